@@ -26,8 +26,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from accprobe.evaluate import evaluator, tiles
-from accprobe.evaluate.cores import share_cores
 from accprobe.evaluate.steps import step_of
+from accprobe.evaluate.tiles import share_cores
 from accprobe.isa import families
 from accprobe.isa.formats import Bits
 from accprobe.isa.instructions import Instruction, parse

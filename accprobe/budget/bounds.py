@@ -26,7 +26,7 @@ from accprobe.evaluate.decoding import NOTHING, leading, values_of
 from accprobe.evaluate.error_free import Floats, Integers
 from accprobe.evaluate.product import ScaleWords, rounded_words
 from accprobe.isa.formats import FORMATS, Bits, Format
-from accprobe.model.product import NOBODY, Chain, Node, ProductModel, folded, of_chains
+from accprobe.model.product import NO_K, Chain, Node, ProductModel, folded, of_chains
 from accprobe.model.product_error import product_error
 from accprobe.model.tree import FloatArithmetic, FusedSum, ProductExponent
 
@@ -118,7 +118,7 @@ class _Lines:
         """Of those k, zeros where nobody is."""
         if isinstance(ks, slice):
             return _Lines(self.values[ks], self.exponents[ks], self.signs[ks])
-        some, nobody = np.array(ks, np.intp), np.array(ks) == NOBODY
+        some, nobody = np.array(ks, np.intp), np.array(ks) == NO_K
         found = _Lines(self.values[some], self.exponents[some], self.signs[some])
         found.values[nobody], found.exponents[nobody], found.signs[nobody] = 0.0, NOTHING, 0.0
         return found

@@ -10,7 +10,7 @@ from accprobe.evaluate.decoding import values_of
 from accprobe.evaluate.error_free import Floats, two_product, two_sum
 from accprobe.evaluate.product import ScaleWords, rounded_words
 from accprobe.isa.formats import FORMATS, Bits, Format
-from accprobe.model.product import NOBODY, ProductModel
+from accprobe.model.product import NO_K, ProductModel
 
 F64 = FORMATS["f64"]
 
@@ -48,7 +48,7 @@ def by_k(model: ProductModel, scales: Floats) -> Floats:
         return scales
     found = np.ones((len(scales), model.k))
     for chain, block in model.block_of.items():
-        found[:, chain.ks()[chain.ks() != NOBODY]] = scales[:, [block]]
+        found[:, chain.ks()[chain.ks() != NO_K]] = scales[:, [block]]
     return found
 
 

@@ -58,11 +58,11 @@ def _simulated(name: str) -> Device:
 
 
 def _chips() -> Iterable[tuple[str, str]]:
-    from accprobe.model.explained import told_words, words_explained
+    from accprobe.model.explained import explained_text, words_explained
     from accprobe.model.published import chip, names
 
     for name in names():
-        words = told_words(one for every in words_explained(name).values() for one in every)
+        words = explained_text(one for every in words_explained(name).values() for one in every)
         told = f"they explain {words}" if words else "nobody has published words of the real chip"
         yield name, f"published models of {chip(name).title}, {chip(name).architecture}; {told}"
 

@@ -1,4 +1,4 @@
-"""The model's numbers: what a `DotModel` makes of operands, bit for bit."""
+"""Bit-exact evaluation of models."""
 
 from accprobe.evaluate.evaluator import evaluate
 

@@ -1,6 +1,6 @@
-"""Sums whose parts are added in any order: which results some order gives.
+"""Sums whose parts are added in any order: which results some order produces.
 
-Each part is evaluated once, where products are evaluated fastest. Its orders are then tried on these partial sums alone, in
+Each part is evaluated once, on the fastest evaluator. The orders are then tried on these partial sums alone, in
 float32 as a rule, and only on the elements that no order has explained so far.
 """
 
@@ -21,8 +21,8 @@ from accprobe.model.tree import FloatArithmetic
 
 Evaluate = Callable[[ProductModel, Bits, Bits, ScaleWords | None], Bits]
 
+# Elements of the first block, and of the largest: each is four times the one before it.
 FIRST_BLOCK, MOST_TOGETHER = 1 << 12, 1 << 16
-"""Elements of the first block, and of the largest: each is four times the one before it."""
 
 
 def on_cpu(model: ProductModel, a: Bits, b: Bits, scales: ScaleWords | None) -> Bits:
@@ -39,7 +39,7 @@ def given_by_some_order(
     stop: bool = False,
 ) -> NDArray[np.bool_]:
     """Return whether some order of the outermost sum's parts gives each of the elements d [..., M, N], flat; zeros of either
-    sign are alike. stop: leave out what comes after the first block of elements that has an unexplained one.
+    sign are equal. stop: leave out what comes after the first block of elements that has an unexplained one.
     """
     parts, fmt = _partial_sums(model, a, b, scales, evaluate)
     words, factors = d.reshape(-1), _factors(model, scales, d.shape)
@@ -54,7 +54,7 @@ def given_by_some_order(
 
 
 def _partial_sums(model: ProductModel, a: Bits, b: Bits, scales: ScaleWords | None, evaluate: Evaluate) -> tuple[Bits, Format]:
-    """The parts' sums, rounded as they are before they are added, [parts, elements], and their format."""
+    """Return the parts' sums as they enter the addition, [parts, elements], and their format."""
     tree, found = model.tree, []
     assert isinstance(tree, Merged)
     for part in tree.parts:
@@ -71,20 +71,20 @@ def _format_of(model: ProductModel, part: Node) -> Format:
 
 
 def _scales_of(model: ProductModel, part: Node, scales: ScaleWords | None) -> ScaleWords | None:
-    """Those of the part's blocks."""
+    """Return the scales of the part's blocks."""
     blocks = [model.block_of[chain] for chain in chains_of(part)]
     return None if scales is None else ScaleWords(scales.a[:, blocks], scales.b[blocks])
 
 
 def _factors(model: ProductModel, scales: ScaleWords | None, shape: Sequence[int]) -> list[NDArray[np.float32]]:
-    """Both scales of each element, where the total is scaled."""
+    """Return both scales of each element, if the total is scaled."""
     if scales is None or model.scales is None or model.scales_inside:
         return []
     return [np.broadcast_to(words, shape).reshape(-1) for words in scales]
 
 
 def _without_zeros(fmt: Format, parts: Bits) -> Bits:
-    """Each element's parts that are no zeros, before zeros of those that have fewer: which part is which does not matter."""
+    """Return each element's nonzero parts, padded with zeros; the identity of a part does not matter."""
     is_zero = fmt.values(parts) == 0
     most = max(1, int((~is_zero).sum(axis=0).max()))
     if most == len(parts):
@@ -94,8 +94,8 @@ def _without_zeros(fmt: Format, parts: Bits) -> Bits:
 
 @cache
 def _orders(parts: int) -> list[tuple[int, ...]]:
-    """Every order in which they can be added one after the other, of two that only swap the first two, one: upward, downward,
-    then as they are drawn.
+    """Return every sequential order, one of each two that only swap the first two parts: upward, downward, then in random
+    order.
     """
     every = [order for order in permutations(range(parts)) if order[:2] == tuple(sorted(order[:2]))]
     drawn = np.random.default_rng(parts).permutation(len(every))

@@ -1,4 +1,4 @@
-"""Operands taken apart for the evaluation in numpy: bit patterns as float64 values, exponents and significands."""
+"""Decoding of operands for the evaluation in numpy: values as float64, exponents and significands."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from accprobe.evaluate.error_free import Floats, Integers
 from accprobe.isa.formats import Bits, Format
 from accprobe.model.tree import Subnormals
 
+# Exponent of a term that takes no part in the alignment, as is any exponent below half of it.
 NOTHING = -4096
-"""The exponent of a term that takes no part in the alignment; any below half of it says so."""
 
+# Exponents of nonzero products lie above it, those of f64 too; sums of exponents with NOTHING lie below it.
 ABSENT = 3 * NOTHING // 4
-"""Above it lie the exponents of all products that are not zero, those of f64 too; below it, what NOTHING is added to."""
 
 
 class Significands(NamedTuple):
@@ -31,7 +31,7 @@ class Significands(NamedTuple):
 
 
 def values_of(patterns: Bits, fmt: Format, subnormals: Subnormals) -> Floats:
-    """The values, subnormals read so."""
+    """Return the values; `subnormals` are kept or flushed."""
     if fmt.storage_bits > 16:
         return _plain_value(patterns, fmt, subnormals)
     return _values(fmt, subnormals).take(patterns.astype(np.intp), mode="clip")
@@ -40,10 +40,10 @@ def values_of(patterns: Bits, fmt: Format, subnormals: Subnormals) -> Floats:
 def exponents_of(
     patterns: Bits, fmt: Format, subnormals: Subnormals, normalised: bool = False, counted: bool = False
 ) -> NDArray[np.int16]:
-    """Each operand's exponent in the alignment: its own, or that of its leading bit.
+    """Return each operand's exponent in the alignment: its own or, if normalised, that of its leading bit.
 
-    Zeros, and what is read as zero, have NOTHING; but counted, their own exponent is that of the smallest normal number, and a
-    subnormal that is read as zero has that of its leading bit.
+    Zeros and flushed subnormals have NOTHING. If counted, the own exponent of a zero is that of the smallest normal number, and
+    a flushed subnormal has that of its leading bit.
     """
     if fmt.storage_bits > 16:
         return _plain_exponent(patterns, fmt, subnormals, normalised, counted)
@@ -80,14 +80,14 @@ def _plain_exponent(patterns: Bits, fmt: Format, subnormals: Subnormals, normali
 
 
 def leading(values: Floats) -> NDArray[np.int16]:
-    """floor(log2 |value|) of normal float64 numbers, NOTHING of 0."""
+    """Return floor(log2 |value|) of normal float64 numbers, NOTHING of 0."""
     exponents = ((values.view(np.int64) >> 52) & 0x7FF).astype(np.int16) - np.int16(1023)
     exponents[values == 0] = NOTHING
     return exponents
 
 
 def significands(values: Floats) -> Significands:
-    """The values taken apart; [n]."""
+    """Split the values [n] into significands and exponents."""
     bits = values.view(np.int64)
     biased = (bits >> 52) & 0x7FF
     subnormal, special = biased == 0, biased == 0x7FF

@@ -1,4 +1,4 @@
-"""Sums and products of float64 numbers with their errors, which are float64 numbers too: so nothing is lost.
+"""Error-free sums and products of float64 numbers: the error of each is a float64 number too.
 
 None of the numbers may be so small that an error has no normal float64, nor so large that a sum has none. Sources: Dekker, "A
 floating-point technique for extending the available precision" (1971); Knuth, The Art of Computer Programming 2, 4.2.2.
@@ -13,19 +13,19 @@ Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 Truths = NDArray[np.bool_]
 
+# Bits that `top_bits` returns below those of a float64.
 LOWER = 7
-"""Bits below a float64's own that `top_bits` gives."""
 
 
 def two_sum(x: Floats, y: Floats) -> tuple[Floats, Floats]:
-    """The sum, rounded to nearest, and what was rounded off."""
+    """Return the sum, rounded to nearest, and its rounding error."""
     total = x + y
     part = total - x
     return total, (x - (total - part)) + (y - part)
 
 
 def two_product(x: Floats, y: Floats) -> tuple[Floats, Floats]:
-    """The product, rounded to nearest, and what was rounded off."""
+    """Return the product, rounded to nearest, and its rounding error."""
     total = x * y
     (x1, x0), (y1, y0) = _halves(x), _halves(y)
     return total, x0 * y0 - (((total - x1 * y1) - x0 * y1) - x1 * y0)
@@ -38,7 +38,7 @@ def _halves(x: Floats) -> tuple[Floats, Floats]:
 
 
 def rounded_to_odd(x: Floats, y: Floats) -> Floats:
-    """x + y in 53 bits, the last of them 1 where the sum is not exact: what rounds to at most 51 bits as the exact sum does.
+    """Return x + y in 53 bits, the last bit 1 if inexact; it rounds to at most 51 bits as the exact sum does.
 
     After Boldo and Melquiond, "Emulation of FMA and correctly rounded sums: proved algorithms using rounding to odd" (2008).
     Infinities and NaNs come out as those of the plain sum.
@@ -54,7 +54,7 @@ def truncated_sum(x: Floats, y: Floats) -> Floats:
 
 
 def _truncated_sum(x: Floats, y: Floats) -> tuple[Floats, Truths]:
-    """The same, and where it is not exact."""
+    """Return the truncated sum, and where it is inexact."""
     total, error = two_sum(x, y)
     inexact = np.abs(error) > 0
     total.view(np.int64)[...] -= inexact & (np.signbit(error) != np.signbit(total))
@@ -62,7 +62,7 @@ def _truncated_sum(x: Floats, y: Floats) -> tuple[Floats, Truths]:
 
 
 def top_bits(x: Floats, y: Floats, z: Floats) -> tuple[Truths, Integers, Integers]:
-    """x + y + z as (negative, magnitude < 2^60, exponent), |y| being at most half of x's last place.
+    """Return x + y + z as (negative, magnitude < 2^60, exponent), |y| being at most half of x's last place.
 
     Bits below the magnitude's are or-ed into its last bit, which is far below the 53 bits that a float64 has.
     """
@@ -86,6 +86,6 @@ def top_bits(x: Floats, y: Floats, z: Floats) -> tuple[Truths, Integers, Integer
 
 
 def power_of_two(exponent: Integers) -> Floats:
-    """2^exponent, of exponents of normal float64 numbers."""
+    """Return 2^exponent, for exponents of normal float64 numbers."""
     powers: Floats = ((exponent + 1023) << 52).view(np.float64)
     return powers

@@ -1,7 +1,7 @@
 """The exact evaluator of `DotModel`, on arrays of bit patterns.
 
-Behind `evaluate`, and `Trial` for many models on the same operands, stands the reference, in numpy. Of whole products there is
-compiled code too (`tiles`).
+`evaluate`, and `Trial` for many models on the same operands, use the reference in numpy. Whole products also have compiled
+code (`tiles`).
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ from accprobe.model.tree import DotModel, FloatArithmetic, FusedSum
 from accprobe.operands.request import Request
 from accprobe.operands.sparse import stored_products
 
-KEPT = 1 << 18
-"""Products of which what was computed last is kept: who asks a device asks a model about the same."""
+# Largest number of products for which the last evaluation is cached: device and model get the same queries.
+CACHED_PRODUCTS = 1 << 18
 
 
 def evaluate(model: DotModel, inst: Instruction, request: Request) -> Bits:
-    """N dot products as the model has them -> [N], bit patterns of D's format. Of a sparse A, the model is of what is stored.
+    """Return the model's results [N], bit patterns of D's format. For a sparse A the model describes the stored products.
 
-    Raises AccprobeError where the shapes, types or the number of products do not fit the instruction.
+    Raises AccprobeError if the shapes, types or the number of products do not fit the instruction.
     """
     request.check(inst)
     inst, request = inst.stored, stored_products(inst, request)
     _check_model(model, inst)
-    if request.a.size <= KEPT:
+    if request.a.size <= CACHED_PRODUCTS:
         return _latest.evaluation(inst, request).of(model)
     return with_numpy(model, inst, request)
 
 
 def with_numpy(model: DotModel, inst: Instruction, request: Request) -> Bits:
-    """As `evaluate`, of operands that fit; nothing is kept."""
+    """Evaluate operands that are already checked, without the cache."""
     d = np.empty(len(request), inst.d.dtype)
     step = max(1, CHUNK // inst.k)
     for start in range(0, len(request), step):
@@ -47,7 +47,7 @@ def with_numpy(model: DotModel, inst: Instruction, request: Request) -> Bits:
 
 
 class Trial:
-    """Operands that many models are tried on."""
+    """Operands on which many models are evaluated."""
 
     def __init__(self, inst: Instruction, request: Request) -> None:
         request.check(inst)
@@ -58,13 +58,13 @@ class Trial:
         return _latest.evaluation(self._inst, self._request)
 
     def of(self, model: DotModel) -> Bits:
-        """The model's results, as `evaluate` gives them."""
+        """Return the same results as `evaluate`."""
         _check_model(model, self._inst)
         return self._evaluation.of(model)
 
 
 class _Latest(threading.local):
-    """The evaluation in numpy of the operands that came last; each thread's own."""
+    """Cache of the last evaluation, one per thread."""
 
     def __init__(self) -> None:
         self._evaluation: Evaluation | None = None
@@ -95,7 +95,7 @@ def _check_model(model: DotModel, inst: Instruction) -> None:
 
 
 def _check_scales(node: FusedSum, inst: Instruction) -> None:
-    """What is scaled at once: products of e2m1, which are exact in float64 however many are added, of one block each."""
+    """Check the groups that are scaled at once: products of e2m1, whose sums are exact in float64, from one block."""
     some = getattr(node.arithmetic, "scaled_products", None)
     if some is None:
         return

@@ -1,6 +1,6 @@
 """Whole products of integers that wrap around.
 
-Their bits do not depend on the order of addition: one product of float64 matrices, whose sums are all exact, has them.
+Their bits do not depend on the order of addition, so one exact product of float64 matrices computes them.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from accprobe.isa.formats import Bits, Format
-from accprobe.model.product import NOBODY, Merged, Node, ProductModel
+from accprobe.model.product import NO_K, Merged, Node, ProductModel
 from accprobe.model.tree import Arithmetic, IntegerArithmetic
 
 Integers = NDArray[np.int32]
+# Multiplies each row of x [..., M, K] by each row of y [..., N, K]; exact, or modulo 2^32.
 Multiplied = Callable[[Integers, Integers], NDArray[np.integer]]
-"""x [..., M, K], y [..., N, K] -> each row of x with each of y, exact, or modulo 2^32."""
 
+# Sums of fewer bits are exact in float64, in any order.
 _EXACT_BITS = 53
-"""Sums of fewer bits are exact in float64, added in any order."""
 
 
 def is_wrapped(model: ProductModel) -> bool:
@@ -31,7 +31,7 @@ def is_wrapped(model: ProductModel) -> bool:
 
 
 def integer_product(model: ProductModel, a: Bits, b: Bits, multiply: Multiplied | None = None) -> Bits:
-    """As `product` gives them, of such a model: [..., M, N] bit patterns."""
+    """Return the results of `product` for a wrapped model: [..., M, N] bit patterns."""
     times = _times(model)
     x, y = _integers(model.a, a), _integers(model.b, b)
     if (times != 1).any():
@@ -40,7 +40,7 @@ def integer_product(model: ProductModel, a: Bits, b: Bits, multiply: Multiplied 
 
 
 def by_torch(device: str) -> Multiplied:
-    """By torch on "cpu" or "cuda:N". Raises ImportError without torch."""
+    """Return the multiplication by torch on "cpu" or "cuda:N". Raises ImportError without torch."""
     import torch
 
     def multiply(x: Integers, y: Integers) -> NDArray[np.integer]:
@@ -72,6 +72,6 @@ def _additions(node: Node) -> list[Arithmetic]:
 
 
 def _times(model: ProductModel) -> Integers:
-    """How often each k is counted, [K]."""
+    """Return how often the model counts each k, [K]."""
     ks = np.concatenate([chain.ks() for chain in model.chains()])
-    return np.bincount(ks[ks != NOBODY], minlength=model.k).astype(np.int32)
+    return np.bincount(ks[ks != NO_K], minlength=model.k).astype(np.int32)

@@ -21,11 +21,11 @@ from numba.extending import intrinsic
 from accprobe.evaluate.decoding import ABSENT
 from accprobe.evaluate.steps import LANES, WHOLE_BY
 
+# One LLVM value, a number or a vector.
 _Value: TypeAlias = Any
-"""One number, or a vector of them, in LLVM's words."""
 
+# Decorates functions without type annotations, which numba infers; mypy does not know records.
 _compiled = njit(nogil=True, cache=True, error_model="numpy")
-"""Of functions without type annotations: numba infers them, and mypy is told nothing of records."""
 
 _BIAS, _FRACTION = 1023, 52
 
@@ -38,7 +38,7 @@ class _Numbers(NamedTuple):
 
 
 class _Code:
-    """What is written of one loop."""
+    """Code generator of one loop."""
 
     def __init__(self, context: Any, builder: Any) -> None:
         self._context, self.builder = context, builder
@@ -68,7 +68,7 @@ class _Code:
         return self.builder.bitcast(first, ir.VectorType(first.type.pointee, LANES).as_pointer())
 
     def call(self, name: str, *values: _Value) -> _Value:
-        """LLVM's intrinsic of that name."""
+        """Call the LLVM intrinsic of that name."""
         vector = values[0].type
         function_type = ir.FunctionType(vector, [vector] * len(values))
         element = "f32" if vector.element == ir.FloatType() else "f64"
@@ -118,7 +118,7 @@ class _Code:
         return self.call("copysign", self.call("ceil", self.call("fabs", x)), x)
 
     def _sticky(self, x: _Value) -> _Value:
-        """An even number that something was cut off, made odd: away from zero."""
+        """Make truncated even numbers odd, away from zero."""
         builder, whole = self.builder, self.call("trunc", x)
         half = builder.fmul(whole, ir.Constant(x.type, [0.5] * LANES))
         even = builder.fcmp_ordered("==", half, self.call("trunc", half))

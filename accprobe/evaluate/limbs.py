@@ -10,8 +10,8 @@ from accprobe.evaluate.rounding import bit_length
 
 LIMB = 32
 HALF = 27
+# If one of two terms lies more than this many bits below the other's last bit, only its sign matters, and that it is not zero.
 GAP = 60
-"""Of two terms, one that lies more than this many bits below the other's last bit only has to stay non-zero."""
 
 
 class Sum:
@@ -32,7 +32,7 @@ class Sum:
         self._terms.append((negative, [p for p in pieces if p[0].any()], exponent.astype(np.int64)))
 
     def total(self) -> tuple[Truths, Integers, Integers]:
-        """The sums as (negative, magnitude < 2^60, exponent); bits below the magnitude's are or-ed into its last bit."""
+        """Return the sums as (negative, magnitude < 2^60, exponent); bits below the magnitude's are or-ed into its last bit."""
         if len(self._terms) == 2:
             self._close_gap()
         pieces = [(neg, mag, low + shift) for neg, parts, low in self._terms for mag, shift in parts]
@@ -80,7 +80,7 @@ def _add(limbs: Integers, sign: Integers, magnitude: Integers, offset: Integers)
 
 
 def _carried(limbs: Integers) -> Integers:
-    """Limbs brought to 0 .. 2^32 - 1, but for the last, which keeps the sign (in place)."""
+    """Carry limbs into 0 .. 2^32 - 1; the last one keeps the sign (in place)."""
     for i in range(len(limbs) - 1):
         limbs[i + 1] += limbs[i] >> LIMB
         limbs[i] &= 0xFFFFFFFF
@@ -88,7 +88,7 @@ def _carried(limbs: Integers) -> Integers:
 
 
 def _top(limbs: Integers) -> tuple[Integers, Integers]:
-    """The highest 60 bits of non-negative limbs with a sticky last bit, and the exponent of that bit."""
+    """Return the highest 60 bits of non-negative limbs with a sticky last bit, and the exponent of that bit."""
     padded = np.concatenate([np.zeros((2, limbs.shape[1]), np.int64), limbs])
     column = np.arange(limbs.shape[1])
     high = np.zeros(limbs.shape[1], np.int64)

@@ -1,9 +1,9 @@
-"""Which k a result lacks, counts twice or mispairs, found from the result alone.
+"""Detection of the k that a result lacks, counts twice or mispairs, from the result alone.
 
 A result that multiplies a[:, k] by b[k', :] W[k, k'] times differs from A·B by the sum of (W - 1)[k, k'] · a[:, k] b[k', :].
-Least squares over all elements gives the diagonal of W. Where that leaves something, or K is too long, runs are taken one after
-the other, each the one that leaves the least squared difference (after matching pursuit: Mallat and Zhang, 1993). A and B are
-centred first, so that a mean that all k share does not hide one of them.
+Least squares over all elements gives the diagonal of W. If a difference remains, or K is too long, runs are removed one
+after the other, each the run that leaves the least squared difference (after matching pursuit: Mallat and Zhang, 1993). A
+and B are centred first, so that a mean that all k share does not hide one of them.
 """
 
 from __future__ import annotations
@@ -15,32 +15,32 @@ import numpy as np
 
 from accprobe.evaluate.error_free import Floats, Integers
 
+# Rows and columns of the result that are used.
 LINES = 128
-"""Rows, and columns, of the result that are looked at."""
 
+# Weights that are solved for at once, and elements of the result per weight.
 MOST_WEIGHTS, ELEMENTS_A_WEIGHT = 2048, 4
-"""Weights that are solved for at once, and elements of the result that each takes."""
 
+# Largest K for which every a[k] is paired with every b[k']; this takes K² numbers.
 LONGEST_PAIRED = 2048
-"""K up to which every a[k] is tried with every b[k']: K² numbers are kept."""
 
+# Standard errors that a weight has to differ from 1 by; by √2 times as many, for there are more of them, one of a run.
 SURE = 6.0
-"""Standard errors that a weight has to differ from 1 by; by √2 times as many, for there are more of them, one of a run."""
 
+# A fitted weight is taken as the nearest integer within this distance.
 NEAR_INTEGER = 0.25
-"""A fitted weight counts as the integer that is nearer than this."""
 
+# Share of the squared difference from which on no mispaired k are sought.
 ENOUGH = 0.98
-"""Where counts explain so much of the squared difference, mispaired k are not looked for."""
 
+# Largest number of runs, of miscounted and of mispaired k.
 MOST_RUNS, MOST_PAIRED_RUNS = 32, 8
-"""Runs that are taken one after the other, of miscounted k and of mispaired ones."""
 
+# Rows, and columns, from which a mean may be taken away.
 SMALLEST_CENTRED = 8
-"""Rows, and columns, from which a mean may be taken away."""
 
+# Runs may begin and end at the nearest multiple of one of these.
 ALIGNED = (1, 8, 16, 32, 64)
-"""Runs may begin and end at the nearest multiple of one of these."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,7 +81,7 @@ def runs(ks: Integers) -> str:
 
 
 def fit_miscounts(result: Floats, a: Floats, b: Floats) -> Miscounts:
-    """result [M, N], a [M, K], b [N, K]: values. Nothing is found where one of them is no finite number."""
+    """result [M, N], a [M, K], b [N, K]: values. Nothing is found if a value is not finite."""
     y, x = (np.unique(np.linspace(0, n - 1, min(n, LINES)).astype(np.intp)) for n in result.shape)
     a, b = a[y], b[x]
     k, wrong = a.shape[1], result[np.ix_(y, x)] - a @ b.T
@@ -109,7 +109,7 @@ def _centred(wrong: Floats, a: Floats, b: Floats) -> tuple[Floats, Floats, Float
 
 
 class _Runs:
-    """What is left of a difference while terms are taken from it."""
+    """Remainder of a difference while terms are subtracted from it."""
 
     def __init__(self, wrong: Floats, a: Floats, b: Floats) -> None:
         self._left, self._a, self._b, self._before = wrong, a, b, _square(wrong)
@@ -117,7 +117,7 @@ class _Runs:
         self._counts, self._partner = np.zeros(len(self._k), np.int64), self._k.copy()
 
     def counted(self) -> Miscounts:
-        """Only missing k, and k that are counted too often."""
+        """Detect missing and repeated k."""
         k = len(self._k)
         if k <= MOST_WEIGHTS and self._left.size >= ELEMENTS_A_WEIGHT * k:
             self._counts = self._least_squares()
@@ -128,7 +128,7 @@ class _Runs:
         return self._found()
 
     def paired(self) -> Miscounts:
-        """Mispaired k too."""
+        """Detect mispaired k too."""
         for _ in range(MOST_PAIRED_RUNS):
             if not self._take(np.concatenate([self._counting(), self._pairing()], axis=1)):
                 break
@@ -138,7 +138,7 @@ class _Runs:
         return Miscounts(self._counts, self._partner, 1 - _square(self._left) / self._before)
 
     def _least_squares(self) -> Integers:
-        """The weights of all k, those that are surely not zero and near a whole number."""
+        """Return the weights of all k that are significantly nonzero and near an integer."""
         a, b, wrong = self._a, self._b, self._left
         gram = (a.T @ a) * (b.T @ b)
         ridge = max(float(np.diag(gram).max()) * 1e-10, np.finfo(np.float64).tiny)
@@ -167,7 +167,7 @@ class _Runs:
         return sizes + 2 * (np.take_along_axis(every, shifted, axis=1) - np.diag(every)[:, None])
 
     def _take(self, gains: Floats) -> bool:
-        """Take the best run, if it surely explains something."""
+        """Take the best run, if it is significant."""
         low, high, what = _best_run(gains)
         edges = {(round(low / of) * of, round(high / of) * of) for of in ALIGNED}
         left = {run: _square(self._left - self._term(*run, what)) for run in edges if run[0] < run[1] <= len(self._k)}

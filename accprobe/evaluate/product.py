@@ -1,7 +1,7 @@
-"""The numbers of whole matrix products: what a `ProductModel` makes of A and B, bit for bit.
+"""Bit-exact evaluation of whole matrix products.
 
-Elements are computed a tile at a time: chains by compiled code where it pays and knows the model (`tiles`), otherwise in numpy,
-step by step for all of a tile at once.
+Elements are computed one tile at a time: chains by compiled code (`tiles`) if it supports the model and saves time, otherwise
+in numpy, step by step for a whole tile.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from accprobe.evaluate.integer_product import integer_product, is_wrapped
 from accprobe.evaluate.steps import LANES, CompiledStep, step_of
 from accprobe.isa.formats import FORMATS, Bits, Format
 from accprobe.model.product import (
-    NOBODY,
+    NO_K,
     Chain,
     Merged,
     Nested,
@@ -37,27 +37,27 @@ from accprobe.operands.request import Request
 
 Singles = NDArray[np.float32]
 
+# Elements computed at once.
 TILE = 1 << 16
-"""Elements computed at once, and of chains of multiply-adds."""
 
+# The same of chains of multiply-adds, whose steps are a few operations on arrays that fit in a core's cache.
 SMALL_TILE = 1 << 14
-"""The same of chains of multiply-adds, whose steps are a few operations on arrays that fit in a core's cache."""
 
+# The same where compiled code computes the chains.
 COMPILED_TILE = 1 << 18
-"""The same where compiled code computes the chains."""
 
+# Seconds, about: of a product in compiled code, of a fused sum of all elements in numpy, and of a term in each.
 OF_A_PRODUCT, OF_A_SUM, OF_A_TERM = 1e-4, 3e-4, (1e-9, 1.5e-8)
-"""Seconds, about: of a product in compiled code, of a fused sum of all elements in numpy, and of a term in each."""
 
+# Rows of such a tile.
 MOST_ROWS = 1 << 8
-"""Rows of such a tile."""
 
+# Operands of single elements that are put side by side at once.
 GATHERED = 1 << 22
-"""Operands of single elements that are put side by side at once."""
 
 
 class SumWords(NamedTuple):
-    """Patterns [..., M, N] and how they are read."""
+    """Patterns [..., M, N] and their format."""
 
     patterns: Bits
     fmt: Format
@@ -99,7 +99,7 @@ def product(model: ProductModel, a: Bits, b: Bits, c: Bits | None = None, scales
 
 
 def is_multiply_add(model: ProductModel) -> bool:
-    """Whether each step is a plain float32 multiply-add, fused or not, which needs no general evaluator."""
+    """Whether each step is an ordinary float32 multiply-add, fused or not."""
     plain = (multiply_add(), multiply_add(product_bits=23))
     return model.step in plain and model.a.is_float and model.a.mantissa_bits <= 23 and model.b.mantissa_bits <= 23
 
@@ -124,7 +124,7 @@ def _part(scales: ScaleWords | None, y: slice, x: slice) -> ScaleWords | None:
 
 
 class _Tile:
-    """A few rows of A and of B, each with each."""
+    """Evaluate a tile: each row of A with each row of B."""
 
     def __init__(self, model: ProductModel, step: CompiledStep | None, a: Bits, b: Bits, scales: ScaleWords | None) -> None:
         self._model, self._step, self._inst, self._scales = model, step, model.instruction, scales
@@ -132,7 +132,7 @@ class _Tile:
         self._shape = (*a.shape[:-1], b.shape[-2])
 
     def node(self, node: Node, start: Bits | None) -> SumWords:
-        """The sum of a part of the tree, beginning with `start`."""
+        """Return the sum of a part of the tree, starting from `start`."""
         if self._scales is not None and self._model.scales_inside and (chains := of_chains(node)):
             return self._scaled_inside(chains, start)
         if isinstance(node, Chain):
@@ -141,7 +141,7 @@ class _Tile:
         return merged(node, parts, node.nested, start)
 
     def _scaled_inside(self, chains: Sequence[Chain], start: Bits | None) -> SumWords:
-        """Chains, one a block along K, each scaled before it is added, or as it is."""
+        """Return the chains, one per block along K, each scaled before the addition or unscaled."""
         assert self._scales is not None
         assert self._model.scales is not None
         total = np.zeros(self._shape, np.float32) if start is None else start.view(np.float32)
@@ -167,7 +167,7 @@ class _Tile:
         return SumWords(sums, self._inst.d)
 
     def _in_turn(self, a: Bits, b: Bits, running: Bits) -> Bits:
-        """A chain in numpy: a, b [..., K] of each element, running [...]."""
+        """Evaluate a chain in numpy: a, b [..., K] of each element, running [...]."""
         inst, width = self._inst, self._inst.k
         if is_multiply_add(self._model):
             return self._multiply_adds(a, b, running)
@@ -190,7 +190,7 @@ class _Tile:
         return np.where(np.isnan(sums), np.uint32(0x7FFFFFFF), sums.view(np.uint32))
 
     def result(self, sums: SumWords) -> Bits:
-        """The last sum, scaled, in the format of D."""
+        """Return the last sum, scaled, in the format of D."""
         scales = self._model.scales
         if scales is not None and not scales.inside and self._scales is not None:
             values = sums.fmt.values(sums.patterns).astype(np.float32)
@@ -199,7 +199,7 @@ class _Tile:
 
 
 def merged(node: Merged, parts: Sequence[SumWords], order: Nested, start: Bits | None = None) -> SumWords:
-    """The sums of a node's parts added in that order."""
+    """Add the sums of a node's parts in that order."""
     if node.kept is not None:
         parts = [SumWords(rounded_to(part, node.kept), node.kept) for part in parts]
     if start is not None and node.order == "forward":
@@ -211,7 +211,7 @@ def merged(node: Merged, parts: Sequence[SumWords], order: Nested, start: Bits |
 
 
 def scaled_sums(values: Singles, a: Singles, b: Singles, scales: Scales, total: Singles | None = None) -> Singles:
-    """The values times both scales, and where there is one, plus a total."""
+    """Multiply the values by both scales and add the total, if any."""
     with np.errstate(all="ignore"):
         if scales.how != "product of scales":
             first, second = (a, b) if scales.how == "a then b" else (b, a)
@@ -230,7 +230,7 @@ def _ks(chain: Chain, alone: bool) -> slice | NDArray[np.intp]:
     if chain.is_plain and (chain.stop - chain.start) % len(chain.pattern) == 0:
         return slice(chain.start, chain.stop)
     ks = chain.ks()
-    return ks[ks != NOBODY] if alone else ks
+    return ks[ks != NO_K] if alone else ks
 
 
 def rounded_words(fmt: Format, words: Bits, how: Rounding) -> Bits:
@@ -251,10 +251,10 @@ def rounded_words(fmt: Format, words: Bits, how: Rounding) -> Bits:
 
 
 def _taken(lines: Bits, ks: slice | NDArray[np.intp]) -> Bits:
-    """The operands of a chain, zeros where a sum has a product fewer."""
+    """Return the operands of a chain; zeros fill sums with fewer products."""
     if isinstance(ks, slice):
         return lines[..., ks]
-    there = ks != NOBODY
+    there = ks != NO_K
     if there.all():
         return lines[..., ks]
     taken = np.zeros((*lines.shape[:-1], len(ks)), lines.dtype)
@@ -263,7 +263,7 @@ def _taken(lines: Bits, ks: slice | NDArray[np.intp]) -> Bits:
 
 
 def _sum_as_f32(exact: Floats, addend: NDArray[np.float32]) -> NDArray[np.float32]:
-    """exact + addend, rounded to float32 once.
+    """Return exact + addend, rounded once to float32.
 
     The float64 sum rounds as the exact one does but where it comes to lie in the middle between two float32 numbers without
     being exact, or below float32's normal range.
@@ -280,7 +280,7 @@ def _sum_as_f32(exact: Floats, addend: NDArray[np.float32]) -> NDArray[np.float3
 
 
 def added(x: SumWords, y: SumWords, arithmetic: Arithmetic) -> SumWords:
-    """One addition of two sums."""
+    """Add two sums."""
     if isinstance(arithmetic, IntegerArithmetic):
         total = x.fmt.integers(x.patterns) + y.fmt.integers(y.patterns)
         return SumWords(total.astype(arithmetic.result.dtype), arithmetic.result)
@@ -307,13 +307,13 @@ def without_subnormals(sums: SumWords) -> SumWords:
 
 
 def _with_one_nan(values: NDArray[np.floating], arithmetic: FloatArithmetic) -> Bits:
-    """Patterns of numbers that are of the result's format already."""
+    """Return patterns of numbers that the result's format holds exactly."""
     found: Bits = np.where(np.isnan(values), arithmetic.result.dtype.type(arithmetic.nan), values.view(arithmetic.result.dtype))
     return found
 
 
 def rounded_to(sums: SumWords, fmt: Format, how: Rounding = "RNE") -> Bits:
-    """The sums rounded to a format."""
+    """Return the sums rounded to a format."""
     if sums.fmt is fmt or fmt.is_integer:
         return sums.patterns
     arithmetic = addition(fmt, how)
@@ -323,7 +323,7 @@ def rounded_to(sums: SumWords, fmt: Format, how: Rounding = "RNE") -> Bits:
 
 
 def _encoded(values: Floats, arithmetic: FloatArithmetic) -> Bits:
-    """float64 values, of which the last bit may be a sticky one, in the result's format."""
+    """Round float64 values, whose last bit may be sticky, to the result's format."""
     fmt, flat = arithmetic.result, np.ascontiguousarray(values).reshape(-1)
     finite = np.isfinite(flat)
     usual = np.where(finite, flat, 0.0)

@@ -1,10 +1,9 @@
-"""The evaluation of models in numpy, on dot products that are kept, with what several models have in common computed once.
+"""Reference evaluation of models in numpy; several models share their common steps on the same dot products.
 
-This is the reference. A fused sum with finite alignment bits is computed in float64, where every step is exact by
-construction: a product of two operands of at most 24 bits, a multiplication by a power of two, the cut to an integer, and a
-sum of integers that fits in 53 bits (`model.SUM_BITS`, checked when the model is made). The exact sum of two such terms, or of
-a product and an addend in f64, is two or three float64 numbers (`error_free`). Other exact sums go through integer
-limbs (`limbs`).
+A fused sum with finite alignment bits is computed in float64, where every step is exact by construction: a product of two
+operands of at most 24 bits, a multiplication by a power of two, the truncation to an integer, and a sum of integers that fits
+in 53 bits (`model.SUM_BITS`, checked when the model is made). The exact sum of two such terms, or of a product and an addend in
+f64, is two or three float64 numbers (`error_free`). Other exact sums go through integer limbs (`limbs`).
 """
 
 from __future__ import annotations
@@ -34,15 +33,15 @@ from accprobe.model.tree import (
 )
 from accprobe.operands.request import Request
 
+# Products evaluated at once: few enough for the arrays to stay in a core's cache.
 CHUNK = 1 << 16
-"""Products evaluated at once: few enough for the arrays to stay in a core's cache."""
 
+# Largest distance between the last bits of two terms; a larger one changes no result.
 FAR = 250
-"""Of two terms, one whose last bit lies so much higher, or lower, could as well lie higher, or lower, still."""
 
 
 class Evaluation:
-    """Dot products on which one model after another is evaluated."""
+    """Dot products on which many models are evaluated."""
 
     def __init__(self, inst: Instruction, request: Request) -> None:
         step = max(1, CHUNK // inst.k)
@@ -51,7 +50,7 @@ class Evaluation:
         self._inst, self._n = inst, len(request)
 
     def is_of(self, inst: Instruction, request: Request) -> bool:
-        """Whether these are the very dot products."""
+        """Whether these are the same dot products."""
         of, formats = ((x.a, x.b, x.c, x.d, x.k, x.bit_op, x.scale, x.scale_block) for x in (self._inst, inst))
         return (
             of == formats
@@ -60,7 +59,7 @@ class Evaluation:
         )
 
     def of(self, model: DotModel) -> Bits:
-        """The model's results, [N]."""
+        """Return the model's results, [N]."""
         d = np.empty(self._n, self._inst.d.dtype)
         with np.errstate(all="ignore"):
             for part, chunk in zip(self._parts, self._chunks, strict=True):
@@ -68,12 +67,12 @@ class Evaluation:
         return d
 
 
+# Handling of subnormals of A and B, and of C, and the number of fraction bits of C.
 Reading = tuple[Subnormals, Subnormals, int | None]
-"""How subnormals of A and B, and of C, are read, and how many fraction bits of C."""
 
 
 class _Specials(NamedTuple):
-    """The rows whose terms are not all finite, and what becomes of their plain sums."""
+    """The rows with a term that is not finite, and their plain float64 sums."""
 
     rows: NDArray[np.intp]
     naive: Floats
@@ -97,14 +96,14 @@ class _Wide(NamedTuple):
 
 
 class _Chunk:
-    """A few dot products, and the sums of their terms."""
+    """One chunk of dot products, with cached sums of their terms."""
 
     def __init__(self, inst: Instruction, request: Request) -> None:
         self._inst, self.terms = inst, KeptTerms(inst, request)
         self._memory = self.terms.memory
 
     def sum(self, node: FusedSum, reading: Reading) -> Bits:
-        """The node's results, [n]."""
+        """Return the node's results, [n]."""
         others = self._others(node, reading)
         arithmetic = node.arithmetic
         if isinstance(arithmetic, IntegerArithmetic):
@@ -139,7 +138,7 @@ class _Chunk:
         return self._special(patterns, exact.specials, node, others, arithmetic)
 
     def _others(self, node: FusedSum, reading: Reading) -> list[Other]:
-        """C, then the results of inner sums: their NaNs count in that order."""
+        """Return C, then the results of inner sums: the first NaN in this order counts."""
         found = [self.terms.addend(reading[1], reading[2])] if node.has_addend else []
         for child in node.children:
             patterns = self.sum(child, reading)
@@ -196,7 +195,7 @@ class _Chunk:
     def _largest(
         self, ks: tuple[int, ...], subnormals: Subnormals, rule: ProductExponent, zeros: ZeroTerms, size: int | None
     ) -> NDArray[np.int16]:
-        """The largest exponent that takes part in the alignment, [n]; size: of products that are scaled at once."""
+        """Return the largest exponent in the alignment, [n]; size: products that are scaled at once."""
 
         def make() -> tuple[NDArray[np.int16]]:
             if rule == "normalised product":
@@ -226,7 +225,7 @@ class _Chunk:
         return _Exact(np.where(negative, -total, total), exponent + rounding.STICKY, specials)
 
     def _wide(self, node: FusedSum, others: list[Other], reading: Reading) -> _Wide:
-        """The exact sum, by floating-point numbers and their errors where it has two terms, otherwise by limbs."""
+        """Return the exact sum: error-free float64 arithmetic for two terms, otherwise limbs."""
         terms = [self.terms.exact_product(k, reading[0]) for k in node.products]
         addends = [significands(values_of(other.patterns, other.fmt, other.subnormals)) for other in others]
         stand_ins = [x.stand_in for x in terms] + [x.stand_in for x in addends]
@@ -244,7 +243,7 @@ class _Chunk:
     def _wide_sum(
         self, node: FusedSum, others: list[Other], arithmetic: FloatArithmetic, reading: Reading, key: Hashable
     ) -> Bits:
-        """An exact sum with a result in f64."""
+        """Return an exact sum with a result in f64."""
         negative, magnitude, exponent, specials = self._memory.get(("wide", key), lambda: self._wide(node, others, reading))
         patterns = rounding.encode_wide(negative, magnitude, exponent, arithmetic)
         if arithmetic.zero_sign == "ieee":
@@ -254,7 +253,7 @@ class _Chunk:
     def _special(
         self, patterns: Bits, specials: _Specials, node: FusedSum, others: list[Other], arithmetic: FloatArithmetic
     ) -> Bits:
-        """The patterns with infinities and NaNs, of operands where those pass through."""
+        """Insert infinities and NaNs; NaN operands may pass through."""
         patterns = _with_specials(patterns, specials, arithmetic)
         rows = specials.rows[np.isnan(specials.naive)]
         if arithmetic.nan_payload != "dropped" and len(rows):
@@ -270,7 +269,7 @@ class _Chunk:
 
 
 def _cut(aligned: Floats, arithmetic: FloatArithmetic) -> Floats:
-    """Terms in units of the last kept bit, cut to integers (in place)."""
+    """Round terms, in units of the last kept bit, to integers (in place)."""
     match arithmetic.alignment_rounding:
         case "truncate":
             return np.trunc(aligned, out=aligned)
@@ -292,7 +291,7 @@ def _cut(aligned: Floats, arithmetic: FloatArithmetic) -> Floats:
 
 
 def _accumulated(total: Floats, bits: int, overflow: IntegerOverflow) -> Floats:
-    """Integers as an accumulator of so many bits has them, in two's complement."""
+    """Wrap or saturate integers to a two's-complement accumulator of `bits` bits."""
     end = 2.0 ** (bits - 1)
     if overflow == "saturate":
         return np.clip(total, -end, end - 1)
@@ -307,7 +306,7 @@ def _specials(naive: Floats) -> _Specials:
 
 
 def _with_specials(patterns: Bits, specials: _Specials, arithmetic: FloatArithmetic) -> Bits:
-    """Infinities and NaNs put where the plain float64 sum of the terms has them."""
+    """Insert infinities and NaNs from the plain float64 sum of the terms."""
     if len(specials.rows):
         fmt = arithmetic.result
         positive, sign = fmt.dtype.type(fmt.infinity or 0), fmt.dtype.type(fmt.sign_bit)
@@ -317,7 +316,7 @@ def _with_specials(patterns: Bits, specials: _Specials, arithmetic: FloatArithme
 
 
 def _with_payloads(patterns: Bits, operands: list[tuple[Bits, Format]], fmt: Format) -> Bits:
-    """The first NaN operand of each row put in, as wide as the format, of a wider one the upper bits, and made quiet."""
+    """Insert the first NaN operand of each row, made quiet; a wider format contributes its upper bits."""
     quiet = (fmt.infinity or 0) | 1 << (fmt.mantissa_bits - 1)
     for operand, of in reversed(operands):
         wide = operand.astype(np.uint64)

@@ -1,4 +1,4 @@
-"""Rounding: an exact number times a power of two, to the bit pattern of a fused sum's result."""
+"""Rounding of an exact number times a power of two to the bit pattern of a fused sum's result."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from accprobe.model.tree import FloatArithmetic, Rounding
 
 
 def bit_length(magnitude: Integers) -> Integers:
-    """Bits of each non-negative integer below 2^62; 0 for 0."""
+    """Return the bit length of each non-negative integer below 2^62; 0 for 0."""
     length = (magnitude.astype(np.float64).view(np.int64) >> 52) - 1022
     length -= (magnitude >> np.maximum(length - 1, 0)) == 0
     return np.where(magnitude == 0, 0, length)
 
 
+# Bits that `with_sticky_bit` removes.
 STICKY = 7
-"""Bits that `with_sticky_bit` takes off."""
 
 
 def with_sticky_bit(magnitude: Integers) -> Floats:
-    """Integers of 60 bits, or 0, in 53 bits: the lower ones are or-ed into the last."""
+    """Return integers of 60 bits, or 0, in 53 bits; the lower bits are or-ed into the last."""
     sticky = magnitude & ((1 << STICKY) - 1) != 0
     return np.asarray(magnitude >> STICKY | sticky, np.float64)
 
 
 def encode(total: Floats, exponent: Integers, arithmetic: FloatArithmetic) -> Bits:
-    """Bit patterns of total * 2^exponent, rounded as the arithmetic says, to any format but f64; all arrays [n].
+    """Return bit patterns of total * 2^exponent in any result format but f64; all arrays [n].
 
     total: of at most 53 bits; where bits were already dropped from it, its last bit must be a sticky one. A result below the
     normal range is rounded to a multiple of 2^(min_exponent - result_bits), as in a format with result_bits fraction bits and
@@ -55,13 +55,13 @@ def _leading(values: Floats) -> Integers:
 
 
 def significands_rounded(rounding: Rounding, bits: int, values: Floats) -> Floats:
-    """The values with so many bits after their leading ones."""
+    """Round the values to `bits` fraction bits after their leading ones."""
     leading = np.where(values == 0, 0, _leading(values))
     return to_integer(rounding, values * power_of_two(bits - leading)) * power_of_two(leading - bits)
 
 
 def _is_tiny(total: Floats, exponent: Integers, arithmetic: FloatArithmetic) -> Truths | None:
-    """Which sums are smaller than the smallest normal result, where that is not asked of what they are rounded to."""
+    """Mark sums smaller than the smallest normal result, if tininess is not detected on the rounded result."""
     if arithmetic.tininess_detected == "after rounding":
         return None
     if arithmetic.tininess_detected == "after rounding to full precision":
@@ -70,7 +70,7 @@ def _is_tiny(total: Floats, exponent: Integers, arithmetic: FloatArithmetic) -> 
 
 
 def _beyond_largest(total: Floats, exponent: Integers, arithmetic: FloatArithmetic) -> Truths | None:
-    """Where overflow is detected before rounding: which sums are larger than the largest result."""
+    """Mark sums larger than the largest result, if overflow is detected before rounding."""
     if arithmetic.overflow_detected == "after rounding":
         return None
     bits = arithmetic.result_bits
@@ -79,7 +79,7 @@ def _beyond_largest(total: Floats, exponent: Integers, arithmetic: FloatArithmet
 
 
 def to_integer(rounding: Rounding, values: Floats) -> Floats:
-    """The values rounded to integers (in place)."""
+    """Round the values to integers (in place)."""
     match rounding:
         case "RZ":
             return np.trunc(values, out=values)
@@ -95,7 +95,7 @@ def to_integer(rounding: Rounding, values: Floats) -> Floats:
 
 
 def _signed(patterns: Integers, negative: Truths, arithmetic: FloatArithmetic) -> Bits:
-    """Magnitudes with what the arithmetic makes of too large ones, and with their signs."""
+    """Apply the overflow rule and the signs to magnitudes."""
     fmt = arithmetic.result
     assert fmt.infinity is not None
     step = fmt.mantissa_bits - arithmetic.result_bits

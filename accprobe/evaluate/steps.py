@@ -1,4 +1,4 @@
-"""How compiled code computes one step of a chain: a model as records of numbers, and whether it can be had so."""
+"""One step of a chain for compiled code: a model as records of numbers, if compiled code supports it."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ from accprobe.model.fields import with_values
 from accprobe.model.product import addition, multiply_add
 from accprobe.model.tree import DotModel, FloatArithmetic, FusedSum
 
+# Columns that are computed together.
 LANES = 64
-"""Columns that are computed side by side."""
 
+# Number of each rounding to an integer, of results and of aligned terms, in compiled code.
 WHOLE_BY = {
     "RZ": 0,
     "truncate": 0,
@@ -33,8 +34,9 @@ WHOLE_BY = {
     "sticky": 5,
     "away": 6,
 }
-"""How numbers are made whole, results and aligned terms: the number of each way in compiled code."""
 
+# One fused sum. lowest: the smallest exponent in the alignment, or NOTHING. zero: what makes zeros positive, or leaves them as
+# they are, when it is added. Sums larger than `most` or smaller than `least` are doubtful.
 NODE = np.dtype(
     [
         (name, np.int64)
@@ -55,9 +57,8 @@ NODE = np.dtype(
     ]
     + [(name, np.float64) for name in ("zero", "least", "most")]
 )
-"""One fused sum. lowest: the smallest exponent in the alignment, or NOTHING. zero: what makes zeros positive, or leaves them as
-they are, when it is added. Sums larger than `most` or smaller than `least` are doubtful."""
 
+# Fields that compiled code supports, or that affect only doubtful outputs.
 _KNOWN = {
     "result",
     "result_bits",
@@ -76,7 +77,6 @@ _KNOWN = {
     "overflow_detected",
     "tininess_detected",
 }
-"""Fields that compiled code has, or that only doubtful outputs show."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,7 +110,7 @@ class CompiledStep:
 
 @lru_cache(maxsize=256)
 def step_of(model: DotModel, inst: Instruction) -> CompiledStep | None:
-    """None where only numpy computes it: chains of the model: sums whose C is the sum before."""
+    """Return the compiled step of a chain of the model; None if only numpy computes it."""
     if inst.c is not inst.d:
         return None
     fused = _fused(model, inst)
@@ -136,7 +136,7 @@ def step_of(model: DotModel, inst: Instruction) -> CompiledStep | None:
 
 
 def _fused(model: DotModel, inst: Instruction) -> bool | None:
-    """Where a step is a chain of ordinary multiply-adds, whether they are fused."""
+    """Return whether the multiply-adds are fused, if a step is a chain of ordinary ones."""
     fused, plain = model != multiply_add(product_bits=23), model.root.arithmetic
     if not isinstance(plain, FloatArithmetic) or plain.result.name not in ("f32", "f64"):
         return None
@@ -156,7 +156,7 @@ def _is_known(node: FusedSum, inst: Instruction) -> bool:
 
 
 def _fits(fmt: Format) -> bool:
-    """Whether float64 holds products of the format's numbers."""
+    """Whether float64 holds the products of the format."""
     return fmt.is_float and fmt.bits <= 32
 
 

@@ -1,4 +1,4 @@
-"""The terms of dot products that are kept: decoded and multiplied once, for every model that adds them."""
+"""Terms of dot products, decoded and multiplied once for all models that add them."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from accprobe.isa.instructions import Instruction
 from accprobe.model.tree import Subnormals
 from accprobe.operands.request import Request
 
+# Cache size of an evaluation: float64 numbers per product, counting eight more products per dot product.
 ROOM = 6
-"""What an evaluation keeps, in multiples of its products, and eight more, as float64."""
 
 T = TypeVar("T", bound=tuple[Any, ...])
 
 
 class Memory:
-    """What was computed; when it holds more than so many bytes, what was longest not used is forgotten."""
+    """Cache of arrays with a limit in bytes; it evicts the least recently used."""
 
     def __init__(self, room: int) -> None:
         self._kept: dict[Hashable, Any] = {}
@@ -45,7 +45,7 @@ def _size(arrays: tuple[Any, ...]) -> int:
 
 
 class Other(NamedTuple):
-    """A term that is no product: bit patterns [n], how they are read, and what tells them from others."""
+    """A term that is not a product: bit patterns [n], how they are read, and their cache key."""
 
     patterns: Bits
     fmt: Format
@@ -72,7 +72,7 @@ class ExactProduct(NamedTuple):
 
 
 class KeptTerms:
-    """Those of a few dot products. memory: of what was computed of them, sums too, each under a key of its own."""
+    """Terms of a few dot products. memory: cache of terms and sums, by key."""
 
     def __init__(self, inst: Instruction, request: Request) -> None:
         self._inst, self._c = inst, request.c.copy()
@@ -90,18 +90,18 @@ class KeptTerms:
         return all(np.array_equal(x, y) for x, y in same)
 
     def addend(self, subnormals: Subnormals, bits: int | None) -> Other:
-        """C, of whose fraction bits so many are read; None: all."""
+        """Return C with `bits` fraction bits; None: all."""
         fmt = self._inst.c
         patterns = self._c if bits is None else _with_fraction_bits(self._c, fmt, bits)
         return Other(patterns, fmt, subnormals, (subnormals, bits))
 
     def operands(self, ks: tuple[int, ...]) -> tuple[Bits, Bits]:
-        """Factors A and B of these products, each [k, n]."""
+        """Return the factors A and B of these products, each [k, n]."""
         whole = slice(ks[0], ks[-1] + 1) if ks and ks == tuple(range(ks[0], ks[-1] + 1)) else list(ks)
         return self._a[whole], self._b[whole]
 
     def decoded(self, other: Other) -> Decoded:
-        """Zeros have an exponent below all others."""
+        """Decode a term; zeros have an exponent below all others."""
 
         def make() -> Decoded:
             values = values_of(other.patterns, other.fmt, other.subnormals)
@@ -112,7 +112,7 @@ class KeptTerms:
         return self.memory.get(("decoded", other.key), make)
 
     def products(self, ks: tuple[int, ...], subnormals: Subnormals) -> tuple[Floats, Floats]:
-        """Values of the products [k, n], and their plain sum [n]."""
+        """Return the values of the products [k, n], and their plain sum [n]."""
 
         def make() -> tuple[Floats, Floats]:
             values = self._unscaled(ks, subnormals)
@@ -123,7 +123,7 @@ class KeptTerms:
         return self.memory.get(("products", ks, subnormals), make)
 
     def groups(self, ks: tuple[int, ...], subnormals: Subnormals, size: int) -> tuple[Floats, Floats]:
-        """As `products`, [k / size, n], of so many products at a time that are added before they are scaled."""
+        """Return the sums of `size` products, added before they are scaled, [k / size, n], and their plain sum [n]."""
 
         def make() -> tuple[Floats, Floats]:
             values = self._unscaled(ks, subnormals).reshape(-1, size, len(self)).sum(axis=1)
@@ -136,7 +136,7 @@ class KeptTerms:
     def exponents(
         self, ks: tuple[int, ...], subnormals: Subnormals, normalised: bool, counted: bool, size: int | None
     ) -> NDArray[np.int16]:
-        """Those of the products, [k, n], or of as many as are scaled at once, in the alignment (see `exponents_of`)."""
+        """Return the exponents in the alignment of the products [k, n] or of groups scaled at once (see `exponents_of`)."""
         factors = [*zip(self.operands(ks), (self._inst.a, self._inst.b), strict=True)] if size is None else []
         parts = [exponents_of(x, fmt, subnormals, normalised, counted) for x, fmt in factors]
         parts += [exponents_of(x, fmt, "kept", normalised, counted) for x, fmt in self._scales_of(ks[:: size or 1])]
@@ -151,7 +151,7 @@ class KeptTerms:
         return np.asarray(values_of(a, self._inst.a, subnormals) * values_of(b, self._inst.b, subnormals))
 
     def _scales_of(self, ks: tuple[int, ...]) -> list[tuple[Bits, Format]]:
-        """The scales of A and of B that belong to these products, each [k, n]; none where the instruction has none."""
+        """Return the scales of A and of B of these products, each [k, n]; [] if the instruction has none."""
         inst = self._inst
         if inst.scale is None or inst.scale_block is None:
             return []
@@ -159,7 +159,7 @@ class KeptTerms:
         return [(scales[blocks], inst.scale) for scales in self._scales]
 
     def integer_products(self, ks: tuple[int, ...]) -> Integers:
-        """The plain sum of these products of integers, [n]."""
+        """Return the plain sum of these products of integers, [n]."""
 
         def make() -> tuple[Integers]:
             a, b = self.operands(ks)
@@ -196,7 +196,7 @@ class KeptTerms:
         return self.memory.get(("exact product", k, subnormals), make)
 
     def _scaled(self, patterns: Bits, fmt: Format, subnormals: Subnormals, k: int, operand: int) -> Floats:
-        """Values of one operand of product k times its scale, [n]."""
+        """Return the values of one operand of product k times its scale, [n]."""
         values = values_of(patterns, fmt, subnormals)
         for scales, of_scale in self._scales_of((k,))[operand : operand + 1]:
             values = values * values_of(scales[0], of_scale, "kept")
@@ -204,7 +204,7 @@ class KeptTerms:
 
 
 def _with_fraction_bits(patterns: Bits, fmt: Format, bits: int) -> Bits:
-    """Finite numbers without the fraction bits below the first ones."""
+    """Clear all but the first `bits` fraction bits of finite numbers."""
     below = max(fmt.mantissa_bits - bits, 0) + fmt.ignored_low_bits
     finite = patterns & fmt.dtype.type(fmt.sign_bit - 1) <= fmt.largest | (1 << fmt.ignored_low_bits) - 1
     return np.asarray(np.where(finite, patterns >> fmt.dtype.type(below) << fmt.dtype.type(below), patterns))

@@ -1,12 +1,13 @@
-"""Chains of one fused sum after another, for many outputs at once, as compiled code computes them.
+"""Chains of fused sums for many outputs at once, by compiled code.
 
-What it computes in vectors of float64 numbers (`accprobe.evaluate.lanes`) is exact. What it does not know is left to numpy:
-whole models (`steps`), and of others the outputs that are doubtful: of NaNs and infinities, sums too large or too small for
+The vectors of float64 numbers (`accprobe.evaluate.lanes`) are exact. Numpy computes the rest: unsupported models (`steps`),
+and doubtful outputs of the others: NaNs and infinities, sums too large or too small for
 their format, zeros whose sign depends on the signs of their terms.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -17,7 +18,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from accprobe.evaluate.cores import cores
 from accprobe.evaluate.decoding import exponents_of, values_of
 from accprobe.evaluate.error_free import Truths
 from accprobe.evaluate.steps import LANES, CompiledStep
@@ -25,21 +25,35 @@ from accprobe.isa.formats import Bits, Format
 from accprobe.isa.instructions import Instruction
 from accprobe.model.tree import FloatArithmetic
 
+# Seconds of numpy after which compiled code is loaded; loading takes about as long.
 WORTH = 1.5
-"""Seconds of numpy: about as many as compiled code takes to load."""
 
+# Fewest rows of a separate panel: preparing its columns takes as long as a few rows.
 LEAST_ROWS = 16
-"""Of a panel that is computed on its own: to make its columns ready takes as long as a few rows."""
 
+# Operands of rows that are prepared at once.
 PREPARED = 1 << 22
-"""Operands of rows that are made ready at once."""
 
 Floats = NDArray[np.floating[Any]]
 _Exponents = NDArray[np.int16]
 
 
+_processes = 1
+
+
+def share_cores(processes: int) -> None:
+    """Share the cores among `processes` processes, including this one."""
+    global _processes
+    _processes = processes
+
+
+def cores() -> int:
+    """Return the number of cores that this process evaluates on."""
+    return max(1, len(os.sched_getaffinity(0)) // _processes)
+
+
 class _Patience:
-    """Numpy computes until it has done so much that the wait for compiled code is no longer than that took."""
+    """Use numpy until its total time equals the time to load compiled code."""
 
     def __init__(self) -> None:
         self._done = 0.0
@@ -49,13 +63,13 @@ class _Patience:
         return self._done >= WORTH and is_there()
 
 
+# Whether to use compiled code for work that takes numpy this many seconds.
 pays = _Patience().pays
-"""Whether compiled code is to compute what numpy would take so many seconds more for."""
 
 
 @cache
 def is_there() -> bool:
-    """Whether numba is, goes with this numpy, and has somewhere to keep its code."""
+    """Whether numba is installed, works with this numpy and has a cache folder."""
     try:
         import accprobe.evaluate.lanes  # noqa: F401
     except (ImportError, RuntimeError):
@@ -64,7 +78,7 @@ def is_there() -> bool:
 
 
 class _Lines(NamedTuple):
-    """Rows of A, or columns of B, [..., lines, K]; special: those with an operand that is no number, [..., lines]."""
+    """Rows of A, or columns of B, [..., lines, K]; special: lines with an operand that is not finite, [..., lines]."""
 
     values: Floats
     exponents: _Exponents
@@ -95,7 +109,7 @@ def sums(step: CompiledStep, inst: Instruction, a: Bits, b: Bits, start: Bits) -
 
 
 def _add(step: CompiledStep, inst: Instruction, a: Bits, b: Bits, running: Floats, doubtful: Truths) -> None:
-    """The chains of several products [products, ...] are added to `running`."""
+    """Add the chains of several products [products, ...] to `running`."""
     rows = _lines(step, a, inst.a)
     doubtful |= rows.special[..., None]
 
@@ -116,7 +130,7 @@ def _add(step: CompiledStep, inst: Instruction, a: Bits, b: Bits, running: Float
 
 
 def _add_side_by_side(step: CompiledStep, inst: Instruction, a: Bits, b: Bits, running: Floats, doubtful: Truths) -> None:
-    """The same of products of one output each, LANES of which are computed at once."""
+    """Add the chains of products with one output each, LANES of them at once."""
 
     def panel(first: int) -> None:
         x = slice(first, first + LANES)
@@ -134,7 +148,7 @@ def _add_side_by_side(step: CompiledStep, inst: Instruction, a: Bits, b: Bits, r
 def _in_lanes(
     step: CompiledStep, a: Floats, a_exponents: _Exponents, b: Floats, b_exponents: _Exponents, running: Floats, odd: Bits
 ) -> None:
-    """As `lanes.sums_in_turn` has them."""
+    """Call `lanes.sums_in_turn`."""
     from accprobe.evaluate import lanes
 
     if step.fused is None:
@@ -154,7 +168,7 @@ def _patterns(values: Floats, inst: Instruction) -> Bits:
 
 
 def _share(work: Callable[..., None], jobs: list[tuple[int, ...]]) -> None:
-    """The work by every core."""
+    """Run the jobs on every core."""
     if len(jobs) < 2 or cores() < 2:
         for job in jobs:
             work(*job)
@@ -212,7 +226,7 @@ def _tables(step: CompiledStep, fmt: Format, read: Reader) -> NDArray[Any]:
 
 
 def _padded(columns: NDArray[Any]) -> NDArray[Any]:
-    """LANES columns: zeros after those that are there."""
+    """Pad columns with zeros to LANES."""
     padded = np.zeros((len(columns), LANES), columns.dtype)
     padded[:, : columns.shape[1]] = columns
     return padded

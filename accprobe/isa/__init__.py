@@ -1,4 +1,4 @@
-"""What exists: number formats, architectures, and the matrix instructions that they have."""
+"""Number formats, architectures and matrix instructions."""
 
 from accprobe.isa.instructions import Instruction, catalog, parse
 

@@ -1,6 +1,6 @@
 """NVIDIA architectures with matrix units, sm_70 … sm_121: generation, products, compile target; and those of processors.
 
-Nothing else in the package is keyed on a product's name: ask here.
+No other module is keyed on a product's name.
 
 Sources: PTX ISA, "PTX Module Directives: .target"; CUDA C++ Programming Guide, "Compute Capabilities"; NVIDIA's list of
 CUDA GPUs.
@@ -20,10 +20,10 @@ class Architecture:
     """One architecture.
 
     name: "sm_90"; generation: "Hopper"; products: marketing names, not all of them.
-    target: what to compile for to have every instruction, with the architecture-specific suffix where there is one ("sm_90a").
+    target: the compile target that has every instruction, with the architecture-specific suffix where there is one ("sm_90a").
     compute_capability: (major, minor), as the driver reports it.
     shared_bytes: shared memory that a block of threads may have.
-    last_cuda: the last major version of CUDA that compiles for it, None where that has not come.
+    last_cuda: the last major version of CUDA that compiles for it; None if the newest does.
     """
 
     name: str
@@ -39,7 +39,7 @@ class Architecture:
 
     @property
     def caveat(self) -> str:
-        """Which compilers make no code for it; "" where the newest does."""
+        """Return which CUDA versions do not compile for it; "" if the newest does."""
         last = self.last_cuda
         return f"CUDA {last + 1} no longer compiles for {self.name}, CUDA {last} does" if last else ""
 
@@ -62,8 +62,8 @@ _SHARED_KIB |= dict.fromkeys((90, 100, 101, 103, 110), 227)
 """Maximum of a thread block (CUDA C++ Programming Guide, "Compute Capabilities": technical specifications)."""
 
 
+# CUDA Toolkit 13.0 Release Notes, "Deprecated Architectures"; sm_101 has been sm_110 since.
 _LAST_CUDA = dict.fromkeys((70, 72, 101), 12)
-"""CUDA Toolkit 13.0 Release Notes, "Deprecated Architectures"; sm_101 has been sm_110 since."""
 
 
 ARCHITECTURES: tuple[Architecture, ...] = (
@@ -84,8 +84,8 @@ ARCHITECTURES: tuple[Architecture, ...] = (
     _architecture("sm_121", "Blackwell", "DGX Spark (GB10)"),
 )
 
+# Processor architectures, as `uname -m` prints them; the flags of a processor list its instructions.
 PROCESSORS = ("x86_64", "aarch64")
-"""Of processors, as `uname -m` has them; which of its instructions a processor has, its flags tell."""
 
 
 @cache
@@ -94,25 +94,25 @@ def _by_target() -> dict[str, Architecture]:
 
 
 def targets() -> tuple[str, ...]:
-    """Every compile target, in order: "sm_70", …, "sm_90", "sm_90a", …"""
+    """Return every compile target, in order: "sm_70", …, "sm_90", "sm_90a", …"""
     return tuple(_by_target())
 
 
 def get(name: str) -> Architecture:
-    """The architecture of that name, with or without its suffix: "sm_90", "sm_90a". Raises UnknownName."""
+    """Return the architecture of that name, with or without its suffix: "sm_90", "sm_90a". Raises UnknownName."""
     if name not in _by_target():
         raise unknown(name, _by_target())
     return _by_target()[name]
 
 
 def unknown(name: str, known: Iterable[str]) -> UnknownName:
-    """What to raise where that is no architecture: with that of the product which has the name, or with the nearest known."""
+    """Return the error for an unknown architecture, with that of a product of this name or the nearest name."""
     owner = next((each for each in ARCHITECTURES if name.lower() in map(str.lower, each.products)), None)
     return UnknownName(f"unknown architecture '{name}'; {f'it is of {owner.target}' if owner else nearest(name, known)}")
 
 
 def from_compute_capability(major: int, minor: int) -> Architecture:
-    """The architecture of a device with that compute capability. Raises UnknownName."""
+    """Return the architecture of a device with that compute capability. Raises UnknownName."""
     for architecture in ARCHITECTURES:
         if architecture.compute_capability == (major, minor):
             return architecture

@@ -1,7 +1,6 @@
-"""Families of matrix instructions: all that sets one apart from another is in its record, for every room to ask.
+"""Families of matrix instructions; the record of a family holds everything that distinguishes it.
 
-A family is added by a record here and by its tables in `accprobe.isa.tables`; once there is device code, by the record's
-`Probe`.
+To add a family, add a record here and its tables in `accprobe.isa.tables`; with device code, also the record's `Probe`.
 """
 
 from __future__ import annotations
@@ -18,14 +17,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Probe:
-    """How a family's instructions are run by `accprobe.probes`.
+    """How `accprobe.probes` runs a family's instructions.
 
     file: its device code for independent dot products; that for matrix products is "product_" and this name.
     product_tiles: tiles that the threads of one tile compute of a matrix product, side by side; 0 where there is no such code.
     takes: whether the device code lays out the operands of that instruction.
     multiply: the macro MULTIPLY, from its parameters on, given the registers that a lane holds of each operand.
-    constants: what only this device code is told besides.
-    golden: whether there is device code for chains whose results are known, too: "golden_" and this name.
+    constants: further macros of this device code.
+    golden: whether "golden_" and this name is device code for chains with known results.
     """
 
     file: str
@@ -40,16 +39,16 @@ class Probe:
 class Family:
     """One family of matrix instructions.
 
-    name: what its instructions' names begin with; sparse_name: those with a sparse A.
+    name: prefix of its instructions' names; sparse_name: prefix of those with a sparse A.
     since: the compute capability that brought it; of what an architecture has for one purpose, the latest is what it offers.
-    threads: those that hold a tile together.
+    threads: number of threads that share a tile.
     in_registers: operands of "abcd" that lanes hold in registers, besides A where an instruction's name says so.
     adds_to_d: D is the addend too, and a flag of the instruction leaves it out.
     converts: where an architecture has no unit for the operand formats, it becomes conversions and opcodes of another unit.
     promoted_by_triton: `max_num_imprecise_acc` of `tl.dot` has an effect on its 8-bit floats.
     opcode: the stem of its SASS, where {} is the letter of the unit; units: the letters that there are. Of a processor, whose
         instructions have mnemonics of their own, these are the units.
-    lanes: each cell of the tile has operands of its own, as a lane of a vector register has.
+    lanes: each element of the tile has its own operands, as a lane of a vector register has.
     typed_opcode: the opcode's name says its shape and types; otherwise they are in a descriptor that is made at run time.
     """
 
@@ -71,7 +70,7 @@ class Family:
         return self.name
 
     def __reduce__(self) -> str:
-        """Pickled as the name of its constant, so that another process has the same record."""
+        """Pickle the name of the constant, so that another process has the same record."""
         return self.name.upper().replace(".", "_")
 
     @property
@@ -79,12 +78,12 @@ class Family:
         return self.threads // 32
 
     def stem(self, unit: str) -> str:
-        """The opcode without modifiers of the unit with that letter: "QGMMA"."""
+        """Return the opcode without modifiers of the unit with that letter: "QGMMA"."""
         return self.opcode.format(unit)
 
 
 def registers(inst: Instruction) -> dict[str, int]:
-    """How many registers, of `inst.register_bits` each, a lane holds of A, B, C and D; 0 of what is in memory."""
+    """Return how many registers of `inst.register_bits` a lane holds of A, B, C and D; 0 for operands in memory."""
     held = inst.family.in_registers + "a" * inst.a_registers
     bits = {
         "a": inst.m * inst.stored.k * inst.held_bits,
@@ -97,7 +96,7 @@ def registers(inst: Instruction) -> dict[str, int]:
 
 
 def _fragments_of_a_warp(inst: Instruction) -> bool:
-    """Those of one tile, and those of four."""
+    """Whether mma_sync.cu lays out the fragments of one tile and of four."""
     words = inst.stored.k * inst.held_bits // inst.register_bits
     return inst.m in (8, 16) and inst.n == 8 and (inst.quad_pairs or words % 4 == 0)
 

@@ -26,7 +26,7 @@ Kind = Literal["float", "scale", "signed", "unsigned", "bit"]
 
 
 class Fields(NamedTuple):
-    """Bit patterns taken apart: value = (-1)^negative * significand * 2^(exponent - mantissa_bits) where finite.
+    """Fields of bit patterns: value = (-1)^negative * significand * 2^(exponent - mantissa_bits) where finite.
 
     `exponent` is the operand's own exponent: subnormals and zeros have the smallest normal one, and a significand below
     2^mantissa_bits.
@@ -89,7 +89,7 @@ class Format:
         return top - self.bias - (1 if self.specials == "ieee" or not self.mantissa_bits else 0)
 
     def widens_to(self, other: Format) -> bool:
-        """Whether a number, an infinity or a NaN becomes one of the other format by zeros behind its fraction."""
+        """Whether zeros appended to the fraction convert every number, infinity and NaN to the other format."""
         plain = self.specials == other.specials == "ieee" and not self.ignored_low_bits
         return plain and self.exponent_bits <= other.exponent_bits and self.mantissa_bits <= other.mantissa_bits
 
@@ -122,7 +122,7 @@ class Format:
         return np.asarray(unsigned < 1 << (self.mantissa_bits + self.ignored_low_bits)) & self.is_float
 
     def encode(self, negative: bool, significand: int, exponent: int) -> int:
-        """Bit pattern of (-1)^negative * significand * 2^exponent, exactly. Raises AccprobeError where there is none."""
+        """Return the bit pattern of (-1)^negative * significand * 2^exponent. Raises AccprobeError if the format has none."""
         pattern = self.try_encode(significand, exponent)
         if pattern is None or (negative and not self.sign_bit):
             sign = "-" if negative else ""
@@ -130,7 +130,7 @@ class Format:
         return pattern | (self.sign_bit if negative else 0)
 
     def try_encode(self, significand: int, exponent: int) -> int | None:
-        """Bit pattern of significand * 2^exponent (significand >= 0), or None where the format does not hold it."""
+        """Return the bit pattern of significand * 2^exponent (significand >= 0), or None if the format does not hold it."""
         if significand == 0:
             return 0 if self.mantissa_bits else None
         low = significand & -significand
@@ -148,13 +148,13 @@ class Format:
         return pattern if pattern <= self.largest else None
 
     def whole(self, value: int) -> int:
-        """Bit pattern of a whole number from 0 on; 0 where the format does not hold it."""
+        """Return the bit pattern of a non-negative integer; 0 if the format does not hold it."""
         if self.is_integer:
             return value if value <= self.largest else 0
         return self.try_encode(value, 0) or 0
 
     def fields(self, patterns: Bits) -> Fields:
-        """Take float bit patterns apart; any shape. Bits above `bits`, and a tf32's low 13 bits, are ignored."""
+        """Split float bit patterns of any shape into fields. Bits above `bits`, and a tf32's low 13 bits, are ignored."""
         if self.storage_bits <= 16:
             table = _field_table(self)
             index = patterns & self.dtype.type((1 << self.bits) - 1)
@@ -164,7 +164,7 @@ class Format:
         return _split(self, patterns)
 
     def values(self, patterns: Bits) -> NDArray[np.float64]:
-        """The values as float64 (exact for every format here; integers too). Bits of a float above `bits` are ignored."""
+        """Return the values as float64, exact for every format here. Bits of a float above `bits` are ignored."""
         if self.kind == "bit":
             return patterns.astype(np.float64)
         if self.ml_dtype is None:
@@ -178,7 +178,7 @@ class Format:
             return usable.view(self.ml_dtype).astype(np.float64)
 
     def integers(self, patterns: Bits) -> NDArray[np.int64]:
-        """Integer bit patterns as int64: sign-extended from `bits` where signed."""
+        """Return integer bit patterns as int64: sign-extended from `bits` where signed."""
         whole = (patterns & self.dtype.type((1 << self.bits) - 1)).astype(np.int64)
         if self.kind == "signed":
             whole -= (whole >> (self.bits - 1)) << self.bits
@@ -245,6 +245,7 @@ FORMATS: dict[str, Format] = {
 }
 
 
+# Names of formats in other tools that resemble none of the names here.
 CALLED = {
     "fp8": "e4m3 or e5m2",
     "float8": "e4m3 or e5m2",
@@ -258,11 +259,10 @@ CALLED = {
     "double": "f64",
     "i8": "s8",
 }
-"""What users of other tools call formats, where no name is near."""
 
 
 def get(name: str) -> Format:
-    """The format of that name. Raises AccprobeError that names the nearest known ones."""
+    """Return the format of that name. Raises UnknownName with the nearest names."""
     if name not in FORMATS:
         meant = CALLED.get(name.lower())
         raise UnknownName(f"unknown format '{name}'; {f'did you mean {meant}?' if meant else nearest(name, FORMATS)}")

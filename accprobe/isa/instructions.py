@@ -1,4 +1,4 @@
-"""What exists: matrix instructions, keyed by their PTX qualifier string, and the architectures that have them.
+"""Matrix instructions, keyed by their PTX qualifier string, and the architectures that have them.
 
 A name is the PTX opcode without the qualifiers that do not change the arithmetic (`.sync.aligned` where implied, `.row.col`,
 `.block_scale` next to a block-scaled kind), in this order:
@@ -40,8 +40,8 @@ from accprobe.isa.formats import FORMATS, Format
 from accprobe.isa.sparsity import BY_BITS, Sparsity
 from accprobe.isa.tables import BitOp, Kind, Table, every_table
 
+# Integers.
 Factor = TypeVar("Factor", int, NDArray[np.int64])
-"""Integers."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Instruction:
     registers ends in ".rs" (PTX tells by the operand, not by a qualifier; the word is CUTLASS's).
     k: products a dot product, of the logical (uncompressed) operands.
     kind: the `.kind::` qualifier, where PTX has one.
-    mnemonic: of a processor's, what a disassembler calls it: "VDPBF16PS".
+    mnemonic: the disassembler's name of a processor's instruction: "VDPBF16PS".
     scale, scale_block: the format of the block scales, and how many of the k products share one.
     bit_op: of single bits, what a product is; the sum counts those that are 1.
     quad_pairs: eight threads of a warp hold a tile, which thus has four (Volta's).
@@ -95,7 +95,7 @@ class Instruction:
 
     @property
     def held_bits(self) -> int:
-        """Bits that an element of A or B takes where the instruction finds it: there integers and FP4 alone are packed."""
+        """Return the bits of an element of A or B in registers or memory, where only integers and FP4 are packed."""
         packed = self.is_integer or self.kind in ("mxf4", "mxf4nvf4")
         return self.a.bits if packed else self.a.storage_bits
 
@@ -106,28 +106,28 @@ class Instruction:
 
     @property
     def threads(self) -> int:
-        """Those that hold a tile together."""
+        """Number of threads that share a tile."""
         return 8 if self.quad_pairs else self.family.threads * self.blocks
 
     def multiplied(self, a: Factor, b: Factor) -> Factor:
-        """Products of integers; of single bits, what `bit_op` makes of them."""
+        """Return the products of integers; for single bits, the result of `bit_op`."""
         return a ^ b if self.bit_op == "xor" else a * b
 
     @property
     def sparsity(self) -> Sparsity | None:
-        """Which elements of A are stored; None where all are."""
+        """Which elements of A are stored; None if A is dense."""
         return BY_BITS[self.held_bits] if self.sparse else None
 
     @property
     def stored(self) -> Instruction:
-        """A dense instruction of the products that are stored alone, under the same name: itself where A is dense."""
+        """Return the dense instruction of the stored products, under the same name; itself if A is dense."""
         if not self.sparse:
             return self
         return replace(self, k=self.k // 2, sparse=False, scale_block=self.scale_block and self.scale_block // 2)
 
 
 def _of_table(table: Table) -> Iterator[Instruction]:
-    """Every shape of a table with every type combination."""
+    """Yield every shape of a table with every type combination."""
     for shape, types, saturate, registers in product(table.shapes.split(), table.types, table.satfinite, table.a_registers):
         yield _instruction(table, shape, types, saturate, registers)
 
@@ -163,7 +163,7 @@ def _instruction(table: Table, shape: str, types: str, saturate: bool, registers
 
 @cache
 def _known() -> dict[Instruction, frozenset[str]]:
-    """Every listed instruction, and the compile targets, or the processors, that have it."""
+    """Return every listed instruction with the compile targets or processors that have it."""
     return {instruction: table.on for table in every_table() for instruction in _of_table(table)}
 
 
@@ -179,10 +179,10 @@ def _by_mnemonic() -> dict[str, Instruction]:
 
 @cache
 def catalog(architecture: str) -> tuple[Instruction, ...]:
-    """Every matrix instruction of a compile target, or of a processor's architecture: "sm_90a" has wgmma, "sm_90" has not.
+    """Return every matrix instruction of a compile target ("sm_90a" has wgmma, "sm_90" not) or processor architecture.
     Raises UnknownName.
 
-    Of the n that wgmma (8 to 256) and tcgen05 take, two stand for all; `parse` takes the others too.
+    wgmma (n from 8 to 256) and tcgen05 are listed with two values of n; `parse` accepts the others of wgmma too.
     """
     known = (*architectures.PROCESSORS, *architectures.targets())
     if architecture not in known:
@@ -191,42 +191,42 @@ def catalog(architecture: str) -> tuple[Instruction, ...]:
 
 
 def architectures_with(inst: Instruction) -> tuple[str, ...]:
-    """The compile targets, or the processors, that have `inst`, in order: ("sm_90a",)."""
+    """Return the compile targets or processors that have `inst`, in order: ("sm_90a",)."""
     on = _known()[_listed(inst.name) or inst]
     return tuple(target for target in (*architectures.targets(), *architectures.PROCESSORS) if target in on)
 
 
 def in_a_row(inst: Instruction, chain: int) -> Instruction:
-    """What so many instructions compute, each adding to the one before, as one; k counts on from one to the next."""
+    """Return one instruction for a chain of `inst`, each adding to the one before; k is numbered through the chain."""
     return replace(inst, k=chain * inst.k)
 
 
 def alike_but_n(inst: Instruction, among: Iterable[Instruction]) -> list[Instruction]:
-    """Those that differ from `inst` in n alone, the nearest first."""
+    """Return the instructions that differ from `inst` in n only, the nearest first."""
     alike = [other for other in among if other == replace(inst, name=other.name, n=other.n)]
     return sorted(alike, key=lambda other: abs(other.n - inst.n))
 
 
 def every_n(inst: Instruction) -> tuple[int, ...]:
-    """Each n that PTX has of an instruction which is otherwise as `inst`: of wgmma steps of 8, above 24 of 16 for integers."""
+    """Return each n that PTX allows: for wgmma multiples of 8, for integers above 24 multiples of 16."""
     if inst.family is not WGMMA:
         return (inst.n,)
     return tuple(n for n in range(8, 257, 8) if not inst.is_integer or n <= 24 or n % 16 == 0)
 
 
 def at_n(inst: Instruction, n: int) -> Instruction:
-    """The instruction that differs from `inst` in n alone."""
+    """Return the instruction that differs from `inst` in n only."""
     shape = "m{0.m}n{1}k{0.k}".format
     return replace(inst, name=inst.name.replace(shape(inst, inst.n), shape(inst, n)), n=n)
 
 
 @cache
 def parse(name: str) -> Instruction:
-    """The instruction of that name: accprobe's own, the full PTX opcode or a processor's mnemonic.
+    """Return the instruction of that name: accprobe's own, the full PTX opcode or a processor's mnemonic.
 
     Raises UnknownName that names the nearest.
 
-    Every n that PTX has parses for wgmma, not only the two that are listed.
+    For wgmma every n of PTX parses, not only the two listed ones.
     """
     if name.strip().upper() in _by_mnemonic():
         return _by_mnemonic()[name.strip().upper()]
@@ -240,7 +240,7 @@ def parse(name: str) -> Instruction:
 
 
 def _canonical(name: str) -> str:
-    """`name` without the qualifiers that accprobe leaves out, and with the rest in accprobe's order."""
+    """Return `name` without the qualifiers that accprobe omits, the rest in accprobe's order."""
     head, *words = name.strip().replace("sp::ordered_metadata", "sp").split(".")
     shape = next(filter(_SHAPE.fullmatch, words), "")
     if head == "mma" and "sync" in words and "sp" not in words:
@@ -257,7 +257,7 @@ def _canonical(name: str) -> str:
 
 
 def _listed(name: str) -> Instruction | None:
-    """The listed wgmma that differs from `name` in n alone, where PTX has that n."""
+    """Return the listed wgmma that differs from `name` in n only, if PTX has that n."""
     if not name.startswith("wgmma.") or not _SHAPE.search(name):
         return None
     m, n, k = _shape(name)

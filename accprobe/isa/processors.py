@@ -1,4 +1,4 @@
-"""A processor's own instructions that multiply and accumulate narrow formats: a record each.
+"""Processor instructions that multiply and accumulate narrow formats.
 
 Sources: Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2, and Intel Architecture Instruction Set
 Extensions, for encodings and flags; Arm Architecture Reference Manual for A-profile, "C7.2 A64 Advanced SIMD and
@@ -10,15 +10,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+# The mandatory prefix that an x86 encoding stands for.
 Prefix = Literal["", "66", "F3", "F2"]
-"""The mandatory prefix that an x86 encoding stands for."""
 
 
 @dataclass(frozen=True)
 class Mnemonic:
     """One instruction of a processor.
 
-    mnemonic: in capitals; family, shape, types (D A B, C being D) and saturates: what its name in accprobe is made of.
+    mnemonic: in capitals; family, shape, types (D A B, C being D) and saturates: parts of its name in accprobe.
     architecture: of `architectures.PROCESSORS`; flags: what the processor must have.
     prefix, opcode: of an x86 encoding, map 0F38, W0; word, mask: those of an A64 one.
     llvm: the first LLVM whose assembler knows it.

@@ -71,7 +71,7 @@ def tcgen05(inst: Instruction, registers: Mapping[str, int]) -> str:
 
 
 def _kind(inst: Instruction) -> str:
-    """The `.kind::` qualifier, and those of block scales: of K = 96, PTX names the block and not how many scales there are."""
+    """The `.kind::` qualifier, and those of block scales; for K = 96 PTX names the block size, not the number of scales."""
     scaled = ""
     if inst.scale_block:
         vector = f"block{inst.scale_block}" if inst.k == 96 else f"scale_vec::{inst.k // inst.scale_block}X"
@@ -80,12 +80,12 @@ def _kind(inst: Instruction) -> str:
 
 
 def _metadata(inst: Instruction, number: Iterator[int]) -> tuple[str, str, str]:
-    """The parameter, the operands and the input that a sparse A has besides: metadata, and which lanes give it, the first."""
+    """Return the further parameter, operands and input of a sparse A: metadata, supplied by the first lanes."""
     return (", e", f", %{next(number)}, 0", ', "r"(e)') if inst.sparse else ("", "", "")
 
 
 def wgmma_chain(inst: Instruction, registers: Mapping[str, int], chain: int, threads: int, addends: bool) -> str:
-    """So many wgmma, one after the other, each adding to D; without `addends` the first makes it (scale-d is false).
+    """Return a chain of wgmma, each adding to D; without `addends` the first makes it (scale-d is false).
 
     a, b: descriptors, one an instruction; e: registers of metadata, which a dense A leaves alone. turn: the named barrier that
     `threads` threads meet at, these ones without waiting, when the last instruction is left: another warpgroup may begin its

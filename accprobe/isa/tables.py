@@ -1,6 +1,6 @@
-"""The syntax tables of the PTX ISA, and the mnemonics of processors, as tables: what there is of each family of instructions.
+"""The syntax tables of the PTX ISA, and the mnemonics of processors, as tables: the instructions of each family.
 
-`accprobe.isa.instructions` makes names and instructions of them.
+`accprobe.isa.instructions` builds names and instructions from them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ BitOp = Literal["xor", "and"]
 class Table:
     """One line of a PTX ISA syntax table: every shape with every type combination.
 
-    shapes: "m16n8k8 m16n8k16"; types: "D A B" or "D A B C" a combination; on: compile targets.
+    shapes: "m16n8k8 m16n8k16"; types: one "D A B" or "D A B C" for each combination; on: compile targets.
     """
 
     family: Family
@@ -56,7 +56,7 @@ _BLOCK_SCALED: tuple[tuple[Kind, int, str], ...] = (
 def _types(
     accumulators: tuple[str, ...], multiplicands: tuple[str, ...], *, mixed: bool = True, c: bool = True
 ) -> tuple[str, ...]:
-    """Each accumulator with each pair of multiplicands. mixed: A and B may differ; c: name C too, which is as D."""
+    """Return each accumulator with each pair of multiplicands. mixed: A and B may differ; c: append C, which equals D."""
     pairs = product(multiplicands, repeat=2) if mixed else [(t, t) for t in multiplicands]
     return tuple(f"{d} {a} {b}" + f" {d}" * c for (a, b), d in product(pairs, accumulators))
 
@@ -159,7 +159,7 @@ def _tcgen05() -> Iterator[Table]:
 
 
 def _of_processors() -> Iterator[Table]:
-    """One a mnemonic."""
+    """Yield one table for each mnemonic."""
     families = {family.name: family for family in FAMILIES}
     for each in processors.MNEMONICS:
         on, saturates = frozenset({each.architecture}), (each.saturates,)
@@ -167,5 +167,5 @@ def _of_processors() -> Iterator[Table]:
 
 
 def every_table() -> tuple[Table, ...]:
-    """Those of every family, as PTX and the processors' manuals have them."""
+    """Return the tables of PTX and of the processors' manuals."""
     return (*_mma_sync(), *_mma_sp(), *_mma_kinds(), *_wgmma(), *_tcgen05(), *_of_processors())

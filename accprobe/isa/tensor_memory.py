@@ -1,7 +1,7 @@
-"""Tensor memory of the fifth generation: the instruction descriptor, and how many of its columns a tile takes.
+"""Tensor memory of the fifth generation: the instruction descriptor and the columns of a tile.
 
-PTX ISA, "TensorCore 5th Generation Family Instructions", "Instruction descriptor". Nothing here has run on hardware: every
-probe first asks itself (`accprobe.verify.onehot`).
+PTX ISA, "TensorCore 5th Generation Family Instructions", "Instruction descriptor". Nothing here has run on hardware;
+`accprobe.verify.onehot` checks every probe before its first use.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from accprobe.errors import AccprobeError
 if TYPE_CHECKING:
     from accprobe.isa.instructions import Instruction
 
+# Code of each format of A and B, by kind.
 OPERAND_CODES: dict[str, dict[str, int]] = {
     "f16": {"f16": 0, "bf16": 1},
     "tf32": {"tf32": 2},
@@ -22,25 +23,24 @@ OPERAND_CODES: dict[str, dict[str, int]] = {
     "mxf4": {"e2m1": 1},
     "mxf4nvf4": {"e2m1": 1},
 }
-"""By kind: the number of each format of A and B."""
 
 RESULT_CODES = {"f16": 0, "f32": 1, "s32": 2}
 SCALE_CODES = {"ue4m3": 0, "ue8m0": 1}
 
+# Columns of up to four scales of 128 rows of A or columns of B; 32 lanes hold the scales of 32.
 SCALE_COLUMNS = 4
-"""What up to four scales of 128 rows take, or of 128 columns of B: 32 lanes have those of 32."""
 
+# Columns reserved for the metadata of 128 rows of a sparse A: it takes one or two, at a multiple of four.
 METADATA_COLUMNS = 4
-"""What the metadata of 128 rows of a sparse A takes: one column, or two; the address of the first is a multiple of four."""
 
+# Smallest allocation of tensor memory; larger ones are powers of two.
 LEAST_COLUMNS = 32
-"""Tensor memory is allocated in powers of two from here on."""
 
 
 def instruction_descriptor(inst: Instruction) -> int:
-    """The 32 bits that tell tcgen05.mma shape and types; neither operand is negated or transposed, the sparsity selector is 0.
+    """Return the 32-bit descriptor of shape and types; operands are not negated or transposed, the sparsity selector is 0.
 
-    Raises AccprobeError where there is no such instruction.
+    Raises AccprobeError if the instruction has no descriptor.
     """
     codes = OPERAND_CODES.get(inst.kind or "", {})
     if inst.a.name not in codes or inst.b.name not in codes:
@@ -53,7 +53,7 @@ def instruction_descriptor(inst: Instruction) -> int:
 
 
 def columns(inst: Instruction) -> int:
-    """Columns of tensor memory for D, and behind it for metadata and for the scales of A and of B."""
+    """Return the columns of tensor memory for D and, behind it, for metadata and for the scales of A and of B."""
     scales = -(-inst.k // inst.scale_block // 4) * SCALE_COLUMNS * (1 - -inst.n // 128) if inst.scale_block else 0
     needed = inst.n + METADATA_COLUMNS * inst.sparse + scales
     return max(LEAST_COLUMNS, 1 << (needed - 1).bit_length())

@@ -1,8 +1,8 @@
-"""The tile of an instruction: where independent dot products lie in it, and which lane and register hold a cell of D.
+"""The tile of an instruction: where independent dot products lie in it, and which lane and register hold an element of D.
 
 One instruction computes M x N dot products of M rows of A and N columns of B; gcd(M, N) of them can be independent, or all
-where each lane of a register has its own. Those that are asked together fill tile after tile, each laid out one placement
-further: over all placements every cell is read once, or by each of a tile's dot products once where there are lanes.
+where each lane of a register has its own. One request fills tile after tile, each laid out one placement
+further: over all placements every element is read once, or by each of a tile's dot products once where there are lanes.
 """
 
 from __future__ import annotations
@@ -15,32 +15,32 @@ from numpy.typing import NDArray
 
 from accprobe.isa.instructions import Instruction
 
+# Rows or columns of elements.
 Places = NDArray[np.intp]
-"""Rows, or columns, of cells."""
 
+# Elements of a tile, [M, N].
 Marks = NDArray[np.bool_]
-"""Cells of a tile, [M, N]."""
 
 
 def problems(inst: Instruction) -> int:
-    """Independent dot products in one tile."""
+    """Return the number of independent dot products in one tile."""
     return inst.m * inst.n if inst.family.lanes else gcd(inst.m, inst.n)
 
 
 def placements(inst: Instruction) -> int:
-    """How many ways there are to lay the problems out."""
+    """Return the number of ways to lay out the dot products."""
     return inst.m * inst.n // (1 if inst.family.lanes else problems(inst))
 
 
 def tiles(inst: Instruction, count: int) -> int:
-    """How many tiles so many dot products fill."""
+    """Return how many tiles `count` dot products fill."""
     return -(-count // problems(inst))
 
 
 def cells_of(inst: Instruction, count: int, placement: int = 0) -> tuple[Places, Places]:
-    """(rows, columns) [count] of the cells that dot products are read from; `placement` is that of their first tile.
+    """Return rows and columns [count] of the elements that hold the dot products; `placement` is that of the first tile.
 
-    As `Tile` of probes/tile.cuh has it.
+    Matches `Tile` of probes/tile.cuh.
     """
     at, few = np.arange(count), problems(inst)
     placed, problem = placement + at // few, at % few
@@ -51,9 +51,9 @@ def cells_of(inst: Instruction, count: int, placement: int = 0) -> tuple[Places,
 
 
 def smallest_part(inst: Instruction, wrong: Marks) -> str:
-    """The smallest part of the tile that has all of the marked cells, in words; "" where that is all of it, or none is marked.
+    """Describe the smallest part of the tile with all marked elements; "" if that is the whole tile or none is marked.
 
-    Of a half that differs from the other, nothing tells which is wrong. Lanes and registers are those of D's fragment (PTX
+    If one half differs from the other, either can be wrong. Lanes and registers are those of D's fragment (PTX
     ISA, "Matrix Fragments for mma.m16n8k16", "wgmma Register Fragment").
     """
     if not wrong.any():
@@ -69,7 +69,7 @@ def smallest_part(inst: Instruction, wrong: Marks) -> str:
 
 
 def _parts(inst: Instruction) -> Iterator[dict[str, Places]]:
-    """Ways to divide the tile: numbers of each cell, [M, N], by what they number."""
+    """Yield ways to divide the tile: the name of each part and its number for each element, [M, N]."""
     row, column = np.indices((inst.m, inst.n))
     if inst.family.lanes:
         yield {"lane": row * inst.n + column}

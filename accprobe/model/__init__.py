@@ -1,4 +1,4 @@
-"""What an instruction computes: summation trees, the fields of their arithmetic, and the models that are published."""
+"""Models of instructions: summation trees, the fields of their arithmetic, and published models."""
 
 from accprobe.model.tree import DotModel, FusedSum
 

@@ -1,7 +1,7 @@
-"""Words that others recorded on real chips, and that the published models have, bit for bit.
+"""Results that others recorded on real chips and that published models reproduce bit for bit.
 
-This is less than a measurement, and more than none. `explained.json` beside the recorded reports has the counts, as
-`accprobe verify sim:all --vectors DIR` made them; the words themselves stay with those who recorded them.
+`explained.json` beside the recorded reports holds the counts, written by `accprobe verify sim:all --vectors DIR`. The
+results themselves are in the repositories of their authors.
 
 Source: F. A. Khattak and M. Mikaitis, https://github.com/north-numerical-computing/MATLAB-tensor-core (BSD 2-clause).
 """
@@ -17,13 +17,13 @@ from typing import Any
 
 from accprobe.model.published import chip
 
+# Name of the file beside the recorded reports, without its suffix.
 EXPLAINED = "explained"
-"""The file's name among the recorded reports, without its suffix."""
 
 
 @dataclass(frozen=True)
 class Explained:
-    """How many results of real hardware a model explains, none of them wrong; of which chip, and who has them."""
+    """Count of results of a real chip that a model reproduces without a mismatch, and their source."""
 
     words: int
     chip: str
@@ -31,7 +31,7 @@ class Explained:
 
 
 def words_explained(name: str) -> dict[str, tuple[Explained, ...]]:
-    """What the published models of a chip explain, by the name of the instruction. Raises UnknownName."""
+    """Return what the published models of a chip reproduce, by instruction name. Raises UnknownName."""
     known, found = chip(name), dict[str, tuple[Explained, ...]]()
     for one in _sets():
         if chip(one["gpu"]) is known:
@@ -40,8 +40,8 @@ def words_explained(name: str) -> dict[str, tuple[Explained, ...]]:
     return found
 
 
-def told_words(every: Iterable[Explained]) -> str:
-    """ "10,000 words recorded on a B200 (MATLAB-tensor-core b12b5a7)": counts of one chip are added; "" of none."""
+def explained_text(every: Iterable[Explained]) -> str:
+    """Return "10,000 words recorded on a B200 (SOURCE)"; counts of one chip are added, "" if there are none."""
     counts: dict[tuple[str, str], int] = {}
     for one in every:
         counts[one.chip, one.source] = counts.get((one.chip, one.source), 0) + one.words
@@ -50,7 +50,7 @@ def told_words(every: Iterable[Explained]) -> str:
 
 
 def _article(name: str) -> str:
-    """As the name is spoken: an H100, a B200."""
+    """Return the article of the spoken name: an H100, a B200."""
     return "an" if name[:1] in "AEFHILMNORSX" else "a"
 
 

@@ -1,4 +1,4 @@
-"""The names of features in reports, and which of them are told of which sums."""
+"""Names of features in reports, and the sums that they describe."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from accprobe.model.fields import FEATURES, fields_of
 from accprobe.model.record import Feature, Field
 from accprobe.model.tree import FloatArithmetic, Role
 
+# Prefix of features of sums that add only results and C, no products.
 ADD = "add_"
-"""How the names begin of features of sums that add results and C alone, no products."""
 
 
+# Features, the most important first.
 IMPORTANCE = sorted(FEATURES, key=lambda name: name == "ran_as")
-"""Features, those first that a reader looks for first."""
 
 
 class Name(NamedTuple):
-    """A feature, of the sums of one role; of the whole model as of sums of products."""
+    """A feature of the sums of one role; features of the whole model have the role "sum"."""
 
     feature: str
     role: Role = "sum"
@@ -31,29 +31,29 @@ class Name(NamedTuple):
 
     @property
     def field(self) -> Field | None:
-        """What is known of it where it is a field of the model."""
+        """Return the record of the model field, if the feature is one."""
         record = self.record
         return record if isinstance(record, Field) else None
 
 
 def parsed(name: str) -> Name:
-    """The feature and the role that a name in a report stands for."""
+    """Return the feature and the role of a name in a report."""
     return Name(name.removeprefix(ADD), "add") if name.startswith(ADD) else Name(name)
 
 
 def finding_names() -> list[str]:
-    """Every feature that a finding may be of, those of separate adds too."""
+    """Return every feature that a finding can have, including those of separate adds."""
     told = {name: record for name, record in FEATURES.items() if not record.of_row}
     return [*told, *(str(Name(name, "add")) for name, record in told.items() if record.of_adds)]
 
 
 def of_alignment() -> list[str]:
-    """Features that mean nothing where every bit of the terms is kept."""
+    """Return the features that have no meaning if every bit of the terms is kept."""
     return [name for name, field in fields_of(FloatArithmetic).items() if field.of_alignment]
 
 
 def title(name: str) -> str:
-    """A feature as tables head it; one that is not known by its name."""
+    """Return the title of a feature in tables; an unknown feature keeps its name."""
     what = parsed(name)
     words = what.record.title if what.record else what.feature.replace("_", " ")
     return f"{words} (separate add)" if what.role == "add" else words

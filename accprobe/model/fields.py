@@ -1,7 +1,7 @@
-"""Every feature that a report may have of an instruction, and everything that is known of the model's fields: a record each.
+"""Records of every feature of an instruction in reports, including every field of the model.
 
-What can be derived from a record is: how models are written and read, the models that stand beside one, the types of
-device code, the glossary. What a record does not say of a field is how it is computed and how it is found.
+The notation of models, alternative models, types of device code and the glossary are derived from these records. A record
+does not define how a field is evaluated or inferred.
 """
 
 from __future__ import annotations
@@ -33,10 +33,11 @@ from accprobe.model.tree import (
 
 
 def _digits(letters: str) -> int:
-    """ "b c a" as 231."""
+    """Return 231 for "b c a"."""
     return int("".join(str(" abc".index(letter)) for letter in letters.split()))
 
 
+# By name, in the order in which they are told.
 FEATURES: dict[str, Feature] = {
     "ran_as": Feature(
         "ran as",
@@ -343,11 +344,10 @@ FEATURES: dict[str, Feature] = {
         of_row=True,
     ),
 }
-"""By name, in the order in which they are told."""
 
 
 def fields_of(kind: type[Arithmetic] | type[DotModel]) -> dict[str, Field]:
-    """The fields of sums, or of whole models, in their order; those left out say what is computed, not how."""
+    """Return the recorded fields of sums or of whole models, in their order."""
     found = {field.name: FEATURES[field.name] for field in dataclasses.fields(kind) if field.name in FEATURES}
     records = {name: record for name, record in found.items() if isinstance(record, Field)}
     if not issubclass(kind, IntegerArithmetic):
@@ -355,8 +355,8 @@ def fields_of(kind: type[Arithmetic] | type[DotModel]) -> dict[str, Field]:
     return {name: dataclasses.replace(x, values=x.of_integers) for name, x in records.items() if x.of_integers}
 
 
-def told_of(described: Arithmetic | DotModel) -> dict[str, Field]:
-    """The fields that are told of it: all but those that go unsaid at their usual values."""
+def written_fields(described: Arithmetic | DotModel) -> dict[str, Field]:
+    """Return the fields that reports and code state: all but tacit ones at their usual values."""
     fields = fields_of(type(described)).items()
     return {name: field for name, field in fields if not field.tacit or not field.is_compiled(getattr(described, name))}
 
@@ -365,6 +365,6 @@ _M = TypeVar("_M", bound=Any)
 
 
 def with_values(record: _M, values: Mapping[str, object]) -> _M:
-    """A model or an arithmetic with fields changed that are known by their names alone."""
+    """Return a model or an arithmetic with changed fields, given by name."""
     changed: _M = dataclasses.replace(record, **values)
     return changed

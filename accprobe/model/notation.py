@@ -1,4 +1,4 @@
-"""Models as text: the order of their sums, and the whole model as JSON, written and strictly read."""
+"""Models as text: the order of their sums, and the whole model as JSON, with strict reading."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from accprobe.errors import AccprobeError
 from accprobe.isa import formats
-from accprobe.model.fields import fields_of, told_of
+from accprobe.model.fields import fields_of, written_fields
 from accprobe.model.record import Numbers, Patterns, Values, Words
 from accprobe.model.tree import (
     Addend,
@@ -21,15 +21,15 @@ from accprobe.model.tree import (
     Term,
 )
 
+# Formats of results of fused sums that the reader accepts.
 RESULTS = ("f16", "bf16", "f32", "f64", "s32")
-"""Formats that a fused sum's result may have in a model that is read."""
 
+# Limits of an order that is read: products, and depth of nested sums.
 MOST_PRODUCTS, MOST_NESTED = 1024, 128
-"""What an order that is read may have: products, and sums within sums."""
 
 
 def parse_order(text: str, arithmetics: tuple[Arithmetic, ...]) -> FusedSum:
-    """The tree that `DotModel.order` wrote. Raises AccprobeError with the place where the text goes wrong."""
+    """Return the tree of an order that `DotModel.order` wrote. Raises AccprobeError with the place of the error."""
     try:
         return _read(text, arithmetics)
     except AccprobeError as error:
@@ -84,7 +84,7 @@ def _leaves(word: str) -> list[Addend] | list[Product]:
 
 
 def _numbered(mark: str, arithmetics: tuple[Arithmetic, ...]) -> Arithmetic:
-    """The arithmetic that "@i" names; the first where there is no mark."""
+    """Return the arithmetic that "@i" names; without a mark the first."""
     if mark and not re.fullmatch("@[0-9]{1,9}", mark):
         raise AccprobeError(f"expected a number after '@' at '{_shown(mark)}'")
     index = int(mark[1:] or 0)
@@ -99,16 +99,18 @@ def _shown(value: object) -> str:
 
 
 def to_json(model: DotModel) -> dict[str, object]:
-    """The model as plain JSON values; `from_json` reads it back."""
+    """Return the model as plain JSON values; `from_json` reads it back."""
     return {
         "order": model.order,
-        "arithmetics": [{"result": a.result.name} | {name: getattr(a, name) for name in told_of(a)} for a in model.arithmetics],
-        **{name: getattr(model, name) for name in told_of(model)},
+        "arithmetics": [
+            {"result": a.result.name} | {name: getattr(a, name) for name in written_fields(a)} for a in model.arithmetics
+        ],
+        **{name: getattr(model, name) for name in written_fields(model)},
     }
 
 
 def from_json(data: object) -> DotModel:
-    """The model that `to_json` wrote. Raises AccprobeError that names the key and the reason."""
+    """Return the model that `to_json` wrote. Raises AccprobeError with the key and the reason."""
     model = _table(data, "model")
     own = fields_of(DotModel)
     _check_keys(model, {"order": True, "arithmetics": True} | {name: not field.tacit for name, field in own.items()}, "model")
@@ -125,7 +127,7 @@ def from_json(data: object) -> DotModel:
 
 
 def json_schema() -> dict[str, object]:
-    """What `from_json` takes, as a JSON Schema; that the order is a tree of all products, only `from_json` can tell."""
+    """Return the JSON Schema of models; only `from_json` checks that the order is a tree of all products."""
     described = fields_of(DotModel)
     own = {name: _schema(field.values) for name, field in described.items()}
     return _object(
@@ -157,14 +159,14 @@ def _schema(values: Values) -> dict[str, object]:
 
 
 def _range(values: Numbers | Patterns) -> tuple[int, int, bool]:
-    """The least, the most, and whether None is one too."""
+    """Return the smallest and the largest value, and whether None is allowed."""
     if isinstance(values, Patterns):
         return 0, (1 << values.bits) - 1, False
     return values.low, values.high, values.none is not None
 
 
 def _keys(kind: type[Arithmetic]) -> dict[str, bool]:
-    """The keys of an arithmetic, and whether they must be there."""
+    """Return the keys of an arithmetic, and whether each is required."""
     return {field.name: field.default is MISSING for field in fields(kind)}
 
 
@@ -192,7 +194,7 @@ def _arithmetic(data: object, place: str) -> Arithmetic:
 
 
 def _check_value(value: object, values: Values, place: str) -> None:
-    """Raise AccprobeError where that is none of the values."""
+    """Raise AccprobeError if the value is not allowed."""
     if isinstance(values, Words):
         if value not in values.words:
             raise AccprobeError(f"{place}: '{_shown(value)}' is not one of {', '.join(values.words)}")
@@ -209,7 +211,7 @@ def _table(data: object, place: str) -> dict[str, Any]:
 
 
 def _check_keys(table: dict[str, Any], required: dict[str, bool], place: str) -> None:
-    """Raise AccprobeError where a required key is missing or one is there that is not known."""
+    """Raise AccprobeError if a required key is missing or a key is unknown."""
     for key, needed in required.items():
         if needed and key not in table:
             raise AccprobeError(f"{place}.{key} is missing")

@@ -1,4 +1,4 @@
-"""What a whole matrix product computes: which sums of which k, in which order, make one element of D.
+"""Models of whole matrix products: which sums of which k, in which order, produce an element of D.
 
 A tree of K, written compactly. Its leaves are chains: one accumulator that takes products in turn, so many a fused sum, as a
 chain of instructions does. Chains are merged: chunks that are promoted into an f32 sum, slices of K whose partial sums are
@@ -35,20 +35,20 @@ from accprobe.model.tree import (
 )
 
 Order = Literal["forward", "backward", "tree", "unordered"]
+# Parts by their numbers: ((0, 1), 2) adds 0 and 1 first.
 Nested = int | tuple["Nested", ...]
-"""Parts by their numbers: ((0, 1), 2) adds 0 and 1 first."""
 
 T = TypeVar("T")
 
 ScaleOf = Literal["tensor", "row", "1x128", "128x128"]
+# Order in which two scales are applied: RNE(sa·sb) first, or one after the other.
 Scaling = Literal["product of scales", "a then b", "b then a"]
-"""How two scales are applied: RNE(sa·sb) first, or one after the other."""
 
+# Rounding of operands to a format narrower than their words.
 OPERAND_ROUNDINGS: tuple[Rounding, ...] = ("RZ", "RNE", "RNA")
-"""Of operands to a format that is narrower than their words: cut, or to nearest, ties to even or away from zero."""
 
-NOBODY = -1
-"""Stands for k where a fused sum has a product fewer."""
+# Placeholder for k where a fused sum has one product fewer.
+NO_K = -1
 
 
 @dataclass(frozen=True)
@@ -71,22 +71,22 @@ class Chain:
 
     @property
     def is_plain(self) -> bool:
-        """Whether k comes as it is."""
+        """Whether the products are taken in ascending k."""
         return not self.shift and not self.period and self.pattern == tuple(range(len(self.pattern)))
 
     def ks(self) -> NDArray[np.intp]:
-        """k in the order in which they are taken, NOBODY where one is left out."""
+        """Return k in the order in which they are taken, NO_K for each one left out."""
         first = self.start + self.shift
         turns = -(-(self.stop - first) // self.repeat)
         turn = first + self.repeat * np.arange(turns)
         every: NDArray[np.intp] = np.add.outer(turn, np.array(self.pattern)).reshape(-1)
-        every[(every < self.start) | (every >= self.stop)] = NOBODY
+        every[(every < self.start) | (every >= self.stop)] = NO_K
         return every
 
 
 @dataclass(frozen=True)
 class Merged:
-    """Sums that are added to one another, two at a time.
+    """Sums that are added in pairs.
 
     kept: the format that each part is rounded to (to nearest, ties to even) before it is added, None: as it is.
     arithmetic: of each addition.
@@ -99,7 +99,7 @@ class Merged:
 
     @cached_property
     def nested(self) -> Nested:
-        """The order, spelled out; "unordered" as if it were forward."""
+        """Return the order as nested pairs; "unordered" as forward."""
         return nested(self.order, len(self.parts)) if isinstance(self.order, str) else self.order
 
 
@@ -107,7 +107,7 @@ Node = Chain | Merged
 
 
 def nested(order: Order, parts: int) -> Nested:
-    """The order of that name, spelled out: "tree" adds neighbours, then neighbours of those."""
+    """Return a named order as nested pairs: "tree" adds neighbours, then the sums of neighbours."""
     level: list[Nested] = list(range(parts))
     if order == "tree":
         while len(level) > 1:
@@ -123,7 +123,7 @@ def nested(order: Order, parts: int) -> Nested:
 
 
 def folded(order: Nested, parts: Sequence[T], add: Callable[[T, T], T]) -> T:
-    """The parts added in that order, however many nest within the first of others, as all do forward and backward."""
+    """Return the parts added in that order, without recursion along the first operand of each addition."""
     later: list[tuple[Nested, ...]] = []
     while not isinstance(order, int):
         order, *others = order
@@ -178,7 +178,7 @@ class ProductModel:
 
     @cached_property
     def instruction(self) -> Instruction:
-        """What one step is, in the words of the catalog."""
+        """Return the instruction of one step."""
         d = self.step.root.arithmetic.result
         name = f"{self.step.products} products of {self.a} and {self.b} a sum"
         return Instruction(name, FAMILIES[0], 1, 1, self.step.products, d, self.a, self.b, d)
@@ -189,7 +189,7 @@ class ProductModel:
 
     @cached_property
     def block_of(self) -> dict[Chain, int]:
-        """Of each chain, the block along K whose scales it has, where blocks have them."""
+        """Return the block along K of each chain, for block scales."""
         return {chain: block for block, chain in enumerate(self.chains())}
 
     @property
@@ -211,7 +211,7 @@ def chains_of(node: Node) -> Iterator[Chain]:
 
 
 def of_chains(node: Node) -> tuple[Chain, ...]:
-    """The chains that a node adds up itself; none where some of its parts are sums of several."""
+    """Return the chains that a node adds directly; none if a part is itself a sum of several."""
     parts = (node,) if isinstance(node, Chain) else node.parts
     chains = tuple(part for part in parts if isinstance(part, Chain))
     return chains if len(chains) == len(parts) else ()
@@ -225,16 +225,16 @@ def merged_in(node: Node) -> Iterator[Merged]:
 
 
 def same_additions(a: ProductModel, b: ProductModel) -> bool:
-    """Whether both add the same products to the same sums, in the same formats, whatever these sums are called."""
+    """Whether both trees add the same products in the same sums and formats."""
     numbers: dict[object, int] = {}
     products = a.step.products
     return a.step == b.step and _number(a.tree, products, numbers) == _number(b.tree, products, numbers)
 
 
 def _number(node: Node, products: int, numbers: dict[object, int]) -> int:
-    """The number of a sum; all sums of the same terms have one. products: of each fused sum of a chain."""
+    """Return the number of a sum; equal sums share one. products: products of each fused sum of a chain."""
     if isinstance(node, Chain):
-        sums = (tuple(sorted(k for k in ks if k != NOBODY)) for ks in node.ks().reshape(-1, products).tolist())
+        sums = (tuple(sorted(k for k in ks if k != NO_K)) for ks in node.ks().reshape(-1, products).tolist())
         return numbers.setdefault(tuple(filter(None, sums)), len(numbers))
     parts = [_number(part, products, numbers) for part in node.parts]
     if node.kept is not None:
@@ -259,7 +259,7 @@ def addition(fmt: Format = FORMATS["f32"], rounding: Rounding = "RNE", subnormal
 
 @cache
 def multiply_add(fmt: Format = FORMATS["f32"], product_bits: int | None = None) -> DotModel:
-    """One product a sum: a fused multiply-add, or where `product_bits` is given, a product that is rounded first."""
+    """Return a model of one product per sum: a fused multiply-add, or with `product_bits` a product rounded first."""
     arithmetic = FloatArithmetic(fmt, fmt.mantissa_bits, "RNE", None, zero_sign="ieee", nan=fmt.sign_bit - 1)
     if product_bits is not None:
         arithmetic = replace(arithmetic, product_bits=product_bits, product_rounding="RNE")
@@ -267,7 +267,7 @@ def multiply_add(fmt: Format = FORMATS["f32"], product_bits: int | None = None) 
 
 
 def in_chunks(ks: range, sizes: int | Sequence[int], pattern: tuple[int, ...], arithmetic: Arithmetic) -> Node:
-    """A chain that begins anew after `sizes` products, each chunk added to the sum of those before."""
+    """Return a chain that restarts after `sizes` products; each chunk is added to the sum of the earlier chunks."""
     parts = _chunks(ks, sizes, pattern)
     return parts[0] if len(parts) == 1 else Merged(parts, "forward", arithmetic)
 
@@ -279,7 +279,7 @@ def _chunks(ks: range, sizes: int | Sequence[int], pattern: tuple[int, ...]) -> 
 
 
 def _within(ks: range, sizes: int | Sequence[int]) -> Sequence[int]:
-    """The borders between chunks."""
+    """Return the borders between chunks."""
     if isinstance(sizes, int):
         return range(ks.start + sizes, ks.stop, sizes)
     if sum(sizes) != len(ks):
@@ -290,7 +290,7 @@ def _within(ks: range, sizes: int | Sequence[int]) -> Sequence[int]:
 def chained(
     inst: Instruction, model: DotModel, k: int, promote_every: int | None = None, groups: Sequence[Sequence[int]] | None = None
 ) -> ProductModel:
-    """Chains of an instruction along K, promoted every so many products into f32 (None: never), where K has no more too.
+    """Return the chains of an instruction along K, promoted into f32 at every interval (None: never) and at the end.
 
     groups: the k of each instruction in turn, which repeat; without them, as k comes.
     """

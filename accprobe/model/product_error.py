@@ -41,12 +41,12 @@ class ProductError(NamedTuple):
     most: float
 
 
+# Sources of error: chains, scales, parts rounded before they are added, additions of parts, rounding of the result.
 Loss = Literal["sums", "scales", "partial sums", "additions", "result"]
-"""What errs: sums of a chain, scales, parts that are rounded before they are added, additions of parts, rounding the result."""
 
 
 class ErrorShare(NamedTuple):
-    """What one loss adds to the bound. node: of the tree, whose loss it is."""
+    """Contribution of one loss to the bound. node: the node of the tree with this loss."""
 
     loss: Loss
     node: Node
@@ -54,28 +54,28 @@ class ErrorShare(NamedTuple):
 
 
 class _Stage(NamedTuple):
-    """The bound once that loss is counted too."""
+    """Return the bound including that loss."""
 
     loss: Loss
     node: Node
     bound: ErrorBound
 
 
+# Return the bound of a sum without products.
 NO_SUM = ErrorBound(0.0, 0.0, 0)
-"""A sum of no products."""
 
 
 def worst_error(model: ProductModel) -> float | None:
-    """The largest |result - exact sum| relative to the sum of |a·b|, None where no such bound follows from the model.
+    """Return the largest |result - exact sum| relative to the sum of |a·b|; None if the model implies no bound.
 
-    Results below the normal range, subnormal operands and overflow are left aside.
+    Ignores results below the normal range, subnormal operands and overflow.
     """
     found = product_error(model)
     return None if found is None else found.relative
 
 
 def error_shares(model: ProductModel) -> list[ErrorShare]:
-    """What `worst_error` is the sum of: a chain's, then up the tree along the parts that err most, and the result's."""
+    """Return the terms of `worst_error`: of a chain, of the nodes above it along the worst parts, and of the result."""
     stages = _stages(model)
     errors = [0.0, *(stage.bound.error for stage in stages)]
     return [
@@ -105,7 +105,7 @@ def _stages(model: ProductModel) -> list[_Stage]:
 
 
 def _formats(model: ProductModel) -> Iterator[tuple[Format, int]]:
-    """Every format, with the fraction bits kept in it, that a sum is in."""
+    """Return every format of a sum with its kept fraction bits."""
     merged = list(merged_in(model.tree))
     arithmetics = [*(node.arithmetic for node in model.step.root.nodes()), *(node.arithmetic for node in merged)]
     yield from ((x.result, x.result_bits) for x in arithmetics if isinstance(x, FloatArithmetic))
@@ -132,7 +132,7 @@ class _Bounds:
         self._of_chain = cache(self._steps)
 
     def stages(self, node: Node) -> list[_Stage]:
-        """One loss after the other, along the parts that err most; the last has the bound of the node's sum."""
+        """Yield the losses along the worst parts; the last one has the bound of the node's sum."""
         if isinstance(node, Chain):
             return self._chain(node)
         ways = [self.stages(part) for part in node.parts]
@@ -178,7 +178,7 @@ class _Bounds:
 
 
 def _added(terms: list[ErrorBound], arithmetic: Arithmetic) -> ErrorBound:
-    """The terms aligned, added, and rounded to the result."""
+    """Return the bound after the terms are aligned, added and rounded to the result."""
     assert isinstance(arithmetic, FloatArithmetic)
     size, error = max(term.size for term in terms), max(term.error for term in terms)
     least = sum(term.least for term in terms)
@@ -214,7 +214,7 @@ def _rounded(bound: ErrorBound, bits: int, rounding: Rounding, fmt: Format) -> E
 
 
 def unit_roundoff(bits: int, rounding: Rounding) -> float:
-    """The largest relative error of one rounding to so many fraction bits."""
+    """Return the largest relative error of one rounding to `bits` fraction bits."""
     return 2.0 ** -(bits + (rounding in ("RNE", "RNA")))
 
 

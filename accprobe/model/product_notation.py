@@ -1,4 +1,4 @@
-"""Models of whole products as JSON, written and strictly read: parts of a tree that repeat are written once."""
+"""Models of whole products as JSON, with strict reading; repeated parts of a tree are written once."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from accprobe.model.product import (
 )
 from accprobe.model.tree import Rounding, Subnormals
 
+# Limits of a tree that is read.
 MOST_PARTS, MOST_K = 1 << 14, 1 << 20
-"""What a tree that is read may have."""
 
 _ROUNDINGS: tuple[Rounding, ...] = get_args(Rounding)
 
 
 def to_json(model: ProductModel) -> dict[str, object]:
-    """The model as plain JSON values; `from_json` reads it back."""
+    """Return the model as plain JSON values; `from_json` reads it back."""
     told: dict[str, object] = {
         "a": model.a.name,
         "b": model.b.name,
@@ -62,7 +62,7 @@ def _tree(node: Node, products: int) -> dict[str, object]:
 
 
 def _parts(parts: Sequence[Node], products: int) -> Iterator[dict[str, object]]:
-    """The parts; those that repeat one another further along K as one, with how often and how far."""
+    """Return the parts; a run of parts that repeats along K becomes one, with its count and distance."""
     first = 0
     while first < len(parts):
         by = _start(parts[first + 1]) - _start(parts[first]) if first + 1 < len(parts) else 0
@@ -79,14 +79,14 @@ def _start(node: Node) -> int:
 
 
 def moved(node: Node, by: int) -> Node:
-    """The same further along K."""
+    """Return the same part shifted along K."""
     if isinstance(node, Chain):
         return replace(node, start=node.start + by, stop=node.stop + by)
     return replace(node, parts=tuple(moved(part, by) for part in node.parts))
 
 
 def from_json(data: object) -> ProductModel:
-    """The model that `to_json` wrote. Raises AccprobeError that names the key and the reason."""
+    """Return the model that `to_json` wrote. Raises AccprobeError with the key and the reason."""
     needed, others = ("a", "b", "k", "step", "tree", "result", "result_rounding"), ("scales", "operand_rounding")
     model = _table(data, "model", needed, others)
     k = _whole(model["k"], "k", 1, MOST_K)
@@ -102,7 +102,7 @@ def from_json(data: object) -> ProductModel:
 
 
 def json_schema() -> dict[str, object]:
-    """What `from_json` takes, as a JSON Schema; that borders and orders are whole, only `from_json` can tell."""
+    """Return the JSON Schema of product models; only `from_json` checks that borders and orders are complete."""
     whole: dict[str, object] = {"type": "integer"}
     part = {"$dynamicRef": "#part"}
     rounding = {"enum": list(_ROUNDINGS)}

@@ -49,12 +49,12 @@ class Unit:
     source: str
     f32_bits: int = 23
     f16_min_exponent: int | None = None
-    """The smallest alignment exponent where the result is f16, if it is another."""
+    """Smallest alignment exponent for f16 results, if it differs."""
     scaled_products: int | None = None
 
 
 class Chip(NamedTuple):
-    """What is published of one chip.
+    """Published facts about one chip.
 
     units: operand format -> unit, of instructions that one warp executes (or several, where `group_units` has the format).
     scaled_units: kind -> unit, of operands with block scales.
@@ -80,8 +80,8 @@ class Chip(NamedTuple):
     adds_stored: bool = False
 
 
+# Values, by feature, that no public result of the chip distinguishes.
 Left = Mapping[str, tuple[Value, ...]]
-"""By feature, the values that no public result of the chip tells apart."""
 
 
 class KnownModel(NamedTuple):
@@ -140,20 +140,20 @@ CHIPS: dict[str, Chip] = {
 }
 ALIASES = {"ada": "l40s", "h200": "h100"}
 
+# Why a device of published models cannot run an instruction.
 NO_MODEL = "no published model"
-"""Why a device of published models cannot run an instruction."""
 
+# Prefix of a chip's name where a device or a report can be named too.
 SIM = "sim:"
-"""What a chip's name begins with where a device or a report could be named too."""
 
 
 def names() -> tuple[str, ...]:
-    """Every name that `chip` and `sim:NAME` take."""
+    """Return every name that `chip` and `sim:NAME` accept."""
     return (*CHIPS, *ALIASES)
 
 
 def chip(name: str) -> Chip:
-    """The chip of that name, "h100" or "sim:h100". Raises UnknownName with the known ones, written in the same way."""
+    """Return the chip of that name, "h100" or "sim:h100". Raises UnknownName with the known names in the same form."""
     bare = name.removeprefix(SIM)
     key = ALIASES.get(bare.lower(), bare.lower())
     if key not in CHIPS:
@@ -164,7 +164,7 @@ def chip(name: str) -> Chip:
 
 @cache
 def known_models(name: str) -> dict[Instruction, KnownModel]:
-    """Every published model of a chip, by instruction. Raises UnknownName."""
+    """Return every published model of a chip, by instruction. Raises UnknownName."""
     known = chip(name)
     models = ((inst, _model(known, inst)) for inst in catalog(known.architecture))
     return {inst: model for inst, model in models if model is not None}
@@ -172,7 +172,7 @@ def known_models(name: str) -> dict[Instruction, KnownModel]:
 
 @cache
 def sparse_models(name: str) -> dict[Instruction, DotModel]:
-    """Of sparse instructions, which have no published models: those of chips that add what is stored. Raises UnknownName."""
+    """Return models of sparse instructions for chips that add the stored products; none is published. Raises UnknownName."""
     known = chip(name)
     dense = {_nameless(inst): entry.model for inst, entry in known_models(name).items()}
     sparse = [inst for inst in catalog(known.architecture) if inst.sparse and known.adds_stored]
@@ -288,7 +288,7 @@ def _ordinary(root: FusedSum, sequence: tuple[tuple[str, int], ...]) -> KnownMod
 
 
 def _left(known: Chip, inst: Instruction) -> Left:
-    """Of kinds that nobody has measured with this tool: what the words that others recorded on a B200 leave of them."""
+    """Return the values that the results which others recorded on a B200 do not exclude."""
     if inst.kind is None or not known.scaled_units:
         return {}
     words = _WORDS_LEAVE if known is CHIPS["b200"] and inst.d.name == "f32" else {}
@@ -299,6 +299,7 @@ def _left(known: Chip, inst: Instruction) -> Left:
     return left
 
 
+# Alignment bits of f32 results that reproduce all results recorded of a B200's tcgen05 (SF_TENSOR).
 _WORDS_LEAVE: dict[str, tuple[Value, ...]] = {
     "tf32.tf32": (21, 22, "at least 25"),
     "f16.f16": ("at least 24",),
@@ -309,7 +310,6 @@ _WORDS_LEAVE: dict[str, tuple[Value, ...]] = {
     "e2m1.e2m1": ("at least 23",),
     "e2m1.e2m1.ue4m3.64": ("at least 21",),
 }
-"""Alignment bits of f32 results that explain all words which others recorded of a B200's tcgen05 (SF_TENSOR)."""
 
 
 def _lowering(inst: Instruction) -> Lowering:
@@ -318,5 +318,5 @@ def _lowering(inst: Instruction) -> Lowering:
 
 
 def architecture_of(name: str) -> str:
-    """The compile target of a chip, e.g. "sm_90a"."""
+    """Return the compile target of a chip, e.g. "sm_90a"."""
     return architectures.get(chip(name).architecture).target

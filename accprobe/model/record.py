@@ -1,21 +1,21 @@
-"""A record of a feature: what is known of it once, and everything else is derived from; and what values a field can have."""
+"""Record of a feature, from which everything else about it is derived, and the values of a field."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Literal
 
+# Where a difference in a field shows: anywhere; about the lowest alignment; at results too small or too large; beside products
+# whose exponent is not the sum of their factors'.
 Place = Literal["anywhere", "floor", "underflow", "overflow", "products"]
-"""Where a difference in a field shows: anywhere; about the lowest alignment; at results too small or too large; beside products
-whose exponent is not the sum of their factors'."""
 
+# Property of a result that the next sum reads, so that a field of that sum can explain it too.
 Signal = Literal["sign of zero", "subnormal", "overflow"]
-"""What a field decides that the next sum takes in, so that one of its own fields may explain it as well."""
 
 
 @dataclass(frozen=True)
 class Words:
-    """Some words. codes: what compiled code has for them; their places where empty."""
+    """A choice of words. codes: their numbers in compiled code; if empty, their positions."""
 
     words: tuple[str, ...]
     codes: tuple[int, ...] = ()
@@ -29,7 +29,7 @@ class Words:
 class Numbers:
     """Whole numbers from `low` to `high`.
 
-    none: the number that None stands for, where None is a value. counts_bits: models with one more or one fewer differ least.
+    none: the number that None stands for, if None is allowed. counts_bits: one more and one fewer are the nearest models.
     """
 
     low: int
@@ -51,9 +51,9 @@ Value = int | str | None
 
 @dataclass(frozen=True)
 class Feature:
-    """What a report says of an instruction.
+    """A property of an instruction in reports.
 
-    title: as tables head it. says: what it is. differs: what it means for a kernel where two instructions differ in it.
+    title: heading in tables. says: definition. differs: consequence for a kernel if two instructions differ in it.
     evidence: what to see in the dot products that decided it. number: its values are numbers. of_adds: sums that add results
     and C alone have it too, as a feature of their own. of_chains: a single sum has it not. of_row: a row has it of its own, not
     as a finding.
@@ -107,20 +107,20 @@ class Field(Feature):
 
     @property
     def words(self) -> tuple[str, ...]:
-        """Its words, none where it has numbers."""
+        """Return its words; none if its values are numbers."""
         return self.values.words if isinstance(self.values, Words) else ()
 
     @property
     def tacit(self) -> bool:
-        """Whether compiled code, models and reports have nothing of it where its value is the usual one."""
+        """Whether compiled code, models and reports omit the field at its usual value."""
         return len(self.compiled) == 1
 
     def is_compiled(self, value: Value) -> bool:
-        """Whether compiled code knows that value."""
+        """Whether compiled code supports the value."""
         return not self.compiled or value in self.compiled
 
     def text(self, value: Value, digits: int = 0) -> str:
-        """A value as it is written; digits: of a bit pattern, at least."""
+        """Return a value as text; digits: minimum digits of a bit pattern."""
         if isinstance(self.values, Patterns) and isinstance(value, int):
             return f"0x{value:0{digits}X}"
         return "none" if value is None else str(value)

@@ -1,4 +1,4 @@
-"""A product's model with few of its K: for operands that are zero everywhere else."""
+"""Restriction of a product's model to the k with nonzero operands."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from accprobe.model.product import NOBODY, Chain, Nested, Node, ProductModel
+from accprobe.model.product import NO_K, Chain, Nested, Node, ProductModel
 
 _Ints = NDArray[np.int64]
 
 
 def restricted(model: ProductModel, used: _Ints) -> tuple[ProductModel, _Ints]:
-    """The model with the fused sums alone that have one of those k, and which k they have, in the order of the new ones.
+    """Return the model with only the fused sums that have one of the k in `used`, and all k of those sums, in the new order.
 
-    A sum of which every product is zero leaves what it is added to as it is, but for the sign of a zero.
+    A sum whose products are all zero changes nothing but the sign of a zero.
     """
     ks: list[int] = []
     wanted = np.zeros(model.k + 1, bool)
@@ -23,7 +23,7 @@ def restricted(model: ProductModel, used: _Ints) -> tuple[ProductModel, _Ints]:
     tree = _node(model.tree, model.step.products, wanted, ks)
     if tree is None:
         first = next(model.chains())
-        wanted[first.ks()[first.ks() != NOBODY][0]] = True
+        wanted[first.ks()[first.ks() != NO_K][0]] = True
         tree = _node(model.tree, model.step.products, wanted, ks)
     assert tree is not None
     return replace(model, k=len(ks), tree=tree), np.array(ks, np.int64)
@@ -48,15 +48,15 @@ def _chain(chain: Chain, width: int, wanted: NDArray[np.bool_], ks: list[int]) -
     if not len(taken):
         return None
     start = len(ks)
-    ks += [int(k) for k in taken.reshape(-1) if k != NOBODY]
+    ks += [int(k) for k in taken.reshape(-1) if k != NO_K]
     beyond = taken.size
-    places = np.cumsum(taken.reshape(-1) != NOBODY) - 1
-    pattern = np.where(taken.reshape(-1) == NOBODY, beyond, places)
+    places = np.cumsum(taken.reshape(-1) != NO_K) - 1
+    pattern = np.where(taken.reshape(-1) == NO_K, beyond, places)
     return Chain(start, len(ks), tuple(pattern.tolist()), period=beyond + 1)
 
 
 def _without(nested: Nested, numbers: dict[int, int]) -> Nested | None:
-    """The order of those parts alone, by their new numbers."""
+    """Return the order of the remaining parts, by their new numbers."""
     if isinstance(nested, int):
         return numbers.get(nested)
     left = tuple(found for part in nested if (found := _without(part, numbers)) is not None)

@@ -1,4 +1,4 @@
-"""What an instruction computes: a summation tree whose inner nodes are fused sums.
+"""Model of an instruction: a summation tree whose inner nodes are fused sums.
 
 A `DotModel` is a pure description; `accprobe.evaluate` computes it, bit for bit. Every quirk of a chip is the value of a field
 here. Where the fields come from: Khattak & Mikaitis, "Accurate Models of NVIDIA Tensor Cores"; Xie et al., MMA-Sim (arXiv
@@ -28,11 +28,11 @@ Detected = Literal["after rounding", "before rounding"]
 Tininess = Literal["after rounding", "before rounding", "after rounding to full precision"]
 IntegerOverflow = Literal["wrap", "saturate"]
 AddendPlace = Literal["first", "last", "own add"]
+# Role of a sum: "sum" adds products (and more), "add" only results of other sums and C.
 Role = Literal["sum", "add"]
-"""What a sum adds: products (and more), or only results of other sums and C."""
 
+# A fused sum must fit in this many bits, so that it is exact in float64: alignment_bits + 2 + log2(terms) at most.
 SUM_BITS = 53
-"""A fused sum must fit in this many bits, so that it is exact in float64: alignment_bits + 2 + log2(terms) at most."""
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ class FloatArithmetic:
 
     @property
     def aligns_to_zeros(self) -> bool:
-        """Whether terms may be aligned to a product that is zero."""
+        """Whether a zero product takes part in the alignment."""
         return self.zero_terms != "ignored" and self.product_exponent == "unnormalised" and self.alignment_bits is not None
 
 
@@ -137,7 +137,7 @@ class FusedSum:
 
     @cached_property
     def products(self) -> tuple[int, ...]:
-        """k of the products that this sum adds itself."""
+        """Return k of the products that this sum adds itself."""
         return tuple(t.k for t in self.terms if isinstance(t, Product))
 
     @cached_property
@@ -153,7 +153,7 @@ class FusedSum:
         return any(isinstance(t, Addend) for t in self.terms)
 
     def nodes(self) -> Iterator[FusedSum]:
-        """This sum and all below it, children first."""
+        """Yield this sum and all below it, children first."""
         return iter(self._nodes)
 
     @cached_property
@@ -161,7 +161,7 @@ class FusedSum:
         return *(node for child in self.children for node in child.nodes()), self
 
     def map(self, change: Callable[[FusedSum], FusedSum]) -> FusedSum:
-        """The tree with `change` applied to every node, children first."""
+        """Return the tree with `change` applied to every node, children first."""
         terms = tuple(t.map(change) if isinstance(t, FusedSum) else t for t in self.terms)
         return change(FusedSum(terms, self.arithmetic))
 
@@ -188,16 +188,16 @@ class DotModel:
 
     @cached_property
     def arithmetics(self) -> tuple[Arithmetic, ...]:
-        """The distinct arithmetics, in the order in which `order` numbers them."""
+        """Return the distinct arithmetics, numbered as in `order`."""
         return tuple(dict.fromkeys(node.arithmetic for node in self.root.nodes()))
 
     def role(self, arithmetic: Arithmetic) -> Role:
-        """That of the sums with this arithmetic; where some add products, theirs."""
+        """Return the role of the sums with this arithmetic: "sum" if any of them adds products."""
         return "sum" if any(node.products for node in self.root.nodes() if node.arithmetic == arithmetic) else "add"
 
     @cached_property
     def order(self) -> str:
-        """The summation tree, compact: "[c 0-15]" is one fused sum of C and 16 products.
+        """Return the summation tree, compact: "[c 0-15]" is one fused sum of C and 16 products.
 
         Inner sums are nested brackets; where the sums differ in arithmetic, "@i" after a bracket says which it has.
         """
@@ -205,7 +205,7 @@ class DotModel:
 
     @cached_property
     def ks(self) -> tuple[int, ...]:
-        """k of all products, ascending."""
+        """Return k of all products, ascending."""
         return tuple(sorted(k for node in self.root.nodes() for k in node.products))
 
     @cached_property
@@ -213,19 +213,19 @@ class DotModel:
         return sum(len(node.products) for node in self.root.nodes())
 
     def with_arithmetic(self, change: Callable[[Arithmetic], Arithmetic]) -> DotModel:
-        """The same tree with `change` applied to each node's arithmetic."""
+        """Return the same tree with `change` applied to each node's arithmetic."""
         root = self.root.map(lambda node: FusedSum(node.terms, change(node.arithmetic)))
         return replace(self, root=root)
 
 
 def fits(arithmetic: FloatArithmetic, terms: int) -> bool:
-    """Whether a sum of that many terms, aligned so, is exact in SUM_BITS bits."""
+    """Whether a sum of that many aligned terms is exact in SUM_BITS bits."""
     bits = arithmetic.alignment_bits
     return bits is None or 0 <= bits <= most_alignment_bits(arithmetic, terms)
 
 
 def are_whole(products: Sequence[int], arithmetic: Arithmetic) -> bool:
-    """Whether these products are all of what that arithmetic scales at once: from a multiple of the number to the next."""
+    """Whether these products are whole groups of those that the arithmetic scales at once."""
     some = getattr(arithmetic, "scaled_products", None)
     if some is None:
         return True
@@ -234,7 +234,7 @@ def are_whole(products: Sequence[int], arithmetic: Arithmetic) -> bool:
 
 
 def most_alignment_bits(arithmetic: FloatArithmetic, terms: int) -> int:
-    """What a sum of that many terms has room for.
+    """Return the most alignment bits of a sum of that many terms.
 
     A product lies below 4 times the power of two of its exponent. A product of e2m1 that is scaled with others is 36 at most,
     and times its scales less than 128 times the power of two of theirs.
@@ -271,7 +271,7 @@ def chain(
     addend: AddendPlace = "first",
     add: Arithmetic | None = None,
 ) -> FusedSum:
-    """Fused sums one after another, each taking the one before as a term.
+    """Return a chain of fused sums, each taking the one before as a term.
 
     groups: the k of each sum's products, first sum first. addend: C is a term of the first sum, of the last sum, or of a
     separate two-term sum with the arithmetic `add` after all others.

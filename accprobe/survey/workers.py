@@ -18,7 +18,7 @@ from multiprocessing.queues import SimpleQueue
 from accprobe.devices import open_device
 from accprobe.devices.protocol import Device
 from accprobe.errors import DeviceError
-from accprobe.evaluate.cores import share_cores
+from accprobe.evaluate.tiles import share_cores
 from accprobe.isa.instructions import Instruction
 from accprobe.survey.surveyor import RowAndExchanges, Surveyor
 

@@ -19,7 +19,7 @@ from accprobe.evaluate.cuda.launch import Evaluator
 from accprobe.evaluate.cuda.source import source
 from accprobe.isa.formats import Bits
 from accprobe.isa.instructions import parse
-from accprobe.model.product import NOBODY
+from accprobe.model.product import NO_K
 from accprobe.operands.kinds import draw
 from accprobe.report.models import named_models
 
@@ -110,7 +110,7 @@ def asked(gpu: Emulated, least: int, monkeypatch: pytest.MonkeyPatch, *given: An
     return np.where(np.isnan(d.view(np.float32)), np.uint32(A_GPUS_NAN), d)
 
 
-SHUFFLED = np.random.default_rng(1).permutation(np.append(np.arange(BLOCKS * INST.k - 5), [NOBODY] * 5))
+SHUFFLED = np.random.default_rng(1).permutation(np.append(np.arange(BLOCKS * INST.k - 5), [NO_K] * 5))
 BLOCK = 2 * (OF_A + OF_B) + sum(LINES) * INST.k
 """Bytes of one block of the operands here, which are two tiles of lines each, taken apart and copied."""
 

@@ -28,7 +28,7 @@ from accprobe.gemm.distributions import KINDS
 from accprobe.gemm.spec import Spec
 from accprobe.gemm.verification import drawn
 from accprobe.isa.formats import Bits
-from accprobe.model.product import NOBODY, ProductModel, Scales, Scaling, addition, in_chunks
+from accprobe.model.product import NO_K, ProductModel, Scales, Scaling, addition, in_chunks
 from accprobe.sass.reading import functions
 
 needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="no C++ compiler")
@@ -87,7 +87,7 @@ class Chains:
         step, k = self._model.step, len(ks)
         assert k == blocks * step.products
         assert all(x.flags.c_contiguous for x in (a, b, d))
-        a, b = (np.where(ks == NOBODY, 0, x[:, ks]).astype(x.dtype) for x in (a, b))
+        a, b = (np.where(ks == NO_K, 0, x[:, ks]).astype(x.dtype) for x in (a, b))
         tree = in_chunks(range(k), promote * step.products or k, tuple(range(step.products)), addition())
         d.view(np.uint32)[:] = product(
             ProductModel(self._model.a, self._model.b, k, step, tree, step.root.arithmetic.result), a, b

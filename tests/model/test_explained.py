@@ -11,7 +11,7 @@ from hardware_vectors import FOLDERS, needs_vectors
 
 from accprobe.devices import open_device
 from accprobe.isa.instructions import parse
-from accprobe.model.explained import Explained, told_words, words_explained
+from accprobe.model.explained import Explained, explained_text, words_explained
 from accprobe.model.published import CHIPS, known_models
 from accprobe.model.tree import Arithmetic, FloatArithmetic
 from accprobe.report.published import published
@@ -59,9 +59,9 @@ def test_two_gpus_of_one_chip_stand_side_by_side() -> None:
 
 def test_counts_of_one_chip_are_added() -> None:
     twice = [Explained(5000, "B200", B200)] * 2
-    assert told_words(twice) == f"10,000 words recorded on a B200 ({B200})"
-    assert told_words([Explained(1, "Ada", "x"), *twice]) == f"1 words recorded on an Ada (x) and 10,000 on a B200 ({B200})"
-    assert told_words([]) == ""
+    assert explained_text(twice) == f"10,000 words recorded on a B200 ({B200})"
+    assert explained_text([Explained(1, "Ada", "x"), *twice]) == f"1 words recorded on an Ada (x) and 10,000 on a B200 ({B200})"
+    assert explained_text([]) == ""
 
 
 @pytest.mark.parametrize("chip", CHIPS)

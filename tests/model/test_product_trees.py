@@ -11,7 +11,7 @@ from product_rows import product_model, step
 from accprobe.errors import AccprobeError
 from accprobe.evaluate.product import product
 from accprobe.isa.instructions import parse
-from accprobe.model.product import NOBODY, Chain, Merged, ProductModel, addition, chained, folded, in_chunks, nested
+from accprobe.model.product import NO_K, Chain, Merged, ProductModel, addition, chained, folded, in_chunks, nested
 from accprobe.model.restricted import restricted
 from accprobe.model.tree import IntegerArithmetic
 
@@ -19,10 +19,10 @@ EIGHT = tuple(range(8))
 
 
 def test_k_of_a_chain_in_turn() -> None:
-    assert Chain(0, 10, EIGHT).ks().tolist() == [*range(10), *[NOBODY] * 6]
+    assert Chain(0, 10, EIGHT).ks().tolist() == [*range(10), *[NO_K] * 6]
     assert Chain(4, 20, EIGHT).ks().tolist() == list(range(4, 20))
     assert Chain(0, 16, (0, 2, 1, 3), period=8).ks().tolist() == [0, 2, 1, 3, 8, 10, 9, 11]
-    assert Chain(0, 6, (0, 1, 2, 3), shift=-2).ks().tolist() == [NOBODY, NOBODY, 0, 1, 2, 3, 4, 5]
+    assert Chain(0, 6, (0, 1, 2, 3), shift=-2).ks().tolist() == [NO_K, NO_K, 0, 1, 2, 3, 4, 5]
 
 
 @pytest.mark.parametrize(

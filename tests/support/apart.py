@@ -12,7 +12,7 @@ from multiprocessing.process import BaseProcess
 from types import FrameType
 from typing import Generic, Literal, NamedTuple, TypeVar
 
-from accprobe.evaluate.cores import share_cores
+from accprobe.evaluate.tiles import share_cores
 
 PATIENCE = 30
 """Times the limit that a seed may take by the clock, on a machine that is busy."""

@@ -14,15 +14,15 @@ from numpy.typing import NDArray
 from accprobe.build import compiler, probes
 from accprobe.evaluate.cuda import source
 from accprobe.isa.instructions import Instruction
-from accprobe.model.product import NOBODY
+from accprobe.model.product import NO_K
 from accprobe.model.tree import DotModel
 from accprobe.operands import drawing
 
+# Largest number of stored mismatches of a batch.
 MOST_FOUND = 4
-"""Mismatches of a batch that are kept."""
 
+# Extra memory of a chain: as a share of its operands, and bytes that are always allowed.
 SCRATCH, LEAST_SCRATCH = 1 / 4, 1 << 29
-"""Memory that a chain may take beside its operands: of what they take themselves, and bytes that are always allowed."""
 
 THREADS = 256
 _MOST_BLOCKS = 1 << 14
@@ -70,9 +70,9 @@ class Evaluator:
     def evaluate(
         self, a: Any, b: Any, c: Any, d: Any, blocks: int = 1, promote: int = 0, ks: NDArray[np.intp] | None = None
     ) -> None:
-        """d = what the model makes of a · b + c in a chain of `blocks`. C may be None; promote: see evaluator.cu.
+        """Write d = a · b + c of the model, in a chain of `blocks`. C may be None; promote: see evaluator.cu.
 
-        ks: the columns of A and B that are taken, in their order, NOBODY where zeros are; None: all as they come. What is taken
+        ks: the columns of A and B that are taken, in their order, NO_K where zeros are; None: all as they come. What is taken
         apart, or copied, is so in parts of K, of a block or more, which stay within SCRATCH of the operands or LEAST_SCRATCH.
         """
         ks = np.arange(a.shape[1]) if ks is None else ks
@@ -118,7 +118,7 @@ class Evaluator:
         self._function(grid, (self._threads,), arguments, shared_mem=self._shared)
 
     def _most_blocks(self, a: Any, b: Any, blocks: int, ks: NDArray[np.intp]) -> int:
-        """Of K in a part: all of them where they fit."""
+        """Return the part of K that fits."""
         tiles = zip((a, b), (self._rows, self._columns), self._taken, strict=True)
         apart = sum(-(-len(x) // lines) * size for x, lines, size in tiles)
         copied = (a.itemsize * len(a) + b.itemsize * len(b)) * len(ks) // blocks
@@ -139,7 +139,7 @@ class Evaluator:
 
 
 def _of_blocks(ks: NDArray[np.intp], part: range, blocks: int) -> NDArray[np.intp]:
-    """Those of some of the blocks."""
+    """Return the operands of some of the blocks."""
     products = len(ks) // blocks
     return ks[part.start * products : part.stop * products]
 
@@ -149,13 +149,13 @@ def _are_all(ks: NDArray[np.intp], lines: Any) -> bool:
 
 
 def _gathered(cupy: Any, lines: Any, ks: NDArray[np.intp]) -> Any:
-    """The columns of a matrix in the order in which they are taken, zeros where nobody is."""
+    """The columns of a matrix in the order in which they are taken, zeros elsewhere."""
     if _are_all(ks, lines):
         return lines
-    place = cupy.asarray(np.where(ks == NOBODY, 0, ks))
+    place = cupy.asarray(np.where(ks == NO_K, 0, ks))
     taken = cupy.take(lines, place, axis=1)
-    if (ks == NOBODY).any():
-        taken[:, cupy.asarray(ks == NOBODY)] = 0
+    if (ks == NO_K).any():
+        taken[:, cupy.asarray(ks == NO_K)] = 0
     return cupy.ascontiguousarray(taken)
 
 
@@ -186,7 +186,7 @@ class Drawing:
         self._recipes: dict[drawing.Recipe, Any] = {}
 
     def draw(self, recipe: drawing.Recipe, batch: int, a: Any, b: Any, c: Any) -> None:
-        """Fills a, b and c, or where c is None a and b. The same seed, recipe and batch (below 2^32) fill them alike."""
+        """Fill a, b and, if given, c. The same seed, recipe and batch (below 2^32) fill them alike."""
         if recipe not in self._recipes:
             self._recipes[recipe] = self._cupy.asarray(np.array(recipe.words(), np.int32))
         rows, columns = len(a), len(b)

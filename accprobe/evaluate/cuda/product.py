@@ -14,6 +14,7 @@ from accprobe.isa.formats import FORMATS, Format
 from accprobe.isa.instructions import Instruction
 from accprobe.model.tree import DotModel
 
+# Return the torch type of a format's values.
 TYPES = {
     "e4m3": "float8_e4m3fn",
     "e5m2": "float8_e5m2",
@@ -26,11 +27,10 @@ TYPES = {
     "u8": "uint8",
     "s32": "int32",
 }
-"""The torch type of a format's values."""
 
 
 def product(inst: Instruction, model: DotModel, a: Any, b: Any, c: Any, promote_every: int | None) -> Any:
-    """As `emulate.matmul`, of tensors on one GPU; raises ToolMissing without cupy."""
+    """Compute `emulate.matmul` of tensors on one GPU. Raises ToolMissing without cupy."""
     try:
         import cupy
         import torch

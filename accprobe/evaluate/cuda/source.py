@@ -12,18 +12,18 @@ from accprobe.errors import AccprobeError
 from accprobe.isa import architectures
 from accprobe.isa.formats import Format
 from accprobe.isa.instructions import Instruction
-from accprobe.model.fields import fields_of, told_of
+from accprobe.model.fields import fields_of, written_fields
 from accprobe.model.product import addition
 from accprobe.model.record import Field, Patterns, Value, Words
 from accprobe.model.tree import Arithmetic, DotModel, FloatArithmetic, FusedSum, IntegerArithmetic
 
+# Products of one dot product that the tile has room for.
 MOST_PRODUCTS = 64
-"""Products of one dot product that the tile has room for."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """How a model is evaluated.
+    """Plan of the evaluation of a model.
 
     tiled: rows and columns share what is decoded of their operands; otherwise each dot product is evaluated on its own, by the
     rules. single: sums are held in float32 rather than float64; addends of an unusual size are then evaluated on their own.
@@ -50,7 +50,7 @@ def source(model: DotModel, inst: Instruction, chained: bool = False, matrix_uni
 
 
 def check(model: DotModel, inst: Instruction) -> None:
-    """Raises AccprobeError where `model` cannot be evaluated for `inst`."""
+    """Raise AccprobeError if `model` cannot be evaluated for `inst`."""
     if model.products != inst.k:
         raise AccprobeError(f"{inst.name} has {inst.k} products, the model {model.products}")
     if field := not_compiled(model):
@@ -60,7 +60,7 @@ def check(model: DotModel, inst: Instruction) -> None:
 
 
 def not_compiled(model: DotModel) -> str:
-    """A field of the model, and its value, that device code does not know, so that only the CPU evaluates it; "" of others."""
+    """Return a field and its value that device code does not support; "" if it supports all."""
     return _unknown(model) or next(filter(None, map(_unknown_of_sums, model.arithmetics)), "")
 
 
@@ -79,7 +79,7 @@ def _unknown(described: DotModel | Arithmetic) -> str:
 
 
 def has_bf16_units(target: str) -> bool:
-    """Whether exponents can be sought by matrix units there."""
+    """Whether matrix units of the target can find largest exponents."""
     return architectures.get(target).compute_capability >= (8, 0)
 
 
@@ -192,7 +192,7 @@ def _fits_single(node: FusedSum, inst: Instruction) -> bool:
 
 
 def _fits_double(node: FusedSum, inst: Instruction) -> bool:
-    """Results are those of a conversion to float32."""
+    """Whether results are conversions to float32."""
     a = node.arithmetic
     return (
         isinstance(a, FloatArithmetic)
@@ -244,13 +244,13 @@ def _word(word: str) -> str:
 
 
 def _fields(described: Arithmetic | DotModel) -> str:
-    """Constants by the names of the fields."""
-    constants = {name: _constant(name, field, getattr(described, name)) for name, field in told_of(described).items()}
+    """Return constants by the names of the fields."""
+    constants = {name: _constant(name, field, getattr(described, name)) for name, field in written_fields(described).items()}
     return _constants(**constants)
 
 
 def _constant(name: str, field: Field, value: Value) -> tuple[str, object]:
-    """Type and value. No number stands for one above or below all others."""
+    """Return type and value; None becomes a number beyond all others."""
     if isinstance(field.values, Words):
         return _type(name), f"{_type(name)}::{_word(str(value))}"
     if isinstance(field.values, Patterns):
@@ -265,7 +265,7 @@ def _rules(index: int, arithmetic: Arithmetic) -> str:
 
 
 def _tree(node: FusedSum, model: DotModel, order: list[int]) -> str:
-    """The type of a sum; appends the k of its products to `order`, children's first."""
+    """Return the type of a sum; append the k of its products to `order`, children's first."""
     children = [_tree(child, model, order) for child in node.children]
     first = len(order)
     order += node.products

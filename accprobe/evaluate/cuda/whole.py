@@ -1,4 +1,4 @@
-"""The numbers of whole matrix products on a GPU: what `accprobe.evaluate.product` computes on the CPU, for large ones.
+"""Evaluation of large matrix products on a GPU, with the bits of `accprobe.evaluate.product`.
 
 Chains of an instruction's sums go through the evaluator of its model; chains of float32 multiply-adds have a kernel of their
 own, and so have sums of blocks that are scaled. Other partial sums are added in float32, in the model's order. Integers are
@@ -22,7 +22,7 @@ from accprobe.evaluate.product import ScaleWords, is_multiply_add, product, roun
 from accprobe.isa import architectures
 from accprobe.isa.formats import Bits, Format
 from accprobe.model.product import (
-    NOBODY,
+    NO_K,
     Chain,
     Merged,
     Node,
@@ -35,15 +35,15 @@ from accprobe.model.product import (
     of_chains,
 )
 
+# Of multiply_adds.cu; as many threads of scaled_sums.cu.
 TILE, THREADS = 64, 256
-"""Of multiply_adds.cu; as many threads of scaled_sums.cu."""
 
+# What scaled_sums.cu calls them.
 HOW: dict[Scaling, int] = {"product of scales": 0, "a then b": 1, "b then a": 2}
-"""What scaled_sums.cu calls them."""
 
 
 def on_gpu(device: str) -> WholeOnGpu | None:
-    """The evaluator of "cuda:N"; None without cupy."""
+    """Return the evaluator of "cuda:N"; None without cupy."""
     try:
         import cupy
     except ImportError:
@@ -55,7 +55,7 @@ def on_gpu(device: str) -> WholeOnGpu | None:
 
 
 class WholeOnGpu:
-    """Evaluates products on one GPU; those that it has no way to evaluate, on the CPU."""
+    """Evaluates products on one GPU; unsupported ones on the CPU."""
 
     def __init__(self, cupy: Any, target: str, device: str) -> None:
         self._cupy, self._target, self._device = cupy, target, device
@@ -86,11 +86,11 @@ class WholeOnGpu:
         return self._evaluators[key]
 
     def multiply_adds(self, fused: bool) -> Any:
-        """The kernel of chains of multiply-adds."""
+        """Return the kernel of chains of multiply-adds."""
         return self._kernel("multiply_adds", "chains of multiply-adds", FUSED=int(fused))
 
     def scaled_sums(self, scales: Scales) -> Any:
-        """The kernel that adds a block's sums, scaled."""
+        """Return the kernel that adds the scaled sums of a block."""
         return self._kernel("scaled_sums", "sums of blocks", HOW=HOW[scales.how], FUSED=int(scales.fused))
 
     def _kernel(self, name: str, what: str, **defined: int) -> Any:
@@ -102,7 +102,7 @@ class WholeOnGpu:
 
 
 def source_of(name: str, **defined: int) -> str:
-    """CUDA C++ of one of the kernels that are no model's."""
+    """Return the CUDA C++ of a kernel that is independent of the model."""
     defines = "".join(f"#define {word} {value}\n" for word, value in defined.items())
     return defines + device_code(f"{name}.cu")
 
@@ -154,7 +154,7 @@ class _Work:
         return folded(node.nested, parts, lambda x, y: _rounded(self._cupy, x + y, fmt, "RNE"))
 
     def _scaled_inside(self, chains: Sequence[Chain], scales: ScaleWords) -> Any:
-        """Chains, one a block along K, each scaled before it is added, or as it is."""
+        """Return the chains, one per block along K, each scaled before the addition or unscaled."""
         assert self._model.scales is not None
         m, n = self._shape
         kernel, total = self._gpu.scaled_sums(self._model.scales), self._cupy.zeros((m, n), np.float32)
@@ -178,7 +178,7 @@ class _Work:
         m, n = self._shape
         d = self._cupy.empty((m, n), np.float32)
         if self._singles:
-            taken = self._cupy.asarray(ks[ks != NOBODY].astype(np.int32))
+            taken = self._cupy.asarray(ks[ks != NO_K].astype(np.int32))
             fused = self._model.step == multiply_add()
             sizes = (np.uint32(m), np.uint32(n), np.uint32(self._a.shape[1]))
             arguments = (self._a, self._b, d, *sizes, taken, np.uint32(len(taken)))

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from accprobe.compare.diff import By, Diff, Pair, generation, marked
 from accprobe.compare.products import ProductPair, VerdictWord, apart
-from accprobe.model.explained import told_words
+from accprobe.model.explained import explained_text
 from accprobe.model.features import IMPORTANCE, title
 from accprobe.render.content.patterns import brace_patterns
 from accprobe.render.content.verification import coverage
@@ -187,7 +187,7 @@ def _explained(report: Report) -> str:
     rows = [row for row in report.measured if row.explains]
     families = Counter(row.instruction.family.name for row in rows)
     which = " and ".join(f"{count} of {family}" for family, count in families.items())
-    return f"; {which} explain {told_words(one for row in rows for one in row.explains)}" if rows else ""
+    return f"; {which} explain {explained_text(one for row in rows for one in row.explains)}" if rows else ""
 
 
 PRODUCTS_HEADING = "Whole products"

@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from accprobe.model.explained import told_words
+from accprobe.model.explained import explained_text
 from accprobe.model.features import Name
-from accprobe.model.fields import told_of
+from accprobe.model.fields import written_fields
 from accprobe.model.record import Patterns
 from accprobe.model.tree import Addend, Arithmetic, DotModel, FloatArithmetic, FusedSum, Role
 from accprobe.render.content.patterns import evenly_spaced, number_ranges
@@ -79,7 +79,7 @@ def _fields(arithmetic: Arithmetic) -> Iterator[tuple[str, str]]:
     """Names and values; without those that say how terms are aligned where every bit of them is kept."""
     yield "result", arithmetic.result.name
     exact = isinstance(arithmetic, FloatArithmetic) and arithmetic.alignment_bits is None
-    for name, field in told_of(arithmetic).items():
+    for name, field in written_fields(arithmetic).items():
         value = getattr(arithmetic, name)
         if not (exact and field.of_alignment):
             yield name, f"0x{value:x}" if isinstance(field.values, Patterns) else word(value, name)
@@ -149,7 +149,7 @@ def rivals_left(row: Row) -> Iterator[str]:
 def verification(row: Row) -> Iterator[str]:
     """What others recorded that the model explains, what was tried and what it covers, and the first that differs."""
     if row.explains:
-        yield f"the published model explains {told_words(row.explains)}, 0 wrong"
+        yield f"the published model explains {explained_text(row.explains)}, 0 wrong"
     done = row.verification
     if done is None:
         return

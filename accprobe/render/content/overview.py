@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple, get_args
 
 from accprobe.compare.roles import role_of
-from accprobe.model.explained import told_words
+from accprobe.model.explained import explained_text
 from accprobe.render.content.cells import cells
 from accprobe.render.content.patterns import brace_patterns
 from accprobe.render.content.phrases import Phrase, Phrases
@@ -124,7 +124,7 @@ def legend(rows: list[Row], columns: Sequence[str]) -> Iterator[str]:
     alike: dict[str, list[str]] = {}
     for row in rows:
         if row.explains:
-            alike.setdefault(told_words(row.explains), []).append(row.name)
+            alike.setdefault(explained_text(row.explains), []).append(row.name)
     for words, names in alike.items():
         yield f"Each published model explains {words}, 0 wrong: {', '.join(brace_patterns(names))}."
 
