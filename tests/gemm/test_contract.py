@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from long_tail import some
 from planted_boxes import FunctionBox
+from planted_functions import chain
 from planted_sums import Array
 
 from accprobe.errors import AccprobeError
@@ -19,14 +20,6 @@ from accprobe.testing import assert_every_k_once
 
 M, N, K = 6, 8, 32
 Multiply = Callable[[Array, Array], Array]
-
-
-def chain(a: Array, b: Array) -> Array:
-    d = np.zeros((len(a), b.shape[1]), np.float32)
-    with np.errstate(all="ignore"):
-        for k in range(a.shape[1]):
-            d = d + a[:, k, None].astype(np.float32) * b[k].astype(np.float32)
-    return d
 
 
 def of_column_3(value: float) -> Array:
@@ -66,7 +59,7 @@ REFUSED: dict[str, Multiply] = {
 
 
 @pytest.mark.parametrize("message", REFUSED)
-def test_what_is_no_product_is_named(message: str) -> None:
+def test_a_refusal_names_what_is_computed_instead(message: str) -> None:
     with pytest.raises(AccprobeError, match=message):
         characterise(FunctionBox(Spec(M, N, K, *[FORMATS["f32"]] * 3), REFUSED[message]), elements=1 << 8)
     with pytest.raises(AssertionError, match=message):
@@ -106,10 +99,10 @@ PRUNED: dict[str, Multiply] = {
 }
 
 
-@pytest.mark.parametrize("told", PRUNED)
-def test_pruning_is_named(told: str) -> None:
-    outcome = characterise(FunctionBox(Spec(M, N, K, *[FORMATS["f32"]] * 3), PRUNED[told]), elements=1 << 8)
+@pytest.mark.parametrize("pruning", PRUNED)
+def test_pruning_is_named(pruning: str) -> None:
+    outcome = characterise(FunctionBox(Spec(M, N, K, *[FORMATS["f32"]] * 3), PRUNED[pruning]), elements=1 << 8)
     once = findings(outcome)["each_product_once"]
-    assert (once.value, once.note.startswith(told)) == ("no", True)
+    assert (once.value, once.note.startswith(pruning)) == ("no", True)
     assert "which k count depends on the values of" in once.note
     assert status(outcome)[0] == "inferred"

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from planted_boxes import FunctionBox, PlantedBox
+from planted_functions import chain
 from planted_plans import FMAS, HOPPER
 from planted_products import Planted
 from planted_sums import Array
@@ -26,34 +27,26 @@ K = 48
 SPEC = Spec(16, 16, K, *[FORMATS["f32"]] * 3)
 
 
-def multiplied_then_added(a: Array, b: Array, descending: bool) -> Array:
-    d = np.zeros((a.shape[0], b.shape[1]), np.float32)
-    for k in range(K)[:: -1 if descending else 1]:
-        with np.errstate(over="ignore", invalid="ignore"):
-            d = d + a[:, k, None] * b[k]
-    return d
-
-
-def asked(box: PlantedBox | FunctionBox) -> ProductOutcome:
+def characterised(box: PlantedBox | FunctionBox) -> ProductOutcome:
     return characterise(box, elements=1 << 12)
 
 
-def told(outcome: ProductOutcome) -> tuple[object, str]:
+def summary(outcome: ProductOutcome) -> tuple[object, str]:
     found = findings(outcome)
     return found["order"].value, plan_words(found)
 
 
 @pytest.mark.parametrize("descending", [True, False])
 def test_products_that_are_rounded_and_then_added(descending: bool) -> None:
-    outcome = asked(FunctionBox(SPEC, lambda a, b: multiplied_then_added(a, b, descending)))
+    outcome = characterised(FunctionBox(SPEC, lambda a, b: chain(a, b, -1 if descending else 1)))
     assert status(outcome) == ("confirmed", "")
     found, model = findings(outcome), outcome.main.model
     assert (found["split_k"].value, found["product_bits"].value) == (1, 23)
     assert model is not None
-    (chain,) = model.chains()
-    assert [k for k in chain.ks().tolist() if k >= 0] == list(range(K))[:: -1 if descending else 1]
+    (ordered,) = model.chains()
+    assert [k for k in ordered.ks().tolist() if k >= 0] == list(range(K))[:: -1 if descending else 1]
     how = " from the last k to the first" if descending else ""
-    assert told(outcome) == (f"chain of [acc 1]{',' * descending}{how}", f"one chain{how}")
+    assert summary(outcome) == (f"chain of [acc 1]{',' * descending}{how}", f"one chain{how}")
 
 
 @pytest.mark.parametrize(
@@ -73,9 +66,9 @@ def test_products_that_are_rounded_and_then_added(descending: bool) -> None:
     ],
 )
 def test_multiply_adds_and_sums_of_several(plan: Planted, words: str) -> None:
-    outcome = asked(PlantedBox(plan))
+    outcome = characterised(PlantedBox(plan))
     assert status(outcome) == ("confirmed", "")
-    assert told(outcome)[1] == words
+    assert summary(outcome)[1] == words
 
 
 BLOCKS = [(32, 64), (0, 32)]
@@ -95,9 +88,9 @@ MIXED = [(32, 48), (64, 80), (0, 32), (48, 64)]
 def test_blocks_in_another_order(of: Planted, blocks: list[tuple[int, int]], words: str) -> None:
     taken = [k for block in blocks for k in range(*block)]
     plan = replace(of, m=16, n=16, k=len(taken))
-    outcome = asked(FunctionBox(PlantedBox(plan).spec, lambda a, b: plan(a[:, taken], b[taken])))
+    outcome = characterised(FunctionBox(PlantedBox(plan).spec, lambda a, b: plan(a[:, taken], b[taken])))
     assert status(outcome) == ("confirmed", "")
-    assert told(outcome)[1] == words
+    assert summary(outcome)[1] == words
 
 
 SLICED = replace(FMAS, m=16, n=16, k=64, slices=(32, 32))
@@ -124,9 +117,9 @@ SLICED = replace(FMAS, m=16, n=16, k=64, slices=(32, 32))
     ],
 )
 def test_accumulators_that_take_turns_are_no_promoted_chunks(plan: Planted, words: str) -> None:
-    outcome = asked(PlantedBox(plan))
+    outcome = characterised(PlantedBox(plan))
     assert status(outcome) == ("confirmed", "")
-    assert told(outcome)[1] == words
+    assert summary(outcome)[1] == words
     assert findings(outcome)["promote_every"] == Finding(None)
 
 
@@ -174,10 +167,10 @@ def in_slices_of_chains(a: Array, b: Array, slices: int, chains: int) -> Array:
 @pytest.mark.parametrize(("slices", "chains"), [(3, 4), (4, 2)])
 def test_chains_that_take_turns_in_a_slice_are_not_promoted(slices: int, chains: int) -> None:
     with np.errstate(over="ignore", invalid="ignore"):
-        outcome = asked(FunctionBox(SPEC, lambda a, b: in_slices_of_chains(a, b, slices, chains)))
+        outcome = characterised(FunctionBox(SPEC, lambda a, b: in_slices_of_chains(a, b, slices, chains)))
     assert status(outcome) == ("confirmed", "")
     found = findings(outcome)
     of, how = f"{slices} parts of {K // slices}, added in f32", f"in {chains} chains, 1 of every {chains} k"
-    assert told(outcome) == (f"{of}: chain of [acc 1], {how}", f"{of}, each {how}")
+    assert summary(outcome) == (f"{of}: chain of [acc 1], {how}", f"{of}, each {how}")
     assert found["promote_every"] == Finding(None)
     assert "promotion_format" not in found

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from long_tail import some
 from planted_boxes import FunctionBox
+from planted_functions import chain
 from planted_sums import Array
 
 from accprobe.gemm.characterise import characterise
@@ -20,14 +21,6 @@ from accprobe.report.product_words import miscounted
 from accprobe.testing import assert_every_k_once
 
 M, N, K = 16, 12, 140
-
-
-def chain(a: Array, b: Array) -> Array:
-    d = np.zeros((len(a), b.shape[1]), np.float32)
-    with np.errstate(all="ignore"):
-        for k in range(a.shape[1]):
-            d = d + a[:, k, None] * b[k]
-    return d
 
 
 def dropped(*places: tuple[slice | int, slice | int, int]) -> Callable[[Array, Array], Array]:
@@ -76,8 +69,8 @@ def subtracted(a: Array, b: Array) -> Array:
 
 ALL = slice(None)
 WRONG = {
-    "a column": (dropped((ALL, 0, 9)), [("columns 0", "1 missing: k = 9")]),
     "an element": (dropped((13, 3, 120)), [("rows 13, columns 3", "1 missing: k = 120")]),
+    "a column": (dropped((ALL, 0, 9)), [("columns 0", "1 missing: k = 9")]),
     "two elements, each its own": (
         dropped((1, 1, 7), (5, 6, 139)),
         [("rows 1, columns 1", "1 missing: k = 7"), ("rows 5, columns 6", "1 missing: k = 139")],
@@ -96,10 +89,10 @@ WRONG = {
 def test_what_some_elements_do_not_count_is_named(name: str) -> None:
     function, expected = WRONG[name]
     outcome = characterise(FunctionBox(Spec(M, N, K, *[FORMATS["f32"]] * 3), function), elements=1 << 10)
-    told = dict(miscounted(row(outcome, "own")))
+    notes = dict(miscounted(row(outcome, "own")))
     for where, which in expected:
-        assert [note for at, note in told.items() if where in at and note == which], told
-    assert len(told) == len(expected)
+        assert [note for at, note in notes.items() if where in at and note == which], notes
+    assert len(notes) == len(expected)
     with pytest.raises(AssertionError) as refused:
         assert_every_k_once(function, shape=(M, N, K))
     assert all(ks in str(refused.value) for _, which in expected for ks in re.findall("k = [0-9-]+", which))

@@ -26,7 +26,7 @@ F16 = Planted(a="f16", b="f16", m=16, n=16, k=64, out="f16")
 
 
 @dataclass(frozen=True)
-class Odd:
+class OverflowBox:
     """A planted product with other results where its own are infinite: for Inf, and for -Inf."""
 
     plan: Planted
@@ -39,25 +39,25 @@ class Odd:
 
     def product(self, a: Bits, b: Bits, scales: ScaleWords | None = None) -> Bits:
         d = PlantedBox(self.plan).product(a, b, scales).view(self.spec.out.ml_dtype)
-        of_odd = np.where(d > 0, self.positive, self.negative).astype(d.dtype)
-        return np.where(np.isinf(d.astype(np.float64)), of_odd, d).view(self.spec.out.dtype)
+        replaced = np.where(d > 0, self.positive, self.negative).astype(d.dtype)
+        return np.where(np.isinf(d.astype(np.float64)), replaced, d).view(self.spec.out.dtype)
 
 
-def asked(box: PlantedBox | Odd) -> ProductOutcome:
+def characterised(box: PlantedBox | OverflowBox) -> ProductOutcome:
     return characterise(box, elements=ELEMENTS)
 
 
 @pytest.mark.parametrize(
-    ("box", "told"),
+    ("box", "message"),
     [
-        (Odd(BF16, np.inf, np.nan), "NaN for -Inf"),
-        (Odd(BF16, 1.0, -np.inf), "1 for Inf"),
-        (Odd(F16, 65504, -65504), "-65504 for -Inf and 65504 for Inf"),
+        (OverflowBox(BF16, np.inf, np.nan), "NaN for -Inf"),
+        (OverflowBox(BF16, 1.0, -np.inf), "1 for Inf"),
+        (OverflowBox(F16, 65504, -65504), "-65504 for -Inf and 65504 for Inf"),
     ],
 )
-def test_another_result_than_infinity_is_told_and_all_else_is_proved(box: Odd, told: str) -> None:
-    outcome = asked(box)
-    assert status(outcome) == ("inferred", f"of sums beyond the range of {box.spec.out}: {told}")
+def test_other_overflow_results_are_named_and_mark_the_findings(box: OverflowBox, message: str) -> None:
+    outcome = characterised(box)
+    assert status(outcome) == ("inferred", f"of sums beyond the range of {box.spec.out}: {message}")
     assert outcome.proof.elements == ELEMENTS
     assert not outcome.proof.wrong
     assert 0 < outcome.contradicting < outcome.checked
@@ -66,10 +66,10 @@ def test_another_result_than_infinity_is_told_and_all_else_is_proved(box: Odd, t
 
 @pytest.mark.parametrize("plan", [BF16, F16])
 def test_infinities_are_confirmed(plan: Planted) -> None:
-    assert status(asked(PlantedBox(plan)))[0] == "confirmed"
+    assert status(characterised(PlantedBox(plan)))[0] == "confirmed"
 
 
-def test_what_is_asked_is_too_large_by_one_term_and_by_two() -> None:
+def test_queries_overflow_by_one_term_and_by_two() -> None:
     for plan, largest in ((BF16, 127), (F16, 15)):
         box = PlantedBox(plan)
         dots = out_of_range.too_large(box.spec, np.arange(64))
@@ -93,11 +93,11 @@ def test_what_is_asked_is_too_large_by_one_term_and_by_two() -> None:
         Planted(a="s8", b="s8", m=8, n=8, k=64, out="s32"),
     ],
 )
-def test_nothing_is_asked_where_no_factors_reach_so_far(plan: Planted) -> None:
+def test_formats_that_cannot_overflow_are_not_probed(plan: Planted) -> None:
     assert out_of_range.too_large(PlantedBox(plan).spec, np.arange(64)) is None
 
 
-def test_scaled_products_are_not_asked() -> None:
+def test_scaled_products_are_not_probed() -> None:
     scaled = Planted(a="e4m3", b="e4m3", m=8, n=8, k=128, products_per_sum=32, out="f16", scales="tensor")
     assert (
         out_of_range.query(RecordedCallable(PlantedBox(scaled)), Region(np.arange(8), np.arange(8), 64), np.arange(128)) is None

@@ -118,10 +118,10 @@ class EvenSlices:
 @pytest.mark.slow
 def test_the_order_of_a_long_product_of_eight_elements_is_found_within_the_calls_that_it_may_take() -> None:
     """The shape of which cuBLAS drops eight products: 12 slices of 960 and what is left."""
-    asked = RecordedCallable(EvenSlices(_spec(1, 8, 11528), 12, 960, 16))
+    subject = RecordedCallable(EvenSlices(_spec(1, 8, 11528), 12, 960, 16))
     leaves = np.arange(11520)
-    asked.most = MOST_CALLS + SWEEPS * -(-asked.spec.k // 8)
-    tree = decompose(make_tree_builder(asked, np.arange(1), np.arange(8), leaves).tree(leaves))
+    subject.most = MOST_CALLS + SWEEPS * -(-subject.spec.k // 8)
+    tree = decompose(make_tree_builder(subject, np.arange(1), np.arange(8), leaves).tree(leaves))
     assert isinstance(tree, Reduction)
     assert tree.nested == nested("forward", 12)
     chains = [[tuple(range(k, k + 16)) for k in range(start, start + 960, 16)] for start in range(0, 11520, 960)]
@@ -155,7 +155,7 @@ def test_factors_multiply_to_the_power(exponent: int) -> None:
     assert FORMATS["e5m2"].try_encode(1, b) is not None
 
 
-def test_a_chain_is_told_from_its_start_where_it_goes_down_k() -> None:
+def test_a_descending_chain_begins_with_its_first_sum() -> None:
     """Blocks of four from the last to the first, as attention may take its keys: product 0 joins what was there before."""
     last = PartialTree(8, ((9, 10, 11),))
     middle = PartialTree(4, ((5, 6, 7, last),))

@@ -51,13 +51,6 @@ def test_another_plan_is_wrong(monkeypatch: pytest.MonkeyPatch, name: str) -> No
     assert set(false) <= set(judgement.false_exact)
 
 
-def test_families_begin_where_no_older_seed_is() -> None:
-    first = [drawn(FIRST_OF_FAMILIES + number) for number in range(len(FAMILIES))]
-    assert first[0].mispaired is None
-    assert first[1].mispaired is not None
-    assert all(drawn(seed).mispaired is None for seed in (1, 3001, FIRST_OF_FAMILIES - 1))
-
-
 MISTAKES = {
     "a[k] is multiplied by b[k - 2]": (Mispaired("rolled", to=2), lambda i, k, j: (i, (k - 2) % 12, j)),
     "k 2-3 and 8-9 of B are exchanged": (
@@ -147,15 +140,6 @@ def test_families_plant_what_they_are_named_after() -> None:
     kinds = {plan.around.kind for plan in plans if plan.around}
     assert kinds == {"first calls", "scaled by tensor", "Strassen"}
     assert {plan.orders for plan in plans if plan.merge == "unordered"} >= {"call", "tile"}
-
-
-def test_lanes_butterflies_and_truncated_steps_are_planted() -> None:
-    plans = [drawn(FIRST_OF_FAMILIES + number) for number in range(12 * len(FAMILIES))]
-    lanes = {len(plan.slices) for plan in plans if plan.interleave == 1}
-    assert min(lanes) == 2
-    assert max(lanes) == 64
-    assert any(plan.merge == "butterfly" and plan.interleave is None for plan in plans)
-    assert any(plan.truncated_step is not None for plan in plans)
 
 
 def test_one_structure_of_several_that_is_exact_is_false(monkeypatch: pytest.MonkeyPatch) -> None:

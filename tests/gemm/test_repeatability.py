@@ -56,10 +56,10 @@ def test_a_product_depends_on_its_own_row_and_column(name: str) -> None:
 def test_a_deterministic_function_is_not_unstable(function: Multiply) -> None:
     outcome = outcome_of(function, 8)
     found, reason = status(outcome)
-    told = findings(outcome)
+    by_name = findings(outcome)
     assert found == "inferred"
-    assert told["repeatable"].value == "yes"
-    assert told["depends_on"].value != "own row and column"
+    assert by_name["repeatable"].value == "yes"
+    assert by_name["depends_on"].value != "own row and column"
     if outcome.depends is not None and outcome.depends.is_on_others:
         of_tile = "columns 8-15 read B of columns 0-7"
         assert (of_tile if function is wrong_tile else str(outcome.depends)) in reason
@@ -78,20 +78,20 @@ def test_first_calls_that_give_other_bits_are_counted(first: int) -> None:
     found, reason = status(outcome)
     calls = "call gives" if first == 1 else f"{first} calls give"
     assert (found, reason.partition(":")[0]) == ("unstable", f"the first {calls} other bits than later ones")
-    told = findings(outcome)
-    assert told["first_calls"].value == "other bits"
-    assert told["first_calls"].note == reason
-    assert told["repeatable"].value == "no"
+    by_name = findings(outcome)
+    assert by_name["first_calls"].value == "other bits"
+    assert by_name["first_calls"].note == reason
+    assert by_name["repeatable"].value == "no"
 
 
 def test_first_calls_are_held_against_the_last() -> None:
     """Results that change after more calls than are repeated at the beginning."""
-    asked = RecordedCallable(FunctionBox(SPEC, Warming(FIRST + 2)))
-    first = repeat_first(asked)
+    recorded = RecordedCallable(FunctionBox(SPEC, Warming(FIRST + 2)))
+    first = repeat_first(recorded)
     assert (first.calls, first.other, first.changed) == (FIRST, 0, 0)
     for _ in range(3):
-        asked.product(*first_operands(SPEC))
-    last = compare_at_end(asked, first)
+        recorded.product(*first_operands(SPEC))
+    last = compare_at_end(recorded, first)
     assert (last.other, last.changed) == (FIRST, 0)
     assert last.elements > 0
 

@@ -31,10 +31,10 @@ def atomics(slices: int, each: int = 64) -> Planted:
 def test_slices_in_a_new_order_for_each_call_or_tile(slices: int, orders: str, seed: int) -> None:
     plan = replace(atomics(slices), orders=orders, seed=seed)
     outcome = characterise(PlantedBox(plan), elements=ELEMENTS, seed=seed)
-    told = findings(outcome)
+    by_name = findings(outcome)
     assert status(outcome) == ("confirmed", "")
-    assert told["slice_sizes"].value == ", ".join(["64"] * slices)
-    assert {name: told[name].value for name in ("split_k", "merge_order", "repeatable")} == {
+    assert by_name["slice_sizes"].value == ", ".join(["64"] * slices)
+    assert {name: by_name[name].value for name in ("split_k", "merge_order", "repeatable")} == {
         "split_k": slices,
         "merge_order": "unordered",
         "repeatable": "no",
@@ -44,7 +44,7 @@ def test_slices_in_a_new_order_for_each_call_or_tile(slices: int, orders: str, s
 
 
 @pytest.mark.parametrize("orders", ["call", pytest.param("tile", marks=pytest.mark.slow)])
-def test_slices_of_chunks_are_told_from_slices(orders: str) -> None:
+def test_slices_of_chunks_are_distinguished_from_slices(orders: str) -> None:
     plan = replace(atomics(3, 96), promote_every=32, orders=orders)
     outcome = characterise(PlantedBox(plan), elements=ELEMENTS)
     assert status(outcome) == ("confirmed", "")

@@ -31,7 +31,7 @@ class Around:
             case "scaled by tensor":
                 return _scaled(product, a, b)
             case "Strassen":
-                return _strassen(half, a, b)
+                return strassen(half, a, b)
 
 
 def _scaled(product: Multiply, a: Array, b: Array) -> Array:
@@ -42,7 +42,8 @@ def _scaled(product: Multiply, a: Array, b: Array) -> Array:
         return np.asarray((d.astype(np.float32) * scale).astype(d.dtype))
 
 
-def _strassen(half: Multiply, a: Array, b: Array) -> Array:
+def strassen(half: Multiply, a: Array, b: Array) -> Array:
+    """Return one level of Strassen's algorithm: seven products of halves of matrices of even sizes."""
     (p, q), (r, s) = (np.split(rows, 2, axis=1) for rows in np.split(a, 2))
     (t, u), (v, w) = (np.split(rows, 2, axis=1) for rows in np.split(b, 2))
     with np.errstate(all="ignore"):
