@@ -1,4 +1,4 @@
-"""Whole matrix products: against what an H200 answered, and against the same chain written out."""
+"""Whole matrix products against recorded results of an H200 and against explicit chains."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def bits(x: Any) -> Bits:
 
 
 @pytest.mark.parametrize("name", [name for name in INSTRUCTIONS if ROWS[name].evidence])
-def test_every_answer_of_an_h200(name: str) -> None:
+def test_every_result_of_an_h200(name: str) -> None:
     """Each exchange of the report is a product of a row and a column."""
     inst = ROWS[name].instruction
     for exchange in dict.fromkeys(x for some in ROWS[name].evidence.values() for x in some):
@@ -98,7 +98,7 @@ def test_chains_are_promoted(every: int) -> None:
     np.testing.assert_array_equal(bits(d), written_out(name, a, b, c, every))
 
 
-def test_what_has_no_products_is_c() -> None:
+def test_empty_products_return_c() -> None:
     c = np.arange(6, dtype=np.float32).reshape(2, 3)
     for every in (None, 128):
         none = emulate.matmul(np.zeros((2, 0), E4M3), np.zeros((0, 3), E4M3), c, like=FP8, promote_every=every)
@@ -120,7 +120,7 @@ def test_nan_of_a_promoted_sum_is_canonical(every: int) -> None:
         ("tcgen05.m128n16k32.kind::mxf8f6f4.scale_vec::1X.f32.e4m3.e4m3.ue8m0", "block scales"),
     ],
 )
-def test_what_takes_more_than_three_matrices_says_so(name: str, more: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_instructions_with_more_than_three_operands_are_refused(name: str, more: str, monkeypatch: pytest.MonkeyPatch) -> None:
     known = ROWS["wgmma.m64n8k32.f32.e4m3.e4m3"].model
     monkeypatch.setattr(emulate, "named_model", lambda _: (parse(name), known, ""))
     with pytest.raises(AccprobeError, match=f"takes {more} too: products have A, B and C alone"):
@@ -230,7 +230,7 @@ def test_the_example_in_the_docstring_runs() -> None:
 
 
 def test_every_instruction_that_any_architecture_lists_can_be_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a chip that has it the model is found; of one that has not, its absence is told by the whole name."""
+    """A chip with the instruction has its model; otherwise the error gives the whole name."""
     monkeypatch.setattr(models, "nearest", lambda *_: "")  # it takes longest
     known = named_models("sim:b200")
     for inst in {inst for target in architectures.targets() for inst in catalog(target)}:
@@ -255,7 +255,7 @@ def test_a_file_with_a_colon_in_its_name(tmp_path: Path) -> None:
     assert emulate.matmul(*ONES, like=f"{tmp_path}/a:b.json:{row.name}").tolist() == [[64, 64], [64, 64]]
 
 
-def test_of_an_n_that_was_not_measured_the_nearest_answers_and_says_so() -> None:
+def test_an_unmeasured_n_uses_the_nearest_with_a_note() -> None:
     said = "h200 has wgmma.m64n176k32.f32.e4m3.e4m3 at n = 8 and 256, not at 176: wgmma.m64n256k32.f32.e4m3.e4m3, the nearest"
     with pytest.warns(UserWarning, match=re.escape(said)):
         found = emulate.matmul(*ONES, like="h200:wgmma.m64n176k32.f32.e4m3.e4m3")

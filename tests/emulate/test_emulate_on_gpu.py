@@ -1,4 +1,4 @@
-"""Matrix products on a GPU have the bits of the hardware's own, and of those that the CPU computes."""
+"""Matrix products on a GPU equal those of the hardware and of the CPU."""
 
 from __future__ import annotations
 

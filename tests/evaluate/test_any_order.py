@@ -1,4 +1,4 @@
-"""Sums whose parts are added in any order: each result that some order gives is found, and no other."""
+"""Sums whose parts are added in any order: exactly the results of some order are found."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def words(plan: Planted) -> tuple[ProductModel, Bits, Bits, ScaleWords | None]:
 
 
 @pytest.mark.parametrize("name", PLANS)
-def test_what_every_order_gives_is_found_and_its_neighbours_are_not(name: str) -> None:
+def test_results_of_every_order_are_found_and_their_neighbours_are_not(name: str) -> None:
     model, a, b, scales = words(PLANS[name])
     every = outcomes(model, a, b, scales)
     rng = np.random.default_rng(0)
@@ -61,7 +61,7 @@ def test_what_every_order_gives_is_found_and_its_neighbours_are_not(name: str) -
 
 @pytest.mark.parametrize("name", ["f32", "row scales", "blocks"])
 def test_a_planted_product_is_explained(name: str) -> None:
-    """As the planted evaluator, which shares no code, adds its slices."""
+    """The planted evaluator shares no code with the package."""
     plan = replace(PLANS[name], out="f32")
     model, a, b, scales = words(plan)
     d = PlantedBox(plan).product(a, b, scales)
@@ -92,8 +92,8 @@ def test_it_stops_after_the_first_block_that_is_not_explained(monkeypatch: pytes
         assert (len(found), list(np.flatnonzero(~found))) == (count, [7])
 
 
-def test_parts_without_terms_are_no_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of eight slices two have terms: no order of eight is tried."""
+def test_parts_without_terms_are_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only two of eight slices have terms, so no order of eight is tried."""
     plan = replace(FIVE, k=256, slices=(32,) * 8)
     model, a, b, _ = words(plan)
     a[:, 64:] = 0
@@ -105,7 +105,7 @@ def test_parts_without_terms_are_no_parts(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_subnormal_sums_may_be_flushed() -> None:
-    """As atomics of global memory do: terms and sums about f32's smallest normal number."""
+    """Atomics of global memory flush them: terms and sums about f32's smallest normal number."""
     model, a, b, _ = words(FIVE)
     a, b = (times_power(model.a, x, -63) for x in (a, b))
     assert isinstance(model.tree, Merged)

@@ -47,7 +47,7 @@ def assert_agrees(planted: Planted, operands: Request) -> None:
 
 @st.composite
 def scaled_models(draw: st.DrawFn) -> Planted:
-    """Each product scaled for itself, in one sum or in two; of e2m1 also so many at once."""
+    """Models that scale each product, in one sum or two; for e2m1 also groups of products."""
     a, b = (draw(st.sampled_from(("e4m3", "e5m2", "e3m2", "e2m3", "e2m1"))) for _ in range(2))
     name = draw(st.sampled_from((MIXED.format(a, b), FP4.format(2, "ue8m0"), FP4.format(4, "ue8m0"), FP4.format(4, "ue4m3"))))
     inst = parse(name)
@@ -81,12 +81,12 @@ def test_exact_sums_of_scaled_products(inst: Instruction) -> None:
 def one(
     inst: Instruction, a: dict[int, int], b: dict[int, int], scales_a: list[int], scales_b: list[int], c: int = 0
 ) -> Request:
-    asked = Request.zeros(inst, 1)
-    for patterns, codes in ((asked.a, a), (asked.b, b)):
+    request = Request.zeros(inst, 1)
+    for patterns, codes in ((request.a, a), (request.b, b)):
         for k, code in codes.items():
             patterns[0, k] = code
-    asked.c[0] = c
-    return replace(asked, scales_a=np.array([scales_a], np.uint8), scales_b=np.array([scales_b], np.uint8))
+    request.c[0] = c
+    return replace(request, scales_a=np.array([scales_a], np.uint8), scales_b=np.array([scales_b], np.uint8))
 
 
 LEAD = [0x78, 0x01, 0x38, 0x38]
@@ -96,16 +96,16 @@ LEAD = [0x78, 0x01, 0x38, 0x38]
 @pytest.mark.parametrize(("bits", "expected"), [(34, 0), (35, 0), (36, 0x35800000)])
 def test_a_small_block_beside_a_large_one_that_cancels(bits: int, expected: int) -> None:
     """16 - 16 times 2^16, and 2^-2 times 2^-18 beside it: 36 bits below the scales of the first."""
-    asked = one(NVFP4, {0: 6, 1: 6, 16: 1}, {0: 6, 1: 0xE, 16: 1}, LEAD, LEAD)
+    request = one(NVFP4, {0: 6, 1: 6, 16: 1}, {0: 6, 1: 0xE, 16: 1}, LEAD, LEAD)
     model = fused(NVFP4, replace(SIXTEEN_AT_ONCE, alignment_bits=bits))
-    assert evaluator.evaluate(model, NVFP4, asked).tolist() == [expected]
+    assert evaluator.evaluate(model, NVFP4, request).tolist() == [expected]
 
 
 @pytest.mark.parametrize(("size", "expected"), [(16, 0x36000000), (8, 0), (4, 0)])
 def test_small_products_are_added_before_they_are_cut(size: int, expected: int) -> None:
-    asked = one(NVFP4, {0: 6, 1: 6, 16: 1, 24: 1}, {0: 6, 1: 0xE, 16: 1, 24: 1}, LEAD, LEAD)
+    request = one(NVFP4, {0: 6, 1: 6, 16: 1, 24: 1}, {0: 6, 1: 0xE, 16: 1, 24: 1}, LEAD, LEAD)
     model = fused(NVFP4, replace(SIXTEEN_AT_ONCE, scaled_products=size))
-    assert evaluator.evaluate(model, NVFP4, asked).tolist() == [expected]
+    assert evaluator.evaluate(model, NVFP4, request).tolist() == [expected]
 
 
 def test_a_group_of_zeros_does_not_lead_and_one_that_cancels_does() -> None:
@@ -114,7 +114,7 @@ def test_a_group_of_zeros_does_not_lead_and_one_that_cancels_does() -> None:
     model = fused(NVFP4, SIXTEEN_AT_ONCE)
     empty = one(NVFP4, small, small, scales, scales)
     cancelling = one(NVFP4, {0: 6, 1: 6} | small, {0: 6, 1: 0xE} | small, scales, scales)
-    assert [int(evaluator.evaluate(model, NVFP4, asked)[0]) for asked in (empty, cancelling)] == [0x35800000, 0]
+    assert [int(evaluator.evaluate(model, NVFP4, request)[0]) for request in (empty, cancelling)] == [0x35800000, 0]
 
 
 @pytest.mark.parametrize(
@@ -122,8 +122,8 @@ def test_a_group_of_zeros_does_not_lead_and_one_that_cancels_does() -> None:
     [(TWO_A_DOT, 0xFF, True), (TWO_A_DOT, 0xFE, False), (NVFP4, 0x7F, True), (NVFP4, 0xFF, True), (NVFP4, 0x7E, False)],
 )
 @pytest.mark.parametrize("size", [None, 16])
-def test_a_scale_that_is_no_number_makes_the_sum_none(inst: Instruction, code: int, nan: bool, size: int | None) -> None:
-    """Beside products that are zero too."""
+def test_a_nan_scale_makes_the_sum_nan(inst: Instruction, code: int, nan: bool, size: int | None) -> None:
+    """Even if all products are zero."""
     ones = Request.zeros(inst, 1)
     assert ones.scales_a is not None
     ones.scales_a[0, -1] = code
@@ -132,29 +132,29 @@ def test_a_scale_that_is_no_number_makes_the_sum_none(inst: Instruction, code: i
 
 
 def test_the_unused_bit_of_ue4m3_is_ignored() -> None:
-    asked = draw("normal", NVFP4, np.random.default_rng(0), 200)
-    assert asked.scales_a is not None
-    other = replace(asked, scales_a=asked.scales_a ^ np.uint8(0x80))
+    request = draw("normal", NVFP4, np.random.default_rng(0), 200)
+    assert request.scales_a is not None
+    other = replace(request, scales_a=request.scales_a ^ np.uint8(0x80))
     model = fused(NVFP4, SIXTEEN_AT_ONCE)
-    assert np.array_equal(*(evaluator.with_numpy(model, NVFP4, x) for x in (asked, other)))
+    assert np.array_equal(*(evaluator.with_numpy(model, NVFP4, x) for x in (request, other)))
 
 
-def test_scales_are_kept_apart_from_one_question_to_the_next() -> None:
+def test_scales_of_consecutive_requests_are_independent() -> None:
     inst = parse(MIXED.format("e4m3", "e4m3"))
     model = fused(inst, ONE_TERM_A_PRODUCT)
-    asked = one(inst, {0: 0x38}, {0: 0x38}, [127], [127])
+    request = one(inst, {0: 0x38}, {0: 0x38}, [127], [127])
     twice = one(inst, {0: 0x38}, {0: 0x38}, [128], [127])
-    assert [evaluator.evaluate(model, inst, x).view(np.float32)[0] for x in (asked, twice, asked)] == [1.0, 2.0, 1.0]
+    assert [evaluator.evaluate(model, inst, x).view(np.float32)[0] for x in (request, twice, request)] == [1.0, 2.0, 1.0]
 
 
-def test_the_same_patterns_are_other_scales_in_another_format() -> None:
+def test_scale_patterns_depend_on_their_format() -> None:
     four = parse(FP4.format(4, "ue8m0"))
-    asked = one(NVFP4, {0: 2}, {0: 2}, [0x40] * 4, [0x38] * 4)
-    d = [evaluator.evaluate(fused(inst, SIXTEEN_AT_ONCE), inst, asked).view(np.float32)[0] for inst in (NVFP4, four, NVFP4)]
+    request = one(NVFP4, {0: 2}, {0: 2}, [0x40] * 4, [0x38] * 4)
+    d = [evaluator.evaluate(fused(inst, SIXTEEN_AT_ONCE), inst, request).view(np.float32)[0] for inst in (NVFP4, four, NVFP4)]
     assert d == [2.0, 2.0**-134, 2.0]
 
 
-def test_a_model_says_how_many_products_are_scaled_at_once() -> None:
+def test_json_states_how_many_products_are_scaled_at_once() -> None:
     scaled, plain = (fused(NVFP4, x) for x in (SIXTEEN_AT_ONCE, ONE_TERM_A_PRODUCT))
     assert from_json(to_json(scaled)) == scaled
     assert "scaled_products" in str(to_json(scaled))
@@ -169,19 +169,19 @@ def test_a_model_says_how_many_products_are_scaled_at_once() -> None:
         (NVFP4, 32, "do not fill blocks of 16"),
     ],
 )
-def test_what_cannot_be_scaled_at_once(inst: Instruction, size: int, reason: str) -> None:
+def test_groups_that_cannot_be_scaled_at_once_are_refused(inst: Instruction, size: int, reason: str) -> None:
     model = fused(inst, replace(SIXTEEN_AT_ONCE, scaled_products=size))
     with pytest.raises(AccprobeError, match=reason):
         evaluator.evaluate(model, inst, Request.zeros(inst, 1))
 
 
 @pytest.mark.parametrize("groups", [[range(3), range(3, 64)], [range(0, 64, 2), range(1, 64, 2)], [range(8, 24)]])
-def test_what_is_scaled_at_once_is_not_torn_apart(groups: list[range]) -> None:
+def test_a_sum_cannot_split_a_group_that_is_scaled_at_once(groups: list[range]) -> None:
     with pytest.raises(AccprobeError, match="scales 16 products at once"):
         DotModel(chain(groups, SIXTEEN_AT_ONCE))
 
 
-def test_alignment_bits_that_leave_no_room_for_what_is_scaled_at_once() -> None:
+def test_alignment_bits_leave_room_for_scaled_groups() -> None:
     assert fused(NVFP4, replace(SIXTEEN_AT_ONCE, alignment_bits=40))
     with pytest.raises(AccprobeError, match="takes 0 to 40"):
         fused(NVFP4, replace(SIXTEEN_AT_ONCE, alignment_bits=41))

@@ -26,7 +26,7 @@ integers = st.builds(signed, st.booleans(), magnitudes(53))
 
 @settings(max_examples=100, deadline=None)
 @given(integers, integers, st.integers(-120, 120))
-def test_nothing_is_lost_in_a_sum_or_a_product(x: int, y: int, apart: int) -> None:
+def test_sums_and_products_are_error_free(x: int, y: int, apart: int) -> None:
     terms = of(float(x), float(y) * 2.0**apart)
     for parts, exact in (
         (two_sum(*terms), x + y * Fraction(2) ** apart),

@@ -1,4 +1,4 @@
-"""Models evaluated one after another on the same dot products, against each evaluated alone."""
+"""Models evaluated in turn on the same dot products give the results of separate evaluations."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ def every_kind(inst: Instruction, seed: int, n: int) -> Request:
     return joined([draw(kind, inst, rng, n) for kind in kinds(inst)])
 
 
-def telling(inst: Instruction, model: DotModel, seed: int, n: int) -> Request:
-    """Random operands of every kind, and such as are made for fields that show seldom."""
+def varied_operands(inst: Instruction, model: DotModel, seed: int, n: int) -> Request:
+    """Return random operands of every kind, and directed ones for fields that rarely matter."""
     rng = np.random.default_rng(seed)
     sums = tuple(range(len(list(model.root.nodes()))))
     places = (Target("anywhere", sums), Target("products", sums), Target("floor", sums, (-12, -126)))
@@ -45,7 +45,7 @@ def telling(inst: Instruction, model: DotModel, seed: int, n: int) -> Request:
 
 
 def relatives(inst: Instruction, model: DotModel) -> Iterator[DotModel]:
-    """The model, those that differ from it in a field or several, and the model again."""
+    """Yield the model, models that differ from it in one or several fields, and the model again."""
     yield model
     for alternative in (*alternatives(model, {"order": Finding("")}), *pairs(model), *groups(model)):
         yield alternative.model
@@ -58,7 +58,7 @@ def relatives(inst: Instruction, model: DotModel) -> Iterator[DotModel]:
     yield model
 
 
-def assert_alike(inst: Instruction, models: list[DotModel], operands: Request) -> None:
+def assert_same_results(inst: Instruction, models: list[DotModel], operands: Request) -> None:
     together = Evaluation(inst, operands)
     for model in models:
         np.testing.assert_array_equal(together.of(model), Evaluation(inst, operands).of(model), str(model))
@@ -66,23 +66,23 @@ def assert_alike(inst: Instruction, models: list[DotModel], operands: Request) -
 
 @pytest.mark.parametrize("room", some([terms.ROOM, 0]), ids=["as it is", "without room"])
 @pytest.mark.parametrize("name", ONE_ROUND)
-def test_rivals_of_known_models(name: str, room: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever is remembered, or forgotten at once."""
+def test_alternatives_to_known_models(name: str, room: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the usual cache, and with one that evicts at once."""
     monkeypatch.setattr(terms, "ROOM", room)
     inst = parse(name)
     model = known_models("h100")[inst].model
-    assert_alike(inst, list(relatives(inst, model)), telling(inst, model, 0, 12))
+    assert_same_results(inst, list(relatives(inst, model)), varied_operands(inst, model, 0, 12))
 
 
 @settings(max_examples=30, deadline=None)
 @given(float_models() | integer_models(), st.integers(0, 2**32 - 1), st.randoms(use_true_random=False))
-def test_rivals_of_planted_models_in_any_order(planted: Planted, seed: int, random) -> None:  # type: ignore[no-untyped-def]
+def test_alternatives_to_planted_models_in_any_order(planted: Planted, seed: int, random) -> None:  # type: ignore[no-untyped-def]
     inst, models = planted.instruction, list(relatives(planted.instruction, planted.model))
-    operands = every_kind(inst, seed, 8) if inst.is_integer else telling(inst, planted.model, seed, 4)
-    assert_alike(inst, random.sample(models, min(len(models), 25)), operands)
+    operands = every_kind(inst, seed, 8) if inst.is_integer else varied_operands(inst, planted.model, seed, 4)
+    assert_same_results(inst, random.sample(models, min(len(models), 25)), operands)
 
 
-def test_what_is_remembered_is_bounded() -> None:
+def test_the_cache_is_bounded() -> None:
     inst = parse(ONE_ROUND[0])
     operands = every_kind(inst, 0, 40)
     together = Evaluation(inst, operands)
@@ -93,8 +93,8 @@ def test_what_is_remembered_is_bounded() -> None:
         assert 0 < held <= terms.ROOM * 8 * (inst.k + 8) * len(chunk.terms)
 
 
-def test_operands_that_change_are_others() -> None:
-    """What was computed for the last operands is of use for the very same ones alone, whichever arrays hold them."""
+def test_changed_operands_are_evaluated_again() -> None:
+    """The cache compares contents, not array identities."""
     inst, other = parse(ONE_ROUND[0]), parse("wgmma.m64n8k32.f32.e4m3.e4m3")
     models = {i: known_models("h100")[i].model for i in (inst, other)}
     a, b, c = every_kind(inst, 0, 20).columns
@@ -112,7 +112,7 @@ def test_operands_that_change_are_others() -> None:
     np.testing.assert_array_equal(evaluate(models[inst], inst, Request(a[:7], b[:7], c[:7])), alone(inst)[:7])
 
 
-def test_answers_that_are_not_a_models() -> None:
+def test_results_that_contradict_a_model() -> None:
     inst = parse(ONE_ROUND[0])
     model = known_models("h100")[inst].model
     operands = every_kind(inst, 1, 30)

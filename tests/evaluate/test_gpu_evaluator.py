@@ -1,4 +1,4 @@
-"""The evaluator for GPUs, without one: compiled for the CPU it gives the bits of numpy's, and NVRTC compiles it."""
+"""The GPU evaluator without a GPU: compiled for the CPU it agrees with numpy, and NVRTC compiles it."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def recorded(name: str, **changes: Any) -> tuple[Instruction, DotModel]:
 
 
 def planted(d: str, operand: str, k: int, size: int, added: bool = False, **changes: Any) -> tuple[Instruction, DotModel]:
-    """A model of no hardware: a chain of sums of `size` products, every other rule as given. added: to C, by an addition."""
+    """Return an invented model: a chain of sums of `size` products. added: C is added by a separate addition."""
     inst = instruction(k, d, operand, operand, d)
     summing = replace(FloatArithmetic(inst.d, inst.d.mantissa_bits, "RZ", 20), **changes)
     groups = [list(range(i, k, k // size)) for i in range(k // size)]
@@ -114,7 +114,7 @@ def run(library: ctypes.CDLL, inst: Instruction, a: Bits, b: Bits, c: Bits | Non
 
 
 def reference(inst: Instruction, model: DotModel, a: Bits, b: Bits, c: Bits) -> Bits:
-    """One block of the same."""
+    """Evaluate one block."""
     rows, columns = np.repeat(a, len(b), 0), np.tile(b, (len(a), 1))
     return evaluator.with_numpy(model, inst, Request(rows, columns, np.ascontiguousarray(c.reshape(-1)))).reshape(
         len(a), len(b)
@@ -132,7 +132,7 @@ def matrices(kind: str, inst: Instruction, seed: int, blocks: int = 1) -> tuple[
 @needs_compiler
 @pytest.mark.parametrize(("name", "how"), some([*((name, how) for how, names in WAYS.items() for name in names)], 8))
 def test_bits_are_those_of_numpy(name: str, how: tuple[bool, bool]) -> None:
-    """Of every kind of operands, special values too, in matrices that fill no tile."""
+    """All kinds of operands, including special values, in matrices that do not fill a tile."""
     inst, model = CASES[name]
     library = compiled(name, *how)
     for seed, kind in enumerate(kinds(inst)):
@@ -234,7 +234,7 @@ def test_differences_are_counted_and_the_first_are_kept() -> None:
         assert (got, pattern) == (expected[row, column], right[row, column])
 
 
-def test_what_is_held_in_float32_and_what_is_tiled() -> None:
+def test_which_models_use_float32_and_tiles() -> None:
     for name, (inst, model) in CASES.items():
         assert plan(model, inst).single == inst.is_integer
         assert plan(model, inst, chained=True).single == (name in SINGLE)
@@ -262,7 +262,7 @@ def test_float32_cuts_results_and_cuts_all_sums_alike() -> None:
     assert plan(DotModel(outer), inst, chained=True) == Plan(tiled=True, single=False)
 
 
-def test_which_sums_are_no_chain() -> None:
+def test_sums_that_are_not_a_chain() -> None:
     """Whose results are not float32's, cut; that flush what went before; that differ; that have C in the middle."""
     inst, model = CASES["tf32"]
     arithmetic = model.root.arithmetic
@@ -285,7 +285,7 @@ def test_which_sums_are_no_chain() -> None:
         assert links(FusedSum(model.root.terms, replace(arithmetic, **changes))) == 0  # type: ignore[arg-type]
 
 
-def test_what_has_no_evaluator_says_so() -> None:
+def test_unsupported_models_are_refused() -> None:
     inst, model = CASES["QGMMA"]
     with pytest.raises(AccprobeError, match="has 8 products, the model 32"):
         source(model, parse(TF32))

@@ -1,4 +1,4 @@
-"""Products of integers, all at once, are those of chains, one sum after the other."""
+"""Whole integer products equal chains of sums."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def chained(model: ProductModel, a: Bits, b: Bits) -> Bits:
 @pytest.mark.parametrize("multiply", [lambda: None, by_torch_on_the_cpu], ids=["numpy", "torch"])
 @pytest.mark.parametrize("formats", ["s8 s8", "u8 s8", "s4 u4"])
 @pytest.mark.parametrize("name", PLANS)
-def test_all_at_once_is_one_after_the_other(name: str, formats: str, multiply: Callable[[], Multiplied | None]) -> None:
+def test_one_matrix_product_equals_chains(name: str, formats: str, multiply: Callable[[], Multiplied | None]) -> None:
     first, second = (FORMATS[fmt] for fmt in formats.split())
     model = replace(model_of(PLANS[name]), a=first, b=second)
     a, b = operands(model, 5, 7)
@@ -53,7 +53,7 @@ def test_all_at_once_is_one_after_the_other(name: str, formats: str, multiply: C
     np.testing.assert_array_equal(integer_product(model, a, b, multiply()), chained(model, a, b))
 
 
-def test_of_several_products_at_once_too() -> None:
+def test_several_products_at_once() -> None:
     model = model_of(INT8)
     a, b = operands(model, 10, 14)
     found = product(model, a.reshape(2, 5, -1), b.reshape(2, 7, -1))
@@ -76,7 +76,7 @@ def test_sums_beyond_32_bits_wrap(multiply: Callable[[], Multiplied | None]) -> 
     assert chained(model, a, b).view(np.int32).item() == -128 * 127
 
 
-def test_what_saturates_or_is_longer_is_left_to_chains() -> None:
+def test_saturating_or_longer_sums_use_chains() -> None:
     saturating = integer_step(32).with_arithmetic(lambda x: IntegerArithmetic(x.result, "saturate"))
     model = wide(saturating, 1 << 18)
     a = np.full((1, model.k), 0x80, np.uint8)

@@ -57,8 +57,8 @@ def rounded(value: Fraction, mode: str, bits: int) -> Fraction:
     return to_integer(value / quantum, mode) * quantum
 
 
-def assert_rounds_alike(rows: list[list[Number]]) -> None:
-    """A sum may lose bits, but no rounding may show it."""
+def assert_rounds_equally(rows: list[list[Number]]) -> None:
+    """A sum may lose bits only below what any rounding can show."""
     for row, (negative, magnitude, exponent) in zip(rows, total(rows), strict=True):
         exact = sum((n.value for n in row), Fraction(0))
         kept = magnitude * Fraction(2) ** exponent * (-1 if negative else 1)
@@ -84,7 +84,7 @@ def tables(draw: st.DrawFn, low: int, high: int, most: int) -> list[list[Number]
 @settings(max_examples=100, deadline=None)
 @given(tables(-300, 300, 6) | tables(-20, 20, 6))
 def test_sums_of_any_terms(rows: list[list[Number]]) -> None:
-    assert_rounds_alike(rows)
+    assert_rounds_equally(rows)
 
 
 @settings(max_examples=150, deadline=None)
@@ -94,7 +94,7 @@ def test_sums_of_any_terms(rows: list[list[Number]]) -> None:
 @example([[Number(False, 0, 5, 2000), Number(True, 3, None, -1100)]])
 @example([[Number(False, 1, 1, 116), Number(True, 1, None, 0)], [Number(False, 1, 1, 176), Number(True, 1, None, 0)]])
 def test_two_terms_far_apart(rows: list[list[Number]]) -> None:
-    assert_rounds_alike(rows)
+    assert_rounds_equally(rows)
 
 
 @settings(max_examples=100, deadline=None)
@@ -104,7 +104,7 @@ def test_cancelling_terms_leave_the_rest(terms: list[Number], rest: Number) -> N
     ((negative, magnitude, exponent),) = total([[*terms, rest, *opposite]])
     if rest.a < 2**59:
         assert magnitude * Fraction(2) ** exponent == abs(rest.value)
-    assert_rounds_alike([[*terms, rest, *opposite]])
+    assert_rounds_equally([[*terms, rest, *opposite]])
     assert negative == (rest.negative and rest.a > 0)
 
 
@@ -148,7 +148,7 @@ def arithmetics(draw: st.DrawFn) -> FloatArithmetic:
 
 
 def encoded(negative: bool, magnitude: int, exponent: int, arithmetic: FloatArithmetic) -> int:
-    """By `encode_wide`, and the same by `encode` where that can."""
+    """Encode with `encode_wide`, and check `encode` where it applies."""
     args = np.array([negative]), np.array([magnitude], np.int64), np.array([exponent], np.int64)
     with np.errstate(all="ignore"):
         found = int(encode_wide(*args, arithmetic)[0])

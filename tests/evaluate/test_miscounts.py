@@ -1,4 +1,4 @@
-"""Which k a result lacks, repeats or mispairs, of results that numpy computes with the wrong k."""
+"""Missing, repeated and mispaired k are found in results that numpy computes with wrong k."""
 
 from __future__ import annotations
 
@@ -55,12 +55,12 @@ def test_few_elements_are_enough_for_one_run() -> None:
 
 
 @pytest.mark.parametrize("kind", ["normal", "positive"])
-def test_of_a_right_result_nothing_is_found(kind: str) -> None:
+def test_a_correct_result_has_no_miscounts(kind: str) -> None:
     result = found(kind, EVERY, EVERY)
     assert not result
     assert list(result.sentences()) == []
 
 
-def test_what_is_no_number_is_left_alone() -> None:
+def test_results_that_are_not_finite_are_ignored() -> None:
     a = np.ones((4, 8))
     assert not fit_miscounts(np.full((4, 4), np.nan), a, a)

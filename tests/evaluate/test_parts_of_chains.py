@@ -1,4 +1,4 @@
-"""What chains on a GPU take beside their operands: an emulated GPU counts it, and the bits are those of one launch."""
+"""Scratch memory of chains on an emulated GPU, whose results equal those of one launch."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ LINES = 70, 130
 
 
 class Emulated:
-    """numpy by cupy's name, which counts what is held of the arrays that it makes, and kernels that run on the CPU."""
+    """numpy in place of cupy, with a count of allocated bytes and kernels that run on the CPU."""
 
     def __init__(self) -> None:
         self.held = self.most = self.launches = 0
@@ -101,7 +101,7 @@ def operands(kind: str, seed: int) -> tuple[Bits, Bits, Bits]:
     return a, b, draw("normal", INST, random, LINES[0] * LINES[1]).c.reshape(LINES)
 
 
-def asked(gpu: Emulated, least: int, monkeypatch: pytest.MonkeyPatch, *given: Any, **named: Any) -> Bits:
+def evaluated(gpu: Emulated, least: int, monkeypatch: pytest.MonkeyPatch, *given: Any, **named: Any) -> Bits:
     monkeypatch.setattr(launch, "LEAST_SCRATCH", least)
     d = np.full(LINES, 0x55, np.uint32)
     gpu.most = gpu.launches = 0
@@ -127,10 +127,10 @@ def test_parts_of_a_chain_give_the_bits_of_one_launch(
     a, b, c = operands(kind, seed=promote)
     given = a, b, c if with_c else None
     before = c.copy()
-    whole = asked(gpu, 1 << 40, monkeypatch, *given, blocks=BLOCKS, promote=promote, ks=ks)
+    whole = evaluated(gpu, 1 << 40, monkeypatch, *given, blocks=BLOCKS, promote=promote, ks=ks)
     assert gpu.launches == 1
     assert gpu.most > 3 * BLOCK
-    found = asked(gpu, 3 * BLOCK, monkeypatch, *given, blocks=BLOCKS, promote=promote, ks=ks)
+    found = evaluated(gpu, 3 * BLOCK, monkeypatch, *given, blocks=BLOCKS, promote=promote, ks=ks)
     np.testing.assert_array_equal(found, whole)
     np.testing.assert_array_equal(c, before)
     assert gpu.launches == launches

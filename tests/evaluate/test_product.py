@@ -1,4 +1,4 @@
-"""The numbers of whole products against planted ones, whose generator shares no code with the evaluator."""
+"""Whole products against planted ones, whose generator shares no code with the evaluator."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from accprobe.report.models import named_models
 
 @pytest.fixture(autouse=True, params=["numpy", "compiled"])
 def by(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who computes the chains."""
+    """Select the evaluator of chains."""
     if request.param == "compiled":
         pytest.importorskip("accprobe.evaluate.lanes", reason="numba is not installed")
     monkeypatch.setattr(tiles, "pays", lambda _: request.param == "compiled")
@@ -116,7 +116,7 @@ def test_where_k_ends_within_a_group_the_rest_is_zero(promote_every: int | None)
     assert (product(model, a, b) != product(chained(inst, model.step, 56, promote_every), a, b)).any()
 
 
-def test_scales_one_after_the_other_are_other_bits() -> None:
+def test_the_order_of_scales_changes_bits() -> None:
     """sa·sb overflows to infinity, sa and then sb do not; and with ordinary scales some last bits differ."""
     plan = replace(NAMED["row scales"], m=32, n=32, k=256)
     a, b, scales, _ = words(plan, seed=6)
@@ -131,7 +131,7 @@ def test_scales_one_after_the_other_are_other_bits() -> None:
     assert np.isinf(tiny[tiny != 0]).all()
 
 
-def test_scales_by_the_multiply_add_of_a_block_are_other_bits() -> None:
+def test_fused_block_scaling_changes_bits() -> None:
     plan = replace(NAMED["block scales"], m=16, n=16, out="f32")
     a, b, scales, d = words(plan, seed=7)
     model = model_of(plan)
@@ -139,7 +139,7 @@ def test_scales_by_the_multiply_add_of_a_block_are_other_bits() -> None:
     assert 0 < np.count_nonzero(fused != d) < d.size
 
 
-def test_partial_sums_kept_in_a_small_format_are_other_bits() -> None:
+def test_partial_sums_in_a_small_format_change_bits() -> None:
     plan = replace(NAMED["2 uneven slices, partials bf16"], m=12, n=9)
     a, b, _, d = words(plan, seed=8)
     model = model_of(plan)

@@ -1,4 +1,4 @@
-"""Chains by compiled code have the bits of the numpy evaluator, or are said to be doubtful."""
+"""Chains by compiled code equal the numpy evaluator or are marked doubtful."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def _assert_same(model: DotModel, got: Bits, doubtful: Bits, expected: Bits) -> 
 @settings(max_examples=100, deadline=None)
 @given(float_models(), st.integers(0, 2**32 - 1))
 def test_any_float_model(planted: Planted, seed: int) -> None:
-    """Those with a field that compiled code does not know are refused."""
+    """Models with a field that compiled code does not support are refused."""
     model, inst = planted.model, planted.instruction
     arithmetics = [x for x in model.arithmetics if isinstance(x, FloatArithmetic)]
     unknown = model.addend_bits is not None or any(
@@ -176,7 +176,7 @@ def test_any_shape(m: int, n: int, threads: int, monkeypatch: pytest.MonkeyPatch
     tiles._pool.cache_clear()
 
 
-def test_integers_and_sums_that_float64_does_not_hold_are_left_to_numpy() -> None:
+def test_integers_and_wide_sums_use_numpy() -> None:
     models = named_models("h200")
     integers = parse("wgmma.m64n8k32.s32.s8.s8")
     assert step_of(models[integers], integers) is None
@@ -194,18 +194,18 @@ def test_doubtful_outputs_of_a_product_are_those_of_numpy(monkeypatch: pytest.Mo
     start = c.astype(np.uint32) << 16
     evaluated = []
     for there in (False, True):
-        asked: list[int] = []
+        sizes: list[int] = []
         monkeypatch.setattr(tiles, "pays", lambda n, there=there: there)
         monkeypatch.setattr(
-            "accprobe.evaluate.product.evaluate", lambda *x, asked=asked: asked.append(len(x[2])) or evaluate(*x)
+            "accprobe.evaluate.product.evaluate", lambda *x, sizes=sizes: sizes.append(len(x[2])) or evaluate(*x)
         )
-        evaluated.append((product(model, a, b, start), sum(asked)))
+        evaluated.append((product(model, a, b, start), sum(sizes)))
     (expected, every), (found, some) = evaluated
     np.testing.assert_array_equal(found, expected)
     assert 0 < some < every
 
 
-def test_little_work_never_loads_numba(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_little_work_does_not_load_numba(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tiles, "WORTH", 1000)
     monkeypatch.setattr(tiles, "is_there", lambda: True)
     patience = tiles._Patience()

@@ -1,4 +1,4 @@
-"""Which results are too small where they may not be subnormal, against exact fractions, in both evaluations of results."""
+"""Flushed results against exact fractions, in both encoders."""
 
 from fractions import Fraction
 
@@ -32,7 +32,7 @@ def is_tiny(value: Fraction, rule: Rounding, detected: Tininess) -> bool:
 
 @pytest.mark.parametrize("rule", ["RNE", "RZ", "RU"])
 @pytest.mark.parametrize("detected", ["after rounding", "before rounding", "after rounding to full precision"])
-def test_what_is_flushed_is_what_fractions_say(rule: Rounding, detected: Tininess) -> None:
+def test_flushed_results_match_exact_fractions(rule: Rounding, detected: Tininess) -> None:
     arithmetic = FloatArithmetic(F32, BITS, rule, None, subnormal_results="flushed", tininess_detected=detected)
     lowest = F32.min_exponent - BITS - 6
     about = (1 << (BITS + 6)) + np.arange(-200, 200)

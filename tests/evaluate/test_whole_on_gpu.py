@@ -1,4 +1,4 @@
-"""Whole products as GPUs evaluate them, without one: numpy stands in for cupy, kernels run on the CPU or are compiled."""
+"""The GPU evaluator of whole products without a GPU: numpy replaces cupy, kernels run on the CPU or are only compiled."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def scaled_sums(scales: Scales) -> ctypes.CDLL:
 
 
 class NearestShape:
-    """numpy by cupy's name."""
+    """numpy in place of cupy."""
 
     asnumpy = staticmethod(np.asarray)
 
@@ -78,7 +78,7 @@ class NearestShape:
 
 
 class Chains:
-    """Chains of a model's fused sum, as the kernel of its evaluator gives them."""
+    """Chains of a model's fused sum, in place of the kernel of its evaluator."""
 
     def __init__(self, model: ProductModel) -> None:
         self._model = model
@@ -111,7 +111,7 @@ HOST = OnHost(NearestShape(), "", "cpu")
 WAYS = [Scales("128x128", how, fused) for how in get_args(Scaling) for fused in (False, True)]
 
 
-def asked(plan: Planted, kind: str, seed: int) -> tuple[Bits, Bits, ScaleWords | None]:
+def random_call(plan: Planted, kind: str, seed: int) -> tuple[Bits, Bits, ScaleWords | None]:
     model, of = model_of(plan), {"1x128 and 128x128": "128x128"}.get(plan.scales or "", plan.scales)
     return drawn(Spec(plan.m, plan.n, plan.k, model.a, model.b, model.result, of), kind, np.random.default_rng(seed))  # type: ignore[arg-type]
 
@@ -138,21 +138,21 @@ def test_products_are_those_of_the_cpu(name: str, monkeypatch: pytest.MonkeyPatc
     if NAMED[name].a == "s8":
         pytest.importorskip("torch")
     plan = replace(NAMED[name], m=12, n=9)
-    expected = product(model_of(plan), *(asking := asked(plan, "normal", 1))[:2], scales=asking[2])
+    expected = product(model_of(plan), *(call := random_call(plan, "normal", 1))[:2], scales=call[2])
     monkeypatch.setattr("accprobe.evaluate.cuda.whole.product", None)
-    np.testing.assert_array_equal(HOST(model_of(plan), *asking), expected)
+    np.testing.assert_array_equal(HOST(model_of(plan), *call), expected)
 
 
 def test_operands_may_lie_in_memory_any_way() -> None:
     """Kernels take pointers, and numpy's `a[:, ks]` lies by columns."""
     plan = replace(NAMED["chain of 16"], m=12, n=9, k=512)
-    model, (a, b, _) = model_of(plan), asked(plan, "normal", 1)
+    model, (a, b, _) = model_of(plan), random_call(plan, "normal", 1)
     np.testing.assert_array_equal(HOST(model, np.asfortranarray(a), np.asfortranarray(b), None), product(model, a, b))
 
 
 def test_several_products_are_computed_one_by_one() -> None:
     plan = replace(NAMED["chain of 16"], m=3, n=4)
-    model, calls = model_of(plan), [asked(plan, "normal", seed) for seed in range(3)]
+    model, calls = model_of(plan), [random_call(plan, "normal", seed) for seed in range(3)]
     a, b = (np.stack([call[i] for call in calls]) for i in (0, 1))
     np.testing.assert_array_equal(HOST(model, a, b, None), product(model, a, b))
 
@@ -161,7 +161,7 @@ def test_several_products_are_computed_one_by_one() -> None:
 @pytest.mark.parametrize("name", ["block scales, one block", "block scales, 2 uneven slices"])
 def test_blocks_have_their_own_scales_however_many_slices_there_are(name: str) -> None:
     plan = replace(NAMED[name], m=12, n=9)
-    hold(HOST, model_of(plan), *asked(plan, "normal", 1))
+    hold(HOST, model_of(plan), *random_call(plan, "normal", 1))
 
 
 @needs_compiler
@@ -169,7 +169,7 @@ def test_blocks_have_their_own_scales_however_many_slices_there_are(name: str) -
 def test_scales_of_blocks_are_applied_as_on_the_cpu(scales: Scales, monkeypatch: pytest.MonkeyPatch) -> None:
     plan = replace(NAMED["block scales"], m=35, n=33, k=600, out="f32")
     model = replace(model_of(plan), scales=scales)
-    a, b, words = asked(plan, "wide", 2)
+    a, b, words = random_call(plan, "wide", 2)
     expected = product(model, a, b, scales=words)
     other = product(replace(model, scales=replace(scales, fused=not scales.fused)), a, b, scales=words)
     assert np.count_nonzero(other != expected)
@@ -179,7 +179,7 @@ def test_scales_of_blocks_are_applied_as_on_the_cpu(scales: Scales, monkeypatch:
 
 @pytest.mark.parametrize("scales", WAYS, ids=str)
 def test_sums_of_blocks_are_compiled_as_they_are_written(scales: Scales) -> None:
-    """Of separate steps none is fused."""
+    """Separate steps are not fused."""
     needs("nvdisasm")
     try:
         made = compiler.compile_source(
@@ -207,4 +207,4 @@ class TestOnHardware:
         model = model_of(plan)
         every = [replace(model, scales=way) for way in WAYS] if name == "block scales" else [model]
         for each in every:
-            hold(evaluate, each, *asked(plan, kind, 3))
+            hold(evaluate, each, *random_call(plan, kind, 3))

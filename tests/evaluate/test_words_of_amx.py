@@ -1,4 +1,4 @@
-"""What an Intel Xeon of family 6, model 207 answered to TDPBF16PS: the first words of each random kind, 8,192 drawn at once."""
+"""Recorded results of TDPBF16PS on an Intel Xeon of family 6, model 207: the first of 8,192 of each random kind."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ def chained(ks: range, step: FloatArithmetic) -> FusedSum:
 
 
 def two_chains(step: FloatArithmetic) -> DotModel:
-    """Of the even products and of the odd ones, each from nothing; their sum; and C."""
+    """Return a model of two chains, of even and odd products, then their sum, then C."""
     both = FusedSum((chained(range(0, INST.k, 2), step), chained(range(1, INST.k, 2), step)), step)
     return DotModel(FusedSum((both, Addend()), step), subnormal_operands="flushed", subnormal_addend="flushed")
 
 
 def wrong(model: DotModel, kind: str) -> int:
     rng = np.random.default_rng([SEED, list(kinds(INST)).index(kind)])
-    asked = draw(kind, INST, rng, DRAWN)[: len(WORDS[kind])]
-    return int((evaluate(model, INST, asked) != WORDS[kind]).sum())
+    request = draw(kind, INST, rng, DRAWN)[: len(WORDS[kind])]
+    return int((evaluate(model, INST, request) != WORDS[kind]).sum())
 
 
 @pytest.mark.parametrize("kind", kinds(INST))
-def test_two_chains_from_zero_then_c_explain_every_word(kind: str) -> None:
+def test_two_chains_from_zero_then_c_explain_every_result(kind: str) -> None:
     """Zeros have the signs of IEEE 754, and the NaN of C counts before that of the chains."""
     assert wrong(two_chains(FMA), kind) == 0
 
@@ -53,5 +53,5 @@ def test_two_chains_from_zero_then_c_explain_every_word(kind: str) -> None:
         two_chains(replace(FMA, nan_payload="c a b")),
     ],
 )
-def test_the_words_contradict_what_is_beside_it(changed: DotModel) -> None:
+def test_the_results_contradict_alternative_models(changed: DotModel) -> None:
     assert sum(wrong(changed, kind) for kind in ("tiny", "sparse", "special", "verge")) > 0

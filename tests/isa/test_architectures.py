@@ -34,7 +34,7 @@ def test_unknown_names_are_refused(name: str) -> None:
         architectures.get(name)
 
 
-def test_a_slip_names_the_nearest() -> None:
+def test_a_typo_names_the_nearest() -> None:
     with pytest.raises(UnknownName, match=r"did you mean sm_90a\b"):
         architectures.get("sm90a")
 

@@ -1,4 +1,4 @@
-"""Families: one record holds all that sets a family apart, and no room but isa tells families by their names."""
+"""Families: one record holds everything that distinguishes a family; no other package names one."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def toy(name: str, **probe: object) -> Instruction:
 HALF = "mma.sync.m16n8k16.f32.f16.f16.f32"
 
 
-def test_a_record_is_enough_to_write_a_probe() -> None:
+def test_a_record_suffices_to_write_a_probe() -> None:
     inst = toy(HALF)
     assert probes.why_no_probe(inst) is None
     written = probes.source(inst, probes.Part.PRODUCT)
@@ -79,8 +79,8 @@ def test_an_opcode_belongs_to_one_family(opcode: str, family: Family | None) -> 
     assert len(opcodes.STEMS) == sum(len(record.units) for record in FAMILIES)
 
 
-def test_no_other_room_names_a_family() -> None:
-    """Nor a record: what sets a family apart is asked of the record that an instruction has."""
+def test_only_isa_names_families() -> None:
+    """Code reads the properties of a family from the record of an instruction."""
     names = {family.name for family in FAMILIES}
     records = {name.upper().replace(".", "_") for name in names}
     root = Path(accprobe.__file__).parent

@@ -35,7 +35,7 @@ def edges(fmt: Format) -> np.ndarray:
 
 
 def reconstruct(fmt: Format, patterns: np.ndarray) -> np.ndarray:
-    """The values as float64, put together from the fields alone: independent of `Format.values`."""
+    """Return the values as float64 from the fields alone, independent of `Format.values`."""
     fields = fmt.fields(patterns)
     finite = ~(fields.is_inf | fields.is_nan)
     magnitude = np.ldexp((fields.significand * finite).astype(np.float64), fields.exponent - fmt.mantissa_bits)
@@ -75,7 +75,7 @@ def test_encode_is_the_inverse_of_fields(fmt: Format) -> None:
 
 
 @pytest.mark.parametrize("fmt", FLOATS, ids=str)
-def test_what_a_format_does_not_hold_has_no_pattern(fmt: Format) -> None:
+def test_values_outside_a_format_have_no_pattern(fmt: Format) -> None:
     fields = fmt.fields(np.array([fmt.largest], fmt.dtype))
     top, exponent = int(fields.significand[0]), int(fields.exponent[0]) - fmt.mantissa_bits
     assert fmt.try_encode(top, exponent) == fmt.largest

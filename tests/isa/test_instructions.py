@@ -1,4 +1,4 @@
-"""The catalog of matrix instructions: names, required rows, and what the compiler says about them."""
+"""The catalog of matrix instructions: names, required rows, and agreement with the compiler."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_every_name_parses_to_its_instruction(target: str) -> None:
         assert target in architectures_with(inst)
 
 
-def test_names_say_what_the_fields_are() -> None:
+def test_names_match_the_fields() -> None:
     for inst in EVERY.values():
         words = inst.name.split(".")
         assert f"m{inst.m}n{inst.n}k{inst.k}" in words
@@ -87,9 +87,9 @@ def test_spellings(spelling: str, name: str) -> None:
 
 def test_wgmma_parses_every_n_that_ptx_has(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(instructions, "nearest", lambda *_: "")  # it takes longest
-    asked = [1, 4, *range(8, 272, 4), 512]
-    float_n = [n for n in asked if parses(f"wgmma.m64n{n}k16.f32.f16.f16")]
-    integer_n = [n for n in asked if parses(f"wgmma.m64n{n}k32.s32.s8.u8.rs")]
+    sizes = [1, 4, *range(8, 272, 4), 512]
+    float_n = [n for n in sizes if parses(f"wgmma.m64n{n}k16.f32.f16.f16")]
+    integer_n = [n for n in sizes if parses(f"wgmma.m64n{n}k32.s32.s8.u8.rs")]
     assert float_n == list(range(8, 257, 8))
     assert integer_n == [8, 16, 24, *range(32, 257, 16)]
     inst = parse("wgmma.m64n48k32.f32.e4m3.e5m2")
@@ -124,7 +124,7 @@ def test_unknown_name_is_one_sentence_with_the_nearest(name: str, near: str) -> 
 
 
 @pytest.mark.parametrize("name", ["", ".", "mma", "m16n8k16", "nonsense"])
-def test_nonsense_is_refused(name: str) -> None:
+def test_invalid_names_are_refused(name: str) -> None:
     with pytest.raises(UnknownName, match=rf"^unknown instruction '{re.escape(name)}'; "):
         parse(name)
 
@@ -196,7 +196,7 @@ def test_scale_blocks() -> None:
 
 
 def kernel(inst: Instruction) -> str:
-    """CUDA C++ that runs `inst` on whatever is in memory: enough to ask the compiler whether it exists."""
+    """Return CUDA C++ that runs `inst`, to check whether it compiles."""
     wgmma = inst.family is WGMMA
     lanes = 128 if wgmma else 32
     asm_type, c_type = {"f32": ("f", "float"), "f64": ("d", "double"), "s32": ("r", "int"), "f16": ("r", "unsigned")}[
@@ -258,12 +258,12 @@ def test_compiles_exactly_where_the_catalog_has_it(name: str) -> None:
     core = pytest.importorskip("cuda.core", reason="cuda.core compiles the kernels (pip install cuda-core nvidia-cuda-nvrtc)")
     inst = parse(name)
     source = kernel(inst)
-    asked = ["sm_75", "sm_80", "sm_89", "sm_90", "sm_90a", "sm_100a", "sm_120", "sm_120a"]
+    targets = ["sm_75", "sm_80", "sm_89", "sm_90", "sm_90a", "sm_100a", "sm_120", "sm_120a"]
     compiled = []
-    for target in asked:
+    for target in targets:
         try:
             core.Program(source, "c++", core.ProgramOptions(arch=target)).compile("cubin")
             compiled.append(target)
         except Exception as error:
             print(target, error)
-    assert compiled == [target for target in asked if target in architectures_with(inst)]
+    assert compiled == [target for target in targets if target in architectures_with(inst)]

@@ -52,7 +52,7 @@ def test_the_instruction_descriptor_has_the_fields_of_the_tables(name: str, fiel
     assert tensor_memory.instruction_descriptor(inst) == sum(value << places[field][0] for field, value in fields.items())
 
 
-def test_what_has_no_descriptor_says_so() -> None:
+def test_an_instruction_without_descriptor_is_refused() -> None:
     with pytest.raises(AccprobeError, match="has no instruction descriptor"):
         tensor_memory.instruction_descriptor(parse("mma.sync.m16n8k16.f32.f16.f16.f32"))
 

@@ -1,4 +1,4 @@
-"""The tile: every cell is read over all placements, and a part that is wrong is named."""
+"""The tile: all placements read every element, and the faulty part is named."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PACKED = parse("mma.sync.m16n8k16.f16.f16.f16.f16")
 
 
 @pytest.mark.parametrize("shape", sorted({(inst.m, inst.n) for target in ("sm_90a", "sm_100a") for inst in catalog(target)}))
-def test_all_placements_read_every_cell_once(shape: tuple[int, int]) -> None:
+def test_all_placements_read_every_element_once(shape: tuple[int, int]) -> None:
     inst = next(i for target in ("sm_90a", "sm_100a") for i in catalog(target) if (i.m, i.n) == shape)
     whole = tile.placements(inst) * tile.problems(inst)
     rows, columns = tile.cells_of(inst, whole, 5)
@@ -58,5 +58,5 @@ EVERY = slice(None)
         (DENSE, [], ""),
     ],
 )
-def test_the_smallest_part_that_is_wrong_is_named(inst: Instruction, cells: list[Cell], words: str) -> None:
+def test_the_smallest_faulty_part_is_named(inst: Instruction, cells: list[Cell], words: str) -> None:
     assert tile.smallest_part(inst, marked(inst, *cells)) == words

@@ -1,4 +1,4 @@
-"""Words that others recorded on a B200, of tcgen05: the published models have all of them, and what they leave open is said."""
+"""Results of tcgen05 that others recorded on a B200: the published models explain all, and list the remaining candidates."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ MOST = 40
 
 
 def explains(inst: Instruction, model: DotModel) -> bool:
-    asked = [(word.request(inst), word.answer(inst)) for word in WORDS[inst]]
-    return all((evaluate(model, inst, request) == answer).all() for request, answer in asked)
+    exchanges = [(word.request(inst), word.answer(inst)) for word in WORDS[inst]]
+    return all((evaluate(model, inst, request) == answer).all() for request, answer in exchanges)
 
 
 def changed(model: DotModel, **fields: object) -> DotModel:
@@ -38,17 +38,17 @@ def changed(model: DotModel, **fields: object) -> DotModel:
 
 
 @pytest.mark.parametrize("inst", WORDS, ids=str)
-def test_the_models_have_every_word(inst: Instruction) -> None:
+def test_the_models_explain_every_result(inst: Instruction) -> None:
     assert explains(inst, MODELS[inst])
 
 
-def test_there_are_words_of_every_kind() -> None:
+def test_there_are_results_of_every_kind() -> None:
     assert sum(map(len, WORDS.values())) == 59
     assert {inst.kind for inst in WORDS} == {"f16", "tf32", "f8f6f4", "i8", "mxf8f6f4", "mxf4", "mxf4nvf4"}
 
 
 @pytest.mark.parametrize("inst", FLOATS, ids=str)
-def test_the_alignment_bits_left_are_those_that_explain_them(inst: Instruction) -> None:
+def test_candidate_alignment_bits_are_those_that_explain_the_results(inst: Instruction) -> None:
     left = known_models("b200")[inst].left["alignment_bits"]
     explaining = [bits for bits in range(20, MOST + 1) if explains(inst, changed(MODELS[inst], alignment_bits=bits))]
     if left == ("any",):
@@ -67,7 +67,7 @@ def expanded(left: tuple[Value, ...]) -> list[int]:
 
 
 @pytest.mark.parametrize("inst", [inst for inst in FLOATS if inst.k == 64], ids=str)
-def test_how_many_products_are_scaled_at_once_is_open(inst: Instruction) -> None:
+def test_candidates_for_products_scaled_at_once(inst: Instruction) -> None:
     left = known_models("b200")[inst].left["scaled_products"]
     explaining = []
     for some in (None, 2, 4, 8, 16):
@@ -79,7 +79,7 @@ def test_how_many_products_are_scaled_at_once_is_open(inst: Instruction) -> None
     assert explaining == ([4, 8, 16] if left == (4, 8, 16) else [None, 2, 4, 8, 16])
 
 
-def test_the_report_says_what_is_open() -> None:
+def test_the_report_lists_the_candidates() -> None:
     rows = {row.name: row.findings for row in published("b200").instructions}
     of_e5m2 = rows["tcgen05.m128n16k32.kind::f8f6f4.f32.e5m2.e5m2"]["alignment_bits"]
     assert (of_e5m2.value, of_e5m2.bound, of_e5m2.candidates) == (25, "undetermined", (23, 24, 25))

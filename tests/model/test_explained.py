@@ -1,4 +1,4 @@
-"""What published models explain of words that others recorded: what is kept of it, and that it is so."""
+"""Counts of recorded results that published models explain."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ B200 = "MATLAB-tensor-core b12b5a7"
 KEPT = explained_words.recorded()
 
 
-def test_it_is_no_recorded_report() -> None:
+def test_the_counts_are_not_a_recorded_report() -> None:
     assert explained_words.FILE.stem not in recorded()
     assert explained_words.FILE.is_file()
 
 
 @pytest.mark.parametrize("key", KEPT, ids="/".join)
-def test_what_is_kept_is_of_a_model_that_is_wrong_nowhere(key: explained_words.Key) -> None:
+def test_every_entry_is_of_a_model_without_mismatches(key: explained_words.Key) -> None:
     one = KEPT[key]
     assert one["mismatches"] == 0 < one["dots"]
     assert parse(one["name"]) in known_models(one["gpu"])
@@ -38,13 +38,13 @@ def test_what_is_kept_is_of_a_model_that_is_wrong_nowhere(key: explained_words.K
 
 
 @needs_vectors
-def test_it_is_what_the_models_explain_of_what_lies_here() -> None:
+def test_entries_equal_a_comparison_with_the_vectors() -> None:
     found = explained_words.compared()
     assert {key: KEPT[key] | {"source": one["source"]} for key, one in found.items()} == found
 
 
-def test_fp8_words_of_a_b200_are_of_the_lowered_instruction() -> None:
-    """They were recorded with `mma.sync`, C added last: no word of them vouches for tcgen05."""
+def test_fp8_results_of_a_b200_belong_to_the_lowered_instruction() -> None:
+    """They were recorded with `mma.sync`, C added last, so they say nothing about tcgen05."""
     explained = words_explained("b200")
     assert explained["mma.sync.m16n8k32.f32.e4m3.e4m3.f32"] == (Explained(5000, "B200", B200),)
     assert not [name for name in explained if name.startswith("tcgen05")]
@@ -65,7 +65,7 @@ def test_counts_of_one_chip_are_added() -> None:
 
 
 @pytest.mark.parametrize("chip", CHIPS)
-def test_devices_and_reports_of_published_models_carry_it(chip: str) -> None:
+def test_devices_and_reports_of_published_models_have_the_counts(chip: str) -> None:
     explained = words_explained(chip)
     assert bool(explained) == (chip != "rtx5090")
     report, device = published(chip), open_device(f"sim:{chip}")
@@ -74,7 +74,7 @@ def test_devices_and_reports_of_published_models_carry_it(chip: str) -> None:
     assert Report.model_validate_json(report.dumps()) == report
 
 
-def test_a_run_on_published_models_carries_it() -> None:
+def test_a_run_on_published_models_has_the_counts() -> None:
     name = "mma.sync.m16n8k4.f32.tf32.tf32.f32"
     (row,) = survey("sim:b200", [name], dots=300, jobs=1).measured
     assert (row.status, row.explains) == ("simulated", words_explained("b200")[name])
@@ -82,7 +82,7 @@ def test_a_run_on_published_models_carries_it() -> None:
 
 @needs_vectors
 @pytest.mark.parametrize(("bits", "contradicted"), [(19, True), (20, False), (25, False)])
-def test_e4m3_words_of_a_b200_do_not_tell_20_alignment_bits_from_25(bits: int, contradicted: bool) -> None:
+def test_e4m3_results_of_a_b200_do_not_distinguish_20_from_25_alignment_bits(bits: int, contradicted: bool) -> None:
     """As docs/verification.md says."""
     sets = [one for folder in FOLDERS for one in find_vectors(folder)]
     for recorded_words in [one for one in sets if (one.gpu, one.operand, one.result) == ("B200", "E4M3", "fp32")]:

@@ -1,4 +1,4 @@
-"""The records of the model's fields: they are those of the dataclasses, and everything else follows from them."""
+"""The records of the model's fields match the dataclasses, and everything else is derived from them."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ def test_every_field_has_a_record_with_the_values_of_its_type(kind: type[Any]) -
             assert isinstance(hints[name], UnionType) == allows_none
 
 
-def test_every_record_of_a_field_is_that_of_one() -> None:
+def test_every_field_record_belongs_to_a_field() -> None:
     of_kinds = {name for kind in KINDS for name in fields_of(kind)}
     assert {name for name, record in FEATURES.items() if isinstance(record, Field)} == of_kinds
 
 
-def test_the_usual_word_is_the_first_and_has_the_code_nought() -> None:
-    """Compiled code and the rivals of exact sums rely on it."""
+def test_the_default_word_is_first_and_has_code_zero() -> None:
+    """Compiled code and the alternatives to exact sums rely on it."""
     usual = replace(KNOWN[FP8].root.arithmetic, result_rounding="RZ")
     assert isinstance(usual, FloatArithmetic)
     defaults = FloatArithmetic(usual.result, 13, "RZ", 13)
@@ -80,8 +80,8 @@ TOY = Field(
 )
 
 
-def test_a_new_record_is_in_everything_that_is_derived(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A field more in the dataclass, and its record: it is written, read, told, tried, and handed to compiled code."""
+def test_a_new_record_appears_in_everything_derived(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A new field and its record are written, read, reported, varied in alternatives and passed to compiled code."""
     monkeypatch.setitem(FEATURES, "toy_steps", TOY)
     monkeypatch.setattr(notation, "FloatArithmetic", Toy)
     model = KNOWN[FP8].with_arithmetic(lambda has: Toy(**vars(has)))
@@ -99,8 +99,8 @@ def test_a_new_record_is_in_everything_that_is_derived(monkeypatch: pytest.Monke
     assert "ToySteps toy_steps = ToySteps::twice;" in source._rules(0, twice.root.arithmetic)
 
 
-def test_what_goes_unsaid_is_written_where_it_is_unusual() -> None:
-    """Old reports have nothing of it, and are read as ever."""
+def test_tacit_fields_are_written_only_at_unusual_values() -> None:
+    """Old reports omit them and can still be read."""
     usual = KNOWN[FP8]
     written = notation.to_json(usual)
     assert "accumulator_bits" not in str(written)

@@ -1,4 +1,4 @@
-"""The published models: against recorded results of real matrix units, where those are on this disk, and by themselves."""
+"""The published models, alone and against recorded results of real matrix units if they are on this disk."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ IN_F32 = [recorded for recorded in SETS if recorded.result == "fp32"]
 
 
 def mismatches(recorded: Recorded, change: Callable[[Arithmetic], Arithmetic]) -> int:
-    """Of the model that explains most, with its arithmetic changed."""
+    """Count mismatches of the best model with a changed arithmetic."""
     known = {inst: model.with_arithmetic(change) for inst, model in published_models(recorded.gpu).items()}
     return compare(recorded, lambda _: known).mismatches
 
@@ -99,7 +99,7 @@ def test_every_model_has_a_source_and_an_opcode(name: str) -> None:
 
 
 def test_sparse_instructions_add_what_is_stored() -> None:
-    """As the H200 was measured to do, and that is what `sparse_models` says of its architecture and of no other."""
+    """The H200 was measured to do so; `sparse_models` states it for its architecture only."""
     measured, simulated = named_models("h200"), sparse_models("h100")
     dense = {replace(inst, name=""): inst for inst in measured if not inst.sparse}
     sparse = {inst: dense[replace(inst.stored, name="")] for inst in measured if inst.sparse}
@@ -139,16 +139,16 @@ def test_orders_and_opcodes(chip_name: str, inst: str, opcode: str, order: str) 
 def test_integers_are_lowered_as_the_compiler_does(name: str) -> None:
     """Every one that the recorded lowerings have."""
     recorded = json.loads((Path(__file__).parents[2] / "reports" / "lowering.json").read_text(encoding="utf-8"))["lowerings"]
-    told = {inst: recorded[inst.name] for inst in known_models(name) if inst.is_integer and inst.name in recorded}
-    assert len(told) >= 54
-    for inst, lowerings in told.items():
+    integers = {inst: recorded[inst.name] for inst in known_models(name) if inst.is_integer and inst.name in recorded}
+    assert len(integers) >= 54
+    for inst, lowerings in integers.items():
         (sequence,) = (x["lowering"] for x in lowerings if CHIPS[name].architecture in x["on"])
         stems = tuple((opcodes.stem(opcode), count) for opcode, count in sequence)
         assert known_models(name)[inst].lowering.sequence == stems, inst.name
 
 
 @pytest.mark.parametrize("name", ["a100", "h100", "b200"])
-def test_volta_s_instruction_is_multiply_adds_elsewhere(name: str) -> None:
+def test_volta_instruction_is_multiply_adds_elsewhere(name: str) -> None:
     """Products join one after another in f32, C by an add of its own, each rounded to nearest: as numpy's float64 has it."""
     inst = parse("mma.sync.m8n8k4.f32.f16.f16.f32")
     known = known_models(name)[inst]
@@ -163,7 +163,7 @@ def test_volta_s_instruction_is_multiply_adds_elsewhere(name: str) -> None:
     np.testing.assert_array_equal(evaluate(known.model, inst, request), (total + c).view(np.uint32))
 
 
-def test_volta_s_instruction_of_f16_results_is_converted_in_the_end() -> None:
+def test_volta_instruction_with_f16_results_is_converted_last() -> None:
     inst = parse("mma.sync.m8n8k4.f16.f16.f16.f16")
     known = known_models("h100")[inst]
     assert known.model.order == "[[[[0-1]@0 c]@0 [2-3]@0]@0]@1"
@@ -176,7 +176,7 @@ def test_volta_s_instruction_of_f16_results_is_converted_in_the_end() -> None:
 
 
 @pytest.mark.parametrize(("op", "count"), [("and", np.bitwise_and), ("xor", np.bitwise_xor)])
-def test_bits_that_two_lines_have_in_common_or_not_are_counted(op: str, count: np.ufunc) -> None:
+def test_single_bit_instructions_count_bits(op: str, count: np.ufunc) -> None:
     inst = parse(f"mma.sync.m16n8k256.s32.b1.b1.s32.{op}.popc")
     a, b = np.random.default_rng(0).integers(0, 2, (2, 50, 256), np.uint8)
     c = np.arange(50, dtype=np.uint32) + 0xFFFFFFF0
@@ -201,8 +201,8 @@ def test_fp8_on_the_f16_unit(result: str, add: str) -> None:
     assert last.arithmetic.result_rounding == "RNE"
 
 
-def test_subnormal_e5m2_stays_one_as_f16() -> None:
-    """As an H200 has it: the model of its report and the published one give the same bits."""
+def test_subnormal_e5m2_keeps_its_value_as_f16() -> None:
+    """The published model agrees with the model in the report of an H200."""
     row = next(row for row in Report.load("h200").instructions if row.name == "mma.sync.m16n8k16.f32.e5m2.e5m2.f32")
     inst, rng = row.instruction, np.random.default_rng(0)
     a, b = (rng.integers(0, 4, (4096, inst.k), np.uint8) for _ in "ab")

@@ -1,4 +1,4 @@
-"""Models of the kinds that Blackwell brought against MMA-Sim (PyPI `mmasim`), where it is here: 100,000 dot products each."""
+"""Models of Blackwell kinds against MMA-Sim (PyPI `mmasim`), if installed: 100,000 dot products each."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ def compared() -> Iterator[tuple[str, Instruction]]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("chip", "inst"), [pytest.param(*x, id=f"{x[0]} {x[1]}") for x in compared()])
-def test_no_word_differs_from_mma_sim(chip: str, inst: Instruction) -> None:
+def test_no_result_differs_from_mma_sim(chip: str, inst: Instruction) -> None:
     operation, model = peer(chip, inst), known_models(chip)[inst].model
     rng, names = np.random.default_rng(5), list(kinds(inst))
     for kind in names:
-        asked = draw(kind, inst, rng, -(-DOTS // len(names)))
-        for start in range(0, len(asked), 4096):
-            some = asked[start : start + 4096]
+        request = draw(kind, inst, rng, -(-DOTS // len(names)))
+        for start in range(0, len(request), 4096):
+            some = request[start : start + 4096]
             np.testing.assert_array_equal(with_numpy(model, inst, some), answered(operation, inst, some))
 
 
@@ -46,8 +46,8 @@ def test_another_model_differs_from_mma_sim() -> None:
     chip, inst = next(x for x in compared() if x[1].k == 64)
     operation, rng = peer(chip, inst), np.random.default_rng(5)
     model = known_models(chip)[inst].model.with_arithmetic(lambda x: replace(x, alignment_bits=34))  # type: ignore[arg-type]
-    asked = draw("wide", inst, rng, 4096)
-    assert (with_numpy(model, inst, asked) != answered(operation, inst, asked)).any()
+    request = draw("wide", inst, rng, 4096)
+    assert (with_numpy(model, inst, request) != answered(operation, inst, request)).any()
 
 
 def peer(chip: str, inst: Instruction) -> Any:
@@ -61,11 +61,13 @@ def peer(chip: str, inst: Instruction) -> Any:
     return getattr(sim, f"{family}BlockScale")(NAMES[chip], ".".join([shape, kind, block, *types, inst.scale.name]))
 
 
-def answered(operation: Any, inst: Instruction, asked: Request) -> Bits:
-    scales = [] if inst.scale is None else [tensor(inst.scale, x) for x in (asked.scales_a, asked.scales_b) if x is not None]
+def answered(operation: Any, inst: Instruction, request: Request) -> Bits:
+    scales = (
+        [] if inst.scale is None else [tensor(inst.scale, x) for x in (request.scales_a, request.scales_b) if x is not None]
+    )
     packed = inst.k == 64
-    a, b = (tensor(fmt, x, packed) for fmt, x in ((inst.a, asked.a), (inst.b, asked.b)))
-    d = operation.dpa(a, b, tensor(inst.c, asked.c), *scales)
+    a, b = (tensor(fmt, x, packed) for fmt, x in ((inst.a, request.a), (inst.b, request.b)))
+    d = operation.dpa(a, b, tensor(inst.c, request.c), *scales)
     return np.asarray(d.contiguous().numpy().view(inst.d.dtype))
 
 

@@ -1,4 +1,4 @@
-"""Orders and models written and read back, and everything that is refused."""
+"""Orders and models are read as written; invalid ones are refused."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_spaces_do_not_matter() -> None:
         ("[" * 129, "more than 128 sums within sums"),
     ],
 )
-def test_orders_that_are_refused(text: str, reason: str) -> None:
+def test_invalid_orders_are_refused(text: str, reason: str) -> None:
     with pytest.raises(AccprobeError) as error:
         parse_order(text, (FP8,))
     assert str(error.value).startswith("order '")
@@ -202,7 +202,7 @@ def test_usual_nan_has_the_width_of_the_result() -> None:
         (integer(nan=1), "arithmetics[0]: there is no key 'nan'"),
     ],
 )
-def test_models_that_are_refused(data: dict[str, Any], reason: str) -> None:
+def test_invalid_models_are_refused(data: dict[str, Any], reason: str) -> None:
     with pytest.raises(AccprobeError) as error:
         from_json(data)
     assert reason in str(error.value)
@@ -233,7 +233,7 @@ def refusal(data: dict[str, Any]) -> str | None:
     return None
 
 
-def test_chain_puts_c_where_it_was_told() -> None:
+def test_chain_places_c() -> None:
     first, last, own = (chain([[0, 1], [2, 3]], FP8, place, ADD) for place in ("first", "last", "own add"))
     assert DotModel(first).order == "[[c 0-1] 2-3]"
     assert DotModel(last).order == "[[0-1] c 2-3]"
@@ -242,7 +242,7 @@ def test_chain_puts_c_where_it_was_told() -> None:
     assert all(node.arithmetic == FP8 for node in own.children[0].nodes())
 
 
-def test_own_add_is_the_sum_s_arithmetic_where_no_other_is_given() -> None:
+def test_own_add_has_the_arithmetic_of_the_sum_by_default() -> None:
     assert chain([[0]], FP8, "own add").arithmetic == FP8
 
 

@@ -1,4 +1,4 @@
-"""The bound of a product's error: no operands break it, and operands made for it come near."""
+"""The bound of a product's error holds for all operands, and worst-case operands approach it."""
 
 from dataclasses import replace
 from fractions import Fraction
@@ -66,14 +66,14 @@ def cut_off(k: int, chunk: int) -> tuple[Bits, Bits]:
 
 
 @pytest.mark.parametrize(("promote", "chunk"), [(None, 1024), (128, 128)])
-def test_operands_made_for_it_come_near(promote: int | None, chunk: int) -> None:
+def test_worst_case_operands_approach_the_bound(promote: int | None, chunk: int) -> None:
     model = product_model(promote=promote)
     bound = worst_error(model)
     assert bound is not None
     assert 0.7 * bound < relative_error(model, *cut_off(1024, chunk)) <= bound
 
 
-def test_promotion_makes_it_grow_with_the_interval() -> None:
+def test_the_bound_grows_with_the_promotion_interval() -> None:
     chain, promoted, longer = (worst_error(product_model(k, promote=p)) for k, p in ((1024, None), (1024, 128), (2048, 128)))
     assert chain is not None
     assert promoted is not None
@@ -83,7 +83,7 @@ def test_promotion_makes_it_grow_with_the_interval() -> None:
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_shares_make_the_bound(name: str) -> None:
+def test_shares_add_up_to_the_bound(name: str) -> None:
     shares = error_shares(MODELS[name])
     assert sum(share.error for share in shares) == pytest.approx(worst_error(MODELS[name]))
     assert all(share.error >= 0 for share in shares)
@@ -114,7 +114,7 @@ def of_sums(**changes: object) -> DotModel:
     ],
     ids=["zeros are aligned to", "accumulators wrap", "bits of C are lost", "integers"],
 )
-def test_nothing_is_said_where_no_bound_follows(sums: DotModel) -> None:
+def test_no_bound_is_given_if_none_follows(sums: DotModel) -> None:
     assert worst_error(product_model(of=sums)) is None
     assert error_shares(product_model(of=sums)) == []
 

@@ -64,10 +64,10 @@ MODELS = {
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_what_is_written_is_read(name: str) -> None:
-    told = json.loads(json.dumps(to_json(MODELS[name])))
-    Draft202012Validator(json_schema()).validate(told)
-    assert from_json(told) == MODELS[name]
+def test_written_models_are_read_back(name: str) -> None:
+    data = json.loads(json.dumps(to_json(MODELS[name])))
+    Draft202012Validator(json_schema()).validate(data)
+    assert from_json(data) == MODELS[name]
 
 
 def test_parts_that_repeat_are_written_once() -> None:
@@ -81,8 +81,8 @@ def test_parts_that_repeat_are_written_once() -> None:
 def setting(path: str, value: object) -> Callable[[dict[str, Any]], object]:
     """A change of the value at that place; None takes the key away."""
 
-    def change(told: dict[str, Any]) -> None:
-        place: Any = told
+    def change(data: dict[str, Any]) -> None:
+        place: Any = data
         *keys, last = (int(key) if key.isdigit() else key for key in path.split("."))
         for key in keys:
             place = place[key]
@@ -132,10 +132,10 @@ REFUSED: list[tuple[str, object, str]] = [
 
 @pytest.mark.parametrize(("path", "value", "reason"), REFUSED)
 def test_refused(path: str, value: object, reason: str) -> None:
-    told = json.loads(json.dumps(to_json(product_model(512, promote=128))))
-    setting(path, value)(told)
+    data = json.loads(json.dumps(to_json(product_model(512, promote=128))))
+    setting(path, value)(data)
     with pytest.raises(AccprobeError) as refused:
-        from_json(told)
+        from_json(data)
     assert reason in str(refused.value)
 
 

@@ -1,4 +1,4 @@
-"""Trees of K: which k come in turn, and what is no tree."""
+"""Trees of K: the order of k, and invalid trees."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from accprobe.model.tree import IntegerArithmetic
 EIGHT = tuple(range(8))
 
 
-def test_k_of_a_chain_in_turn() -> None:
+def test_k_of_a_chain_in_order() -> None:
     assert Chain(0, 10, EIGHT).ks().tolist() == [*range(10), *[NO_K] * 6]
     assert Chain(4, 20, EIGHT).ks().tolist() == list(range(4, 20))
     assert Chain(0, 16, (0, 2, 1, 3), period=8).ks().tolist() == [0, 2, 1, 3, 8, 10, 9, 11]
@@ -84,7 +84,7 @@ DRAWN = {f"drawn: {seed}": model_of(plan) for seed in range(40) if (plan := draw
 
 @pytest.mark.parametrize("name", [*UNSCALED, *DRAWN])
 def test_restricted_to_the_operands_that_are_not_zero(name: str) -> None:
-    """The same results of the few k that are left, wherever they lie."""
+    """The restricted model gives the same results."""
     model = (UNSCALED | DRAWN)[name]
     rng = np.random.default_rng(5)
     for few in (1, 2, 7):

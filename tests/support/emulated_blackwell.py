@@ -120,22 +120,22 @@ extern "C" void run(Shape s, const Operand* o, const int* bits, int dense, int o
     return ctypes.CDLL(str(library))
 
 
-def run(library: ctypes.CDLL, inst: Instruction, asked: Request, placement: int) -> tuple[np.ndarray, int]:
+def run(library: ctypes.CDLL, inst: Instruction, request: Request, placement: int) -> tuple[np.ndarray, int]:
     """Answers, and how many were stored."""
     operands, _memory = tables(inst)
     codes = BITS_BY_CODE.get(inst.kind or "", {1: 4})
     bits = (ctypes.c_int * 8)(*(codes.get(code, 0) for code in range(8)))
-    scales = [x for x in (asked.scales_a, asked.scales_b) if x is not None]
+    scales = [x for x in (request.scales_a, request.scales_b) if x is not None]
     of_scales = (ctypes.c_void_p * 2)(*(x.ctypes.data for x in scales))
-    d, stored = np.zeros(len(asked), inst.d.dtype), ctypes.c_ulonglong(7)
-    groups = 0 if asked.metadata is None else asked.metadata.shape[1]
+    d, stored = np.zeros(len(request), inst.d.dtype), ctypes.c_ulonglong(7)
+    groups = 0 if request.metadata is None else request.metadata.shape[1]
     shape, blocks = (
         Shape(inst.m, inst.n, inst.k, inst.family.threads, inst.stored.k, groups),
         inst.k // inst.scale_block if inst.scale_block else 0,
     )
-    matrices = [ctypes.c_void_p(x.ctypes.data) for x in (asked.a, asked.b, asked.c)]
-    result = [ctypes.c_void_p(d.ctypes.data), ctypes.byref(stored), ctypes.c_ulonglong(len(asked)), placement, 2]
-    metadata = None if asked.metadata is None else ctypes.c_void_p(asked.metadata.ctypes.data)
+    matrices = [ctypes.c_void_p(x.ctypes.data) for x in (request.a, request.b, request.c)]
+    result = [ctypes.c_void_p(d.ctypes.data), ctypes.byref(stored), ctypes.c_ulonglong(len(request)), placement, 2]
+    metadata = None if request.metadata is None else ctypes.c_void_p(request.metadata.ctypes.data)
     library.run(shape, operands, bits, int(inst.held_bits == 4), blocks, *matrices, metadata, of_scales, *result)
     return d, stored.value - 7
 
@@ -143,23 +143,23 @@ def run(library: ctypes.CDLL, inst: Instruction, asked: Request, placement: int)
 def drawn(inst: Instruction, count: int) -> tuple[Request, np.ndarray]:
     """Any codes, and their sums as integers: of fp4 in a byte of a register, as it lies there."""
     random = np.random.default_rng(count)
-    asked = Request.zeros(inst, count)
-    for patterns, fmt in ((asked.a, inst.a), (asked.b, inst.b)):
+    request = Request.zeros(inst, count)
+    for patterns, fmt in ((request.a, inst.a), (request.b, inst.b)):
         patterns[:] = random.integers(0, 1 << min(fmt.storage_bits, fmt.bits + fmt.ignored_low_bits), patterns.shape)
-    asked.c[:] = random.integers(0, 1 << inst.c.storage_bits, count, inst.c.dtype)
+    request.c[:] = random.integers(0, 1 << inst.c.storage_bits, count, inst.c.dtype)
     in_a_byte = inst.family is MMA_SYNC and inst.held_bits == 8
     a, b = (
-        x.astype(np.uint64) << np.uint64(2 * (in_a_byte and f.bits == 4)) for x, f in ((asked.a, inst.a), (asked.b, inst.b))
+        x.astype(np.uint64) << np.uint64(2 * (in_a_byte and f.bits == 4)) for x, f in ((request.a, inst.a), (request.b, inst.b))
     )
     if inst.sparse:
-        asked = replace(asked, metadata=codes_drawn(inst, random, count))
-        a = written_out(inst, a, asked.metadata)
+        request = replace(request, metadata=codes_drawn(inst, random, count))
+        a = written_out(inst, a, request.metadata)
     products = a * b
-    if asked.scales_a is not None and asked.scales_b is not None:
-        for scales in (asked.scales_a, asked.scales_b):
+    if request.scales_a is not None and request.scales_b is not None:
+        for scales in (request.scales_a, request.scales_b):
             scales[:] = random.integers(0, 256, scales.shape)
             products *= np.repeat(scales.astype(np.uint64), inst.scale_block or 1, axis=1)
-    return asked, products.sum(axis=1, dtype=np.uint64) + asked.c.astype(np.uint64)
+    return request, products.sum(axis=1, dtype=np.uint64) + request.c.astype(np.uint64)
 
 
 class Emulated(FakeDevice):
