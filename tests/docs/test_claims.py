@@ -320,6 +320,7 @@ def test_numbers_in_sentences_are_those_of_their_sources() -> None:
             "0.1.0": peers["mmaemu"],
             "2.1.1": peers["mmasim"],
         },
+        "questions": {"128": promoted, "200": TESTS},
         "processors": {"207": Report.load("cpu-emerald-rapids").device.facts["model"]},
         "sweep": {"2048": {side for sweep in REPORT.sweeps for side in (sweep.m, sweep.n, sweep.k)}.pop()},
         "verification": {"65,536": f"{PAIRS:,}", "131,072": f"{2 * PAIRS:,}", "132": REPORT.device.facts["sm_count"]},

@@ -40,7 +40,7 @@ def excerpt() -> str:
     """The headline of the H200, and some lines of its table."""
     lines = shown("h200")
     rule = next(i for i, line in enumerate(lines) if line.startswith("──"))
-    end = next(i for i, line in enumerate(lines) if line.startswith("Left out"))
+    end = next(i for i, line in enumerate(lines) if line.startswith("! "))
     kept = [*range(rule + 1)]
     for row in _entries(lines, rule + 1, end, "  "):
         name = "".join(lines[i].split()[0] for i in row if lines[i].strip()) + " "
