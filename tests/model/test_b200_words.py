@@ -49,7 +49,7 @@ def test_there_are_results_of_every_kind() -> None:
 
 @pytest.mark.parametrize("inst", FLOATS, ids=str)
 def test_candidate_alignment_bits_are_those_that_explain_the_results(inst: Instruction) -> None:
-    left = known_models("b200")[inst].left["alignment_bits"]
+    left = known_models("b200")[inst].candidates["alignment_bits"]
     explaining = [bits for bits in range(20, MOST + 1) if explains(inst, changed(MODELS[inst], alignment_bits=bits))]
     if left == ("any",):
         assert len(WORDS[inst]) < 3 or inst.a.name == "bf16"
@@ -68,7 +68,7 @@ def expanded(left: tuple[Value, ...]) -> list[int]:
 
 @pytest.mark.parametrize("inst", [inst for inst in FLOATS if inst.k == 64], ids=str)
 def test_candidates_for_products_scaled_at_once(inst: Instruction) -> None:
-    left = known_models("b200")[inst].left["scaled_products"]
+    left = known_models("b200")[inst].candidates["scaled_products"]
     explaining = []
     for some in (None, 2, 4, 8, 16):
         try:
