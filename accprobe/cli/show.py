@@ -128,7 +128,7 @@ def _nearest(name: str, report: Report, instruction: str) -> set[str]:
 
 
 def _terminal(report: Report, in_full: bool, expand: bool, sweeps: bool) -> None:
-    from accprobe.render.content.overview import banner, is_of_instructions, report_title
+    from accprobe.render.content.overview import banner, banner_lines, is_of_instructions, report_title
     from accprobe.render.terminal.console import console, styled, styled_lines
     from accprobe.render.terminal.details import row_details
     from accprobe.render.terminal.products import product_table
@@ -140,8 +140,7 @@ def _terminal(report: Report, in_full: bool, expand: bool, sweeps: bool) -> None
         if is_of_instructions(report):
             out.print(report_table(report, out.width, expand))
         else:
-            warning = banner(report)
-            out.print(styled_lines([*([(warning,)] if warning else []), *report_title(report)]))
+            out.print(styled_lines([*banner_lines(report), *report_title(report)]))
         if report.products:
             out.print("", product_table(report.products, expand), sep="\n")
         if report.sweeps:

@@ -193,13 +193,14 @@ def _print(latest: list[Report], form: str, expand: bool) -> None:
         if form == "json":
             write(report.dumps())
         else:
-            from accprobe.render.content.overview import report_title
+            from accprobe.render.content.overview import banner_lines, report_title
             from accprobe.render.terminal.console import console, styled_lines
             from accprobe.render.terminal.sweeps import sweep_tables
 
             out = console()
             simulated = report.device.kind == "simulated"
-            out.print(styled_lines(report_title(report)), sweep_tables(report.sweeps, out.width, expand, simulated))
+            title = styled_lines([*banner_lines(report), *report_title(report)])
+            out.print(title, sweep_tables(report.sweeps, out.width, expand, simulated))
 
 
 def _compile_only(wanted: Sequence[Configuration], names: list[str], form: str, file: Path | None) -> None:

@@ -15,7 +15,16 @@ from accprobe.compare.headline import headline
 from accprobe.render.content import budget, changes, details, evidence, products, sass, series, sweeps, tolerance
 from accprobe.render.content.cells import HEADERS, columns_told, lines, meanings
 from accprobe.render.content.kernel_names import short_name
-from accprobe.render.content.overview import banner, is_of_instructions, legend, reasons, report_headline, report_title, summary
+from accprobe.render.content.overview import (
+    banner,
+    banner_lines,
+    is_of_instructions,
+    legend,
+    reasons,
+    report_headline,
+    report_title,
+    summary,
+)
 from accprobe.render.content.phrases import on_one_line, unglued, words
 from accprobe.report.report import Report
 from accprobe.report.rows import Row
@@ -105,8 +114,7 @@ def _report(report: Report, expand: bool) -> Iterator[str]:
     shown = lines(report.measured, columns, collapse=not expand)
     yield f"## {_plain(report.device.name)}, {_plain(report.device.architecture)}"
     of_instructions = is_of_instructions(report)
-    warning = banner(report)
-    first = [*([(warning,)] if warning else []), *([report_headline(report)] if of_instructions else [])]
+    first = [*banner_lines(report), *([report_headline(report)] if of_instructions else [])]
     yield from _paragraphs(map(words, first))
     if shown:
         header = ["instruction", *(on_one_line(HEADERS[name]) for name in columns)]

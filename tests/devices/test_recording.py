@@ -155,7 +155,7 @@ def test_command_line_records_and_replays(tmp_path: Path, monkeypatch: pytest.Mo
     assert first.exit_code == 0
     again = run("--device", f"replay:{path}", "--dots", "300")
     assert (again.exit_code, again.stderr) == (0, "")
-    assert again.stdout.startswith("REPLAYED from a recording: nothing was measured now\nFake GPU, sm_90a; 3 SMs\n")
+    assert again.stdout.startswith("REPLAYED from a recording: nothing was measured now\nFake GPU: ")
     assert "1 instruction replayed in" in again.stdout
 
 

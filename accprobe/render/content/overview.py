@@ -79,6 +79,12 @@ def _accumulates(row: Row) -> str:
     return f"{name} accumulates in {bits} fraction bits {register}{truncated}"
 
 
+def banner_lines(report: Report) -> list[Phrases]:
+    """Return the banner as the lines that come before anything else, none where there is none."""
+    warning = banner(report)
+    return [(warning,)] if warning else []
+
+
 def report_title(report: Report) -> Iterator[Phrases]:
     """Yield the device and the versions that measured it."""
     facts = f"; {told}" if (told := device_facts(report)) else ""

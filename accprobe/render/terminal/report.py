@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from accprobe.render.content.cells import HEADERS, TableLine, cells, columns_told, lines, meanings
-from accprobe.render.content.overview import banner, legend, reasons, report_headline, report_title, summary, why_skipped
+from accprobe.render.content.overview import banner_lines, legend, reasons, report_headline, report_title, summary, why_skipped
 from accprobe.render.content.phrases import on_one_line
 from accprobe.render.terminal.console import STYLES, ruled, styled, styled_lines, wrapped
 from accprobe.report.report import Report
@@ -35,8 +35,7 @@ def report_table(report: Report, width: int, expand: bool = False) -> Renderable
     rows = report.measured
     columns = _columns(rows, width, expand)
     shown = lines(rows, columns, collapse=not expand)
-    warning = banner(report)
-    parts: list[RenderableType] = [styled_lines([*([(warning,)] if warning else []), report_headline(report)])]
+    parts: list[RenderableType] = [styled_lines([*banner_lines(report), report_headline(report)])]
     if shown:
         parts += [Text(), _table(shown, columns, max(width - _taken(rows, columns, width), NARROWEST_NAME), width)]
     parts += [Text(f"! {sentence}", "yellow") for sentence in meanings(report)]
