@@ -24,7 +24,7 @@ from accprobe.isa import formats
 
 KERNEL = Path(__file__).parents[1] / "tests" / "programs" / "triton_split_k.py"
 SHAPES = ("256x256x2048", "4096x4096x4096")
-SHOWN = ("order", "split_k", "slice_sizes", "merge_order", "repeatable", "each_product_once")
+SHOWN = ("order", "split_k", "slice_sizes", "reduction_order", "repeatable", "each_product_once")
 
 
 class Stages:
@@ -59,7 +59,7 @@ def measured(name: str, shape: str, dtype: str, device: str | None) -> bool:
             print(f"  {finding}: {told[finding].value}{f' ({told[finding].note})' if told[finding].note else ''}")
     print(f"  {outcome.calls} calls, {outcome.first.calls} of them identical ones at the beginning")
     print(f"  {seconds:.1f} s, and {opening:.1f} s to open it: {', '.join(f'{n} {s:.1f}' for n, s in stages.seconds.items())}")
-    return status(outcome)[0] == "confirmed" and "merge_order" in told and told["merge_order"].value == "unordered"
+    return status(outcome)[0] == "confirmed" and "reduction_order" in told and told["reduction_order"].value == "unordered"
 
 
 def main() -> int:

@@ -15,8 +15,11 @@ if TYPE_CHECKING:
 STANDARD_INPUT = "-"
 
 
-def read_report(name: str) -> Report:
-    """The report, with a word where a file has its name. Raises AccprobeError."""
+def read_report(name: str, evidence: bool = False) -> Report:
+    """Read a report; evidence: with the exchanges in the file beside it. Warns where a file has a recorded report's name.
+
+    Raises AccprobeError.
+    """
     if not name:
         raise AccprobeError("no report is named: give a file, the name of a recorded one, sim:NAME, or - for standard input")
     if name.startswith("sim:"):
@@ -28,4 +31,10 @@ def read_report(name: str) -> Report:
 
     if name in recorded() and Path(name).exists():
         tell(f"{name} is the recorded report; ./{name} is what has that name here")
-    return Report.read_from(sys.stdin.buffer, "standard input") if name == STANDARD_INPUT else Report.load(name)
+    if name == STANDARD_INPUT:
+        return Report.read_from(sys.stdin.buffer, "standard input")
+    if not evidence:
+        return Report.load(name)
+    from accprobe.report.evidence import load_with_evidence
+
+    return load_with_evidence(name)

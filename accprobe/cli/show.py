@@ -65,13 +65,13 @@ def show_command(
       accprobe show report.json 'torch:mm 16x8x*'
       accprobe show h200 -o h200.html
     """
-    loaded = read_report(report)
+    if output and form == "terminal":
+        form = named_form(output, _FORMS)
+    loaded = read_report(report, evidence=instruction is not None or form not in ("terminal", "csv", "jsonl"))
     in_full = False
     if instruction is not None:
         loaded = _chosen(report, loaded, instruction)
         in_full = len(loaded.instructions) <= 1
-    if output and form == "terminal":
-        form = named_form(output, _FORMS)
     if form in ("csv", "jsonl") and loaded.products and not loaded.instructions:
         raise AccprobeError(f"{form} has instructions alone, and this is of products: take --format json, markdown or html")
     if form == "terminal":

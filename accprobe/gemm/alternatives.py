@@ -84,7 +84,7 @@ def _of_the_tree(plan: ProductPlan) -> Iterator[AlternativePlan]:
     for order in ("forward", "backward", "tree") if not plan.unordered else ():
         other = nested(order, len(tree.parts))
         if not same_order(other, tree.nested):
-            yield AlternativePlan(replace(plan, tree=replace(tree, nested=other)), "merge_order", f"partial sums {order}")
+            yield AlternativePlan(replace(plan, tree=replace(tree, nested=other)), "reduction_order", f"partial sums {order}")
     for i, (first, second) in enumerate(zip(tree.parts, tree.parts[1:], strict=False)):
         for moved in _moved(first, second):
             parts = (*tree.parts[:i], *moved, *tree.parts[i + 2 :])

@@ -17,7 +17,7 @@ from accprobe.isa.formats import Bits, Format
 LARGE_KINDS = ("large", "large A", "large B")
 """Dense and of any sign: both operands, A or B as large as their formats have them and D's range allows."""
 
-KINDS = ("normal", "wide", "one sign", "cancelling", "sparse", *LARGE_KINDS, "uniform", "integers")
+KINDS = ("normal", "wide", "same sign", "cancelling", "sparse", *LARGE_KINDS, "uniform", "integers")
 """Of whole products; of a line alone "cancelling" is "normal". uniform: in [0, 1); integers: of few bits."""
 
 
@@ -42,10 +42,10 @@ _POOL = 1 << 20
 
 def random_lines(fmt: Format, shape: tuple[int, ...], kind: str, rng: np.random.Generator, exponent: int = 0) -> Bits:
     """Patterns of numbers of that kind times 2^exponent, at most the format's largest. Integer formats: the whole range, or as
-    "one sign" and "uniform" say.
+    "same sign" and "uniform" say.
     """
     if fmt.is_integer:
-        end = {"one sign": 1 << fmt.bits - 1, "uniform": 2}.get(kind, 1 << fmt.bits)
+        end = {"same sign": 1 << fmt.bits - 1, "uniform": 2}.get(kind, 1 << fmt.bits)
         whole: Bits = rng.integers(0, end, shape, fmt.dtype.type)
         return whole
     if fmt.storage_bits <= 16:
@@ -81,7 +81,7 @@ def _patterns(fmt: Format, values: NDArray[np.floating], kind: str, rng: np.rand
         values = np.where(halves < 1, -1 - halves, halves)
     elif kind == "integers":
         values = np.floor(values * (2 * most_integer(fmt) + 1)) - most_integer(fmt)
-    elif kind == "one sign":
+    elif kind == "same sign":
         values = np.abs(values)
     elif kind == "wide":
         reach = 8 if fmt.exponent_bits == 8 else 3

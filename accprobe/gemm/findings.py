@@ -119,7 +119,7 @@ def _value(name: str, plan: ProductPlan | None) -> Value:
     return value
 
 
-BETWEEN_SLICES = ("partial_format", "merge_order", "slice_sizes", "promotion_rounding")
+BETWEEN_SLICES = ("partial_format", "reduction_order", "slice_sizes", "promotion_rounding")
 """Findings that only a product of several slices, or chunks, has."""
 
 OBSERVED = ("each_product_once", "repeatable", "first_calls", "depends_on", "same_everywhere")
@@ -248,7 +248,8 @@ def _of_the_order(plan: ProductPlan) -> Iterator[tuple[str, Finding]]:
         yield "slice_sizes", _of_class(every, "slice_sizes", shared)
     if len(structure.slices) > 1:
         yield "partial_format", Finding(str(plan.kept or plan.added_in))
-        yield "merge_order", _of_class([structure, *(x for x in every[1:] if (x.merge_order or "").isalpha())], "merge_order")
+        named = [structure, *(x for x in every[1:] if (x.reduction_order or "").isalpha())]
+        yield "reduction_order", _of_class(named, "reduction_order")
 
 
 def _of_class(every: Sequence[Structure], name: str, note: str = "") -> Finding:

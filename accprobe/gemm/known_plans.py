@@ -78,7 +78,7 @@ class KnownPlan:
         told |= {"promote_every": self.promote_every, "split_k": len(self.slices)}
         if len(self.slices) > 1:
             told["slice_sizes"] = ", ".join(str(len(ks)) for ks in self.slices)
-            told |= {"partial_format": str(self.merge.kept or "f32"), "merge_order": self.merge.told}
+            told |= {"partial_format": str(self.merge.kept or "f32"), "reduction_order": self.merge.told}
         return told | {"result_rounding": self.result_rounding}
 
     def model(self, spec: Spec) -> ProductModel:

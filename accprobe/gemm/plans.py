@@ -113,7 +113,7 @@ def plan_alternatives(plan: ProductPlan) -> Iterator[tuple[str, str, ProductPlan
         f32 = FORMATS["f32"]
         for kept, running in ((None, f32), *((FORMATS[name], sums) for name in SMALL for sums in (f32, FORMATS[name]))):
             if (kept, running) != (plan.kept, plan.running):
-                respect = "merge_order" if kept == plan.kept else "partial_format"
+                respect = "reduction_order" if kept == plan.kept else "partial_format"
                 how = f"{kept or plan.added_in} partial sums, added in {plan.added_in if running is f32 else running}"
                 yield respect, how, replace(plan, kept=kept, running=running)
         for rounding in ROUNDINGS:

@@ -39,7 +39,7 @@ _NEAR = 2.0**-9
 OTHER_FACTOR = "ones come out with another factor than the product of their scales"
 """What is said of scales that are no block's."""
 
-KINDS = ("normal", "one sign", "wide")
+KINDS = ("normal", "same sign", "wide")
 
 
 @dataclass(frozen=True)

@@ -63,7 +63,7 @@ class Structure:
         return max((chunk for each in self.slices if (chunk := each.chunk)), default=None)
 
     @property
-    def merge_order(self) -> str | None:
+    def reduction_order(self) -> str | None:
         return None if len(self.slices) == 1 else self.order
 
     def __str__(self) -> str:

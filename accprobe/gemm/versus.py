@@ -26,7 +26,7 @@ from accprobe.report.products import ProductRow
 DERIVED = ("order", "instruction")
 """Findings that follow from others: they are told where nothing else differs."""
 
-KINDS = ("normal", "wide", "cancelling", "one sign")
+KINDS = ("normal", "wide", "cancelling", "same sign")
 PRODUCTS_SHARED = 16
 """Products whose rows are compared: of some A is subnormal, or as large as its format has it."""
 

@@ -38,7 +38,7 @@ def operand_kinds(inst: Instruction) -> list[OperandKind]:
     """Those that sets of operands which are drawn have in turn."""
     known = recipes(inst)
     drawn = [OperandKind(name, recipe) for name, recipe in known.items() if inst.is_integer or name != NEVER_NUMBERS]
-    return [OperandKind(TOGGLING, known["uniform" if inst.is_integer else "close"], True), *drawn]
+    return [OperandKind(TOGGLING, known["uniform" if inst.is_integer else "near one"], True), *drawn]
 
 
 def turned_over(fmt: Format) -> int:

@@ -32,9 +32,9 @@ def _addend(root: FusedSum) -> str:
         path.append(next(child for child in path[-1].children if any(node.has_addend for node in child.nodes())))
     node, from_last = path[-1], len(path)
     if not node.products:
-        return "own add, last" if from_last == 1 else "own add"
+        return "separate add, last" if from_last == 1 else "separate add"
     if from_last == 1:
-        return "last sum" if node.children else "the sum"
+        return "last sum" if node.children else "fused sum"
     return f"sum {from_last} from the last" if node.children else "first sum"
 
 

@@ -54,11 +54,11 @@ def _tree(node: Node, products: int) -> dict[str, object]:
         usual = Chain(node.start, node.stop, tuple(range(products)))
         told: dict[str, object] = {"chain": [node.start, node.stop]}
         return told if node == usual else told | {"pattern": list(node.pattern), "period": node.period, "shift": node.shift}
-    told = {"merged": list(_parts(node.parts, products)), "order": node.order}
+    told = {"reduction": list(_parts(node.parts, products)), "order": node.order}
     told |= {"format": node.arithmetic.result.name, "rounding": getattr(node.arithmetic, "result_rounding", "RNE")}
     if getattr(node.arithmetic, "subnormal_results", "kept") == "flushed":
         told["subnormals"] = "flushed"
-    return told | ({"kept": node.kept.name} if node.kept is not None else {})
+    return told | ({"partial_format": node.kept.name} if node.kept is not None else {})
 
 
 def _parts(parts: Sequence[Node], products: int) -> Iterator[dict[str, object]]:
@@ -70,7 +70,7 @@ def _parts(parts: Sequence[Node], products: int) -> Iterator[dict[str, object]]:
         while first + count < len(parts) and parts[first + count] == moved(parts[first], count * by):
             count += 1
         told = _tree(parts[first], products)
-        yield told if count == 1 else {"repeat": count, "by": by, "of": told}
+        yield told if count == 1 else {"repeat": count, "distance": by, "part": told}
         first += count
 
 
@@ -108,11 +108,11 @@ def json_schema() -> dict[str, object]:
     rounding = {"enum": list(_ROUNDINGS)}
     chain = _object({"chain": _list(whole, 2, 2)}, {"pattern": _list(whole, 1), "period": whole, "shift": whole})
     order = {"anyOf": [{"enum": list(get_args(Order))}, {"type": "array"}, whole]}
-    merged = {"merged": _list(part, 1), "order": order, "format": {"type": "string"}, "rounding": rounding}
-    repeated = _object({"repeat": whole, "by": whole, "of": part})
+    merged = {"reduction": _list(part, 1), "order": order, "format": {"type": "string"}, "rounding": rounding}
+    repeated = _object({"repeat": whole, "distance": whole, "part": part})
     scales = {"of": {"enum": list(get_args(ScaleOf))}, "how": {"enum": list(get_args(Scaling))}, "fused": {"type": "boolean"}}
     name: dict[str, object] = {"type": "string"}
-    others_of_merged = {"kept": name, "subnormals": {"enum": list(get_args(Subnormals))}}
+    others_of_merged = {"partial_format": name, "subnormals": {"enum": list(get_args(Subnormals))}}
     tree = {"$dynamicAnchor": "part", "anyOf": [chain, _object(merged, others_of_merged), repeated]}
     told = {"a": name, "b": name, "k": whole, "step": notation.json_schema(), "tree": tree, "result": name}
     others = {"scales": _object(scales), "operand_rounding": {"enum": list(OPERAND_ROUNDINGS)}}
@@ -143,29 +143,29 @@ def _read_tree(data: object, products: int, k: int, place: str) -> Node:
         places = tuple(_whole(x, f"{place}.pattern", 0, 2 * MOST_K) for x in pattern)
         period = _whole(chain.get("period", 0), f"{place}.period", 0, 2 * MOST_K)
         return Chain(start, stop, places, period, _whole(chain.get("shift", 0), f"{place}.shift", -MOST_K, MOST_K))
-    merged = _table(data, place, ("merged", "order", "format", "rounding"), ("kept", "subnormals"))
-    if not isinstance(merged["merged"], list):
-        raise AccprobeError(f"{place}.merged: expected a list of parts")
+    merged = _table(data, place, ("reduction", "order", "format", "rounding"), ("partial_format", "subnormals"))
+    if not isinstance(merged["reduction"], list):
+        raise AccprobeError(f"{place}.reduction: expected a list of parts")
     parts: list[Node] = []
-    for i, part in enumerate(merged["merged"]):
-        parts += _read_parts(part, products, k, f"{place}.merged[{i}]")
-        _check_size(parts, 1, f"{place}.merged")
+    for i, part in enumerate(merged["reduction"]):
+        parts += _read_parts(part, products, k, f"{place}.reduction[{i}]")
+        _check_size(parts, 1, f"{place}.reduction")
     if not parts:
-        raise AccprobeError(f"{place}.merged: expected a list of parts")
+        raise AccprobeError(f"{place}.reduction: expected a list of parts")
     fmt = formats.get(_word(merged["format"], f"{place}.format"))
     subnormals = _one_of(merged.get("subnormals", "kept"), get_args(Subnormals), f"{place}.subnormals")
     arithmetic = addition(fmt, _one_of(merged["rounding"], _ROUNDINGS, f"{place}.rounding"), subnormals)
-    kept = formats.get(_word(merged["kept"], f"{place}.kept")) if "kept" in merged else None
+    kept = formats.get(_word(merged["partial_format"], f"{place}.partial_format")) if "partial_format" in merged else None
     return Merged(tuple(parts), _read_order(merged["order"], len(parts), f"{place}.order"), arithmetic, kept)
 
 
 def _read_parts(data: object, products: int, k: int, place: str) -> list[Node]:
     if not isinstance(data, dict) or "repeat" not in data:
         return [_read_tree(data, products, k, place)]
-    repeated = _table(data, place, ("repeat", "by", "of"))
+    repeated = _table(data, place, ("repeat", "distance", "part"))
     count = _whole(repeated["repeat"], f"{place}.repeat", 1, MOST_PARTS)
-    by = _whole(repeated["by"], f"{place}.by", -MOST_K, MOST_K)
-    part = _read_tree(repeated["of"], products, k, f"{place}.of")
+    by = _whole(repeated["distance"], f"{place}.distance", -MOST_K, MOST_K)
+    part = _read_tree(repeated["part"], products, k, f"{place}.part")
     _check_size([part], count, place)
     return [moved(part, i * by) for i in range(count)]
 

@@ -248,7 +248,7 @@ def _converted(known: Chip, inst: Instruction) -> KnownModel:
     sequence = ((f"F2FP.F16.{inst.a.name.upper()}.UNPACK_B", 0), (shape, 2), ("HADD2" if kind == "F16" else "FADD", 0))
     lowering = Lowering((shape,), tuple((op, count or inst.k // 4) for op, count in sequence), "known model")
     source = f"{unit.source}; {MEASURED}; the lowering as ptxas 13 emits it"
-    return KnownModel(DotModel(chain(halves, arithmetic, "own add", add)), lowering, source)
+    return KnownModel(DotModel(chain(halves, arithmetic, "separate add", add)), lowering, source)
 
 
 def _integer(known: Chip, inst: Instruction) -> KnownModel:
@@ -273,7 +273,7 @@ def _multiply_adds(inst: Instruction) -> KnownModel:
     arithmetic = FloatArithmetic(f32, f32.mantissa_bits, "RNE", None, nan=_nan(f32))
     widened = ("HADD2.F32", inst.k * 6 + 8 * (inst.c.name == "f16"))
     if inst.d.name == "f32":
-        root = chain([[0, 1], [2], [3]], arithmetic, "own add")
+        root = chain([[0, 1], [2], [3]], arithmetic, "separate add")
         return _ordinary(root, (widened, ("FFMA", 32), ("FADD", 8)))
     arithmetic = replace(arithmetic, zero_sign="ieee")
     pairs = [FusedSum((Product(k), Product(k + 1)), arithmetic) for k in range(0, inst.k, 2)]

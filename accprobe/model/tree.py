@@ -27,7 +27,7 @@ Subnormals = Literal["kept", "flushed"]
 Detected = Literal["after rounding", "before rounding"]
 Tininess = Literal["after rounding", "before rounding", "after rounding to full precision"]
 IntegerOverflow = Literal["wrap", "saturate"]
-AddendPlace = Literal["first", "last", "own add"]
+AddendPlace = Literal["first", "last", "separate add"]
 # Role of a sum: "sum" adds products (and more), "add" only results of other sums and C.
 Role = Literal["sum", "add"]
 
@@ -285,7 +285,7 @@ def chain(
         node = FusedSum(tuple(terms), arithmetic)
     if node is None:
         raise AccprobeError("a chain needs at least one group of products")
-    return FusedSum((node, Addend()), add or arithmetic) if addend == "own add" else node
+    return FusedSum((node, Addend()), add or arithmetic) if addend == "separate add" else node
 
 
 def _write(node: FusedSum, arithmetics: tuple[Arithmetic, ...]) -> str:

@@ -59,8 +59,8 @@ def recipes(inst: Instruction) -> dict[str, Recipe]:
     if inst.is_integer:
         uniform = Recipe(Way.UNIFORM)
         extreme = Recipe(Way.ENDS, c_edge=1)
-        kinds = {"uniform": uniform, "extreme": extreme, "edge": replace(uniform, c_edge=1)}
-        return kinds | {"fours": replace(extreme, fours=1, c_zeros=128)}
+        kinds = {"uniform": uniform, "extreme": extreme, "C near overflow": replace(uniform, c_edge=1)}
+        return kinds | {"repeated fours": replace(extreme, fours=1, c_zeros=128)}
     a, b, c, d = inst.a, inst.b, inst.c, inst.d
     smallest, largest = a.min_exponent + b.min_exponent, a.max_exponent + b.max_exponent
     lowest = max(smallest - 4, d.min_exponent - d.mantissa_bits - 14)
@@ -69,17 +69,17 @@ def recipes(inst: Instruction) -> dict[str, Recipe]:
         "uniform": Recipe(Way.UNIFORM),
         "normal": Recipe(Way.NORMAL),
         "wide": Recipe(Way.WIDE),
-        "near": _around(inst, max(smallest, d.min_exponent - d.mantissa_bits - 12), top, 6),
-        "close": replace(_around(inst, 0, 0, 1), slots=0, c_spread=1),
-        "staggered": _around(inst, -6, 6, 15),
+        "clustered": _around(inst, max(smallest, d.min_exponent - d.mantissa_bits - 12), top, 6),
+        "near one": replace(_around(inst, 0, 0, 1), slots=0, c_spread=1),
+        "spread exponents": _around(inst, -6, 6, 15),
         "cancelling": replace(_around(inst, -4, 4, 8), cancelling=1, c_zeros=128),
         "tiny": _with_subnormals(inst, replace(_around(inst, lowest, lowest + 36, 5), c_zeros=64, c_small=128)),
         "huge": _around(inst, top - 8, top + 1, 4),
         "sparse": Recipe(Way.WIDE, zeros=205, c_zeros=205),
         "special": Recipe(Way.NORMAL, specials=max(1, 256 // inst.k), c_specials=77),
-        "dense": _same_sign(inst, max(smallest, c.min_exponent), min(largest, c.max_exponent)),
-        "brim": _c_beside_small_products(inst, c.max_exponent - c.mantissa_bits - 1, C_NEAR_LARGEST),
-        "verge": _c_beside_small_products(inst, c.min_exponent - c.mantissa_bits - 1, C_NEAR_SMALLEST_NORMAL),
+        "same sign": _same_sign(inst, max(smallest, c.min_exponent), min(largest, c.max_exponent)),
+        "C near largest": _c_beside_small_products(inst, c.max_exponent - c.mantissa_bits - 1, C_NEAR_LARGEST),
+        "C near smallest normal": _c_beside_small_products(inst, c.min_exponent - c.mantissa_bits - 1, C_NEAR_SMALLEST_NORMAL),
     }
 
 

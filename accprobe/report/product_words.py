@@ -15,7 +15,7 @@ STRUCTURE = (
     "split_k",
     "slice_sizes",
     "partial_format",
-    "merge_order",
+    "reduction_order",
     "promote_every",
     "promotion_format",
     "promotion_rounding",
@@ -107,7 +107,7 @@ def _plan(findings: FindingsByName) -> Iterator[str]:
             yield f"each {how}"
         if partials := found_words(findings, "partial_format"):
             yield f"partials {partials}"
-        if (merge := found_words(findings, "merge_order")) not in ("", "forward"):
+        if (merge := found_words(findings, "reduction_order")) not in ("", "forward"):
             yield f"merged {merge}"
     if "promote_every" in findings and findings["promote_every"].value is not None:
         yield f"promoted every {found_words(findings, 'promote_every')}"

@@ -10,14 +10,15 @@ from pathlib import Path
 from accprobe.errors import ReportError, nearest
 from accprobe.model.explained import EXPLAINED
 
+FOLDER = files("accprobe") / "reports"
+
 ATLAS = "lowering"
 """Beside the reports lies the atlas of lowerings, which `accprobe sass --arch` writes; and what published models explain."""
 
 
 def recorded() -> list[str]:
     """Names of the reports that come with accprobe."""
-    entries = (files("accprobe") / "reports").iterdir()
-    names = (entry.name.removesuffix(".json") for entry in entries if entry.name.endswith(".json"))
+    names = (entry.name.removesuffix(".json") for entry in FOLDER.iterdir() if entry.name.endswith(".json"))
     return sorted(name for name in names if name not in (ATLAS, EXPLAINED))
 
 
@@ -29,7 +30,7 @@ def find(name: str | Path) -> Path | Traversable:
     """
     known = recorded()
     if isinstance(name, str) and name in known:
-        return files("accprobe") / "reports" / f"{name}.json"
+        return FOLDER / f"{name}.json"
     path = Path(name)
     if path.is_file() or path.is_dir():
         return path

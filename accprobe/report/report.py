@@ -24,7 +24,7 @@ from accprobe.report.rows import STRICT, Row
 from accprobe.report.sweeps import SweepRecord
 from accprobe.report.text import pictured, written
 
-SCHEMA: Literal[3] = 3
+SCHEMA: Literal[4] = 4
 
 MOST_BYTES = 1 << 28
 """More than any report has: a hundred times what every instruction of a GPU comes to."""
@@ -70,7 +70,7 @@ class Report(BaseModel):
 
     model_config = STRICT
 
-    schema_version: Literal[3] = Field(alias="schema")
+    schema_version: Literal[4] = Field(alias="schema")
     tool: Tool
     environment: dict[str, str]
     seed: int

@@ -19,7 +19,7 @@ def silent(compared: int, differed: int) -> None:
 
 
 # The kinds of operands that are made for events, and that are every pair of codes: no random ones.
-COVERING, CODE_PAIRS = "covering", "codes"
+COVERING, CODE_PAIRS = "coverage", "code pairs"
 
 Count = Annotated[int, Field(ge=0)]
 

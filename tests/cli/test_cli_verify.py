@@ -372,7 +372,7 @@ def test_coverage_says_which_events_were_met(gpu: dict[str, SimulatedDevice]) ->
         events = row["events"]
         assert events["hit"] == events["possible"] > 200
         assert events["missing"] == []
-        assert row["kinds"]["covering"] > 100
+        assert row["kinds"]["coverage"] > 100
         assert row["dots"] == sum(row["kinds"].values()) > 2000
     assert "events met" in verify(*options).stdout
 

@@ -24,7 +24,7 @@ OTHER = DotModel(chain([range(32)], FloatArithmetic(FORMATS["f32"], 13, "RZ", 12
 
 def test_dot_is_the_model() -> None:
     device = SimulatedDevice({FP8: MODEL})
-    operands = draw("near", FP8, np.random.default_rng(0), 50)
+    operands = draw("clustered", FP8, np.random.default_rng(0), 50)
     assert np.array_equal(device.dot(FP8, operands), evaluate(MODEL, FP8, operands))
     assert not np.array_equal(device.dot(FP8, operands), evaluate(OTHER, FP8, operands))
     assert device.model(FP8) == MODEL
@@ -39,7 +39,7 @@ def test_operands_are_left_as_they_are() -> None:
 
 def test_placement_changes_nothing() -> None:
     device = SimulatedDevice({FP8: MODEL})
-    operands = draw("near", FP8, np.random.default_rng(0), 50)
+    operands = draw("clustered", FP8, np.random.default_rng(0), 50)
     assert device.placements(FP8) >= 1
     assert np.array_equal(device.dot(FP8, operands, placement=0), device.dot(FP8, operands, placement=3))
 

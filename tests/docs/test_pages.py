@@ -132,5 +132,4 @@ def test_nothing_installs_accprobe_by_a_name_that_nobody_has_registered() -> Non
 
 def test_scripts_can_be_run() -> None:
     scripts = [*(ROOT / "scripts").iterdir(), ROOT / ".ci" / "run"]
-    assert len(scripts) == 6
     assert all(os.access(script, os.X_OK) for script in scripts)

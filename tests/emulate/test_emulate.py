@@ -19,11 +19,11 @@ from accprobe.isa.instructions import catalog, parse
 from accprobe.operands.kinds import draw
 from accprobe.operands.request import Request
 from accprobe.report import models
+from accprobe.report.evidence import load_with_evidence
 from accprobe.report.models import named_models
-from accprobe.report.report import Report
 
 FP8 = "h200:wgmma.m64n8k32.f32.e4m3.e4m3"
-ROWS = {row.name: row for row in Report.load("h200").instructions}
+ROWS = {row.name: row for row in load_with_evidence("h200").instructions}
 E4M3 = ml_dtypes.float8_e4m3fn
 
 INSTRUCTIONS = [
@@ -82,7 +82,7 @@ def operands(name: str, m: int, n: int, blocks: int, kind: str) -> tuple[Bits, B
 
 @pytest.mark.parametrize("name", INSTRUCTIONS)
 def test_blocks_are_chained(name: str) -> None:
-    kind = "extreme" if parse(name).is_integer else "near"
+    kind = "extreme" if parse(name).is_integer else "clustered"
     a, b, c = operands(name, 5, 3, 6, kind)
     d = emulate.matmul(a, b, c, like=f"h200:{name}")
     assert d.dtype == np.dtype(parse(name).d.ml_dtype)
@@ -128,7 +128,7 @@ def test_instructions_with_more_than_three_operands_are_refused(name: str, more:
 
 
 def test_promotion_of_f16_sums_is_to_f32() -> None:
-    a, b, _ = operands("wgmma.m64n8k32.f16.e5m2.e4m3", 4, 5, 4, "close")
+    a, b, _ = operands("wgmma.m64n8k32.f16.e5m2.e4m3", 4, 5, 4, "near one")
     c = np.ones((4, 5), np.float32)
     d = emulate.matmul(a, b, c, like="h200:wgmma.m64n8k32.f16.e5m2.e4m3", promote_every=64)
     assert d.dtype == np.float32
@@ -250,7 +250,7 @@ ONES = np.ones((2, 64), E4M3), np.ones((64, 2), E4M3)
 
 def test_a_file_with_a_colon_in_its_name(tmp_path: Path) -> None:
     row = ROWS["wgmma.m64n8k32.f32.e4m3.e4m3"]
-    alone = Report.load("h200").model_copy(update={"instructions": (row,), "sweeps": ()})
+    alone = load_with_evidence("h200").model_copy(update={"instructions": (row,), "sweeps": ()})
     alone.save(tmp_path / "a:b.json")
     assert emulate.matmul(*ONES, like=f"{tmp_path}/a:b.json:{row.name}").tolist() == [[64, 64], [64, 64]]
 

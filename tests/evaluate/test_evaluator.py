@@ -103,7 +103,7 @@ def test_no_rows() -> None:
 
 
 def test_chunks_do_not_change_results(monkeypatch: pytest.MonkeyPatch) -> None:
-    operands = draw("near", E4M3, np.random.default_rng(3), 500)
+    operands = draw("clustered", E4M3, np.random.default_rng(3), 500)
     whole = evaluate(HOPPER_FP8, E4M3, operands)
     monkeypatch.setattr("accprobe.evaluate.evaluator.CHUNK", 7 * 32)
     assert np.array_equal(whole, evaluate(HOPPER_FP8, E4M3, operands))

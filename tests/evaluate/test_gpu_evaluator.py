@@ -54,7 +54,7 @@ def planted(d: str, operand: str, k: int, size: int, added: bool = False, **chan
     inst = instruction(k, d, operand, operand, d)
     summing = replace(FloatArithmetic(inst.d, inst.d.mantissa_bits, "RZ", 20), **changes)
     groups = [list(range(i, k, k // size)) for i in range(k // size)]
-    return inst, DotModel(chain(groups, summing, "own add", addition()) if added else chain(groups, summing))
+    return inst, DotModel(chain(groups, summing, "separate add", addition()) if added else chain(groups, summing))
 
 
 CASES = {
@@ -157,7 +157,7 @@ def test_chains(name: str, matrix_units: bool) -> None:
     inst, model = CASES[name]
     library = compiled(name, name in LINKS, matrix_units)
     blocks = 5
-    of_floats = "normal", "cancelling", "huge", "verge", "special"
+    of_floats = "normal", "cancelling", "huge", "C near smallest normal", "special"
     for seed, kind in enumerate(("uniform", "extreme") if inst.is_integer else of_floats):
         a, b, c = matrices(kind, inst, seed, blocks)
         expected = c

@@ -54,4 +54,4 @@ def test_two_chains_from_zero_then_c_explain_every_result(kind: str) -> None:
     ],
 )
 def test_the_results_contradict_alternative_models(changed: DotModel) -> None:
-    assert sum(wrong(changed, kind) for kind in ("tiny", "sparse", "special", "verge")) > 0
+    assert sum(wrong(changed, kind) for kind in ("tiny", "sparse", "special", "C near smallest normal")) > 0

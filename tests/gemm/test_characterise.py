@@ -127,7 +127,7 @@ def hold_slices(plan: Planted, told: dict[str, object], found: RegionOutcome) ->
         assert told["split_k"] == len(slices) == len(plan.slices)
         assert told["slice_sizes"] == ", ".join(map(str, plan.slices))
         assert told["partial_format"] == plan.partial_format
-        assert told["merge_order"] == plan.merge
+        assert told["reduction_order"] == plan.merge
     elif not plan.slices:
         assert told["split_k"] == 1
 
@@ -209,7 +209,7 @@ def test_structures_of_the_same_bits_are_one_class(name: str) -> None:
 def test_a_butterfly_is_called_that() -> None:
     told = dict(of_plan(plan_of(tree_of((128,) * 8, butterfly(8)))))
     assert told["order"].value == "8 parts of 128, added in f32 as a butterfly: chain of [acc 1]"
-    assert told["merge_order"].value == "butterfly"
+    assert told["reduction_order"].value == "butterfly"
 
 
 @pytest.mark.parametrize("count", [2, 8, 32, 64])

@@ -61,15 +61,15 @@ PLANTS: dict[str, tuple[Planted, dict[str, Any]]] = {
     "promoted every 128": (replace(SMALL_FP8, k=328, promote_every=128), {"promote_every": 128, "split_k": 1}),
     "slices of bf16": (
         replace(SMALL_HOPPER, slices=(192, 128), partial_format="bf16"),
-        {"split_k": 2, "slice_sizes": "192, 128", "partial_format": "bf16", "merge_order": "forward"},
+        {"split_k": 2, "slice_sizes": "192, 128", "partial_format": "bf16", "reduction_order": "forward"},
     ),
     "slices, backward": (
         replace(SMALL_HOPPER, k=288, slices=(96,) * 3, merge="backward"),
-        {"split_k": 3, "slice_sizes": "96, 96, 96", "partial_format": "f32", "merge_order": "backward"},
+        {"split_k": 3, "slice_sizes": "96, 96, 96", "partial_format": "f32", "reduction_order": "backward"},
     ),
     "slices, serial in bf16": (
         replace(SMALL_FP8, slices=(128, 128, 64), merge="serial", partial_format="bf16"),
-        {"split_k": 3, "partial_format": "bf16", "merge_order": "serial"},
+        {"split_k": 3, "partial_format": "bf16", "reduction_order": "serial"},
     ),
     "promoted slices": (
         replace(SMALL_FP8, slices=(160, 160), promote_every=64, partial_format="bf16"),

@@ -34,9 +34,9 @@ def test_slices_in_a_new_order_for_each_call_or_tile(slices: int, orders: str, s
     by_name = findings(outcome)
     assert status(outcome) == ("confirmed", "")
     assert by_name["slice_sizes"].value == ", ".join(["64"] * slices)
-    assert {name: by_name[name].value for name in ("split_k", "merge_order", "repeatable")} == {
+    assert {name: by_name[name].value for name in ("split_k", "reduction_order", "repeatable")} == {
         "split_k": slices,
-        "merge_order": "unordered",
+        "reduction_order": "unordered",
         "repeatable": "no",
     }
     assert FIRST < outcome.first.calls <= MOST

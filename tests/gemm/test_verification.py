@@ -36,8 +36,8 @@ def test_kinds_are_as_they_are_called(name: str) -> None:
     assert all(np.isfinite(x).all() for x in every.values())
     for kind in ("normal", "cancelling"):
         assert (abs(every[kind].mean()), abs(every[kind].std() - 1)) < (0.02, 0.05)
-    assert not np.signbit(every["one sign"]).any()
-    assert every["one sign"].mean() == pytest.approx((2 / np.pi) ** 0.5, abs=0.02)
+    assert not np.signbit(every["same sign"]).any()
+    assert every["same sign"].mean() == pytest.approx((2 / np.pi) ** 0.5, abs=0.02)
     assert (every["sparse"] == 0).mean() == pytest.approx(0.9, abs=0.02)
     largest, smallest = np.abs(every["wide"]).max(), np.abs(every["wide"][every["wide"] != 0]).min()
     assert largest > 16

@@ -249,7 +249,7 @@ def test_an_architecture_that_nobody_knows_says_what_to_run() -> None:
 def test_a_chain_adds_each_instruction_to_the_one_before() -> None:
     inst = parse("wgmma.m64n256k32.f32.e4m3.e4m3")
     model = simulated_device("h100").model(inst)
-    parts = [draw("close", inst, np.random.default_rng(i), 50) for i in range(3)]
+    parts = [draw("near one", inst, np.random.default_rng(i), 50) for i in range(3)]
     d = np.zeros(50, np.uint32)
     for part in parts:
         d = simulated_device("h100").dot(inst, Request(part.a, part.b, d))

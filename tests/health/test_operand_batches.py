@@ -90,7 +90,7 @@ def test_toggling_turns_over_all_but_the_exponent(name: str) -> None:
 def test_kinds_of_operands_leave_out_what_becomes_nan() -> None:
     fp8, integer = (operand_kinds(parse(LARGEST[unit])) for unit in ("fp8", "int8"))
     assert [kind.name for kind in fp8][:3] == ["toggling", "normal", "wide"]
-    assert [kind.name for kind in integer] == ["toggling", "uniform", "extreme", "edge", "fours"]
+    assert [kind.name for kind in integer] == ["toggling", "uniform", "extreme", "C near overflow", "repeated fours"]
     assert [kind.toggling for kind in fp8] == [True] + [False] * (len(fp8) - 1)
 
 

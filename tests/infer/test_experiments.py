@@ -135,6 +135,6 @@ def test_results_that_only_c_can_reach_limit_nothing() -> None:
     nan = 0x7FFF
     flushing = FloatArithmetic(FORMATS["f16"], 6, "RD", 36, "nearest", subnormal_results="flushed", nan=nan)
     add = FloatArithmetic(FORMATS["f16"], 10, "RNE", None, zero_sign="ieee", nan=nan)
-    planted = Planted(inst, DotModel(chain([range(8), range(8, 16)], flushing, "own add", add)))
+    planted = Planted(inst, DotModel(chain([range(8), range(8, 16)], flushing, "separate add", add)))
     findings = characterise(SimulatedDevice({inst: planted.model}), inst).findings
     assert_holds("alignment_bits", findings["alignment_bits"], 36)

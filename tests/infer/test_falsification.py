@@ -129,7 +129,7 @@ def test_neighbouring_numbers_are_tried_until_one_is_contradicted() -> None:
     """Products of e4m3 in f32 end where 40 bits below the largest are as good as 46."""
     inst = instruction(4, "f32", "e4m3", "e4m3", "f32")
     arithmetic = FloatArithmetic(FORMATS["f32"], 23, "RZ", 40)
-    model = DotModel(chain([range(4)], arithmetic, "own add", replace(arithmetic, alignment_bits=None)))
+    model = DotModel(chain([range(4)], arithmetic, "separate add", replace(arithmetic, alignment_bits=None)))
     result, held = settle(SimulatedDevice({inst: model}), inst)
     finding = result.findings["alignment_bits"]
     assert finding.bound == "at_least"

@@ -76,7 +76,8 @@ def test_three_fields_are_changed_at_once() -> None:
     sums = FloatArithmetic(F32, 23, "RZ", 24)
     add = FloatArithmetic(F32, 23, "RNE", None, zero_sign="ieee")
     changed = [
-        {name for name, _ in alternative.changes} for alternative in groups(DotModel(chain([range(4)], sums, "own add", add)))
+        {name for name, _ in alternative.changes}
+        for alternative in groups(DotModel(chain([range(4)], sums, "separate add", add)))
     ]
     assert {"zero_sign", "add_zero_sign", "subnormal_addend"} in changed
     assert max(map(len, changed)) == 3

@@ -140,7 +140,7 @@ def test_a_rival_of_two_fields_meets_what_was_made_for_one_of_them(monkeypatch: 
     model = model_of(E5M2)
     other = changed(model, product_exponent="normalised operands")
     both = Alternative(other, (("product_exponent", "normalised operands"), ("zero_sign", "ieee")))
-    made_for, harmless = Search.made_for, Answers(E5M2, draw("close", E5M2, np.random.default_rng(0), 9), model)
+    made_for, harmless = Search.made_for, Answers(E5M2, draw("near one", E5M2, np.random.default_rng(0), 9), model)
 
     def made_for_one(search: Search, alternative: DotModel, fields: list[str], *how: Any) -> dict[Any, Answers]:
         return {(None, 9): harmless} if len(fields) > 1 else made_for(search, alternative, fields, *how)

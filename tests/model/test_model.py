@@ -39,8 +39,8 @@ def test_model_is_read_as_it_was_written(planted: Planted) -> None:
     ("model", "order"),
     [
         (chain([range(16)], FP8), "[c 0-15]"),
-        (chain([range(4)], FP8, "own add"), "[[0-3] c]"),
-        (chain([range(4)], FP8, "own add", ADD), "[[0-3]@0 c]@1"),
+        (chain([range(4)], FP8, "separate add"), "[[0-3] c]"),
+        (chain([range(4)], FP8, "separate add", ADD), "[[0-3]@0 c]@1"),
         (chain([[0, 1, 4, 5], [2, 3, 6, 7]], FP8), "[[c 0-1 4-5] 2-3 6-7]"),
         (chain([[0], [1]], FP8), "[[c 0] 1]"),
         (FusedSum((FusedSum((Product(0),), FP8), FusedSum((Product(1),), FP8), Addend()), ADD), "[[0]@0 [1]@0 c]@1"),
@@ -113,7 +113,7 @@ def test_longest_order_is_read() -> None:
 
 
 def good() -> dict[str, Any]:
-    return json.loads(json.dumps(to_json(DotModel(chain([range(4)], FP8, "own add", ADD)))))
+    return json.loads(json.dumps(to_json(DotModel(chain([range(4)], FP8, "separate add", ADD)))))
 
 
 def with_arithmetic(**changes: object) -> dict[str, Any]:
@@ -234,7 +234,7 @@ def refusal(data: dict[str, Any]) -> str | None:
 
 
 def test_chain_places_c() -> None:
-    first, last, own = (chain([[0, 1], [2, 3]], FP8, place, ADD) for place in ("first", "last", "own add"))
+    first, last, own = (chain([[0, 1], [2, 3]], FP8, place, ADD) for place in ("first", "last", "separate add"))
     assert DotModel(first).order == "[[c 0-1] 2-3]"
     assert DotModel(last).order == "[[0-1] c 2-3]"
     assert DotModel(own).order == "[[[0-1]@0 2-3]@0 c]@1"
@@ -243,7 +243,7 @@ def test_chain_places_c() -> None:
 
 
 def test_own_add_has_the_arithmetic_of_the_sum_by_default() -> None:
-    assert chain([[0]], FP8, "own add").arithmetic == FP8
+    assert chain([[0]], FP8, "separate add").arithmetic == FP8
 
 
 @pytest.mark.parametrize("place", ["first", "last"])
@@ -289,7 +289,7 @@ def test_checks_reach_inner_sums() -> None:
 
 
 def test_tree_of_sums() -> None:
-    model = DotModel(chain([[0, 1], [2, 3]], FP8, "own add", ADD))
+    model = DotModel(chain([[0, 1], [2, 3]], FP8, "separate add", ADD))
     assert model.products == 4
     assert model.arithmetics == (FP8, ADD)
     assert [node.products for node in model.root.nodes()] == [(0, 1), (2, 3), ()]

@@ -73,8 +73,8 @@ def test_written_models_are_read_back(name: str) -> None:
 def test_parts_that_repeat_are_written_once() -> None:
     short, long = (to_json(product_model(k, promote=128)) for k in (1024, 128 * 4096))
     assert len(json.dumps(long)) < len(json.dumps(short)) + 16
-    assert to_json(of_tree(TREES["repeats backward along K"]))["tree"]["merged"] == [  # type: ignore[index]
-        {"repeat": 8, "by": -64, "of": {"chain": [448, 512]}}
+    assert to_json(of_tree(TREES["repeats backward along K"]))["tree"]["reduction"] == [  # type: ignore[index]
+        {"repeat": 8, "distance": -64, "part": {"chain": [448, 512]}}
     ]
 
 
@@ -111,19 +111,19 @@ REFUSED: list[tuple[str, object, str]] = [
     ("tree.order", [0, 1, 2, []], "tree.order"),
     ("tree.format", "f33", "f33"),
     ("tree.rounding", None, "tree.rounding is missing"),
-    ("tree.kept", 1, "tree.kept: expected a name"),
-    ("tree.merged", {}, "tree.merged: expected a list of parts"),
-    ("tree.merged", [], "tree.merged: expected a list of parts"),
-    ("tree.merged.0.repeat", 0, "tree.merged[0].repeat: '0' is not a whole number"),
-    ("tree.merged.0.repeat", MOST_PARTS + 1, "tree.merged[0].repeat"),
-    ("tree.merged.0.repeat", 5, "tree: a chain of the products 512 to 640, of 512"),
-    ("tree.merged.0.by", 0.5, "tree.merged[0].by"),
-    ("tree.merged.0.by", -128, "tree: a chain of the products -128 to 0, of 512"),
-    ("tree.merged.0.of.chain", [0], "tree.merged[0].of.chain: expected [start, stop]"),
-    ("tree.merged.0.of.chain", [64, 64], "tree.merged[0].of.chain: 64 does not lie after 64"),
-    ("tree.merged.0.of.pattern", [], "tree.merged[0].of.pattern: expected a list of places"),
-    ("tree.merged.0.of.pattern", [0, 1], "a pattern of 2 products is no sums of 32"),
-    ("tree.merged.0.of.period", -1, "tree.merged[0].of.period"),
+    ("tree.partial_format", 1, "tree.partial_format: expected a name"),
+    ("tree.reduction", {}, "tree.reduction: expected a list of parts"),
+    ("tree.reduction", [], "tree.reduction: expected a list of parts"),
+    ("tree.reduction.0.repeat", 0, "tree.reduction[0].repeat: '0' is not a whole number"),
+    ("tree.reduction.0.repeat", MOST_PARTS + 1, "tree.reduction[0].repeat"),
+    ("tree.reduction.0.repeat", 5, "tree: a chain of the products 512 to 640, of 512"),
+    ("tree.reduction.0.distance", 0.5, "tree.reduction[0].distance"),
+    ("tree.reduction.0.distance", -128, "tree: a chain of the products -128 to 0, of 512"),
+    ("tree.reduction.0.part.chain", [0], "tree.reduction[0].part.chain: expected [start, stop]"),
+    ("tree.reduction.0.part.chain", [64, 64], "tree.reduction[0].part.chain: 64 does not lie after 64"),
+    ("tree.reduction.0.part.pattern", [], "tree.reduction[0].part.pattern: expected a list of places"),
+    ("tree.reduction.0.part.pattern", [0, 1], "a pattern of 2 products is no sums of 32"),
+    ("tree.reduction.0.part.period", -1, "tree.reduction[0].part.period"),
     ("scales", {"of": "tensor", "how": "product of scales"}, "scales.fused is missing"),
     ("scales", {"of": "tensor", "how": "product of scales", "fused": 1}, "scales.fused: expected true or false"),
     ("scales", {"of": "column", "how": "product of scales", "fused": True}, "scales.of: 'column' is not one of"),
@@ -143,6 +143,11 @@ def test_repeats_of_repeats_have_an_end() -> None:
     """What is short to write is not long to read."""
     part: dict[str, Any] = {"chain": [0, 32]}
     for _ in range(3):
-        part = {"merged": [{"repeat": 100, "by": 0, "of": part}], "order": "forward", "format": "f32", "rounding": "RNE"}
+        part = {
+            "reduction": [{"repeat": 100, "distance": 0, "part": part}],
+            "order": "forward",
+            "format": "f32",
+            "rounding": "RNE",
+        }
     with pytest.raises(AccprobeError, match=f"more than {MOST_PARTS} parts"):
         from_json({**to_json(product_model(512)), "tree": part})

@@ -152,7 +152,7 @@ def test_kinds_are_what_they_are_called(compiled: Callable[[str], Draw], name: s
         found = exponents(fmt, x)
         assert found.max() >= fmt.max_exponent - 8
         assert found.min() <= fmt.min_exponent + 8
-    assert set(np.unique(exponents(inst.a, draw(recipes["close"], 20, 20).a))) == {-1, 0, 1}
+    assert set(np.unique(exponents(inst.a, draw(recipes["near one"], 20, 20).a))) == {-1, 0, 1}
     a, _, _ = draw(recipes["sparse"], 100, 100)
     assert 0.6 < ((a & inst.a.dtype.type(inst.a.sign_bit - 1)) == 0).mean() < 0.95
     special, _, c = draw(recipes["special"], 100, 100)
@@ -190,7 +190,7 @@ def test_pairs_are_all_pairs(compiled: Callable[[str], Draw]) -> None:
 @pytest.mark.parametrize("name", [F16, FP8, TF32, F64])
 def test_dense_products_have_one_sign_and_one_exponent(compiled: Callable[[str], Draw], name: str) -> None:
     inst = parse(name)
-    a, b, c = compiled(name)(drawing.recipes(inst)["dense"], 40, 40)
+    a, b, c = compiled(name)(drawing.recipes(inst)["same sign"], 40, 40)
     of_a, of_b, of_c = (np.signbit(fmt.values(x)) for fmt, x in ((inst.a, a), (inst.b, b), (inst.c, c)))
     assert (of_a == of_a[:, :1]).all()
     assert (of_b == of_b[:, :1]).all()
@@ -206,7 +206,10 @@ def test_dense_products_have_one_sign_and_one_exponent(compiled: Callable[[str],
 @pytest.mark.parametrize("name", [F16, FP8, TF32, F64])
 def test_c_is_about_an_end_of_its_range(compiled: Callable[[str], Draw], name: str) -> None:
     inst = parse(name)
-    for kind, end, apart in (("brim", inst.c.largest, range(-3, 1)), ("verge", 1 << inst.c.mantissa_bits, range(-4, 4))):
+    for kind, end, apart in (
+        ("C near largest", inst.c.largest, range(-3, 1)),
+        ("C near smallest normal", 1 << inst.c.mantissa_bits, range(-4, 4)),
+    ):
         a, _, c = compiled(name)(drawing.recipes(inst)[kind], 40, 40)
         assert set(((c & inst.c.dtype.type(inst.c.sign_bit - 1)).astype(np.int64) - end).flat) == set(apart)
         assert (c & inst.c.dtype.type(inst.c.sign_bit) != 0).any()
@@ -214,7 +217,7 @@ def test_c_is_about_an_end_of_its_range(compiled: Callable[[str], Draw], name: s
 
 
 def test_fours_are_four_times_the_same_ends(compiled: Callable[[str], Draw]) -> None:
-    a, b, c = compiled(INT8)(drawing.recipes(parse(INT8))["fours"], 50, 50)
+    a, b, c = compiled(INT8)(drawing.recipes(parse(INT8))["repeated fours"], 50, 50)
     for x in (a, b):
         groups = x.reshape(len(x), -1, 4)
         assert (groups == groups[:, :, :1]).all()

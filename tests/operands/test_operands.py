@@ -92,7 +92,7 @@ def test_finite_kinds_are_finite(inst: Instruction, kind: str) -> None:
 
 @floats
 def test_both_signs_everywhere(inst: Instruction) -> None:
-    for kind in set(kinds(inst)) - {"dense"}:
+    for kind in set(kinds(inst)) - {"same sign"}:
         for patterns, fmt in columns(some(kind, inst), inst):
             assert 0.3 < (patterns & fmt.dtype.type(fmt.sign_bit) != 0).mean() < 0.7, kind
 
@@ -122,7 +122,7 @@ def test_wide_has_every_exponent_and_subnormals(inst: Instruction) -> None:
 
 @floats
 def test_near_products_are_near_one_another(inst: Instruction) -> None:
-    operands = some("near", inst)
+    operands = some("clustered", inst)
     spread = [np.ptp(exponents(row)) for row in products(operands, inst) if (row != 0).any()]
     assert np.median(spread) <= 16
     assert np.ptp(exponents(products(operands, inst))) > 20
@@ -130,14 +130,14 @@ def test_near_products_are_near_one_another(inst: Instruction) -> None:
 
 @floats
 def test_close_values_are_normal_and_around_one(inst: Instruction) -> None:
-    for patterns, fmt in columns(some("close", inst), inst):
+    for patterns, fmt in columns(some("near one", inst), inst):
         assert set(exponents(fmt.values(patterns))) == {-1, 0, 1}
         assert (patterns & fmt.dtype.type(1 << fmt.ignored_low_bits)).any()
 
 
 @floats
 def test_staggered_products_are_far_apart(inst: Instruction) -> None:
-    values = products(some("staggered", inst), inst)
+    values = products(some("spread exponents", inst), inst)
     apart = [np.ptp(exponents(row)) for row in values if np.count_nonzero(row) > 1]
     assert np.median(apart) >= (10 if inst.k <= 4 or inst.a.bits == 8 else 15)
     assert np.max(apart) <= 64
@@ -152,7 +152,7 @@ def test_cancelling_sums_are_small(inst: Instruction) -> None:
     small = np.abs(sums(operands, inst))[lone] < 2.0**-3 * largest[lone]
     assert small.mean() > 0.3
     assert (sums(operands, inst)[lone] != 0).mean() > 0.1
-    other = some("near", inst)
+    other = some("clustered", inst)
     usual = np.abs(sums(other, inst)) < 2.0**-3 * np.abs(products(other, inst)).max(axis=1)
     assert usual.mean() < small.mean() / 2
 
@@ -221,12 +221,12 @@ def test_special_leaves_some_dot_products_finite(inst: Instruction) -> None:
 def test_tf32_low_bits_are_random_too() -> None:
     """The unit must ignore them, so they must not be zero."""
     inst = parse(FLOATS["tf32"])
-    for kind in ("uniform", "wide", "near", "close", "tiny"):
+    for kind in ("uniform", "wide", "clustered", "near one", "tiny"):
         assert all(((some(kind, inst).a >> np.uint32(bit)) & 1).any() for bit in range(13)), kind
 
 
 @integers
-@pytest.mark.parametrize("kind", ["extreme", "edge"])
+@pytest.mark.parametrize("kind", ["extreme", "C near overflow"])
 def test_integer_sums_overflow(inst: Instruction, kind: str) -> None:
     operands = some(kind, inst, n=4000)
     total = (inst.a.integers(operands.a) * inst.b.integers(operands.b)).sum(axis=1) + inst.c.integers(operands.c)
@@ -251,7 +251,7 @@ def test_uniform_integers_cover_all_patterns(inst: Instruction) -> None:
 
 @floats
 def test_dense_products_have_one_sign_and_one_exponent(inst: Instruction) -> None:
-    operands = some("dense", inst)
+    operands = some("same sign", inst)
     values, c = products(operands, inst), inst.c.values(operands.c)
     assert (np.signbit(values) == np.signbit(c)[:, None]).all()
     assert 0.3 < np.signbit(c).mean() < 0.7
@@ -264,14 +264,14 @@ def test_dense_products_have_one_sign_and_one_exponent(inst: Instruction) -> Non
 
 
 @floats
-@pytest.mark.parametrize("kind", ["brim", "verge"])
+@pytest.mark.parametrize("kind", ["C near largest", "C near smallest normal"])
 def test_c_is_about_an_end_of_its_range(inst: Instruction, kind: str) -> None:
     operands = some(kind, inst)
     fmt = inst.c
-    end = fmt.largest if kind == "brim" else 1 << fmt.mantissa_bits
+    end = fmt.largest if kind == "C near largest" else 1 << fmt.mantissa_bits
     apart = (operands.c & fmt.dtype.type(fmt.sign_bit - 1)).astype(np.int64) - end
-    assert set(apart) == (set(range(-3, 1)) if kind == "brim" else set(range(-4, 4)))
-    exponent = fmt.max_exponent if kind == "brim" else fmt.min_exponent
+    assert set(apart) == (set(range(-3, 1)) if kind == "C near largest" else set(range(-4, 4)))
+    exponent = fmt.max_exponent if kind == "C near largest" else fmt.min_exponent
     lowest, highest = inst.a.min_exponent + inst.b.min_exponent, inst.a.max_exponent + inst.b.max_exponent
     half = min(max(exponent - fmt.mantissa_bits - 1, lowest), highest)
     found = exponents(products(operands, inst))
@@ -281,7 +281,7 @@ def test_c_is_about_an_end_of_its_range(inst: Instruction, kind: str) -> None:
 
 @integers
 def test_fours_are_four_times_the_same_ends(inst: Instruction) -> None:
-    operands = some("fours", inst, n=4000)
+    operands = some("repeated fours", inst, n=4000)
     for patterns, fmt in ((operands.a, inst.a), (operands.b, inst.b)):
         groups = patterns.reshape(len(patterns), -1, 4)
         assert (groups == groups[:, :, :1]).all()
@@ -291,7 +291,7 @@ def test_fours_are_four_times_the_same_ends(inst: Instruction) -> None:
 
 def test_joined() -> None:
     inst = parse(FLOATS["e4m3"])
-    one, two = some("wide", inst, n=3), some("near", inst, n=2)
+    one, two = some("wide", inst, n=3), some("clustered", inst, n=2)
     both = joined([one, two])
     assert np.array_equal(both.a[3:], two.a)
     assert np.array_equal(both.b[:3], one.b)

@@ -12,13 +12,13 @@ from accprobe.operands.exchange import Counterexample
 from accprobe.render.content import evidence
 from accprobe.render.content.phrases import unglued
 from accprobe.render.content.verification import mismatch
-from accprobe.report.report import Report
+from accprobe.report.evidence import load_with_evidence
 from accprobe.report.rows import Row
 
 
 @pytest.fixture(scope="module")
 def rows() -> dict[str, Row]:
-    return {row.name: row for row in Report.load("h200").instructions}
+    return {row.name: row for row in load_with_evidence("h200").instructions}
 
 
 def told(row: Row, feature: str) -> list[str]:

@@ -22,6 +22,7 @@ from accprobe.compare.diff import diff
 from accprobe.render import html as render_html
 from accprobe.render.content.glossary import GLOSSARY
 from accprobe.render.html import diff_page, report_page
+from accprobe.report.evidence import load_with_evidence
 from accprobe.report.published import published
 from accprobe.report.report import Report
 
@@ -135,7 +136,7 @@ def test_every_link_leads_somewhere_and_no_id_is_twice(page: Page) -> None:
 
 
 def test_every_measured_instruction_has_a_line_and_a_section(h200: str, page: Page) -> None:
-    report = Report.load("h200")
+    report = load_with_evidence("h200")
     assert [one["data-name"] for one in page.all("details") if "data-name" in one] == [row.name for row in report.measured]
     assert len(page.all("svg")) >= 2 * len(report.measured)
     assert all(one["role"] == "img" and one["aria-label"] for one in page.all("svg"))
@@ -162,7 +163,7 @@ def test_evidence_is_there_with_hex_and_value(page: Page) -> None:
 def test_reader_learns_how_to_reproduce_it(page: Page) -> None:
     words = "".join(page.words)
     assert "accprobe run --device cuda:0 --dots 1000000 --seed 0 -o report.json" in words
-    for version in Report.load("h200").environment.values():
+    for version in load_with_evidence("h200").environment.values():
         assert version in words
 
 
@@ -230,7 +231,7 @@ def test_sweeps_are_shown_where_there_are_some() -> None:
 
 
 def test_tables_and_errors_come_before_what_is_folded() -> None:
-    text = report_page(Report.load("h200"))
+    text = report_page(load_with_evidence("h200"))
     table, sweeps = text.index('<table class="sortable" id="rows">'), text.index('<h2 id="sweeps">')
     folded = [text.index(f"<summary>{what}") for what in ("Speed", "What each mask changes", "Every configuration")]
     first = text.index('<svg width="400"')
@@ -246,7 +247,7 @@ def test_whoever_waits_is_told_how_far_it_is() -> None:
 
 
 def test_comparison_has_the_headline_and_marks_every_row() -> None:
-    text = diff_page(diff(Report.load("h200"), published("b200")))
+    text = diff_page(diff(load_with_evidence("h200"), published("b200")))
     shown = Page(text)
     assert "Hopper → Blackwell: FP8 accumulator 13 → 23 bits, QGMMA → UTCQMMA (B simulated)" in " ".join(shown.words)
     rows = re.findall(r"<tr><th scope=\"row\">.*?</tr>", text, re.DOTALL)
@@ -307,7 +308,7 @@ def test_browser_sorts_filters_and_opens(tmp_path: Path, h200: str) -> None:
     )
     assert found["up"] == sorted(found["up"])
     assert found["down"] == sorted(found["up"], reverse=True)
-    assert len(found["up"]) == len(Report.load("h200").measured)
+    assert len(found["up"]) == len(load_with_evidence("h200").measured)
     assert found["sort"] == "descending"
     assert (
         set(found["rows"])
@@ -359,7 +360,7 @@ def test_browser_runs_nothing_of_a_hostile_report(tmp_path: Path) -> None:
 )
 @pytest.mark.parametrize("what", ["report", "comparison"])
 def test_axe_finds_no_fault(tmp_path: Path, what: str) -> None:
-    report = Report.load("h200")
+    report = load_with_evidence("h200")
     path = tmp_path / "page.html"
     text = report_page(report) if what == "report" else diff_page(diff(report, published("b200")))
     path.write_text(text, encoding="utf-8")

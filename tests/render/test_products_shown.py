@@ -163,7 +163,7 @@ def test_an_output_of_its_own_row_and_column_needs_no_line() -> None:
 
 
 def test_sums_in_any_order_are_confirmed_up_to_it() -> None:
-    found = {"merge_order": {"value": "unordered", "bound": "exact"}}
+    found = {"reduction_order": {"value": "unordered", "bound": "exact"}}
     shown = "".join(phrase.text for phrase in products.heading(row(product_data(product_model(slices=4), findings=found))))
     assert shown.endswith("  confirmed up to the order of atomics")
 

@@ -12,6 +12,7 @@ from accprobe.render.content.cells import cells, compact
 from accprobe.render.content.patterns import brace_patterns
 from accprobe.render.terminal.details import row_details
 from accprobe.render.terminal.report import report_table
+from accprobe.report.evidence import load_with_evidence
 from accprobe.report.report import Report
 
 NAMES = [inst.name for inst in catalog("sm_90a")]
@@ -241,7 +242,7 @@ def test_undetermined_and_at_least_are_explained_only_where_they_are() -> None:
 
 
 def test_marks_are_explained_only_where_their_columns_are_shown() -> None:
-    h200 = Report.load("h200")
+    h200 = load_with_evidence("h200")
     two = tuple(row for row in h200.instructions if row.name in (DENSE, "mma.sync.m16n8k32.f32.e4m3.e4m3.f32"))
     report = h200.model_copy(update={"instructions": two, "sweeps": ()})
     assert "any: the bits are the same" in text(report_table(report, 160))

@@ -57,7 +57,7 @@ def region(data: dict[str, Any]) -> dict[str, Any]:
 
 
 BROKEN = {
-    "unknown key": (lambda x: x.update(host="me"), "products.0.host: there is no such key in schema 3"),
+    "unknown key": (lambda x: x.update(host="me"), "products.0.host: there is no such key in schema 4"),
     "no shape": (lambda x: x.pop("k"), "products.0.k: the key is missing"),
     "no rows": (lambda x: x.update(m=0), "products.0: m: a product has one at least"),
     "less than none": (lambda x: x.update(n=-1), "products.0.n: input should be greater"),
@@ -109,18 +109,18 @@ BROKEN = {
     ),
     "model without a tree": (lambda x: region(x)["model"].pop("tree"), "products.0.regions.0.model: model.tree is missing"),
     "a tree of nothing": (
-        lambda x: region(x)["model"]["tree"].update(merged=[]),
-        "products.0.regions.0.model: tree.merged: expected a list of parts",
+        lambda x: region(x)["model"]["tree"].update(reduction=[]),
+        "products.0.regions.0.model: tree.reduction: expected a list of parts",
     ),
     "a tree beyond K": (
-        lambda x: region(x)["model"]["tree"]["merged"][0].update(repeat=9),
+        lambda x: region(x)["model"]["tree"]["reduction"][0].update(repeat=9),
         "products.0.regions.0.model: tree: a chain of the products 1024 to 1152, of 1024",
     ),
     "a tree that is too large": (
-        lambda x: region(x)["model"]["tree"]["merged"][0].update(
-            repeat=1 << 14, of=json.loads(json.dumps(region(x)["model"]["tree"]))
+        lambda x: region(x)["model"]["tree"]["reduction"][0].update(
+            repeat=1 << 14, part=json.loads(json.dumps(region(x)["model"]["tree"]))
         ),
-        "products.0.regions.0.model: tree.merged[0]: more than 16384 parts",
+        "products.0.regions.0.model: tree.reduction[0]: more than 16384 parts",
     ),
 }
 
@@ -207,7 +207,7 @@ def test_globs_name_products(changes: dict[str, Any], globs: str, meant: bool) -
                 findings={
                     "slice_sizes": {"value": "600, 424", "bound": "exact"},
                     "split_k": {"value": 2, "bound": "exact"},
-                    "merge_order": {"value": "serial", "bound": "exact"},
+                    "reduction_order": {"value": "serial", "bound": "exact"},
                 }
             ),
             "2 slices of 600, 424, merged serial",

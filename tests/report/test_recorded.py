@@ -18,6 +18,7 @@ from accprobe.isa.instructions import catalog
 from accprobe.model.published import known_models
 from accprobe.model.tree import DotModel, FloatArithmetic
 from accprobe.operands.request import Request, joined
+from accprobe.report.evidence import load_with_evidence
 from accprobe.report.recorded import recorded
 from accprobe.report.report import Report
 from accprobe.report.rows import Row
@@ -27,7 +28,7 @@ from accprobe.verify.random import batches
 
 FOLDER = Path(__file__).parents[2] / "reports"
 GPUS = ("h100", "h200")
-REPORT = Report.load("h200")
+REPORT = load_with_evidence("h200")
 ROWS = {row.name: row for row in REPORT.instructions}
 FAMILIES = ("mma.sync.", "mma.sp.", "wgmma.m", "wgmma.sp.")
 PROBED = [inst.name for inst in catalog("sm_90a") if probes.why_no_probe(inst) is None]
@@ -35,7 +36,7 @@ PROBED = [inst.name for inst in catalog("sm_90a") if probes.why_no_probe(inst) i
 
 def rows_of(family: str) -> list[Row]:
     """Those of all recorded GPUs."""
-    of_each = [[row for row in Report.load(gpu).instructions if row.name.startswith(family)] for gpu in GPUS]
+    of_each = [[row for row in load_with_evidence(gpu).instructions if row.name.startswith(family)] for gpu in GPUS]
     assert all(of_each)
     return [row for rows in of_each for row in rows]
 
@@ -155,7 +156,9 @@ def assert_confirmed_by_a_million(row: Row) -> None:
     assert done.tile == TileCoverage(row.instruction.m * row.instruction.n, row.instruction.m * row.instruction.n)
     assert done.events is not None
     assert (done.events.hit, done.events.missing) == (done.events.possible, ())
-    expected = {"extreme", "edge"} if row.instruction.is_integer else {"special", "tiny", "huge", "cancelling", "dense"}
+    expected = (
+        {"extreme", "C near overflow"} if row.instruction.is_integer else {"special", "tiny", "huge", "cancelling", "same sign"}
+    )
     assert expected | {"uniform"} <= set(done.kinds)
     assert row.alternatives is not None
     assert row.alternatives.tested >= 1
@@ -252,7 +255,7 @@ def test_mma_sync_of_fp8_is_the_f16_unit_and_an_own_add_of_c(name: str) -> None:
     assert {opcodes.stem(opcode) for opcode in row.opcodes} == {"HMMA"}
     assert not any(opcode.startswith(("QMMA", "QGMMA")) for opcode, _ in row.lowering)
     assert "FADD" in dict(row.lowering)
-    assert str(row.findings["addend"].value).startswith("own add")
+    assert str(row.findings["addend"].value).startswith("separate add")
     assert row.model is not None
     assert row.model.root.has_addend
     assert row.model.root.products == ()

@@ -9,12 +9,12 @@ from private import PRIVATE
 from accprobe.evaluate.evaluator import evaluate
 from accprobe.model.tree import Addend, FusedSum
 from accprobe.operands.request import joined
+from accprobe.report.evidence import load_with_evidence
 from accprobe.report.recorded import find
-from accprobe.report.report import Report
 from accprobe.report.rows import Row
 
 NAME = "cpu-zen4"
-REPORT = Report.load(NAME)
+REPORT = load_with_evidence(NAME)
 DOTS = 100_000_000
 
 
@@ -51,7 +51,7 @@ def test_bf16_is_two_fused_multiply_adds_and_the_odd_one_comes_first() -> None:
     assert found["control"] == ("ignored", "exact")
 
 
-AMX = Report.load("cpu-emerald-rapids")
+AMX = load_with_evidence("cpu-emerald-rapids")
 
 
 def test_an_emerald_rapids_is_confirmed_and_names_no_machine() -> None:

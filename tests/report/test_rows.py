@@ -12,10 +12,10 @@ from fakes import SPARSE, fake_report, float_row
 
 from accprobe.cli import main
 from accprobe.report.columns import records
+from accprobe.report.evidence import load_with_evidence
 from accprobe.report.published import published
-from accprobe.report.report import Report
 
-REPORT = Report.load("h200")
+REPORT = load_with_evidence("h200")
 ONE = "wgmma.m64n8k32.f32.e4m3.e4m3"
 
 

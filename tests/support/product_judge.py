@@ -28,7 +28,7 @@ Verdict = Literal["right", "wrong", "called unstable", "not confirmed", "crashed
 """right: confirmed, and nothing contradicts it. wrong: confirmed, and the plant contradicts it, in a result or in the order of
 its additions. called unstable: although identical calls give the same bits. crashed, too late: there is no row."""
 
-WAYS = ("normal", "wide", "one sign", "cancelling", "sparse")
+WAYS = ("normal", "wide", "same sign", "cancelling", "sparse")
 """Kinds of fresh operands."""
 
 CAUSES = {
@@ -133,7 +133,7 @@ def _changed(plan: Planted, given: tuple[Array, ...], way: str) -> tuple[Array, 
     if way == "wide":
         reach = 10 if KINDS[plan.a].min_exponent == -126 else 3
         x, y = (each * np.exp2(rng.integers(-reach, reach, each.shape)) for each in (x, y))
-    elif way == "one sign":
+    elif way == "same sign":
         x, y = abs(x), abs(y)
     elif way == "cancelling":
         half = plan.k // 2
@@ -199,7 +199,7 @@ def _false(plan: Planted, outcome: ProductOutcome) -> Iterator[tuple[str, object
             "each_product_once": "no" if plan.dropped_tail or plan.doubled_k is not None else "yes",
         }
         if plan.partial_format != "f32":
-            truth |= {"partial_format": plan.partial_format, "merge_order": plan.merge, "split_k": len(plan.slices)}
+            truth |= {"partial_format": plan.partial_format, "reduction_order": plan.merge, "split_k": len(plan.slices)}
     if plan.mispaired is not None:
         truth.pop("each_product_once", None)
     told = findings(outcome)

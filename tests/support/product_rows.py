@@ -70,7 +70,7 @@ def product_data(model: ProductModel | None = None, name: str = "torch:mm", **ch
     if slices:
         kept = model.tree.kept.name if isinstance(model.tree, Merged) and model.tree.kept else "f32"
         sizes = ", ".join([str(model.k // len(slices))] * len(slices))
-        values |= {"slice_sizes": sizes, "partial_format": kept, "merge_order": "forward"}
+        values |= {"slice_sizes": sizes, "partial_format": kept, "reduction_order": "forward"}
     findings = {"each_product_once": {"value": "yes", "bound": "exact", "note": f"{model.k} of {model.k}"}}
     findings |= {key: {"value": value, "bound": "exact"} for key, value in values.items()}
     region = {

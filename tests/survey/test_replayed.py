@@ -11,6 +11,7 @@ from replaying import ContinuedReplay
 from telling import told
 
 from accprobe.devices.recording import Recording
+from accprobe.report.evidence import load_with_evidence
 from accprobe.report.report import Report
 from accprobe.survey.run import survey
 
@@ -54,7 +55,7 @@ class Replay(NamedTuple):
 def replay(request: pytest.FixtureRequest) -> Replay:
     """Some of a report again, once."""
     gpu, family = request.param
-    recorded = Report.load(gpu)
+    recorded = load_with_evidence(gpu)
     (dots,) = {row.verification.random for row in recorded.measured if row.verification}
     models = {row.instruction: row.model for row in recorded.measured if row.model and row.status == "confirmed"}
     device = ContinuedReplay(FOLDER / f"{gpu}.npz", models)
@@ -69,7 +70,7 @@ def test_files_are_small() -> None:
 @pytest.mark.parametrize("gpu", GPUS)
 def test_file_is_of_a_gpu(gpu: str) -> None:
     recording = Recording.load(FOLDER / f"{gpu}.npz")
-    assert (recording.kind, recording.name, recording.architecture) == ("cuda", Report.load(gpu).device.name, "sm_90a")
+    assert (recording.kind, recording.name, recording.architecture) == ("cuda", load_with_evidence(gpu).device.name, "sm_90a")
     assert not recording.pure
     assert all(facts.asked or facts.why_not for facts in recording.instructions.values())
 
@@ -109,4 +110,4 @@ def test_every_question_was_recorded(replay: Replay) -> None:
 
 @pytest.mark.parametrize("gpu", GPUS)
 def test_replays_together_are_the_whole_report(gpu: str) -> None:
-    assert {f"{row.name.partition('.')[0]}.*" for row in Report.load(gpu).instructions} == {glob for (glob,) in FAMILIES}
+    assert {f"{row.name.partition('.')[0]}.*" for row in load_with_evidence(gpu).instructions} == {glob for (glob,) in FAMILIES}

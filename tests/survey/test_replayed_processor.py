@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from replaying import ContinuedReplay
 
+from accprobe.report.evidence import load_with_evidence
 from accprobe.report.report import Report
 from accprobe.survey.run import survey
 
@@ -14,7 +15,7 @@ FILE = Path(__file__).parents[1] / "recordings" / "cpu-zen4.npz"
 @pytest.fixture(scope="module")
 def replayed() -> Report:
     """What was not recorded is answered by the models of the report."""
-    models = {row.instruction: row.model for row in Report.load("cpu-zen4").measured if row.model}
+    models = {row.instruction: row.model for row in load_with_evidence("cpu-zen4").measured if row.model}
     return survey(ContinuedReplay(FILE, models), ["avx512*"])
 
 
@@ -24,7 +25,7 @@ def test_every_row_is_confirmed_again(replayed: Report) -> None:
 
 
 def test_models_and_findings_are_those_of_the_report(replayed: Report) -> None:
-    recorded = {row.name: row for row in Report.load("cpu-zen4").measured}
+    recorded = {row.name: row for row in load_with_evidence("cpu-zen4").measured}
     assert set(recorded) == {row.name for row in replayed.measured}
     for row in replayed.measured:
         assert (row.model, row.findings, row.opcodes) == tuple(

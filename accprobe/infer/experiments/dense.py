@@ -39,7 +39,7 @@ def dense_roundings(bench: Workbench, draft: Draft, role: Role, found: Findings)
     for width, mode, rule in product(widths, get_args(Rounding), get_args(ProductExponent)):
         changed = draft.change(role, result_bits=width, result_rounding=mode, product_exponent=rule)
         drafts[f"{width} {mode} {rule}"] = changed, width, mode
-    operands = draw("close", bench.inst, np.random.default_rng(SEED), DENSE)
+    operands = draw("near one", bench.inst, np.random.default_rng(SEED), DENSE)
     joint = eliminate(bench, {name: d.model() for name, (d, _, _) in drafts.items()}, operands)
     if not joint.candidates and joint.bound != "exact":
         return draft, found
@@ -67,7 +67,7 @@ def tiny_results(bench: Workbench, model: DotModel, findings: Findings) -> tuple
     widths = range(bench.inst.d.mantissa_bits, bits.value - 1, -1)
     candidates: dict[Value, DotModel] = {r: in_all(model, arithmetic, replace(arithmetic, result_bits=r)) for r in widths}
     rng = np.random.default_rng(SEED)
-    operands = joined([draw(kind, bench.inst, rng, DENSE) for kind in ("tiny", "near")])
+    operands = joined([draw(kind, bench.inst, rng, DENSE) for kind in ("tiny", "clustered")])
     found = eliminate(bench, candidates, operands)
     left = [r for r in found.candidates or (found.value,) if isinstance(r, int)]
     if found.bound == "undetermined" and not found.candidates:

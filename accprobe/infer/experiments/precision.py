@@ -58,7 +58,7 @@ def _of_lone_products(bench: Workbench, draft: Draft, role: Role) -> tuple[Draft
     """How products are rounded that have a sum of their own, to all bits of the result."""
     draft = draft.change(role, alignment_bits=None, result_bits=bench.inst.d.mantissa_bits)
     roundings = {rounding: draft.change(role, result_rounding=rounding).model() for rounding in get_args(Rounding)}
-    rounding = eliminate(bench, roundings, draw("close", bench.inst, np.random.default_rng(SEED), LONE))
+    rounding = eliminate(bench, roundings, draw("near one", bench.inst, np.random.default_rng(SEED), LONE))
     found = named(Finding(None), Finding(bench.inst.d.mantissa_bits), rounding)
     return draft.change(role, result_rounding=rounding.value), found
 

@@ -53,7 +53,7 @@ def wider_inner_sums(bench: Workbench, draft: Draft) -> tuple[Draft, Findings]:
     last = FloatArithmetic(inst.d, inst.d.mantissa_bits, "RNE", None, nan=(inst.d.infinity or 0) + 1)
     wide = replace(draft, tree=(draft.tree,), sum=summing, add=last, inner=F32)
     roundings = {word: wide.change("add", result_rounding=word).model() for word in get_args(Rounding)}
-    finite = [kind for kind in kinds(inst) if kind in ("normal", "close", "staggered", "cancelling", "near")]
+    finite = [kind for kind in kinds(inst) if kind in ("normal", "near one", "spread exponents", "cancelling", "clustered")]
     random = joined([draw(kind, inst, np.random.default_rng(SEED), TRIED) for kind in finite])
     rounding = eliminate(bench, roundings, joined([fitting(bench, _ties(bench)), random]))
     if rounding.bound != "exact":

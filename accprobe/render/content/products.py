@@ -89,7 +89,7 @@ def heading(row: ProductRow) -> Phrases:
 
 
 def status_phrases(row: ProductRow) -> Phrases:
-    merged = row.findings.get("merge_order")
+    merged = row.findings.get("reduction_order")
     any_order = row.holds and merged is not None and merged.value == "unordered"
     told = f" {UP_TO_ORDER}" if any_order else f": {row.reason}" if row.reason else ""
     return Phrase(row.status, row.status), Phrase(told, row.status)
@@ -281,7 +281,7 @@ def _split(found: FindingsByName) -> str:
     sizes = str(found["slice_sizes"].value).split(", ") if "slice_sizes" in found else []
     each = f" of {sizes[0] if len(set(sizes)) == 1 else ', '.join(sizes)}" if sizes else ""
     kept = f"; partial sums in {partials}" if (partials := found_words(found, "partial_format")) else ""
-    merged = f", merged {merge}" if (merge := found_words(found, "merge_order")) else ""
+    merged = f", merged {merge}" if (merge := found_words(found, "reduction_order")) else ""
     return f"{found_words(found, 'split_k')} slices{each}{kept}{merged}"
 
 

@@ -21,7 +21,7 @@ TITLES = {
     "split_k": "split K",
     "slice_sizes": "slices",
     "partial_format": "partial sums",
-    "merge_order": "merged",
+    "reduction_order": "merged",
     "result_rounding": "result",
     "operand_rounding": "operands to tf32",
 }

@@ -1,0 +1,69 @@
+"""Evidence beside a report: `h200.json` has its exchanges in `h200.evidence.json.gz`, so that it stays small and quick to read.
+
+`accprobe run -o FILE` writes one file, evidence included. `python -m accprobe.report.evidence FILE` splits it in two, as the
+recorded reports are.
+"""
+
+from __future__ import annotations
+
+import gzip
+import sys
+import zlib
+from importlib.resources.abc import Traversable
+from pathlib import Path
+
+from pydantic import TypeAdapter, ValidationError
+
+from accprobe.build import atomic
+from accprobe.errors import ReportError
+from accprobe.operands.exchange import Exchange
+from accprobe.report.reading import reason
+from accprobe.report.recorded import FOLDER, find
+from accprobe.report.report import MOST_BYTES, SCHEMA, Report
+from accprobe.report.rows import Row
+from accprobe.report.text import written
+
+Evidence = dict[str, dict[str, tuple[Exchange, ...]]]
+"""Instruction -> feature -> the exchanges that decided it."""
+
+_FORM = TypeAdapter(Evidence)
+
+
+def load_with_evidence(name: str | Path) -> Report:
+    """Read a report, and the evidence beside it for rows that have none. Raises ReportError."""
+    report, file = Report.load(name), _beside(name)
+    if not file.is_file():
+        return report
+    try:
+        with file.open("rb") as stream, gzip.open(stream) as content:
+            beside = _FORM.validate_json(content.read(MOST_BYTES), strict=True)
+        return report.model_copy(update={"instructions": tuple(_with(row, beside) for row in report.instructions)})
+    except ValidationError as e:
+        raise ReportError(f"{file.name}: {reason(e, SCHEMA)}") from None
+    except (OSError, EOFError, zlib.error) as e:
+        raise ReportError(f"{file.name} cannot be read: {e}") from None
+
+
+def split(path: Path) -> None:
+    """Move the evidence of a report's rows to the file beside it. Raises ReportError, OSError."""
+    report = load_with_evidence(path)
+    evidence = {row.name: row.evidence for row in report.instructions if row.evidence}
+    text = written(_FORM.dump_python(evidence, mode="json")).encode()
+    atomic.save(Path(str(_beside(path))), gzip.compress(text, mtime=0))
+    rows = tuple(row.model_copy(update={"evidence": {}}) for row in report.instructions)
+    report.model_copy(update={"instructions": rows}).save(path)
+
+
+def _beside(name: str | Path) -> Path | Traversable:
+    report = find(name)
+    folder = report.parent if isinstance(report, Path) else FOLDER
+    return folder / f"{report.name.removesuffix('.json')}.evidence.json.gz"
+
+
+def _with(row: Row, beside: Evidence) -> Row:
+    evidence = row.evidence or beside.get(row.name, {})
+    return Row.model_validate(dict(row) | {"evidence": evidence})
+
+
+if __name__ == "__main__":
+    split(Path(sys.argv[1]))
