@@ -31,7 +31,7 @@ import numpy as np
 
 from accprobe.budget.accumulation import Accumulation, of_instruction
 from accprobe.budget.data import OwnData, drawn_values
-from accprobe.budget.error_report import SEEDS, AccountEntry, Question, entries
+from accprobe.budget.error_report import SEEDS, AccountEntry, BudgetRequest, entries
 from accprobe.budget.quantise import SHARINGS, quantised_operand
 from accprobe.evaluate.error_free import Floats
 from accprobe.evaluate.product import Singles
@@ -73,7 +73,7 @@ INTEGER_BLOCKS = {"tensor": 0, "row": COLUMNS, "1x128": 128}
 def over_k(ks: tuple[int, ...] = KS, data: tuple[str, ...] = DATA) -> Iterator[Line]:
     """An interval that is no shorter than K promotes nothing: its line is that of sums that are never promoted."""
     for name, (accumulation, intervals) in ACCUMULATORS.items():
-        found = [summed(entry) for entry in entries(accumulation, Question(ks=ks, intervals=intervals, data=data))]
+        found = [summed(entry) for entry in entries(accumulation, BudgetRequest(ks=ks, intervals=intervals, data=data))]
         by_plan = {(each["data"], each["k"], each["promote_every"]): each for each in found}
         for kind, k, every in product(data, ks, intervals):
             line = by_plan.get((kind, k, every)) or by_plan[kind, k, None] | {"promote_every": every}
@@ -81,14 +81,14 @@ def over_k(ks: tuple[int, ...] = KS, data: tuple[str, ...] = DATA) -> Iterator[L
 
 
 def promotion() -> Iterator[Line]:
-    for entry in entries(QGMMA, Question(ks=(PROMOTED_K,), intervals=INTERVALS)):
+    for entry in entries(QGMMA, BudgetRequest(ks=(PROMOTED_K,), intervals=INTERVALS)):
         yield summed(entry)
 
 
 def attention(keys: tuple[int, ...] = KEYS) -> Iterator[Line]:
     for k in keys:
         for data in ("attention", same_sign_values(k)):
-            for entry in entries(QGMMA, Question(ks=(k,), data=(data,), scales=("row",))):
+            for entry in entries(QGMMA, BudgetRequest(ks=(k,), data=(data,), scales=("row",))):
                 yield {**summed(entry), "quantisation_error": entry.quantisation_error}
 
 
@@ -114,7 +114,7 @@ def summed(entry: AccountEntry) -> Line:
 
 def scales() -> Iterator[Line]:
     """Of A, and of the exact product of rounded operands."""
-    for entry in entries(QGMMA, Question((SCALED_K,), (128,), data=("normal", "outliers"), scales=tuple(SHARINGS))):
+    for entry in entries(QGMMA, BudgetRequest((SCALED_K,), (128,), data=("normal", "outliers"), scales=tuple(SHARINGS))):
         yield {
             "data": entry.data,
             "scale": entry.scale,
@@ -191,9 +191,9 @@ def main() -> int:
         command = shlex.join(["python", "benchmarks/accuracy.py", *sys.argv[1:]])
         asked = {
             "like": QGMMA.name,
-            "seed": Question().seed,
+            "seed": BudgetRequest().seed,
             "draws": SEEDS,
-            "outputs": Question().outputs,
+            "outputs": BudgetRequest().outputs,
             "matrix": [ROWS, COLUMNS],
         }
         options.output.parent.mkdir(parents=True, exist_ok=True)

@@ -24,7 +24,7 @@ import numpy as np
 
 from accprobe import emulate
 from accprobe.budget.data import DrawnPatterns, drawn_patterns
-from accprobe.budget.error_report import SEEDS, Question
+from accprobe.budget.error_report import SEEDS, BudgetRequest
 from accprobe.budget.errors import exact_sums
 from accprobe.evaluate.error_free import Floats
 from accprobe.isa.formats import FORMATS, Bits
@@ -85,9 +85,9 @@ class Gpu:
 
 def draws(data: str, k: int) -> list[DrawnPatterns]:
     """The operands that an account has of that K."""
-    question = Question()
+    request = BudgetRequest()
     return [
-        drawn_patterns(data, E4M3, E4M3, *question.shape(), k, np.random.default_rng([question.seed, draw]))
+        drawn_patterns(data, E4M3, E4M3, *request.shape(), k, np.random.default_rng([request.seed, draw]))
         for draw in range(SEEDS)
     ]
 

@@ -26,7 +26,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"
 from adversarial import ADVERSARIES, crafted, float_models
 
 from accprobe.budget.bounds import from_sum, tight
-from accprobe.budget.exact import exact_product
+from accprobe.budget.errors import exact_product
 from accprobe.evaluate.product import product
 from accprobe.isa.formats import FORMATS, Format
 from accprobe.model.product import Merged, ProductModel, addition, in_chunks

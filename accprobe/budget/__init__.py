@@ -1,1 +1,1 @@
-"""What the arithmetic of a matrix product costs: the errors that it makes, and the tolerance that a test of it may ask."""
+"""Numerical cost of a matrix product: errors, promotion intervals, error bounds and test tolerances."""

@@ -1,7 +1,7 @@
-"""How a matrix product accumulates, by the name that a user gives it, for any K, promotion and split.
+"""The accumulation that a name stands for, and its products for any K, promotion interval and split-K.
 
-Named is an instruction of a report or of a published chip ("h200:wgmma.m64n8k32.f32.e4m3.e4m3"), an opcode of a recorded report
-("QGMMA"), or a whole product that was measured ("products-h200:torch:mm 4096x4096x4096 bf16").
+A name is an instruction of a report or of a published chip ("h200:wgmma.m64n8k32.f32.e4m3.e4m3"), an opcode of a recorded
+report ("QGMMA"), or a measured product ("products-h200:torch:mm 4096x4096x4096 bf16").
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from accprobe.report.report import Report
 
 @dataclass(frozen=True)
 class Accumulation:
-    """Fused sums in a chain, and what a product of them can be.
+    """A chain of fused sums.
 
-    name: as the user wrote it, or what an opcode stands for. a, b: formats of the operands; step: the fused sum, which takes
-    the k of `pattern` in turn; result: what the chain gives. measured: the whole plan, where a product was measured, with what
-    is found of it. remark: who answers instead, where what is named was not measured.
+    name: as the user wrote it, or the instruction that an opcode stands for. a, b: operand formats; step: the fused sum, which
+    takes the k of `pattern` in turn; result: format of the chain's sum. measured, promote_every, split_k: of a measured
+    product. remark: names the measured instruction that is used in place of one that was not measured.
     """
 
     name: str
@@ -40,22 +40,26 @@ class Accumulation:
     split_k: int = 1
 
     def product(self, k: int, promote_every: int | None = None, split_k: int = 1, out: Format | None = None) -> ProductModel:
-        """Slices of K alike, each a chain that is promoted into f32 every so many products (None: never); the slices' sums are
-        added in f32, from the first to the last. out: what the result is rounded to, to nearest with ties to even.
+        """Return a product in slices along K, each a chain that is promoted into f32 every so many products (None: never).
 
-        Raises AccprobeError where a border would lie within a fused sum, there are fewer sums than slices, or float32 would be
-        narrower than the chain.
+        The slices' sums are added in f32, from the first to the last. out: result format, rounded to nearest even.
+
+        Raises AccprobeError if a border lies within a fused sum, there are fewer sums than slices, or the chain sums in f64.
         """
         if self.result is FORMATS["f64"] and (promote_every is not None or split_k > 1):
-            raise AccprobeError(f"{self.name} sums in f64: such chains are neither promoted nor split here")
+            raise AccprobeError(f"{self.name} sums in f64: promotion and split-K need sums of at most f32")
         sums = -(-k // len(self.pattern))
         if promote_every is not None and (promote_every <= 0 or promote_every % len(self.pattern)):
             of_sum = len(self.pattern)
             below = promote_every // of_sum * of_sum
             near = f"the nearest are {below} and {below + of_sum}" if below > 0 else f"the nearest is {of_sum}"
-            raise AccprobeError(f"promoted every {promote_every}: not a multiple of the {of_sum} products of a sum; {near}")
+            raise AccprobeError(
+                f"promoted every {promote_every}: not a multiple of the {of_sum} products of a fused sum; {near}"
+            )
         if not 1 <= split_k <= sums:
-            raise AccprobeError(f"K = {k} in {split_k} slices: there are {sums} sums of {len(self.pattern)} products to share")
+            raise AccprobeError(
+                f"K = {k} in {split_k} slices: there are only {sums} fused sums of {len(self.pattern)} products"
+            )
         slices = self._slices(k, sums, split_k)
         parts = tuple(in_chunks(ks, promote_every or len(ks), self.pattern, addition()) for ks in slices)
         tree: Node = parts[0] if len(parts) == 1 else Merged(parts, "forward", addition())
@@ -63,22 +67,17 @@ class Accumulation:
         return ProductModel(self.a, self.b, k, self.step, tree, out or summed)
 
     def model(self, k: int, promote_every: int | None, split_k: int, out: Format, scales: Scales | None = None) -> ProductModel:
-        """The plan that was measured, where a product is named, of its own K, promotion and split; else that which `product`
-        makes. An `out` that is wider than the sums leaves them as they are. scales: one a chain, where blocks have them.
+        """Return the measured plan if K, promotion and split are its own, otherwise that of `product`.
+
+        An `out` that is wider than the sums leaves them as they are. Block scales: one a chain.
         """
         narrow = out if out.mantissa_bits <= FORMATS["f32"].mantissa_bits or self.result is out else FORMATS["f32"]
         if self.measured is not None and (self.measured.k, self.promote_every, self.split_k) == (k, promote_every, split_k):
             return replace(self.measured, result=narrow, scales=scales)
         return replace(self.product(k, promote_every, split_k, narrow), scales=scales)
 
-    def as_measured(self, out: Format | None = None) -> ProductModel:
-        """The plan that was measured, of the K that was asked. Raises AccprobeError where an instruction was named."""
-        if self.measured is None:
-            raise AccprobeError(f"{self.name} is an instruction: give the K of the product")
-        return self.measured if out is None else replace(self.measured, result=out)
-
     def _slices(self, k: int, sums: int, split_k: int) -> Iterator[range]:
-        """As even as whole sums allow, the first ones longer."""
+        """Yield slices as even as whole sums allow, the first ones longer."""
         each, longer = divmod(sums, split_k)
         start = 0
         for i in range(split_k):
@@ -88,45 +87,46 @@ class Accumulation:
 
 
 def of_named(name: str) -> Accumulation:
-    """An instruction, an opcode, or where a report of products is named, one of them. Raises as those do."""
+    """Return the accumulation of an instruction, an opcode or a measured product. Raises AccprobeError."""
     source, colon, _ = name.partition(":")
     return of_product(name) if colon and _has_products(source) else of_instruction(name)
 
 
 def of_instruction(like: str) -> Accumulation:
-    """Of "h200:wgmma.m64n8k32.f32.e4m3.e4m3", "sim:b200:…", or an opcode, "QGMMA": of the recorded instructions that became it,
-    the first whose result is float32; where several GPUs were recorded, of the last by name (h200 before h100).
+    """Return the accumulation of "h200:wgmma.m64n8k32.f32.e4m3.e4m3", "sim:b200:…", or of an opcode, "QGMMA".
 
-    Raises UnknownName, ReportError, and AccprobeError where it takes more than A, B and C, or adds integers.
+    An opcode stands for the first recorded instruction with an f32 result that became it; of several GPUs the last by name.
+
+    Raises UnknownName, ReportError, and AccprobeError for sparse, block-scaled and integer instructions.
     """
     source, colon, _ = like.partition(":")
     if colon and _has_products(source):
-        raise AccprobeError(f"{source} has products, no instructions: give --product '{like}'")
+        raise AccprobeError(f"{source} has products, not instructions: give --product '{like}'")
     named = like if colon else _of_opcode(like)
     inst, model, remark = named_model(named)
     if inst.c is not inst.d or inst.sparse or inst.scale is not None or inst.is_integer:
-        raise AccprobeError(f"{inst.name}: errors are told of chains of dense float instructions whose D is the next one's C")
+        raise AccprobeError(
+            f"{inst.name} is not supported: give a dense float instruction without scales whose C has the format of D"
+        )
     return Accumulation(named, inst.a, inst.b, model, tuple(range(inst.k)), inst.d, remark=remark)
 
 
 def of_product(name: str) -> Accumulation:
-    """Of "products-h200:torch:mm 4096x4096x4096 bf16": a report, a colon, and a row's title, or globs of the words that
-    tell it from others.
+    """Return the accumulation of "products-h200:torch:mm 4096x4096x4096 bf16": a report, a colon, and a row's title or globs of
+    words in it.
 
-    Raises UnknownName where none or several are meant, ReportError, and AccprobeError where it has no model of one plan.
+    Raises UnknownName if no row or several rows match, ReportError, and AccprobeError if the row has no float model.
     """
     source, _, words = name.partition(":")
     rows = Report.load(source).products
     meant = [row for row in rows if row.title == words] or [row for row in rows if row.matches(words or "*")]
     if len(meant) != 1:
-        told = "; ".join(row.title for row in (meant or rows)[:5])
-        raise UnknownName(f"{len(meant)} products of {source} are '{words}': give words that tell one of them, such as {told}")
+        known = "; ".join(row.title for row in (meant or rows)[:5])
+        raise UnknownName(f"{len(meant)} products of {source} match '{words}': give words of exactly one, such as {known}")
     (row,) = meant
     model = row.regions[0].model if row.regions else None
     if model is None or model.a.is_integer:
-        raise AccprobeError(
-            f"{row.title}: {'no model was found of it' if model is None else 'integers have no rounding errors'}"
-        )
+        raise AccprobeError(f"{row.title}: {'it has no model' if model is None else 'integers have no rounding errors'}")
     pattern, step = next(model.chains()).pattern, model.step
     of_chain = step.root.arithmetic.result
     found = {key: row.findings[key].value for key in ("promote_every", "split_k") if key in row.findings}

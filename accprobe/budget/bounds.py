@@ -1,15 +1,14 @@
-"""How far each element of a product can lie from the exact sum: a bound that no arithmetic of the model exceeds.
+"""Worst-case error bound of each element of a product, for its operands.
 
-One fused sum of L products and the sum before them loses, aligned to the largest exponent e of its terms,
+One fused sum of L products and the sum before them, aligned to the largest exponent e of its terms, has two errors:
 
-- by cutting: of each term but the one with e less than 2^(e - F), positive terms what makes the sum smaller, negative ones what
-  makes it larger;
-- by rounding: less than 2^(e' - b) of a sum with the exponent e', half of it to nearest.
+- alignment: each term except the one with e loses less than 2^(e - F); truncation decreases positive terms and increases
+  negative ones;
+- rounding: less than 2^(e' - b) for a sum with the exponent e', half of it to nearest.
 
-`tight` walks along K with the largest exponents of the very products, and with where the sum before can lie: the exact partial
-sum, and what was lost until then. `from_sum` has the sum of |a·b| alone (`accprobe.model.product_error`). Both hold below the
-normal range; both are infinite where a sum can be too large for its format, where an operand is no number, and where
-accumulators wrap.
+`tight` walks along K with the largest exponents of the products and the enclosure of the partial sum. `from_sum` uses only the
+sum of |a·b| (`accprobe.model.product_error`). Both hold below the normal range. Both are infinite where a sum may overflow, an
+operand is not finite, or accumulators wrap.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from accprobe.budget.enclosure import Enclosure, clipped_power, result_in, result_of, rounded, scaled, summed
-from accprobe.budget.exact import by_k
+from accprobe.budget.errors import by_k
 from accprobe.evaluate.decoding import NOTHING, leading, values_of
 from accprobe.evaluate.error_free import Floats, Integers
 from accprobe.evaluate.product import ScaleWords, rounded_words
@@ -30,22 +29,19 @@ from accprobe.model.product import NO_K, Chain, Node, ProductModel, folded, of_c
 from accprobe.model.product_error import product_error
 from accprobe.model.tree import FloatArithmetic, FusedSum, ProductExponent
 
+# Elements that are walked along K at once: few enough for their sums to stay in a core's cache.
 WALKED = 1 << 14
-"""Elements that are walked along K at once: few enough for their sums to stay in a core's cache."""
 
 MOST_COLUMNS = 1 << 8
 
+# Covers the rounding errors of the bound itself, which is computed in float64.
 SAFE = 1 + 2.0**-40
-"""The bound is itself computed in float64."""
 
 F32, F64 = FORMATS["f32"], FORMATS["f64"]
 
 
 def tight(model: ProductModel, a: Bits, b: Bits, scales: ScaleWords | None = None) -> Floats:
-    """a [M, K], b [N, K], bit patterns -> |computed - exact| is at most so much, [M, N].
-
-    Exact is the sum of the products of the operands as their format has them, times both scales.
-    """
+    """Return the bound of |computed - exact|, [M, N], for a [M, K] and b [N, K], bit patterns, times both scales."""
     a, b = (rounded_words(fmt, words, model.operand_rounding) for fmt, words in ((model.a, a), (model.b, b)))
     m, n = len(a), len(b)
     bound = np.full((m, n), np.inf)
@@ -62,7 +58,7 @@ def tight(model: ProductModel, a: Bits, b: Bits, scales: ScaleWords | None = Non
 
 
 def from_sum(model: ProductModel, a: Bits, b: Bits, scales: ScaleWords | None = None) -> Floats:
-    """The same from sums of |a·b| alone, subnormal operands counted as the smallest normal number: one product of matrices."""
+    """Return the bound from sums of |a·b|, subnormal operands counted as the smallest normal number; one matrix product."""
     a, b = (rounded_words(fmt, words, model.operand_rounding) for fmt, words in ((model.a, a), (model.b, b)))
     error = product_error(model)
     if error is None or not _is_bounded(model):
@@ -83,7 +79,7 @@ def from_sum(model: ProductModel, a: Bits, b: Bits, scales: ScaleWords | None = 
 
 
 def _is_bounded(model: ProductModel) -> bool:
-    """Whether anything follows from the model: accumulators may wrap, zeros be aligned to, subnormal operands read as zero."""
+    """Whether the model implies a bound; not if accumulators wrap, zeros are aligned to, or subnormal operands are flushed."""
     return product_error(model) is not None and model.step.subnormal_operands == "kept"
 
 
@@ -101,7 +97,7 @@ def _part(scales: ScaleWords | None, y: slice, x: slice) -> ScaleWords | None:
 
 @dataclass(frozen=True)
 class _Lines:
-    """Rows of A, or columns of B: values [K, lines], exponents as encoded, signs and whether they are there at all."""
+    """Rows of A, or columns of B, [K, lines]: values, exponents as encoded, and signs (0 for zeros)."""
 
     values: Floats
     exponents: NDArray[np.int16]
@@ -115,12 +111,12 @@ class _Lines:
         return cls(values, exponents, np.sign(values).astype(np.float32))
 
     def taken(self, ks: slice | Sequence[int] | NDArray[np.intp]) -> _Lines:
-        """Of those k, zeros where nobody is."""
+        """Return the lines at those k, zeros for NO_K."""
         if isinstance(ks, slice):
             return _Lines(self.values[ks], self.exponents[ks], self.signs[ks])
-        some, nobody = np.array(ks, np.intp), np.array(ks) == NO_K
+        some, absent = np.array(ks, np.intp), np.array(ks) == NO_K
         found = _Lines(self.values[some], self.exponents[some], self.signs[some])
-        found.values[nobody], found.exponents[nobody], found.signs[nobody] = 0.0, NOTHING, 0.0
+        found.values[absent], found.exponents[absent], found.signs[absent] = 0.0, NOTHING, 0.0
         return found
 
     def norms(self) -> Floats:
@@ -128,14 +124,14 @@ class _Lines:
         return np.asarray(most * np.sqrt(((self.values / most) ** 2).sum(axis=0)))
 
     def grains(self) -> Integers:
-        """The exponent of the last bit that is set in any value of a line."""
+        """Return the exponent of the last bit that is set in any value of a line."""
         significands = self.values.view(np.int64) & ((1 << F64.mantissa_bits) - 1) | 1 << F64.mantissa_bits
         last = leading(np.abs(self.values)) + (leading((significands & -significands).astype(np.float64)) - F64.mantissa_bits)
         return np.asarray(np.where(self.values == 0, F64.max_exponent, last.astype(np.int64)).min(axis=0))
 
 
 def _largest(a: _Lines, b: _Lines, of: ProductExponent) -> Integers:
-    """The largest exponent of their products, [M, N]."""
+    """Return the largest exponent of the products, [M, N]."""
     if of == "normalised product":
         sizes = np.zeros((a.values.shape[1], b.values.shape[1]))
         for x, y in zip(np.abs(a.values), np.abs(b.values), strict=True):
@@ -149,13 +145,13 @@ def _largest(a: _Lines, b: _Lines, of: ProductExponent) -> Integers:
 
 
 def _signs(a: _Lines, b: _Lines) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """How many of their products are positive, and negative, [M, N]."""
+    """Return the number of positive and of negative products, [M, N]."""
     difference, there = a.signs.T @ b.signs, np.abs(a.signs).T @ np.abs(b.signs)
     return (there + difference) / 2, (there - difference) / 2
 
 
 def _in_any_order(parts: list[Enclosure], arithmetic: FloatArithmetic) -> Enclosure:
-    """The parts added one after the other: no sum of some is larger than the sum of all their sizes."""
+    """Add the parts in any order: no partial sum exceeds the sum of all sizes."""
     to, whole = result_of(arithmetic), summed(parts)
     size = sum((np.maximum(part.high, -part.low) for part in parts), np.zeros_like(whole.exact))
     for _ in parts[1:]:
@@ -168,7 +164,7 @@ def _in_any_order(parts: list[Enclosure], arithmetic: FloatArithmetic) -> Enclos
 
 
 class _Walk:
-    """A few rows of A and of B, each with each, along K."""
+    """The walk along K of a few rows of A and of B."""
 
     def __init__(self, model: ProductModel, a: Bits, b: Bits, scales: ScaleWords | None) -> None:
         self._model, self._scales = model, scales
@@ -209,7 +205,7 @@ class _Walk:
         return total
 
     def _scaled(self, x: Enclosure, a: NDArray[np.float32], b: NDArray[np.float32], is_added: bool = False) -> Enclosure:
-        """Times both scales, each product rounded to float32; but fused, the last where it is added."""
+        """Multiply by both scales, rounding each product to float32 unless it is added by a fused multiply-add."""
         scales = self._model.scales
         assert scales is not None
         x, wide = rounded(x, result_in(F32)), (a.astype(np.float64), b.astype(np.float64))
@@ -237,7 +233,7 @@ class _Walk:
         return before
 
     def _sum(self, node: FusedSum, a: _Lines, b: _Lines, before: Enclosure | None) -> Enclosure:
-        """One fused sum."""
+        """Return the enclosure of one fused sum."""
         arithmetic = node.arithmetic
         assert isinstance(arithmetic, FloatArithmetic)
         others = [self._sum(child, a, b, before) for child in node.children]
@@ -274,7 +270,7 @@ class _Walk:
     def _cut(
         self, total: Enclosure, others: list[Enclosure], a: _Lines, b: _Lines, arithmetic: FloatArithmetic
     ) -> tuple[Enclosure, tuple[Floats, Floats]]:
-        """The sum of the terms, aligned and cut, but for the last one that is cut; what that can lose below, and above."""
+        """Return the sum of the aligned terms, and separately what the truncation of the last term can lose below and above."""
         bits = arithmetic.alignment_bits
         assert bits is not None
         exponent, (positive, negative) = _largest(a, b, arithmetic.product_exponent), _signs(a, b)

@@ -1,7 +1,6 @@
-"""Operands of the products that errors are told of: of several kinds, or the user's own.
+"""Operand distributions of the error reports: random kinds, or the user's matrices.
 
-Values come first, as a model has them before anything is quantised; bit patterns are made of them. B is [N, K]: each row of A
-with each of B, as `accprobe.evaluate.product` takes them.
+Values are drawn as float32 and then rounded to bit patterns. B is [N, K], as in `accprobe.evaluate.product`.
 """
 
 from __future__ import annotations
@@ -18,14 +17,14 @@ from accprobe.errors import AccprobeError, UnknownName, nearest
 from accprobe.evaluate.product import Singles, rounded_words
 from accprobe.isa.formats import FORMATS, Bits, Format
 
+# One of so many products of cancelling data is not cancelled.
 KEPT_BACK = 16
-"""Of so many products of cancelling data, one is not taken away again."""
 
+# One of so many k is an outlier; at least one.
 CHANNELS = 256
-"""Of so many k, one is an outlier; at least one."""
 
+# Factors of outliers.
 LARGEST_OUTLIER, SMALLEST_OUTLIER = 1e4, 1e2
-"""Times what they would be otherwise."""
 
 
 class DrawnValues(NamedTuple):
@@ -44,9 +43,9 @@ class DrawnPatterns(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class OwnData:
-    """Matrices of the user's own: a [M, K], b [N, K], finite; where a is None, it is normal.
+    """Matrices of the user: a [M, K], b [N, K], finite; if a is None, it is drawn from a normal distribution.
 
-    Rows of each are drawn at random. Of a longer K the first k are taken; a shorter one begins anew.
+    Rows are drawn at random. A shorter K takes the first k of the matrices, a longer K repeats them.
     """
 
     name: str
@@ -58,10 +57,10 @@ class OwnData:
             if values is not None and not values.size:
                 raise AccprobeError(f"{self.name} is empty: give matrices with rows and columns")
             if values is not None and not np.isfinite(values).all():
-                raise AccprobeError(f"{self.name} has numbers that are NaN or infinite: errors are told of finite ones")
+                raise AccprobeError(f"{self.name} has NaN or infinite numbers; expected finite ones")
         if self.a is not None and self.a.shape[1] != self.b.shape[1]:
             raise AccprobeError(
-                f"{self.name}: a has a K of {self.a.shape[1]} and b of {self.b.shape[1]}; a is [M, K] and b [K, N]"
+                f"{self.name}: a has K = {self.a.shape[1]} and b has K = {self.b.shape[1]}; expected [M, K] and [K, N]"
             )
 
     @property
@@ -69,25 +68,25 @@ class OwnData:
         return int(self.b.shape[1])
 
     def taken(self, k: int) -> str:
-        """What a product of that K has of the matrices; nothing where that is all."""
+        """Describe which k a product of that K uses; "" if it uses all once."""
         if k == self.k:
             return ""
-        which = f"the first {k} of its {self.k}" if k < self.k else f"its {self.k}, again and again until there are {k},"
-        return f"{self.name}: {which} products are taken."
+        which = f"only the first {k} of its {self.k} k are used" if k < self.k else f"its {self.k} k are repeated up to {k}"
+        return f"{self.name}: {which}."
 
 
+# A name in DATA_KINDS, or matrices of the user.
 Data = str | OwnData
-"""One of DATA_KINDS, or the user's own."""
 
 
 def drawn_patterns(data: Data, of_a: Format, of_b: Format, m: int, n: int, k: int, rng: np.random.Generator) -> DrawnPatterns:
-    """a [M, K] and b [N, K] of these formats, to nearest, what is too large as the largest number. Raises UnknownName."""
+    """Draw a [M, K] and b [N, K], rounded to nearest and saturated to these formats. Raises UnknownName."""
     a, b = drawn_values(data, m, n, k, rng)
     return DrawnPatterns(nearest_patterns(of_a, a), nearest_patterns(of_b, b))
 
 
 def drawn_values(data: Data, m: int, n: int, k: int, rng: np.random.Generator) -> DrawnValues:
-    """The same before they are rounded to a format. Raises UnknownName."""
+    """Draw a [M, K] and b [N, K] before rounding. Raises UnknownName."""
     if isinstance(data, OwnData):
         a = _normal(m, k, rng) if data.a is None else _rows(data.a, m, k, rng)
         return DrawnValues(a, _rows(data.b, n, k, rng))
@@ -97,7 +96,7 @@ def drawn_values(data: Data, m: int, n: int, k: int, rng: np.random.Generator) -
 
 
 def nearest_patterns(fmt: Format, values: NDArray[np.floating]) -> Bits:
-    """float32 values rounded to nearest, ties to even; what is too large becomes the largest finite number of its sign."""
+    """Round float32 values to nearest even; values that are too large saturate."""
     assert fmt.ml_dtype is not None
     most = min(largest_value(fmt), largest_value(FORMATS["f32"]))
     clipped = np.ascontiguousarray(np.clip(values, -most, most))
@@ -110,7 +109,7 @@ def largest_value(fmt: Format) -> float:
 
 
 def _rows(values: Singles, count: int, k: int, rng: np.random.Generator) -> Singles:
-    """Rows drawn from the matrix, each once as long as there are enough."""
+    """Draw rows of the matrix, without replacement if there are enough."""
     chosen = rng.choice(len(values), count, replace=count > len(values))
     found: Singles = np.take(values[chosen], np.arange(k), axis=1, mode="wrap")
     return found
@@ -121,27 +120,27 @@ def _normal(rows: int, k: int, rng: np.random.Generator) -> Singles:
 
 
 def _normals(m: int, n: int, k: int, rng: np.random.Generator) -> DrawnValues:
-    """Of mean 0 and deviation 1: sums walk."""
+    """Draw normal numbers with mean 0 and standard deviation 1."""
     return DrawnValues(_normal(m, k, rng), _normal(n, k, rng))
 
 
 def _positive(m: int, n: int, k: int, rng: np.random.Generator) -> DrawnValues:
-    """Uniform in [0, 1): sums grow with K, and what is cut from them is always of one sign."""
+    """Draw same-sign numbers, uniform in [0, 1): sums grow with K, and truncation is biased."""
     return DrawnValues(rng.random((m, k), np.float32), rng.random((n, k), np.float32))
 
 
 def _attention(m: int, n: int, k: int, rng: np.random.Generator) -> DrawnValues:
-    """P·V along K keys: rows of exp(s - max s) of normal scores s, as fused kernels hand it over, and normal values.
+    """Draw P·V of attention along K keys: rows of exp(s - max s) of normal scores s, and normal values.
 
-    Each row sums to 1 once it is divided by its sum, which kernels do after the product: no relative error knows of it. Of P
-    itself, whose numbers are about 1/K, 8-bit formats would keep nothing.
+    Kernels divide by the row sum after the product, which changes no relative error. P itself, about 1/K, would underflow in
+    8-bit formats.
     """
     scores = _normal(m, k, rng)
     return DrawnValues(np.exp(scores - scores.max(axis=1, keepdims=True)), _normal(n, k, rng))
 
 
 def _cancelling(m: int, n: int, k: int, rng: np.random.Generator) -> DrawnValues:
-    """A sum of one sign grows over half of K, and the other half takes it away again but for 1 in KEPT_BACK."""
+    """Draw same-sign products over half of K that the other half cancels, except one in KEPT_BACK."""
     half = k // 2
     a, b = np.empty((m, k), np.float32), np.empty((n, k), np.float32)
     first = _positive(m, n, k - half, rng)
@@ -153,7 +152,7 @@ def _cancelling(m: int, n: int, k: int, rng: np.random.Generator) -> DrawnValues
 
 
 def _outliers(m: int, n: int, k: int, rng: np.random.Generator) -> DrawnValues:
-    """Normal, but 1 k in CHANNELS of A is 10^2 to 10^4 times larger, the same ones in every row."""
+    """Draw normal numbers; one k in CHANNELS of A is 10^2 to 10^4 times larger, the same k in every row."""
     a, b = _normals(m, n, k, rng)
     larger = rng.choice(k, max(1, k // CHANNELS), replace=False)
     low, high = np.log10([SMALLEST_OUTLIER, LARGEST_OUTLIER])
@@ -162,10 +161,11 @@ def _outliers(m: int, n: int, k: int, rng: np.random.Generator) -> DrawnValues:
 
 
 def _integers(m: int, n: int, k: int, rng: np.random.Generator) -> DrawnValues:
-    """Whole numbers from -7 to 7: of their sums often the last rounding alone loses anything, and bounds are as narrow."""
+    """Draw integers from -7 to 7: sums are often exact until D is rounded, and bounds are as narrow."""
     return DrawnValues(*(rng.integers(-7, 8, (lines, k)).astype(np.float32) for lines in (m, n)))
 
 
+# Functions of M, N, K and a random generator.
 DATA_KINDS: dict[str, Callable[[int, int, int, np.random.Generator], DrawnValues]] = {
     "normal": _normals,
     "positive": _positive,
@@ -174,4 +174,3 @@ DATA_KINDS: dict[str, Callable[[int, int, int, np.random.Generator], DrawnValues
     "outliers": _outliers,
     "integers": _integers,
 }
-"""M, N, K and random numbers -> values."""

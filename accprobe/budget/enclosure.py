@@ -1,7 +1,6 @@
-"""Where a computed sum can lie: between two numbers around the exact one, for many outputs at once.
+"""Enclosures of computed sums: lower and upper bounds around the exact sums, for many outputs at once.
 
-A sum that is aligned, cut and rounded is never known better than this without computing it, and enclosures of sums add up to
-that of the whole product.
+The enclosures of fused sums add up to that of the whole product.
 """
 
 from __future__ import annotations
@@ -19,8 +18,8 @@ from accprobe.model.tree import FloatArithmetic, Rounding
 class Enclosure(NamedTuple):
     """exact - below <= computed <= exact + above, all [M, N].
 
-    exact: the sum of the very operands as float64 has it, which is off by `slack` at most. grain: a power of two that what is
-    computed is a multiple of. bits: fraction bits that it has at most; lowest: the exponent below which it is subnormal.
+    exact: the float64 sum of the operands' products, with an error of at most `slack`. grain: a power of two that divides the
+    computed sum. bits: its fraction bits at most; lowest: the exponent below which it is subnormal.
     """
 
     exact: Floats
@@ -40,17 +39,16 @@ class Enclosure(NamedTuple):
         return self.exact + self.above + self.slack
 
     def exponents(self) -> Integers:
-        """The largest exponent that it can have as a term; that of nothing, where it is zero."""
+        """Return the largest exponent that it can have as a term; NOTHING where it is zero."""
         size = np.maximum(self.high, -self.low)
         exponents = leading(size).astype(np.int64)
         return np.where(size == 0, exponents, np.maximum(exponents, self.lowest))
 
 
 class Result(NamedTuple):
-    """What a sum is rounded to: so many fraction bits, how.
+    """Rounding to a result: its fraction bits, and how.
 
-    lowest: the exponent of the smallest normal number; most: the largest number; flushed: whether what is smaller than normal
-    becomes zero.
+    lowest: exponent of the smallest normal number; most: the largest number; flushed: whether subnormals become zero.
     """
 
     bits: int
@@ -68,7 +66,7 @@ def result_of(arithmetic: FloatArithmetic) -> Result:
 
 
 def result_in(fmt: Format, how: Rounding = "RNE") -> Result:
-    """An ordinary number of the format."""
+    """Return the rounding to a number of the format."""
     return Result(fmt.mantissa_bits, how, fmt.min_exponent, _most(fmt, fmt.mantissa_bits))
 
 
@@ -77,12 +75,12 @@ def _most(fmt: Format, bits: int) -> float:
 
 
 def clipped_power(exponents: Integers) -> Floats:
-    """2^exponent, raised to the smallest normal float64 and no larger than the largest power."""
+    """Return 2^exponent, clipped to the normal float64 powers."""
     return power_of_two(np.clip(exponents, -1022, 1023))
 
 
 def summed(parts: list[Enclosure]) -> Enclosure:
-    """The exact sum of what was computed."""
+    """Add enclosures without rounding."""
     first, *others = parts
     for x in others:
         first = Enclosure(
@@ -98,10 +96,10 @@ def summed(parts: list[Enclosure]) -> Enclosure:
 
 
 def rounded(x: Enclosure, to: Result, cut: tuple[Floats, Floats] | None = None) -> Enclosure:
-    """Rounded once.
+    """Round once.
 
-    cut: what a last term can have lost below and above, already aligned to whatever the sum is a multiple of. Where that and
-    the rounding go the same way, both together lose no more than the larger of them.
+    cut: what the truncation of the last term can lose below and above. It leaves a multiple of the sum's unit, so truncating
+    the sum in the same direction loses no more than the larger of the two.
     """
     if cut is not None:
         wide = x._replace(below=x.below + cut[0], above=x.above + cut[1])
@@ -127,7 +125,7 @@ def rounded(x: Enclosure, to: Result, cut: tuple[Floats, Floats] | None = None) 
 
 
 def _lost(how: Rounding, loss: Floats, half: Floats, low: Floats, high: Floats) -> tuple[Floats, Floats]:
-    """What one rounding takes off, and adds: by truncation less than a last place, of positive numbers and of negative ones."""
+    """Return what one rounding can subtract and add."""
     match how:
         case "RZ":
             return np.where(high > 0, loss, 0.0), np.where(low < 0, loss, 0.0)
@@ -140,7 +138,7 @@ def _lost(how: Rounding, loss: Floats, half: Floats, low: Floats, high: Floats) 
 
 
 def _overflowing(x: Enclosure, to: Result, before: Enclosure | None = None) -> Enclosure:
-    """Without bounds where the sum, before it is rounded, may be larger than the largest number."""
+    """Remove the bounds where the sum may overflow before it is rounded."""
     of = x if before is None else before
     fits = np.maximum(of.high, -of.low) <= to.most
     if fits.all():
@@ -149,7 +147,7 @@ def _overflowing(x: Enclosure, to: Result, before: Enclosure | None = None) -> E
 
 
 def scaled(x: Enclosure, factor: Floats, used: Floats) -> Enclosure:
-    """Times `used`, where the exact sum is scaled by `factor`."""
+    """Multiply by `used`, and the exact sum by `factor`."""
     size, off = np.abs(used), np.abs(x.exact) * np.abs(used - factor) + x.slack * np.abs(used - factor)
     turned = used < 0
     below, above = (np.where(turned, y, z) * size + off for y, z in ((x.above, x.below), (x.below, x.above)))

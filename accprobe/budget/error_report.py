@@ -1,7 +1,8 @@
-"""The account of an accumulation: its errors for every K, promotion, split, kind of data and scales that are asked."""
+"""The error report of an accumulation: its errors for each K, promotion interval, split, kind of operands and scales."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import isqrt
@@ -12,36 +13,40 @@ from accprobe.budget.accumulation import Accumulation
 from accprobe.budget.data import Data, DrawnValues, OwnData, drawn_values
 from accprobe.budget.errors import Errors, Tally, check_formats, exact_sums, plain_product, tally
 from accprobe.budget.quantise import Fidelity, quantised
-from accprobe.budget.speed import Speed, measured_speeds
 from accprobe.errors import AccprobeError
 from accprobe.evaluate.error_free import Floats
 from accprobe.isa.formats import Format
+from accprobe.isa.instructions import parse
 from accprobe.model.product import ProductModel
+from accprobe.report.nearest_measured import nearest_measured
 from accprobe.report.report import Report
 
 USUAL_KS = (1024, 4096, 16384)
 USUAL_INTERVALS = (None, 128)
 
+# Draws of operands, each from its own seed: the samples of the confidence intervals.
 SEEDS = 16
-"""Of operands, each from a seed of its own: so many samples the intervals of confidence are of."""
 
+# Columns of D for each row of a draw.
 COLUMNS_A_ROW = 16
-"""Of the outputs of a draw, where they are many."""
 
+# Numbers in both operands of one draw: about 2 GiB together with intermediate results.
 MOST_NUMBERS = 1 << 26
-"""Of both operands of one draw: about 2 GiB with what is computed of them."""
 
+# Largest operand width that scales are supported for, in bits.
 LARGEST_SCALED = 8
-"""Bits of operands that have scales, at most."""
 
+# Progress: products done, products in all, and the current one.
 Tick = Callable[[int, int, str], None]
-"""Told how many products are done, of how many, and what is computed."""
+
+_M_AND_N = re.compile(r"\.\d+x\d+x")
 
 
 @dataclass(frozen=True)
-class Question:
-    """What is asked. ks, intervals, splits: None where nothing is said of them, and the usual ones are meant; of a measured
-    product, its own. out: D's format, None: that of the sums. outputs: of each entry, at least. seed: of the operands.
+class BudgetRequest:
+    """The plans and operands of a report. ks, intervals, splits: None for the defaults, or those of a measured product.
+
+    out: D's format, None for that of the sums. outputs: lower bound for each row. seed: of the operands.
     """
 
     ks: tuple[int, ...] | None = None
@@ -54,13 +59,13 @@ class Question:
     seed: int = 0
 
     def shape(self, draws: int = SEEDS) -> tuple[int, int]:
-        """M, N of one draw."""
+        """Return M, N of one draw."""
         of_draw = -(-self.outputs // draws)
         m = max(min(4, of_draw), isqrt(of_draw // COLUMNS_A_ROW))
         return m, -(-of_draw // m)
 
     def check(self, k: int) -> None:
-        """Raises AccprobeError where the operands of that K would not fit in memory."""
+        """Raise AccprobeError if the operands would not fit in memory."""
         m, n = self.shape()
         if (m + n) * k > MOST_NUMBERS:
             raise AccprobeError(
@@ -71,7 +76,7 @@ class Question:
 
 @dataclass(frozen=True)
 class PlannedProduct:
-    """One product whose errors are asked. promote_every: None where sums are never promoted."""
+    """One product of the report. promote_every: None if sums are never promoted."""
 
     k: int
     promote_every: int | None
@@ -80,12 +85,23 @@ class PlannedProduct:
 
 
 @dataclass(frozen=True)
-class AccountEntry:
-    """The errors of one plan with one kind of data.
+class Speed:
+    """The fastest swept kernel with a promotion interval, and where it ran."""
 
-    is_scaled: whether scales are part of the product; where they are not, the errors are those of the sum of scaled operands.
-    quantisation_error: what the operands' rounding alone does to the exact product, relative as the errors are; a, b: what it
-    does to each, in the first draw. speed: of the fastest kernel of that interval, where a sweep has one.
+    tflops: float
+    block_k: int
+    num_warps: int
+    device: str
+    shape: str
+
+
+@dataclass(frozen=True)
+class AccountEntry:
+    """The errors of one plan with one kind of operands.
+
+    is_scaled: whether the product applies the scales; otherwise the errors are of the sum of scaled operands.
+    quantisation_error: relative error of the exact product of the rounded operands; a, b: what rounding did to each operand in
+    the first draw. speed: of the fastest kernel with that interval, if a sweep has one.
     """
 
     accumulation: str
@@ -105,9 +121,9 @@ class AccountEntry:
 
 @dataclass(frozen=True)
 class ErrorReport:
-    """What was asked, and what is known of it. interrupted: whether more was asked than is here."""
+    """The rows of a request and their summary. interrupted: whether rows are missing."""
 
-    question: Question
+    request: BudgetRequest
     accumulations: tuple[Accumulation, ...]
     entries: tuple[AccountEntry, ...]
     words: tuple[str, ...] = ()
@@ -115,7 +131,7 @@ class ErrorReport:
 
     @property
     def simulated(self) -> list[str]:
-        """Names of accumulations that no hardware was measured for."""
+        """Names of accumulations that were not measured on hardware."""
         return [each.name for each in self.accumulations if is_simulated(each)]
 
 
@@ -124,60 +140,60 @@ def is_simulated(accumulation: Accumulation) -> bool:
     return source == "sim" or Report.load(source).device.kind == "simulated"
 
 
-def plans_of(accumulation: Accumulation, question: Question, data: Data) -> list[PlannedProduct]:
-    """By K, then by split, then by interval. Raises AccprobeError where one cannot be."""
-    measured, out = accumulation.measured, question.out
-    if measured is not None and (question.ks, question.intervals, question.splits) == (None, None, None):
-        model = accumulation.as_measured(out)
+def data_name(data: Data) -> str:
+    return data.name if isinstance(data, OwnData) else data
+
+
+def plans_of(accumulation: Accumulation, request: BudgetRequest, data: Data) -> list[PlannedProduct]:
+    """Return the plans by K, then by split, then by interval. Raises AccprobeError if one is impossible."""
+    measured, out = accumulation.measured, request.out
+    if measured is not None and (request.ks, request.intervals, request.splits) == (None, None, None):
+        model = measured if out is None else replace(measured, result=out)
         return [PlannedProduct(model.k, accumulation.promote_every, accumulation.split_k, model)]
     if measured is not None:
         out = out or measured.result
     own_k = (data.k,) if isinstance(data, OwnData) else USUAL_KS
-    ks = question.ks or ((measured.k,) if measured else own_k)
-    intervals = question.intervals or ((accumulation.promote_every,) if measured else USUAL_INTERVALS)
-    splits = question.splits or (accumulation.split_k,)
+    ks = request.ks or ((measured.k,) if measured else own_k)
+    intervals = request.intervals or ((accumulation.promote_every,) if measured else USUAL_INTERVALS)
+    splits = request.splits or (accumulation.split_k,)
     for k in ks:
-        question.check(k)
+        request.check(k)
     return [
         PlannedProduct(k, interval, split, accumulation.product(k, interval, split, out))
         for k in ks
         for split in splits
-        for interval in (intervals if set(question.scales) != {"none"} else _promoting(intervals, -(-k // split)))
+        for interval in (intervals if set(request.scales) != {"none"} else _promoting(intervals, -(-k // split)))
     ]
 
 
 def _promoting(intervals: Iterable[int | None], k: int) -> Iterable[int | None]:
-    """The intervals of a slice of that K; one that is no shorter promotes nothing."""
+    """Return the intervals of a slice of that K; an interval that is not shorter promotes nothing."""
     return dict.fromkeys(each if each and each < k else None for each in intervals)
 
 
-def asked(accumulation: Accumulation, question: Question) -> list[tuple[Data, list[PlannedProduct]]]:
-    """Every plan, by kind of data. Raises AccprobeError where errors cannot be told of one."""
+def planned(accumulation: Accumulation, request: BudgetRequest) -> list[tuple[Data, list[PlannedProduct]]]:
+    """Return every plan, by kind of operands. Raises AccprobeError if one is impossible."""
     check_formats(accumulation.a, accumulation.b)
-    if set(question.scales) != {"none"} and max(accumulation.a.bits, accumulation.b.bits) > LARGEST_SCALED:
+    if set(request.scales) != {"none"} and max(accumulation.a.bits, accumulation.b.bits) > LARGEST_SCALED:
         raise AccprobeError(
-            f"{accumulation.name}: scales are told of operands of at most {LARGEST_SCALED} bits; scaled to the largest number"
-            f" of {accumulation.a}, products would overflow"
+            f"{accumulation.name}: --scale supports operands of at most {LARGEST_SCALED} bits; products of {accumulation.a}"
+            " that are scaled to its largest number would overflow"
         )
-    return [(data, plans_of(accumulation, question, data)) for data in question.data]
+    return [(data, plans_of(accumulation, request, data)) for data in request.data]
 
 
-def _untold(done: int, total: int, what: str) -> None:
-    """Tells nobody."""
-
-
-def entries(accumulation: Accumulation, question: Question, tick: Tick = _untold) -> Iterator[AccountEntry]:
-    """Every plan with every kind of data and every scale; all plans of one K with the same operands."""
-    every = asked(accumulation, question)
+def entries(accumulation: Accumulation, request: BudgetRequest, tick: Tick = lambda *_: None) -> Iterator[AccountEntry]:
+    """Yield every plan with every kind of operands and every scale; all plans of one K have the same operands."""
+    every = planned(accumulation, request)
     speeds = measured_speeds(accumulation)
-    total = sum(len(each) for _, each in every) * len(question.scales) * SEEDS
+    total = sum(len(each) for _, each in every) * len(request.scales) * SEEDS
     done = 0
     for data, each in every:
         for k in dict.fromkeys(plan.k for plan in each):
             of_k = [plan for plan in each if plan.k == k]
-            ledgers = [_Ledger(accumulation, data, scale, of_k) for scale in question.scales]
+            ledgers = [_Ledger(accumulation, data, scale, of_k) for scale in request.scales]
             for draw in range(SEEDS):
-                values = drawn_values(data, *question.shape(), k, np.random.default_rng([question.seed, draw]))
+                values = drawn_values(data, *request.shape(), k, np.random.default_rng([request.seed, draw]))
                 wide = plain_product(*(x.astype(np.float64) for x in values))
                 for ledger in ledgers:
                     tick(done, total, f"{accumulation.name}: {data_name(data)}, K = {k}")
@@ -188,22 +204,18 @@ def entries(accumulation: Accumulation, question: Question, tick: Tick = _untold
 
 
 def error_of_plan(
-    plan: PlannedProduct, accumulation: Accumulation, data: Data, scale: str, question: Question, draws: int
+    plan: PlannedProduct, accumulation: Accumulation, data: Data, scale: str, request: BudgetRequest, draws: int
 ) -> Errors:
-    """The errors of one plan, with fewer draws of as many outputs each."""
+    """Return the errors of one plan, from fewer draws of as many outputs each."""
     ledger = _Ledger(accumulation, data, scale, [plan])
     for draw in range(draws):
-        values = drawn_values(data, *question.shape(), plan.k, np.random.default_rng([question.seed, draw]))
+        values = drawn_values(data, *request.shape(), plan.k, np.random.default_rng([request.seed, draw]))
         ledger.add(values, None)
     return Errors.of(plan.model, ledger.tallies[0])
 
 
-def data_name(data: Data) -> str:
-    return data.name if isinstance(data, OwnData) else data
-
-
 class _Ledger:
-    """What draws add up to, for all plans of one K with one scale."""
+    """Running totals of the draws, for all plans of one K with one scale."""
 
     def __init__(self, accumulation: Accumulation, data: Data, scale: str, of_k: Sequence[PlannedProduct]) -> None:
         self._accumulation, self._data, self._scale, self._plans = accumulation, data, scale, of_k
@@ -213,7 +225,7 @@ class _Ledger:
         self._lost, self._whole = 0.0, 0.0
 
     def add(self, values: DrawnValues, wide: Floats | None) -> None:
-        """One draw. wide: the exact product of the values, where what quantising loses is asked."""
+        """Add one draw. wide: the exact product of the values, to measure the rounding of the operands."""
         pair = quantised(self._scale, self._accumulation.a, self._accumulation.b, values)
         plain = scaled = exact_sums(pair.a.values(scaled=False), pair.b.values(scaled=False))
         if self._scale != "none":
@@ -249,3 +261,34 @@ class _Ledger:
                 *self._fidelity,
                 speeds.get(plan.promote_every or 0),
             )
+
+
+def measured_speeds(accumulation: Accumulation) -> dict[int, Speed]:
+    """Return the fastest Triton kernel by promotion interval, of the same operands and opcode, from the instruction's report.
+
+    A block of K begins at zero: its length is the interval, unless sums are promoted within it too.
+    """
+    source, _, name = accumulation.name.partition(":")
+    if source == "sim" or accumulation.measured is not None or accumulation.a is not accumulation.b:
+        return {}
+    report = Report.load(source)
+    units = _opcodes_at_any_size(report, name)
+    found: dict[int, Speed] = {}
+    for record in report.sweeps:
+        ran = {_M_AND_N.sub(".", opcode) for opcode in record.opcodes}
+        if record.tflops is None or record.dtype != accumulation.a.name or not ran or not ran <= units:
+            continue
+        interval = min(record.block_k, record.promote_every or record.block_k)
+        if interval not in found or found[interval].tflops < record.tflops:
+            shape = f"{record.m}x{record.n}x{record.k}"
+            found[interval] = Speed(record.tflops, record.block_k, record.num_warps, report.device.name, shape)
+    return found
+
+
+def _opcodes_at_any_size(report: Report, name: str) -> set[str]:
+    """Return the opcodes of the instruction, or of the nearest measured one, without M and N."""
+    rows = {row.instruction: row for row in report.instructions if row.model is not None}
+    inst = parse(name)
+    other = None if inst in rows else nearest_measured(inst, rows)
+    found = rows.get(other.nearest if other else inst)
+    return {_M_AND_N.sub(".", opcode) for opcode in found.opcodes} if found else set()

@@ -1,15 +1,14 @@
-"""The errors that a product makes on given operands, of all its outputs against exact sums.
+"""Exact sums of a matrix product, and the errors of a computed product against them.
 
-Let d be an output, x the exact sum of the products that it stands for, S the sum of |a·b|.
+Let d be an output, x the exact sum of its products, S the sum of |a·b|.
 
-- relative error: ||d - x|| / ||x||, Euclidean norms over all outputs: the root mean square of the error relative to that of x.
-  Of sums about zero, |d - x| / |x| of one output says how near x is to zero, and no more.
-- worst relative error: the largest |d - x|, relative to the same root mean square of x.
-- bias: the mean of d - x relative to the mean of |x|, with its sign: a drift.
+- relative error: ||d - x|| / ||x||, Euclidean norms over all outputs, because x of one output can be near zero.
+- worst relative error: the largest |d - x|, relative to the root mean square of x.
+- bias: the mean of d - x relative to the mean of |x|, with its sign.
 - error over sum: the largest |d - x| / S; `accprobe.model.product_error` bounds it for all operands.
 
-Exact sums are float64 sums of exact products: within K · 2^-53 of S, which for any K that fits in memory is far less than
-an output in float32 loses by its own rounding, 2^-24 of x.
+Exact sums are float64 sums of exact products. Their error is at most K · 2^-53 of S, far below the rounding error of float32
+outputs for any K that fits in memory.
 """
 
 from __future__ import annotations
@@ -22,50 +21,99 @@ import numpy as np
 
 from accprobe.budget.data import DrawnPatterns
 from accprobe.errors import AccprobeError
-from accprobe.evaluate.error_free import Floats
-from accprobe.evaluate.product import ScaleWords, SumWords, product, rounded_to
-from accprobe.isa.formats import FORMATS, Format
-from accprobe.model.product import ProductModel
+from accprobe.evaluate.decoding import values_of
+from accprobe.evaluate.error_free import Floats, two_product, two_sum
+from accprobe.evaluate.product import ScaleWords, SumWords, product, rounded_to, rounded_words
+from accprobe.isa.formats import FORMATS, Bits, Format
+from accprobe.model.product import NO_K, ProductModel
 from accprobe.model.product_error import worst_error
 
-RESAMPLED = 500
-"""Times that the draws are drawn anew for an interval."""
+F64 = FORMATS["f64"]
 
-CONFIDENCE = 0.95
+# Distance of 1 to the next float64.
+ULP = 2.0**-F64.mantissa_bits
+
+# Bootstrap samples of an interval, and its confidence.
+RESAMPLED, CONFIDENCE = 500, 0.95
 
 
-class ExactSums(NamedTuple):
-    """float64 [M, N]: the sums of the products, and of their magnitudes."""
+class Exact(NamedTuple):
+    """Exact sums as float64 [M, N], the error `off` that they have at most, and `sizes`, the sums of |a·b|."""
 
     sums: Floats
-    magnitudes: Floats
+    off: Floats
+    sizes: Floats
 
 
-def exact_sums(a: Floats, b: Floats) -> ExactSums:
-    """Of values a [M, K], b [N, K] of at most 26 significant bits each, whose products float64 holds as they are."""
-    return ExactSums(plain_product(a, b), plain_product(np.abs(a), np.abs(b)))
+def exact_product(model: ProductModel, a: Bits, b: Bits, scales: ScaleWords | None = None) -> Exact:
+    """Return the exact sums of a [M, K] and b [N, K], bit patterns, times both scales.
+
+    Products of all formats but f64 are exact in float64. Products of f64 are added together with the error of each sum and
+    product.
+    """
+    x, y = (
+        values_of(rounded_words(fmt, words, model.operand_rounding), fmt, "kept") for fmt, words in ((model.a, a), (model.b, b))
+    )
+    with np.errstate(all="ignore"):
+        if F64 in (model.a, model.b):
+            sums, rest = _compensated(x, y)
+            sizes = np.abs(x) @ np.abs(y).T
+            return Exact(sums, np.abs(sums) * ULP + sizes * (model.k * ULP) ** 2 + rest, sizes)
+        if scales is not None and model.scales is not None:
+            x, y = x * by_k(model, scales.a.astype(np.float64)), y * by_k(model, scales.b.T.astype(np.float64))
+        sizes = np.abs(x) @ np.abs(y).T
+        return Exact(x @ y.T, sizes * ((model.k + 4) * ULP), sizes)
+
+
+def exact_sums(a: Floats, b: Floats) -> Exact:
+    """Return the exact sums of values a [M, K], b [N, K] of at most 26 significant bits each."""
+    sizes = plain_product(np.abs(a), np.abs(b))
+    return Exact(plain_product(a, b), sizes * ((a.shape[1] + 4) * ULP), sizes)
 
 
 def plain_product(a: Floats, b: Floats) -> Floats:
-    """a · bᵀ without BLAS, whose threads wait for cores that others use."""
+    """Return a · bᵀ without BLAS, whose threads would wait for cores that other work uses."""
     found: Floats = np.einsum("mk,nk->mn", a, b)
     return found
 
 
+def by_k(model: ProductModel, scales: Floats) -> Floats:
+    """Expand scales [lines, blocks] to one for each k; scales of whole rows stay as they are."""
+    if not model.scales_inside:
+        return scales
+    found = np.ones((len(scales), model.k))
+    for chain, block in model.block_of.items():
+        found[:, chain.ks()[chain.ks() != NO_K]] = scales[:, [block]]
+    return found
+
+
+def _compensated(x: Floats, y: Floats) -> tuple[Floats, Floats]:
+    """Return compensated sums of f64 products and a bound of what underflows.
+
+    After Ogita, Rump and Oishi, "Accurate sum and dot product" (2005).
+    """
+    total, rest = np.zeros((len(x), len(y))), np.zeros((len(x), len(y)))
+    for k in range(x.shape[1]):
+        product, off = two_product(*np.broadcast_arrays(x[:, [k]], y[None, :, k]))
+        total, error = two_sum(total, product)
+        rest += error + off
+    return total + rest, np.full_like(total, x.shape[1] * 2.0**-1000)
+
+
 def check_formats(a: Format, b: Format) -> None:
-    """Raises AccprobeError where float64 does not hold the products of such operands."""
-    if FORMATS["f64"] in (a, b):
-        raise AccprobeError("errors of f64 products are not told: their exact sums take more than float64")
+    """Raise AccprobeError if float64 does not hold the products of such operands."""
+    if F64 in (a, b):
+        raise AccprobeError("products of f64 have no error report: float64 does not hold their exact sums")
 
 
 @dataclass(frozen=True)
 class Tally:
-    """What one draw of operands adds to the errors.
+    """The contribution of one draw of operands to the errors.
 
-    outputs: finite ones; overflowed: others, which count nowhere else. Sums over outputs: squared_error, of d - x; squared, of
-    x; signed_error, of d - x; magnitude, of |x|; squared_before and signed_before, of the error before the last rounding;
-    squared_rounding, of that of x rounded to D's format, all that a perfect sum would have. largest, largest_over_sum,
-    largest_sum: of |d - x|, of |d - x| / S and of S.
+    outputs: count of finite outputs; overflowed: count of the others, which enter no error.
+    Sums over outputs: squared_error of d - x; squared of x; signed_error of d - x; magnitude of |x|; squared_before and
+    signed_before of the error before D is rounded; squared_rounding of the error of x rounded to D's format.
+    Maxima: largest of |d - x|; largest_over_sum of |d - x| / S.
     """
 
     outputs: int
@@ -79,20 +127,20 @@ class Tally:
     squared_rounding: float
     largest: float
     largest_over_sum: float
-    largest_sum: float
 
 
-def tally(model: ProductModel, operands: DrawnPatterns, exact: ExactSums, scales: ScaleWords | None = None) -> Tally:
-    """The model's outputs of these operands against their exact sums, which have the scales in them."""
+def tally(model: ProductModel, operands: DrawnPatterns, exact: Exact, scales: ScaleWords | None = None) -> Tally:
+    """Compare the model's outputs with the exact sums, which include the scales."""
     f32 = FORMATS["f32"]
     sums = SumWords(product(replace(model, result=f32, result_rounding="RNE"), operands.a, operands.b, scales=scales), f32)
     outputs = model.result.values(rounded_to(sums, model.result, model.result_rounding))
     before = f32.values(sums.patterns)
-    rounded = model.result.values(rounded_to(_nearest_words(exact.sums), model.result, model.result_rounding))
+    nearest = SumWords(exact.sums.view(np.uint64), F64)
+    rounded = model.result.values(rounded_to(nearest, model.result, model.result_rounding))
     there = np.isfinite(outputs) & np.isfinite(rounded)
-    x, magnitudes = exact.sums[there], exact.magnitudes[there]
+    x, sizes = exact.sums[there], exact.sizes[there]
     error = outputs[there] - x
-    over = np.divide(np.abs(error), magnitudes, out=np.zeros_like(error), where=magnitudes > 0)
+    over = np.divide(np.abs(error), sizes, out=np.zeros_like(error), where=sizes > 0)
     return Tally(
         outputs=int(there.sum()),
         overflowed=int((~there).sum()),
@@ -105,18 +153,12 @@ def tally(model: ProductModel, operands: DrawnPatterns, exact: ExactSums, scales
         squared_rounding=float(np.square(rounded[there] - x).sum()),
         largest=float(np.abs(error).max(initial=0)),
         largest_over_sum=float(over.max(initial=0)),
-        largest_sum=float(magnitudes.max(initial=0)),
     )
-
-
-def _nearest_words(values: Floats) -> SumWords:
-    """As float64 patterns."""
-    return SumWords(values.view(np.uint64), FORMATS["f64"])
 
 
 @dataclass(frozen=True)
 class Interval:
-    """Where a value lies with a confidence of CONFIDENCE, as the draws differ from one another."""
+    """A confidence interval at the level CONFIDENCE, from the differences between draws."""
 
     low: float
     high: float
@@ -124,11 +166,10 @@ class Interval:
 
 @dataclass(frozen=True)
 class Errors:
-    """The errors of a product over several draws of operands; None where no output was finite, or all sums are zero.
+    """The errors of a product over several draws of operands; None if no output is finite or all sums are zero.
 
-    error_of_sums, bias_of_sums: before the last rounding; error_of_rounding: that of exact sums rounded to D's format.
-    bound_over_sum: of all operands; None where none follows from the model. max_error: the largest |d - x|; largest_sum: the
-    largest S.
+    error_of_sums, bias_of_sums: before D is rounded; error_of_rounding: of exact sums rounded to D's format.
+    bound_over_sum: for all operands; None if the model implies no bound. max_error: the largest |d - x|.
     """
 
     outputs: int
@@ -145,14 +186,13 @@ class Errors:
     bias_of_sums: float | None
     error_of_rounding: float | None
     max_error: float | None
-    largest_sum: float
 
     @classmethod
     def of(cls, model: ProductModel, tallies: Sequence[Tally]) -> Errors:
-        """All draws together; their seeds do not depend on one another."""
+        """Combine independent draws."""
         squared, magnitude = sum(t.squared for t in tallies), sum(t.magnitude for t in tallies)
         outputs = sum(t.outputs for t in tallies)
-        told = squared > 0
+        known = squared > 0
         square_errors = np.array([[t.squared_error, t.squared] for t in tallies])
         signed_errors = np.array([[t.signed_error, t.magnitude] for t in tallies])
         return cls(
@@ -160,17 +200,16 @@ class Errors:
             overflowed=sum(t.overflowed for t in tallies),
             seeds=len(tallies),
             relative_error=_root(sum(t.squared_error for t in tallies), squared),
-            relative_error_interval=_interval(square_errors, 0.5) if told else None,
-            relative_error_worst=max(t.largest for t in tallies) / (squared / outputs) ** 0.5 if told else None,
-            bias=sum(t.signed_error for t in tallies) / magnitude if told else None,
-            bias_interval=_interval(signed_errors) if told else None,
+            relative_error_interval=_interval(square_errors, 0.5) if known else None,
+            relative_error_worst=max(t.largest for t in tallies) / (squared / outputs) ** 0.5 if known else None,
+            bias=sum(t.signed_error for t in tallies) / magnitude if known else None,
+            bias_interval=_interval(signed_errors) if known else None,
             max_error_over_sum=max(t.largest_over_sum for t in tallies) if outputs else None,
             bound_over_sum=worst_error(model),
             error_of_sums=_root(sum(t.squared_before for t in tallies), squared),
-            bias_of_sums=sum(t.signed_before for t in tallies) / magnitude if told else None,
+            bias_of_sums=sum(t.signed_before for t in tallies) / magnitude if known else None,
             error_of_rounding=_root(sum(t.squared_rounding for t in tallies), squared),
             max_error=max(t.largest for t in tallies) if outputs else None,
-            largest_sum=max(t.largest_sum for t in tallies),
         )
 
 
@@ -179,7 +218,7 @@ def _root(part: float, whole: float) -> float | None:
 
 
 def _interval(sums: Floats, power: float = 1.0) -> Interval | None:
-    """Of the quotient of two sums over draws, [draws, 2], to a power: the percentile bootstrap, draws drawn anew."""
+    """Return the percentile bootstrap interval of a quotient of two sums over draws, [draws, 2], raised to a power."""
     draws = len(sums)
     if draws < 2:
         return None

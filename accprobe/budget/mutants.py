@@ -1,7 +1,6 @@
-"""Wrong products: what a test of one would have to notice, each computed exactly.
+"""Typical mistakes of matrix product kernels, for mutation tests of a tolerance.
 
-A mistake changes the model, the operands or the result; what a wrong kernel would give of the very operands is evaluated, bit
-for bit.
+Each mistake changes the model, the operands or the result. The wrong results are evaluated bit for bit on the same operands.
 """
 
 from __future__ import annotations
@@ -18,11 +17,11 @@ from accprobe.isa.formats import FORMATS, Bits
 from accprobe.model.product import Chain, Merged, ProductModel, addition, in_chunks
 from accprobe.model.tree import Arithmetic, FloatArithmetic
 
+# Rows and columns of the transposed tile.
 TILE_SIDE = 16
-"""Rows and columns of the tile that is turned."""
 
+# Fraction bits of a narrow accumulator; bits to remove from one that is already as narrow.
 NARROW, NARROWER = 13, 3
-"""Fraction bits of a narrow accumulator; and of one that is narrow already, how many fewer."""
 
 BF16 = FORMATS["bf16"]
 
@@ -30,7 +29,7 @@ NARROWER_ACCUMULATOR = "a narrower accumulator"
 
 
 class Operation(NamedTuple):
-    """A product: a [M, K], b [N, K], bit patterns. tests: of so many products with the same B, one below the other."""
+    """A product of a [M, K] and b [N, K], bit patterns. tests: products with the same B, stacked in A."""
 
     model: ProductModel
     a: Bits
@@ -42,7 +41,7 @@ class Operation(NamedTuple):
         return product(self.model, self.a, self.b, scales=self.scales)
 
     def of_lines(self, y: Integers, x: Integers) -> Operation:
-        """Of those rows and columns of the result alone."""
+        """Return the operation restricted to rows y and columns x of the result."""
         scales = self.scales
         if scales is not None:
             a, b = scales
@@ -53,62 +52,62 @@ class Operation(NamedTuple):
         return self.model.result.values(d)
 
 
+# Returns the wrong results; None if the mistake does not apply to the product.
 Mutation = Callable[[Operation], Bits | None]
-"""What the mistake makes of a product; None where it is none."""
 
 
-def zeros_returned(asked: Operation) -> Bits | None:
-    return np.zeros((len(asked.a), len(asked.b)), asked.model.result.dtype)
+def zeros_returned(operation: Operation) -> Bits | None:
+    return np.zeros((len(operation.a), len(operation.b)), operation.model.result.dtype)
 
 
-def tail_dropped(asked: Operation) -> Bits | None:
-    """The last fused sum's products."""
-    width = asked.model.step.products
-    a = asked.a.copy()
-    a[:, (asked.model.k - 1) // width * width :] = 0
-    return asked._replace(a=a).computed()
+def tail_dropped(operation: Operation) -> Bits | None:
+    """Drop the products of the last fused sum."""
+    width = operation.model.step.products
+    a = operation.a.copy()
+    a[:, (operation.model.k - 1) // width * width :] = 0
+    return operation._replace(a=a).computed()
 
 
-def k_doubled(asked: Operation) -> Bits | None:
-    """The product in the middle, added to the result once more."""
-    model, k = asked.model, asked.model.k // 2
-    a, b = model.a.values(asked.a[:, k]), model.b.values(asked.b[:, k])
-    if asked.scales is not None and model.scales is not None:
+def k_doubled(operation: Operation) -> Bits | None:
+    """Add the product in the middle once more."""
+    model, k = operation.model, operation.model.k // 2
+    a, b = model.a.values(operation.a[:, k]), model.b.values(operation.b[:, k])
+    if operation.scales is not None and model.scales is not None:
         block = (
             next((i for chain, i in model.block_of.items() if chain.start <= k < chain.stop), 0) if model.scales_inside else 0
         )
-        a, b = a * asked.scales.a[:, block], b * asked.scales.b[block]
-    more = asked.values(asked.computed()) + np.multiply.outer(a, b)
+        a, b = a * operation.scales.a[:, block], b * operation.scales.b[block]
+    more = operation.values(operation.computed()) + np.multiply.outer(a, b)
     return rounded_to(SumWords(more.view(np.uint64), FORMATS["f64"]), model.result, model.result_rounding)
 
 
-def never_promoted(asked: Operation) -> Bits | None:
-    model = asked.model
+def never_promoted(operation: Operation) -> Bits | None:
+    model = operation.model
     first = next(model.chains())
     if isinstance(model.tree, Chain) or model.scales_inside or first.period or first.shift:
         return None
-    return asked._replace(model=replace(model, tree=Chain(0, model.k, first.pattern))).computed()
+    return operation._replace(model=replace(model, tree=Chain(0, model.k, first.pattern))).computed()
 
 
-def partials_in_bf16(asked: Operation) -> Bits | None:
-    """Each part of the sum; of one chain, its halves."""
-    tree, model = asked.model.tree, asked.model
+def partials_in_bf16(operation: Operation) -> Bits | None:
+    """Round each part of the sum to bf16; of one chain, its halves."""
+    tree, model = operation.model.tree, operation.model
     if model.scales_inside:
         return None
     if isinstance(tree, Merged):
-        return None if tree.kept else asked._replace(model=replace(model, tree=replace(tree, kept=BF16))).computed()
+        return None if tree.kept else operation._replace(model=replace(model, tree=replace(tree, kept=BF16))).computed()
     half = model.k // 2 // len(tree.pattern) * len(tree.pattern)
     if not half or tree.period or tree.shift or model.step.root.arithmetic.result.bits > 32:
         return None
     halves = Chain(0, half, tree.pattern), Chain(half, model.k, tree.pattern)
-    return asked._replace(model=replace(model, tree=Merged(halves, "forward", addition(), BF16))).computed()
+    return operation._replace(model=replace(model, tree=Merged(halves, "forward", addition(), BF16))).computed()
 
 
 def kept_in_bf16(products: int, parts: bool, running: bool) -> Mutation:
-    """Sums of so many products, each a chain: rounded to bf16 before they are added, or the sum of those so far, or both."""
+    """Return the mistake of rounding partial sums of so many products, or the running sum, or both, to bf16."""
 
-    def mutation(asked: Operation) -> Bits | None:
-        model = asked.model
+    def mutation(operation: Operation) -> Bits | None:
+        model = operation.model
         first = next(model.chains())
         fits = products < model.k and products % len(first.pattern) == 0 and model.step.root.arithmetic.result.bits <= 32
         if not fits or model.scales_inside or first.period or first.shift:
@@ -117,48 +116,47 @@ def kept_in_bf16(products: int, parts: bool, running: bool) -> Mutation:
         assert isinstance(chunks, Merged)
         begun = Merged(chunks.parts[:1], "forward", addition(), BF16)
         tree = replace(chunks, kept=BF16) if parts else replace(chunks, parts=(begun, *chunks.parts[1:]))
-        return asked._replace(model=replace(model, tree=tree)).computed()
+        return operation._replace(model=replace(model, tree=tree)).computed()
 
     return mutation
 
 
-def block_scales_swapped(asked: Operation) -> Bits | None:
-    """The first two of A."""
-    if asked.scales is None or not asked.model.scales_inside or asked.scales.a.shape[1] < 2:
+def block_scales_swapped(operation: Operation) -> Bits | None:
+    """Swap the first two block scales of A."""
+    if operation.scales is None or not operation.model.scales_inside or operation.scales.a.shape[1] < 2:
         return None
-    a = asked.scales.a.copy()
+    a = operation.scales.a.copy()
     a[:, [0, 1]] = a[:, [1, 0]]
-    return asked._replace(scales=asked.scales._replace(a=a)).computed()
+    return operation._replace(scales=operation.scales._replace(a=a)).computed()
 
 
-def tile_transposed(asked: Operation) -> Bits | None:
-    """The first of each test."""
-    rows = len(asked.a) // asked.tests
-    side = min(TILE_SIDE, rows, len(asked.b))
-    d = asked.computed()
-    tiles = d.reshape(asked.tests, rows, -1)[:, :side, :side]
+def tile_transposed(operation: Operation) -> Bits | None:
+    """Transpose the first tile of each test."""
+    rows = len(operation.a) // operation.tests
+    side = min(TILE_SIDE, rows, len(operation.b))
+    d = operation.computed()
+    tiles = d.reshape(operation.tests, rows, -1)[:, :side, :side]
     tiles[:] = tiles.swapaxes(1, 2).copy()
     return d if side > 1 else None
 
 
-def result_cut(asked: Operation) -> Bits | None:
-    """Rounded toward zero where it was to be rounded to nearest."""
-    model = asked.model
+def result_truncated(operation: Operation) -> Bits | None:
+    """Truncate the result instead of rounding it to nearest."""
+    model = operation.model
     tree = model.tree
     of_sum = model.step.root.arithmetic if isinstance(tree, Chain) else tree.arithmetic
     bits = of_sum.result.mantissa_bits if model.scales is None else FORMATS["f32"].mantissa_bits
     if model.result_rounding == "RZ" or bits <= model.result.mantissa_bits:
         return None
-    return asked._replace(model=replace(model, result_rounding="RZ")).computed()
+    return operation._replace(model=replace(model, result_rounding="RZ")).computed()
 
 
 def narrowed(bits: int) -> int:
-    """13 fraction bits, or three fewer where there are no more."""
+    """Return the fraction bits of a narrower accumulator."""
     return NARROW if bits > NARROW else bits - NARROWER
 
 
-def narrower_accumulator(asked: Operation) -> Bits | None:
-
+def narrower_accumulator(operation: Operation) -> Bits | None:
     def fewer(arithmetic: Arithmetic) -> Arithmetic:
         if not isinstance(arithmetic, FloatArithmetic):
             return arithmetic
@@ -166,9 +164,9 @@ def narrower_accumulator(asked: Operation) -> Bits | None:
         most = narrowed(bits)
         return replace(arithmetic, result_bits=most, alignment_bits=cut if cut is None else min(cut, max(most, cut - 12)))
 
-    if asked.model.step.root.arithmetic.result is FORMATS["f64"]:
+    if operation.model.step.root.arithmetic.result is FORMATS["f64"]:
         return None
-    return asked._replace(model=replace(asked.model, step=asked.model.step.with_arithmetic(fewer))).computed()
+    return operation._replace(model=replace(operation.model, step=operation.model.step.with_arithmetic(fewer))).computed()
 
 
 MUTATIONS: dict[str, Mutation] = {
@@ -179,14 +177,13 @@ MUTATIONS: dict[str, Mutation] = {
     "partial sums in bf16": partials_in_bf16,
     "block scales swapped": block_scales_swapped,
     "a tile transposed": tile_transposed,
-    "the result cut, not rounded": result_cut,
+    "the result truncated, not rounded": result_truncated,
     NARROWER_ACCUMULATOR: narrower_accumulator,
 }
-"""By name."""
 
 
 def mistake_name(name: str, model: ProductModel) -> str:
-    """A mistake by its name, with the numbers that it has in this model."""
+    """Return the name of a mistake, with the accumulator bits of this model."""
     arithmetic = model.step.root.arithmetic
     if name != NARROWER_ACCUMULATOR or not isinstance(arithmetic, FloatArithmetic):
         return name
@@ -194,8 +191,7 @@ def mistake_name(name: str, model: ProductModel) -> str:
     return f"accumulator of {narrowed(bits)} bits, {bits - narrowed(bits)} fewer"
 
 
-_CHUNKS = (64, 128, 256)
-
+# Mistakes of loops over products, which the search for a cause tries too.
 KEPT_IN_BF16: dict[str, Mutation] = {
     f"{what} bf16 every {products} products": kept_in_bf16(products, parts, running)
     for what, parts, running in (
@@ -203,6 +199,5 @@ KEPT_IN_BF16: dict[str, Mutation] = {
         ("partial sums and the running sum kept in", True, True),
         ("partial sums kept in", True, False),
     )
-    for products in _CHUNKS
+    for products in (64, 128, 256)
 }
-"""By name: mistakes of kernels, and of loops over products, that are looked for where a result is wrong."""

@@ -1,9 +1,8 @@
-"""Operands with scales: how finely they are shared out, and what the operands lose by it.
+"""Quantisation of operands with scales of different granularity, and its error.
 
-A value is its code times its scale. Scales are float32 numbers, amax over the largest code; in MX blocks powers of two (OCP
-Microscaling Formats v1.0, section 6.3), in NVFP4 blocks e4m3 numbers below one of the tensor. DeepSeek-V3 (arXiv 2412.19437,
-section 3.3.2) has 1 x 128 for activations and 128 x 128 for weights. An e4m3 number has the same relative step wherever it lies
-among the normal ones: finer scales keep small numbers beside large ones from being flushed, and make no step smaller.
+A value is its code times its scale. A scale is amax over the largest code, in float32; in MX blocks a power of two (OCP
+Microscaling Formats v1.0, section 6.3), in NVFP4 blocks an e4m3 number below one scale of the tensor. DeepSeek-V3 (arXiv
+2412.19437, section 3.3.2) uses 1 x 128 for activations and 128 x 128 for weights.
 """
 
 from __future__ import annotations
@@ -19,16 +18,16 @@ from accprobe.evaluate.product import ScaleWords, Singles
 from accprobe.isa.formats import FORMATS, Bits, Format
 from accprobe.model.product import ProductModel, ScaleOf, Scales
 
+# Smallest scale: quotients by subnormal numbers would be inexact.
 _LEAST = np.finfo(np.float32).tiny
-"""No scale is smaller: quotients by subnormal numbers are not what they should be."""
 
 
 @dataclass(frozen=True)
 class Sharing:
-    """What has a scale of its own: so many rows and so many k of an operand, 0 for all; bits: of a scale in memory.
+    """Block of an operand that shares one scale: rows and ks, 0 for all; bits: of a scale in memory.
 
-    element: the format of codes, where it is not the instruction's. power_of_two: scales are; two_levels: e4m3 scales below one
-    of the whole tensor.
+    element: format of the codes if it is not the instruction's. power_of_two: scales are powers of two; two_levels: scales are
+    e4m3 numbers below one scale of the tensor.
     """
 
     rows: int
@@ -42,6 +41,7 @@ class Sharing:
 _ROWS, _BLOCKS = Sharing(1, 0), Sharing(1, 128)
 _MX, _NV = Sharing(1, 32, 8, power_of_two=True), Sharing(1, 16, 8, "e2m1", two_levels=True)
 
+# By name: of A and of B, whose rows are the columns of the product.
 SHARINGS: dict[str, tuple[Sharing, Sharing] | None] = {
     "none": None,
     "tensor": (Sharing(0, 0), Sharing(0, 0)),
@@ -51,21 +51,19 @@ SHARINGS: dict[str, tuple[Sharing, Sharing] | None] = {
     "mx32": (_MX, _MX),
     "nv16": (_NV, _NV),
 }
-"""By name: of A and of B, whose rows are the columns of the product."""
 
+# Blocks whose scales a kernel can apply where it promotes, and their layout.
 _INSIDE: dict[str, ScaleOf] = {"1x128": "1x128", "128x128": "128x128", "mx32": "1x128"}
-"""Blocks whose scales a kernel can apply at its promotions, and how each element's are laid out."""
 
 _AFTER: dict[str, ScaleOf] = {"tensor": "tensor", "row": "row"}
 
 
 @dataclass(frozen=True)
 class Fidelity:
-    """What one operand lost.
+    """Quantisation error of one operand.
 
-    snr: of its numbers, in dB, None where nothing was lost; median_error: |code · scale - value| / |value| of the number in the
-    middle; saturated: share of numbers that lie beyond the largest code by more than half a step; flushed: of those that became
-    zero; scale_bytes: of scales in memory, for each number.
+    snr: in dB, None if it is exact; median_error: median of |code · scale - value| / |value|; saturated: share of numbers
+    beyond the largest code by more than half a step; flushed: share that became zero; scale_bytes: scale memory a number.
     """
 
     snr: float | None
@@ -76,8 +74,8 @@ class Fidelity:
 
 
 class Quantised(NamedTuple):
-    """One operand: codes [rows, K] in the instruction's format, of no more values than `element` has; scales [rows, blocks], ks
-    products sharing each, [rows, 1] or [1, 1] where K is not divided. scale_bytes: of scales in memory, for each number.
+    """One operand: codes [rows, K] in the instruction's format, restricted to values of `element`; scales [rows, blocks], each
+    shared by ks products, [rows, 1] or [1, 1] if K is not divided. scale_bytes: scale memory for each number.
     """
 
     fmt: Format
@@ -88,12 +86,12 @@ class Quantised(NamedTuple):
     scale_bytes: float
 
     def values(self, scaled: bool = True) -> Floats:
-        """float64, times their scales or not."""
+        """Return float64 values, with or without the scales."""
         values = self.fmt.values(self.codes)
         return values * _spread(self.scales, self.ks, values.shape) if scaled else values
 
     def fidelity(self, values: Singles) -> Fidelity:
-        """What the values lost that were quantised."""
+        """Compare with the values that were quantised."""
         kept, exact = self.values(), values.astype(np.float64)
         lost, there = kept - exact, exact != 0
         noise, signal = float(np.square(lost).sum()), float(np.square(exact).sum())
@@ -121,9 +119,9 @@ class QuantisedPair:
         return DrawnPatterns(self.a.codes, self.b.codes)
 
     def applied(self, model: ProductModel) -> tuple[Scales, ScaleWords] | None:
-        """How a kernel of that plan applies the scales, None where it cannot: blocks along K need a promotion at their ends.
+        """Return how a kernel of that plan applies the scales; None if a block along K has no promotion at its end.
 
-        Scales of a whole tensor and of rows come once after the sum; those of blocks with the multiply-add that promotes.
+        Tensor and row scales are applied once after the sum, block scales by the multiply-add that promotes.
         """
         a, b = self.a.scales, self.b.scales
         if self.scale in _AFTER:
@@ -138,18 +136,18 @@ class QuantisedPair:
         return how, ScaleWords(a[:, of_chain], b[:, of_chain].T.copy())
 
     def _as_measured(self, model: ProductModel) -> Scales | None:
-        """How a measured product applies these very scales."""
+        """Return how a measured product applies these scales."""
         return model.scales if model.scales is not None and model.scales.of == self.scale else None
 
 
 def quantised(scale: str, fmt_a: Format, fmt_b: Format, values: DrawnValues) -> QuantisedPair:
-    """Both operands with scales of one of SHARINGS."""
+    """Quantise both operands with the scales of that name."""
     of_a, of_b = SHARINGS[scale] or (None, None)
     return QuantisedPair(scale, quantised_operand(of_a, fmt_a, values.a), quantised_operand(of_b, fmt_b, values.b))
 
 
 def quantised_operand(sharing: Sharing | None, fmt: Format, values: Singles) -> Quantised:
-    """values [rows, K]; without a sharing they are rounded as they are. Codes are rounded to nearest and saturate."""
+    """Quantise values [rows, K]; without a sharing there is no scale. Codes are rounded to nearest and saturate."""
     if sharing is None:
         return Quantised(fmt, fmt, nearest_patterns(fmt, values), np.ones((1, 1), np.float32), values.shape[1], 0.0)
     element = FORMATS[sharing.element] if sharing.element else fmt
@@ -161,7 +159,7 @@ def quantised_operand(sharing: Sharing | None, fmt: Format, values: Singles) -> 
 
 
 def _scales(sharing: Sharing, element: Format, values: Singles) -> tuple[Singles, int, float]:
-    """[rows, blocks], or [1, 1] and [rows, 1] where K is not divided; the k that share each; bytes for each number."""
+    """Return scales [rows, blocks] ([1, 1] or [rows, 1] if K is not divided), the ks sharing each, and bytes a number."""
     rows, k = values.shape
     of_rows, ks = sharing.rows or rows, sharing.ks or k
     largest = np.abs(values)
@@ -187,11 +185,11 @@ def _scales(sharing: Sharing, element: Format, values: Singles) -> tuple[Singles
 
 
 def _spread(scales: Singles, ks: int, shape: tuple[int, ...]) -> Singles:
-    """The scale of each number."""
+    """Expand the scales to one for each number."""
     wide = scales if scales.shape[1] == 1 else np.repeat(scales, ks, axis=1)[:, : shape[1]]
     return np.broadcast_to(wide, shape)
 
 
 def _rounds_to_largest(fmt: Format) -> float:
-    """The largest number that, rounded to nearest, is not beyond the largest code."""
+    """Return the largest number that rounds to the largest code."""
     return largest_value(fmt) + 2.0 ** (fmt.max_exponent - fmt.mantissa_bits - 1)

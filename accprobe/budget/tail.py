@@ -1,6 +1,6 @@
-"""How far a sum of some arithmetic may be off, at a stated rate of false alarms: a bound on the tail of emulated errors.
+"""Error bound at a stated rate of false alarms, from the tail of emulated errors.
 
-Let z be the error of a sum before D is rounded, as a share of the worst case of that very element (`accprobe.budget.bounds`), m
+Let z be the error of a sum before D is rounded, as a share of the worst case of that element (`accprobe.budget.bounds`), and m
 its mean over emulated elements. With
 
     v = max over t of 2 · ln(mean of exp(t · (z - m))) / t²
@@ -9,10 +9,10 @@ the moments of z - m are those of a sub-Gaussian variable of variance v, and Che
 
     P(|z - m| > x) <= 2 · exp(-x² / 2v),    so    x = sqrt(2v · ln(2 / rate))
 
-(Boucheron, Lugosi and Massart, Concentration Inequalities, 2013, sections 2.2 and 2.3). v is a maximum over t, so that tails
-heavier than a Gaussian's raise it. Elements of one row or column are not independent: v is increased by four standard errors of
-a variance, sqrt(2 / n) each, of n rows and columns. Of rates below one over the number of elements this is a model: roundings
-along K are assumed to go on as the emulated ones. The worst case, which nothing exceeds, caps it.
+(Boucheron, Lugosi and Massart, Concentration Inequalities, 2013, sections 2.2 and 2.3). v is a maximum over t, so tails heavier
+than a Gaussian's raise it. Elements of one row or column are not independent: v is increased by four standard errors of a
+variance, sqrt(2 / n) each, for n rows and columns. At rates below one over the number of elements this is an extrapolation.
+The worst case caps it.
 """
 
 from __future__ import annotations
@@ -24,44 +24,42 @@ from typing import NamedTuple
 import numpy as np
 
 from accprobe.budget.bounds import tight
-from accprobe.budget.exact import Exact, exact_product
+from accprobe.budget.errors import Exact, exact_product
 from accprobe.budget.mutants import Operation
 from accprobe.evaluate.error_free import Floats
 from accprobe.evaluate.product import SumWords, rounded_to
 from accprobe.isa.formats import FORMATS, Format
 from accprobe.model.tree import Rounding
 
+# Largest share of correct elements that a test rejects.
 FALSE_ALARMS = 1e-9
-"""Of correct elements, the share that a test rejects, at most."""
 
+# With fewer emulated elements the bound is the worst case.
 FEWEST = 1 << 8
-"""Of fewer emulated elements the worst case stands."""
 
+# Standard errors by which the variance is increased.
 SAFETY = 4.0
-"""Standard errors by which the variance is increased."""
 
+# Values of t, times the standard deviation.
 MOMENT_STEPS = np.geomspace(0.05, 100, 60)
-"""Values of t, times the standard deviation."""
 
 
 class Tail(NamedTuple):
-    """centre, variance: of errors as shares of their worst cases, the variance that of the sub-Gaussian bound; of so many
-    emulated elements.
-    """
+    """Mean and sub-Gaussian variance of errors as shares of their worst cases; elements: emulated ones."""
 
     centre: float
     variance: float
     elements: int
 
     def at(self, rate: float) -> float:
-        """The share of the worst case that errors exceed at this rate at most; 1 where too little is known of them."""
+        """Return the share of the worst case that errors exceed at most at this rate; 1 if there are too few elements."""
         if self.elements < FEWEST or not self.variance:
             return 1.0
         return min(1.0, abs(self.centre) + sqrt(2 * self.variance * log(2 / rate)))
 
 
 def tail_of(shares: Floats, lines: int) -> Tail:
-    """shares: errors over their worst cases, of elements of so many rows and columns."""
+    """Return the tail of errors over their worst cases, of elements in so many rows and columns."""
     if not shares.size:
         return Tail(0.0, 0.0, 0)
     centre, spread = float(shares.mean()), float(shares.std())
@@ -78,17 +76,20 @@ def tail_of(shares: Floats, lines: int) -> Tail:
 
 
 class Emulated(NamedTuple):
-    """A product [M, N] as its arithmetic computes it. sums: before D is rounded; worst: how far these may be off."""
+    """An evaluated product [M, N]. sums: before D is rounded; worst: bound of their errors."""
 
-    asked: Operation
+    operation: Operation
     exact: Exact
     sums: SumWords
     worst: Floats
 
     @classmethod
-    def of(cls, asked: Operation) -> Emulated:
-        wide, exact = without_last_rounding(asked), exact_product(asked.model, asked.a, asked.b, asked.scales)
-        return cls(asked, exact, SumWords(wide.computed(), wide.model.result), worst_case(asked))
+    def of(cls, operation: Operation) -> Emulated:
+        wide, exact = (
+            without_last_rounding(operation),
+            exact_product(operation.model, operation.a, operation.b, operation.scales),
+        )
+        return cls(operation, exact, SumWords(wide.computed(), wide.model.result), worst_case(operation))
 
     @property
     def errors(self) -> Floats:
@@ -97,48 +98,45 @@ class Emulated(NamedTuple):
 
     @property
     def d(self) -> Floats:
-        """The results."""
-        return self.asked.values(rounded_to(self.sums, self.asked.model.result, self.asked.model.result_rounding))
+        """Return the results."""
+        return self.operation.values(rounded_to(self.sums, self.operation.model.result, self.operation.model.result_rounding))
 
     def tail(self) -> Tail:
         there = (self.worst > 0) & np.isfinite(self.worst)
         return tail_of(self.errors[there] / self.worst[there], sum(self.worst.shape))
 
 
-def without_last_rounding(asked: Operation) -> Operation:
-    """To a format that is narrower than f32."""
-    f32, model = FORMATS["f32"], asked.model
+def without_last_rounding(operation: Operation) -> Operation:
+    """Return the operation with an f32 result instead of a narrower one."""
+    f32, model = FORMATS["f32"], operation.model
     if model.result.mantissa_bits >= f32.mantissa_bits:
-        return asked
-    return asked._replace(model=replace(model, result=f32, result_rounding="RNE"))
+        return operation
+    return operation._replace(model=replace(model, result=f32, result_rounding="RNE"))
 
 
-def worst_case(asked: Operation) -> Floats:
-    """How far sums [M, N] may be off before D is rounded."""
-    return tight(without_last_rounding(asked).model, asked.a, asked.b, asked.scales)
+def worst_case(operation: Operation) -> Floats:
+    """Return the error bound of the sums [M, N] before D is rounded."""
+    return tight(without_last_rounding(operation).model, operation.a, operation.b, operation.scales)
 
 
 class Allowed(NamedTuple):
-    """The smallest and the largest result [M, N] that a test accepts: all that sums within `before` of the exact ones round to.
+    """The smallest and the largest result [M, N] that a test accepts."""
 
-    before: at a rate of false alarms, or in the worst case where that is not more.
-    """
-
-    before: Floats
     low: Floats
     high: Floats
 
     @classmethod
-    def of(cls, asked: Operation, exact: Exact, before: Floats) -> Allowed:
+    def of(cls, operation: Operation, exact: Exact, before: Floats) -> Allowed:
+        """Round the sums that are within `before` of the exact ones to D."""
         low, high = (
-            rounded_values(exact.sums + sign * (before + exact.off), asked.model.result, asked.model.result_rounding)
+            rounded_values(exact.sums + sign * (before + exact.off), operation.model.result, operation.model.result_rounding)
             for sign in (-1, 1)
         )
-        return cls(before, low, high)
+        return cls(low, high)
 
 
 def rounded_values(values: Floats, fmt: Format, how: Rounding = "RNE") -> Floats:
-    """float64 values in a format."""
+    """Round float64 values to a format."""
     f64 = FORMATS["f64"]
     values = np.ascontiguousarray(values)
     return values if fmt is f64 else fmt.values(rounded_to(SumWords(values.view(np.uint64), f64), fmt, how))

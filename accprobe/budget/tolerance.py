@@ -1,9 +1,9 @@
-"""Which tolerance a test of a product may have, and which mistakes tests notice.
+"""Recommended tolerance of a product's test, and the mistakes that tests catch.
 
-Each test compares a result with a reference: DeepGEMM's (github.com/deepseek-ai/DeepGEMM), calc_diff = 1 - 2·sum(x·y) /
-sum(x² + y²) over all elements, below 1e-3; rtol and atol as numpy.allclose has them, advised here or the user's own; and each
-element within what its arithmetic allows, at a rate of false alarms (`accprobe.budget.tail`) or in the worst case
-(`accprobe.budget.bounds`). Every mistake is computed exactly, on many tests of fresh operands.
+The tests: DeepGEMM's calc_diff = 1 - 2·sum(x·y) / sum(x² + y²) over all elements, below 1e-3 (github.com/deepseek-ai/DeepGEMM);
+rtol and atol as in numpy.allclose, recommended or the user's; and each element within the error bound of its arithmetic, at a
+rate of false alarms (`accprobe.budget.tail`) or in the worst case (`accprobe.budget.bounds`). Every mistake is evaluated
+bit for bit, on many tests of fresh operands.
 """
 
 from __future__ import annotations
@@ -25,30 +25,33 @@ from accprobe.evaluate.error_free import Floats, Truths
 from accprobe.evaluate.product import ScaleWords, product
 from accprobe.isa.formats import FORMATS, Format
 from accprobe.model.product import Chain, ProductModel, ScaleOf, Scales, multiply_add
+from accprobe.model.product_error import worst_error
 
 CALC_DIFF = 1e-3
 
 BLOCK_OF_SCALE = 128
 
+# Largest default rows, and columns, of the result of one test.
 USUAL_SIDE = 64
-"""Rows, and columns, of the result of one test, at most where nothing is said of them."""
 
+# Number of tests, and of tests that share a B.
 TESTS, SHARING = 200, 10
-"""Tests, and those that share a B."""
 
+# Multiply-adds in all, about: a long K has smaller results or fewer tests.
 PRODUCTS = 1 << 30
-"""Products of numbers that are computed in all, about: results of tests are smaller where K is long."""
 
 FEWEST_TESTS = 20
 
+# Rows and columns of other kinds of data on which a mistake is tried.
 OTHER_SIDE = 32
-"""Rows and columns of other inputs on which a mistake is looked for."""
 
 Reference = Literal["f64", "f32", "bf16"]
 
 
 class OwnTest(NamedTuple):
-    """|got - reference| <= atol + rtol · |reference|. reference: the exact sum; a chain of f32 multiply-adds; that in bf16."""
+    """|got - reference| <= atol + rtol · |reference|. reference: the exact sum (f64), or a chain of f32 multiply-adds in f32 or
+    rounded to bf16.
+    """
 
     atol: float
     rtol: float
@@ -56,16 +59,16 @@ class OwnTest(NamedTuple):
 
 
 def calc_diff(got: Floats, reference: Floats) -> Floats:
-    """As DeepGEMM has it, of each test [tests, m, n]."""
+    """Return DeepGEMM's calc_diff of each test [tests, m, n]."""
     both = (got * got + reference * reference).sum(axis=(1, 2))
     once = 2.0 * (got * reference).sum(axis=(1, 2))
     return np.asarray(1.0 - np.divide(once, both, out=np.ones_like(both), where=both != 0))
 
 
 @dataclass(frozen=True)
-class Inquiry:
-    """What is looked into. m, n: of one test's result, None: as K allows; scale: what has a scale of its own, float32 numbers
-    drawn from 1 to 2; None: no scales. rate: of false alarms among correct elements; own: a test of the user's.
+class ToleranceRequest:
+    """The product and its tests. m, n: shape of one test's result, None: as K allows; scale: granularity of the scales, drawn
+    from 1 to 2; None: no scales. rate: of false alarms among correct elements; own: a test of the user.
     """
 
     accumulation: Accumulation
@@ -83,12 +86,12 @@ class Inquiry:
 
     @cached_property
     def model(self) -> ProductModel:
-        """Raises AccprobeError."""
+        """Return the model of the product. Raises AccprobeError."""
         blocks = self.scale is not None and "x" in self.scale
         if blocks and self.promote_every != BLOCK_OF_SCALE:
             raise AccprobeError(f"scales of blocks are applied where sums are promoted: promote every {BLOCK_OF_SCALE}")
         if blocks and self.split_k > 1:
-            raise AccprobeError("scales of blocks and split K are not told together")
+            raise AccprobeError("block scales and split-K are not supported together")
         if self.scale is not None and self.own and self.own.reference != "f64":
             raise AccprobeError(f"--reference {self.own.reference} has no scales: give --reference f64, or --scale none")
         scales = Scales(self.scale) if self.scale else None
@@ -96,14 +99,14 @@ class Inquiry:
 
     @cached_property
     def shape(self) -> tuple[int, int, int]:
-        """Tests, and m and n of each."""
+        """Return the number of tests, and m and n of each."""
         outputs = PRODUCTS // (self.k * (len(MUTATIONS) + 1))
         side = max(8, 1 << max(0, (outputs // TESTS).bit_length() - 1) // 2)
         m, n = (min(side, USUAL_SIDE) if given is None else given for given in (self.m, self.n))
         return min(TESTS, max(FEWEST_TESTS, outputs // (m * n) // SHARING * SHARING)), m, n
 
     def operation(self, data: Data, m: int, n: int, draw: int = 0, tests: int = 1) -> Operation:
-        """tests: with the same B, each of m rows."""
+        """Draw tests with the same B, each of m rows."""
         rng = np.random.default_rng([self.seed, draw])
         rows = tests * m
         a, b = drawn_patterns(data, self.model.a, self.model.b, rows, n, self.k, rng)
@@ -118,7 +121,7 @@ class Inquiry:
 
 
 class Draw(NamedTuple):
-    """Some tests with the same B: their product, what is accepted of it, and the references of tests."""
+    """Tests with the same B: their product, its bounds, and the references of the tests."""
 
     emulated: Emulated
     quantile: Tolerance
@@ -127,41 +130,41 @@ class Draw(NamedTuple):
     own: Floats
 
     @classmethod
-    def of(cls, asked: Inquiry, operation: Operation) -> Draw:
+    def of(cls, request: ToleranceRequest, operation: Operation) -> Draw:
         emulated = Emulated.of(operation)
-        model = asked.model
+        model = request.model
         return cls(
             emulated,
-            Tolerance.at_rate(emulated, asked.rate),
+            Tolerance.at_rate(emulated, request.rate),
             Tolerance.at_rate(emulated, None),
             rounded_values(emulated.exact.sums, model.result),
-            _own_reference(asked, emulated),
+            _own_reference(request, emulated),
         )
 
     def tests(self, x: Floats) -> Floats:
-        """Of the whole product, [tests, m, n]."""
-        return x.reshape(self.emulated.asked.tests, -1, x.shape[1])
+        """Split the rows into tests, [tests, m, n]."""
+        return x.reshape(self.emulated.operation.tests, -1, x.shape[1])
 
 
-def _own_reference(asked: Inquiry, emulated: Emulated) -> Floats:
-    if asked.own is None or asked.own.reference == "f64":
+def _own_reference(request: ToleranceRequest, emulated: Emulated) -> Floats:
+    if request.own is None or request.own.reference == "f64":
         return emulated.exact.sums
-    model, fmt = asked.model, FORMATS[asked.own.reference]
+    model, fmt = request.model, FORMATS[request.own.reference]
     chain = ProductModel(model.a, model.b, model.k, multiply_add(), Chain(0, model.k, (0,)), fmt)
-    return fmt.values(product(chain, emulated.asked.a, emulated.asked.b))
+    return fmt.values(product(chain, emulated.operation.a, emulated.operation.b))
 
 
 @dataclass(frozen=True)
-class Advised:
-    """What a test may have.
+class ToleranceReport:
+    """The recommended test and the mistakes that tests catch.
 
-    recommended: rtol and atol of a test against f64 sums, at the rate of false alarms; atol_worst: in the worst case.
-    over_sum: what sums may be off before D is rounded, at the rate, relative to sums of |a·b|, at most; worst_over_sum: in the
-    worst case, of D; over_any_sum: of any operands, None where no bound follows. size: the root mean square of the exact sums.
-    passed: by test, the share of tests that the arithmetic itself passes; kill_table: what notices each mistake.
+    recommended: rtol and atol against f64 sums, at the rate of false alarms; atol_worst: in the worst case. over_sum: bound of
+    the sums before D is rounded, at that rate, relative to sums of |a·b|; worst_over_sum: of D in the worst case; over_any_sum:
+    over all operands, None if there is no bound. size: root mean square of the exact sums. passed: by test, the share of tests
+    that correct results pass.
     """
 
-    asked: Inquiry
+    request: ToleranceRequest
     recommended: OwnTest
     atol_worst: float
     over_sum: float
@@ -170,15 +173,15 @@ class Advised:
     size: float
     tail: Tail
     passed: Mapping[str, float]
-    kill_table: tuple[Killed, ...]
+    kill_table: tuple[CaughtMistake, ...]
 
 
 @dataclass(frozen=True)
-class Killed:
-    """A mistake, and by test the share of tests that notice it.
+class CaughtMistake:
+    """A mistake, and by test the share of tests that catch it.
 
-    size: what it changes results by, over what the recommended test allows, of root mean squares; noticed_with: other kinds of
-    data with which that would notice, where it does not always.
+    size: root mean square of its change, over that of the recommended bound; noticed_with: other kinds of data on which the
+    recommended test would catch it, if it does not always.
     """
 
     mistake: str
@@ -187,12 +190,12 @@ class Killed:
     noticed_with: tuple[str, ...] = ()
 
 
+# Returns which tests of a draw fail with these results.
 Notices = Callable[[Draw, Floats], Truths]
-"""Which tests of a draw fail with these results."""
 
 
-def tests_of(asked: Inquiry, recommended: OwnTest) -> dict[str, Notices]:
-    """By name, the recommended one first."""
+def tests_of(request: ToleranceRequest, recommended: OwnTest) -> dict[str, Notices]:
+    """Return the tests by name, the recommended one first."""
 
     def close(test: OwnTest, reference: Callable[[Draw], Floats]) -> Notices:
         def beyond(draw: Draw, got: Floats) -> Truths:
@@ -208,51 +211,51 @@ def tests_of(asked: Inquiry, recommended: OwnTest) -> dict[str, Notices]:
         "worst_case": lambda draw, got: _any(draw, draw.worst.beyond(got)),
         "calc_diff": lambda draw, got: ~(calc_diff(draw.tests(got), draw.tests(draw.reference)) < CALC_DIFF),
     }
-    return found | ({"own": close(asked.own, lambda draw: draw.own)} if asked.own else {})
+    return found | ({"own": close(request.own, lambda draw: draw.own)} if request.own else {})
 
 
 def _any(draw: Draw, beyond: Truths) -> Truths:
-    return np.asarray(beyond.reshape(draw.emulated.asked.tests, -1).any(axis=1))
+    return np.asarray(beyond.reshape(draw.emulated.operation.tests, -1).any(axis=1))
 
 
-def advised(asked: Inquiry, show: Callable[[str], object] = lambda _: None) -> Advised:
-    """Raises AccprobeError where no bound follows."""
-    tests, m, n = asked.shape
+def advised(request: ToleranceRequest, show: Callable[[str], object] = lambda _: None) -> ToleranceReport:
+    """Return the report. Raises AccprobeError if there is no bound."""
+    tests, m, n = request.shape
     draws = []
     for first in range(0, tests, SHARING):
         show(f"test {first} of {tests}")
-        draws.append(Draw.of(asked, asked.operation(asked.data, m, n, first, min(SHARING, tests - first))))
-        _check_bounded(asked, draws[-1].worst)
+        draws.append(Draw.of(request, request.operation(request.data, m, n, first, min(SHARING, tests - first))))
+        _check_bounded(request, draws[-1].worst)
     tail = _tail(draws)
-    recommended = recommended_test(asked, draws, tail)
-    every = tests_of(asked, recommended)
+    recommended = recommended_test(request, draws, tail)
+    every = tests_of(request, recommended)
     exact = [draw.emulated.exact for draw in draws]
-    return Advised(
-        asked=asked,
+    return ToleranceReport(
+        request=request,
         recommended=recommended,
         atol_worst=max(float(draw.emulated.worst.max()) for draw in draws),
-        over_sum=tail.at(asked.rate) * max(_over(draw.emulated.worst, draw.emulated.exact.sizes) for draw in draws),
+        over_sum=tail.at(request.rate) * max(_over(draw.emulated.worst, draw.emulated.exact.sizes) for draw in draws),
         worst_over_sum=max(draw.worst.over_sum for draw in draws),
-        over_any_sum=draws[0].worst.over_any_sum,
+        over_any_sum=worst_error(request.model),
         size=float(np.sqrt(np.mean([np.square(each.sums).mean() for each in exact]))),
         tail=tail,
         passed={name: 1 - _share(notices, draws, [draw.emulated.d for draw in draws]) for name, notices in every.items()},
-        kill_table=tuple(_kill_table(asked, every, draws, show)),
+        kill_table=tuple(_kill_table(request, every, draws, show)),
     )
 
 
-def recommended_test(asked: Inquiry, draws: Sequence[Draw], tail: Tail) -> OwnTest:
-    """rtol is D's own rounding, atol what sums may be off before it, at the rate of false alarms."""
-    model, f32 = asked.model, FORMATS["f32"]
+def recommended_test(request: ToleranceRequest, draws: Sequence[Draw], tail: Tail) -> OwnTest:
+    """Return the test whose rtol is D's rounding error, and atol the bound of the sums at the rate of false alarms."""
+    model, f32 = request.model, FORMATS["f32"]
     half = model.result_rounding in ("RNE", "RNA")
     rtol = 2.0 ** -(model.result.mantissa_bits + half) if model.result.mantissa_bits < f32.mantissa_bits else 0.0
-    return OwnTest(tail.at(asked.rate) * max(float(draw.emulated.worst.max()) for draw in draws) * (1 + rtol), rtol)
+    return OwnTest(tail.at(request.rate) * max(float(draw.emulated.worst.max()) for draw in draws) * (1 + rtol), rtol)
 
 
-def usual_test(asked: Inquiry) -> OwnTest | None:
-    """The recommended test, by one product; None where no bound follows."""
-    draw = Draw.of(asked, asked.operation(asked.data, USUAL_SIDE, USUAL_SIDE))
-    return recommended_test(asked, [draw], _tail([draw])) if np.isfinite(draw.worst.bound).all() else None
+def usual_test(request: ToleranceRequest) -> OwnTest | None:
+    """Return the recommended test from one product; None if there is no bound."""
+    draw = Draw.of(request, request.operation(request.data, USUAL_SIDE, USUAL_SIDE))
+    return recommended_test(request, [draw], _tail([draw])) if np.isfinite(draw.worst.bound).all() else None
 
 
 def _tail(draws: Sequence[Draw]) -> Tail:
@@ -265,12 +268,12 @@ def _over(bound: Floats, sizes: Floats) -> float:
     return float(np.divide(bound, sizes, out=np.zeros_like(sizes), where=sizes > 0).max(initial=0.0))
 
 
-def _check_bounded(asked: Inquiry, tolerance: Tolerance) -> None:
+def _check_bounded(request: ToleranceRequest, tolerance: Tolerance) -> None:
     unbounded = int(np.count_nonzero(np.isinf(tolerance.bound)))
     if unbounded:
         raise AccprobeError(
-            f"{unbounded:,} of {tolerance.bound.size:,} outputs have no bound: sums can be too large for"
-            f" {asked.model.result}, or for what {asked.accumulation.name} adds in"
+            f"{unbounded:,} of {tolerance.bound.size:,} outputs have no bound: sums may overflow {request.model.result} or the"
+            f" accumulator of {request.accumulation.name}"
         )
 
 
@@ -279,25 +282,25 @@ def _share(notices: Notices, draws: Sequence[Draw], results: Sequence[Floats]) -
 
 
 def _kill_table(
-    asked: Inquiry, every: Mapping[str, Notices], draws: Sequence[Draw], show: Callable[[str], object]
-) -> Iterator[Killed]:
+    request: ToleranceRequest, every: Mapping[str, Notices], draws: Sequence[Draw], show: Callable[[str], object]
+) -> Iterator[CaughtMistake]:
     others: dict[str, Draw] = {}
     for mistake, mutation in MUTATIONS.items():
         show(mistake)
-        words = [mutation(draw.emulated.asked) for draw in draws]
-        if (mutation is never_promoted and asked.promote_every is None) or any(d is None for d in words):
+        words = [mutation(draw.emulated.operation) for draw in draws]
+        if (mutation is never_promoted and request.promote_every is None) or any(d is None for d in words):
             continue
-        wrong = [draw.emulated.asked.values(d) for draw, d in zip(draws, words, strict=True) if d is not None]
+        wrong = [draw.emulated.operation.values(d) for draw, d in zip(draws, words, strict=True) if d is not None]
         by = {name: _share(notices, draws, wrong) for name, notices in every.items()}
         size = float(np.mean([_change(draw, d) for draw, d in zip(draws, wrong, strict=True)]))
         noticing = []
         if by["elements"] < 1:
-            others = others or dict(_others(asked))
+            others = others or dict(_others(request))
             for kind, other in others.items():
-                found = mutation(other.emulated.asked)
-                if found is not None and every["elements"](other, other.emulated.asked.values(found)).all():
+                found = mutation(other.emulated.operation)
+                if found is not None and every["elements"](other, other.emulated.operation.values(found)).all():
                     noticing.append(kind)
-        yield Killed(mistake_name(mistake, asked.model), by, size, tuple(noticing))
+        yield CaughtMistake(mistake_name(mistake, request.model), by, size, tuple(noticing))
 
 
 def _change(draw: Draw, wrong: Floats) -> float:
@@ -306,10 +309,10 @@ def _change(draw: Draw, wrong: Floats) -> float:
         return float(np.sqrt(change / np.square(draw.quantile.bound).mean())) if change else 0.0
 
 
-def _others(asked: Inquiry) -> Iterator[tuple[str, Draw]]:
-    """Inputs of other kinds, few rows and columns of each."""
+def _others(request: ToleranceRequest) -> Iterator[tuple[str, Draw]]:
+    """Yield draws of other kinds of data, with few rows and columns."""
     for kind in DATA_KINDS:
-        if kind != asked.data:
-            draw = Draw.of(asked, asked.operation(kind, OTHER_SIDE, OTHER_SIDE))
+        if kind != request.data:
+            draw = Draw.of(request, request.operation(kind, OTHER_SIDE, OTHER_SIDE))
             if np.isfinite(draw.worst.bound).all():
                 yield kind, draw

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -17,7 +17,6 @@ from accprobe.render.plain import plain
 from accprobe.render.terminal.progress import Show, progress_bar
 
 if TYPE_CHECKING:
-    from accprobe.budget.accumulation import Accumulation
     from accprobe.budget.data import Data
     from accprobe.budget.error_report import AccountEntry, ErrorReport
 
@@ -80,12 +79,12 @@ def budget_command(
       accprobe budget QGMMA --k 7168 --promote-every none,128 --out bf16
     """
     from accprobe.budget.accumulation import of_instruction, of_product
-    from accprobe.budget.error_report import ErrorReport, Question, asked
+    from accprobe.budget.error_report import BudgetRequest, ErrorReport, planned
     from accprobe.isa import formats
 
     if not (names or like or products):
         raise click.UsageError("nothing is named: give an opcode, such as QGMMA, or --like h200:INSTRUCTION, or --product")
-    question = Question(
+    request = BudgetRequest(
         ks=_each("--k", ks, _count),
         intervals=_each("--promote-every", intervals, lambda word: None if word == "none" else _count(word)),
         splits=_each("--split-k", splits, _count),
@@ -95,7 +94,7 @@ def budget_command(
         outputs=outputs,
         seed=seed,
     )
-    if question.out is not None and question.out.name not in _OUTS:
+    if request.out is not None and request.out.name not in _OUTS:
         raise AccprobeError(f"--out {out}: errors are told of results in {', '.join(_OUTS)}")
     in_file = named_form(output, _FORMS) if output and form == "terminal" else form
     if output:
@@ -103,11 +102,11 @@ def budget_command(
     named = (*map(of_instruction, (*names, *like)), *map(of_product, products))
     accumulations = tuple({each.name: each for each in named}.values())
     for each in accumulations:
-        asked(each, question)
+        planned(each, request)
         if each.remark:
             tell(each.remark)
     with progress_bar("errors") as show:
-        account = _account(ErrorReport(question, accumulations, ()), show)
+        account = _account(ErrorReport(request, accumulations, ()), show)
     if account.entries or not account.interrupted:
         _print(account, form, in_file, output)
     if account.interrupted:
@@ -118,7 +117,7 @@ def budget_command(
 
 
 def _account(account: ErrorReport, show: Show) -> ErrorReport:
-    """Everything that is asked, or what is known of it when somebody interrupts."""
+    """Compute the rows and the summary; keep what is known after Ctrl-C."""
     from dataclasses import replace
 
     from accprobe.budget.advice import Advice, advice, sentences
@@ -126,24 +125,17 @@ def _account(account: ErrorReport, show: Show) -> ErrorReport:
 
     found: list[AccountEntry] = []
     advised: list[Advice] = []
-    interrupted = False
+    request, interrupted = account.request, False
     try:
         for accumulation in account.accumulations:
-            found.extend(entries(accumulation, account.question, show))
+            found.extend(entries(accumulation, request, show))
         for accumulation in account.accumulations:
-            for data in account.question.data:
-                show(len(advised), None, "the longest interval")
-                if told := advice(accumulation, account.question, _largest_k(found, accumulation, data), data, found):
-                    advised.append(told)
+            k = max(entry.k for entry in found if entry.accumulation == accumulation.name)
+            if recommended := advice(accumulation, request, k, found, lambda what: show(0, None, what)):
+                advised.append(recommended)
     except KeyboardInterrupt:
         interrupted = True
     return replace(account, entries=tuple(found), words=tuple(sentences(found, advised)), interrupted=interrupted)
-
-
-def _largest_k(found: Sequence[AccountEntry], accumulation: Accumulation, data: Data) -> int:
-    from accprobe.budget.error_report import data_name
-
-    return max(entry.k for entry in found if (entry.accumulation, entry.data) == (accumulation.name, data_name(data)))
 
 
 def _print(account: ErrorReport, form: str, in_file: str, output: Path | None) -> None:

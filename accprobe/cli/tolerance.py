@@ -16,7 +16,7 @@ from accprobe.render.terminal.progress import progress_bar
 if TYPE_CHECKING:
     from accprobe.budget.accumulation import Accumulation
     from accprobe.budget.data import Data
-    from accprobe.budget.tolerance import Advised, Reference
+    from accprobe.budget.tolerance import Reference, ToleranceReport
     from accprobe.model.product import ScaleOf
 
 MOST_OUTPUTS = 1 << 22
@@ -82,7 +82,7 @@ def tolerance_command(
       accprobe tolerance QGMMA --k 7168 --promote-every 128 --out bf16
     """
     from accprobe.budget.data import OwnData
-    from accprobe.budget.tolerance import Inquiry, OwnTest, advised
+    from accprobe.budget.tolerance import OwnTest, ToleranceRequest, advised
     from accprobe.isa import formats
 
     accumulation = _accumulation(name, like, product)
@@ -108,7 +108,7 @@ def tolerance_command(
     if reference and atol is None and rtol is None:
         raise click.UsageError("--reference is that of your own test: give its --atol or --rtol too")
     own = None if atol is None and rtol is None else OwnTest(atol or 0.0, rtol or 0.0, reference or "f64")
-    asked = Inquiry(
+    asked = ToleranceRequest(
         accumulation, found_k, m, n, every, slices, rounded, operands, _scale(scale), seed, rate=false_alarms, own=own
     )
     with progress_bar("tolerance") as show:
@@ -155,7 +155,7 @@ def _scale(word: str) -> ScaleOf | None:
     return found
 
 
-def _print(found: Advised, form: str, in_file: str, output: Path | None) -> None:
+def _print(found: ToleranceReport, form: str, in_file: str, output: Path | None) -> None:
     """What is told; into a file too, as its name ends where no form is asked for."""
     from accprobe.render.data import tolerance_json
     from accprobe.render.markdown import tolerance_markdown

@@ -11,10 +11,9 @@ from typing import Any
 
 from accprobe.audit.accumulators import Accumulator
 from accprobe.audit.kernels import Kernel, Reading
-from accprobe.budget.error_report import AccountEntry, ErrorReport, data_name, is_simulated
+from accprobe.budget.error_report import AccountEntry, ErrorReport, Speed, data_name, is_simulated
 from accprobe.budget.errors import Interval
-from accprobe.budget.speed import Speed
-from accprobe.budget.tolerance import Advised
+from accprobe.budget.tolerance import ToleranceReport
 from accprobe.compare.diff import Diff, Difference, Pair, generation
 from accprobe.compare.headline import headline
 from accprobe.compare.products import ProductPair
@@ -238,7 +237,7 @@ def budget_json(account: ErrorReport) -> str:
         "tool": Tool.current().model_dump(exclude_none=True),
         "accumulations": [each.name for each in account.accumulations],
         "simulated": account.simulated,
-        "seed": account.question.seed,
+        "seed": account.request.seed,
         "interrupted": account.interrupted,
         "rows": [_budget_row(account, entry) for entry in account.entries],
         "words": account.words,
@@ -270,7 +269,7 @@ def _budget_row(account: ErrorReport, entry: AccountEntry) -> dict[str, Any]:
         "data": entry.data,
         "scale": entry.scale,
         "scales_applied": entry.is_scaled,
-        "seed": account.question.seed,
+        "seed": account.request.seed,
         "outputs": errors.outputs,
         "overflowed": errors.overflowed,
         "seeds": errors.seeds,
@@ -304,9 +303,9 @@ def _flat(name: str, value: Any) -> Iterator[tuple[str, Any]]:
         yield from _flat(f"{name}_{key}" if name else key, each)
 
 
-def tolerance_json(found: Advised) -> str:
+def tolerance_json(found: ToleranceReport) -> str:
     """One object. promote_every is null where sums are never promoted, or as they were measured."""
-    asked = found.asked
+    asked = found.request
     data = {
         "schema": TOLERANCE_SCHEMA,
         "kind": "tolerance",

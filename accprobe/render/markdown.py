@@ -9,7 +9,7 @@ from itertools import groupby
 from accprobe.audit.atlas import Atlas
 from accprobe.audit.kernels import Kernel, Reading
 from accprobe.budget.error_report import ErrorReport, is_simulated
-from accprobe.budget.tolerance import Advised
+from accprobe.budget.tolerance import ToleranceReport
 from accprobe.compare.diff import Diff, generation, marked
 from accprobe.compare.headline import headline
 from accprobe.render.content import budget, changes, details, evidence, products, sass, series, sweeps, tolerance
@@ -98,9 +98,9 @@ def _budget(account: ErrorReport) -> Iterator[str]:
         yield _list(map(_plain, account.words))
 
 
-def tolerance_markdown(found: Advised) -> str:
+def tolerance_markdown(found: ToleranceReport) -> str:
     """The recommended test, and the table of what tests notice."""
-    simulated = [f"**{budget.SIMULATED}**"] if is_simulated(found.asked.accumulation) else []
+    simulated = [f"**{budget.SIMULATED}**"] if is_simulated(found.request.accumulation) else []
     heads = ("mistake", *map(on_one_line, tolerance.test_titles(found).values()))
     rows = ((_plain(phrase.text) for phrase in row) for row in tolerance.kill_rows(found))
     facts = (f"{name}: {_plain(told)}" for name, told in tolerance.tolerance_facts(found))

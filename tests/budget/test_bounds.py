@@ -16,7 +16,7 @@ from long_tail import some
 from product_rows import product_model, step
 
 from accprobe.budget.bounds import from_sum, tight
-from accprobe.budget.exact import exact_product
+from accprobe.budget.errors import exact_product
 from accprobe.evaluate.error_free import Floats
 from accprobe.evaluate.product import ScaleWords, product
 from accprobe.isa.formats import FORMATS, Bits

@@ -79,8 +79,8 @@ def test_own_matrices_are_drawn_by_rows_and_their_k_is_cut_or_begun_anew() -> No
     assert drawn_values(own, 2, 3, 2, rng()).b.shape == (3, 2)
     assert drawn_values(own, 2, 7, 4, rng()).b.shape == (7, 4)
     assert own.taken(4) == ""
-    assert own.taken(2) == "W: the first 2 of its 4 products are taken."
-    assert own.taken(6) == "W: its 4, again and again until there are 6, products are taken."
+    assert own.taken(2) == "W: only the first 2 of its 4 k are used."
+    assert own.taken(6) == "W: its 4 k are repeated up to 6."
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def test_own_matrices_are_drawn_by_rows_and_their_k_is_cut_or_begun_anew() -> No
         (None, np.empty((0, 4)), "is empty"),
         (None, np.array([[1, np.nan]]), "NaN or infinite"),
         (np.array([[np.inf, 1]]), np.ones((1, 2)), "NaN or infinite"),
-        (np.ones((2, 3)), np.ones((2, 4)), "K of 3 and b of 4"),
+        (np.ones((2, 3)), np.ones((2, 4)), "a has K = 3 and b has K = 4"),
     ],
 )
 def test_own_matrices_that_have_no_errors(a: np.ndarray | None, b: np.ndarray, said: str) -> None:

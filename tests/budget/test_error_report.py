@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 
 import ml_dtypes
 import numpy as np
 import pytest
 
-from accprobe.budget.accumulation import of_instruction, of_product
+from accprobe.budget.accumulation import Accumulation, of_instruction, of_product
 from accprobe.budget.advice import MARGIN, Advice, advice, own_rounding, percent, ratio, sentences, weighed
-from accprobe.budget.allowance import allowance
 from accprobe.budget.data import OwnData, drawn_values
-from accprobe.budget.error_report import SEEDS, AccountEntry, Question, entries, is_simulated, plans_of
+from accprobe.budget.error_report import SEEDS, AccountEntry, BudgetRequest, entries, is_simulated, measured_speeds, plans_of
 from accprobe.budget.quantise import quantised
-from accprobe.budget.speed import measured_speeds
 from accprobe.errors import AccprobeError
 from accprobe.isa.formats import FORMATS
 from accprobe.report.report import Report
 
 QGMMA = of_instruction("QGMMA")
-SMALL = Question(ks=(512, 2048), outputs=256)
+SMALL = BudgetRequest(ks=(512, 2048), outputs=256)
 
 
 @pytest.fixture(scope="module")
@@ -57,9 +56,9 @@ def test_rounding_operands_costs_what_e4m3_costs(found: list[AccountEntry]) -> N
 def test_a_measured_product_is_taken_as_it_is_unless_more_is_asked() -> None:
     name = "products-h200:torch:mm 256x256x4096 bf16 -> bf16"
     of = of_product(name)
-    (plan,) = plans_of(of, Question(), "normal")
+    (plan,) = plans_of(of, BudgetRequest(), "normal")
     assert (plan.k, plan.promote_every, plan.split_k, plan.model) == (4096, None, 3, of.measured)
-    longer = plans_of(of, Question(ks=(8192,), intervals=(None, 64)), "normal")
+    longer = plans_of(of, BudgetRequest(ks=(8192,), intervals=(None, 64)), "normal")
     assert [(p.k, p.promote_every, p.split_k, p.model.result) for p in longer] == [
         (8192, None, 3, FORMATS["bf16"]),
         (8192, 64, 3, FORMATS["bf16"]),
@@ -68,7 +67,7 @@ def test_a_measured_product_is_taken_as_it_is_unless_more_is_asked() -> None:
 
 def test_a_measured_product_applies_its_scales_as_it_was_seen_to() -> None:
     of = of_product("products-h200:torch:_scaled_mm 512x512x512 e4m3 -> bf16, scale=row, use_fast_accum=True")
-    asked = Question(data=("normal",), scales=("none", "row", "tensor"), outputs=64)
+    asked = BudgetRequest(data=("normal",), scales=("none", "row", "tensor"), outputs=64)
     without, row, tensor = entries(of, asked)
     assert [each.is_scaled for each in (without, row, tensor)] == [False, True, True]
     assert of.measured is not None
@@ -81,18 +80,18 @@ def test_a_measured_product_applies_its_scales_as_it_was_seen_to() -> None:
 
 def test_own_data_have_the_k_that_they_have() -> None:
     own = OwnData("W", None, np.ones((4, 96), np.float32))
-    assert {plan.k for plan in plans_of(QGMMA, Question(), own)} == {96}
-    assert {plan.k for plan in plans_of(QGMMA, Question(ks=(64,)), own)} == {64}
+    assert {plan.k for plan in plans_of(QGMMA, BudgetRequest(), own)} == {96}
+    assert {plan.k for plan in plans_of(QGMMA, BudgetRequest(ks=(64,)), own)} == {64}
 
 
 @pytest.mark.parametrize(("outputs", "shape"), [(1, (1, 1)), (256, (4, 4)), (4096, (4, 64)), (1 << 20, (64, 1024))])
 def test_the_shape_of_a_draw(outputs: int, shape: tuple[int, int]) -> None:
-    assert Question(outputs=outputs).shape() == shape
+    assert BudgetRequest(outputs=outputs).shape() == shape
 
 
 def test_operands_that_would_not_fit_in_memory_are_refused() -> None:
     with pytest.raises(AccprobeError, match="give a K of at most 986895, or fewer --outputs"):
-        plans_of(QGMMA, Question(ks=(10**9,)), "normal")
+        plans_of(QGMMA, BudgetRequest(ks=(10**9,)), "normal")
 
 
 def test_speeds_are_those_of_the_sweep() -> None:
@@ -114,112 +113,80 @@ def test_what_was_not_measured_is_known_to_be_simulated() -> None:
     assert not is_simulated(QGMMA)
 
 
-@pytest.fixture(scope="module")
-def advised(found: list[AccountEntry]) -> dict[str, Advice]:
-    told = (advice(QGMMA, SMALL, 2048, data, found) for data in SMALL.data)
-    return {each.data: each for each in told if each is not None}
+def recommended(request: BudgetRequest, k: int, known: Sequence[AccountEntry] = (), of: Accumulation = QGMMA) -> Advice:
+    found = advice(of, request, k, known)
+    assert found is not None
+    return found
 
 
-def test_the_longest_interval_is_the_last_that_stays_clearly_below_the_output_s_rounding(advised: dict[str, Advice]) -> None:
-    """Sums of one sign lose 2^-13 or so a step; bf16 rounds off 0.17 %."""
-    normal, positive = advised["normal"], advised["positive"]
-    assert (normal.longest, normal.must_promote, normal.out) == (None, False, "bf16")
-    assert positive.longest == 128
-    assert positive.must_promote
-    assert positive.error * MARGIN <= positive.rounding < positive.unpromoted
-    doubled = next(entries(QGMMA, replace(SMALL, ks=(2048,), intervals=(2 * positive.longest,), data=("positive",))))
-    assert doubled.errors.error_of_sums is not None
-    assert doubled.errors.error_of_sums * MARGIN > positive.rounding
+def test_the_recommended_interval_is_the_longest_whose_error_stays_below_the_rounding_of_d(found: list[AccountEntry]) -> None:
+    """Same-sign sums lose about 2^-13 a step; the rounding error of bf16 is 0.17 %."""
+    told = recommended(SMALL, 2048, found)
+    normal, positive = told.kinds
+    assert (told.promote_every, told.is_enough, told.out) == (128, True, "bf16")
+    assert positive.error * MARGIN <= told.rounding < positive.unpromoted
+    assert normal.unpromoted * MARGIN <= told.rounding
     assert positive.bias < 0
-    assert positive.speed is not None
+    assert told.speed is not None
+    doubled = next(entries(QGMMA, replace(SMALL, ks=(2048,), intervals=(256,), data=("positive",))))
+    assert doubled.errors.error_of_sums is not None
+    assert doubled.errors.error_of_sums * MARGIN > told.rounding
 
 
-@pytest.mark.parametrize(("outputs", "seed"), [(64, 0), (512, 1), (2048, 2)])
+@pytest.mark.parametrize(("outputs", "seed"), [(64, 0), (2048, 2)])
 def test_the_advice_does_not_depend_on_the_sample(outputs: int, seed: int) -> None:
-    """At 256 the error is about bf16's own rounding, whichever of the two a sample has as the larger."""
-    told = advice(QGMMA, replace(SMALL, outputs=outputs, seed=seed), 4096, "positive")
-    assert told is not None
-    assert (told.longest, told.rounding) == (128, own_rounding(FORMATS["bf16"]))
+    told = recommended(replace(SMALL, outputs=outputs, seed=seed, data=("positive",)), 4096)
+    assert (told.promote_every, told.rounding) == (128, own_rounding(FORMATS["bf16"]))
 
 
-def test_the_own_rounding_of_a_format_is_that_of_numbers_of_any_size() -> None:
+def test_an_interval_of_the_request_can_be_the_recommended_one() -> None:
+    request = replace(SMALL, ks=(8192,), intervals=(160, 512), data=("positive",), outputs=64)
+    assert recommended(request, 8192, list(entries(QGMMA, request))).promote_every == 160
+
+
+def test_the_rounding_error_of_a_format_is_that_of_numbers_of_any_size() -> None:
     x = np.exp(np.random.default_rng(0).uniform(0, np.log(2), 1 << 18)).astype(np.float32)
     errors = x.astype(ml_dtypes.bfloat16).astype(np.float32) / x - 1
     assert own_rounding(FORMATS["bf16"]) == pytest.approx(np.sqrt(np.square(errors).mean()), rel=0.01)
     assert [weighed(error, 1.0) for error in (0.8, 0.81, 1.24, 1.25)] == ["less", "about", "about", "more"]
 
 
-def test_what_is_about_as_large_is_neither_a_yes_nor_a_no(found: list[AccountEntry], advised: dict[str, Advice]) -> None:
-    near = replace(advised["normal"], unpromoted=advised["normal"].rounding, longest=512, error=0.001)
-    said = next(sentences([], [near]))
-    assert "about as large as bf16's own rounding, 0.17 %: promotion is hardly needed." in said
-    assert "the longest with at most 0.13 %, 80 % of that rounding, is 512 products, 0.1 %." in said
-    assert next(sentences(found, [near, replace(near, data="positive")])).endswith("these data: promotion is hardly needed.")
-    assert "promote at least every 128" in next(sentences(found, [near, advised["positive"]]))
-    never_enough = replace(advised["positive"], longest=None)
-    assert not any("all of these" in each for each in sentences(found, [near, advised["normal"], never_enough]))
-
-
-def test_every_k_is_told_of() -> None:
-    asked = replace(SMALL, ks=(512, 4096), intervals=(None,))
-    rows = list(entries(QGMMA, asked))
-    advised = [told for data in asked.data if (told := advice(QGMMA, asked, 4096, data, rows))]
-    (other,) = (each for each in sentences(rows, advised) if each.startswith("K = 512"))
-    assert re.fullmatch(
-        r"K = 512, never promoted: normal data 0.0\d+ %, less than bf16's own rounding,"
-        r" positive data 0.\d+ %, more than bf16's own rounding.",
-        other,
-    )
-
-
-@pytest.mark.parametrize(("scale", "k"), [("row", 512), ("mx32", 512), ("none", 1 << 17)])
-def test_an_atol_that_is_not_computed_here_names_the_command(scale: str, k: int, found: list[AccountEntry]) -> None:
-    told = allowance(QGMMA, "normal", 7, [replace(found[0], scale=scale, k=k)])
-    assert told is not None
-    assert told.test is None
-    if scale == "mx32":
-        assert told.sentence() == ""
-        return
-    assert told.command.startswith(f"accprobe tolerance --like {QGMMA.name} --k {k} --promote-every")
-    assert told.command.endswith(f"--data normal --scale {scale} --seed 7")
-    assert told.command in told.sentence()
-
-
-def test_known_entries_are_not_computed_again(found: list[AccountEntry], advised: dict[str, Advice]) -> None:
+def test_known_entries_are_reused(found: list[AccountEntry]) -> None:
     never = next(e for e in found if (e.data, e.scale, e.k, e.promote_every) == ("positive", "none", 2048, None))
-    assert advised["positive"].unpromoted == never.errors.relative_error
-    fresh = advice(QGMMA, SMALL, 2048, "positive")
-    assert fresh is not None
-    assert fresh.unpromoted == pytest.approx(advised["positive"].unpromoted, rel=0.05)
+    assert recommended(SMALL, 2048, found).kinds[1].unpromoted == never.errors.relative_error
 
 
-def test_where_no_interval_is_short_enough_the_shortest_is_told() -> None:
-    """Chunks rounded to f16, of which there are many more than the sum that is left."""
+def test_if_no_interval_is_short_enough_the_advice_is_one_fused_sum() -> None:
+    """Chunks rounded to f16 have a larger error than the cancelled sum's rounding."""
     of = of_instruction("sim:v100:mma.sync.m8n8k4.f16.f16.f16.f16")
-    told = advice(of, replace(SMALL, out=FORMATS["f16"]), 512, "cancelling")
-    assert told is not None
-    assert (told.longest, told.is_enough, told.must_promote) == (None, False, True)
-    assert told.rounding < told.error < told.unpromoted
-    assert next(sentences([], [told])).endswith(f"promoted after every fused sum, still {percent(told.error)}.")
+    told = recommended(replace(SMALL, out=FORMATS["f16"], data=("cancelling",)), 512, of=of)
+    assert (told.promote_every, told.is_enough) == (4, False)
+    assert told.rounding < told.kinds[0].error < told.kinds[0].unpromoted
+    assert next(sentences([], [told])).startswith("Promote after every fused sum at K = 512: even then the error is not below")
 
 
-def test_in_words(found: list[AccountEntry], advised: dict[str, Advice]) -> None:
-    said = list(sentences(found, list(advised.values())))
-    longest = advised["positive"].longest
-    assert said[0].startswith(f"K = 2048, all of these data: promote at least every {longest} products; block-K ")
-    assert any(each.startswith("K = 2048, normal data: never promoted, sums, before D is rounded, err by 0.") for each in said)
-    assert any("(a walk, of no sign)" in each and "promotion is not needed." in each for each in said)
-    (positive,) = (
-        each
-        for each in said
-        if each.startswith("K = 2048, positive data: never promoted, sums, before D is rounded, err by 3.1 %")
+@pytest.mark.parametrize(("scale", "k"), [("row", 512), ("none", 1 << 17)])
+def test_scaled_and_very_long_products_have_no_tolerance_here(scale: str, k: int) -> None:
+    told = recommended(replace(SMALL, scales=(scale,), data=("normal",), outputs=16), k)
+    assert told.kinds[0].tolerance is None
+    assert not any("tolerance" in each for each in sentences([], [told]))
+
+
+def test_in_words(found: list[AccountEntry]) -> None:
+    told = recommended(SMALL, 2048, found)
+    first, normal, positive, *rest = sentences(found, [told])
+    own = "the bf16 rounding error"
+    assert first.startswith(f"Promote every 128 products at K = 2048: the error is then below {own} (0.17 %). Block-K ")
+    assert normal.startswith(f"normal data: without promotion the random error is 0.1 %, below {own}. Promoted every 128: 0.0")
+    assert re.match(
+        rf"positive data: without promotion the result is 3.1 % too low, 19 times {own}. Promoted every 128: 0.049 %."
+        r" Test tolerance against f64 sums, promoted every 128: atol = [\d.]+\.",
+        positive,
     )
-    assert "(a drift: 3.1 % low)" in positive
-    assert "Promotion every 128 buys 3.1 % → 0.049 %" in positive
-    assert re.search(
-        r"Promoted every 128, f32 out: a test against f64 sums may have atol = [\d.]+ \(.* error of 256 outputs was", positive
-    )
-    assert sum("their rounding alone makes" in each for each in said) == 4
+    assert len(rest) == 4
+    assert all("rounding the operands" in each for each in rest)
+    near = replace(told, promote_every=None, kinds=(replace(told.kinds[0], unpromoted=told.rounding),))
+    assert next(sentences([], [near])).endswith(f"without it the error is about {own} (0.17 %).")
 
 
 def test_numbers_in_words() -> None:
@@ -230,6 +197,6 @@ def test_numbers_in_words() -> None:
 @pytest.mark.slow
 def test_a_long_k_may_be_promoted_after_every_sum() -> None:
     """2048 chunks, more than calls may nest."""
-    (entry,) = entries(QGMMA, Question(ks=(65536,), intervals=(32,), data=("positive",), outputs=64))
+    (entry,) = entries(QGMMA, BudgetRequest(ks=(65536,), intervals=(32,), data=("positive",), outputs=64))
     assert entry.errors.relative_error is not None
     assert entry.errors.relative_error < 1e-3

@@ -146,4 +146,4 @@ def test_scales_are_applied_where_a_kernel_of_that_plan_can(
         scales, words = applied
         d = product(replace(model, scales=scales), *pair.patterns, scales=words).view(np.float32)
         exact = exact_sums(pair.a.values(), pair.b.values())
-        assert (np.abs(d - exact.sums) <= 0.002 * exact.magnitudes).all()
+        assert (np.abs(d - exact.sums) <= 0.002 * exact.sizes).all()

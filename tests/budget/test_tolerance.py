@@ -9,12 +9,12 @@ import pytest
 
 from accprobe.budget.accumulation import of_named, of_product
 from accprobe.budget.mutants import MUTATIONS
-from accprobe.budget.tolerance import SHARING, TESTS, Advised, Inquiry, OwnTest, advised, calc_diff
+from accprobe.budget.tolerance import SHARING, TESTS, OwnTest, ToleranceReport, ToleranceRequest, advised, calc_diff
 from accprobe.errors import AccprobeError
 from accprobe.isa.formats import FORMATS
 from accprobe.render.content.tolerance import kill_rows, tolerance_facts, tolerance_words
 
-ASKED = Inquiry(of_named("QGMMA"), 512, 8, 8, 128, 1, FORMATS["bf16"], "normal", None, 0)
+ASKED = ToleranceRequest(of_named("QGMMA"), 512, 8, 8, 128, 1, FORMATS["bf16"], "normal", None, 0)
 HGMMA = replace(ASKED, accumulation=of_named("h200:wgmma.m64n256k16.f32.bf16.bf16"), promote_every=None)
 
 
@@ -23,11 +23,11 @@ def few_tests(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("accprobe.budget.tolerance.TESTS", 2 * SHARING)
 
 
-def caught(found: Advised, test: str = "elements") -> dict[str, float]:
+def caught(found: ToleranceReport, test: str = "elements") -> dict[str, float]:
     return {row.mistake: row.by[test] for row in found.kill_table}
 
 
-def words(found: Advised) -> str:
+def words(found: ToleranceReport) -> str:
     return " ".join(tolerance_words(found))
 
 
@@ -48,7 +48,7 @@ def test_the_recommended_test_catches_every_mistake_on_normal_data() -> None:
     assert found.passed["elements"] == found.passed["allclose"] == found.passed["worst_case"] == 1
     assert set(caught(found).values()) == {1.0}
     assert "catches every mistake of the table on normal data" in words(found)
-    assert caught(found, "calc_diff")["the result cut, not rounded"] == 0
+    assert caught(found, "calc_diff")["the result truncated, not rounded"] == 0
 
 
 def test_what_it_cannot_catch_is_said_and_why() -> None:
@@ -142,14 +142,14 @@ def test_a_measured_product_is_asked_about_its_own_plan() -> None:
 @pytest.mark.usefixtures("few_tests")
 def test_a_product_in_slices_that_is_never_promoted_has_no_promotion_to_lose() -> None:
     product = of_product("products-h200:torch:mm 256x256x4096 bf16 -> bf16")
-    asked = Inquiry(product, 4096, 4, 4, product.promote_every, product.split_k, FORMATS["bf16"], "integers", None, 0)
+    asked = ToleranceRequest(product, 4096, 4, 4, product.promote_every, product.split_k, FORMATS["bf16"], "integers", None, 0)
     assert (asked.promote_every, asked.split_k) == (None, 3)
     assert "no promotion" not in caught(advised(asked))
 
 
 def test_no_bound_no_advice() -> None:
     narrow = of_named("h200:wgmma.m64n8k32.f16.e4m3.e4m3")
-    with pytest.raises(AccprobeError, match="sums can be too large for bf16"):
+    with pytest.raises(AccprobeError, match="sums may overflow bf16"):
         advised(replace(ASKED, accumulation=narrow, k=1 << 16, promote_every=None, data="positive", m=2, n=2))
 
 

@@ -27,7 +27,7 @@ def test_json() -> None:
     assert (found["rtol"], found["false_alarms"], found["promote_every"]) == (2.0**-8, 1e-6, 128)
     assert found["own"] == {"atol": 0.1, "rtol": 0.0, "reference": "f64"}
     assert (found["m"], found["n"]) == (8, 8)
-    (cut,) = (row for row in found["kill_table"] if row["mistake"] == "the result cut, not rounded")
+    (cut,) = (row for row in found["kill_table"] if row["mistake"] == "the result truncated, not rounded")
     assert set(cut["caught"]) == set(found["passed"]) == {"elements", "allclose", "worst_case", "calc_diff", "own"}
     assert not found["simulated"]
 
@@ -51,7 +51,7 @@ def test_terminal_leads_with_the_recommended_test(columns: int) -> None:
 
 def test_markdown_and_files(tmp_path: Path) -> None:
     result = tolerance(*SMALL, "--format", "markdown")
-    assert "| the result cut, not rounded | caught |" in result.stdout
+    assert "| the result truncated, not rounded | caught |" in result.stdout
     for name, begins in (("t.md", "### h200:"), ("t.json", "{")):
         assert tolerance(*SMALL, "-o", str(tmp_path / name)).exit_code == 0
         assert (tmp_path / name).read_text().startswith(begins)
@@ -92,7 +92,7 @@ def test_a_measured_product_has_its_own_k_and_result() -> None:
         (("--product", "products-h200:zzz"), "0 products"),
         (
             ("QGMMA", "--k", "100", "--promote-every", "100"),
-            "not a multiple of the 32 products of a sum; the nearest are 96 and 128",
+            "not a multiple of the 32 products of a fused sum; the nearest are 96 and 128",
         ),
         (("QGMMA", "--k", "100", "--promote-every", "1"), "the nearest is 32"),
         (("QGMMA", "--k", "100", "--promote-every", "x"), "--promote-every: 'x'"),
@@ -111,7 +111,10 @@ def test_a_measured_product_has_its_own_k_and_result() -> None:
         (("QGMMA", "--k", "128", "--atol", "1", "--reference", "f32", "--scale", "row"), "--reference f32 has no scales"),
         (("QGMMA", "--k", "128", "--false-alarms", "0"), "--false-alarms"),
         (("QGMMA", "--k", "128", "-o", "/nowhere/x.json"), "cannot be written"),
-        (("--like", "h200:mma.sync.m8n8k4.f64.f64.f64.f64", "--k", "64", "--split-k", "2"), "neither promoted nor split"),
+        (
+            ("--like", "h200:mma.sync.m8n8k4.f64.f64.f64.f64", "--k", "64", "--split-k", "2"),
+            "promotion and split-K need",
+        ),
     ],
 )
 def test_what_is_wrong_is_one_sentence(arguments: tuple[str, ...], told: str) -> None:

@@ -18,7 +18,7 @@ from benchmark import loaded
 from block_forms import ROOT
 from click.testing import CliRunner
 
-from accprobe.budget.error_report import Question, entries
+from accprobe.budget.error_report import BudgetRequest, entries
 from accprobe.cli import main
 
 PAGE = (ROOT / "docs" / "accuracy.md").read_text(encoding="utf-8")
@@ -49,8 +49,8 @@ def test_cheap_lines_are_what_is_recorded(benchmark_of_models: ModuleType) -> No
 @pytest.mark.parametrize(("data", "within"), [("positive", 0.01), ("normal", 0.25)])
 def test_long_sums_err_as_recorded(benchmark_of_models: ModuleType, data: str, within: float) -> None:
     """A few other outputs."""
-    question = Question(ks=(16384,), data=(data,), outputs=256, seed=1)
-    for entry in entries(benchmark_of_models.QGMMA, question):
+    request = BudgetRequest(ks=(16384,), data=(data,), outputs=256, seed=1)
+    for entry in entries(benchmark_of_models.QGMMA, request):
         expected = error(16384, data, promote_every=entry.promote_every)
         assert entry.errors.relative_error == pytest.approx(expected, rel=within)
 

@@ -12,7 +12,7 @@ from benchmark import loaded
 
 from accprobe import emulate
 from accprobe.budget.accumulation import of_instruction
-from accprobe.budget.error_report import Question, entries
+from accprobe.budget.error_report import BudgetRequest, entries
 
 K = 256
 
@@ -43,7 +43,7 @@ def test_its_errors_are_those_of_the_account_where_the_bits_are_equal(
     monkeypatch.setattr("torch._scaled_mm", as_measured)
     assert run(benchmark_gpu, tmp_path / "new" / "hardware.json", monkeypatch) == 0
     told = json.loads((tmp_path / "new" / "hardware.json").read_text())
-    account = entries(of_instruction(benchmark_gpu.LIKE), Question(ks=(K,)))
+    account = entries(of_instruction(benchmark_gpu.LIKE), BudgetRequest(ks=(K,)))
     for line, entry in zip(told["lines"], account, strict=True):
         assert (line["data"], line["k"], line["promote_every"]) == (entry.data, entry.k, entry.promote_every)
         assert (line["words"], line["differ"], line["outputs"]) == (128 * 1024, 0, entry.errors.outputs)

@@ -11,7 +11,7 @@ import pytest
 
 from accprobe.budget.accumulation import of_instruction
 from accprobe.budget.data import OwnData
-from accprobe.budget.error_report import AccountEntry, ErrorReport, Question, entries
+from accprobe.budget.error_report import AccountEntry, BudgetRequest, ErrorReport, entries
 from accprobe.budget.errors import Interval
 from accprobe.render.content.budget import BUDGET_COLUMNS, SIMULATED, budget_notes, by_data, columns_of
 from accprobe.render.html import budget_page
@@ -25,7 +25,7 @@ EVIL = "<script>alert(1)</script>|`x`.npy"
 
 @pytest.fixture(scope="module")
 def account() -> ErrorReport:
-    asked = Question(ks=(256, 1024, 4096), intervals=(None, 32, 128), outputs=256)
+    asked = BudgetRequest(ks=(256, 1024, 4096), intervals=(None, 32, 128), outputs=256)
     return ErrorReport(asked, (QGMMA,), tuple(entries(QGMMA, asked)), ("K = 4096: promote.",))
 
 
@@ -125,7 +125,7 @@ def test_one_interval_has_no_chart_of_its_own(account: ErrorReport) -> None:
 
 def test_the_page_runs_nothing_that_a_file_s_name_holds(account: ErrorReport) -> None:
     own = OwnData(EVIL, None, np.ones((2, 64), np.float32))
-    asked = Question(data=(own,), outputs=16)
+    asked = BudgetRequest(data=(own,), outputs=16)
     evil = ErrorReport(asked, (QGMMA,), tuple(entries(QGMMA, asked)), (f"{EVIL} data",), interrupted=True)
     page = budget_page(evil)
     assert "<script>alert" not in page
@@ -145,7 +145,7 @@ def test_the_page_has_all_rows_charts_and_words(account: ErrorReport) -> None:
 
 def test_what_was_not_measured_says_so_in_every_form() -> None:
     simulated = of_instruction("sim:h100:wgmma.m64n8k32.f32.e4m3.e4m3")
-    asked = Question(ks=(64,), outputs=16)
+    asked = BudgetRequest(ks=(64,), outputs=16)
     account = ErrorReport(asked, (simulated, QGMMA), tuple(entries(simulated, asked)))
     assert account.simulated == [simulated.name]
     assert SIMULATED in budget_page(account)

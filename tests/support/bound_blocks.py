@@ -13,7 +13,7 @@ from printed_blocks import printed
 from accprobe.budget.accumulation import of_named
 from accprobe.budget.bounds import tight
 from accprobe.budget.data import drawn_patterns
-from accprobe.budget.exact import exact_product
+from accprobe.budget.errors import exact_product
 from accprobe.evaluate.product import product
 from accprobe.isa.formats import FORMATS
 from accprobe.model.tree import Arithmetic, FloatArithmetic

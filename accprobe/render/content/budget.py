@@ -122,7 +122,7 @@ def budget_notes(account: ErrorReport, columns: Sequence[str] | None = None) -> 
     out = " and ".join(dict.fromkeys(entry.out for entry in account.entries))
     yield (
         f"Of D in {out} against exact sums x; {first.outputs + first.overflowed:,} outputs a row, of {first.seeds} draws of"
-        f" operands, seed {account.question.seed}. {means[:1].upper()}{means[1:]}."
+        f" operands, seed {account.request.seed}. {means[:1].upper()}{means[1:]}."
     )
     if left_out := [on_one_line(BUDGET_COLUMNS[name].header) for name in every if name not in shown]:
         yield f"Left out at this width: {', '.join(left_out)}."
@@ -142,7 +142,7 @@ def budget_notes(account: ErrorReport, columns: Sequence[str] | None = None) -> 
             f"TFLOP/s: of the fastest Triton kernel that promotes at this interval, {fastest.shape}, {fastest.device}, as its"
             " sweep measured."
         )
-    for data in account.question.data:
+    for data in account.request.data:
         if isinstance(data, OwnData):
             ks = dict.fromkeys(entry.k for entry in account.entries if entry.data == data.name)
             yield from filter(None, map(data.taken, ks))

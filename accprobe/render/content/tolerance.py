@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from accprobe.budget.error_report import data_name
-from accprobe.budget.tolerance import CALC_DIFF, Advised, Killed, OwnTest
+from accprobe.budget.tolerance import CALC_DIFF, CaughtMistake, OwnTest, ToleranceReport
 from accprobe.isa.formats import FORMATS
 from accprobe.render.content.phrases import Phrase
 
@@ -15,16 +15,16 @@ ALWAYS = 0.995
 """A share of tests that prints as all, and one minus it as none."""
 
 
-def tolerance_title(found: Advised) -> str:
+def tolerance_title(found: ToleranceReport) -> str:
     """The product, on a line."""
-    asked = found.asked
+    asked = found.request
     promoted = f"promoted every {asked.promote_every}" if asked.promote_every else "never promoted"
     split = f", split K {asked.split_k}" if asked.split_k > 1 else ""
     scaled = f", scales of {asked.scale}" if asked.scale else ""
     return f"{asked.accumulation.name}: K = {asked.k}, {promoted}{split}, result {asked.model.result}{scaled}"
 
 
-def test_titles(found: Advised) -> dict[str, str]:
+def test_titles(found: ToleranceReport) -> dict[str, str]:
     """The columns, by test."""
     titles = {
         "elements": "assert_\nmatmul_close",
@@ -36,9 +36,9 @@ def test_titles(found: Advised) -> dict[str, str]:
     return {name: titles[name] for name in found.passed}
 
 
-def tolerance_facts(found: Advised) -> Iterator[tuple[str, str]]:
+def tolerance_facts(found: ToleranceReport) -> Iterator[tuple[str, str]]:
     """The recommendation, then what it rests on."""
-    asked, test = found.asked, found.recommended
+    asked, test = found.request, found.recommended
     yield "use", _assert(found)
     yield "or", f"|got - f64 reference| <= {_formula(test)}"
     rate = f"{asked.rate:g} false alarms an element, by {found.tail.elements:,} emulated ones"
@@ -54,7 +54,7 @@ def tolerance_facts(found: Advised) -> Iterator[tuple[str, str]]:
         yield "own", f"|got - {asked.own.reference} reference| <= {_formula(asked.own)}"
 
 
-def _of_any(found: Advised) -> str:
+def _of_any(found: ToleranceReport) -> str:
     """The bound over all operands, where it says anything."""
     if found.over_any_sum is None or found.over_any_sum >= 1:
         return "over all operands there is no useful bound: sums may lose all of sum |a·b|"
@@ -66,8 +66,8 @@ def _formula(test: OwnTest) -> str:
     return " + ".join([*parts, f"{test.rtol:.3g}·|reference|"] if test.rtol else parts)
 
 
-def _assert(found: Advised) -> str:
-    asked = found.asked
+def _assert(found: ToleranceReport) -> str:
+    asked = found.request
     every = f", promote_every={asked.promote_every}" if asked.promote_every else ""
     split = f", split_k={asked.split_k}" if asked.split_k > 1 else ""
     rounded = f', out="{asked.model.result}"' if asked.model.result is not FORMATS["f32"] else ""
@@ -76,7 +76,7 @@ def _assert(found: Advised) -> str:
     return f"assert_matmul_close(got, a, b, {like}, false_alarms={asked.rate:g})"
 
 
-def kill_rows(found: Advised) -> Iterator[tuple[Phrase, ...]]:
+def kill_rows(found: ToleranceReport) -> Iterator[tuple[Phrase, ...]]:
     """The mistake, and in which share of tests each test notices it."""
     passed = (_passing(share) for share in found.passed.values())
     yield Phrase(THEMSELVES, "quiet"), *passed
@@ -94,12 +94,12 @@ def _passing(share: float) -> Phrase:
     return Phrase("pass", "good") if share >= ALWAYS else Phrase(f"{1 - share:.0%} FAIL", "bad")
 
 
-def tolerance_words(found: Advised) -> Iterator[str]:
+def tolerance_words(found: ToleranceReport) -> Iterator[str]:
     """What follows."""
     titles = {name: " ".join(title.replace("_\n", "_").split()) for name, title in test_titles(found).items()}
     missed = [row for row in found.kill_table if row.by["elements"] < ALWAYS]
     if not missed:
-        yield f"The recommended test catches every mistake of the table on {data_name(found.asked.data)} data."
+        yield f"The recommended test catches every mistake of the table on {data_name(found.request.data)} data."
     yield from map(_why_missed, missed)
     for name, share in found.passed.items():
         if share < ALWAYS:
@@ -111,7 +111,7 @@ def tolerance_words(found: Advised) -> Iterator[str]:
         yield f"Your own test does not always catch {shares}."
 
 
-def _why_missed(row: Killed) -> str:
+def _why_missed(row: CaughtMistake) -> str:
     """A mistake that the recommended test cannot see changes results by less than correct sums may lose."""
     size = f"changes results by {row.size:.2g} of what the test allows (root mean squares)" if row.size else "changes no result"
     others = f"; {' or '.join(row.noticed_with)} data show it" if row.noticed_with else ""

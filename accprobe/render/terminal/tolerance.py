@@ -6,7 +6,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from accprobe.budget.error_report import is_simulated
-from accprobe.budget.tolerance import Advised
+from accprobe.budget.tolerance import ToleranceReport
 from accprobe.render.content.budget import SIMULATED
 from accprobe.render.content.tolerance import (
     kill_rows,
@@ -18,9 +18,9 @@ from accprobe.render.content.tolerance import (
 from accprobe.render.terminal.console import Hanging, ruled, styled
 
 
-def tolerance_text(found: Advised) -> RenderableType:
+def tolerance_text(found: ToleranceReport) -> RenderableType:
     parts: list[RenderableType] = [Text(tolerance_title(found), "bold")]
-    if is_simulated(found.asked.accumulation):
+    if is_simulated(found.request.accumulation):
         parts.append(Text(SIMULATED, "bold red"))
     parts += [Hanging([Text(f"{name:<9}{told}") for name, told in tolerance_facts(found)], 0), ""]
     table = ruled(gap=1, left=0)
