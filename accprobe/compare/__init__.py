@@ -1,1 +1,1 @@
-"""Reports held against each other, and against requirements."""
+"""Comparison of reports with one another and with requirements."""

@@ -1,7 +1,7 @@
-"""Two reports compared: instructions by name, and by role where the two architectures offer different ones.
+"""Comparison of two reports: instructions by name, and by role if the architectures offer different ones.
 
-A pair ends in one verdict. Findings of which one side is not certain are `undecided` where some value is possible on both.
-What neither side measured is no pair.
+A pair has one verdict. A finding that is uncertain on one side is `undecided` if some value is possible on both. Instructions
+that neither side measured are left out.
 """
 
 from __future__ import annotations
@@ -12,9 +12,18 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
-from accprobe.compare.meaning import meaning
-from accprobe.compare.possible import overlap, possible
-from accprobe.compare.products import ProductPair, VerdictWord, fields_compared, product_pairs, verdict_word
+from accprobe.compare.differences import (
+    NOT_KNOWN,
+    UNDECIDED,
+    Compared,
+    Difference,
+    FieldVerdict,
+    Verdict,
+    finding_verdict,
+    meaning,
+    overall,
+)
+from accprobe.compare.products import ProductPair, fields_compared, product_pairs
 from accprobe.compare.roles import InstructionRole, nearest_shape, offered, role_of
 from accprobe.errors import UnknownName, nearest
 from accprobe.isa import architectures
@@ -25,56 +34,31 @@ from accprobe.report.report import Report
 from accprobe.report.rows import Row
 from accprobe.report.words import effective_bits, found, ran_as
 
-Verdict = Literal["changed", "only in A", "only in B", "undecided", "same"]
 By = Literal["role", "name"]
 Side = Literal["A", "B"]
 
-UNDECIDED = "Not known well enough on both sides to tell them apart."
-NOT_KNOWN = "not known"
 
+@dataclass(frozen=True, kw_only=True)
+class Pair(Compared[Row]):
+    """An instruction of A and one of B.
 
-@dataclass(frozen=True)
-class Difference:
-    """One field in which two rows are not the same: values as tables show them, and a sentence for who writes kernels."""
-
-    field: str
-    verdict: Literal["changed", "undecided"]
-    a: str
-    b: str
-    means: str
-
-
-@dataclass(frozen=True)
-class Pair:
-    """An instruction of A and one of B; None where a side has none that was measured.
-
-    by: how they were matched. offered: whether they are what the generations offer for the role.
-    note: why a side has none. marks: sides whose numbers nobody proved, such as "B simulated".
+    by: how they were matched. offered: whether they are what the generations offer for the role. note: why a side has none.
     """
 
     by: By
     role: InstructionRole
     offered: bool
-    a: Row | None
-    b: Row | None
-    verdict: Verdict
-    differences: tuple[Difference, ...] = ()
     note: str = ""
-    marks: tuple[str, ...] = ()
 
     def values(self, field: str) -> tuple[str, str]:
-        """A field's values on both sides, as tables show them."""
+        """Return a field's values on both sides, as in tables."""
         a, b = ("" if row is None else shown(row, field) for row in (self.a, self.b))
         return a, b
-
-    @property
-    def word(self) -> VerdictWord:
-        return verdict_word(self.verdict, (each.field for each in self.differences if each.verdict == "changed"))
 
 
 @dataclass(frozen=True)
 class Change:
-    """One thing beside the instructions: a version, a fact about the device. "" where a side does not say."""
+    """A version or a fact about the device that differs; "" if a side lacks it."""
 
     what: str
     a: str
@@ -83,7 +67,7 @@ class Change:
 
 @dataclass(frozen=True)
 class Diff:
-    """Report `a` against report `b`. unmeasured: instructions that neither has measured."""
+    """The comparison of report `a` with report `b`. unmeasured: number of instructions that neither has measured."""
 
     a: Report
     b: Report
@@ -98,13 +82,13 @@ class Diff:
 
     @property
     def differs(self) -> bool:
-        """Whether anything changed or is on one side alone; what is undecided is not shown to differ."""
+        """Whether anything changed or is on one side only; an undecided field does not count."""
         verdicts = {*self.counts, *(pair.verdict for pair in self.products)}
         return not verdicts <= {"undecided", "same"}
 
 
 def diff(a: Report, b: Report, only: Collection[str] = ()) -> Diff:
-    """Compare two reports. only: fields to compare, all where it is empty. Raises UnknownName where a field does not exist."""
+    """Compare two reports. only: fields to compare, all if it is empty. Raises UnknownName for unknown fields."""
     of_products = fields_compared(a, b) if a.products or b.products else []
     fields = _fields(a, b, only, of_products)
     pairs = _Comparison(a, b, fields).pairs()
@@ -114,13 +98,13 @@ def diff(a: Report, b: Report, only: Collection[str] = ()) -> Diff:
 
 
 def generation(report: Report) -> str:
-    """ "Hopper"; of what is no GPU its name."""
+    """Return "Hopper", or the device's name if it is not a GPU."""
     known = report.device.architecture in architectures.targets()
     return architectures.get(report.device.architecture).generation if known else report.device.name
 
 
 def shown(row: Row, field: str) -> str:
-    """A field as tables show it, "" where the row does not have it."""
+    """Return a field as in tables, "" if the row does not have it."""
     if field == "ran_as":
         return ran_as(row)
     if field == "effective_bits" and field in row.findings:
@@ -133,14 +117,14 @@ def shown(row: Row, field: str) -> str:
 
 
 def caution(report: Report, row: Row | None) -> str:
-    """Why the numbers of a row are no measurement, or none to rely on; "" where they are confirmed on hardware."""
+    """Return why the numbers of a row are not confirmed on hardware; "" if they are."""
     if report.device.kind == "simulated":
         return "simulated"
     return row.status if row and row.status not in ("confirmed", "skipped") else ""
 
 
 def marked(marks: Iterable[str]) -> str:
-    """Marks in words, each once: "B simulated", "both simulated"."""
+    """Join marks, each once: "B simulated", "both simulated"."""
     every = ", ".join(dict.fromkeys(marks))
     return "both simulated" if every == "A simulated, B simulated" else every
 
@@ -156,32 +140,32 @@ def _fields(a: Report, b: Report, only: Collection[str], of_products: Collection
 
 
 def _matched(a: Report, b: Report) -> Iterator[tuple[list[Row], list[Row]]]:
-    """The rows that the two offer for a role, where those are not of one family.
+    """Yield the rows that both offer for a role, if their families differ.
 
-    Those of the largest k stand for the role; others of which the other side has the name are compared by name.
+    Rows with the largest k represent the role; others are compared by name if the other side has the name.
     """
     of_a, of_b = offered(a.instructions), offered(b.instructions)
     for wanted, rows_a in of_a.items():
         rows_b = of_b.get(wanted, rows_a)
         if rows_a[0].instruction.family != rows_b[0].instruction.family:
-            yield _standing(rows_a, b), _standing(rows_b, a)
+            yield _representing(rows_a, b), _representing(rows_b, a)
 
 
-def _standing(rows: Sequence[Row], other: Report) -> list[Row]:
+def _representing(rows: Sequence[Row], other: Report) -> list[Row]:
     names = {row.name for row in other.instructions}
     largest = max(row.instruction.k for row in rows)
     return [row for row in rows if row.instruction.k == largest or row.name not in names]
 
 
 def _nearest(rows_a: Sequence[Row], rows_b: Sequence[Row]) -> list[tuple[Row, Row]]:
-    """Each row with the one of the other side whose shape is nearest; no row is left out."""
+    """Pair each row with the one of the other side whose shape is nearest; every row is in some pair."""
     pairs = [(row, nearest_shape(row.instruction, rows_b)) for row in rows_a]
     chosen = {row.name for _, row in pairs}
     return pairs + [(nearest_shape(row.instruction, rows_a), row) for row in rows_b if row.name not in chosen]
 
 
 def _named(a: Report, b: Report, matched: Collection[str]) -> Iterator[tuple[Row | None, Row | None]]:
-    """Rows of one name; those that one side alone has, unless they are matched by role."""
+    """Yield rows of one name, and rows of one side that are not matched by role."""
     of_a, of_b = ({row.name: row for row in report.instructions} for report in (a, b))
     for name in dict.fromkeys([*of_a, *of_b]):
         if (name in of_a and name in of_b) or name not in matched:
@@ -189,7 +173,7 @@ def _named(a: Report, b: Report, matched: Collection[str]) -> Iterator[tuple[Row
 
 
 class _Comparison:
-    """The pairs of two reports; `fields` are compared."""
+    """Builds the pairs of two reports; `fields` are compared."""
 
     def __init__(self, a: Report, b: Report, fields: Sequence[str]) -> None:
         self._a, self._b, self._fields = a, b, fields
@@ -206,7 +190,7 @@ class _Comparison:
             yield from self._pair(named_a, named_b, "name")
 
     def _pair(self, row_a: Row | None, row_b: Row | None, by: By) -> Iterator[Pair]:
-        """The pair with its verdict; nothing where neither side was measured, or neither has any of the fields."""
+        """Yield the pair with its verdict; none if neither side was measured or has any of the fields."""
         a, b = (row if row and row.status != "skipped" else None for row in (row_a, row_b))
         one = a or b
         if one is None or not any(shown(row, field) for row in (a, b) if row for field in self._fields):
@@ -222,10 +206,19 @@ class _Comparison:
             verdict, note = "only in B", _why_absent("A", self._a, row_a, one)
         else:
             differences = tuple(_differences(a, b, self._fields, self._simulated))
-            changed = any(difference.verdict == "changed" for difference in differences)
-            verdict = "changed" if changed else "undecided" if differences else "same"
+            verdict = overall(differences)
         is_offered = all(row.name in names for row, names in zip((a, b), self._offered, strict=True) if row)
-        yield Pair(by, role_of(one.instruction), is_offered, a, b, verdict, differences, note, marks)
+        yield Pair(
+            a=a,
+            b=b,
+            verdict=verdict,
+            differences=differences,
+            marks=marks,
+            by=by,
+            role=role_of(one.instruction),
+            offered=is_offered,
+            note=note,
+        )
 
 
 def _differences(a: Row, b: Row, fields: Sequence[str], simulated: bool) -> Iterator[Difference]:
@@ -236,8 +229,8 @@ def _differences(a: Row, b: Row, fields: Sequence[str], simulated: bool) -> Iter
             yield Difference(field, verdict, shown(a, field) or NOT_KNOWN, shown(b, field) or NOT_KNOWN, means)
 
 
-def _verdict(a: Row, b: Row, field: str, simulated: bool) -> Literal["changed", "undecided"] | None:
-    """How well a row is proved is no difference where a side is simulated: nothing of it is."""
+def _verdict(a: Row, b: Row, field: str, simulated: bool) -> FieldVerdict | None:
+    """Return the verdict of a field; the status of a simulated side is not compared."""
     if (record := parsed(field).record) and record.of_row:
         texts = {shown(a, field), shown(b, field)}
         if len(texts) == 1 or (simulated and field != "ran_as"):
@@ -247,15 +240,13 @@ def _verdict(a: Row, b: Row, field: str, simulated: bool) -> Literal["changed", 
     if of_a is None or of_b is None:
         lacking = b if of_b is None else a
         return None if of_a is of_b or not _applies(field, lacking) else "undecided"
-    if (of_a.value, of_a.bound, of_a.candidates) == (of_b.value, of_b.bound, of_b.candidates):
-        return None
     if field == "order" and a.instruction.k != b.instruction.k:
         return None
-    return "undecided" if overlap(possible(of_a, field), possible(of_b, field)) else "changed"
+    return finding_verdict(of_a, of_b, field)
 
 
 def _applies(field: str, row: Row) -> bool:
-    """Whether a row that lacks a field might have it: what is known of its sums may say that it means nothing there."""
+    """Whether a row that lacks a field might have it, given what is known of its sums."""
     if not row.findings:
         return True
     alignment = row.findings.get("alignment_bits")
@@ -279,7 +270,7 @@ def _why_absent(side: Side, report: Report, row: Row | None, other: Row) -> str:
 
 
 def _environment(a: Report, b: Report) -> Iterator[Change]:
-    """What differs around the instructions; a simulated side has no environment to compare."""
+    """Yield differences of versions and devices; a simulated side has none."""
     if "simulated" in (a.device.kind, b.device.kind):
         return
     of_a, of_b = (

@@ -1,4 +1,4 @@
-"""A comparison in a sentence: what changed first of all, from one generation to the next."""
+"""The headline of a comparison: the most important change from one generation to the next."""
 
 from __future__ import annotations
 
@@ -6,39 +6,39 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from accprobe.compare.diff import Diff, Pair, generation, marked, shown
-from accprobe.compare.products import apart
-from accprobe.compare.roles import InstructionRole, role_of
+from accprobe.compare.products import contrast
+from accprobe.compare.roles import role_of
 from accprobe.isa.instructions import catalog
 from accprobe.model.features import IMPORTANCE, title
 from accprobe.report.rows import Row
 from accprobe.report.words import value
 from accprobe.sass import opcodes
 
+# Short names; other fields have their titles.
 WORDS = {"effective_bits": "accumulator", "alignment_bits": "alignment"}
-"""What readers call these; others have their titles."""
 
+# Groups of operands in a headline.
 MOST_GROUPS = 2
-"""Groups of operands that are named."""
 
+# Roles of one side in a headline; more are only counted below it.
 MOST_NEW = 4
-"""Roles that only one side has and that are named; of more, the counts below a headline tell."""
 
 
 def headline(diff: Diff) -> str:
-    """ "Hopper → Blackwell: FP8 accumulator 13 → 23 bits, QGMMA → UTCQMMA"."""
-    told = [*_changes(diff), *_new(diff), *_products(diff)]
+    """Return "Hopper → Blackwell: FP8 accumulator 13 → 23 bits, QGMMA → UTCQMMA"."""
+    items = [*_changes(diff), *_new(diff), *_products(diff)]
     words = {*(pair.word for pair in diff.pairs), *(pair.word for pair in diff.products)}
     if "status changed" in words and words <= {"status changed", "same"}:
-        told.insert(0, "no value differs")
-    if not told:
+        items.insert(0, "no value differs")
+    if not items:
         counts = diff.counts + Counter(f"{pair.verdict} (products)" for pair in diff.products)
         rest = ", ".join(f"{count} {verdict}" for verdict, count in sorted(counts.items())) or "nothing to compare"
         verdicts = {*diff.counts, *(pair.verdict for pair in diff.products)}
         shared = not verdicts or verdicts - {"only in A", "only in B"}
         said = "" if diff.counts["changed"] else "no value differs: " if shared else "nothing is in both: "
-        told = [f"{said}{rest}"]
+        items = [f"{said}{rest}"]
     marks = marked(mark for pair in diff.pairs for mark in pair.marks)
-    return f"{_sides(diff)}: {'; '.join(told)}{f' ({marks})' if marks else ''}"
+    return f"{_sides(diff)}: {'; '.join(items)}{f' ({marks})' if marks else ''}"
 
 
 def _sides(diff: Diff) -> str:
@@ -48,7 +48,7 @@ def _sides(diff: Diff) -> str:
 
 
 def _changes(diff: Diff) -> list[str]:
-    """Of the features in which what is offered changed, the one that matters most, by operands."""
+    """Return the most important changed feature of the offered instructions, by operands."""
     pairs = [pair for pair in diff.pairs if pair.verdict == "changed"]
     for among in ([pair for pair in pairs if pair.offered], pairs):
         for field in IMPORTANCE:
@@ -59,23 +59,23 @@ def _changes(diff: Diff) -> list[str]:
 
 
 def _groups(pairs: Iterable[Pair], field: str) -> list[list[Pair]]:
-    """Pairs in which the field changed alike, most of them first; none of operands that were told."""
+    """Return pairs in which the field changed alike, the largest group first, each operand class once."""
     groups: dict[tuple[object, ...], list[Pair]] = {}
     for pair in pairs:
         if any(d.field == field and d.verdict == "changed" for d in pair.differences):
             groups.setdefault((*pair.values(field), *pair.values("ran_as")), []).append(pair)
-    told: set[str] = set()
+    named: set[str] = set()
     kept = []
     for group in sorted(groups.values(), key=lambda group: (-len(group), group[0].role.d != "f32")):
         operands = {pair.role.operands for pair in group}
-        if not operands <= told:
+        if not operands <= named:
             kept.append(group)
-        told |= operands
+        named |= operands
     return kept
 
 
 def _item(field: str, group: Sequence[Pair]) -> str:
-    """ "FP8 accumulator 13 → 23 bits, QGMMA → UTCQMMA"."""
+    """Return "FP8 accumulator 13 → 23 bits, QGMMA → UTCQMMA"."""
     first = group[0]
     operands = ", ".join(dict.fromkeys(pair.role.operands for pair in group))
     opcodes = " → ".join(dict.fromkeys(first.values("ran_as")))
@@ -87,41 +87,39 @@ def _item(field: str, group: Sequence[Pair]) -> str:
 
 
 def _plain(row: Row, field: str) -> str:
-    """The value; of bits without the name of the float that has as many. Nothing of what is only suggested."""
+    """Return the value, bits without the name of a float format; "" for a suggestion."""
     if field in row.findings and row.findings[field].bound == "suggested":
         return ""
     return value(row.findings[field], field) if field in row.findings else shown(row, field)
 
 
 def _new(diff: Diff) -> list[str]:
-    """Roles that the one has and the other's architecture has not, where they are few."""
-    told = []
+    """Return the few roles that one side has and the other's architecture lacks."""
+    items = []
     for verdict, report, other in (("only in A", diff.a, diff.b), ("only in B", diff.b, diff.a)):
         alone = [pair for pair in diff.pairs if pair.verdict == verdict and pair.offered]
         known = {role_of(inst) for inst in catalog(other.device.architecture)} if alone else set()
         alone = [pair for pair in alone if pair.role not in known]
         if 0 < len({pair.role for pair in alone}) <= MOST_NEW:
-            told.append(f"only {generation(report)} has {', '.join(_briefly(alone))}")
-    return told
+            items.append(f"only {generation(report)} has {', '.join(_briefly(alone))}")
+    return items
 
 
 def _products(diff: Diff) -> Iterable[str]:
-    """ "torch:mm 256x256x4096 f16 -> f32: 4 slices of 1024, partials f16 → one chain; 3 products more"."""
+    """Yield "torch:mm 256x256x4096 f16 -> f32: 4 slices of 1024, partials f16 → one chain", "3 products more"."""
     changed = [pair for pair in diff.products if pair.verdict == "changed"]
     if changed:
-        yield f"{changed[0].row.title}: {' → '.join(apart(changed[0]))}"
+        yield f"{changed[0].row.title}: {' → '.join(contrast(changed[0]))}"
     if len(changed) > 1:
         yield f"{len(changed) - 1} product{'s' * (len(changed) > 2)} more"
 
 
 def _briefly(pairs: Sequence[Pair]) -> Iterable[str]:
-    """ "FP8 → f32 (QGMMA, 13 bits)"."""
-    roles: dict[str, tuple[InstructionRole, Row]] = {}
+    """Yield "FP8 → f32 (QGMMA, 13 bits)"."""
+    roles: dict[str, Row] = {}
     for pair in pairs:
-        row = pair.a or pair.b
-        if row is not None:
-            roles.setdefault(str(pair.role), (pair.role, row))
-    for name, (_, row) in roles.items():
+        roles.setdefault(str(pair.role), pair.row)
+    for name, row in roles.items():
         bits = _plain(row, "effective_bits")
         ran = " + ".join(dict.fromkeys(map(opcodes.stem, row.opcodes)))
         yield f"{name} ({ran}{f', {bits} bits' if bits else ''})"

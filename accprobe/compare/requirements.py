@@ -1,7 +1,7 @@
-"""Requirements on a report: "wgmma.*.e4m3.*: effective_bits >= 13", checked on every measured instruction that matches.
+"""Requirements on a report: "wgmma.*.e4m3.*: effective_bits >= 13" is checked on every measured instruction that matches.
 
-Where a colon is in the glob, it means whole products: "torch:_scaled_mm 4096x4096x4096: promote_every <= 128" is checked on
-every product of that callable and shape, in each of its regions; `ProductRow.matches` says what words may stand there.
+A glob with a colon selects products: "torch:_scaled_mm 4096x4096x4096: promote_every <= 128" is checked on every product of
+that callable and shape, in each region; see `ProductRow.matches`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from accprobe.compare.possible import Span, holds, possible
+from accprobe.compare.differences import Span, holds, possible
 from accprobe.errors import RequirementError, nearest
 from accprobe.infer.findings import Finding
 from accprobe.model.features import finding_names
@@ -33,13 +33,13 @@ _N = re.compile(r"n\d+(?=k)")
 NO_MATCH = "no measured instruction matches"
 NO_PRODUCT = "no product matches"
 NO_VALUE = "no value"
+# Key of the list of requirements in a TOML file.
 KEY = "require"
-"""The list of requirements in a TOML file."""
 
 
 @dataclass(frozen=True)
 class Requirement:
-    """A field that every instruction which the glob matches must have so. wanted: a number, or a word for == and !=."""
+    """A comparison that every row matching the glob must pass. wanted: a number, or a word for == and !=."""
 
     text: str
     glob: str
@@ -53,8 +53,8 @@ class Requirement:
 
 
 @dataclass(frozen=True)
-class Breach:
-    """An instruction that is not as required, and what it has instead."""
+class Failure:
+    """A row that fails a requirement, and the value that it has."""
 
     name: str
     found: str
@@ -62,21 +62,21 @@ class Breach:
 
 @dataclass(frozen=True)
 class Outcome:
-    """A requirement with the instructions that break it; `matched` have it or break it. hint: why none matches, if known."""
+    """A requirement with the rows that fail it, of `matched` rows. hint: why none matches, if known."""
 
     requirement: Requirement
     matched: int
-    breaches: tuple[Breach, ...]
+    failures: tuple[Failure, ...]
     hint: str = ""
 
     @property
-    def kept(self) -> bool:
-        """A requirement that matches nothing is not kept: nobody would see that it has gone stale."""
-        return self.matched > 0 and not self.breaches
+    def passed(self) -> bool:
+        """Whether it passed; a requirement without any matching row fails, because it is probably outdated."""
+        return self.matched > 0 and not self.failures
 
 
 def parse_requirement(line: str) -> Requirement:
-    """The requirement that a line states. Raises RequirementError that says what is wrong with it."""
+    """Parse a requirement. Raises RequirementError with the reason."""
     match = _LINE.fullmatch(line.strip())
     if match is None:
         raise RequirementError(f"requirement '{line}': {_FORM}")
@@ -113,7 +113,7 @@ def read_file(path: Path) -> list[Requirement]:
 
 
 def check_requirements(report: Report, requirements: Iterable[Requirement]) -> list[Outcome]:
-    """Each requirement with what breaks it. A finding counts as it is known: of "at least 13" nobody can say that it is 13."""
+    """Check each requirement. Every possible value of a finding must pass: "at least 13" does not pass == 13."""
     return [
         _of_products(report.products, requirement) if requirement.is_of_products else _outcome(report.measured, requirement)
         for requirement in requirements
@@ -122,19 +122,19 @@ def check_requirements(report: Report, requirements: Iterable[Requirement]) -> l
 
 def _of_products(rows: Sequence[ProductRow], requirement: Requirement) -> Outcome:
     matched = [row for row in rows if row.matches(requirement.glob)]
-    breaches = ((row.title, found) for row in matched for found in _product_breaches(row, requirement))
-    return Outcome(requirement, len(matched), tuple(Breach(name, found) for name, found in breaches))
+    failures = ((row.title, found) for row in matched for found in _product_failures(row, requirement))
+    return Outcome(requirement, len(matched), tuple(Failure(name, found) for name, found in failures))
 
 
-def _product_breaches(row: ProductRow, requirement: Requirement) -> Iterator[str]:
-    """What the product has that is not as required; one with several plans has to have it in each."""
+def _product_failures(row: ProductRow, requirement: Requirement) -> Iterator[str]:
+    """Yield the values that fail; every region must pass."""
     field = requirement.field
     if field not in PRODUCT_FINDINGS:
-        yield from filter(None, [_plain_breach(product_record(row)[field], requirement)])
+        yield from filter(None, [_plain_failure(product_record(row)[field], requirement)])
         return
     found: dict[str, list[str]] = {}
     for region in row.regions:
-        found.setdefault(_finding_breach(region.findings.get(field), requirement, row), []).append(region.where)
+        found.setdefault(_finding_failure(region.findings.get(field), requirement, row), []).append(region.where)
     for told, where in found.items():
         if told:
             yield told if len(found) == 1 else f"{told} at {'; '.join(where)}"
@@ -144,13 +144,13 @@ def _product_breaches(row: ProductRow, requirement: Requirement) -> Iterator[str
 
 def _outcome(rows: Sequence[Row], requirement: Requirement) -> Outcome:
     matched = [row for row in rows if fnmatchcase(row.name, requirement.glob)]
-    breaches = ((row.name, _breach(row, requirement)) for row in matched)
+    failures = ((row.name, _failure(row, requirement)) for row in matched)
     hint = "" if matched else _other_n(rows, requirement.glob)
-    return Outcome(requirement, len(matched), tuple(Breach(name, found) for name, found in breaches if found), hint)
+    return Outcome(requirement, len(matched), tuple(Failure(name, found) for name, found in failures if found), hint)
 
 
 def _other_n(rows: Sequence[Row], glob: str) -> str:
-    """Of a glob whose n alone was not measured: at which n its instructions were, and the glob of the nearest."""
+    """Return at which n instructions were measured, and the glob of the nearest, if the glob differs in n only."""
     asked = _N.search(glob)
     measured = {row.instruction.n for row in rows if fnmatchcase(row.name, _N.sub("n*", glob))}
     if asked is None or not measured:
@@ -161,25 +161,25 @@ def _other_n(rows: Sequence[Row], glob: str) -> str:
     return f"measured at n = {known}, not at {n}; the nearest: {_N.sub(f'n{nearest_n}', glob)}"
 
 
-def _breach(row: Row, requirement: Requirement) -> str:
-    """What the row has that is not as required, "" where it is."""
+def _failure(row: Row, requirement: Requirement) -> str:
+    """Return the value that fails, "" if it passes."""
     if requirement.field not in finding_names():
-        return _plain_breach(record(row)[requirement.field], requirement)
-    return _finding_breach(row.findings.get(requirement.field), requirement, row)
+        return _plain_failure(record(row)[requirement.field], requirement)
+    return _finding_failure(row.findings.get(requirement.field), requirement, row)
 
 
-def _plain_breach(plain: Scalar, requirement: Requirement) -> str:
+def _plain_failure(plain: Scalar, requirement: Requirement) -> str:
     known = Span(plain, plain) if isinstance(plain, int | float) and not isinstance(plain, bool) else str(plain)
     is_so = plain is not None and holds((known,), requirement.operator, requirement.wanted)
     return "" if is_so else NO_VALUE if plain is None else str(plain)
 
 
-def _finding_breach(finding: Finding | None, requirement: Requirement, row: Row | ProductRow) -> str:
+def _finding_failure(finding: Finding | None, requirement: Requirement, row: Row | ProductRow) -> str:
     field = requirement.field
     if finding is None:
         return NO_VALUE
     known = possible(finding, field)
-    # Structures of one class give the same bits: a requirement that one of them passes, the arithmetic passes.
+    # Equivalent structures give the same bits, so the arithmetic passes if one of them does.
     several = [(one,) for one in known] if finding.bound == "equivalent" else [known]
     if not any(holds(each, requirement.operator, requirement.wanted) for each in several):
         left = (
@@ -193,6 +193,6 @@ def _finding_breach(finding: Finding | None, requirement: Requirement, row: Row 
 
 
 def _fields() -> list[str]:
-    """Every column of the flat form that an instruction has, but for how far findings are known."""
+    """Return every column of the flat form of an instruction, except bounds and candidates of findings."""
     aside = {f"{name}_{what}" for name in finding_names() for what in ("bound", "left")}
     return [key for key in record(Row(name="mma.sync.m8n8k4.f64.f64.f64.f64", status="skipped")) if key not in aside]

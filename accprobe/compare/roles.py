@@ -1,4 +1,4 @@
-"""What an instruction is for: its operand and result formats. Each generation offers another instruction for the same role."""
+"""Roles of instructions: operand and result formats. Each generation offers a different instruction for the same role."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from accprobe.isa.instructions import Instruction
 from accprobe.report.rows import Row
 
+# Operand formats with a common name.
 CLASSES = {
     "FP8": ("e4m3", "e5m2"),
     "FP6": ("e3m2", "e2m3"),
@@ -15,12 +16,11 @@ CLASSES = {
     "INT8": ("s8", "u8"),
     "INT4": ("s4", "u4"),
 }
-"""Operand formats that readers know by one name; others go by their own."""
 
 
 @dataclass(frozen=True)
 class InstructionRole:
-    """Formats of the operands and of the result, and what else changes the sum that is asked for; not its shape."""
+    """Formats of the operands and the result, and other properties of the sum except the shape."""
 
     a: str
     b: str
@@ -33,11 +33,11 @@ class InstructionRole:
 
     @property
     def operands(self) -> str:
-        """ "FP8", "F16", "FP8 × FP4"."""
+        """Return "FP8", "F16", "FP8 × FP4"."""
         return " × ".join(dict.fromkeys((_class(self.a), _class(self.b))))
 
     def __str__(self) -> str:
-        """ "FP8 → f32", "sparse INT8 → s32 saturating"."""
+        """Return "FP8 → f32", "sparse INT8 → s32 saturating"."""
         addend = f"+ {self.c}" if self.c != self.d else ""
         operands = ("sparse" * self.sparse, self.scaling, self.operands, self.bit_op, addend)
         words = (*operands, "→", self.d, "saturating" * self.satfinite)
@@ -45,7 +45,6 @@ class InstructionRole:
 
 
 def role_of(inst: Instruction) -> InstructionRole:
-    """The role of an instruction."""
     scaling = f"{inst.kind} {inst.scale_block} × {inst.scale}" if inst.scale else ""
     return InstructionRole(
         inst.a.name, inst.b.name, inst.c.name, inst.d.name, inst.satfinite, inst.sparse, scaling, inst.bit_op or ""
@@ -53,7 +52,7 @@ def role_of(inst: Instruction) -> InstructionRole:
 
 
 def offered(rows: Iterable[Row]) -> dict[InstructionRole, list[Row]]:
-    """By role the rows of the newest family that has it."""
+    """Return the rows of the newest family that has each role."""
     found: dict[InstructionRole, list[Row]] = {}
     for row in rows:
         found.setdefault(role_of(row.instruction), []).append(row)
@@ -61,7 +60,7 @@ def offered(rows: Iterable[Row]) -> dict[InstructionRole, list[Row]]:
 
 
 def nearest_shape(inst: Instruction, rows: Iterable[Row]) -> Row:
-    """The row whose shape is nearest: its k first, then n, m, and where A comes from."""
+    """Return the row with the nearest shape: first k, then n, m, and the place of A."""
 
     def distance(row: Row) -> tuple[int, int, int, bool]:
         other = row.instruction

@@ -42,19 +42,19 @@ FEATURES: dict[str, Feature] = {
     "ran_as": Feature(
         "ran as",
         "the SASS opcodes that the PTX instruction became",
-        "Another machine instruction does the work: what was measured of the one says nothing about the other.",
+        "Another machine instruction does the work: results of one do not apply to the other.",
         of_row=True,
     ),
     "effective_bits": Feature(
         "effective bits",
-        "fraction bits of the running sum that a kernel can count on, at the weakest link of the chain",
-        "Long sums have another error: a tolerance or a promotion interval that was chosen for the one does not fit the other.",
+        "fraction bits that the running sum keeps at the weakest link of the chain",
+        "Long sums have another error: a tolerance or promotion interval of one does not fit the other.",
         number=True,
     ),
     "alignment_bits": Field(
         "alignment bits F",
         "fraction bits kept below the largest exponent when the terms of a sum are aligned; exact: all",
-        "Small terms beside a large one are cut elsewhere: the last bits of the same dot product can differ.",
+        "Small terms beside a large one are truncated elsewhere: the last bits of the same dot product can differ.",
         number=True,
         of_adds=True,
         evidence="M - M and an ever smaller term: the last that survives, the first that is lost",
@@ -65,7 +65,7 @@ FEATURES: dict[str, Feature] = {
     "result_bits": Field(
         "result bits",
         "fraction bits that a sum's result keeps; of an integer all its bits",
-        "Partial sums are rounded elsewhere, each time that one is handed on.",
+        "Each partial sum is rounded elsewhere.",
         number=True,
         of_adds=True,
         evidence="M and an ever smaller term: the last that the result shows, the first that it does not",
@@ -76,7 +76,7 @@ FEATURES: dict[str, Feature] = {
     "result_rounding": Field(
         "result rounding",
         "how a sum is rounded to its result: RZ toward zero, RNE to nearest, ties to even, RNA to nearest, ties away from zero",
-        "Rounding toward zero drifts: the error of a long sum grows with its length, that of nearest with its square root.",
+        "Rounding toward zero is biased: the error of a long sum grows with its length, to nearest with its square root.",
         of_adds=True,
         evidence="ties, and terms on either side of them, of both signs",
         values=Words(get_args(Rounding)),
@@ -86,8 +86,8 @@ FEATURES: dict[str, Feature] = {
     ),
     "alignment_rounding": Field(
         "alignment rounding",
-        "what becomes of the bits below F",
-        "Terms of a sum are cut otherwise: the last bits of the same dot product can differ, and their bias too.",
+        "how the bits below F are dropped",
+        "Terms are rounded otherwise: the last bits of the same dot product can differ, and their bias too.",
         of_adds=True,
         of_alignment=True,
         evidence="terms of both signs below the last bit kept, beside M - M",
@@ -98,7 +98,7 @@ FEATURES: dict[str, Feature] = {
         with_coarser=("truncate", "floor", "nearest", "sticky"),
     ),
     "products_per_sum": Feature(
-        "products a sum",
+        "products per fused sum",
         "products that the hardware adds at once; a larger K is a chain of such sums",
         "The chain of one K is rounded another number of times: the same operands can give other bits.",
         number=True,
@@ -112,8 +112,8 @@ FEATURES: dict[str, Feature] = {
     ),
     "addend": Feature(
         "C joins",
-        "with which sum the addend C is added, or that it has an addition of its own",
-        "C is added at another place: it shares a cut with other terms, or is rounded on its own.",
+        "the fused sum to which the addend C is added, or a separate add",
+        "C is added at another place: it is aligned with other terms, or rounded separately.",
     ),
     "overflow": Field(
         "overflow",
@@ -128,9 +128,9 @@ FEATURES: dict[str, Feature] = {
     "product_exponent": Field(
         "product exponent",
         "the exponent with which a product takes part in the search for the largest one",
-        "Terms beside products such as 1.5 × 1.5, or of subnormals, are cut one bit elsewhere.",
+        "Terms beside products such as 1.5 × 1.5, or of subnormals, are truncated one bit elsewhere.",
         of_alignment=True,
-        evidence="products whose exponent is not the sum of their factors' exponents, beside a term near the cut",
+        evidence="products whose exponent is not the sum of their factors' exponents, beside a term near the last kept bit",
         values=Words(get_args(ProductExponent)),
         decides="terms",
         place="products",
@@ -138,7 +138,7 @@ FEATURES: dict[str, Feature] = {
     "zero_terms": Field(
         "zero terms",
         "whether the exponent of a product with a zero operand counts in the search for the largest one",
-        "Zeros beside large numbers can cut small terms on the one and not on the other: padding is not free.",
+        "On one side, zeros beside large numbers can truncate small terms: padding is not free.",
         of_alignment=True,
         evidence="a zero times a large number, beside a small number",
         values=Words(get_args(ZeroTerms)),
@@ -149,7 +149,7 @@ FEATURES: dict[str, Feature] = {
     "min_exponent": Field(
         "smallest exponent",
         "terms are aligned no lower than this exponent; none: no floor",
-        "Sums of tiny numbers lose bits at other sizes.",
+        "Sums of tiny numbers lose bits at other magnitudes.",
         number=True,
         of_alignment=True,
         evidence="the smallest numbers, alone: what is lost lies below the lowest alignment",
@@ -188,7 +188,7 @@ FEATURES: dict[str, Feature] = {
     "nan_payload": Field(
         "NaN payload",
         "whether a NaN operand's payload passes through, and which operand's",
-        "NaNs that carry a payload arrive otherwise: compare them as NaNs, not as patterns.",
+        "NaN payloads differ: compare them as NaNs, not as patterns.",
         values=Words(get_args(NanPayload), codes=(0, *map(_digits, get_args(NanPayload)[1:]))),
         of_f64=True,
     ),
@@ -202,7 +202,7 @@ FEATURES: dict[str, Feature] = {
     ),
     "underflow_sign": Field(
         "sign of underflow",
-        "sign of a sum that is not zero and becomes it by rounding",
+        "sign of a nonzero sum that is rounded to zero",
         "Zeros can have another sign: compare them as numbers, not as patterns.",
         of_adds=True,
         values=Words(get_args(UnderflowSign)),
@@ -260,7 +260,7 @@ FEATURES: dict[str, Feature] = {
     "first_rounding": Field(
         "first rounding",
         "how a sum is rounded to its first bits",
-        "Sums that are rounded twice are rounded otherwise the first time.",
+        "The first of two roundings differs.",
         of_adds=True,
         values=Words(get_args(Rounding)),
         only_with="first_bits",
@@ -268,8 +268,8 @@ FEATURES: dict[str, Feature] = {
     ),
     "scaled_products": Field(
         "products scaled at once",
-        "products that are added exactly before their block scales are applied; none: each is scaled for itself",
-        "Small products beside others of their block are cut elsewhere, and so are blocks of small scales.",
+        "products that are added exactly before their block scales are applied; none: each is scaled separately",
+        "Small products beside others of their block are truncated elsewhere, and so are blocks with small scales.",
         number=True,
         of_alignment=True,
         evidence="small products beside those of a larger scale that cancel: what is left of them",
@@ -315,7 +315,7 @@ FEATURES: dict[str, Feature] = {
     ),
     "left_out": Feature(
         "left out",
-        "what the positions of B do that a sparse A leaves out: absent, nothing at all",
+        "effect of the elements of B at positions that a sparse A leaves out; absent: none",
         "What stands beside a sparse operand where it has no element changes the result on one side.",
         evidence="zeros where A has nothing stored, then other numbers there",
     ),
@@ -326,20 +326,20 @@ FEATURES: dict[str, Feature] = {
     ),
     "sums_alike": Feature(
         "sums alike",
-        "whether all sums of the chain have the one arithmetic",
-        "The sums of one K are not all computed alike on one side.",
+        "whether all sums of the chain have the same arithmetic",
+        "On one side, sums of one K are computed in different ways.",
         of_adds=True,
         of_chains=True,
     ),
     "status": Feature(
         "status",
-        "how well the numbers are proved",
-        "The numbers of the two sides are not proved equally well: measure the weaker one again.",
+        "status of the row: confirmed, inferred, …",
+        "One side is verified less well: measure it again.",
         of_row=True,
     ),
     "unstable": Feature(
         "unstable",
-        "dot products that gave other bits when asked a second time",
+        "dot products that gave different bits when repeated",
         "One side does not give the same bits twice: suspect a race or a faulty unit.",
         of_row=True,
     ),

@@ -14,7 +14,8 @@ from accprobe.audit.kernels import Kernel, Reading
 from accprobe.budget.error_report import AccountEntry, ErrorReport, Speed, data_name, is_simulated
 from accprobe.budget.errors import Interval
 from accprobe.budget.tolerance import ToleranceReport
-from accprobe.compare.diff import Diff, Difference, Pair, generation
+from accprobe.compare.diff import Diff, Pair, generation
+from accprobe.compare.differences import Difference
 from accprobe.compare.headline import headline
 from accprobe.compare.products import ProductPair
 from accprobe.operands.exchange import Counterexample

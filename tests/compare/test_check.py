@@ -28,8 +28,8 @@ def report(bits: int = 13, finding: dict[str, Any] | None = None, **changes: Any
 def found(what: Report, line: str) -> list[str]:
     """What the instructions that break the line have instead."""
     (outcome,) = check_requirements(what, [parse_requirement(line)])
-    assert outcome.kept == (not outcome.breaches and outcome.matched > 0)
-    return [breach.found for breach in outcome.breaches]
+    assert outcome.passed == (not outcome.failures and outcome.matched > 0)
+    return [failure.found for failure in outcome.failures]
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_value_that_is_not_confirmed_breaks() -> None:
 def test_requirement_that_matches_nothing_is_broken() -> None:
     for line in ("tcgen05.*: effective_bits >= 13", "mma.sp.*: effective_bits >= 13"):
         (outcome,) = check_requirements(report(), [parse_requirement(line)])
-        assert (outcome.matched, outcome.breaches, outcome.kept) == (0, (), False)
+        assert (outcome.matched, outcome.failures, outcome.passed) == (0, (), False)
 
 
 def test_colons_of_names_are_no_separators() -> None:

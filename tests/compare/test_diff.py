@@ -8,8 +8,8 @@ import pytest
 from fakes import HMMA_OF_FP8, SPARSE, fake_report, float_row, simulated_report
 
 from accprobe.compare.diff import Diff, Pair, diff
+from accprobe.compare.differences import UNKNOWN, meaning
 from accprobe.compare.headline import headline
-from accprobe.compare.meaning import UNKNOWN, meaning
 from accprobe.errors import UnknownName
 from accprobe.model.features import finding_names
 from accprobe.model.fields import FEATURES
@@ -139,12 +139,12 @@ def test_generations_are_matched_by_role() -> None:
     assert (pair.by, str(pair.role), pair.a.name, pair.b.name) == ("role", "FP8 → f32", WGMMA, TCGEN05)
     assert headline(found) == "Hopper → Blackwell: FP8 accumulator 13 → 23 bits, QGMMA → UTCQMMA"
     (bits,) = (d for d in pair.differences if d.field == "effective_bits")
-    assert "promoting partial sums to another f32 register, every 128 products or so, no longer buys bits" in bits.means
+    assert "promoting partial sums no longer adds bits" in bits.means
 
 
 def test_fewer_bits_ask_for_promotion() -> None:
     pair = only_pair(diff(one(bits=23), one(bits=13)))
-    assert "loses 10 bits: add partial sums to an f32 register of their own" in pair.differences[0].means
+    assert "loses 10 bits: promote partial sums to a separate f32 register" in pair.differences[0].means
 
 
 def test_ada_to_hopper_compares_what_each_offers_and_the_name_that_both_have() -> None:

@@ -8,7 +8,7 @@ from product_rows import TAIL, dropped, product_data, product_model, product_rep
 
 from accprobe.compare.diff import diff
 from accprobe.compare.headline import headline
-from accprobe.compare.products import ProductPair, apart, fields_compared, product_pair
+from accprobe.compare.products import ProductPair, contrast, fields_compared, product_pair
 from accprobe.compare.requirements import check_requirements, parse_requirement
 from accprobe.errors import RequirementError
 from accprobe.report.products import ProductRow
@@ -102,7 +102,7 @@ def test_plan_that_one_side_does_not_know_is_undecided() -> None:
     ],
 )
 def test_why_two_differ(a: Row, b: Row, words: tuple[str, str]) -> None:
-    assert apart(pair(a, b)) == words
+    assert contrast(pair(a, b)) == words
 
 
 def test_headline_names_the_first_that_changed() -> None:
@@ -152,7 +152,7 @@ def test_processor_has_products_to_compare() -> None:
 )
 def test_requirement_is_kept_or_broken(data: Row, line: str, found: list[str]) -> None:
     (outcome,) = check_requirements(product_report(data), [parse_requirement(line)])
-    assert [breach.found for breach in outcome.breaches] == found
+    assert [failure.found for failure in outcome.failures] == found
     assert outcome.matched == 1
 
 

@@ -28,7 +28,7 @@ from accprobe.build import probes
 from accprobe.build.golden import golden_shape
 from accprobe.cli import main
 from accprobe.cli.output import INTERRUPTED
-from accprobe.compare.possible import OPERATORS
+from accprobe.compare.differences import OPERATORS
 from accprobe.evaluate.cuda.launch import LEAST_SCRATCH
 from accprobe.evaluate.evaluator import evaluate
 from accprobe.fleet.cluster import OLDEST

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from accprobe.compare.diff import By, Diff, Pair, generation, marked
-from accprobe.compare.products import ProductPair, VerdictWord, apart
+from accprobe.compare.differences import VerdictWord
+from accprobe.compare.products import ProductPair, contrast
 from accprobe.model.explained import explained_text
 from accprobe.model.features import IMPORTANCE, title
 from accprobe.render.content.patterns import brace_patterns
@@ -207,7 +208,7 @@ def told_products(diff: Diff) -> list[ProductPair]:
 def why_apart(diff: Diff, pair: ProductPair) -> str:
     """ "NVIDIA H100: 4 slices of 1024, partials bf16; NVIDIA H200: one chain"."""
     names = (diff.a.device.name, diff.b.device.name)
-    a, b = apart(pair)
+    a, b = contrast(pair)
     of_a, of_b = names if names[0] != names[1] else ("A", "B")
     return f"{of_a}: {a}; {of_b}: {b}" if a and pair.verdict == "changed" else ""
 

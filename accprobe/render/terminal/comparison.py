@@ -11,8 +11,8 @@ from rich.table import Table
 from rich.text import Text
 
 from accprobe.compare.diff import Diff, generation, marked
+from accprobe.compare.differences import VerdictWord
 from accprobe.compare.headline import headline
-from accprobe.compare.products import VerdictWord
 from accprobe.render.content import changes
 from accprobe.render.content.changes import AlikePairs
 from accprobe.render.terminal.console import Hanging, ruled

@@ -17,13 +17,13 @@ def outcome_text(outcomes: Sequence[Outcome]) -> Hanging:
 
 
 def _lines(outcome: Outcome) -> Iterator[Text]:
-    verdict = Text("kept  ", "green") if outcome.kept else Text("BROKEN", "bold red")
+    verdict = Text("kept  ", "green") if outcome.passed else Text("BROKEN", "bold red")
     yield verdict.append(f"  {outcome.requirement.text}", "default").append(f"  ({_count(outcome)})", "dim")
     if outcome.hint:
         yield Text(f"  {outcome.hint}")
     found: dict[str, list[str]] = {}
-    for breach in outcome.breaches:
-        found.setdefault(breach.found, []).append(breach.name)
+    for failure in outcome.failures:
+        found.setdefault(failure.found, []).append(failure.name)
     for value, names in found.items():
         told = "; ".join(names) if outcome.requirement.is_of_products else ", ".join(brace_patterns(names))
         yield Text(f"  found {value}: {told}")
@@ -33,5 +33,5 @@ def _count(outcome: Outcome) -> str:
     if not outcome.matched:
         return NO_PRODUCT if outcome.requirement.is_of_products else NO_MATCH
     what = "products" if outcome.requirement.is_of_products else "instructions"
-    broken = len({breach.name for breach in outcome.breaches})
+    broken = len({failure.name for failure in outcome.failures})
     return f"{outcome.matched - broken} of {outcome.matched} {what} are so"

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from accprobe.compare.possible import OPERATORS, holds, overlap, possible
+from accprobe.compare.differences import OPERATORS, holds, overlap, possible
 from accprobe.infer.findings import Finding
 
 exact = st.builds(Finding, value=st.integers(0, 40), bound=st.just("exact"))
