@@ -15,7 +15,7 @@ from accprobe.model.tree import DotModel, FloatArithmetic, FusedSum, IntegerArit
 
 
 def tree_in_words(model: DotModel, order: Finding) -> Findings:
-    """The order, and what follows from it: products a sum, and where C joins."""
+    """The order, and what follows from it: products per fused sum, and where C joins."""
     counts = [len(node.products) for node in model.root.nodes() if node.products]
     products = counts[0] if len(set(counts)) == 1 else "+".join(map(str, counts))
     return {

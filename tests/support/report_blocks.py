@@ -120,7 +120,7 @@ def found() -> str:
         "F",
         "bits below F",
         "result",
-        "products a sum",
+        "products per fused sum",
         "C",
     )
     table = []

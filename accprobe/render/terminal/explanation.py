@@ -12,7 +12,7 @@ from accprobe.render.terminal.console import Hanging
 
 TITLES = {
     "instruction": "inside",
-    "products_per_sum": "products a sum",
+    "products_per_sum": "products per fused sum",
     "rounded": "rounded",
     "lanes": "accumulators",
     "each_product_once": "every k once",
