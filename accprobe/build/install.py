@@ -13,6 +13,7 @@ EITHER_GPU_STACK = f"{GPU_STACK} (or [cuda12])"
 NVML = "pip install nvidia-ml-py"
 RAY = _extra("fleet")
 NUMBA = _extra("fast")
+CPU = _extra("cpu")
 HTML = _extra("html")
 SASS = _extra("sass")
 TRITON = _extra("sweep")

@@ -6,16 +6,21 @@ import os
 import pkgutil
 import re
 import shlex
+import tomllib
 from pathlib import Path
 
 import click
 import document_blocks
 import pytest
+import source_blocks
 from block_forms import ROOT
+from click.testing import CliRunner
 from document_blocks import FENCE, PAGES
 
 from accprobe.cli import main
 
+QUICKSTART = ROOT / "docs" / "quickstart.md"
+EXTRAS = set(tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"])
 README = ROOT / "README.md"
 ALL = (*PAGES, ROOT / "CONTRIBUTING.md")
 MOST_LINES = 110
@@ -109,13 +114,13 @@ def test_every_block_is_on_some_page() -> None:
 
 
 def test_first_page_leads_to_every_other() -> None:
-    linked = {(ROOT / path).resolve() for path in re.findall(r"\]\(([\w./]+\.md)", text(README))}
+    linked = {(ROOT / path).resolve() for path in re.findall(r"\]\(([\w./-]+\.md)", text(README))}
     assert linked == {*ALL, ROOT / "CHANGELOG.md"} - {README}
 
 
 def test_first_page_is_one_page_with_the_two_commands() -> None:
     assert len(text(README).splitlines()) <= MOST_LINES
-    assert "python3 -m pip install -e . && accprobe run\n" in blocks(README, "sh")
+    assert 'python3 -m pip install -e ".[cpu]" && accprobe run\n' in blocks(README, "sh")
     assert 'python3 -m pip install -e ".[test]" && python3 -m pytest\n' in blocks(README, "sh")
 
 
@@ -133,3 +138,23 @@ def test_nothing_installs_accprobe_by_a_name_that_nobody_has_registered() -> Non
 def test_scripts_can_be_run() -> None:
     scripts = [*(ROOT / "scripts").iterdir(), ROOT / ".ci" / "run"]
     assert all(os.access(script, os.X_OK) for script in scripts)
+
+
+def test_extras_are_those_of_the_package() -> None:
+    section = text(QUICKSTART).partition("\n### Extras\n")[2].partition("\n## ")[0]
+    assert set(re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE)) == EXTRAS
+    named = re.findall(r'-e "\.\[([\w,]+)\]"', "".join(map(text, ALL)))
+    assert {extra for names in named for extra in names.split(",")} <= EXTRAS
+
+
+@pytest.mark.parametrize("command", main.commands.values(), ids=lambda command: command.name)
+def test_help_says_which_extras_a_command_needs(command: click.Command) -> None:
+    needs = next(each for each in source_blocks.paragraphs(command.help or "") if each.startswith("Needs: "))
+    named = {extra for two in re.findall(r"extra (\w+)(?: or (\w+))?", needs) for extra in two if extra}
+    assert named <= EXTRAS
+    assert named or needs == "Needs: nothing."
+
+
+def test_gate_of_a_ci_job_works(tmp_path: Path) -> None:
+    (tmp_path / "require.toml").write_text(*blocks(QUICKSTART, "toml"), encoding="utf-8")
+    assert CliRunner().invoke(main, ["check", "h200", "--file", str(tmp_path / "require.toml")]).exit_code == 0

@@ -22,12 +22,6 @@ def recorded() -> Any:
     return json.loads((FOLDER / "h200.json").read_text(encoding="utf-8"))
 
 
-def hardware() -> Any:
-    """None where no hardware was asked."""
-    path = FOLDER / "h200-hardware.json"
-    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
-
-
 def lines(table: str, **like: object) -> list[Line]:
     """Those that have these values."""
     return [line for line in recorded()[table] if all(line[name] == value for name, value in like.items())]
@@ -52,11 +46,10 @@ def percent(share: float) -> str:
 def accuracy_made() -> str:
     data = recorded()
     told = (
-        f"`{data['command']}` computes the tables down to attention, but for the first: {data['outputs']:,} outputs of"
-        f" each product, of {data['draws']} draws of operands, by the model measured on an H200 (`{data['like']}`),"
-        " confirmed bit for bit. The commands beside the tables give the same numbers, with intervals of confidence. An error"
-        " is relative: the root mean square of d - x over that of the exact sums x. Zero-mean data are normal, same-sign data"
-        " uniform in [0, 1), both rounded to e4m3."
+        f"`{data['command']}` computes the tables down to attention, except the first: {data['outputs']:,} outputs of each"
+        f" product, {data['draws']} draws of operands, by the model measured on an H200 (`{data['like']}`). The command above"
+        " each table prints the same numbers with confidence intervals. An error is the root mean square of d - x over that of"
+        " the exact sums x. Zero-mean data are normal, same-sign data uniform in [0, 1), both rounded to e4m3."
     )
     return filled(told) + "\n"
 
@@ -76,10 +69,10 @@ def ways_of_counting() -> str:
             "the same with the sign and the exponent too: a float e8m13",
             f"{measured}; SageAttention2's FP22",
         ),
-        (other, "bits to which HMMA and HGMMA align products, before the sum is cut to 23", measured),
-        (other, "the same of Blackwell's FP8, whose sums keep 23", "published alone: MMA-Sim; Khattak & Mikaitis"),
+        (other, "bits to which HMMA and HGMMA align products, before the sum is truncated to 23", measured),
+        (other, "the same of Blackwell's FP8, whose sums keep 23", "published only: MMA-Sim; Khattak & Mikaitis"),
         (34, "bits that the sum of 32 FP8 products would take for a precise f32 result", "DeepSeek-V3's advice to chip makers"),
-        (35, "bits to which Blackwell's block-scaled FP4 (mxf4, nvf4) aligns products", "published alone: MMA-Sim"),
+        (35, "bits to which Blackwell's block-scaled FP4 (mxf4, nvf4) aligns products", "published only: MMA-Sim"),
     )
     return tabled(("number", "counts", "known from"), table)
 
@@ -102,76 +95,33 @@ def _over_k(data: str) -> str:
         slope = f"{log2(own / before):.2f}" if before else ""
         table.append((f"{k:,}", percent(own), slope, *map(percent, others), _on_hardware(data, k)))
         before = own
-    header = ("K", "never promoted", "slope", "every 128", "14 bits to nearest", "f32 chain", "differ on hardware")
+    header = ("K", "never promoted", "slope", "every 128", "14 bits to nearest", "f32 chain", "mismatches on hardware")
     ks = ",".join(str(each["k"]) for each in found)
     return f"`accprobe budget QGMMA --k {ks} --data {data} --promote-every none,128`:\n\n{tabled(header, table)}"
 
 
+def hardware() -> Any:
+    return json.loads((FOLDER / "h200-hardware.json").read_text(encoding="utf-8"))
+
+
 def _on_hardware(data: str, k: int) -> str:
-    """Of those never promoted, and of those promoted every 128."""
-    told = hardware()
-    if told is None:
-        return "never run"
-    return ", ".join(f"{each['differ']:,}" for each in told["lines"] if (each["data"], each["k"]) == (data, k))
+    """Mismatches of those never promoted, and of those promoted every 128."""
+    return ", ".join(f"{each['differ']:,}" for each in hardware()["lines"] if (each["data"], each["k"]) == (data, k))
 
 
 def on_hardware() -> str:
-    told = hardware()
-    asks = (
-        "`python benchmarks/accuracy_gpu.py` multiplies the same operands by `torch._scaled_mm`, with `use_fast_accum` (never"
-        " promoted) and without (every 128), and compares every word with the model's: the last columns count those that"
-        " differ, of either."
-    )
-    if told is None:
-        return filled(f"{asks} It was never run on hardware.") + "\n"
-    words, differ = (sum(each[name] for each in told["lines"]) for name in ("words", "differ"))
-    ends = (
-        "so the errors are the hardware's own: equal where the bits are."
-        if not differ
-        else "; where it is none, the error is the hardware's own."
-    )
+    found = hardware()
+    words, differ = (sum(each[name] for each in found["lines"]) for name in ("words", "differ"))
     return (
         filled(
-            f"{asks} On an {told['device']} (torch {told['torch']}, CUDA {told['cuda']}): {len(told['lines'])} products,"
-            f" {words:,} words, of which {differ:,} differ{', ' if not differ else ''}{ends}"
+            "`python benchmarks/accuracy_gpu.py` multiplies the same operands by `torch._scaled_mm`, with `use_fast_accum`"
+            " (never promoted) and without (every 128), and compares each result with the model's; the last columns count"
+            " mismatches. On"
+            f" an {found['device']} (torch {found['torch']}, CUDA {found['cuda']}): {len(found['lines'])} products, {words:,}"
+            f" results, {differ:,} mismatches. So these are the hardware's own errors."
         )
         + "\n"
     )
-
-
-def between() -> str:
-    """What DeepSeek-V3 saw."""
-    at_4096 = {data: percent(error(4096, data)) for data in KINDS}
-    never, often = ({data: percent(error(16384, data, promote_every=every)) for data in KINDS} for every in (None, 128))
-    told = (
-        "DeepSeek-V3 reports a largest error of nearly 2 % at K = 4096, of random matrices that it does not describe: between"
-        f" zero-mean data, {at_4096['normal']}, and same-sign data, {at_4096['positive']}. At K = 16384 same-sign sums end"
-        f" {never['positive']} low, promoted every 128 products {often['positive']}; zero-mean sums err by {never['normal']}"
-        f" and {often['normal']}."
-    )
-    return filled(told) + "\n"
-
-
-def popular() -> str:
-    """What is often taken for the hardware, beside it."""
-    rows: list[tuple[str, str, str, str]] = []
-    for k in (4096, 16384):
-        for data, kind in KINDS.items():
-            nearest = percent(error(k, data, "14 bits to nearest"))
-            rows.append(("14 bits, to nearest after every product", f"{kind}, K = {k}", nearest, percent(error(k, data))))
-    for data, kind in KINDS.items():
-        times = error(16384, data) / error(4096, data)
-        rows.append(("errors grow with √K", f"{kind}, K from 4096 to 16384", "2 times", f"{times:.2g} times"))
-    (large,) = lines("outliers", largest=100.0, scale="tensor")
-    place = "one number of 100 among normal ones, one scale: the others lose"
-    rows.append(("e4m3 rounds as integers do", place, percent(large["s8"]), percent(large["e4m3"])))
-    won = [
-        line(table, data="normal", scale="1x128")["snr"] - line(table, data="normal", scale="tensor")["snr"]
-        for table in ("integers", "scales")
-    ]
-    place = "normal data, a scale each 128 numbers in place of one: SNR gains"
-    rows.append(("e4m3 rounds as integers do", place, *(f"{each:.1f} dB" for each in won)))
-    return tabled(("taken for it", "where", "that says", "the hardware"), rows)
 
 
 def intervals() -> str:
@@ -185,7 +135,7 @@ def intervals() -> str:
         table.append((f"{every:,}" if every else "never", *map(percent, shares)))
     asks = ",".join(str(each["promote_every"]).lower() for each in found)
     command = f"`accprobe budget QGMMA --k {k} --promote-every {asks}`"
-    return f"{command}:\n\n{tabled(('promoted every', *KINDS.values()), table)}"
+    return f"{command}:\n\n{tabled(('promotion interval', *KINDS.values()), table)}"
 
 
 def granularity() -> str:
@@ -202,18 +152,6 @@ def granularity() -> str:
         header = (f"{data} data", "SNR", "as integers", "product off by", "flushed", "saturated", "bytes of scales")
         told += f"\n{tabled(header, table)}"
     return told
-
-
-def one_outlier() -> str:
-    """What all other numbers lose."""
-    names = ("tensor", "row", "1x128")
-    table = []
-    for largest in dict.fromkeys(each["largest"] for each in recorded()["outliers"]):
-        of_names = [line("outliers", largest=largest, scale=name) for name in names]
-        table.append((f"{largest:,.0f}", *(percent(each[form]) for form in ("e4m3", "s8") for each in of_names)))
-    header = ("largest number", *(f"{form}, `{name}`" for form in ("e4m3", "8-bit integers") for name in names))
-    rows, columns = recorded()["matrix"]
-    return f"Of a normal matrix of {rows} x {columns} numbers:\n\n{tabled(header, table)}"
 
 
 def failures() -> str:
@@ -243,7 +181,7 @@ def failures() -> str:
             f"a scale each 128: {percent(fine)}",
         ),
         (
-            "accumulator drift",
+            "accumulator bias",
             "same-sign data, K = 16384",
             f"{percent(error(16384, 'positive'))} low",
             f"promotion every 128: {percent(error(16384, 'positive', promote_every=128))}",
@@ -273,8 +211,8 @@ def drift_in_short() -> str:
     """Of the same only what promotion changes."""
     never, often = (line("promotion", data="positive", promote_every=every) for every in (None, 128))
     told = (
-        f"Sums of K = {never['k']} products of e4m3 values between 0 and 1 end {percent(-never['bias'])} low, promoted every"
-        f" {often['promote_every']} products {percent(-often['bias'])}, by the model that was measured on an H200:"
-        " [what FP8 products lose](docs/accuracy.md)."
+        f"A sum of K = {never['k']} products of e4m3 values between 0 and 1 is {percent(-never['bias'])} too low, and"
+        f" {percent(-often['bias'])} with promotion every {often['promote_every']} products, by the model measured on an H200"
+        " ([accuracy](docs/accuracy.md))."
     )
     return filled(told) + "\n"

@@ -6,10 +6,9 @@ Each stands between `<!-- NAME: from SOURCE -->` and `<!-- end -->`; `tests/docs
 from __future__ import annotations
 
 import re
+from functools import partial
 
 import accuracy_blocks
-import bound_blocks
-import health_blocks
 import printed_blocks
 import report_blocks
 import result_blocks
@@ -27,20 +26,15 @@ BLOCKS = {
     "same_sign": accuracy_blocks.same_sign,
     "zero_mean": accuracy_blocks.zero_mean,
     "on_hardware": accuracy_blocks.on_hardware,
-    "between": accuracy_blocks.between,
-    "popular": accuracy_blocks.popular,
     "intervals": accuracy_blocks.intervals,
     "granularity": accuracy_blocks.granularity,
-    "one_outlier": accuracy_blocks.one_outlier,
     "failures": accuracy_blocks.failures,
     "attention_over_keys": accuracy_blocks.attention_over_keys,
     "ran": report_blocks.ran,
-    "health_rates": health_blocks.health_rates,
-    "health_planted": health_blocks.health_planted,
-    "sparse_plans": report_blocks.sparse_plans,
-    "more_plans": report_blocks.more_plans,
-    "processor": report_blocks.processor,
-    "processor_with_amx": report_blocks.processor_with_amx,
+    "health_rates": result_blocks.health_rates,
+    "health_planted": result_blocks.health_planted,
+    "sparse_plans": partial(report_blocks.plans, "sparse-products-h200"),
+    "more_plans": partial(report_blocks.plans, "more-products-h200"),
     "triton_cache": printed_blocks.triton_cache,
     "headline": printed_blocks.headline,
     "gpus": printed_blocks.gpus,
@@ -49,25 +43,20 @@ BLOCKS = {
     "commands": source_blocks.commands,
     "sweep": report_blocks.sweep,
     "excerpt": printed_blocks.excerpt,
-    "diff": printed_blocks.diff,
-    "check": printed_blocks.check,
     "measured": report_blocks.measured,
     "found": report_blocks.found,
-    "profiled": printed_blocks.profiled,
     "library": result_blocks.library,
     "detail": printed_blocks.detail,
     "speed": result_blocks.speed,
-    "evaluators": result_blocks.evaluators,
     "evaluators_on_gpus": result_blocks.evaluators_on_gpus,
-    "verified_on_gpus": result_blocks.verified_on_gpus,
     "verified_rows": result_blocks.verified_rows,
+    "processors": report_blocks.processors,
     "coverage": report_blocks.coverage,
     "explained": report_blocks.explained,
-    "plans": report_blocks.plans,
+    "plans": partial(report_blocks.plans, "products-h200"),
     "drawn_plans": result_blocks.drawn_plans,
-    "bounds_held": bound_blocks.bounds_held,
-    "truncation": bound_blocks.truncation_drifts,
-    "kill_table": bound_blocks.kill_table,
+    "bounds_held": result_blocks.bounds_held,
+    "kill_table": printed_blocks.kill_table,
 }
 
 

@@ -9,7 +9,7 @@ from itertools import groupby
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from block_forms import COLUMNS, ROOT, fenced, filled
+from block_forms import COLUMNS, fenced, filled
 from click.testing import CliRunner
 from compiled import triton_dot
 
@@ -120,22 +120,6 @@ def products_of_gpus() -> str:
     return fenced([*lines[: lines.index("")], "", *lines[first:second], "…", counts]) + "\n" + filled(told) + "\n"
 
 
-def diff() -> str:
-    """A comparison without its long tail: headline, what each generation offers, what it means."""
-    lines = printed("diff", "h200", "sim:b200", status=1)
-    start = next(i for i, line in enumerate(lines) if line.startswith("only in"))
-    end = lines.index("What it means for a kernel")
-    return fenced([*lines[:start], "…", "", *lines[end:]])
-
-
-def check() -> str:
-    """A check in which something is broken."""
-    required = ("wgmma.*.f32.e4m3.*: effective_bits >= 13", "wgmma.*.e4m3.*: effective_bits >= 13")
-    lines = printed("check", "h200", *(word for line in required for word in ("--require", line)), status=1)
-    command = " \\\n    ".join(f"--require '{line}'" for line in required)
-    return fenced([f"$ accprobe check h200 {command}", *lines])
-
-
 def triton_cache() -> str:
     """What is said of a cache with an fp8 GEMM of Triton's, promoted and not, and on two warps."""
     kernels = {"promoted": (4, 128), "two_warps": (2, None), "unpromoted": (4, None)}
@@ -148,7 +132,7 @@ def triton_cache() -> str:
     return fenced(lines)
 
 
-def profiled() -> str:
-    """What a program of PyTorch's executed."""
-    lines = (ROOT / "tests" / "golden" / "sass-ncu-160.txt").read_text(encoding="utf-8").splitlines()
-    return fenced([f"$ accprobe sass --ncu -- {lines[0]}", *lines])
+def kill_table() -> str:
+    """The recommended test of a product, and the mistakes that tests catch."""
+    command = ("tolerance", "QGMMA", "--k", "7168", "--promote-every", "128", "--out", "bf16")
+    return fenced([f"$ accprobe {' '.join(command)}", *printed(*command)])

@@ -40,62 +40,32 @@ def ran() -> str:
     return filled(" ".join(told)) + "\n"
 
 
-def processor() -> str:
-    """The rows of the processor that was measured."""
-    report = Report.load("cpu-zen4")
-    heads = (
-        "mnemonic",
-        "order",
-        "rounding, or overflow",
-        "control",
-        "dot products",
-        "differ",
-        "alternatives",
-        "not contradicted",
-    )
+def processors() -> str:
+    """The rows of the recorded processors."""
+    heads = ("processor", "mnemonic", "order", "rounding, or overflow", "control", "results", "mismatches", "alternatives")
     rows = []
-    for row in report.measured:
-        assert row.model is not None
-        assert row.verification is not None
-        assert row.alternatives is not None
-        found = {name: str(finding.value) for name, finding in row.findings.items()}
-        how = found.get("result_rounding", found["overflow"])
-        counts = (
-            row.verification.random,
-            row.verification.mismatches,
-            row.alternatives.tested,
-            len(row.alternatives.surviving),
-        )
-        rows.append((row.opcodes[0], f"`{row.model.order}`", how, found.get("control", ""), *(f"{n:,}" for n in counts)))
-    return tabled(heads, rows)
-
-
-def processor_with_amx() -> str:
-    """The rows of the processor whose AMX was measured."""
-    rows = []
-    for row in Report.load("cpu-emerald-rapids").measured:
-        assert row.verification is not None
-        how = {name: str(finding.value) for name, finding in row.findings.items()}
-        done = row.verification
-        counts = (done.dots, done.mismatches, done.results, done.contradicting)
-        told = how.get("result_rounding", how["overflow"])
-        rows.append((row.opcodes[0], str(row.status), told, how.get("control", ""), *(f"{n:,}" for n in counts)))
-    heads = ("mnemonic", "status", "rounding, or overflow", "control", "dot products", "differ", "all answers", "contradict")
+    for name in ("cpu-zen4", "cpu-emerald-rapids"):
+        for row in Report.load(name).measured:
+            assert row.model is not None
+            assert row.verification is not None
+            assert row.alternatives is not None
+            values = {feature: str(finding.value) for feature, finding in row.findings.items()}
+            how, control = values.get("result_rounding", values["overflow"]), values.get("control", "")
+            order = "33 sums" if len(str(row.model.order)) > 40 else f"`{row.model.order}`"
+            counts = (f"{row.verification.results or row.verification.dots:,}", row.verification.mismatches)
+            tried = f"{len(row.alternatives.surviving)}/{row.alternatives.tested}"
+            rows.append((f"`{name}`", row.opcodes[0], order, how, control, *counts, tried))
     return tabled(heads, rows)
 
 
 def measured() -> str:
-    """Where the table of findings comes from, and what says which opcodes ran."""
+    """Where the table of findings comes from."""
     rows = Report.load("h200").measured
     dots = min(row.verification.random for row in rows if row.verification)
-    counted = all(row.opcode_source == "ncu" for row in rows)
     return (
-        "Every instruction that has a probe, shapes taken together; the numbers are those of `reports/h200.json`, which\n"
-        f"`accprobe run --device cuda:0{' --ncu' * counted} --dots {dots} -o reports/h200.json` wrote."
-        + (
-            f" The profiler counted what each of\nthe {len(rows)} executed, and it is what the disassembly has."
-            if counted
-            else ""
+        filled(
+            f"From `reports/h200.json` (`accprobe run --device cuda:0 --ncu --dots {dots}`): {len(rows)} instructions, shapes"
+            " taken together. The profiler counted the opcodes that ran, and the disassembly has the same."
         )
         + "\n"
     )
@@ -159,7 +129,7 @@ def explained() -> str:
         which = ", ".join(f"{count} of `{family}`" for family, count in families.items())
         words, wrong = (f"{sum(one[key] for one in every):,}" for key in ("dots", "mismatches"))
         table.append((gpu, f"{chip(gpu).title}, {chip(gpu).architecture}", which, words, wrong, source))
-    return tabled(("recorded on", "models of", "instructions", "words", "wrong", "source"), table)
+    return tabled(("recorded on", "models of", "instructions", "results", "mismatches", "source"), table)
 
 
 def sweep() -> str:
@@ -180,22 +150,7 @@ def sweep() -> str:
     return tabled(headers, ([cell.text for cell in row] for row in rows))
 
 
-def plans() -> str:
-    """The plans of the catalogue."""
-    return _plans("products-h200")
-
-
-def more_plans() -> str:
-    """Those of products that were asked later."""
-    return _plans("more-products-h200")
-
-
-def sparse_plans() -> str:
-    """Those of products with a sparse A."""
-    return _plans("sparse-products-h200")
-
-
-def _plans(report: str) -> str:
+def plans(report: str) -> str:
     """How the recorded products add up K, and the count of those that are proved: a line for all that have one plan."""
     rows = Report.load(report).products
     of_shape: dict[tuple[str, ...], list[ProductRow]] = {}

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
+import re
+from collections import Counter, defaultdict
 from typing import Any
 
 from block_forms import RESULTS, filled, tabled
@@ -42,19 +43,9 @@ def speed() -> str:
     return tabled(("command", "on", "took", "limit"), table)
 
 
-def evaluators() -> str:
-    """Rates of the evaluators and of their peers, on the same product in one run."""
-    data = json.loads((RESULTS / "evaluators" / "cpu.json").read_text(encoding="utf-8"))
-    table = [
-        (f"`{r['instruction']}`", r["with"], r["cores"], f"{r['macs_per_second']:.2g}", f"{r['ratio']:g}", r["differ"])
-        for r in data["results"]
-    ]
-    return tabled(("instruction", "evaluated with", "cores", "multiply-accumulates/s", "times numpy", "that differ"), table)
-
-
 def evaluators_on_gpus() -> str:
     """Of each model, in chains and alone, what an H200 reached; its ceilings, mmaemu, and what stayed below the limit."""
-    data = _on_gpu()
+    data = json.loads((RESULTS / "evaluators" / "h200.json").read_text(encoding="utf-8"))
     table, below = [], []
     of_units = {(way["instruction"], str(way["changed"])): way for way in data["on_matrix_units"]}
     for chain, dots in zip(data["chains"], data["dots"], strict=True):
@@ -81,19 +72,6 @@ def evaluators_on_gpus() -> str:
     told = filled(f"{told}Below {EVERY_MODEL:.0e}: {', '.join(below) or 'none'}.") + "\n"
     header = ("model", "in chains", "and matrix units", "alone", "that differ")
     return f"{tabled(header, table)}\n{told}"
-
-
-def verified_on_gpus() -> str:
-    """Dot products of an H200 held against its models in the benchmark."""
-    table = [
-        (f"`{r['instruction']}`", f"{r['dots']:,}", r["mismatches"], f"{r['dots_per_second']:.2g}")
-        for r in _on_gpu()["verified"]
-    ]
-    return tabled(("instruction", "dot products", "that differ", "a second"), table)
-
-
-def _on_gpu() -> Any:
-    return json.loads((RESULTS / "evaluators" / "h200.json").read_text(encoding="utf-8"))
 
 
 def verified_rows() -> str:
@@ -134,6 +112,74 @@ def drawn_plans() -> str:
         " exact and false."
     )
     return filled(told) + "\n"
+
+
+def _health(name: str) -> dict[str, Any]:
+    return dict(json.loads((RESULTS / "health" / name).read_text(encoding="utf-8")))
+
+
+def health_rates() -> str:
+    """Throughput and power of each unit beside torch's GEMM, and what was compared."""
+    heads = ("unit", "Tops/s", "torch's GEMM", "share", "results compared a minute", "that differ", "SMs", "W", "GEMM's W")
+    rows = (
+        (
+            unit["unit"],
+            f"{unit['tops']:,.0f}",
+            f"{unit['gemm_tops']:,.0f}",
+            f"{unit['share']:.0%}",
+            f"{unit['compared_a_minute']:.2g}",
+            unit["wrong"],
+            unit["sms"],
+            f"{unit['watts']:.0f}",
+            f"{unit['gemm_watts']:.0f}",
+        )
+        for unit in _health("h200.json")["units"]
+    )
+    return tabled(heads, rows)
+
+
+def health_planted() -> str:
+    """How soon an error that was planted was found, and what was told of it; not which elements of a sparse A are stored."""
+    told = [_health(name) for name in ("h200-planted.json", "h200-planted-f64.json", "h200-planted-sparse.json")]
+    (gpu,) = {each["gpu"] for each in told}
+    planted = [found for each in told for found in each["planted"]]
+    found = [
+        f"{each['unit']} after {each['seconds_to_find']:.1f} s and {each['dots']:.2g} results, again {each['again']} times, as"
+        f" SM {each['place']['sm']}, warp {each['place']['warp']}, lane {each['place']['lane']}, and shrunk in"
+        f" {each['seconds_to_shrink']:.1f} s to `{re.sub('; stored at .* →', ' →', each['smallest'])}`"
+        for each in planted
+    ]
+    assert all(each["found"] and each["right_place"] for each in planted)
+    return filled(f"On an {gpu} it was found: {'; '.join(found)}.") + "\n"
+
+
+def bounds_held() -> str:
+    """What benchmarks/bounds.py found."""
+    found = json.loads((RESULTS / "bounds" / "0.json").read_text(encoding="utf-8"))
+    held = found["outputs"] - found["unbounded"]
+    exceeding = "none exceeds" if not found["exceeding"] else f"{found['exceeding']:,} exceed"
+    told = (
+        f"Of {found['outputs']:,} outputs of {len(found['arithmetics'])} arithmetics, made to err, {held:,} have a bound"
+        f" (of the others sums can be too large for their format), and {exceeding} it:"
+    )
+    by_chip = defaultdict(list)
+    for name, row in found["arithmetics"].items():
+        by_chip[" ".join(name.split(":")[: 2 if name.startswith("sim") else 1])].append(row)
+    rows = []
+    for chip, seen in by_chip.items():
+        largest, cheap = [row["of_tight"] for row in seen], [row["of_sum"] for row in seen]
+        rows.append(
+            (
+                "H200, measured" if chip == "h200" else f"{chip.split()[-1].upper()}, published",
+                len(seen),
+                f"{sum(row['outputs'] for row in seen):,}",
+                sum(row["exceeding"] for row in seen),
+                f"{min(largest):.2f} to {max(largest):.2f}",
+                f"{min(cheap):.2f} to {max(cheap):.2f}",
+            )
+        )
+    heads = ("models", "arithmetics", "outputs", "exceed", "largest error over the bound", "over that from the sum")
+    return filled(told) + "\n\n" + tabled(heads, rows)
 
 
 FAULTS = {"mispaired", "around", "truncated_step"}

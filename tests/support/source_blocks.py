@@ -6,11 +6,10 @@ import ast
 import re
 import textwrap
 import tomllib
-from collections.abc import Sequence
 from typing import Any
 
 import click
-from block_forms import COLUMNS, ROOT, fenced, tabled
+from block_forms import COLUMNS, ROOT, fenced, filled, tabled
 
 from accprobe.cli import main
 
@@ -25,11 +24,8 @@ def rooms() -> str:
     for floor in floors:
         lines.append("─" * (left + right + 2))
         for name in floor:
-            holds = [
-                *textwrap.wrap(_holds(name), right),
-                *textwrap.wrap(", ".join(_modules(name)), right, break_on_hyphens=False),
-            ]
-            lines += [f"{word:<{left}}  {text}" for word, text in zip([name, *[""] * len(holds)], holds, strict=False)]
+            texts = textwrap.wrap(_holds(name), right)
+            lines += [f"{word:<{left}}  {text}" for word, text in zip([name, *[""] * len(texts)], texts, strict=False)]
     return fenced([*lines, lines[0]])
 
 
@@ -41,30 +37,32 @@ def _holds(name: str) -> str:
     return " ".join(re.split(r"\.\s", told + " ")[0].split())
 
 
-def _modules(name: str) -> list[str]:
-    """What a room has inside, folders with a stroke."""
-    inside = sorted((ROOT / "accprobe" / name).glob("[a-z]*"))
-    return [path.stem + "/" * path.is_dir() for path in inside if path.suffix == ".py" or (path / "__init__.py").exists()]
-
-
 def _project() -> dict[str, Any]:
     return tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 
 
 def commands() -> str:
-    """Of every command what it does, which extras it needs, and its exit status, as its help has them."""
-    rows = []
-    for name, command in main.commands.items():
-        told = paragraphs(command)
-        rows.append((f"[`{name}`](#{name})", told[0], *(told_of(told, label) for label in ("Needs", "Exit status"))))
-    return tabled(("command", "does", "needs", "exit status"), rows)
+    """Every command as its help has it: a table of all, then usage, text, examples and options of each."""
+    table = [(f"[`{name}`](#{name})", paragraphs(command.help or "")[0]) for name, command in main.commands.items()]
+    return tabled(("command", "does"), table) + "".join(_section(name, command) for name, command in main.commands.items())
 
 
-def paragraphs(command: click.Command) -> list[str]:
-    """The paragraphs of a command's help, each on one line."""
-    return [" ".join(paragraph.split()) for paragraph in re.split(r"\n\s*\n", command.help or "")]
+def _section(name: str, command: click.Command) -> str:
+    context = click.Context(command, info_name=f"accprobe {name}")
+    text, _, examples = (command.help or "").partition("\b\n")
+    usage = " ".join(command.collect_usage_pieces(context))
+    lines = [line.strip() for line in examples.splitlines()[1:] if line.strip()]
+    records = [record for option in command.params if (record := option.get_help_record(context))]
+    options = [(f"`{option}`".replace("|", "\\|"), told.replace("|", "\\|")) for option, told in records]
+    parts = [
+        f"\n## {name}\n\n`accprobe {name} {usage}`\n",
+        *(f"\n{filled(paragraph)}\n" for paragraph in paragraphs(text)),
+        "".join(["\n```sh\n", *(f"{line}\n" for line in lines), "```\n"]) if lines else "",
+        "\n" + tabled(("option", "is"), options) if options else "",
+    ]
+    return "".join(parts)
 
 
-def told_of(told: Sequence[str], label: str) -> str:
-    """The paragraph that begins with a label."""
-    return next(text.removeprefix(f"{label}: ").removesuffix(".") for text in told if text.startswith(f"{label}: "))
+def paragraphs(text: str) -> list[str]:
+    """Return the paragraphs of a help text, each on one line."""
+    return [" ".join(paragraph.split()) for paragraph in re.split(r"\n\s*\n", text) if paragraph.strip()]
