@@ -158,7 +158,7 @@ def opcodes(code: bytes, architecture: str) -> tuple[tuple[str, int], ...]:
 
 def why_no_llvm() -> str | None:
     """Why no code can be made here, as a clause, or None where it can."""
-    return None if importlib.util.find_spec("llvmlite") else f"llvmlite is not installed: {install.CPU}"
+    return None if importlib.util.find_spec("llvmlite") else f"llvmlite is not installed: {install.LLVM}"
 
 
 def why_not(mnemonic: Mnemonic) -> str | None:
@@ -179,7 +179,7 @@ def _llvm() -> Any:
     try:
         import llvmlite.binding
     except ImportError as e:
-        raise ToolMissing(f"llvmlite cannot be imported ({e}): {install.CPU}") from e
+        raise ToolMissing(f"llvmlite cannot be imported ({e}): {install.LLVM}") from e
     binding = llvmlite.binding
     binding.initialize_all_targets()
     binding.initialize_all_asmprinters()

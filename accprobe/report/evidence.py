@@ -23,10 +23,10 @@ from accprobe.report.report import MOST_BYTES, SCHEMA, Report
 from accprobe.report.rows import Row
 from accprobe.report.text import written
 
-Evidence = dict[str, dict[str, tuple[Exchange, ...]]]
+EvidenceByRow = dict[str, dict[str, tuple[Exchange, ...]]]
 """Instruction -> feature -> the exchanges that decided it."""
 
-_FORM = TypeAdapter(Evidence)
+_FORM = TypeAdapter(EvidenceByRow)
 
 
 def load_with_evidence(name: str | Path) -> Report:
@@ -60,7 +60,7 @@ def _beside(name: str | Path) -> Path | Traversable:
     return folder / f"{report.name.removesuffix('.json')}.evidence.json.gz"
 
 
-def _with(row: Row, beside: Evidence) -> Row:
+def _with(row: Row, beside: EvidenceByRow) -> Row:
     evidence = row.evidence or beside.get(row.name, {})
     return Row.model_validate(dict(row) | {"evidence": evidence})
 
