@@ -25,7 +25,7 @@ from accprobe.errors import AccprobeError, UnknownName
 from accprobe.evaluate.product import product
 from accprobe.isa.formats import FORMATS, Bits, Format
 from accprobe.model.product import chained
-from accprobe.report.models import EXAMPLE, named_model
+from accprobe.report.names import EXAMPLE, named_model
 
 
 class Tensor(Protocol):
@@ -50,8 +50,8 @@ def matmul(a: T, b: T, c: T | None = None, like: str = ..., promote_every: int |
 def matmul(a: Any, b: Any, c: Any = None, like: str = "", promote_every: int | None = None) -> Any:
     """D = A·B + C as the instruction `like` computes it, bit for bit: a [M, K], b [K, N], c [M, N] or None for zero -> [M, N].
 
-    like: a report, recorded ("h200") or a file, or "sim:NAME", then a colon and the instruction's name. Where it was measured
-    with another n alone, the nearest answers, under a UserWarning.
+    like: a name that `accprobe.report.names` resolves, such as "h200:wgmma.m64n8k32.f32.e4m3.e4m3" or "QGMMA". A UserWarning
+    says which instruction was chosen where the name means several, or where only another n was measured.
     a, b, c: numpy arrays or torch tensors, on the CPU or all on one GPU (needs cupy), of the instruction's formats: ml_dtypes'
     and torch's small floats, float16, float32 (for tf32: low bits are ignored), float64, 8-bit integers; or unsigned numpy
     arrays of bit patterns.
@@ -63,7 +63,7 @@ def matmul(a: Any, b: Any, c: Any = None, like: str = "", promote_every: int | N
     """
     if not isinstance(like, str):
         raise UnknownName(f"like={like!r:.40} is no text; give a report and an instruction, {EXAMPLE}")
-    inst, model, remark = named_model(like)
+    inst, model, _, remark = named_model(like)
     if inst.c is not inst.d:
         raise AccprobeError(f"{inst.name} takes C in {inst.c} and gives {inst.d}: no sum is handed on from one to the next")
     if inst.sparse or inst.scale is not None:

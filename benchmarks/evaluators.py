@@ -33,7 +33,7 @@ from accprobe.isa.formats import Bits
 from accprobe.isa.instructions import Instruction, parse
 from accprobe.model.tree import DotModel
 from accprobe.operands.request import Request
-from accprobe.report.models import named_models
+from accprobe.report.names import named_models
 
 CHAIN, FLOAT = 2e9, 5e8
 """Multiply-accumulates a second on one core: of QGMMA, of any other float model."""

@@ -38,7 +38,7 @@ from accprobe.isa.instructions import Instruction, parse
 from accprobe.model.tree import DotModel
 from accprobe.operands.drawing import recipes
 from accprobe.operands.request import Request
-from accprobe.report.models import named_models
+from accprobe.report.names import named_models
 from accprobe.verify.bulk import prepare_to_verify, verify_in_bulk
 
 QGMMA = "wgmma.m64n256k32.f32.e4m3.e4m3"

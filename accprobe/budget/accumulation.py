@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from fnmatch import fnmatchcase
 
 from accprobe.errors import AccprobeError, UnknownName
 from accprobe.isa.formats import FORMATS, Format
 from accprobe.model.product import Chain, Merged, Node, ProductModel, Scales, addition, in_chunks
+from accprobe.model.published import SIM
 from accprobe.model.tree import DotModel
-from accprobe.report.models import EXAMPLE, named_model
-from accprobe.report.recorded import recorded
+from accprobe.report.names import named_model, products_named, split_row
 from accprobe.report.report import Report
 
 
@@ -86,43 +85,30 @@ class Accumulation:
             start = stop
 
 
-def of_named(name: str) -> Accumulation:
-    """Return the accumulation of an instruction, an opcode or a measured product. Raises AccprobeError."""
-    source, colon, _ = name.partition(":")
-    return of_product(name) if colon and _has_products(source) else of_instruction(name)
+def of_named(name: str, dtype: str = "") -> Accumulation:
+    """Return the accumulation of an instruction ("QGMMA", "h200:wgmma.m64n8k32.f32.e4m3.e4m3", "sim:b200:UTCQMMA"), or of a
+    measured product ("products-h200:torch:mm 4096x4096x4096 bf16").
 
-
-def of_instruction(like: str) -> Accumulation:
-    """Return the accumulation of "h200:wgmma.m64n8k32.f32.e4m3.e4m3", "sim:b200:…", or of an opcode, "QGMMA".
-
-    An opcode stands for the first recorded instruction with an f32 result that became it; of several GPUs the last by name.
-
-    Raises UnknownName, ReportError, and AccprobeError for sparse, block-scaled and integer instructions.
+    dtype: operands of the instruction, where the name leaves them open. Raises UnknownName, ReportError, and AccprobeError
+    where an instruction takes more than A, B and C, or adds integers, or a product has no model of one plan.
     """
-    source, colon, _ = like.partition(":")
-    if colon and _has_products(source):
-        raise AccprobeError(f"{source} has products, not instructions: give --product '{like}'")
-    named = like if colon else _of_opcode(like)
-    inst, model, remark = named_model(named)
+    source, words = split_row(name)
+    if source and not source.startswith(SIM) and (report := Report.load(source)).products and not report.instructions:
+        return _of_product(report, source, words)
+    found = named_model(name, dtype)
+    inst, model, _, remark = found
     if inst.c is not inst.d or inst.sparse or inst.scale is not None or inst.is_integer:
         raise AccprobeError(
             f"{inst.name} is not supported: give a dense float instruction without scales whose C has the format of D"
         )
-    return Accumulation(named, inst.a, inst.b, model, tuple(range(inst.k)), inst.d, remark=remark)
+    return Accumulation(found.name, inst.a, inst.b, model, tuple(range(inst.k)), inst.d, remark=remark)
 
 
-def of_product(name: str) -> Accumulation:
-    """Return the accumulation of "products-h200:torch:mm 4096x4096x4096 bf16": a report, a colon, and a row's title or globs of
-    words in it.
-
-    Raises UnknownName if no row or several rows match, ReportError, and AccprobeError if the row has no float model.
-    """
-    source, _, words = name.partition(":")
-    rows = Report.load(source).products
-    meant = [row for row in rows if row.title == words] or [row for row in rows if row.matches(words or "*")]
-    if len(meant) != 1:
-        known = "; ".join(row.title for row in (meant or rows)[:5])
-        raise UnknownName(f"{len(meant)} products of {source} match '{words}': give words of exactly one, such as {known}")
+def _of_product(report: Report, source: str, words: str) -> Accumulation:
+    meant = products_named(report, source, words)
+    if len(meant) > 1:
+        titles = "; ".join(row.title for row in meant[:5])
+        raise UnknownName(f"{len(meant)} products of {source} match '{words}': add words of one of them, such as {titles}")
     (row,) = meant
     model = row.regions[0].model if row.regions else None
     if model is None or model.a.is_integer:
@@ -133,18 +119,3 @@ def of_product(name: str) -> Accumulation:
     every, slices = (value if isinstance(value, int) else None for value in (found.get("promote_every"), found.get("split_k")))
     name = f"{source}:{row.title}"
     return Accumulation(name, model.a, model.b, step, pattern, of_chain, model, promote_every=every, split_k=slices or 1)
-
-
-def _has_products(source: str) -> bool:
-    return source != "sim" and source in recorded() and bool(Report.load(source).products)
-
-
-def _of_opcode(opcode: str) -> str:
-    for source in reversed(recorded()):
-        for row in Report.load(source).instructions:
-            becomes = any(fnmatchcase(found, f"{opcode.upper()}*") for found in row.opcodes)
-            if becomes and row.model is not None and row.instruction.d is FORMATS["f32"]:
-                return f"{source}:{row.name}"
-    raise UnknownName(
-        f"no recorded report has an instruction that becomes '{opcode}': give one {EXAMPLE}, or an opcode, such as QGMMA"
-    )

@@ -18,7 +18,7 @@ from accprobe.evaluate.error_free import Floats
 from accprobe.isa.formats import Format
 from accprobe.isa.instructions import parse
 from accprobe.model.product import ProductModel
-from accprobe.report.nearest_measured import nearest_measured
+from accprobe.report.names import nearest_measured
 from accprobe.report.report import Report
 
 USUAL_KS = (1024, 4096, 16384)

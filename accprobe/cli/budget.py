@@ -32,9 +32,8 @@ T = TypeVar("T")
 
 
 @click.command("budget")
-@click.argument("names", metavar="[OPCODE]...", nargs=-1)
-@click.option("--like", multiple=True, metavar="REPORT:INSTRUCTION", help="A chain of it. An opcode too; may be given again.")
-@click.option("--product", "products", multiple=True, metavar="REPORT:PRODUCT", help="A measured product's plan.")
+@click.argument("names", metavar="NAME...", nargs=-1, required=True)
+@click.option("--dtype", metavar="A[:B]", help="Operands, where NAME leaves them open, such as bf16.")
 @click.option("--k", "ks", metavar="N,…", help="Products of an output.  [default: 1024,4096,16384; that of PRODUCT or FILE]")
 @click.option("--promote-every", "intervals", metavar="N,…", help="Products, or none.  [default: none,128; as PRODUCT]")
 @click.option("--split-k", "splits", metavar="N,…", help="Slices of K.  [default: 1; as PRODUCT]")
@@ -47,8 +46,7 @@ T = TypeVar("T")
 @click.option("-o", "--output", type=OutputFile(), metavar="FILE", help="Keep it: .html, .csv, .md, others JSON; - is stdout.")
 def budget_command(
     names: tuple[str, ...],
-    like: tuple[str, ...],
-    products: tuple[str, ...],
+    dtype: str | None,
     ks: str | None,
     intervals: str | None,
     splits: str | None,
@@ -78,12 +76,10 @@ def budget_command(
     Example:
       accprobe budget QGMMA --k 7168 --promote-every none,128 --out bf16
     """
-    from accprobe.budget.accumulation import of_instruction, of_product
+    from accprobe.budget.accumulation import of_named
     from accprobe.budget.error_report import BudgetRequest, ErrorReport, planned
     from accprobe.isa import formats
 
-    if not (names or like or products):
-        raise click.UsageError("nothing is named: give an opcode, such as QGMMA, or --like h200:INSTRUCTION, or --product")
     request = BudgetRequest(
         ks=_each("--k", ks, _count),
         intervals=_each("--promote-every", intervals, lambda word: None if word == "none" else _count(word)),
@@ -99,10 +95,10 @@ def budget_command(
     in_file = named_form(output, _FORMS) if output and form == "terminal" else form
     if output:
         check_writable(output)
-    named = (*map(of_instruction, (*names, *like)), *map(of_product, products))
-    accumulations = tuple({each.name: each for each in named}.values())
+    accumulations = tuple({each.name: each for each in (of_named(name, dtype or "") for name in names)}.values())
     for each in accumulations:
         planned(each, request)
+    for each in accumulations:
         if each.remark:
             tell(each.remark)
     with progress_bar("errors") as show:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from accprobe.cli.output import OutputFile, deliver, named_form
-from accprobe.cli.reports import STANDARD_INPUT, read_report
+from accprobe.cli.reports import read_report
 from accprobe.render.plain import plain
 
 if TYPE_CHECKING:
@@ -58,6 +58,7 @@ def diff_command(a: str, b: str, only: tuple[str, ...], exit_zero: bool, form: s
       accprobe diff h100 h200 -o gpus.html
     """
     from accprobe.compare.diff import diff
+    from accprobe.report.recorded import STANDARD_INPUT
 
     if a == b == STANDARD_INPUT:
         raise click.UsageError("standard input can be read once: give one of the two as a file")

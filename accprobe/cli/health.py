@@ -47,7 +47,7 @@ _FORMS = {".xml": "junit", ".prom": "prometheus"}
 @click.option(
     "--ray",
     metavar="auto|HOST:PORT",
-    help="Every GPU of this Ray cluster instead of this host's; sim: and sick: devices stand in for them.",
+    help="Every GPU of this Ray cluster instead of this host's; sim: and faulty: devices stand in for them.",
 )
 @click.option(
     "--patience",
@@ -108,7 +108,7 @@ def health_command(
     Examples:
       accprobe health --level quick
       accprobe health --device cuda:0,cuda:2 --minutes 30 --format prometheus -o accprobe.prom
-      accprobe health --device sim:h100,sick:h100 --minutes 0.1
+      accprobe health --device sim:h100,faulty:h100 --minutes 0.1
       accprobe health --ray auto --level quick -o health.json
     """
     if minutes is not None and math.isnan(minutes):
@@ -117,7 +117,7 @@ def health_command(
     if output:
         check_writable(output)
     from accprobe.health.outcome import HealthOutcome
-    from accprobe.report.models import named_models
+    from accprobe.report.names import named_models
 
     if like is not None:
         named_models(like)  # so that it is refused before anything begins

@@ -35,7 +35,7 @@ def run_each(devices: str, wanted: Wanted, output: Path | None) -> bool:
         report = measured_report(first, wanted, file)
         good &= report_holds(report)
         if others:
-            from accprobe.report.models import models_of
+            from accprobe.report.names import models_of
 
             models = models_of(report, first)
             for other in others:

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from accprobe.cli.output import OutputFile, deliver, named_form, tell
+from accprobe.cli.output import OutputFile, deliver, named_form
 from accprobe.cli.reports import read_report
-from accprobe.errors import AccprobeError, UnknownName, nearest
+from accprobe.errors import AccprobeError
 from accprobe.render.plain import plain
 from accprobe.render.terminal.progress import progress_bar
 
@@ -27,6 +27,7 @@ def _select_is_an_argument(ctx: click.Context, param: click.Parameter, glob: str
 @click.command("show")
 @click.argument("report")
 @click.argument("instruction", required=False)
+@click.option("--dtype", metavar="A[:B]", help="Only instructions with these operands, such as bf16 or e4m3:e5m2.")
 @click.option(
     "--format",
     "form",
@@ -46,13 +47,20 @@ def _select_is_an_argument(ctx: click.Context, param: click.Parameter, glob: str
     help="Write it here; where --format does not say, .html, .md, .csv and .jsonl are such, others JSON. - is standard output.",
 )
 def show_command(
-    report: str, instruction: str | None, form: str, expand: bool, sweeps: bool, plots: bool, output: Path | None
+    report: str,
+    instruction: str | None,
+    dtype: str | None,
+    form: str,
+    expand: bool,
+    sweeps: bool,
+    plots: bool,
+    output: Path | None,
 ) -> None:
     """Show a report: a table, or one instruction in full.
 
-    REPORT is a file, the name of a recorded one, sim:NAME for published models, or - for standard input; with INSTRUCTION,
-    a name or glob, everything about that one is shown, or a table where several match. One with a colon means whole products:
-    a callable, and words such as the shape that tell which of its products.
+    REPORT is a file, a recorded report, sim:NAME for published models, or - for standard input. INSTRUCTION is a name, a glob
+    or an opcode: one match is shown in full, several as a table. In a report of products it is a callable, followed by words
+    such as the shape. REPORT:INSTRUCTION means the same.
 
     Needs: nothing.
 
@@ -61,70 +69,24 @@ def show_command(
     \b
     Examples:
       accprobe show report.json
-      accprobe show report.json wgmma.m64n8k32.f32.e4m3.e4m3
+      accprobe show h200 QGMMA
+      accprobe show h200 wgmma.m64n8k32.f32.e4m3.e4m3
       accprobe show report.json 'torch:mm 16x8x*'
       accprobe show h200 -o h200.html
     """
+    from accprobe.report.names import split_row
+
     if output and form == "terminal":
         form = named_form(output, _FORMS)
-    loaded = read_report(report, evidence=instruction is not None or form not in ("terminal", "csv", "jsonl"))
-    in_full = False
-    if instruction is not None:
-        loaded = _chosen(report, loaded, instruction)
-        in_full = len(loaded.instructions) <= 1
+    of_rows = bool(instruction or dtype or split_row(report)[1])
+    loaded = read_report(report, instruction or "", dtype or "", evidence=of_rows or form not in ("terminal", "csv", "jsonl"))
+    in_full = of_rows and len(loaded.instructions) <= 1
     if form in ("csv", "jsonl") and loaded.products and not loaded.instructions:
         raise AccprobeError(f"{form} has instructions alone, and this is of products: take --format json, markdown or html")
     if form == "terminal":
         _terminal(loaded, in_full, expand, sweeps)
     else:
         deliver(plain(_text(loaded, form, in_full, expand, sweeps, plots)), output)
-
-
-def _chosen(name: str, report: Report, wanted: str) -> Report:
-    """The report with the instructions that a name or glob means alone; or with the products, where it names a callable."""
-    if ":" in wanted.replace("::", ""):
-        products = tuple(row for row in report.products if row.matches(wanted))
-        if not products:
-            raise UnknownName(f"{name} has no product '{wanted}'; {_near(name, report, wanted)}")
-        run = report.run.model_copy(update={"selected": 0})
-        return report.model_copy(update={"instructions": (), "run": run, "sweeps": (), "products": products})
-    from accprobe.survey.selection import matching
-
-    names = [row.name for row in report.instructions]
-    chosen = set(matching(names, wanted)) or _nearest(name, report, wanted)
-    if not chosen:
-        raise UnknownName(f"{name} has no instruction '{wanted}'; {nearest(wanted, names)}")
-    rows = tuple(row for row in report.instructions if row.name in chosen)
-    run = report.run.model_copy(update={"selected": len(rows), "seconds": 0.0})  # nobody knows how long these alone took
-    return report.model_copy(update={"instructions": rows, "run": run, "sweeps": (), "products": ()})
-
-
-def _near(name: str, report: Report, wanted: str) -> str:
-    """Which products there are of the callable that is meant, or which callables."""
-    callable_ = wanted.split()[0]
-    of_callable = [" ".join(row.words) for row in report.products if row.matches(callable_)]
-    if not of_callable:
-        return nearest(callable_, dict.fromkeys(row.callable for row in report.products))
-    return f"`accprobe show {name} '{callable_}'` shows what there is; {nearest(wanted, of_callable)}"
-
-
-def _nearest(name: str, report: Report, instruction: str) -> set[str]:
-    """What the report has instead of an instruction that is none of its own, told; nothing where it has nothing like it."""
-    from accprobe.isa.instructions import parse
-    from accprobe.report.nearest_measured import nearest_measured
-
-    try:
-        asked = parse(instruction)
-    except UnknownName:
-        return set()
-    if row := next((row for row in report.instructions if asked in row.instructions), None):
-        tell(f"{asked} was measured too, and is alike: {row.name}, whose row it shares, answers")
-        return {row.name}
-    other = nearest_measured(asked, [row.instruction for row in report.instructions])
-    if other is None:
-        return set()
-    tell(other.sentence(name))
-    return {other.nearest.name}
 
 
 def _terminal(report: Report, in_full: bool, expand: bool, sweeps: bool) -> None:

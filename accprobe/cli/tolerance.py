@@ -14,7 +14,6 @@ from accprobe.render.plain import plain
 from accprobe.render.terminal.progress import progress_bar
 
 if TYPE_CHECKING:
-    from accprobe.budget.accumulation import Accumulation
     from accprobe.budget.data import Data
     from accprobe.budget.tolerance import Reference, ToleranceReport
     from accprobe.model.product import ScaleOf
@@ -24,9 +23,8 @@ MOST_OUTPUTS = 1 << 22
 
 
 @click.command("tolerance")
-@click.argument("name", metavar="[OPCODE]", required=False)
-@click.option("--like", metavar="REPORT:INSTRUCTION", help="A chain of it, instead of an opcode.")
-@click.option("--product", metavar="REPORT:PRODUCT", help="A measured product's plan.")
+@click.argument("name")
+@click.option("--dtype", metavar="A[:B]", help="Operands, where NAME leaves them open, such as bf16.")
 @click.option("--k", type=PositiveCount(), help="Products of an output.  [default: that of PRODUCT or FILE]")
 @click.option("--m", type=PositiveCount(), help="Rows of a test's result.  [default: as K allows, at most 64]")
 @click.option("--n", type=PositiveCount(), help="Columns of a test's result.  [default: as K allows, at most 64]")
@@ -43,9 +41,8 @@ MOST_OUTPUTS = 1 << 22
 @click.option("--format", "form", type=click.Choice(["terminal", "json", "markdown"]), default="terminal", show_default=True)
 @click.option("-o", "--output", type=OutputFile(), metavar="FILE", help="Keep it: .md Markdown, others JSON; - is stdout.")
 def tolerance_command(
-    name: str | None,
-    like: str | None,
-    product: str | None,
+    name: str,
+    dtype: str | None,
     k: int | None,
     m: int | None,
     n: int | None,
@@ -81,11 +78,12 @@ def tolerance_command(
     Example:
       accprobe tolerance QGMMA --k 7168 --promote-every 128 --out bf16
     """
+    from accprobe.budget.accumulation import of_named
     from accprobe.budget.data import OwnData
     from accprobe.budget.tolerance import OwnTest, ToleranceRequest, advised
     from accprobe.isa import formats
 
-    accumulation = _accumulation(name, like, product)
+    accumulation = of_named(name, dtype or "")
     operands = _data(data)
     found_k = k or (accumulation.measured.k if accumulation.measured else operands.k if isinstance(operands, OwnData) else None)
     if found_k is None:
@@ -101,8 +99,6 @@ def tolerance_command(
     in_file = named_form(output, {".md": "markdown"}) if output and form == "terminal" else form
     if output:
         check_writable(output)
-    if accumulation.remark:
-        tell(accumulation.remark)
     every = accumulation.promote_every if promote_every is None else _interval(promote_every)
     slices = split_k or accumulation.split_k
     if reference and atol is None and rtol is None:
@@ -113,17 +109,9 @@ def tolerance_command(
     )
     with progress_bar("tolerance") as show:
         found = advised(asked, lambda what: show(0, None, what))
+    if accumulation.remark:
+        tell(accumulation.remark)
     _print(found, form, in_file, output)
-
-
-def _accumulation(name: str | None, like: str | None, product: str | None) -> Accumulation:
-    from accprobe.budget.accumulation import of_instruction, of_product
-
-    given = [each for each in (name, like, product) if each]
-    if len(given) != 1:
-        what = "nothing is named" if not given else "name one arithmetic"
-        raise click.UsageError(f"{what}: give an opcode, such as QGMMA, or --like h200:INSTRUCTION, or --product")
-    return of_product(product) if product else of_instruction(given[0])
 
 
 def _interval(word: str) -> int | None:

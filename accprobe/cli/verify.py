@@ -45,7 +45,7 @@ MISMATCH = NOT_CONFIRMED
 
 @click.command("verify")
 @click.argument("models", metavar="REPORT|sim:NAME|sim:all")
-@click.option("--device", metavar="auto|gpu|cuda:N|sim:NAME|sick:NAME", help="What to hold them against.  [default: gpu]")
+@click.option("--device", metavar="auto|gpu|cuda:N|sim:NAME|faulty:NAME", help="What to hold them against.  [default: gpu]")
 @click.option(
     "--vectors",
     type=click.Path(path_type=Path),
@@ -73,15 +73,13 @@ def verify_command(
     form: str,
     output: Path | None,
 ) -> None:
-    """Hold models against a GPU, or against recorded results.
+    """Verify models on a GPU, or against recorded results of hardware.
 
-    They are those of a REPORT, a file, the name of a recorded one or - for standard input, or published ones, and every bit
-    counts. Against a GPU
-    it is a check of that GPU and its driver; with --vectors DIR, of the models: the name of each GPU there says which are
-    meant (sim:all: those of every GPU).
+    Every bit of every result is compared. MODELS is a report, some rows of one (h200:QGMMA), or sim:NAME for published
+    models. On a GPU this checks the GPU and its driver. --vectors DIR checks the models instead: the name of each GPU in DIR
+    selects its models (sim:all: published models of every GPU).
 
-    A sim:NAME is published models, without SMs: --every-sm refuses it. A sick:NAME has four SMs, one of which is made to err:
-    it shows what --every-sm says of such a GPU, and the three others are the healthy control.
+    sim: devices have no SMs, so --every-sm refuses them. faulty:NAME has four SMs, one of which computes wrong results.
 
     Needs: extra cuda13 or cuda12 on a GPU; nothing for --vectors and sim: devices.
 
@@ -203,7 +201,7 @@ def _on_every_sm(
     with interrupts.time_limit(time_limit):
         device, chosen, lacking = _opened(models, name, select)
         if not isinstance(device, OnEverySm):
-            known = "" if device.kind != "simulated" else "; sick:NAME has SMs, one of which is made to err"
+            known = "" if device.kind != "simulated" else "; faulty:NAME has SMs, one of them faulty"
             raise AccprobeError(f"--every-sm: {device.name} does not say which SM computed what{known}")
         seen = _measured(partial(measure, device, chosen), None, device)
     data = {**_head(models, device, lacking), "checked": [checked_up_data(row) for row in rows]}
@@ -216,7 +214,7 @@ def _on_every_sm(
 def _against_vectors(models: str, folder: Path, select: tuple[str, ...], told: _Told) -> None:
     from accprobe.render.data import compared_data
     from accprobe.render.terminal.verification import vectors_table
-    from accprobe.survey.selection import matching
+    from accprobe.report.names import matching
     from accprobe.verify.vectors import compare, find_vectors
 
     every = find_vectors(folder)
@@ -227,11 +225,11 @@ def _against_vectors(models: str, folder: Path, select: tuple[str, ...], told: _
         raise UnknownName(f"{folder} has results of {gpus}, none of which {models} is about; sim:all takes them all")
     rows: list[Comparison] = [compare(recorded, source) for recorded in chosen]
     if select:
-        named = [row.reading.inst.name for row in rows]
-        kept = {name for glob in select for name in matching(named, glob)}
-        rows = [row for row in rows if row.reading.inst.name in kept]
+        named = [row.reading.inst for row in rows]
+        kept = {inst for word in select for inst in matching(named, word, dict)}
+        rows = [row for row in rows if row.reading.inst in kept]
         if not rows:
-            raise UnknownName(f"--select leaves none of {', '.join(dict.fromkeys(named))}")
+            raise UnknownName(f"--select leaves none of {', '.join(dict.fromkeys(inst.name for inst in named))}")
     others = sorted({recorded.gpu for recorded in every} - {recorded.gpu for recorded in chosen})
     if others:
         tell(f"left out, as {models} is not about them: {', '.join(others)}")
@@ -244,7 +242,7 @@ def _against_vectors(models: str, folder: Path, select: tuple[str, ...], told: _
 
 def _models_for(models: str) -> tuple[Callable[[str], Mapping[Instruction, DotModel]], Callable[[str], bool]]:
     """(the models of a GPU by its name, whether a GPU is meant at all)."""
-    from accprobe.report.models import models_of
+    from accprobe.report.names import models_of
     from accprobe.verify.vectors import published_models, same_chip
 
     if models == "sim:all":
@@ -268,8 +266,7 @@ def _opened(models: str, name: str | None, select: tuple[str, ...]) -> _Opened:
     """Raises AccprobeError where nothing is left to verify."""
     from accprobe.devices import open_device
     from accprobe.devices.protocol import Prepares
-    from accprobe.report.models import models_of
-    from accprobe.survey.selection import selected
+    from accprobe.report.names import models_of, selected
 
     if models == "sim:all":
         raise AccprobeError("sim:all goes with --vectors; for a device, name one chip, such as sim:h100")
@@ -287,7 +284,7 @@ def _opened(models: str, name: str | None, select: tuple[str, ...]) -> _Opened:
 
 def _stand_ins(models: str, known: Mapping[Instruction, DotModel], named: Sequence[Instruction]) -> dict[Instruction, DotModel]:
     """For instructions that were named and are in no catalog, the models of those that differ in n alone; each is told."""
-    from accprobe.report.nearest_measured import nearest_measured
+    from accprobe.report.names import nearest_measured
 
     found = {inst: other for inst in named if (other := nearest_measured(inst, known))}
     for other in found.values():

@@ -17,6 +17,7 @@ from accprobe.errors import RequirementError, nearest
 from accprobe.infer.findings import Finding
 from accprobe.model.features import finding_names
 from accprobe.report.columns import Scalar, is_number, record
+from accprobe.report.names import matching
 from accprobe.report.product_words import PRODUCT_FINDINGS, is_product_number, product_record, product_record_fields
 from accprobe.report.products import ProductRow
 from accprobe.report.report import Report
@@ -143,7 +144,9 @@ def _product_failures(row: ProductRow, requirement: Requirement) -> Iterator[str
 
 
 def _outcome(rows: Sequence[Row], requirement: Requirement) -> Outcome:
-    matched = [row for row in rows if fnmatchcase(row.name, requirement.glob)]
+    opcodes = {row.instruction: row.opcodes for row in rows}
+    meant = set(matching(opcodes, requirement.glob, lambda: opcodes))
+    matched = [row for row in rows if row.instruction in meant]
     failures = ((row.name, _failure(row, requirement)) for row in matched)
     hint = "" if matched else _other_n(rows, requirement.glob)
     return Outcome(requirement, len(matched), tuple(Failure(name, found) for name, found in failures if found), hint)

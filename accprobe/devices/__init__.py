@@ -59,18 +59,18 @@ def _simulated(name: str) -> Device:
 
 def _chips() -> Iterable[tuple[str, str]]:
     from accprobe.model.explained import explained_text, words_explained
-    from accprobe.model.published import chip, names
+    from accprobe.model.published import chip, names, title
 
     for name in names():
         words = explained_text(one for every in words_explained(name).values() for one in every)
         told = f"they explain {words}" if words else "nobody has published words of the real chip"
-        yield name, f"published models of {chip(name).title}, {chip(name).architecture}; {told}"
+        yield name, f"published models of {title(name)}, {chip(name).architecture}; {told}"
 
 
-def _sick(name: str) -> Device:
-    from accprobe.devices.simulated import SickDevice, simulated_device
+def _faulty(name: str) -> Device:
+    from accprobe.devices.simulated import FaultyDevice, simulated_device
 
-    return SickDevice(simulated_device(f"sim:{name}"))
+    return FaultyDevice(simulated_device(f"sim:{name}"))
 
 
 def _replay(file: str) -> Device:
@@ -84,11 +84,11 @@ def _replay(file: str) -> Device:
 SCHEMES = {
     "cuda": Scheme("N", _cuda, _gpus),
     "sim": Scheme("NAME", _simulated, _chips),
-    "sick": Scheme(
+    "faulty": Scheme(
         "NAME",
-        _sick,
-        lambda: [("NAME", "sim:NAME with an SM that errs: what `accprobe health` says of one")],
-        "one of its SMs errs, and others are asked here: `accprobe health` and `accprobe verify --every-sm` ask every SM",
+        _faulty,
+        lambda: [("NAME", "sim:NAME with one faulty SM, to see what `accprobe health` reports")],
+        "its faulty SM is not used here; `accprobe health` and `accprobe verify --every-sm` run on every SM",
     ),
     "replay": Scheme("FILE", _replay, lambda: [("FILE", "a recording that `accprobe run --record FILE` made")]),
 }

@@ -16,7 +16,7 @@ from accprobe.evaluate.evaluator import evaluate
 from accprobe.isa.formats import Bits
 from accprobe.isa.instructions import Instruction, alike_but_n, catalog
 from accprobe.model.explained import Explained, words_explained
-from accprobe.model.published import NO_MODEL, Left, chip, known_models
+from accprobe.model.published import NO_MODEL, Left, chip, known_models, title
 from accprobe.model.tree import DotModel
 from accprobe.operands.request import Request
 from accprobe.operands.sparse import stored_products
@@ -101,12 +101,12 @@ def simulated_device(name: str) -> SimulatedDevice:
     models = {inst: entry.model for inst, entry in known.items()}
     lowerings = {inst: entry.lowering for inst, entry in known.items()}
     left = {inst: entry.candidates for inst, entry in known.items()}
-    title, architecture = f"simulated {chip(name).title}", chip(name).architecture
-    return SimulatedDevice(models, title, architecture, lowerings, words_explained(name), left)
+    shown = f"simulated {title(name)}"
+    return SimulatedDevice(models, shown, chip(name).architecture, lowerings, words_explained(name), left)
 
 
 SMS = 4
-SICK_SM = 2
+FAULTY_SM = 2
 FLIPPED_BIT = 9
 """Of D."""
 
@@ -114,17 +114,17 @@ ODD_ONE = 3
 """The product whose operands bring the fault about: where the sign and the lowest bit of both are set. A sparse A stores it."""
 
 
-class SickDevice(Passing):
-    """SMS simulated SMs, of which SICK_SM flips a bit of D for some operands of one product: the same ones every time."""
+class FaultyDevice(Passing):
+    """SMS simulated SMs, of which FAULTY_SM flips a bit of D for some operands of one product: the same ones every time."""
 
     def __init__(self, simulated: SimulatedDevice) -> None:
         self._simulated = simulated
         super().__init__(simulated)
-        self.name = f"{simulated.name}, SM {SICK_SM} of which is made to err"
+        self.name = f"{simulated.name}, SM {FAULTY_SM} of which computes wrong results"
 
-    def with_models(self, more: Mapping[Instruction, DotModel]) -> SickDevice:
+    def with_models(self, more: Mapping[Instruction, DotModel]) -> FaultyDevice:
         """As `EvaluatesModels.with_models`."""
-        return SickDevice(self._simulated.with_models(more))
+        return FaultyDevice(self._simulated.with_models(more))
 
     def dot(self, inst: Instruction, request: Request, placement: int = 0) -> Bits:
         """As `Device.dot`, on an SM that does not err."""
@@ -134,7 +134,7 @@ class SickDevice(Passing):
         """As `OnEverySm.dot_on_every_sm`."""
         right = self.dot(inst, request)
         wrong = np.where(_errs(inst, request), right ^ inst.d.dtype.type(1 << FLIPPED_BIT), right)
-        return dict.fromkeys(range(SMS), right) | {SICK_SM: wrong}
+        return dict.fromkeys(range(SMS), right) | {FAULTY_SM: wrong}
 
 
 def _errs(inst: Instruction, request: Request) -> NDArray[np.bool_]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from accprobe.devices import open_device
 from accprobe.errors import UnknownName
 
-STANDS_IN = "sim:", "sick:"
+STANDS_IN = "sim:", "faulty:"
 
 
 def stand_ins(devices: str, gpus: int) -> list[str | None]:

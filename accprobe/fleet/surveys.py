@@ -16,7 +16,7 @@ from accprobe.fleet.cluster import Cluster
 from accprobe.fleet.events import FleetEvent, Task, Work
 from accprobe.health.outcome import ClusterNode, whereabouts
 from accprobe.isa.instructions import Instruction, parse
-from accprobe.report.models import models_of
+from accprobe.report.names import models_of
 from accprobe.report.report import Report
 from accprobe.survey.kinds import verified_as
 from accprobe.survey.run import survey

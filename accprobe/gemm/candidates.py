@@ -22,7 +22,7 @@ from accprobe.model.tree import (
     Subnormals,
     fits,
 )
-from accprobe.report.models import named_models
+from accprobe.report.names import named_models
 
 SOURCES = ("h200", *(f"{published.SIM}{name}" for name in published.CHIPS))
 """Whose instructions are tried: the measured ones first."""

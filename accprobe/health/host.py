@@ -20,8 +20,8 @@ from accprobe.survey.workers import end_with_parent, interrupts_held_back
 def check_named(name: str) -> None:
     """Raises UnknownName where that is no GPU, nor what stands in for one; DeviceError where there is none of that number."""
     word, _, rest = name.partition(":")
-    if word not in ("cuda", "sim", "sick") or not rest:
-        raise UnknownName(f"'{name}' is no GPU; give all, or some of cuda:N, sim:NAME and sick:NAME with commas between")
+    if word not in ("cuda", "sim", "faulty") or not rest:
+        raise UnknownName(f"'{name}' is no GPU; give all, or some of cuda:N, sim:NAME and faulty:NAME with commas between")
     if word != "cuda":
         chip(f"sim:{rest}")
         return

@@ -7,9 +7,9 @@ from typing import NamedTuple
 from accprobe.devices.protocol import Device, EvaluatesModels
 from accprobe.errors import DeviceError
 from accprobe.isa.instructions import Instruction
-from accprobe.model.published import chip, known_models, names, sparse_models
+from accprobe.model.published import chip, known_models, names, sparse_models, title
 from accprobe.model.tree import DotModel
-from accprobe.report.models import named_models
+from accprobe.report.names import named_models
 from accprobe.report.recorded import recorded
 from accprobe.report.report import Report
 
@@ -66,7 +66,7 @@ def with_sparse_units(device: Device) -> Device:
 
 def simulated_chip(device: Device) -> str | None:
     """Whose published models a simulated device evaluates: "sim:h100"."""
-    return next((f"sim:{name}" for name in names() if chip(name).title in device.name), None)
+    return next((f"sim:{name}" for name in names() if title(name) in device.name), None)
 
 
 def _same_kind(recorded_on: str, name: str) -> bool:

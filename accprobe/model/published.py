@@ -139,6 +139,7 @@ CHIPS: dict[str, Chip] = {
     ),
 }
 ALIASES = {"ada": "l40s", "h200": "h100"}
+ALIAS_TITLES = {"h200": "H200"}
 
 # Why a device of published models cannot run an instruction.
 NO_MODEL = "no published model"
@@ -160,6 +161,11 @@ def chip(name: str) -> Chip:
         known = nearest(bare.lower(), names(), prefix=SIM if name.startswith(SIM) else "")
         raise UnknownName(f"no published model of '{name}'; {known}")
     return CHIPS[key]
+
+
+def title(name: str) -> str:
+    """Return what a chip is called, by the name the user gave: an H200 has the models of the H100. Raises UnknownName."""
+    return ALIAS_TITLES.get(name.removeprefix(SIM).lower(), chip(name).title)
 
 
 @cache

@@ -8,7 +8,7 @@ from accprobe.infer.findings import Findings
 from accprobe.infer.summary import findings_of
 from accprobe.isa.instructions import Instruction, catalog
 from accprobe.model.explained import Explained, words_explained
-from accprobe.model.published import NO_MODEL, KnownModel, Left, chip, known_models
+from accprobe.model.published import NO_MODEL, KnownModel, Left, chip, known_models, title
 from accprobe.report.report import SCHEMA, DeviceRecord, Report, Run, Tool
 from accprobe.report.rows import NOT_MEASURED, Row
 
@@ -24,7 +24,7 @@ def published(name: str) -> Report:
         tool=Tool.current(),
         environment={},
         seed=0,
-        device=DeviceRecord(kind="simulated", name=f"simulated {known.title}", architecture=known.architecture),
+        device=DeviceRecord(kind="simulated", name=f"simulated {title(name)}", architecture=known.architecture),
         run=Run(jobs=0, seconds=0.0, selected=len(catalog(known.architecture))),
         instructions=tuple(_row(inst, models.get(inst), explained.get(inst.name, ())) for inst in catalog(known.architecture)),
     )

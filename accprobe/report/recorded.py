@@ -15,6 +15,9 @@ FOLDER = files("accprobe") / "reports"
 ATLAS = "lowering"
 """Beside the reports lies the atlas of lowerings, which `accprobe sass --arch` writes; and what published models explain."""
 
+STANDARD_INPUT = "-"
+"""The name of the report that is read from standard input."""
+
 
 def recorded() -> list[str]:
     """Names of the reports that come with accprobe."""

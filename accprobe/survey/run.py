@@ -12,11 +12,11 @@ from accprobe.devices.protocol import Device, HasUuid, Identifies, Prepares
 from accprobe.devices.recording import Exchanges, Recording
 from accprobe.errors import DeviceError, RecordingError
 from accprobe.isa.instructions import Instruction, alike_but_n, at_n, catalog, every_n
+from accprobe.report.names import selected
 from accprobe.report.report import Report, Run
 from accprobe.report.rows import Row
 from accprobe.report.words import ran_as
 from accprobe.sass.lowering import Lowering
-from accprobe.survey.selection import selected
 from accprobe.survey.status import with_device_status
 from accprobe.survey.surveyor import copied, counted, witnessed
 from accprobe.survey.workers import default_jobs, here, in_processes

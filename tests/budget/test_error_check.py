@@ -183,8 +183,8 @@ def test_scales(of: str) -> None:
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
-        ({"like": "nothing"}, "no recorded report"),
-        ({"like": "products-h200:nothing"}, "0 products"),
+        ({"like": "nothing"}, "no model of 'nothing'"),
+        ({"like": "products-h200:nothing"}, "no product"),
         ({"promote_every": 48}, "not a multiple"),
         ({"got": np.zeros((3, 3), np.float32)}, r"got is \[3, 3\]"),
         ({"got": np.zeros((M, N), np.int32)}, "got is int32"),

@@ -10,7 +10,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from accprobe.budget.accumulation import Accumulation, of_instruction, of_product
+from accprobe.budget.accumulation import Accumulation, of_named
 from accprobe.budget.advice import MARGIN, Advice, advice, own_rounding, percent, ratio, sentences, weighed
 from accprobe.budget.data import OwnData, drawn_values
 from accprobe.budget.error_report import SEEDS, AccountEntry, BudgetRequest, entries, is_simulated, measured_speeds, plans_of
@@ -19,7 +19,7 @@ from accprobe.errors import AccprobeError
 from accprobe.isa.formats import FORMATS
 from accprobe.report.report import Report
 
-QGMMA = of_instruction("QGMMA")
+QGMMA = of_named("QGMMA")
 SMALL = BudgetRequest(ks=(512, 2048), outputs=256)
 
 
@@ -55,7 +55,7 @@ def test_rounding_operands_costs_what_e4m3_costs(found: list[AccountEntry]) -> N
 
 def test_a_measured_product_is_taken_as_it_is_unless_more_is_asked() -> None:
     name = "products-h200:torch:mm 256x256x4096 bf16 -> bf16"
-    of = of_product(name)
+    of = of_named(name)
     (plan,) = plans_of(of, BudgetRequest(), "normal")
     assert (plan.k, plan.promote_every, plan.split_k, plan.model) == (4096, None, 3, of.measured)
     longer = plans_of(of, BudgetRequest(ks=(8192,), intervals=(None, 64)), "normal")
@@ -66,7 +66,7 @@ def test_a_measured_product_is_taken_as_it_is_unless_more_is_asked() -> None:
 
 
 def test_a_measured_product_applies_its_scales_as_it_was_seen_to() -> None:
-    of = of_product("products-h200:torch:_scaled_mm 512x512x512 e4m3 -> bf16, scale=row, use_fast_accum=True")
+    of = of_named("products-h200:torch:_scaled_mm 512x512x512 e4m3 -> bf16, scale=row, use_fast_accum=True")
     asked = BudgetRequest(data=("normal",), scales=("none", "row", "tensor"), outputs=64)
     without, row, tensor = entries(of, asked)
     assert [each.is_scaled for each in (without, row, tensor)] == [False, True, True]
@@ -101,15 +101,15 @@ def test_speeds_are_those_of_the_sweep() -> None:
         interval = min(record.block_k, record.promote_every or record.block_k)
         fastest[interval] = max(fastest.get(interval, 0), record.tflops or 0)
     assert {interval: speed.tflops for interval, speed in measured_speeds(QGMMA).items()} == fastest
-    stand_in = of_instruction("h200:wgmma.m64n128k32.f32.e4m3.e4m3")
+    stand_in = of_named("h200:wgmma.m64n128k32.f32.e4m3.e4m3")
     assert measured_speeds(stand_in) == measured_speeds(QGMMA)
-    assert not measured_speeds(of_instruction("sim:h100:wgmma.m64n8k32.f32.e4m3.e4m3"))
-    assert not measured_speeds(of_instruction("h200:wgmma.m64n8k16.f16.f16.f16"))
-    assert not measured_speeds(of_product("products-h200:torch:mm 256x256x4096 bf16 -> bf16"))
+    assert not measured_speeds(of_named("sim:h100:wgmma.m64n8k32.f32.e4m3.e4m3"))
+    assert not measured_speeds(of_named("h200:wgmma.m64n8k16.f16.f16.f16"))
+    assert not measured_speeds(of_named("products-h200:torch:mm 256x256x4096 bf16 -> bf16"))
 
 
 def test_what_was_not_measured_is_known_to_be_simulated() -> None:
-    assert is_simulated(of_instruction("sim:h100:wgmma.m64n8k32.f32.e4m3.e4m3"))
+    assert is_simulated(of_named("sim:h100:wgmma.m64n8k32.f32.e4m3.e4m3"))
     assert not is_simulated(QGMMA)
 
 
@@ -158,7 +158,7 @@ def test_known_entries_are_reused(found: list[AccountEntry]) -> None:
 
 def test_if_no_interval_is_short_enough_the_advice_is_one_fused_sum() -> None:
     """Chunks rounded to f16 have a larger error than the cancelled sum's rounding."""
-    of = of_instruction("sim:v100:mma.sync.m8n8k4.f16.f16.f16.f16")
+    of = of_named("sim:v100:mma.sync.m8n8k4.f16.f16.f16.f16")
     told = recommended(replace(SMALL, out=FORMATS["f16"], data=("cancelling",)), 512, of=of)
     assert (told.promote_every, told.is_enough) == (4, False)
     assert told.rounding < told.kinds[0].error < told.kinds[0].unpromoted

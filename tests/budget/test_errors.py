@@ -8,7 +8,7 @@ from math import sqrt
 import numpy as np
 import pytest
 
-from accprobe.budget.accumulation import of_instruction
+from accprobe.budget.accumulation import of_named
 from accprobe.budget.data import DrawnPatterns, drawn_patterns
 from accprobe.budget.errors import Errors, Exact, Tally, check_formats, exact_sums, tally
 from accprobe.errors import AccprobeError
@@ -16,8 +16,8 @@ from accprobe.evaluate.product import product
 from accprobe.isa.formats import FORMATS
 from accprobe.model.product import ProductModel
 
-E4M3 = of_instruction("h200:wgmma.m64n8k32.f32.e4m3.e4m3")
-BF16 = of_instruction("h200:wgmma.m64n8k16.f32.bf16.bf16")
+E4M3 = of_named("h200:wgmma.m64n8k32.f32.e4m3.e4m3")
+BF16 = of_named("h200:wgmma.m64n8k16.f32.bf16.bf16")
 
 
 def exact_sums_of(model: ProductModel, operands: DrawnPatterns) -> Exact:
@@ -95,7 +95,7 @@ def test_the_last_rounding_is_told_apart_from_the_sum_s_error() -> None:
 
 
 def test_what_overflows_is_counted_and_told_apart() -> None:
-    of = of_instruction("h200:wgmma.m64n8k32.f32.e5m2.e5m2")
+    of = of_named("h200:wgmma.m64n8k32.f32.e5m2.e5m2")
     large = DrawnPatterns(*(np.full((rows, 64), FORMATS["e5m2"].largest, np.uint8) for rows in (1, 2)))
     model = of.product(64, out=FORMATS["f16"])
     found = Errors.of(model, [tally(model, large, exact_sums_of(model, large))])

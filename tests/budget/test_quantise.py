@@ -8,7 +8,7 @@ from math import floor, log2
 import numpy as np
 import pytest
 
-from accprobe.budget.accumulation import of_instruction
+from accprobe.budget.accumulation import of_named
 from accprobe.budget.data import DrawnValues, drawn_values
 from accprobe.budget.errors import exact_sums
 from accprobe.budget.quantise import SHARINGS, quantised, quantised_operand
@@ -16,7 +16,7 @@ from accprobe.evaluate.product import product
 from accprobe.isa.formats import FORMATS, Format
 
 E4M3 = FORMATS["e4m3"]
-QGMMA = of_instruction("h200:wgmma.m64n8k32.f32.e4m3.e4m3")
+QGMMA = of_named("h200:wgmma.m64n8k32.f32.e4m3.e4m3")
 WIDE = (np.random.default_rng(1).standard_normal((130, 300)) * 10.0 ** np.linspace(-4, 4, 300)).astype(np.float32)
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from accprobe.budget.accumulation import of_named, of_product
+from accprobe.budget.accumulation import of_named
 from accprobe.budget.mutants import MUTATIONS
 from accprobe.budget.tolerance import SHARING, TESTS, OwnTest, ToleranceReport, ToleranceRequest, advised, calc_diff
 from accprobe.errors import AccprobeError
@@ -133,7 +133,7 @@ def test_scales_of_blocks() -> None:
 
 @pytest.mark.usefixtures("few_tests")
 def test_a_measured_product_is_asked_about_its_own_plan() -> None:
-    product = of_product("products-h200:torch:_scaled_mm 512x512x512 e4m3 -> bf16, scale=tensor, use_fast_accum=False")
+    product = of_named("products-h200:torch:_scaled_mm 512x512x512 e4m3 -> bf16, scale=tensor, use_fast_accum=False")
     asked = replace(ASKED, accumulation=product, k=512, promote_every=product.promote_every, split_k=product.split_k)
     assert asked.model.tree == (product.measured.tree if product.measured else None)
     assert advised(asked).passed["elements"] == 1
@@ -141,7 +141,7 @@ def test_a_measured_product_is_asked_about_its_own_plan() -> None:
 
 @pytest.mark.usefixtures("few_tests")
 def test_a_product_in_slices_that_is_never_promoted_has_no_promotion_to_lose() -> None:
-    product = of_product("products-h200:torch:mm 256x256x4096 bf16 -> bf16")
+    product = of_named("products-h200:torch:mm 256x256x4096 bf16 -> bf16")
     asked = ToleranceRequest(product, 4096, 4, 4, product.promote_every, product.split_k, FORMATS["bf16"], "integers", None, 0)
     assert (asked.promote_every, asked.split_k) == (None, 3)
     assert "no promotion" not in caught(advised(asked))

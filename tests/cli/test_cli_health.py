@@ -1,4 +1,4 @@
-"""`accprobe health`: what it prints, writes and ends with, on simulated GPUs, healthy and sick."""
+"""`accprobe health`: what it prints, writes and ends with, on simulated GPUs, healthy and faulty."""
 
 from __future__ import annotations
 
@@ -63,8 +63,8 @@ def test_a_healthy_gpu() -> None:
     assert re.fullmatch(r"accprobe: sim:h100 \d of 0 s, healthy: [\d,]+ results\n", result.stderr)
 
 
-def test_a_sick_one_among_healthy_ones() -> None:
-    result = health("--device", "sim:h100,sick:h100")
+def test_a_faulty_one_among_healthy_ones() -> None:
+    result = health("--device", "sim:h100,faulty:h100")
     assert result.exit_code == 1
     assert "! SM 2: wgmma.m64n256k32.f32.e4m3.e4m3, " in result.stdout
     assert "differs 10 of 10 times when asked again" in result.stdout
@@ -75,7 +75,7 @@ def test_a_sick_one_among_healthy_ones() -> None:
 @pytest.mark.usefixtures("_later")
 def test_json_is_as_its_schema_says(tmp_path: Path) -> None:
     file = tmp_path / "health.json"
-    result = health("--device", "sim:h100,sick:a100,sim:nope", "--format", "json", "-o", str(file))
+    result = health("--device", "sim:h100,faulty:a100,sim:nope", "--format", "json", "-o", str(file))
     assert (result.exit_code, result.stdout) == (1, "")
     data = json.loads(file.read_text())
     Draft202012Validator(json.loads(HEALTH_FILE.read_text())).validate(data)
@@ -112,9 +112,9 @@ def test_models_that_are_none_are_refused_at_once(like: str, sentence: str) -> N
 
 
 def test_what_several_gpus_fail_by_is_told_once() -> None:
-    result = health("--device", "sim:h100,sick:h100", "--like", "cpu-zen4", "--format", "junit")
+    result = health("--device", "sim:h100,faulty:h100", "--like", "cpu-zen4", "--format", "junit")
     assert result.exit_code == 2
-    assert result.stderr.splitlines()[-1].startswith("accprobe: sim:h100, sick:h100: cpu-zen4 has no model of a unit of")
+    assert result.stderr.splitlines()[-1].startswith("accprobe: sim:h100, faulty:h100: cpu-zen4 has no model of a unit of")
     assert result.stderr.count("has no model") == 1
 
 
@@ -127,10 +127,10 @@ def test_without_a_gpu_it_says_so() -> None:
 @pytest.mark.parametrize(
     ("devices", "sentence"),
     [
-        ("auto", "'auto' is no GPU; give all, or some of cuda:N, sim:NAME and sick:NAME with commas between"),
+        ("auto", "'auto' is no GPU; give all, or some of cuda:N, sim:NAME and faulty:NAME with commas between"),
         ("cpu", "'cpu' is no GPU; "),
         ("sim:h100,", "'' is no GPU; "),
-        ("sick:nope", "no published model of 'sim:nope'; known are sim:"),
+        ("faulty:nope", "no published model of 'sim:nope'; known are sim:"),
         ("cuda:99", "there is no cuda:99: "),
     ],
 )
@@ -184,14 +184,14 @@ def test_what_differs_outweighs_a_file_that_cannot_be_written(monkeypatch: pytes
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("accprobe.build.atomic.save", full)
-    result = health("--device", "sick:h100", "-o", str(tmp_path / "health.json"))
+    result = health("--device", "faulty:h100", "-o", str(tmp_path / "health.json"))
     assert result.exit_code == 1
     assert "cannot be written: No space left on device" in result.stderr
 
 
 @pytest.mark.usefixtures("_later")
 def test_junit() -> None:
-    result = health("--device", "sim:a100,sick:h100,sim:nope", "--format", "junit")
+    result = health("--device", "sim:a100,faulty:h100,sim:nope", "--format", "junit")
     suites = ElementTree.fromstring(result.stdout).findall("testsuite")
     assert [(int(s.get("tests", "")), int(s.get("failures", "")), int(s.get("errors", ""))) for s in suites] == [
         (5, 0, 0),
@@ -202,12 +202,12 @@ def test_junit() -> None:
 
 
 def test_prometheus() -> None:
-    result = health("--device", "sim:h100,sick:h100", "--format", "prometheus")
+    result = health("--device", "sim:h100,faulty:h100", "--format", "prometheus")
     lines = result.stdout.splitlines()
     for line in lines:
         assert re.fullmatch(r'# (HELP|TYPE) accprobe_\w+ .+|accprobe_\w+\{(\w+="[^"]*",?)+\} [\d.]+', line), line
     healthy = {line.split('"')[1]: line.split()[-1] for line in lines if line.startswith("accprobe_healthy{")}
-    assert healthy == {"sim:h100": "1", "sick:h100": "0"}
+    assert healthy == {"sim:h100": "1", "faulty:h100": "0"}
     assert {line.split()[-1] for line in lines if line.startswith("accprobe_finished{")} == {"1"}
     assert sum('sm="2"' in line for line in lines) == 1
 
@@ -270,7 +270,7 @@ main()
 """
 
 
-@pytest.mark.parametrize(("device", "status"), [pytest.param("sim:h100", 130, marks=pytest.mark.slow), ("sick:h100", 1)])
+@pytest.mark.parametrize(("device", "status"), [pytest.param("sim:h100", 130, marks=pytest.mark.slow), ("faulty:h100", 1)])
 def test_an_interruption_keeps_what_was_seen(device: str, status: int, tmp_path: Path) -> None:
     file = tmp_path / "health.json"
     command = [sys.executable, "-c", IMPATIENT, "health", "--device", device, "--minutes", "0.5", "-o", str(file)]

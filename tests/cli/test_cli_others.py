@@ -279,8 +279,8 @@ def test_unknown_command_names_the_nearest() -> None:
         ["run", "--device", "sim:h100"],
         ["verify", "h200", "--device", "sim:h200"],
         ["health", "--device", "sim:h100"],
-        ["budget", "--like", "QGMMA", "--k", "64"],
-        ["tolerance", "--like", "QGMMA", "--k", "64"],
+        ["budget", "QGMMA", "--k", "64"],
+        ["tolerance", "QGMMA", "--k", "64"],
         ["sweep"],
     ],
     ids=lambda command: command[0],
@@ -314,7 +314,7 @@ def test_a_folder_is_no_file(command: str, option: str, path: str, tmp_path: Pat
 def test_a_report_without_a_name_is_none() -> None:
     result = CliRunner().invoke(main, ["show", ""])
     assert (result.exit_code, result.stdout) == (2, "")
-    assert result.stderr.startswith("accprobe: no report is named: give a file, the name of a recorded one, ")
+    assert result.stderr.startswith("accprobe: no report is named: give a file, a recorded report, ")
 
 
 def test_no_command_shows_the_help() -> None:

@@ -178,7 +178,7 @@ def test_interruption_in_this_process_keeps_what_was_measured(device: FakeDevice
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["--select", "e9m9"], "unknown instruction 'e9m9'; "),
+        (["--select", "e9m9"], "'e9m9' selects no instruction of sm_90a; "),
         (["--select", "*e9m9*"], "'*e9m9*' selects no instruction of sm_90a; "),
         (["-o", "/nonexistent/r.json"], "/nonexistent/r.json cannot be written: No such file or directory"),
         (["-o", "/usr"], "/usr cannot be written: it is a directory"),
@@ -213,11 +213,11 @@ def test_disk_that_fills_up_is_told(device: FakeDevice) -> None:
     [
         (
             "cuda",
-            "unknown device 'cuda' (did you mean cuda:0?); devices are auto, gpu, cpu, cuda:N, sim:NAME, sick:NAME and",
+            "unknown device 'cuda' (did you mean cuda:0?); devices are auto, gpu, cpu, cuda:N, sim:NAME, faulty:NAME and",
         ),
         ("h200", "unknown device 'h200' (did you mean sim:h200?); devices are auto, gpu"),
         ("cpu-zen4", "unknown device 'cpu-zen4' (did you mean cpu?); devices are auto, gpu"),
-        ("xx", "unknown device 'xx'; devices are auto, gpu, cpu, cuda:N, sim:NAME, sick:NAME and replay:FILE (see"),
+        ("xx", "unknown device 'xx'; devices are auto, gpu, cpu, cuda:N, sim:NAME, faulty:NAME and replay:FILE (see"),
         ("cuda:x", "'cuda:x' is not a device; a GPU is named cuda:0, cuda:1, …"),
         ("sim:h1000", "no published model of 'sim:h1000'; did you mean sim:h100, sim:v100 or sim:h200?\n"),
     ],

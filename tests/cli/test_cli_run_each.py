@@ -24,15 +24,15 @@ def run(*arguments: str) -> Result:
 
 
 def test_one_of_each_kind_is_measured_and_the_others_are_verified(tmp_path: Path) -> None:
-    result = run("--device", "sim:h100,sim:a100,sim:h200", "-o", str(tmp_path / "report.json"))
+    result = run("--device", "sim:l40s,sim:a100,sim:ada", "-o", str(tmp_path / "report.json"))
     assert result.exit_code == 0, result.stderr
-    assert sorted(file.name for file in tmp_path.iterdir()) == ["report-simulated-a100.json", "report-simulated-h100.json"]
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["report-simulated-a100.json", "report-simulated-l40s.json"]
     assert Report.load(tmp_path / "report-simulated-a100.json").device.name == "simulated A100"
-    assert "sim:h200 computes as sim:h100 does: 1 instruction, 2,000 dot products, none differs" in result.stderr
+    assert "sim:ada computes as sim:l40s does: 1 instruction, 2,000 dot products, none differs" in result.stderr
 
 
 def test_one_kind_alone_has_the_name_that_was_given(tmp_path: Path) -> None:
-    result = run("--device", "sim:h100,sim:h200", "-o", str(tmp_path / "report.json"))
+    result = run("--device", "sim:l40s,sim:ada", "-o", str(tmp_path / "report.json"))
     assert result.exit_code == 0
     assert [file.name for file in tmp_path.iterdir()] == ["report.json"]
 

@@ -64,7 +64,7 @@ def test_select_is_an_argument(path: Path) -> None:
     ("command", "sentence"),
     [
         (
-            ("health", "--device", "sick:h100", "--minutes", "0.001"),
+            ("health", "--device", "faulty:h100", "--minutes", "0.001"),
             "health: gpus[].status says what became of each GPU, gpus[].mismatches which words differ (docs/health.md)",
         ),
         (
@@ -72,7 +72,7 @@ def test_select_is_an_argument(path: Path) -> None:
                 "verify",
                 "h200",
                 "--device",
-                "sick:h100",
+                "faulty:h100",
                 "--every-sm",
                 "--dots",
                 "100",
@@ -226,8 +226,8 @@ def test_of_an_n_that_was_not_measured_the_nearest_is_shown_and_named() -> None:
     result = show("h200", "wgmma.mma_async.sync.aligned.m64n16k32.f32.e4m3.e4m3", "--format", "csv")
     assert [line.split(",")[7] for line in result.stdout.splitlines()] == ["name", "wgmma.m64n8k32.f32.e4m3.e4m3"]
     assert result.stderr == (
-        "accprobe: h200 has wgmma.m64n16k32.f32.e4m3.e4m3 at n = 8 and 256, not at 16: wgmma.m64n8k32.f32.e4m3.e4m3, "
-        "the nearest, answers\n"
+        "accprobe: h200 has wgmma.m64n16k32.f32.e4m3.e4m3 at n = 8 and 256, not at 16: using the nearest, "
+        "wgmma.m64n8k32.f32.e4m3.e4m3\n"
     )
     result = show("h200", "wgmma.m64n12k32.f32.e4m3.e4m3")
     assert (result.exit_code, result.stdout) == (2, "")
@@ -264,7 +264,7 @@ def test_a_file_with_a_recorded_name_is_told(path: Path, monkeypatch: pytest.Mon
     path.rename("h200")
     recorded = show("h200")
     assert "NVIDIA H200" in recorded.stdout
-    assert recorded.stderr == "accprobe: h200 is the recorded report; ./h200 is what has that name here\n"
+    assert recorded.stderr == "accprobe: h200 is the recorded report; ./h200 is the file of that name\n"
     file = show("./h200")
     assert "NVIDIA H200" not in file.stdout
     assert (file.exit_code, file.stderr) == (0, "")

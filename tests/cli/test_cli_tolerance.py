@@ -59,7 +59,7 @@ def test_markdown_and_files(tmp_path: Path) -> None:
 
 
 def test_what_is_simulated_says_so() -> None:
-    of_b200 = ("--like", "sim:b200:tcgen05.m128n16k32.kind::f8f6f4.f32.e4m3.e4m3", "--k", "128", "--m", "4", "--n", "4")
+    of_b200 = ("sim:b200:tcgen05.m128n16k32.kind::f8f6f4.f32.e4m3.e4m3", "--k", "128", "--m", "4", "--n", "4")
     assert "Simulated" in tolerance(*of_b200).stdout
     assert json.loads(tolerance(*of_b200, "--format", "json").stdout)["simulated"]
 
@@ -78,18 +78,16 @@ def test_operands_from_files(tmp_path: Path) -> None:
 
 def test_a_measured_product_has_its_own_k_and_result() -> None:
     name = "products-h200:torch:_scaled_mm 512x512x512 e4m3 -> bf16, scale=tensor, use_fast_accum=False"
-    found = json.loads(tolerance("--product", name, "--m", "4", "--n", "4", "--format", "json").stdout)
+    found = json.loads(tolerance(name, "--m", "4", "--n", "4", "--format", "json").stdout)
     assert (found["k"], found["promote_every"], found["out"]) == (512, 128, "bf16")
 
 
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        ((), "nothing is named"),
         (("QGMMA",), "give the K"),
-        (("QGMMA", "--like", "h200:x", "--k", "64"), "name one arithmetic"),
-        (("XGMMA", "--k", "64"), "no recorded report"),
-        (("--product", "products-h200:zzz"), "0 products"),
+        (("XGMMA", "--k", "64"), "no model of 'XGMMA'; did you mean QGMMA?"),
+        (("products-h200:zzz",), "products-h200 has no product 'zzz'"),
         (
             ("QGMMA", "--k", "100", "--promote-every", "100"),
             "not a multiple of the 32 products of a fused sum; the nearest are 96 and 128",

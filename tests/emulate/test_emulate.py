@@ -18,9 +18,9 @@ from accprobe.isa.formats import Bits
 from accprobe.isa.instructions import catalog, parse
 from accprobe.operands.kinds import draw
 from accprobe.operands.request import Request
-from accprobe.report import models
+from accprobe.report import names
 from accprobe.report.evidence import load_with_evidence
-from accprobe.report.models import named_models
+from accprobe.report.names import named_models
 
 FP8 = "h200:wgmma.m64n8k32.f32.e4m3.e4m3"
 ROWS = {row.name: row for row in load_with_evidence("h200").instructions}
@@ -122,7 +122,7 @@ def test_nan_of_a_promoted_sum_is_canonical(every: int) -> None:
 )
 def test_instructions_with_more_than_three_operands_are_refused(name: str, more: str, monkeypatch: pytest.MonkeyPatch) -> None:
     known = ROWS["wgmma.m64n8k32.f32.e4m3.e4m3"].model
-    monkeypatch.setattr(emulate, "named_model", lambda _: (parse(name), known, ""))
+    monkeypatch.setattr(emulate, "named_model", lambda _: (parse(name), known, "", ""))
     with pytest.raises(AccprobeError, match=f"takes {more} too: products have A, B and C alone"):
         emulate.matmul(*ONES, like=name)
 
@@ -199,13 +199,13 @@ def test_tensors_are_as_arrays(dtype: str, like: str, result: str) -> None:
         ({"c": np.ones((2, 2))}, AccprobeError, "c is float64, and the instruction takes f32"),
         ({"promote_every": 48}, AccprobeError, "promote_every=48 is not a multiple of the K of wgmma.m64n8k32.*, 32"),
         ({"promote_every": 0}, AccprobeError, "is not a multiple"),
-        ({"like": "h200"}, UnknownName, "like='h200' is no report and instruction"),
-        ({"like": None}, UnknownName, "like=None is no text; give a report and an instruction, such as h200:wgmma"),
+        ({"like": "h200"}, UnknownName, "'h200' names no instruction"),
+        ({"like": None}, UnknownName, "like=None is no text; give a report and an instruction, such as QGMMA"),
         ({"promote_every": "128"}, AccprobeError, "promote_every='128' is no number of products: give a multiple of 32"),
         ({"like": "h201:wgmma.m64n8k32.f32.e4m3.e4m3"}, ReportError, "did you mean h200"),
-        ({"like": "h200:avx512.m1n16k2.f32.bf16.bf16"}, UnknownName, "h200 has no model of avx512.m1n16k2.*; did you"),
+        ({"like": "h200:avx512.m1n16k2.f32.bf16.bf16"}, UnknownName, "h200 has no model of 'avx512.m1n16k2.*; did you"),
         ({"like": "h200:mma.sp.m16n8k16.f32.f16.f16.f32"}, AccprobeError, "takes metadata too: products have A, B and C alone"),
-        ({"like": "h200::wgmma.m64n8k32.f32.e4m3.e4m3"}, UnknownName, "is no report and instruction, such as"),
+        ({"like": "h200::wgmma.m64n8k32.f32.e4m3.e4m3"}, UnknownName, "accprobe has no model of 'h200::"),
         ({"like": "sim:h100:wgmma.m64"}, UnknownName, "wgmma.m64"),
     ],
 )  # fmt: skip
@@ -231,7 +231,7 @@ def test_the_example_in_the_docstring_runs() -> None:
 
 def test_every_instruction_that_any_architecture_lists_can_be_named(monkeypatch: pytest.MonkeyPatch) -> None:
     """A chip with the instruction has its model; otherwise the error gives the whole name."""
-    monkeypatch.setattr(models, "nearest", lambda *_: "")  # it takes longest
+    monkeypatch.setattr(names, "nearest", lambda *_: "")  # it takes longest
     known = named_models("sim:b200")
     for inst in {inst for target in architectures.targets() for inst in catalog(target)}:
         zeros = np.zeros((1, inst.k), inst.a.dtype), np.zeros((inst.k, 1), inst.b.dtype)
@@ -240,7 +240,7 @@ def test_every_instruction_that_any_architecture_lists_can_be_named(monkeypatch:
             assert emulate.matmul(*zeros, like=like).tolist() == [[0]]
             continue
         why = "C in f16" if inst.scale is None else "block scales too"
-        said = f"{inst.name} takes {why}" if inst in known else f"sim:b200 has no model of {inst.name}; "
+        said = f"{inst.name} takes {why}" if inst in known else f"sim:b200 has no model of '{inst.name}'; "
         with pytest.raises(AccprobeError, match=re.escape(said)):
             emulate.matmul(*zeros, like=like)
 
@@ -256,7 +256,7 @@ def test_a_file_with_a_colon_in_its_name(tmp_path: Path) -> None:
 
 
 def test_an_unmeasured_n_uses_the_nearest_with_a_note() -> None:
-    said = "h200 has wgmma.m64n176k32.f32.e4m3.e4m3 at n = 8 and 256, not at 176: wgmma.m64n256k32.f32.e4m3.e4m3, the nearest"
+    said = "not at 176: using the nearest, wgmma.m64n256k32.f32.e4m3.e4m3"
     with pytest.warns(UserWarning, match=re.escape(said)):
         found = emulate.matmul(*ONES, like="h200:wgmma.m64n176k32.f32.e4m3.e4m3")
     assert found.tolist() == [[64, 64], [64, 64]]

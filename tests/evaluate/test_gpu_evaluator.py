@@ -29,7 +29,7 @@ from accprobe.model.product import addition
 from accprobe.model.tree import Addend, DotModel, FloatArithmetic, FusedSum, Product, chain
 from accprobe.operands.kinds import draw, kinds
 from accprobe.operands.request import Request
-from accprobe.report.models import named_models
+from accprobe.report.names import named_models
 from accprobe.sass.reading import Function, Line, functions
 
 ROWS, COLUMNS = 21, 19

@@ -21,7 +21,7 @@ from accprobe.isa.formats import Bits
 from accprobe.isa.instructions import parse
 from accprobe.model.product import NO_K
 from accprobe.operands.kinds import draw
-from accprobe.report.models import named_models
+from accprobe.report.names import named_models
 
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="no C++ compiler")
 

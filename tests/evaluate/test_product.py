@@ -18,7 +18,7 @@ from accprobe.isa.formats import FORMATS, Bits
 from accprobe.isa.instructions import parse
 from accprobe.model.product import Merged, Scales, chained
 from accprobe.model.tree import Rounding
-from accprobe.report.models import named_models
+from accprobe.report.names import named_models
 
 
 @pytest.fixture(autouse=True, params=["numpy", "compiled"])

@@ -34,7 +34,7 @@ from accprobe.model.tree import (
 )
 from accprobe.operands.kinds import draw, kinds
 from accprobe.operands.request import Request, joined
-from accprobe.report.models import named_models
+from accprobe.report.names import named_models
 
 pytest.importorskip("accprobe.evaluate.lanes", reason="numba is not installed")
 

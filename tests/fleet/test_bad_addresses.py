@@ -102,5 +102,5 @@ def test_a_real_device_goes_without_ray(monkeypatch: pytest.MonkeyPatch) -> None
         stand_ins("sim:h100,cuda:1", 3)
     with pytest.raises(UnknownName, match="h101"):
         stand_ins("sim:h101", 3)
-    assert stand_ins("sim:h100,sick:h100", 3) == ["sim:h100", "sick:h100", "sim:h100"]
+    assert stand_ins("sim:h100,faulty:h100", 3) == ["sim:h100", "faulty:h100", "sim:h100"]
     assert stand_ins("all", 2) == [None, None]

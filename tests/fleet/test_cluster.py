@@ -50,7 +50,7 @@ def test_what_errs_dies_and_hangs_is_named(tmp_path: Path) -> None:
         gpus = {node: 2 if i == 2 else 3 for i, node in enumerate(cluster.nodes)}
         first, second, third = sorted(cluster.nodes[:2]) + cluster.nodes[2:]
         before = sum(gpus[node] for node in sorted(gpus) if node < first)
-        devices = ",".join("sick:h100" if i == before else "sim:h100" for i in range(8))
+        devices = ",".join("faulty:h100" if i == before else "sim:h100" for i in range(8))
         for node, number in ((first, 2), (first, 3), (second, 1), (third, 1), (third, 2)):
             cluster.hold(node, number)
         patience = f"{max(12.0, 6 * cluster.slowest):.0f}"

@@ -135,7 +135,7 @@ def test_without_retries_one_death_is_enough() -> None:
 
 def test_one_that_differed_before_it_died_is_not_begun_again() -> None:
     played = PlayedCluster(1, {0: ["late"]})
-    (gpu,) = checked(played, ["sick:h100"])
+    (gpu,) = checked(played, ["faulty:h100"])
     assert (gpu.status, gpu.reason, list(gpu.wrong_by_sm)) == ("differs", "its process died", ["2"])
     assert len(played.works) == 1
 
@@ -148,11 +148,11 @@ def test_of_a_cluster_monitors_are_told_the_node() -> None:
 
 def test_no_two_series_of_monitors_are_the_same() -> None:
     """Of one device that stands in for several GPUs: of this host, of a node, of two, and where no check of them began."""
-    (sick,) = checked(PlayedCluster(1), ["sick:h100"])
-    assert sick.node
-    nodes = [None, sick.node, sick.node.model_copy(update={"id": "6a018742" + 48 * "0"})]
-    gpus = [sick.model_copy(update={"node": node}) for node in nodes for _ in range(2)]
-    gpus += [unopened(gpu, "sick:h100") for gpu in PlayedCluster(2).gpus]
+    (faulty,) = checked(PlayedCluster(1), ["faulty:h100"])
+    assert faulty.node
+    nodes = [None, faulty.node, faulty.node.model_copy(update={"id": "6a018742" + 48 * "0"})]
+    gpus = [faulty.model_copy(update={"node": node}) for node in nodes for _ in range(2)]
+    gpus += [unopened(gpu, "faulty:h100") for gpu in PlayedCluster(2).gpus]
     lines = health_prometheus(HealthOutcome.of("quick", 1 / 3, gpus)).splitlines()
     series = [line.rpartition(" ")[0] for line in lines if not line.startswith("#")]
     assert sum(each.startswith("accprobe_healthy{") for each in series) == len(gpus)

@@ -37,13 +37,13 @@ HMMA = "HMMA.16816.F32"
 NVJET = "nvjet_sm90_qqsss_128x256_128x4_2x1_v_bz_coopA_TNT"
 
 
-def of_instruction(name: str) -> ProductModel:
+def of_named(name: str) -> ProductModel:
     inst = parse(name)
     return chained(inst, known("h200")[inst], 128)
 
 
 def of_multiply_adds(fmt: str) -> ProductModel:
-    model = of_instruction(WGMMA)
+    model = of_named(WGMMA)
     return replace(model, a=FORMATS[fmt], b=FORMATS[fmt], step=multiply_add(), tree=replace(model.tree, pattern=(0,)))
 
 
@@ -60,8 +60,8 @@ def told(model: ProductModel, name: str, *opcodes: str) -> tuple[str, ...]:
 
 
 def test_opcodes_that_go_with_the_sum_are_no_remark() -> None:
-    assert told(of_instruction(WGMMA), NVJET, QGMMA) == ()
-    assert told(of_instruction(H16.name), NVJET, "HGMMA.64x128x16.F32.BF16") == ()
+    assert told(of_named(WGMMA), NVJET, QGMMA) == ()
+    assert told(of_named(H16.name), NVJET, "HGMMA.64x128x16.F32.BF16") == ()
     assert told(of_multiply_adds("f32"), "sgemm_128x128x8_NN_vec") == ()
 
 
@@ -80,7 +80,7 @@ def test_a_unit_of_other_formats_is_said_to_have_converted() -> None:
 def test_a_name_alone_is_a_doubt_at_most() -> None:
     (remark,) = told(of_multiply_adds("e4m3"), NVJET)
     assert remark.startswith(f"DOUBTFUL: the name of {NVJET} suggests QGMMA, and sums of 23 fraction bits were found")
-    assert told(of_instruction(WGMMA), NVJET) == ()
+    assert told(of_named(WGMMA), NVJET) == ()
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The check of one GPU, and of all of a host at once: simulated ones, sick ones, some that fail, die or hang."""
+"""The check of one GPU, and of all of a host at once: simulated ones, faulty ones, some that fail, die or hang."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from accprobe import devices
-from accprobe.devices.simulated import FLIPPED_BIT, ODD_ONE, SICK_SM, SMS, SickDevice, SimulatedDevice, simulated_device
+from accprobe.devices.simulated import FAULTY_SM, FLIPPED_BIT, ODD_ONE, SMS, FaultyDevice, SimulatedDevice, simulated_device
 from accprobe.errors import DeviceError, ToolMissing, UnknownName
 from accprobe.health import check, host
 from accprobe.health.bench import Turn
@@ -34,7 +34,7 @@ from accprobe.operands.request import Request
 from accprobe.operands.sparse import stored_products
 from accprobe.render.content.health import gpu_verdict
 from accprobe.render.monitors import health_prometheus
-from accprobe.report.models import named_models
+from accprobe.report.names import named_models
 
 SHORT = CheckPlan(seconds=0.5, again=20)
 
@@ -55,17 +55,17 @@ def test_a_healthy_gpu() -> None:
     assert not any(each.finished for each in every[:-1])
 
 
-def sick_words(outcome: GpuOutcome) -> None:
+def faulty_words(outcome: GpuOutcome) -> None:
     """That SM and no other is named, for each unit, and each fault is shrunk to its one product."""
     assert (outcome.status, outcome.sms) == ("differs", SMS)
-    assert outcome.wrong_by_sm == {str(SICK_SM): outcome.wrong}
+    assert outcome.wrong_by_sm == {str(FAULTY_SM): outcome.wrong}
     assert outcome.wrong == sum(unit.wrong for unit in outcome.units)
     for unit in outcome.units:
         words = [word for word in outcome.mismatches if word.instruction == unit.instruction]
         assert len(words) == KEPT_OF_AN_SM
         for word in words:
             inst = parse(word.instruction)
-            assert word.place == SmPlace(sm=SICK_SM)
+            assert word.place == SmPlace(sm=FAULTY_SM)
             assert word.bits == (FLIPPED_BIT,)
             assert (word.asked_again, word.differed_again) == (20, 20)
             assert word.smallest is not None
@@ -74,10 +74,10 @@ def sick_words(outcome: GpuOutcome) -> None:
     assert len(outcome.mismatches) <= MOST_KEPT
 
 
-def test_a_sick_sm_is_named_and_its_operands_are_shrunk() -> None:
-    outcome = last("sick:h100")
+def test_a_faulty_sm_is_named_and_its_operands_are_shrunk() -> None:
+    outcome = last("faulty:h100")
     assert [unit.unit for unit in outcome.units] == list(UNITS)
-    sick_words(outcome)
+    faulty_words(outcome)
 
 
 def test_simulated_chips_of_which_nobody_has_measured_sparse_units_have_none() -> None:
@@ -86,10 +86,10 @@ def test_simulated_chips_of_which_nobody_has_measured_sparse_units_have_none() -
 
 def test_sparse_units_are_checked_where_somebody_has_models(monkeypatch: pytest.MonkeyPatch) -> None:
     models = {inst: model for inst, model in named_models("h200").items() if inst.sparse and "wgmma" in inst.name}
-    monkeypatch.setattr(check, "open_device", lambda name: SickDevice(SimulatedDevice(models)))
-    outcome = last("sick:h200", replace(SHORT, like="h200"))
+    monkeypatch.setattr(check, "open_device", lambda name: FaultyDevice(SimulatedDevice(models)))
+    outcome = last("faulty:h200", replace(SHORT, like="h200"))
     assert [unit.unit for unit in outcome.units] == [name for name, unit in UNITS.items() if unit.sparse]
-    sick_words(outcome)
+    faulty_words(outcome)
 
 
 class Flaky(SimulatedDevice):
@@ -266,9 +266,9 @@ def all_of(names: list[str], plan: CheckPlan = SHORT) -> list[GpuOutcome]:
 
 
 def test_all_gpus_of_a_host_at_once() -> None:
-    healthy, sick, unknown = all_of(["sim:h100", "sick:h100", "sim:nope"])
-    assert (healthy.status, sick.status, unknown.status) == ("healthy", "differs", "failed")
-    assert all(gpu.ended for gpu in (healthy, sick, unknown))
+    healthy, faulty, unknown = all_of(["sim:h100", "faulty:h100", "sim:nope"])
+    assert (healthy.status, faulty.status, unknown.status) == ("healthy", "differs", "failed")
+    assert all(gpu.ended for gpu in (healthy, faulty, unknown))
 
 
 def dies(name: str, plan: CheckPlan, sending: Connection) -> None:

@@ -19,7 +19,7 @@ from accprobe.devices.simulated import SimulatedDevice
 from accprobe.health.golden import NOWHERE, STRIDE, cell, singly
 from accprobe.health.units import UNITS, chosen
 from accprobe.isa.instructions import Instruction, parse
-from accprobe.report.models import named_models
+from accprobe.report.names import named_models
 
 WGMMA = "wgmma.m64n32k32.s32.s8.s8"
 SPARSE = "wgmma.sp.m64n32k64.s32.s8.s8"

@@ -259,10 +259,10 @@ def test_kinds_that_take_long_to_prepare_come_rarely(bench: GoldenBench, gpu: Gp
     assert max(spent) - min(spent) < 64
 
 
-SICK = [((False, DRAWN), SHAPE.chain), ((False, MADE), 1)]
+FAULTY = [((False, DRAWN), SHAPE.chain), ((False, MADE), 1)]
 
 
-@pytest.mark.parametrize(("bench", "chain"), SICK, indirect=["bench"])
+@pytest.mark.parametrize(("bench", "chain"), FAULTY, indirect=["bench"])
 def test_a_planted_error_is_named_and_asked_again(bench: GoldenBench, chain: int) -> None:
     turn = bench.turn(0.0)
     assert (list(turn.wrong_by_sm), turn.computed) == (["1"], turn.dots * chain)
@@ -274,7 +274,7 @@ def test_a_planted_error_is_named_and_asked_again(bench: GoldenBench, chain: int
     assert bench.again(seen, 5) == 5
 
 
-@pytest.mark.parametrize(("bench", "chain"), [SICK[0], pytest.param(*SICK[1], marks=pytest.mark.slow)], indirect=["bench"])
+@pytest.mark.parametrize(("bench", "chain"), [FAULTY[0], pytest.param(*FAULTY[1], marks=pytest.mark.slow)], indirect=["bench"])
 def test_a_planted_error_is_shrunk(bench: GoldenBench, chain: int) -> None:
     smallest, whole = bench.smallest(bench.turn(0.0).seen[0]), in_a_row(INST, chain)
     assert smallest is not None

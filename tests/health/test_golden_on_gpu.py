@@ -10,7 +10,7 @@ from accprobe.devices.cuda import CudaDevice
 from accprobe.health.golden import GoldenBench
 from accprobe.health.outcome import SmPlace
 from accprobe.health.units import UNITS, chosen
-from accprobe.report.models import named_models
+from accprobe.report.names import named_models
 
 pytestmark = only_on_a_gpu
 
@@ -30,10 +30,10 @@ def test_a_planted_error_is_found_named_and_shrunk(h200: CudaDevice, unit: str) 
     models = named_models("h200")
     inst = chosen(h200, models)[unit]
     planted = Planted(sm=17, thread=37, register=5, bit=3, word=2, mask=0x1F, a=0x11, b=0x0A)
-    sick = GoldenBench(h200, inst, models[inst], 0, golden_shape(inst), planted)
-    turn = sick.turn(10.0)
+    faulty = GoldenBench(h200, inst, models[inst], 0, golden_shape(inst), planted)
+    turn = faulty.turn(10.0)
     assert list(turn.wrong_by_sm) == ["17"]
     seen = turn.seen[0]
     assert seen.place == SmPlace(sm=17, warp=1, lane=5, register_of_lane=5)
-    assert sick.again(seen, 100) == 100
-    assert sick.smallest(seen) is not None
+    assert faulty.again(seen, 100) == 100
+    assert faulty.smallest(seen) is not None

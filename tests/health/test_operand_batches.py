@@ -18,7 +18,7 @@ from accprobe.isa.instructions import Instruction, parse
 from accprobe.operands.kinds import kinds
 from accprobe.operands.request import Request, joined
 from accprobe.operands.sparse import LAYOUTS, layouts, stored_products
-from accprobe.report.models import named_models
+from accprobe.report.names import named_models
 from accprobe.verify.coverage import Coverage
 from accprobe.verify.coverage.left_out import layout_events
 

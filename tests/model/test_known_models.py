@@ -20,7 +20,7 @@ from accprobe.model.published import CHIPS, MEASURED, architecture_of, chip, kno
 from accprobe.model.tree import Arithmetic, FloatArithmetic, IntegerArithmetic
 from accprobe.operands.kinds import draw, kinds
 from accprobe.operands.request import Request
-from accprobe.report.models import named_models
+from accprobe.report.names import named_models
 from accprobe.report.report import Report
 from accprobe.sass import opcodes
 from accprobe.sass.lowering import is_ordinary

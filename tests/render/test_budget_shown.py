@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from accprobe.budget.accumulation import of_instruction
+from accprobe.budget.accumulation import of_named
 from accprobe.budget.data import OwnData
 from accprobe.budget.error_report import AccountEntry, BudgetRequest, ErrorReport, entries
 from accprobe.budget.errors import Interval
@@ -19,7 +19,7 @@ from accprobe.render.markdown import budget_markdown
 from accprobe.render.pictures.budget import budget_charts
 from accprobe.render.pictures.charts import chart_picture
 
-QGMMA = of_instruction("QGMMA")
+QGMMA = of_named("QGMMA")
 EVIL = "<script>alert(1)</script>|`x`.npy"
 
 
@@ -144,7 +144,7 @@ def test_the_page_has_all_rows_charts_and_words(account: ErrorReport) -> None:
 
 
 def test_what_was_not_measured_says_so_in_every_form() -> None:
-    simulated = of_instruction("sim:h100:wgmma.m64n8k32.f32.e4m3.e4m3")
+    simulated = of_named("sim:h100:wgmma.m64n8k32.f32.e4m3.e4m3")
     asked = BudgetRequest(ks=(64,), outputs=16)
     account = ErrorReport(asked, (simulated, QGMMA), tuple(entries(simulated, asked)))
     assert account.simulated == [simulated.name]

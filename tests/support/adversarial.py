@@ -12,7 +12,7 @@ from accprobe.evaluate.error_free import Floats
 from accprobe.isa.formats import Bits, Format
 from accprobe.model.product import ProductModel
 from accprobe.model.tree import DotModel, FloatArithmetic
-from accprobe.report.models import named_models
+from accprobe.report.names import named_models
 from accprobe.report.recorded import recorded
 from accprobe.report.report import Report
 

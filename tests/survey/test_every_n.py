@@ -11,7 +11,7 @@ from accprobe.errors import ReportError
 from accprobe.isa.formats import Bits
 from accprobe.isa.instructions import Instruction, alike_but_n, at_n, every_n, parse
 from accprobe.operands.request import Request
-from accprobe.report.models import named_model
+from accprobe.report.names import named_model
 from accprobe.report.report import Report
 from accprobe.survey.run import survey
 

@@ -14,11 +14,11 @@ from accprobe.infer.query_log import Contradictions, QueryLog
 from accprobe.isa.formats import FORMATS, Bits
 from accprobe.isa.instructions import Instruction, catalog, parse
 from accprobe.model.tree import DotModel, IntegerArithmetic, chain
+from accprobe.report.names import matching
 from accprobe.report.report import Report
 from accprobe.report.rows import Row
 from accprobe.survey import pipeline, surveyor
 from accprobe.survey.run import survey
-from accprobe.survey.selection import matching
 from accprobe.survey.status import with_status
 from accprobe.survey.workers import _tasks
 from accprobe.verify.outcome import Verification
@@ -214,9 +214,9 @@ def test_selection_is_a_union_in_catalog_order() -> None:
 
 
 def test_full_ptx_opcode_selects() -> None:
-    names = ["wgmma.m64n8k32.f32.e4m3.e4m3"]
-    assert matching(names, "wgmma.mma_async.sync.aligned.m64n8k32.f32.e4m3.e4m3") == names
-    assert matching(names, "nonsense") == []
+    insts = [parse("wgmma.m64n8k32.f32.e4m3.e4m3")]
+    assert matching(insts, "wgmma.mma_async.sync.aligned.m64n8k32.f32.e4m3.e4m3", dict) == insts
+    assert matching(insts, "nonsense", dict) == []
 
 
 def test_instruction_that_the_catalog_leaves_out_can_be_named() -> None:
@@ -229,7 +229,7 @@ def test_instruction_that_the_catalog_leaves_out_can_be_named() -> None:
     ("glob", "sentence"),
     [
         ("mma.sync.*e9m9*", r"'mma.sync.\*e9m9\*' selects no instruction of sm_90a; known are "),
-        ("mma.sync.m16n8k17.s32", "unknown instruction 'mma.sync.m16n8k17.s32'; did you mean "),
+        ("mma.sync.m16n8k17.s32", "'mma.sync.m16n8k17.s32' selects no instruction of sm_90a; did you mean "),
         (
             "tcgen05.m128n16k16.kind::f16.f32.f16.f16",
             "sm_90a has no tcgen05.m128n16k16.kind::f16.f32.f16.f16; it is of sm_100a",

@@ -19,7 +19,7 @@ from accprobe.infer.characterise import characterise
 from accprobe.isa.instructions import parse
 from accprobe.model.tree import Arithmetic, DotModel, FloatArithmetic
 from accprobe.operands.request import Request
-from accprobe.report.models import named_models
+from accprobe.report.names import named_models
 from accprobe.report.report import Report
 from accprobe.verify.bulk import prepare_to_verify, verify_in_bulk
 from accprobe.verify.on_gpu import Verifier, batches

@@ -18,7 +18,7 @@ from accprobe.model.tree import DotModel, FloatArithmetic, chain
 from accprobe.operands.kinds import draw
 from accprobe.operands.request import Request
 from accprobe.operands.sparse import LAYOUTS, laid_out, own_layouts
-from accprobe.report.models import named_models
+from accprobe.report.names import named_models
 from accprobe.verify.coverage import cover
 from accprobe.verify.coverage.left_out import layout_events, layout_operands
 from accprobe.verify.on_gpu import LaidOut, MatrixProduct, recipes

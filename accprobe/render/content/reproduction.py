@@ -35,10 +35,9 @@ def recorded_versions(report: Report) -> dict[str, str]:
 def _device(report: Report) -> str | None:
     if report.device.kind in ("cuda", "cpu"):
         return {"cuda": "cuda:0", "cpu": "cpu"}[report.device.kind]
-    from accprobe.model.published import CHIPS
+    from accprobe.model.published import names, title
 
-    names = (name for name, chip in CHIPS.items() if report.device.name == f"simulated {chip.title}")
-    return next((f"sim:{name}" for name in names), None)
+    return next((f"sim:{name}" for name in names() if report.device.name == f"simulated {title(name)}"), None)
 
 
 def _selection(report: Report) -> list[str]:

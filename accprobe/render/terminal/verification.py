@@ -83,11 +83,11 @@ def checkup_table(rows: Sequence[CheckedUp]) -> RenderableType:
         faults = len(row.done.faults)
         counts = (f"{row.done.dots:,}", str(row.done.sms), str(faults), f"{speed:.2g}")
         table.rows.append(((row.inst.name, *counts), "red" if faults else ""))
-    sick = sorted({sm for row in rows for sm in row.done.faults})
-    named = ", ".join(map(str, sick[:SMS_SHRUNK])) + (", …" if len(sick) > SMS_SHRUNK else "")
-    verdict = f"SM {named} differ{'s' * (len(sick) == 1)} from the model" if sick else "no SM differs"
+    faulty = sorted({sm for row in rows for sm in row.done.faults})
+    named = ", ".join(map(str, faulty[:SMS_SHRUNK])) + (", …" if len(faulty) > SMS_SHRUNK else "")
+    verdict = f"SM {named} differ{'s' * (len(faulty) == 1)} from the model" if faulty else "no SM differs"
     lines = [line for row in rows for line in _faults(row.inst, row.done)]
-    return Group(table, Hanging(lines, 0), Text(verdict, "bold red" if sick else "bold"))
+    return Group(table, Hanging(lines, 0), Text(verdict, "bold red" if faulty else "bold"))
 
 
 def _faults(inst: Instruction, done: Checkup) -> Iterator[Text]:

@@ -1,0 +1,318 @@
+"""Names that users type, resolved the same way by every command and by `accprobe.emulate`.
+
+A word means instructions in one of these ways; the first that finds something counts:
+
+    wgmma.m64n8k32.f32.e4m3.e4m3, 'wgmma.*e4m3*'    a name, or a glob on names
+    wgmma.mma_async.sync.aligned.m64n8k32…          a full PTX opcode, or a processor's mnemonic
+    QGMMA, HMMA.16816                               a machine opcode that the instruction becomes, or the start of one
+
+REPORT:WORD takes the rows of one report: a file, a recorded one, or sim:NAME for published models. In a report of products the
+word is a callable, followed by words of the row. Where one model is needed, `_default` chooses.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from functools import cache, partial
+from importlib.resources import files
+from pathlib import Path
+from typing import NamedTuple
+
+from accprobe.devices.protocol import Device
+from accprobe.errors import AccprobeError, UnknownName, nearest
+from accprobe.isa.formats import FORMATS
+from accprobe.isa.instructions import Instruction, alike_but_n, architectures_with, parse
+from accprobe.model.published import CHIPS, SIM, known_models
+from accprobe.model.tree import DotModel
+from accprobe.report.products import ProductRow
+from accprobe.report.recorded import ATLAS, STANDARD_INPUT, no_report, recorded
+from accprobe.report.report import Report
+
+EXAMPLE = "such as QGMMA or h200:wgmma.m64n8k32.f32.e4m3.e4m3"
+
+Opcodes = Mapping[Instruction, Sequence[str]]
+"""The machine opcodes that each instruction becomes."""
+
+MOST_LISTED = 4
+"""Other operands that a remark lists."""
+
+_SEPARATOR = re.compile(r"(?<!:):(?!:)")
+"""A colon between a report and a row; names of instructions have two at a time: "kind::f16"."""
+
+
+@dataclass(frozen=True)
+class NearestShape:
+    """An instruction that was not measured, and the measured ones that differ from it in n only, the nearest first.
+
+    Two n of a wgmma are measured unless `--all-n` is given. No part of the arithmetic is known to depend on n, but nobody has
+    measured that, so every use of another n is announced.
+    """
+
+    wanted: Instruction
+    measured: tuple[Instruction, ...]
+
+    @property
+    def nearest(self) -> Instruction:
+        return self.measured[0]
+
+    def sentence(self, source: str) -> str:
+        """Return which instruction is used, and why. source: the user's name of the report."""
+        known = " and ".join(map(str, sorted(inst.n for inst in self.measured)))
+        return f"{source} has {self.wanted} at n = {known}, not at {self.wanted.n}: using the nearest, {self.nearest}"
+
+
+def nearest_measured(wanted: Instruction, among: Iterable[Instruction]) -> NearestShape | None:
+    """Return None where none differs in n only."""
+    alike = tuple(alike_but_n(wanted, among))
+    return NearestShape(wanted, alike) if alike else None
+
+
+class NamedModel(NamedTuple):
+    """An instruction and its model. source: the report; remark: which instruction was chosen and what else there is, or ""."""
+
+    inst: Instruction
+    model: DotModel
+    source: str
+    remark: str
+
+    @property
+    def name(self) -> str:
+        return f"{self.source}:{self.inst.name}"
+
+
+def split_row(name: str) -> tuple[str, str]:
+    """Return (report, row) of "REPORT:ROW"; the row is "" where a report alone is named, the report "" where none is."""
+    if name.startswith(SIM):
+        chip, _, row = name.removeprefix(SIM).partition(":")
+        return f"{SIM}{chip}", row
+    known = (*recorded(), STANDARD_INPUT)
+    if name in known or Path(name).exists():
+        return name, ""
+    for colon in _SEPARATOR.finditer(name):
+        source = name[: colon.start()]
+        if source in known or Path(source).is_file():
+            return source, name[colon.end() :]
+    return "", name
+
+
+def is_glob(word: str) -> bool:
+    return any(mark in word for mark in "*?[")
+
+
+def matching(known: Iterable[Instruction], word: str, opcodes: Callable[[], Opcodes]) -> list[Instruction]:
+    """Return the instructions that a word means, in order; none where it means none. opcodes: read only for an opcode."""
+    every = list(known)
+    if found := [inst for inst in every if fnmatchcase(inst.name, word)]:
+        return found
+    if is_glob(word):
+        return []
+    try:
+        canonical = parse(word).name
+    except UnknownName:
+        start, became = word.strip().upper(), opcodes()
+        return [inst for inst in every if any(f"{opcode}.".startswith(f"{start}.") for opcode in became.get(inst, ()))]
+    return [inst for inst in every if inst.name == canonical]
+
+
+def selected(device: Device, select: Sequence[str]) -> list[Instruction]:
+    """Return the instructions of a device that any word means, in catalog order, then those that no catalog lists.
+
+    Raises UnknownName where a word means none.
+    """
+    known = list(device.instructions())
+    if not select:
+        return known
+    chosen: dict[Instruction, None] = {}
+    for word in select:
+        found = matching(known, word, lambda: _compiled(device.architecture))
+        chosen |= dict.fromkeys(found or [_unlisted(word, device.architecture, known)])
+    return [inst for inst in (*known, *(inst for inst in chosen if inst not in known)) if inst in chosen]
+
+
+def _unlisted(word: str, architecture: str, known: Sequence[Instruction]) -> Instruction:
+    """Return an instruction that the catalog leaves out, such as a wgmma of another n."""
+    try:
+        inst = parse(word)
+    except UnknownName:
+        opcodes = _stems(_compiled(architecture))
+        every = f"`accprobe list --instructions {architecture}` lists all {len(known)}"
+        meant = near(word, [each.name for each in known], opcodes)
+        raise UnknownName(f"'{word}' selects no instruction of {architecture}; {meant} ({every})") from None
+    if architecture not in architectures_with(inst):
+        raise UnknownName(f"{architecture} has no {inst.name}; it is of {', '.join(architectures_with(inst))}")
+    return inst
+
+
+def near(word: str, names: Sequence[str], opcodes: Iterable[str] = ()) -> str:
+    """Return "did you mean …": a glob where the word begins names, else the nearest names and opcodes."""
+    if not is_glob(word) and (begun := [name for name in names if name.startswith(word)]):
+        return f"did you mean the glob '{word}*'? It matches {len(begun)}"
+    if word.isupper():
+        return nearest(word, list(opcodes) or names)
+    return nearest(word.replace("*", ""), names)
+
+
+@cache
+def _compiled(architecture: str) -> Opcodes:
+    """Return the opcodes of a compile target's instructions, as the recorded atlas has them."""
+    atlas = json.loads((files("accprobe") / "reports" / f"{ATLAS}.json").read_text())
+    return {
+        parse(name): [opcode for opcode, _ in each["lowering"]]
+        for name, became in atlas["lowerings"].items()
+        for each in became
+        if architecture in each["on"]
+    }
+
+
+def _stems(opcodes: Opcodes) -> list[str]:
+    return list(dict.fromkeys(opcode.partition(".")[0] for every in opcodes.values() for opcode in every))
+
+
+def rows_named(report: Report, source: str, word: str, dtype: str = "") -> tuple[Report, str]:
+    """Return the report with only the rows that a word means, and a remark where the nearest n stands in.
+
+    source: the user's name of the report. dtype: "bf16" or "e4m3:e5m2", only rows with these operands. Raises UnknownName.
+    """
+    if ":" in word.replace("::", ""):
+        products = tuple(products_named(report, source, word))
+        run = report.run.model_copy(update={"selected": 0})
+        return report.model_copy(update={"instructions": (), "run": run, "sweeps": (), "products": products}), ""
+    opcodes = {inst: row.opcodes for row in report.instructions for inst in row.instructions}
+    found, remark = matching(opcodes, word or "*", lambda: opcodes), ""
+    if not found and (other := _nearest(word, opcodes)):
+        found, remark = [other.nearest], other.sentence(source)
+    if not found:
+        meant = near(word, [row.name for row in report.instructions], _stems(opcodes))
+        raise UnknownName(f"{source} has no instruction '{word}'; {meant}")
+    chosen = set(_of_dtype(found, word or source, dtype))
+    rows = tuple(row for row in report.instructions if chosen.intersection(row.instructions))
+    run = report.run.model_copy(update={"selected": len(rows), "seconds": 0.0})  # the time of these alone is not known
+    return report.model_copy(update={"instructions": rows, "run": run, "sweeps": (), "products": ()}), remark
+
+
+def products_named(report: Report, source: str, words: str) -> list[ProductRow]:
+    """Return the products that "torch:mm 16x8x*" means: a callable, and globs of other words of the row. Raises UnknownName."""
+    exact = [row for row in report.products if row.title == words]
+    if found := exact or [row for row in report.products if row.matches(words or "*")]:
+        return found
+    callable_ = words.split()[0]
+    of_callable = [" ".join(row.words) for row in report.products if row.matches(callable_)]
+    if not of_callable:
+        meant = nearest(callable_, dict.fromkeys(row.callable for row in report.products))
+    else:
+        meant = f"`accprobe show {source} '{callable_}'` lists its products; {nearest(words, of_callable)}"
+    raise UnknownName(f"{source} has no product '{words}'; {meant}")
+
+
+def _nearest(word: str, known: Iterable[Instruction]) -> NearestShape | None:
+    try:
+        return nearest_measured(parse(word), known)
+    except UnknownName:
+        return None
+
+
+def _of_dtype(found: Sequence[Instruction], word: str, dtype: str) -> Sequence[Instruction]:
+    """Raises UnknownName where none has these operands."""
+    if not dtype:
+        return found
+    chosen = [inst for inst in found if _operands(inst) == dtype]
+    if not chosen:
+        known = dict.fromkeys(_operands(inst) for inst in found)
+        raise UnknownName(f"{word} has no operands of {dtype}; it has {', '.join(known)}")
+    return chosen
+
+
+def _operands(inst: Instruction) -> str:
+    return inst.a.name if inst.a is inst.b else f"{inst.a}:{inst.b}"
+
+
+def named_models(source: str) -> dict[Instruction, DotModel]:
+    """Return the models of "sim:h100" (published), of "h200" (recorded) or of a report's file, by instruction.
+
+    Raises UnknownName, ReportError, and AccprobeError where the report has no model.
+    """
+    if source.startswith(SIM):
+        return {inst: known.model for inst, known in known_models(source).items()}
+    known = recorded()
+    if source not in known and not Path(source).exists():
+        raise no_report(source, [each for each in known if Report.load(each).instructions])
+    return models_of(Report.load(source), source)
+
+
+def models_of(report: Report, name: str) -> dict[Instruction, DotModel]:
+    """Return the models of a report that the user calls `name`. Raises AccprobeError where it has none."""
+    models = {inst: row.model for row in report.instructions if row.model is not None for inst in row.instructions}
+    if not models:
+        raise AccprobeError(f"{name} has no model of any instruction; name a report that has instructions, or sim:NAME")
+    return models
+
+
+@cache
+def named_model(word: str, dtype: str = "") -> NamedModel:
+    """Return the model that "h200:QGMMA" or "QGMMA" means. Without a report, the recorded reports are searched, h200 before
+    h100, then the published models.
+
+    Raises UnknownName, ReportError, and AccprobeError where the report has no model.
+    """
+    source, name = split_row(word)
+    if not source and (colon := _SEPARATOR.search(name)):
+        raise no_report(name[: colon.start()], recorded())
+    if source and not name:
+        raise UnknownName(f"'{word}' names no instruction; give REPORT:INSTRUCTION, {EXAMPLE}")
+    sources = [source] if source else [*_with_instructions(), *(f"{SIM}{chip}" for chip in CHIPS)]
+    others: list[Instruction] = []
+    for each in sources:
+        models = named_models(each)
+        found = matching(models, name, partial(_opcodes, each))
+        if fitting := [inst for inst in found if dtype in ("", _operands(inst))]:
+            return _chosen(each, models, fitting, word)
+        others += found
+    if others:
+        _of_dtype(others, word, dtype)
+    for each in sources:
+        if other := _nearest(name, named_models(each)):
+            return NamedModel(other.nearest, named_models(each)[other.nearest], each, other.sentence(each))
+    known = [inst.name for each in sources for inst in named_models(each)]
+    meant = near(name, list(dict.fromkeys(known)), [stem for each in sources for stem in _stems(_opcodes(each))])
+    raise UnknownName(f"{source or 'accprobe'} has no model of '{name}'; {meant}")
+
+
+def _with_instructions() -> Iterator[str]:
+    for name in reversed(recorded()):
+        if Report.load(name).instructions:
+            yield name
+
+
+def _opcodes(source: str) -> Opcodes:
+    if source.startswith(SIM):
+        return {inst: known.lowering.matrix for inst, known in known_models(source).items()}
+    return {inst: row.opcodes for row in Report.load(source).instructions for inst in row.instructions}
+
+
+def _chosen(source: str, models: Mapping[Instruction, DotModel], found: Sequence[Instruction], word: str) -> NamedModel:
+    inst = _default(found)
+    if len(found) == 1 and source in word:
+        return NamedModel(inst, models[inst], source, "")
+    published = ", a published model" * source.startswith(SIM)
+    others = list(dict.fromkeys(each.a.name for each in found if each.a is each.b is not inst.a))
+    more = f" and {len(others) - MOST_LISTED} more" if len(others) > MOST_LISTED else ""
+    also = f"; also {', '.join(others[:MOST_LISTED])}{more} (--dtype)" if others else ""
+    return NamedModel(inst, models[inst], source, f"{word}: using {source}:{inst.name}{published}{also}")
+
+
+def _default(found: Sequence[Instruction]) -> Instruction:
+    """Return the instruction to use of several: the first, in the order of the catalog, that is dense, has an f32 result, C in
+    the same format, no block scales, and A and B of one format and in memory; of those with its operands, the largest K.
+    """
+
+    def unusual(inst: Instruction) -> tuple[bool, ...]:
+        differs = (inst.d is not FORMATS["f32"], inst.c is not inst.d, inst.sparse, inst.scale is not None)
+        return (*differs, inst.a_registers, inst.a is not inst.b)
+
+    first = min(found, key=unusual)
+    alike = [inst for inst in found if unusual(inst) == unusual(first) and inst.a is first.a]
+    return max(alike, key=lambda inst: inst.k)
