@@ -29,7 +29,7 @@ from pathlib import Path
 
 import numpy as np
 
-from accprobe.budget.accumulation import Accumulation, of_instruction
+from accprobe.budget.accumulation import Accumulation, of_named
 from accprobe.budget.data import OwnData, drawn_values
 from accprobe.budget.error_report import SEEDS, AccountEntry, BudgetRequest, entries
 from accprobe.budget.quantise import SHARINGS, quantised_operand
@@ -41,7 +41,7 @@ from accprobe.model.tree import Addend, DotModel, FloatArithmetic, FusedSum, Pro
 
 Line = dict[str, object]
 
-QGMMA = of_instruction("QGMMA")
+QGMMA = of_named("QGMMA")
 KEPT = 13
 """Fraction bits of its running sum."""
 

@@ -130,7 +130,7 @@ def test_what_is_named_twice_is_told_once() -> None:
 def test_who_answers_for_an_instruction_that_was_not_measured_is_told() -> None:
     result = budget("h200:wgmma.m64n128k32.f32.e4m3.e4m3", "--k", "64", "--outputs", "16", "--data", "normal")
     assert result.exit_code == 0
-    assert "the nearest, answers" in result.stderr
+    assert "using the nearest" in result.stderr
 
 
 @pytest.fixture

@@ -110,7 +110,7 @@ def test_a_measured_product_has_its_own_k_and_result() -> None:
         (("QGMMA", "--k", "128", "--false-alarms", "0"), "--false-alarms"),
         (("QGMMA", "--k", "128", "-o", "/nowhere/x.json"), "cannot be written"),
         (
-            ("--like", "h200:mma.sync.m8n8k4.f64.f64.f64.f64", "--k", "64", "--split-k", "2"),
+            ("h200:mma.sync.m8n8k4.f64.f64.f64.f64", "--k", "64", "--split-k", "2"),
             "promotion and split-K need",
         ),
     ],

@@ -15,7 +15,7 @@ from benchmark import loaded
 from block_forms import RESULTS
 
 from accprobe import emulate
-from accprobe.budget.accumulation import of_instruction
+from accprobe.budget.accumulation import of_named
 from accprobe.budget.error_report import BudgetRequest, entries
 from accprobe.report.report import Report
 
@@ -61,7 +61,7 @@ def test_errors_on_hardware_are_those_of_the_model_and_mismatches_are_counted(
     assert benchmark.main() == wrong
     found = json.loads((tmp_path / "r.json").read_text())["lines"]
     assert [line["differ"] for line in found] == [wrong, 0, wrong, 0]
-    for line, entry in zip(found, entries(of_instruction(benchmark.LIKE), BudgetRequest(ks=(256,))), strict=True):
+    for line, entry in zip(found, entries(of_named(benchmark.LIKE), BudgetRequest(ks=(256,))), strict=True):
         assert wrong or line["relative_error"] == pytest.approx(entry.errors.relative_error, rel=1e-9)
 
 
