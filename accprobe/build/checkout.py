@@ -1,4 +1,4 @@
-"""The git checkout that accprobe runs from, if it does."""
+"""Where accprobe runs from: the folders of its data, and the commit of a git checkout."""
 
 from __future__ import annotations
 
@@ -7,12 +7,15 @@ from functools import cache
 from pathlib import Path
 
 import accprobe
+from accprobe.errors import AccprobeError
+
+PACKAGE = Path(accprobe.__file__).resolve().parent
 
 
 @cache
 def commit() -> str | None:
     """Return the commit of the checkout, with "-dirty" where files differ from it; None outside of a git checkout."""
-    root = Path(accprobe.__file__).resolve().parent.parent
+    root = PACKAGE.parent
     if not (root / ".git").exists():
         return None
     command = ["git", "-C", str(root), "describe", "--always", "--dirty"]
@@ -21,3 +24,14 @@ def commit() -> str | None:
     except (OSError, subprocess.TimeoutExpired):
         return None
     return done.stdout.strip() or None if done.returncode == 0 else None
+
+
+def data_folder(name: str) -> Path:
+    """Return the folder "probes" (device code) or "reports" (recorded data): a link in a checkout, package data elsewhere."""
+    folder = PACKAGE / name
+    if folder.is_dir():
+        return folder
+    raise AccprobeError(
+        f"{folder} is no folder: this checkout has no symbolic links; run `git config core.symlinks true` and"
+        " `git checkout -- accprobe` in it, on a file system that has them"
+    )

@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from enum import Enum
 from functools import cache
-from importlib.resources import files
 
+from accprobe.build.checkout import data_folder
 from accprobe.errors import AccprobeError
 from accprobe.isa.families import Probe, registers
 from accprobe.isa.formats import Format
@@ -74,7 +74,7 @@ def product_block(inst: Instruction) -> tuple[int, int]:
 @cache
 def device_code(name: str) -> str:
     """A file of the device code, and in place what it includes."""
-    text = (files("accprobe") / "probes" / name).read_text(encoding="utf-8")
+    text = (data_folder("probes") / name).read_text(encoding="utf-8")
     return re.sub(r'^#include "(.+)"\n', lambda found: device_code(found[1]), text, flags=re.MULTILINE)
 
 

@@ -12,9 +12,9 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
 from typing import Any
 
+from accprobe.build.checkout import data_folder
 from accprobe.model.published import chip
 
 # Name of the file beside the recorded reports, without its suffix.
@@ -56,6 +56,6 @@ def _article(name: str) -> str:
 
 @cache
 def _sets() -> list[dict[str, Any]]:
-    text = (files("accprobe") / "reports" / f"{EXPLAINED}.json").read_text(encoding="utf-8")
+    text = (data_folder("reports") / f"{EXPLAINED}.json").read_text(encoding="utf-8")
     found: list[dict[str, Any]] = json.loads(text)["compared"]
     return found

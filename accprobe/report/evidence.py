@@ -9,7 +9,6 @@ from __future__ import annotations
 import gzip
 import sys
 import zlib
-from importlib.resources.abc import Traversable
 from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
@@ -18,7 +17,7 @@ from accprobe.build import atomic
 from accprobe.errors import ReportError
 from accprobe.operands.exchange import Exchange
 from accprobe.report.reading import reason
-from accprobe.report.recorded import FOLDER, find
+from accprobe.report.recorded import find
 from accprobe.report.report import MOST_BYTES, SCHEMA, Report
 from accprobe.report.rows import Row
 from accprobe.report.text import written
@@ -49,15 +48,14 @@ def split(path: Path) -> None:
     report = load_with_evidence(path)
     evidence = {row.name: row.evidence for row in report.instructions if row.evidence}
     text = written(_FORM.dump_python(evidence, mode="json")).encode()
-    atomic.save(Path(str(_beside(path))), gzip.compress(text, mtime=0))
+    atomic.save(_beside(path), gzip.compress(text, mtime=0))
     rows = tuple(row.model_copy(update={"evidence": {}}) for row in report.instructions)
     report.model_copy(update={"instructions": rows}).save(path)
 
 
-def _beside(name: str | Path) -> Path | Traversable:
+def _beside(name: str | Path) -> Path:
     report = find(name)
-    folder = report.parent if isinstance(report, Path) else FOLDER
-    return folder / f"{report.name.removesuffix('.json')}.evidence.json.gz"
+    return report.with_name(f"{report.name.removesuffix('.json')}.evidence.json.gz")
 
 
 def _with(row: Row, beside: EvidenceByRow) -> Row:

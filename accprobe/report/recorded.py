@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from importlib.resources import files
-from importlib.resources.abc import Traversable
 from pathlib import Path
 
+from accprobe.build.checkout import data_folder
 from accprobe.errors import ReportError, nearest
 from accprobe.model.explained import EXPLAINED
-
-FOLDER = files("accprobe") / "reports"
 
 ATLAS = "lowering"
 """Beside the reports lies the atlas of lowerings, which `accprobe sass --arch` writes; and what published models explain."""
@@ -21,11 +18,11 @@ STANDARD_INPUT = "-"
 
 def recorded() -> list[str]:
     """Names of the reports that come with accprobe."""
-    names = (entry.name.removesuffix(".json") for entry in FOLDER.iterdir() if entry.name.endswith(".json"))
+    names = (entry.name.removesuffix(".json") for entry in data_folder("reports").iterdir() if entry.name.endswith(".json"))
     return sorted(name for name in names if name not in (ATLAS, EXPLAINED))
 
 
-def find(name: str | Path) -> Path | Traversable:
+def find(name: str | Path) -> Path:
     """The recorded report of that name, else an existing file; a Path is a file. Raises ReportError where there is neither.
 
     A file with the name of a recorded report is "./NAME": which of the two is meant does not depend on the folder. A pipe is
@@ -33,7 +30,7 @@ def find(name: str | Path) -> Path | Traversable:
     """
     known = recorded()
     if isinstance(name, str) and name in known:
-        return FOLDER / f"{name}.json"
+        return data_folder("reports") / f"{name}.json"
     path = Path(name)
     if path.is_file() or path.is_dir():
         return path

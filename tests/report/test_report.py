@@ -86,7 +86,7 @@ def test_directory_is_no_report(tmp_path: Path) -> None:
 def test_recorded_report_is_found_by_name(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "reports").mkdir()
     fake_report().save(tmp_path / "reports" / "mine.json")
-    monkeypatch.setattr(recorded, "FOLDER", tmp_path / "reports")
+    monkeypatch.setattr(recorded, "data_folder", lambda name: tmp_path / name)
     assert recorded.recorded() == ["mine"]
     assert Report.load("mine") == fake_report()
     with pytest.raises(ReportError, match=r"no recorded report 'min'; did you mean mine\?"):
