@@ -19,5 +19,5 @@ def test_a_checkout_without_links_is_one_clear_error(tmp_path: Path, monkeypatch
     """As git writes it with core.symlinks=false: a file that has the link's target."""
     (tmp_path / "reports").write_text("../reports")
     monkeypatch.setattr(checkout, "PACKAGE", tmp_path)
-    with pytest.raises(AccprobeError, match="no symbolic links; run `git config core.symlinks true`"):
+    with pytest.raises(AccprobeError, match="no symbolic links; run"):
         checkout.data_folder("reports")
