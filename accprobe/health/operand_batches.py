@@ -16,7 +16,7 @@ from accprobe.model.tree import DotModel
 from accprobe.operands.drawing import Recipe, recipes
 from accprobe.operands.sparse import laid_out
 from accprobe.verify.coverage.coverage import covering
-from accprobe.verify.coverage.left_out import layouts_do
+from accprobe.verify.left_out import layouts_do
 
 TOGGLING = "toggling"
 """Operands of which each has all bits of sign and significand turned over from step to step."""

@@ -21,7 +21,7 @@ from accprobe.report.rows import Alternatives, Row
 from accprobe.sass.lowering import Lowering
 from accprobe.survey.pipeline import instability, measured
 from accprobe.survey.status import verdict, with_status
-from accprobe.verify.coverage.left_out import as_asked
+from accprobe.verify.left_out import as_asked
 from accprobe.verify.onehot import misplaced
 
 # A row, and where the run is recorded every exchange that led to it.

@@ -8,8 +8,8 @@ import pytest
 from accprobe.isa.instructions import Instruction, parse
 from accprobe.model.published import known_models
 from accprobe.operands.request import Request
+from accprobe.verify.code_pairs import every_scale
 from accprobe.verify.coverage import Coverage
-from accprobe.verify.coverage.codes import every_scale
 from accprobe.verify.random import batches
 
 NVFP4 = parse("mma.sync.m16n8k64.kind::mxf4nvf4.scale_vec::4X.f32.e2m1.e2m1.f32.ue4m3")
@@ -29,7 +29,6 @@ def test_published_models_are_covered_and_nothing_impossible_happens(inst: Instr
     list(coverage.directed())
     assert coverage.wrong() == ()
     assert coverage.missing() == ()
-    assert [event.name for event, reason in coverage.unmet() if reason.startswith("no operands were found")] == []
 
 
 def met(products: dict[int, tuple[int, int]], scale_of_a: int = 0x38, c: int = 0) -> set[str]:

@@ -20,7 +20,7 @@ from accprobe.operands.request import Request
 from accprobe.operands.sparse import LAYOUTS, laid_out, own_layouts
 from accprobe.report.names import named_models
 from accprobe.verify.coverage import cover
-from accprobe.verify.coverage.left_out import layout_events, layout_operands
+from accprobe.verify.left_out import layout_events, layout_operands
 from accprobe.verify.on_gpu import LaidOut, MatrixProduct, recipes
 from accprobe.verify.outcome import Events
 from accprobe.verify.random import verify

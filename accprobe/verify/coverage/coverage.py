@@ -1,4 +1,4 @@
-"""How much of what a model's sums can do dot products made them do, and operands for the rest."""
+"""Functional coverage: which events of a model's sums dot products reached, and operands for the others."""
 
 from __future__ import annotations
 
@@ -20,28 +20,18 @@ from accprobe.isa.instructions import Instruction
 from accprobe.model.fields import fields_of, with_values
 from accprobe.model.record import Value
 from accprobe.model.tree import Arithmetic, DotModel
-from accprobe.operands.request import Request, joined
-from accprobe.verify.coverage.codes import every_pair, every_scale
-from accprobe.verify.coverage.covering import Maker, classes
-from accprobe.verify.coverage.events import CANCEL_AT, Event, EventFamily, Key
-from accprobe.verify.coverage.factors import TermNumbers
-from accprobe.verify.coverage.families import families
-from accprobe.verify.coverage.integers import (
-    ODD_PRODUCTS,
-    IntegerTrace,
-    integer_addends,
-    integer_families,
-    integer_operands,
-    odd_operands,
-)
-from accprobe.verify.coverage.left_out import as_asked, layout_operands
-from accprobe.verify.coverage.scales import scale_operands
-from accprobe.verify.coverage.spans import bounds
+from accprobe.operands.request import Request
+from accprobe.verify.code_pairs import every_pair, every_scale
+from accprobe.verify.coverage.corpora import stored_operands, tries_of
+from accprobe.verify.coverage.events import Event, EventFamily, Key, float_families
+from accprobe.verify.coverage.integers import ODD_PRODUCTS, IntegerTrace, integer_families, integer_operands
+from accprobe.verify.coverage.search import Found, Reached, search
 from accprobe.verify.coverage.trace import Trace
+from accprobe.verify.left_out import as_asked, layout_operands
 from accprobe.verify.outcome import CODE_PAIRS, COVERING, Advance, Events, Verification, silent
 from accprobe.verify.random import Known, compared, parts
 
-AT_ONCE = 512  # Dot products that are given at once.
+AT_ONCE = 512  # Dot products of one request.
 
 MODELS_KEPT = 256  # Models whose dot products are kept.
 
@@ -50,91 +40,80 @@ NEAREST: dict[Value, Value] = {"RNA": "RNE", "nearest away": "nearest"}
 
 DOTS_KEPT = 1 << 20  # Random dot products that are kept for the next instruction like it, at most.
 
-KEPT_WHOLE = (ODD_PRODUCTS, CANCEL_AT)  # Families of events of which all operands that are made are kept.
+SEEN = 1 << 11  # Random dot products of each batch whose events are determined: operands are searched for all others.
 
-# Random dot products whose events are looked for, of those that are drawn at once: what these do not meet is made.
-SEEN = 1 << 11
 
 EventPlace = tuple[Key, int]  # An event: its family, and its code there.
 
 
 @dataclass(frozen=True)
 class Covering:
-    """Dot products that do all that a model's sums can: rows of `request` by event.
-
-    tried: how many were made; those that are missing in rows have no operands among them.
-    """
+    """Dot products that reach the events of a model: rows of `request` for each. tries: how many were tried."""
 
     request: Request
-    rows: dict[EventPlace, tuple[int, ...]]
-    tried: int
+    rows: dict[EventPlace, NDArray[np.intp]]
+    tries: int
 
 
 class Coverage:
-    """What the sums of a model can do, and what dot products made them do.
+    """The events of a model, and which of them dot products reached.
 
-    Of a model that does what no chip is known to do, it is what they would do without that.
+    Of a model with values that no chip is known to have, the events are those of the nearest known values.
     """
 
     def __init__(self, inst: Instruction, model: DotModel, seed: int = 0) -> None:
         self._inst, self._model, self._seed = inst, as_usual(model), seed
-        self._events = _families(_alike(inst), self._model)
+        self._events = families_of(alike(inst), self._model)
         self._trace = _trace(inst, self._model)
-        self._hit = {key: np.zeros(len(events), bool) for key, events in self._events.items()}
-        self._not_found = ""
+        self._reached = Reached(self._events)
+        self._not_reached = ""
 
     def see(self, request: Request) -> None:
-        """Counts what these dot products make the model's sums do."""
-        for key, _, codes in self._trace.of(request):
-            self._hit[key] |= np.bincount(codes[codes >= 0], minlength=len(self._hit[key])) > 0
+        """Count the events of these dot products."""
+        self._reached.see(self._trace.of(request))
 
     def add(self, other: Coverage) -> None:
-        """Counts what another coverage of the model has seen."""
-        for key, hit in other._hit.items():
-            self._hit[key] |= hit
+        """Count the events that another coverage of the model has counted."""
+        for key, hit in other._reached.hit.items():
+            self._reached.hit[key] |= hit
 
     def missing(self) -> tuple[Event, ...]:
-        """What can happen and did not."""
+        """Return the events that can be reached, as far as is known, and were not."""
         return tuple(event for event, reason in self.unmet() if not reason)
 
     def wrong(self) -> tuple[str, ...]:
-        """Events that were met although they are said to be impossible: none, unless a bound is wrong."""
-        every = (
-            (event, hit) for key, events in self._events.items() for event, hit in zip(events, self._hit[key], strict=True)
-        )
-        return tuple(event.name for event, hit in every if event and hit and event.impossible)
+        """Return events that were reached although they are said to be impossible: none, unless a range is wrong."""
+        return tuple(event.name for event, hit in self._every() if hit and event.impossible)
 
     def directed(self) -> Iterator[Request]:
-        """Operands made for what is missing now, a few hundred dot products at a time; they count once they are asked."""
+        """Yield operands for the events that are missing now, a few hundred dot products at a time; count what they reach."""
         made = covering(self._inst, self._model, self._seed)
-        wanted = {
-            (key, code): made.rows[key, code]
-            for key, events in self._events.items()
-            for code, event in enumerate(events)
-            if event and not event.impossible and not self._hit[key][code] and (key, code) in made.rows
-        }
-        rows = sorted({row for rows in wanted.values() for row in rows})
+        missing = [rows for (key, code), rows in made.rows.items() if not self._reached.hit[key][code]]
+        rows = sorted({row for rows in missing for row in rows.tolist()})
         for start in range(0, len(rows), AT_ONCE):
-            some = rows[start : start + AT_ONCE]
-            yield made.request[some]
-            asked = set(some)
-            for (key, code), places in wanted.items():
-                self._hit[key][code] |= not asked.isdisjoint(places)
-        self._not_found = f"no operands were found in {made.tried:,} tries"
+            request = made.request[rows[start : start + AT_ONCE]]
+            yield request
+            self.see(request)
+        self._not_reached = f"no operands were found in {made.tries:,} tries"
 
     def outcome(self) -> Events:
-        """What was met of what can happen; what can happen and was not is missing."""
+        """Return the counts, the reasons of events that were not reached, and the names of those that were missed."""
         impossible = Counter(reason for _, reason in self.unmet() if reason)
         missing = self.missing()
-        hit = sum(int(x.sum()) for x in self._hit.values())
+        hit = sum(hit for _, hit in self._every())
         return Events(hit, hit + len(missing), dict(sorted(impossible.items())), tuple(sorted(event.name for event in missing)))
 
     def unmet(self) -> Iterator[tuple[Event, str]]:
-        """Events that were not met, with why they cannot be; empty: they can."""
+        """Yield events that were not reached, and why they cannot be; empty: nothing says so."""
+        for event, hit in self._every():
+            if not hit:
+                yield event, event.impossible or ("" if event.expected else self._not_reached)
+
+    def _every(self) -> Iterator[tuple[Event, bool]]:
         for key, events in self._events.items():
-            for event, hit in zip(events, self._hit[key], strict=True):
-                if event and not hit:
-                    yield event, event.impossible or (self._not_found if event.hard else "")
+            for event, hit in zip(events, self._reached.hit[key].tolist(), strict=True):
+                if event:
+                    yield event, hit
 
 
 def cover(
@@ -146,9 +125,9 @@ def cover(
     advance: Advance = silent,
     stored: StoredProducts | None = None,
 ) -> Verification:
-    """As `random.verify`, then on every pair of codes, and on operands made for every event that none of these met.
+    """As `random.verify`, then on every pair of codes, and on operands for every event that none of these reached.
 
-    stored: what lays dense questions of `inst` out for a sparse A, if any does; operands are made for its events too.
+    stored: what lays dense requests of `inst` out for a sparse A, if any does; operands are made for its events too.
     """
     if inst.sparse:
         asked = StoredProducts(device, inst)
@@ -157,11 +136,11 @@ def cover(
 
     def known() -> Iterator[Known]:
         if dots <= DOTS_KEPT:
-            random = _random(_alike(inst), model, dots, seed)
+            random = _random(alike(inst), model, dots, seed)
             yield from random.parts
             coverage.add(random.coverage)
         else:
-            for part in _asked(inst, model, dots, seed):
+            for part in _undirected(inst, model, dots, seed):
                 coverage.see(part.request[:SEEN])
                 yield part
         for request in chain(coverage.directed(), layout_operands(stored.inst, stored.used, seed) if stored else ()):
@@ -181,13 +160,13 @@ class _Random(NamedTuple):
 @lru_cache(maxsize=1)
 def _random(inst: Instruction, model: DotModel, dots: int, seed: int) -> _Random:
     """Made once for instructions that are alike and measured one after another."""
-    drawn, coverage = tuple(_asked(inst, model, dots, seed)), Coverage(inst, model, seed)
+    drawn, coverage = tuple(_undirected(inst, model, dots, seed)), Coverage(inst, model, seed)
     for part in drawn:
         coverage.see(part.request[:SEEN])
     return _Random(drawn, coverage)
 
 
-def _asked(inst: Instruction, model: DotModel, dots: int, seed: int) -> Iterator[Known]:
+def _undirected(inst: Instruction, model: DotModel, dots: int, seed: int) -> Iterator[Known]:
     """Random dot products, and every pair of codes where there are few, of operands and of scales."""
     yield from parts(inst, model, dots, seed)
     for codes in (every_pair(inst, model), every_scale(inst)):
@@ -196,7 +175,7 @@ def _asked(inst: Instruction, model: DotModel, dots: int, seed: int) -> Iterator
 
 
 def together(random: Verification, covered: Verification) -> Verification:
-    """What two verifications of one model came to; events are those of the second."""
+    """Add two verifications of one model; events are those of the second."""
     kinds = {kind: random.kinds.get(kind, 0) + covered.kinds.get(kind, 0) for kind in {**random.kinds, **covered.kinds}}
     return replace(
         random,
@@ -209,12 +188,12 @@ def together(random: Verification, covered: Verification) -> Verification:
 
 
 def covering(inst: Instruction, model: DotModel, seed: int) -> Covering:
-    """Dot products that cover the model; made once for all instructions of these formats."""
-    return _covering(_alike(inst), model, seed)
+    """Return dot products that cover the model; made once for all instructions of these formats."""
+    return _covering(alike(inst), as_usual(model), seed)
 
 
 def as_usual(model: DotModel) -> DotModel:
-    """The model with the nearest values that chips are known to have."""
+    """Return the model with the nearest values that chips are known to have."""
     changed = model.with_arithmetic(lambda arithmetic: with_values(arithmetic, _unlike_any(arithmetic)))
     return with_values(changed, _unlike_any(model))
 
@@ -228,84 +207,55 @@ def _unlike_any(described: Arithmetic | DotModel) -> dict[str, Value]:
     }
 
 
-def _alike(inst: Instruction) -> Instruction:
-    """One for all instructions whose dot products are alike."""
+def alike(inst: Instruction) -> Instruction:
+    """Return one instruction for all whose dot products are alike."""
     return replace(
         inst, name="dot product", family=FAMILIES[0], m=1, n=1, satfinite=False, a_registers=False, kind=None, mnemonic=None
     )
 
 
 @lru_cache(maxsize=MODELS_KEPT)
-def _covering(inst: Instruction, model: DotModel, seed: int) -> Covering:
-    return _Search(inst, model, seed).found()
-
-
-@lru_cache(maxsize=MODELS_KEPT)
-def _families(inst: Instruction, model: DotModel) -> dict[Key, EventFamily]:
-    return integer_families(inst, model) if inst.is_integer else families(inst, model)
+def families_of(inst: Instruction, model: DotModel) -> dict[Key, EventFamily]:
+    """Return all events of the model."""
+    return integer_families(inst, model) if inst.is_integer else float_families(inst, model)
 
 
 def _trace(inst: Instruction, model: DotModel) -> Trace | IntegerTrace:
     return IntegerTrace(inst, model) if inst.is_integer else Trace(inst, model)
 
 
-class _Search:
-    """The search for dot products that cover a model."""
+@lru_cache(maxsize=MODELS_KEPT)
+def _covering(inst: Instruction, model: DotModel, seed: int) -> Covering:
+    found = _integer_operands(inst, model, seed) if inst.is_integer else _found(inst, model, seed)
+    rows = covering_rows(inst, model, found.request)
+    chosen = {place: every if place[0][1] == ODD_PRODUCTS else every[[0, -1]] for place, every in rows.items()}
+    some = np.unique(np.concatenate(list(chosen.values())))
+    return Covering(found.request[some], {place: np.searchsorted(some, own) for place, own in chosen.items()}, found.tries)
 
-    def __init__(self, inst: Instruction, model: DotModel, seed: int) -> None:
-        self._inst, self._model = inst, model
-        self._rng = np.random.default_rng([seed, inst.k])
-        self._trace, self._events = _trace(inst, model), _families(inst, model)
-        self._parts: list[Request] = []
-        self._rows: dict[EventPlace, tuple[int, ...]] = {}
-        self._size = self._tried = 0
 
-    def found(self) -> Covering:
-        """All that were found."""
-        if self._inst.is_integer:
-            self._taken(-1, integer_addends(self._inst))
-            for i, node in enumerate(self._model.root.nodes()):
-                if node.products:
-                    self._taken(i, odd_operands(self._inst, node, self._rng))
-                self._taken(i, integer_operands(self._inst, node))
-        else:
-            self._find_floats()
-        return Covering(joined(self._parts), self._rows, self._tried)
+def _integer_operands(inst: Instruction, model: DotModel, seed: int) -> Found:
+    request = integer_operands(inst, model, np.random.default_rng([seed, inst.k]))
+    return Found(request, len(request))
 
-    def _find_floats(self) -> None:
-        self._taken(-1, joined([classes(self._inst, self._rng), scale_operands(self._inst, self._rng)]))
-        alike: dict[object, list[TermNumbers]] = {}
-        for i, (node, bound) in enumerate(zip(self._model.root.nodes(), bounds(self._inst, self._model), strict=True)):
-            maker = Maker(self._inst, self._model, node, bound, self._rng)
-            known = alike.setdefault(maker.likeness, [])
-            for made in maker.every(list(known)):
-                taken = self._taken(i, made.request)
-                if made.numbers is not None and len(taken):
-                    known.append(made.numbers.at(taken))
-                if not self._wanted(i):
-                    break
 
-    def _wanted(self, i: int) -> set[EventPlace]:
-        """Events of that sum that no dot product has yet."""
-        own = {key: events for key, events in self._events.items() if key[0] == i}
-        every = {(key, code) for key, events in own.items() for code, e in enumerate(events) if e and not e.impossible}
-        return every - self._rows.keys()
+def _found(inst: Instruction, model: DotModel, seed: int) -> Found:
+    """The stored operands where they are known to cover the model; else a search that starts from them."""
+    stored, tries = stored_operands(inst), tries_of(inst, model)
+    if stored is not None and tries is not None:
+        return Found(stored, tries)
+    return search(inst, model, families_of(inst, model), seed, () if stored is None else (stored,))
 
-    def _taken(self, i: int, request: Request) -> NDArray[np.intp]:
-        """Rows that do what none before did: they are kept, the first and the last that do it, or all of some."""
-        wanted, found = self._wanted(i), dict[EventPlace, set[int]]()
-        self._tried += len(request)
-        for key, where, codes in self._trace.of(request, i) if len(request) else ():
-            for code in {code for of, code in wanted if of == key}:
-                rows = where[codes == code]
-                if len(rows):
-                    some = rows.tolist() if key[1] in KEPT_WHOLE else [int(rows.min()), int(rows.max())]
-                    every = found.get((key, code), set[int]()).union(some)
-                    found[key, code] = every if key[1] in KEPT_WHOLE else {min(every), max(every)}
-        taken = np.array(sorted(set[int]().union(*found.values())), np.intp)
-        for place, every in found.items():
-            self._rows[place] = tuple(self._size + int(np.searchsorted(taken, row)) for row in sorted(every))
-        if len(taken):
-            self._parts.append(request[taken])
-            self._size += len(taken)
-        return taken
+
+def covering_rows(inst: Instruction, model: DotModel, request: Request) -> dict[EventPlace, NDArray[np.intp]]:
+    """Return the dot products that reach each event, in their order."""
+    found: dict[EventPlace, list[NDArray[np.integer]]] = {}
+    for key, rows, codes in _trace(inst, model).of(request):
+        if not codes.size:
+            continue
+        order = np.argsort(codes, axis=None, kind="stable")
+        rows, codes = np.broadcast_to(rows, codes.shape).ravel()[order], codes.ravel()[order]
+        every, starts = np.unique(codes, return_index=True)
+        for code, part in zip(every.tolist(), np.split(rows, starts[1:]), strict=True):
+            if code >= 0:
+                found.setdefault((key, code), []).append(part)
+    return {place: np.unique(np.concatenate(parts)) for place, parts in found.items()}

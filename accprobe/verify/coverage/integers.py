@@ -17,7 +17,7 @@ from accprobe.evaluate.reference import Evaluation
 from accprobe.isa.formats import Format
 from accprobe.isa.instructions import Instruction
 from accprobe.model.tree import DotModel, FusedSum, IntegerArithmetic
-from accprobe.operands.request import Request
+from accprobe.operands.request import Request, joined
 from accprobe.verify.coverage.events import SIGNS, Event, EventFamily, Key, labels
 from accprobe.verify.coverage.trace import EventCodes, Seen
 
@@ -152,15 +152,22 @@ class IntegerTrace:
             yield "ends", rows, np.full(len(rows), code)
 
 
-def integer_addends(inst: Instruction) -> Request:
-    """C at both ends and about zero, beside nothing."""
+def integer_operands(inst: Instruction, model: DotModel, rng: np.random.Generator) -> Request:
+    """Return dot products that reach all events of an integer model."""
     values = _addends(inst.c)
-    asked = Request.zeros(inst, len(values))
-    asked.c[:] = np.array(values, np.int64).astype(inst.c.dtype)
-    return asked
+    addends = Request.zeros(inst, len(values))
+    addends.c[:] = np.array(values, np.int64).astype(inst.c.dtype)
+    found = [addends]
+    for node in model.root.nodes():
+        found += (
+            [_odd_operands(inst, node, rng), _extreme_operands(inst, node)]
+            if node.products
+            else [_extreme_operands(inst, node)]
+        )
+    return joined(found)
 
 
-def odd_operands(inst: Instruction, node: FusedSum, rng: np.random.Generator) -> Request:
+def _odd_operands(inst: Instruction, node: FusedSum, rng: np.random.Generator) -> Request:
     """Products of any size of which so many are odd, for each number that there can be."""
     ks = np.array(node.products, np.intp)
     counts = np.repeat(np.arange(len(ks) + 1), DRAWS)
@@ -176,7 +183,7 @@ def odd_operands(inst: Instruction, node: FusedSum, rng: np.random.Generator) ->
     return asked
 
 
-def integer_operands(inst: Instruction, node: FusedSum) -> Request:
+def _extreme_operands(inst: Instruction, node: FusedSum) -> Request:
     """Dot products for all else that one integer sum can do."""
     rows: list[tuple[tuple[int, ...], int, int, int]] = []
     first, last = ends(node.arithmetic.result)

@@ -1,7 +1,6 @@
-"""What dot products make a model's sums do: the codes of `events`, for many dot products at once.
+"""Codes of the `events` of many dot products at once.
 
-The terms of a sum are computed here; results of the sums below it are the evaluator's. An event of an inner sum counts where
-nothing joins later: what the sum did then reaches the result.
+An event of an inner sum counts where no later sum adds anything: only then does it reach the result.
 """
 
 from __future__ import annotations
@@ -13,20 +12,30 @@ from numpy.typing import NDArray
 
 from accprobe.evaluate.decoding import ABSENT, NOTHING, leading
 from accprobe.evaluate.error_free import Truths
-from accprobe.evaluate.rounding import bit_length
+from accprobe.evaluate.rounding import bit_length, encode_wide
 from accprobe.evaluate.terms import KeptTerms
 from accprobe.isa.instructions import Instruction
 from accprobe.model.tree import DotModel
 from accprobe.operands.request import Request
-from accprobe.verify.coverage.events import CANCEL_AT, ODD, Key, bands, steps
-from accprobe.verify.coverage.groups import groups_seen
-from accprobe.verify.coverage.kinds_of_operands import OPERAND_CLASSES, classes_of, magnitudes
-from accprobe.verify.coverage.lsb_carries import ODD_TERMS, odd_codes
-from accprobe.verify.coverage.scales import scales_seen
-from accprobe.verify.coverage.spans import Bounds, bounds, largest_of, lead_of
-from accprobe.verify.coverage.terms import Sums
+from accprobe.verify.coverage.events import (
+    BANDS,
+    CANCEL_AT,
+    CANCEL_EXPONENT,
+    EXTREMES,
+    NARROW_BANDS,
+    ODD,
+    ODD_TERMS,
+    Key,
+    bands,
+    shown_carries,
+    steps,
+)
+from accprobe.verify.coverage.operand_classes import OPERAND_CLASSES, SCALE_CLASSES, classes_of, classes_of_scales, magnitudes
+from accprobe.verify.coverage.ranges import SumRange, largest_of, lead_of, ranges
+from accprobe.verify.coverage.scaled_groups import groups_seen
+from accprobe.verify.coverage.sums import Sums
 
-EventCodes = NDArray[np.signedinteger]
+EventCodes = NDArray[np.integer]
 
 # A family, dot products, and the code that each of them has; one may have several, and -1 says none.
 Seen = Iterator[tuple[Key, EventCodes, EventCodes]]
@@ -40,14 +49,14 @@ class Trace:
     def __init__(self, inst: Instruction, model: DotModel) -> None:
         self.inst, self.model = inst, model
         self._nodes = list(model.root.nodes())
-        self._bounds = bounds(inst, model)
+        self._bounds = ranges(inst, model)
 
     def of(self, request: Request, only: int | None = None) -> Seen:
         """All that these dot products do, or what one sum does, -1: what their operands are."""
         with np.errstate(all="ignore"):
             if only in (None, -1):
                 yield from _of_operands(self.inst, request)
-                yield from scales_seen(self.inst, request)
+                yield from _of_scales(self.inst, request)
             outside = self._outside(request) if len(self._nodes) > 1 else []
             for i, (node, bound) in enumerate(zip(self._nodes, self._bounds, strict=True)):
                 if only not in (None, i):
@@ -114,7 +123,7 @@ def _of_operands(inst: Instruction, request: Request) -> Seen:
 class _SumEvents:
     """The codes of one sum."""
 
-    def __init__(self, sums: Sums, bound: Bounds) -> None:
+    def __init__(self, sums: Sums, bound: SumRange) -> None:
         self._sums, self._bound, self._x = sums, bound, sums.arithmetic
         self._every = np.arange(len(sums.finite))
         total = sums.total
@@ -151,7 +160,7 @@ class _SumEvents:
 
     def _sizes(self) -> Iterator[tuple[str, EventCodes, EventCodes]]:
         sums, carry = self._sums, self._carry
-        most = self._bound.carry(False)  # bits of tiny terms that are rounded up can lie higher: of that no event is told
+        most = (2 * self._bound.terms - 1).bit_length() - 1  # Bits of tiny terms that are rounded up can lie higher.
         yield "carry", *self._where(self._sums_something & (carry >= 0) & (carry <= most), 2 * carry + self._sign)
         table = np.array(steps(self._x, 1).codes)
         codes = table[np.clip(-carry, 0, len(table) - 1)]
@@ -174,19 +183,20 @@ class _SumEvents:
         yield "largest", *self._where(some, code)
         yield "largest", *self._where(some & (tops > 1) & of_c, 6)
         yield "largest", *self._where(some & (tops > 1) & of_inner, 7)
-        yield CANCEL_AT, *self._cancelled(some & (tops > 1))
+        yield CANCEL_AT, *self._cancelled(some & (tops > 1), BANDS)
+        yield CANCEL_EXPONENT, *self._cancelled(some & (tops > 1), NARROW_BANDS)
         negative = [np.signbit(terms.values) for terms in sums.terms.values()]
         all_top = sums.finite & sums.some & (tops == self._bound.terms)
         for sign in (0, 1):
             one_sign = np.logical_and.reduce([(x == sign).all(axis=0) for x in negative])
             yield "dense", *self._where(all_top & one_sign, sign)
 
-    def _cancelled(self, where: Truths) -> tuple[EventCodes, EventCodes]:
-        """Of those dot products, the sums that are smaller than their largest terms, by the exponent of these."""
+    def _cancelled(self, where: Truths, most: int) -> tuple[EventCodes, EventCodes]:
+        """Of those dot products, the sums that are smaller than their largest terms, by the band of the exponent of these."""
         shared = self._bound.cancelling
         at = self._sums.largest.astype(np.int64) - shared.start
         less = (self._sums.total.magnitude == 0) | (self._carry < 0)
-        starts = np.array([band.start for band in bands(len(shared))])
+        starts = np.array([band.start for band in bands(len(shared), most)])
         return self._where(where & less & (at >= 0) & (at < len(shared)), np.searchsorted(starts, at, side="right") - 1)
 
     def _rounding(self) -> EventCodes:
@@ -251,7 +261,7 @@ class _SumEvents:
     def _cuts(self) -> Iterator[tuple[str, EventCodes, EventCodes]]:
         sums = self._sums
         fine = sums.finite & sums.some
-        yield ODD_TERMS, *odd_codes(self._bound, sums)
+        yield ODD_TERMS, *self._odd_terms()
         lost = {}
         for role, cut in sums.cuts.items():
             lost[role] = cut.lost & (sums.terms[role].exponents < sums.aligned_to)
@@ -279,6 +289,24 @@ class _SumEvents:
         yield "cut against", *self._where(self._sums_something & own, 0)
         yield "cut against", *self._where(self._sums_something & against, 1)
 
+    def _odd_terms(self) -> tuple[EventCodes, EventCodes]:
+        """Numbers of terms with the last kept bit set, where the result would be another if their carry were lost: two less."""
+        sums, total = self._sums, self._sums.total
+        positive, negative = (
+            np.sum(
+                [(cut.odd & (np.signbit(sums.terms[role].values) == sign)).sum(axis=0) for role, cut in sums.cuts.items()],
+                axis=0,
+            )
+            for sign in (False, True)
+        )
+        count = positive + negative
+        rows = np.flatnonzero(sums.finite & sums.some & (count <= self._bound.most_odd))
+        minus, magnitude, exponent = total.negative[rows], total.magnitude[rows], total.exponent[rows]
+        less = np.where(minus, -magnitude, magnitude) - 2
+        shown = encode_wide(minus, magnitude, exponent, self._x) != encode_wide(less < 0, np.abs(less), exponent, self._x)
+        signs = np.where(negative == 0, 0, np.where(positive == 0, 1, 2))
+        return rows[shown], (len(EXTREMES) * count + signs)[rows[shown]]
+
     def _floor(self, floor: int) -> Iterator[tuple[str, EventCodes, EventCodes]]:
         sums = self._sums
         some = sums.finite & sums.some
@@ -293,9 +321,8 @@ class _SumEvents:
             yield "subnormal C", *self._where(some & subnormal & (exponents == sums.largest) & (exponents <= floor))
 
     def _pairs(self) -> Iterator[tuple[str, EventCodes, EventCodes]]:
-        sums, most = self._sums, self._bound.carry(True)
-        short = np.array((0, 1, 2, 2, 3))[self._rounded]
-        for place, carry in enumerate((0, most) if most else (0,)):
+        sums, short = self._sums, np.array((0, 1, 2, 2, 3))[self._rounded]
+        for place, carry in enumerate(shown_carries(self._bound)):
             yield "carry rounded", *self._where(self._normal & (self._carry == carry), 8 * place + 2 * short + self._sign)
         beyond = self._sums_something & (sums.lead > self._x.result.max_exponent) & (self._top <= self._x.result.max_exponent)
         yield "beyond", *self._where(beyond, self._sign)
@@ -305,6 +332,29 @@ class _SumEvents:
             nothing = sums.total.magnitude == 0
             yield "C cancelled", *self._where(first & ~nothing & (self._carry < 0), (-self._carry >= deep).astype(np.int64))
             yield "C cancelled", *self._where(first & nothing, 2)
+
+
+def _of_scales(inst: Instruction, request: Request) -> Seen:
+    """Classes of the two scales of a block, which count where that block alone has products that are not zero."""
+    if inst.scale is None or inst.scale_block is None or request.scales_a is None or request.scales_b is None:
+        return
+    kinds, operands = len(SCALE_CLASSES), len(OPERAND_CLASSES)
+    scales = [classes_of_scales(inst.scale, x) for x in (request.scales_a, request.scales_b)]
+    a, b, c = (classes_of(fmt, x) for fmt, x in zip((inst.a, inst.b, inst.c), (request.a, request.b, request.c), strict=True))
+    idle = ((a == 0) & (b < operands - 2) | (b == 0) & (a < operands - 2)).reshape(len(a), -1, inst.scale_block).all(axis=2)
+    quiet = idle & (scales[0] < kinds - 1) & (scales[1] < kinds - 1)
+    for block in range(idle.shape[1]):
+        alone = np.flatnonzero(np.delete(quiet, block, axis=1).all(axis=1) & ~idle[:, block])
+        x, y = (of[alone, block] for of in scales)
+        without_c = np.flatnonzero(c[alone] == 0)
+        yield (-1, "scales"), alone[without_c], ((block * kinds + x) * kinds + y)[without_c]
+        ks = slice(block * inst.scale_block, (block + 1) * inst.scale_block)
+        for own, of_scale in enumerate((x, y)):
+            start = (own * kinds + of_scale) * operands
+            for letter, classes in (("A", a[alone, ks]), ("B", b[alone, ks])):
+                codes = (start[:, None] + classes)[without_c]
+                yield (-1, f"scale beside {letter}"), np.broadcast_to(alone[without_c, None], codes.shape), codes
+            yield (-1, "scale beside C"), alone, start + c[alone]
 
 
 def _cut_codes(n: int) -> EventCodes:

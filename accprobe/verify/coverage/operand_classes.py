@@ -1,4 +1,4 @@
-"""Classes of operands, from zeros to NaNs: bit patterns of each, and the classes of bit patterns."""
+"""Classes of operands and of block scales, from zeros to NaNs: bit patterns of each, and the classes of bit patterns."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from numpy.typing import NDArray
 from accprobe.isa.formats import Bits, Format
 
 OPERAND_CLASSES = ("zero", "subnormal", "normal", "largest", "infinity", "NaN")
+SCALE_CLASSES = ("zero", "subnormal", "smallest normal", "normal", "largest", "NaN")
 
 
 def codes_of(fmt: Format) -> dict[str, list[int]]:
-    """Bit patterns of each class of operands, positive: none where the format has none."""
+    """Return positive bit patterns of each class of operands, none where the format has none."""
     low, m = fmt.ignored_low_bits, fmt.mantissa_bits
     one = 1 << low
     infinity = [] if fmt.infinity is None else [fmt.infinity]
@@ -32,12 +33,12 @@ def codes_of(fmt: Format) -> dict[str, list[int]]:
 
 
 def magnitudes(fmt: Format, patterns: Bits) -> Bits:
-    """Patterns without their signs and ignored bits."""
+    """Return the patterns without their signs and ignored bits."""
     return patterns & fmt.dtype.type((fmt.sign_bit - 1) >> fmt.ignored_low_bits << fmt.ignored_low_bits)
 
 
 def classes_of(fmt: Format, patterns: Bits) -> NDArray[np.uint8]:
-    """Places in OPERAND_CLASSES."""
+    """Return positions in OPERAND_CLASSES."""
     if fmt.storage_bits <= 16:
         return _class_table(fmt)[patterns]
     return _classified(fmt, patterns)
@@ -58,3 +59,24 @@ def _classified(fmt: Format, patterns: Bits) -> NDArray[np.uint8]:
     found += magnitude > fmt.largest
     found += magnitude > (fmt.largest if fmt.infinity is None else fmt.infinity)
     return found
+
+
+def scale_codes(fmt: Format) -> dict[str, list[int]]:
+    """Return bit patterns of scales of each class, none where the format has none."""
+    smallest = 1 << fmt.mantissa_bits if fmt.mantissa_bits else 0
+    one = fmt.encode(False, 1, 0)
+    return {
+        "zero": [0] if fmt.mantissa_bits else [],
+        "subnormal": [1, smallest - 1] if fmt.mantissa_bits else [],
+        "smallest normal": [smallest],
+        "normal": [one, one + 1, fmt.largest - 1],
+        "largest": [fmt.largest],
+        "NaN": [fmt.largest + 1],
+    }
+
+
+def classes_of_scales(fmt: Format, patterns: Bits) -> NDArray[np.int64]:
+    """Return positions in SCALE_CLASSES."""
+    code = (patterns & fmt.dtype.type((1 << fmt.bits) - 1)).astype(np.int64)
+    smallest = 1 << fmt.mantissa_bits if fmt.mantissa_bits else 0
+    return np.select([code > fmt.largest, code == fmt.largest, code > smallest, code == smallest, code > 0], [5, 4, 3, 2, 1], 0)

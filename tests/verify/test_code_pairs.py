@@ -15,8 +15,8 @@ from accprobe.isa.instructions import parse
 from accprobe.model.published import known_models
 from accprobe.operands.kinds import PAIRS
 from accprobe.verify import on_gpu, random
+from accprobe.verify.code_pairs import every_pair
 from accprobe.verify.coverage import cover
-from accprobe.verify.coverage.codes import every_pair
 from accprobe.verify.outcome import CODE_PAIRS
 
 HOPPER = {inst: known.model for inst, known in known_models("h100").items()}

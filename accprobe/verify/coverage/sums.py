@@ -1,4 +1,4 @@
-"""The terms of one fused sum of many dot products, aligned and cut as the model says, and what they come to before rounding."""
+"""The terms of one fused sum of many dot products, aligned and cut as the model says, and their sum before rounding."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from accprobe.evaluate import limbs
-from accprobe.evaluate.decoding import ABSENT, NOTHING, Significands, exponents_of, leading, significands, values_of
-from accprobe.evaluate.error_free import Floats, Integers, Truths, power_of_two, two_product
+from accprobe.evaluate.decoding import ABSENT, NOTHING, leading, significands, values_of
+from accprobe.evaluate.error_free import Floats, Integers, Truths, power_of_two
 from accprobe.evaluate.reference import Evaluation
-from accprobe.evaluate.terms import KeptTerms
-from accprobe.isa.formats import Bits, Format
+from accprobe.evaluate.terms import ExactProduct, KeptTerms
+from accprobe.isa.formats import Format
 from accprobe.isa.instructions import Instruction
 from accprobe.model.tree import AlignmentRounding, DotModel, FloatArithmetic, FusedSum
 from accprobe.operands.request import Request
-from accprobe.verify.coverage.spans import TermRole
+from accprobe.verify.coverage.ranges import TermRole
 
 Alignments = NDArray[np.int16]
 
@@ -28,15 +28,14 @@ class Terms(NamedTuple):
 
     values: float64; of products of f64, which it does not hold, their signs, infinities and NaNs. exponents: in the alignment;
     leads: of their leading bits; both NOTHING of zeros. aligned_to: the exponents that count in the alignment, those of zeros
-    too where the model says so. factors: those of products of f64.
+    too where the model says so. exact: the products of f64.
     """
 
-    role: TermRole
     values: Floats
     exponents: Alignments
     leads: Alignments
     aligned_to: Alignments
-    factors: tuple[Significands, Significands] | None = None
+    exact: tuple[ExactProduct, ...] = ()
 
 
 class Total(NamedTuple):
@@ -48,7 +47,7 @@ class Total(NamedTuple):
 
 
 class Cut(NamedTuple):
-    """What the alignment makes of terms, [m, n]: which of them lose bits, or all, and whether their last kept bit is set."""
+    """Effect of the alignment on terms, [m, n]: which lose bits, or all of them, and which have the last kept bit set."""
 
     lost: Truths
     odd: Truths
@@ -58,16 +57,16 @@ class Cut(NamedTuple):
 class Sums:
     """One fused sum of n dot products.
 
-    some: whether a term is not zero. largest: the largest exponent of a term; aligned_to: what terms are aligned to; lead: of
-    the leading bit of the largest magnitude. finite: those whose terms all are; of others nothing else means anything.
+    some: where a term is not zero. largest: the largest exponent of a term; aligned_to: the exponent that terms are aligned to;
+    lead: of the leading bit of the largest magnitude. finite: where all terms are; elsewhere nothing else means anything.
     cuts: of the terms of each role, where they are aligned.
     """
 
     def __init__(self, inst: Instruction, model: DotModel, node: FusedSum, request: Request) -> None:
         assert isinstance(node.arithmetic, FloatArithmetic)
         self.arithmetic, self._bits = node.arithmetic, node.arithmetic.alignment_bits
-        self._inst, self._model = inst, model
-        self.terms = {terms.role: terms for terms in self._read(node, request)}
+        self._inst, self._model, self._request = inst, model, request
+        self.terms: dict[TermRole, Terms] = dict(self._read(node))
         every = self.terms.values()
         self.finite = np.logical_and.reduce([np.isfinite(terms.values).all(axis=0) for terms in every])
         special = np.flatnonzero(~self.finite)
@@ -84,49 +83,28 @@ class Sums:
         self.total = self._exact() if self._bits is None else self._aligned(self._bits)
 
     def nonzero(self, role: TermRole) -> Truths:
-        """Which terms of that role are not zero, [m, n]."""
+        """Return which terms of that role are not zero, [m, n]."""
         return np.asarray(self.terms[role].exponents > ABSENT)
 
-    def _read(self, node: FusedSum, request: Request) -> Iterator[Terms]:
-        inst = self._inst
+    def _read(self, node: FusedSum) -> Iterator[tuple[TermRole, Terms]]:
+        inst, request = self._inst, self._request
         if node.products:
-            ks = list(node.products)
-            if inst.scale is None:
-                yield self._products(*(np.ascontiguousarray(x.T[ks]) for x in (request.a, request.b)))
-            else:
-                yield self._scaled_products(KeptTerms(inst, request), node.products)
+            kept = KeptTerms(inst, request)
+            yield "product", _exact_products(kept, node, self._model) if inst.a.name == "f64" else self._products(kept, node)
         if node.has_addend:
-            yield self._others("C", [values_of(request.c, inst.c, self._model.subnormal_addend)], [inst.c])
+            yield "C", self._others([values_of(request.c, inst.c, self._model.subnormal_addend)], [inst.c])
         if children := node.children:
             formats = [child.arithmetic.result for child in children]
             results = [
                 Evaluation(replace(inst, d=fmt), request).of(replace(self._model, root=child))
                 for child, fmt in zip(children, formats, strict=True)
             ]
-            yield self._others("inner sum", [values_of(x, f, "kept") for x, f in zip(results, formats, strict=True)], formats)
+            values = [values_of(x, fmt, "kept") for x, fmt in zip(results, formats, strict=True)]
+            yield "inner sum", self._others(values, formats)
 
-    def _products(self, a: Bits, b: Bits) -> Terms:
-        inst, x, subnormals = self._inst, self.arithmetic, self._model.subnormal_operands
-        values = [values_of(y, fmt, subnormals) for y, fmt in ((a, inst.a), (b, inst.b))]
-        if inst.a.name == "f64":
-            return _wide_products(*values)
-        whole = values[0] * values[1]
-        leads = leading(whole)
-        if self._bits is None or x.product_exponent == "normalised product":
-            return Terms("product", whole, leads, leads, leads)
-
-        def exponents(counted: bool) -> Alignments:
-            normalised = x.product_exponent == "normalised operands"
-            of_a, of_b = (exponents_of(y, f, subnormals, normalised, counted) for y, f in ((a, inst.a), (b, inst.b)))
-            summed: Alignments = np.maximum(of_a + of_b, np.int16(NOTHING))
-            return summed
-
-        own = exponents(False)
-        return Terms("product", whole, own, leads, exponents(True) if x.zero_terms == "aligned" else own)
-
-    def _scaled_products(self, kept: KeptTerms, ks: tuple[int, ...]) -> Terms:
-        """Products times their block scales, or sums of so many as are scaled at once."""
-        x, subnormals = self.arithmetic, self._model.subnormal_operands
+    def _products(self, kept: KeptTerms, node: FusedSum) -> Terms:
+        """Products times their block scales, or sums of those that are scaled at once."""
+        x, subnormals, ks = self.arithmetic, self._model.subnormal_operands, node.products
         size = x.scaled_products
         whole, _ = kept.products(ks, subnormals)
         if size is not None:
@@ -135,26 +113,26 @@ class Sums:
             whole = np.where((whole == 0) & negative, -0.0, whole)
         leads = leading(whole)
         if self._bits is None or x.product_exponent == "normalised product":
-            return Terms("product", whole, leads, leads, leads)
+            return Terms(whole, leads, leads, leads)
 
         def exponents(counted: bool) -> Alignments:
-            of = kept.exponents(ks, subnormals, x.product_exponent == "normalised operands", counted, size)
-            return np.maximum(of, np.int16(NOTHING))
+            found = kept.exponents(ks, subnormals, x.product_exponent == "normalised operands", counted, size)
+            return np.maximum(found, np.int16(NOTHING))
 
         own = exponents(False)
-        return Terms("product", whole, own, leads, exponents(True) if x.zero_terms == "aligned" else own)
+        return Terms(whole, own, leads, exponents(True) if x.zero_terms == "aligned" else own)
 
-    def _others(self, role: TermRole, values: list[Floats], formats: list[Format]) -> Terms:
+    def _others(self, values: list[Floats], formats: list[Format]) -> Terms:
         whole = np.stack(values)
         if self._bits is None:
-            of = significands(whole.ravel())
-            exact = np.where(of.signed == 0, NOTHING, leading(of.signed) + of.lowest)
+            split = significands(whole.ravel())
+            exact = np.where(split.signed == 0, NOTHING, leading(split.signed) + split.lowest)
             leads = exact.astype(np.int16).reshape(whole.shape)
-            return Terms(role, whole, leads, leads, leads)
+            return Terms(whole, leads, leads, leads)
         leads = leading(whole)
         lowest = np.array([fmt.min_exponent for fmt in formats], np.int16)[:, None]
         exponents = np.where(leads == NOTHING, leads, np.maximum(leads, lowest))
-        return Terms(role, whole, exponents, leads, exponents)
+        return Terms(whole, exponents, leads, exponents)
 
     def _aligned(self, bits: int) -> Total:
         exponent = np.where(self.some, self.aligned_to, 0).astype(np.int64) - bits
@@ -170,30 +148,32 @@ class Sums:
     def _exact(self) -> Total:
         total = limbs.Sum(len(self.finite))
         for terms in self.terms.values():
-            for row in range(len(terms.values)):
-                if terms.factors is None:
-                    of = significands(np.where(self.finite, terms.values[row], 0.0))
-                    total.add(of.signed < 0, np.abs(of.signed).astype(np.int64), of.lowest)
+            for row, values in enumerate(terms.values):
+                if terms.exact:
+                    product = terms.exact[row]
+                    a, b = (np.where(self.finite, np.abs(factor), 0.0).astype(np.int64) for factor in (product.a, product.b))
+                    total.add_product(np.signbit(values), a, b, product.lowest)
                 else:
-                    a, b = (np.where(self.finite, np.abs(factor.signed[row]), 0.0).astype(np.int64) for factor in terms.factors)
-                    total.add_product(np.signbit(terms.values[row]), a, b, sum(factor.lowest[row] for factor in terms.factors))
+                    split = significands(np.where(self.finite, values, 0.0))
+                    total.add(split.signed < 0, np.abs(split.signed).astype(np.int64), split.lowest)
         return Total(*total.total())
 
 
-def _wide_products(a: Floats, b: Floats) -> Terms:
+def _exact_products(kept: KeptTerms, node: FusedSum, model: DotModel) -> Terms:
     """Products of f64."""
-    factors = significands(a), significands(b)
-    signs = np.where(np.signbit(a) ^ np.signbit(b), -1.0, 1.0)
-    values = np.copysign(factors[0].stand_in * factors[1].stand_in, signs)
-    high, low = two_product(factors[0].signed, factors[1].signed)
+    exact = tuple(kept.exact_product(k, model.subnormal_operands) for k in node.products)
+    high, low, lowest, stand_in = (
+        np.stack([getattr(x, name) for x in exact]) for name in ("high", "low", "lowest", "stand_in")
+    )
+    a, b = kept.operands(node.products)
+    values = np.copysign(stand_in, np.where((a ^ b) >> a.dtype.type(63), -1.0, 1.0))
     power_reached = (high.view(np.int64) & ((1 << 52) - 1) == 0) & (np.signbit(low) != np.signbit(high)) & (low != 0)
-    leads = leading(high) - power_reached + factors[0].lowest + factors[1].lowest
-    leads = np.where(high == 0, NOTHING, leads).astype(np.int16)
-    return Terms("product", values, leads, leads, leads, factors)
+    leads = np.where(high == 0, NOTHING, leading(high) - power_reached + lowest).astype(np.int16)
+    return Terms(values, leads, leads, leads, exact)
 
 
 def _cut(aligned: Floats, rounding: AlignmentRounding) -> Floats:
-    """Terms in units of the last kept bit as integers."""
+    """Round terms, in units of the last kept bit, to integers."""
     if rounding == "sticky":
         whole = np.trunc(aligned)
         jammed = (whole != aligned) & (np.fmod(whole, 2.0) == 0)

@@ -1,0 +1,126 @@
+"""The search for operands that make a model's sums do everything they can: it keeps and changes those that reach new events."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from accprobe.isa.instructions import Instruction
+from accprobe.model.tree import DotModel
+from accprobe.operands.kinds import draw, kinds
+from accprobe.operands.request import Request, joined
+from accprobe.verify.coverage.events import EventFamily, Key
+from accprobe.verify.coverage.mutations import Mutations
+from accprobe.verify.coverage.ranges import largest_of, lead_of
+from accprobe.verify.coverage.trace import Seen, Trace
+
+BATCH = 1024  # Dot products that are changed at once.
+RANDOM = 128  # Random dot products of each kind, from which the search starts.
+PATIENCE = 30  # Batches without a new event after which it stops.
+MOST_BATCHES = 400
+EXTREMES = 16  # Dot products of largest operands, from which it starts too.
+RECENT = 256  # Dot products found last, of which half of those that are changed are drawn.
+
+
+class Reached:
+    """Which events were reached, by family and code."""
+
+    def __init__(self, families: dict[Key, EventFamily]) -> None:
+        self.hit = {key: np.zeros(len(events), bool) for key, events in families.items()}
+
+    def see(self, seen: Seen) -> None:
+        for key, _, codes in seen:
+            self.hit[key] |= np.bincount(codes[codes >= 0], minlength=len(self.hit[key])) > 0
+
+    def new_rows(self, seen: Seen) -> dict[int, Key]:
+        """Mark what these dot products reach; return the first and the last that reach a new event, and its family."""
+        found: dict[int, Key] = {}
+        for key, rows, codes in seen:
+            hit = self.hit[key]
+            if hit.all():
+                continue
+            rows, codes = rows.ravel(), codes.ravel()
+            new = codes >= 0
+            new[new] = ~hit[codes[new]]
+            if new.any():
+                for order in (slice(None), slice(None, None, -1)):
+                    _, first = np.unique(codes[new][order], return_index=True)
+                    found |= dict.fromkeys(rows[new][order][first].tolist(), key)
+                hit[codes[new]] = True
+        return found
+
+
+@dataclass(frozen=True)
+class Found:
+    """Dot products that reach all events that the search reached in so many tries."""
+
+    request: Request
+    tries: int
+
+
+def search(
+    inst: Instruction, model: DotModel, families: dict[Key, EventFamily], seed: int, known: Iterable[Request] = ()
+) -> Found:
+    """Search for dot products that reach the events. known: where it starts, beside random ones."""
+    rng = np.random.default_rng([seed, inst.k])
+    pool, mutations = _Pool(inst, model, families), Mutations(inst, model, rng)
+    for request in known:
+        pool.take(request)
+    pool.take(joined([_extremes(inst, rng), *(draw(kind, inst, rng, RANDOM) for kind in kinds(inst))]))
+    since = 0
+    for _ in range(MOST_BATCHES):
+        with np.errstate(all="ignore"):
+            since = 0 if pool.take(mutations.of(pool.parents(rng))) else since + 1
+        if since > PATIENCE:
+            break
+    return Found(pool.kept, pool.tries)
+
+
+def _extremes(inst: Instruction, rng: np.random.Generator) -> Request:
+    """Every product the largest, of one sign or of both, and C of their size."""
+    made = Request.zeros(inst, EXTREMES)
+    negative = rng.integers(0, 2, (EXTREMES, 1)) | (rng.integers(0, 2, made.a.shape) & (np.arange(EXTREMES) % 2)[:, None])
+    made.a[:] = inst.a.largest | negative.astype(inst.a.dtype) * inst.a.dtype.type(inst.a.sign_bit)
+    made.b[:] = inst.b.largest
+    exponent = min(lead_of(largest_of(inst.a) * largest_of(inst.b)), inst.c.max_exponent)
+    fractions = rng.integers(0, 1 << inst.c.mantissa_bits, EXTREMES)
+    patterns = np.minimum(
+        ((exponent + inst.c.bias) << inst.c.mantissa_bits | fractions) << inst.c.ignored_low_bits, inst.c.largest
+    )
+    made.c[:] = patterns.astype(inst.c.dtype) | negative[:, 0].astype(inst.c.dtype) * inst.c.dtype.type(inst.c.sign_bit)
+    return made
+
+
+class _Pool:
+    """Dot products that reached new events when they were tried."""
+
+    def __init__(self, inst: Instruction, model: DotModel, families: dict[Key, EventFamily]) -> None:
+        self._trace, self._families, self._reached = Trace(inst, model), families, Reached(families)
+        self._number = {key: number for number, key in enumerate(families)}
+        self.kept, self._of_family, self.tries = Request.zeros(inst, 1), np.zeros(1, np.int64), 0
+
+    def take(self, request: Request) -> bool:
+        """Keep those that reach new events; return whether there are any."""
+        self.tries += len(request)
+        found = self._reached.new_rows(self._trace.of(request))
+        if found:
+            self.kept = joined([self.kept, request[list(found)]])
+            self._of_family = np.concatenate([self._of_family, [self._number[key] for key in found.values()]])
+        return bool(found)
+
+    def parents(self, rng: np.random.Generator) -> Request:
+        """Draw those to change: half of a family whose events were not all reached, each as often; others any, or recent."""
+        n, open_ = len(self.kept), [number for key, number in self._number.items() if not self._is_whole(key)]
+        chosen = np.where(rng.random(BATCH) < 0.5, rng.integers(0, n, BATCH), n - 1 - rng.integers(0, min(n, RECENT), BATCH))
+        family = rng.choice(open_, BATCH // 2) if open_ else np.zeros(0, np.int64)
+        for number in np.unique(family):
+            rows, there = np.flatnonzero(self._of_family == number), np.flatnonzero(family == number)
+            if len(rows):
+                chosen[there] = rng.choice(rows, len(there))
+        return self.kept[chosen]
+
+    def _is_whole(self, key: Key) -> bool:
+        events = zip(self._families[key], self._reached.hit[key].tolist(), strict=True)
+        return all(hit or event is None or event.impossible for event, hit in events)
