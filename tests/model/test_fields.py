@@ -124,7 +124,7 @@ def test_a_field_is_described_once() -> None:
         "accprobe/model/fields.py",
         "accprobe/model/tree.py",
         "accprobe/report/report.schema.json",
-        "accprobe/verify/coverage/terms.py",
+        "accprobe/verify/coverage/sums.py",
         "probes/evaluator.cuh",
         "probes/evaluator_operands.cuh",
     ]

@@ -8,12 +8,12 @@ from __future__ import annotations
 import hashlib
 from dataclasses import fields, is_dataclass
 from functools import cache
-from importlib.resources import as_file, files
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from accprobe.build.checkout import data_folder
 from accprobe.isa.formats import Format
 from accprobe.isa.instructions import Instruction
 from accprobe.model.tree import DotModel
@@ -39,10 +39,10 @@ def tries_of(inst: Instruction, model: DotModel) -> int | None:
 
 @cache
 def _archive() -> dict[str, NDArray[Any]]:
-    entry = files("accprobe") / "reports" / NAME
-    if not entry.is_file():
+    path = data_folder("reports") / NAME
+    if not path.is_file():
         return {}
-    with as_file(entry) as path, np.load(path) as stored:
+    with np.load(path) as stored:
         return dict(stored)
 
 

@@ -24,7 +24,7 @@ from accprobe.operands.request import Request
 from accprobe.verify.code_pairs import every_pair, every_scale
 from accprobe.verify.coverage.corpora import stored_operands, tries_of
 from accprobe.verify.coverage.events import Event, EventFamily, Key, float_families
-from accprobe.verify.coverage.integers import ODD_PRODUCTS, IntegerTrace, integer_families, integer_operands
+from accprobe.verify.coverage.integers import DRAWS, ODD_PRODUCTS, IntegerTrace, integer_families, integer_operands
 from accprobe.verify.coverage.search import Found, Reached, search
 from accprobe.verify.coverage.trace import Trace
 from accprobe.verify.left_out import as_asked, layout_operands
@@ -66,7 +66,6 @@ class Coverage:
         self._events = families_of(alike(inst), self._model)
         self._trace = _trace(inst, self._model)
         self._reached = Reached(self._events)
-        self._not_reached = ""
 
     def see(self, request: Request) -> None:
         """Count the events of these dot products."""
@@ -78,42 +77,47 @@ class Coverage:
             self._reached.hit[key] |= hit
 
     def missing(self) -> tuple[Event, ...]:
-        """Return the events that can be reached, as far as is known, and were not."""
+        """Return the events for which operands are known and that were not reached."""
         return tuple(event for event, reason in self.unmet() if not reason)
 
     def wrong(self) -> tuple[str, ...]:
         """Return events that were reached although they are said to be impossible: none, unless a range is wrong."""
-        return tuple(event.name for event, hit in self._every() if hit and event.impossible)
+        return tuple(event.name for _, event, hit in self._every() if hit and event.impossible)
 
     def directed(self) -> Iterator[Request]:
         """Yield operands for the events that are missing now, a few hundred dot products at a time; count what they reach."""
-        made = covering(self._inst, self._model, self._seed)
+        made = self._covering
         missing = [rows for (key, code), rows in made.rows.items() if not self._reached.hit[key][code]]
         rows = sorted({row for rows in missing for row in rows.tolist()})
         for start in range(0, len(rows), AT_ONCE):
             request = made.request[rows[start : start + AT_ONCE]]
             yield request
             self.see(request)
-        self._not_reached = f"no operands were found in {made.tries:,} tries"
 
     def outcome(self) -> Events:
         """Return the counts, the reasons of events that were not reached, and the names of those that were missed."""
         impossible = Counter(reason for _, reason in self.unmet() if reason)
         missing = self.missing()
-        hit = sum(hit for _, hit in self._every())
+        hit = sum(hit for *_, hit in self._every())
         return Events(hit, hit + len(missing), dict(sorted(impossible.items())), tuple(sorted(event.name for event in missing)))
 
     def unmet(self) -> Iterator[tuple[Event, str]]:
-        """Yield events that were not reached, and why they cannot be; empty: nothing says so."""
-        for event, hit in self._every():
+        """Yield events that were not reached, and why they cannot be; empty: operands are known, or the formats have some."""
+        made = self._covering
+        not_found = f"no operands were found in {made.tries:,} tries"
+        for place, event, hit in self._every():
             if not hit:
-                yield event, event.impossible or ("" if event.expected else self._not_reached)
+                yield event, event.impossible or ("" if event.expected or place in made.rows else not_found)
 
-    def _every(self) -> Iterator[tuple[Event, bool]]:
+    def _every(self) -> Iterator[tuple[EventPlace, Event, bool]]:
         for key, events in self._events.items():
-            for event, hit in zip(events, self._reached.hit[key].tolist(), strict=True):
+            for code, (event, hit) in enumerate(zip(events, self._reached.hit[key].tolist(), strict=True)):
                 if event:
-                    yield event, hit
+                    yield (key, code), event, hit
+
+    @property
+    def _covering(self) -> Covering:
+        return covering(self._inst, self._model, self._seed)
 
 
 def cover(
@@ -228,7 +232,7 @@ def _trace(inst: Instruction, model: DotModel) -> Trace | IntegerTrace:
 def _covering(inst: Instruction, model: DotModel, seed: int) -> Covering:
     found = _integer_operands(inst, model, seed) if inst.is_integer else _found(inst, model, seed)
     rows = covering_rows(inst, model, found.request)
-    chosen = {place: every if place[0][1] == ODD_PRODUCTS else every[[0, -1]] for place, every in rows.items()}
+    chosen = {place: every[:DRAWS] if place[0][1] == ODD_PRODUCTS else every[[0, -1]] for place, every in rows.items()}
     some = np.unique(np.concatenate(list(chosen.values())))
     return Covering(found.request[some], {place: np.searchsorted(some, own) for place, own in chosen.items()}, found.tries)
 

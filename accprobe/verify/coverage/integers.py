@@ -157,14 +157,9 @@ def integer_operands(inst: Instruction, model: DotModel, rng: np.random.Generato
     values = _addends(inst.c)
     addends = Request.zeros(inst, len(values))
     addends.c[:] = np.array(values, np.int64).astype(inst.c.dtype)
-    found = [addends]
-    for node in model.root.nodes():
-        found += (
-            [_odd_operands(inst, node, rng), _extreme_operands(inst, node)]
-            if node.products
-            else [_extreme_operands(inst, node)]
-        )
-    return joined(found)
+    nodes = list(model.root.nodes())
+    odd = [_odd_operands(inst, node, rng) for node in nodes if node.products]
+    return joined([*odd, addends, *(_extreme_operands(inst, node) for node in nodes)])
 
 
 def _odd_operands(inst: Instruction, node: FusedSum, rng: np.random.Generator) -> Request:
