@@ -15,7 +15,7 @@ from accprobe.isa.formats import Format
 from accprobe.isa.instructions import Instruction
 from accprobe.model.tree import DotModel, FloatArithmetic, FusedSum
 from accprobe.verify.coverage.operand_classes import OPERAND_CLASSES, SCALE_CLASSES, codes_of, scale_codes
-from accprobe.verify.coverage.ranges import SumRange, TermRole, ranges
+from accprobe.verify.coverage.ranges import SumRange, TermRole, sum_ranges
 from accprobe.verify.coverage.scaled_groups import group_names
 
 Key = tuple[int, str]  # The sum, as `nodes` has them, and the family; -1: the whole dot product.
@@ -138,7 +138,7 @@ def bands(count: int, most: int = BANDS) -> list[range]:
 def float_families(inst: Instruction, model: DotModel) -> dict[Key, EventFamily]:
     """Return all events of a floating-point model."""
     found: dict[Key, EventFamily] = {(-1, name): tuple(events) for name, events in _of_operands(inst).items()}
-    for i, (label, node, bound) in enumerate(zip(labels(model.root), model.root.nodes(), ranges(inst, model), strict=True)):
+    for i, (label, node, bound) in enumerate(zip(labels(model.root), model.root.nodes(), sum_ranges(inst, model), strict=True)):
         groups = {name: [Event(text) for text in texts] for name, texts in group_names(inst, node).items()}
         for name, events in (_of_sum(bound) | groups).items():
             found[i, name] = tuple(event and event._replace(name=f"{label}: {_term_name(event, bound)}") for event in events)

@@ -99,7 +99,7 @@ class SumRange:
         return min(total * (1 + Fraction(1, 2**self.arithmetic.result_bits)), largest_of(self.arithmetic.result))
 
 
-def ranges(inst: Instruction, model: DotModel) -> list[SumRange]:
+def sum_ranges(inst: Instruction, model: DotModel) -> list[SumRange]:
     """Return those of each sum, in the order of `nodes`."""
     found: dict[int, SumRange] = {}
     for node in model.root.nodes():

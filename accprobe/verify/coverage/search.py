@@ -18,7 +18,7 @@ from accprobe.verify.coverage.trace import Seen, Trace
 
 BATCH = 1024  # Dot products that are changed at once.
 RANDOM = 128  # Random dot products of each kind, from which the search starts.
-PATIENCE = 30  # Batches without a new event after which it stops.
+MOST_IN_VAIN = 30  # Batches without a new event after which it stops.
 MOST_BATCHES = 400
 EXTREMES = 16  # Dot products of largest operands, from which it starts too.
 RECENT = 256  # Dot products found last, of which half of those that are changed are drawn.
@@ -73,7 +73,7 @@ def search(
     for _ in range(MOST_BATCHES):
         with np.errstate(all="ignore"):
             since = 0 if pool.take(mutations.of(pool.parents(rng))) else since + 1
-        if since > PATIENCE:
+        if since > MOST_IN_VAIN:
             break
     return Found(pool.kept, pool.tries)
 

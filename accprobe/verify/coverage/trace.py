@@ -31,7 +31,7 @@ from accprobe.verify.coverage.events import (
     steps,
 )
 from accprobe.verify.coverage.operand_classes import OPERAND_CLASSES, SCALE_CLASSES, classes_of, classes_of_scales, magnitudes
-from accprobe.verify.coverage.ranges import SumRange, largest_of, lead_of, ranges
+from accprobe.verify.coverage.ranges import SumRange, largest_of, lead_of, sum_ranges
 from accprobe.verify.coverage.scaled_groups import groups_seen
 from accprobe.verify.coverage.sums import Sums
 
@@ -49,7 +49,7 @@ class Trace:
     def __init__(self, inst: Instruction, model: DotModel) -> None:
         self.inst, self.model = inst, model
         self._nodes = list(model.root.nodes())
-        self._bounds = ranges(inst, model)
+        self._bounds = sum_ranges(inst, model)
 
     def of(self, request: Request, only: int | None = None) -> Seen:
         """All that these dot products do, or what one sum does, -1: what their operands are."""
