@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import MISSING, fields
 from typing import Any
 
@@ -111,9 +112,9 @@ def to_json(model: DotModel) -> dict[str, object]:
 
 def from_json(data: object) -> DotModel:
     """Return the model that `to_json` wrote. Raises AccprobeError with the key and the reason."""
-    model = _table(data, "model")
     own = fields_of(DotModel)
-    _check_keys(model, {"order": True, "arithmetics": True} | {name: not field.tacit for name, field in own.items()}, "model")
+    needed = ["order", "arithmetics", *(name for name, field in own.items() if not field.tacit)]
+    model = checked_table(data, "model", needed, own)
     rows, order = model["arithmetics"], model["order"]
     if not isinstance(rows, list):
         raise AccprobeError("arithmetics: expected a list")
@@ -130,24 +131,19 @@ def json_schema() -> dict[str, object]:
     """Return the JSON Schema of models; only `from_json` checks that the order is a tree of all products."""
     described = fields_of(DotModel)
     own = {name: _schema(field.values) for name, field in described.items()}
-    return _object(
-        {
-            "order": {"type": "string", "pattern": r"^\[.*\](@[0-9]+)?$"},
-            "arithmetics": {
-                "type": "array",
-                "minItems": 1,
-                "items": {"anyOf": [_sums(FloatArithmetic), _sums(IntegerArithmetic)]},
-            },
-            **own,
-        },
-        required=("order", "arithmetics", *(name for name, field in described.items() if not field.tacit)),
-    )
+    needed = {
+        "order": {"type": "string", "pattern": r"^\[.*\](@[0-9]+)?$"},
+        "arithmetics": {"type": "array", "minItems": 1, "items": {"anyOf": [_sums(FloatArithmetic), _sums(IntegerArithmetic)]}},
+    }
+    always = {name: own.pop(name) for name, field in described.items() if not field.tacit}
+    return json_object(needed | always, own)
 
 
 def _sums(kind: type[Arithmetic]) -> dict[str, object]:
     results = [name for name in RESULTS if formats.get(name).is_integer == issubclass(kind, IntegerArithmetic)]
     table = {"result": {"enum": results}, **{name: _schema(field.values) for name, field in fields_of(kind).items()}}
-    return _object(table, required=tuple(name for name, needed in _keys(kind).items() if needed))
+    always = {name: table.pop(name) for name in _required(kind)}
+    return json_object(always, table)
 
 
 def _schema(values: Values) -> dict[str, object]:
@@ -165,22 +161,18 @@ def _range(values: Numbers | Patterns) -> tuple[int, int, bool]:
     return values.low, values.high, values.none is not None
 
 
-def _keys(kind: type[Arithmetic]) -> dict[str, bool]:
-    """Return the keys of an arithmetic, and whether each is required."""
-    return {field.name: field.default is MISSING for field in fields(kind)}
-
-
-def _object(properties: dict[str, Any], required: tuple[str, ...]) -> dict[str, object]:
-    return {"type": "object", "properties": properties, "required": list(required), "additionalProperties": False}
+def _required(kind: type[Arithmetic]) -> list[str]:
+    """Return the keys that every arithmetic has."""
+    return [field.name for field in fields(kind) if field.default is MISSING]
 
 
 def _arithmetic(data: object, place: str) -> Arithmetic:
-    row = _table(data, place)
-    if not isinstance(row.get("result"), str):
+    name = checked_object(data, place).get("result")
+    if not isinstance(name, str):
         raise AccprobeError(f"{place}.result: expected the name of a format")
-    result = formats.get(row["result"])
+    result = formats.get(name)
     kind = IntegerArithmetic if result.is_integer else FloatArithmetic
-    _check_keys(row, _keys(kind), place)
+    row = checked_table(data, place, _required(kind), fields_of(kind))
     if result.name not in RESULTS:
         raise AccprobeError(f"{place}.result: '{result}' is not one of {', '.join(RESULTS)}")
     for name, field in fields_of(kind).items():
@@ -196,24 +188,46 @@ def _arithmetic(data: object, place: str) -> Arithmetic:
 def _check_value(value: object, values: Values, place: str) -> None:
     """Raise AccprobeError if the value is not allowed."""
     if isinstance(values, Words):
-        if value not in values.words:
-            raise AccprobeError(f"{place}: '{_shown(value)}' is not one of {', '.join(values.words)}")
-        return
-    low, high, none = _range(values)
-    if not (type(value) is int and low <= value <= high) and not (value is None and none):
-        raise AccprobeError(f"{place}: '{_shown(value)}' is not a whole number from {low} to {high}{', or null' * none}")
+        checked_word(value, values.words, place)
+    else:
+        low, high, none = _range(values)
+        if value is not None or not none:
+            checked_number(value, place, low, high, ", or null" * none)
 
 
-def _table(data: object, place: str) -> dict[str, Any]:
+def checked_table(data: object, place: str, needed: Collection[str], optional: Collection[str] = ()) -> dict[str, Any]:
+    """Return a JSON object with these keys. Raises AccprobeError with the place."""
+    table = checked_object(data, place)
+    for key in needed:
+        if key not in table:
+            raise AccprobeError(f"{place}.{key} is missing")
+    if unknown := {str(key) for key in table.keys() - {*needed, *optional}}:
+        raise AccprobeError(f"{place}: there is no key '{_shown(min(unknown))}'")
+    return table
+
+
+def checked_object(data: object, place: str) -> dict[str, Any]:
+    """Return a JSON object. Raises AccprobeError with the place."""
     if not isinstance(data, dict):
         raise AccprobeError(f"{place}: expected an object, not '{_shown(data)}'")
     return data
 
 
-def _check_keys(table: dict[str, Any], required: dict[str, bool], place: str) -> None:
-    """Raise AccprobeError if a required key is missing or a key is unknown."""
-    for key, needed in required.items():
-        if needed and key not in table:
-            raise AccprobeError(f"{place}.{key} is missing")
-    if unknown := {str(key) for key in table.keys() - required.keys()}:
-        raise AccprobeError(f"{place}: there is no key '{_shown(min(unknown))}'")
+def checked_number(value: object, place: str, low: int, high: int, otherwise: str = "") -> int:
+    """Return a whole number in this range. Raises AccprobeError with the place."""
+    if type(value) is not int or not low <= value <= high:
+        raise AccprobeError(f"{place}: '{_shown(value)}' is not a whole number from {low} to {high}{otherwise}")
+    return value
+
+
+def checked_word(value: object, words: Sequence[Any], place: str) -> Any:
+    """Return one of the words. Raises AccprobeError with the place."""
+    if value not in words:
+        raise AccprobeError(f"{place}: '{_shown(value)}' is not one of {', '.join(words)}")
+    return value
+
+
+def json_object(needed: Mapping[str, object], optional: Mapping[str, object] = {}) -> dict[str, object]:
+    """Return the JSON Schema of an object with these keys."""
+    properties = {**needed, **optional}
+    return {"type": "object", "properties": properties, "required": list(needed), "additionalProperties": False}

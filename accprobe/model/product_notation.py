@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any, get_args
+from typing import get_args
 
 from accprobe.errors import AccprobeError
 from accprobe.isa import formats
 from accprobe.model import notation
+from accprobe.model.notation import checked_number, checked_table, checked_word, json_object
 from accprobe.model.product import (
     OPERAND_ROUNDINGS,
     Chain,
@@ -33,7 +34,7 @@ _ROUNDINGS: tuple[Rounding, ...] = get_args(Rounding)
 
 def to_json(model: ProductModel) -> dict[str, object]:
     """Return the model as plain JSON values; `from_json` reads it back."""
-    told: dict[str, object] = {
+    written: dict[str, object] = {
         "a": model.a.name,
         "b": model.b.name,
         "k": model.k,
@@ -43,22 +44,24 @@ def to_json(model: ProductModel) -> dict[str, object]:
         "result_rounding": model.result_rounding,
     }
     if model.operand_rounding != "RZ":
-        told["operand_rounding"] = model.operand_rounding
+        written["operand_rounding"] = model.operand_rounding
     if model.scales is not None:
-        told["scales"] = {"of": model.scales.of, "how": model.scales.how, "fused": model.scales.fused}
-    return told
+        written["scales"] = {"of": model.scales.of, "how": model.scales.how, "fused": model.scales.fused}
+    return written
 
 
 def _tree(node: Node, products: int) -> dict[str, object]:
     if isinstance(node, Chain):
         usual = Chain(node.start, node.stop, tuple(range(products)))
-        told: dict[str, object] = {"chain": [node.start, node.stop]}
-        return told if node == usual else told | {"pattern": list(node.pattern), "period": node.period, "shift": node.shift}
-    told = {"reduction": list(_parts(node.parts, products)), "order": node.order}
-    told |= {"format": node.arithmetic.result.name, "rounding": getattr(node.arithmetic, "result_rounding", "RNE")}
+        written: dict[str, object] = {"chain": [node.start, node.stop]}
+        if node != usual:
+            written |= {"pattern": list(node.pattern), "period": node.period, "shift": node.shift}
+        return written
+    written = {"reduction": list(_parts(node.parts, products)), "order": node.order}
+    written |= {"format": node.arithmetic.result.name, "rounding": getattr(node.arithmetic, "result_rounding", "RNE")}
     if getattr(node.arithmetic, "subnormal_results", "kept") == "flushed":
-        told["subnormals"] = "flushed"
-    return told | ({"partial_format": node.kept.name} if node.kept is not None else {})
+        written["subnormals"] = "flushed"
+    return written | ({"partial_format": node.kept.name} if node.kept is not None else {})
 
 
 def _parts(parts: Sequence[Node], products: int) -> Iterator[dict[str, object]]:
@@ -69,8 +72,8 @@ def _parts(parts: Sequence[Node], products: int) -> Iterator[dict[str, object]]:
         count = 1
         while first + count < len(parts) and parts[first + count] == moved(parts[first], count * by):
             count += 1
-        told = _tree(parts[first], products)
-        yield told if count == 1 else {"repeat": count, "distance": by, "part": told}
+        part = _tree(parts[first], products)
+        yield part if count == 1 else {"repeat": count, "distance": by, "part": part}
         first += count
 
 
@@ -88,16 +91,16 @@ def moved(node: Node, by: int) -> Node:
 def from_json(data: object) -> ProductModel:
     """Return the model that `to_json` wrote. Raises AccprobeError with the key and the reason."""
     needed, others = ("a", "b", "k", "step", "tree", "result", "result_rounding"), ("scales", "operand_rounding")
-    model = _table(data, "model", needed, others)
-    k = _whole(model["k"], "k", 1, MOST_K)
+    model = checked_table(data, "model", needed, others)
+    k = checked_number(model["k"], "k", 1, MOST_K)
     step = notation.from_json(model["step"])
     tree = _read_tree(model["tree"], step.products, k, "tree")
     if beyond := next((chain for chain in chains_of(tree) if chain.start < 0 or chain.stop > k), None):
         raise AccprobeError(f"tree: a chain of the products {beyond.start} to {beyond.stop}, of {k}")
-    a, b, result = (formats.get(_word(model[name], name)) for name in ("a", "b", "result"))
+    a, b, result = (formats.get(_name(model[name], name)) for name in ("a", "b", "result"))
     scales = _read_scales(model["scales"]) if "scales" in model else None
-    rounding = _one_of(model["result_rounding"], _ROUNDINGS, "result_rounding")
-    of_operands = _one_of(model.get("operand_rounding", "RZ"), OPERAND_ROUNDINGS, "operand_rounding")
+    rounding = checked_word(model["result_rounding"], _ROUNDINGS, "result_rounding")
+    of_operands = checked_word(model.get("operand_rounding", "RZ"), OPERAND_ROUNDINGS, "operand_rounding")
     return ProductModel(a, b, k, step, tree, result, rounding, scales, of_operands)
 
 
@@ -106,22 +109,17 @@ def json_schema() -> dict[str, object]:
     whole: dict[str, object] = {"type": "integer"}
     part = {"$dynamicRef": "#part"}
     rounding = {"enum": list(_ROUNDINGS)}
-    chain = _object({"chain": _list(whole, 2, 2)}, {"pattern": _list(whole, 1), "period": whole, "shift": whole})
+    chain = json_object({"chain": _list(whole, 2, 2)}, {"pattern": _list(whole, 1), "period": whole, "shift": whole})
     order = {"anyOf": [{"enum": list(get_args(Order))}, {"type": "array"}, whole]}
     merged = {"reduction": _list(part, 1), "order": order, "format": {"type": "string"}, "rounding": rounding}
-    repeated = _object({"repeat": whole, "distance": whole, "part": part})
+    repeated = json_object({"repeat": whole, "distance": whole, "part": part})
     scales = {"of": {"enum": list(get_args(ScaleOf))}, "how": {"enum": list(get_args(Scaling))}, "fused": {"type": "boolean"}}
     name: dict[str, object] = {"type": "string"}
     others_of_merged = {"partial_format": name, "subnormals": {"enum": list(get_args(Subnormals))}}
-    tree = {"$dynamicAnchor": "part", "anyOf": [chain, _object(merged, others_of_merged), repeated]}
-    told = {"a": name, "b": name, "k": whole, "step": notation.json_schema(), "tree": tree, "result": name}
-    others = {"scales": _object(scales), "operand_rounding": {"enum": list(OPERAND_ROUNDINGS)}}
-    return _object(told | {"result_rounding": rounding}, others)
-
-
-def _object(needed: Mapping[str, object], others: Mapping[str, object] = {}) -> dict[str, object]:
-    properties = {**needed, **others}
-    return {"type": "object", "properties": properties, "required": list(needed), "additionalProperties": False}
+    tree = {"$dynamicAnchor": "part", "anyOf": [chain, json_object(merged, others_of_merged), repeated]}
+    written = {"a": name, "b": name, "k": whole, "step": notation.json_schema(), "tree": tree, "result": name}
+    others = {"scales": json_object(scales), "operand_rounding": {"enum": list(OPERAND_ROUNDINGS)}}
+    return json_object(written | {"result_rounding": rounding}, others)
 
 
 def _list(items: object, least: int, most: int | None = None) -> dict[str, object]:
@@ -130,20 +128,20 @@ def _list(items: object, least: int, most: int | None = None) -> dict[str, objec
 
 def _read_tree(data: object, products: int, k: int, place: str) -> Node:
     if isinstance(data, dict) and "chain" in data:
-        chain = _table(data, place, ("chain",), ("pattern", "period", "shift"))
+        chain = checked_table(data, place, ("chain",), ("pattern", "period", "shift"))
         borders = chain["chain"]
         if not isinstance(borders, list) or len(borders) != 2:
             raise AccprobeError(f"{place}.chain: expected [start, stop]")
-        start, stop = (_whole(x, f"{place}.chain", 0, k) for x in borders)
+        start, stop = (checked_number(x, f"{place}.chain", 0, k) for x in borders)
         if stop <= start:
             raise AccprobeError(f"{place}.chain: {stop} does not lie after {start}")
         pattern = chain.get("pattern", list(range(products)))
         if not isinstance(pattern, list) or not pattern or len(pattern) > 2 * MOST_K:
             raise AccprobeError(f"{place}.pattern: expected a list of places")
-        places = tuple(_whole(x, f"{place}.pattern", 0, 2 * MOST_K) for x in pattern)
-        period = _whole(chain.get("period", 0), f"{place}.period", 0, 2 * MOST_K)
-        return Chain(start, stop, places, period, _whole(chain.get("shift", 0), f"{place}.shift", -MOST_K, MOST_K))
-    merged = _table(data, place, ("reduction", "order", "format", "rounding"), ("partial_format", "subnormals"))
+        places = tuple(checked_number(x, f"{place}.pattern", 0, 2 * MOST_K) for x in pattern)
+        period = checked_number(chain.get("period", 0), f"{place}.period", 0, 2 * MOST_K)
+        return Chain(start, stop, places, period, checked_number(chain.get("shift", 0), f"{place}.shift", -MOST_K, MOST_K))
+    merged = checked_table(data, place, ("reduction", "order", "format", "rounding"), ("partial_format", "subnormals"))
     if not isinstance(merged["reduction"], list):
         raise AccprobeError(f"{place}.reduction: expected a list of parts")
     parts: list[Node] = []
@@ -152,19 +150,19 @@ def _read_tree(data: object, products: int, k: int, place: str) -> Node:
         _check_size(parts, 1, f"{place}.reduction")
     if not parts:
         raise AccprobeError(f"{place}.reduction: expected a list of parts")
-    fmt = formats.get(_word(merged["format"], f"{place}.format"))
-    subnormals = _one_of(merged.get("subnormals", "kept"), get_args(Subnormals), f"{place}.subnormals")
-    arithmetic = addition(fmt, _one_of(merged["rounding"], _ROUNDINGS, f"{place}.rounding"), subnormals)
-    kept = formats.get(_word(merged["partial_format"], f"{place}.partial_format")) if "partial_format" in merged else None
+    fmt = formats.get(_name(merged["format"], f"{place}.format"))
+    subnormals = checked_word(merged.get("subnormals", "kept"), get_args(Subnormals), f"{place}.subnormals")
+    arithmetic = addition(fmt, checked_word(merged["rounding"], _ROUNDINGS, f"{place}.rounding"), subnormals)
+    kept = formats.get(_name(merged["partial_format"], f"{place}.partial_format")) if "partial_format" in merged else None
     return Merged(tuple(parts), _read_order(merged["order"], len(parts), f"{place}.order"), arithmetic, kept)
 
 
 def _read_parts(data: object, products: int, k: int, place: str) -> list[Node]:
     if not isinstance(data, dict) or "repeat" not in data:
         return [_read_tree(data, products, k, place)]
-    repeated = _table(data, place, ("repeat", "distance", "part"))
-    count = _whole(repeated["repeat"], f"{place}.repeat", 1, MOST_PARTS)
-    by = _whole(repeated["distance"], f"{place}.distance", -MOST_K, MOST_K)
+    repeated = checked_table(data, place, ("repeat", "distance", "part"))
+    count = checked_number(repeated["repeat"], f"{place}.repeat", 1, MOST_PARTS)
+    by = checked_number(repeated["distance"], f"{place}.distance", -MOST_K, MOST_K)
     part = _read_tree(repeated["part"], products, k, f"{place}.part")
     _check_size([part], count, place)
     return [moved(part, i * by) for i in range(count)]
@@ -177,7 +175,7 @@ def _check_size(parts: Sequence[Node], times: int, place: str) -> None:
 
 def _read_order(data: object, parts: int, place: str) -> Order | Nested:
     if isinstance(data, str):
-        named: Order = _one_of(data, get_args(Order), place)
+        named: Order = checked_word(data, get_args(Order), place)
         return named
     order = _nested(data, place)
     if sorted(_numbers(order)) != list(range(parts)):
@@ -188,7 +186,7 @@ def _read_order(data: object, parts: int, place: str) -> Order | Nested:
 def _nested(data: object, place: str) -> Nested:
     if isinstance(data, list) and data:
         return tuple(_nested(x, place) for x in data)
-    return _whole(data, place, 0, MOST_PARTS)
+    return checked_number(data, place, 0, MOST_PARTS)
 
 
 def _numbers(order: Nested) -> Iterator[int]:
@@ -200,37 +198,14 @@ def _numbers(order: Nested) -> Iterator[int]:
 
 
 def _read_scales(data: object) -> Scales:
-    table = _table(data, "scales", ("of", "how", "fused"))
+    table = checked_table(data, "scales", ("of", "how", "fused"))
     if not isinstance(table["fused"], bool):
         raise AccprobeError("scales.fused: expected true or false")
-    of = _one_of(table["of"], get_args(ScaleOf), "scales.of")
-    return Scales(of, _one_of(table["how"], get_args(Scaling), "scales.how"), table["fused"])
+    of = checked_word(table["of"], get_args(ScaleOf), "scales.of")
+    return Scales(of, checked_word(table["how"], get_args(Scaling), "scales.how"), table["fused"])
 
 
-def _table(data: object, place: str, needed: Sequence[str], others: Sequence[str] = ()) -> dict[str, Any]:
-    if not isinstance(data, dict):
-        raise AccprobeError(f"{place}: expected an object")
-    for key in needed:
-        if key not in data:
-            raise AccprobeError(f"{place}.{key} is missing")
-    if unknown := data.keys() - {*needed, *others}:
-        raise AccprobeError(f"{place}: there is no key '{min(map(str, unknown)):.40}'")
-    return data
-
-
-def _whole(value: object, place: str, low: int, high: int) -> int:
-    if type(value) is not int or not low <= value <= high:
-        raise AccprobeError(f"{place}: '{value!s:.40}' is not a whole number from {low} to {high}")
-    return value
-
-
-def _word(value: object, place: str) -> str:
+def _name(value: object, place: str) -> str:
     if not isinstance(value, str):
         raise AccprobeError(f"{place}: expected a name")
-    return value
-
-
-def _one_of(value: object, words: Sequence[Any], place: str) -> Any:
-    if value not in words:
-        raise AccprobeError(f"{place}: '{value!s:.40}' is not one of {', '.join(words)}")
     return value
