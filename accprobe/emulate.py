@@ -1,4 +1,4 @@
-"""Matrix products with the bits that a GPU's matrix instruction gives, on machines that do not have that GPU.
+"""Bit-exact emulation of a GPU's matrix instruction in matrix products, without that GPU.
 
     import ml_dtypes, numpy as np
     from accprobe import emulate
@@ -8,9 +8,9 @@
     d = emulate.matmul(a, b, like="h200:wgmma.m64n8k32.f32.e4m3.e4m3")
     promoted = emulate.matmul(a, b, like="h200:wgmma.m64n8k32.f32.e4m3.e4m3", promote_every=128)
 
-A GEMM is a chain of the instruction: each block of its K products takes the sum of the blocks before as its C. With promotion
-the chain begins anew every so many products, and what it came to is added to a float32 sum that ordinary adds keep, as
-CUTLASS and DeepGEMM do with fp8. Epilogues, scales and split K are not part of it.
+A GEMM is a chain of the instruction: C of each block along K is the sum of the blocks before it. With promotion the chain
+restarts every so many products and its sum is added to a float32 sum, as CUTLASS and DeepGEMM do with fp8. Epilogues, scales
+and split-K are not supported.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from accprobe.report.names import EXAMPLE, named_model
 
 
 class Tensor(Protocol):
-    """What is used of a torch tensor, so that torch need not be here."""
+    """The used part of a torch tensor, so that torch is not required."""
 
     @property
     def device(self) -> Any: ...
@@ -51,28 +51,28 @@ def matmul(a: Any, b: Any, c: Any = None, like: str = "", promote_every: int | N
     """D = A·B + C as the instruction `like` computes it, bit for bit: a [M, K], b [K, N], c [M, N] or None for zero -> [M, N].
 
     like: a name that `accprobe.report.names` resolves, such as "h200:wgmma.m64n8k32.f32.e4m3.e4m3" or "QGMMA". A UserWarning
-    says which instruction was chosen where the name means several, or where only another n was measured.
+    names the chosen instruction if the name matches several or only another n was measured.
     a, b, c: numpy arrays or torch tensors, on the CPU or all on one GPU (needs cupy), of the instruction's formats: ml_dtypes'
-    and torch's small floats, float16, float32 (for tf32: low bits are ignored), float64, 8-bit integers; or unsigned numpy
+    and torch's small floats, float16, float32 (for tf32, low bits are ignored), float64, 8-bit integers; or unsigned numpy
     arrays of bit patterns.
-    K is filled with zeros to a multiple of the instruction's. promote_every: products after which the chain begins anew, a
-    multiple of the instruction's K; None: never. C is what the chain begins with, or with promotion what the float32 sum does.
-    Returns what A is, a numpy array or a tensor, of D's type; float32 with promotion. NaN patterns survive in it.
+    promote_every: products after which the chain restarts, a multiple of the instruction's K; None: never. K is padded with
+    zeros to a multiple of the instruction's K. The chain starts from C, with promotion the float32 sum does.
+    Returns an array or a tensor, as A is, of D's type; float32 with promotion. NaN patterns are preserved.
 
-    Raises AccprobeError where shapes, types or names do not fit.
+    Raises AccprobeError if shapes, types or names do not fit.
     """
     if not isinstance(like, str):
-        raise UnknownName(f"like={like!r:.40} is no text; give a report and an instruction, {EXAMPLE}")
+        raise UnknownName(f"like={like!r:.40} is not a string; give a report and an instruction, {EXAMPLE}")
     inst, model, _, remark = named_model(like)
     if inst.c is not inst.d:
-        raise AccprobeError(f"{inst.name} takes C in {inst.c} and gives {inst.d}: no sum is handed on from one to the next")
+        raise AccprobeError(f"{inst.name} has C in {inst.c} and D in {inst.d}: it cannot be chained")
     if inst.sparse or inst.scale is not None:
         more = "metadata" if inst.sparse else "block scales"
-        raise AccprobeError(f"{inst.name} takes {more} too: products have A, B and C alone")
+        raise AccprobeError(f"{inst.name} needs {more}, which emulation does not support")
     if remark:
         warnings.warn(remark, stacklevel=2)
     if promote_every is not None and not isinstance(promote_every, int):
-        raise AccprobeError(f"promote_every={promote_every!r} is no number of products: give a multiple of {inst.k}")
+        raise AccprobeError(f"promote_every={promote_every!r} is not an integer: give a multiple of {inst.k}")
     if promote_every is not None and (inst.is_integer or promote_every <= 0 or promote_every % inst.k):
         raise AccprobeError(
             f"promote_every={promote_every}: integers are never promoted"
@@ -86,12 +86,14 @@ def matmul(a: Any, b: Any, c: Any = None, like: str = "", promote_every: int | N
         return on_gpu.product(inst, model, a, b, c, promote_every)
     patterns_a, patterns_b = _patterns(a, inst.a, "a"), _patterns(b, inst.b, "b")
     if patterns_a.ndim != 2 or patterns_b.ndim != 2 or patterns_a.shape[1] != patterns_b.shape[0]:
-        raise AccprobeError(f"a {list(patterns_a.shape)} and b {list(patterns_b.shape)} are no [M, K] and [K, N]")
+        raise AccprobeError(
+            f"`a` has shape {list(patterns_a.shape)} and `b` {list(patterns_b.shape)}; expected [M, K] and [K, N]"
+        )
     shape = patterns_a.shape[0], patterns_b.shape[1]
     start = np.zeros(shape, result.dtype) if c is None else _patterns(c, result, "c")
     if start.shape != shape:
-        raise AccprobeError(f"c is {list(start.shape)}, not {list(shape)}")
-    if inst.bit_op == "xor":  # bits differ where one has what the other lacks
+        raise AccprobeError(f"`c` has shape {list(start.shape)}; expected {list(shape)}")
+    if inst.bit_op == "xor":  # a xor b = a·(1-b) + (1-a)·b
         patterns_a, patterns_b = np.hstack((patterns_a, patterns_a ^ 1)), np.vstack((patterns_b ^ 1, patterns_b))
     whole = chained(inst, model, patterns_a.shape[1], promote_every)
     d = product(whole, patterns_a, np.ascontiguousarray(patterns_b.T), start)
@@ -100,27 +102,22 @@ def matmul(a: Any, b: Any, c: Any = None, like: str = "", promote_every: int | N
 
 
 def _patterns(x: Any, fmt: Format, name: str) -> Bits:
-    """The bit patterns of an array or a tensor of that format."""
+    """Return the bit patterns of an array or a tensor of that format."""
     array = _from_torch(x, name) if _is_tensor(x) else np.asarray(x)
     if array.dtype not in (fmt.dtype, _type(fmt)):
-        raise AccprobeError(
-            f"{name} is {array.dtype}, and the instruction takes {fmt}: convert it to {_type(fmt)},"
-            f" or give bit patterns as {fmt.dtype}"
-        )
+        raise AccprobeError(f"`{name}` has type {array.dtype}; expected {_type(fmt)} ({fmt}), or bit patterns as {fmt.dtype}")
     return np.ascontiguousarray(array).view(fmt.dtype)
 
 
 def _type(fmt: Format) -> np.dtype[Any]:
-    """The type of the format's values; single bits are bytes that are 0 or 1."""
+    """Return the numpy type of the format's values; single bits are bytes that are 0 or 1."""
     return fmt.dtype if fmt.ml_dtype is None else np.dtype(fmt.ml_dtype)
 
 
 def _from_torch(x: Any, name: str) -> NDArray[Any]:
-    """An array that shares the tensor's memory; numpy knows torch's small floats by ml_dtypes alone."""
+    """Return an array that shares the tensor's memory; torch's small floats become those of ml_dtypes."""
     if x.device.type != "cpu":
-        raise AccprobeError(
-            f"{name} is on {x.device}: a, b and c are all on one device, which is where the product is computed"
-        )
+        raise AccprobeError(f"`{name}` is on {x.device}: move a, b and c to one device")
     torch, x = _torch(), x.detach().contiguous()
     same = {"float8_e4m3fn": "e4m3", "float8_e5m2": "e5m2", "bfloat16": "bf16"}.get(str(x.dtype).removeprefix("torch."))
     if same is None:

@@ -1,4 +1,4 @@
-"""Sums whose parts are added in any order: which results some order produces.
+"""Verification of results whose parts are added in an unknown order.
 
 Each part is evaluated once, on the fastest evaluator. The orders are then tried on these partial sums alone, in
 float32 as a rule, and only on the elements that no order has explained so far.
@@ -38,8 +38,9 @@ def given_by_some_order(
     evaluate: Evaluate = on_cpu,
     stop: bool = False,
 ) -> NDArray[np.bool_]:
-    """Return whether some order of the outermost sum's parts gives each of the elements d [..., M, N], flat; zeros of either
-    sign are equal. stop: leave out what comes after the first block of elements that has an unexplained one.
+    """Return whether some order of the outermost sum's parts gives each of the elements d [..., M, N], flat.
+
+    Zeros of either sign are equal. stop: stop after the first block of elements with an unexplained one.
     """
     parts, fmt = _partial_sums(model, a, b, scales, evaluate)
     words, factors = d.reshape(-1), _factors(model, scales, d.shape)

@@ -45,8 +45,8 @@ ALIGNED = (1, 8, 16, 32, 64)
 
 @dataclass(frozen=True, eq=False)
 class Miscounts:
-    """How a result counts its products. counts [K]: how often a[k] b[k] is in it too often, -1: it is missing. partner [K]: the
-    k' whose b[k'] is multiplied by a[k]. explained: the share of the squared difference from A·B that this removes.
+    """Term multiplicity of a result. counts [K]: surplus of a[k] b[k], -1 if it is missing. partner [K]: the k' whose b[k'] is
+    multiplied by a[k]. explained: the share of the squared difference from A·B that this removes.
     """
 
     counts: Integers
@@ -61,7 +61,7 @@ class Miscounts:
         return bool((self.partner != np.arange(len(self.partner))).any())
 
     def sentences(self) -> Iterator[str]:
-        """ "k 496-511 missing", "k 3 counted twice", "a[k] multiplied by b[k + 64] for k 0-63"."""
+        """Yield "k 496-511 missing", "k 3 counted twice", "a[k] multiplied by b[k + 64] for k 0-63"."""
         if (self.counts == -1).all():
             yield "every k missing: a result of other operands"
             return
@@ -74,14 +74,14 @@ class Miscounts:
 
 
 def runs(ks: Integers) -> str:
-    """ "3, 96-127", the first few."""
+    """Return "3, 96-127", the first few ranges."""
     parts = np.split(ks, np.flatnonzero(np.diff(ks) > 1) + 1)
-    told = [str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in parts[:4]]
-    return ", ".join(told) + (f" and {len(parts) - 4} more ranges" if len(parts) > 4 else "")
+    ranges = [str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in parts[:4]]
+    return ", ".join(ranges) + (f" and {len(parts) - 4} more ranges" if len(parts) > 4 else "")
 
 
 def fit_miscounts(result: Floats, a: Floats, b: Floats) -> Miscounts:
-    """result [M, N], a [M, K], b [N, K]: values. Nothing is found if a value is not finite."""
+    """Fit the miscounts of result [M, N] to a [M, K] and b [N, K], values; none if a value is not finite."""
     y, x = (np.unique(np.linspace(0, n - 1, min(n, LINES)).astype(np.intp)) for n in result.shape)
     a, b = a[y], b[x]
     k, wrong = a.shape[1], result[np.ix_(y, x)] - a @ b.T
@@ -151,13 +151,13 @@ class _Runs:
         return np.where(sure & near & (np.diag(gram) > 0), np.rint(weights), 0.0).astype(np.int64)
 
     def _counting(self) -> Floats:
-        """By how much less is left, about, without each k, and with each k twice: [K, 2]."""
+        """Return the approximate decrease of the squared difference without each k, and with each k twice, [K, 2]."""
         projected = ((self._a.T @ self._left) * self._b.T).sum(axis=1)
         sizes = np.square(self._a).sum(axis=0) * np.square(self._b).sum(axis=0)
         return np.stack([-2 * projected - sizes, 2 * projected - sizes], axis=1)
 
     def _pairing(self) -> Floats:
-        """The same with b[k + d] in place of b[k], around the end of K: [K, d], d from 1."""
+        """Return the decrease with b[k + d] in place of b[k], modulo K: [K, d], d from 1."""
         k = len(self._k)
         shifted = (self._k[:, None] + np.arange(1, k)) % k
         every, of_b = self._a.T @ self._left @ self._b, self._b.T @ self._b
@@ -168,31 +168,31 @@ class _Runs:
 
     def _take(self, gains: Floats) -> bool:
         """Take the best run, if it is significant."""
-        low, high, what = _best_run(gains)
+        low, high, kind = _best_run(gains)
         edges = {(round(low / of) * of, round(high / of) * of) for of in ALIGNED}
-        left = {run: _square(self._left - self._term(*run, what)) for run in edges if run[0] < run[1] <= len(self._k)}
+        left = {run: _square(self._left - self._term(*run, kind)) for run in edges if run[0] < run[1] <= len(self._k)}
         best = min(left, key=lambda run: left[run])
-        ks, term = self._k[slice(*best)], self._term(*best, what)
+        ks, term = self._k[slice(*best)], self._term(*best, kind)
         least = 2 * SURE**2 * left[best] / self._left.size
         if _square(self._left) - left[best] < max(least, _square(term) / 2) or (self._partner[ks] != ks).any():
             return False
         self._left = self._left - term
-        if what < 2:
-            self._counts[ks] += 2 * what - 1
+        if kind < 2:
+            self._counts[ks] += 2 * kind - 1
         else:
-            self._partner[ks] = (ks + what - 1) % len(self._k)
+            self._partner[ks] = (ks + kind - 1) % len(self._k)
         return bool(term.any())
 
-    def _term(self, low: int, high: int, what: int) -> Floats:
-        """What a run of the columns of `_counting` and `_pairing` puts into the difference."""
+    def _term(self, low: int, high: int, kind: int) -> Floats:
+        """Return the contribution of a run to the difference; kind: a column of `_counting` and `_pairing`."""
         ks = self._k[low:high]
         a, b = self._a[:, ks], self._b[:, ks]
-        b = self._b[:, (ks + what - 1) % len(self._k)] - b if what >= 2 else b * (2 * what - 1)
+        b = self._b[:, (ks + kind - 1) % len(self._k)] - b if kind >= 2 else b * (2 * kind - 1)
         return a @ b.T
 
 
 def _best_run(gains: Floats) -> tuple[int, int, int]:
-    """gains [K, kinds] -> (low, high, kind) of the run along K with the largest sum (Kadane's algorithm)."""
+    """Return (low, high, kind) of the run along K with the largest sum of gains [K, kinds] (Kadane's algorithm)."""
     sums = np.concatenate([np.zeros((1, gains.shape[1])), np.cumsum(gains, axis=0)])
     least = np.minimum.accumulate(sums[:-1], axis=0)
     last, kind = np.unravel_index(np.argmax(sums[1:] - least), gains.shape)

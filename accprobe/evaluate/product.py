@@ -40,10 +40,10 @@ Singles = NDArray[np.float32]
 # Elements computed at once.
 TILE = 1 << 16
 
-# The same of chains of multiply-adds, whose steps are a few operations on arrays that fit in a core's cache.
+# Elements at once in chains of multiply-adds, whose arrays then fit in a core's cache.
 SMALL_TILE = 1 << 14
 
-# The same where compiled code computes the chains.
+# Elements at once in compiled code.
 COMPILED_TILE = 1 << 18
 
 # Seconds, about: of a product in compiled code, of a fused sum of all elements in numpy, and of a term in each.
@@ -52,7 +52,7 @@ OF_A_PRODUCT, OF_A_SUM, OF_A_TERM = 1e-4, 3e-4, (1e-9, 1.5e-8)
 # Rows of such a tile.
 MOST_ROWS = 1 << 8
 
-# Operands of single elements that are put side by side at once.
+# Operands of single elements that are gathered at once.
 GATHERED = 1 << 22
 
 
@@ -76,10 +76,9 @@ class ScaleWords(NamedTuple):
 
 
 def product(model: ProductModel, a: Bits, b: Bits, c: Bits | None = None, scales: ScaleWords | None = None) -> Bits:
-    """a [..., M, K], b [..., N, K], c [..., M, N] or None, bit patterns -> [..., M, N] of the result's format.
+    """Return D [..., M, N] of a [..., M, K], b [..., N, K] and c [..., M, N] or None, bit patterns.
 
-    C, of the outermost sum's format, is what that sum begins with. Each row of A with each of B. Unordered sums are added
-    forward.
+    C has the format of the outermost sum, which starts from it. Unordered sums are added forward.
     """
     if c is None and is_wrapped(model):
         return integer_product(model, a, b)
@@ -105,9 +104,7 @@ def is_multiply_add(model: ProductModel) -> bool:
 
 
 def _compiled_step(model: ProductModel, elements: int, products: int) -> CompiledStep | None:
-    """For compiled code, where it computes the chains of so many products of so many elements sooner: it takes product after
-    product, numpy sum after sum.
-    """
+    """Return the compiled step if it is estimated to be faster than numpy for so many products of so many elements."""
     step = step_of(model.step, model.instruction)
     terms = elements * products * model.k
     panels = -(-products // LANES) if elements == 1 else products
@@ -226,7 +223,7 @@ def scaled_sums(values: Singles, a: Singles, b: Singles, scales: Scales, total: 
 
 
 def _ks(chain: Chain, alone: bool) -> slice | NDArray[np.intp]:
-    """Its k: as a slice, where all are there and lie one after the other. alone: each product has a sum of its own."""
+    """Return the k of a chain, as a slice if they are contiguous. alone: each fused sum has one product."""
     if chain.is_plain and (chain.stop - chain.start) % len(chain.pattern) == 0:
         return slice(chain.start, chain.stop)
     ks = chain.ks()
@@ -234,8 +231,9 @@ def _ks(chain: Chain, alone: bool) -> slice | NDArray[np.intp]:
 
 
 def rounded_words(fmt: Format, words: Bits, how: Rounding) -> Bits:
-    """Words that are wider than their format, numpy's or cupy's, rounded to it: RZ (as they are, for nobody looks at their last
-    bits), RNE or RNA. Infinities and NaNs stay; what is too large becomes an infinity.
+    """Round words that are wider than their format (tf32), numpy's or cupy's; RZ leaves them, as the low bits are ignored.
+
+    Infinities and NaNs stay; numbers that are too large become infinities.
     """
     if how == "RZ" or not fmt.ignored_low_bits:
         return words

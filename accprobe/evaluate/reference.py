@@ -329,8 +329,8 @@ def _with_payloads(patterns: Bits, operands: list[tuple[Bits, Format]], fmt: For
 
 def _product_and_addend(product: ExactProduct, addend: Significands) -> tuple[Truths, Integers, Integers]:
     base = np.where(product.high == 0, addend.lowest, product.lowest)
-    apart = np.where(addend.signed == 0, 0, addend.lowest - base)
-    base = np.where(apart > FAR, addend.lowest - FAR, base)
-    scaled = addend.signed * power_of_two(np.minimum(np.maximum(apart, -FAR), FAR))
+    distance = np.where(addend.signed == 0, 0, addend.lowest - base)
+    base = np.where(distance > FAR, addend.lowest - FAR, base)
+    scaled = addend.signed * power_of_two(np.minimum(np.maximum(distance, -FAR), FAR))
     negative, magnitude, exponent = top_bits(product.high, product.low, scaled)
     return negative, magnitude, exponent + base

@@ -35,8 +35,8 @@ WHOLE_BY = {
     "away": 6,
 }
 
-# One fused sum. lowest: the smallest exponent in the alignment, or NOTHING. zero: what makes zeros positive, or leaves them as
-# they are, when it is added. Sums larger than `most` or smaller than `least` are doubtful.
+# One fused sum. lowest: the smallest exponent in the alignment, or NOTHING. zero: added to results, +0 makes zeros
+# positive, -0 keeps their signs. Sums larger than `most` or smaller than `least` are doubtful.
 NODE = np.dtype(
     [
         (name, np.int64)

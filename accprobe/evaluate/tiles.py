@@ -1,8 +1,8 @@
 """Chains of fused sums for many outputs at once, by compiled code.
 
 The vectors of float64 numbers (`accprobe.evaluate.lanes`) are exact. Numpy computes the rest: unsupported models (`steps`),
-and doubtful outputs of the others: NaNs and infinities, sums too large or too small for
-their format, zeros whose sign depends on the signs of their terms.
+and doubtful outputs of the others: NaNs, infinities, overflow,
+underflow, and zeros whose sign depends on the signs of their terms.
 """
 
 from __future__ import annotations
@@ -198,13 +198,13 @@ def _values(step: CompiledStep, patterns: Bits, fmt: Format, _: FloatArithmetic)
 
 
 def _exponents(step: CompiledStep, patterns: Bits, fmt: Format, arithmetic: FloatArithmetic) -> _Exponents:
-    """With which operands take part in the search for the largest one of a sum."""
+    """Return the operands' exponents in the alignment of a sum."""
     normalised, counted = arithmetic.product_exponent == "normalised operands", arithmetic.zero_terms == "aligned"
     return exponents_of(patterns, fmt, step.model.subnormal_operands, normalised, counted)
 
 
 def _read(step: CompiledStep, patterns: Bits, fmt: Format, read: Reader) -> NDArray[Any]:
-    """Operands [..., lines, K], each step's in the order of its sums, read as its sum has them."""
+    """Decode operands [..., lines, K], in the order of each step's sums."""
     if fmt.storage_bits <= 16:
         from accprobe.evaluate import lanes
 
@@ -220,7 +220,7 @@ def _read(step: CompiledStep, patterns: Bits, fmt: Format, read: Reader) -> NDAr
 
 @lru_cache(maxsize=256)
 def _tables(step: CompiledStep, fmt: Format, read: Reader) -> NDArray[Any]:
-    """What each sum reads of every code."""
+    """Return the table of each sum: the value or exponent of every code."""
     every = np.arange(1 << fmt.storage_bits).astype(fmt.dtype)
     return np.stack([read(step, every, fmt, arithmetic) for arithmetic in step.sums])
 

@@ -20,8 +20,7 @@ from accprobe.gemm.pairs import Ints
 from accprobe.gemm.spec import Spec
 from accprobe.gemm.units import MAX_EXPONENT
 from accprobe.isa.formats import FORMATS, Bits
-from accprobe.model.product import ProductModel
-from accprobe.model.restricted import restricted
+from accprobe.model.product import ProductModel, restricted
 
 TERMS = 6
 """Terms of a dot product, at most."""

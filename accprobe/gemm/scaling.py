@@ -21,8 +21,7 @@ from accprobe.gemm.spec import BLOCK
 from accprobe.gemm.units import power
 from accprobe.gemm.verification import count_wrong, drawn, of_lines, scale_words
 from accprobe.isa.formats import Bits
-from accprobe.model.product import Scales, Scaling
-from accprobe.model.restricted import restricted
+from accprobe.model.product import Scales, Scaling, restricted
 
 SIDE, WIDE = 64, 512
 """Rows, and columns, of a call on which ways to scale are compared; and of calls in which each element is a product or two."""

@@ -45,7 +45,7 @@ class Architecture:
 
     @property
     def targets(self) -> tuple[str, ...]:
-        """The compile targets that differ in what they have: ("sm_90", "sm_90a")."""
+        """Return the compile targets with different instructions: ("sm_90", "sm_90a")."""
         return (self.name,) if self.target == self.name else (self.name, self.target)
 
 

@@ -40,14 +40,14 @@ class Family:
     """One family of matrix instructions.
 
     name: prefix of its instructions' names; sparse_name: prefix of those with a sparse A.
-    since: the compute capability that brought it; of what an architecture has for one purpose, the latest is what it offers.
+    since: the first compute capability that has it; of several families for one role, the latest is the one offered.
     threads: number of threads that share a tile.
     in_registers: operands of "abcd" that lanes hold in registers, besides A where an instruction's name says so.
     adds_to_d: D is the addend too, and a flag of the instruction leaves it out.
     converts: where an architecture has no unit for the operand formats, it becomes conversions and opcodes of another unit.
     promoted_by_triton: `max_num_imprecise_acc` of `tl.dot` has an effect on its 8-bit floats.
-    opcode: the stem of its SASS, where {} is the letter of the unit; units: the letters that there are. Of a processor, whose
-        instructions have mnemonics of their own, these are the units.
+    opcode: the stem of its SASS, {} being the letter of the unit; units: the letters. For a processor, the units are the
+        mnemonics.
     lanes: each element of the tile has its own operands, as a lane of a vector register has.
     typed_opcode: the opcode's name says its shape and types; otherwise they are in a descriptor that is made at run time.
     """
@@ -84,7 +84,7 @@ class Family:
 
 def registers(inst: Instruction) -> dict[str, int]:
     """Return how many registers of `inst.register_bits` a lane holds of A, B, C and D; 0 for operands in memory."""
-    held = inst.family.in_registers + "a" * inst.a_registers
+    in_lanes = inst.family.in_registers + "a" * inst.a_registers
     bits = {
         "a": inst.m * inst.stored.k * inst.held_bits,
         "b": inst.n * inst.k * inst.held_bits,
@@ -92,7 +92,7 @@ def registers(inst: Instruction) -> dict[str, int]:
         "d": inst.m * inst.n * inst.d.storage_bits,
     }
     lanes_bits = inst.threads * inst.register_bits
-    return {operand: of_tile // lanes_bits if operand in held else 0 for operand, of_tile in bits.items()}
+    return {operand: of_tile // lanes_bits if operand in in_lanes else 0 for operand, of_tile in bits.items()}
 
 
 def _fragments_of_a_warp(inst: Instruction) -> bool:
@@ -113,10 +113,8 @@ def _rows_in_lanes(inst: Instruction) -> bool:
 
 
 def _tensor_memory(inst: Instruction) -> dict[str, int]:
-    from accprobe.isa.tensor_memory import columns, instruction_descriptor
-
     bits = {"A_BITS": inst.a.bits, "B_BITS": inst.b.bits, "BLOCKS_OF_TILE": inst.blocks}
-    return bits | {"DESCRIPTOR": instruction_descriptor(inst), "COLUMNS": columns(inst)}
+    return bits | {"DESCRIPTOR": ptx.instruction_descriptor(inst), "COLUMNS": ptx.columns(inst)}
 
 
 MMA_SYNC = Family(

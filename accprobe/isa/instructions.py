@@ -50,12 +50,12 @@ class Instruction:
 
     name: the qualifier string, e.g. "mma.sync.m16n8k16.f32.f16.f16.f32" (D, A, B, C) or
     "wgmma.m64n8k32.f32.e4m3.e4m3" (D, A, B; C is D). ".satfinite" follows the shape, as in PTX. A wgmma that takes A from
-    registers ends in ".rs" (PTX tells by the operand, not by a qualifier; the word is CUTLASS's).
+    registers ends in ".rs" (in PTX the operand shows it, not a qualifier; the word is CUTLASS's).
     k: products a dot product, of the logical (uncompressed) operands.
     kind: the `.kind::` qualifier, where PTX has one.
     mnemonic: the disassembler's name of a processor's instruction: "VDPBF16PS".
     scale, scale_block: the format of the block scales, and how many of the k products share one.
-    bit_op: of single bits, what a product is; the sum counts those that are 1.
+    bit_op: the product of single bits; the sum counts the ones.
     quad_pairs: eight threads of a warp hold a tile, which thus has four (Volta's).
     """
 
@@ -265,7 +265,7 @@ def _listed(name: str) -> Instruction | None:
     return listed if listed and n in every_n(listed) else None
 
 
-# What `.scale_vec_size` is where it is left out (PTX ISA, "Block Scaling for mma.sync").
+# Default of `.scale_vec_size` (PTX ISA, "Block Scaling for mma.sync").
 _DEFAULT_SCALE_VEC = {"kind::mxf8f6f4": "scale_vec::1X", "kind::mxf4": "scale_vec::2X"}
 _SHAPE = re.compile(r"\bm([1-9]\d*)n([1-9]\d*)k([1-9]\d*)\b")
 

@@ -19,9 +19,9 @@ class Mnemonic:
     """One instruction of a processor.
 
     mnemonic: in capitals; family, shape, types (D A B, C being D) and saturates: parts of its name in accprobe.
-    architecture: of `architectures.PROCESSORS`; flags: what the processor must have.
+    architecture: of `architectures.PROCESSORS`; flags: required processor flags.
     prefix, opcode: of an x86 encoding, map 0F38, W0; word, mask: those of an A64 one.
-    llvm: the first LLVM whose assembler knows it.
+    llvm: the first LLVM whose assembler supports it.
     """
 
     mnemonic: str

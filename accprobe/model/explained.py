@@ -45,8 +45,8 @@ def explained_text(every: Iterable[Explained]) -> str:
     counts: dict[tuple[str, str], int] = {}
     for one in every:
         counts[one.chip, one.source] = counts.get((one.chip, one.source), 0) + one.words
-    told = [f"{words:,} {{}}on {_article(name)} {name} ({source})" for (name, source), words in counts.items()]
-    return " and ".join(text.format("words recorded " * (i == 0)) for i, text in enumerate(told))
+    texts = [f"{words:,} {{}}on {_article(name)} {name} ({source})" for (name, source), words in counts.items()]
+    return " and ".join(text.format("words recorded " * (i == 0)) for i, text in enumerate(texts))
 
 
 def _article(name: str) -> str:

@@ -43,8 +43,8 @@ def parsed(name: str) -> Name:
 
 def finding_names() -> list[str]:
     """Return every feature that a finding can have, including those of separate adds."""
-    told = {name: record for name, record in FEATURES.items() if not record.of_row}
-    return [*told, *(str(Name(name, "add")) for name, record in told.items() if record.of_adds)]
+    findings = {name: record for name, record in FEATURES.items() if not record.of_row}
+    return [*findings, *(str(Name(name, "add")) for name, record in findings.items() if record.of_adds)]
 
 
 def of_alignment() -> list[str]:

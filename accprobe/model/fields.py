@@ -37,7 +37,7 @@ def _digits(letters: str) -> int:
     return int("".join(str(" abc".index(letter)) for letter in letters.split()))
 
 
-# By name, in the order in which they are told.
+# By name, in the order of reports.
 FEATURES: dict[str, Feature] = {
     "ran_as": Feature(
         "ran as",
@@ -117,7 +117,7 @@ FEATURES: dict[str, Feature] = {
     ),
     "overflow": Field(
         "overflow",
-        "what a sum that is too large becomes: infinity, the largest number; of integers wrap or saturate",
+        "result of a sum that is too large: infinity or the largest number; of integers: wrap or saturate",
         "Sums that are too large become something else: a kernel that looks for infinities, or that wraps, is at risk.",
         of_adds=True,
         values=Words(get_args(Overflow)),
@@ -152,7 +152,7 @@ FEATURES: dict[str, Feature] = {
         "Sums of tiny numbers lose bits at other magnitudes.",
         number=True,
         of_alignment=True,
-        evidence="the smallest numbers, alone: what is lost lies below the lowest alignment",
+        evidence="the smallest numbers, alone: bits below the lowest alignment are lost",
         values=Numbers(-512, 512, none=-inf),
         place="floor",
     ),
@@ -272,7 +272,7 @@ FEATURES: dict[str, Feature] = {
         "Small products beside others of their block are truncated elsewhere, and so are blocks with small scales.",
         number=True,
         of_alignment=True,
-        evidence="small products beside those of a larger scale that cancel: what is left of them",
+        evidence="small products beside cancelling ones of a larger scale: the remainder",
         values=Numbers(2, 1024, none=1),
         compiled=(None,),
         has_events=True,
@@ -299,7 +299,7 @@ FEATURES: dict[str, Feature] = {
     ),
     "accumulator_overflow": Field(
         "accumulator overflow",
-        "what becomes of sums beyond the accumulator's bits",
+        "handling of sums beyond the accumulator's bits: wrap or saturate",
         "Sums of many large terms of one sign are wrong in another way.",
         of_adds=True,
         of_alignment=True,
@@ -316,7 +316,7 @@ FEATURES: dict[str, Feature] = {
     "left_out": Feature(
         "left out",
         "effect of the elements of B at positions that a sparse A leaves out; absent: none",
-        "What stands beside a sparse operand where it has no element changes the result on one side.",
+        "On one side, elements of B at positions that a sparse A leaves out change the result.",
         evidence="zeros where A has nothing stored, then other numbers there",
     ),
     "control": Feature(

@@ -1,8 +1,8 @@
 """Models of whole matrix products: which sums of which k, in which order, produce an element of D.
 
-A tree of K, written compactly. Its leaves are chains: one accumulator that takes products in turn, so many a fused sum, as a
-chain of instructions does. Chains are merged: chunks that are promoted into an f32 sum, slices of K whose partial sums are
-added up, in whatever order and format. The result is scaled and rounded once.
+A summation tree in compact form. Its leaves are chains: accumulators that take products in turn, several in each fused sum, as
+a chain of instructions does. Inner nodes add the sums of chains: chunks that are promoted into f32, partial sums of split-K, in
+any order and format. The result is scaled and rounded once.
 
 Promotion: DeepSeek-V3 (arXiv 2412.19437, section 3.3.2). Trees of whole products: Xie et al., FPRev (ATC'25).
 """
@@ -55,8 +55,8 @@ NO_K = -1
 class Chain:
     """One accumulator that takes the products from `start` to `stop`, in turn.
 
-    Which k come in turn repeats every `period` products: start + shift + i·period + p for each p of `pattern`. What would lie
-    before `start` or from `stop` on is left out.
+    Which k come in turn repeats every `period` products: start + shift + i·period + p for each p of `pattern`. Places before
+    `start` or from `stop` on are left out.
     """
 
     start: int
@@ -139,8 +139,8 @@ def folded(order: Nested, parts: Sequence[T], add: Callable[[T, T], T]) -> T:
 class Scales:
     """How the result is scaled.
 
-    of: what has a scale of its own: the whole matrix, each row of A and column of B, or each block. fused: by the FMA that adds
-    a scaled chunk.
+    of: granularity of the scales: the whole matrix, each row of A and column of B, or each block. fused: applied by the FMA
+    that adds a scaled chunk.
     """
 
     of: ScaleOf
@@ -157,8 +157,8 @@ class ProductModel:
     """The arithmetic of a matrix product with K = `k`: D = A·B, every element alike.
 
     a, b: formats of the operands. step: the fused sum of a chain, of one instruction, whose C is the sum before it.
-    result: format of D; result_bits of it are kept; result_rounding: of the last sum to it. operand_rounding: of operands whose
-    words are wider than their format (tf32) to it, before anything is multiplied; RZ: their last bits are not looked at.
+    result: format of D; result_rounding: of the last sum to it. operand_rounding: of operands whose words are wider than their
+    format (tf32), before the multiplication; RZ: the low bits are ignored.
     """
 
     a: Format
@@ -174,7 +174,7 @@ class ProductModel:
     def __post_init__(self) -> None:
         for chain in self.chains():
             if len(chain.pattern) % self.step.products:
-                raise AccprobeError(f"a pattern of {len(chain.pattern)} products is no sums of {self.step.products}")
+                raise AccprobeError(f"a pattern of {len(chain.pattern)} products does not fill sums of {self.step.products}")
 
     @cached_property
     def instruction(self) -> Instruction:
@@ -299,3 +299,54 @@ def chained(
         return ProductModel(inst.a, inst.b, k, model, Chain(0, k, pattern), inst.d)
     promoted = Merged(_chunks(range(k), promote_every, pattern), "forward", addition())
     return ProductModel(inst.a, inst.b, k, model, promoted, FORMATS["f32"])
+
+
+def restricted(model: ProductModel, used: NDArray[np.int64]) -> tuple[ProductModel, NDArray[np.int64]]:
+    """Return the model with only the fused sums that have one of the k in `used`, and all k of those sums, in the new order.
+
+    A sum whose products are all zero changes nothing but the sign of a zero.
+    """
+    ks: list[int] = []
+    wanted = np.zeros(model.k + 1, bool)
+    wanted[used] = True
+    tree = _restricted_node(model.tree, model.step.products, wanted, ks)
+    if tree is None:
+        first = next(model.chains())
+        wanted[first.ks()[first.ks() != NO_K][0]] = True
+        tree = _restricted_node(model.tree, model.step.products, wanted, ks)
+    assert tree is not None
+    return replace(model, k=len(ks), tree=tree), np.array(ks, np.int64)
+
+
+def _restricted_node(node: Node, width: int, wanted: NDArray[np.bool_], ks: list[int]) -> Node | None:
+    if isinstance(node, Chain):
+        return _restricted_chain(node, width, wanted, ks)
+    parts = [_restricted_node(part, width, wanted, ks) for part in node.parts]
+    kept = [i for i, part in enumerate(parts) if part is not None]
+    if not kept:
+        return None
+    order = node.order
+    if not isinstance(order, str) or order == "tree":
+        order = _without(node.nested, {old: new for new, old in enumerate(kept)}) or 0
+    return replace(node, parts=tuple(part for part in parts if part is not None), order=order)
+
+
+def _restricted_chain(chain: Chain, width: int, wanted: NDArray[np.bool_], ks: list[int]) -> Chain | None:
+    sums = chain.ks().reshape(-1, width)
+    taken = sums[wanted[sums].any(axis=1)]
+    if not len(taken):
+        return None
+    start = len(ks)
+    ks += [int(k) for k in taken.reshape(-1) if k != NO_K]
+    beyond = taken.size
+    places = np.cumsum(taken.reshape(-1) != NO_K) - 1
+    pattern = np.where(taken.reshape(-1) == NO_K, beyond, places)
+    return Chain(start, len(ks), tuple(pattern.tolist()), period=beyond + 1)
+
+
+def _without(order: Nested, numbers: dict[int, int]) -> Nested | None:
+    """Return the order of the remaining parts, by their new numbers."""
+    if isinstance(order, int):
+        return numbers.get(order)
+    kept = tuple(found for part in order if (found := _without(part, numbers)) is not None)
+    return None if not kept else kept[0] if len(kept) == 1 else kept

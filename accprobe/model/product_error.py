@@ -1,15 +1,15 @@
-"""How far a product's result can be from the exact sum: a bound relative to the sum of |a·b|, for all operands.
+"""Error bound of a product relative to the sum of |a·b|, for all operands.
 
 Let S be the sum of |a·b| over the products below a node of the tree, subnormal operands counted as the smallest normal number.
-Each node is given numbers: its value v is at most `size` · S + `least`, and v differs from the exact sum by at most `error` · S
-+ `least`. One fused sum of t terms loses
+The value of a node is at most `size` · S + `least` and differs from the exact sum by at most `error` · S + `least`. One fused
+sum of t terms has two errors:
 
-- by aligning them: of each less than 2^-F of the largest term, which itself loses nothing where F has room for its bits;
-- by rounding its result: at most 2^-b of it, or half of that to nearest.
+- alignment: each term loses less than 2^-F of the largest term, which itself is exact if F has room for its bits;
+- rounding of the result: at most 2^-b of it, or half of that to nearest.
 
-What it loses below the normal range, and where terms are aligned no lower than some exponent, is `least`: no part of S. S of a
-part is at most S of the whole, so the bounds of parts add up along a chain and up the tree. They hold while no sum is too large
-for its format. Where the data are known, `accprobe.budget.bounds` says less.
+Errors below the normal range or the alignment floor are `least`, independent of S. S of a part is at most S of the whole, so
+the bounds of parts add up along a chain and up the tree. They hold if no sum overflows. For known operands
+`accprobe.budget.bounds` is tighter.
 """
 
 from __future__ import annotations
@@ -54,14 +54,14 @@ class ErrorShare(NamedTuple):
 
 
 class _Stage(NamedTuple):
-    """Return the bound including that loss."""
+    """A loss of a node, and the bound including it."""
 
     loss: Loss
     node: Node
     bound: ErrorBound
 
 
-# Return the bound of a sum without products.
+# The bound of a sum without products.
 NO_SUM = ErrorBound(0.0, 0.0, 0)
 
 
@@ -85,7 +85,7 @@ def error_shares(model: ProductModel) -> list[ErrorShare]:
 
 
 def product_error(model: ProductModel) -> ProductError | None:
-    """None where no bound follows from the model."""
+    """Return the bound; None if the model implies none."""
     if not (stages := _stages(model)):
         return None
     bound = stages[-1].bound
@@ -93,7 +93,7 @@ def product_error(model: ProductModel) -> ProductError | None:
 
 
 def _stages(model: ProductModel) -> list[_Stage]:
-    """None of them where no bound follows from the model."""
+    """Return the losses in order; [] if the model implies no bound."""
     sums = [node.arithmetic for node in model.step.root.nodes()]
     if not all(map(_is_bounded, sums)) or model.step.addend_bits is not None:
         return []
@@ -119,7 +119,7 @@ def _largest(of: tuple[Format, int]) -> float:
 
 
 def _is_bounded(arithmetic: Arithmetic) -> bool:
-    """Whether what an addition loses is bounded by its terms: a zero may be aligned to, accumulators may wrap."""
+    """Whether the error of an addition is bounded by its terms; not if it aligns to zeros or its accumulator wraps."""
     if not isinstance(arithmetic, FloatArithmetic):
         return False
     return arithmetic.accumulator_bits is None and not arithmetic.aligns_to_zeros
@@ -203,7 +203,7 @@ def _added(terms: list[ErrorBound], arithmetic: Arithmetic) -> ErrorBound:
 
 
 def _rounded(bound: ErrorBound, bits: int, rounding: Rounding, fmt: Format) -> ErrorBound:
-    """Rounded to so many fraction bits, in a format; what has no more is left as it is, but below the normal range."""
+    """Return the bound after rounding to so many fraction bits in a format; exact if it has no more, except subnormals."""
     subnormal = 2.0 ** (fmt.min_exponent - bits)
     if bound.bits <= bits:
         return bound._replace(least=bound.least + subnormal)
@@ -219,7 +219,7 @@ def unit_roundoff(bits: int, rounding: Rounding) -> float:
 
 
 def _scaled(bound: ErrorBound, fmt: Format = FORMATS["f32"]) -> ErrorBound:
-    """Times two scales, relative to the sum of |sa·a·sb·b|: two roundings to f32, one perhaps of sa·sb."""
+    """Return the bound after two scales, relative to the sum of |sa·a·sb·b|, with two roundings to f32."""
     factor = (1 + 2.0 ** -(fmt.mantissa_bits + 1)) ** 2
     least = bound.least * factor + 4 * 2.0 ** (fmt.min_exponent - fmt.mantissa_bits)
     return ErrorBound(bound.size * factor, bound.error + bound.size * (factor - 1), fmt.mantissa_bits, least)

@@ -1,12 +1,11 @@
 """Published models of the matrix units, per chip, each with its source.
 
-A chip is a table of units; a unit says how one fused sum of one group of operand formats is computed; a lowering says how
-a PTX instruction is made of the unit's sums. What the papers do not give is not made up: an instruction without a
-published model is missing here.
+A chip is a table of units. A unit describes one fused sum of a group of operand formats; a lowering describes how a PTX
+instruction is built from the unit's sums. Instructions without a published model are missing here.
 
-Not from the papers but measured on an H200 (report h200), wherever an instruction there can show it: `underflow_sign`, which
-is assumed of the other chips' units too; `min_exponent` of the f16 unit's f16 results, taken over for Blackwell's; what f64
-sums make of NaNs, taken over for every chip; and what sparse instructions add, of its own architecture alone.
+Some values are not published but measured on an H200 (report h200): `underflow_sign`, assumed for the units of all chips;
+`min_exponent` of f16 results, assumed for Blackwell too; NaN results of f64 sums, assumed for every chip; and the sums of
+sparse instructions, for Hopper only.
 """
 
 from __future__ import annotations
@@ -18,7 +17,6 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from accprobe.errors import UnknownName, nearest
-from accprobe.isa import architectures
 from accprobe.isa.formats import FORMATS, Format
 from accprobe.isa.instructions import Instruction, catalog
 from accprobe.isa.tables import Kind
@@ -58,13 +56,13 @@ class Chip(NamedTuple):
 
     units: operand format -> unit, of instructions that one warp executes (or several, where `group_units` has the format).
     scaled_units: kind -> unit, of operands with block scales.
-    converts_fp8: what converts (`Family.converts`) fp8 operands is lowered to two sums of the f16 unit, of the k whose k % 4 is
-    0 or 1 and of the others, and a separate add of C.
+    converts_fp8: families that convert (`Family.converts`) lower fp8 operands to two sums of the f16 unit, one of the k whose
+    k % 4 is 0 or 1 and one of the others, and a separate add of C.
     has_steps: m8n8k4 of f16 runs on the matrix unit, as on Volta; otherwise ordinary multiply-adds compute it.
     counts_bits: single bits have a unit; otherwise they are widened for that of 8-bit integers.
     has_xor: that unit counts bits that differ; otherwise they are counted as common ones, twice.
     has_int4: 4-bit integers have a unit; otherwise they are widened for two products of that of 8-bit integers.
-    adds_stored: sparse instructions add the products of what is stored as dense ones add as many; nobody has published it.
+    adds_stored: sparse instructions add the stored products as dense ones do (measured, not published).
     """
 
     title: str
@@ -274,7 +272,7 @@ def _lowering_of_integers(known: Chip, inst: Instruction) -> Lowering:
 
 
 def _multiply_adds(inst: Instruction) -> KnownModel:
-    """In f32: of f32 results, products in turn and C last; of f16 ones, C and pairs of products, and then a conversion."""
+    """Return m8n8k4 on f32 units: for f32 products in turn and C last; for f16 pairs of products and C, then a conversion."""
     f32 = FORMATS["f32"]
     arithmetic = FloatArithmetic(f32, f32.mantissa_bits, "RNE", None, nan=_nan(f32))
     widened = ("HADD2.F32", inst.k * 6 + 8 * (inst.c.name == "f16"))
@@ -321,8 +319,3 @@ _WORDS_LEAVE: dict[str, tuple[Value, ...]] = {
 def _lowering(inst: Instruction) -> Lowering:
     opcode, *_ = kind_of(inst)
     return Lowering((opcode,), ((opcode, 1),), "known model")
-
-
-def architecture_of(name: str) -> str:
-    """Return the compile target of a chip, e.g. "sm_90a"."""
-    return architectures.get(chip(name).architecture).target

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-# Where a difference in a field shows: anywhere; about the lowest alignment; at results too small or too large; beside products
-# whose exponent is not the sum of their factors'.
+# Operands that show a difference in a field: any; near the alignment floor; results near underflow or overflow; products whose
+# exponent is not the sum of their factors' exponents.
 Place = Literal["anywhere", "floor", "underflow", "overflow", "products"]
 
 # Property of a result that the next sum reads, so that a field of that sum can explain it too.
@@ -54,9 +54,8 @@ class Feature:
     """A property of an instruction in reports.
 
     title: heading in tables. says: definition. differs: consequence for a kernel if two instructions differ in it.
-    evidence: what to see in the dot products that decided it. number: its values are numbers. of_adds: sums that add results
-    and C alone have it too, as a feature of their own. of_chains: a single sum has it not. of_row: a row has it of its own, not
-    as a finding.
+    evidence: the dot products that determine it. number: its values are numbers. of_adds: sums that add only results and C have
+    it too, as a separate feature. of_chains: only chains have it. of_row: it belongs to the row, not to a finding.
     """
 
     title: str
@@ -73,18 +72,16 @@ class Feature:
 class Field(Feature):
     """A feature that is a field of the model.
 
-    values: what it can be; of_integers: in integer sums, where those have it. of_alignment: it means nothing where every bit of
-    the terms is kept; only_where: nor unless another field has that value; only_with: nor unless another one is not None.
-    of_f64: of sums whose results are f64 alone another than the first is tried, unless they have one. compiled: the values that
-    compiled code knows, where those are not all; where it is one, the usual one, models and reports leave the field out that
-    have it.
+    values: possible values; of_integers: in integer sums, if those have the field. of_alignment: meaningless if every bit of
+    the terms is kept; only_where: meaningless unless another field has that value; only_with: unless another field is not None.
+    of_f64: values other than the first are tried for f64 results only. compiled: values that compiled code supports, () for
+    all; if it supports one, models and reports omit the field at that value.
 
-    What stands beside a model: in_one_sum: models that differ in it in one sum alone. decides: the bits of terms, or of
-    results, that it decides about, with others that can stand in for it. shows_as: what the next sum may take it for.
-    with_coarser: words that are tried together with an alignment where the model has none.
+    Alternative models: in_one_sum: try models that differ in it in one sum only. decides: whether it changes bits of terms or
+    of results, so that other such fields can explain the same results. shows_as: property of a result that the next sum reads.
+    with_coarser: values that are tried together with a finite alignment if the model has none.
 
-    place: where the operands lie that show it. has_events: coverage has events of every value; of other fields, of those alone
-    that compiled code knows.
+    place: operands that show it. has_events: coverage has events for every value, otherwise only for those of compiled code.
     """
 
     values: Values

@@ -40,7 +40,7 @@ class FloatArithmetic:
     """How one floating-point fused sum is computed.
 
     alignment_bits: F, fraction bits kept below the largest exponent (None: the sum is exact).
-    alignment_rounding: what happens to the bits below the cut; "truncate", "sticky" (the cut bits are or-ed into the last
+    alignment_rounding: of the bits below F; "truncate", "sticky" (the dropped bits are or-ed into the last
         one) and "away" act on magnitudes, "floor" and "ceiling" on two's complement, "nearest" rounds ties to even, "nearest
         away" away from zero.
     result: format of the result; result_bits: fraction bits kept in it (13 for e8m13 in f32); result_rounding: of the sum, RNA
@@ -53,7 +53,7 @@ class FloatArithmetic:
         in the search for the largest one.
     zero_sign: sign of a sum that is exactly zero: always positive, or negative where every term is negative (IEEE 754).
     underflow_sign: sign of a sum that is not zero and becomes it by rounding: the sum's own, or always positive.
-    overflow: what a finite sum that is too large becomes. subnormal_results: whether results may be subnormal.
+    overflow: result of a finite sum that is too large. subnormal_results: whether results may be subnormal.
     overflow_detected: whether a sum is too large when it is larger than the largest result before, or after, it is rounded.
     tininess_detected: the same of sums that are smaller than the smallest normal one, where results are not subnormal: rounded
         to the last place of the smallest normal one, or to the result's bits as if exponents had no end (IEEE 754-2019, 7.5).
@@ -64,7 +64,7 @@ class FloatArithmetic:
         its two scales is one term, which has the exponent of the scales where product_exponent says that of the operands (None:
         each product times its scales is a term, and its exponent has theirs added).
     accumulator_bits: bits of the two's-complement accumulator above the F below the largest exponent, the sign one of them
-        (None: as many as it takes); accumulator_overflow: what becomes of sums beyond them.
+        (None: unlimited); accumulator_overflow: how larger sums are handled.
     nan: bit pattern of a NaN result.
     nan_payload: "dropped" where every NaN result is `nan`; else a NaN operand passes through, made quiet, and `nan` is what
         an invalid operation gives. Of several NaN operands the first counts: "b c a" looks at those of B, then at C, then at

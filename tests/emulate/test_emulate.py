@@ -123,7 +123,7 @@ def test_nan_of_a_promoted_sum_is_canonical(every: int) -> None:
 def test_instructions_with_more_than_three_operands_are_refused(name: str, more: str, monkeypatch: pytest.MonkeyPatch) -> None:
     known = ROWS["wgmma.m64n8k32.f32.e4m3.e4m3"].model
     monkeypatch.setattr(emulate, "named_model", lambda _: (parse(name), known, "", ""))
-    with pytest.raises(AccprobeError, match=f"takes {more} too: products have A, B and C alone"):
+    with pytest.raises(AccprobeError, match=f"needs {more}, which emulation does not support"):
         emulate.matmul(*ONES, like=name)
 
 
@@ -192,19 +192,19 @@ def test_tensors_are_as_arrays(dtype: str, like: str, result: str) -> None:
 @pytest.mark.parametrize(
     ("change", "error", "sentence"),
     [
-        ({"a": np.ones((2, 32), np.float32)}, AccprobeError, "a is float32, .* takes e4m3: convert it to float8_e4m3fn"),
-        ({"b": np.ones((33, 2), E4M3)}, AccprobeError, r"a \[2, 32\] and b \[33, 2\] are no \[M, K\] and \[K, N\]"),
-        ({"a": np.ones(32, E4M3)}, AccprobeError, "are no"),
-        ({"c": np.ones((3, 2), np.float32)}, AccprobeError, r"c is \[3, 2\], not \[2, 2\]"),
-        ({"c": np.ones((2, 2))}, AccprobeError, "c is float64, and the instruction takes f32"),
+        ({"a": np.ones((2, 32), np.float32)}, AccprobeError, "`a` has type float32; expected float8_e4m3fn .e4m3., or"),
+        ({"b": np.ones((33, 2), E4M3)}, AccprobeError, r"`a` has shape \[2, 32\] and `b` \[33, 2\]; expected"),
+        ({"a": np.ones(32, E4M3)}, AccprobeError, "expected .M, K."),
+        ({"c": np.ones((3, 2), np.float32)}, AccprobeError, r"`c` has shape \[3, 2\]; expected \[2, 2\]"),
+        ({"c": np.ones((2, 2))}, AccprobeError, "`c` has type float64; expected float32"),
         ({"promote_every": 48}, AccprobeError, "promote_every=48 is not a multiple of the K of wgmma.m64n8k32.*, 32"),
         ({"promote_every": 0}, AccprobeError, "is not a multiple"),
         ({"like": "h200"}, UnknownName, "'h200' names no instruction"),
-        ({"like": None}, UnknownName, "like=None is no text; give a report and an instruction, such as QGMMA"),
-        ({"promote_every": "128"}, AccprobeError, "promote_every='128' is no number of products: give a multiple of 32"),
+        ({"like": None}, UnknownName, "like=None is not a string; give a report and an instruction, such as QGMMA"),
+        ({"promote_every": "128"}, AccprobeError, "promote_every='128' is not an integer: give a multiple of 32"),
         ({"like": "h201:wgmma.m64n8k32.f32.e4m3.e4m3"}, ReportError, "did you mean h200"),
         ({"like": "h200:avx512.m1n16k2.f32.bf16.bf16"}, UnknownName, "h200 has no model of 'avx512.m1n16k2.*; did you"),
-        ({"like": "h200:mma.sp.m16n8k16.f32.f16.f16.f32"}, AccprobeError, "takes metadata too: products have A, B and C alone"),
+        ({"like": "h200:mma.sp.m16n8k16.f32.f16.f16.f32"}, AccprobeError, "needs metadata, which emulation does not support"),
         ({"like": "h200::wgmma.m64n8k32.f32.e4m3.e4m3"}, UnknownName, "accprobe has no model of 'h200::"),
         ({"like": "sim:h100:wgmma.m64"}, UnknownName, "wgmma.m64"),
     ],
@@ -239,8 +239,8 @@ def test_every_instruction_that_any_architecture_lists_can_be_named(monkeypatch:
         if inst in known and inst.c is inst.d and inst.scale is None:
             assert emulate.matmul(*zeros, like=like).tolist() == [[0]]
             continue
-        why = "C in f16" if inst.scale is None else "block scales too"
-        said = f"{inst.name} takes {why}" if inst in known else f"sim:b200 has no model of '{inst.name}'; "
+        why = "has C in f16" if inst.scale is None else "needs block scales"
+        said = f"{inst.name} {why}" if inst in known else f"sim:b200 has no model of '{inst.name}'; "
         with pytest.raises(AccprobeError, match=re.escape(said)):
             emulate.matmul(*zeros, like=like)
 

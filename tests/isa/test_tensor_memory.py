@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from accprobe.errors import AccprobeError
-from accprobe.isa import tensor_memory
+from accprobe.isa import ptx
 from accprobe.isa.instructions import parse
 
 # PTX ISA, "Instruction descriptor": (bits, field) transcribed from the three tables.
@@ -49,12 +49,12 @@ def test_the_instruction_descriptor_has_the_fields_of_the_tables(name: str, fiel
     places = SCALED if inst.scale else UNSCALED
     for field, value in fields.items():
         assert value < 1 << places[field][1]
-    assert tensor_memory.instruction_descriptor(inst) == sum(value << places[field][0] for field, value in fields.items())
+    assert ptx.instruction_descriptor(inst) == sum(value << places[field][0] for field, value in fields.items())
 
 
 def test_an_instruction_without_descriptor_is_refused() -> None:
     with pytest.raises(AccprobeError, match="has no instruction descriptor"):
-        tensor_memory.instruction_descriptor(parse("mma.sync.m16n8k16.f32.f16.f16.f32"))
+        ptx.instruction_descriptor(parse("mma.sync.m16n8k16.f32.f16.f16.f32"))
 
 
 @pytest.mark.parametrize(
@@ -69,4 +69,4 @@ def test_an_instruction_without_descriptor_is_refused() -> None:
     ],
 )
 def test_columns_of_tensor_memory(name: str, columns: int) -> None:
-    assert tensor_memory.columns(parse(f"tcgen05.{name}")) == columns
+    assert ptx.columns(parse(f"tcgen05.{name}")) == columns

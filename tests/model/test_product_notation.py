@@ -122,7 +122,7 @@ REFUSED: list[tuple[str, object, str]] = [
     ("tree.reduction.0.part.chain", [0], "tree.reduction[0].part.chain: expected [start, stop]"),
     ("tree.reduction.0.part.chain", [64, 64], "tree.reduction[0].part.chain: 64 does not lie after 64"),
     ("tree.reduction.0.part.pattern", [], "tree.reduction[0].part.pattern: expected a list of places"),
-    ("tree.reduction.0.part.pattern", [0, 1], "a pattern of 2 products is no sums of 32"),
+    ("tree.reduction.0.part.pattern", [0, 1], "a pattern of 2 products does not fill sums of 32"),
     ("tree.reduction.0.part.period", -1, "tree.reduction[0].part.period"),
     ("scales", {"of": "tensor", "how": "product of scales"}, "scales.fused is missing"),
     ("scales", {"of": "tensor", "how": "product of scales", "fused": 1}, "scales.fused: expected true or false"),

@@ -11,8 +11,7 @@ from product_rows import product_model, step
 from accprobe.errors import AccprobeError
 from accprobe.evaluate.product import product
 from accprobe.isa.instructions import parse
-from accprobe.model.product import NO_K, Chain, Merged, ProductModel, addition, chained, folded, in_chunks, nested
-from accprobe.model.restricted import restricted
+from accprobe.model.product import NO_K, Chain, Merged, ProductModel, addition, chained, folded, in_chunks, nested, restricted
 from accprobe.model.tree import IntegerArithmetic
 
 EIGHT = tuple(range(8))
@@ -62,7 +61,7 @@ def test_chunks() -> None:
 
 def test_a_pattern_is_whole_sums() -> None:
     model = product_model(64)
-    with pytest.raises(AccprobeError, match="a pattern of 8 products is no sums of 32"):
+    with pytest.raises(AccprobeError, match="a pattern of 8 products does not fill sums of 32"):
         ProductModel(model.a, model.b, 64, model.step, Chain(0, 64, EIGHT), model.result)
 
 

@@ -1,4 +1,4 @@
-"""The kernels of matrix products on one GPU, loaded and launched: the hardware's, the evaluator's, those that draw operands.
+"""Kernels of matrix products on one GPU: the hardware instruction, the evaluator, and random operands.
 
 Arrays are cupy's, row after row: A [rows, K], B [columns, K], C and D [rows, columns], bit patterns. Everything goes to the
 current stream of the current GPU, and nothing waits.
@@ -50,7 +50,7 @@ def evaluator_name(inst: Instruction) -> str:
 class Evaluator:
     """A model's evaluator for a compile target. chained: for long chains.
 
-    matrix_units: they may seek exponents there; not where they are what is checked.
+    matrix_units: find largest exponents by matrix units; not when these are under test.
     """
 
     def __init__(
@@ -72,8 +72,8 @@ class Evaluator:
     ) -> None:
         """Write d = a · b + c of the model, in a chain of `blocks`. C may be None; promote: see evaluator.cu.
 
-        ks: the columns of A and B that are taken, in their order, NO_K where zeros are; None: all as they come. What is taken
-        apart, or copied, is so in parts of K, of a block or more, which stay within SCRATCH of the operands or LEAST_SCRATCH.
+        ks: the columns of A and B in the order of use, NO_K for zeros; None: all in order. Prepared or copied operands are made
+        in parts of K, at least one block each, within SCRATCH of the operands or LEAST_SCRATCH.
         """
         ks = np.arange(a.shape[1]) if ks is None else ks
         most = self._most_blocks(a, b, blocks, ks)
@@ -86,13 +86,13 @@ class Evaluator:
             part = range(first, min(first + every, blocks))
             of_a, of_b = (_gathered(self._cupy, x, _of_blocks(ks, part, blocks)) for x in (a, b))
             self._launch(of_a, of_b, c, d, len(part), promote, (None, None, None), 0)
-            if part.stop < blocks:  # a chain goes on in place; what is promoted is stored before C is read for the last time
+            if part.stop < blocks:  # chains continue in place; promoted sums are stored before the last read of C
                 if promote:
                     before[...] = d
                 c = before
 
     def _promoted(self, a: Any, b: Any, c: Any, d: Any, blocks: int, promote: int, ks: NDArray[np.intp]) -> None:
-        """Chains that are longer than a part; each is added to float32 sums."""
+        """Evaluate chains that are longer than a part; each is added to float32 sums."""
         total, sums = d.view(np.float32), self._cupy.empty(d.shape, np.float32)
         total[...] = 0 if c is None else c.view(np.float32)
         for first in range(0, blocks, promote):
@@ -101,9 +101,9 @@ class Evaluator:
             total += sums
 
     def compare(self, a: Any, b: Any, c: Any, expected: Any, count: Any, found: Any) -> None:
-        """Adds to count [1] the results of one block that are not as in `expected`; the first of them go to found [n, 4].
+        """Add to count [1] the mismatches of one block with `expected`, and write the first ones to found [n, 4].
 
-        Row, column, what was expected, what the model gives.
+        Each has row, column, expected word, and the model's word.
         """
         self._launch(a, b, c, None, 1, 0, (expected, count, found), len(found))
 
@@ -113,21 +113,21 @@ class Evaluator:
         rows, columns = len(a), len(b)
         grid = (-(-columns // self._columns), -(-rows // self._rows))
         counts = (np.uint64(rows), np.uint64(columns), np.uint32(blocks), np.uint32(promote))
-        taken = self._taken_apart(a, b, blocks) if self._take else ()
+        taken = self._prepared(a, b, blocks) if self._take else ()
         arguments = (*map(_pointer, (a, b, c, d)), *counts, *map(_pointer, differences), np.uint32(most), *map(_pointer, taken))
         self._function(grid, (self._threads,), arguments, shared_mem=self._shared)
 
     def _most_blocks(self, a: Any, b: Any, blocks: int, ks: NDArray[np.intp]) -> int:
-        """Return the part of K that fits."""
+        """Return the number of blocks along K that fits in the allowed memory."""
         tiles = zip((a, b), (self._rows, self._columns), self._taken, strict=True)
-        apart = sum(-(-len(x) // lines) * size for x, lines, size in tiles)
+        prepared = sum(-(-len(x) // lines) * size for x, lines, size in tiles)
         copied = (a.itemsize * len(a) + b.itemsize * len(b)) * len(ks) // blocks
         allowed = max(LEAST_SCRATCH, int((a.nbytes + b.nbytes) * SCRATCH))
-        whole = apart if _are_all(ks, a) else apart + copied
-        return blocks if blocks * whole <= allowed else max(1, allowed // (apart + copied))
+        whole = prepared if _are_all(ks, a) else prepared + copied
+        return blocks if blocks * whole <= allowed else max(1, allowed // (prepared + copied))
 
-    def _taken_apart(self, a: Any, b: Any, blocks: int) -> tuple[Any, ...]:
-        """Operands as tiles of chains take them, A's and B's, and what is special, by line."""
+    def _prepared(self, a: Any, b: Any, blocks: int) -> tuple[Any, ...]:
+        """Return the operands of A and B prepared for the tiles of chains, and the special values, by line."""
         taken, special = [], []
         for take, matrix, lines, size in zip(self._take, (a, b), (self._rows, self._columns), self._taken, strict=True):
             count, tiles = len(matrix), -(-len(matrix) // lines)
@@ -149,7 +149,7 @@ def _are_all(ks: NDArray[np.intp], lines: Any) -> bool:
 
 
 def _gathered(cupy: Any, lines: Any, ks: NDArray[np.intp]) -> Any:
-    """The columns of a matrix in the order in which they are taken, zeros elsewhere."""
+    """Return the columns of a matrix in the order of use, zeros for NO_K."""
     if _are_all(ks, lines):
         return lines
     place = cupy.asarray(np.where(ks == NO_K, 0, ks))
@@ -160,7 +160,7 @@ def _gathered(cupy: Any, lines: Any, ks: NDArray[np.intp]) -> Any:
 
 
 class Hardware:
-    """One instruction on matrix products of its own K."""
+    """One hardware instruction on matrix products of its own K."""
 
     def __init__(self, cupy: Any, inst: Instruction, target: str) -> None:
         cubin = compiler.compile_source(probes.source(inst, probes.Part.PRODUCT), target, inst.name)
@@ -168,7 +168,7 @@ class Hardware:
         self._columns, self._rows = probes.product_block(inst)
 
     def product(self, a: Any, b: Any, c: Any, d: Any, metadata: Any = None) -> None:
-        """d = a · b + c, each element by one instruction. metadata: of each row of a sparse A."""
+        """Compute d = a · b + c, each element by one instruction. metadata: of each row of a sparse A."""
         rows, columns = len(a), len(b)
         grid = (-(-columns // self._columns), -(-rows // self._rows))
         arrays = (a, b, c, d) if metadata is None else (a, b, c, metadata, d)

@@ -1,4 +1,4 @@
-"""Matrix products of torch tensors on a GPU, with the bits that an instruction gives: `accprobe.emulate` there."""
+"""`accprobe.emulate` on a GPU: bit-exact matrix products of torch tensors."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from accprobe.isa.formats import FORMATS, Format
 from accprobe.isa.instructions import Instruction
 from accprobe.model.tree import DotModel
 
-# Return the torch type of a format's values.
+# Names of torch types, by format.
 TYPES = {
     "e4m3": "float8_e4m3fn",
     "e5m2": "float8_e5m2",
@@ -37,15 +37,15 @@ def product(inst: Instruction, model: DotModel, a: Any, b: Any, c: Any, promote_
     except ImportError as e:
         raise ToolMissing(f"tensors on a GPU need cupy ({e}): {install.GPU_STACK}") from e
     if promote_every is not None and not can_promote(inst):
-        raise AccprobeError(f"promote_every: the results of {inst.name} are no float32, promote them on the CPU")
+        raise AccprobeError(f"promote_every: D of {inst.name} does not fit in float32; promote on the CPU")
     result = inst.d if promote_every is None else FORMATS["f32"]
     for name, x, fmt in (("a", a, inst.a), ("b", b, inst.b), ("c", c, result)):
         _check(name, x, fmt, a.device, torch)
     if a.ndim != 2 or b.ndim != 2 or a.shape[1] != b.shape[0]:
-        raise AccprobeError(f"a {list(a.shape)} and b {list(b.shape)} are no [M, K] and [K, N]")
+        raise AccprobeError(f"`a` has shape {list(a.shape)} and `b` {list(b.shape)}; expected [M, K] and [K, N]")
     shape = (a.shape[0], b.shape[1])
     if c is not None and tuple(c.shape) != shape:
-        raise AccprobeError(f"c is {list(c.shape)}, not {list(shape)}")
+        raise AccprobeError(f"`c` has shape {list(c.shape)}; expected {list(shape)}")
     blocks = -(-a.shape[1] // inst.k)
     with torch.cuda.device(a.device), cupy.cuda.Device(a.device.index):
         d = torch.empty(shape, dtype=getattr(torch, TYPES[result.name]), device=a.device)
@@ -61,16 +61,16 @@ def _check(name: str, x: Any, fmt: Format, device: Any, torch: Any) -> None:
     if x is None:
         return
     if fmt.name not in TYPES:
-        raise AccprobeError(f"{name}: torch has no type of {fmt}: give numpy arrays, on the CPU")
+        raise AccprobeError(f"`{name}`: torch has no type for {fmt}; give numpy arrays on the CPU")
     wanted = getattr(torch, TYPES[fmt.name])
     if x.dtype != wanted:
-        raise AccprobeError(f"{name} is {x.dtype}, and the instruction takes {fmt}: convert it to {wanted}")
+        raise AccprobeError(f"`{name}` has type {x.dtype}; expected {wanted} ({fmt})")
     if x.device != device:
-        raise AccprobeError(f"{name} is on {x.device}, and a on {device}")
+        raise AccprobeError(f"`{name}` is on {x.device} and `a` on {device}: move them to one device")
 
 
 def _filled(x: Any, zeros: int, torch: Any) -> Any:
-    """The rows of a matrix with so many zeros behind, in memory one after the other."""
+    """Return the rows of a matrix padded with zeros, contiguous."""
     if not zeros:
         return x.contiguous()
     filled = torch.zeros((x.shape[0], x.shape[1] + zeros), dtype=x.dtype, device=x.device)
@@ -79,13 +79,13 @@ def _filled(x: Any, zeros: int, torch: Any) -> Any:
 
 
 def _patterns(x: Any, torch: Any, cupy: Any) -> Any:
-    """The memory of a tensor, as a cupy array of integers of its size."""
+    """Return the memory of a tensor as a cupy array of integers of its size."""
     whole = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[x.element_size()]
     return cupy.asarray(x.detach().contiguous().view(whole))
 
 
 def _current_stream(torch: Any, cupy: Any) -> Any:
-    """torch's, as cupy's; `from_external` came with cupy 14, which warns of `ExternalStream`."""
+    """Return torch's stream for cupy; `from_external` exists from cupy 14 on, which deprecates `ExternalStream`."""
     stream = torch.cuda.current_stream()
     if hasattr(cupy.cuda.Stream, "from_external") and hasattr(stream, "__cuda_stream__"):
         return cupy.cuda.Stream.from_external(stream)
@@ -99,5 +99,5 @@ def _target(cupy: Any, index: int) -> str:
 
 @lru_cache(maxsize=64)
 def _evaluator(cupy: Any, inst: Instruction, model: DotModel, target: str, index: int) -> Evaluator:
-    """Of the GPU number `index`, where it is loaded."""
+    """Return the evaluator for GPU number `index`."""
     return Evaluator(cupy, inst, model, target, chained=True, matrix_units=True)

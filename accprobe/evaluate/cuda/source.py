@@ -25,10 +25,10 @@ MOST_PRODUCTS = 64
 class Plan:
     """Plan of the evaluation of a model.
 
-    tiled: rows and columns share what is decoded of their operands; otherwise each dot product is evaluated on its own, by the
-    rules. single: sums are held in float32 rather than float64; addends of an unusual size are then evaluated on their own.
-    base: the largest exponents of products are those of sums of powers of 2^base, which matrix units give; 0: they are sought.
-    links: operands are taken apart once, in memory, for a chain of so many sums in each block; 0: block by block.
+    tiled: rows and columns share decoded operands; otherwise each dot product is evaluated separately, by the rules. single:
+    sums are float32 rather than float64; addends of unusual size are then evaluated separately. base: matrix units find the
+    largest exponents of products as sums of powers of 2^base; 0: by comparison. links: sums of a chain in each block whose
+    operands are prepared once, in memory; 0: block by block.
     """
 
     tiled: bool
@@ -38,7 +38,7 @@ class Plan:
 
 
 def source(model: DotModel, inst: Instruction, chained: bool = False, matrix_units: bool = False) -> str:
-    """The complete CUDA C++, also C++, of the evaluator of `model`; as `plan` has it."""
+    """Return the complete source of the evaluator of `model`, valid CUDA C++ and C++."""
     check(model, inst)
     parts = [
         _words(),
@@ -89,7 +89,7 @@ def can_promote(inst: Instruction) -> bool:
 
 
 def plan(model: DotModel, inst: Instruction, chained: bool = False, matrix_units: bool = False) -> Plan:
-    """How `model` is evaluated; `chained`: for long chains; `matrix_units`: they seek exponents then, if they can."""
+    """Return the plan of `model`. chained: for long chains; matrix_units: let them find exponents, if they can."""
     nodes = list(model.root.nodes())
     tiled = (
         inst.k <= MOST_PRODUCTS
@@ -104,9 +104,9 @@ def plan(model: DotModel, inst: Instruction, chained: bool = False, matrix_units
 
 
 def _links(model: DotModel, inst: Instruction) -> list[FusedSum]:
-    """The sums of a chain of them that differ in nothing but whose products they add, the first one first; [] where none is.
+    """Return the sums of a chain that differ only in their products, in order; [] if the model is not such a chain.
 
-    C is in the first one, or is added to the last one as float32.
+    C is a term of the first sum, or is added to the last one as float32.
     """
     nodes = list(model.root.nodes())
     added = _adds_c(nodes[-1])
@@ -120,7 +120,7 @@ def _links(model: DotModel, inst: Instruction) -> list[FusedSum]:
 
 
 def _adds_c(node: FusedSum) -> bool:
-    """Whether it is a float32 addition of another sum, which is never -0, and C."""
+    """Whether the node is a float32 addition of another sum, which is never -0, and C."""
     a = node.arithmetic
     plain = isinstance(a, FloatArithmetic) and replace(a, zero_sign="ieee", nan=0x7FFFFFFF) == addition()
     return plain and node.has_addend and len(node.terms) == 2 and bool(node.children)
@@ -131,14 +131,14 @@ def _rules_of_operands(nodes: list[FusedSum]) -> dict[str, str]:
 
 
 def _base(inst: Instruction, rules: dict[str, str], products: int) -> int:
-    """8, a power of which exceeds 64 lower ones, or 4, if no more than 8 are added; 0 where exponents are too far apart."""
+    """Return 8 (2^8 exceeds the sum of 64 lower powers), or 4 for at most 8 products; 0 if the exponent range is too wide."""
     if rules["product_exponent"] == "normalised product" or rules["zero_terms"] == "aligned" or products % 16:
         return 0
     return next((base for base in (8, 4) if _shift(inst, rules, base) is not None), 0)
 
 
 def _shift(inst: Instruction, rules: dict[str, str], base: int) -> int | None:
-    """What is added to exponents of products, so that sums of their powers are float32; one above a multiple of the base."""
+    """Return the exponent offset that makes sums of powers fit in float32, one above a multiple of the base; or None."""
     normalised = rules["product_exponent"] == "normalised operands"
     lowest = sum(fmt.min_exponent - normalised * fmt.mantissa_bits for fmt in (inst.a, inst.b)) * base
     highest = (sum(fmt.max_exponent for fmt in (inst.a, inst.b)) + 1) * base - 1
@@ -147,12 +147,12 @@ def _shift(inst: Instruction, rules: dict[str, str], base: int) -> int | None:
 
 
 def _decoding_fields() -> dict[str, Field]:
-    """Those that decide how operands of aligned sums are decoded."""
+    """Return the fields that determine the decoding of operands of aligned sums."""
     return {name: field for name, field in fields_of(FloatArithmetic).items() if field.place == "products"}
 
 
 def _alignment_rules(nodes: list[FusedSum]) -> set[tuple[tuple[str, str], ...]]:
-    """The words of those fields, of each aligned sum of products."""
+    """Return the values of those fields, of each aligned sum of products."""
     found: set[tuple[tuple[str, str], ...]] = set()
     for node in nodes:
         a = node.arithmetic
@@ -192,7 +192,7 @@ def _fits_single(node: FusedSum, inst: Instruction) -> bool:
 
 
 def _fits_double(node: FusedSum, inst: Instruction) -> bool:
-    """Whether results are conversions to float32."""
+    """Whether the sums fit in float64 and their results are truncations to float32."""
     a = node.arithmetic
     return (
         isinstance(a, FloatArithmetic)
@@ -224,7 +224,7 @@ def _constants(**values: tuple[str, object]) -> str:
 
 
 def _words() -> str:
-    """The words of every field as a type of its own, with the numbers that stand for them."""
+    """Return an enum class for each field with words."""
     types: dict[str, dict[str, int]] = {}
     for kind in (FloatArithmetic, IntegerArithmetic, DotModel):
         for name, field in fields_of(kind).items():
@@ -325,7 +325,7 @@ def _model(model: DotModel, inst: Instruction, how: Plan) -> str:
 
 
 def _blocks_at_once(model: DotModel, how: Plan) -> int:
-    """Of a multiprocessor; the fewer, the more registers each has."""
+    """Return the thread blocks for each multiprocessor; fewer blocks have more registers each."""
     if how.links or how.single:
         return 3
     return 2 if how.tiled and len(list(model.root.nodes())) == 1 else 1

@@ -38,7 +38,7 @@ from accprobe.model.product import (
 # Of multiply_adds.cu; as many threads of scaled_sums.cu.
 TILE, THREADS = 64, 256
 
-# What scaled_sums.cu calls them.
+# Constants of scaled_sums.cu.
 HOW: dict[Scaling, int] = {"product of scales": 0, "a then b": 1, "b then a": 2}
 
 
@@ -63,7 +63,7 @@ class WholeOnGpu:
         self._kernels: dict[str, Any] = {}
 
     def __call__(self, model: ProductModel, a: Bits, b: Bits, scales: ScaleWords | None) -> Bits:
-        """a [M, K], b [N, K] -> [M, N], or several products [..., M, K] one by one, as `product` gives them."""
+        """Return the results of `product` for a [M, K], b [N, K], or for several products [..., M, K] one by one."""
         if a.ndim > 2:
             return np.stack([self(model, x, y, scales) for x, y in zip(a, b, strict=True)])
         if is_wrapped(model) and importlib.util.find_spec("torch"):
@@ -132,10 +132,10 @@ class _Work:
         self._cupy, self._gpu, self._model, self._scales = cupy, gpu, model, scales
         self._shape = len(a), len(b)
         self._singles = is_multiply_add(model)
-        held = (np.ascontiguousarray(self._held(fmt, x)) for fmt, x in ((model.a, a), (model.b, b)))
-        self._a, self._b = map(cupy.asarray, held)
+        prepared = (np.ascontiguousarray(self._prepared(fmt, x)) for fmt, x in ((model.a, a), (model.b, b)))
+        self._a, self._b = map(cupy.asarray, prepared)
 
-    def _held(self, fmt: Format, patterns: Bits) -> NDArray[Any]:
+    def _prepared(self, fmt: Format, patterns: Bits) -> NDArray[Any]:
         """Operands as the kernel takes them: float32 numbers for chains of multiply-adds, otherwise patterns."""
         patterns = rounded_words(fmt, patterns, self._model.operand_rounding)
         return fmt.values(patterns).astype(np.float32) if self._singles else patterns
@@ -166,7 +166,7 @@ class _Work:
         return total
 
     def _promoted(self, node: Merged) -> int | None:
-        """Sums after which the evaluator itself begins a chain anew, where all parts are chunks of one size."""
+        """Return the promotion interval in fused sums if the evaluator can promote: all parts are chunks of one size."""
         chains = [part for part in node.parts if isinstance(part, Chain)]
         if self._singles or len(chains) < len(node.parts) or node.kept is not None or node.order != "forward":
             return None
