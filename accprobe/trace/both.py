@@ -1,0 +1,183 @@
+"""Two runs in one process: recorded, compared, and run again to keep the operands of each origin."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from accprobe.errors import AccprobeError
+from accprobe.gemm.callables import Own, find_callable
+from accprobe.trace.causes import Explained, Explainer, Side
+from accprobe.trace.compare import Comparison, Origin, compare
+from accprobe.trace.mapping import Mapped, parse_mapping
+from accprobe.trace.recorder import Recorder, check_torch
+from accprobe.trace.records import Operation, Trace
+
+MOST_KEPT = 32
+"""Origins whose operands are kept and whose causes are looked for; the others are only located."""
+
+SEED = 0
+
+
+@dataclass(frozen=True)
+class Run:
+    """How one side is run. name: FILE.py:FUNCTION, which is imported anew for each run; or function: called as it is.
+
+    backend: of torch.compile, "" or "eager" for none. flags: attributes of torch by their dotted names.
+    """
+
+    name: str = ""
+    function: Callable[..., Any] | None = None
+    keywords: Mapping[str, Any] = field(default_factory=dict)
+    backend: str = ""
+    flags: Mapping[str, Any] = field(default_factory=dict)
+
+    def load(self) -> Callable[..., Any]:
+        """Return the function, with the same random state each time. Raises AccprobeError."""
+        import torch
+
+        torch.manual_seed(SEED)
+        function = self.function
+        if function is None:
+            found = find_callable(self.name)
+            if not isinstance(found, Own):
+                raise AccprobeError(f"{self.name} is a product of accprobe: give FILE.py:FUNCTION")
+            function = found.function
+        _check_keywords(function, self.name, self.keywords)
+        return function if self.backend in ("", "eager") else torch.compile(function, backend=self.backend)
+
+    def recorded(self, mapped: Mapped | None, **options: Any) -> Recorder:
+        """Record the run. options: see `Recorder`."""
+        import torch
+
+        if options.get("keep") is None or self.backend in ("", "eager"):
+            torch.compiler.reset()
+        recorder = Recorder(mapped=mapped, **options)
+        with flags_of_torch(self.flags):
+            function = self.load()
+            torch.manual_seed(SEED)
+            with recorder.recording():
+                result = function(**self.keywords)
+            recorder.finish(result)
+        return recorder
+
+
+def _check_keywords(function: Callable[..., Any], name: str, keywords: Mapping[str, Any]) -> None:
+    try:
+        inspect.signature(function).bind(**keywords)
+    except TypeError as e:
+        given = ", ".join(f"{key}={value}" for key, value in keywords.items()) or "no arguments"
+        raise AccprobeError(f"{name or function} cannot be called with {given}: {e}") from None
+    except ValueError:  # of functions that are not written in Python
+        return
+
+
+@contextmanager
+def flags_of_torch(flags: Mapping[str, Any]) -> Iterator[None]:
+    """Set attributes such as "torch.backends.cuda.matmul.allow_tf32" inside. Raises AccprobeError."""
+    before = []
+    try:
+        for name, value in flags.items():
+            holder, attribute = _holder(name)
+            before.append((holder, attribute, getattr(holder, attribute)))
+            setattr(holder, attribute, value)
+        yield
+    finally:
+        for holder, attribute, value in reversed(before):
+            setattr(holder, attribute, value)
+
+
+def _holder(name: str) -> tuple[Any, str]:
+    import torch
+
+    first, *path, attribute = name.split(".") if "." in name else (name, "")
+    holder: Any = torch
+    for part in path:
+        holder = getattr(holder, part, None)
+    if first != "torch" or holder is None or not hasattr(holder, attribute):
+        raise AccprobeError(f"there is no flag '{name:.80}': give its whole name, such as torch.backends.cuda.matmul.allow_tf32")
+    return holder, attribute
+
+
+def run_both(a: Run, b: Run, mapping: str = "", with_fixes: bool = False, most: int = MOST_KEPT) -> Findings:
+    """Record two runs, compare them and explain each origin. mapping: see `compare`. Raises AccprobeError."""
+    check_torch()
+    mapped: tuple[Mapped | None, Mapped | None] = parse_mapping(mapping) if mapping else (None, None)
+    traces = [run.recorded(part).trace() for run, part in zip((a, b), mapped, strict=True)]
+    found = compare(traces[0], traces[1], mapping)
+    explained = Findings(found)
+    if not found.origins:
+        return explained
+    kept = [_kept_again(run, found, which, most) for which, run in enumerate((a, b))]
+    explainer = Explainer(_same_data(traces[0], traces[1]), with_fixes)
+    for i, origin in enumerate(found.origins):
+        sides = [_side(origin, which, kept[which], traces[which], mapped[which]) for which in (0, 1)]
+        if i >= most:
+            sides = [Side(x.operations, (), None) for x in sides]
+        explained.origins.append(explainer.explain(origin, *sides))
+    return explained
+
+
+@dataclass
+class Findings:
+    """A comparison and the cause of each of its origins."""
+
+    comparison: Comparison
+    origins: list[Explained] = field(default_factory=list)
+
+
+def located(comparison: Comparison) -> Findings:
+    """Return origins without operands: located, and named where no operands are needed."""
+    none = Side((), (), None)
+    return Findings(comparison, [Explainer().explain(x, none, none) for x in comparison.origins])
+
+
+def _kept_again(run: Run, found: Comparison, which: int, most: int) -> Recorder:
+    """Run a side once more and keep the operands of its origins."""
+    numbers: set[int] = set()
+    for origin in found.origins[:most]:
+        numbers.update(x.number for x in (origin.left, origin.right)[which])
+        numbers.update([origin.readers[which]] if origin.readers else [])
+
+    def keep(operation: Operation) -> bool:
+        return operation.number in numbers
+
+    return run.recorded(None, keep=keep)
+
+
+def _side(origin: Origin, which: int, kept: Recorder, trace: Trace, mapped: Mapped | None) -> Side:
+    operations = (origin.left, origin.right)[which]
+    calls = tuple(kept.kept[x.number] for x in operations if x.number in kept.kept)
+    value = None
+    if origin.readers is None:
+        position = next(i for i, x in enumerate(operations[0].outputs) if x is origin.values[which])
+        value = calls[0].results[position] if calls else None
+    else:
+        reader = trace.operations[origin.readers[which]]
+        position = next(i for i, x in enumerate(reader.inputs) if x is origin.values[which])
+        of_reader = kept.results if reader.name == "return" else kept.kept[reader.number].operands() if reader.number in kept.kept else []
+        value = of_reader[position] if position < len(of_reader) else None
+    again = {x.number: x for x in kept.operations}
+    repeated = all(
+        x.number in again and [y.hash for y in again[x.number].outputs] == [y.hash for y in x.outputs] for x in operations
+    )
+    return Side(operations, calls if len(calls) == len(operations) else (), value, mapped, repeated)
+
+
+def _same_data(a: Trace, b: Trace) -> dict[int, int]:
+    """Return by value of the first run the value of the second that has the same bits."""
+    by_hash: dict[str, int] = {}
+    for operation in b.operations:
+        for value in (*operation.outputs, *operation.inputs):
+            for each in (value.base, value.hash) if value.base else (value.hash, *value.parts):
+                by_hash.setdefault(each, value.id)
+    found: dict[int, int] = {}
+    for operation in a.operations:
+        for value in (*operation.outputs, *operation.inputs):
+            for each in (value.base, value.hash) if value.base else (value.hash, *value.parts):
+                if each in by_hash:
+                    found.setdefault(value.id, by_hash[each])
+    return found

@@ -1,0 +1,406 @@
+"""Why an operation gives different bits in two runs: each side is called again alone, and its arithmetic is inferred."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from accprobe.errors import AccprobeError
+from accprobe.trace.compare import Origin
+from accprobe.trace.mapping import Mapped, taken
+from accprobe.trace.products import OPERANDS, Plan, Plans, Recorded, block_product, mismatches, recorded_product
+from accprobe.trace.records import Operation
+from accprobe.trace.replay import Block, Call, Operand, count_differing, words
+
+Kind = Literal[
+    "split_k",
+    "order",
+    "promotion",
+    "partials",
+    "cast",
+    "fusion",
+    "layout",
+    "argument",
+    "function",
+    "reduction",
+    "atomics",
+    "dropout",
+    "unknown",
+]
+
+REDUCTIONS = (
+    "sum", "mean", "var", "std", "norm", "softmax", "logsumexp", "cumsum", "prod", "native_layer_norm", "native_group_norm",
+    "native_batch_norm", "_fused_rms_norm", "index_add", "scatter_add", "index_put", "dot", "mv", "pool", "loss",
+)  # fmt: skip
+"""Words in the names of operations that add."""
+
+COPIES = ("aten._to_copy", "aten.clone", "aten.copy_", "aten.cat", "aten.contiguous", "aten.slice_scatter", "aten.select_scatter")
+
+NOT_MODELLED = "located, not modelled yet"
+
+
+@dataclass(frozen=True)
+class Cause:
+    """verified: whether each side's words were predicted bit for bit. fixes: changes that made both sides equal when tried."""
+
+    kind: Kind
+    text: str
+    verified: bool = False
+    fixes: tuple[str, ...] = ()
+
+
+@dataclass
+class Side:
+    """One side of an origin. calls: its operations with operands, empty where none were kept. value: the result that differs.
+
+    after: whether a second run of this side gave the same bits.
+    """
+
+    operations: tuple[Operation, ...]
+    calls: tuple[Call, ...]
+    value: Operand | None
+    mapped: Mapped | None = None
+    repeated: bool = True
+
+    @property
+    def block(self) -> Block:
+        return Block(self.calls)
+
+
+@dataclass
+class Explained:
+    """differing, of: words of the part that is compared, None where the results were not kept."""
+
+    origin: Origin
+    cause: Cause
+    differing: int | None = None
+    of: int | None = None
+    sides: tuple[Side, Side] | None = None
+
+
+@dataclass
+class Explainer:
+    """values: of the first run, the id of the same data in the second. with_fixes: try what makes both sides equal."""
+
+    values: Mapping[int, int] = field(default_factory=dict)
+    with_fixes: bool = False
+    plans: Plans = field(default_factory=Plans)
+
+    def explain(self, origin: Origin, left: Side, right: Side) -> Explained:
+        found = Explained(origin, _without_operands(origin), sides=(left, right))
+        if left.value is None or right.value is None:
+            return found
+        parts = _parts(left, right)
+        found.differing, found.of = count_differing(*parts), parts[0].numel()
+        try:
+            found.cause = self._cause(origin, left, right, parts)
+            if self.with_fixes:
+                found.cause = replace(found.cause, fixes=tuple(fixes(left, right)))
+        except (AccprobeError, RuntimeError) as e:  # RuntimeError: of torch, such as too little memory
+            found.cause = Cause("unknown", f"not explained: {' '.join(str(e).split())[:200]}")
+        return found
+
+    def _cause(self, origin: Origin, left: Side, right: Side, parts: tuple[Any, Any]) -> Cause:
+        tried: list[Callable[[], Cause | None]] = [
+            lambda: _randomness(left, right),
+            lambda: _unstable(left, right),
+            lambda: _arguments(left, right),
+            lambda: self._products(origin, left, right),
+            lambda: _cast(left, right),
+            lambda: _fusion(left, right),
+            lambda: _located(origin, left, right),
+        ]
+        return next(filter(None, (each() for each in tried)), None) or _unexplained(left, right, parts)
+
+    def _products(self, origin: Origin, left: Side, right: Side) -> Cause | None:
+        products = [_product_of(x) for x in (left, right)]
+        if products[0] is None and products[1] is None:
+            return None
+        for which, (side, other) in enumerate(((left, right), (right, left))):
+            product = products[1 - which]
+            if products[which] is None and product is not None and side.calls:
+                values = self.values if which else {y: x for x, y in self.values.items()}
+                products[which] = block_product(product, other.calls[0], other.operations[0].packet, side.block, values)
+        if None in products:
+            return None
+        plans = [self.plans.of(_signature(side), x) for side, x in zip((left, right), products, strict=True) if x is not None]
+        wrong = [mismatches(plan, x) for plan, x in zip(plans, products, strict=True) if x is not None]
+        return _of_plans(plans, wrong, [int(x.d.size) for x in products if x is not None], (left, right))
+
+
+def _without_operands(origin: Origin) -> Cause:
+    located = _located(origin, Side(origin.left, (), None), Side(origin.right, (), None))
+    return located or Cause("unknown", "located; the operands were not saved")
+
+
+def _parts(left: Side, right: Side) -> tuple[Any, Any]:
+    """Return the parts of both results that are compared."""
+    assert left.value is not None
+    assert right.value is not None
+    x, y = left.value.tensor, right.value.tensor
+    whole = Mapped("batch", 1)
+    return taken(x, y, left.mapped or whole), taken(y, x, right.mapped or whole)
+
+
+def _product_of(side: Side) -> Recorded | None:
+    return recorded_product(side.operations[0].packet, side.calls[0]) if len(side.calls) == 1 else None
+
+
+def _signature(side: Side) -> tuple[Any, ...]:
+    """Return what the plan of a side can depend on."""
+    return tuple(
+        (
+            operation.name,
+            tuple((x.shape, x.strides, str(x.memory.dtype)) for x in call.operands()),
+            tuple(sorted(call.flags.items())),
+            operation.arguments,
+        )
+        for operation, call in zip(side.operations, side.calls, strict=True)
+    )
+
+
+OF_KIND: tuple[tuple[Kind, tuple[str, ...]], ...] = (
+    ("split_k", ("split_k",)),
+    ("promotion", ("promote_every", "promotion_format", "promotion_rounding")),
+    ("partials", ("partial_format", "merge_order", "slice_sizes")),
+    ("order", ("order", "products_per_sum", "instruction", "alignment_bits", "effective_bits", "result_bits", "sum_rounding")),
+)
+"""Findings of a plan by the kind of cause that a difference in them is, the most telling first."""
+
+
+def _of_plans(plans: list[Plan | None], wrong: list[int], sizes: list[int], sides: tuple[Side, Side]) -> Cause:
+    flags = _differing_flags(sides)
+    if None in plans:
+        lacking = " and ".join(name for name, plan in zip("AB", plans, strict=True) if plan is None)
+        return Cause("unknown", f"not explained: no model was found of side {lacking}{flags}")
+    told = [plan.told for plan in plans if plan is not None]
+    kind, names = next(
+        ((kind, names) for kind, names in OF_KIND if any(told[0].get(x) != told[1].get(x) for x in names)), ("unknown", ())
+    )
+    unpredicted = "; ".join(
+        f"the model of side {name} gives {n:,} of {of:,} words wrong" for name, n, of in zip("AB", wrong, sizes, strict=True) if n
+    )
+    if kind == "unknown":
+        return Cause("unknown", "; ".join(filter(None, ("not explained: both sides have the same plan", unpredicted))) + flags)
+    first, second = (plan_in_words(x, kind, names) for x in told)
+    text = f"{first} against {second}{flags}"
+    return Cause(kind, f"{text}; {unpredicted}" if unpredicted else text, verified=not unpredicted)  # type: ignore[arg-type]
+
+
+def plan_in_words(told: Mapping[str, Any], kind: str, names: tuple[str, ...]) -> str:
+    """Return the findings of a plan that matter for a kind of cause: "split-K 4 (f32 partial sums)"."""
+    split = told.get("split_k") or 1
+    if kind == "split_k":
+        return "no split" if split == 1 else f"split-K {split} ({told.get('partial_format', 'f32')} partial sums)"
+    if kind == "promotion":
+        every = told.get("promote_every")
+        return "no promotion" if every is None else f"promotion every {every} k"
+    if kind == "partials":
+        return f"{told.get('partial_format')} partial sums of {told.get('slice_sizes')} k, merged {told.get('merge_order')}"
+    order, instruction = told.get("order"), told.get("instruction")
+    return f"{order}{f' ({instruction})' if instruction else ''}"
+
+
+def _differing_flags(sides: tuple[Side, Side]) -> str:
+    """Return flags of torch that differ, as the end of a sentence."""
+    first, second = (dict(side.operations[-1].flags) if side.operations else {} for side in sides)
+    told = [f"{name} {first[name]} against {second[name]}" for name in first if first[name] != second.get(name, first[name])]
+    return f" ({', '.join(told)})" if told else ""
+
+
+def _randomness(left: Side, right: Side) -> Cause | None:
+    random = [x for side in (left, right) for x in side.operations if x.random]
+    if not random:
+        return None
+    where = "both sides" if all(any(x.random for x in side.operations) for side in (left, right)) else _only(left, right)
+    verified = all(_replays(side) for side in (left, right))
+    return Cause("dropout", f"{random[0].packet} draws random numbers on {where}", verified)
+
+
+def _only(left: Side, right: Side) -> str:
+    return "side A only" if any(x.random for x in left.operations) else "side B only"
+
+
+def _replays(side: Side) -> bool:
+    """Whether the operations, called again with their recorded operands, give the recorded bits; random ones are not called."""
+    for operation, call in zip(side.operations, side.calls, strict=True):
+        if not operation.random and not call.repeats(1):
+            return False
+    return len(side.calls) == len(side.operations)
+
+
+def _unstable(left: Side, right: Side) -> Cause | None:
+    for name, side in (("A", left), ("B", right)):
+        changing = [x for x, call in zip(side.operations, side.calls, strict=False) if not x.random and not call.repeats()]
+        if changing or not side.repeated:
+            which = changing[0] if changing else side.operations[0]
+            reason = "unordered atomics, or another race" if changing else "seen in a second run"
+            return Cause("atomics", f"{which.packet} differs from itself on side {name} when it is repeated: {reason}")
+    return None
+
+
+def _arguments(left: Side, right: Side) -> Cause | None:
+    """The same operation with other arguments, or with operands in another layout: run with those of the other side."""
+    if len(left.calls) != 1 or len(right.calls) != 1 or left.operations[0].packet != right.operations[0].packet:
+        return None
+    x, y = left.operations[0], right.operations[0]
+    a, b = left.calls[0], right.calls[0]
+    if x.arguments != y.arguments and x.packet not in OPERANDS:
+        text = f"arguments {_plain(x.arguments)} against {_plain(y.arguments)}"
+        return Cause("argument", text, _same_results(replace(a, function=b.function), b) and _replays(left) and _replays(right))
+    given = [[(p.shape, p.strides) for p in call.operands()] for call in (a, b)]
+    if given[0] != given[1] and [p for p, _ in given[0]] == [p for p, _ in given[1]] and x.packet not in OPERANDS:
+        relaid = {i: q.of(q.filled(p.tensor)) for i, (p, q) in enumerate(zip(a.operands(), b.operands(), strict=True))}
+        if not count_differing(a(relaid)[0], b.results[0].tensor):
+            strides = " against ".join(str(list(call.operands()[0].strides)) for call in (a, b))
+            return Cause("layout", f"operands have other strides: {strides}", _replays(left))
+    return None
+
+
+def _same_results(call: Call, other: Call) -> bool:
+    """Whether a call with the other's operands and arguments gives the other's bits."""
+    swapped = replace(call, arguments=other.arguments, keywords=other.keywords)
+    return all(not count_differing(p, q.tensor) for p, q in zip(swapped(), other.results, strict=True))
+
+
+def _plain(arguments: str) -> str:
+    return arguments.replace('"', "") or "none"
+
+
+def _cast(left: Side, right: Side) -> Cause | None:
+    """Operations that only one side has, all of them casts."""
+    names = [[x.packet for x in side.operations] for side in (left, right)]
+    for which, (side, other) in enumerate(((left, names[1]), (right, names[0]))):
+        extra = [x for x in side.operations if x.packet == "aten._to_copy"]
+        rest = [x.packet for x in side.operations if x.packet != "aten._to_copy"]
+        if extra and rest == other:
+            types = " and ".join(dict.fromkeys(x.outputs[0].dtype for x in extra))
+            return Cause("cast", f"an extra cast to {types} on side {'AB'[which]}", _replays(left) and _replays(right))
+    return None
+
+
+def _fusion(left: Side, right: Side) -> Cause | None:
+    """Several elementwise operations against one kernel: the side of several is computed with fewer roundings."""
+    import torch
+
+    for name, side, other in (("B", left, right), ("A", right, left)):
+        if not side.calls or not _is_elementwise(side) or other.value is None or _is_elementwise(other):
+            continue
+        wanted = other.value.tensor
+        for wider, words_ in ((torch.float32, "f32"), (torch.float64, "f64")):
+            try:
+                got = _wider(side.block, wider).to(wanted.dtype)
+            except (RuntimeError, KeyError):
+                continue
+            if got.shape == wanted.shape and not count_differing(got, wanted) and _replays(side):
+                count = len(side.calls)
+                text = f"{count} operations fused on side {name}: computed in {words_} and rounded once"
+                return Cause("fusion", text, True)
+    return None
+
+
+def _is_elementwise(side: Side) -> bool:
+    import torch
+
+    return bool(side.calls) and all(
+        torch.Tag.pointwise in call.function.tags or operation.packet in COPIES
+        for operation, call in zip(side.operations, side.calls, strict=True)
+    )
+
+
+def _wider(block: Block, dtype: Any) -> Any:
+    """Return the last result of a block that computes everything in another type."""
+    import torch
+
+    made: dict[int, Any] = {}
+
+    def widened(operand: Operand) -> Any:
+        tensor = made.get(operand.value, operand.tensor)
+        return tensor.to(dtype) if tensor.is_floating_point() else tensor
+
+    result: Any = None
+    for call in block.calls:
+        keywords = {key: dtype if isinstance(x, torch.dtype) else x for key, x in call.keywords.items()}
+        result = replace(call, keywords=keywords)(dict(enumerate(map(widened, call.operands()))))[-1]
+        made[call.results[-1].value] = result
+    return result
+
+
+def _located(origin: Origin, left: Side, right: Side) -> Cause | None:
+    """Name operations whose arithmetic accprobe does not model yet."""
+    operations = (*left.operations, *right.operations)
+    changed = origin.operation if " against " in origin.operation else operations[0].packet if operations else ""
+    verified = bool(left.value and right.value) and left.operations != right.operations and all(map(_replays, (left, right)))
+    if any(word in x.packet for x in operations for word in REDUCTIONS):
+        return Cause("reduction", f"{changed}: another order of a sum; {NOT_MODELLED}")
+    if any("attention" in x.packet for x in operations):
+        return Cause("reduction", f"{changed}: attention; {NOT_MODELLED}")
+    names = [[x.packet for x in side.operations if x.packet not in COPIES] for side in (left, right)]
+    if names[0] != names[1] and all(names):
+        return Cause("function", f"other operations: {changed}", verified)
+    if any(x.name.startswith("triton.") for x in operations) or not all(names):
+        return Cause("fusion", f"{changed}: compiled code against eager operations; {NOT_MODELLED}")
+    return None
+
+
+def _unexplained(left: Side, right: Side, parts: tuple[Any, Any]) -> Cause:
+    x, y = words(parts[0]), words(parts[1])
+    differ = x != y
+    told = f"not explained: {int(differ.sum()):,} of {x.numel():,} words differ"
+    if int(differ.sum()) == 1:
+        bits = (int(x[differ]) ^ int(y[differ])) & ((1 << 8 * x.element_size()) - 1)
+        told = f"not explained: one word differs, in bit {bits.bit_length() - 1}" if bits.bit_count() == 1 else told
+    again = [name for name, side in (("A", left), ("B", right)) if not _replays(side)]
+    if again:
+        told += f"; the operation, called again, does not give the words of side {' or '.join(again)}"
+    return Cause("unknown", told)
+
+
+def fixes(left: Side, right: Side) -> Iterator[str]:
+    """Changes that make both sides equal, each of them tried with the recorded operands."""
+    import torch
+
+    if len(left.calls) != 1 or len(right.calls) != 1:
+        return
+    a, b = left.calls[0], right.calls[0]
+    for name in ("allow_bf16_reduced_precision_reduction", "allow_fp16_reduced_precision_reduction", "allow_tf32"):
+        if name in a.flags and (a.flags[name] or b.flags[name]) and _agree(left, right, a.under(**{name: False}), b.under(**{name: False})):
+            yield f"torch.backends.cuda.matmul.{name} = False"
+    if _padded_agrees(left, right):
+        rows = max(a.results[0].shape[0], b.results[0].shape[0])
+        yield f"pad the batch to {rows} rows"
+    if not torch.are_deterministic_algorithms_enabled() and not (a.repeats() and b.repeats()):
+        torch.use_deterministic_algorithms(True)
+        try:
+            if _agree(left, right, a, b) and _agree(left, right, a, b):
+                yield "torch.use_deterministic_algorithms(True)"
+        except RuntimeError:
+            pass
+        finally:
+            torch.use_deterministic_algorithms(False)
+
+
+def _agree(left: Side, right: Side, a: Call, b: Call) -> bool:
+    x, y = a()[0], b()[0]
+    whole = Mapped("batch", 1)
+    return not count_differing(taken(x, y, left.mapped or whole), taken(y, x, right.mapped or whole))
+
+
+def _padded_agrees(left: Side, right: Side) -> bool:
+    """Whether a product with its rows repeated up to the number of the other side gives the other side's bits."""
+    import torch
+
+    small, large = sorted((left, right), key=lambda side: side.calls[0].results[0].shape[0])
+    name, call, other = small.operations[0].packet, small.calls[0], large.calls[0]
+    if name not in ("aten.mm", "aten.addmm"):
+        return False
+    position = OPERANDS[name][0]
+    a, wanted = call.operands()[position].tensor, other.results[0].tensor
+    rows = wanted.shape[0]
+    if rows == len(a):
+        return False
+    padded = torch.cat([a] * -(-rows // len(a)))[:rows]
+    got = call({position: padded})[0][: len(a)]
+    return not count_differing(got, wanted[: len(a)])
+

@@ -1,0 +1,238 @@
+"""Compares two traces: aligns their operations, and finds each origin of a difference.
+
+An origin is an operation whose inputs are equal in both runs and whose output is not; or, where the runs have other operations,
+the operations between equal values and the first value that has a counterpart and differs. Operations after an origin, with
+inputs that differ already, are consequences and are only counted.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from difflib import SequenceMatcher
+from typing import Literal
+
+from accprobe.errors import AccprobeError
+from accprobe.trace.mapping import Mapped, comparable, parse_mapping, same
+from accprobe.trace.records import Operation, Trace, Value
+
+State = Literal["equal", "origin", "consequence", "unmapped", "other call", "only one"]
+"""Of an operation. unmapped: its parts cannot be compared; other call: it is part of a block that differs; only one: only one run
+has it.
+"""
+
+ALIGN_WORK = 20_000_000
+"""Pairs of equal keys up to which difflib aligns operations by name; beyond, the n-th of a name is aligned with the n-th."""
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Operations of both runs that compute different bits from equal values. left, right: one each, or blocks of several.
+
+    values: the results that differ. readers: numbers of the operations that read them, of blocks.
+    """
+
+    left: tuple[Operation, ...]
+    right: tuple[Operation, ...]
+    values: tuple[Value, Value]
+    readers: tuple[int, int] | None = None
+
+    @property
+    def module(self) -> str:
+        return next((x.module for x in reversed((*self.right, *self.left)) if x.module), "")
+
+    @property
+    def operation(self) -> str:
+        names = [" + ".join(x.packet for x in side) or "nothing" for side in (self.left, self.right)]
+        return names[0] if names[0] == names[1] else " against ".join(names)
+
+
+@dataclass
+class Comparison:
+    """What differs. states: of each operation of both traces, by number; origins: the first one first."""
+
+    traces: tuple[Trace, Trace]
+    mapping: tuple[Mapped, Mapped] | None
+    states: tuple[dict[int, State], dict[int, State]]
+    pairs: list[tuple[int, int]] = field(default_factory=list)
+    origins: list[Origin] = field(default_factory=list)
+
+    @property
+    def equal(self) -> bool:
+        return not any(map(self.count, ("origin", "consequence", "unmapped")))
+
+    def count(self, state: State) -> int:
+        """Return the operations in a state: of the two runs, the larger number."""
+        return max(sum(x == state for x in each.values()) for each in self.states)
+
+    @property
+    def operations(self) -> tuple[int, int]:
+        first, second = (sum(x.name != "return" for x in trace.operations) for trace in self.traces)
+        return first, second
+
+
+def compare(a: Trace, b: Trace, mapping: str = "") -> Comparison:
+    """Compare two traces. mapping: which part should be equal, "" for everything. Raises AccprobeError."""
+    mapped = parse_mapping(mapping) if mapping else None
+    if mapped is not None:
+        _check_parts(a, mapped[0])
+        _check_parts(b, mapped[1])
+    return _Comparing(Comparison((a, b), mapped, ({}, {}))).compared()
+
+
+def _check_parts(trace: Trace, mapped: Mapped) -> None:
+    if trace.part != str(mapped) and str(mapped) != "batch=1":
+        recorded = f"the parts of {trace.part}" if trace.part else "whole tensors only"
+        raise AccprobeError(f"a trace has hashes of {recorded}: record it with --map {mapped}")
+
+
+def align(a: Sequence[Operation], b: Sequence[Operation]) -> list[tuple[int, int]]:
+    """Return pairs of numbers of operations that correspond: by module path and name, in order."""
+    with_modules = all(any(x.module for x in side) for side in (a, b))
+    compiled = any(x.name.startswith("triton.") for x in (*a, *b))
+
+    def key(operation: Operation) -> tuple[str, ...]:
+        module = operation.module if with_modules and not compiled else ""
+        return operation.phase, module, operation.packet
+
+    keys: list[list[tuple[object, ...]]] = [[key(x) for x in side] for side in (a, b)]
+    first, second = (Counter(side) for side in keys)
+    if sum(count * second[each] for each, count in first.items()) > ALIGN_WORK:
+        keys = [_numbered(side) for side in keys]
+    start = 0
+    while start < min(len(a), len(b)) and keys[0][start] == keys[1][start]:
+        start += 1
+    pairs = [(i, i) for i in range(start)]
+    matcher = SequenceMatcher(None, keys[0][start:], keys[1][start:], autojunk=False)
+    pairs += [(start + i + n, start + j + n) for i, j, size in matcher.get_matching_blocks() for n in range(size)]
+    return pairs
+
+
+def _numbered(keys: Sequence[tuple[object, ...]]) -> list[tuple[object, ...]]:
+    seen: Counter[tuple[object, ...]] = Counter()
+    found: list[tuple[object, ...]] = []
+    for key in keys:
+        seen[key] += 1
+        found.append((*key, seen[key]))
+    return found
+
+
+class _Run:
+    """One trace as a graph. known: hashes of its values and of their parts; tainted: operations that differ already."""
+
+    def __init__(self, trace: Trace) -> None:
+        self.operations = trace.operations
+        self.producer: dict[int, int] = {}
+        self.known: set[str] = set()
+        self.tainted: set[int] = set()
+        for operation in trace.operations:
+            for value in operation.outputs:
+                self.producer.setdefault(value.id, operation.number)
+            for value in (*operation.inputs, *operation.outputs):
+                self.known |= value.hashes
+
+
+@dataclass(frozen=True)
+class _Source:
+    """Where a value comes from: the operations back to values that the other run has too.
+
+    tainted: one of them differs already; unknown: a value has no operation, and the other run does not have it.
+    """
+
+    numbers: tuple[int, ...]
+    tainted: bool
+    unknown: bool
+
+
+class _Comparing:
+    def __init__(self, found: Comparison) -> None:
+        self._found = found
+        self._runs = _Run(found.traces[0]), _Run(found.traces[1])
+
+    def compared(self) -> Comparison:
+        found = self._found
+        a, b = (trace.operations for trace in found.traces)
+        found.pairs = align(a, b)
+        for i, j in found.pairs:
+            state = self._state(a[i], b[j])
+            found.states[0][i] = found.states[1][j] = state
+            if state in ("origin", "consequence", "unmapped"):
+                self._runs[0].tainted.add(i)
+                self._runs[1].tainted.add(j)
+        for states, side in zip(found.states, (a, b), strict=True):
+            for operation in side:
+                states.setdefault(operation.number, "only one")
+        self._mark_blocks()
+        return found
+
+    def _mark_blocks(self) -> None:
+        """Operations of origins get their state; those only one run has are consequences where they follow from one."""
+        for origin in self._found.origins:
+            for states, side in zip(self._found.states, (origin.left, origin.right), strict=True):
+                states.update((operation.number, "origin") for operation in side)
+        for states, run in zip(self._found.states, self._runs, strict=True):
+            bad = {number for number, state in states.items() if state in ("origin", "consequence")}
+            for operation in run.operations:
+                if states[operation.number] == "only one":
+                    if any(run.producer.get(x.id, operation.number) in bad for x in operation.inputs):
+                        states[operation.number] = "consequence"
+                        bad.add(operation.number)
+
+    def _state(self, x: Operation, y: Operation) -> State:
+        outputs_equal = len(x.outputs) == len(y.outputs) and all(map(same, x.outputs, y.outputs))
+        if len(x.inputs) == len(y.inputs) and all(map(same, x.inputs, y.inputs)):
+            return "equal" if outputs_equal else self._of_equal_inputs(x, y)
+        readers = x.number, y.number
+        found = {self._trace_back(p, q, readers) for p, q in zip(x.inputs, y.inputs, strict=False) if not same(p, q)}
+        if outputs_equal and x.name != "return":
+            return "equal"
+        return next((state for state in ("consequence", "unmapped") if state in found), "other call")
+
+    def _of_equal_inputs(self, x: Operation, y: Operation) -> State:
+        differing = next(((p, q) for p, q in zip(x.outputs, y.outputs, strict=False) if not same(p, q)), None)
+        if differing is None or not comparable(*differing, self._found.mapping):
+            return "unmapped"
+        self._found.origins.append(Origin((x,), (y,), differing))
+        return "origin"
+
+    def _trace_back(self, p: Value, q: Value, readers: tuple[int, int]) -> State:
+        """Return what two inputs that differ make of their operation; an origin that is not known yet is added.
+
+        A value that no recorded operation computed, and that the other run does not have, is an input of the run that differs, or
+        comes from compiled code that is not recorded.
+        """
+        left, right = (self._source(*which) for which in ((p, 0), (q, 1)))
+        if left.tainted or right.tainted:
+            return "consequence"
+        if not left.numbers and not right.numbers:
+            return "unmapped" if left.unknown or right.unknown else "other call"
+        if not comparable(p, q, self._found.mapping) or (left.unknown and right.unknown and left.numbers and right.numbers):
+            return "unmapped"
+        sides = [tuple(run.operations[i] for i in x.numbers) for run, x in zip(self._runs, (left, right), strict=True)]
+        self._found.origins.append(Origin(sides[0], sides[1], (p, q), readers))
+        self._runs[0].tainted.update(left.numbers)
+        self._runs[1].tainted.update(right.numbers)
+        return "consequence"
+
+    def _source(self, value: Value, which: int) -> _Source:
+        """Follow a value back to values with hashes that the other run has."""
+        run, other = self._runs[which], self._runs[1 - which]
+        found: set[int] = set()
+        waiting, unknown = [value], False
+        while waiting:
+            each = waiting.pop()
+            if other.known & each.hashes:
+                continue
+            number = run.producer.get(each.id)
+            if number is None:
+                unknown = True
+                continue
+            if number in run.tainted:
+                return _Source((), True, False)
+            operation = run.operations[number]
+            if number in found or any(other.known & x.hashes for x in operation.outputs if x.id == each.id):
+                continue
+            found.add(number)
+            waiting += [x for x in operation.inputs if x.id != each.id]
+        return _Source(tuple(sorted(found)), False, unknown)

@@ -1,0 +1,378 @@
+"""Records every operation that reaches torch's dispatcher. The one module that depends on torch's internals.
+
+`TorchDispatchMode` sees operations below autograd: forward, backward and optimizer. Code compiled by Inductor runs outside
+of it, except for the library calls; its Triton kernels are seen in `CachingAutotuner.run`, as torch's own `DebugMode` does. Used
+with torch 2.11 and 2.13.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from accprobe.errors import ToolMissing
+from accprobe.trace.hashing import HashQueue
+from accprobe.trace.mapping import Mapped
+from accprobe.trace.modules import ModuleTracker
+from accprobe.trace.records import Operation, Trace, TraceWriter
+from accprobe.trace.replay import Call, Operand, copied
+from accprobe.trace.storages import PendingValue, Storages
+
+OLDEST = (2, 10)
+"""torch's version: `TorchDispatchMode.ignore_compile_internals` came with 2.10."""
+
+FETCH_EVERY = 2048
+"""Operations after which hashes are fetched from the device and written."""
+
+PRODUCT_FLAGS = (
+    "allow_tf32",
+    "allow_fp16_reduced_precision_reduction",
+    "allow_bf16_reduced_precision_reduction",
+    "allow_fp16_accumulation",
+)
+
+_UNRECORDED = ("aten.empty", "aten.new_empty", "aten.detach", "aten.alias", "aten.lift_fresh", "aten._unsafe_view", "prim.")
+
+Keep = Callable[[Operation], bool]
+"""Whether the operands of an operation are kept; it has no hashes yet."""
+
+
+@dataclass(frozen=True)
+class Schema:
+    """What an operation does to its tensors. is_skipped: it makes views, or memory without content."""
+
+    name: str
+    is_skipped: bool
+    written: tuple[tuple[int, str], ...]
+    results: tuple[str, ...]
+    random: bool
+
+
+@cache
+def schema_of(function: Any) -> Schema:
+    """Return the schema of an `OpOverload`."""
+    import torch
+
+    name = str(function)
+    arguments = function._schema.arguments
+    written = tuple((i, x.name) for i, x in enumerate(arguments) if x.alias_info is not None and x.alias_info.is_write)
+    results = tuple(x.name for x in arguments if x.is_out)
+    is_view = not written and any(x.alias_info is not None for x in arguments)
+    random = torch.Tag.nondeterministic_seeded in function.tags
+    return Schema(name, is_view or name.startswith(_UNRECORDED), written, results, random)
+
+
+def tensors_in(values: Any) -> Iterator[Any]:
+    """The tensors of arguments or results, in their order."""
+    import torch
+
+    if isinstance(values, torch.Tensor):
+        yield values
+    elif isinstance(values, list | tuple):
+        for each in values:
+            yield from tensors_in(each)
+    elif isinstance(values, dict):
+        for each in values.values():
+            yield from tensors_in(each)
+    elif hasattr(values, "to_tuple"):  # results of transformers
+        yield from tensors_in(values.to_tuple())
+
+
+@dataclass
+class _Pending:
+    """An operation whose hashes are not fetched yet."""
+
+    operation: Operation
+    inputs: list[PendingValue]
+    outputs: list[PendingValue]
+
+    def fetched(self, found: list[str]) -> Operation:
+        inputs, outputs = (tuple(x.fetched(found) for x in values) for values in (self.inputs, self.outputs))
+        return Operation(**{**vars(self.operation), "inputs": inputs, "outputs": outputs})
+
+
+@dataclass
+class Recorder:
+    """Records while it is entered. mapped: the part that is hashed beside each tensor. steps, limit: end the recording.
+
+    keep: operations whose operands and results are copied, to `kept`. result_of: see `finish`.
+    """
+
+    mapped: Mapped | None = None
+    steps: int | None = None
+    limit: int | None = None
+    kernels: bool = False
+    keep: Keep | None = None
+    writer: TraceWriter | None = None
+    operations: list[Operation] = field(default_factory=list)
+    kept: dict[int, Call] = field(default_factory=dict)
+    stopped: str = ""
+    paused: int = 0
+
+    def __post_init__(self) -> None:
+        self._queue = HashQueue()
+        self._storages = Storages(self._queue, self.mapped)
+        self._modules = ModuleTracker()
+        self._pending: list[_Pending] = []
+        self._count = 0
+        self._copies: dict[Any, Any] = {}
+        self._last: list[PendingValue] = []
+        self.results: list[Operand] = []
+
+    @contextmanager
+    def recording(self) -> Iterator[Recorder]:
+        """Record what runs inside."""
+        check_torch()
+        mode = _mode_class()(self)
+        self._modules.start()
+        try:
+            with _triton_kernels(self._triton), _active(self), mode:
+                yield self
+        finally:
+            self._modules.stop()
+            self._fetch()
+
+    def finish(self, result: Any = None) -> None:
+        """Note the result of the run, or of its last operation, as the inputs of an operation "return"."""
+        inputs = [self._storages.value(each) for each in tensors_in(result)] or self._last
+        if self.keep is not None:
+            self.results = [self._copy(each) for each in tensors_in(result)]
+        self._add(Operation(self._count, "return", "", "forward", (), ()), inputs, [])
+        self._fetch()
+
+    def trace(self) -> Trace:
+        return Trace(self.operations, str(self.mapped or ""), versions(), True, self.stopped)
+
+    def dispatch(self, function: Any, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> Any:
+        """Run one operation and record it."""
+        schema = schema_of(function)
+        if schema.is_skipped or self.paused or self._ended():
+            return function(*arguments, **keywords)
+        read = list(tensors_in(arguments))
+        read += [x for name, given in keywords.items() if name not in schema.results for x in tensors_in(given)]
+        inputs = [self._storages.value(x) for x in read]
+        module, phase = self._modules.place()
+        text = _scalars(arguments, keywords)
+        flags = product_flags() if "mm" in schema.name or "linear" in schema.name or "conv" in schema.name else {}
+        operation = Operation(self._count, schema.name, module, phase, (), (), text, schema.random, flags)
+        call = self._kept_call(operation, function, arguments, keywords)
+        if self.kernels:
+            result, names = _profiled(function, arguments, keywords)
+            operation = Operation(**{**vars(operation), "kernels": names})
+        else:
+            result = function(*arguments, **keywords)
+        addresses = {self._storages.address(x) for x in read}
+        results = [x for x in tensors_in(result) if self._storages.address(x) not in addresses]
+        for i, name in schema.written:
+            of_argument = list(tensors_in(arguments[i] if i < len(arguments) else keywords.get(name)))
+            for tensor in of_argument:
+                self._storages.written(tensor)
+            results += [x for x in of_argument if all(x is not y for y in results)]
+        if not results:
+            return result
+        if call is not None:
+            call.results = [self._copy(x, settled=False) for x in results]
+            self.kept[self._count] = call
+        self._add(operation, inputs, [self._storages.value(x, settled=False) for x in results])
+        return result
+
+    def _add(self, operation: Operation, inputs: list[PendingValue], outputs: list[PendingValue]) -> None:
+        self._pending.append(_Pending(operation, inputs, outputs))
+        self._last = outputs
+        self._count += 1
+        if len(self._pending) >= FETCH_EVERY:
+            self._fetch()
+
+    def _fetch(self) -> None:
+        self._queue.fetch()
+        found = [each.fetched(self._queue.found) for each in self._pending]
+        self._pending = []
+        self.operations += found
+        if self.writer is not None:
+            self.writer.add(found)
+
+    def _ended(self) -> bool:
+        if self.stopped:
+            return True
+        if self.limit is not None and self._count >= self.limit:
+            self.stopped = f"--limit {self.limit} reached"
+        if self.steps is not None and self._modules.steps >= self.steps:
+            self.stopped = f"--steps {self.steps} reached"
+        return bool(self.stopped)
+
+    def _kept_call(self, operation: Operation, function: Any, arguments: Any, keywords: Any) -> Call | None:
+        if self.keep is None or not self.keep(operation):
+            return None
+        return Call(function, self._frozen(arguments), self._frozen(dict(keywords)), operation.flags)
+
+    def _frozen(self, values: Any) -> Any:
+        """Return arguments with a copy in the place of each tensor."""
+        import torch
+
+        if isinstance(values, torch.Tensor):
+            return self._copy(values)
+        if isinstance(values, list | tuple):
+            return [self._frozen(x) for x in values] if isinstance(values, list) else tuple(map(self._frozen, values))
+        if isinstance(values, dict):
+            return {name: self._frozen(x) for name, x in values.items()}
+        return values
+
+    def _copy(self, tensor: Any, settled: bool = True) -> Operand:
+        return copied(self._storages.value(tensor, hashed=False, settled=settled).id, tensor, self._copies)
+
+    def _triton(self, name: str, arguments: Mapping[str, Any], run: Callable[[], Any]) -> Any:
+        """Run one of Inductor's Triton kernels and record it. Its arguments are named in_ptr0, out_ptr0, in_out_ptr0, …"""
+        import torch
+
+        tensors = {key: x for key, x in arguments.items() if isinstance(x, torch.Tensor)}
+        if self.paused or self._ended() or not tensors:
+            return run()
+        inputs = [self._storages.value(x) for key, x in tensors.items() if key.startswith("in_")]
+        module, phase = self._modules.place()
+        result = run()
+        outputs = [x for key, x in tensors.items() if "out" in key]
+        for tensor in outputs:
+            self._storages.written(tensor)
+        self._add(Operation(self._count, f"triton.{name}", module, phase, (), ()), inputs, [self._storages.value(x, settled=False) for x in outputs])
+        return result
+
+
+_RECORDERS: list[Recorder] = []
+
+
+@contextmanager
+def _active(recorder: Recorder) -> Iterator[None]:
+    _RECORDERS.append(recorder)
+    try:
+        yield
+    finally:
+        _RECORDERS.remove(recorder)
+
+
+@contextmanager
+def paused() -> Iterator[None]:
+    """Leave out what runs inside, such as the prefill before a decode step."""
+    recorders = list(_RECORDERS)
+    for each in recorders:
+        each.paused += 1
+    try:
+        yield
+    finally:
+        for each in recorders:
+            each.paused -= 1
+
+
+def check_torch() -> None:
+    """Raise ToolMissing if torch is missing or too old."""
+    try:
+        import torch
+    except ImportError as e:
+        raise ToolMissing("torch is not installed: accprobe trace records torch programs; pip install torch") from e
+    version = tuple(int("".join(filter(str.isdigit, x)) or 0) for x in torch.__version__.split(".")[:2])
+    if version < OLDEST:
+        raise ToolMissing(f"torch {torch.__version__} is too old: accprobe trace needs torch {'.'.join(map(str, OLDEST))} or later")
+
+
+def versions() -> dict[str, str]:
+    """Return versions and devices that decide the bits of a run."""
+    import torch
+
+    found = {"torch": torch.__version__}
+    if torch.cuda.is_available():
+        found |= {"cuda": str(torch.version.cuda), "gpu": torch.cuda.get_device_name()}
+    return found
+
+
+def product_flags() -> dict[str, Any]:
+    """Return torch's flags of matrix products that are in force."""
+    import torch
+
+    found = {name: getattr(torch.backends.cuda.matmul, name, None) for name in PRODUCT_FLAGS}
+    return {name: value if isinstance(value, bool) else str(value) for name, value in found.items() if value is not None}
+
+
+@cache
+def _mode_class() -> Any:
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class RecordingMode(TorchDispatchMode):  # type: ignore[misc]
+        """Passes each operation to a recorder. The compiler is left alone; what it compiled runs under the mode."""
+
+        def __init__(self, recorder: Recorder) -> None:
+            super().__init__()
+            self._recorder = recorder
+
+        @classmethod
+        def ignore_compile_internals(cls) -> bool:
+            return True
+
+        def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            return self._recorder.dispatch(function, args, kwargs or {})
+
+    return RecordingMode
+
+
+@contextmanager
+def _triton_kernels(record: Callable[[str, Mapping[str, Any], Callable[[], Any]], Any]) -> Iterator[None]:
+    """Pass each launch of Inductor's Triton kernels to `record`."""
+    try:
+        from torch._inductor.runtime.triton_heuristics import CachingAutotuner
+    except ImportError:  # without Triton
+        yield
+        return
+    original = CachingAutotuner.run
+
+    def run(self: Any, *arguments: Any, **keywords: Any) -> Any:
+        if keywords.get("benchmark_run"):
+            return original(self, *arguments, **keywords)
+        named = dict(zip(self.triton_meta.get("signature", {}), arguments, strict=False))
+        return record(self.fn.__name__, named, lambda: original(self, *arguments, **keywords))
+
+    CachingAutotuner.run = run
+    try:
+        yield
+    finally:
+        CachingAutotuner.run = original
+
+
+def _scalars(arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> str:
+    """Return the arguments that are not tensors, as JSON; "" if there are none."""
+    import torch
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, torch.Tensor):
+            return "tensor"
+        return [plain(x) for x in value] if isinstance(value, list | tuple) else _plain(value)
+
+    listed, named = [plain(x) for x in arguments], {key: plain(x) for key, x in keywords.items()}
+    if all(x == "tensor" for x in listed) and not named:
+        return ""
+    return json.dumps([listed, named] if named else listed, separators=(",", ":"))[:1000]
+
+
+def _plain(value: Any) -> Any:
+    return value if value is None or isinstance(value, bool | int | float | str) else str(value)
+
+
+def _profiled(function: Any, arguments: Any, keywords: Any) -> tuple[Any, tuple[str, ...]]:
+    """Run an operation under torch's profiler, and return the result and the names of its kernels."""
+    import torch
+    from torch.profiler import ProfilerActivity, profile
+
+    if not torch.cuda.is_available():
+        return function(*arguments, **keywords), ()
+    with profile(activities=[ProfilerActivity.CUDA]) as profiler:
+        result = function(*arguments, **keywords)
+        torch.cuda.synchronize()
+    return result, tuple(dict.fromkeys(event.name for event in profiler.events() if event.device_type.name == "CUDA"))
+
+
+def open_writer(folder: Path, mapped: Mapped | None) -> TraceWriter:
+    """Return a writer of a trace with the versions of this process."""
+    check_torch()
+    return TraceWriter(folder, str(mapped or ""), versions())

@@ -1,0 +1,255 @@
+"""A trace as it is stored: operations with the hashes of their inputs and outputs. A folder of JSON lines and safetensors.
+
+A trace is data of another machine. Everything that is read is checked for type and size, no name in it is used as a path, and
+nothing in it is executed.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from accprobe.errors import RecordingError
+
+FORMAT, VERSION = "accprobe trace", 1
+
+OPERATIONS, OPERANDS = "trace.jsonl", "operands.safetensors"
+
+MOST_OPERATIONS, MOST_LINE, MOST_DIMENSIONS, MOST_VALUES, MOST_TEXT = 1 << 20, 1 << 22, 16, 1 << 14, 1 << 14
+"""Limits of what is read: operations of a trace, bytes of a line, dimensions of a tensor, tensors of an operation, characters
+of a name.
+"""
+
+MOST_SIZE = 1 << 48
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Value:
+    """A tensor at the input or the output of an operation.
+
+    id: identifies the data of a storage between two writes; views of it have the same. hash: of its bits, "" where they were not
+    read. parts: hashes of the parts that a mapping compares. base: hash of the whole storage of an input of the run, where the tensor
+    is a view of it.
+    """
+
+    id: int
+    hash: str
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: str
+    parts: tuple[str, ...] = ()
+    base: str = ""
+
+    @property
+    def hashes(self) -> set[str]:
+        """Hashes by which the other run may know the data."""
+        return {self.hash, *self.parts, self.base} - {""}
+
+    @property
+    def size(self) -> int:
+        return math.prod(self.shape)
+
+
+@dataclass(frozen=True)
+class Operation:
+    """One operation. phase: forward, backward or optimizer. arguments: those that are not tensors. random: whether it draws random
+    numbers. flags: torch's flags of matrix products when it ran.
+    """
+
+    number: int
+    name: str
+    module: str
+    phase: str
+    inputs: tuple[Value, ...]
+    outputs: tuple[Value, ...]
+    arguments: str = ""
+    random: bool = False
+    flags: Mapping[str, Any] = field(default_factory=dict)
+    kernels: tuple[str, ...] = ()
+
+    @property
+    def packet(self) -> str:
+        """The name without its overload: "aten.mm" of "aten.mm.default"."""
+        parts = self.name.split(".")
+        return ".".join(parts[:2]) if parts[0] == "aten" else self.name
+
+
+@dataclass
+class Trace:
+    """A recorded run. part: the mapping whose parts were hashed, such as "batch=8". complete: whether the run ended normally."""
+
+    operations: list[Operation]
+    part: str = ""
+    versions: Mapping[str, str] = field(default_factory=dict)
+    complete: bool = True
+    stopped: str = ""
+
+
+def header(trace: Trace) -> Json:
+    return {"format": FORMAT, "version": VERSION, "part": trace.part, "versions": dict(trace.versions)}
+
+
+def operation_json(operation: Operation) -> Json:
+    """Return a line of the file; fields at their default are left out."""
+    stored = {key: value for key, value in asdict(operation).items() if value not in ("", (), {}, False) or key == "number"}
+    for key in ("inputs", "outputs"):
+        stored[key] = [_value_json(x) for x in getattr(operation, key)]
+    return stored
+
+
+def _value_json(value: Value) -> list[Any]:
+    fields = [value.id, value.hash, value.shape, value.strides, value.dtype, value.parts, value.base]
+    return fields if value.base else fields[:6] if value.parts else fields[:5]
+
+
+class TraceWriter:
+    """Writes a trace line by line, so that a run that crashes leaves what it recorded."""
+
+    def __init__(self, folder: Path, part: str, versions: Mapping[str, str]) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / OPERANDS).unlink(missing_ok=True)
+        self._folder, self.count = folder, 0
+        self._file = (folder / OPERATIONS).open("w", encoding="utf-8")
+        self._write(header(Trace([], part, versions)))
+
+    def _write(self, line: Json) -> None:
+        self._file.write(json.dumps(line, separators=(",", ":")) + "\n")
+
+    def add(self, operations: Iterable[Operation]) -> None:
+        for operation in operations:
+            self._write(operation_json(operation))
+            self.count += 1
+        self._file.flush()
+
+    def finish(self, stopped: str = "") -> None:
+        self._write({"end": self.count, "stopped": stopped})
+        self._file.close()
+
+
+def read_trace(folder: Path) -> Trace:
+    """Read a folder that `accprobe trace record` wrote. Raises RecordingError."""
+    path = folder / OPERATIONS
+    try:
+        if not path.is_file():
+            raise RecordingError(f"{folder} is not a trace: it has no file {OPERATIONS}; record one with `accprobe trace record`")
+        with path.open("rb") as file:
+            return _read(path, _lines(path, file))
+    except OSError as e:
+        raise RecordingError(f"{path} cannot be read: {e.strerror or e}") from None
+
+
+def _lines(path: Path, file: Any) -> Iterator[tuple[int, Any]]:
+    number = 0
+    while line := file.readline(MOST_LINE + 1):
+        number += 1
+        if len(line) > MOST_LINE:
+            raise RecordingError(f"{path}, line {number}: longer than {MOST_LINE:,} bytes; record the trace again")
+        if number > MOST_OPERATIONS + 2:
+            raise RecordingError(f"{path} has more than {MOST_OPERATIONS:,} operations; record fewer with --limit")
+        if not line.endswith(b"\n"):
+            return  # the last line of a run that crashed
+        try:
+            yield number, json.loads(line)
+        except (ValueError, RecursionError):
+            raise RecordingError(f"{path}, line {number}: not JSON; record the trace again") from None
+
+
+def _read(path: Path, lines: Iterator[tuple[int, Any]]) -> Trace:
+    _, first = next(lines, (0, None))
+    if not isinstance(first, dict) or first.get("format") != FORMAT:
+        raise RecordingError(f"{path} is not a trace of accprobe: its first line does not say so")
+    if first.get("version") != VERSION:
+        raise RecordingError(f"{path} has version {str(first.get('version')):.20}; this accprobe reads version {VERSION}")
+    trace = Trace([], complete=False)
+    try:
+        trace.part = _text(first.get("part", ""))
+        trace.versions = {_text(key): _text(value) for key, value in _object(first.get("versions", {})).items()}
+        for number, line in lines:
+            if isinstance(line, dict) and "end" in line:
+                if line["end"] != len(trace.operations):
+                    raise ValueError(f"the trace has {len(trace.operations)} operations, and its end says {line['end']!r:.20}")
+                trace.complete, trace.stopped = True, _text(line.get("stopped", ""))
+                break
+            trace.operations.append(_operation(_object(line), len(trace.operations)))
+    except (ValueError, TypeError, KeyError) as e:
+        reason = f"'{e.args[0]}' is missing" if isinstance(e, KeyError) else str(e)
+        raise RecordingError(f"{path}, line {len(trace.operations) + 2}: {reason}; record the trace again") from None
+    return trace
+
+
+def _operation(line: Json, number: int) -> Operation:
+    if line.get("number") != number:
+        raise ValueError(f"operation {line.get('number')!r:.20} stands where number {number} is expected")
+    return Operation(
+        number,
+        _text(line["name"]),
+        _text(line.get("module", "")),
+        _text(line.get("phase", "forward")),
+        _values(line["inputs"]),
+        _values(line["outputs"]),
+        _text(line.get("arguments", "")),
+        line.get("random") is True,
+        {_text(key): value for key, value in _object(line.get("flags", {})).items() if isinstance(value, bool | int | str)},
+        tuple(map(_text, _list(line.get("kernels", []), MOST_VALUES))),
+    )
+
+
+def _values(several: Any) -> tuple[Value, ...]:
+    return tuple(_value(_list(each, 7)) for each in _list(several, MOST_VALUES))
+
+
+def _value(fields: list[Any]) -> Value:
+    if len(fields) < 5:
+        raise ValueError("a tensor has fewer than 5 fields")
+    shape, strides = (tuple(_size(x) for x in _list(each, MOST_DIMENSIONS)) for each in fields[2:4])
+    if len(shape) != len(strides) or math.prod(shape) > MOST_SIZE:
+        raise ValueError("a tensor has a shape that is too large, or has no strides for it")
+    parts, base = [*fields[5:], *((), "")[len(fields) - 5 :]]
+    hashes = tuple(map(_text, _list(list(parts), MOST_DIMENSIONS)))
+    return Value(_size(fields[0]), _text(fields[1]), shape, strides, _text(fields[4]), hashes, _text(base))
+
+
+def _size(number: Any) -> int:
+    if type(number) is not int or not 0 <= number <= MOST_SIZE:
+        raise ValueError(f"{number!r:.20} is not a size")
+    return number
+
+
+def _text(text: Any) -> str:
+    if not isinstance(text, str) or len(text) > MOST_TEXT:
+        raise ValueError(f"{text!r:.20} is not a text of at most {MOST_TEXT:,} characters")
+    return "".join(x if x.isprintable() else "�" for x in text)
+
+
+def _list(values: Any, most: int) -> list[Any]:
+    if not isinstance(values, list) or len(values) > most:
+        raise ValueError(f"a list of at most {most:,} is expected")
+    return values
+
+
+def _object(value: Any) -> Json:
+    if not isinstance(value, dict):
+        raise ValueError("an object is expected")
+    return value
+
+
+def write_tensors(path: Path, tensors: Mapping[str, tuple[str, tuple[int, ...], bytes]]) -> None:
+    """Write a safetensors file: by name the type, the shape and the bytes of each tensor."""
+    entries, offset = {}, 0
+    for name, (dtype, shape, content) in tensors.items():
+        entries[name] = {"dtype": dtype, "shape": list(shape), "data_offsets": [offset, offset + len(content)]}
+        offset += len(content)
+    text = json.dumps(entries).encode()
+    text += b" " * (-len(text) % 8)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    with temporary.open("wb") as file:
+        file.write(len(text).to_bytes(8, "little") + text)
+        file.writelines(content for _, _, content in tensors.values())
+    temporary.replace(path)
