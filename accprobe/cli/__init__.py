@@ -29,6 +29,7 @@ from accprobe.cli.show import show_command
 from accprobe.cli.streams import OutputLost, end_as_a_closed_pipe_does
 from accprobe.cli.sweep import sweep_command
 from accprobe.cli.tolerance import tolerance_command
+from accprobe.cli.trace import trace_command
 from accprobe.cli.verify import verify_command
 from accprobe.errors import AccprobeError, nearest
 
@@ -107,6 +108,7 @@ _COMMANDS = (
     run_command,
     sweep_command,
     gemm_command,
+    trace_command,
     budget_command,
     tolerance_command,
     verify_command,

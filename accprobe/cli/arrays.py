@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
-import math
 import pickle
 import warnings
-from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,23 +15,8 @@ from accprobe.budget.data import OwnData
 from accprobe.errors import AccprobeError, UnknownName, nearest
 from accprobe.evaluate.product import Singles
 from accprobe.gemm.handover import OfTorch, format_of_numpy
-from accprobe.isa.formats import FORMATS, Bits, Format
-
-_SAFETENSORS = {
-    "F64": "f64",
-    "F32": "f32",
-    "F16": "f16",
-    "BF16": "bf16",
-    "F8_E5M2": "e5m2",
-    "F8_E4M3": "e4m3",
-    "I32": "s32",
-    "I8": "s8",
-    "U8": "u8",
-}
-"""What https://huggingface.co/docs/safetensors calls them."""
-
-MOST_HEADER = 100_000_000
-"""Bytes of a safetensors header, as that page limits it."""
+from accprobe.isa.formats import Bits, Format
+from accprobe.operands.safetensors import Tensors, read_tensors
 
 
 def read_matrix(path: Path, fmt: Format | None = None) -> tuple[Bits, Format]:
@@ -95,12 +77,8 @@ def _matrix(name: str, array: NDArray[Any]) -> NDArray[Any]:
     return array
 
 
-Tensors = Mapping[str, Callable[[], NDArray[Any]]]
-"""By name, read when they are asked for; of a file of one array its name is empty."""
-
-
 def _read(path: Path) -> Tensors:
-    read = {".npy": _npy, ".pt": _pt, ".pth": _pt, ".safetensors": _safetensors}.get(path.suffix)
+    read = {".npy": _npy, ".pt": _pt, ".pth": _pt, ".safetensors": read_tensors}.get(path.suffix)
     if read is None:
         raise AccprobeError(f"{path}: give a matrix as .npy, .pt or .safetensors")
     try:
@@ -148,47 +126,3 @@ def _pt(path: Path) -> Tensors:
         return OfTorch("cpu").patterns(tensor, received.fmt).view(np.dtype(received.fmt.ml_dtype))
 
     return {str(name): partial(array, tensor) for name, tensor in every.items()}
-
-
-def _safetensors(path: Path) -> Tensors:
-    """A header of JSON with its length before it, then the numbers."""
-    with path.open("rb") as file:
-        size, start = path.stat().st_size, 8 + int.from_bytes(file.read(8), "little")
-        _check_whole(path, size, start)
-        if start > MOST_HEADER:
-            raise AccprobeError(f"{path} is no safetensors file: its header has {start - 8} bytes, and {MOST_HEADER} at most")
-        try:
-            header = json.loads(file.read(start - 8))
-        except (ValueError, RecursionError):
-            raise AccprobeError(f"{path} is no safetensors file: its header is not JSON") from None
-    if not isinstance(header, dict):
-        raise AccprobeError(f"{path} is no safetensors file: its header is not an object that names tensors")
-    entries = ((name, entry) for name, entry in header.items() if name != "__metadata__")
-    return {name: partial(_tensor, path, start, name, entry) for name, entry in entries}
-
-
-def _tensor(path: Path, start: int, name: str, entry: object) -> NDArray[Any]:
-    """start: of the numbers in the file; entry: what its header says of the tensor."""
-    match entry:
-        case {"dtype": str(dtype), "shape": [*shape], "data_offsets": [low, high]} if all(map(_is_size, (*shape, low, high))):
-            pass
-        case _:
-            raise AccprobeError(f"{path} is no safetensors file: tensor '{name}' lacks a dtype, a shape or data_offsets")
-    if dtype not in _SAFETENSORS:
-        raise AccprobeError(f"{path}: tensor '{name}' is of {dtype}; give one of {', '.join(_SAFETENSORS)}")
-    fmt = FORMATS[_SAFETENSORS[dtype]]
-    needed = math.prod(shape) * fmt.dtype.itemsize
-    if high - low != needed:
-        raise AccprobeError(f"{path} is damaged: tensor '{name}' has {high - low} bytes, and its shape takes {needed}")
-    _check_whole(path, path.stat().st_size, start + high)
-    words = np.fromfile(path, fmt.dtype, math.prod(shape), offset=start + low)
-    return words.reshape(shape).view(np.dtype(fmt.ml_dtype))
-
-
-def _is_size(number: object) -> bool:
-    return type(number) is int and number >= 0
-
-
-def _check_whole(path: Path, size: int, needed: int) -> None:
-    if size < needed:
-        raise AccprobeError(f"{path} is no safetensors file, or cut short: it has {size} bytes, and by its header {needed}")

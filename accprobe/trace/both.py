@@ -10,7 +10,7 @@ from typing import Any
 
 from accprobe.errors import AccprobeError
 from accprobe.gemm.callables import Own, find_callable
-from accprobe.trace.causes import Explained, Explainer, Side
+from accprobe.trace.causes import Explainer, Findings, Side
 from accprobe.trace.compare import Comparison, Origin, compare
 from accprobe.trace.mapping import Mapped, parse_mapping
 from accprobe.trace.recorder import Recorder, check_torch
@@ -98,7 +98,9 @@ def _holder(name: str) -> tuple[Any, str]:
     for part in path:
         holder = getattr(holder, part, None)
     if first != "torch" or holder is None or not hasattr(holder, attribute):
-        raise AccprobeError(f"there is no flag '{name:.80}': give its whole name, such as torch.backends.cuda.matmul.allow_tf32")
+        raise AccprobeError(
+            f"there is no flag '{name:.80}': give its whole name, such as torch.backends.cuda.matmul.allow_tf32"
+        )
     return holder, attribute
 
 
@@ -119,20 +121,6 @@ def run_both(a: Run, b: Run, mapping: str = "", with_fixes: bool = False, most: 
             sides = [Side(x.operations, (), None) for x in sides]
         explained.origins.append(explainer.explain(origin, *sides))
     return explained
-
-
-@dataclass
-class Findings:
-    """A comparison and the cause of each of its origins."""
-
-    comparison: Comparison
-    origins: list[Explained] = field(default_factory=list)
-
-
-def located(comparison: Comparison) -> Findings:
-    """Return origins without operands: located, and named where no operands are needed."""
-    none = Side((), (), None)
-    return Findings(comparison, [Explainer().explain(x, none, none) for x in comparison.origins])
 
 
 def _kept_again(run: Run, found: Comparison, which: int, most: int) -> Recorder:
@@ -158,7 +146,13 @@ def _side(origin: Origin, which: int, kept: Recorder, trace: Trace, mapped: Mapp
     else:
         reader = trace.operations[origin.readers[which]]
         position = next(i for i, x in enumerate(reader.inputs) if x is origin.values[which])
-        of_reader = kept.results if reader.name == "return" else kept.kept[reader.number].operands() if reader.number in kept.kept else []
+        of_reader = (
+            kept.results
+            if reader.name == "return"
+            else kept.kept[reader.number].operands()
+            if reader.number in kept.kept
+            else []
+        )
         value = of_reader[position] if position < len(of_reader) else None
     again = {x.number: x for x in kept.operations}
     repeated = all(

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from accprobe.errors import AccprobeError
-from accprobe.trace.compare import Origin
+from accprobe.trace.compare import Comparison, Origin
 from accprobe.trace.mapping import Mapped, taken
-from accprobe.trace.products import OPERANDS, Plan, Plans, Recorded, block_product, mismatches, recorded_product
+from accprobe.trace.products import OPERANDS, Plans, Recorded, block_product, mismatches, recorded_product
 from accprobe.trace.records import Operation
 from accprobe.trace.replay import Block, Call, Operand, count_differing, words
 
@@ -35,7 +35,15 @@ REDUCTIONS = (
 )  # fmt: skip
 """Words in the names of operations that add."""
 
-COPIES = ("aten._to_copy", "aten.clone", "aten.copy_", "aten.cat", "aten.contiguous", "aten.slice_scatter", "aten.select_scatter")
+COPIES = (
+    "aten._to_copy",
+    "aten.clone",
+    "aten.copy_",
+    "aten.cat",
+    "aten.contiguous",
+    "aten.slice_scatter",
+    "aten.select_scatter",
+)
 
 NOT_MODELLED = "located, not modelled yet"
 
@@ -77,6 +85,14 @@ class Explained:
     differing: int | None = None
     of: int | None = None
     sides: tuple[Side, Side] | None = None
+
+
+@dataclass
+class Findings:
+    """A comparison and the cause of each of its origins."""
+
+    comparison: Comparison
+    origins: list[Explained] = field(default_factory=list)
 
 
 @dataclass
@@ -122,11 +138,10 @@ class Explainer:
             if products[which] is None and product is not None and side.calls:
                 values = self.values if which else {y: x for x, y in self.values.items()}
                 products[which] = block_product(product, other.calls[0], other.operations[0].packet, side.block, values)
-        if None in products:
+        if products[0] is None or products[1] is None:
             return None
-        plans = [self.plans.of(_signature(side), x) for side, x in zip((left, right), products, strict=True) if x is not None]
-        wrong = [mismatches(plan, x) for plan, x in zip(plans, products, strict=True) if x is not None]
-        return _of_plans(plans, wrong, [int(x.d.size) for x in products if x is not None], (left, right))
+        keys = [_signature(side) for side in (left, right)]
+        return product_cause(self.plans, (products[0], products[1]), (left.operations, right.operations), keys)
 
 
 def _without_operands(origin: Origin) -> Cause:
@@ -169,26 +184,33 @@ OF_KIND: tuple[tuple[Kind, tuple[str, ...]], ...] = (
 """Findings of a plan by the kind of cause that a difference in them is, the most telling first."""
 
 
-def _of_plans(plans: list[Plan | None], wrong: list[int], sizes: list[int], sides: tuple[Side, Side]) -> Cause:
-    flags = _differing_flags(sides)
-    if None in plans:
-        lacking = " and ".join(name for name, plan in zip("AB", plans, strict=True) if plan is None)
+def product_cause(
+    plans: Plans,
+    products: tuple[Recorded, Recorded],
+    operations: tuple[tuple[Operation, ...], tuple[Operation, ...]],
+    keys: Sequence[Any] = ("A", "B"),
+) -> Cause:
+    """Return in which finding the plans of two products differ. keys: of their plans, see `Plans`."""
+    found = [plans.of(key, product) for key, product in zip(keys, products, strict=True)]
+    flags = _differing_flags(operations)
+    if found[0] is None or found[1] is None:
+        lacking = " and ".join(name for name, plan in zip("AB", found, strict=True) if plan is None)
         return Cause("unknown", f"not explained: no model was found of side {lacking}{flags}")
-    told = [plan.told for plan in plans if plan is not None]
-    kind, names = next(
-        ((kind, names) for kind, names in OF_KIND if any(told[0].get(x) != told[1].get(x) for x in names)), ("unknown", ())
-    )
+    wrong = [mismatches(plan, product) for plan, product in zip(found, products, strict=True)]
     unpredicted = "; ".join(
-        f"the model of side {name} gives {n:,} of {of:,} words wrong" for name, n, of in zip("AB", wrong, sizes, strict=True) if n
+        f"the model of side {name} gives {n:,} of {product.d.size:,} words wrong"
+        for name, n, product in zip("AB", wrong, products, strict=True)
+        if n
     )
-    if kind == "unknown":
-        return Cause("unknown", "; ".join(filter(None, ("not explained: both sides have the same plan", unpredicted))) + flags)
-    first, second = (plan_in_words(x, kind, names) for x in told)
-    text = f"{first} against {second}{flags}"
-    return Cause(kind, f"{text}; {unpredicted}" if unpredicted else text, verified=not unpredicted)  # type: ignore[arg-type]
+    first, second = found[0].told, found[1].told
+    for kind, names in OF_KIND:
+        if any(first.get(name) != second.get(name) for name in names):
+            text = f"{plan_in_words(first, kind)} against {plan_in_words(second, kind)}{flags}"
+            return Cause(kind, f"{text}; {unpredicted}" if unpredicted else text, verified=not unpredicted)
+    return Cause("unknown", "; ".join(filter(None, ("not explained: both sides have the same plan", unpredicted))) + flags)
 
 
-def plan_in_words(told: Mapping[str, Any], kind: str, names: tuple[str, ...]) -> str:
+def plan_in_words(told: Mapping[str, Any], kind: Kind) -> str:
     """Return the findings of a plan that matter for a kind of cause: "split-K 4 (f32 partial sums)"."""
     split = told.get("split_k") or 1
     if kind == "split_k":
@@ -202,9 +224,9 @@ def plan_in_words(told: Mapping[str, Any], kind: str, names: tuple[str, ...]) ->
     return f"{order}{f' ({instruction})' if instruction else ''}"
 
 
-def _differing_flags(sides: tuple[Side, Side]) -> str:
+def _differing_flags(operations: tuple[tuple[Operation, ...], tuple[Operation, ...]]) -> str:
     """Return flags of torch that differ, as the end of a sentence."""
-    first, second = (dict(side.operations[-1].flags) if side.operations else {} for side in sides)
+    first, second = (dict(side[-1].flags) if side else {} for side in operations)
     told = [f"{name} {first[name]} against {second[name]}" for name in first if first[name] != second.get(name, first[name])]
     return f" ({', '.join(told)})" if told else ""
 
@@ -365,7 +387,11 @@ def fixes(left: Side, right: Side) -> Iterator[str]:
         return
     a, b = left.calls[0], right.calls[0]
     for name in ("allow_bf16_reduced_precision_reduction", "allow_fp16_reduced_precision_reduction", "allow_tf32"):
-        if name in a.flags and (a.flags[name] or b.flags[name]) and _agree(left, right, a.under(**{name: False}), b.under(**{name: False})):
+        if (
+            name in a.flags
+            and (a.flags[name] or b.flags[name])
+            and _agree(left, right, a.under(**{name: False}), b.under(**{name: False}))
+        ):
             yield f"torch.backends.cuda.matmul.{name} = False"
     if _padded_agrees(left, right):
         rows = max(a.results[0].shape[0], b.results[0].shape[0])
@@ -403,4 +429,3 @@ def _padded_agrees(left: Side, right: Side) -> bool:
     padded = torch.cat([a] * -(-rows // len(a)))[:rows]
     got = call({position: padded})[0][: len(a)]
     return not count_differing(got, wanted[: len(a)])
-

@@ -18,8 +18,8 @@ from accprobe.trace.mapping import Mapped, comparable, parse_mapping, same
 from accprobe.trace.records import Operation, Trace, Value
 
 State = Literal["equal", "origin", "consequence", "unmapped", "other call", "only one"]
-"""Of an operation. unmapped: its parts cannot be compared; other call: it is part of a block that differs; only one: only one run
-has it.
+"""Of an operation. unmapped: its parts cannot be compared; other call: it is part of a block that differs; only one: the other
+run does not have it.
 """
 
 ALIGN_WORK = 20_000_000
@@ -60,7 +60,7 @@ class Comparison:
 
     @property
     def equal(self) -> bool:
-        return not any(map(self.count, ("origin", "consequence", "unmapped")))
+        return not (self.count("origin") or self.count("consequence") or self.count("unmapped"))
 
     def count(self, state: State) -> int:
         """Return the operations in a state: of the two runs, the larger number."""
@@ -88,30 +88,45 @@ def _check_parts(trace: Trace, mapped: Mapped) -> None:
 
 
 def align(a: Sequence[Operation], b: Sequence[Operation]) -> list[tuple[int, int]]:
-    """Return pairs of numbers of operations that correspond: by module path and name, in order."""
-    with_modules = all(any(x.module for x in side) for side in (a, b))
+    """Return pairs of numbers of operations that correspond: by module path and name, in order; in the gaps by name alone.
+
+    Compiled code has other module paths, or none.
+    """
     compiled = any(x.name.startswith("triton.") for x in (*a, *b))
+    if compiled or not all(any(x.module for x in side) for side in (a, b)):
+        return _aligned(*([(x.phase, x.packet) for x in side] for side in (a, b)))
+    pairs = _aligned(*([(x.phase, x.module, x.packet) for x in side] for side in (a, b)))
+    found, before = list(pairs), (-1, -1)
+    for i, j in (*pairs, (len(a), len(b))):
+        gaps = a[before[0] + 1 : i], b[before[1] + 1 : j]
+        if all(gaps):
+            inside = _aligned(*([(x.phase, x.packet) for x in side] for side in gaps))
+            found += [(before[0] + 1 + p, before[1] + 1 + q) for p, q in inside]
+        before = i, j
+    return sorted(found)
 
-    def key(operation: Operation) -> tuple[str, ...]:
-        module = operation.module if with_modules and not compiled else ""
-        return operation.phase, module, operation.packet
 
-    keys: list[list[tuple[object, ...]]] = [[key(x) for x in side] for side in (a, b)]
-    first, second = (Counter(side) for side in keys)
-    if sum(count * second[each] for each, count in first.items()) > ALIGN_WORK:
-        keys = [_numbered(side) for side in keys]
+Keys = list[tuple[object, ...]]
+
+
+def _aligned(x: Sequence[tuple[object, ...]], y: Sequence[tuple[object, ...]]) -> list[tuple[int, int]]:
+    """Return pairs of places with equal keys, in order in both."""
+    first, second = list(x), list(y)
+    counts = Counter(first), Counter(second)
+    if sum(count * counts[1][each] for each, count in counts[0].items()) > ALIGN_WORK:
+        first, second = _numbered(first), _numbered(second)
     start = 0
-    while start < min(len(a), len(b)) and keys[0][start] == keys[1][start]:
+    while start < min(len(first), len(second)) and first[start] == second[start]:
         start += 1
-    pairs = [(i, i) for i in range(start)]
-    matcher = SequenceMatcher(None, keys[0][start:], keys[1][start:], autojunk=False)
-    pairs += [(start + i + n, start + j + n) for i, j, size in matcher.get_matching_blocks() for n in range(size)]
-    return pairs
+    matcher = SequenceMatcher(None, first[start:], second[start:], autojunk=False)
+    blocks = matcher.get_matching_blocks()
+    return [(i, i) for i in range(start)] + [(start + i + n, start + j + n) for i, j, size in blocks for n in range(size)]
 
 
-def _numbered(keys: Sequence[tuple[object, ...]]) -> list[tuple[object, ...]]:
+def _numbered(keys: Keys) -> Keys:
+    """Return each key with the number of its occurrence."""
     seen: Counter[tuple[object, ...]] = Counter()
-    found: list[tuple[object, ...]] = []
+    found: Keys = []
     for key in keys:
         seen[key] += 1
         found.append((*key, seen[key]))
@@ -174,10 +189,10 @@ class _Comparing:
         for states, run in zip(self._found.states, self._runs, strict=True):
             bad = {number for number, state in states.items() if state in ("origin", "consequence")}
             for operation in run.operations:
-                if states[operation.number] == "only one":
-                    if any(run.producer.get(x.id, operation.number) in bad for x in operation.inputs):
-                        states[operation.number] = "consequence"
-                        bad.add(operation.number)
+                follows = any(run.producer.get(x.id, operation.number) in bad for x in operation.inputs)
+                if states[operation.number] == "only one" and follows:
+                    states[operation.number] = "consequence"
+                    bad.add(operation.number)
 
     def _state(self, x: Operation, y: Operation) -> State:
         outputs_equal = len(x.outputs) == len(y.outputs) and all(map(same, x.outputs, y.outputs))
@@ -199,8 +214,8 @@ class _Comparing:
     def _trace_back(self, p: Value, q: Value, readers: tuple[int, int]) -> State:
         """Return what two inputs that differ make of their operation; an origin that is not known yet is added.
 
-        A value that no recorded operation computed, and that the other run does not have, is an input of the run that differs, or
-        comes from compiled code that is not recorded.
+        A value that no recorded operation computed, and that the other run does not have, is an input of the run that differs,
+        or comes from compiled code that is not recorded.
         """
         left, right = (self._source(*which) for which in ((p, 0), (q, 1)))
         if left.tainted or right.tainted:

@@ -1,6 +1,4 @@
-"""Parts of two runs that should be equal although the runs have other shapes: the first sequence of a batch, some rows, the last
-token.
-"""
+"""Parts of two runs of different shapes that should be equal: the first sequence of a batch, some rows, the last token."""
 
 from __future__ import annotations
 
@@ -58,6 +56,13 @@ def parse_mapping(text: str) -> tuple[Mapped, Mapped]:
         return Mapped("batch", first), Mapped("batch", second or first)
     mapped = Mapped("token") if rows is None else Mapped("rows", rows)
     return mapped, mapped
+
+
+def part_of(text: str) -> Mapped:
+    """Return the part of one run, of "batch=8", "rows=16" or "token=last". Raises AccprobeError."""
+    if ":" in text:
+        raise AccprobeError(f"'{text:.40}' names two runs: give batch=N of the run that is recorded")
+    return parse_mapping(text)[0]
 
 
 def same(x: Value, y: Value) -> bool:

@@ -1,7 +1,7 @@
-"""The arithmetic of a recorded matrix product, from its operands and its result, and where it can be called again from probing it.
+"""The arithmetic of a recorded matrix product, from its operands and its result.
 
-Known plans are tried on the recorded words first (`accprobe.gemm.explain`); a product that none of them explains is probed like any
-other callable (`accprobe.gemm.characterise`). Either way the model has to give the recorded words.
+Known plans are tried on the recorded words first (`accprobe.gemm.explain`). A product that none of them explains is called again
+and probed (`accprobe.gemm.characterise`). Either way the model has to give the recorded words.
 """
 
 from __future__ import annotations
@@ -145,8 +145,8 @@ def recorded_product(name: str, call: Call) -> Recorded | None:
     a, b, d = (x[0] if batched else x for x in (*tensors, made))
     if not d.numel() or not a.shape[-1]:
         return None
-    formats = [_format(x) for x in (a, b, d)]
-    if None in formats:
+    formats = [fmt for x in (a, b, d) if (fmt := _format(x)) is not None]
+    if len(formats) != 3:
         return None
     device = str(d.device)
 
@@ -158,14 +158,14 @@ def recorded_product(name: str, call: Call) -> Recorded | None:
         result = call(replaced)[0]
         return result[0] if batched else result
 
-    spec = Spec(d.shape[0], d.shape[1], a.shape[1], *formats)  # type: ignore[arg-type]
-    words = [patterns(x, fmt) for x, fmt in zip((a, b.t(), d), formats, strict=True)]
-    plain, bias = words[2], None
+    spec = Spec(d.shape[0], d.shape[1], a.shape[1], formats[0], formats[1], formats[2])
+    of_a, of_b, of_d = (patterns(x, fmt) for x, fmt in zip((a, b.t(), d), formats, strict=True))
+    plain, bias = of_d, None
     if places[0]:
         of_bias = given[0].tensor[0] if batched and given[0].tensor.dim() == 3 else given[0].tensor
         bias = of_bias.double().expand(d.shape).cpu().numpy()
         plain = patterns(multiply(a, b), formats[2])
-    return Recorded(spec, *words, plain, device, bias, multiply)
+    return Recorded(spec, of_a, of_b, of_d, plain, device, bias, multiply)
 
 
 def block_product(product: Recorded, sample: Call, name: str, block: Block, values: Mapping[int, int]) -> Recorded | None:
@@ -226,5 +226,3 @@ def _format(tensor: Any) -> Format | None:
 def patterns(tensor: Any, fmt: Format) -> Bits:
     """Return the bits of a tensor on the host."""
     return OfTorch("cpu").patterns(tensor.cpu(), fmt)
-
-

@@ -1,8 +1,7 @@
 """Records every operation that reaches torch's dispatcher. The one module that depends on torch's internals.
 
-`TorchDispatchMode` sees operations below autograd: forward, backward and optimizer. Code compiled by Inductor runs outside
-of it, except for the library calls; its Triton kernels are seen in `CachingAutotuner.run`, as torch's own `DebugMode` does. Used
-with torch 2.11 and 2.13.
+`TorchDispatchMode` sees operations below autograd: forward, backward and optimizer. Of code that Inductor compiled it sees the
+library calls; Triton kernels are seen in `CachingAutotuner.run`, as by torch's own `DebugMode`. Used with torch 2.11 and 2.13.
 """
 
 from __future__ import annotations
@@ -238,7 +237,11 @@ class Recorder:
         outputs = [x for key, x in tensors.items() if "out" in key]
         for tensor in outputs:
             self._storages.written(tensor)
-        self._add(Operation(self._count, f"triton.{name}", module, phase, (), ()), inputs, [self._storages.value(x, settled=False) for x in outputs])
+        self._add(
+            Operation(self._count, f"triton.{name}", module, phase, (), ()),
+            inputs,
+            [self._storages.value(x, settled=False) for x in outputs],
+        )
         return result
 
 
@@ -275,7 +278,9 @@ def check_torch() -> None:
         raise ToolMissing("torch is not installed: accprobe trace records torch programs; pip install torch") from e
     version = tuple(int("".join(filter(str.isdigit, x)) or 0) for x in torch.__version__.split(".")[:2])
     if version < OLDEST:
-        raise ToolMissing(f"torch {torch.__version__} is too old: accprobe trace needs torch {'.'.join(map(str, OLDEST))} or later")
+        raise ToolMissing(
+            f"torch {torch.__version__} is too old: accprobe trace needs torch {'.'.join(map(str, OLDEST))} or later"
+        )
 
 
 def versions() -> dict[str, str]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -35,8 +34,8 @@ class Value:
     """A tensor at the input or the output of an operation.
 
     id: identifies the data of a storage between two writes; views of it have the same. hash: of its bits, "" where they were not
-    read. parts: hashes of the parts that a mapping compares. base: hash of the whole storage of an input of the run, where the tensor
-    is a view of it.
+    read. parts: hashes of the parts that a mapping compares. base: of a view of an input of the run, the hash of its whole
+    storage.
     """
 
     id: int
@@ -59,8 +58,8 @@ class Value:
 
 @dataclass(frozen=True)
 class Operation:
-    """One operation. phase: forward, backward or optimizer. arguments: those that are not tensors. random: whether it draws random
-    numbers. flags: torch's flags of matrix products when it ran.
+    """One operation. phase: forward, backward or optimizer. arguments: those that are not tensors. random: whether it draws
+    random numbers. flags: torch's flags of matrix products when it ran.
     """
 
     number: int
@@ -83,7 +82,7 @@ class Operation:
 
 @dataclass
 class Trace:
-    """A recorded run. part: the mapping whose parts were hashed, such as "batch=8". complete: whether the run ended normally."""
+    """A recorded run. part: the mapping whose parts were hashed, such as "batch=8". complete: whether the run ended by itself."""
 
     operations: list[Operation]
     part: str = ""
@@ -138,7 +137,9 @@ def read_trace(folder: Path) -> Trace:
     path = folder / OPERATIONS
     try:
         if not path.is_file():
-            raise RecordingError(f"{folder} is not a trace: it has no file {OPERATIONS}; record one with `accprobe trace record`")
+            raise RecordingError(
+                f"{folder} is not a trace: it has no file {OPERATIONS}; record one with `accprobe trace record`"
+            )
         with path.open("rb") as file:
             return _read(path, _lines(path, file))
     except OSError as e:
@@ -166,12 +167,12 @@ def _read(path: Path, lines: Iterator[tuple[int, Any]]) -> Trace:
     if not isinstance(first, dict) or first.get("format") != FORMAT:
         raise RecordingError(f"{path} is not a trace of accprobe: its first line does not say so")
     if first.get("version") != VERSION:
-        raise RecordingError(f"{path} has version {str(first.get('version')):.20}; this accprobe reads version {VERSION}")
+        raise RecordingError(f"{path} has version {first.get('version')!s:.20}; this accprobe reads version {VERSION}")
     trace = Trace([], complete=False)
     try:
         trace.part = _text(first.get("part", ""))
         trace.versions = {_text(key): _text(value) for key, value in _object(first.get("versions", {})).items()}
-        for number, line in lines:
+        for _, line in lines:
             if isinstance(line, dict) and "end" in line:
                 if line["end"] != len(trace.operations):
                     raise ValueError(f"the trace has {len(trace.operations)} operations, and its end says {line['end']!r:.20}")
@@ -211,8 +212,8 @@ def _value(fields: list[Any]) -> Value:
     shape, strides = (tuple(_size(x) for x in _list(each, MOST_DIMENSIONS)) for each in fields[2:4])
     if len(shape) != len(strides) or math.prod(shape) > MOST_SIZE:
         raise ValueError("a tensor has a shape that is too large, or has no strides for it")
-    parts, base = [*fields[5:], *((), "")[len(fields) - 5 :]]
-    hashes = tuple(map(_text, _list(list(parts), MOST_DIMENSIONS)))
+    parts, base = fields[5] if len(fields) > 5 else [], fields[6] if len(fields) > 6 else ""
+    hashes = tuple(map(_text, _list(parts, MOST_DIMENSIONS)))
     return Value(_size(fields[0]), _text(fields[1]), shape, strides, _text(fields[4]), hashes, _text(base))
 
 
@@ -238,18 +239,3 @@ def _object(value: Any) -> Json:
     if not isinstance(value, dict):
         raise ValueError("an object is expected")
     return value
-
-
-def write_tensors(path: Path, tensors: Mapping[str, tuple[str, tuple[int, ...], bytes]]) -> None:
-    """Write a safetensors file: by name the type, the shape and the bytes of each tensor."""
-    entries, offset = {}, 0
-    for name, (dtype, shape, content) in tensors.items():
-        entries[name] = {"dtype": dtype, "shape": list(shape), "data_offsets": [offset, offset + len(content)]}
-        offset += len(content)
-    text = json.dumps(entries).encode()
-    text += b" " * (-len(text) % 8)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    with temporary.open("wb") as file:
-        file.write(len(text).to_bytes(8, "little") + text)
-        file.writelines(content for _, _, content in tensors.values())
-    temporary.replace(path)

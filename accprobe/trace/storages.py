@@ -1,7 +1,7 @@
 """Which tensors hold the same data: an id for the data of a storage between two writes, and its hashes.
 
-Hashes are kept until the storage is written to, so that weights are hashed once. `StorageWeakRef` keeps the address of a storage
-from being used again while it is remembered.
+Hashes are kept until the storage is written to, so that weights are hashed once. `StorageWeakRef` keeps the address of a
+storage from being used again while it is remembered.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ class Storages:
 def _is_whole(tensor: Any) -> bool:
     """Whether a tensor is its storage, element by element."""
     size: int = tensor.untyped_storage().nbytes()
-    return tensor.is_contiguous() and size == tensor.numel() * tensor.element_size()
+    return bool(tensor.is_contiguous()) and size == tensor.numel() * tensor.element_size()
 
 
 def _whole(tensor: Any) -> Any:

@@ -1,0 +1,225 @@
+"""`accprobe trace`: which operation makes two runs of a torch program differ, and why."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from accprobe.cli.output import OutputFile, deliver, tell
+from accprobe.errors import AccprobeError
+
+if TYPE_CHECKING:
+    from accprobe.trace.both import Run
+    from accprobe.trace.causes import Findings
+
+DIFFERENT = 1
+
+FORMS = ("terminal", "json", "html", "junit")
+
+
+@click.group("trace")
+def trace_command() -> None:
+    """Find the operation that makes two runs differ, and why.
+
+    A trace lists the operations of a torch program, forward, backward and optimizer, with 128-bit hashes of the bits of their
+    inputs and outputs. An origin is an operation with equal inputs and different outputs. It is replayed alone with its operands,
+    and its arithmetic is inferred.
+
+    Needs: torch 2.10 or later; compare needs nothing.
+
+    Exit status: 0 equal, 1 different, 2 could not be done.
+
+    \b
+    Example:
+      accprobe trace run model.py:forward --batch 1,8
+    """
+
+
+_MAP_HELP = "Part that should be equal: batch=1:8, rows=16 or token=last."
+
+
+@trace_command.command("record", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@click.option(
+    "-o", "output", required=True, type=click.Path(path_type=Path, file_okay=False), metavar="DIR", help="Folder to write."
+)
+@click.option(
+    "--map", "part", default="", metavar="PART", help="Part to hash beside each tensor: batch=8, rows=16 or token=last."
+)
+@click.option("--save", multiple=True, metavar="GLOB", help="Save operands of modules, operations or a number; repeatable.")
+@click.option("--steps", type=click.IntRange(1), help="Calls of the model, or optimizer steps, to record.")
+@click.option("--limit", type=click.IntRange(1), help="Operations to record.")
+@click.option("--kernels", is_flag=True, help="Record the names of kernels; slow.")
+@click.argument("script", type=click.Path(path_type=Path))
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def record_command(
+    output: Path,
+    part: str,
+    save: tuple[str, ...],
+    steps: int | None,
+    limit: int | None,
+    kernels: bool,
+    script: Path,
+    arguments: tuple[str, ...],
+) -> None:
+    """Run SCRIPT.py and record its torch operations.
+
+    Options stand before SCRIPT.py; what follows it are its own arguments.
+
+    \b
+    Example:
+      accprobe trace record -o trace_a --save 'layers.0.*' generate.py --batch 8
+    """
+    from accprobe.trace.folders import record_script
+
+    done = record_script(script, arguments, output, part=part, save=save, steps=steps, limit=limit, kernels=kernels)
+    tell(f"{len(done.operations):,} operations in {output}{f'; {done.stopped}' if done.stopped else ''}")
+
+
+@trace_command.command("compare")
+@click.argument("a", type=click.Path(path_type=Path))
+@click.argument("b", type=click.Path(path_type=Path))
+@click.option("--map", "mapping", default="", metavar="MAP", help=_MAP_HELP)
+@click.option("--format", "form", type=click.Choice(FORMS), default="terminal", show_default=True)
+@click.option("-o", "--output", type=OutputFile(), metavar="FILE", help="Output file (`-` for stdout).")
+def compare_command(a: Path, b: Path, mapping: str, form: str, output: Path | None) -> None:
+    """Compare two recorded traces.
+
+    Products whose operands were saved on both sides are explained.
+
+    \b
+    Example:
+      accprobe trace compare trace_h100 trace_h200
+    """
+    from accprobe.trace.folders import compare_folders
+
+    _end(compare_folders(a, b, mapping), form, output)
+
+
+@trace_command.command("run")
+@click.argument("function")
+@click.option("--versus", metavar="FUNCTION", help="The other side: FILE.py:FUNCTION.")
+@click.option("--batch", metavar="N,N", help="Two values of the argument `batch`; their first sequences are compared.")
+@click.option("--compile", "backends", metavar="A,B", help="Backend of torch.compile of each side, such as eager,inductor.")
+@click.option("--dtype", metavar="A,B", help="Two values of the argument `dtype`, such as bfloat16,float32.")
+@click.option("--flag", "flags", multiple=True, metavar="FLAG=A,B", help="Two values of an attribute of torch; repeatable.")
+@click.option("--map", "mapping", default="", metavar="MAP", help=_MAP_HELP)
+@click.option("--fix", is_flag=True, help="Try changes that make the origins equal.")
+@click.option("--format", "form", type=click.Choice(FORMS), default="terminal", show_default=True)
+@click.option("-o", "--output", type=OutputFile(), metavar="FILE", help="Output file (`-` for stdout).")
+def run_command(
+    function: str,
+    versus: str | None,
+    batch: str | None,
+    backends: str | None,
+    dtype: str | None,
+    flags: tuple[str, ...],
+    mapping: str,
+    fix: bool,
+    form: str,
+    output: Path | None,
+) -> None:
+    """Run a function twice, and explain each origin of a difference.
+
+    FUNCTION is FILE.py:NAME, called without arguments, or with `batch` or `dtype` as keywords. The file is imported for each
+    run, with the same random seed. Each side runs twice, the second time to keep the operands of the origins.
+
+    \b
+    Examples:
+      accprobe trace run model.py:forward --batch 1,8 --fix
+      accprobe trace run model.py:eager --versus model.py:fused
+    """
+    from accprobe.trace.both import run_both
+
+    sides = _sides(function, versus, batch, backends, dtype, flags)
+    if batch and not mapping:
+        mapping = f"batch={':'.join(batch.split(','))}"
+    _end(run_both(*sides, mapping=mapping, with_fixes=fix), form, output)
+
+
+def _sides(
+    function: str, versus: str | None, batch: str | None, backends: str | None, dtype: str | None, flags: Sequence[str]
+) -> tuple[Run, Run]:
+    """Return how each side is run. Raises UsageError, AccprobeError."""
+    from accprobe.gemm.options import parse_value
+    from accprobe.trace.both import Run
+
+    keywords: tuple[dict[str, Any], dict[str, Any]] = ({}, {})
+    of_torch: tuple[dict[str, Any], dict[str, Any]] = ({}, {})
+    for name, text, read in (("batch", batch, _whole), ("dtype", dtype, _dtype)):
+        for side, value in zip(keywords, _two(name, text), strict=False):
+            side[name] = read(value)
+    for flag in flags:
+        name, equals, values = flag.partition("=")
+        if not equals:
+            raise click.UsageError(f"--flag {flag}: give NAME=A,B, such as torch.backends.cuda.matmul.allow_tf32=True,False")
+        for side, value in zip(of_torch, _two("flag", values), strict=True):
+            side[name] = parse_value(value)
+    backend = _two("compile", backends) or ("", "")
+    names = function, versus or function
+    first, second = (
+        Run(name, None, given, compiled, flag)
+        for name, given, compiled, flag in zip(names, keywords, backend, of_torch, strict=True)
+    )
+    if first == second:
+        tell("both sides are the same run; give --versus, --batch, --compile, --dtype or --flag to compare two")
+    return first, second
+
+
+def _two(name: str, text: str | None) -> tuple[str, ...]:
+    if text is None:
+        return ()
+    values = tuple(each.strip() for each in text.split(","))
+    if len(values) != 2 or not all(values):
+        raise click.UsageError(f"--{name} {text}: give two values with a comma between")
+    return values
+
+
+def _whole(text: str) -> int:
+    if not text.isdigit() or not int(text):
+        raise click.UsageError(f"--batch {text}: give two sizes, such as 1,8")
+    return int(text)
+
+
+def _dtype(text: str) -> Any:
+    import torch
+
+    found = getattr(torch, text, None)
+    if not isinstance(found, torch.dtype):
+        raise AccprobeError(f"torch has no type '{text}': give bfloat16, float16 or float32")
+    return found
+
+
+def _end(found: Findings, form: str, output: Path | None) -> None:
+    """Print the findings and exit with the status."""
+    from accprobe.render.content import traces
+
+    if form == "json" or (form == "terminal" and output is not None and output.suffix == ".json"):
+        deliver(json.dumps(traces.to_json(found), indent=2) + "\n", output)
+    else:
+        _print(found)
+    if not found.comparison.equal:
+        sys.exit(DIFFERENT)
+
+
+def _print(found: Findings) -> None:
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    from accprobe.render.content import traces
+    from accprobe.render.plain import plain
+    from accprobe.render.terminal.console import console
+
+    out = console()
+    out.print(Text(plain(traces.headline(found)), "green" if found.comparison.equal else "bold red"))
+    out.print(Text(traces.counts(found)))
+    if found.origins:
+        table = Table(*traces.HEADERS, box=box.SIMPLE_HEAD)
+        for row in traces.rows(found):
+            table.add_row(*(Text(plain(cell)) for cell in row))
+        out.print(table)

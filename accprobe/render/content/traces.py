@@ -1,0 +1,89 @@
+"""What a comparison of two traces says: its first line, a table of origins, and JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from accprobe.trace.causes import Explained, Findings
+from accprobe.trace.records import Operation
+
+HEADERS = ("module", "operation", "operands", "words that differ", "cause", "verified")
+
+
+def headline(found: Findings) -> str:
+    """Return "equal: 187 operations", or the first difference and its cause."""
+    comparison = found.comparison
+    first, second = comparison.operations
+    if comparison.equal:
+        return f"equal: {first} operations" if first == second else f"equal: {first} and {second} operations"
+    if not found.origins:
+        return "different: the inputs of the two runs differ, or the mapping does not fit"
+    origin = found.origins[0]
+    return f"first difference: {_place(origin)} {_shapes(origin)}: {origin.cause.text}".replace("  ", " ")
+
+
+def counts(found: Findings) -> str:
+    """Return how many operations there are, and how many in each state."""
+    comparison = found.comparison
+    first, second = comparison.operations
+    told = [
+        f"{comparison.count('equal'):,} equal",
+        f"{len(found.origins):,} origin{'s' * (len(found.origins) != 1)}",
+        f"{comparison.count('consequence'):,} consequences",
+    ]
+    more = (("only one", "in one run only"), ("other call", "part of a block"), ("unmapped", "not comparable"))
+    told += [f"{comparison.count(state):,} {words}" for state, words in more if comparison.count(state)]  # type: ignore[arg-type]
+    return f"{first:,} and {second:,} operations: {', '.join(told)}"
+
+
+def rows(found: Findings) -> Iterator[tuple[str, ...]]:
+    """Return a row of the table for each origin, the first one first."""
+    for each in found.origins:
+        differing = "" if each.differing is None else f"{each.differing:,} of {each.of:,}"
+        fixes = f"; fixed by {' or '.join(each.cause.fixes)}" if each.cause.fixes else ""
+        verified = "yes" if each.cause.verified else "no"
+        yield each.origin.module, each.origin.operation, _shapes(each), differing, each.cause.text + fixes, verified
+
+
+def to_json(found: Findings) -> dict[str, Any]:
+    """Return the findings as `--format json` prints them."""
+    return {
+        "equal": found.comparison.equal,
+        "operations": list(found.comparison.operations),
+        "consequences": found.comparison.count("consequence"),
+        "not_comparable": found.comparison.count("unmapped"),
+        "origins": [_origin(each) for each in found.origins],
+    }
+
+
+def _origin(each: Explained) -> dict[str, Any]:
+    origin, cause = each.origin, each.cause
+    return {
+        "operation": origin.operation,
+        "module": origin.module,
+        "numbers": [[x.number for x in side] for side in (origin.left, origin.right)],
+        "shapes": [[list(x.shape) for x in side[-1].inputs] if side else [] for side in (origin.left, origin.right)],
+        "differing": each.differing,
+        "of": each.of,
+        "cause": {"kind": cause.kind, "text": cause.text, "verified": cause.verified, "fixes": list(cause.fixes)},
+    }
+
+
+def _place(each: Explained) -> str:
+    return f"{each.origin.module} {each.origin.operation}".strip()
+
+
+def _shapes(each: Explained) -> str:
+    sides = [_operands(side) for side in (each.origin.left, each.origin.right)]
+    return sides[0] if sides[0] == sides[1] else " against ".join(filter(None, sides))
+
+
+def _operands(side: Sequence[Operation]) -> str:
+    """Return "[16,4096]·[4096,11008]" of a product, and the shapes of others."""
+    if not side:
+        return ""
+    shapes = [f"[{','.join(map(str, x.shape))}]" for x in side[-1].inputs]
+    if side[-1].packet in ("aten.addmm", "aten.baddbmm"):
+        shapes = shapes[1:]
+    return ("·" if "mm" in side[-1].packet else " ").join(shapes[:3])
