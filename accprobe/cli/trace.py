@@ -14,8 +14,8 @@ from accprobe.cli.output import OutputFile, deliver, tell
 from accprobe.errors import AccprobeError
 
 if TYPE_CHECKING:
-    from accprobe.trace.both import Run
-    from accprobe.trace.causes import Findings
+    from accprobe.trace.both import ProgramRun
+    from accprobe.trace.causes import TraceFindings
 
 DIFFERENT = 1
 
@@ -27,8 +27,8 @@ def trace_command() -> None:
     """Find the operation that makes two runs differ, and why.
 
     A trace lists the operations of a torch program, forward, backward and optimizer, with 128-bit hashes of the bits of their
-    inputs and outputs. An origin is an operation with equal inputs and different outputs. It is replayed alone with its operands,
-    and its arithmetic is inferred.
+    inputs and outputs. An origin is an operation with equal inputs and different outputs. It is replayed alone with its
+    operands, and its arithmetic is inferred.
 
     Needs: torch 2.10 or later; compare needs nothing.
 
@@ -143,10 +143,10 @@ def run_command(
 
 def _sides(
     function: str, versus: str | None, batch: str | None, backends: str | None, dtype: str | None, flags: Sequence[str]
-) -> tuple[Run, Run]:
+) -> tuple[ProgramRun, ProgramRun]:
     """Return how each side is run. Raises UsageError, AccprobeError."""
     from accprobe.gemm.options import parse_value
-    from accprobe.trace.both import Run
+    from accprobe.trace.both import ProgramRun
 
     keywords: tuple[dict[str, Any], dict[str, Any]] = ({}, {})
     of_torch: tuple[dict[str, Any], dict[str, Any]] = ({}, {})
@@ -162,7 +162,7 @@ def _sides(
     backend = _two("compile", backends) or ("", "")
     names = function, versus or function
     first, second = (
-        Run(name, None, given, compiled, flag)
+        ProgramRun(name, None, given, compiled, flag)
         for name, given, compiled, flag in zip(names, keywords, backend, of_torch, strict=True)
     )
     if first == second:
@@ -194,19 +194,19 @@ def _dtype(text: str) -> Any:
     return found
 
 
-def _end(found: Findings, form: str, output: Path | None) -> None:
+def _end(found: TraceFindings, form: str, output: Path | None) -> None:
     """Print the findings and exit with the status."""
     from accprobe.render.content import traces
 
     if form == "json" or (form == "terminal" and output is not None and output.suffix == ".json"):
-        deliver(json.dumps(traces.to_json(found), indent=2) + "\n", output)
+        deliver(json.dumps(traces.findings_json(found), indent=2) + "\n", output)
     else:
         _print(found)
     if not found.comparison.equal:
         sys.exit(DIFFERENT)
 
 
-def _print(found: Findings) -> None:
+def _print(found: TraceFindings) -> None:
     from rich import box
     from rich.table import Table
     from rich.text import Text
@@ -216,7 +216,7 @@ def _print(found: Findings) -> None:
     from accprobe.render.terminal.console import console
 
     out = console()
-    out.print(Text(plain(traces.headline(found)), "green" if found.comparison.equal else "bold red"))
+    out.print(Text(plain(traces.trace_headline(found)), "green" if found.comparison.equal else "bold red"))
     out.print(Text(traces.counts(found)))
     if found.origins:
         table = Table(*traces.HEADERS, box=box.SIMPLE_HEAD)

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from accprobe.errors import AccprobeError
 from accprobe.isa.formats import FORMATS
 
-TYPES = {
+_TYPES = {
     "F64": "f64",
     "F32": "f32",
     "F16": "f16",
@@ -63,9 +63,9 @@ def _tensor(path: Path, start: int, name: str, entry: object) -> NDArray[Any]:
             pass
         case _:
             raise AccprobeError(f"{path} is no safetensors file: tensor '{name}' lacks a dtype, a shape or data_offsets")
-    if dtype not in TYPES:
-        raise AccprobeError(f"{path}: tensor '{name}' is of {dtype}; give one of {', '.join(TYPES)}")
-    fmt = FORMATS[TYPES[dtype]]
+    if dtype not in _TYPES:
+        raise AccprobeError(f"{path}: tensor '{name}' is of {dtype}; give one of {', '.join(_TYPES)}")
+    fmt = FORMATS[_TYPES[dtype]]
     needed = math.prod(shape) * fmt.dtype.itemsize
     if high - low != needed:
         raise AccprobeError(f"{path} is damaged: tensor '{name}' has {high - low} bytes, and its shape takes {needed}")
@@ -85,7 +85,7 @@ def _check_whole(path: Path, size: int, needed: int) -> None:
 
 def write_tensors(path: Path, tensors: Mapping[str, NDArray[Any]]) -> None:
     """Write arrays of numpy's or ml_dtypes' types; arrays of other types are left out. Raises OSError."""
-    types = {np.dtype(FORMATS[name].ml_dtype): kind for kind, name in TYPES.items()}
+    types = {np.dtype(FORMATS[name].ml_dtype): kind for kind, name in _TYPES.items()}
     stored = {name: np.ascontiguousarray(array) for name, array in tensors.items() if array.dtype in types}
     entries, offset = {}, 0
     for name, array in stored.items():

@@ -14,13 +14,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from accprobe.trace.both import Run, run_both
+    from accprobe.trace.both import ProgramRun, run_both
     from accprobe.trace.folders import compare_folders, record
     from accprobe.trace.recorder import paused
 
-_HOMES = {"Run": "both", "run_both": "both", "compare_folders": "folders", "record": "folders", "paused": "recorder"}
+_HOMES = {"ProgramRun": "both", "run_both": "both", "compare_folders": "folders", "record": "folders", "paused": "recorder"}
 
-__all__ = ["Run", "compare_folders", "paused", "record", "run_both"]
+__all__ = ["ProgramRun", "compare_folders", "paused", "record", "run_both"]
 
 
 def __getattr__(name: str) -> Any:

@@ -10,20 +10,20 @@ from typing import Any
 
 from accprobe.errors import AccprobeError
 from accprobe.gemm.callables import Own, find_callable
-from accprobe.trace.causes import Explainer, Findings, Side
-from accprobe.trace.compare import Comparison, Origin, compare
+from accprobe.trace.causes import Explainer, OriginSide, TraceFindings
+from accprobe.trace.compare import DifferenceOrigin, TraceComparison, compare_traces
 from accprobe.trace.mapping import Mapped, parse_mapping
 from accprobe.trace.recorder import Recorder, check_torch
-from accprobe.trace.records import Operation, Trace
+from accprobe.trace.records import RecordedTrace, TracedOperation
 
-MOST_KEPT = 32
+MOST_EXPLAINED = 32
 """Origins whose operands are kept and whose causes are looked for; the others are only located."""
 
-SEED = 0
+_SEED = 0
 
 
 @dataclass(frozen=True)
-class Run:
+class ProgramRun:
     """How one side is run. name: FILE.py:FUNCTION, which is imported anew for each run; or function: called as it is.
 
     backend: of torch.compile, "" or "eager" for none. flags: attributes of torch by their dotted names.
@@ -39,7 +39,7 @@ class Run:
         """Return the function, with the same random state each time. Raises AccprobeError."""
         import torch
 
-        torch.manual_seed(SEED)
+        torch.manual_seed(_SEED)
         function = self.function
         if function is None:
             found = find_callable(self.name)
@@ -58,7 +58,7 @@ class Run:
         recorder = Recorder(mapped=mapped, **options)
         with flags_of_torch(self.flags):
             function = self.load()
-            torch.manual_seed(SEED)
+            torch.manual_seed(_SEED)
             with recorder.recording():
                 result = function(**self.keywords)
             recorder.finish(result)
@@ -104,13 +104,15 @@ def _holder(name: str) -> tuple[Any, str]:
     return holder, attribute
 
 
-def run_both(a: Run, b: Run, mapping: str = "", with_fixes: bool = False, most: int = MOST_KEPT) -> Findings:
-    """Record two runs, compare them and explain each origin. mapping: see `compare`. Raises AccprobeError."""
+def run_both(
+    a: ProgramRun, b: ProgramRun, mapping: str = "", with_fixes: bool = False, most: int = MOST_EXPLAINED
+) -> TraceFindings:
+    """Record two runs, compare them and explain each origin. mapping: see `compare_traces`. Raises AccprobeError."""
     check_torch()
     mapped: tuple[Mapped | None, Mapped | None] = parse_mapping(mapping) if mapping else (None, None)
     traces = [run.recorded(part).trace() for run, part in zip((a, b), mapped, strict=True)]
-    found = compare(traces[0], traces[1], mapping)
-    explained = Findings(found)
+    found = compare_traces(traces[0], traces[1], mapping)
+    explained = TraceFindings(found)
     if not found.origins:
         return explained
     kept = [_kept_again(run, found, which, most) for which, run in enumerate((a, b))]
@@ -118,25 +120,25 @@ def run_both(a: Run, b: Run, mapping: str = "", with_fixes: bool = False, most: 
     for i, origin in enumerate(found.origins):
         sides = [_side(origin, which, kept[which], traces[which], mapped[which]) for which in (0, 1)]
         if i >= most:
-            sides = [Side(x.operations, (), None) for x in sides]
+            sides = [OriginSide(x.operations, (), None) for x in sides]
         explained.origins.append(explainer.explain(origin, *sides))
     return explained
 
 
-def _kept_again(run: Run, found: Comparison, which: int, most: int) -> Recorder:
+def _kept_again(run: ProgramRun, found: TraceComparison, which: int, most: int) -> Recorder:
     """Run a side once more and keep the operands of its origins."""
     numbers: set[int] = set()
     for origin in found.origins[:most]:
         numbers.update(x.number for x in (origin.left, origin.right)[which])
         numbers.update([origin.readers[which]] if origin.readers else [])
 
-    def keep(operation: Operation) -> bool:
+    def keep(operation: TracedOperation) -> bool:
         return operation.number in numbers
 
     return run.recorded(None, keep=keep)
 
 
-def _side(origin: Origin, which: int, kept: Recorder, trace: Trace, mapped: Mapped | None) -> Side:
+def _side(origin: DifferenceOrigin, which: int, kept: Recorder, trace: RecordedTrace, mapped: Mapped | None) -> OriginSide:
     operations = (origin.left, origin.right)[which]
     calls = tuple(kept.kept[x.number] for x in operations if x.number in kept.kept)
     value = None
@@ -158,10 +160,10 @@ def _side(origin: Origin, which: int, kept: Recorder, trace: Trace, mapped: Mapp
     repeated = all(
         x.number in again and [y.hash for y in again[x.number].outputs] == [y.hash for y in x.outputs] for x in operations
     )
-    return Side(operations, calls if len(calls) == len(operations) else (), value, mapped, repeated)
+    return OriginSide(operations, calls if len(calls) == len(operations) else (), value, mapped, repeated)
 
 
-def _same_data(a: Trace, b: Trace) -> dict[int, int]:
+def _same_data(a: RecordedTrace, b: RecordedTrace) -> dict[int, int]:
     """Return by value of the first run the value of the second that has the same bits."""
     by_hash: dict[str, int] = {}
     for operation in b.operations:

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from accprobe.errors import AccprobeError
-from accprobe.trace.compare import Comparison, Origin
+from accprobe.trace.compare import DifferenceOrigin, TraceComparison
 from accprobe.trace.mapping import Mapped, taken
-from accprobe.trace.products import OPERANDS, Plans, Recorded, block_product, mismatches, recorded_product
-from accprobe.trace.records import Operation
-from accprobe.trace.replay import Block, Call, Operand, count_differing, words
+from accprobe.trace.products import POSITIONS, PlanCache, RecordedProduct, block_product, mismatches, recorded_product
+from accprobe.trace.records import TracedOperation
+from accprobe.trace.replay import CallBlock, Operand, RecordedCall, count_differing, tensor_words
 
 Kind = Literal[
     "split_k",
@@ -59,40 +59,40 @@ class Cause:
 
 
 @dataclass
-class Side:
+class OriginSide:
     """One side of an origin. calls: its operations with operands, empty where none were kept. value: the result that differs.
 
     after: whether a second run of this side gave the same bits.
     """
 
-    operations: tuple[Operation, ...]
-    calls: tuple[Call, ...]
+    operations: tuple[TracedOperation, ...]
+    calls: tuple[RecordedCall, ...]
     value: Operand | None
     mapped: Mapped | None = None
     repeated: bool = True
 
     @property
-    def block(self) -> Block:
-        return Block(self.calls)
+    def block(self) -> CallBlock:
+        return CallBlock(self.calls)
 
 
 @dataclass
-class Explained:
+class ExplainedOrigin:
     """differing, of: words of the part that is compared, None where the results were not kept."""
 
-    origin: Origin
+    origin: DifferenceOrigin
     cause: Cause
     differing: int | None = None
     of: int | None = None
-    sides: tuple[Side, Side] | None = None
+    sides: tuple[OriginSide, OriginSide] | None = None
 
 
 @dataclass
-class Findings:
+class TraceFindings:
     """A comparison and the cause of each of its origins."""
 
-    comparison: Comparison
-    origins: list[Explained] = field(default_factory=list)
+    comparison: TraceComparison
+    origins: list[ExplainedOrigin] = field(default_factory=list)
 
 
 @dataclass
@@ -101,10 +101,10 @@ class Explainer:
 
     values: Mapping[int, int] = field(default_factory=dict)
     with_fixes: bool = False
-    plans: Plans = field(default_factory=Plans)
+    plans: PlanCache = field(default_factory=PlanCache)
 
-    def explain(self, origin: Origin, left: Side, right: Side) -> Explained:
-        found = Explained(origin, _without_operands(origin), sides=(left, right))
+    def explain(self, origin: DifferenceOrigin, left: OriginSide, right: OriginSide) -> ExplainedOrigin:
+        found = ExplainedOrigin(origin, _without_operands(origin), sides=(left, right))
         if left.value is None or right.value is None:
             return found
         parts = _parts(left, right)
@@ -117,10 +117,11 @@ class Explainer:
             found.cause = Cause("unknown", f"not explained: {' '.join(str(e).split())[:200]}")
         return found
 
-    def _cause(self, origin: Origin, left: Side, right: Side, parts: tuple[Any, Any]) -> Cause:
+    def _cause(self, origin: DifferenceOrigin, left: OriginSide, right: OriginSide, parts: tuple[Any, Any]) -> Cause:
         tried: list[Callable[[], Cause | None]] = [
             lambda: _randomness(left, right),
             lambda: _unstable(left, right),
+            lambda: _changed(left, right),
             lambda: _arguments(left, right),
             lambda: self._products(origin, left, right),
             lambda: _cast(left, right),
@@ -129,7 +130,7 @@ class Explainer:
         ]
         return next(filter(None, (each() for each in tried)), None) or _unexplained(left, right, parts)
 
-    def _products(self, origin: Origin, left: Side, right: Side) -> Cause | None:
+    def _products(self, origin: DifferenceOrigin, left: OriginSide, right: OriginSide) -> Cause | None:
         products = [_product_of(x) for x in (left, right)]
         if products[0] is None and products[1] is None:
             return None
@@ -144,12 +145,12 @@ class Explainer:
         return product_cause(self.plans, (products[0], products[1]), (left.operations, right.operations), keys)
 
 
-def _without_operands(origin: Origin) -> Cause:
-    located = _located(origin, Side(origin.left, (), None), Side(origin.right, (), None))
+def _without_operands(origin: DifferenceOrigin) -> Cause:
+    located = _located(origin, OriginSide(origin.left, (), None), OriginSide(origin.right, (), None))
     return located or Cause("unknown", "located; the operands were not saved")
 
 
-def _parts(left: Side, right: Side) -> tuple[Any, Any]:
+def _parts(left: OriginSide, right: OriginSide) -> tuple[Any, Any]:
     """Return the parts of both results that are compared."""
     assert left.value is not None
     assert right.value is not None
@@ -158,11 +159,11 @@ def _parts(left: Side, right: Side) -> tuple[Any, Any]:
     return taken(x, y, left.mapped or whole), taken(y, x, right.mapped or whole)
 
 
-def _product_of(side: Side) -> Recorded | None:
+def _product_of(side: OriginSide) -> RecordedProduct | None:
     return recorded_product(side.operations[0].packet, side.calls[0]) if len(side.calls) == 1 else None
 
 
-def _signature(side: Side) -> tuple[Any, ...]:
+def _signature(side: OriginSide) -> tuple[Any, ...]:
     """Return what the plan of a side can depend on."""
     return tuple(
         (
@@ -185,12 +186,12 @@ OF_KIND: tuple[tuple[Kind, tuple[str, ...]], ...] = (
 
 
 def product_cause(
-    plans: Plans,
-    products: tuple[Recorded, Recorded],
-    operations: tuple[tuple[Operation, ...], tuple[Operation, ...]],
+    plans: PlanCache,
+    products: tuple[RecordedProduct, RecordedProduct],
+    operations: tuple[tuple[TracedOperation, ...], tuple[TracedOperation, ...]],
     keys: Sequence[Any] = ("A", "B"),
 ) -> Cause:
-    """Return in which finding the plans of two products differ. keys: of their plans, see `Plans`."""
+    """Return in which finding the plans of two products differ. keys: of their plans, see `RegionPlanss`."""
     found = [plans.of(key, product) for key, product in zip(keys, products, strict=True)]
     flags = _differing_flags(operations)
     if found[0] is None or found[1] is None:
@@ -224,14 +225,14 @@ def plan_in_words(told: Mapping[str, Any], kind: Kind) -> str:
     return f"{order}{f' ({instruction})' if instruction else ''}"
 
 
-def _differing_flags(operations: tuple[tuple[Operation, ...], tuple[Operation, ...]]) -> str:
+def _differing_flags(operations: tuple[tuple[TracedOperation, ...], tuple[TracedOperation, ...]]) -> str:
     """Return flags of torch that differ, as the end of a sentence."""
     first, second = (dict(side[-1].flags) if side else {} for side in operations)
     told = [f"{name} {first[name]} against {second[name]}" for name in first if first[name] != second.get(name, first[name])]
     return f" ({', '.join(told)})" if told else ""
 
 
-def _randomness(left: Side, right: Side) -> Cause | None:
+def _randomness(left: OriginSide, right: OriginSide) -> Cause | None:
     random = [x for side in (left, right) for x in side.operations if x.random]
     if not random:
         return None
@@ -240,11 +241,11 @@ def _randomness(left: Side, right: Side) -> Cause | None:
     return Cause("dropout", f"{random[0].packet} draws random numbers on {where}", verified)
 
 
-def _only(left: Side, right: Side) -> str:
+def _only(left: OriginSide, right: OriginSide) -> str:
     return "side A only" if any(x.random for x in left.operations) else "side B only"
 
 
-def _replays(side: Side) -> bool:
+def _replays(side: OriginSide) -> bool:
     """Whether the operations, called again with their recorded operands, give the recorded bits; random ones are not called."""
     for operation, call in zip(side.operations, side.calls, strict=True):
         if not operation.random and not call.repeats(1):
@@ -252,7 +253,7 @@ def _replays(side: Side) -> bool:
     return len(side.calls) == len(side.operations)
 
 
-def _unstable(left: Side, right: Side) -> Cause | None:
+def _unstable(left: OriginSide, right: OriginSide) -> Cause | None:
     for name, side in (("A", left), ("B", right)):
         changing = [x for x, call in zip(side.operations, side.calls, strict=False) if not x.random and not call.repeats()]
         if changing or not side.repeated:
@@ -262,35 +263,63 @@ def _unstable(left: Side, right: Side) -> Cause | None:
     return None
 
 
-def _arguments(left: Side, right: Side) -> Cause | None:
+def _changed(left: OriginSide, right: OriginSide) -> Cause | None:
+    """Operands with other bits than when they were computed: something wrote to them that was not recorded."""
+    if len(left.calls) != 1 or len(right.calls) != 1:
+        return None
+    for i, (x, y) in enumerate(zip(left.calls[0].operands(), right.calls[0].operands(), strict=False)):
+        was_equal = x.shape == y.shape and left.operations[0].inputs[i].hash == right.operations[0].inputs[i].hash
+        if was_equal and count_differing(x.tensor, y.tensor):
+            text = f"{_differing_words(x.tensor, y.tensor)} of operand {i}, which was equal when it was computed"
+            return Cause("unknown", f"not explained: {text}; something wrote to it that was not recorded")
+    return None
+
+
+def _differing_words(x: Any, y: Any) -> str:
+    """Return "12 of 512 words differ", or which bit of one word does."""
+    first, second = tensor_words(x), tensor_words(y)
+    differ = first != second
+    count = int(differ.sum())
+    if count == 1:
+        bits = (int(first[differ]) ^ int(second[differ])) & ((1 << 8 * first.element_size()) - 1)
+        if bits.bit_count() == 1:
+            return f"bit {bits.bit_length() - 1} of one word differs"
+    return f"{count:,} of {first.numel():,} words differ"
+
+
+def _arguments(left: OriginSide, right: OriginSide) -> Cause | None:
     """The same operation with other arguments, or with operands in another layout: run with those of the other side."""
     if len(left.calls) != 1 or len(right.calls) != 1 or left.operations[0].packet != right.operations[0].packet:
         return None
     x, y = left.operations[0], right.operations[0]
     a, b = left.calls[0], right.calls[0]
-    if x.arguments != y.arguments and x.packet not in OPERANDS:
+    if x.arguments != y.arguments and x.packet not in POSITIONS:
         text = f"arguments {_plain(x.arguments)} against {_plain(y.arguments)}"
-        return Cause("argument", text, _same_results(replace(a, function=b.function), b) and _replays(left) and _replays(right))
+        if _gives(b, [operand.tensor for operand in a.operands()], right):
+            return Cause("argument", text, _replays(left))
     given = [[(p.shape, p.strides) for p in call.operands()] for call in (a, b)]
-    if given[0] != given[1] and [p for p, _ in given[0]] == [p for p, _ in given[1]] and x.packet not in OPERANDS:
-        relaid = {i: q.of(q.filled(p.tensor)) for i, (p, q) in enumerate(zip(a.operands(), b.operands(), strict=True))}
-        if not count_differing(a(relaid)[0], b.results[0].tensor):
+    if given[0] != given[1] and [p for p, _ in given[0]] == [p for p, _ in given[1]] and x.packet not in POSITIONS:
+        relaid = [q.of(q.filled(p.tensor)) for p, q in zip(a.operands(), b.operands(), strict=True)]
+        if _gives(a, relaid, right):
             strides = " against ".join(str(list(call.operands()[0].strides)) for call in (a, b))
             return Cause("layout", f"operands have other strides: {strides}", _replays(left))
     return None
 
 
-def _same_results(call: Call, other: Call) -> bool:
-    """Whether a call with the other's operands and arguments gives the other's bits."""
-    swapped = replace(call, arguments=other.arguments, keywords=other.keywords)
-    return all(not count_differing(p, q.tensor) for p, q in zip(swapped(), other.results, strict=True))
+def _gives(call: RecordedCall, operands: list[Any], side: OriginSide) -> bool:
+    """Whether a call of other operands gives the bits of a side."""
+    wanted = side.calls[0].results
+    if [x.shape for x in call.operands()] != [tuple(x.shape) for x in operands]:
+        return False
+    got = call(dict(enumerate(operands)))
+    return all(p.shape == q.tensor.shape and not count_differing(p, q.tensor) for p, q in zip(got, wanted, strict=True))
 
 
 def _plain(arguments: str) -> str:
     return arguments.replace('"', "") or "none"
 
 
-def _cast(left: Side, right: Side) -> Cause | None:
+def _cast(left: OriginSide, right: OriginSide) -> Cause | None:
     """Operations that only one side has, all of them casts."""
     names = [[x.packet for x in side.operations] for side in (left, right)]
     for which, (side, other) in enumerate(((left, names[1]), (right, names[0]))):
@@ -302,12 +331,12 @@ def _cast(left: Side, right: Side) -> Cause | None:
     return None
 
 
-def _fusion(left: Side, right: Side) -> Cause | None:
+def _fusion(left: OriginSide, right: OriginSide) -> Cause | None:
     """Several elementwise operations against one kernel: the side of several is computed with fewer roundings."""
     import torch
 
     for name, side, other in (("B", left, right), ("A", right, left)):
-        if not side.calls or not _is_elementwise(side) or other.value is None or _is_elementwise(other):
+        if not _is_elementwise(side) or other.value is None or len(side.calls) <= len(other.operations):
             continue
         wanted = other.value.tensor
         for wider, words_ in ((torch.float32, "f32"), (torch.float64, "f64")):
@@ -322,7 +351,7 @@ def _fusion(left: Side, right: Side) -> Cause | None:
     return None
 
 
-def _is_elementwise(side: Side) -> bool:
+def _is_elementwise(side: OriginSide) -> bool:
     import torch
 
     return bool(side.calls) and all(
@@ -331,7 +360,7 @@ def _is_elementwise(side: Side) -> bool:
     )
 
 
-def _wider(block: Block, dtype: Any) -> Any:
+def _wider(block: CallBlock, dtype: Any) -> Any:
     """Return the last result of a block that computes everything in another type."""
     import torch
 
@@ -349,7 +378,7 @@ def _wider(block: Block, dtype: Any) -> Any:
     return result
 
 
-def _located(origin: Origin, left: Side, right: Side) -> Cause | None:
+def _located(origin: DifferenceOrigin, left: OriginSide, right: OriginSide) -> Cause | None:
     """Name operations whose arithmetic accprobe does not model yet."""
     operations = (*left.operations, *right.operations)
     changed = origin.operation if " against " in origin.operation else operations[0].packet if operations else ""
@@ -366,20 +395,15 @@ def _located(origin: Origin, left: Side, right: Side) -> Cause | None:
     return None
 
 
-def _unexplained(left: Side, right: Side, parts: tuple[Any, Any]) -> Cause:
-    x, y = words(parts[0]), words(parts[1])
-    differ = x != y
-    told = f"not explained: {int(differ.sum()):,} of {x.numel():,} words differ"
-    if int(differ.sum()) == 1:
-        bits = (int(x[differ]) ^ int(y[differ])) & ((1 << 8 * x.element_size()) - 1)
-        told = f"not explained: one word differs, in bit {bits.bit_length() - 1}" if bits.bit_count() == 1 else told
+def _unexplained(left: OriginSide, right: OriginSide, parts: tuple[Any, Any]) -> Cause:
+    told = f"not explained: {_differing_words(*parts)}"
     again = [name for name, side in (("A", left), ("B", right)) if not _replays(side)]
     if again:
         told += f"; the operation, called again, does not give the words of side {' or '.join(again)}"
     return Cause("unknown", told)
 
 
-def fixes(left: Side, right: Side) -> Iterator[str]:
+def fixes(left: OriginSide, right: OriginSide) -> Iterator[str]:
     """Changes that make both sides equal, each of them tried with the recorded operands."""
     import torch
 
@@ -407,13 +431,13 @@ def fixes(left: Side, right: Side) -> Iterator[str]:
             torch.use_deterministic_algorithms(False)
 
 
-def _agree(left: Side, right: Side, a: Call, b: Call) -> bool:
+def _agree(left: OriginSide, right: OriginSide, a: RecordedCall, b: RecordedCall) -> bool:
     x, y = a()[0], b()[0]
     whole = Mapped("batch", 1)
     return not count_differing(taken(x, y, left.mapped or whole), taken(y, x, right.mapped or whole))
 
 
-def _padded_agrees(left: Side, right: Side) -> bool:
+def _padded_agrees(left: OriginSide, right: OriginSide) -> bool:
     """Whether a product with its rows repeated up to the number of the other side gives the other side's bits."""
     import torch
 
@@ -421,7 +445,7 @@ def _padded_agrees(left: Side, right: Side) -> bool:
     name, call, other = small.operations[0].packet, small.calls[0], large.calls[0]
     if name not in ("aten.mm", "aten.addmm"):
         return False
-    position = OPERANDS[name][0]
+    position = POSITIONS[name][0]
     a, wanted = call.operands()[position].tensor, other.results[0].tensor
     rows = wanted.shape[0]
     if rows == len(a):

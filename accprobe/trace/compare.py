@@ -15,9 +15,9 @@ from typing import Literal
 
 from accprobe.errors import AccprobeError
 from accprobe.trace.mapping import Mapped, comparable, parse_mapping, same
-from accprobe.trace.records import Operation, Trace, Value
+from accprobe.trace.records import RecordedTrace, TensorValue, TracedOperation
 
-State = Literal["equal", "origin", "consequence", "unmapped", "other call", "only one"]
+OperationState = Literal["equal", "origin", "consequence", "unmapped", "other call", "only one"]
 """Of an operation. unmapped: its parts cannot be compared; other call: it is part of a block that differs; only one: the other
 run does not have it.
 """
@@ -25,17 +25,20 @@ run does not have it.
 ALIGN_WORK = 20_000_000
 """Pairs of equal keys up to which difflib aligns operations by name; beyond, the n-th of a name is aligned with the n-th."""
 
+MOST_NAMED = 4
+"""Operations of a block up to which each is named."""
+
 
 @dataclass(frozen=True)
-class Origin:
+class DifferenceOrigin:
     """Operations of both runs that compute different bits from equal values. left, right: one each, or blocks of several.
 
     values: the results that differ. readers: numbers of the operations that read them, of blocks.
     """
 
-    left: tuple[Operation, ...]
-    right: tuple[Operation, ...]
-    values: tuple[Value, Value]
+    left: tuple[TracedOperation, ...]
+    right: tuple[TracedOperation, ...]
+    values: tuple[TensorValue, TensorValue]
     readers: tuple[int, int] | None = None
 
     @property
@@ -44,25 +47,33 @@ class Origin:
 
     @property
     def operation(self) -> str:
-        names = [" + ".join(x.packet for x in side) or "nothing" for side in (self.left, self.right)]
+        names = [_names(side) for side in (self.left, self.right)]
         return names[0] if names[0] == names[1] else " against ".join(names)
 
 
+def _names(side: tuple[TracedOperation, ...]) -> str:
+    """Return "aten.mm + aten.add", and of many operations the first and the last."""
+    names = [x.packet for x in side]
+    if len(names) > MOST_NAMED:
+        return f"{len(names)} operations ({names[0]} … {names[-1]})"
+    return " + ".join(names) or "nothing"
+
+
 @dataclass
-class Comparison:
+class TraceComparison:
     """What differs. states: of each operation of both traces, by number; origins: the first one first."""
 
-    traces: tuple[Trace, Trace]
+    traces: tuple[RecordedTrace, RecordedTrace]
     mapping: tuple[Mapped, Mapped] | None
-    states: tuple[dict[int, State], dict[int, State]]
+    states: tuple[dict[int, OperationState], dict[int, OperationState]]
     pairs: list[tuple[int, int]] = field(default_factory=list)
-    origins: list[Origin] = field(default_factory=list)
+    origins: list[DifferenceOrigin] = field(default_factory=list)
 
     @property
     def equal(self) -> bool:
         return not (self.count("origin") or self.count("consequence") or self.count("unmapped"))
 
-    def count(self, state: State) -> int:
+    def count(self, state: OperationState) -> int:
         """Return the operations in a state: of the two runs, the larger number."""
         return max(sum(x == state for x in each.values()) for each in self.states)
 
@@ -72,22 +83,22 @@ class Comparison:
         return first, second
 
 
-def compare(a: Trace, b: Trace, mapping: str = "") -> Comparison:
+def compare_traces(a: RecordedTrace, b: RecordedTrace, mapping: str = "") -> TraceComparison:
     """Compare two traces. mapping: which part should be equal, "" for everything. Raises AccprobeError."""
     mapped = parse_mapping(mapping) if mapping else None
     if mapped is not None:
         _check_parts(a, mapped[0])
         _check_parts(b, mapped[1])
-    return _Comparing(Comparison((a, b), mapped, ({}, {}))).compared()
+    return _Comparing(TraceComparison((a, b), mapped, ({}, {}))).compared()
 
 
-def _check_parts(trace: Trace, mapped: Mapped) -> None:
+def _check_parts(trace: RecordedTrace, mapped: Mapped) -> None:
     if trace.part != str(mapped) and str(mapped) != "batch=1":
         recorded = f"the parts of {trace.part}" if trace.part else "whole tensors only"
         raise AccprobeError(f"a trace has hashes of {recorded}: record it with --map {mapped}")
 
 
-def align(a: Sequence[Operation], b: Sequence[Operation]) -> list[tuple[int, int]]:
+def align(a: Sequence[TracedOperation], b: Sequence[TracedOperation]) -> list[tuple[int, int]]:
     """Return pairs of numbers of operations that correspond: by module path and name, in order; in the gaps by name alone.
 
     Compiled code has other module paths, or none.
@@ -136,7 +147,7 @@ def _numbered(keys: Keys) -> Keys:
 class _Run:
     """One trace as a graph. known: hashes of its values and of their parts; tainted: operations that differ already."""
 
-    def __init__(self, trace: Trace) -> None:
+    def __init__(self, trace: RecordedTrace) -> None:
         self.operations = trace.operations
         self.producer: dict[int, int] = {}
         self.known: set[str] = set()
@@ -161,11 +172,11 @@ class _Source:
 
 
 class _Comparing:
-    def __init__(self, found: Comparison) -> None:
+    def __init__(self, found: TraceComparison) -> None:
         self._found = found
         self._runs = _Run(found.traces[0]), _Run(found.traces[1])
 
-    def compared(self) -> Comparison:
+    def compared(self) -> TraceComparison:
         found = self._found
         a, b = (trace.operations for trace in found.traces)
         found.pairs = align(a, b)
@@ -194,24 +205,25 @@ class _Comparing:
                     states[operation.number] = "consequence"
                     bad.add(operation.number)
 
-    def _state(self, x: Operation, y: Operation) -> State:
+    def _state(self, x: TracedOperation, y: TracedOperation) -> OperationState:
         outputs_equal = len(x.outputs) == len(y.outputs) and all(map(same, x.outputs, y.outputs))
         if len(x.inputs) == len(y.inputs) and all(map(same, x.inputs, y.inputs)):
-            return "equal" if outputs_equal else self._of_equal_inputs(x, y)
+            constants = not x.inputs and x.arguments != y.arguments  # such as other positions: an origin where they are read
+            return "equal" if outputs_equal else "other call" if constants else self._of_equal_inputs(x, y)
         readers = x.number, y.number
         found = {self._trace_back(p, q, readers) for p, q in zip(x.inputs, y.inputs, strict=False) if not same(p, q)}
         if outputs_equal and x.name != "return":
             return "equal"
         return next((state for state in ("consequence", "unmapped") if state in found), "other call")
 
-    def _of_equal_inputs(self, x: Operation, y: Operation) -> State:
+    def _of_equal_inputs(self, x: TracedOperation, y: TracedOperation) -> OperationState:
         differing = next(((p, q) for p, q in zip(x.outputs, y.outputs, strict=False) if not same(p, q)), None)
         if differing is None or not comparable(*differing, self._found.mapping):
             return "unmapped"
-        self._found.origins.append(Origin((x,), (y,), differing))
+        self._found.origins.append(DifferenceOrigin((x,), (y,), differing))
         return "origin"
 
-    def _trace_back(self, p: Value, q: Value, readers: tuple[int, int]) -> State:
+    def _trace_back(self, p: TensorValue, q: TensorValue, readers: tuple[int, int]) -> OperationState:
         """Return what two inputs that differ make of their operation; an origin that is not known yet is added.
 
         A value that no recorded operation computed, and that the other run does not have, is an input of the run that differs,
@@ -225,12 +237,12 @@ class _Comparing:
         if not comparable(p, q, self._found.mapping) or (left.unknown and right.unknown and left.numbers and right.numbers):
             return "unmapped"
         sides = [tuple(run.operations[i] for i in x.numbers) for run, x in zip(self._runs, (left, right), strict=True)]
-        self._found.origins.append(Origin(sides[0], sides[1], (p, q), readers))
+        self._found.origins.append(DifferenceOrigin(sides[0], sides[1], (p, q), readers))
         self._runs[0].tainted.update(left.numbers)
         self._runs[1].tainted.update(right.numbers)
         return "consequence"
 
-    def _source(self, value: Value, which: int) -> _Source:
+    def _source(self, value: TensorValue, which: int) -> _Source:
         """Follow a value back to values with hashes that the other run has."""
         run, other = self._runs[which], self._runs[1 - which]
         found: set[int] = set()

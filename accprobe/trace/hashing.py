@@ -14,21 +14,21 @@ from typing import Any
 TABLE = 1 << 16
 """Words of one block; each block has the same weights, and the sums of blocks have weights of their own."""
 
-TOGETHER = 1 << 22
+_TOGETHER = 1 << 22
 """Words that are multiplied at once: their products take 16 bytes each."""
 
-LANES = 2
+_LANES = 2
 
 MASK = (1 << 64) - 1
 
 
 @cache
 def _weights(device: Any, seed: int) -> Any:
-    """Return odd weights [LANES, TABLE]: an odd factor keeps a difference in the top bit of a word."""
+    """Return odd weights [_LANES, TABLE]: an odd factor keeps a difference in the top bit of a word."""
     import torch
 
     generator = torch.Generator().manual_seed(seed)
-    drawn = torch.randint(-(1 << 63), (1 << 63) - 1, (LANES, TABLE), dtype=torch.int64, generator=generator)
+    drawn = torch.randint(-(1 << 63), (1 << 63) - 1, (_LANES, TABLE), dtype=torch.int64, generator=generator)
     return (drawn | 1).to(device)
 
 
@@ -41,21 +41,23 @@ def words_of(tensor: Any) -> Any:
         flat = torch.view_as_real(flat).reshape(-1)
     size = flat.numel() * flat.element_size()
     widest = next(kind for kind, width in ((torch.int32, 4), (torch.int16, 2), (torch.uint8, 1)) if size % width == 0)
+    if flat.stride(0) != 1:  # of one element, which is contiguous with any stride
+        flat = flat.as_strided(flat.shape, (1,))
     if flat.element_size() < widest.itemsize and flat.storage_offset() * flat.element_size() % widest.itemsize:
         flat = flat.clone()
     return flat.view(widest)
 
 
 def lanes(tensor: Any) -> Any:
-    """Return the two sums of a tensor, int64 [LANES], on its device."""
+    """Return the two sums of a tensor, int64 [_LANES], on its device."""
     words = words_of(tensor)
     first, second = _weights(words.device, 0), _weights(words.device, 1)
     if len(words) <= TABLE:
         return (words * first[:, : len(words)]).sum(-1)
     whole = len(words) // TABLE
     blocks, total = words[: whole * TABLE].view(whole, TABLE), 0
-    for start in range(0, whole, TOGETHER // TABLE):
-        some = blocks[start : start + TOGETHER // TABLE]
+    for start in range(0, whole, _TOGETHER // TABLE):
+        some = blocks[start : start + _TOGETHER // TABLE]
         sums = (some * first[:, None]).sum(-1)
         factors = second[:, start % TABLE : start % TABLE + len(some)]
         total = total * 3 + (sums * factors).sum(-1)

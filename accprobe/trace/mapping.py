@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from accprobe.errors import AccprobeError
-from accprobe.trace.records import Value
+from accprobe.trace.records import TensorValue
 
 _FORM = re.compile(r"batch=(\d{1,6})(?::(\d{1,6}))?|rows=(\d{1,9})|token=last")
 
-HOW = "give batch=1:8, rows=16 or token=last"
+MAPPING_FORMS = "give batch=1:8, rows=16 or token=last"
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Mapped:
         if not shape or not tensor.numel():
             return []
         if self.kind == "token":
-            return [tensor.narrow(d, size - 1, 1) for d, size in enumerate(shape) if size > 1 and d < len(shape) - 1]
+            return [tensor.narrow(d, size - 1, 1) for d, size in enumerate(shape) if size > 1]
         rows = self.rows(tuple(shape))
         return [tensor.narrow(0, 0, rows)] if rows not in (0, shape[0]) else []
 
@@ -48,10 +48,10 @@ def parse_mapping(text: str) -> tuple[Mapped, Mapped]:
     """Return the parts of both runs, of "batch=1:8", "rows=16" or "token=last". Raises AccprobeError."""
     found = _FORM.fullmatch(text.strip())
     if found is None:
-        raise AccprobeError(f"'{text:.40}' is not a mapping: {HOW}")
+        raise AccprobeError(f"'{text:.40}' is not a mapping: {MAPPING_FORMS}")
     first, second, rows = (int(x) if x else None for x in found.groups())
     if 0 in (first, second, rows):
-        raise AccprobeError(f"'{text:.40}' has a size of 0: {HOW}")
+        raise AccprobeError(f"'{text:.40}' has a size of 0: {MAPPING_FORMS}")
     if first is not None:
         return Mapped("batch", first), Mapped("batch", second or first)
     mapped = Mapped("token") if rows is None else Mapped("rows", rows)
@@ -65,14 +65,14 @@ def part_of(text: str) -> Mapped:
     return parse_mapping(text)[0]
 
 
-def same(x: Value, y: Value) -> bool:
+def same(x: TensorValue, y: TensorValue) -> bool:
     """Whether two values, or their mapped parts, have equal bits."""
     if not (x.parts or y.parts):
         return x.hash == y.hash
     return bool({x.hash, *x.parts} & {y.hash, *y.parts})
 
 
-def comparable(x: Value, y: Value, mapping: tuple[Mapped, Mapped] | None) -> bool:
+def comparable(x: TensorValue, y: TensorValue, mapping: tuple[Mapped, Mapped] | None) -> bool:
     """Whether the shapes of two values let their mapped parts be equal."""
     if x.shape == y.shape:
         return True

@@ -66,7 +66,7 @@ class ModuleTracker:
             self._names = {id(each): name for name, each in module.named_modules()}
             self._modules = [module]
         name = self._names.get(id(module), type(module).__name__)
-        self._stack.append(name)
+        self._stack.append(name.removeprefix("_orig_mod").removeprefix("."))
 
     def _leave(self, module: Any, arguments: Any, result: Any) -> None:
         import torch

@@ -1,7 +1,7 @@
 """The arithmetic of a recorded matrix product, from its operands and its result.
 
-Known plans are tried on the recorded words first (`accprobe.gemm.explain`). A product that none of them explains is called again
-and probed (`accprobe.gemm.characterise`). Either way the model has to give the recorded words.
+Known plans are tried on the recorded words first (`accprobe.gemm.explain`). A product that none of them explains is called
+again and probed (`accprobe.gemm.characterise`). Either way the model has to give the recorded words.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from accprobe.gemm.spec import Spec
 from accprobe.gemm.verification import evaluator_of
 from accprobe.isa.formats import FORMATS, Bits, Format
 from accprobe.model.product import ProductModel
-from accprobe.trace.replay import Block, Call
+from accprobe.trace.replay import CallBlock, RecordedCall
 
-OPERANDS: dict[str, tuple[int, int]] = {"aten.mm": (0, 1), "aten.bmm": (0, 1), "aten.addmm": (1, 2), "aten.baddbmm": (1, 2)}
+POSITIONS: dict[str, tuple[int, int]] = {"aten.mm": (0, 1), "aten.bmm": (0, 1), "aten.addmm": (1, 2), "aten.baddbmm": (1, 2)}
 """Positions of A and B among the tensors of an operation; a bias stands before them."""
 
-FRESH = {"cpu": 1 << 13, "cuda": 1 << 16}
+_FRESH = {"cpu": 1 << 13, "cuda": 1 << 16}
 """Random outputs on which a probed model is checked."""
 
 EXPLAIN_AT_MOST = 1 << 28
 
 
 @dataclass(frozen=True)
-class Plan:
+class RegionPlans:
     """A model for each region of D, and its findings by name."""
 
     regions: tuple[tuple[NDArray[np.intp], NDArray[np.intp], ProductModel], ...]
@@ -45,7 +45,7 @@ class Plan:
 
 
 @dataclass(frozen=True)
-class Recorded:
+class RecordedProduct:
     """A product as it ran: patterns of A [M, K], B [N, K] and D [M, N]. bias: that is added, as f64 [M, N], or None.
 
     call: computes D of A and B on the device, with the bias of a product that has none.
@@ -62,35 +62,35 @@ class Recorded:
 
 
 @dataclass
-class Plans:
+class PlanCache:
     """Plans by what they depend on: operations of one shape, stride and type are inferred once."""
 
-    found: dict[Any, Plan | None] = field(default_factory=dict)
+    found: dict[Any, RegionPlans | None] = field(default_factory=dict)
 
-    def of(self, key: Any, product: Recorded) -> Plan | None:
+    def of(self, key: Any, product: RecordedProduct) -> RegionPlans | None:
         """Return the plan of a product, None if none was found."""
         if key not in self.found or (self.found[key] is not None and mismatches(self.found[key], product)):
             self.found[key] = infer(product)
         return self.found[key]
 
 
-def infer(product: Recorded) -> Plan | None:
+def infer(product: RecordedProduct) -> RegionPlans | None:
     """Return the plan that gives the recorded words; the nearest where none does."""
     spec = product.spec
     whole = np.arange(spec.m), np.arange(spec.n)
     (found,) = explain(_readings(spec), product.a, product.b, [product.plain], at_most=EXPLAIN_AT_MOST)
     if found.plans and not found.wrong and not found.regions:
-        return Plan(((*whole, found.plans[0].model),), found.plans[0].told)
+        return RegionPlans(((*whole, found.plans[0].model),), found.plans[0].told)
     if product.call is None:
         return None
     box = CallableAdapter(spec, product.call, OfTorch(product.device), "the recorded operation")
     try:
-        outcome = characterise(box, FRESH[product.device[:4].rstrip(":")], evaluate=evaluator_of(product.device))
+        outcome = characterise(box, _FRESH[product.device[:4].rstrip(":")], evaluate=evaluator_of(product.device))
     except AccprobeError:
         return None
     regions = tuple((x.region.rows, x.region.columns, x.model) for x in outcome.found if x.model is not None)
     told = {name: finding.value for name, finding in findings(outcome).items()}
-    return Plan(regions, told) if regions else None
+    return RegionPlans(regions, told) if regions else None
 
 
 def _readings(spec: Spec) -> list[Spec]:
@@ -98,7 +98,7 @@ def _readings(spec: Spec) -> list[Spec]:
     return [spec, replace(spec, a=tf32, b=tf32)] if spec.a is f32 else [spec]
 
 
-def mismatches(plan: Plan | None, product: Recorded) -> int:
+def mismatches(plan: RegionPlans | None, product: RecordedProduct) -> int:
     """Return how many recorded words the plan does not give; all of them without a plan."""
     if plan is None:
         return int(product.d.size)
@@ -131,14 +131,14 @@ def _with_bias(
     return fewest
 
 
-def recorded_product(name: str, call: Call) -> Recorded | None:
+def recorded_product(name: str, call: RecordedCall) -> RecordedProduct | None:
     """Return the product that an operation computes, None where it is not one that can be modelled.
 
     A batched product is represented by its first matrix.
     """
-    if name not in OPERANDS or _scaled(call):
+    if name not in POSITIONS or _scaled(call):
         return None
-    given, places = call.operands(), OPERANDS[name]
+    given, places = call.operands(), POSITIONS[name]
     tensors = [given[i].tensor for i in places]
     made = call.results[0].tensor
     batched = made.dim() == 3
@@ -159,21 +159,23 @@ def recorded_product(name: str, call: Call) -> Recorded | None:
         return result[0] if batched else result
 
     spec = Spec(d.shape[0], d.shape[1], a.shape[1], formats[0], formats[1], formats[2])
-    of_a, of_b, of_d = (patterns(x, fmt) for x, fmt in zip((a, b.t(), d), formats, strict=True))
+    of_a, of_b, of_d = (bits_of(x, fmt) for x, fmt in zip((a, b.t(), d), formats, strict=True))
     plain, bias = of_d, None
     if places[0]:
         of_bias = given[0].tensor[0] if batched and given[0].tensor.dim() == 3 else given[0].tensor
         bias = of_bias.double().expand(d.shape).cpu().numpy()
-        plain = patterns(multiply(a, b), formats[2])
-    return Recorded(spec, of_a, of_b, of_d, plain, device, bias, multiply)
+        plain = bits_of(multiply(a, b), formats[2])
+    return RecordedProduct(spec, of_a, of_b, of_d, plain, device, bias, multiply)
 
 
-def block_product(product: Recorded, sample: Call, name: str, block: Block, values: Mapping[int, int]) -> Recorded | None:
+def block_product(
+    product: RecordedProduct, sample: RecordedCall, name: str, block: CallBlock, values: Mapping[int, int]
+) -> RecordedProduct | None:
     """Return the product that a block computes of the operands of `sample`, a product of the other run.
 
     values: ids of the sample's values in the run of the block. None where the block reads other layouts, or has another result.
     """
-    given, places = sample.operands(), OPERANDS[name]
+    given, places = sample.operands(), POSITIONS[name]
     inputs = {x.value: x for x in block.inputs()}
     found = [inputs.get(values.get(given[i].value, -1)) for i in places]
     result = block.result.tensor
@@ -189,11 +191,11 @@ def block_product(product: Recorded, sample: Call, name: str, block: Block, valu
             memories[operand.value] = replace(given[i], memory=operand.memory).filled(tensor)
         return block(memories)
 
-    d = patterns(result, product.spec.out)
+    d = bits_of(result, product.spec.out)
     return replace(product, d=d, plain=d, bias=None, call=multiply)
 
 
-def _scaled(call: Call) -> bool:
+def _scaled(call: RecordedCall) -> bool:
     """Whether a product has factors beside A·B."""
     return any(call.keywords.get(name, 1) != 1 for name in ("alpha", "beta"))
 
@@ -223,6 +225,6 @@ def _format(tensor: Any) -> Format | None:
     return None if received is None else received.fmt
 
 
-def patterns(tensor: Any, fmt: Format) -> Bits:
+def bits_of(tensor: Any, fmt: Format) -> Bits:
     """Return the bits of a tensor on the host."""
     return OfTorch("cpu").patterns(tensor.cpu(), fmt)

@@ -18,11 +18,12 @@ from accprobe.errors import ToolMissing
 from accprobe.trace.hashing import HashQueue
 from accprobe.trace.mapping import Mapped
 from accprobe.trace.modules import ModuleTracker
-from accprobe.trace.records import Operation, Trace, TraceWriter
-from accprobe.trace.replay import Call, Operand, copied
+from accprobe.trace.records import RecordedTrace, TracedOperation, TraceWriter
+from accprobe.trace.replay import Operand, RecordedCall, copy_operand
+from accprobe.trace.schemas import schema_of, tensors_in
 from accprobe.trace.storages import PendingValue, Storages
 
-OLDEST = (2, 10)
+_OLDEST = (2, 10)
 """torch's version: `TorchDispatchMode.ignore_compile_internals` came with 2.10."""
 
 FETCH_EVERY = 2048
@@ -35,64 +36,21 @@ PRODUCT_FLAGS = (
     "allow_fp16_accumulation",
 )
 
-_UNRECORDED = ("aten.empty", "aten.new_empty", "aten.detach", "aten.alias", "aten.lift_fresh", "aten._unsafe_view", "prim.")
-
-Keep = Callable[[Operation], bool]
+Keep = Callable[[TracedOperation], bool]
 """Whether the operands of an operation are kept; it has no hashes yet."""
-
-
-@dataclass(frozen=True)
-class Schema:
-    """What an operation does to its tensors. is_skipped: it makes views, or memory without content."""
-
-    name: str
-    is_skipped: bool
-    written: tuple[tuple[int, str], ...]
-    results: tuple[str, ...]
-    random: bool
-
-
-@cache
-def schema_of(function: Any) -> Schema:
-    """Return the schema of an `OpOverload`."""
-    import torch
-
-    name = str(function)
-    arguments = function._schema.arguments
-    written = tuple((i, x.name) for i, x in enumerate(arguments) if x.alias_info is not None and x.alias_info.is_write)
-    results = tuple(x.name for x in arguments if x.is_out)
-    is_view = not written and any(x.alias_info is not None for x in arguments)
-    random = torch.Tag.nondeterministic_seeded in function.tags
-    return Schema(name, is_view or name.startswith(_UNRECORDED), written, results, random)
-
-
-def tensors_in(values: Any) -> Iterator[Any]:
-    """The tensors of arguments or results, in their order."""
-    import torch
-
-    if isinstance(values, torch.Tensor):
-        yield values
-    elif isinstance(values, list | tuple):
-        for each in values:
-            yield from tensors_in(each)
-    elif isinstance(values, dict):
-        for each in values.values():
-            yield from tensors_in(each)
-    elif hasattr(values, "to_tuple"):  # results of transformers
-        yield from tensors_in(values.to_tuple())
 
 
 @dataclass
 class _Pending:
     """An operation whose hashes are not fetched yet."""
 
-    operation: Operation
+    operation: TracedOperation
     inputs: list[PendingValue]
     outputs: list[PendingValue]
 
-    def fetched(self, found: list[str]) -> Operation:
+    def fetched(self, found: list[str]) -> TracedOperation:
         inputs, outputs = (tuple(x.fetched(found) for x in values) for values in (self.inputs, self.outputs))
-        return Operation(**{**vars(self.operation), "inputs": inputs, "outputs": outputs})
+        return TracedOperation(**{**vars(self.operation), "inputs": inputs, "outputs": outputs})
 
 
 @dataclass
@@ -108,8 +66,8 @@ class Recorder:
     kernels: bool = False
     keep: Keep | None = None
     writer: TraceWriter | None = None
-    operations: list[Operation] = field(default_factory=list)
-    kept: dict[int, Call] = field(default_factory=dict)
+    operations: list[TracedOperation] = field(default_factory=list)
+    kept: dict[int, RecordedCall] = field(default_factory=dict)
     stopped: str = ""
     paused: int = 0
 
@@ -141,11 +99,11 @@ class Recorder:
         inputs = [self._storages.value(each) for each in tensors_in(result)] or self._last
         if self.keep is not None:
             self.results = [self._copy(each) for each in tensors_in(result)]
-        self._add(Operation(self._count, "return", "", "forward", (), ()), inputs, [])
+        self._add(TracedOperation(self._count, "return", "", "forward", (), ()), inputs, [])
         self._fetch()
 
-    def trace(self) -> Trace:
-        return Trace(self.operations, str(self.mapped or ""), versions(), True, self.stopped)
+    def trace(self) -> RecordedTrace:
+        return RecordedTrace(self.operations, str(self.mapped or ""), torch_versions(), True, self.stopped)
 
     def dispatch(self, function: Any, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> Any:
         """Run one operation and record it."""
@@ -158,11 +116,14 @@ class Recorder:
         module, phase = self._modules.place()
         text = _scalars(arguments, keywords)
         flags = product_flags() if "mm" in schema.name or "linear" in schema.name or "conv" in schema.name else {}
-        operation = Operation(self._count, schema.name, module, phase, (), (), text, schema.random, flags)
+        random = schema.random
+        if schema.dropout is not None:
+            random = bool(arguments[schema.dropout] if schema.dropout < len(arguments) else keywords.get("dropout_p"))
+        operation = TracedOperation(self._count, schema.name, module, phase, (), (), text, random, flags)
         call = self._kept_call(operation, function, arguments, keywords)
         if self.kernels:
             result, names = _profiled(function, arguments, keywords)
-            operation = Operation(**{**vars(operation), "kernels": names})
+            operation = TracedOperation(**{**vars(operation), "kernels": names})
         else:
             result = function(*arguments, **keywords)
         addresses = {self._storages.address(x) for x in read}
@@ -180,7 +141,7 @@ class Recorder:
         self._add(operation, inputs, [self._storages.value(x, settled=False) for x in results])
         return result
 
-    def _add(self, operation: Operation, inputs: list[PendingValue], outputs: list[PendingValue]) -> None:
+    def _add(self, operation: TracedOperation, inputs: list[PendingValue], outputs: list[PendingValue]) -> None:
         self._pending.append(_Pending(operation, inputs, outputs))
         self._last = outputs
         self._count += 1
@@ -204,10 +165,10 @@ class Recorder:
             self.stopped = f"--steps {self.steps} reached"
         return bool(self.stopped)
 
-    def _kept_call(self, operation: Operation, function: Any, arguments: Any, keywords: Any) -> Call | None:
+    def _kept_call(self, operation: TracedOperation, function: Any, arguments: Any, keywords: Any) -> RecordedCall | None:
         if self.keep is None or not self.keep(operation):
             return None
-        return Call(function, self._frozen(arguments), self._frozen(dict(keywords)), operation.flags)
+        return RecordedCall(function, self._frozen(arguments), self._frozen(dict(keywords)), operation.flags)
 
     def _frozen(self, values: Any) -> Any:
         """Return arguments with a copy in the place of each tensor."""
@@ -222,7 +183,7 @@ class Recorder:
         return values
 
     def _copy(self, tensor: Any, settled: bool = True) -> Operand:
-        return copied(self._storages.value(tensor, hashed=False, settled=settled).id, tensor, self._copies)
+        return copy_operand(self._storages.value(tensor, hashed=False, settled=settled).id, tensor, self._copies)
 
     def _triton(self, name: str, arguments: Mapping[str, Any], run: Callable[[], Any]) -> Any:
         """Run one of Inductor's Triton kernels and record it. Its arguments are named in_ptr0, out_ptr0, in_out_ptr0, …"""
@@ -238,7 +199,7 @@ class Recorder:
         for tensor in outputs:
             self._storages.written(tensor)
         self._add(
-            Operation(self._count, f"triton.{name}", module, phase, (), ()),
+            TracedOperation(self._count, f"triton.{name}", module, phase, (), ()),
             inputs,
             [self._storages.value(x, settled=False) for x in outputs],
         )
@@ -277,13 +238,13 @@ def check_torch() -> None:
     except ImportError as e:
         raise ToolMissing("torch is not installed: accprobe trace records torch programs; pip install torch") from e
     version = tuple(int("".join(filter(str.isdigit, x)) or 0) for x in torch.__version__.split(".")[:2])
-    if version < OLDEST:
+    if version < _OLDEST:
         raise ToolMissing(
-            f"torch {torch.__version__} is too old: accprobe trace needs torch {'.'.join(map(str, OLDEST))} or later"
+            f"torch {torch.__version__} is too old: accprobe trace needs torch {'.'.join(map(str, _OLDEST))} or later"
         )
 
 
-def versions() -> dict[str, str]:
+def torch_versions() -> dict[str, str]:
     """Return versions and devices that decide the bits of a run."""
     import torch
 
@@ -380,4 +341,4 @@ def _profiled(function: Any, arguments: Any, keywords: Any) -> tuple[Any, tuple[
 def open_writer(folder: Path, mapped: Mapped | None) -> TraceWriter:
     """Return a writer of a trace with the versions of this process."""
     check_torch()
-    return TraceWriter(folder, str(mapped or ""), versions())
+    return TraceWriter(folder, str(mapped or ""), torch_versions())

@@ -17,7 +17,7 @@ from accprobe.errors import RecordingError
 
 FORMAT, VERSION = "accprobe trace", 1
 
-OPERATIONS, OPERANDS = "trace.jsonl", "operands.safetensors"
+OPERATION_FILE, OPERAND_FILE = "trace.jsonl", "operands.safetensors"
 
 MOST_OPERATIONS, MOST_LINE, MOST_DIMENSIONS, MOST_VALUES, MOST_TEXT = 1 << 20, 1 << 22, 16, 1 << 14, 1 << 14
 """Limits of what is read: operations of a trace, bytes of a line, dimensions of a tensor, tensors of an operation, characters
@@ -30,11 +30,11 @@ Json = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Value:
+class TensorValue:
     """A tensor at the input or the output of an operation.
 
-    id: identifies the data of a storage between two writes; views of it have the same. hash: of its bits, "" where they were not
-    read. parts: hashes of the parts that a mapping compares. base: of a view of an input of the run, the hash of its whole
+    id: identifies the data of a storage between two writes; views of it have the same. hash: of its bits, "" where they were
+    not read. parts: hashes of the parts that a mapping compares. base: of a view of an input of the run, the hash of its whole
     storage.
     """
 
@@ -57,7 +57,7 @@ class Value:
 
 
 @dataclass(frozen=True)
-class Operation:
+class TracedOperation:
     """One operation. phase: forward, backward or optimizer. arguments: those that are not tensors. random: whether it draws
     random numbers. flags: torch's flags of matrix products when it ran.
     """
@@ -66,8 +66,8 @@ class Operation:
     name: str
     module: str
     phase: str
-    inputs: tuple[Value, ...]
-    outputs: tuple[Value, ...]
+    inputs: tuple[TensorValue, ...]
+    outputs: tuple[TensorValue, ...]
     arguments: str = ""
     random: bool = False
     flags: Mapping[str, Any] = field(default_factory=dict)
@@ -81,21 +81,21 @@ class Operation:
 
 
 @dataclass
-class Trace:
-    """A recorded run. part: the mapping whose parts were hashed, such as "batch=8". complete: whether the run ended by itself."""
+class RecordedTrace:
+    """A recorded run. part: the mapping whose parts were hashed, such as "batch=8". complete: whether it ended by itself."""
 
-    operations: list[Operation]
+    operations: list[TracedOperation]
     part: str = ""
     versions: Mapping[str, str] = field(default_factory=dict)
     complete: bool = True
     stopped: str = ""
 
 
-def header(trace: Trace) -> Json:
+def header(trace: RecordedTrace) -> Json:
     return {"format": FORMAT, "version": VERSION, "part": trace.part, "versions": dict(trace.versions)}
 
 
-def operation_json(operation: Operation) -> Json:
+def operation_json(operation: TracedOperation) -> Json:
     """Return a line of the file; fields at their default are left out."""
     stored = {key: value for key, value in asdict(operation).items() if value not in ("", (), {}, False) or key == "number"}
     for key in ("inputs", "outputs"):
@@ -103,7 +103,7 @@ def operation_json(operation: Operation) -> Json:
     return stored
 
 
-def _value_json(value: Value) -> list[Any]:
+def _value_json(value: TensorValue) -> list[Any]:
     fields = [value.id, value.hash, value.shape, value.strides, value.dtype, value.parts, value.base]
     return fields if value.base else fields[:6] if value.parts else fields[:5]
 
@@ -113,15 +113,15 @@ class TraceWriter:
 
     def __init__(self, folder: Path, part: str, versions: Mapping[str, str]) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / OPERANDS).unlink(missing_ok=True)
+        (folder / OPERAND_FILE).unlink(missing_ok=True)
         self._folder, self.count = folder, 0
-        self._file = (folder / OPERATIONS).open("w", encoding="utf-8")
-        self._write(header(Trace([], part, versions)))
+        self._file = (folder / OPERATION_FILE).open("w", encoding="utf-8")
+        self._write(header(RecordedTrace([], part, versions)))
 
     def _write(self, line: Json) -> None:
         self._file.write(json.dumps(line, separators=(",", ":")) + "\n")
 
-    def add(self, operations: Iterable[Operation]) -> None:
+    def add(self, operations: Iterable[TracedOperation]) -> None:
         for operation in operations:
             self._write(operation_json(operation))
             self.count += 1
@@ -132,13 +132,13 @@ class TraceWriter:
         self._file.close()
 
 
-def read_trace(folder: Path) -> Trace:
+def read_trace(folder: Path) -> RecordedTrace:
     """Read a folder that `accprobe trace record` wrote. Raises RecordingError."""
-    path = folder / OPERATIONS
+    path = folder / OPERATION_FILE
     try:
         if not path.is_file():
             raise RecordingError(
-                f"{folder} is not a trace: it has no file {OPERATIONS}; record one with `accprobe trace record`"
+                f"{folder} is not a trace: it has no file {OPERATION_FILE}; record one with `accprobe trace record`"
             )
         with path.open("rb") as file:
             return _read(path, _lines(path, file))
@@ -162,13 +162,13 @@ def _lines(path: Path, file: Any) -> Iterator[tuple[int, Any]]:
             raise RecordingError(f"{path}, line {number}: not JSON; record the trace again") from None
 
 
-def _read(path: Path, lines: Iterator[tuple[int, Any]]) -> Trace:
+def _read(path: Path, lines: Iterator[tuple[int, Any]]) -> RecordedTrace:
     _, first = next(lines, (0, None))
     if not isinstance(first, dict) or first.get("format") != FORMAT:
         raise RecordingError(f"{path} is not a trace of accprobe: its first line does not say so")
     if first.get("version") != VERSION:
         raise RecordingError(f"{path} has version {first.get('version')!s:.20}; this accprobe reads version {VERSION}")
-    trace = Trace([], complete=False)
+    trace = RecordedTrace([], complete=False)
     try:
         trace.part = _text(first.get("part", ""))
         trace.versions = {_text(key): _text(value) for key, value in _object(first.get("versions", {})).items()}
@@ -185,10 +185,10 @@ def _read(path: Path, lines: Iterator[tuple[int, Any]]) -> Trace:
     return trace
 
 
-def _operation(line: Json, number: int) -> Operation:
+def _operation(line: Json, number: int) -> TracedOperation:
     if line.get("number") != number:
         raise ValueError(f"operation {line.get('number')!r:.20} stands where number {number} is expected")
-    return Operation(
+    return TracedOperation(
         number,
         _text(line["name"]),
         _text(line.get("module", "")),
@@ -202,11 +202,11 @@ def _operation(line: Json, number: int) -> Operation:
     )
 
 
-def _values(several: Any) -> tuple[Value, ...]:
+def _values(several: Any) -> tuple[TensorValue, ...]:
     return tuple(_value(_list(each, 7)) for each in _list(several, MOST_VALUES))
 
 
-def _value(fields: list[Any]) -> Value:
+def _value(fields: list[Any]) -> TensorValue:
     if len(fields) < 5:
         raise ValueError("a tensor has fewer than 5 fields")
     shape, strides = (tuple(_size(x) for x in _list(each, MOST_DIMENSIONS)) for each in fields[2:4])
@@ -214,7 +214,7 @@ def _value(fields: list[Any]) -> Value:
         raise ValueError("a tensor has a shape that is too large, or has no strides for it")
     parts, base = fields[5] if len(fields) > 5 else [], fields[6] if len(fields) > 6 else ""
     hashes = tuple(map(_text, _list(parts, MOST_DIMENSIONS)))
-    return Value(_size(fields[0]), _text(fields[1]), shape, strides, _text(fields[4]), hashes, _text(base))
+    return TensorValue(_size(fields[0]), _text(fields[1]), shape, strides, _text(fields[4]), hashes, _text(base))
 
 
 def _size(number: Any) -> int:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from accprobe.gemm.options import flags_set
+from accprobe.trace.schemas import schema_of, tensors_in
 
 WHOLE_STORAGE = 1 << 28
 """Bytes up to which the whole storage of an operand is copied, so that other views of it can be taken."""
@@ -40,7 +41,7 @@ class Operand:
         return memory
 
 
-def copied(value: int, tensor: Any, memories: dict[Any, Any]) -> Operand:
+def copy_operand(value: int, tensor: Any, memories: dict[Any, Any]) -> Operand:
     """Return a copy of a tensor. memories: copies that were made, by value."""
     import torch
 
@@ -57,7 +58,7 @@ def copied(value: int, tensor: Any, memories: dict[Any, Any]) -> Operand:
 
 
 @dataclass
-class Call:
+class RecordedCall:
     """An operation and its arguments, tensors replaced by `Operand`s. results: copies of what it gave."""
 
     function: Any
@@ -73,8 +74,6 @@ class Call:
         """Run it under its flags and return its results. replaced: by position, other tensors for operands."""
         import torch
 
-        from accprobe.trace.recorder import schema_of, tensors_in
-
         schema = schema_of(self.function)
         given = [operand.of(operand.memory.clone()) if schema.written else operand.tensor for operand in self.operands()]
         for position, tensor in (replaced or {}).items():
@@ -87,7 +86,7 @@ class Call:
         written = [arguments[i] if i < len(arguments) else keywords.get(name) for i, name in schema.written]
         return list(tensors_in(written or result))
 
-    def under(self, **flags: bool) -> Call:
+    def under(self, **flags: bool) -> RecordedCall:
         """Return the call with other flags."""
         return replace(self, flags={**self.flags, **flags})
 
@@ -116,10 +115,10 @@ def _filled(values: Any, tensors: Iterator[Any]) -> Any:
 
 
 @dataclass(frozen=True)
-class Block:
+class CallBlock:
     """Several operations as one function: the operands that none of them computes are its inputs."""
 
-    calls: tuple[Call, ...]
+    calls: tuple[RecordedCall, ...]
 
     def inputs(self) -> list[Operand]:
         """Return the operands from outside, the first view of each value."""
@@ -146,7 +145,7 @@ class Block:
         return result
 
 
-def words(tensor: Any) -> Any:
+def tensor_words(tensor: Any) -> Any:
     """Return the bits of a tensor as integers of its own width, in its shape."""
     import torch
 
@@ -156,4 +155,4 @@ def words(tensor: Any) -> Any:
 
 def count_differing(x: Any, y: Any) -> int:
     """Return how many elements of two tensors differ in their bits."""
-    return int((words(x) != words(y).to(x.device)).sum())
+    return int((tensor_words(x) != tensor_words(y).to(x.device)).sum())

@@ -11,7 +11,7 @@ from typing import Any
 
 from accprobe.trace.hashing import HashQueue
 from accprobe.trace.mapping import Mapped
-from accprobe.trace.records import Value
+from accprobe.trace.records import TensorValue
 
 PRUNE_EVERY = 4096
 
@@ -42,10 +42,10 @@ class PendingValue:
     strides: tuple[int, ...]
     dtype: str
 
-    def fetched(self, found: list[str]) -> Value:
+    def fetched(self, found: list[str]) -> TensorValue:
         parts = tuple(found[x] for x in self.parts)
         whole, base = (found[x] if x >= 0 else "" for x in (self.hash, self.base))
-        return Value(self.id, whole, self.shape, self.strides, self.dtype, parts, base)
+        return TensorValue(self.id, whole, self.shape, self.strides, self.dtype, parts, base)
 
 
 class Storages:

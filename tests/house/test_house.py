@@ -28,6 +28,7 @@ HOMONYMS = {
     "encode",
     "find",
     "floats",
+    "record",
     "main",
     "pairs",
     "parse",

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from accprobe.trace.causes import Explained, Findings
-from accprobe.trace.records import Operation
+from accprobe.trace.causes import ExplainedOrigin, TraceFindings
+from accprobe.trace.records import TracedOperation
 
 HEADERS = ("module", "operation", "operands", "words that differ", "cause", "verified")
 
 
-def headline(found: Findings) -> str:
+def trace_headline(found: TraceFindings) -> str:
     """Return "equal: 187 operations", or the first difference and its cause."""
     comparison = found.comparison
     first, second = comparison.operations
@@ -23,7 +23,7 @@ def headline(found: Findings) -> str:
     return f"first difference: {_place(origin)} {_shapes(origin)}: {origin.cause.text}".replace("  ", " ")
 
 
-def counts(found: Findings) -> str:
+def counts(found: TraceFindings) -> str:
     """Return how many operations there are, and how many in each state."""
     comparison = found.comparison
     first, second = comparison.operations
@@ -37,7 +37,7 @@ def counts(found: Findings) -> str:
     return f"{first:,} and {second:,} operations: {', '.join(told)}"
 
 
-def rows(found: Findings) -> Iterator[tuple[str, ...]]:
+def rows(found: TraceFindings) -> Iterator[tuple[str, ...]]:
     """Return a row of the table for each origin, the first one first."""
     for each in found.origins:
         differing = "" if each.differing is None else f"{each.differing:,} of {each.of:,}"
@@ -46,7 +46,7 @@ def rows(found: Findings) -> Iterator[tuple[str, ...]]:
         yield each.origin.module, each.origin.operation, _shapes(each), differing, each.cause.text + fixes, verified
 
 
-def to_json(found: Findings) -> dict[str, Any]:
+def findings_json(found: TraceFindings) -> dict[str, Any]:
     """Return the findings as `--format json` prints them."""
     return {
         "equal": found.comparison.equal,
@@ -57,7 +57,7 @@ def to_json(found: Findings) -> dict[str, Any]:
     }
 
 
-def _origin(each: Explained) -> dict[str, Any]:
+def _origin(each: ExplainedOrigin) -> dict[str, Any]:
     origin, cause = each.origin, each.cause
     return {
         "operation": origin.operation,
@@ -70,16 +70,16 @@ def _origin(each: Explained) -> dict[str, Any]:
     }
 
 
-def _place(each: Explained) -> str:
+def _place(each: ExplainedOrigin) -> str:
     return f"{each.origin.module} {each.origin.operation}".strip()
 
 
-def _shapes(each: Explained) -> str:
+def _shapes(each: ExplainedOrigin) -> str:
     sides = [_operands(side) for side in (each.origin.left, each.origin.right)]
     return sides[0] if sides[0] == sides[1] else " against ".join(filter(None, sides))
 
 
-def _operands(side: Sequence[Operation]) -> str:
+def _operands(side: Sequence[TracedOperation]) -> str:
     """Return "[16,4096]·[4096,11008]" of a product, and the shapes of others."""
     if not side:
         return ""
