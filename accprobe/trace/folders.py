@@ -17,13 +17,12 @@ from accprobe.errors import AccprobeError, RecordingError
 from accprobe.gemm.handover import OfTorch, format_of_numpy
 from accprobe.gemm.spec import Spec
 from accprobe.operands.safetensors import Tensors, read_tensors, write_tensors
-from accprobe.trace.causes import Explainer, Findings, Side, product_cause
-from accprobe.trace.compare import Origin, compare
+from accprobe.trace.causes import Explainer, OriginSide, TraceFindings, product_cause
+from accprobe.trace.compare import DifferenceOrigin, compare_traces
 from accprobe.trace.mapping import Mapped, part_of
-from accprobe.trace.products import OPERANDS, Recorded
+from accprobe.trace.products import POSITIONS, RecordedProduct
 from accprobe.trace.recorder import Recorder, open_writer
-from accprobe.trace.records import OPERANDS as OPERAND_FILE
-from accprobe.trace.records import Operation, read_trace
+from accprobe.trace.records import OPERAND_FILE, TracedOperation, read_trace
 
 MOST_SAVED = 1 << 33
 """Bytes of operands that one trace saves."""
@@ -48,7 +47,7 @@ def record(
     mapped = part_of(part) if part else None
     writer = open_writer(Path(folder), mapped)
 
-    def keep(operation: Operation) -> bool:
+    def keep(operation: TracedOperation) -> bool:
         return any(
             str(operation.number) == each or fnmatchcase(operation.module, each) or fnmatchcase(operation.packet, each)
             for each in save
@@ -108,15 +107,15 @@ def record_script(script: Path, arguments: Sequence[str], folder: Path, **option
     return recorder
 
 
-def compare_folders(a: Path, b: Path, mapping: str = "") -> Findings:
+def compare_folders(a: Path, b: Path, mapping: str = "") -> TraceFindings:
     """Compare two recorded traces, and explain the products whose operands were saved. Raises AccprobeError."""
     traces = read_trace(a), read_trace(b)
-    comparison = compare(*traces, mapping or _recorded_mapping(traces[0].part, traces[1].part))
+    comparison = compare_traces(*traces, mapping or _recorded_mapping(traces[0].part, traces[1].part))
     saved = _saved(a), _saved(b)
     explainer = Explainer()
-    found = Findings(comparison)
+    found = TraceFindings(comparison)
     for origin in comparison.origins:
-        explained = explainer.explain(origin, Side(origin.left, (), None), Side(origin.right, (), None))
+        explained = explainer.explain(origin, OriginSide(origin.left, (), None), OriginSide(origin.right, (), None))
         products = [_product(x, tensors) for x, tensors in zip((origin.left, origin.right), saved, strict=True)]
         if products[0] is not None and products[1] is not None:
             explained.cause = product_cause(explainer.plans, (products[0], products[1]), (origin.left, origin.right))
@@ -143,11 +142,11 @@ def _saved(folder: Path) -> Tensors:
         raise RecordingError(f"{path} cannot be read: {e.strerror or e}") from None
 
 
-def _product(operations: tuple[Operation, ...], saved: Tensors) -> Recorded | None:
+def _product(operations: tuple[TracedOperation, ...], saved: Tensors) -> RecordedProduct | None:
     """Return a product of saved operands; None where they were not saved, or it is not a product without a bias."""
     if len(operations) != 1 or operations[0].packet not in ("aten.mm", "aten.bmm"):
         return None
-    number, places = operations[0].number, OPERANDS[operations[0].packet]
+    number, places = operations[0].number, POSITIONS[operations[0].packet]
     names = [*(f"{number}.in{i}" for i in places), f"{number}.out0"]
     if not all(name in saved for name in names):
         return None
@@ -160,10 +159,12 @@ def _product(operations: tuple[Operation, ...], saved: Tensors) -> Recorded | No
         )
     of_a, of_b, of_d = (np.ascontiguousarray(x).view(fmt.dtype) for x, fmt in zip((a, b.T, d), formats, strict=True))
     spec = Spec(len(a), b.shape[1], a.shape[1], formats[0], formats[1], formats[2])
-    return Recorded(spec, of_a, of_b, of_d, of_d, "cpu")
+    return RecordedProduct(spec, of_a, of_b, of_d, of_d, "cpu")
 
 
-def _differing(origin: Origin, x: Recorded, y: Recorded, mapping: tuple[Mapped, Mapped] | None) -> tuple[int, int]:
+def _differing(
+    origin: DifferenceOrigin, x: RecordedProduct, y: RecordedProduct, mapping: tuple[Mapped, Mapped] | None
+) -> tuple[int, int]:
     """Return how many words of the compared part differ, and how many there are."""
     results = [x.d, y.d]
     if mapping is not None and x.d.shape != y.d.shape:
