@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def run_each(devices: str, wanted: Wanted, output: Path | None) -> bool:
     """Whether every row holds and no GPU differs from the first of its kind. Ends the process where it is interrupted."""
     from accprobe.devices import device_names
-    from accprobe.survey.kinds import by_kind
+    from accprobe.survey.run import by_kind
 
     kinds = by_kind(device_names(devices))
     if wanted.form == "json" and len(kinds) > 1:
@@ -47,7 +47,7 @@ def _verified(name: str, first: str, models: dict[Instruction, DotModel], wanted
     """Whether nothing differs; what does is told."""
     from accprobe.devices import open_device
     from accprobe.render.content.verification import Verified
-    from accprobe.survey.kinds import verified_as
+    from accprobe.survey.run import verified_as
 
     rows: list[Verified] = []
     started = time.perf_counter()

@@ -1,4 +1,4 @@
-"""Where an instruction runs: one protocol, and the devices that speak it.
+"""Devices: where an instruction runs. One protocol, and the devices that implement it.
 
 `open_device("cuda:0")`, `open_device("sim:h100")`. Bit patterns, never floats, cross the protocol.
 """
@@ -17,10 +17,10 @@ __all__ = ["SCHEMES", "Device", "DeviceKind", "Scheme", "device_names", "dot_exp
 
 @dataclass(frozen=True)
 class Scheme:
-    """Devices that are named alike, by a word, a colon and the rest.
+    """Devices whose names are a word, a colon and a rest.
 
-    rest: what stands for it where names are explained. open: the device of a rest, which may be empty. known: every rest that
-    there is here, or what stands for them, each with a remark. unseen: what of them only those see who ask every SM.
+    rest: placeholder of the rest in messages. open: return the device of a rest, which may be empty. known: every rest that
+    exists here, or a placeholder, each with a remark. unseen: what only queries to every SM show.
     """
 
     rest: str
@@ -39,7 +39,7 @@ def _cuda(index: str) -> Device:
 
 def _processor(of_gpus: bool) -> Device:
     if of_gpus:
-        raise DeviceError("this is about GPUs, and cpu is none; `accprobe run --device cpu` measures the processor")
+        raise DeviceError("this command needs a GPU, and cpu is none; `accprobe run --device cpu` measures the processor")
     from accprobe.devices.cpu import CpuDevice
 
     return CpuDevice()
@@ -63,8 +63,8 @@ def _chips() -> Iterable[tuple[str, str]]:
 
     for name in names():
         words = explained_text(one for every in words_explained(name).values() for one in every)
-        told = f"they explain {words}" if words else "nobody has published words of the real chip"
-        yield name, f"published models of {title(name)}, {chip(name).architecture}; {told}"
+        explained = f"they explain {words}" if words else "nobody has published words of the real chip"
+        yield name, f"published models of {title(name)}, {chip(name).architecture}; {explained}"
 
 
 def _faulty(name: str) -> Device:
@@ -76,11 +76,12 @@ def _faulty(name: str) -> Device:
 def _replay(file: str) -> Device:
     if not file:
         raise UnknownName("'replay:' names no recording; give replay:FILE")
-    from accprobe.devices.replay import ReplayDevice
+    from accprobe.devices.recording import ReplayDevice
 
     return ReplayDevice(Path(file))
 
 
+# By the word before the colon.
 SCHEMES = {
     "cuda": Scheme("N", _cuda, _gpus),
     "sim": Scheme("NAME", _simulated, _chips),
@@ -92,26 +93,24 @@ SCHEMES = {
     ),
     "replay": Scheme("FILE", _replay, lambda: [("FILE", "a recording that `accprobe run --record FILE` made")]),
 }
-"""By the word."""
 
 FIRST_GPU = "cuda:0"
 CPU = "cpu"
 STAND_IN = "sim:h100"
 
+# Names without a rest, each with a remark.
 WORDS_ALONE = {
-    "auto": f"the first GPU; where there is none, the processor; where it has no dot products of its own, {STAND_IN}",
-    "gpu": "the first GPU; where there is none, an error that says why",
-    CPU: "this machine's processor: its own dot products of narrow formats",
+    "auto": f"the first GPU; without one, the processor; if that has no dot products of its own, {STAND_IN}",
+    "gpu": "the first GPU; without one, an error with the reason",
+    CPU: "the processor of this machine: its own dot products of narrow formats",
 }
-"""Names of devices that have no rest, each with a remark."""
 
 
 def open_device(name: str, of_gpus: bool = False) -> Device:
-    """The device of that name: one of SCHEMES, as "cuda:0", or of WORDS_ALONE, "auto", "gpu" and "cpu".
+    """Return the device of that name: one of SCHEMES, as "cuda:0", or of WORDS_ALONE, "auto", "gpu" and "cpu".
 
-    of_gpus: what is to be asked is about GPUs alone, so that a processor stands in for none.
-    Raises UnknownName for another form, DeviceError where the device cannot be opened, RecordingError where the file cannot
-    be read.
+    of_gpus: the caller needs a GPU or its simulation; a processor cannot replace it.
+    Raises UnknownName for another form, DeviceError if the device cannot be opened, RecordingError if the file cannot be read.
     """
     if name in ("auto", "gpu"):
         name = _first_gpu(name, of_gpus)
@@ -124,7 +123,7 @@ def open_device(name: str, of_gpus: bool = False) -> Device:
 
 
 def unseen(name: str) -> str:
-    """What of the device of that name is seen only where every SM is asked, as a clause; "" of most."""
+    """Return what of the device only queries to every SM show, as a clause; "" for most devices."""
     word, colon, _ = name.partition(":")
     return SCHEMES[word].unseen if colon and word in SCHEMES else ""
 
@@ -139,16 +138,16 @@ def _unknown(name: str) -> UnknownName:
 
 
 def why_no_processor() -> str | None:
-    """Why this machine's processor cannot be measured, as a clause, or None where it can."""
+    """Return why the processor of this machine cannot be measured, as a clause, or None if it can."""
     from accprobe.build import machine_code, processor
 
     return processor.why_no_instruction() or machine_code.why_no_llvm()
 
 
 def device_names(wanted: str) -> list[str]:
-    """The devices that "all" stands for, every GPU here; or those of names with commas between.
+    """Return every GPU here for "all"; otherwise the names between the commas.
 
-    Raises DeviceError where "all" is none, UnknownName where a GPU is named twice.
+    Raises DeviceError if "all" is none, UnknownName if a GPU is named twice.
     """
     from accprobe.build.driver import gpu_count, why_no_gpu
 
@@ -158,12 +157,12 @@ def device_names(wanted: str) -> list[str]:
         return [f"cuda:{index}" for index in range(gpu_count())]
     names = [name.strip() for name in wanted.split(",")]
     if twice := next((name for i, name in enumerate(names) if name in names[:i] and name.startswith("cuda:")), None):
-        raise UnknownName(f"{twice} is named twice; each GPU is taken once")
+        raise UnknownName(f"{twice} is named twice; name each GPU once")
     return names
 
 
 def _first_gpu(name: str, of_gpus: bool) -> str:
-    """What "auto" or "gpu" stands for on this machine. Raises DeviceError where "gpu" stands for nothing."""
+    """Return the device that "auto" or "gpu" means on this machine. Raises DeviceError if "gpu" means none."""
     from accprobe.build.driver import why_no_gpu
 
     reason = why_no_gpu()

@@ -1,4 +1,4 @@
-"""This machine's processor as a device: its own instructions that multiply and accumulate narrow formats. Needs llvmlite."""
+"""The processor of this machine as a device: its instructions that multiply and accumulate narrow formats. Needs llvmlite."""
 
 from __future__ import annotations
 
@@ -20,15 +20,16 @@ from accprobe.isa.processors import BY_MNEMONIC, Mnemonic
 from accprobe.operands.request import Request
 from accprobe.sass.lowering import Lowering
 
+# Tiles of one call; more go in several, so that memory stays bounded.
 CHUNK_TILES = 1 << 14
-"""Tiles that one call takes; more go in several, so that memory stays bounded."""
 
+# Every byte of results before they are stored.
 _POISON = 0xA5
-"""Every byte of results before they are stored."""
 
+# The default control register: MXCSR and FPCR round to nearest, keep subnormals, and mask every exception.
 USUAL = {"x86_64": 0x1F80, "aarch64": 0}
-"""The control register as programs find it: MXCSR and FPCR round to nearest, keep subnormals, and mask every exception."""
 
+# Other settings of it (Intel SDM volume 1, "MXCSR Control and Status Register"; Arm ARM, "FPCR").
 SETTINGS = {
     "x86_64": {
         "rounding down": 0x3F80,
@@ -45,12 +46,15 @@ SETTINGS = {
         "EBF": 1 << 13,
     },
 }
-"""Other settings of it (Intel SDM volume 1, "MXCSR Control and Status Register"; Arm ARM, "FPCR")."""
+
+# Linux, Documentation/arch/x86/xstate.rst.
+_SYS_ARCH_PRCTL, _ARCH_REQ_XCOMP_PERM, _XFEATURE_XTILEDATA = 158, 0x1023, 18
 
 
 class CpuDevice:
-    """The processor that this process runs on. Raises DeviceError where it has none of the instructions, ToolMissing without
-    llvmlite.
+    """The processor that runs this process.
+
+    Raises DeviceError if it has none of the instructions, ToolMissing without llvmlite.
     """
 
     kind: DeviceKind = "cpu"
@@ -64,7 +68,7 @@ class CpuDevice:
         self._refused = _amx_refused() if "amx_tile" in processor.flags() else ""
 
     def describe(self) -> dict[str, object]:
-        """Facts for the report: cpu_family, model and stepping, by which vendors tell generations apart."""
+        """Return cpu_family, model and stepping, which identify generations."""
         return dict(processor.facts())
 
     def environment(self) -> dict[str, str]:
@@ -89,13 +93,13 @@ class CpuDevice:
             machine_code.loaded(_mnemonic(inst))
 
     def lowering(self, inst: Instruction) -> Lowering:
-        """What is in the machine code that `dot` runs."""
+        """Return the opcodes in the machine code that `dot` runs."""
         code = machine_code.loaded(_mnemonic(inst)).code
         sequence = machine_code.opcodes(code, self.architecture)
         return Lowering(tuple(opcode for opcode, _ in sequence), sequence, "machine code", sha256(code).hexdigest())
 
     def dot(self, inst: Instruction, request: Request, placement: int = 0) -> Bits:
-        """As `Device.dot`. Raises AccprobeError where the operands are not the instruction's."""
+        """As `Device.dot`. Raises AccprobeError if the operands are not the instruction's."""
         return self._dot(inst, request, placement, USUAL[self.architecture])
 
     def settings(self, inst: Instruction) -> tuple[str, ...]:
@@ -114,7 +118,7 @@ class CpuDevice:
         words, config = np.zeros(machine_code.CONTROL_WORDS, np.uint64), _tile_configuration()
         for start in range(0, len(request), step):
             part = slice(start, min(start + step, len(request)))
-            laid = Laid(inst, request[part], placement + start // few)
+            laid = Tiles(inst, request[part], placement + start // few)
             words[0] = control
             arrays = (laid.a, laid.b, laid.c, laid.d)
             loop.run(*(x.ctypes.data for x in arrays), len(laid.d), words.ctypes.data, config.ctypes.data, 64)
@@ -122,11 +126,11 @@ class CpuDevice:
         return d
 
 
-class Laid:
-    """Dot products as the tiles of an instruction, one after another; what is not asked is zero.
+class Tiles:
+    """Dot products as the tiles of an instruction, one after another; unused elements are zero.
 
-    a: [tiles, M, K], or [tiles, cells, K] where lanes have operands of their own; b: the same with N, or, as AMX takes a tile
-    of B, [tiles, K / 4 bytes, N, 4 bytes]; c, d: [tiles, M, N].
+    a: [tiles, M, K], or [tiles, M * N, K] if lanes have operands of their own; b: the same with N, or, as AMX takes a tile of
+    B, [tiles, K / 4 bytes, N, 4 bytes]; c, d: [tiles, M, N].
     """
 
     def __init__(self, inst: Instruction, request: Request, placement: int) -> None:
@@ -136,7 +140,7 @@ class Laid:
         self.c = np.zeros((tiles, inst.m, inst.n), inst.c.dtype)
         self.c[of, rows, columns] = request.c
         self.d = np.full((tiles, inst.m, inst.n), _POISON * 0x01010101, inst.d.dtype)
-        self._cells = of, rows, columns
+        self._elements = of, rows, columns
         lane = rows * inst.n + columns
         lanes = inst.family.lanes
         self.a = _filled(tiles, inst.m * inst.n if lanes else inst.m, request.a, of, lane if lanes else rows)
@@ -146,8 +150,8 @@ class Laid:
         self.b = np.ascontiguousarray(swizzled)
 
     def results(self) -> Bits:
-        """[N], from the cells where they were asked."""
-        return self.d[self._cells]
+        """Return the results of the dot products, [N]."""
+        return self.d[self._elements]
 
 
 def _filled(tiles: int, lines: int, operand: Bits, of: NDArray[np.intp], line: NDArray[np.intp]) -> Bits:
@@ -158,7 +162,7 @@ def _filled(tiles: int, lines: int, operand: Bits, of: NDArray[np.intp], line: N
 
 def _mnemonic(inst: Instruction) -> Mnemonic:
     if inst.mnemonic is None:
-        raise DeviceError(f"{inst.name} is no instruction of a processor")
+        raise DeviceError(f"{inst.name} is not an instruction of a processor")
     return BY_MNEMONIC[inst.mnemonic]
 
 
@@ -171,13 +175,9 @@ def _tile_configuration() -> NDArray[np.uint8]:
     return config
 
 
-_SYS_ARCH_PRCTL, _ARCH_REQ_XCOMP_PERM, _XFEATURE_XTILEDATA = 158, 0x1023, 18
-"""Linux, Documentation/arch/x86/xstate.rst."""
-
-
 def _amx_refused() -> str:
-    """Asks Linux for the tile registers, for this process; why it refuses them, or ""."""
+    """Request the tile registers from Linux for this process; return why it refuses them, or ""."""
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.syscall(_SYS_ARCH_PRCTL, _ARCH_REQ_XCOMP_PERM, _XFEATURE_XTILEDATA) == 0:
         return ""
-    return f"Linux does not give this process the tile registers (arch_prctl, error {ctypes.get_errno()})"
+    return f"Linux refuses this process the tile registers (arch_prctl, error {ctypes.get_errno()})"

@@ -1,4 +1,4 @@
-"""A CUDA GPU as a device: compiles the probe of an instruction, loads that very cubin and launches it. Needs cupy."""
+"""A CUDA GPU as a device: compiles the probe of an instruction, loads its cubin and launches it. Needs cupy."""
 
 from __future__ import annotations
 
@@ -19,16 +19,22 @@ from accprobe.operands.request import Request
 from accprobe.sass import lowering
 from accprobe.sass.lowering import Lowering
 
+# Bytes of operands of one launch of `dot`; more go in several launches, so that device memory stays bounded.
 CHUNK_BYTES = 64 << 20
-"""Operands that one launch of `dot` takes; more go in several launches, so that device memory stays bounded."""
 
 _ALIGNMENT = 256
+# Initial byte of results and of the count of stored results in front of them, which must have grown by N.
 _POISON = 0xA5
-"""Results start as this byte, and so does the count of stored results in front of them, which must have grown by N."""
+
+# As in tile.cuh.
+CLAIMABLE = 4096
+BLOCKS_PER_SM = 32
+# Launches after which an SM that got no block counts as one that does not answer.
+LAUNCHES = 8
 
 
 class CudaDevice:
-    """GPU number `index`, with one loaded kernel an instruction and buffers that only grow. Not for several threads at once.
+    """GPU number `index`, with one loaded kernel per instruction and buffers that only grow. Not thread-safe.
 
     Raises ToolMissing without cupy, DeviceError without that GPU.
     """
@@ -41,7 +47,7 @@ class CudaDevice:
         if count == 0:
             raise DeviceError(f"cuda:{index} cannot be opened: {reason}")
         if index >= count:
-            known = "cuda:0 alone" if count == 1 else f"cuda:0 to cuda:{count - 1}"
+            known = "only cuda:0" if count == 1 else f"cuda:0 to cuda:{count - 1}"
             raise DeviceError(f"there is no cuda:{index}; this machine has {known}")
         try:
             import cupy
@@ -61,7 +67,7 @@ class CudaDevice:
         self.architecture: str = architectures.from_compute_capability(major, minor).target
 
     def describe(self) -> dict[str, object]:
-        """Facts for the report: sm_count, memory in GiB, the largest SM clock in MHz."""
+        """Return sm_count, memory in GiB, the largest SM clock in MHz."""
         properties = self._properties
         clock_attribute = 13  # cudaDevAttrClockRate, in kHz
         return {
@@ -72,7 +78,7 @@ class CudaDevice:
         }
 
     def uuid(self) -> str:
-        """This very board's name, "GPU-…" as nvidia-smi has it. Raises DeviceError where the driver does not tell."""
+        """Return the board's UUID, "GPU-…", as nvidia-smi prints it. Raises DeviceError if the driver does not report it."""
         return driver.uuid(self._index)
 
     def environment(self) -> dict[str, str]:
@@ -89,14 +95,14 @@ class CudaDevice:
         return tile.placements(inst)
 
     def prepare(self, insts: Iterable[Instruction]) -> None:
-        """Compiles and disassembles many instructions at once, which is much faster than one at a time."""
+        """Compile and disassemble many instructions at once, which is much faster than one at a time."""
         wanted = {inst.name: inst for inst in insts if not self.why_not(inst)}
         cubins = compiler.compile_all(wanted.values(), self.architecture)
         self._cubins |= {inst.name: cubin for inst, cubin in cubins.items()}
         lowering.prepare(cubins.values())
 
     def lowering(self, inst: Instruction) -> Lowering | None:
-        """The SASS of the very cubin that `dot` launches; None without a disassembler."""
+        """Return the SASS of the cubin that `dot` launches; None without a disassembler."""
         if inst.name not in self._lowerings:
             try:
                 self._lowerings[inst.name] = lowering.lowering(self._cubin(inst))
@@ -105,7 +111,7 @@ class CudaDevice:
         return self._lowerings[inst.name]
 
     def dot(self, inst: Instruction, request: Request, placement: int = 0) -> Bits:
-        """As `Device.dot`. Raises AccprobeError where the operands are not the instruction's."""
+        """As `Device.dot`. Raises AccprobeError if the operands are not the instruction's."""
         request.check(inst)
         count = len(request)
         d = np.empty(count, inst.d.dtype)
@@ -120,9 +126,7 @@ class CudaDevice:
         return d
 
     def dot_on_every_sm(self, inst: Instruction, request: Request) -> dict[int, Bits]:
-        """As `OnEverySm.dot_on_every_sm`. Raises DeviceError where an SM does not answer."""
-        from accprobe.devices.cuda import dot_on_every_sm
-
+        """As `OnEverySm.dot_on_every_sm`. Raises DeviceError if an SM returns no results."""
         with self.lend(f"failed to run {inst.name} on every SM") as cupy:
             return dot_on_every_sm(cupy, inst, self.architecture, self._properties["multiProcessorCount"], request)
 
@@ -148,7 +152,7 @@ class CudaDevice:
     def _launch(
         self, inst: Instruction, function: Any, operands: list[int], results: int, size: int, count: int, placement: int
     ) -> None:
-        """Poisons `results` (the count of stored results, then d from _ALIGNMENT on) and launches."""
+        """Poison `results` (the count of stored results, then d from _ALIGNMENT on) and launch."""
         self._cupy.cuda.runtime.memsetAsync(results, _POISON, size, self._cupy.cuda.get_current_stream().ptr)
         blocks = -(-tile.tiles(inst, count) * inst.threads // probes.BLOCK_THREADS)
         grid = min(blocks, 16 * self._properties["multiProcessorCount"])
@@ -186,7 +190,7 @@ class CudaDevice:
 
 
 class _Staging:
-    """A pinned host buffer and a device buffer of the same size, which grows on demand."""
+    """A pinned host buffer and a device buffer of the same size, which grow on demand."""
 
     def __init__(self, cupy: Any) -> None:
         self._cupy = cupy
@@ -204,16 +208,8 @@ class _Staging:
         self.device: int = self._memory.ptr
 
 
-CLAIMABLE = 4096
-"""As in tile.cuh."""
-
-BLOCKS_PER_SM = 32
-LAUNCHES = 8
-"""Tries after which an SM that got no block counts as one that does not answer."""
-
-
 def dot_on_every_sm(cupy: Any, inst: Instruction, target: str, sms: int, request: Request) -> dict[int, Bits]:
-    """Answers [N] by SM number. Raises DeviceError where fewer than `sms` answer, or one does not answer everything."""
+    """Return results [N] by SM number. Raises DeviceError if fewer than `sms` SMs return all results."""
     function = _loaded(cupy, inst, target)
     on_gpu = [cupy.asarray(np.ascontiguousarray(x)) for x in request.columns]
     count = len(request)
@@ -227,11 +223,9 @@ def dot_on_every_sm(cupy: Any, inst: Instruction, target: str, sms: int, request
         claimed = claims[: sms + 1].get()
         if claimed[sms] >= sms:
             break
-    answered = min(int(claimed[sms]), sms)
-    if answered < sms or int(stored.get()[0]) != sms * count:
-        raise DeviceError(
-            f"{inst.name}: {answered} of {sms} SMs answered, with {int(stored.get()[0])} of {sms * count} results"
-        )
+    ran, results_stored = min(int(claimed[sms]), sms), int(stored.get()[0])
+    if ran < sms or results_stored != sms * count:
+        raise DeviceError(f"{inst.name}: {ran} of {sms} SMs ran, with {results_stored} of {sms * count} results")
     return dict(zip(claimed[:sms].tolist(), results.get(), strict=True))
 
 

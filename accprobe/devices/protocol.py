@@ -1,4 +1,4 @@
-"""The protocols that devices speak: one that every device does, and what some can do besides.
+"""The protocols of devices: one that every device implements, and optional ones.
 
 Bit patterns, never floats, cross them.
 """
@@ -17,54 +17,54 @@ from accprobe.model.tree import DotModel
 from accprobe.operands.request import Request
 from accprobe.sass.lowering import Lowering
 
+# cpu: a processor's own instructions, or products that a library computed on it.
 DeviceKind = Literal["cuda", "simulated", "replay", "cpu"]
-"""cpu: a processor, its own instructions, or products that a library computed there."""
 
 
 class Device(Protocol):
-    """Runs independent dot products of one instruction."""
+    """Runs independent dot products of one instruction.
+
+    name: marketing name, e.g. "NVIDIA H200" or "simulated H100". architecture: compile target with its suffix, e.g. "sm_90a".
+    pure: whether the same operands give the same bits by construction, so that repeating a query shows nothing.
+    """
 
     kind: DeviceKind
     name: str
-    """Marketing name, e.g. "NVIDIA H200"; for a simulated device "simulated H100"."""
     architecture: str
-    """Compile target with its suffix, e.g. "sm_90a"."""
     pure: bool
-    """True where the same operands give the same bits by construction, so that asking twice proves nothing."""
 
     def describe(self) -> dict[str, object]:
-        """Facts for the report's `device` table: compute_capability, sm_count, …; no host names, no paths."""
+        """Return facts for the report's `device` table: compute_capability, sm_count, …; no host names, no paths."""
 
     def environment(self) -> dict[str, str]:
-        """Versions for the report's `environment` table: driver, cuda, nvrtc, …"""
+        """Return versions for the report's `environment` table: driver, cuda, nvrtc, …"""
 
     def instructions(self) -> Sequence[Instruction]:
-        """Every instruction that the architecture has, those without a probe too."""
+        """Return every instruction of the architecture, including those without a probe."""
 
     def why_not(self, inst: Instruction) -> str | None:
-        """Why this device cannot run `inst`, as a short clause ("no probe"), or None where it can."""
+        """Return why this device cannot run `inst`, as a short clause ("no probe"), or None if it can."""
 
     def dot(self, inst: Instruction, request: Request, placement: int = 0) -> Bits:
-        """The answers to N independent dot products, [N], bit patterns of D's format.
+        """Return the results of N independent dot products, [N], bit patterns of D's format.
 
-        They fill tile after tile, the first one laid out as `placement` says (`accprobe.isa.tile`); the bits must not depend
-        on it.
-        Raises DeviceError where the launch fails.
+        They fill tile after tile, the first one laid out as `placement` says (`accprobe.isa.tile`); the bits must not depend on
+        it. Raises DeviceError if the launch fails.
         """
 
     def placements(self, inst: Instruction) -> int:
-        """How many different placements `dot` has for `inst`: those of its tile, or 1 where there is no tile."""
+        """Return how many placements `dot` has for `inst`: those of its tile, or 1 if there is no tile."""
 
     def lowering(self, inst: Instruction) -> Lowering | None:
-        """The SASS that runs, or None where it cannot be told (no disassembler)."""
+        """Return the SASS that runs, or None without a disassembler."""
 
 
 @runtime_checkable
 class Expecting(Protocol):
-    """A device that can do with less where the asker knows what to expect: a recorded or a replayed one."""
+    """A device that uses the expected results: a recorded or a replayed one."""
 
     def dot_expecting(self, inst: Instruction, request: Request, expected: Callable[[], Bits], placement: int = 0) -> Bits:
-        """As `Device.dot`; `expected` gives what a model has."""
+        """As `Device.dot`; `expected` returns the results that a model predicts."""
 
 
 @runtime_checkable
@@ -72,14 +72,74 @@ class Controlled(Protocol):
     """A device with a control register, whose settings of rounding and subnormals an instruction may obey."""
 
     def settings(self, inst: Instruction) -> tuple[str, ...]:
-        """Names of settings other than the one that `dot` runs under."""
+        """Return the names of the settings other than the one that `dot` runs under."""
 
     def dot_under(self, setting: str, inst: Instruction, request: Request) -> Bits:
-        """As `Device.dot`, under a setting, which is taken back whatever happens."""
+        """As `Device.dot`, under a setting, which is restored whatever happens."""
+
+
+@runtime_checkable
+class EvaluatesModels(Protocol):
+    """A device that computes by models."""
+
+    def with_models(self, more: Mapping[Instruction, DotModel]) -> Device:
+        """Return the same device with more instructions."""
+
+
+@runtime_checkable
+class Prepares(Protocol):
+    """A device that is faster if it knows beforehand what it will run."""
+
+    def prepare(self, insts: Iterable[Instruction]) -> None: ...
+
+
+@runtime_checkable
+class Identifies(Protocol):
+    """A device that knows which instructions the same function computes: those of equal identity."""
+
+    def identity(self, inst: Instruction) -> Hashable: ...
+
+
+@runtime_checkable
+class Explains(Protocol):
+    """A device of published models.
+
+    explains: results that others recorded on the real chip and the model predicts. candidates: values of the features that no
+    public result determines.
+    """
+
+    def explains(self, inst: Instruction) -> tuple[Explained, ...]: ...
+
+    def candidates(self, inst: Instruction) -> Left: ...
+
+
+@runtime_checkable
+class HasUuid(Protocol):
+    """A device that identifies its board."""
+
+    def uuid(self) -> str: ...
+
+
+@runtime_checkable
+class OnEverySm(Protocol):
+    """A device that reports on which SM a dot product was computed."""
+
+    def dot_on_every_sm(self, inst: Instruction, request: Request) -> Mapping[int, Bits]:
+        """As `Device.dot`, once on each SM. Return its number (PTX `%smid`) -> results [N]."""
+
+
+@runtime_checkable
+class OnGpu(Protocol):
+    """A device that lends its GPU: models can be evaluated beside the hardware, and compared there."""
+
+    architecture: str
+
+    def lend(self, what: str) -> AbstractContextManager[Any]:
+        """Make this the current GPU and yield cupy. Errors of CUDA become DeviceError: "cuda:0 WHAT: …"."""
 
 
 class Passing:
-    """A device that passes everything on to another one but the asking, which is its own."""
+    """A device that passes everything except `dot` on to another one."""
 
     def __init__(self, device: Device) -> None:
         self._device = device
@@ -111,66 +171,10 @@ class Passing:
         return self._device.dot_under(setting, inst, request)
 
 
-@runtime_checkable
-class EvaluatesModels(Protocol):
-    """A device that computes by models."""
-
-    def with_models(self, more: Mapping[Instruction, DotModel]) -> Device:
-        """The same device with more instructions."""
-
-
-@runtime_checkable
-class Prepares(Protocol):
-    """A device that is faster where it is told beforehand what it will run."""
-
-    def prepare(self, insts: Iterable[Instruction]) -> None: ...
-
-
-@runtime_checkable
-class Identifies(Protocol):
-    """A device that knows which instructions are computed by the very same function: those of equal identity."""
-
-    def identity(self, inst: Instruction) -> Hashable: ...
-
-
-@runtime_checkable
-class Explains(Protocol):
-    """A device of published models: what words that others recorded on the real chip they explain, and what is left open."""
-
-    def explains(self, inst: Instruction) -> tuple[Explained, ...]: ...
-
-    def left(self, inst: Instruction) -> Left: ...
-
-
-@runtime_checkable
-class HasUuid(Protocol):
-    """A device that is one board of many, and can say which."""
-
-    def uuid(self) -> str: ...
-
-
-@runtime_checkable
-class OnEverySm(Protocol):
-    """A device that can say on which SM a dot product was computed."""
-
-    def dot_on_every_sm(self, inst: Instruction, request: Request) -> Mapping[int, Bits]:
-        """As `Device.dot`, computed once on each SM: its number (PTX `%smid`) -> answers [N]."""
-
-
-@runtime_checkable
-class OnGpu(Protocol):
-    """A device that lends its GPU: models can be evaluated beside the hardware, and compared there."""
-
-    architecture: str
-
-    def lend(self, what: str) -> AbstractContextManager[Any]:
-        """Inside, this is the current GPU, and cupy is what one gets. Errors of CUDA become DeviceError: "cuda:0 WHAT: …"."""
-
-
 def dot_expecting(
     device: Device, inst: Instruction, request: Request, expected: Callable[[], Bits], placement: int = 0
 ) -> Bits:
-    """As `Device.dot`, of dot products whose answers a model predicts."""
+    """As `Device.dot`, for dot products whose results a model predicts."""
     if isinstance(device, Expecting):
         return device.dot_expecting(inst, request, expected, placement)
     return device.dot(inst, request, placement)

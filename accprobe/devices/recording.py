@@ -1,8 +1,8 @@
-"""A recording: every exchange of a run with its device, in one compact file that `accprobe.devices.replay` plays back.
+"""Recordings: every exchange of a run with its device, in one compact file, and the device that replays it.
 
-A question is known by a digest of the instruction, the place in the tile and the operands: the run asks the same again. Of
-the answers that an experiment reads, all bits are kept. Answers that a model was held against are kept as a digest of what
-the model expected, and the answers that differed from it: whoever expects the same gets them back, bit for bit.
+A query is identified by a digest of the instruction, the place in the tile and the operands: the same run sends the same
+queries again. Results that an experiment reads are kept in full. Results that were compared with a model are kept as a digest
+of the model's predictions and the results that differed from them: whoever expects the same gets them back, bit for bit.
 
 The file is a zip archive of numpy arrays, as `numpy.load` reads it.
 """
@@ -15,7 +15,7 @@ import lzma
 import struct
 import zipfile
 import zlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from hashlib import blake2b
 from pathlib import Path
@@ -25,26 +25,26 @@ import numpy as np
 
 from accprobe.build import atomic
 from accprobe.devices.protocol import Controlled, Device, DeviceKind, Passing
-from accprobe.errors import RecordingError
+from accprobe.errors import NotRecorded, RecordingError
 from accprobe.isa.formats import Bits
-from accprobe.isa.instructions import Instruction
+from accprobe.isa.instructions import Instruction, alike_but_n, parse
 from accprobe.operands.request import Request
 from accprobe.sass.lowering import Lowering
 
-VERSION = 1
-"""Of the file's layout."""
+# Version of the file's layout.
+VERSION = 2
 
+# Bytes of all members, unpacked, at most: eighty times what every instruction of an H200 needs.
 MOST_UNPACKED = 1 << 26
-"""Of all members, unpacked: eighty times what every instruction of an H200 comes to."""
 
+# Query -> its results each time that it was sent, up to the last time that they changed (see `RecordedDevice._note`).
 Exchanges = dict[bytes, list[bytes]]
-"""Question -> what came back each time that it was asked, up to the last time that it changed (see `Answer`)."""
 
 _IN_FULL, _BY_DIFFERENCE = b"\0", b"\1"
 
 
-def question(inst: Instruction, request: Request, placement: int, setting: str = "") -> bytes:
-    """The digest by which a question is known. setting: of the control register, where it is not the usual one."""
+def query_key(inst: Instruction, request: Request, placement: int, setting: str = "") -> bytes:
+    """Return the digest of a query. setting: of the control register, if it is not the usual one."""
     digest = blake2b(f"{inst.name} {placement} {setting}".encode(), digest_size=8)
     for column in request.columns:
         digest.update(np.ascontiguousarray(column).data)
@@ -52,12 +52,11 @@ def question(inst: Instruction, request: Request, placement: int, setting: str =
 
 
 def in_full(d: Bits) -> bytes:
-    """An answer with all its bits."""
     return _IN_FULL + d.tobytes()
 
 
 def by_difference(d: Bits, expected: Bits) -> bytes:
-    """An answer as the digest of what was expected, then the rows that differ, and what they were."""
+    """Return results as the digest of the expected ones, the rows that differ, and their results."""
     rows = np.flatnonzero(d != expected).astype(np.uint32)
     return _BY_DIFFERENCE + _digest(expected) + len(rows).to_bytes(4, "little") + rows.tobytes() + d[rows].tobytes()
 
@@ -67,12 +66,11 @@ def is_in_full(kept: bytes) -> bool:
 
 
 def read_in_full(kept: bytes, dtype: np.dtype[np.unsignedinteger]) -> Bits:
-    """What `in_full` wrote."""
     return np.frombuffer(kept, dtype, offset=1).copy()
 
 
 def read_by_difference(kept: bytes, expected: Bits) -> Bits | None:
-    """What `by_difference` wrote; None where something else was expected then."""
+    """Return the results that `by_difference` wrote; None if other results were expected then."""
     if kept[1:17] != _digest(expected):
         return None
     count = int.from_bytes(kept[17:21], "little")
@@ -87,9 +85,10 @@ def _digest(expected: Bits) -> bytes:
 
 @dataclass
 class Facts:
-    """What a device says of one instruction. leader: the one that is computed by the same function and was asked instead.
+    """What a device says about one instruction.
 
-    settings: those of `Controlled`.
+    leader: the instruction that is computed by the same function and was measured instead. settings: those of `Controlled`.
+    complete: whether all its queries were recorded; not if the run was cut short.
     """
 
     name: str
@@ -98,13 +97,12 @@ class Facts:
     leader: str | None = None
     lowering: Lowering | None = None
     settings: tuple[str, ...] = ()
-    asked: bool = False
-    """Whether everything about it was asked; not so where the run was cut short."""
+    complete: bool = False
 
 
 @dataclass
 class Recording:
-    """A device as a run met it. asked: the options of the run, as a command line has them."""
+    """A device during a run. options: those of the run, as on the command line. accprobe: the version."""
 
     kind: DeviceKind
     name: str
@@ -112,22 +110,22 @@ class Recording:
     pure: bool
     facts: dict[str, int | float | str]
     environment: dict[str, str]
-    asked: str
+    options: str
     accprobe: str
     instructions: dict[str, Facts] = field(default_factory=dict)
     exchanges: Exchanges = field(default_factory=dict)
 
     @classmethod
-    def of(cls, device: Device, asked: str) -> Recording:
-        """An empty recording of that device."""
+    def of(cls, device: Device, options: str) -> Recording:
+        """Return an empty recording of that device."""
         from accprobe import __version__
 
         facts = {key: fact for key, fact in device.describe().items() if isinstance(fact, int | float | str)}
         environment = device.environment()
-        return cls(device.kind, device.name, device.architecture, device.pure, facts, environment, asked, __version__)
+        return cls(device.kind, device.name, device.architecture, device.pure, facts, environment, options, __version__)
 
     def announce(self, device: Device, wanted: Iterable[Instruction], leaders: Mapping[str, str]) -> None:
-        """Note what the run is about to measure. leaders: of each instruction, the one that is asked in its stead."""
+        """Note the instructions that the run is about to measure. leaders: the instruction that is measured for each."""
         for inst in wanted:
             if reason := device.why_not(inst):
                 self.instructions[inst.name] = Facts(inst.name, reason)
@@ -137,61 +135,59 @@ class Recording:
                 self.instructions[inst.name] = facts
 
     def add(self, lowerings: Mapping[str, Lowering | None], exchanges: Exchanges) -> None:
-        """Note that everything about some instructions was asked, and what they became."""
+        """Add all exchanges about some instructions, and their lowerings."""
         for name, lowering in lowerings.items():
-            self.instructions[name].lowering, self.instructions[name].asked = lowering, True
+            self.instructions[name].lowering, self.instructions[name].complete = lowering, True
         self.exchanges |= exchanges
 
     def save(self, path: Path) -> None:
-        """Write the file, so that a reader sees all of it or none. Raises OSError."""
+        """Write the file atomically. Raises OSError."""
         atomic.save(path, _packed(self._arrays()))
 
     def _arrays(self) -> dict[str, np.ndarray]:
-        """Questions in order, and each different answer once."""
-        questions = sorted(self.exchanges)
-        answers = {kept: None for key in questions for kept in self.exchanges[key]}
-        numbers = {kept: i for i, kept in enumerate(answers)}
+        """Return the queries in order, and each different result once."""
+        queries = sorted(self.exchanges)
+        results = {kept: None for key in queries for kept in self.exchanges[key]}
+        numbers = {kept: i for i, kept in enumerate(results)}
         header = {key: value for key, value in asdict(self).items() if key not in ("exchanges", "instructions")} | {
             "accprobe recording": VERSION,
             "instructions": [asdict(facts) for facts in self.instructions.values()],
         }
         return {
             "header": np.frombuffer(json.dumps(header).encode(), np.uint8),
-            "questions": np.frombuffer(b"".join(questions), np.uint8).reshape(-1, 8),
-            "times_asked": np.array([len(self.exchanges[key]) for key in questions], np.uint8),
-            "answer_of": np.array([numbers[kept] for key in questions for kept in self.exchanges[key]], np.uint32),
-            "answer_sizes": np.array([len(kept) for kept in answers], np.uint32),
-            "answers": np.frombuffer(b"".join(answers), np.uint8),
+            "queries": np.frombuffer(b"".join(queries), np.uint8).reshape(-1, 8),
+            "times": np.array([len(self.exchanges[key]) for key in queries], np.uint8),
+            "result_of": np.array([numbers[kept] for key in queries for kept in self.exchanges[key]], np.uint32),
+            "result_sizes": np.array([len(kept) for kept in results], np.uint32),
+            "results": np.frombuffer(b"".join(results), np.uint8),
         }
 
     @classmethod
     def load(cls, path: Path) -> Recording:
-        """The recording in a file. Raises RecordingError, before more than MOST_UNPACKED are unpacked."""
+        """Return the recording in a file. Raises RecordingError, before more than MOST_UNPACKED is unpacked."""
         if path.exists() and not (path.is_file() or path.is_dir()):
-            raise RecordingError(f"{path} is no regular file; what a pipe has can be read once it is written to one")
+            raise RecordingError(f"{path} is not a regular file; write the pipe's data to a file first")
         try:
             return cls._read(path)
         except OSError as e:
             raise RecordingError(f"{path} cannot be read: {e.strerror}") from None
         except _DAMAGED:
-            raise RecordingError(
-                f"{path} is damaged, or no recording that `accprobe run --record` wrote; record again"
-            ) from None
+            raise RecordingError(f"{path} is damaged, or not a recording of `accprobe run --record`; record again") from None
 
     @classmethod
     def _read(cls, path: Path) -> Recording:
         if not zipfile.is_zipfile(path):
             with path.open("rb") as file:
-                why = "it is cut short" if file.read(2) == b"PK" else "it is another kind of file"
-            raise RecordingError(f"{path} is no recording that `accprobe run --record` wrote, or not all: {why}")
+                why = "it is truncated" if file.read(2) == b"PK" else "it is another kind of file"
+            raise RecordingError(f"{path} is not a complete recording of `accprobe run --record`: {why}")
         with zipfile.ZipFile(path) as archive:
             members = {info.filename.removesuffix(".npy"): info for info in archive.infolist()}
             if "header" not in members:
-                raise RecordingError(f"{path} is no recording that `accprobe run --record` wrote, but another archive")
+                raise RecordingError(f"{path} is not a recording of `accprobe run --record`, but another archive")
             size = sum(members[name].file_size for name in _DTYPES if name in members)
             if size > MOST_UNPACKED:
                 most = f"a recording has {MOST_UNPACKED >> 20} MiB at most"
-                raise RecordingError(f"{path} would unpack to {size >> 20:,} MiB, and {most}; record again")
+                raise RecordingError(f"{path} would unpack to {size >> 20:,} MiB, and {most}")
             header = json.loads(_unpacked(archive, members["header"], "header").tobytes())
             version = header.pop("accprobe recording")
             if version != VERSION:
@@ -203,25 +199,25 @@ class Recording:
 
 _DTYPES = {
     "header": np.uint8,
-    "questions": np.uint8,
-    "times_asked": np.uint8,
-    "answer_of": np.uint32,
-    "answer_sizes": np.uint32,
-    "answers": np.uint8,
+    "queries": np.uint8,
+    "times": np.uint8,
+    "result_of": np.uint32,
+    "result_sizes": np.uint32,
+    "results": np.uint8,
 }
 
+# Exceptions of zipfile, json and numpy for bytes that are no recording; RuntimeError: encrypted, or nested too deeply.
 _DAMAGED = (
     *(KeyError, ValueError, TypeError, AttributeError, IndexError, OverflowError, EOFError, StopIteration, struct.error),
     *(RuntimeError, MemoryError, zipfile.BadZipFile, lzma.LZMAError, zlib.error),
 )
-"""What zipfile, json and numpy raise for bytes that are no recording; RuntimeError: encrypted, or nested too deeply."""
 
+# Bytes of a member that are read at once: zipfile decompresses that many bytes of the file, whatever their unpacked size.
 _PIECE = 1 << 12
-"""Bytes of a member that are read at once: zipfile decompresses as many of the file, whatever they become."""
 
 
 def _unpacked(archive: zipfile.ZipFile, info: zipfile.ZipInfo, name: str) -> np.ndarray:
-    """A member as its array; zipfile unpacks no more of it than the archive declares. Raises one of _DAMAGED."""
+    """Return a member as its array; zipfile unpacks no more of it than the archive declares. Raises one of _DAMAGED."""
     with archive.open(info) as file:
         raw = b"".join(iter(lambda: file.read(_PIECE), b""))
     npy = io.BytesIO(raw)
@@ -233,26 +229,26 @@ def _unpacked(archive: zipfile.ZipFile, info: zipfile.ZipInfo, name: str) -> np.
 
 
 def _facts(row: dict[str, Any]) -> Facts:
-    told = row.pop("lowering")
-    if told is not None:
-        sequence = tuple((str(opcode), int(count)) for opcode, count in told["sequence"])
-        told = Lowering(tuple(told["matrix"]), sequence, told["source"], told["cubin_sha256"])
-    return Facts(**row | {"settings": tuple(row.get("settings", ()))}, lowering=told)
+    lowering = row.pop("lowering")
+    if lowering is not None:
+        sequence = tuple((str(opcode), int(count)) for opcode, count in lowering["sequence"])
+        lowering = Lowering(tuple(lowering["matrix"]), sequence, lowering["source"], lowering["cubin_sha256"])
+    return Facts(**row | {"settings": tuple(row.get("settings", ()))}, lowering=lowering)
 
 
 def _exchanges(arrays: dict[str, np.ndarray]) -> Exchanges:
-    ends = np.cumsum(arrays["answer_sizes"], dtype=np.int64).tolist()
-    pool = arrays["answers"].tobytes()
+    ends = np.cumsum(arrays["result_sizes"], dtype=np.int64).tolist()
+    pool = arrays["results"].tobytes()
     if (ends or [0])[-1] != len(pool):
-        raise ValueError("answers are missing")
-    answers = [pool[start:end] for start, end in zip([0, *ends], ends, strict=False)]
-    kept = iter([answers[i] for i in arrays["answer_of"].tolist()])
-    questions, times = arrays["questions"], arrays["times_asked"].tolist()
-    return {key.tobytes(): [next(kept) for _ in range(n)] for key, n in zip(questions, times, strict=True)}
+        raise ValueError("results are missing")
+    results = [pool[start:end] for start, end in zip([0, *ends], ends, strict=False)]
+    kept = iter([results[i] for i in arrays["result_of"].tolist()])
+    queries, times = arrays["queries"], arrays["times"].tolist()
+    return {key.tobytes(): [next(kept) for _ in range(n)] for key, n in zip(queries, times, strict=True)}
 
 
 def _packed(arrays: dict[str, np.ndarray]) -> bytes:
-    """An .npz file, smaller than numpy's own, and the same bytes for the same arrays."""
+    """Return an .npz file, smaller than numpy's own, and the same bytes for the same arrays."""
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_LZMA) as archive:
         for name, array in arrays.items():
@@ -263,36 +259,121 @@ def _packed(arrays: dict[str, np.ndarray]) -> bytes:
 
 
 class RecordedDevice(Passing):
-    """Passes everything on to `device`; `take` gives what was exchanged since the last time."""
+    """Passes everything on to `device`; `take` returns what was exchanged since the last time."""
 
     def __init__(self, device: Device) -> None:
         super().__init__(device)
         self._exchanges: Exchanges = {}
-        self._asked: dict[bytes, int] = {}
+        self._times: dict[bytes, int] = {}
 
     def take(self) -> Exchanges:
-        taken, self._exchanges, self._asked = self._exchanges, {}, {}
+        taken, self._exchanges, self._times = self._exchanges, {}, {}
         return taken
 
     def dot(self, inst: Instruction, request: Request, placement: int = 0) -> Bits:
         d = self._device.dot(inst, request, placement)
-        self._note(question(inst, request, placement), in_full(d))
+        self._note(query_key(inst, request, placement), in_full(d))
         return d
 
     def dot_expecting(self, inst: Instruction, request: Request, expected: Callable[[], Bits], placement: int = 0) -> Bits:
         d = self._device.dot(inst, request, placement)
-        self._note(question(inst, request, placement), by_difference(d, expected()))
+        self._note(query_key(inst, request, placement), by_difference(d, expected()))
         return d
 
     def dot_under(self, setting: str, inst: Instruction, request: Request) -> Bits:
         d = super().dot_under(setting, inst, request)
-        self._note(question(inst, request, 0, setting), in_full(d))
+        self._note(query_key(inst, request, 0, setting), in_full(d))
         return d
 
     def _note(self, key: bytes, kept: bytes) -> None:
-        """Keep an answer, unless it is the one before again."""
-        answers = self._exchanges.setdefault(key, [])
-        times = self._asked[key] = self._asked.get(key, 0) + 1
-        if not answers or answers[-1] != kept:
-            answers += [answers[-1]] * (times - 1 - len(answers)) if answers else []
-            answers.append(kept)
+        """Keep results, unless they are those of the time before."""
+        results = self._exchanges.setdefault(key, [])
+        times = self._times[key] = self._times.get(key, 0) + 1
+        if not results or results[-1] != kept:
+            results += [results[-1]] * (times - 1 - len(results)) if results else []
+            results.append(kept)
+
+
+class ReplayDevice:
+    """The device of a recording; a simulated one stays simulated.
+
+    A query that was sent several times gets the recorded results in turn. Raises RecordingError if the file cannot be read.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._recording = path, Recording.load(path)
+        recording = self._recording
+        self.kind: DeviceKind = "simulated" if recording.kind == "simulated" else "replay"
+        self.name, self.architecture, self.pure = recording.name, recording.architecture, recording.pure
+        self._instructions = [parse(name) for name in recording.instructions]
+        self._times: dict[bytes, int] = {}
+
+    def describe(self) -> dict[str, object]:
+        return dict(self._recording.facts)
+
+    def environment(self) -> dict[str, str]:
+        return self._recording.environment
+
+    def instructions(self) -> Sequence[Instruction]:
+        """Return the instructions that the recorded run was to measure."""
+        return self._instructions
+
+    def why_not(self, inst: Instruction) -> str | None:
+        facts = self._recording.instructions.get(inst.name)
+        if facts is None or not (facts.why_not or facts.complete):
+            others = [] if inst in self._instructions else alike_but_n(inst, self._instructions)
+            known = " and ".join(map(str, sorted(other.n for other in others)))
+            return "not in the recording" + f", which has it at n = {known}" * bool(others)
+        return facts.why_not
+
+    def identity(self, inst: Instruction) -> Hashable:
+        return self._facts(inst).leader
+
+    def placements(self, inst: Instruction) -> int:
+        return self._facts(inst).placements
+
+    def lowering(self, inst: Instruction) -> Lowering | None:
+        return self._facts(inst).lowering
+
+    def dot(self, inst: Instruction, request: Request, placement: int = 0) -> Bits:
+        """As recorded. Raises NotRecorded if the run did not send this query, or only compared its results with a model."""
+        kept = self._kept(inst, query_key(inst, request, placement))
+        if not is_in_full(kept):
+            raise self._not_recorded(inst)
+        return read_in_full(kept, inst.d.dtype)
+
+    def dot_expecting(self, inst: Instruction, request: Request, expected: Callable[[], Bits], placement: int = 0) -> Bits:
+        """As recorded. Raises NotRecorded if the run did not send this query, or expected other results."""
+        kept = self._kept(inst, query_key(inst, request, placement))
+        if is_in_full(kept):
+            return read_in_full(kept, inst.d.dtype)
+        d = read_by_difference(kept, np.asarray(expected()))
+        if d is None:
+            why = "the recording has only the differences of these results from another model's"
+            raise NotRecorded(f"{self._path}: {inst.name}: {why}")
+        return d
+
+    def settings(self, inst: Instruction) -> tuple[str, ...]:
+        return self._facts(inst).settings
+
+    def dot_under(self, setting: str, inst: Instruction, request: Request) -> Bits:
+        """As recorded. Raises NotRecorded if the run did not send this query."""
+        return read_in_full(self._kept(inst, query_key(inst, request, 0, setting)), inst.d.dtype)
+
+    def _kept(self, inst: Instruction, key: bytes) -> bytes:
+        results = self._recording.exchanges.get(key)
+        if results is None:
+            raise self._not_recorded(inst)
+        time = self._times.get(key, 0)
+        self._times[key] = time + 1
+        return results[min(time, len(results) - 1)]
+
+    def _facts(self, inst: Instruction) -> Facts:
+        return self._recording.instructions.get(inst.name, Facts(inst.name))
+
+    def _not_recorded(self, inst: Instruction) -> NotRecorded:
+        recording = self._recording
+        return NotRecorded(
+            f"{self._path} does not have a result of {inst.name} that this run needs: it has those of"
+            f" `accprobe run {recording.options}` of accprobe {recording.accprobe}; use the same options, or record again"
+        )

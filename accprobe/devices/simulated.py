@@ -1,4 +1,4 @@
-"""Devices that evaluate models: those of `known_models` by name, or any mapping of instructions to models."""
+"""Simulated devices: they evaluate the published models of a chip, or any mapping of instructions to models."""
 
 from __future__ import annotations
 
@@ -36,22 +36,21 @@ class SimulatedDevice:
         architecture: str = "sm_90a",
         lowerings: Mapping[Instruction, Lowering] | None = None,
         explained: Mapping[str, tuple[Explained, ...]] | None = None,
-        left: Mapping[Instruction, Left] | None = None,
+        candidates: Mapping[Instruction, Left] | None = None,
     ) -> None:
         self.name, self.architecture = name, architecture
         self._models, self._lowerings = dict(models), dict(lowerings or {})
-        self._explained, self._left = dict(explained or {}), dict(left or {})
+        self._explained, self._candidates = dict(explained or {}), dict(candidates or {})
 
     def describe(self) -> dict[str, object]:
-        """No facts: nothing but the models is simulated."""
         return {}
 
     def environment(self) -> dict[str, str]:
-        """The versions that the evaluation depends on."""
+        """Return the versions that the evaluation depends on."""
         return {"python": python_version(), "numpy": version("numpy")}
 
     def instructions(self) -> Sequence[Instruction]:
-        """The architecture's catalog, and whatever else has a model."""
+        """Return the architecture's catalog and everything else that has a model."""
         listed = dict.fromkeys(catalog(self.architecture))
         return list(listed | self._models)
 
@@ -59,18 +58,18 @@ class SimulatedDevice:
         return None if inst in self._models or self._alike(inst) else NO_MODEL
 
     def with_models(self, more: Mapping[Instruction, DotModel]) -> Self:
-        """The same device with more instructions."""
+        """As `EvaluatesModels.with_models`."""
         other = copy(self)
         other._models = self._models | dict(more)
         return other
 
     def identity(self, inst: Instruction) -> Hashable:
-        """Two instructions with the same identity are computed by the same function."""
+        """Return equal values for instructions that the same function computes."""
         of_operands = inst.a, inst.b, inst.c, inst.d, inst.k, inst.bit_op, inst.sparse, inst.scale, inst.scale_block
         return self.model(inst), *of_operands
 
     def dot(self, inst: Instruction, request: Request, placement: int = 0) -> Bits:
-        """As `Device.dot`; there is no tile, so every placement is the same."""
+        """As `Device.dot`; without a tile, every placement is the same."""
         return evaluate(self.model(inst), inst, request)
 
     def placements(self, inst: Instruction) -> int:
@@ -80,15 +79,13 @@ class SimulatedDevice:
         return self._lowerings.get(inst) or next(filter(None, map(self._lowerings.get, self._alike(inst))), None)
 
     def explains(self, inst: Instruction) -> tuple[Explained, ...]:
-        """Words of the real chip that the instruction's model has, bit for bit."""
         return self._explained.get(inst.name, ())
 
-    def left(self, inst: Instruction) -> Left:
-        """Of features of the real chip that no public result pins, the values that are left."""
-        return self._left.get(inst, {})
+    def candidates(self, inst: Instruction) -> Left:
+        return self._candidates.get(inst, {})
 
     def model(self, inst: Instruction) -> DotModel:
-        """The model that this device evaluates: of any n that is in no catalog, that of the nearest which is."""
+        """Return the model of an instruction; for an n that no catalog has, that of a similar instruction."""
         return self._models[inst if inst in self._models else self._alike(inst)[0]]
 
     def _alike(self, inst: Instruction) -> list[Instruction]:
@@ -96,22 +93,20 @@ class SimulatedDevice:
 
 
 def simulated_device(name: str) -> SimulatedDevice:
-    """The device that evaluates the published models of a chip: "h100", "sim:v100", … Raises UnknownName."""
+    """Return the device of a chip's published models: "h100", "sim:v100", … Raises UnknownName."""
     known = known_models(name)
     models = {inst: entry.model for inst, entry in known.items()}
     lowerings = {inst: entry.lowering for inst, entry in known.items()}
-    left = {inst: entry.candidates for inst, entry in known.items()}
-    shown = f"simulated {title(name)}"
-    return SimulatedDevice(models, shown, chip(name).architecture, lowerings, words_explained(name), left)
+    candidates = {inst: entry.candidates for inst, entry in known.items()}
+    explained = words_explained(name)
+    return SimulatedDevice(models, f"simulated {title(name)}", chip(name).architecture, lowerings, explained, candidates)
 
 
-SMS = 4
-FAULTY_SM = 2
-FLIPPED_BIT = 9
-"""Of D."""
+# A faulty device: its SMs, the faulty one, and the bit of D that this flips.
+SMS, FAULTY_SM, FLIPPED_BIT = 4, 2, 9
 
-ODD_ONE = 3
-"""The product whose operands bring the fault about: where the sign and the lowest bit of both are set. A sparse A stores it."""
+# The fault occurs if the sign and the lowest bit of both operands of this product are set. A sparse A stores it.
+FAULTY_PRODUCT = 3
 
 
 class FaultyDevice(Passing):
@@ -127,20 +122,20 @@ class FaultyDevice(Passing):
         return FaultyDevice(self._simulated.with_models(more))
 
     def dot(self, inst: Instruction, request: Request, placement: int = 0) -> Bits:
-        """As `Device.dot`, on an SM that does not err."""
+        """As `Device.dot`, on an SM without a fault."""
         return self._simulated.dot(inst, request, placement)
 
     def dot_on_every_sm(self, inst: Instruction, request: Request) -> Mapping[int, Bits]:
         """As `OnEverySm.dot_on_every_sm`."""
         right = self.dot(inst, request)
-        wrong = np.where(_errs(inst, request), right ^ inst.d.dtype.type(1 << FLIPPED_BIT), right)
+        wrong = np.where(_shows_fault(inst, request), right ^ inst.d.dtype.type(1 << FLIPPED_BIT), right)
         return dict.fromkeys(range(SMS), right) | {FAULTY_SM: wrong}
 
 
-def _errs(inst: Instruction, request: Request) -> NDArray[np.bool_]:
-    k = ODD_ONE % inst.stored.k
-    met, stored = np.ones(len(request), bool), stored_products(inst, request)
+def _shows_fault(inst: Instruction, request: Request) -> NDArray[np.bool_]:
+    k = FAULTY_PRODUCT % inst.stored.k
+    shows, stored = np.ones(len(request), bool), stored_products(inst, request)
     for fmt, column in ((inst.a, stored.a[:, k]), (inst.b, stored.b[:, k])):
         odd = fmt.dtype.type(1 << (fmt.storage_bits - 1) | 1 << fmt.ignored_low_bits)
-        met &= (column & odd) == odd
-    return met
+        shows &= (column & odd) == odd
+    return shows

@@ -1,4 +1,4 @@
-"""An instruction with a sparse A, asked as the dense one of the products that are stored."""
+"""An instruction with a sparse A, queried as the dense one of the products that are stored."""
 
 from __future__ import annotations
 
@@ -16,10 +16,9 @@ from accprobe.sass.lowering import Lowering
 
 
 class StoredProducts(Passing):
-    """A device that takes dense questions of `inst.stored` and asks them of `inst` (`accprobe.operands.sparse`).
+    """A device that takes dense requests of `inst.stored` and sends them as requests of `inst` (`accprobe.operands.sparse`).
 
-    Questions of `inst` itself are passed on as they are. What is inferred of it is a model over the stored products. used:
-    which layouts were asked.
+    Requests of `inst` are passed on unchanged. The inferred model has the stored products. used: the layouts of all requests.
     """
 
     def __init__(self, device: Device, inst: Instruction) -> None:
@@ -41,8 +40,8 @@ class StoredProducts(Passing):
     def lowering(self, inst: Instruction) -> Lowering | None:
         return self._device.lowering(self.inst)
 
-    def asked(self, exchange: Exchange) -> Exchange:
-        """A dense exchange as it was with the device."""
+    def sparse(self, exchange: Exchange) -> Exchange:
+        """Return a dense exchange as that of `inst`."""
         request = laid_out(self.inst, exchange.request(self.inst.stored))
         return Exchange.of(request, 0, exchange.answer(self.inst))
 
@@ -55,5 +54,5 @@ class StoredProducts(Passing):
 
 
 def dense(device: Device, inst: Instruction) -> Device:
-    """The device for questions of `inst.stored`: itself where A is dense."""
+    """Return the device for requests of `inst.stored`; `device` itself if A is dense."""
     return StoredProducts(device, inst) if inst.sparse else device

@@ -18,8 +18,7 @@ from accprobe.health.outcome import ClusterNode, whereabouts
 from accprobe.isa.instructions import Instruction, parse
 from accprobe.report.names import models_of
 from accprobe.report.report import Report
-from accprobe.survey.kinds import verified_as
-from accprobe.survey.run import survey
+from accprobe.survey.run import survey, verified_as
 from accprobe.verify.outcome import Verification
 
 BETWEEN = 5.0

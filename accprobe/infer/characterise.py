@@ -1,71 +1,91 @@
-"""How the features of an instruction are inferred: one module a feature, run in order by `characterise`.
-
-An experiment sees a device only through the protocol of `accprobe.devices`.
-"""
+"""Inference of the features of an instruction: runs the experiments in order, then refines the model that they make up."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Literal
 
 from accprobe.devices.protocol import Device
 from accprobe.infer.draft import Draft, Tree
-from accprobe.infer.experiments import experiment
 from accprobe.infer.experiments.dense import tiny_results
-from accprobe.infer.experiments.specials import carries, control
-from accprobe.infer.findings import Characterisation, Findings
+from accprobe.infer.experiments.exponents import floor, largest_exponent
+from accprobe.infer.experiments.integers import integers
+from accprobe.infer.experiments.nonstandard import detection, nonstandard, room
+from accprobe.infer.experiments.order import lone_products, order
+from accprobe.infer.experiments.precision import precision
+from accprobe.infer.experiments.scales import scaled_blocks
+from accprobe.infer.experiments.specials import carries, control, nan, overflow
+from accprobe.infer.experiments.subnormals import subnormals, zero_signs
+from accprobe.infer.experiments.wider import wider_inner_sums
+from accprobe.infer.findings import Characterisation, Findings, effective_bits, order_findings
 from accprobe.infer.query_log import QueryLog
 from accprobe.infer.refine import Refined, refine
-from accprobe.infer.summary import effective, tree_in_words
 from accprobe.infer.workbench import Workbench
 from accprobe.isa.instructions import Instruction
 from accprobe.model.tree import FloatArithmetic, IntegerArithmetic
 from accprobe.operands.exchange import Exchange
 
-# Alignment bits of the draft before they are measured; the rows asked until then need two or three.
+# Alignment bits of the draft before they are measured; the rows until then need two or three.
 PROVISIONAL_BITS = 30
 
+# Floats: the tree, the bits and the roundings, then the other rules. Integers: everything at once.
+Stage = Literal["structure", "rules", "integers"]
+EXPERIMENTS: dict[Stage, tuple[Callable[[Workbench, Draft], tuple[Draft, Findings]], ...]] = {
+    "structure": (order, lone_products, wider_inner_sums, subnormals, room, precision, scaled_blocks),
+    "rules": (nonstandard, largest_exponent, floor, nan, overflow, detection, zero_signs),
+    "integers": (integers,),
+}
 
-def characterise(device: Device, inst: Instruction, known: Sequence[Exchange] = ()) -> Characterisation:
-    """Infer every feature of an instruction, and the model that they make up.
 
-    known: dot products that the model has to explain too, because they contradicted another one.
-    Raises DeviceError where the device fails.
+def characterise(device: Device, inst: Instruction, counterexamples: Sequence[Exchange] = ()) -> Characterisation:
+    """Infer every feature of an instruction and the model that they make up.
+
+    counterexamples: dot products that contradicted an earlier model, so that this one has to explain them too.
+    Raises DeviceError if the device fails.
     """
     log = QueryLog.of(device, inst)
-    bench, before = Workbench(log, known), len(log.entries)
+    bench, before = Workbench(log, counterexamples), len(log.entries)
     draft = _first_draft(inst)
     if inst.is_integer:
-        draft, found = experiment(bench, draft, "integers")
+        draft, found = _run(bench, draft, "integers")
         model, findings, others = refine(bench, draft.model(), found)
     else:
-        draft, found = experiment(bench, draft, "structure")
+        draft, found = _run(bench, draft, "structure")
         bench = bench.within(draft.reach)
         model, findings, others = _rules(bench, draft, found)
         model, findings = tiny_results(bench, model, findings)
         findings["carries"] = carries(bench, model)
-        findings["effective_bits"] = effective(findings)
+        findings["effective_bits"] = effective_bits(findings)
     findings |= control(bench)
-    findings |= tree_in_words(model, findings["order"])
+    findings |= order_findings(model, findings["order"])
     return Characterisation(inst, findings, model, log.unstable, log.entries[before:], others)
 
 
 def _first_draft(inst: Instruction) -> Draft:
-    """One sum of everything."""
+    """Return the draft of one sum of all products and C."""
     everything: Tree = (inst.k, *range(inst.k))
     if inst.is_integer:
         return Draft(inst, everything, IntegerArithmetic(inst.d, "wrap"), IntegerArithmetic(inst.d, "wrap"))
     bits = None if inst.a.name == "f64" else PROVISIONAL_BITS
-    any_nan = inst.d.infinity or 0
-    summing = FloatArithmetic(inst.d, inst.d.mantissa_bits, "RZ", bits, nan=any_nan + 1)
+    summing = FloatArithmetic(inst.d, inst.d.mantissa_bits, "RZ", bits, nan=(inst.d.infinity or 0) + 1)
     return Draft(inst, everything, summing, replace(summing, result_rounding="RNE", alignment_bits=None))
 
 
+def _run(bench: Workbench, draft: Draft, stage: Stage) -> tuple[Draft, Findings]:
+    """Run the experiments of a stage one after another, each within the reach that is known by then."""
+    findings: Findings = {}
+    for experiment in EXPERIMENTS[stage]:
+        draft, found = experiment(bench.within(draft.reach), draft)
+        findings |= found
+    return draft, findings
+
+
 def _rules(bench: Workbench, draft: Draft, findings: Findings) -> Refined:
-    """The other rules of floats. Those that nothing explained are asked again of the refined draft, once."""
-    draft, found = experiment(bench, draft, "rules")
+    """Infer the rules of floats. If nothing explained one of them, run their experiments on the refined draft once more."""
+    draft, found = _run(bench, draft, "rules")
     refined = refine(bench, draft.model(), findings | found)
     if not any(finding.bound == "undetermined" and not finding.candidates for finding in refined.findings.values()):
         return refined
-    draft, found = experiment(bench, draft.like(refined.model), "rules")
+    draft, found = _run(bench, draft.like(refined.model), "rules")
     return refine(bench, draft.model(), refined.findings | found)

@@ -1,7 +1,7 @@
-"""Operands for the search where two models differ.
+"""Operands that distinguish models, and the comparison of models with results.
 
-Random operands of the usual kinds reach a rule seldom that shows in one exponent of hundreds, beside a sum that cancels. So
-they are made for it (`accprobe.operands.directed`); for integers, random ones are enough.
+Random operands of the usual kinds seldom reach a rule that shows at one exponent of hundreds, beside a sum that cancels. So
+operands are made for it (`accprobe.operands.directed`); for integers, random ones are enough.
 """
 
 from __future__ import annotations
@@ -22,58 +22,20 @@ from accprobe.operands.kinds import draw, kinds
 from accprobe.operands.request import Request, joined
 from accprobe.operands.target import Target, target
 
-# For what operands were made, and how many of them.
+# The target that operands were made for (None: random ones), and their number.
 Batch = tuple[Target | None, int]
 
+Rows = NDArray[np.intp]
 
-class Search:
-    """Makes operands on which rivals may differ from one model; what one rival was tried on, the next one is too."""
+# Results that are enough to contradict most models.
+SOME = 60
 
-    def __init__(self, inst: Instruction, model: DotModel, seed: int = 0) -> None:
-        self._inst, self._model, self._seed = inst, model, seed
-        self._batches: dict[Batch, Answers] = {}
-
-    def made_for(self, alternative: DotModel, features: Sequence[str], n: int, narrow: bool = True) -> dict[Batch, Answers]:
-        """Dot products, n for each of the features in which the rival differs, and what the model answers.
-
-        narrow: made for that rival, and not for all that differ in the field.
-        """
-        aims = [None] if self._inst.is_integer else [target(self._model, alternative, name, narrow) for name in features]
-        return {(aim, n): self._batch(aim, n) for aim in aims}
-
-    def _batch(self, aim: Target | None, n: int) -> Answers:
-        if (aim, n) not in self._batches:
-            rng = np.random.default_rng([self._seed, n, *(aim.seed if aim else ())])
-            operands = directed(self._inst, self._model, aim, rng, n) if aim else self._random(rng, n)
-            self._batches[aim, n] = Answers(self._inst, operands, self._model)
-        return self._batches[aim, n]
-
-    def _random(self, rng: np.random.Generator, n: int) -> Request:
-        names = list(kinds(self._inst))
-        return joined([draw(kind, self._inst, rng, -(-n // len(names))) for kind in names])
-
-
-def search_for(inst: Instruction, model: DotModel, seed: int) -> Search:
-    """The last search, for all that it found, where the instruction differs from that one's in its name and place alone."""
-    return _last_search(replace(inst, name="any", m=0, n=0, a_registers=False, satfinite=False), model, seed)
-
-
-@lru_cache(maxsize=1)
-def _last_search(inst: Instruction, model: DotModel, seed: int) -> Search:
-    return Search(inst, model, seed)
-
-
-# Answers that are enough to refute most models.
-FEW = 60
-
-# Answers that are compared in little more time than a few of them.
+# Results that are compared in little more time than a few of them.
 WHOLE = 256
 
-Which = NDArray[np.intp]
 
-
-class Answers:
-    """Dot products of an instruction, and the answers `d` [N] of a device, or of a model."""
+class Results:
+    """Dot products of an instruction, and the results `d` [N] of a device or of a model."""
 
     def __init__(self, inst: Instruction, operands: Request, d: Bits | DotModel) -> None:
         self.operands, self._inst = operands, inst
@@ -82,27 +44,62 @@ class Answers:
     def __len__(self) -> int:
         return len(self.d)
 
-    def wrong(self, model: DotModel) -> Which:
-        """Which of the answers are not the model's."""
+    def mismatches(self, model: DotModel) -> Rows:
         return np.flatnonzero(self._trial.of(model) != self.d)
 
     def explained_by(self, model: DotModel) -> bool:
-        """Whether all answers are the model's; of very many, a few are compared first."""
-        return (len(self) <= WHOLE or not len(self._few.wrong(model))) and not len(self.wrong(model))
+        """Whether all results are the model's; of very many, a few are compared first."""
+        return (len(self) <= WHOLE or not len(self._some.mismatches(model))) and not len(self.mismatches(model))
 
-    def subset(self, which: Which) -> Answers:
-        """Those alone."""
-        return Answers(self._inst, self.operands[which], self.d[which])
+    def subset(self, rows: Rows) -> Results:
+        return Results(self._inst, self.operands[rows], self.d[rows])
 
     @cached_property
     def _trial(self) -> Trial:
         return Trial(self._inst, self.operands)
 
     @cached_property
-    def _few(self) -> Answers:
-        return self.subset(spread(np.arange(len(self.d)), FEW))
+    def _some(self) -> Results:
+        return self.subset(spread(np.arange(len(self.d)), SOME))
 
 
-def spread(which: Which, most: int) -> Which:
-    """At most so many of them, evenly spread."""
-    return which[:: -(-len(which) // most)]
+def spread(rows: Rows, most: int) -> Rows:
+    """Return at most so many of the rows, evenly spread."""
+    return rows[:: -(-len(rows) // most)]
+
+
+class Search:
+    """Makes operands on which alternatives may differ from one model; operands of one alternative serve the next ones too."""
+
+    def __init__(self, inst: Instruction, model: DotModel, seed: int = 0) -> None:
+        self._inst, self._model, self._seed = inst, model, seed
+        self._batches: dict[Batch, Results] = {}
+
+    def made_for(self, alternative: DotModel, features: Sequence[str], n: int, narrow: bool = True) -> dict[Batch, Results]:
+        """Return n dot products for each of the features in which the alternative differs, with the model's results.
+
+        narrow: made for this alternative, not for all that differ in the feature.
+        """
+        targets = [None] if self._inst.is_integer else [target(self._model, alternative, name, narrow) for name in features]
+        return {(aim, n): self._batch(aim, n) for aim in targets}
+
+    def _batch(self, aim: Target | None, n: int) -> Results:
+        if (aim, n) not in self._batches:
+            rng = np.random.default_rng([self._seed, n, *(aim.seed if aim else ())])
+            operands = directed(self._inst, self._model, aim, rng, n) if aim else self._random(rng, n)
+            self._batches[aim, n] = Results(self._inst, operands, self._model)
+        return self._batches[aim, n]
+
+    def _random(self, rng: np.random.Generator, n: int) -> Request:
+        names = list(kinds(self._inst))
+        return joined([draw(kind, self._inst, rng, -(-n // len(names))) for kind in names])
+
+
+def search_for(inst: Instruction, model: DotModel, seed: int) -> Search:
+    """Return the last search if its instruction differs only in name, tile and operand location."""
+    return _last_search(replace(inst, name="any", m=0, n=0, a_registers=False, satfinite=False), model, seed)
+
+
+@lru_cache(maxsize=1)
+def _last_search(inst: Instruction, model: DotModel, seed: int) -> Search:
+    return Search(inst, model, seed)

@@ -1,23 +1,28 @@
-"""The model while it is being inferred: the tree, and one arithmetic for sums of products and one for sums without any."""
+"""The model while it is inferred: its tree, one arithmetic for sums of products and one for sums without products."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import Literal, NamedTuple, get_args
 
-from accprobe.infer.workbench import NORMAL, Reach
+from accprobe.infer.findings import Finding, Findings
+from accprobe.infer.workbench import NORMAL, Reach, Workbench, eliminate
 from accprobe.isa.formats import Format
 from accprobe.isa.instructions import Instruction
+from accprobe.model.features import Name, parsed
 from accprobe.model.fields import fields_of, with_values
+from accprobe.model.record import Value
 from accprobe.model.tree import Addend, Arithmetic, DotModel, FloatArithmetic, FusedSum, Product, Role, Subnormals, Term
+from accprobe.operands.request import Request
 
 # A leaf (k, or K for C), or a node's children.
 Tree = int | tuple["Tree", ...]
 
 
 class Slot(NamedTuple):
-    """A way into a node: a leaf, and whether the node takes it as a product, as C, or as the result of an inner sum."""
+    """An input of a node: a leaf that reaches it as a product, as C, or through the result of an inner sum."""
 
     leaf: int
     kind: Literal["product", "addend", "sum"]
@@ -25,17 +30,20 @@ class Slot(NamedTuple):
 
 @dataclass(frozen=True)
 class DraftNode:
-    """One inner node of the tree."""
+    """One inner node of the tree. depth: nodes between it and the result; 0 for the root."""
 
     role: Role
     slots: tuple[Slot, ...]
     depth: int
-    """Nodes between it and the result; 0 for the root."""
 
 
 @dataclass(frozen=True)
 class Draft:
-    """Everything inferred so far."""
+    """Everything inferred so far.
+
+    inner: format of the results of all sums but the last, if it is not D's; they keep all its bits. reach: numbers that rows
+    may use.
+    """
 
     inst: Instruction
     tree: Tree
@@ -45,9 +53,7 @@ class Draft:
     subnormal_addend: Subnormals = "kept"
     addend_bits: int | None = None
     inner: Format | None = None
-    """The format of the results of all sums but the last, where it is not D's; they keep all of its bits."""
     reach: Reach = NORMAL
-    """What rows may be made of, as far as that is known."""
 
     def model(self) -> DotModel:
         root = self._build(self.tree)
@@ -55,10 +61,14 @@ class Draft:
         return DotModel(root, self.subnormal_operands, self.subnormal_addend, self.addend_bits)
 
     def nodes(self) -> list[DraftNode]:
-        """All inner nodes, those nearest to the root first."""
+        """Return all inner nodes, those nearest to the root first."""
         found: list[DraftNode] = []
         self._walk(self.tree, 0, found)
         return sorted(found, key=lambda node: node.depth)
+
+    def roles(self) -> list[Role]:
+        present = {node.role for node in self.nodes()}
+        return [role for role in get_args(Role) if role in present]
 
     def arithmetic(self, role: Role) -> FloatArithmetic:
         arithmetic = self.sum if role == "sum" else self.add
@@ -66,12 +76,21 @@ class Draft:
         return arithmetic
 
     def change(self, role: Role, **fields: object) -> Draft:
-        """The draft with fields of one role's arithmetic replaced."""
+        """Return the draft with fields of one role's arithmetic replaced."""
         changed = with_values(self.arithmetic(role), fields)
         return replace(self, sum=changed) if role == "sum" else replace(self, add=changed)
 
+    def with_features(self, features: Mapping[str, Value]) -> Draft:
+        """Return the draft with features, named as in the findings, replaced."""
+        draft = self
+        for name, value in features.items():
+            feature, role = parsed(name)
+            of_model = feature in fields_of(DotModel)
+            draft = with_values(draft, {feature: value}) if of_model else draft.change(role, **{feature: value})
+        return draft
+
     def like(self, model: DotModel) -> Draft:
-        """The draft with the arithmetics of a model, of each role those of the sum nearest to the result."""
+        """Return the draft with the arithmetics of a model; of each role, those of the sum nearest to the result."""
         draft = replace(self, **{name: getattr(model, name) for name in fields_of(DotModel)})
         for node in model.root.nodes():
             draft = replace(draft, sum=node.arithmetic) if node.products else replace(draft, add=node.arithmetic)
@@ -81,29 +100,22 @@ class Draft:
         if isinstance(tree, int):
             return Addend() if tree == self.inst.k else Product(tree)
         children = sorted(tree, key=self._rank)
-        arithmetic = self.sum if role(tree, self.inst.k) == "sum" else self.add
-        if tree is not self.tree and isinstance(arithmetic, FloatArithmetic):
-            arithmetic = self._within(arithmetic)
+        arithmetic = self.sum if role_of(tree, self.inst.k) == "sum" else self.add
+        if tree is not self.tree and self.inner and isinstance(arithmetic, FloatArithmetic):
+            bits = arithmetic.result_bits if arithmetic.result is self.inner else self.inner.mantissa_bits
+            arithmetic = replace(arithmetic, result=self.inner, result_bits=bits, nan=self.inner.sign_bit - 1)
         return FusedSum(tuple(self._build(t) for t in children), arithmetic)
 
-    def _within(self, arithmetic: FloatArithmetic) -> FloatArithmetic:
-        """That of a sum below the last one."""
-        if self.inner is None:
-            return arithmetic
-        bits = arithmetic.result_bits if arithmetic.result is self.inner else self.inner.mantissa_bits
-        return replace(arithmetic, result=self.inner, result_bits=bits, nan=self.inner.sign_bit - 1)
-
     def _rank(self, tree: Tree) -> tuple[int, int]:
-        """Inner sums first, then C, then products: the order in which `model.chain` has them."""
+        """Return the order of terms that `model.chain` uses: inner sums, then C, then products."""
         if isinstance(tree, int):
             return (1, 0) if tree == self.inst.k else (2, tree)
-        return 0, min(leaves(tree))
+        return 0, min(leaves_of(tree))
 
     def _walk(self, tree: Tree, depth: int, found: list[DraftNode]) -> None:
         if isinstance(tree, int):
             return
-        slots = tuple(self._slot(child) for child in tree)
-        found.append(DraftNode(role(tree, self.inst.k), slots, depth))
+        found.append(DraftNode(role_of(tree, self.inst.k), tuple(self._slot(child) for child in tree), depth))
         for child in tree:
             self._walk(child, depth + 1, found)
 
@@ -111,21 +123,53 @@ class Draft:
         k = self.inst.k
         if isinstance(child, int):
             return Slot(child, "addend" if child == k else "product")
-        inside = leaves(child)
+        inside = leaves_of(child)
         return Slot(k if k in inside else inside[0], "sum")
 
 
-def roles(draft: Draft) -> list[Role]:
-    """The roles that the sums of the tree have."""
-    present = {node.role for node in draft.nodes()}
-    return [role for role in get_args(Role) if role in present]
-
-
-def role(tree: Sequence[Tree], k: int) -> Role:
-    """A node that adds at least one product itself is a "sum"."""
+def role_of(tree: Sequence[Tree], k: int) -> Role:
+    """Return "sum" for a node that adds at least one product itself."""
     return "sum" if any(isinstance(child, int) and child < k for child in tree) else "add"
 
 
-def leaves(tree: Tree) -> list[int]:
-    """All leaves of a tree, in its order."""
-    return [tree] if isinstance(tree, int) else [leaf for child in tree for leaf in leaves(child)]
+def leaves_of(tree: Tree) -> list[int]:
+    return [tree] if isinstance(tree, int) else [leaf for child in tree for leaf in leaves_of(child)]
+
+
+def choose(
+    bench: Workbench, draft: Draft, options: Mapping[str, Sequence[Value]], operands: Request, note: str = ""
+) -> tuple[Draft, Findings]:
+    """Set features to the values, among their options, that explain the device's results of `operands`.
+
+    Several features are chosen together because one shows through another. Return the draft with the first combination that
+    explains all results, and the findings of the features.
+    """
+    combinations = [dict(zip(options, values, strict=True)) for values in product(*options.values())]
+    models: dict[Value, DotModel] = {i: draft.with_features(some).model() for i, some in enumerate(combinations)}
+    joint = eliminate(bench, models, operands, note)
+    explained = bool(joint.candidates) or joint.bound == "exact"
+    possible = [combinations[int(i or 0)] for i in joint.candidates or (joint.value,)]
+    findings: Findings = {}
+    for name in options:
+        values = tuple(dict.fromkeys(combination[name] for combination in possible))
+        if explained and len(values) == 1:
+            findings[name] = Finding(values[0], evidence=joint.evidence)
+        else:
+            candidates = values if explained or len(options) > 1 else ()
+            findings[name] = Finding(values[0], "undetermined", candidates, joint.note, joint.evidence)
+    return draft.with_features(possible[0]), findings
+
+
+def choose_word(
+    bench: Workbench,
+    draft: Draft,
+    feature: str,
+    role: Role,
+    operands: Request,
+    note: str = "",
+    words: Sequence[Value] = (),
+) -> tuple[Draft, Finding]:
+    """Choose one feature of the sums of a role, among all its words unless `words` are given."""
+    name = str(Name(feature, role))
+    draft, findings = choose(bench, draft, {name: words or fields_of(FloatArithmetic)[feature].words}, operands, note)
+    return draft, findings[name]

@@ -1,10 +1,10 @@
-"""The contest: the inferred model against its rivals, and what it leaves of the findings.
+"""Falsification: tests the inferred model against alternative models, and resolves the findings accordingly.
 
-A rival is held against random operands of every kind, against everything that the experiments asked, and against operands made
-for where it may differ from the model (`separation`). One that explains all of it has survived. The device is asked
-all of those operands, so that the model meets them too. A feature is exact where no rival with another value of it survives;
-else the survivors' values are what is left of it. Where a neighbouring number survives, the next one is tried too; where
-several fields decide together, rivals that change them at once.
+An alternative is compared with the results of random operands of every kind, of everything that the experiments queried, and of
+operands made where it may differ from the model (`distinguishing`). One that explains all of them survives. The device is
+queried for all of these operands, so that the model is tested on them too. A feature is exact if no alternative with another
+value of it survives; otherwise the values of the survivors are candidates. If a neighbouring number survives, the next one is
+tried too; if several fields decide together, so are alternatives that change them at once.
 """
 
 from __future__ import annotations
@@ -19,14 +19,21 @@ import numpy as np
 
 from accprobe.devices.protocol import Device
 from accprobe.infer.alternatives.alternative import Alternative
-from accprobe.infer.alternatives.bound_search import Floors, coarser_bounds, floors, further, max_width, of_one_cut
+from accprobe.infer.alternatives.bound_search import Floors, coarser_bounds, floors, further, further_pairs, max_width
 from accprobe.infer.alternatives.nonstandard import nonstandard_alternatives
 from accprobe.infer.alternatives.several import differing, groups, pairs
 from accprobe.infer.alternatives.single import alternatives
-from accprobe.infer.distinguishing import Answers, Batch, search_for
-from accprobe.infer.findings import Characterisation, Finding, Findings, values
+from accprobe.infer.distinguishing import Batch, Results, search_for
+from accprobe.infer.findings import (
+    SAME_BITS,
+    Characterisation,
+    Finding,
+    Findings,
+    effective_bits,
+    feature_values,
+    order_findings,
+)
 from accprobe.infer.query_log import NONE, Contradictions, LogEntry, QueryLog
-from accprobe.infer.summary import effective, tree_in_words
 from accprobe.isa.instructions import Instruction
 from accprobe.model.features import Name, parsed
 from accprobe.model.record import Value
@@ -34,77 +41,79 @@ from accprobe.model.tree import DotModel, Role
 from accprobe.operands.kinds import draw, kinds
 from accprobe.operands.request import joined
 
-# Dot products of those that an experiment asked at once that every rival meets, at most.
+# Dot products of one query of the experiments that every alternative is compared with, at most.
 MAX_PER_QUERY = 600
 
-# Random dot products of each kind that every rival meets.
+# Random dot products of each kind that every alternative is compared with.
 OF_A_KIND = 48
 
-# Operands made for where a rival may differ from the model: first, and where those and all that was asked left it.
+# Operands made where an alternative may differ from the model: at first, and if it survives these.
 FEW, MANY = 1024, 4096
 
-# Which of a row of rivals are asked about too, counted from the first that is contradicted, or a little before.
+# Alternatives of a row that are probed for the model's sake, counted from the first that is contradicted, or a little before.
 BEYOND = (0, 1, 2, 4, 7)
 
-# How many a little is: rivals that few operands leave alike may still differ in one dot product of thousands.
+# Alternatives that few operands do not distinguish may still differ in one dot product of thousands: how many before the first
+# contradicted one are probed.
 LAST_SURVIVING = 2
 
 
 @dataclass(frozen=True)
 class Falsification:
-    """How many rivals were tried, and those that explain everything seen as well as the inferred model.
+    """The number of alternatives tried, and those that explain all results.
 
-    wrong: what the model does not explain of all that the device was ever asked.
+    contradictions: what the inferred model does not explain of all results ever received.
     """
 
     tried: int
     surviving: tuple[Alternative, ...]
-    wrong: Contradictions = NONE
+    contradictions: Contradictions = NONE
 
 
 def falsify(device: Device, inst: Instruction, result: Characterisation, seed: int = 0) -> Falsification:
-    """Hold every rival of the inferred model against the device, unless that contradicts itself: nothing is settled then.
+    """Compare every alternative of the inferred model with the device, unless the device contradicts itself.
 
-    Raises DeviceError where the device fails.
+    Raises DeviceError if the device fails.
     """
     log = QueryLog.of(device, inst)
-    if result.model is None or log.unstable:
+    model = result.model
+    if model is None or log.unstable:
         return Falsification(0, ())
-    trial = _Trial(log, result.model, result.asked, seed)
-    beside = (*alternatives(result.model, result.findings), *nonstandard_alternatives(inst, result.model))
-    surviving = [alternative for alternative in beside if trial.survives(alternative)]
+    trial = _Trial(log, model, result.queries, seed)
+    single = (*alternatives(model, result.findings), *nonstandard_alternatives(inst, model))
+    surviving = [alternative for alternative in single if trial.survives(alternative)]
     for alternative in list(surviving):
-        surviving += _while_surviving(list(further(result.model, alternative)), trial)
-    for levels in floors(inst, result.model):
+        surviving += _while_surviving(list(further(model, alternative)), trial)
+    for levels in floors(inst, model):
         surviving += _surviving_floors(levels, trial)
-    for candidates in coarser_bounds(result.model):
-        alike = len(_surviving_prefix(candidates, trial))
-        _query_near_boundary(candidates[max(alike - LAST_SURVIVING, 0) :], trial)
-    left = {(field, value) for alternative in surviving for field, value in alternative.changes}
-    for alternative in (*pairs(result.model), *groups(result.model), *differing(result.model, result.others)):
-        if not left.issuperset(alternative.changes) and trial.survives(alternative):
-            same = [alternative, *_while_surviving(list(of_one_cut(result.model, alternative)), trial)]
+    for candidates in coarser_bounds(model):
+        first = len(_surviving_prefix(candidates, trial))
+        _query_near_boundary(candidates[max(first - LAST_SURVIVING, 0) :], trial)
+    possible = {(field, value) for alternative in surviving for field, value in alternative.changes}
+    for alternative in (*pairs(model), *groups(model), *differing(model, result.other_models)):
+        if not possible.issuperset(alternative.changes) and trial.survives(alternative):
+            same = [alternative, *_while_surviving(list(further_pairs(model, alternative)), trial)]
             surviving += same
-            left |= {change for one in same for change in one.changes}
-    return Falsification(trial.tried, tuple(surviving), log.contradictions(result.model))
+            possible |= {change for one in same for change in one.changes}
+    return Falsification(trial.tried, tuple(surviving), log.contradictions(model))
 
 
 def _while_surviving(candidates: Sequence[Alternative], trial: _Trial) -> Sequence[Alternative]:
-    """Those up to the first that does not survive."""
-    alike = list(takewhile(trial.survives, candidates))
-    _query_near_boundary(candidates[len(alike) + 1 :], trial)
-    return alike
+    """Return the alternatives before the first that does not survive."""
+    surviving = list(takewhile(trial.survives, candidates))
+    _query_near_boundary(candidates[len(surviving) + 1 :], trial)
+    return surviving
 
 
 def _query_near_boundary(candidates: Sequence[Alternative], trial: _Trial) -> None:
-    """A few of the rivals: a model that is wrong most likely is so where one of them is not."""
+    """Probe a few of the alternatives: a wrong model is most likely wrong where one of them is right."""
     for offset in BEYOND:
         if offset < len(candidates):
             trial.query_for(candidates[offset])
 
 
 def _surviving_prefix(candidates: Sequence[Alternative], trial: _Trial) -> Sequence[Alternative]:
-    """The first of the rivals that survive few operands, where after one that does not no other does: by bisection."""
+    """Find by bisection the first alternatives that survive few operands; after one that does not, no other does."""
     low, high = 0, len(candidates)
     while low < high:
         middle = (low + high) // 2
@@ -116,15 +125,15 @@ def _surviving_prefix(candidates: Sequence[Alternative], trial: _Trial) -> Seque
 
 
 def _thoroughly_surviving(candidates: Sequence[Alternative], trial: _Trial) -> Sequence[Alternative]:
-    """As `_alike`, the last of them with all operands that can be looked for."""
-    alike = _surviving_prefix(candidates, trial)
-    while alike and not trial.survives(alike[-1]):
-        alike = alike[:-1]
-    return alike
+    """As `_surviving_prefix`; the last one survives many operands too."""
+    surviving = _surviving_prefix(candidates, trial)
+    while surviving and not trial.survives(surviving[-1]):
+        surviving = surviving[:-1]
+    return surviving
 
 
 def _surviving_floors(levels: Floors, trial: _Trial) -> list[Alternative]:
-    """Without a floor every lower one is left too, so the highest stands for all."""
+    """Without a floor every lower one is possible too, so the highest stands for all."""
     above = _thoroughly_surviving(levels.above, trial)
     if levels.none is None:
         return list(above[-1:])
@@ -134,104 +143,101 @@ def _surviving_floors(levels: Floors, trial: _Trial) -> list[Alternative]:
 
 
 class _Trial:
-    """Where one model's rivals are tried."""
+    """Compares the alternatives of one model with the device. queries: those of the experiments."""
 
-    def __init__(self, log: QueryLog, model: DotModel, asked: list[LogEntry], seed: int) -> None:
+    def __init__(self, log: QueryLog, model: DotModel, queries: list[LogEntry], seed: int) -> None:
         self._log, self._inst, self._model, self._seed = log, log.inst, model, seed
         self._tried: set[Alternative] = set()
         self._search = search_for(log.inst, model, seed)
-        self._known = asked
-        self._answered: dict[Batch, Answers] = {}
+        self._queries = queries
+        self._results: dict[Batch, Results] = {}
         self._of_field: dict[tuple[str, int], dict[Batch, None]] = {}
 
     @property
     def tried(self) -> int:
-        """Rivals, each counted once."""
         return len(self._tried)
 
     def survives(self, alternative: Alternative, thorough: bool = True) -> bool:
-        """Whether nothing contradicts the rival. thorough: nor any of many more operands looked for."""
+        """Whether no result contradicts the alternative. thorough: nor any result of many more operands made for it."""
         self._tried.add(alternative)
         return (
             self._random.explained_by(alternative.model)
             and self._explains_made(alternative, FEW, narrow=False)
-            and (not self._known or self._asked.explained_by(alternative.model))
+            and (not self._queries or self._of_experiments.explained_by(alternative.model))
             and (not thorough or self._explains_made(alternative, MANY))
         )
 
     def query_for(self, alternative: Alternative) -> None:
-        """For the sake of the model, which may be wrong there, even where the rival is contradicted already."""
+        """Query the device where the alternative differs: the model may be wrong there, even if the alternative is too."""
         self._tried.add(alternative)
         self._made_for(alternative, MANY)
 
     def _explains_made(self, alternative: Alternative, n: int, narrow: bool = True) -> bool:
-        return all(answers.explained_by(alternative.model) for answers in self._made_for(alternative, n, narrow))
+        return all(results.explained_by(alternative.model) for results in self._made_for(alternative, n, narrow))
 
-    def _made_for(self, alternative: Alternative, n: int, narrow: bool = True) -> list[Answers]:
-        """Operands made for the fields in which it differs; the device is asked all of them, as the model may be wrong too.
+    def _made_for(self, alternative: Alternative, n: int, narrow: bool = True) -> list[Results]:
+        """Return the device's results of operands made for the fields in which the alternative differs.
 
-        A rival that differs in several fields meets those too that were made for one that differs in one of them alone.
+        For an alternative in several fields, also those that were made for one of the fields alone.
         """
         fields = [field for field, _ in alternative.changes]
         made = self._search.made_for(alternative.model, fields, n, narrow)
-        self._answered |= {key: self._ask(expected) for key, expected in made.items() if key not in self._answered}
+        self._results |= {key: self._query(expected) for key, expected in made.items() if key not in self._results}
         keys = dict.fromkeys(made)
         if len(fields) == 1:
             self._of_field.setdefault((fields[0], n), {}).update(keys)
         else:
             for field in fields:
                 keys |= self._of_field.get((field, n), {})
-        return [self._answered[key] for key in keys]
+        return [self._results[key] for key in keys]
 
     @cached_property
-    def _random(self) -> Answers:
+    def _random(self) -> Results:
         """Random dot products of every kind."""
         rng = np.random.default_rng(self._seed)
         operands = joined([draw(kind, self._inst, rng, OF_A_KIND) for kind in kinds(self._inst)])
-        return self._ask(Answers(self._inst, operands, self._model))
+        return self._query(Results(self._inst, operands, self._model))
 
     @cached_property
-    def _asked(self) -> Answers:
-        """What the experiments asked; of very many dot products at once, every so many."""
-        some = [slice(None, None, -(-len(entry.d) // MAX_PER_QUERY)) for entry in self._known]
-        operands = joined([entry.request[part] for entry, part in zip(self._known, some, strict=True)])
-        d = np.concatenate([entry.d[part] for entry, part in zip(self._known, some, strict=True)])
-        return Answers(self._inst, operands, d)
+    def _of_experiments(self) -> Results:
+        """Queries of the experiments; of a query of very many dot products, evenly spread ones."""
+        parts = [(entry, slice(None, None, -(-len(entry.d) // MAX_PER_QUERY))) for entry in self._queries]
+        operands = joined([entry.request[part] for entry, part in parts])
+        return Results(self._inst, operands, np.concatenate([entry.d[part] for entry, part in parts]))
 
-    def _ask(self, expected: Answers) -> Answers:
-        """The same with the device's answers, where those are not the expected ones of the model."""
+    def _query(self, expected: Results) -> Results:
+        """Return the device's results of operands of which the model's results are known."""
         d = self._log.query(expected.operands, self._model, expected.d)
-        return expected if np.array_equal(d, expected.d) else Answers(self._inst, expected.operands, d)
+        return expected if np.array_equal(d, expected.d) else Results(self._inst, expected.operands, d)
 
 
 def resolve_findings(findings: Mapping[str, Finding], falsification: Falsification, model: DotModel | None = None) -> Findings:
-    """The findings as the contest leaves them.
+    """Return the findings after falsification.
 
-    model: the one that was challenged, where nothing contradicted it. Features of which no other value survived are then
-    exactly as it has them.
+    model: the one that was tested, if nothing contradicted it. Features of which no other value survived then have exactly its
+    values.
     """
-    left: dict[str, list[Value]] = {}
+    others: dict[str, dict[Value, None]] = {}
     for alternative in falsification.surviving:
         for field, value in alternative.changes:
-            if value not in left.setdefault(field, []):
-                left[field].append(value)
-    known, most = (values(model), max_width(model)) if model else ({}, {})
+            others.setdefault(field, {})[value] = None
+    known, most = (feature_values(model), max_width(model)) if model else ({}, {})
     changed = dict(findings)
-    for field in dict.fromkeys((*findings, *left)):
+    for field in dict.fromkeys((*findings, *others)):
         finding = findings.get(field, Finding(None))
-        if field in left:
-            changed[field] = _open(field, replace(finding, value=known.get(field, finding.value)), left[field], most)
+        if field in others:
+            changed[field] = _undetermined(field, replace(finding, value=known.get(field, finding.value)), others[field], most)
         elif field in known and finding.bound != "exact":
             changed[field] = replace(finding, value=known[field], bound="exact", candidates=(), note="")
     if "effective_bits" in changed:
-        changed["effective_bits"] = effective(changed)
+        changed["effective_bits"] = effective_bits(changed)
     if model:
-        changed |= tree_in_words(model, changed["order"]) | _alike_sums(model, changed)
+        changed |= order_findings(model, changed["order"]) | _sums_alike(model, changed)
     return changed
 
 
-def _alike_sums(model: DotModel, findings: Mapping[str, Finding]) -> Findings:
-    """Whether the sums of a role are alike, where that was asked."""
+def _sums_alike(model: DotModel, findings: Mapping[str, Finding]) -> Findings:
+    """Resolve whether the sums of a role are alike, if there is a finding on it."""
     changed = {}
     for role in get_args(Role):
         name = str(Name("sums_alike", role))
@@ -243,19 +249,15 @@ def _alike_sums(model: DotModel, findings: Mapping[str, Finding]) -> Findings:
     return changed
 
 
-def _open(feature: str, finding: Finding, others: list[Value], most: Mapping[str, int]) -> Finding:
-    """The finding with other values left beside its own; most: the most bits that features can have."""
-    note = finding.note or "these give the same bits on every operand tried"
+def _undetermined(feature: str, finding: Finding, others: Mapping[Value, None], most: Mapping[str, int]) -> Finding:
+    """Return the finding with other values beside its own; most: the most bits that features can have."""
+    note = finding.note or SAME_BITS
     everything = (finding.value, *others)
     numbers = [value for value in everything if isinstance(value, int)]
     if feature in most and max(numbers) == most[feature]:
         return replace(finding, value=min(numbers), bound="at_least", candidates=(), note=note)
+    candidates: tuple[Value, ...] = tuple("none" if value is None else value for value in everything)
     if parsed(feature).feature == "min_exponent" and None in everything:
-        return replace(
-            finding,
-            value=None,
-            bound="undetermined",
-            candidates=("none", *(f"at most {max(n)}" for n in [numbers] if n)),
-            note=note,
-        )
-    return replace(finding, bound="undetermined", candidates=tuple("none" if v is None else v for v in everything), note=note)
+        finding = replace(finding, value=None)
+        candidates = ("none", *(f"at most {max(n)}" for n in [numbers] if n))
+    return replace(finding, bound="undetermined", candidates=candidates, note=note)

@@ -1,4 +1,4 @@
-"""What the positions of B do that a sparse A leaves out."""
+"""The effect of the positions of B that a sparse A leaves out."""
 
 from __future__ import annotations
 
@@ -17,45 +17,45 @@ from accprobe.operands.kinds import draw, kinds
 from accprobe.operands.request import Request, joined
 from accprobe.operands.sparse import laid_out, left_out_patterns
 
-# Dot products of each kind that are asked beside each class of what is left out.
+# Dot products of each kind of operands for each class of numbers that are left out.
 ROWS = 32
 
-LEFT_OUT = "left_out"
-# The feature, and its value where nothing takes part.
-PLAYS_NO_PART = "absent"
+# The feature, and its value if these positions have no effect.
+LEFT_OUT, NO_EFFECT = "left_out", "absent"
 
-# The class of 0 alone.
-NAUGHT = ""
+# The class of 0 only.
+ZEROS = ""
 
 
 def left_out(device: Device, inst: Instruction) -> Finding:
-    """Dot products whose left-out positions are 0, and the same with numbers of each class there: "absent" where no answer
-    changes; else the classes with which one does, each time that it is asked, in the same cell of the tile.
+    """Compare dot products whose left-out positions are 0 with the same beside numbers of each class.
 
-    Raises DeviceError where the device fails.
+    The value is "absent" if no result changes; otherwise the classes with which one does, in both of two queries, at the same
+    tile element. Raises DeviceError if the device fails.
     """
     rng = np.random.default_rng(inst.k)
     drawn = [draw(kind, inst.stored, rng, ROWS) for kind in kinds(inst.stored)]
     dense = joined([*drawn, Request.zeros(inst.stored, ROWS)])
     laid = laid_out(inst, dense)
-    patterns = {NAUGHT: [0], **left_out_patterns(inst.b)}
+    patterns = {ZEROS: [0], **left_out_patterns(inst.b)}
     every = {name: _with(inst, laid, dense, np.array(some, inst.b.dtype)) for name, some in patterns.items()}
-    answers, again = ({name: device.dot(inst, request) for name, request in every.items()} for _ in range(2))
-    others = {
-        name: np.flatnonzero((d != answers[NAUGHT]) & (again[name] == d) & (again[NAUGHT] == answers[NAUGHT]))
-        for name, d in answers.items()
+    first, second = ({name: device.dot(inst, request) for name, request in every.items()} for _ in range(2))
+    changed = {
+        name: np.flatnonzero((d != first[ZEROS]) & (second[name] == d) & (second[ZEROS] == first[ZEROS]))
+        for name, d in first.items()
     }
-    part = [name for name, rows in others.items() if len(rows)]
-    shown = part[-1] if part else list(others)[-1]
-    row = int(others[shown][0]) if part else int(np.isfinite(inst.d.values(answers[NAUGHT])).argmax())
-    evidence = tuple(Exchange.of(every[name], row, answers[name]) for name in (NAUGHT, shown))
-    return Finding(", ".join(part) or PLAYS_NO_PART, note="" if device.pure else _other_codes(device, inst), evidence=evidence)
+    effective = [name for name, rows in changed.items() if len(rows)]
+    shown = effective[-1] if effective else list(changed)[-1]
+    row = int(changed[shown][0]) if effective else int(np.isfinite(inst.d.values(first[ZEROS])).argmax())
+    evidence = tuple(Exchange.of(every[name], row, first[name]) for name in (ZEROS, shown))
+    note = "" if device.pure else _undefined_codes(device, inst)
+    return Finding(", ".join(effective) or NO_EFFECT, note=note, evidence=evidence)
 
 
-def _other_codes(device: Device, inst: Instruction) -> str:
-    """Which elements of B those of a group meet under codes of metadata that PTX gives no meaning to, in words.
+def _undefined_codes(device: Device, inst: Instruction) -> str:
+    """Return, in words, which elements of B meet those of a group under metadata codes that PTX does not define.
 
-    The device answers as it pleases: no model has it.
+    Any result is allowed, and no model predicts it.
     """
     assert inst.sparsity is not None
     group, half = inst.sparsity.group, inst.sparsity.group // 2
@@ -66,8 +66,8 @@ def _other_codes(device: Device, inst: Instruction) -> str:
     metadata[:, 0] = code
     request.a[rows, element], request.b[rows, place] = inst.a.whole(1), inst.b.whole(1)
     meets = (device.dot(inst, replace(request, metadata=metadata)) != 0).reshape(len(codes), half, group)
-    told = [f"0b{code:04b}: {' '.join(map(_places, of_code))}" for code, of_code in zip(codes, meets, strict=True)]
-    return f"metadata without a meaning, the elements of a group that it takes: {', '.join(told)}"
+    words = [f"0b{code:04b}: {' '.join(map(_places, of_code))}" for code, of_code in zip(codes, meets, strict=True)]
+    return f"metadata without a meaning, the elements of a group that it takes: {', '.join(words)}"
 
 
 def _places(met: NDArray[np.bool_]) -> str:
@@ -75,7 +75,7 @@ def _places(met: NDArray[np.bool_]) -> str:
 
 
 def _with(inst: Instruction, laid: Request, dense: Request, patterns: Bits) -> Request:
-    """The question with those patterns in turn where nothing is stored."""
+    """Return the request with those patterns in turn at the positions that are not stored."""
     assert inst.sparsity is not None
     assert laid.metadata is not None
     b = patterns[np.arange(laid.b.size) % len(patterns)].reshape(laid.b.shape)

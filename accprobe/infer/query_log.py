@@ -1,15 +1,15 @@
-"""The journal of one instruction: every query that a device got, and its results.
+"""The log of one instruction: every query that a device got, and its results.
 
-Every result counts, those of the self-test too: the model that is inferred in the end is held against all of them. Each query
-lies in the tile where the one before ended, so that the whole tile is read. A device that is no pure function gets queries
-again, at once and later on, in another order, at other places and in queries of other sizes: it must give the same bits.
+Every result counts, those of the self-test too: the model that is inferred in the end has to explain all of them. Each query
+starts in the tile where the one before ended, so that every tile element is covered. A device that is not a pure function gets
+queries again, at once and later, in another order, at other places and in queries of other sizes: the bits must be the same.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 import numpy as np
@@ -27,10 +27,10 @@ from accprobe.operands.kinds import draw
 from accprobe.operands.request import Request, joined
 from accprobe.operands.sparse import defined, laid_out, stored_products
 
-# One in so many dot products is asked again at the end.
+# One in so many dot products is repeated at the end.
 REPEATED = 8
 
-# Dot products asked again at the end, at most, unless the tile has more cells.
+# Dot products repeated at the end, at most, unless the tile has more elements.
 MOST_REPEATED = 1 << 14
 
 SMALL_SIZES = (1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 17, 22, 31, 45, 64, 65, 127, 254, 257, 509, 516, 1018, 1024, 1025, 2039)
@@ -38,46 +38,50 @@ SMALL_SIZES = (1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 17, 22, 31, 45, 64, 65, 127, 254, 
 # and many; the last is larger than any other query.
 SIZES = (*SMALL_SIZES, 3001, 4096, 4099, 8193, 20011, 65537)
 
-# Of an operand in one of these queries: sizes beyond are left out, so that they cost milliseconds whatever K is.
+# Of an operand in one of these queries: larger sizes are omitted, so that they take milliseconds whatever K is.
 MOST_ELEMENTS = 2_200_000
 
-# Dot products that are asked in every cell, of those whose answers changed and of those that contradict the model.
+# Dot products that are queried at every tile element, of those whose results changed or contradict the model.
 MAX_SUSPECTS = 6
 
-# Passes through the tile in which a suspect is queried in half of the cells, then in the other half, and so on.
+# Passes through the tile in which a suspect is queried at half of the elements, then at the other half, and so on.
 TURNS = 4
 
 # Random dot products that stand between those of a suspect.
 RANDOM_NEIGHBOURS = 64
 
-# Of these dot products, for how many a cell has to differ every time, before it is said to be the cell.
+# Suspects for which a tile element has to differ every time before it is reported.
 MIN_VOTES = 2
 
-# Dot products that contradict a model, of those that were asked together, that are kept.
+# Counterexamples that are kept of one query.
 MAX_PER_QUERY = 20
 
-# The kind of a dot product that has two answers, of which one was expected of the other.
-AGAIN = "asked again"
+# Models that are compared with the results of one instruction, at most. An H200's instructions need none, planted ones
+# hundreds, seldom thousands.
+CANDIDATES = 15_000
 
 
 @dataclass(frozen=True, eq=False)
 class LogEntry:
     """One query of `inst` and its results `d`. before: dot products queried before it.
 
-    model: the one that it was asked about, if any, which explains all answers but those of the dot products `wrong`.
+    model: a model that explains all results except those of the rows `wrong`, if one was expected.
     """
 
     inst: Instruction
     request: Request
     d: Bits
     before: int
-    model: DotModel | None
-    wrong: NDArray[np.intp]
+    model: DotModel | None = None
+    wrong: NDArray[np.intp] = field(default_factory=lambda: np.empty(0, np.intp))
+
+    def __getitem__(self, rows: NDArray[np.intp] | NDArray[np.bool_]) -> LogEntry:
+        return LogEntry(self.inst, self.request[rows], self.d[rows], self.before)
 
 
 @dataclass(frozen=True)
 class Contradictions:
-    """How many answers a model does not explain, and some of them, of each question that has any."""
+    """The number of results that a model does not explain, and some of them, from each query that has any."""
 
     count: int
     sample: tuple[Counterexample, ...]
@@ -87,12 +91,12 @@ NONE = Contradictions(0, ())
 
 
 class QueryLog(Passing):
-    """A device that remembers what it answers about one instruction, and goes on in the tile where it was asked last.
+    """A device that keeps its results for one instruction and continues in the tile where the last query ended.
 
-    budget: of the search for a model. dots: asked so far; sizes: of each query, and how many had it. unstable: those that gave
-    other bits when asked again; changed: the first of them, and when that was.
-    read, differing: cells of the tile, [M, N], or [0, 0] where there is none: those that answers were read from, and those
-    whose answers to some questions, asked again and again, were not those of most.
+    budget: of the search for a model. dots: queried so far; sizes: number of queries by their size. unstable: results that
+    differed when their query was repeated; changed, first_change: the first of them, and when it did. covered, differing: tile
+    elements, [M, N], or [0, 0] without a tile: those from which results were read, and those whose results of some queries,
+    repeated many times, were not those of most elements.
     """
 
     def __init__(self, device: Device, inst: Instruction) -> None:
@@ -106,12 +110,12 @@ class QueryLog(Passing):
         self._tests: list[LogEntry] = []
         self._placements = device.placements(inst)
         has_tile = self._placements == tile.placements(inst)
-        self.read: Marks = np.zeros((inst.m, inst.n) if has_tile else (0, 0), bool)
-        self.differing: Marks = np.zeros_like(self.read)
+        self.covered: Marks = np.zeros((inst.m, inst.n) if has_tile else (0, 0), bool)
+        self.differing: Marks = np.zeros_like(self.covered)
 
     @classmethod
     def of(cls, device: Device, inst: Instruction) -> QueryLog:
-        """A new one, unless the device is one."""
+        """Return a new log of the device, or the device if it is one."""
         return device if isinstance(device, QueryLog) else cls(device, inst)
 
     @property
@@ -120,30 +124,30 @@ class QueryLog(Passing):
         return _Tests(self._device, self)
 
     def dot(self, inst: Instruction, request: Request, placement: int = 0) -> Bits:
-        return self._noted(inst, request, None, lambda: self._device.dot(inst, request, self._place))
+        return self._logged(inst, request, None, lambda: self._device.dot(inst, request, self._place))
 
     def dot_expecting(self, inst: Instruction, request: Request, expected: Callable[[], Bits], placement: int = 0) -> Bits:
-        return self._noted(inst, request, None, lambda: self._expecting(inst, request, expected))
+        return self._logged(inst, request, None, lambda: self._expecting(inst, request, expected))
 
     def query(self, request: Request, model: DotModel | None = None, expected: Bits | None = None) -> Bits:
-        """The answers, [n]. model: what they are expected to be those of; expected: what it has, where that is known."""
+        """Return the results, [n]. model: that is expected to predict them; expected: its predictions, if known."""
         if model is None:
             return self.dot(self.inst, request)
         known = evaluate(model, self.inst, request) if expected is None else expected
-        return self._noted(self.inst, request, (model, known), lambda: self._expecting(self.inst, request, lambda: known))
+        return self._logged(self.inst, request, (model, known), lambda: self._expecting(self.inst, request, lambda: known))
 
     def query_twice(self, request: Request, model: DotModel | None = None) -> Bits:
-        """As `ask`; a device that is no pure function is asked again at once, every other time the last dot products first."""
+        """As `query`; unless the device is a pure function, repeat it at once, every other time in reverse order."""
         d = self.query(request, model)
         if not self.pure and len(d):
             order = slice(None, None, -1 if len(self.entries) % 2 else 1)
-            self._again(self.inst, request[order], d[order], np.full(len(d), self.entries[-1].before))
+            self._repeat(self.inst, request[order], d[order], np.full(len(d), self.entries[-1].before))
         return d
 
-    def note_test(self, inst: Instruction, request: Request, d: Bits) -> None:
-        """Keep the results of a query of a test; one that repeats a query of a test is compared with that instead.
+    def log_test(self, inst: Instruction, request: Request, d: Bits) -> None:
+        """Log the results of a query of a test; one that repeats a query of a test is compared with that instead.
 
-        Metadata without a meaning are left out: no model says what they do.
+        Metadata codes that PTX does not define are omitted: no model predicts them.
         """
         self.sizes[len(d)] += 1
         first = next((entry for entry in self._tests if entry.request is request), None)
@@ -151,14 +155,14 @@ class QueryLog(Passing):
         if first:
             self._note_changes(inst, request, d, first.d, np.full(len(d), first.before))
         elif rows.any():
-            entry = (request, d) if rows.all() else (request[rows], d[rows])
-            self._tests.append(LogEntry(inst, *entry, self.dots, None, np.empty(0, np.intp)))
+            entry = LogEntry(inst, request, d, self.dots)
+            self._tests.append(entry if rows.all() else entry[rows])
         self.dots += int(rows.sum())
 
     def repeat(self, rng: np.random.Generator) -> None:
-        """Repeat a share of all queries, mixed, as much as fills the tile at least; then in queries of all `SIZES`.
+        """Repeat a share of all queries, mixed, at least as many as fill the tile; then in queries of all `SIZES`.
 
-        Queries of the tests are repeated once. A pure function gets none.
+        Queries of the tests are repeated once, those of a pure function never.
         """
         if self.pure or not self._every:
             return
@@ -167,93 +171,91 @@ class QueryLog(Passing):
         for inst in dict.fromkeys(entry.inst for entry in self._every):
             entries = [entry for entry in self._every if entry.inst == inst]
             total = sum(len(entry.d) for entry in entries)
-            share = max(min(total // REPEATED, MOST_REPEATED), self.read.size, 1)
+            share = max(min(total // REPEATED, MOST_REPEATED), self.covered.size, 1)
             parts = _chosen(entries, np.sort(rng.choice(total, share, replace=share > total)))
-            request = joined([entry.request[rows] for entry, rows in parts])
-            d = np.concatenate([entry.d[rows] for entry, rows in parts])
-            first = np.concatenate([np.full(len(rows), entry.before) for entry, rows in parts])
+            request, d = joined([part.request for part in parts]), np.concatenate([part.d for part in parts])
+            first = np.concatenate([np.full(len(part.d), part.before) for part in parts])
             mixed, start = rng.permutation(share), 0
             for size in (share, *(sizes if inst == self.inst else ())):
                 some = mixed[np.arange(start, start + size) % share]
-                self._again(inst, request[some], d[some], first[some])
+                self._repeat(inst, request[some], d[some], first[some])
                 start += size
 
     def contradictions(self, model: DotModel) -> Contradictions:
-        """What the model does not explain of all answers ever received."""
+        """Return what the model does not explain of all results ever received."""
         count, some = 0, list[Counterexample]()
-        for entry in (*self._tests_together(), *self.entries):
+        for entry in (*self._joined_tests(), *self.entries):
             if entry.model == model and not len(entry.wrong):
                 continue
             expected = evaluate(model, entry.inst, entry.request)
             wrong = np.flatnonzero(entry.d != expected)
             count += len(wrong)
             shown = wrong[:: -(-len(wrong) // MAX_PER_QUERY) or 1].tolist()
-            some += [Counterexample.of(entry.request, row, entry.d, expected, "asked") for row in shown]
+            some += [Counterexample.of(entry.request, row, entry.d, expected, "probe") for row in shown]
         return Contradictions(count, tuple(dict.fromkeys(some)))
 
     def instruction(self, exchange: Exchange) -> Instruction:
-        """The instruction whose dot product it is: that with the sparse A where the exchange has metadata."""
+        """Return the instruction of an exchange: the one with the sparse A if the exchange has metadata."""
         return next((entry.inst for entry in self._every if bool(exchange.metadata) == entry.inst.sparse), self.inst)
 
     def dense(self, exchange: Exchange) -> Exchange:
-        """The same as a dot product of `self.inst`: of a sparse A, of the products that are stored."""
+        """Return the exchange as one of `self.inst`: of a sparse A, with the products that are stored."""
         if not exchange.metadata:
             return exchange
         inst = self.instruction(exchange)
         return Exchange.of(stored_products(inst, exchange.request(inst)), 0, exchange.answer(inst))
 
     def localize_fault(self, contradicting: Sequence[Counterexample] = ()) -> None:
-        """Queries a few of them, and of those that changed, in every cell: is it the arithmetic, a place, or a moment?
+        """Query a few of these, and of those that changed, at every tile element: is it the arithmetic, a place, or a moment?
 
-        Each is repeated beside other neighbours: a cell that is wrong only after certain dot products is not the cause.
+        Each is repeated beside other neighbours: an element that is wrong only after certain dot products is not the cause.
         """
         if self.pure:
             return
         known = [(self.instruction(found.exchange), found.exchange) for found in contradicting]
         suspects = [*self._suspects, *((inst, exchange.request(inst), exchange.answer(inst)) for inst, exchange in known)]
         chosen = suspects[:: -(-len(suspects) // MAX_SUSPECTS) or 1]
-        votes = np.zeros(self.read.shape, int)
-        for inst, one, answer in chosen:
-            d, cells = self._everywhere(inst, one)
+        votes = np.zeros(self.covered.shape, int)
+        for inst, one, before in chosen:
+            d, elements = self._everywhere(inst, one)
             patterns, counts = np.unique(d, return_counts=True)
             usual = patterns[[counts.argmax()]]
             now = np.full(len(d), self.entries[-1].before)
             self._note_changes(inst, one[[0] * len(d)], d, usual.repeat(len(d)), now)
-            if answer is not None:
-                self._note_changes(inst, one, usual, answer, now)
-            if self.read.size:
-                times, of = np.zeros((2, *self.read.shape), int)
-                np.add.at(times, cells, d != usual)
-                np.add.at(of, cells, 1)
+            if before is not None:
+                self._note_changes(inst, one, usual, before, now)
+            if self.covered.size:
+                times, of = np.zeros((2, *self.covered.shape), int)
+                np.add.at(times, elements, d != usual)
+                np.add.at(of, elements, 1)
                 other, same = (times == of) & (of > 0), times == 0
                 as_before = (other & (votes > 0)).sum() >= (~other & (votes > 0)).sum()
                 votes += other if 2 * counts.max() > len(d) or as_before else same
         self.differing |= votes >= min(len(chosen), MIN_VOTES)
 
     def _everywhere(self, inst: Instruction, one: Request) -> tuple[Bits, tuple[NDArray[np.intp], NDArray[np.intp]]]:
-        """The results of one dot product in every cell, beside zeros and beside others, and where each was read.
+        """Return the results of one dot product at every tile element, beside zeros and beside others, and their elements.
 
-        Beside others, a tile of those comes before each pass, so that no two of the one meet, and no cell is always the first.
+        Beside others, a tile of those comes before each pass, so that no two of the one meet, and no element is always first.
         """
         others = laid_out(inst, draw("uniform", inst.stored, np.random.default_rng(0), RANDOM_NEIGHBOURS))
         first, (rows, columns) = self._beside(inst, one, Request.zeros(inst, 1), TURNS, 0)
-        second, there = self._beside(inst, one, others, 2 * TURNS, tile.problems(inst))
-        return np.concatenate([first, second]), (np.concatenate([rows, there[0]]), np.concatenate([columns, there[1]]))
+        second, elements = self._beside(inst, one, others, 2 * TURNS, tile.problems(inst))
+        return np.concatenate([first, second]), (np.concatenate([rows, elements[0]]), np.concatenate([columns, elements[1]]))
 
     def _beside(
-        self, inst: Instruction, one: Request, others: Request, turns: int, apart: int
+        self, inst: Instruction, one: Request, others: Request, turns: int, gap: int
     ) -> tuple[Bits, tuple[NDArray[np.intp], NDArray[np.intp]]]:
-        """As `_everywhere`, beside any of these others; apart: so many of them come before each of the passes."""
-        size = max(self.read.size, 1)
-        slot = np.arange(-apart, size)
-        asked = np.concatenate([(slot >= 0) & ((turn + slot) % 2 == 0) for turn in range(turns)])
-        rows, columns = self._placed(len(asked))
-        any_others = np.random.default_rng(len(self.entries)).integers(1, 1 + len(others), len(asked))
-        which = np.where(asked, 0, any_others)
-        return self.dot(inst, joined([one, others])[which])[asked], (rows[asked], columns[asked])
+        """As `_everywhere`, beside any of these others, `gap` of which come before each of the passes."""
+        slot = np.arange(-gap, max(self.covered.size, 1))
+        is_one = np.concatenate([(slot >= 0) & ((turn + slot) % 2 == 0) for turn in range(turns)])
+        rows, columns = tile.cells_of(self.inst, len(is_one), self._place)
+        any_others = np.random.default_rng(len(self.entries)).integers(1, 1 + len(others), len(is_one))
+        which = np.where(is_one, 0, any_others)
+        return self.dot(inst, joined([one, others])[which])[is_one], (rows[is_one], columns[is_one])
 
-    def _tests_together(self) -> list[LogEntry]:
-        """The entries of the tests as one for each instruction: a model explains them much faster so."""
+    def _joined_tests(self) -> list[LogEntry]:
+        """Return the entries of the tests as one for each instruction, which models explain much faster."""
         every = [[entry for entry in self._tests if entry.inst == inst] for inst in dict.fromkeys(e.inst for e in self._tests)]
         return [
             replace(some[0], request=joined([e.request for e in some]), d=np.concatenate([e.d for e in some])) for some in every
@@ -263,20 +265,24 @@ class QueryLog(Passing):
     def _every(self) -> list[LogEntry]:
         return [*self._tests, *self.entries]
 
+    @property
+    def _place(self) -> int:
+        return self._tiles % self._placements
+
     def _expecting(self, inst: Instruction, request: Request, expected: Callable[[], Bits]) -> Bits:
         return dot_expecting(self._device, inst, request, expected, self._place)
 
-    def _noted(self, inst: Instruction, request: Request, of: tuple[DotModel, Bits] | None, query: Callable[[], Bits]) -> Bits:
+    def _logged(self, inst: Instruction, request: Request, of: tuple[DotModel, Bits] | None, query: Callable[[], Bits]) -> Bits:
         if not len(request):
             return np.empty(0, self.inst.d.dtype)
         d = query()
-        model, wrong = (of[0], np.flatnonzero(d != of[1])) if of else (None, np.empty(0, np.intp))
-        self.entries.append(LogEntry(inst, request, d, self.dots, model, wrong))
+        expected = (of[0], np.flatnonzero(d != of[1])) if of else ()
+        self.entries.append(LogEntry(inst, request, d, self.dots, *expected))
         self._count(len(d))
         return d
 
-    def _again(self, inst: Instruction, request: Request, before: Bits, first: NDArray[np.int_]) -> None:
-        """Asks what was answered before; first: how many dot products had been asked before each, then."""
+    def _repeat(self, inst: Instruction, request: Request, before: Bits, first: NDArray[np.int_]) -> None:
+        """Repeat a query with the results `before`; first: dot products queried before each of them, then."""
         d = self._expecting(inst, request, lambda: before)
         self._note_changes(inst, request, d, before, first)
         self._count(len(d))
@@ -289,71 +295,55 @@ class QueryLog(Passing):
         self._suspects += [(inst, request[[row]], None) for row in changed[:MAX_SUSPECTS].tolist()]
         if self.changed is None:
             row = int(changed[0])
-            self.changed = Counterexample.of(request, row, d, before, AGAIN)
+            self.changed = Counterexample.of(request, row, d, before, "repeated query")
             self.first_change = f"first after {first[row]:,} dot products, then again after {self.dots:,}"
 
-    @property
-    def _place(self) -> int:
-        return self._tiles % self._placements
-
-    def _placed(self, n: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-        """Rows and columns of the cells that the next dot products will be in."""
-        return tile.cells_of(self.inst, n, self._place)
-
     def _count(self, n: int) -> None:
-        if self.read.size:
-            self.read[self._placed(n)] = True
+        if self.covered.size:
+            self.covered[tile.cells_of(self.inst, n, self._place)] = True
         self.sizes[n] += 1
         self.dots += n
         self._tiles += tile.tiles(self.inst, n)
 
 
 class _Tests(Passing):
-    """The device of a journal; what is queried is noted there, where it was placed."""
+    """The device of a log; its results are logged where the tests placed them."""
 
     def __init__(self, device: Device, log: QueryLog) -> None:
         super().__init__(device)
         self._log = log
 
-    def placements(self, inst: Instruction) -> int:
-        return self._device.placements(inst)
-
     def dot(self, inst: Instruction, request: Request, placement: int = 0) -> Bits:
         d = self._device.dot(inst, request, placement)
-        self._log.note_test(inst, request, d)
+        self._log.log_test(inst, request, d)
         return d
 
     def dot_expecting(self, inst: Instruction, request: Request, expected: Callable[[], Bits], placement: int = 0) -> Bits:
         d = dot_expecting(self._device, inst, request, expected, placement)
-        self._log.note_test(inst, request, d)
+        self._log.log_test(inst, request, d)
         return d
 
 
-def _chosen(entries: Sequence[LogEntry], which: NDArray[np.intp]) -> list[tuple[LogEntry, NDArray[np.intp]]]:
-    """Of dot products that are numbered through all entries: the entries that have them, and their rows there."""
+def _chosen(entries: Sequence[LogEntry], which: NDArray[np.intp]) -> list[LogEntry]:
+    """Return the chosen dot products, numbered through all entries, as parts of the entries that have them."""
     ends = np.cumsum([len(entry.d) for entry in entries])
     of = np.searchsorted(ends, which, side="right")
-    return [(e, which[of == i] - (ends[i] - len(e.d))) for i, e in enumerate(entries) if (of == i).any()]
+    return [e[which[of == i] - (ends[i] - len(e.d))] for i, e in enumerate(entries) if (of == i).any()]
 
-
-# Models that are held against the answers of one instruction, at most.
-#
-# An H200's instructions need none, planted ones hundreds, seldom thousands.
-CANDIDATES = 15_000
 
 T = TypeVar("T")
 
 
 class Budget:
-    """What is left of `CANDIDATES`."""
+    """The number of models that may still be tried."""
 
-    def __init__(self, left: int = CANDIDATES) -> None:
-        self.left = left
+    def __init__(self, remaining: int = CANDIDATES) -> None:
+        self.remaining = remaining
 
     def take(self, candidates: Iterable[T]) -> Iterator[T]:
-        """As many of them as may still be tried."""
+        """Yield candidates while the budget lasts."""
         for candidate in candidates:
-            if not self.left:
+            if not self.remaining:
                 return
-            self.left -= 1
+            self.remaining -= 1
             yield candidate

@@ -1,11 +1,13 @@
-"""Refinement: what the crafted rows left open, settled on random operands.
+"""Refinement: a search, on random operands, from the draft to a model that explains all results.
 
-Crafted rows ask one question each; random ones ask all at once. A draft that fails on them is not thrown away: among its
-neighbours, the models that differ in one field or in the order, the one that explains more takes its place.
+Crafted rows show one feature each; random operands show all at once. While a neighbour of the model explains more, it replaces
+the model. Neighbours differ in one field, in the lowest alignment, in related fields, or in fields that crafted rows did not
+determine. A few results rule out most neighbours, so those that the model gets wrong and a sample of the others come first.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import islice
 from typing import NamedTuple
@@ -13,10 +15,14 @@ from typing import NamedTuple
 import numpy as np
 
 from accprobe.evaluate.evaluator import evaluate
-from accprobe.infer.distinguishing import Answers
-from accprobe.infer.findings import Finding, Findings, unsaid, values
-from accprobe.infer.search import improvements, neighbours
+from accprobe.infer.alternatives import variants
+from accprobe.infer.alternatives.nonstandard import nonstandard_variants
+from accprobe.infer.alternatives.variants import Variants
+from accprobe.infer.distinguishing import Results, spread
+from accprobe.infer.findings import Finding, Findings, feature_values, is_omitted
+from accprobe.infer.query_log import Budget
 from accprobe.infer.workbench import Workbench
+from accprobe.isa.instructions import Instruction
 from accprobe.model.features import of_alignment, parsed
 from accprobe.model.record import Value
 from accprobe.model.tree import DotModel
@@ -24,17 +30,39 @@ from accprobe.operands.kinds import draw, kinds
 from accprobe.operands.request import joined
 
 SEED = 20_25
-# Random dot products of each kind for the whole model, round by round; the last is for models that needed a change.
-POOL = (80, 240, 480, 240)
-# The round from which on no neighbour is spared, unless the device changes its mind.
+# Random dot products of each kind for the whole model, round by round; the last round is for models that needed a change.
+ROUNDS = (80, 240, 480, 240)
+# The round from which on all neighbours are tried, unless the device contradicts itself.
 THOROUGH = 2
-# Neighbours that are held against the answers beside the model that explains them, at most.
+# Neighbours that are compared with the results beside the model that explains them, at most.
 MOST_OTHERS = 4000
-SETTLED = "settled on random operands"
+# Changes to a model, at most.
+STEPS = 12
+# Wrong results that every neighbour is compared with first, among four times as many others.
+SCREEN = 60
+# Neighbours that explain most of those, which are compared with all results.
+FINALISTS = 24
+
+NEAR: tuple[Variants, ...] = (
+    variants.chain_beginnings,
+    variants.one_field,
+    variants.every_floor,
+    variants.alignments_or_results,
+    nonstandard_variants,
+)
+# The last resort is one sum that differs from the others.
+FAR: tuple[Variants, ...] = (
+    variants.floors_of_exact_sums,
+    variants.undetermined_fields,
+    variants.alignments_and_exponents,
+    variants.smallest_results,
+    variants.all_bit_fields,
+    variants.one_field_of_any_sum,
+)
 
 
 class Refined(NamedTuple):
-    """A model, its findings, and other models that explain the random dot products on which it was chosen as well."""
+    """A model, its findings, and other models that explain the random dot products on which it was chosen."""
 
     model: DotModel
     findings: Findings
@@ -42,15 +70,16 @@ class Refined(NamedTuple):
 
 
 def refine(bench: Workbench, model: DotModel, findings: Findings) -> Refined:
-    """A model that explains every random dot product that was asked, or the one nearest to it; the findings changed likewise.
+    """Return a model that explains every random dot product, or the nearest one; the findings are changed likewise.
 
-    Each round asks fresh ones; where the model gets some wrong, they join the pool on which a better one is looked for. Those
-    that are known to contradict other models are in it from the beginning.
+    Each round draws new dot products. Those of rounds in which the model is wrong join the pool on which a better one is
+    searched. Counterexamples of earlier models are in it from the start.
     """
     inst = bench.inst
-    pool = [(operands, bench.query(operands, model)) for operands in bench.known_operands()]
-    for turn, each in enumerate(POOL):
-        if turn == len(POOL) - 1 and not pool:
+    known = [joined([exchange.request(inst) for exchange in bench.counterexamples])] if bench.counterexamples else []
+    pool = [(operands, bench.query(operands, model)) for operands in known]
+    for turn, each in enumerate(ROUNDS):
+        if turn == len(ROUNDS) - 1 and not pool:
             break
         rng = np.random.default_rng([SEED, turn])
         operands = joined([draw(kind, inst, rng, each) for kind in kinds(inst)])
@@ -58,33 +87,72 @@ def refine(bench: Workbench, model: DotModel, findings: Findings) -> Refined:
         if (evaluate(model, inst, operands) != d).any():
             pool.append((operands, d))
         if pool:
-            answers = Answers(inst, joined([o for o, _ in pool]), np.concatenate([d for _, d in pool]))
+            results = Results(inst, joined([o for o, _ in pool]), np.concatenate([d for _, d in pool]))
             thorough = turn >= THOROUGH and not bench.log.unstable
-            for better in improvements(inst, model, findings, answers, thorough, bench.log.budget):
+            for better in _improvements(inst, model, findings, results, thorough, bench.log.budget):
                 model = better
                 findings = _settled(findings, model)
-    if not pool or bench.log.unstable or not answers.explained_by(model):
+    if not pool or bench.log.unstable or not results.explained_by(model):
         return Refined(model, findings, [])
-    others = islice(neighbours(inst, model, findings, thorough), MOST_OTHERS)
-    return Refined(model, findings, [other for other in others if other != model and answers.explained_by(other)])
+    others = islice(_neighbours(inst, model, findings, thorough), MOST_OTHERS)
+    return Refined(model, findings, [other for other in others if other != model and results.explained_by(other)])
+
+
+def _improvements(
+    inst: Instruction, model: DotModel, findings: Findings, results: Results, thorough: bool, budget: Budget
+) -> Iterator[DotModel]:
+    """Yield better and better models, each a neighbour of the one before.
+
+    It ends when all results are explained, no neighbour is better or the budget is spent. thorough: try also the many
+    neighbours that differ in several fields, or in only one sum.
+    """
+    kinds = NEAR + FAR if thorough else NEAR
+    for _ in range(STEPS):
+        better = next(filter(None, (_best(model, budget.take(n(inst, model, findings)), results) for n in kinds)), None)
+        if better is None:
+            return
+        yield better
+        model = better
+
+
+def _best(model: DotModel, candidates: Iterable[DotModel], results: Results) -> DotModel | None:
+    """Return the candidate that explains more results than the model, and most of all; None if there is none."""
+    wrong = results.mismatches(model)
+    if not len(wrong):
+        return None
+    few = np.unique(np.concatenate([spread(wrong, SCREEN), spread(np.arange(len(results)), 4 * SCREEN)]))
+    known, at_most = results.subset(few), len(np.intersect1d(few, wrong))
+    screened = [(len(known.mismatches(candidate)), candidate) for candidate in candidates]
+    screened = sorted((pair for pair in screened if pair[0] < at_most), key=lambda pair: pair[0])
+    tried = [(len(results.mismatches(candidate)), candidate) for _, candidate in islice(screened, FINALISTS)]
+    fewest, best = min(tried, key=lambda pair: pair[0], default=(len(wrong), None))
+    return best if best and fewest < len(wrong) else None
+
+
+def _neighbours(inst: Instruction, model: DotModel, findings: Findings, thorough: bool) -> Iterator[DotModel]:
+    """Yield the neighbours whose sums of a role are all alike, except other floors."""
+    far = (variants.undetermined_fields, variants.alignments_and_exponents, variants.all_bit_fields)
+    for some in (variants.one_field, variants.alignments_or_results, *(far if thorough else ())):
+        yield from some(inst, model, findings)
 
 
 def _settled(findings: Findings, model: DotModel) -> Findings:
-    """The findings brought in line with a model that the search has chosen."""
+    """Return the findings in line with a model that the search has chosen."""
     changed = dict(findings)
-    known = values(model)
+    known = feature_values(model)
     new = of_alignment() if known.get("alignment_bits") is not None else []
     new += [feature for feature in known if (field := parsed(feature).field) and field.tacit and feature not in new]
-    changed = {name: Finding(known[name], note=SETTLED) for name in new if not unsaid(name, known[name])} | changed
+    note = "settled on random operands"
+    changed = {name: Finding(known[name], note=note) for name in new if not is_omitted(name, known[name])} | changed
     for feature, value in known.items():
         finding = changed.get(feature)
-        if finding and finding.value != value and not _above(finding, value):
-            changed[feature] = replace(finding, value=value, bound="exact", candidates=(), note=SETTLED)
+        if finding and finding.value != value and not _is_above(finding, value):
+            changed[feature] = replace(finding, value=value, bound="exact", candidates=(), note=note)
     return changed
 
 
-def _above(finding: Finding, value: Value) -> bool:
-    """Whether a value is one that the lower bound allows for; None stands for all bits."""
+def _is_above(finding: Finding, value: Value) -> bool:
+    """Whether the lower bound allows a value; None stands for all bits."""
     if finding.bound != "at_least" or not isinstance(finding.value, int):
         return False
     return value is None or (isinstance(value, int) and value > finding.value)

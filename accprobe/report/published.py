@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from accprobe.infer.findings import Findings
-from accprobe.infer.summary import findings_of
+from accprobe.infer.findings import Findings, findings_of
 from accprobe.isa.instructions import Instruction, catalog
 from accprobe.model.explained import Explained, words_explained
 from accprobe.model.published import NO_MODEL, KnownModel, Left, chip, known_models, title

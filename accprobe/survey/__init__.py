@@ -1,4 +1,4 @@
-"""A whole device: every instruction characterised, challenged and verified."""
+"""A survey of a whole device: every instruction inferred, falsified and verified."""
 
 from accprobe.survey.run import survey
 

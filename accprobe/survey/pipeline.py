@@ -1,4 +1,4 @@
-"""What is settled of an instruction: a model, held against every answer that the device ever gave, and against fresh ones."""
+"""The pipeline for one instruction: infer a model, falsify its alternatives, verify it against every result."""
 
 from __future__ import annotations
 
@@ -23,56 +23,56 @@ from accprobe.verify.outcome import Queries, TileCoverage, Verification
 from accprobe.verify.random import verify
 from accprobe.verify.shrink import shrink
 
-# How often a model that some answer contradicts is looked for anew, at most.
+# Repetitions of the inference for a model that some result contradicts, at most.
 RECONSIDERED = 5
 
 
 def measured(
     log: QueryLog, dots: int, seed: int, stored: StoredProducts | None = None
 ) -> tuple[Characterisation, Falsification, Verification | None]:
-    """What is settled of an instruction, and the verification of its model; settled once more where that alone refutes it.
-
-    stored: as in `cover`.
-    """
+    """Infer, falsify and verify; once more if only the verification contradicts the model. stored: as in `cover`."""
     known: list[Exchange] = []
     for again in range(2):
         result, falsification = settle(log, log.inst, seed, known)
         if result.model is None:
             return result, falsification, None
-        done = checked(log, result.model, falsification.wrong, dots, seed + again, stored)
-        if not done.mismatches or falsification.wrong.count or log.unstable or not log.budget.left:
+        contradictions = falsification.contradictions
+        done = checked(log, result.model, contradictions, dots, seed + again, stored)
+        if not done.mismatches or contradictions.count or log.unstable or not log.budget.remaining:
             break
         known = [log.dense(wrong.exchange) for wrong in log.contradictions(result.model).sample]
     return result, falsification, done
 
 
 def settle(
-    device: Device, inst: Instruction, seed: int = 0, known: Sequence[Exchange] = ()
+    device: Device, inst: Instruction, seed: int = 0, counterexamples: Sequence[Exchange] = ()
 ) -> tuple[Characterisation, Falsification]:
-    """What is inferred of an instruction, and how its rivals fared. known: dot products that the model has to explain too.
+    """Infer an instruction and falsify the alternatives of its model.
 
-    Where any answer refutes the model, it is inferred anew, so that it explains that one too; not on a device that changes
-    its mind, not once the budget of the search is spent, and not where the same model is the nearest again.
+    counterexamples: dot products that the model has to explain too. If any result contradicts the model, the inference is
+    repeated with that result; not on an unstable device, not after the budget of the search is spent, and not if it ends with
+    the same model.
     """
     log = QueryLog.of(device, inst)
-    known, refuted = list(known), None
+    known, contradicted = list(counterexamples), None
     for again in range(RECONSIDERED + 1):
         result = characterise(log, inst, known)
         falsification = falsify(log, inst, result, seed + again)
-        if not falsification.wrong.count or result.model == refuted or log.unstable or not log.budget.left:
+        wrong = falsification.contradictions
+        if not wrong.count or result.model == contradicted or log.unstable or not log.budget.remaining:
             break
-        refuted = result.model
-        known += [log.dense(wrong.exchange) for wrong in falsification.wrong.sample]
-    model = None if falsification.wrong.count or log.unstable else result.model
+        contradicted = result.model
+        known += [log.dense(found.exchange) for found in wrong.sample]
+    model = None if wrong.count or log.unstable else result.model
     return replace(result, findings=resolve_findings(result.findings, falsification, model)), falsification
 
 
 def checked(
     log: QueryLog, model: DotModel, known: Contradictions, dots: int, seed: int, stored: StoredProducts | None = None
 ) -> Verification:
-    """The model against fresh dot products and those that cover it, and a share of all asked against their first answers.
+    """Compare the model with fresh dot products and with those that cover it, then repeat a share of all queries.
 
-    A simulated device is not covered: of a model against itself that would prove nothing.
+    Coverage of a simulated device is not measured: a model compared with itself shows nothing.
     """
     compare = verify if log.kind == "simulated" else partial(cover, stored=stored)
     done = compare(log, log.inst, model, dots, seed)
@@ -80,39 +80,35 @@ def checked(
     found = [*known.sample, *filter(None, [done.counterexample])]
     if found or log.unstable:
         log.localize_fault(found)
+    covered = None
+    if log.covered.size:
+        covered = TileCoverage(int(log.covered.sum()), log.covered.size, tile.smallest_part(log.inst, log.differing))
     return replace(
         done,
         counterexample=_smallest(log, model, found),
         results=log.dots,
         contradicting=known.count + done.mismatches,
-        tile=_cells(log),
+        tile=covered,
         queries=Queries(sum(log.sizes.values()), min(log.sizes), max(log.sizes)),
     )
 
 
 def instability(log: QueryLog) -> str:
-    """When and where answers changed, in words; "" where none did."""
+    """Return, in words, when and where results changed; "" if none did."""
     if not log.unstable:
         return ""
     part = tile.smallest_part(log.inst, log.differing)
     if part:
         where = f", in {part} of the tile"
     else:
-        where = ", now and then, in no cell always" if log.read.size and not log.differing.any() else ""
-    return f"{log.unstable:,} dot products gave other bits when asked again, {log.first_change}{where}"
+        where = ", occasionally, at no tile element always" if log.covered.size and not log.differing.any() else ""
+    return f"{log.unstable:,} dot products gave different bits when repeated, {log.first_change}{where}"
 
 
 def _smallest(log: QueryLog, model: DotModel, found: list[Counterexample]) -> Counterexample | None:
-    """The change, where answers changed, else a contradiction with as few products as still show it."""
+    """Return the change, if results changed; otherwise a counterexample with as few products as possible."""
     if log.changed or not found:
         return log.changed
     few = min(found, key=lambda one: sum(digit != "0" for digit in one.exchange.a))
     inst = log.instruction(few.exchange)
     return shrink(partial(log.dot, inst), inst, model, few) or few
-
-
-def _cells(log: QueryLog) -> TileCoverage | None:
-    if not log.read.size:
-        return None
-    wrong = tile.smallest_part(log.inst, log.differing)
-    return TileCoverage(int(log.read.sum()), log.read.size, wrong)

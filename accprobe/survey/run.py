@@ -1,4 +1,4 @@
-"""A survey: every instruction of a device characterised, verified against fresh random operands, challenged by rivals."""
+"""A survey: the report of a device, each instruction inferred, falsified and verified."""
 
 from __future__ import annotations
 
@@ -12,20 +12,23 @@ from accprobe.devices.protocol import Device, HasUuid, Identifies, Prepares
 from accprobe.devices.recording import Exchanges, Recording
 from accprobe.errors import DeviceError, RecordingError
 from accprobe.isa.instructions import Instruction, alike_but_n, at_n, catalog, every_n
+from accprobe.model.tree import DotModel
 from accprobe.report.names import selected
 from accprobe.report.report import Report, Run
 from accprobe.report.rows import Row
 from accprobe.report.words import ran_as
 from accprobe.sass.lowering import Lowering
 from accprobe.survey.status import with_device_status
-from accprobe.survey.surveyor import copied, counted, witnessed
+from accprobe.survey.surveyor import copied, counted, lowering_of
 from accprobe.survey.workers import default_jobs, here, in_processes
+from accprobe.verify.bulk import prepare_to_verify, verify_in_bulk
+from accprobe.verify.outcome import Verification
 
-# Dot products that a model is verified on where nothing else is asked for.
+# Default number of random dot products in the verification of a model.
 DOTS = 1 << 14
 
 OnRow = Callable[[Report], None]
-# Tells what instructions executed, by name: `ncu.lowerings` of a device.
+# Returns the opcodes that instructions executed, by name: `ncu.lowerings` of a device.
 Profiler = Callable[[Sequence[Instruction]], Mapping[str, Lowering]]
 
 
@@ -41,14 +44,13 @@ def survey(
     record: Path | None = None,
     all_n: bool = False,
 ) -> Report:
-    """The report of a device, by name ("cuda:0") or already open (then in this process, whatever `jobs` says).
+    """Return the report of a device, given by name ("cuda:0") or open; an open one is measured in this process.
 
-    select: globs or names of instructions; none of them: all. on_row: called with the report so far, first with the skipped
-    rows alone, then after each row. profiler: is asked what was executed, and must agree with the disassembly. with_uuid:
-    whether the report says which board it is of. record: the file that gets every exchange with the device,
-    at the end or where the run is cut short. all_n: of each wgmma that is selected, every n; those that are alike become
-    one row in the end.
-    Raises UnknownName where a glob selects nothing, DeviceError where the device stops working.
+    select: globs or names of instructions; none selects all. on_row: called with the report so far, first with only the skipped
+    rows, then after each row. profiler: returns what was executed, which must agree with the disassembly. with_uuid: whether
+    the report identifies the board. record: file for every exchange with the device, written at the end or when the run is cut
+    short. all_n: measure every n of each selected wgmma; those that are alike become one row in the end.
+    Raises UnknownName if a glob selects nothing, DeviceError if the device stops working.
     """
     started = time.perf_counter()
     name = device if isinstance(device, str) else None
@@ -101,17 +103,17 @@ def survey(
 
 @contextmanager
 def _recording(
-    path: Path | None, device: Device, asked: str, wanted: Iterable[Instruction], groups: Iterable[Sequence[Instruction]]
+    path: Path | None, device: Device, options: str, wanted: Iterable[Instruction], groups: Iterable[Sequence[Instruction]]
 ) -> Iterator[Callable[[Sequence[Row], Exchanges], None]]:
-    """Keeps exchanges in the file; whatever happens inside, those of finished rows are there."""
+    """Keep exchanges in the file; whatever happens inside, those of finished rows are saved."""
     if path is None:
         yield lambda rows, exchanges: None
         return
-    recording = Recording.of(device, asked)
+    recording = Recording.of(device, options)
     recording.announce(device, wanted, {inst.name: group[0].name for group in groups for inst in group})
 
     def keep(rows: Sequence[Row], exchanges: Exchanges) -> None:
-        recording.add({row.name: witnessed(row) for row in rows}, exchanges)
+        recording.add({row.name: lowering_of(row) for row in rows}, exchanges)
 
     try:
         yield keep
@@ -123,6 +125,7 @@ def _recording(
 
 
 def _same_function(device: Device, insts: Sequence[Instruction]) -> list[list[Instruction]]:
+    """Group the instructions that the device computes with the same function."""
     groups: dict[Hashable, list[Instruction]] = {}
     for inst in insts:
         identity = device.identity(inst) if isinstance(device, Identifies) else None
@@ -131,7 +134,7 @@ def _same_function(device: Device, insts: Sequence[Instruction]) -> list[list[In
 
 
 def _identified(report: Report, device: Device) -> Report:
-    """The report with the UUID of its GPU. Raises DeviceError."""
+    """Return the report with the UUID of its GPU. Raises DeviceError."""
     if not isinstance(device, HasUuid):
         raise DeviceError(f"{device.name} has no UUID; leave --with-uuid out")
     facts = {**report.device.facts, "uuid": device.uuid()}
@@ -139,13 +142,13 @@ def _identified(report: Report, device: Device) -> Report:
 
 
 def with_every_n(insts: Iterable[Instruction]) -> list[Instruction]:
-    """The instructions, and behind them those that differ from one of them in n alone."""
+    """Return the instructions, then those that differ from one of them only in n."""
     listed = list(insts)
     return list(dict.fromkeys([*listed, *(at_n(inst, n) for inst in listed for n in every_n(inst))]))
 
 
 def as_one_row(report: Report) -> Report:
-    """The report without the rows of unlisted n that are like a listed one's: that of the smallest n then has theirs too."""
+    """Merge the rows of unlisted n into the row of the smallest listed n that is like them."""
     listed = catalog(report.device.architecture)
     rows = {row.instruction: row for row in report.instructions}
     for inst, row in list(rows.items()):
@@ -160,4 +163,22 @@ def as_one_row(report: Report) -> Report:
 
 
 def _alike(row: Row, other: Row) -> bool:
-    return all(told(row) == told(other) for told in (lambda r: r.status, lambda r: r.model, lambda r: r.findings, ran_as))
+    return all(part(row) == part(other) for part in (lambda r: r.status, lambda r: r.model, lambda r: r.findings, ran_as))
+
+
+def by_kind(names: Sequence[str]) -> dict[str, list[str]]:
+    """Return the names of devices by marketing name. Raises DeviceError, UnknownName as `open_device`."""
+    kinds: dict[str, list[str]] = {}
+    for name in names:
+        kinds.setdefault(open_device(name).name, []).append(name)
+    return kinds
+
+
+def verified_as(
+    device: Device, models: Mapping[Instruction, DotModel], dots: int, seed: int
+) -> Iterator[tuple[Instruction, Verification]]:
+    """Verify the models of one device on another one of the same kind, instruction by instruction."""
+    runnable = {inst: model for inst, model in models.items() if device.why_not(inst) is None}
+    prepare_to_verify(device, runnable)
+    for inst, model in runnable.items():
+        yield inst, verify_in_bulk(device, inst, model, dots, seed)

@@ -1,4 +1,4 @@
-"""The verdict on a row: its status and why, and what of its findings may be said then."""
+"""The status of a row, its reason, and what its findings claim at that status."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from accprobe.verify.outcome import Verification
 
 
 def verdict(inst: Instruction, row: Row, lowering: Lowering | None) -> tuple[Status, str]:
-    """The status of a row that has a model, and the reason where it is not confirmed."""
+    """Return the status of a row that has a model, and the reason if it is not confirmed."""
     if lowering is None:
         return "unverified", "which opcode ran is not known: see `accprobe doctor`"
     known = lowering.matrix or (inst.family.converts and is_ordinary(lowering.sequence))
@@ -25,34 +25,34 @@ def verdict(inst: Instruction, row: Row, lowering: Lowering | None) -> tuple[Sta
     if row.unstable:
         return "unstable", row.reason
     done = row.verification
-    reason = (_disproved(done) or _uncovered(done)) if done else "nothing was verified"
+    reason = (_contradicted(done) or _uncovered(done)) if done else "nothing was verified"
     return ("inferred", reason) if reason else ("confirmed", "")
 
 
 def with_status(row: Row) -> Row:
-    """The row with no more claimed than was seen: where it is not confirmed, its findings are suggested at most."""
+    """Return the row with findings that claim what was tested: unless it is confirmed, they are only suggested."""
     if row.status == "confirmed":
         return row
     return row.model_copy(update={"findings": {name: _suggested(finding) for name, finding in row.findings.items()}})
 
 
 def with_device_status(row: Row, device: Device) -> Row:
-    """The row as the report has it: of a simulated device it is `simulated`; its reason says what else is in the way.
+    """Return the row as the report has it: `simulated` on a simulated device; its reason says what else prevents confirmation.
 
-    What no public result of the real chip pins is undetermined, however well the simulation was found again.
+    A feature that no public result of the real chip determines is undetermined, even if that of the simulation was found.
     """
     if device.kind != "simulated":
         return row
     changes: dict[str, object] = {"status": "simulated"}
     if isinstance(device, Explains):
-        opened = {name: values for name, values in device.left(row.instruction).items() if name in row.findings}
-        changes |= {"explains": device.explains(row.instruction), "findings": with_open(row.findings, opened)}
+        undetermined = {name: values for name, values in device.candidates(row.instruction).items() if name in row.findings}
+        changes |= {"explains": device.explains(row.instruction), "findings": with_open(row.findings, undetermined)}
     return row.model_copy(update=changes)
 
 
-def _disproved(done: Verification) -> str:
+def _contradicted(done: Verification) -> str:
     if done.contradicting:
-        return f"{done.contradicting:,} of {done.results:,} answers differ from the model"
+        return f"{done.contradicting:,} of {done.results:,} results differ from the model"
     return f"{done.mismatches:,} of {done.dots:,} dot products differ from the model" if done.mismatches else ""
 
 
@@ -60,15 +60,15 @@ def _uncovered(done: Verification) -> str:
     if not all(done.kinds.values()):
         return f"{done.random} random dot products are not enough for every kind of operands; give more --dots"
     if done.tile and done.tile.covered < done.tile.total:
-        return f"{done.tile.covered:,} of the {done.tile.total:,} cells of the tile were read; give more --dots"
+        return f"{done.tile.covered:,} of the {done.tile.total:,} tile elements were covered; give more --dots"
     if done.events and done.events.missing:
         missing, first = len(done.events.missing), done.events.missing[0]
-        return f"{missing:,} of {done.events.possible:,} events of the model were not met, the first: {first}"
+        return f"{missing:,} of {done.events.possible:,} events of the model were not covered, the first: {first}"
     return ""
 
 
 def _suggested(finding: Finding) -> Finding:
-    """The finding without a claim: the values left are those of models near one that is wrong, so another may be true."""
+    """Return the finding without a claim: its candidates are those of models near a wrong one, so another may be true."""
     if finding.candidates:
         return replace(finding, bound="suggested", candidates=(), note="")
     return replace(finding, bound="suggested") if finding.bound in ("exact", "at_least") else finding

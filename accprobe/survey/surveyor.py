@@ -1,4 +1,4 @@
-"""The measurement of one instruction: characterised, challenged by rivals, verified against fresh random operands; its row."""
+"""The row of one instruction: what the pipeline finds, and the opcodes that ran."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from accprobe.devices.recording import Exchanges, RecordedDevice
 from accprobe.devices.stored import StoredProducts, dense
 from accprobe.errors import AccprobeError, DeviceError, NotRecorded
 from accprobe.infer.findings import Characterisation, Finding
-from accprobe.infer.left_out import LEFT_OUT, PLAYS_NO_PART, left_out
+from accprobe.infer.left_out import LEFT_OUT, NO_EFFECT, left_out
 from accprobe.infer.query_log import QueryLog
 from accprobe.isa.instructions import Instruction
 from accprobe.operands.request import Request
@@ -24,7 +24,7 @@ from accprobe.survey.status import verdict, with_status
 from accprobe.verify.left_out import as_asked
 from accprobe.verify.onehot import misplaced
 
-# A row, and where the run is recorded every exchange that led to it.
+# A row, and every exchange that led to it if the run is recorded.
 RowAndExchanges = tuple[Row, Exchanges]
 
 
@@ -41,9 +41,9 @@ class Surveyor:
         return row, self._recorded.take() if self._recorded else {}
 
     def row(self, inst: Instruction, dots: int, seed: int) -> Row:
-        """The row of `inst`, `unverified` where it fails.
+        """Return the row of `inst`, `unverified` if it fails.
 
-        Raises DeviceError where what worked before fails too, NotRecorded where a replay does not go on.
+        Raises DeviceError if an instruction that worked before fails too, NotRecorded if a replay cannot continue.
         """
         started = time.perf_counter()
         lowering: Lowering | None = None
@@ -55,28 +55,30 @@ class Surveyor:
             raise
         except AccprobeError as e:
             if isinstance(e, DeviceError) and self._worked:
-                self._ask_again(self._worked, e)
+                self._check_still_works(self._worked, e)
             row = Row(name=inst.name, status="unverified", reason=str(e))
-        except Exception as e:  # a defect that one instruction shows must not cost the others their rows
+        except Exception as e:  # a defect in one instruction must not cost the others their rows
             row = Row(name=inst.name, status="unverified", reason=_defect(e))
         return copied(row, inst, lowering).model_copy(update={"seconds": round(time.perf_counter() - started, 3)})
 
     def _row(self, inst: Instruction, dots: int, seed: int) -> Row:
-        asked = dense(self._device, inst)
-        stored = asked if isinstance(asked, StoredProducts) else None
-        log = QueryLog(asked, inst.stored)
+        device = dense(self._device, inst)
+        stored = device if isinstance(device, StoredProducts) else None
+        log = QueryLog(device, inst.stored)
         if wrong := misplaced(log.tests, inst):
             return Row(name=inst.name, status="unverified", reason=wrong)
-        beside = left_out(log.tests, inst) if inst.sparse else None
-        if beside and beside.value != PLAYS_NO_PART:
-            reason = f"what a sparse A leaves out of B takes part: {beside.value}"
-            return Row(name=inst.name, status="unverified", reason=reason, **_known(Characterisation(inst, {LEFT_OUT: beside})))
+        omitted = left_out(log.tests, inst) if inst.sparse else None
+        if omitted and omitted.value != NO_EFFECT:
+            reason = f"elements of B that a sparse A leaves out change results: {omitted.value}"
+            return Row(
+                name=inst.name, status="unverified", reason=reason, **_known(Characterisation(inst, {LEFT_OUT: omitted}))
+            )
         result, falsification, verification = measured(log, dots, seed, stored)
-        if beside and stored:
-            result = _as_asked(stored, beside, result)
+        if omitted and stored:
+            result = _with_sparse_evidence(stored, omitted, result)
             verification = verification and as_asked(stored, verification)
         if verification is None:
-            reason = "no model explains what the device answered"
+            reason = "no model explains the device's results"
             return Row(name=inst.name, status="unverified", reason=reason, unstable=log.unstable, **_known(result))
         return Row(
             name=inst.name,
@@ -91,19 +93,20 @@ class Surveyor:
             **_known(result),
         )
 
-    def _ask_again(self, worked: Instruction, error: DeviceError) -> None:
+    def _check_still_works(self, worked: Instruction, error: DeviceError) -> None:
         try:
             self._device.dot(worked, Request.zeros(worked, 1))
         except DeviceError:
             raise DeviceError(f"{self._device.name} stopped working: {error}") from error
 
 
-def _as_asked(asked: StoredProducts, beside: Finding, result: Characterisation) -> Characterisation:
-    """Findings of the stored products with the evidence as it was asked, and that of what is left out."""
+def _with_sparse_evidence(device: StoredProducts, omitted: Finding, result: Characterisation) -> Characterisation:
+    """Return the findings with their evidence as exchanges of the sparse instruction, and the one on what is left out."""
     findings = {
-        name: replace(finding, evidence=tuple(map(asked.asked, finding.evidence))) for name, finding in result.findings.items()
+        name: replace(finding, evidence=tuple(map(device.sparse, finding.evidence)))
+        for name, finding in result.findings.items()
     }
-    return replace(result, findings=findings | {LEFT_OUT: beside})
+    return replace(result, findings=findings | {LEFT_OUT: omitted})
 
 
 def _defect(error: Exception) -> str:
@@ -113,15 +116,18 @@ def _defect(error: Exception) -> str:
 
 
 def copied(row: Row, inst: Instruction, lowering: Lowering | None) -> Row:
-    """The row of an instruction that is computed as `row` says, and became `lowering`."""
-    changes: dict[str, object] = {"name": inst.name, **_witness(lowering)}
+    """Return the row of an instruction that is computed by the function of `row` and became `lowering`."""
+    changes: dict[str, object] = {"name": inst.name}
+    if lowering is not None:
+        changes |= {"opcodes": lowering.matrix, "lowering": lowering.sequence, "opcode_source": lowering.source}
+        changes["cubin_sha256"] = lowering.cubin_sha256
     if row.model is not None:
         changes["status"], changes["reason"] = verdict(inst, row, lowering)
     return with_status(row.model_copy(update=changes))
 
 
 def counted(row: Row, executed: Lowering) -> Row:
-    """The row with the profiler's word for what ran; it is not verified where the disassembly says otherwise."""
+    """Return the row with the opcodes that the profiler counted; unverified if the disassembly differs."""
     if sorted(executed.sequence) == sorted(row.lowering):
         return row.model_copy(update={"opcode_source": executed.source})
     counted, read = (", ".join(f"{count}×{opcode}" for opcode, count in seen) for seen in (executed.sequence, row.lowering))
@@ -129,26 +135,15 @@ def counted(row: Row, executed: Lowering) -> Row:
     return with_status(row.model_copy(update={"status": "unverified", "reason": reason}))
 
 
-def _witness(lowering: Lowering | None) -> dict[str, object]:
-    if lowering is None:
-        return {}
-    return {
-        "opcodes": lowering.matrix,
-        "lowering": lowering.sequence,
-        "opcode_source": lowering.source,
-        "cubin_sha256": lowering.cubin_sha256,
-    }
-
-
-def witnessed(row: Row) -> Lowering | None:
-    """What a row tells of its lowering."""
+def lowering_of(row: Row) -> Lowering | None:
+    """Return the lowering that a row reports."""
     if row.opcode_source is None:
         return None
     return Lowering(row.opcodes, row.lowering, row.opcode_source, row.cubin_sha256)
 
 
 def _known(result: Characterisation) -> dict[str, Any]:
-    """Findings, and their evidence beside them."""
+    """Return the fields of a row for findings and their evidence."""
     findings = {name: replace(finding, evidence=()) for name, finding in result.findings.items()}
     evidence = {name: finding.evidence for name, finding in result.findings.items() if finding.evidence}
     return {"findings": findings, "evidence": evidence}

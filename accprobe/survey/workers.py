@@ -1,4 +1,4 @@
-"""Who measures: this process, or several, each with the device opened for itself."""
+"""Workers of a survey: this process, or several processes that each open the device."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from accprobe.survey.surveyor import RowAndExchanges, Surveyor
 
 MOST_JOBS = 8
 
-# Seconds between two looks for finished rows.
+# Seconds between two checks for finished rows.
 POLL = 0.02
 
 
 def default_jobs() -> int:
-    """Worker processes where nothing else is asked for: one a core, and no more than MOST_JOBS."""
+    """Return the default number of worker processes: one per core, at most MOST_JOBS."""
     return min(len(os.sched_getaffinity(0)), MOST_JOBS)
 
 
@@ -43,7 +43,7 @@ def here(
 
 @cache
 def _surveyor(name: str, record: bool) -> Surveyor:
-    """This worker process's own."""
+    """Return the surveyor of this worker process."""
     return Surveyor(open_device(name), record)
 
 
@@ -59,7 +59,7 @@ def _begin_worker(jobs: int, finished: SimpleQueue[RowAndExchanges]) -> None:
 
 
 def end_with_parent() -> None:
-    """In a worker: a parent that was killed cannot end its workers, and they would wait for it."""
+    """End this worker when its parent ends: a killed parent cannot end its workers, which would wait forever."""
     threading.Thread(target=_wait_for_parent, daemon=True).start()
 
 
@@ -71,21 +71,21 @@ def _wait_for_parent() -> None:
 
 
 def _open_in_worker(name: str, record: bool) -> None:
-    """The device is open before the first row needs it."""
+    """Open the device before the first row needs it."""
     _surveyor(name, record)
 
 
 def _rows_in_worker(name: str, insts: Sequence[Instruction], dots: int, seed: int, record: bool) -> None:
-    """Each row is sent as soon as it is finished."""
+    """Send each row as soon as it is finished."""
     assert _finished is not None
     for inst in insts:
         _finished.put(_surveyor(name, record).measured(inst, dots, seed))
 
 
 def _tasks(insts: Iterable[Instruction]) -> list[list[Instruction]]:
-    """Instructions of one arithmetic together, so that operands looked for serve them all.
+    """Group the instructions of one arithmetic, so that operands made for one of them serve all.
 
-    Those that take longest come first: of floats, which may have become several opcodes; integers last.
+    Groups that take longest come first: floats that may become several opcodes; integers come last.
     """
     alike: dict[Hashable, list[Instruction]] = {}
     for inst in insts:
@@ -101,14 +101,14 @@ def _tasks(insts: Iterable[Instruction]) -> list[list[Instruction]]:
 def in_processes(
     name: str, insts: Sequence[Instruction], dots: int, seed: int, jobs: int, record: bool, prepare: Callable[[], None]
 ) -> Generator[RowAndExchanges, None, None]:
-    """Rows as they are finished. Workers end with this generator, in the middle of a row where it is closed early.
+    """Yield rows as they are finished. Workers end with this generator, even in the middle of a row.
 
-    prepare: what this process does while they start.
+    prepare: called in this process while they start.
     """
     context = multiprocessing.get_context("spawn")
     others = set(multiprocessing.active_children())
     finished: SimpleQueue[RowAndExchanges] = context.SimpleQueue()
-    left = len(insts)
+    missing = len(insts)
     with ProcessPoolExecutor(jobs, mp_context=context, initializer=_begin_worker, initargs=(jobs, finished)) as pool:
         try:
             with interrupts_held_back():
@@ -117,15 +117,15 @@ def in_processes(
             prepare()
             with interrupts_held_back():
                 futures = [pool.submit(_rows_in_worker, name, task, dots, seed, record) for task in _tasks(insts)]
-            while left:
+            while missing:
                 if finished.empty():
                     _raise_failures(futures)
                     time.sleep(POLL)
                 else:
-                    left -= 1
+                    missing -= 1
                     yield finished.get()
         except BrokenProcessPool:
-            raise DeviceError("a worker process died, perhaps for want of memory; fewer --jobs need less") from None
+            raise DeviceError("a worker process died, perhaps for lack of memory; use fewer --jobs") from None
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
             for worker in set(multiprocessing.active_children()) - others:
@@ -140,11 +140,11 @@ def _raise_failures(futures: Iterable[Future[None]]) -> None:
 
 @contextmanager
 def interrupts_held_back() -> Iterator[None]:
-    """Processes started inside never see Ctrl-C, SIGTERM or a time limit: a blocked signal is inherited. This process sees it
-    afterwards.
+    """Hide Ctrl-C, SIGTERM and time limits from processes started inside; this process gets them afterwards.
 
-    That it is blocked here is not enough: another thread of this process takes it, and the main thread would be interrupted.
-    The tracker that multiprocessing starts before its first process unblocks both as it starts.
+    A process inherits blocked signals. Blocking them is not enough here: another thread of this process would take the signal
+    and interrupt the main thread. The resource tracker that multiprocessing starts with its first process unblocks signals, so
+    it is started before.
     """
     resource_tracker.ensure_running()
     came: list[int] = []

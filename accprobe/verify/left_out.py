@@ -30,7 +30,7 @@ class LayoutDoes(NamedTuple):
 def as_asked(asked: StoredProducts, done: Verification) -> Verification:
     """A verification of the stored products as the device was asked: its counterexample, and events of what was laid out."""
     if (wrong := done.counterexample) and not wrong.exchange.metadata:
-        done = replace(done, counterexample=replace(wrong, exchange=asked.asked(wrong.exchange)))
+        done = replace(done, counterexample=replace(wrong, exchange=asked.sparse(wrong.exchange)))
     if done.events is None:
         return done
     events, more = done.events, layout_events(asked.inst, asked.used)

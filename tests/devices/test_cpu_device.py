@@ -148,13 +148,13 @@ def test_a_processor_that_obeys_its_control_register_is_told(monkeypatch: pytest
 def test_operands_that_are_laid_out_wrongly_are_not_confirmed(monkeypatch: pytest.MonkeyPatch) -> None:
     inst = parse("TDPBSSD")
     device = planted(monkeypatch, {"TDPBSSD": integers(inst)})
-    original = cpu.Laid.__init__
+    original = cpu.Tiles.__init__
 
-    def transposed(self: cpu.Laid, inst: Instruction, request: Request, placement: int) -> None:
+    def transposed(self: cpu.Tiles, inst: Instruction, request: Request, placement: int) -> None:
         original(self, inst, request, placement)
         self.b = np.ascontiguousarray(self.b.reshape(-1, inst.n, inst.k))[:, ::-1].copy()
 
-    monkeypatch.setattr(cpu.Laid, "__init__", transposed)
+    monkeypatch.setattr(cpu.Tiles, "__init__", transposed)
     assert Surveyor(device).row(inst, 1 << 10, 0).status != "confirmed"
 
 

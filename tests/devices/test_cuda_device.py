@@ -55,7 +55,7 @@ def test_gpu_that_is_not_here(told: list[object], count: int, known: str) -> Non
 
 
 class FakeDriver:
-    """Answers as libcuda does."""
+    """Results as libcuda does."""
 
     def __init__(self, error: int = 0) -> None:
         self.error = error

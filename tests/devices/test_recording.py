@@ -20,8 +20,7 @@ from telling import told
 
 from accprobe.cli import main
 from accprobe.devices import Device, open_device, recording
-from accprobe.devices.recording import RecordedDevice, Recording
-from accprobe.devices.replay import ReplayDevice
+from accprobe.devices.recording import RecordedDevice, Recording, ReplayDevice
 from accprobe.devices.simulated import simulated_device
 from accprobe.errors import DeviceError, NotRecorded, RecordingError
 from accprobe.isa.formats import Bits
@@ -100,7 +99,7 @@ class Faulty(Unlike):
 
     def dot(self, inst: Instruction, request: Request, placement: int = 0) -> Bits:
         d = super().dot(inst, request)
-        key = recording.question(inst, request, placement)
+        key = recording.query_key(inst, request, placement)
         if key in self.seen and key[0] % 7 == 0:
             d = d ^ d.dtype.type(1)
         self.seen.add(key)
@@ -110,7 +109,7 @@ class Faulty(Unlike):
 
 
 def test_faults_are_replayed_too(tmp_path: Path) -> None:
-    """Answers that change when asked again, and those that differ from the model."""
+    """Results that change when asked again, and those that differ from the model."""
     path = tmp_path / "r.npz"
     first = recorded(Faulty(), path, [FP8.name])
     (row,) = first.measured
@@ -206,7 +205,7 @@ def test_a_run_cut_short_keeps_what_was_finished(tmp_path: Path) -> None:
 
 
 def test_other_expectations_are_refused(file: Path) -> None:
-    """Answers that were kept as a digest come back for the model that was confirmed, and for no other."""
+    """Results that were kept as a digest come back for the model that was confirmed, and for no other."""
     device = ReplayDevice(file)
     keys = [key for key, kept in device._recording.exchanges.items() if not recording.is_in_full(kept[0])]
     assert keys
@@ -215,7 +214,7 @@ def test_other_expectations_are_refused(file: Path) -> None:
 
     class Asking(Unlike):
         def dot(self, inst: Instruction, request: Request, placement: int = 0) -> Bits:
-            if recording.question(inst, request, placement) in keys:
+            if recording.query_key(inst, request, placement) in keys:
                 asked.append((request, placement))
             return super().dot(inst, request)
 

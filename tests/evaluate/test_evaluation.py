@@ -17,7 +17,7 @@ from accprobe.evaluate.reference import Evaluation
 from accprobe.infer.alternatives.bound_search import coarser_bounds, floors
 from accprobe.infer.alternatives.several import groups, pairs
 from accprobe.infer.alternatives.single import alternatives
-from accprobe.infer.distinguishing import FEW, Answers, spread
+from accprobe.infer.distinguishing import SOME, Results, spread
 from accprobe.infer.findings import Finding
 from accprobe.isa.formats import Bits
 from accprobe.isa.instructions import Instruction, parse
@@ -116,14 +116,14 @@ def test_results_that_contradict_a_model() -> None:
     inst = parse(ONE_ROUND[0])
     model = known_models("h100")[inst].model
     operands = every_kind(inst, 1, 30)
-    right = Answers(inst, operands, model)
+    right = Results(inst, operands, model)
     assert len(right) == len(operands.c)
     np.testing.assert_array_equal(right.d, evaluator.evaluate(model, inst, operands))
     assert right.explained_by(model)
     d = right.d.copy()
-    unseen = next(i for i in range(len(d)) if i not in spread(np.arange(len(d)), FEW))
+    unseen = next(i for i in range(len(d)) if i not in spread(np.arange(len(d)), SOME))
     d[unseen] ^= 1
-    wrong = Answers(inst, operands, d)
+    wrong = Results(inst, operands, d)
     assert wrong.wrong(model).tolist() == [unseen]
     assert not wrong.explained_by(model)
     assert wrong.subset(np.array([0, unseen])).wrong(model).tolist() == [1]

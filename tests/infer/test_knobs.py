@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from accprobe.infer.search import improvements
 from planted import instruction
 from separating import separating
 
@@ -19,11 +20,10 @@ from accprobe.infer.alternatives.alternative import Alternative
 from accprobe.infer.alternatives.bound_search import coarser_bounds
 from accprobe.infer.alternatives.several import groups
 from accprobe.infer.characterise import characterise
-from accprobe.infer.distinguishing import Answers, Search
+from accprobe.infer.distinguishing import Results, Search
 from accprobe.infer.falsification import Falsification, falsify
 from accprobe.infer.findings import Characterisation, Finding
 from accprobe.infer.query_log import Budget
-from accprobe.infer.search import improvements
 from accprobe.isa.formats import FORMATS
 from accprobe.isa.instructions import Instruction
 from accprobe.model.tree import DotModel, FloatArithmetic, chain
@@ -89,7 +89,7 @@ def test_every_neighbour_is_screened_by_many_answers() -> None:
     sums = FloatArithmetic(F32, 17, "RZ", 4, "sticky", min_exponent=-127, overflow="largest")
     truth = DotModel(chain([range(8)], sums))
     draft = DotModel(chain([range(8)], replace(sums, alignment_bits=6, alignment_rounding="floor", result_rounding="RNE")))
-    answers = Answers(inst, every_kind(inst, 0, 60), truth)
+    answers = Results(inst, every_kind(inst, 0, 60), truth)
     *_, last = improvements(inst, draft, {"order": Finding(truth.order)}, answers, thorough=False, budget=Budget())
     assert answers.explained_by(last)
 

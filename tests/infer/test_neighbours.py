@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from planted import Planted, float_models, integer_models
 from usual import CONVERTED, F16, F64, FP8, KNOWN, S32, TWO_SUMS, found
 
-from accprobe.infer.alternatives.alternative import Alternative, in_all
+from accprobe.infer.alternatives.alternative import Alternative, with_arithmetic
 from accprobe.infer.alternatives.nonstandard import nonstandard_alternatives
 from accprobe.infer.alternatives.several import pairs
 from accprobe.infer.alternatives.single import alternatives
@@ -131,8 +131,8 @@ def test_orders_whose_sums_would_not_be_exact_are_left_out() -> None:
 def test_a_change_in_all_sums() -> None:
     old = TWO_SUMS.root.arithmetic
     new = replace(old, result_bits=5)
-    assert in_all(TWO_SUMS, old, new).arithmetics == (new,)
-    assert in_all(TWO_SUMS, new, old) == TWO_SUMS
+    assert with_arithmetic(TWO_SUMS, old, new).arithmetics == (new,)
+    assert with_arithmetic(TWO_SUMS, new, old) == TWO_SUMS
 
 
 def test_integer_orders_that_are_the_same_function_are_not_tried() -> None:

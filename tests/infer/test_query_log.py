@@ -14,7 +14,7 @@ from usual import FP8, KNOWN
 from accprobe.devices.simulated import SimulatedDevice
 from accprobe.devices.stored import dense
 from accprobe.evaluate.evaluator import evaluate
-from accprobe.infer.left_out import PLAYS_NO_PART, left_out
+from accprobe.infer.left_out import NO_EFFECT, left_out
 from accprobe.infer.query_log import QueryLog
 from accprobe.isa import tile
 from accprobe.isa.formats import Bits
@@ -37,9 +37,9 @@ def test_what_is_asked_goes_on_in_the_tile_where_it_ended() -> None:
     log = QueryLog(Tiled(FP8, MODEL), FP8)
     few, every = tile.problems(FP8), FP8.m * FP8.n
     for _ in range(every // few // 2):
-        assert not log.read.all()
+        assert not log.covered.all()
         log.query(random(2 * few))
-    assert log.read.all()
+    assert log.covered.all()
     assert log.dots == every
 
 
@@ -47,7 +47,7 @@ def test_device_without_a_tile_has_no_cells() -> None:
     log = QueryLog(SimulatedDevice({FP8: MODEL}), FP8)
     log.query(random(5))
     log.repeat(np.random.default_rng(0))
-    assert (log.read.size, log.dots) == (0, 5), "a pure function is not asked again"
+    assert (log.covered.size, log.dots) == (0, 5), "a pure function is not asked again"
 
 
 def test_every_answer_that_a_model_does_not_explain_counts() -> None:
@@ -104,7 +104,7 @@ def surveyed(fault: Fault) -> tuple[QueryLog, Verification]:
     log = QueryLog(Tiled(FP8, MODEL, fault), FP8)
     log.budget.candidates = 300
     result, falsification = settle(log, FP8)
-    return log, checked(log, result.model or MODEL, falsification.wrong, 1 << 14, 0)
+    return log, checked(log, result.model or MODEL, falsification.contradictions, 1 << 14, 0)
 
 
 @pytest.mark.parametrize(
@@ -163,7 +163,7 @@ def test_results_of_what_is_left_out_count_as_all_others() -> None:
         return np.where(np.arange(len(d)) < wrong, d ^ np.uint32(1 << 30), d)
 
     log = QueryLog(dense(Tiled(inst, model, spoil), inst), inst.stored)
-    assert left_out(log.tests, inst).value == PLAYS_NO_PART
+    assert left_out(log.tests, inst).value == NO_EFFECT
     queries = sum(count for size, count in log.sizes.items() if size > 400)
     assert log.contradictions(model).count == wrong * queries // 2
     (first, *_) = log.contradictions(model).sample

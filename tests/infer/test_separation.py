@@ -16,7 +16,7 @@ from accprobe.devices.simulated import SimulatedDevice
 from accprobe.evaluate.evaluator import evaluate
 from accprobe.infer import falsification
 from accprobe.infer.alternatives.alternative import Alternative
-from accprobe.infer.distinguishing import Answers, Search
+from accprobe.infer.distinguishing import Results, Search
 from accprobe.infer.falsification import FEW, MANY, falsify
 from accprobe.infer.findings import Characterisation, Finding
 from accprobe.isa.formats import FORMATS
@@ -86,8 +86,8 @@ def test_a_model_that_is_wrong_where_a_rival_is_right_is_no_confirmed_one() -> N
     right = model_of(E5M2)
     wrong = changed(right, product_exponent="normalised operands")
     result = falsify(SimulatedDevice({E5M2: right}), E5M2, Characterisation(E5M2, {"order": Finding("")}, wrong))
-    assert result.wrong.count >= len(result.wrong.sample) > 0
-    for found in result.wrong.sample:
+    assert result.contradictions.count >= len(result.contradictions.sample) > 0
+    for found in result.contradictions.sample:
         request = found.exchange.request(E5M2)
         answers = [evaluate(model, E5M2, request)[0] for model in (right, wrong)]
         assert answers == [found.exchange.answer(E5M2)[0], int(found.expected, 16)]
@@ -140,9 +140,9 @@ def test_a_rival_of_two_fields_meets_what_was_made_for_one_of_them(monkeypatch: 
     model = model_of(E5M2)
     other = changed(model, product_exponent="normalised operands")
     both = Alternative(other, (("product_exponent", "normalised operands"), ("zero_sign", "ieee")))
-    made_for, harmless = Search.made_for, Answers(E5M2, draw("near one", E5M2, np.random.default_rng(0), 9), model)
+    made_for, harmless = Search.made_for, Results(E5M2, draw("near one", E5M2, np.random.default_rng(0), 9), model)
 
-    def made_for_one(search: Search, alternative: DotModel, fields: list[str], *how: Any) -> dict[Any, Answers]:
+    def made_for_one(search: Search, alternative: DotModel, fields: list[str], *how: Any) -> dict[Any, Results]:
         return {(None, 9): harmless} if len(fields) > 1 else made_for(search, alternative, fields, *how)
 
     monkeypatch.setattr(Search, "made_for", made_for_one)

@@ -9,7 +9,7 @@ import pytest
 from requests_of_all_kinds import DENSE, SCALED, SPARSE, request
 from sparse_semantics import patterns_of
 
-from accprobe.devices.recording import question
+from accprobe.devices.recording import query_key
 from accprobe.errors import AccprobeError
 from accprobe.isa.instructions import Instruction
 from accprobe.operands.request import Request, joined
@@ -28,11 +28,11 @@ def test_rows_and_parts_keep_every_column(inst: Instruction) -> None:
 @pytest.mark.parametrize("inst", [DENSE, SPARSE, SCALED], ids=str)
 def test_every_column_is_part_of_the_question(inst: Instruction) -> None:
     asked = request(inst)
-    known = question(inst, asked, 0)
-    assert question(inst, request(inst), 0) == known
+    known = query_key(inst, asked, 0)
+    assert query_key(inst, request(inst), 0) == known
     for column in asked.columns:
         column.reshape(-1)[0] ^= column.dtype.type(1)
-        assert question(inst, asked, 0) != known
+        assert query_key(inst, asked, 0) != known
         column.reshape(-1)[0] ^= column.dtype.type(1)
 
 

@@ -5,9 +5,8 @@ import pytest
 from accprobe.devices.simulated import simulated_device
 from accprobe.errors import UnknownName
 from accprobe.infer.characterise import characterise
-from accprobe.infer.findings import Finding
-from accprobe.infer.left_out import LEFT_OUT, PLAYS_NO_PART
-from accprobe.infer.summary import findings_of
+from accprobe.infer.findings import Finding, findings_of
+from accprobe.infer.left_out import LEFT_OUT, NO_EFFECT
 from accprobe.isa.instructions import catalog
 from accprobe.model.published import CHIPS, known_models
 from accprobe.render.content.details import tree
@@ -27,7 +26,7 @@ def test_models_of_measured_rows_state_what_was_found() -> None:
 def assert_states_what_was_found(row: Row) -> None:
     """Of a sparse A it is a model of what is stored: that the rest plays no part, the device alone says."""
     assert row.model is not None
-    beside = {LEFT_OUT: Finding(PLAYS_NO_PART)} if row.instruction.sparse else {}
+    beside = {LEFT_OUT: Finding(NO_EFFECT)} if row.instruction.sparse else {}
     found = findings_of(row.instruction, row.model) | beside
     assert beside.keys() == row.findings.keys() & {LEFT_OUT}
     for feature, finding in row.findings.items():

@@ -24,7 +24,7 @@ def outcome(planted: Planted) -> dict[str, Finding]:
     device = SimulatedDevice({inst: planted.model})
     result, falsification = settle(device, inst)
     assert result.model is not None
-    assert not falsification.wrong.count
+    assert not falsification.contradictions.count
     verification = verify(device, inst, result.model, dots=4000, seed=11)
     assert not verification.mismatches, verification.counterexample
     assert_cannot_be_told(planted, falsification.surviving)

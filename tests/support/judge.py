@@ -15,8 +15,7 @@ from outside import PLAIN
 from plants import Plant
 
 from accprobe.evaluate.evaluator import evaluate
-from accprobe.infer.findings import Finding, meaningless, values
-from accprobe.infer.summary import tree_in_words
+from accprobe.infer.findings import Finding, feature_values, irrelevant_features, order_findings
 from accprobe.isa.instructions import Instruction
 from accprobe.model.tree import DotModel, FloatArithmetic
 from accprobe.operands.request import Request, joined
@@ -166,15 +165,15 @@ def _false(plant: Plant, row: Row, exact: list[str]) -> Iterator[str]:
     Where the row's model answers alike, too: exact says that every rival with another value was contradicted. But orders that
     are the same function are no rivals of one another, nor are sums that keep every bit and those that keep all that matter.
     """
-    truth = values(plant.model)
+    truth = feature_values(plant.model)
     if not any(isinstance(x, FloatArithmetic) and x.accumulator_bits is not None for x in plant.model.arithmetics):
         truth["carries"] = "kept"
     request = laid_out(plant.instruction, hostile(plant.instruction.stored, plant.seed))
-    beside = meaningless(plant.model)
+    beside = irrelevant_features(plant.model)
     if row.model and np.array_equal(plant.base.dot(request), _of(row.model, plant.instruction, request)):
         beside |= {name for name, finding in row.findings.items() if name.endswith("alignment_bits") and finding.value is None}
     else:
-        truth |= {name: finding.value for name, finding in tree_in_words(plant.model, Finding(plant.model.order)).items()}
+        truth |= {name: finding.value for name, finding in order_findings(plant.model, Finding(plant.model.order)).items()}
     for name in exact:
         if name in truth and name not in beside and row.findings[name].value != truth[name]:
             yield f"{name}: {row.findings[name].value}, {truth[name]}"

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from accprobe.devices.replay import ReplayDevice
+from accprobe.devices.recording import ReplayDevice
 from accprobe.errors import NotRecorded
 from accprobe.evaluate.evaluator import evaluate
 from accprobe.isa.formats import Bits

@@ -10,7 +10,7 @@ import pytest
 from tiled import Tiled
 
 from accprobe.evaluate.evaluator import evaluate
-from accprobe.infer.experiments.blocks import settling_words
+from accprobe.infer.experiments.scales import settling_requests
 from accprobe.isa.formats import FORMATS, Bits
 from accprobe.isa.instructions import Instruction, parse
 from accprobe.model.tree import Addend, DotModel, FloatArithmetic, FusedSum, Product, chain
@@ -44,7 +44,7 @@ class Scaled(Tiled):
             return evaluate(self._model, inst.stored, stored_products(inst, request))
         d = super().dot(inst, self._laid(request), placement)
         if self._own is not None:
-            words = settling_words(inst)
+            words = settling_requests(inst)
             for i, answer in enumerate(self._own):
                 d[[np.array_equal(a, words.a[i]) and c == words.c[i] for a, c in zip(request.a, request.c, strict=True)]] = (
                     answer
@@ -154,7 +154,7 @@ def replace_floor(model: DotModel, floor: int | None) -> DotModel:
 
 
 def test_the_words_that_settle_nvfp4_are_in_the_evidence() -> None:
-    words = settling_words(NVFP4)
+    words = settling_requests(NVFP4)
     row = row_of(Scaled(NVFP4, fused(NVFP4, 36, 8)), NVFP4)
     first = row.evidence["scaled_products"][: len(words)]
     assert [x.request(NVFP4).scales_a[0].tolist() for x in first] == words.scales_a.tolist()  # type: ignore[union-attr]
@@ -163,7 +163,7 @@ def test_the_words_that_settle_nvfp4_are_in_the_evidence() -> None:
 
 
 def test_evidence_is_told_with_its_scales() -> None:
-    words = settling_words(NVFP4)
+    words = settling_requests(NVFP4)
     told = exchange_text(NVFP4, Exchange.of(words, 0, np.array([0x35800000, 0, 0], np.uint32)))
     scales = "0x78 (2^8), 0x01 (2^-9), 0x38 (1), 0x38 (1)"
     assert f"; scales of A {scales}; scales of B {scales} → 0x35800000 (2^-20)" in unglued(told)
@@ -175,18 +175,18 @@ def test_evidence_is_told_with_its_scales() -> None:
     [(35, 16, ["00000000", "36000000", "00000000"]), (35, 8, ["00000000"] * 3), (36, 4, ["35800000", "36000000", "37000000"])],
 )
 def test_what_the_words_answer(bits: int, at_once: int, answers: list[str]) -> None:
-    d = Scaled(NVFP4, fused(NVFP4, bits, at_once)).dot(NVFP4, settling_words(NVFP4))
+    d = Scaled(NVFP4, fused(NVFP4, bits, at_once)).dot(NVFP4, settling_requests(NVFP4))
     assert [f"{word:08x}" for word in d.tolist()] == answers
 
 
 @pytest.mark.parametrize(("bits", "answer"), [(34, "00000000"), (35, "2e000000")])
 def test_what_the_word_of_ue8m0_answers(bits: int, answer: str) -> None:
-    d = Scaled(FOUR, fused(FOUR, bits, 16)).dot(FOUR, settling_words(FOUR))
+    d = Scaled(FOUR, fused(FOUR, bits, 16)).dot(FOUR, settling_requests(FOUR))
     assert [f"{word:08x}" for word in d.tolist()] == [answer]
 
 
 def test_other_kinds_have_no_such_words() -> None:
-    assert [len(settling_words(inst)) for inst in (TWO, MIXED, PLAIN)] == [0, 0, 0]
+    assert [len(settling_requests(inst)) for inst in (TWO, MIXED, PLAIN)] == [0, 0, 0]
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ from long_tail import some
 from outside import Unit
 from sparse_semantics import kept, patterns_of
 
-from accprobe.devices.replay import ReplayDevice
+from accprobe.devices.recording import ReplayDevice
 from accprobe.isa.formats import Bits
 from accprobe.isa.instructions import Instruction, parse
 from accprobe.model.tree import DotModel, FloatArithmetic, IntegerArithmetic, chain

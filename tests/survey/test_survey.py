@@ -69,7 +69,7 @@ def test_model_that_mispredicts_is_inferred_only() -> None:
     assert row.verification is not None
     assert 0 < row.verification.mismatches <= row.verification.contradicting < row.verification.results
     assert row.status == "inferred"
-    assert row.reason == f"{row.verification.contradicting:,} of {row.verification.results:,} answers differ from the model"
+    assert row.reason == f"{row.verification.contradicting:,} of {row.verification.results:,} results differ from the model"
     assert {finding.bound for finding in row.findings.values()} <= {"suggested", "undetermined"}
     first = row.verification.counterexample
     assert first is not None
@@ -95,7 +95,7 @@ def test_answers_that_change_are_never_confirmed() -> None:
     row = row_of(survey(device, [DENSE], dots=100), DENSE)
     assert row.unstable > 0
     assert row.status == "unstable"
-    assert row.reason.startswith(f"{row.unstable} dot products gave other bits when asked again, first after 384 dot products")
+    assert row.reason.startswith(f"{row.unstable} dot products gave different bits when repeated, first after 384 dot products")
     assert {finding.bound for finding in row.findings.values()} <= {"suggested", "undetermined"}
 
 

@@ -1,4 +1,4 @@
-"""A rival: a model beside another one, with the values in which it differs; and how such models are made."""
+"""An alternative model, the values in which it differs, and functions that make one."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ Changes = tuple[tuple[str, Value], ...]
 
 @dataclass(frozen=True)
 class Deviation:
-    """In what a rival differs from the inferred model.
+    """The difference between an alternative and the inferred model.
 
-    changes: the features, each with the rival's value. where: the sum that alone is changed, in words; "" where all are.
+    changes: features with the values of the alternative. where: the only sum that is changed, in words; "" for all sums.
     """
 
     changes: Changes
     where: str = ""
 
     def __str__(self) -> str:
-        """ "result_bits 12 in the sum with product 0", "alignment_bits 24 and alignment_rounding floor"."""
+        """Return e.g. "result_bits 12 in the sum with product 0" or "alignment_bits 24 and alignment_rounding floor"."""
         (first, value), *others = ((name, "none" if value is None else str(value)) for name, value in self.changes)
         here = f" in {self.where}" if self.where else ""
         return " and ".join((f"{first} {value}{here}", *(f"{name} {value}" for name, value in others)))
@@ -33,7 +33,7 @@ class Deviation:
 
 @dataclass(frozen=True)
 class Alternative:
-    """A model beside the inferred one. changes, where: as in `Deviation`."""
+    """A model beside the inferred one. changes, where: as in `Deviation`; `field` and `value` are those of the first change."""
 
     model: DotModel
     changes: Changes
@@ -45,28 +45,21 @@ class Alternative:
 
     @property
     def field(self) -> str:
-        """The first of the features."""
         return self.changes[0][0]
 
     @property
     def value(self) -> Value:
-        """That of the first feature."""
         return self.changes[0][1]
 
 
-def name_of(node: FusedSum) -> str:
-    """A sum in words."""
-    return f"the sum with product {node.products[0]}" if node.products else "a sum without products"
-
-
 def with_fields(model: DotModel, arithmetic: Arithmetic, fields: Mapping[str, Value]) -> DotModel | None:
-    """The model with fields of all sums of one arithmetic changed; None where they do not take them."""
+    """Return the model with fields of all sums of one arithmetic changed; None if a sum does not allow them."""
     changed = with_values(arithmetic, fields)
     sharing = (node for node in model.root.nodes() if node.arithmetic == arithmetic)
-    return in_all(model, arithmetic, changed) if all(_takes(node, changed) for node in sharing) else None
+    return with_arithmetic(model, arithmetic, changed) if all(_allows(node, changed) for node in sharing) else None
 
 
-def _takes(node: FusedSum, arithmetic: Arithmetic) -> bool:
+def _allows(node: FusedSum, arithmetic: Arithmetic) -> bool:
     if not isinstance(arithmetic, FloatArithmetic):
         return True
     numbers = ((field.values, getattr(arithmetic, name)) for name, field in fields_of(FloatArithmetic).items())
@@ -77,33 +70,30 @@ def _takes(node: FusedSum, arithmetic: Arithmetic) -> bool:
 
 
 def with_features(model: DotModel, features: Mapping[str, Value]) -> DotModel:
-    """The model with features, named as in the findings, changed."""
+    """Return the model with features, named as in the findings, changed."""
     own = {name: value for name, value in features.items() if name in fields_of(DotModel)}
     changed = with_values(model, own)
     names = {parsed(name): value for name, value in features.items() if name not in own}
-    for arithmetic, role in floats(model):
+    for arithmetic, role in float_arithmetics(model):
         theirs = {name.feature: value for name, value in names.items() if name.role == role}
-        changed = in_all(changed, arithmetic, with_values(arithmetic, theirs))
+        changed = with_arithmetic(changed, arithmetic, with_values(arithmetic, theirs))
     return changed
 
 
-def in_all(model: DotModel, old: Arithmetic, new: Arithmetic) -> DotModel:
-    """The model with another arithmetic in all sums that have the old one."""
-    return model.with_arithmetic(lambda arithmetic: new if arithmetic == old else arithmetic)
-
-
-def in_one(model: DotModel, which: FusedSum, arithmetic: Arithmetic) -> DotModel:
-    """The model with another arithmetic in one of its sums."""
+def with_arithmetic(model: DotModel, old: Arithmetic, new: Arithmetic, only: FusedSum | None = None) -> DotModel:
+    """Return the model with another arithmetic in all sums that have the old one, or in only one sum."""
+    if only is None:
+        return model.with_arithmetic(lambda arithmetic: new if arithmetic == old else arithmetic)
 
     def change(node: FusedSum) -> FusedSum:
-        same = node.products == which.products and node.has_addend == which.has_addend and len(node.terms) == len(which.terms)
-        return replace(node, arithmetic=arithmetic) if same else node
+        same = node.products == only.products and node.has_addend == only.has_addend and len(node.terms) == len(only.terms)
+        return replace(node, arithmetic=new) if same else node
 
     return replace(model, root=model.root.map(change))
 
 
-def floats(model: DotModel) -> Iterator[tuple[FloatArithmetic, Role]]:
-    """The floating-point arithmetics but those of f64, with the role of their sums."""
+def float_arithmetics(model: DotModel) -> Iterator[tuple[FloatArithmetic, Role]]:
+    """Yield the floating-point arithmetics except those of f64, with the role of their sums."""
     for arithmetic in model.arithmetics:
         if isinstance(arithmetic, FloatArithmetic) and arithmetic.result.name != "f64":
             yield arithmetic, model.role(arithmetic)

@@ -1,7 +1,7 @@
-"""Models that do what no chip is known to do: in fields that go unsaid where they have their usual value.
+"""Models with behaviour that no chip is known to have, in fields that models and reports omit at their usual value.
 
-As rivals, those alone that differ from the model least, so that little is asked for them; as models that a search may have to
-step to, every one that may show.
+As alternatives, only those that differ least from the model, so that few queries are needed; as steps of the search, every one
+that may show.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from itertools import islice, product
 from math import ceil, floor
 from typing import get_args
 
-from accprobe.infer.alternatives.alternative import Alternative, floats, with_fields
+from accprobe.infer.alternatives.alternative import Alternative, float_arithmetics, with_fields
 from accprobe.infer.findings import Findings
 from accprobe.isa.instructions import Instruction
 from accprobe.model.features import Name
@@ -26,16 +26,17 @@ from accprobe.model.tree import (
     IntegerArithmetic,
     IntegerOverflow,
     Product,
+    Role,
     Rounding,
     Tininess,
     fits,
 )
 
-# Together of one arithmetic that go together.
-Together = Mapping[str, Value]
+# Fields of one arithmetic, or of the model, that change together.
+Fields = Mapping[str, Value]
 
-# What such fields may be, the ways that show least first; of the models that differ least alone, or all.
-Ways = Callable[[Instruction, DotModel, FloatArithmetic, bool], Iterable[Together]]
+# Values of such fields, those that show least first; only of the models that differ least if the flag is set.
+Variants = Callable[[Instruction, DotModel, FloatArithmetic, bool], Iterable[Fields]]
 
 
 # Integer accumulators are wider.
@@ -44,45 +45,48 @@ TOO_NARROW = 10
 # Products that may be scaled at once: a block of scales has 32 or 16.
 BLOCKS = (32, 16, 8, 4, 2)
 
-# Alignment bits that are tried of sums of such.
-CUT_TO = range(40, 12, -1)
+# Alignment bits of sums of such products.
+ALIGNMENTS = range(40, 12, -1)
 
 # Bits beyond those of the result to which an exact sum may be rounded first.
 EXACT = 20
 
 
 def nonstandard_alternatives(inst: Instruction, model: DotModel) -> Iterator[Alternative]:
-    """The rivals."""
+    """Yield the alternatives that differ least from the model."""
     if inst.is_integer and not model.root.children:
         narrow = islice(narrow_groups(inst, model, (4,)), 2)
         yield from (
             Alternative(changed, (("accumulator_bits", changed.arithmetics[0].accumulator_bits),)) for changed in narrow
         )
-    for arithmetic, role in floats(model):
-        for fields in (fields for ways in WAYS for fields in ways(inst, model, arithmetic, True)):
-            changed = _with(model, arithmetic, fields)
-            if changed and changed != model:
-                names = {field: field if field in fields_of(DotModel) else str(Name(field, role)) for field in fields}
-                yield Alternative(changed, tuple((names[field], value) for field, value in fields.items()))
+    for role, fields, changed in _variants(inst, model, nearest=True):
+        if changed != model:
+            yield Alternative(changed, tuple(named(fields, role).items()))
 
 
 def nonstandard_variants(inst: Instruction, model: DotModel, findings: Findings) -> Iterator[DotModel]:
-    """The models."""
-    for arithmetic, _ in floats(model):
-        for fields in (fields for ways in WAYS for fields in ways(inst, model, arithmetic, False)):
-            if changed := _with(model, arithmetic, fields):
-                yield changed
+    """Yield every model that may show."""
+    return (changed for _, _, changed in _variants(inst, model, nearest=False))
 
 
-def _with(model: DotModel, arithmetic: FloatArithmetic, fields: Together) -> DotModel | None:
-    of_model = fields.keys() <= fields_of(DotModel).keys()
-    return with_values(model, fields) if of_model else with_fields(model, arithmetic, fields)
+def named(fields: Fields, role: Role) -> Fields:
+    """Return the fields by the names of their findings."""
+    return {name if name in fields_of(DotModel) else str(Name(name, role)): value for name, value in fields.items()}
+
+
+def _variants(inst: Instruction, model: DotModel, nearest: bool) -> Iterator[tuple[Role, Fields, DotModel]]:
+    for arithmetic, role in float_arithmetics(model):
+        for fields in (fields for variants in EVERY for fields in variants(inst, model, arithmetic, nearest)):
+            of_model = fields.keys() <= fields_of(DotModel).keys()
+            changed = with_values(model, fields) if of_model else with_fields(model, arithmetic, fields)
+            if changed:
+                yield role, fields, changed
 
 
 def narrow_groups(inst: Instruction, model: DotModel, sizes: Sequence[int]) -> Iterator[DotModel]:
-    """Integer models that add groups of so many products in too few bits, then those and C; the widest first.
+    """Yield integer models that add groups of products in too few bits, then the groups and C; the widest first.
 
-    Left out are those that wrap twice in turn to as many bits at least as the result has: it is as if they wrapped once.
+    Groups that wrap to at least as many bits as the result has, which wraps too, are omitted: they are the same function.
     """
     outer = model.root.arithmetic
     assert isinstance(outer, IntegerArithmetic)
@@ -101,67 +105,69 @@ def narrow_groups(inst: Instruction, model: DotModel, sizes: Sequence[int]) -> I
                 yield replace(model, root=FusedSum((*sums, Addend()), outer))
 
 
-def addends(inst: Instruction, model: DotModel, arithmetic: FloatArithmetic, least: bool) -> Iterator[Together]:
-    """C read with fewer bits than the sum that it joins can show."""
+def addends(inst: Instruction, model: DotModel, arithmetic: FloatArithmetic, nearest: bool) -> Iterator[Fields]:
+    """C is read with fewer bits than the sum that it joins can show."""
     if not _adds_c(model, arithmetic):
         return
     bits = inst.c.mantissa_bits if arithmetic.alignment_bits is None else min(inst.c.mantissa_bits, arithmetic.alignment_bits)
-    for some in _downwards(bits, model.addend_bits, least):
+    for some in _downwards(bits, model.addend_bits, nearest):
         yield {"addend_bits": some}
 
 
-def products(inst: Instruction, model: DotModel, arithmetic: FloatArithmetic, least: bool) -> Iterator[Together]:
-    """Rounded to fewer bits than the alignment keeps of the largest."""
+def products(inst: Instruction, model: DotModel, arithmetic: FloatArithmetic, nearest: bool) -> Iterator[Fields]:
+    """Products are rounded to fewer bits than the alignment keeps of the largest."""
     if arithmetic.alignment_bits is None or not any(n.products for n in model.root.nodes() if n.arithmetic == arithmetic):
         return
     bits = min(inst.a.mantissa_bits + inst.b.mantissa_bits + 1, arithmetic.alignment_bits + 1)
-    words = ("RZ", "RNE") if least else get_args(Rounding)
-    for some, word in product(_downwards(bits, arithmetic.product_bits, least), words):
+    words = ("RZ", "RNE") if nearest else get_args(Rounding)
+    for some, word in product(_downwards(bits, arithmetic.product_bits, nearest), words):
         yield {"product_bits": some, "product_rounding": word}
 
 
-def scaled_at_once(inst: Instruction, model: DotModel, arithmetic: FloatArithmetic, least: bool) -> Iterator[Together]:
-    """Products of e2m1 that are added before their block scales are applied, and where their sums are cut."""
+def scaled_at_once(inst: Instruction, model: DotModel, arithmetic: FloatArithmetic, nearest: bool) -> Iterator[Fields]:
+    """Products of e2m1 are added before their block scales are applied, with all alignment bits of their sums."""
     if inst.scale_block is None or {inst.a.name, inst.b.name} != {"e2m1"} or arithmetic.alignment_bits is None:
         return
     sums = [node for node in model.root.nodes() if node.arithmetic == arithmetic and node.products]
     if not sums:
         return
     sizes = [None, *(some for some in BLOCKS if inst.scale_block % some == 0)]
-    cuts = (arithmetic.alignment_bits,) if least else CUT_TO
-    for some, bits in product(sizes, cuts):
-        fields: Together = {"scaled_products": some} | ({} if least else {"alignment_bits": bits})
+    alignments = (arithmetic.alignment_bits,) if nearest else ALIGNMENTS
+    for some, bits in product(sizes, alignments):
+        fields: Fields = {"scaled_products": some} | ({} if nearest else {"alignment_bits": bits})
         changed = replace(arithmetic, scaled_products=some, alignment_bits=bits)
         if changed != arithmetic and all(fits(changed, len(node.terms)) for node in sums):
             yield fields
 
 
-def first_roundings(inst: Instruction, model: DotModel, arithmetic: FloatArithmetic, least: bool) -> Iterator[Together]:
-    """To more bits than the result keeps, and fewer than sums have."""
-    kept, cut = arithmetic.result_bits, arithmetic.alignment_bits
+def first_roundings(inst: Instruction, model: DotModel, arithmetic: FloatArithmetic, nearest: bool) -> Iterator[Fields]:
+    """Sums are first rounded to more bits than the result keeps, and fewer than sums have."""
+    kept, aligned = arithmetic.result_bits, arithmetic.alignment_bits
     most = max(len(node.terms) for node in model.root.nodes() if node.arithmetic == arithmetic)
-    bits = kept + EXACT if cut is None else cut + most.bit_length() - 1
-    if least and (arithmetic.first_bits is not None or bits < kept + 2):
+    bits = kept + EXACT if aligned is None else aligned + most.bit_length() - 1
+    if nearest and (arithmetic.first_bits is not None or bits < kept + 2):
         return
-    for some, word in product([kept + 1] if least else range(kept + 1, bits), ("RZ", "RNE") if least else get_args(Rounding)):
-        if not (word == "RZ" and arithmetic.result_rounding in ("RZ", "RNA") and least):
+    for some, word in product(
+        [kept + 1] if nearest else range(kept + 1, bits), ("RZ", "RNE") if nearest else get_args(Rounding)
+    ):
+        if not (word == "RZ" and arithmetic.result_rounding in ("RZ", "RNA") and nearest):
             yield {"first_bits": some, "first_rounding": word}
 
 
-def overflows(inst: Instruction, model: DotModel, arithmetic: FloatArithmetic, least: bool) -> Iterator[Together]:
-    """Detected before rounding, where sums with C lie between the largest result and the next number."""
-    result, cut = arithmetic.result, arithmetic.alignment_bits
+def overflows(inst: Instruction, model: DotModel, arithmetic: FloatArithmetic, nearest: bool) -> Iterator[Fields]:
+    """Overflow is detected before rounding, if sums with C can lie between the largest result and the next number."""
+    result, bits = arithmetic.result, arithmetic.alignment_bits
     reach = inst.a.max_exponent + inst.b.max_exponent
-    finer = cut is None or cut > arithmetic.result_bits + 1
+    finer = bits is None or bits > arithmetic.result_bits + 1
     may = inst.c == result and arithmetic.overflow == "infinity" and reach >= result.max_exponent - arithmetic.result_bits
     if _adds_c(model, arithmetic) and finer and may:
         yield {"overflow_detected": "before rounding"}
 
 
-def underflows(inst: Instruction, model: DotModel, arithmetic: FloatArithmetic, least: bool) -> Iterator[Together]:
-    """Tininess detected otherwise than after rounding, where tiny results are zero and sums with C are finer than they."""
-    cut = arithmetic.alignment_bits
-    finer = cut is None or cut > arithmetic.result_bits
+def underflows(inst: Instruction, model: DotModel, arithmetic: FloatArithmetic, nearest: bool) -> Iterator[Fields]:
+    """Tininess is not detected after rounding, if tiny results are zero and sums with C have more bits."""
+    bits = arithmetic.alignment_bits
+    finer = bits is None or bits > arithmetic.result_bits
     if _adds_c(model, arithmetic) and inst.c == arithmetic.result and finer and arithmetic.subnormal_results == "flushed":
         yield from ({"tininess_detected": word} for word in get_args(Tininess)[1:])
 
@@ -170,23 +176,23 @@ def _adds_c(model: DotModel, arithmetic: FloatArithmetic) -> bool:
     return any(node.has_addend for node in model.root.nodes() if node.arithmetic == arithmetic)
 
 
-def _downwards(bits: int, own: int | None, least: bool) -> Iterable[int]:
-    """Fewer bits; of a model that has fewer than all, the rivals are made with others of its kind."""
-    if least:
+def _downwards(bits: int, own: int | None, nearest: bool) -> Iterable[int]:
+    """Return smaller numbers of bits; as alternatives only of a model that has all: `single` makes the others."""
+    if nearest:
         return [bits - 1] if own is None and bits > 0 else []
     return range(bits - 1, -1, -1)
 
 
-def accumulators(inst: Instruction, model: DotModel, arithmetic: FloatArithmetic, least: bool) -> Iterator[Together]:
-    """Too narrow for the largest sum."""
+def accumulators(inst: Instruction, model: DotModel, arithmetic: FloatArithmetic, nearest: bool) -> Iterator[Fields]:
+    """Accumulators are too narrow for the largest sum."""
     bits = _needed_bits(inst, model, arithmetic)
-    for some, overflow in product(_downwards(bits, arithmetic.accumulator_bits, least), get_args(IntegerOverflow)):
+    for some, overflow in product(_downwards(bits, arithmetic.accumulator_bits, nearest), get_args(IntegerOverflow)):
         if some:
             yield {"accumulator_bits": some, "accumulator_overflow": overflow}
 
 
 def _needed_bits(inst: Instruction, model: DotModel, arithmetic: FloatArithmetic) -> int:
-    """`accumulator_bits` that are enough for every sum with that arithmetic; one fewer is not. 0 where sums are not aligned."""
+    """Return the fewest `accumulator_bits` that are enough for every sum with that arithmetic; 0 if sums are not aligned."""
     if arithmetic.alignment_bits is None:
         return 0
     sums = [node for node in model.root.nodes() if node.arithmetic == arithmetic]
@@ -195,7 +201,7 @@ def _needed_bits(inst: Instruction, model: DotModel, arithmetic: FloatArithmetic
 
 
 def _largest(inst: Instruction, arithmetic: FloatArithmetic, term: FusedSum | Product | Addend) -> int:
-    """The most that a term with the largest exponent can be, in units of the last bit kept."""
+    """Return the most that a term with the largest exponent can be, in units of the last bit kept."""
     match term:
         case Product():
             a, b = (2 - 2.0**-fmt.mantissa_bits for fmt in (inst.a, inst.b))
@@ -208,4 +214,4 @@ def _largest(inst: Instruction, arithmetic: FloatArithmetic, term: FusedSum | Pr
     return rounded(significand * 2.0 ** (arithmetic.alignment_bits or 0))
 
 
-WAYS: tuple[Ways, ...] = (scaled_at_once, accumulators, addends, products, first_roundings, overflows, underflows)
+EVERY: tuple[Variants, ...] = (scaled_at_once, accumulators, addends, products, first_roundings, overflows, underflows)

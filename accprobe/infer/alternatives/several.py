@@ -1,4 +1,4 @@
-"""Rivals in several fields: such as can stand in for one another, or show through one another, are changed at once."""
+"""Alternatives in several fields at once: fields that can stand in for one another, or show through one another."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from collections.abc import Iterable, Iterator
 from itertools import combinations, product
 from typing import get_args
 
-from accprobe.infer.alternatives.alternative import Alternative, floats, with_features, with_fields
+from accprobe.infer.alternatives.alternative import Alternative, float_arithmetics, with_features, with_fields
 from accprobe.infer.alternatives.single import one_bit_beside
-from accprobe.infer.findings import meaningless, values
+from accprobe.infer.findings import feature_values, irrelevant_features
 from accprobe.model.features import Name, parsed
 from accprobe.model.fields import FEATURES, fields_of
 from accprobe.model.record import Field, Signal
 from accprobe.model.tree import DotModel, FloatArithmetic, IntegerArithmetic, Role
 
-# What fields decide that can be explained by one another: a zero's sign, or that it is one, through the next sum.
+# Properties of a result that can be explained by one another through the next sum: a zero's sign, or that it is a zero.
 GROUPS: tuple[tuple[Signal, ...], ...] = (("sign of zero", "subnormal"), ("overflow",))
 
 # Fields of a group that are changed together, at most.
@@ -22,44 +22,38 @@ MOST_CHANGED = 3
 
 
 def pairs(model: DotModel) -> Iterator[Alternative]:
-    """Models that differ in how many bits are kept, of results or of terms, and in what else decides about the same bits.
+    """Yield models that differ in how many bits of results or terms are kept, and in what else decides about these bits.
 
-    Where terms below the lowest alignment are cut, that and the bits kept above the cut can stand in for one another too.
+    If a lowest alignment cuts the smallest terms, it and the bits kept above the cut can stand in for one another too.
     """
-    for arithmetic, role in floats(model):
-        for kept, level in _of_one_cut(arithmetic):
-            if changed := with_fields(model, arithmetic, {"alignment_bits": kept, "min_exponent": level}):
-                yield Alternative(
-                    changed, ((str(Name("min_exponent", role)), level), (str(Name("alignment_bits", role)), kept))
-                )
-        for bits, of_bits in fields_of(FloatArithmetic).items():
-            beside = one_bit_beside(getattr(arithmetic, bits)) if of_bits.counts_bits and of_bits.decides else ()
+    for arithmetic, role in float_arithmetics(model):
+        bits, level = arithmetic.alignment_bits, arithmetic.min_exponent
+        for step in (-1, 1) if bits is not None and level is not None else ():
+            changes = {"min_exponent": (level or 0) + step, "alignment_bits": (bits or 0) + step}
+            if changed := with_fields(model, arithmetic, changes):
+                yield Alternative(changed, tuple((str(Name(name, role)), value) for name, value in changes.items()))
+        for counted, of_bits in fields_of(FloatArithmetic).items():
+            beside = one_bit_beside(getattr(arithmetic, counted)) if of_bits.counts_bits and of_bits.decides else ()
             for number, (name, field) in product(beside, _deciding_with(of_bits, role)):
                 for word in field.words:
                     if getattr(arithmetic, name) == word:
                         continue
-                    if changed := with_fields(model, arithmetic, {bits: number, name: word}):
-                        yield Alternative(changed, ((str(Name(bits, role)), number), (str(Name(name, role)), word)))
-
-
-def _of_one_cut(arithmetic: FloatArithmetic) -> list[tuple[int, int]]:
-    """One alignment bit fewer and one more, with the lowest alignment that cuts the smallest terms at the same place."""
-    bits, level = arithmetic.alignment_bits, arithmetic.min_exponent
-    return [] if bits is None or level is None else [(bits - 1, level - 1), (bits + 1, level + 1)]
+                    if changed := with_fields(model, arithmetic, {counted: number, name: word}):
+                        yield Alternative(changed, ((str(Name(counted, role)), number), (str(Name(name, role)), word)))
 
 
 def _deciding_with(of_bits: Field, role: Role) -> list[tuple[str, Field]]:
-    """Fields that decide about the same bits in words."""
+    """Return the fields with words that decide about the same bits."""
     fields = fields_of(FloatArithmetic).items()
     alike = [(name, field) for name, field in fields if field.words and field.decides == of_bits.decides]
     return [(name, field) for name, field in alike if role == "sum" or field.place != "products"]
 
 
 def groups(model: DotModel) -> Iterator[Alternative]:
-    """Models that differ in two or three of the fields that show through one another."""
+    """Yield models that differ in two or three of the fields that show through one another."""
     if isinstance(model.root.arithmetic, IntegerArithmetic):
         return
-    known = values(model)
+    known = feature_values(model)
     for signals in GROUPS:
         names = [name for signal in signals for name in _showing_as(signal) if str(name) in known]
         others = [[(str(x), word) for word in x.field.words if word != known[str(x)]] for x in names if x.field]
@@ -72,7 +66,7 @@ def groups(model: DotModel) -> Iterator[Alternative]:
 
 
 def _showing_as(signal: Signal) -> Iterator[Name]:
-    """Features that decide it, of sums of products first."""
+    """Yield the features that decide it, those of sums of products first."""
     for role in get_args(Role):
         for name, record in FEATURES.items():
             if isinstance(record, Field) and record.shows_as == signal and (role == "sum" or record.of_adds):
@@ -80,14 +74,15 @@ def _showing_as(signal: Signal) -> Iterator[Name]:
 
 
 def differing(model: DotModel, others: Iterable[DotModel]) -> Iterator[Alternative]:
-    """Other models as rivals, each in all fields in which it differs.
+    """Yield other models as alternatives, each in all fields in which it differs.
 
-    How a sum is aligned that keeps every bit is no difference: with bits enough it is the same function.
+    The alignment of a sum that keeps every bit is no difference: with enough bits it is the same function.
     """
-    known = values(model)
+    known = feature_values(model)
     exact = {name for name, value in known.items() if parsed(name).feature == "alignment_bits" and value is None}
-    same = exact | meaningless(model)
+    same = exact | irrelevant_features(model)
     for other in others:
-        changes = tuple((name, value) for name, value in values(other).items() if known.get(name) != value and name not in same)
+        values = feature_values(other).items()
+        changes = tuple((name, value) for name, value in values if known.get(name) != value and name not in same)
         if changes:
             yield Alternative(other, changes)

@@ -1,7 +1,7 @@
-"""Rivals in one respect. Each must be contradicted by some dot product. Those that do what no chip does: `nonstandard`.
+"""Alternatives in one field. Each must be contradicted by some dot product.
 
 Agreement on random data proves little: with 24 instead of 25 alignment bits only one bf16 result in ten is wrong. So every
-field of the model is changed, of all sums of a role at once and of each sum alone, and the order of the sums too.
+field of the model is changed, of all sums of a role at once and of each sum alone, and so is the order of the sums.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import get_args
 
-from accprobe.infer.alternatives.alternative import Alternative, in_one, name_of, with_fields
+from accprobe.infer.alternatives.alternative import Alternative, with_arithmetic, with_fields
 from accprobe.infer.findings import Finding
 from accprobe.model.features import Name
 from accprobe.model.fields import fields_of, with_values
@@ -29,16 +29,16 @@ from accprobe.model.tree import (
 
 
 def alternatives(model: DotModel, findings: Mapping[str, Finding]) -> Iterator[Alternative]:
-    """Every model that differs from `model` in one field or in the order of its sums, none twice."""
+    """Yield every model that differs from `model` in one field or in the order of its sums, each once."""
     seen = {model}
-    for alternative in (*_reading_rivals(model), *_arithmetic_rivals(model), *_order_rivals(model, findings)):
+    for alternative in (*_in_reading(model), *_in_arithmetic(model), *_in_order(model, findings)):
         if alternative.model not in seen:
             seen.add(alternative.model)
             yield alternative
 
 
-def _reading_rivals(model: DotModel) -> Iterator[Alternative]:
-    """Models that read their operands otherwise."""
+def _in_reading(model: DotModel) -> Iterator[Alternative]:
+    """Models that read their operands differently."""
     if isinstance(model.root.arithmetic, IntegerArithmetic):
         return
     for name, field in fields_of(DotModel).items():
@@ -48,7 +48,7 @@ def _reading_rivals(model: DotModel) -> Iterator[Alternative]:
             yield Alternative(with_values(model, {name: other}), ((name, other),))
 
 
-def _arithmetic_rivals(model: DotModel) -> Iterator[Alternative]:
+def _in_arithmetic(model: DotModel) -> Iterator[Alternative]:
     for arithmetic in model.arithmetics:
         sharing = [node for node in model.root.nodes() if node.arithmetic == arithmetic]
         digits = arithmetic.result.storage_bits // 4
@@ -60,13 +60,14 @@ def _arithmetic_rivals(model: DotModel) -> Iterator[Alternative]:
             shown = field.text(value, digits) if isinstance(field.values, Patterns) else value
             changes = ((str(Name(name, role)), shown),)
             yield Alternative(everywhere, changes)
-            in_one_sum = field.in_one_sum and field.is_compiled(value)
-            for node in sharing if len(sharing) > 1 and in_one_sum else ():
-                yield Alternative(in_one(model, node, with_values(arithmetic, {name: value})), changes, name_of(node))
+            for node in sharing if len(sharing) > 1 and field.in_one_sum and field.is_compiled(value) else ():
+                where = f"the sum with product {node.products[0]}" if node.products else "a sum without products"
+                changed = with_arithmetic(model, arithmetic, with_values(arithmetic, {name: value}), only=node)
+                yield Alternative(changed, changes, where)
 
 
 def _mutations(arithmetic: Arithmetic, role: Role, is_root: bool) -> Iterator[tuple[str, Field, Value]]:
-    """Numbers of bits, then words, those that decide how terms are aligned before the others; then bit patterns."""
+    """Yield numbers of bits, then words, those of the alignment before the others; then bit patterns."""
     kinds = (Numbers, Words, Patterns)
     fields = sorted(fields_of(type(arithmetic)).items(), key=lambda x: (kinds.index(type(x[1].values)), not x[1].of_alignment))
     for name, field in fields:
@@ -78,7 +79,7 @@ def _mutations(arithmetic: Arithmetic, role: Role, is_root: bool) -> Iterator[tu
 
 
 def _values_beside(arithmetic: FloatArithmetic, role: Role, is_root: bool, name: str, field: Field) -> Sequence[Value]:
-    if not _means_something(name, field, arithmetic, role):
+    if not _may_differ(name, field, arithmetic, role):
         return ()
     if field.tacit and not field.only_with and field.is_compiled(getattr(arithmetic, name)):
         return ()
@@ -94,7 +95,7 @@ def _values_beside(arithmetic: FloatArithmetic, role: Role, is_root: bool, name:
     return ()
 
 
-def _means_something(name: str, field: Field, arithmetic: FloatArithmetic, role: Role) -> bool:
+def _may_differ(name: str, field: Field, arithmetic: FloatArithmetic, role: Role) -> bool:
     """Whether sums of that arithmetic may differ in the field."""
     if field.only_where and getattr(arithmetic, field.only_where[0]) != field.only_where[1]:
         return False
@@ -108,15 +109,15 @@ def _means_something(name: str, field: Field, arithmetic: FloatArithmetic, role:
 
 
 def one_bit_beside(bits: int | None) -> tuple[int, ...]:
-    """One fewer and one more; of a sum that keeps every bit neither."""
+    """Return one bit fewer and one more; nothing for a sum that keeps every bit."""
     return (bits - 1, bits + 1) if bits is not None else ()
 
 
-def _order_rivals(model: DotModel, findings: Mapping[str, Finding]) -> Iterator[Alternative]:
+def _in_order(model: DotModel, findings: Mapping[str, Finding]) -> Iterator[Alternative]:
     """Other groupings of the products, other orders of the sums, and other places for C.
 
-    Left out are orders that are the same function: of integer sums where the experiment on the order has said so, and C
-    elsewhere than in the first of them, since products alone do not overflow.
+    Orders that are the same function are omitted: those of integer sums if the experiment on the order found that, and C
+    anywhere but in the first of them, since products alone do not overflow.
     """
     places = get_args(AddendPlace)
     if isinstance(model.root.arithmetic, IntegerArithmetic):
@@ -128,27 +129,27 @@ def _order_rivals(model: DotModel, findings: Mapping[str, Finding]) -> Iterator[
     k = model.products
     groups = [list(node.products) for node in model.root.nodes() if node.products]
     size = max(map(len, groups))
-    regrouped = [groups, groups[::-1], [list(range(k))]]
+    groupings = [groups, groups[::-1], [list(range(k))]]
     for part in dict.fromkeys((size, size // 2, size * 2)):
         if 0 < part <= k:
             parts = -(-k // part)
-            regrouped.append([list(range(k))[i : i + part] for i in range(0, k, part)])
-            regrouped.append([list(range(i, k, parts)) for i in range(parts)])
+            groupings.append([list(range(k))[i : i + part] for i in range(0, k, part)])
+            groupings.append([list(range(i, k, parts)) for i in range(parts)])
     runs = [run for run in (1, 2, 4) if k % (2 * run) == 0]
-    regrouped += [[[i for i in range(k) if i // run % 2 == half] for half in (0, 1)] for run in runs]
-    for grouping in regrouped:
+    groupings += [[[i for i in range(k) if i // run % 2 == half] for half in (0, 1)] for run in runs]
+    for grouping in groupings:
         for place in places:
-            alternative = _rebuilt(model, grouping, place, summing, add)
+            alternative = _chained(model, grouping, place, summing, add)
             if alternative is not None:
                 yield Alternative(alternative, (("order", alternative.order),))
 
 
-def _rebuilt(
+def _chained(
     model: DotModel, groups: list[list[int]], place: AddendPlace, summing: Arithmetic, add: Arithmetic | None
 ) -> DotModel | None:
-    """A chain of sums with these groups and C in that place.
+    """Return the model as a chain of sums of these groups, with C in that place.
 
-    None where the alignment bits do not fit the longer sums, or what is scaled at once is torn apart.
+    None if the alignment bits do not fit the longer sums, or products that are scaled at once are separated.
     """
     if isinstance(summing, FloatArithmetic) and not fits(summing, max(map(len, groups)) + 2):
         return None
@@ -160,6 +161,5 @@ def _rebuilt(
 def _plain_add(summing: Arithmetic) -> Arithmetic:
     if isinstance(summing, IntegerArithmetic):
         return summing
-    return replace(
-        summing, alignment_bits=None, result_bits=summing.result.mantissa_bits, result_rounding="RNE", min_exponent=None
-    )
+    bits = summing.result.mantissa_bits
+    return replace(summing, alignment_bits=None, result_bits=bits, result_rounding="RNE", min_exponent=None)

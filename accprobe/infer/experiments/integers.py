@@ -1,4 +1,4 @@
-"""Integers: whether 32-bit sums wrap or saturate, how wide the sum is, and which products are added before which."""
+"""Integers: whether sums wrap or saturate, how wide they are, and which products are added before which."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import get_args
 import numpy as np
 
 from accprobe.evaluate.evaluator import evaluate
-from accprobe.infer.alternatives.alternative import in_all
+from accprobe.infer.alternatives.alternative import with_arithmetic
 from accprobe.infer.alternatives.nonstandard import narrow_groups
 from accprobe.infer.draft import Draft, Tree
 from accprobe.infer.findings import Finding, Findings
@@ -20,10 +20,10 @@ from accprobe.operands.request import Request
 
 
 def integers(bench: Workbench, draft: Draft) -> tuple[Draft, Findings]:
-    """The model of an integer instruction, of which the draft is one sum.
+    """Infer the model of an integer instruction, of which the draft is one sum.
 
-    Where sums wrap, every order gives the same bits, so the tree is written as one sum. Where they saturate, C = the
-    largest integer with +1 on leaf i and -1 on leaf j loses one exactly where i is added before j.
+    If sums wrap, every order gives the same bits, so the tree is written as one sum. If they saturate, C = the largest integer
+    with +1 on leaf i and -1 on leaf j loses one exactly if i is added before j.
     """
     inst = bench.inst
     candidates = {o: _with(draft, IntegerArithmetic(inst.d, o)).model() for o in get_args(IntegerOverflow)}
@@ -40,7 +40,7 @@ def integers(bench: Workbench, draft: Draft) -> tuple[Draft, Findings]:
 
 
 def _narrow(bench: Workbench, draft: Draft) -> tuple[Draft, Findings] | None:
-    """Groups of products that are added in fewer bits than they need, if that explains what large sums become."""
+    """Find groups of products that are added in fewer bits than they need, if these explain the results of large sums."""
     inst = bench.inst
     sizes = [1 << i for i in range(1, inst.k.bit_length())]
     groups = [g for n in sizes for i in range(inst.k // n) for g in (range(i * n, (i + 1) * n), range(i, inst.k, inst.k // n))]
@@ -54,25 +54,23 @@ def _narrow(bench: Workbench, draft: Draft) -> tuple[Draft, Findings] | None:
         if not np.array_equal(evaluate(model, inst, operands), d):
             continue
         inner, outer = model.arithmetics
-        candidates = {o: in_all(model, outer, IntegerArithmetic(inst.d, o)) for o in get_args(IntegerOverflow)}
-        outer_words = eliminate(bench, candidates, _edges(bench))
-        outer = IntegerArithmetic(inst.d, "saturate" if outer_words.value == "saturate" else "wrap")
-        groups_of = tuple(node.products for node in model.root.children)
-        changed = replace(draft, tree=(inst.k, *groups_of), sum=inner, add=outer)
+        candidates = {o: with_arithmetic(model, outer, IntegerArithmetic(inst.d, o)) for o in get_args(IntegerOverflow)}
+        of_outer = eliminate(bench, candidates, _edges(bench))
+        outer = IntegerArithmetic(inst.d, "saturate" if of_outer.value == "saturate" else "wrap")
+        parts = tuple(node.products for node in model.root.children)
         shown = bench.exchanges(operands, d, range(EVIDENCE))
-        found: Findings = {
+        return replace(draft, tree=(inst.k, *parts), sum=inner, add=outer), {
             "order": Finding(None, evidence=shown),
             "overflow": Finding(inner.overflow, evidence=shown),
-            "add_overflow": outer_words,
+            "add_overflow": of_outer,
             "result_bits": Finding(inst.d.bits),
             "accumulator_bits": Finding(inner.accumulator_bits, evidence=shown),
         }
-        return changed, found
     return None
 
 
 def _ends(fmt: Format) -> tuple[int, int]:
-    """Patterns of the largest integer and of the smallest, or 0."""
+    """Return the patterns of the largest integer and of the smallest, or 0."""
     return fmt.largest, fmt.largest + 1 if fmt.kind == "signed" else 0
 
 
@@ -82,23 +80,21 @@ def _with(draft: Draft, arithmetic: IntegerArithmetic) -> Draft:
 
 def _edges(bench: Workbench) -> Request:
     """C at both ends of its range, and one more or one less from the products."""
-    inst = bench.inst
-    units = [(1, 1), (1, -1)] if _negative(bench) else [(1, 1)]
-    operands = Request.zeros(inst, 3 * len(units) * 2)
-    largest = inst.c.largest
+    signs = (1, -1) if _has_negative(bench) else (1,)
+    operands = Request.zeros(bench.inst, 6 * len(signs))
+    largest = bench.inst.c.largest
     for i in range(len(operands.c)):
-        unit = units[i % len(units)]
-        _put(bench, operands, i, (i // len(units)) % inst.k, unit[0] * unit[1])
-        operands.c[i] = [largest, largest + 1, 0][i // len(units) % 3]
+        _put_one(bench, operands, i, (i // len(signs)) % bench.inst.k, signs[i % len(signs)])
+        operands.c[i] = [largest, largest + 1, 0][i // len(signs) % 3]
     return operands
 
 
-def _negative(bench: Workbench) -> bool:
+def _has_negative(bench: Workbench) -> bool:
     return "signed" in (bench.inst.a.kind, bench.inst.b.kind)
 
 
-def _put(bench: Workbench, operands: Request, row: int, leaf: int, sign: int) -> None:
-    """The product +1 or -1 on a leaf."""
+def _put_one(bench: Workbench, operands: Request, row: int, leaf: int, sign: int) -> None:
+    """Put the product +1 or -1 on a leaf, in place."""
     inst, a, b = bench.inst, bench.inst.a, bench.inst.b
     minus_a, minus_b = (1 << a.bits) - 1, (1 << b.bits) - 1
     negative_a = sign < 0 and a.kind == "signed"
@@ -107,18 +103,19 @@ def _put(bench: Workbench, operands: Request, row: int, leaf: int, sign: int) ->
 
 
 def _precedence(bench: Workbench, draft: Draft) -> tuple[Draft, Finding]:
+    """Find the order of sums that saturate."""
     inst = bench.inst
-    if not _negative(bench):
+    if not _has_negative(bench):
         note = "products of unsigned numbers only add up, so every order saturates alike; written as one sum"
         return draft, Finding(None, "undetermined", note=note)
     pairs = list(permutations(range(inst.k), 2))
     operands = Request.zeros(inst, len(pairs))
     operands.c[:] = inst.c.largest
     for row, (i, j) in enumerate(pairs):
-        _put(bench, operands, row, i, 1)
-        _put(bench, operands, row, j, -1)
+        _put_one(bench, operands, row, i, 1)
+        _put_one(bench, operands, row, j, -1)
     d = bench.query(operands)
-    before = {pair for pair, answer in zip(pairs, d, strict=True) if int(answer) == inst.d.largest - 1}
+    before = {pair for pair, result in zip(pairs, d, strict=True) if int(result) == inst.d.largest - 1}
     rank = [sum((j, i) in before for j in range(inst.k)) for i in range(inst.k)]
     tree: Tree = bench.addend
     for level in sorted(set(rank)):
@@ -127,11 +124,11 @@ def _precedence(bench: Workbench, draft: Draft) -> tuple[Draft, Finding]:
     shown = bench.exchanges(operands, d, range(min(EVIDENCE, len(pairs))))
     if np.array_equal(evaluate(draft.model(), inst, operands), d):
         return draft, Finding(None, evidence=shown)
-    return draft, Finding(None, "undetermined", note="no order of additions explains where sums saturate", evidence=shown)
+    return draft, Finding(None, "undetermined", note="no order of additions explains which sums saturate", evidence=shown)
 
 
 def _width(bench: Workbench, draft: Draft) -> Finding:
-    """Sums up to the largest and down to the smallest integer of the result must be exact: that many bits are kept."""
+    """Check that sums from the smallest to the largest integer of the result are exact, so that all its bits are kept."""
     inst = bench.inst
     ends_a, ends_b = _ends(inst.a), _ends(inst.b)
     operands = Request.zeros(inst, 4 * inst.d.bits)
@@ -139,13 +136,8 @@ def _width(bench: Workbench, draft: Draft) -> Finding:
         operands.a[i] = ends_a[i & 1]
         operands.b[i] = ends_b[i >> 1 & 1]
         operands.c[i] = (1 << (i // 4)) - 1
-    d = bench.query(operands)
-    wrong = np.flatnonzero(d != evaluate(draft.model(), inst, operands))
+    d, wrong = bench.mismatches(operands, draft.model())
     if len(wrong):
-        return Finding(
-            None,
-            "undetermined",
-            note="large sums differ from 32-bit ones",
-            evidence=bench.exchanges(operands, d, wrong[:EVIDENCE]),
-        )
+        evidence = bench.exchanges(operands, d, wrong[:EVIDENCE])
+        return Finding(None, "undetermined", note="large sums differ from 32-bit ones", evidence=evidence)
     return Finding(inst.d.bits, evidence=bench.exchanges(operands, d, range(EVIDENCE)))

@@ -1,12 +1,12 @@
-"""Order: which leaves are added together, and in which order the sums follow one another.
+"""Summation order: which leaves are added together, and in which order the sums follow one another.
 
-After FPRev (Xie et al., USENIX ATC 2025), with C as one more leaf. Leaf i holds +M, leaf j holds -M and leaf l a unit so
-small that it is lost beside M. The unit survives where the pair has cancelled before the unit joins. FPRev counts the
-survivors of each pair; here each triple of leaves is asked in its three arrangements, because a sum that keeps many
-alignment bits does not lose the unit beside M although its rounded result would. Either way, "i and j meet before l" shows
-as: the unit survives on l, and on neither i nor j; all three alike mean that the three meet in one fused sum. Only triples
-with a common pivot are needed: they place every leaf along the pivot's way to the root, and tell which of the others hang
-together; those are sorted out in turn.
+After FPRev (Xie et al., USENIX ATC 2025), with C as one more leaf. Leaf i holds +M, leaf j holds -M, and leaf l a unit so small
+that it is lost beside M. The unit survives if the pair has cancelled before the unit joins. FPRev counts the survivors of each
+pair. Here each triple of leaves is probed in its three arrangements, because a sum with many alignment bits keeps the unit
+beside M although its rounded result would not. In both cases "i and j meet before l" is observed as: the unit survives on l,
+and on neither i nor j. Three equal results mean that the three leaves meet in one fused sum. Triples with a common pivot are
+enough: they place every leaf on the path from the pivot to the root and group the other leaves; each group is then sorted
+likewise.
 """
 
 from __future__ import annotations
@@ -24,23 +24,25 @@ from accprobe.operands.exchange import Exchange
 from accprobe.operands.request import Request
 
 EVIDENCE = 6
-# log2(M / unit) at most: more than any format's products need.
+# log2(M / unit) at most: more than the products of any format need.
 RATIO = 120
-# log2(M / unit) at least where C alone is asked about: more than any sum is known to keep of a term beside a larger one.
+# log2(M / unit) at least if only C is probed: more than any sum is known to keep of a term beside a larger one.
 FAR_BELOW = 48
+# Values of the map from a pair of leaves to the one that meets the pivot first, if it is neither.
+PAIR_FIRST, ALL_AT_ONCE = -1, -2
 
 
 class _Contradiction(Exception):
-    """The answers are not those of any tree."""
+    """The results are those of no tree."""
 
 
 def order(bench: Workbench, draft: Draft) -> tuple[Draft, Findings]:
-    """The summation tree. Where it cannot be told, that of the draft, and a finding that says so."""
+    """Find the summation tree. If it is not observable, keep that of the draft and say so in the finding."""
     big, unit = _magnitudes(bench)
     if big - unit <= bench.inst.d.mantissa_bits + 2:
         of = " of one block" if bench.inst.scale is not None else ""
         note = f"products{of} span only {big - unit} bits, too few for a unit to be lost beside a large one"
-        return _with_c_apart(bench, draft, note)
+        return _addend_last(bench, draft, note)
     search = _Search(bench, big, unit)
     try:
         tree = search.build([bench.addend, *range(bench.inst.k)])
@@ -50,7 +52,7 @@ def order(bench: Workbench, draft: Draft) -> tuple[Draft, Findings]:
 
 
 def _magnitudes(bench: Workbench) -> tuple[int, int]:
-    """Exponents of M and of the unit: both are values of every leaf and of the result."""
+    """Return exponents of M and of the unit, both values of every leaf and of the result."""
     products, addends, d = bench.product_exponents(), bench.addend_exponents(), bench.inst.d
     high = min(products[-1], addends[-1], d.max_exponent)
     low = max(products[0], addends[0], d.min_exponent)
@@ -60,21 +62,21 @@ def _magnitudes(bench: Workbench) -> tuple[int, int]:
     return high, low
 
 
-def _with_c_apart(bench: Workbench, draft: Draft, note: str) -> tuple[Draft, Findings]:
-    """The draft, or where a C far below each pair of products that cancel survives, the one that adds C last."""
+def _addend_last(bench: Workbench, draft: Draft, note: str) -> tuple[Draft, Findings]:
+    """Add C last if a C far below each pair of products that cancel survives; otherwise keep the draft."""
     big = bench.product_exponents()[-1]
     unit = two_to(max(bench.addend_exponents()[0], bench.inst.d.min_exponent, big - RATIO))
     rows: list[Row] = [{i: two_to(big), j: -two_to(big), bench.addend: unit} for i, j in combinations(range(bench.inst.k), 2)]
-    operands = bench.rows(rows)
+    operands = bench.request(rows)
     d = bench.query(operands)
     shown = np.linspace(0, len(rows) - 1, min(EVIDENCE, len(rows))).astype(int)
     finding = Finding(None, "undetermined", note=note, evidence=bench.exchanges(operands, d, shown))
-    last = big - unit.exponent > FAR_BELOW and (d == bench.result(unit)).all()
+    last = big - unit.exponent > FAR_BELOW and (d == bench.result_pattern(unit)).all()
     return replace(draft, tree=(tuple(range(bench.inst.k)), bench.addend)) if last else draft, {"order": finding}
 
 
 def lone_products(bench: Workbench, draft: Draft) -> tuple[Draft, Findings]:
-    """Whether f64 products are rounded on their own before they are added: 2^-60 is left of the square of 1 + 2^-30, or not."""
+    """Find whether f64 products are rounded before they are added: the square of 1 + 2^-30 then loses its 2^-60."""
     inst = bench.inst
     if inst.a.name != "f64":
         return draft, {}
@@ -84,14 +86,14 @@ def lone_products(bench: Workbench, draft: Draft) -> tuple[Draft, Findings]:
     operands.c[:] = inst.c.encode(True, (1 << 29) + 1, -29)
     if bench.query(operands).any():
         return draft, {}
-    return replace(draft, tree=_alone(draft.tree, inst.k)), {}
+    return replace(draft, tree=_with_lone_products(draft.tree, inst.k)), {}
 
 
-def _alone(tree: Tree, addend: int) -> Tree:
-    """The tree with every product in a sum of its own."""
+def _with_lone_products(tree: Tree, addend: int) -> Tree:
+    """Return the tree with every product in a sum of its own."""
     if isinstance(tree, int):
         return tree if tree == addend else (tree,)
-    return tuple(_alone(child, addend) for child in tree)
+    return tuple(_with_lone_products(child, addend) for child in tree)
 
 
 class _Search:
@@ -111,15 +113,15 @@ class _Search:
         placed: frozenset[int] = frozenset()
         for level in sorted(set(below.values()), key=len):
             if level != placed:
-                raise _Contradiction(f"the sums on the way of leaf {pivot} to the result are not nested")
+                raise _Contradiction(f"the sums between leaf {pivot} and the result are not nested")
             here = [j for j in others if below[j] == level]
-            groups = _groups(here, lambda j, x: first_met[frozenset((j, x))] == -1)
+            groups = _groups(here, lambda j, x: first_met[frozenset((j, x))] == PAIR_FIRST)
             node = (node, *(self.build(group) for group in groups))
             placed = placed | frozenset(here)
         return node
 
     def _first_met(self, pivot: int, others: list[int]) -> dict[frozenset[int], int]:
-        """For each pair: which meets the pivot first; -1 where the two meet each other first, -2 where all meet at once."""
+        """Return, for each pair, the leaf that meets the pivot first, PAIR_FIRST or ALL_AT_ONCE."""
         pairs = list(combinations(others, 2))
         big, minus, unit = two_to(self.big), -two_to(self.big), two_to(self.unit)
         rows: list[Row] = []
@@ -129,19 +131,16 @@ class _Search:
                 {pivot: big, other: minus, j: unit},
                 {j: big, other: minus, pivot: unit},
             ]
-        operands = self.bench.rows(rows)
+        operands = self.bench.request(rows)
         d = self.bench.query(operands)
-        surviving = (d == self.bench.result(unit)).reshape(-1, 3)
+        surviving = (d == self.bench.result_pattern(unit)).reshape(-1, 3).tolist()
         if not self.evidence:
-            shown = np.linspace(0, len(rows) - 1, EVIDENCE).astype(int)
-            self.evidence = self.bench.exchanges(operands, d, shown)
+            self.evidence = self.bench.exchanges(operands, d, np.linspace(0, len(rows) - 1, EVIDENCE).astype(int))
         met: dict[frozenset[int], int] = {}
-        for (j, other), (with_j, with_other, apart) in zip(pairs, surviving, strict=True):
-            answers = (bool(with_j), bool(with_other), bool(apart))
-            known = {(True, False, False): j, (False, True, False): other, (False, False, True): -1}
-            if answers not in known and len(set(answers)) != 1:
+        for (j, other), survives in zip(pairs, surviving, strict=True):
+            if survives.count(True) == 2:
                 raise _Contradiction(f"leaves {pivot}, {j} and {other} cancel in two ways at once: no tree does that")
-            met[frozenset((j, other))] = known.get(answers, -2)
+            met[frozenset((j, other))] = (j, other, PAIR_FIRST)[survives.index(True)] if sum(survives) == 1 else ALL_AT_ONCE
         return met
 
 

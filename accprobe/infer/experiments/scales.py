@@ -1,26 +1,134 @@
-"""Block scales that experiments ask with."""
+"""Block scales: operands with extreme scales, and what is scaled at once and cut where.
+
+The products of one block are all scaled alike, so blocks whose scales lie further and further apart show what a sum keeps.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import product
 from typing import NamedTuple
 
+import numpy as np
+
+from accprobe.evaluate.evaluator import evaluate
+from accprobe.infer.alternatives.nonstandard import Fields, scaled_at_once
+from accprobe.infer.draft import Draft
+from accprobe.infer.findings import Finding, Findings
+from accprobe.infer.workbench import EVIDENCE, Workbench
 from accprobe.isa.formats import Format
 from accprobe.isa.instructions import Instruction
 from accprobe.operands.request import Request, joined
 
-# Powers of two below the smallest result that are asked about.
+# Powers of two below the smallest result that are probed.
 TINY = 40
 
+# Bits between the scales of two blocks, at most.
+FURTHEST = 44
 
-def halves(fmt: Format, exponent: int) -> tuple[int, ...]:
-    """Scales of A and of B whose product is that power of two; none where there are none."""
-    high = exponent // 2
-    found = tuple(fmt.try_encode(1, part) for part in (exponent - high, high))
-    return tuple(code for code in found if code is not None) if None not in found else ()
+# Places of a block between two small products that may be added before they are cut.
+DISTANCES = (1, 2, 4, 8, 16)
+
+# Exponents of the factors of the small products, and of those that lead and cancel.
+HALF, FOUR = -1, 2
+
+# Four scales of A: the second block's is 2^-17 or 2^-35 times the first one's; with ue4m3, those of B too.
+LARGE_AND_SMALL = {"ue4m3": (0x78, 0x01, 0x38, 0x38), "ue8m0": (127, 92, 127, 127)}
+
+
+def scaled_blocks(bench: Workbench, draft: Draft) -> tuple[Draft, Findings]:
+    """Find how many products of e2m1 are scaled at once, and the bits that such sums keep below the largest scale."""
+    inst, model = bench.inst, draft.model()
+    if inst.scale_block is None or {inst.a.name, inst.b.name} != {"e2m1"}:
+        return draft, {}
+    first = settling_requests(inst)
+    operands = joined([first, blocks_apart(inst)])
+    d = bench.query(operands, model)
+    arithmetic = draft.arithmetic("sum")
+    ways: list[Fields] = [
+        {"scaled_products": arithmetic.scaled_products, "alignment_bits": arithmetic.alignment_bits},
+        *scaled_at_once(inst, model, arithmetic, False),
+    ]
+    predicted = [evaluate(draft.change("sum", **fields).model(), inst, operands) for fields in ways]
+    explaining = [fields for fields, p in zip(ways, predicted, strict=True) if np.array_equal(p, d)]
+    differ = np.flatnonzero((np.stack(predicted) != d).any(axis=0))
+    evidence = bench.exchanges(operands, d, [*range(len(first)), *differ[differ >= len(first)][:EVIDENCE].tolist()])
+    if not explaining:
+        note = "no number of products and of bits explains every result"
+        return draft, {"scaled_products": Finding(None, "undetermined", note=note, evidence=evidence)}
+    findings = {name: Finding.among(fields[name] for fields in explaining) for name in ways[0]}
+    findings["scaled_products"] = replace(findings["scaled_products"], evidence=evidence)
+    return draft.change("sum", **explaining[0]), findings
+
+
+def settling_requests(inst: Instruction) -> Request:
+    """Dot products that decide what no public result of a B200 does, for scales of 16 products.
+
+    With ue4m3: whether 36 bits are kept below the largest scale; whether products 8 places apart are added first; whether the
+    window of a small scale depends on C or on the scales. With ue8m0: whether 35 bits are kept.
+    """
+    scales = LARGE_AND_SMALL.get(inst.scale.name if inst.scale else "")
+    if scales is None or inst.scale_block != 16 or inst.k != 4 * inst.scale_block:
+        return Request.zeros(inst, 0)
+    lead, four, half = {0: (6, 6), 1: (6, 0xE)}, {0: (6, 6), 1: (6, 0xC), 16: (4, 2)}, (1, 1)
+    rows: list[tuple[dict[int, tuple[int, int]], int]] = [(lead | {16: (2, 2)}, 0)]
+    if inst.scale is not None and inst.scale.name == "ue4m3":
+        rows = [(lead | {16: half}, 0), (lead | {16: half, 24: half}, 0), (four, 0xC9000000)]
+    request = Request.zeros(inst, len(rows))
+    for row, (products, c) in enumerate(rows):
+        for k, codes in products.items():
+            request.a[row, k], request.b[row, k] = codes
+        request.c[row] = c
+    both = (request.scales_a, request.scales_b) if len(rows) > 1 else (request.scales_a,)
+    for of_operand in both:
+        if of_operand is not None:
+            of_operand[:] = scales
+    return request
+
+
+def blocks_apart(inst: Instruction) -> Request:
+    """One block leads, by products that cancel, by products that cancel C, or not at all; another has one or two small ones.
+
+    In random order, so that a part of the rows has all kinds.
+    """
+    cases = list(_cases(inst))
+    request = Request.zeros(inst, len(cases))
+    if request.scales_a is None or request.scales_b is None or inst.scale is None or inst.scale_block is None:
+        return request
+    four, half = ((inst.a.encode(False, 1, e), inst.b.encode(False, 1, e)) for e in (FOUR, HALF))
+    top = _top(inst.scale)
+    for row, (lead, (large, small), apart, distance, sign) in enumerate(cases):
+        first, start = large * inst.scale_block, small * inst.scale_block
+        for scales, code in zip((request.scales_a, request.scales_b), _halves(inst.scale, 2 * top - apart), strict=True):
+            scales[row, large], scales[row, small] = inst.scale.encode(False, 1, top), code
+        leads = {"products": (first, first + 1), "C": (first,), "nothing": ()}[lead]
+        for k, negative in zip(leads, (False, True), strict=False):
+            request.a[row, k], request.b[row, k] = four[0] | negative * inst.a.sign_bit, four[1]
+        if lead == "C":
+            request.c[row] = inst.c.encode(True, 1, 2 * FOUR + 2 * top)
+        for k in {start, start + distance}:
+            request.a[row, k], request.b[row, k] = half[0] | sign * inst.a.sign_bit, half[1]
+    return request[np.random.default_rng(0).permutation(len(cases))]
+
+
+def _cases(inst: Instruction) -> Iterator[tuple[str, tuple[int, int], int, int, int]]:
+    """Yield what leads, the blocks, bits apart, places between the small products (0: there is one), and their sign."""
+    if inst.scale is None or inst.scale_block is None or inst.k == inst.scale_block:
+        return
+    last = inst.k // inst.scale_block - 1
+    distances = [0, *(d for d in DISTANCES if d < inst.scale_block)]
+    reach = [apart for apart in range(FURTHEST) if _halves(inst.scale, 2 * _top(inst.scale) - apart)]
+    yield from product(("products", "C", "nothing"), ((0, last), (last, 0)), reach, distances, (0, 1))
+
+
+def _top(fmt: Format) -> int:
+    """Return the exponent of the scales that lead; their results are of normal size."""
+    return min(fmt.max_exponent, 10)
 
 
 class _Power(NamedTuple):
-    """The product k, of A and of B, times the scales of its block is (-1)^negative * 2^exponent."""
+    """The product k of A and B, 2^factors, times the scales of its block, 2^scales."""
 
     k: int
     negative: bool
@@ -29,10 +137,11 @@ class _Power(NamedTuple):
 
 
 def small_blocks(inst: Instruction, q: int, lowest: int) -> tuple[list[int], Request]:
-    """2^(q + 1), and smaller powers of two of the other sign down to the lowest, as block scales make them; none without.
+    """2^(q + 1), and smaller powers of two of the other sign down to the lowest, made by block scales.
 
-    Where 2^q is the smallest result and results are rounded toward zero, the sum is 2^q unless the other is cut. The first is
-    C, a product of another block, or one of the same block. Exponents of the others, and the dot products.
+    If 2^q is the smallest result and results are rounded toward zero, the sum is 2^q unless the other term is cut. The first
+    term is C, a product of another block, or one of the same block. Return the exponents of the other terms, and the dot
+    products.
     """
     if inst.scale is None or inst.scale_block is None:
         return [], Request.zeros(inst, 0)
@@ -40,34 +149,32 @@ def small_blocks(inst: Instruction, q: int, lowest: int) -> tuple[list[int], Req
     exponents, made = list[int](), list[Request]()
     for e in range(q, lowest, -1):
         for sign in (False, True):
-            alone, beside = _Power(0, not sign, 0, e), _Power(inst.k - 1, sign, 0, q + 1)
+            single, beside = _Power(0, not sign, 0, e), _Power(inst.k - 1, sign, 0, q + 1)
             of_block = [_Power(0, not sign, least, e - least), _Power(1, sign, least + q + 1 - e, e - least)]
-            rows = [_put(inst, [alone], (sign, q + 1)), _put(inst, of_block)]
-            rows += [_put(inst, [alone, beside])] if inst.k > inst.scale_block else []
-            there = [row for row in rows if row is not None]
-            made += there
-            exponents += [e] * len(there)
+            rows = [_put(inst, [single], (sign, q + 1)), _put(inst, of_block)]
+            rows += [_put(inst, [single, beside])] if inst.k > inst.scale_block else []
+            fitting = [row for row in rows if row is not None]
+            made += fitting
+            exponents += [e] * len(fitting)
     return exponents, joined([Request.zeros(inst, 0), *made])
 
 
 def tiny_blocks(inst: Instruction, lowest: int) -> Request:
-    """Where there are block scales: one product of either sign, from 2^lowest down, beside zeros of C of either sign."""
-    if inst.scale is None:
-        return Request.zeros(inst, 0)
-    signs = [(negative, of_c) for negative in (False, True) for of_c in (False, True)]
-    rows = [
-        (_put(inst, [_Power(0, negative, 0, e)]), of_c) for e in range(lowest, lowest - TINY, -1) for negative, of_c in signs
-    ]
-    there = [(row, of_c) for row, of_c in rows if row is not None]
-    for row, of_c in there:
-        row.c[0] = of_c * inst.c.sign_bit
-    return joined([Request.zeros(inst, 0), *(row for row, _ in there)])
+    """One product of either sign, from 2^lowest down, beside zeros of C of either sign; none without block scales."""
+    rows = [Request.zeros(inst, 0)]
+    for e in range(lowest, lowest - TINY, -1) if inst.scale is not None else ():
+        for negative, of_c in product((False, True), (False, True)):
+            row = _put(inst, [_Power(0, negative, 0, e)])
+            if row is not None:
+                row.c[0] = of_c * inst.c.sign_bit
+                rows.append(row)
+    return joined(rows)
 
 
 def subnormal_scales(inst: Instruction, f: int) -> Request:
     """Products that cancel, of a subnormal scale, and C about the last bit that f bits below the scales' exponents leave.
 
-    Those are the smallest normal scale's, or the subnormal ones' own.
+    These exponents are that of the smallest normal scale or those of the subnormal ones.
     """
     fmt = inst.scale
     if fmt is None or not fmt.mantissa_bits:
@@ -79,39 +186,48 @@ def subnormal_scales(inst: Instruction, f: int) -> Request:
         for swapped in (False, True):
             for last in range(below + most - f - 1, fmt.min_exponent + most - f + 2):
                 row = _put(inst, [_Power(0, False, 0, 0), _Power(1, True, 0, 0)], (swapped, last))
-                for scales, code in zip(
-                    (row.scales_a, row.scales_b) if row else (), codes[:: -1 if swapped else 1], strict=False
-                ):
-                    assert scales is not None
-                    scales[0, 0] = code
-                rows += [row] if row else []
+                if row is None or row.scales_a is None or row.scales_b is None:
+                    continue
+                row.scales_a[0, 0], row.scales_b[0, 0] = codes[::-1] if swapped else codes
+                rows.append(row)
     return joined(rows)
 
 
 def _put(inst: Instruction, powers: list[_Power], c: tuple[bool, int] | None = None) -> Request | None:
-    """One dot product of these, and (-1)^negative * 2^exponent as C; None where formats do not hold one of them."""
+    """Return one dot product of powers of two, with (-1)^negative * 2^exponent as C; None if a format cannot represent one."""
     assert inst.scale is not None
     assert inst.scale_block is not None
-    asked = Request.zeros(inst, 1)
+    request = Request.zeros(inst, 1)
     for power in powers:
-        factors, pair = _factors(inst, power.factors), halves(inst.scale, power.scales)
+        factors, pair = _factors(inst, power.factors), _halves(inst.scale, power.scales)
         if not factors or not pair:
             return None
-        asked.a[0, power.k] = factors[0] | power.negative * inst.a.sign_bit
-        asked.b[0, power.k] = factors[1]
-        for scales, code in zip((asked.scales_a, asked.scales_b), pair, strict=True):
+        request.a[0, power.k] = factors[0] | power.negative * inst.a.sign_bit
+        request.b[0, power.k] = factors[1]
+        for scales, code in zip((request.scales_a, request.scales_b), pair, strict=True):
             assert scales is not None
             scales[0, power.k // inst.scale_block] = code
     if c is not None:
         pattern = inst.c.try_encode(1, c[1])
         if pattern is None:
             return None
-        asked.c[0] = pattern | c[0] * inst.c.sign_bit
-    return asked
+        request.c[0] = pattern | c[0] * inst.c.sign_bit
+    return request
+
+
+def _halves(fmt: Format, exponent: int) -> tuple[int, ...]:
+    """Return scales of A and of B whose product is that power of two; none if there are none."""
+    high = exponent // 2
+    return _codes((fmt, exponent - high), (fmt, high))
 
 
 def _factors(inst: Instruction, exponent: int) -> tuple[int, ...]:
-    """Codes of A and of B whose product is that power of two; none where there are none."""
+    """Return codes of A and of B whose product is that power of two; none if there are none."""
     of_a = min(max(exponent - inst.b.min_exponent, inst.a.min_exponent), inst.a.max_exponent)
-    found = inst.a.try_encode(1, of_a), inst.b.try_encode(1, exponent - of_a)
-    return tuple(code for code in found if code is not None) if None not in found else ()
+    return _codes((inst.a, of_a), (inst.b, exponent - of_a))
+
+
+def _codes(*powers: tuple[Format, int]) -> tuple[int, ...]:
+    codes = [fmt.try_encode(1, exponent) for fmt, exponent in powers]
+    found = tuple(code for code in codes if code is not None)
+    return found if len(found) == len(powers) else ()

@@ -1,4 +1,4 @@
-"""Families of rows: the same sum with an ever smaller term, and how far down the device's answers come out as foretold."""
+"""Series of rows: the same sum with a smaller and smaller term, and how far down its results come out exact."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from accprobe.infer.workbench import Dyadic, Row, Workbench
 from accprobe.model.tree import DotModel
 from accprobe.operands.exchange import Exchange
 
-# Bits below M that are tried at most.
+# Bits below M that are probed at most.
 REACH = 70
-# Exponents beyond +-WINDOW are not used: no need to come near overflow or the smallest exponents.
+# Exponents beyond +-WINDOW are not used: rows need not come near overflow or the smallest exponents.
 WINDOW = 100
 
-# Rows by j, ascending.
-Family = list[tuple[int, Row]]
+# Rows by j, ascending: their small term is 2^-j M.
+Series = list[tuple[int, Row]]
 
 
 @dataclass(frozen=True)
 class Limit:
-    """Up to which j the rows of a family came out as foretold."""
+    """The last j up to which the rows of a series came out as expected; `exact` if a later one did not."""
 
     bits: int
     exact: bool
@@ -32,7 +32,7 @@ class Limit:
 
 
 def span(bench: Workbench, slot: Slot) -> range:
-    """Exponents of the powers of two that can enter a sum by this slot."""
+    """Return the exponents of the powers of two that can enter a sum by this slot."""
     leaf = bench.addend_exponents() if slot.leaf == bench.addend else bench.product_exponents()
     low, high = max(leaf[0], -WINDOW), min(leaf[-1], WINDOW)
     if slot.kind == "sum":
@@ -41,29 +41,29 @@ def span(bench: Workbench, slot: Slot) -> range:
     return range(low, high + 1)
 
 
-def limit(bench: Workbench, family: Family, model: DotModel | None = None) -> Limit:
-    """The last j up to which the device gives the exact sum (or what `model` foretells)."""
-    operands = bench.rows([row for _, row in family])
+def limit(bench: Workbench, series: Series, model: DotModel | None = None) -> Limit:
+    """Return the last j up to which the device gives the exact sum, or the result that `model` predicts."""
+    operands = bench.request([row for _, row in series])
     d = bench.query(operands)
     if model is None:
-        wrong = np.flatnonzero([_exact(bench, row) != int(answer) for (_, row), answer in zip(family, d, strict=True)])
+        wrong = np.flatnonzero([_exact(bench, row) != int(result) for (_, row), result in zip(series, d, strict=True)])
     else:
         wrong = np.flatnonzero(d != evaluate(model, bench.inst, operands))
     if not len(wrong):
-        return Limit(family[-1][0], False, bench.exchanges(operands, d, [len(family) - 1]))
+        return Limit(series[-1][0], False, bench.exchanges(operands, d, [len(series) - 1]))
     first = int(wrong[0])
-    return Limit(family[first][0] - 1, True, bench.exchanges(operands, d, [i for i in (first - 1, first) if i >= 0]))
+    return Limit(series[first][0] - 1, True, bench.exchanges(operands, d, [i for i in (first - 1, first) if i >= 0]))
 
 
 def _exact(bench: Workbench, row: Row) -> int | None:
-    """Bit pattern of the exact sum of a row, None where the result's format does not hold it."""
+    """Return the bit pattern of the exact sum of a row, None if the result's format cannot represent it."""
     lowest = min(value.exponent for value in row.values())
     total = sum(value.significand << (value.exponent - lowest) for value in row.values())
-    return bench.result(Dyadic(total, lowest))
+    return bench.result_pattern(Dyadic(total, lowest))
 
 
 def agree(limits: dict[str, Limit]) -> Finding:
-    """One number from several families: the exact ones must agree, and reach as far as every lower bound."""
+    """Merge the limits of several series: the exact ones must agree and reach as far as every lower bound."""
     if not limits:
         return Finding(0, "at_least", note="no operands reach below the largest term")
     exact = {limit.bits for limit in limits.values() if limit.exact}
@@ -77,7 +77,7 @@ def agree(limits: dict[str, Limit]) -> Finding:
     return Finding(reached, "at_least", note="no operand reaches further below the largest term", evidence=evidence)
 
 
-def named(alignment: Finding, result: Finding, rounding: Finding, cut: Finding | None = None) -> Findings:
-    """What is found of the bits of one role's sums, by feature."""
+def named(alignment: Finding, result: Finding, rounding: Finding, alignment_rounding: Finding | None = None) -> Findings:
+    """Return the findings about the bits of one role's sums, by feature."""
     found = {"alignment_bits": alignment, "result_bits": result, "result_rounding": rounding}
-    return found | ({"alignment_rounding": cut} if cut else {})
+    return found | ({"alignment_rounding": alignment_rounding} if alignment_rounding else {})

@@ -1,0 +1,195 @@
+"""Models that the search steps to if no single field explains more, because one field hides another."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import combinations, product, starmap
+from typing import get_args
+
+from accprobe.infer.alternatives.alternative import Alternative, float_arithmetics, with_features, with_fields
+from accprobe.infer.alternatives.bound_search import floors, max_width
+from accprobe.infer.alternatives.single import alternatives
+from accprobe.infer.findings import Findings
+from accprobe.isa.instructions import Instruction
+from accprobe.model.features import Name
+from accprobe.model.fields import fields_of, with_values
+from accprobe.model.record import Field, Value
+from accprobe.model.tree import (
+    SUM_BITS,
+    AlignmentRounding,
+    Arithmetic,
+    DotModel,
+    FloatArithmetic,
+    FusedSum,
+    NanPayload,
+    Overflow,
+    Product,
+    Role,
+    Rounding,
+    ZeroSign,
+)
+
+Variants = Callable[[Instruction, DotModel, Findings], Iterable[DotModel]]
+
+
+def one_field(inst: Instruction, model: DotModel, findings: Findings) -> Iterator[DotModel]:
+    """One field of all sums of a role, or the order."""
+    return (alternative.model for alternative in alternatives(model, findings) if not alternative.where)
+
+
+def one_field_of_any_sum(inst: Instruction, model: DotModel, findings: Findings) -> Iterator[DotModel]:
+    """One field of all sums of a role or of only one sum, or the order."""
+    return (alternative.model for alternative in alternatives(model, findings))
+
+
+def every_floor(inst: Instruction, model: DotModel, findings: Findings) -> Iterator[DotModel]:
+    """Every lowest exponent of the alignment that may show."""
+    return (alternative.model for alternative in _floors(inst, model))
+
+
+def _floors(inst: Instruction, model: DotModel) -> Iterator[Alternative]:
+    for levels in floors(inst, model):
+        yield from (*([levels.none] if levels.none else []), *levels.above, *levels.below)
+
+
+def floors_of_exact_sums(inst: Instruction, model: DotModel, findings: Findings) -> Iterator[DotModel]:
+    """Sums that seem to keep every bit, aligned so that they lose only the smallest terms: every rounding and floor."""
+    for arithmetic, role in float_arithmetics(model):
+        if arithmetic.alignment_bits is None and role == "sum":
+            lowest, most = arithmetic.result.min_exponent, max_width(model)["alignment_bits"]
+            for level, rounding in product(range(lowest - most, lowest + 1), get_args(AlignmentRounding)):
+                fields = {"alignment_bits": most, "alignment_rounding": rounding, "min_exponent": level}
+                yield from _changed(model, arithmetic, fields)
+
+
+def smallest_results(inst: Instruction, model: DotModel, findings: Findings) -> Iterator[DotModel]:
+    """The lowest exponent, and everything else that decides about the smallest results."""
+    fields = fields_of(FloatArithmetic)
+    of_small = [name for name, field in fields.items() if field.place == "underflow" and not field.tacit]
+    names = ["result_rounding", *of_small]
+    combined = [dict(zip(names, words, strict=True)) for words in product(*(fields[name].words for name in names))]
+    smallest = inst.d.min_exponent
+    for floor in _floors(inst, model):
+        level = floor.value
+        if level is None or (isinstance(level, int) and smallest - 50 <= level < smallest + 10):
+            yield from (with_features(floor.model, changed) for changed in combined)
+
+
+def alignments_or_results(inst: Instruction, model: DotModel, findings: Findings) -> Iterator[DotModel]:
+    """Other alignment bits and roundings; other result bits and roundings, with overflow, which shows both."""
+    yield from _alignments(model)
+    for arithmetic, _ in float_arithmetics(model):
+        widths = range(arithmetic.result.mantissa_bits + 1)
+        for bits, mode, overflow in product(widths, get_args(Rounding), get_args(Overflow)):
+            fields = {"result_bits": bits, "result_rounding": mode, "overflow": overflow}
+            yield from _changed(model, arithmetic, fields)
+
+
+def _alignments(model: DotModel) -> Iterator[DotModel]:
+    for arithmetic, _ in float_arithmetics(model):
+        for bits, rounding in product((*range(SUM_BITS), None), get_args(AlignmentRounding)):
+            yield from _changed(model, arithmetic, {"alignment_bits": bits, "alignment_rounding": rounding})
+
+
+def _changed(model: DotModel, arithmetic: FloatArithmetic, fields: Mapping[str, Value]) -> Iterator[DotModel]:
+    changed = with_fields(model, arithmetic, fields)
+    if changed:
+        yield changed
+
+
+def undetermined_fields(inst: Instruction, model: DotModel, findings: Findings) -> Iterator[DotModel]:
+    """Two or three of the undetermined fields, changed at once."""
+    fields = {**fields_of(FloatArithmetic), **fields_of(DotModel)}
+    undetermined = [
+        (name, field.words)
+        for role, (feature, field) in product(get_args(Role), fields.items())
+        if field.words and not field.of_f64
+        if (finding := findings.get(name := str(Name(feature, role)))) and finding.bound == "undetermined"
+    ]
+    for chosen in (*combinations(undetermined, 2), *combinations(undetermined, 3)):
+        for words in product(*(words for _, words in chosen)):
+            yield with_features(model, {name: word for (name, _), word in zip(chosen, words, strict=True)})
+
+
+def alignments_and_exponents(inst: Instruction, model: DotModel, findings: Findings) -> Iterator[DotModel]:
+    """Alignment bits and roundings, with the exponents, those of zeros too, that decide where terms are cut."""
+    rules = {name: field for name, field in fields_of(FloatArithmetic).items() if field.place == "products"}
+    words = product(*(field.words for field in reversed(rules.values())))
+    combined = [dict(zip(rules, reversed(some), strict=True)) for some in words]
+    exponents = [some for some in combined if all(_is_meaningful(name, rules[name], some) for name in rules)]
+    for aligned in _alignments(model):
+        yield from (with_features(aligned, changed) for changed in exponents)
+
+
+def _is_meaningful(name: str, field: Field, words: Mapping[str, str]) -> bool:
+    """Whether the word of the field is the usual one, or may differ beside the other words."""
+    return words[name] == field.words[0] or field.only_where is None or words[field.only_where[0]] == field.only_where[1]
+
+
+def all_bit_fields(inst: Instruction, model: DotModel, findings: Findings) -> Iterator[DotModel]:
+    """Bits and roundings of terms and of results, and the exponents that align them: one shows through the other."""
+    fields = fields_of(FloatArithmetic).items()
+    names = [[name for name, field in fields if field.words and field.decides == what] for what in ("results", "terms")]
+    every = ("result_bits", *names[0], "alignment_bits", *names[1])
+    of_results, of_terms = ([dict(fields)[name].words for name in some] for some in names)
+    for arithmetic, _ in float_arithmetics(model):
+        f = arithmetic.alignment_bits
+        if f is None:
+            continue
+        results: Iterable[tuple[Value, ...]] = product(range(arithmetic.result.mantissa_bits + 1), *of_results)
+        terms: list[tuple[Value, ...]] = list(product((f - 1, f, f + 1), *of_terms))
+        for result, term in product(results, terms):
+            yield from _changed(model, arithmetic, dict(zip(every, (*result, *term), strict=True)))
+
+
+@dataclass(frozen=True)
+class _Beginning:
+    """How a chain begins from zero.
+
+    parts: the products of a first sum that are rounded on their own. first, others: the zero sign of single products and of
+    other sums. payload: of NaNs. turned: of two chains, the second is read first.
+    """
+
+    parts: tuple[int, ...]
+    first: ZeroSign
+    others: ZeroSign
+    payload: NanPayload
+    turned: bool
+
+    def of(self, node: FusedSum) -> FusedSum:
+        arithmetic = with_values(node.arithmetic, {"zero_sign": self.others, "nan_payload": self.payload})
+        single = with_values(arithmetic, {"zero_sign": self.first})
+        if not _may_begin(node):
+            turned = self.turned and len(node.terms) == 2 == len(node.children)
+            return FusedSum(node.terms[::-1] if turned else node.terms, arithmetic)
+        if len(node.terms) == 1:
+            return FusedSum(node.terms, single)
+        split = [FusedSum((leaf,), single) if i in self.parts else leaf for i, leaf in enumerate(node.terms)]
+        return FusedSum(tuple(sorted(split, key=lambda term: isinstance(term, Product))), arithmetic)
+
+
+def chain_beginnings(inst: Instruction, model: DotModel, findings: Findings) -> Iterator[DotModel]:
+    """Chains that round their first product before another joins it (AMX), if a sum has at most two products and no more.
+
+    Such a chain looks like one whose first sum has two products if the result can represent the first of them. A product too
+    small or too large for that, and whose NaN passes through, distinguish them. A chain that adds its first product to +0 never
+    begins with -0, whatever sign its other sums of zeros have.
+    """
+    nodes = list(model.root.nodes())
+    if not any(_may_begin(node) for node in nodes) or not all(_is_exact(node.arithmetic) for node in nodes):
+        return
+    payloads: tuple[NanPayload, ...] = get_args(NanPayload)
+    if not all(fmt.widens_to(inst.d) for fmt in (inst.a, inst.b, inst.c)):
+        payloads = ("dropped",)
+    signs = get_args(ZeroSign)
+    for beginning in starmap(_Beginning, product(((), (0,), (1,), (0, 1)), signs, signs, payloads, (False, True))):
+        yield replace(model, root=model.root.map(beginning.of))
+
+
+def _may_begin(node: FusedSum) -> bool:
+    return len(node.terms) <= 2 and all(isinstance(term, Product) for term in node.terms)
+
+
+def _is_exact(arithmetic: Arithmetic) -> bool:
+    return isinstance(arithmetic, FloatArithmetic) and arithmetic.alignment_bits is None
