@@ -89,7 +89,7 @@ def refine(bench: Workbench, model: DotModel, findings: Findings) -> Refined:
         if pool:
             results = Results(inst, joined([o for o, _ in pool]), np.concatenate([d for _, d in pool]))
             thorough = turn >= THOROUGH and not bench.log.unstable
-            for better in _improvements(inst, model, findings, results, thorough, bench.log.budget):
+            for better in improvements(inst, model, findings, results, thorough, bench.log.budget):
                 model = better
                 findings = _settled(findings, model)
     if not pool or bench.log.unstable or not results.explained_by(model):
@@ -98,7 +98,7 @@ def refine(bench: Workbench, model: DotModel, findings: Findings) -> Refined:
     return Refined(model, findings, [other for other in others if other != model and results.explained_by(other)])
 
 
-def _improvements(
+def improvements(
     inst: Instruction, model: DotModel, findings: Findings, results: Results, thorough: bool, budget: Budget
 ) -> Iterator[DotModel]:
     """Yield better and better models, each a neighbour of the one before.

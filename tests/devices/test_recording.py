@@ -163,8 +163,8 @@ def test_other_options_were_not_recorded(file: Path, options: tuple[str, ...]) -
     result = run("--device", f"replay:{file}", *options)
     assert (result.exit_code, result.stdout) == (2, "")
     assert result.stderr == (
-        f"accprobe: {file} does not hold an answer that this run asks for, of {FP8.name}: it answers what"
-        " `accprobe run --dots 700 --seed 4` of accprobe 0.1.0 asked; give the same options, or record again\n"
+        f"accprobe: {file} does not have a result of {FP8.name} that this run needs: it has those of"
+        " `accprobe run --dots 700 --seed 4` of accprobe 0.1.0; use the same options, or record again\n"
     )
 
 
@@ -180,7 +180,7 @@ def test_models_go_on_where_a_recording_ends_and_are_counted(file: Path, seed: i
 def test_workers_end_with_the_same_sentence(tmp_path: Path) -> None:
     path = tmp_path / "r.npz"
     recorded(Unlike(), path)
-    with pytest.raises(NotRecorded, match="does not hold an answer that this run asks for"):
+    with pytest.raises(NotRecorded, match="does not have a result of .* that this run needs"):
         replayed(path, jobs=2, seed=5)
 
 
@@ -222,7 +222,7 @@ def test_other_expectations_are_refused(file: Path) -> None:
     request, place = asked[0]
     d = unlike.dot(FP8, request)
     np.testing.assert_array_equal(device.dot_expecting(FP8, request, lambda: d, place), d)
-    with pytest.raises(NotRecorded, match="differ from another model's, not the answers"):
+    with pytest.raises(NotRecorded, match="only the differences of these results from another model's"):
         device.dot_expecting(FP8, request, lambda: d ^ np.uint32(1), place)
     with pytest.raises(NotRecorded):
         device.dot(FP8, request, place)
@@ -245,22 +245,22 @@ def test_recorded_device_is_its_device() -> None:
     [
         (
             lambda raw: raw[: len(raw) // 2],
-            "no recording that `accprobe run --record` wrote, or not all: it is cut short",
+            "is not a complete recording of `accprobe run --record`: it is truncated",
         ),
-        (lambda raw: raw[:-1000], "it is cut short"),
+        (lambda raw: raw[:-1000], "it is truncated"),
         (lambda raw: b"", "it is another kind of file"),
         (lambda raw: b'{"schema": 1}', "it is another kind of file"),
-        (lambda raw: raw[:2000] + b"????" + raw[2004:], "is damaged, or no recording"),
-        (lambda raw: archive({"x": np.zeros(1)}), "is no recording that `accprobe run --record` wrote, but another archive"),
-        (lambda raw: changed(raw, header=b'{"accprobe recording": 9}'), "reads recordings of version 1, the file has 9"),
+        (lambda raw: raw[:2000] + b"????" + raw[2004:], "is damaged, or not a recording"),
+        (lambda raw: archive({"x": np.zeros(1)}), "is not a recording of `accprobe run --record`, but another archive"),
+        (lambda raw: changed(raw, header=b'{"accprobe recording": 9}'), "reads recordings of version 2, the file has 9"),
         (
-            lambda raw: changed(raw, header=b'{"accprobe recording": 1, "instructions": []}'),
-            "is damaged, or no recording",
+            lambda raw: changed(raw, header=b'{"accprobe recording": 2, "instructions": []}'),
+            "is damaged, or not a recording",
         ),
-        (lambda raw: changed(raw, answers=b"\0\0"), "is damaged, or no recording"),
-        (lambda raw: changed(raw, header=b"[" * 100_000), "is damaged, or no recording"),
-        (lambda raw: changed(raw, header=b'"accprobe recording"'), "is damaged, or no recording"),
-        (lambda raw: changed(raw, times_asked=b""), "is damaged, or no recording"),
+        (lambda raw: changed(raw, results=b"\0\0"), "is damaged, or not a recording"),
+        (lambda raw: changed(raw, header=b"[" * 100_000), "is damaged, or not a recording"),
+        (lambda raw: changed(raw, header=b'"accprobe recording"'), "is damaged, or not a recording"),
+        (lambda raw: changed(raw, times=b""), "is damaged, or not a recording"),
         (lambda raw: bomb(raw, 1 << 33), "would unpack to 8,192 MiB, and a recording has 64 MiB at most"),
     ],
 )
@@ -282,7 +282,7 @@ def bomb(raw: bytes, size: int) -> bytes:
     spoilt = io.BytesIO(raw)
     with zipfile.ZipFile(spoilt, "a") as packed:
         for info in packed.infolist():
-            info.file_size = size if info.filename == "answers.npy" else info.file_size
+            info.file_size = size if info.filename == "results.npy" else info.file_size
         packed._didModify = True
     return spoilt.getvalue()
 
@@ -300,7 +300,7 @@ def test_file_that_is_not_there(tmp_path: Path) -> None:
 
 def test_a_pipe_that_nobody_writes_to_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(RecordingError, match="pipe is no regular file"):
+    with pytest.raises(RecordingError, match="pipe is not a regular file"):
         Recording.load(tmp_path / "pipe")
 
 
@@ -321,7 +321,7 @@ def test_numpy_reads_the_file(file: Path) -> None:
     with np.load(file, allow_pickle=False) as arrays:
         header = json.loads(arrays["header"].tobytes())
     assert header["name"] == "Fake GPU"
-    assert header["asked"] == "--dots 700 --seed 4"
+    assert header["options"] == "--dots 700 --seed 4"
     assert "path" not in header
     loaded = Recording.load(file)
     assert loaded.instructions[FP8.name].lowering == Unlike().lowering(FP8)

@@ -16,7 +16,15 @@ import numpy as np
 import pytest
 
 from accprobe import devices
-from accprobe.devices.simulated import FAULTY_SM, FLIPPED_BIT, ODD_ONE, SMS, FaultyDevice, SimulatedDevice, simulated_device
+from accprobe.devices.simulated import (
+    FAULTY_PRODUCT,
+    FAULTY_SM,
+    FLIPPED_BIT,
+    SMS,
+    FaultyDevice,
+    SimulatedDevice,
+    simulated_device,
+)
 from accprobe.errors import DeviceError, ToolMissing, UnknownName
 from accprobe.health import check, host
 from accprobe.health.bench import Turn
@@ -70,7 +78,7 @@ def faulty_words(outcome: GpuOutcome) -> None:
             assert (word.asked_again, word.differed_again) == (20, 20)
             assert word.smallest is not None
             smallest = stored_products(inst, word.smallest.exchange.request(inst))
-            assert np.flatnonzero(smallest.a[0] | smallest.b[0]).tolist() == [ODD_ONE % inst.stored.k]
+            assert np.flatnonzero(smallest.a[0] | smallest.b[0]).tolist() == [FAULTY_PRODUCT % inst.stored.k]
     assert len(outcome.mismatches) <= MOST_KEPT
 
 

@@ -26,7 +26,7 @@ from accprobe.survey.pipeline import settle
 
 def falsification(inst: Instruction, model: DotModel, asked: list[LogEntry] | None = None, **bounds: str) -> Falsification:
     """The rivals of the model that the device computes."""
-    result = Characterisation(inst, found(model, **bounds), model, asked=asked or [])
+    result = Characterisation(inst, found(model, **bounds), model, queries=asked or [])
     return falsify(SimulatedDevice({inst: model}), inst, result)
 
 

@@ -9,7 +9,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from accprobe.infer.search import improvements
 from planted import instruction
 from separating import separating
 
@@ -24,6 +23,7 @@ from accprobe.infer.distinguishing import Results, Search
 from accprobe.infer.falsification import Falsification, falsify
 from accprobe.infer.findings import Characterisation, Finding
 from accprobe.infer.query_log import Budget
+from accprobe.infer.refine import improvements
 from accprobe.isa.formats import FORMATS
 from accprobe.isa.instructions import Instruction
 from accprobe.model.tree import DotModel, FloatArithmetic, chain

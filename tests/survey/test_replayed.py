@@ -72,7 +72,7 @@ def test_file_is_of_a_gpu(gpu: str) -> None:
     recording = Recording.load(FOLDER / f"{gpu}.npz")
     assert (recording.kind, recording.name, recording.architecture) == ("cuda", load_with_evidence(gpu).device.name, "sm_90a")
     assert not recording.pure
-    assert all(facts.asked or facts.why_not for facts in recording.instructions.values())
+    assert all(facts.complete or facts.why_not for facts in recording.instructions.values())
 
 
 @pytest.mark.filterwarnings("always:.*were answered by models:UserWarning")
