@@ -417,7 +417,7 @@ def test_a_sweep_takes_no_processor(monkeypatch: pytest.MonkeyPatch) -> None:
     assert open_device("auto", of_gpus=True).name == "simulated H100"
     result = CliRunner().invoke(main, ["sweep", "--device", "cpu"])
     assert (result.exit_code, result.stdout) == (2, "")
-    assert result.stderr.startswith("accprobe: this is about GPUs, and cpu is none")
+    assert result.stderr.startswith("accprobe: this command needs a GPU, and cpu is none")
 
 
 def test_the_profiler_counts_nothing_on_a_processor() -> None:

@@ -192,7 +192,7 @@ def test_a_processor_without_any_is_told_in_one_sentence(monkeypatch: pytest.Mon
 
 
 def test_what_is_about_gpus_takes_no_processor() -> None:
-    with pytest.raises(DeviceError, match="this is about GPUs, and cpu is none"):
+    with pytest.raises(DeviceError, match="this command needs a GPU, and cpu is none"):
         open_device("cpu", of_gpus=True)
 
 

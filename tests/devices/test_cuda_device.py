@@ -47,7 +47,7 @@ def test_no_cupy(told: list[object], monkeypatch: pytest.MonkeyPatch) -> None:
         open_device("cuda:0")
 
 
-@pytest.mark.parametrize(("count", "known"), [(1, "cuda:0 alone"), (4, "cuda:0 to cuda:3")])
+@pytest.mark.parametrize(("count", "known"), [(1, "only cuda:0"), (4, "cuda:0 to cuda:3")])
 def test_gpu_that_is_not_here(told: list[object], count: int, known: str) -> None:
     told[:] = count, ""
     with pytest.raises(DeviceError, match=f"there is no cuda:7; this machine has {known}"):

@@ -124,7 +124,7 @@ def test_results_that_contradict_a_model() -> None:
     unseen = next(i for i in range(len(d)) if i not in spread(np.arange(len(d)), SOME))
     d[unseen] ^= 1
     wrong = Results(inst, operands, d)
-    assert wrong.wrong(model).tolist() == [unseen]
+    assert wrong.mismatches(model).tolist() == [unseen]
     assert not wrong.explained_by(model)
-    assert wrong.subset(np.array([0, unseen])).wrong(model).tolist() == [1]
+    assert wrong.subset(np.array([0, unseen])).mismatches(model).tolist() == [1]
     assert wrong.subset(np.delete(np.arange(len(d)), unseen)).explained_by(model)

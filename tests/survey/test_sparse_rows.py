@@ -140,7 +140,7 @@ def sign_of_zero(inst: Instruction, d: Bits, others: Bits, a: Bits) -> Bits:
 def test_left_out_numbers_that_take_part_are_found(taken: Taken, named: str) -> None:
     device = planted("mma.sp.m16n8k32.f32.f16.f16.f32", taken)
     row = row_of(device)
-    assert (row.status, row.reason) == ("unverified", f"what a sparse A leaves out of B takes part: {named}")
+    assert (row.status, row.reason) == ("unverified", f"elements of B that a sparse A leaves out change results: {named}")
     assert (row.findings["left_out"].value, row.findings["left_out"].bound) == (named, "suggested")
     without, with_it = row.evidence["left_out"]
     assert not np.any(without.request(device.inst).b[0, others_of(without.request(device.inst), device.inst)])
