@@ -18,7 +18,7 @@ from accprobe.infer.experiments.scales import scaled_blocks
 from accprobe.infer.experiments.specials import carries, control, nan, overflow
 from accprobe.infer.experiments.subnormals import subnormals, zero_signs
 from accprobe.infer.experiments.wider import wider_inner_sums
-from accprobe.infer.findings import Characterisation, Findings, effective_bits, order_findings
+from accprobe.infer.findings import Characterisation, Findings, effective_bits_of, order_findings
 from accprobe.infer.query_log import QueryLog
 from accprobe.infer.refine import Refined, refine
 from accprobe.infer.workbench import Workbench
@@ -56,7 +56,7 @@ def characterise(device: Device, inst: Instruction, counterexamples: Sequence[Ex
         model, findings, others = _rules(bench, draft, found)
         model, findings = tiny_results(bench, model, findings)
         findings["carries"] = carries(bench, model)
-        findings["effective_bits"] = effective_bits(findings)
+        findings["effective_bits"] = effective_bits_of(findings)
     findings |= control(bench)
     findings |= order_findings(model, findings["order"])
     return Characterisation(inst, findings, model, log.unstable, log.entries[before:], others)

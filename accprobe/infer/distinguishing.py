@@ -25,7 +25,7 @@ from accprobe.operands.target import Target, target
 # The target that operands were made for (None: random ones), and their number.
 Batch = tuple[Target | None, int]
 
-Rows = NDArray[np.intp]
+RowIndices = NDArray[np.intp]
 
 # Results that are enough to contradict most models.
 SOME = 60
@@ -44,14 +44,14 @@ class Results:
     def __len__(self) -> int:
         return len(self.d)
 
-    def mismatches(self, model: DotModel) -> Rows:
+    def mismatches(self, model: DotModel) -> RowIndices:
         return np.flatnonzero(self._trial.of(model) != self.d)
 
     def explained_by(self, model: DotModel) -> bool:
         """Whether all results are the model's; of very many, a few are compared first."""
         return (len(self) <= WHOLE or not len(self._some.mismatches(model))) and not len(self.mismatches(model))
 
-    def subset(self, rows: Rows) -> Results:
+    def subset(self, rows: RowIndices) -> Results:
         return Results(self._inst, self.operands[rows], self.d[rows])
 
     @cached_property
@@ -63,7 +63,7 @@ class Results:
         return self.subset(spread(np.arange(len(self.d)), SOME))
 
 
-def spread(rows: Rows, most: int) -> Rows:
+def spread(rows: RowIndices, most: int) -> RowIndices:
     """Return at most so many of the rows, evenly spread."""
     return rows[:: -(-len(rows) // most)]
 

@@ -100,7 +100,7 @@ class Draft:
         if isinstance(tree, int):
             return Addend() if tree == self.inst.k else Product(tree)
         children = sorted(tree, key=self._rank)
-        arithmetic = self.sum if role_of(tree, self.inst.k) == "sum" else self.add
+        arithmetic = self.sum if node_role(tree, self.inst.k) == "sum" else self.add
         if tree is not self.tree and self.inner and isinstance(arithmetic, FloatArithmetic):
             bits = arithmetic.result_bits if arithmetic.result is self.inner else self.inner.mantissa_bits
             arithmetic = replace(arithmetic, result=self.inner, result_bits=bits, nan=self.inner.sign_bit - 1)
@@ -115,7 +115,7 @@ class Draft:
     def _walk(self, tree: Tree, depth: int, found: list[DraftNode]) -> None:
         if isinstance(tree, int):
             return
-        found.append(DraftNode(role_of(tree, self.inst.k), tuple(self._slot(child) for child in tree), depth))
+        found.append(DraftNode(node_role(tree, self.inst.k), tuple(self._slot(child) for child in tree), depth))
         for child in tree:
             self._walk(child, depth + 1, found)
 
@@ -127,7 +127,7 @@ class Draft:
         return Slot(k if k in inside else inside[0], "sum")
 
 
-def role_of(tree: Sequence[Tree], k: int) -> Role:
+def node_role(tree: Sequence[Tree], k: int) -> Role:
     """Return "sum" for a node that adds at least one product itself."""
     return "sum" if any(isinstance(child, int) and child < k for child in tree) else "add"
 

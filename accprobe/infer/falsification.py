@@ -29,7 +29,7 @@ from accprobe.infer.findings import (
     Characterisation,
     Finding,
     Findings,
-    effective_bits,
+    effective_bits_of,
     feature_values,
     order_findings,
 )
@@ -230,7 +230,7 @@ def resolve_findings(findings: Mapping[str, Finding], falsification: Falsificati
         elif field in known and finding.bound != "exact":
             changed[field] = replace(finding, value=known[field], bound="exact", candidates=(), note="")
     if "effective_bits" in changed:
-        changed["effective_bits"] = effective_bits(changed)
+        changed["effective_bits"] = effective_bits_of(changed)
     if model:
         changed |= order_findings(model, changed["order"]) | _sums_alike(model, changed)
     return changed

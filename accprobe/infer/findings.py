@@ -116,7 +116,7 @@ def _addend_place(root: FusedSum) -> str:
     return f"sum {from_last} from the last" if node.children else "first sum"
 
 
-def effective_bits(findings: Mapping[str, Finding]) -> Finding:
+def effective_bits_of(findings: Mapping[str, Finding]) -> Finding:
     """Return the fraction bits that a running sum keeps: the fewest of all alignment bits and result bits."""
     names = ("alignment_bits", "result_bits", *(name for name in ("add_result_bits",) if name in findings))
     value, most = (min(ends) for ends in zip(*(_range(findings[name]) for name in names), strict=True))
@@ -144,7 +144,7 @@ def findings_of(inst: Instruction, model: DotModel) -> Findings:
     sums = [node.arithmetic for node in model.root.nodes() if node.products and isinstance(node.arithmetic, FloatArithmetic)]
     if len(sums) > 1:
         findings["sums_alike"] = Finding("yes" if len(set(sums)) == 1 else "no")
-    findings["effective_bits"] = effective_bits(findings)
+    findings["effective_bits"] = effective_bits_of(findings)
     return findings | order_findings(model, Finding(None))
 
 

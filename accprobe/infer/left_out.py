@@ -24,7 +24,7 @@ ROWS = 32
 LEFT_OUT, NO_EFFECT = "left_out", "absent"
 
 # The class of 0 only.
-ZEROS = ""
+ZERO_CLASS = ""
 
 
 def left_out(device: Device, inst: Instruction) -> Finding:
@@ -37,17 +37,17 @@ def left_out(device: Device, inst: Instruction) -> Finding:
     drawn = [draw(kind, inst.stored, rng, ROWS) for kind in kinds(inst.stored)]
     dense = joined([*drawn, Request.zeros(inst.stored, ROWS)])
     laid = laid_out(inst, dense)
-    patterns = {ZEROS: [0], **left_out_patterns(inst.b)}
+    patterns = {ZERO_CLASS: [0], **left_out_patterns(inst.b)}
     every = {name: _with(inst, laid, dense, np.array(some, inst.b.dtype)) for name, some in patterns.items()}
     first, second = ({name: device.dot(inst, request) for name, request in every.items()} for _ in range(2))
     changed = {
-        name: np.flatnonzero((d != first[ZEROS]) & (second[name] == d) & (second[ZEROS] == first[ZEROS]))
+        name: np.flatnonzero((d != first[ZERO_CLASS]) & (second[name] == d) & (second[ZERO_CLASS] == first[ZERO_CLASS]))
         for name, d in first.items()
     }
     effective = [name for name, rows in changed.items() if len(rows)]
     shown = effective[-1] if effective else list(changed)[-1]
-    row = int(changed[shown][0]) if effective else int(np.isfinite(inst.d.values(first[ZEROS])).argmax())
-    evidence = tuple(Exchange.of(every[name], row, first[name]) for name in (ZEROS, shown))
+    row = int(changed[shown][0]) if effective else int(np.isfinite(inst.d.values(first[ZERO_CLASS])).argmax())
+    evidence = tuple(Exchange.of(every[name], row, first[name]) for name in (ZERO_CLASS, shown))
     note = "" if device.pure else _undefined_codes(device, inst)
     return Finding(", ".join(effective) or NO_EFFECT, note=note, evidence=evidence)
 

@@ -180,7 +180,7 @@ def test_models_go_on_where_a_recording_ends_and_are_counted(file: Path, seed: i
 def test_workers_end_with_the_same_sentence(tmp_path: Path) -> None:
     path = tmp_path / "r.npz"
     recorded(Unlike(), path)
-    with pytest.raises(NotRecorded, match="does not have a result of .* that this run needs"):
+    with pytest.raises(NotRecorded, match=r"does not have a result of .* that this run needs"):
         replayed(path, jobs=2, seed=5)
 
 

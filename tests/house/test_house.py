@@ -16,7 +16,6 @@ NOT_ROOMS = {"docs", "emulate", "house"}
 HOMONYMS = {
     "Chain",
     "FAR",
-    "Family",
     "Field",
     "Kind",
     "Overflow",
@@ -27,7 +26,6 @@ HOMONYMS = {
     "characterise",
     "encode",
     "find",
-    "floats",
     "record",
     "main",
     "pairs",

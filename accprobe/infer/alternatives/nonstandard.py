@@ -32,11 +32,11 @@ from accprobe.model.tree import (
     fits,
 )
 
-# Fields of one arithmetic, or of the model, that change together.
-Fields = Mapping[str, Value]
+# FieldValues of one arithmetic, or of the model, that change together.
+FieldValues = Mapping[str, Value]
 
 # Values of such fields, those that show least first; only of the models that differ least if the flag is set.
-Variants = Callable[[Instruction, DotModel, FloatArithmetic, bool], Iterable[Fields]]
+Variants = Callable[[Instruction, DotModel, FloatArithmetic, bool], Iterable[FieldValues]]
 
 
 # Integer accumulators are wider.
@@ -69,12 +69,12 @@ def nonstandard_variants(inst: Instruction, model: DotModel, findings: Findings)
     return (changed for _, _, changed in _variants(inst, model, nearest=False))
 
 
-def named(fields: Fields, role: Role) -> Fields:
+def named(fields: FieldValues, role: Role) -> FieldValues:
     """Return the fields by the names of their findings."""
     return {name if name in fields_of(DotModel) else str(Name(name, role)): value for name, value in fields.items()}
 
 
-def _variants(inst: Instruction, model: DotModel, nearest: bool) -> Iterator[tuple[Role, Fields, DotModel]]:
+def _variants(inst: Instruction, model: DotModel, nearest: bool) -> Iterator[tuple[Role, FieldValues, DotModel]]:
     for arithmetic, role in float_arithmetics(model):
         for fields in (fields for variants in EVERY for fields in variants(inst, model, arithmetic, nearest)):
             of_model = fields.keys() <= fields_of(DotModel).keys()
@@ -105,7 +105,7 @@ def narrow_groups(inst: Instruction, model: DotModel, sizes: Sequence[int]) -> I
                 yield replace(model, root=FusedSum((*sums, Addend()), outer))
 
 
-def addends(inst: Instruction, model: DotModel, arithmetic: FloatArithmetic, nearest: bool) -> Iterator[Fields]:
+def addends(inst: Instruction, model: DotModel, arithmetic: FloatArithmetic, nearest: bool) -> Iterator[FieldValues]:
     """C is read with fewer bits than the sum that it joins can show."""
     if not _adds_c(model, arithmetic):
         return
@@ -114,7 +114,7 @@ def addends(inst: Instruction, model: DotModel, arithmetic: FloatArithmetic, nea
         yield {"addend_bits": some}
 
 
-def products(inst: Instruction, model: DotModel, arithmetic: FloatArithmetic, nearest: bool) -> Iterator[Fields]:
+def products(inst: Instruction, model: DotModel, arithmetic: FloatArithmetic, nearest: bool) -> Iterator[FieldValues]:
     """Products are rounded to fewer bits than the alignment keeps of the largest."""
     if arithmetic.alignment_bits is None or not any(n.products for n in model.root.nodes() if n.arithmetic == arithmetic):
         return
@@ -124,7 +124,7 @@ def products(inst: Instruction, model: DotModel, arithmetic: FloatArithmetic, ne
         yield {"product_bits": some, "product_rounding": word}
 
 
-def scaled_at_once(inst: Instruction, model: DotModel, arithmetic: FloatArithmetic, nearest: bool) -> Iterator[Fields]:
+def scaled_at_once(inst: Instruction, model: DotModel, arithmetic: FloatArithmetic, nearest: bool) -> Iterator[FieldValues]:
     """Products of e2m1 are added before their block scales are applied, with all alignment bits of their sums."""
     if inst.scale_block is None or {inst.a.name, inst.b.name} != {"e2m1"} or arithmetic.alignment_bits is None:
         return
@@ -134,13 +134,13 @@ def scaled_at_once(inst: Instruction, model: DotModel, arithmetic: FloatArithmet
     sizes = [None, *(some for some in BLOCKS if inst.scale_block % some == 0)]
     alignments = (arithmetic.alignment_bits,) if nearest else ALIGNMENTS
     for some, bits in product(sizes, alignments):
-        fields: Fields = {"scaled_products": some} | ({} if nearest else {"alignment_bits": bits})
+        fields: FieldValues = {"scaled_products": some} | ({} if nearest else {"alignment_bits": bits})
         changed = replace(arithmetic, scaled_products=some, alignment_bits=bits)
         if changed != arithmetic and all(fits(changed, len(node.terms)) for node in sums):
             yield fields
 
 
-def first_roundings(inst: Instruction, model: DotModel, arithmetic: FloatArithmetic, nearest: bool) -> Iterator[Fields]:
+def first_roundings(inst: Instruction, model: DotModel, arithmetic: FloatArithmetic, nearest: bool) -> Iterator[FieldValues]:
     """Sums are first rounded to more bits than the result keeps, and fewer than sums have."""
     kept, aligned = arithmetic.result_bits, arithmetic.alignment_bits
     most = max(len(node.terms) for node in model.root.nodes() if node.arithmetic == arithmetic)
@@ -154,7 +154,7 @@ def first_roundings(inst: Instruction, model: DotModel, arithmetic: FloatArithme
             yield {"first_bits": some, "first_rounding": word}
 
 
-def overflows(inst: Instruction, model: DotModel, arithmetic: FloatArithmetic, nearest: bool) -> Iterator[Fields]:
+def overflows(inst: Instruction, model: DotModel, arithmetic: FloatArithmetic, nearest: bool) -> Iterator[FieldValues]:
     """Overflow is detected before rounding, if sums with C can lie between the largest result and the next number."""
     result, bits = arithmetic.result, arithmetic.alignment_bits
     reach = inst.a.max_exponent + inst.b.max_exponent
@@ -164,7 +164,7 @@ def overflows(inst: Instruction, model: DotModel, arithmetic: FloatArithmetic, n
         yield {"overflow_detected": "before rounding"}
 
 
-def underflows(inst: Instruction, model: DotModel, arithmetic: FloatArithmetic, nearest: bool) -> Iterator[Fields]:
+def underflows(inst: Instruction, model: DotModel, arithmetic: FloatArithmetic, nearest: bool) -> Iterator[FieldValues]:
     """Tininess is not detected after rounding, if tiny results are zero and sums with C have more bits."""
     bits = arithmetic.alignment_bits
     finer = bits is None or bits > arithmetic.result_bits
@@ -183,7 +183,7 @@ def _downwards(bits: int, own: int | None, nearest: bool) -> Iterable[int]:
     return range(bits - 1, -1, -1)
 
 
-def accumulators(inst: Instruction, model: DotModel, arithmetic: FloatArithmetic, nearest: bool) -> Iterator[Fields]:
+def accumulators(inst: Instruction, model: DotModel, arithmetic: FloatArithmetic, nearest: bool) -> Iterator[FieldValues]:
     """Accumulators are too narrow for the largest sum."""
     bits = _needed_bits(inst, model, arithmetic)
     for some, overflow in product(_downwards(bits, arithmetic.accumulator_bits, nearest), get_args(IntegerOverflow)):

@@ -18,7 +18,7 @@ from accprobe.operands.request import Request, joined
 Codes = tuple[int, int]
 
 # Rows with the exponent of their last bit.
-Series = list[tuple[int, Row]]
+RowSeries = list[tuple[int, Row]]
 
 # Bits probed below the last one that a sum keeps beside its smallest result.
 DEEPER = 12
@@ -151,7 +151,7 @@ def _last_place(bench: Workbench, draft: Draft) -> int:
     return max(bench.result_exponents()[0], bench.inst.d.min_exponent - draft.arithmetic("sum").result_bits)
 
 
-def _small_terms(bench: Workbench, draft: Draft, f: int) -> Iterator[Series]:
+def _small_terms(bench: Workbench, draft: Draft, f: int) -> Iterator[RowSeries]:
     """Single powers of two, and pairs of products whose last bit decides the smallest result.
 
     2^q is the result's last place. Two products of last bit 2^i add up to it exactly, or fall short if they are cut;
@@ -166,7 +166,7 @@ def _small_terms(bench: Workbench, draft: Draft, f: int) -> Iterator[Series]:
     if len(products) < 2:
         return
     first, second = products[:2]
-    pairs: Series = []
+    pairs: RowSeries = []
     for i in range(q - 3, q - f - 12, -1):
         pairs += [(i, row) for row in _complements(bench, first, second, q, i)]
         pairs.append((i, {first: two_to(q - 1), second: two_to(i)}))

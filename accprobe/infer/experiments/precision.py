@@ -16,7 +16,7 @@ import numpy as np
 
 from accprobe.infer.draft import Draft, DraftNode, Slot, choose_word
 from accprobe.infer.experiments.dense import SEED, dense_roundings
-from accprobe.infer.experiments.series import REACH, Series, agree, limit, named, span
+from accprobe.infer.experiments.series import REACH, RowSeries, agree, limit, named, span
 from accprobe.infer.experiments.two_terms import two_term_precision, two_term_rows
 from accprobe.infer.findings import Finding, Findings
 from accprobe.infer.workbench import EVIDENCE, Dyadic, Row, Workbench, two_to
@@ -105,7 +105,7 @@ def _further(bench: Workbench, draft: Draft, node: DraftNode, alignment: Finding
     reached = int(alignment.value or 0)
     low = max(leaf[0], big - REACH)
     for sign in (1, -1):
-        rows: Series = [
+        rows: RowSeries = [
             (big - e, {heads[0].leaf: two_to(big), heads[-1].leaf: -two_to(big), tail.leaf: Dyadic(sign, e)})
             for e in range(big - reached - 1, low - 1, -1)
         ]
@@ -140,7 +140,7 @@ def _distinguishing_rows(bench: Workbench, node: DraftNode, f: int | None, r: in
     yield from _below_alignment(bench, node, f)
 
 
-def _cancelling(bench: Workbench, node: DraftNode) -> Iterator[tuple[str, Series]]:
+def _cancelling(bench: Workbench, node: DraftNode) -> Iterator[tuple[str, RowSeries]]:
     """M - M + t, for every kind of slot by which M and t can enter."""
     kinds = sorted({slot.kind for slot in node.slots})
     for head_kind in kinds:
@@ -158,7 +158,7 @@ def _cancelling(bench: Workbench, node: DraftNode) -> Iterator[tuple[str, Series
             # t falls to `low`, then M, which cancels, rises to `top`.
             exponents = [(big, e) for e in range(big - 1, low - 1, -1)]
             exponents += [(m, low) for m in range(big + 1, min(top, low + REACH) + 1) if low < big]
-            rows: Series = [
+            rows: RowSeries = [
                 (m - e, {head.leaf: two_to(m), against.leaf: -two_to(m), tail.leaf: two_to(e)}) for m, e in exponents
             ]
             yield f"{tail_kind} against {head_kind}", rows
@@ -189,7 +189,7 @@ def _result_bits(bench: Workbench, node: DraftNode, f: int) -> Finding:
     return Finding(reached, "at_least", (), note, evidence)
 
 
-def _headed(bench: Workbench, node: DraftNode, f: int) -> Iterator[tuple[int, Series]]:
+def _headed(bench: Workbench, node: DraftNode, f: int) -> Iterator[tuple[int, RowSeries]]:
     tail, heads = _tail_and_heads(bench, node)
     g = 0
     while 1 << g <= min(len(heads), bench.reach.max_same_sign):
@@ -197,7 +197,7 @@ def _headed(bench: Workbench, node: DraftNode, f: int) -> Iterator[tuple[int, Se
         tops = (*(span(bench, slot)[-1] for slot in used), span(bench, tail)[-1] + 1, bench.inst.d.max_exponent - g - 1)
         big = min(tops)
         low = max(span(bench, tail)[0], big - min(f + 2, REACH))
-        rows: Series = [
+        rows: RowSeries = [
             (big - e, {**{s.leaf: two_to(big) for s in used}, tail.leaf: two_to(e)}) for e in range(big - 1, low - 1, -1)
         ]
         if rows:

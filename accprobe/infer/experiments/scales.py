@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from accprobe.evaluate.evaluator import evaluate
-from accprobe.infer.alternatives.nonstandard import Fields, scaled_at_once
+from accprobe.infer.alternatives.nonstandard import FieldValues, scaled_at_once
 from accprobe.infer.draft import Draft
 from accprobe.infer.findings import Finding, Findings
 from accprobe.infer.workbench import EVIDENCE, Workbench
@@ -46,7 +46,7 @@ def scaled_blocks(bench: Workbench, draft: Draft) -> tuple[Draft, Findings]:
     operands = joined([first, blocks_apart(inst)])
     d = bench.query(operands, model)
     arithmetic = draft.arithmetic("sum")
-    ways: list[Fields] = [
+    ways: list[FieldValues] = [
         {"scaled_products": arithmetic.scaled_products, "alignment_bits": arithmetic.alignment_bits},
         *scaled_at_once(inst, model, arithmetic, False),
     ]

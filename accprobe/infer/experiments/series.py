@@ -19,7 +19,7 @@ REACH = 70
 WINDOW = 100
 
 # Rows by j, ascending: their small term is 2^-j M.
-Series = list[tuple[int, Row]]
+RowSeries = list[tuple[int, Row]]
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ def span(bench: Workbench, slot: Slot) -> range:
     return range(low, high + 1)
 
 
-def limit(bench: Workbench, series: Series, model: DotModel | None = None) -> Limit:
+def limit(bench: Workbench, series: RowSeries, model: DotModel | None = None) -> Limit:
     """Return the last j up to which the device gives the exact sum, or the result that `model` predicts."""
     operands = bench.request([row for _, row in series])
     d = bench.query(operands)

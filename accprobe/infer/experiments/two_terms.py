@@ -11,7 +11,7 @@ from typing import get_args
 
 from accprobe.errors import AccprobeError
 from accprobe.infer.draft import Draft, DraftNode, Slot, choose_word
-from accprobe.infer.experiments.series import REACH, Series, agree, limit, named, span
+from accprobe.infer.experiments.series import REACH, RowSeries, agree, limit, named, span
 from accprobe.infer.findings import Finding, Findings
 from accprobe.infer.workbench import Dyadic, Row, Workbench, two_to
 from accprobe.model.tree import Rounding
@@ -67,10 +67,10 @@ def _arrangements(bench: Workbench, node: DraftNode) -> Iterator[tuple[str, Slot
         yield f"{tail.kind} {tail.leaf} against {head.kind} {head.leaf}", head, tail, big
 
 
-def _pairs(bench: Workbench, node: DraftNode, sign: int) -> Iterator[tuple[str, Series]]:
+def _pairs(bench: Workbench, node: DraftNode, sign: int) -> Iterator[tuple[str, RowSeries]]:
     for label, head, tail, big in _arrangements(bench, node):
         low = max(span(bench, tail)[0], big - bench.inst.d.mantissa_bits - 2)
-        rows: Series = [(big - e, {head.leaf: two_to(big), tail.leaf: Dyadic(sign, e)}) for e in range(big - 1, low - 1, -1)]
+        rows: RowSeries = [(big - e, {head.leaf: two_to(big), tail.leaf: Dyadic(sign, e)}) for e in range(big - 1, low - 1, -1)]
         if rows:
             yield label, rows
 
@@ -83,14 +83,14 @@ def _ties(bench: Workbench, node: DraftNode, kept: int) -> Iterator[Row]:
 
 def _below_ties(
     bench: Workbench, node: DraftNode, kept: int, wanted: Callable[[int], bool] = lambda _: True
-) -> Iterator[tuple[str, Series]]:
+) -> Iterator[tuple[str, RowSeries]]:
     """Rows in which only the bit 2^-j M decides: alone, beside half of the last bit, or what remains if M cancels."""
 
-    def fitting(rows: Series) -> Series:
+    def fitting(rows: RowSeries) -> RowSeries:
         return [(j, row) for j, row in rows if bench.fits(row)]
 
     for label, head, tail, big in _arrangements(bench, node):
-        remains: Series = [
+        remains: RowSeries = [
             (j, {head.leaf: Dyadic(-1, big), tail.leaf: Dyadic((1 << j) + 1, big - j)}) for j in filter(wanted, range(1, REACH))
         ]
         yield f"{label}, remains", fitting(remains)
@@ -98,7 +98,7 @@ def _below_ties(
         for sign, tail_sign in product((1, -1), (1, -1)):
             for name, beside in (("alone", 0), ("beside half", 1)):
                 tails = [(j, Dyadic(tail_sign * ((beside << (j - kept - 1)) + 1), big - j)) for j in depths]
-                rows: Series = [(j, {head.leaf: Dyadic(sign, big), tail.leaf: value}) for j, value in tails]
+                rows: RowSeries = [(j, {head.leaf: Dyadic(sign, big), tail.leaf: value}) for j, value in tails]
                 yield f"{label}, {sign} {tail_sign} {name}", fitting(rows)
 
 
