@@ -200,7 +200,7 @@ ORDER_WORDS = {
 def _added(plan: ProductPlan, order: str) -> str:
     fmt = plan.running if order == "serial" else plan.added_in
     kept = f"rounded to {plan.kept} and " if plan.kept is not None and order != "serial" else ""
-    return f"{kept}added in {fmt}{ORDER_WORDS.get(order, ' in an order of its own')}"
+    return f"{kept}added in {fmt}{ORDER_WORDS.get(order, ' in another order')}"
 
 
 def name_members(every: Sequence[Structure]) -> str:

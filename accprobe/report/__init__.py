@@ -1,4 +1,4 @@
-"""What is told: the report of a device, its rows, words and columns."""
+"""Reports: their rows, files, evidence, names and flat columns."""
 
 from accprobe.report.report import Report
 

@@ -13,13 +13,13 @@ from accprobe.report.report import Report
 from accprobe.report.rows import Row
 
 LOCK_SECONDS = 30.0
-"""How long another process may hold the file: it reads and writes one report meanwhile."""
+"""How long another process may keep the lock, to read and write one report."""
 
 
 class Autosave:
-    """Keeps the newest of a growing report in a file: at most four times a second, and at most a twentieth of the time.
+    """Save a growing report at most four times a second, and at most a twentieth of the time.
 
-    What the file has besides stays, whoever wrote it, as `with_results` says; the file as it was found is kept as FILE~.
+    Rows of other processes stay (`with_results`); the file as it was found is kept as FILE~.
     """
 
     def __init__(self, path: Path) -> None:
@@ -36,7 +36,7 @@ class Autosave:
             self.finish()
 
     def finish(self) -> None:
-        """Save what is not saved yet. Raises OSError, and ReportError where the file has a report of another device."""
+        """Save the latest report now. Raises OSError, and ReportError where the file has a report of another device."""
         if self._unsaved is None:
             return
         started = time.monotonic()
@@ -69,16 +69,16 @@ class Autosave:
 
 
 def keep_previous(path: Path) -> None:
-    """Keep the file as FILE~, before something else replaces it. Raises OSError."""
+    """Copy the file to FILE~. Raises OSError."""
     if path.is_file() and path.stat().st_size:
         atomic.save(path.with_name(f"{path.name}~"), path.read_bytes())
 
 
 def with_results(kept: Report, new: Report, written: Collection[str] = ()) -> Report | None:
-    """The report in a file with those rows, sweeps and products of a new one, which replace their like.
+    """Return the report in a file with the rows, sweeps and products of a new one, which replace those with the same key.
 
-    written: names of instructions that the new report alone has had. None where the new report is of a run under other
-    conditions than the kept rows: with another device, accprobe, environment or seed.
+    written: names of instructions that only this process wrote. None where the new report is of a run with another device,
+    accprobe, environment or seed.
     Raises ReportError where sweeps or products are of another device.
     """
     is_run = new.run.selected > 0
@@ -110,13 +110,13 @@ def _device(report: Report) -> object:
 
 
 def _in_order(rows: Iterable[Row], architecture: str) -> tuple[Row, ...]:
-    """That of the catalog, then those that are not in it."""
+    """Sort as the catalog, rows of unlisted instructions last."""
     place = {inst.name: i for i, inst in enumerate(catalog(architecture))}
     return tuple(sorted(rows, key=lambda row: place.get(row.name, len(place))))
 
 
 def _mark(path: Path) -> object:
-    """What changes when another process replaces the file; None where there is none."""
+    """Return what changes when another process replaces the file; None where there is none."""
     try:
         found = path.stat()
     except FileNotFoundError:

@@ -1,7 +1,7 @@
-"""A report as a flat table, for spreadsheets, data frames and requirements: a record an instruction, every value a scalar.
+"""A report as a flat table, for spreadsheets, data frames and requirements: one record of scalars per instruction.
 
-A finding is three columns: `F`, `F_bound` and `F_left` ("a | b", the values left where it is undetermined). Where `F` is empty
-and `F_bound` is "exact", nothing is the value: `alignment_bits` keeps all bits, `min_exponent` has no floor.
+A finding has three columns: `F`, `F_bound` and `F_candidates` ("a | b" where it is undetermined). An empty `F` whose
+`F_bound` is "exact" means none: `alignment_bits` keeps all bits, `min_exponent` has no limit.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ SEPARATOR = " | "
 
 _QUERIES = ("queries", "smallest_query", "largest_query")
 _COVERAGE = ("results", "contradicting", "tile_covered", "tile_total", "events_hit", "events_possible", *_QUERIES)
-_ROW = ("rivals_tried", "rivals_left", "unstable", "words_explained", "seconds")
+_ROW = ("alternatives_tested", "alternatives_surviving", "unstable", "results_explained", "seconds")
 _NUMBERS = ("m", "n", "k", "dots", "mismatches", *_COVERAGE, *_ROW)
 
 
 def records(report: Report) -> Iterator[Record]:
-    """A record an instruction, skipped ones too; all have the same keys, in the same order, whatever the report."""
+    """Yield a record for each instruction, also for skipped ones. All records have the same keys in the same order."""
     about: Record = {
         "device": report.device.name,
         "device_kind": report.device.kind,
@@ -42,7 +42,7 @@ def records(report: Report) -> Iterator[Record]:
 
 
 def record(row: Row) -> Record:
-    """What a report says of one instruction."""
+    """Return the columns of one instruction."""
     inst, done, alternatives = row.instruction, row.verification, row.alternatives
     cells, events, queries = (done.tile, done.events, done.queries) if done else (None, None, None)
     flat: Record = {
@@ -77,10 +77,10 @@ def record(row: Row) -> Record:
         "queries": queries.count if queries else None,
         "smallest_query": queries.smallest if queries else None,
         "largest_query": queries.largest if queries else None,
-        "rivals_tried": alternatives.tested if alternatives else None,
-        "rivals_left": len(alternatives.surviving) if alternatives else None,
+        "alternatives_tested": alternatives.tested if alternatives else None,
+        "alternatives_surviving": len(alternatives.surviving) if alternatives else None,
         "unstable": row.unstable if row.status != "skipped" else None,
-        "words_explained": sum(one.words for one in row.explains) or None,
+        "results_explained": sum(one.words for one in row.explains) or None,
         "seconds": row.seconds,
     }
     for name in finding_names():
@@ -89,15 +89,15 @@ def record(row: Row) -> Record:
 
 
 def is_number(column: str) -> bool:
-    """Whether the values of a column of `record` are numbers; they are words else."""
+    """Return whether a column has numbers; others have words."""
     record = parsed(column).record
     return column in _NUMBERS or (record is not None and record.number)
 
 
 def _finding(name: str, finding: Finding | None) -> Record:
-    left = SEPARATOR.join(str(value) for value in finding.candidates) if finding else ""
+    candidates = SEPARATOR.join(str(value) for value in finding.candidates) if finding else ""
     return {
         name: finding.value if finding else None,
         f"{name}_bound": finding.bound if finding else None,
-        f"{name}_left": left or None,
+        f"{name}_candidates": candidates or None,
     }

@@ -1,4 +1,4 @@
-"""What is known of each architecture's instructions: measured, ready to be measured, published, or nothing."""
+"""The state of each architecture's instructions: measured, ready to be measured, published, or unknown."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from accprobe.report.recorded import recorded
 from accprobe.report.report import Report
 
 State = Literal["measured", "never run", "published", "nothing"]
-"""Of an instruction: a recorded report has it, its probe never ran there, it has a published model alone, or nothing."""
+"""A recorded report has the instruction; its probe never ran; it has only a published model; it has neither."""
 
 
 @dataclass(frozen=True)
 class CoverageStatus:
-    """Of an architecture: how many of its instructions are in which state. devices: those that were measured."""
+    """How many instructions of an architecture are in each state. devices: the measured ones."""
 
     target: str
     generation: str
@@ -43,11 +43,11 @@ STATE_WORDS: dict[State, str] = {
     "published": "no probe, but a published model",
     "nothing": "no probe, no published model",
 }
-"""As lists and tables say it."""
+"""How lists and tables name a state."""
 
 
 def coverage_statuses() -> Iterator[CoverageStatus]:
-    """Of every architecture, in order; of processors last."""
+    """Yield the status of every architecture, processors last."""
     every = [(known.target, known.generation) for known in ARCHITECTURES]
     for target, generation in (*every, *((name, "processors") for name in PROCESSORS)):
         counts = Counter(states(target).values())
@@ -57,7 +57,7 @@ def coverage_statuses() -> Iterator[CoverageStatus]:
 
 
 def states(architecture: str) -> dict[Instruction, State]:
-    """Of each instruction of an architecture. Raises UnknownName."""
+    """Return the state of each instruction of an architecture. Raises UnknownName."""
     listed, target = catalog(architecture), _target(architecture)
     measured = {inst for report in _reports(target) for inst in _measured(report)}
     chips = [name for name, chip in CHIPS.items() if chip.architecture == target]
@@ -74,7 +74,7 @@ def states(architecture: str) -> dict[Instruction, State]:
 
 
 def measured_on(architecture: str) -> dict[Instruction, list[str]]:
-    """Devices with a recorded report, by what was measured of each. Raises UnknownName."""
+    """Return the devices with a recorded report, by measured instruction. Raises UnknownName."""
     found: dict[Instruction, list[str]] = {}
     for report in _reports(_target(architecture)):
         for inst in _measured(report):
@@ -84,7 +84,7 @@ def measured_on(architecture: str) -> dict[Instruction, list[str]]:
 
 @cache
 def was_measured(architecture: str) -> bool:
-    """Whether a recorded report is of that architecture. Raises UnknownName."""
+    """Return whether a recorded report is of that architecture. Raises UnknownName."""
     return bool(_reports(_target(architecture)))
 
 
@@ -98,7 +98,7 @@ def _reports(target: str) -> list[Report]:
 
 @cache
 def _measuring() -> list[Report]:
-    """Those of instructions that were measured on hardware."""
+    """Return the recorded reports of instructions that hardware computed."""
     return [report for report in map(Report.load, recorded()) if report.device.kind in ("cuda", "cpu") and report.instructions]
 
 

@@ -16,11 +16,10 @@ from pydantic import TypeAdapter, ValidationError
 from accprobe.build import atomic
 from accprobe.errors import ReportError
 from accprobe.operands.exchange import Exchange
-from accprobe.report.reading import reason
 from accprobe.report.recorded import find
 from accprobe.report.report import MOST_BYTES, SCHEMA, Report
 from accprobe.report.rows import Row
-from accprobe.report.text import written
+from accprobe.report.text import reason, written
 
 EvidenceByRow = dict[str, dict[str, tuple[Exchange, ...]]]
 """Instruction -> feature -> the exchanges that decided it."""

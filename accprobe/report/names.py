@@ -18,10 +18,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cache, partial
-from importlib.resources import files
 from pathlib import Path
 from typing import NamedTuple
 
+from accprobe.build.checkout import data_folder
 from accprobe.devices.protocol import Device
 from accprobe.errors import AccprobeError, UnknownName, nearest
 from accprobe.isa.formats import FORMATS
@@ -37,7 +37,7 @@ EXAMPLE = "such as QGMMA or h200:wgmma.m64n8k32.f32.e4m3.e4m3"
 Opcodes = Mapping[Instruction, Sequence[str]]
 """The machine opcodes that each instruction becomes."""
 
-MOST_LISTED = 4
+OTHERS_LISTED = 4
 """Other operands that a remark lists."""
 
 _SEPARATOR = re.compile(r"(?<!:):(?!:)")
@@ -159,7 +159,7 @@ def near(word: str, names: Sequence[str], opcodes: Iterable[str] = ()) -> str:
 @cache
 def _compiled(architecture: str) -> Opcodes:
     """Return the opcodes of a compile target's instructions, as the recorded atlas has them."""
-    atlas = json.loads((files("accprobe") / "reports" / f"{ATLAS}.json").read_text())
+    atlas = json.loads((data_folder("reports") / f"{ATLAS}.json").read_text())
     return {
         parse(name): [opcode for opcode, _ in each["lowering"]]
         for name, became in atlas["lowerings"].items()
@@ -299,8 +299,8 @@ def _chosen(source: str, models: Mapping[Instruction, DotModel], found: Sequence
         return NamedModel(inst, models[inst], source, "")
     published = ", a published model" * source.startswith(SIM)
     others = list(dict.fromkeys(each.a.name for each in found if each.a is each.b is not inst.a))
-    more = f" and {len(others) - MOST_LISTED} more" if len(others) > MOST_LISTED else ""
-    also = f"; also {', '.join(others[:MOST_LISTED])}{more} (--dtype)" if others else ""
+    more = f" and {len(others) - OTHERS_LISTED} more" if len(others) > OTHERS_LISTED else ""
+    also = f"; also {', '.join(others[:OTHERS_LISTED])}{more} (--dtype)" if others else ""
     return NamedModel(inst, models[inst], source, f"{word}: using {source}:{inst.name}{published}{also}")
 
 

@@ -1,4 +1,4 @@
-"""What a report says of a whole product, in words short enough for a table."""
+"""The results for a matrix product, in words short enough for a table."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ PRODUCT_FINDINGS = (
     "repeatable",
     "first_calls",
 )
-"""Names of the findings of whole products, the most wanted first."""
+"""Names of the findings of products, in the order of tables."""
 
 BACKWARD = "from the last k to the first"
 BLOCKS_BACKWARD = "by blocks of {} from the last to the first"
-IN_DISORDER = "in an order of its own"
+IN_DISORDER = "in another order"
 SHARE = "{} of every {} k"
-"""How the finding `order` ends where chains take K so, and not as it comes; the last, where others lie between a chain's k."""
+"""How the finding `order` ends where a chain does not take K in turn; SHARE: where other k lie between a chain's."""
 
 _NUMBERS = (
     "split_k",
@@ -66,16 +66,16 @@ _NUMBERS = (
     "calls",
     "regions",
     "elements",
-    "wrong",
+    "mismatches",
     "contradicting",
-    "rivals_tried",
-    "rivals_left",
+    "alternatives_tested",
+    "alternatives_surviving",
     "seconds",
 )
 
 
 def found_words(findings: FindingsByName, name: str) -> str:
-    """A finding as tables show it, "" where there is none; "RNE?" where a rival has another value, not told which."""
+    """Return a finding as tables show it, "" where there is none."""
     finding = findings.get(name)
     if finding is None:
         return ""
@@ -85,7 +85,7 @@ def found_words(findings: FindingsByName, name: str) -> str:
 
 
 def plan_words(findings: FindingsByName) -> str:
-    """The order of K: "4 slices of 1024, partials bf16", "one chain, promoted every 128"; "" where it is not known."""
+    """Return the order of K: "4 slices of 1024, partials bf16", "one chain, promotion interval 128"; "" if it is unknown."""
     return ", ".join(_plan(findings))
 
 
@@ -108,9 +108,9 @@ def _plan(findings: FindingsByName) -> Iterator[str]:
         if partials := found_words(findings, "partial_format"):
             yield f"partials {partials}"
         if (merge := found_words(findings, "reduction_order")) not in ("", "forward"):
-            yield f"merged {merge}"
+            yield f"reduction {merge}"
     if "promote_every" in findings and findings["promote_every"].value is not None:
-        yield f"promoted every {found_words(findings, 'promote_every')}"
+        yield f"promotion interval {found_words(findings, 'promote_every')}"
 
 
 def each_of(sizes: Sequence[object]) -> str:
@@ -128,12 +128,12 @@ def division(findings: FindingsByName) -> str:
 
 
 def along(findings: FindingsByName) -> str:
-    """How each chain takes K, "" as it comes."""
+    """Return how each chain takes K, "" if in turn."""
     return str(findings["order"].value).partition("], ")[2] if "order" in findings else ""
 
 
 def miscounted(row: ProductRow) -> Iterator[tuple[str, str]]:
-    """Where products are dropped or counted more than once, and which: a plain error of the program that was asked."""
+    """Yield (region, k) where products are dropped or counted more than once: an error of the callable."""
     for region in row.regions:
         once = region.findings.get("each_product_once")
         if once is not None and once.value == "no":
@@ -141,17 +141,17 @@ def miscounted(row: ProductRow) -> Iterator[tuple[str, str]]:
 
 
 def misscaled(row: ProductRow) -> Iterator[str]:
-    """Which blocks have the scales of others."""
+    """Yield which blocks have the scales of others."""
     yield from dict.fromkeys(str(region.findings["scales"].value) for region in row.regions if is_misplaced(region.findings))
 
 
 def is_misplaced(findings: FindingsByName) -> bool:
-    """Whether what is found of scales is that they went elsewhere, "block 3 has the scales of block 2"."""
+    """Return whether a block has the scales of another: "block 3 has the scales of block 2"."""
     return "scales" in findings and str(findings["scales"].value).startswith("block ")
 
 
 def product_record(row: ProductRow) -> Record:
-    """What a report says of one product beside its findings."""
+    """Return the columns of one product beside its findings."""
     done = row.verification
     alternatives = [region.alternatives for region in row.regions if region.alternatives]
     return {
@@ -167,21 +167,21 @@ def product_record(row: ProductRow) -> Record:
         "reason": row.reason or None,
         "regions": len(row.regions),
         "elements": done.elements if done else None,
-        "wrong": done.mismatches if done else None,
+        "mismatches": done.mismatches if done else None,
         "contradicting": done.contradicting if done else None,
-        "rivals_tried": sum(each.tested for each in alternatives) if alternatives else None,
-        "rivals_left": sum(len(each.surviving) for each in alternatives) if alternatives else None,
+        "alternatives_tested": sum(each.tested for each in alternatives) if alternatives else None,
+        "alternatives_surviving": sum(len(each.surviving) for each in alternatives) if alternatives else None,
         "calls": row.calls,
         "seconds": row.seconds,
     }
 
 
 def product_record_fields() -> list[str]:
-    """Everything that a requirement on products may name."""
+    """Return every name that a requirement on products may use."""
     nothing = ProductRow(callable="", m=1, n=1, k=1, a="f32", b="f32", out="f32", status="skipped")
     return [*PRODUCT_FINDINGS, *product_record(nothing)]
 
 
 def is_product_number(field: str) -> bool:
-    """Whether its values are numbers; they are words else."""
+    """Return whether a field has numbers; others have words."""
     return field in _NUMBERS

@@ -1,4 +1,4 @@
-"""A whole matrix product as the report has it: what was found of one callable, for one shape."""
+"""A row of the report for a matrix product: one callable, one shape."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class ProductVerification(BaseModel):
 
 
 class ProductAlternatives(BaseModel):
-    """How many plans with something changed were tried, and in what those differ that could not be contradicted."""
+    """How many alternative plans were tested, and the changes of those that no result contradicts."""
 
     model_config = STRICT
 
@@ -75,9 +75,9 @@ class ProductAlternatives(BaseModel):
 
 
 class RegionRecord(BaseModel):
-    """Elements of D that are computed alike: which, how many, what was found of them and their model.
+    """Elements of D that are computed alike.
 
-    chains_probed: so many of the model's `chains` were reached by dot products of their own; 0 of 0 in older reports.
+    chains_probed: how many of the model's `chains` were probed separately; 0 of 0 in older reports.
     """
 
     model_config = STRICT
@@ -91,11 +91,11 @@ class RegionRecord(BaseModel):
     chains_probed: Count = 0
 
     def against(self) -> Iterator[str]:
-        """What a region of a confirmed product may not have or lack."""
+        """Yield the reasons why the region does not confirm a product."""
         if self.model is None:
             yield "there is no model"
         elif self.alternatives is None or not (self.alternatives.tested or self.model.a.is_integer):
-            yield "no rivals were tried"
+            yield "no alternatives were tested"
         if not self.findings:
             yield "there are no findings"
         if name := next((name for name, finding in self.findings.items() if finding.bound == "suggested"), None):
@@ -105,9 +105,9 @@ class RegionRecord(BaseModel):
 class ProductRow(BaseModel):
     """One callable for one shape.
 
-    callable: as the command line names it; options: what it was called with; probed_part: what is probed, where
-    that is not all that it computes; device: what computed it, in words; regions: the largest first. calls: how often it was
-    called. libraries: versions of those that computed. remarks: what a reader must not miss.
+    callable: as the command line names it. probed_part: the part of the callable that is probed, where it computes more.
+    device: the device that computed it. regions: the largest first. calls: how often it was called. libraries: their versions.
+    remarks: findings that a reader must not miss.
     """
 
     model_config = STRICT
@@ -135,12 +135,12 @@ class ProductRow(BaseModel):
 
     @property
     def findings(self) -> dict[str, Finding]:
-        """Those of the largest region."""
+        """Return the findings of the largest region."""
         return self.regions[0].findings if self.regions else {}
 
     @property
     def key(self) -> tuple[object, ...]:
-        """What was asked: two rows of one key answer the same question."""
+        """Return what identifies the row: of two rows with one key, the newer one counts."""
         options = tuple(sorted((name, str(value)) for name, value in self.options.items()))
         return (self.callable, options, self.m, self.n, self.k, self.a, self.b, self.out, self.scale)
 
@@ -150,7 +150,7 @@ class ProductRow(BaseModel):
 
     @property
     def words(self) -> tuple[str, ...]:
-        """What tells the row from others: "torch:mm", "16x8x4096", "bf16", "f32"; the callable first."""
+        """Return the words that globs match: "torch:mm", "16x8x4096", "bf16", "f32"; the callable first."""
         options = (f"{name}={value}" for name, value in self.options.items())
         scale = (f"scale={self.scale}",) if self.scale else ()
         return (self.callable, self.shape, *dict.fromkeys((self.a, self.b)), self.out, *scale, *options)
@@ -164,18 +164,18 @@ class ProductRow(BaseModel):
         return ", ".join((f"{self.callable} {self.shape} {operands} -> {self.out}", *scale, *options))
 
     def matches(self, globs: str) -> bool:
-        """Whether it is meant by "torch:* 16x8x* bf16": a glob of the callable, and others of any words that tell it."""
+        """Return whether "torch:* 16x8x* bf16" means the row: a glob of the callable, and globs of other words of the row."""
         first, *others = globs.split()
         words = self.words
         return fnmatchcase(words[0], first) and all(any(fnmatchcase(word, glob) for word in words[1:]) for glob in others)
 
     @property
     def holds(self) -> bool:
-        """As of a row of an instruction: whether nothing speaks against it."""
+        """Return whether the row is confirmed, or simulated and nothing else is missing."""
         return self.status == "confirmed" or (self.status == "simulated" and not self.reason)
 
     def _against(self) -> Iterator[str]:
-        """What the row has or lacks that its status does not go with, in words."""
+        """Yield the contradictions between the row and its status."""
         if not self.holds:
             return
         if self.reason:
@@ -184,25 +184,25 @@ class ProductRow(BaseModel):
         if done is None or not done.elements:
             yield "no fresh elements were compared"
         elif done.mismatches or done.contradicting or done.counterexample:
-            yield f"{done.mismatches:,} fresh elements differ and {done.contradicting:,} answers contradict the model"
+            yield f"{done.mismatches:,} fresh elements differ and {done.contradicting:,} results contradict the model"
         for i, region in enumerate(self.regions):
             yield from (f"regions.{i}: {against}" for against in region.against())
         if (covered := sum(region.elements for region in self.regions)) != self.m * self.n:
             yield f"its regions have {covered:,} of {self.m * self.n:,} elements"
 
     def _wrong(self) -> Iterator[str]:
-        """What no row may have."""
+        """Yield values that no row may have."""
         for name in ("a", "b", "out"):
             if getattr(self, name) not in formats.FORMATS:
                 yield f"{name}: there is no format '{getattr(self, name):.40}'"
         for name in ("m", "n", "k"):
             if not getattr(self, name):
-                yield f"{name}: a product has one at least"
-        asked = (self.k, self.a, self.b, self.out)
+                yield f"{name}: expected at least 1"
+        named = (self.k, self.a, self.b, self.out)
         for i, region in enumerate(self.regions):
             model = region.model
-            if model and (told := (model.k, model.a.name, model.b.name, model.result.name)) != asked:
-                yield f"regions.{i}.model: of {' '.join(map(str, told))}, and the row of {' '.join(map(str, asked))}"
+            if model and (of_model := (model.k, model.a.name, model.b.name, model.result.name)) != named:
+                yield f"regions.{i}.model: of {' '.join(map(str, of_model))}, and the row of {' '.join(map(str, named))}"
             if misplaced := next((name for name, finding in region.findings.items() if finding.evidence), None):
                 yield f"regions.{i}.findings.{misplaced}.evidence: a product's findings have none"
 

@@ -1,4 +1,4 @@
-"""A report of published models: what is known of a chip that nobody has at hand. Nothing in it is measured or evaluated."""
+"""A report of published models. Nothing in it is measured or evaluated."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from accprobe.report.rows import NOT_MEASURED, Row
 
 
 def published(name: str) -> Report:
-    """The models of a chip ("h100" or "sim:h100") as a report: every row `simulated`, with a reason, for nothing was tried.
+    """Return the models of a chip ("h100" or "sim:h100") as a report; every row is `simulated`, with a reason.
 
     Raises UnknownName with the known chips.
     """
@@ -46,8 +46,8 @@ def _row(inst: Instruction, known: KnownModel | None, explains: tuple[Explained,
 
 
 def with_open(findings: Findings, left: Left) -> Findings:
-    """The findings, those undetermined that no recorded word settles."""
-    note = "no result of the real chip that is public tells these apart"
+    """Return the findings; those that no recorded result settles become undetermined."""
+    note = "no public result of the real chip distinguishes these"
     opened = {
         name: replace(findings[name], bound="undetermined", candidates=values, note=note) for name, values in left.items()
     }

@@ -1,15 +1,16 @@
-"""The report: everything that a run found out about one device, as one JSON file.
+"""The report: every result about one device, as one JSON file, and its JSON Schema.
 
-Keys that say nothing (an empty reason, no counterexample) are left out; every other key is required, and unknown keys are
-errors. Bit patterns are hex strings, the K patterns of A and of B joined without a gap.
+Empty keys (no reason, no counterexample) are left out; every other key is required, and unknown keys are errors. Bit patterns
+are hex strings, the K patterns of A and of B joined without a gap.
 """
 
 from __future__ import annotations
 
 import codecs
+import json
 from functools import cache
 from pathlib import Path
-from typing import IO, Literal, Self
+from typing import IO, Any, Literal, Self
 
 from pydantic import BaseModel, Field, ValidationError, model_validator
 
@@ -18,16 +19,17 @@ from accprobe.build import atomic, checkout
 from accprobe.devices.protocol import Device, DeviceKind
 from accprobe.errors import ReportError
 from accprobe.report.products import ProductRow
-from accprobe.report.reading import outcome_of_another, reason
 from accprobe.report.recorded import find, recorded
 from accprobe.report.rows import STRICT, Row
 from accprobe.report.sweeps import SweepRecord
-from accprobe.report.text import pictured, written
+from accprobe.report.text import outcome_of_another, pictured, reason, written
 
 SCHEMA: Literal[4] = 4
 
+SCHEMA_FILE = Path(__file__).parent / "report.schema.json"
+
 MOST_BYTES = 1 << 28
-"""More than any report has: a hundred times what every instruction of a GPU comes to."""
+"""A limit on the size of a file: a hundred times the largest report."""
 
 
 class Tool(BaseModel):
@@ -44,7 +46,7 @@ class Tool(BaseModel):
 
 
 class DeviceRecord(BaseModel):
-    """What was measured. reason: why another device stands in for a GPU; facts: compute_capability, sm_count, …"""
+    """The measured device. reason: why it is not a GPU, where one was looked for; facts: compute_capability, sm_count, …"""
 
     model_config = STRICT
 
@@ -56,7 +58,7 @@ class DeviceRecord(BaseModel):
 
 
 class Run(BaseModel):
-    """How: worker processes, wall seconds so far, and how many instructions were asked for (fewer rows: it was cut short)."""
+    """The run: worker processes, wall seconds so far, and how many instructions were selected (a stopped run has fewer)."""
 
     model_config = STRICT
 
@@ -66,7 +68,7 @@ class Run(BaseModel):
 
 
 class Report(BaseModel):
-    """Everything that a run found out about one device; rows in the order of the architecture's catalog."""
+    """Every result about one device; rows in the order of the architecture's catalog."""
 
     model_config = STRICT
 
@@ -97,7 +99,7 @@ class Report(BaseModel):
 
     @classmethod
     def empty(cls, device: Device, name: str | None, seed: int) -> Report:
-        """A report of a device in which nothing is measured yet; name: what was asked for, "auto" or "cuda:0"."""
+        """Return a report of a device without rows. name: the device as the user named it, "auto" or "cuda:0"."""
         facts = {key: fact for key, fact in device.describe().items() if isinstance(fact, int | float | str)}
         return cls(
             schema=SCHEMA,
@@ -117,25 +119,25 @@ class Report(BaseModel):
 
     @property
     def measured(self) -> list[Row]:
-        """The rows that are not skipped."""
+        """Return the rows that are not skipped."""
         return [row for row in self.instructions if row.status != "skipped"]
 
     def dumps(self) -> str:
-        """The report as JSON text, as `accprobe.report.text` lays it out."""
+        """Return the report as JSON text."""
         return written(self.model_dump(mode="json", by_alias=True, exclude_defaults=True))
 
     def save(self, path: Path) -> None:
-        """Write the file, so that a reader sees all of it or none. Raises OSError."""
+        """Write the file by rename. Raises OSError."""
         atomic.save(path, self.dumps().encode())
 
     @classmethod
     def load(cls, name: str | Path) -> Report:
-        """The report in a file, or the recorded one of that name ("h200"). Raises ReportError."""
+        """Read the report in a file, or the recorded one of that name ("h200"). Raises ReportError."""
         return _read_once(name) if isinstance(name, str) and name in recorded() else _read(name)
 
     @classmethod
     def read_from(cls, file: IO[bytes], name: str | Path) -> Report:
-        """As `load`, of an open file that messages call `name`. Raises ReportError, OSError."""
+        """Read an open file, which messages call `name`. Raises ReportError, OSError."""
         text = file.read(MOST_BYTES + 1)
         if len(text) > MOST_BYTES:
             raise ReportError(f"{name} is no report: it has more than {MOST_BYTES >> 20} MiB")
@@ -158,9 +160,20 @@ _read_once = cache(_read)
 
 
 def _stand_in(name: str | None, device: Device) -> str:
-    """Why another device stands in for a GPU, "" where none does."""
+    """Return why another device stands in for a GPU, "" where none does."""
     if name != "auto" or device.kind not in ("simulated", "cpu"):
         return ""
     from accprobe.build.driver import why_no_gpu
 
     return why_no_gpu() or ""
+
+
+def schema() -> dict[str, Any]:
+    """Return the JSON Schema of reports (draft 2020-12): names, types and ranges. Only the reader checks arithmetic."""
+    title = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": f"accprobe report, schema {SCHEMA}"}
+    return title | {key: value for key, value in Report.model_json_schema(by_alias=True).items() if key != "title"}
+
+
+def schema_text() -> str:
+    """Return the text of SCHEMA_FILE."""
+    return json.dumps(schema(), indent=1, ensure_ascii=False) + "\n"

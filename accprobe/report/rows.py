@@ -1,4 +1,4 @@
-"""A row of the report: everything that was found out about one instruction."""
+"""A row of the report: the result for one instruction."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ STRICT = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=Fals
 """How every part of a report is read."""
 
 Status = Literal["confirmed", "inferred", "unstable", "unverified", "simulated", "skipped"]
-"""confirmed: every answer of the device in that row is the model's, every cell was read, every event of the model was met.
-inferred: a model, contradicted or not wholly covered. unstable: the device gave two answers to one question. unverified: no
-model, or the opcode that is expected did not run. simulated: no hardware answered, whatever else holds. skipped: not asked."""
+"""confirmed: the model explains every result, and every tile element and event was covered. inferred: a model that is
+contradicted or not wholly covered. unstable: two results for one query. unverified: no model, or the expected opcode did not
+run. simulated: no hardware, whatever else is known. skipped: not measured."""
 
 NOT_MEASURED = "a published model; nothing was measured"
-"""The reason of a simulated row of which nothing was tried."""
+"""The reason of a row of a published model."""
 
 
 def _read_model(data: object) -> DotModel:
@@ -48,18 +48,18 @@ Model = Annotated[
 ]
 
 
-def _told(finding: Finding) -> dict[str, Any]:
-    """A finding as a report has it: its evidence stands beside it."""
-    told: dict[str, Any] = {"value": finding.value, "bound": finding.bound}
-    told |= {"candidates": list(finding.candidates)} if finding.candidates else {}
-    return told | ({"note": finding.note} if finding.note else {})
+def _serialized(finding: Finding) -> dict[str, Any]:
+    """Return a finding without its evidence, which has a key of the row."""
+    data: dict[str, Any] = {"value": finding.value, "bound": finding.bound}
+    data |= {"candidates": list(finding.candidates)} if finding.candidates else {}
+    return data | ({"note": finding.note} if finding.note else {})
 
 
-SerializedFinding = Annotated[Finding, PlainSerializer(_told)]
+SerializedFinding = Annotated[Finding, PlainSerializer(_serialized)]
 
 
 class Alternatives(BaseModel):
-    """How many models with something changed were tried, and in what those differ that could not be contradicted."""
+    """How many alternative models were tested, and the changes of those that no result contradicts."""
 
     model_config = STRICT
 
@@ -71,9 +71,9 @@ class Row(BaseModel):
     """One instruction.
 
     opcodes: the matrix opcodes that ran; lowering: (opcode, count) of all arithmetic that it became.
-    unstable: dot products that gave other bits when asked a second time. evidence: by feature, what decided it.
-    explains: of a simulated device, words that others recorded on the real chip and that its published model has.
-    also_at: other n at which the instruction was measured too, and is alike in its status, its model and its findings.
+    unstable: dot products that gave other bits when repeated. evidence: by feature, the exchanges that decided it.
+    explains: of a simulated device, results that others recorded on the real chip and that its published model explains.
+    also_at: other n with the same status, model and findings.
     """
 
     model_config = STRICT
@@ -101,16 +101,16 @@ class Row(BaseModel):
 
     @property
     def instructions(self) -> tuple[Instruction, ...]:
-        """All that the row is about: its own, and those that differ in n alone."""
+        """Return the row's instruction, and those of `also_at`."""
         return self.instruction, *(instructions.at_n(self.instruction, n) for n in self.also_at)
 
     @property
     def holds(self) -> bool:
-        """Whether nothing speaks against the row: it is confirmed, or simulated and would be confirmed were it measured."""
+        """Return whether the row is confirmed, or simulated and nothing else is missing."""
         return self.status == "confirmed" or (self.status == "simulated" and not self.reason)
 
     def _against(self) -> Iterator[str]:
-        """What the row has or lacks that its status does not go with, in words."""
+        """Yield the contradictions between the row and its status."""
         if (self.holds or self.status == "inferred") and self.model is None:
             yield "there is no model"
         if not self.holds:
@@ -123,7 +123,7 @@ class Row(BaseModel):
         if not self.findings:
             yield "there are no findings"
         if not (self.alternatives and self.alternatives.tested):
-            yield "no rivals were tried"
+            yield "no alternatives were tested"
         if name := next((name for name, finding in self.findings.items() if finding.bound == "suggested"), None):
             yield f"findings.{name} is suggested"
         if self.status == "confirmed" and done:
@@ -139,12 +139,12 @@ class Row(BaseModel):
             raise ValueError(f"status: '{self.status}', yet {against}")
         matrix = tuple(opcode for opcode, _ in self.lowering if MATRIX.match(opcode))
         if set(self.opcodes) != set(matrix):
-            told, became = (", ".join(names) or "none" for names in (self.opcodes, matrix))
-            raise ValueError(f"opcodes: {told}, yet the matrix opcodes of the lowering are {became}")
+            named, ran = (", ".join(names) or "none" for names in (self.opcodes, matrix))
+            raise ValueError(f"opcodes: {named}, yet the matrix opcodes of the lowering are {ran}")
         if wrong_n := next((n for n in self.also_at if n not in instructions.every_n(inst) or n == inst.n), None):
             raise ValueError(f"also_at: there is no other {self.name} of n = {wrong_n}")
         if misplaced := next((name for name, finding in self.findings.items() if finding.evidence), None):
-            raise ValueError(f"findings.{misplaced}.evidence: evidence stands beside the findings")
+            raise ValueError(f"findings.{misplaced}.evidence: evidence has its own key")
         shown = {f"evidence.{name}.{i}": each for name, every in self.evidence.items() for i, each in enumerate(every)}
         if self.verification and self.verification.counterexample:
             shown["verification.counterexample"] = self.verification.counterexample.exchange
@@ -156,12 +156,12 @@ class Row(BaseModel):
 
 
 def _uncovered(done: Verification) -> Iterator[str]:
-    """What of a verification speaks against a confirmed row; reports of before answers were counted have less to say."""
+    """Yield the reasons why a verification does not confirm a row."""
     if done.contradicting:
-        yield f"{done.contradicting:,} answers contradict the model"
+        yield f"{done.contradicting:,} results contradict the model"
     if done.results and not done.events:
-        yield "no events were looked for"
+        yield "no events were counted"
     if done.events and (done.events.missing or done.events.hit != done.events.possible):
-        yield f"{done.events.hit:,} of {done.events.possible:,} events were met"
+        yield f"{done.events.hit:,} of {done.events.possible:,} events occurred"
     if done.tile and (done.tile.covered != done.tile.total or done.tile.differing):
-        yield f"{done.tile.covered:,} of {done.tile.total:,} cells were read or some differ"
+        yield f"{done.tile.covered:,} of {done.tile.total:,} tile elements were covered or some differ"

@@ -1,4 +1,4 @@
-"""A swept configuration as the report has it."""
+"""A row of the report for a swept configuration of a Triton GEMM."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from accprobe.report.rows import STRICT
 from accprobe.sass.lowering import OpcodeSource
 
 OperandSet = Literal["normal", "full-width", "uniform"]
-"""How operands of a sweep are drawn (`accprobe.sweep.operands`)."""
+"""The operand distributions of a sweep (`accprobe.sweep.operands`)."""
 
 
 class _Record(BaseModel):
@@ -19,16 +19,16 @@ class _Record(BaseModel):
 
 
 class EffectiveBits(_Record):
-    """Fraction bits that a partial sum was seen to have: `exact`, or `at_least` where the operands need no more."""
+    """Fraction bits of a partial sum: `exact`, or `at_least` where the operands need no more."""
 
     value: int
     bound: Bound
 
 
 class Prediction(_Record):
-    """What a model says of the same operands, on a sample of the elements, and with how many the device disagrees.
+    """The results of a model for the same operands, on a sample of the elements.
 
-    differ: elements, of all cuts together, whose bits differ.
+    differ: elements, of all masks together, whose bits differ from the device's.
     """
 
     source: str
@@ -42,9 +42,9 @@ OverflowRule = Literal["wrap", "saturate", "neither"]
 
 
 class Overflow(_Record):
-    """Where 32-bit integer sums end.
+    """The range of 32-bit integer sums.
 
-    largest, smallest: the outermost sums that came back right; rule: what explains all others.
+    largest, smallest: the outermost sums with a correct result. rule: explains all others.
     """
 
     largest: int
@@ -53,8 +53,8 @@ class Overflow(_Record):
 
 
 class Profile(_Record):
-    """Executions of matrix opcodes that the profiler counted in one launch for M = N = K = size, and those to be expected: how
-    often the opcode stands in the cubin, times blocks along K, programs and warps.
+    """Executions of matrix opcodes that the profiler counted in one launch for M = N = K = size, and the expected ones: how
+    often the opcode occurs in the cubin, times blocks along K, programs and warps.
     """
 
     size: int
@@ -69,10 +69,10 @@ class Profile(_Record):
 class SweepRecord(_Record):
     """One configuration of the kernel on one set of operands.
 
-    masks: (low bits masked, elements of the M × N that it changes); control: the same of the exact sums of the same operands,
-    on `control_elements` of them. errors: |C - exact| / |exact| with each mask, Frobenius norms; relative_error: without one.
-    reason: why nothing was measured, or what to bear in mind. unit_overflow: of sums that stay in the matrix unit's accumulator
-    from block to block; add_overflow: of those that an ordinary addition makes of the blocks' sums.
+    masks: (masked low bits, changed elements of the M × N). control: the same for exact sums of the same operands, on
+    `control_elements` of them. errors: |C - exact| / |exact| with each mask, Frobenius norms; relative_error: without a mask.
+    reason: why nothing was measured, or a restriction. unit_overflow: of sums that stay in the matrix unit's accumulator from
+    block to block; add_overflow: of ordinary additions of the blocks' sums.
     """
 
     dtype: str
@@ -116,12 +116,12 @@ class SweepRecord(_Record):
 
     @property
     def key(self) -> tuple[object, ...]:
-        """What was asked: two records of one key answer the same question."""
-        asked = (self.dtype, self.operands, self.block_k, self.num_warps, self.block_m, self.block_n, self.m, self.n, self.k)
-        return (*asked, self.promote_every, self.rounded)
+        """Return what identifies the record: of two with one key, the newer one counts."""
+        shape = (self.dtype, self.operands, self.block_k, self.num_warps, self.block_m, self.block_n, self.m, self.n, self.k)
+        return (*shape, self.promote_every, self.rounded)
 
     @model_validator(mode="after")
     def _check(self) -> Self:
         if not self.measured and not self.reason:
-            raise ValueError("reason: nothing was measured, yet there is no reason")
+            raise ValueError("reason: nothing was measured, and there is no reason")
         return self

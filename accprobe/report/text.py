@@ -1,31 +1,54 @@
-"""JSON text of a report, with a line for each exchange, finding or arithmetic; and what others wrote, with nothing in it that
-steers a terminal.
-"""
+"""The JSON text of a report: how it is laid out, how hostile strings are made harmless, and what is wrong with a file."""
 
 from __future__ import annotations
 
 import json
 import re
-from math import inf
 
-SHARED = 120
-"""Columns of a line that several things share: plain values that follow one another, or a small object or list."""
+from pydantic import ValidationError
 
-ALONE = 480
-"""Columns of a line that has one: an object of plain values and lists of them, or a list of lists of numbers."""
+LINE_COLUMNS = 480
+"""Columns of a line with a whole object or list. A list of plain values, such as an exchange, always has one line."""
 
 _PICTURES = 0x2400
-"""Unicode's pictures of control characters, in their order: U+240A shows that a line end is there."""
+"""Unicode's pictures of control characters, in their order: U+240A stands for a line end."""
 
 _ESCAPED = re.compile(rb"\\(?:u00(?P<code>[01][0-9A-Fa-f])|(?P<letter>[bfnrt])|.)", re.DOTALL)
 _LETTERS = dict(zip(b"bfnrt", b"\b\f\n\r\t", strict=True))
 
+OUTCOMES = {
+    "gpus": "health: gpus[].status has the result of each GPU, gpus[].mismatches the results that differ (docs/health.md)",
+    "verified": "verify: verified[].mismatches has how many dot products differ",
+    "checked": "verify --every-sm: checked[].faults has the SMs that differ",
+    "compared": "verify --vectors: compared[].mismatches has how many dot products differ",
+    "pairs": "diff: counts has how many pairs differ, pairs has each",
+    "kernels": "sass: kernels has each, with its opcodes",
+    "accumulations": "budget: rows has each error",
+    "kill_table": "tolerance: absolute has the recommended tolerance, kill_table the mistakes that it notices",
+}
+"""JSON of other commands, by a key that no other has: the command, and the keys to read."""
+
+
+def written(data: object) -> str:
+    """Return the JSON text of plain values."""
+    return _text(data, "") + "\n"
+
+
+def _text(value: object, indent: str) -> str:
+    whole = json.dumps(value)
+    if not isinstance(value, dict | list) or len(indent) + len(whole) <= LINE_COLUMNS:
+        return whole
+    if isinstance(value, list) and not any(isinstance(item, dict | list) for item in value):
+        return whole
+    inner = indent + " "
+    if isinstance(value, dict):
+        lines = [f"{inner}{json.dumps(key)}: {_text(item, inner)}" for key, item in value.items()]
+        return "{\n" + ",\n".join(lines) + f"\n{indent}}}"
+    return "[\n" + ",\n".join(f"{inner}{_text(item, inner)}" for item in value) + f"\n{indent}]"
+
 
 def pictured(text: bytes) -> bytes:
-    """The same JSON text, but that no string has a control character or a line end: a picture of each stands there.
-
-    JSON has them escaped alone. So whatever is shown of a report (a name, a reason, a note) is as long as it says.
-    """
+    """Replace escaped control characters and line ends in JSON text by pictures of them, so that no name steers a terminal."""
     return _ESCAPED.sub(_picture, text)
 
 
@@ -35,34 +58,38 @@ def _picture(escape: re.Match[bytes]) -> bytes:
     return chr(_PICTURES + _LETTERS[escape["letter"][0]]).encode() if escape["letter"] else escape[0]
 
 
-def written(data: object) -> str:
-    """The text, with its last line end."""
-    return _text(data, "") + "\n"
+def outcome_of_another(text: bytes) -> str:
+    """Return which command's JSON it is and what to read in it; "" for all else."""
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        return ""
+    outcome = next((outcome for key, outcome in OUTCOMES.items() if isinstance(found, dict) and key in found), "")
+    return f"it is no report, but the JSON of accprobe {outcome}" if outcome else ""
 
 
-def _text(value: object, indent: str) -> str:
-    """The value's JSON text, whose lines but the first begin with the indent."""
-    if not isinstance(value, dict | list):
-        return json.dumps(value)
-    whole = json.dumps(value)
-    if len(indent) + len(whole) <= _width(value):
-        return whole
-    inner, lines, shared = indent + " ", list[str](), False
-    for key, item in value.items() if isinstance(value, dict) else [("", item) for item in value]:
-        entry = (f"{json.dumps(key)}: " if isinstance(value, dict) else "") + _text(item, inner)
-        before, shared = shared, not isinstance(item, dict | list)
-        if before and shared and len(lines[-1]) + len(entry) + 2 <= SHARED:
-            lines[-1] += f", {entry}"
-        else:
-            lines.append(inner + entry)
-    brackets = "{}" if isinstance(value, dict) else "[]"
-    return "\n".join([brackets[0], ",\n".join(lines), indent + brackets[1]])
-
-
-def _width(value: dict[str, object] | list[object]) -> float:
-    """Columns of a line that may have all of it."""
-    inner = [x for x in (value.values() if isinstance(value, dict) else value) if isinstance(x, dict | list)]
-    if not inner and isinstance(value, list):
-        return inf
-    others = dict | list if isinstance(value, dict) else dict | list | str
-    return SHARED if any(isinstance(x, dict) or any(isinstance(y, others) for y in x) for x in inner) else ALONE
+def reason(error: ValidationError, schema: int) -> str:
+    """Return the first thing that is wrong with a file, with its key, a wrong schema first. schema: the one that is read."""
+    errors = error.errors(include_url=False)
+    first = next((e for e in errors if e["loc"] == ("schema",)), errors[0])
+    kind, given = first["type"], first["input"]
+    key = ".".join(str(part) for part in first["loc"])
+    if kind == "json_invalid" and "recursion limit" in first["msg"]:
+        return "it is not an accprobe report: it is nested too deeply"
+    if kind == "json_invalid":
+        return f"it is not JSON, or cut short ({first['msg'].removeprefix('Invalid JSON: ')})"
+    if kind == "model_type" and not key:
+        return "it is not an accprobe report, but another JSON file: it is no object"
+    if key == "schema" and kind == "missing":
+        return "it is not an accprobe report, but another JSON file: the key schema is missing"
+    if key == "schema":
+        newer = type(given) is int and given > schema
+        return f"schema: this accprobe reads schema {schema}, the file has {given!r}" + "; a newer accprobe may read it" * newer
+    if kind == "missing":
+        return f"{key}: the key is missing"
+    if kind in ("extra_forbidden", "unexpected_keyword_argument"):
+        return f"{key}: there is no such key in schema {schema}"
+    text = first["msg"].removeprefix("Value error, ")
+    text = text[:1].lower() + text[1:] if kind != "value_error" else text
+    shown = f"; it is {given!r}" if isinstance(given, int | float | str | None) and kind != "value_error" else ""
+    return f"{key}: {text}{shown}" if key else text

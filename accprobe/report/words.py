@@ -1,4 +1,4 @@
-"""What a report says of an instruction, in words short enough for a table."""
+"""The results for an instruction, in words short enough for a table."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ def so_many(count: int, noun: str) -> str:
 
 
 def ran_as(row: Row) -> str:
-    """The lowering without modifiers: "F2FP + 2×HMMA + FADD"."""
+    """Return the lowering without modifiers: "F2FP + 2×HMMA + FADD"."""
     return lowered(row.lowering)
 
 
 def lowered(sequence: Iterable[tuple[str, int]]) -> str:
-    """(opcode, count) without modifiers; counts of matrix opcodes alone, others go by registers."""
+    """Return (opcode, count) pairs without modifiers; only matrix opcodes keep their counts."""
     counts: dict[str, int] = {}
     for opcode, count in sequence:
         counts[opcodes.stem(opcode)] = counts.get(opcodes.stem(opcode), 0) + count
@@ -39,16 +39,16 @@ def effective_bits(row: Row) -> str:
 
 
 def register(d: Format, bits: int) -> str:
-    """The float with the exponent of `d` and that many fraction bits: "f32" for 23, "e8m13" for 13."""
+    """Return the float with the exponent of `d` and that many fraction bits: "f32" for 23, "e8m13" for 13."""
     return d.name if bits == d.mantissa_bits else f"e{d.exponent_bits}m{bits}"
 
 
 FROM_ORDER = ("products_per_sum", "addend")
-"""Features that are the order in other words."""
+"""Features that follow from the order."""
 
 
 def found(row: Row, feature: str) -> str:
-    """The value of a finding, "" where there is none. What follows from the order is open where several orders are left."""
+    """Return the value of a finding, "" where there is none; "…?" too for features of an undetermined order."""
     if feature not in row.findings:
         return ""
     finding = row.findings[feature]
@@ -58,13 +58,13 @@ def found(row: Row, feature: str) -> str:
 
 
 def is_unknown(row: Row, finding: Finding) -> bool:
-    """Undetermined, and nothing lists what it may be. Of integers all values give the same bits; of floats others may not."""
+    """Return whether it is undetermined without candidates. For integers all values then give the same bits."""
     return finding.bound == "undetermined" and not finding.candidates and not row.instruction.is_integer
 
 
 def value(finding: Finding, feature: str = "") -> str:
-    """ "13", "≥24" for a lower bound, "13?" where other values explain everything as well, "any" where every value does,
-    "~13" for what is only suggested.
+    """ "13", "≥24" for a lower bound, "13?" if other values explain everything too, "any" if every value does, "~13" if it
+    is only suggested.
     """
     text = word(finding.value, feature)
     if finding.bound == "at_least":
@@ -79,23 +79,23 @@ def value(finding: Finding, feature: str = "") -> str:
 
 
 def word(plain: int | str | None, feature: str = "") -> str:
-    """One value in words: no alignment bits are an exact sum."""
+    """Return one value in words; None of alignment bits is "exact"."""
     if plain is None:
         return "exact" if feature.endswith("alignment_bits") else "none"
     return str(plain)
 
 
 def is_narrow(row: Row) -> bool:
-    """Whether the running sum is known to keep fewer bits than the result has: of a device that was measured, or simulated."""
+    """Return whether the running sum is known to keep fewer bits than the result's format has."""
     bits, d = row.findings.get("effective_bits"), row.instruction.d
-    proved = row.verification is not None and not row.verification.mismatches and row.status in ("confirmed", "simulated")
-    if bits is None or not proved:
+    verified = row.verification is not None and not row.verification.mismatches and row.status in ("confirmed", "simulated")
+    if bits is None or not verified:
         return False
     return bits.bound == "exact" and isinstance(bits.value, int) and bits.value < d.mantissa_bits
 
 
 def detour(row: Row) -> str:
-    """What did the work where no unit of the operands' own format did; "" where one did."""
+    """Return what computed it instead of a unit of the operands' format, else ""."""
     if is_ordinary(row.lowering):
         return "no matrix unit: ordinary instructions multiplied and added"
     if any(opcodes.relation(row.instruction, opcode) == "converted" for opcode in row.opcodes):

@@ -49,7 +49,7 @@ def found(what: Report, line: str) -> list[str]:
         ("*: status == confirmed", []),
         ("*: dots >= 1000000", []),
         ("*: mismatches == 0", []),
-        ("*: rivals_left <= 0", []),
+        ("*: alternatives_surviving <= 0", []),
         ("*: opcode_source == nvdisasm", []),
         ("*: add_result_bits >= 1", ["no value"]),
         ("*: reason == x", ["no value"]),

@@ -123,6 +123,21 @@ def test_who_waits_for_a_lock_that_is_removed_takes_the_next(path: Path) -> None
     assert (inside, path.exists()) == ([], False)
 
 
+def test_saves_are_seldom_and_the_last_report_is_kept(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [100.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    save = Autosave(path)
+    save(fake_report(seed=1))
+    save(fake_report(seed=2))
+    assert Report.load(path).seed == 1
+    now[0] += 0.3
+    save(fake_report(seed=3))
+    assert Report.load(path).seed == 3
+    save(fake_report(seed=4))
+    save.finish()
+    assert Report.load(path).seed == 4
+
+
 @contextmanager
 def files_end_at(size: int) -> Iterator[None]:
     """Files may have so many bytes, as on a disk that is full then; Python ignores the signal."""

@@ -15,8 +15,7 @@ from accprobe.model.product import Scales
 from accprobe.report.autosave import with_results
 from accprobe.report.product_words import PRODUCT_FINDINGS, miscounted, plan_words, product_record_fields
 from accprobe.report.products import ProductRow
-from accprobe.report.report import Report
-from accprobe.report.schema import schema
+from accprobe.report.report import Report, schema
 
 ROWS = {
     "one chain": product_data(),
@@ -59,7 +58,7 @@ def region(data: dict[str, Any]) -> dict[str, Any]:
 BROKEN = {
     "unknown key": (lambda x: x.update(host="me"), "products.0.host: there is no such key in schema 4"),
     "no shape": (lambda x: x.pop("k"), "products.0.k: the key is missing"),
-    "no rows": (lambda x: x.update(m=0), "products.0: m: a product has one at least"),
+    "no rows": (lambda x: x.update(m=0), "products.0: m: expected at least 1"),
     "less than none": (lambda x: x.update(n=-1), "products.0.n: input should be greater"),
     "unknown format": (lambda x: x.update(b="f33"), "products.0: b: there is no format 'f33'"),
     "unknown scale": (lambda x: x.update(scale="half"), "products.0.scale: input should be 'tensor'"),
@@ -67,11 +66,11 @@ BROKEN = {
     "a list for an option": (lambda x: x.update(options={"x": [1]}), "products.0.options.x"),
     "fresh elements differ": (
         lambda x: x["verification"].update(mismatches=2),
-        "products.0: status: 'confirmed', yet 2 fresh elements differ and 0 answers contradict the model",
+        "products.0: status: 'confirmed', yet 2 fresh elements differ and 0 results contradict the model",
     ),
     "answers contradict": (
         lambda x: x["verification"].update(contradicting=1),
-        "products.0: status: 'confirmed', yet 0 fresh elements differ and 1 answers contradict the model",
+        "products.0: status: 'confirmed', yet 0 fresh elements differ and 1 results contradict the model",
     ),
     "nothing compared": (
         lambda x: x["verification"].update(elements=0),
@@ -94,9 +93,9 @@ BROKEN = {
         lambda x: region(x)["findings"]["split_k"].update(bound="suggested"),
         "products.0: status: 'confirmed', yet regions.0: findings.split_k is suggested",
     ),
-    "no rivals": (
+    "no alternatives": (
         lambda x: region(x)["alternatives"].update(tested=0),
-        "products.0: status: 'confirmed', yet regions.0: no rivals were tried",
+        "products.0: status: 'confirmed', yet regions.0: no alternatives were tested",
     ),
     "an element more": (
         lambda x: region(x).update(elements=127),
@@ -193,10 +192,10 @@ def test_globs_name_products(changes: dict[str, Any], globs: str, meant: bool) -
     ("row", "words"),
     [
         (product_data(), "one chain"),
-        (product_data(product_model(promote=128)), "one chain, promoted every 128"),
+        (product_data(product_model(promote=128)), "one chain, promotion interval 128"),
         (product_data(product_model(slices=4, kept="bf16")), "4 slices of 256, partials bf16"),
-        (product_data(product_model(slices=2, promote=128)), "2 slices of 512, partials f32, promoted every 128"),
-        (suggested(model=product_model(promote=128)), "~one chain, promoted every ~128"),
+        (product_data(product_model(slices=2, promote=128)), "2 slices of 512, partials f32, promotion interval 128"),
+        (suggested(model=product_model(promote=128)), "~one chain, promotion interval ~128"),
         (product_data(regions=[], status="inferred", reason="no tree"), ""),
         (
             product_data(findings={"split_k": {"value": 1, "bound": "undetermined"}}),
@@ -210,7 +209,7 @@ def test_globs_name_products(changes: dict[str, Any], globs: str, meant: bool) -
                     "reduction_order": {"value": "serial", "bound": "exact"},
                 }
             ),
-            "2 slices of 600, 424, merged serial",
+            "2 slices of 600, 424, reduction serial",
         ),
         (
             product_data(

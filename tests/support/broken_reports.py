@@ -24,7 +24,6 @@ def changed(path: str, value: Any) -> str:
 BROKEN = {
     "truncated": (json.dumps(report_data())[:300], "it is not JSON, or cut short (EOF while parsing"),
     "empty": ("", "it is not JSON, or cut short"),
-    "binary": ("\x7fELF\x00", "it is not JSON, or cut short"),
     "nested too deeply": ("[" * 100_000, "it is not an accprobe report: it is nested too deeply"),
     "no object": ("[1, 2]", "it is not an accprobe report"),
     "another tool's": ('{"devices": [], "version": "1"}', "it is not an accprobe report, but another JSON file"),
@@ -32,13 +31,10 @@ BROKEN = {
         changed("schema", 5),
         "schema: this accprobe reads schema 4, the file has 5; a newer accprobe may read it",
     ),
-    "schema of another type": (changed("schema", "one"), "schema: this accprobe reads schema 4, the file has 'one'"),
     "schema true": (changed("schema", True), "schema: this accprobe reads schema 4, the file has True"),
-    "schema 1.0": (changed("schema", 1.0), "schema: this accprobe reads schema 4, the file has 1.0"),
     "field missing": (changed("device.name", None), "device.name: the key is missing"),
     "unknown key": (changed("device.host", "me"), "device.host: there is no such key in schema 4"),
     "wrong type": (changed("seed", "0"), "seed: input should be a valid integer; it is '0'"),
-    "a float for an integer": (changed("seed", 0.5), "seed: "),
     "unknown status": (changed("instructions.1.status", "ok"), "instructions.1.status: input should be 'confirmed'"),
     "unknown instruction": (changed("instructions.1.name", "wgmma.m64n8k33.f32"), "instructions.1: name: unknown instruction"),
     "an instruction twice": (
@@ -54,13 +50,9 @@ BROKEN = {
         "instructions.1: status: 'confirmed', yet there is a reason against it: 3 differ",
     ),
     "nothing found": (changed("instructions.1.findings", {}), "instructions.1: status: 'confirmed', yet there are no findings"),
-    "no rivals": (
+    "no alternatives": (
         changed("instructions.1.alternatives", None),
-        "instructions.1: status: 'confirmed', yet no rivals were tried",
-    ),
-    "none of the rivals tried": (
-        changed("instructions.1.alternatives.tested", 0),
-        "instructions.1: status: 'confirmed', yet no rivals were tried",
+        "instructions.1: status: 'confirmed', yet no alternatives were tested",
     ),
     "an opcode that did not run": (
         changed("instructions.1.opcodes", ["QMMA.16832.F32"]),
@@ -91,7 +83,7 @@ BROKEN = {
     ),
     "evidence in a finding": (
         changed("instructions.1.findings.alignment_bits.evidence", [["00", "00", "00", "00"]]),
-        "instructions.1: findings.alignment_bits.evidence: evidence stands beside the findings",
+        "instructions.1: findings.alignment_bits.evidence: evidence has its own key",
     ),
     "evidence is no hex": (
         changed("instructions.1.evidence.alignment_bits", [["zz", "00", "00", "00"]]),

@@ -13,7 +13,7 @@ from product_rows import OF_A, OF_B, REQUIRED, product_report
 
 from accprobe.cli import main
 from accprobe.health.schema import HEALTH_FILE, health_schema_text
-from accprobe.report import schema
+from accprobe.report.report import SCHEMA_FILE, schema_text
 
 FOLDER = Path(__file__).parents[1] / "golden"
 
@@ -89,5 +89,5 @@ if __name__ == "__main__":
     for name in DIFFS:
         for width in WIDTHS:
             file(name, width).write_text(printed(name, width), encoding="utf-8")
-    schema.FILE.write_text(schema.text(), encoding="utf-8")
+    SCHEMA_FILE.write_text(schema_text(), encoding="utf-8")
     HEALTH_FILE.write_text(health_schema_text(), encoding="utf-8")
