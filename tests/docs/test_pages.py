@@ -152,7 +152,7 @@ def test_help_says_which_extras_a_command_needs(command: click.Command) -> None:
     needs = next(each for each in source_blocks.paragraphs(command.help or "") if each.startswith("Needs: "))
     named = {extra for two in re.findall(r"extra (\w+)(?: or (\w+))?", needs) for extra in two if extra}
     assert named <= EXTRAS
-    assert named or needs == "Needs: nothing."
+    assert named or "nothing" in needs
 
 
 def test_gate_of_a_ci_job_works(tmp_path: Path) -> None:
