@@ -172,12 +172,6 @@ def test_it_holds_against_fractions() -> None:
         assert abs(Fraction(float(d[row, column])) - exact) <= Fraction(float(bound[row, column]))
 
 
-def test_products_that_all_fit_are_exact() -> None:
-    model = product_model(512)
-    a, b = (np.full((8, 512), word, np.uint8) for word in (0x38, 0x40))
-    assert not tight(model, a, b).any()
-
-
 @pytest.mark.parametrize("how", some(["product of scales", "a then b", "b then a"], 2))
 @pytest.mark.parametrize("of", ["row", "1x128"])
 @pytest.mark.parametrize("fused", [False, True])
@@ -206,17 +200,6 @@ def test_a_subnormal_sum_is_aligned_to_as_if_it_were_normal() -> None:
     model = replace(product_model(8, of=sums), result=FORMATS["f16"])
     a, b = (np.full((1, 8), word, np.uint8) for word in (0x02, 0x01))  # 2^-8 and 2^-9
     b[0, 0] = 0x02
-    d = product(model, a, b)
-    assert model.result.values(d)[0, 0] == 2.0**-16
-    for bound in (tight(model, a, b), from_sum(model, a, b)):
-        assert exceeded(model, a, b, d, bound).max() <= 1
-
-
-def test_subnormal_sums_that_are_read_as_zero() -> None:
-    arithmetic = FloatArithmetic(FORMATS["f16"], 10, "RZ", 20)
-    sums = DotModel(FusedSum((Addend(), Product(0)), arithmetic), subnormal_addend="flushed")
-    model = replace(product_model(8, "e5m2", of=sums), result=FORMATS["f16"])
-    a = b = np.full((1, 8), 0x1C, np.uint8)  # 2^-8
     d = product(model, a, b)
     assert model.result.values(d)[0, 0] == 2.0**-16
     for bound in (tight(model, a, b), from_sum(model, a, b)):

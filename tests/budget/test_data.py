@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from accprobe.budget.data import DATA_KINDS, KEPT_BACK, OwnData, drawn_patterns, drawn_values, nearest_patterns
-from accprobe.errors import AccprobeError, UnknownName
+from accprobe.budget.data import DATA_KINDS, KEPT_BACK, OwnData, drawn_values, nearest_patterns
+from accprobe.errors import AccprobeError
 from accprobe.isa.formats import FORMATS
 
 
@@ -95,8 +95,3 @@ def test_own_matrices_are_drawn_by_rows_and_their_k_is_cut_or_begun_anew() -> No
 def test_own_matrices_that_have_no_errors(a: np.ndarray | None, b: np.ndarray, said: str) -> None:
     with pytest.raises(AccprobeError, match=said):
         OwnData("file", a, b)
-
-
-def test_an_unknown_kind() -> None:
-    with pytest.raises(UnknownName, match="unknown data 'norml'; did you mean normal"):
-        drawn_patterns("norml", FORMATS["e4m3"], FORMATS["e4m3"], 1, 1, 32, rng())

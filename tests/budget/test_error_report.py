@@ -12,8 +12,8 @@ import pytest
 
 from accprobe.budget.accumulation import Accumulation, of_named
 from accprobe.budget.advice import MARGIN, Advice, advice, own_rounding, percent, ratio, sentences, weighed
-from accprobe.budget.data import OwnData, drawn_values
-from accprobe.budget.error_report import SEEDS, AccountEntry, BudgetRequest, entries, is_simulated, measured_speeds, plans_of
+from accprobe.budget.data import drawn_values
+from accprobe.budget.error_report import SEEDS, AccountEntry, BudgetRequest, entries, measured_speeds, plans_of
 from accprobe.budget.quantise import quantised
 from accprobe.errors import AccprobeError
 from accprobe.isa.formats import FORMATS
@@ -78,17 +78,6 @@ def test_a_measured_product_applies_its_scales_as_it_was_seen_to() -> None:
     assert applied[0] == of.measured.scales
 
 
-def test_own_data_have_the_k_that_they_have() -> None:
-    own = OwnData("W", None, np.ones((4, 96), np.float32))
-    assert {plan.k for plan in plans_of(QGMMA, BudgetRequest(), own)} == {96}
-    assert {plan.k for plan in plans_of(QGMMA, BudgetRequest(ks=(64,)), own)} == {64}
-
-
-@pytest.mark.parametrize(("outputs", "shape"), [(1, (1, 1)), (256, (4, 4)), (4096, (4, 64)), (1 << 20, (64, 1024))])
-def test_the_shape_of_a_draw(outputs: int, shape: tuple[int, int]) -> None:
-    assert BudgetRequest(outputs=outputs).shape() == shape
-
-
 def test_operands_that_would_not_fit_in_memory_are_refused() -> None:
     with pytest.raises(AccprobeError, match="give a K of at most 986895, or fewer --outputs"):
         plans_of(QGMMA, BudgetRequest(ks=(10**9,)), "normal")
@@ -106,11 +95,6 @@ def test_speeds_are_those_of_the_sweep() -> None:
     assert not measured_speeds(of_named("sim:h100:wgmma.m64n8k32.f32.e4m3.e4m3"))
     assert not measured_speeds(of_named("h200:wgmma.m64n8k16.f16.f16.f16"))
     assert not measured_speeds(of_named("products-h200:torch:mm 256x256x4096 bf16 -> bf16"))
-
-
-def test_what_was_not_measured_is_known_to_be_simulated() -> None:
-    assert is_simulated(of_named("sim:h100:wgmma.m64n8k32.f32.e4m3.e4m3"))
-    assert not is_simulated(QGMMA)
 
 
 def recommended(request: BudgetRequest, k: int, known: Sequence[AccountEntry] = (), of: Accumulation = QGMMA) -> Advice:

@@ -97,32 +97,6 @@ def test_published_example() -> None:
     assert evaluate(HOPPER_FP8, E4M3, Request(zero, zero, np.array([0x404073FF], np.uint32)))[0] == 0x40407000
 
 
-def test_no_rows() -> None:
-    nothing = np.zeros((0, 32), np.uint8)
-    assert evaluate(HOPPER_FP8, E4M3, Request(nothing, nothing, np.zeros(0, np.uint32))).shape == (0,)
-
-
-def test_chunks_do_not_change_results(monkeypatch: pytest.MonkeyPatch) -> None:
-    operands = draw("clustered", E4M3, np.random.default_rng(3), 500)
-    whole = evaluate(HOPPER_FP8, E4M3, operands)
-    monkeypatch.setattr("accprobe.evaluate.evaluator.CHUNK", 7 * 32)
-    assert np.array_equal(whole, evaluate(HOPPER_FP8, E4M3, operands))
-
-
-@pytest.mark.parametrize(
-    ("a", "c", "reason"),
-    [
-        (np.zeros((1, 32), np.uint16), np.zeros(1, np.uint32), "a is uint16[1, 32], expected uint8[1, 32]"),
-        (np.zeros((1, 16), np.uint8), np.zeros(1, np.uint32), "a is uint8[1, 16], expected uint8[1, 32]"),
-        (np.zeros((1, 32), np.uint8), np.zeros(1, np.float32), "c is float32[1], expected uint32[1]"),
-    ],
-)
-def test_operands_that_do_not_fit(a: np.ndarray, c: np.ndarray, reason: str) -> None:
-    with pytest.raises(AccprobeError) as error:
-        evaluate(HOPPER_FP8, E4M3, Request(a, np.zeros((1, 32), np.uint8), c))
-    assert reason in str(error.value)
-
-
 def test_a_model_of_another_k() -> None:
     short = DotModel(chain([range(16)], IntegerArithmetic(FORMATS["s32"], "wrap")))
     inst = instruction(32, "s32", "s8", "s8", "s32")

@@ -22,7 +22,7 @@ from accprobe.build import compiler
 from accprobe.build.cache import Cubin
 from accprobe.errors import AccprobeError, ToolMissing
 from accprobe.evaluate import evaluator
-from accprobe.evaluate.cuda.source import Plan, can_promote, has_bf16_units, plan, source
+from accprobe.evaluate.cuda.source import can_promote, has_bf16_units, plan, source
 from accprobe.isa.formats import Bits
 from accprobe.isa.instructions import Instruction, parse
 from accprobe.model.product import addition
@@ -252,16 +252,6 @@ def test_where_matrix_units_seek_exponents() -> None:
     assert not has_bf16_units("sm_75")
 
 
-def test_float32_cuts_results_and_cuts_all_sums_alike() -> None:
-    inst, model = recorded(QGMMA, result_rounding="RNE")
-    assert not plan(model, inst, chained=True).single
-    inst, model = CASES["QGMMA"]
-    assert isinstance(model.root.arithmetic, FloatArithmetic)
-    wider = replace(model.root.arithmetic, alignment_bits=14)
-    outer = FusedSum((FusedSum(model.root.terms[:9], wider), *model.root.terms[9:]), model.root.arithmetic)
-    assert plan(DotModel(outer), inst, chained=True) == Plan(tiled=True, single=False)
-
-
 def test_sums_that_are_not_a_chain() -> None:
     """Whose results are not float32's, cut; that flush what went before; that differ; that have C in the middle."""
     inst, model = CASES["tf32"]
@@ -340,18 +330,6 @@ def test_a_product_costs_one_fused_multiply_add_and_half_a_comparison() -> None:
     assert opcodes["FFMA"] == 2 * opcodes["VIADDMNMX"] > 0
     assert 7 * opcodes["FFMA"] == 64 * opcodes["LDS"]
     assert opcodes["FFMA"] + opcodes["VIADDMNMX"] > 0.88 * opcodes.total()
-
-
-def test_a_product_in_float64_costs_as_many() -> None:
-    """And six loads of values and three of exponents for 32 of them; nothing that a thread holds is in local memory."""
-    needs("nvdisasm")
-    function = {found.name: found for found in functions(cubin("tf32", "sm_90a", True).path)}["evaluate"]
-    loops = [Counter(line.stem for line in loop) for loop in innermost_loops(function)]
-    (opcodes,) = [found for found in loops if found["DFMA"] and found["VIADDMNMX"]]
-    assert opcodes["DFMA"] == 2 * opcodes["VIADDMNMX"] > 0
-    assert 9 * opcodes["DFMA"] == 32 * opcodes["LDS"]
-    assert opcodes["DFMA"] + opcodes["VIADDMNMX"] > 0.75 * opcodes.total()
-    assert not opcodes["LDL"] + opcodes["STL"]
 
 
 @pytest.mark.slow

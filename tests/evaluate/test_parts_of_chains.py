@@ -135,13 +135,3 @@ def test_parts_of_a_chain_give_the_bits_of_one_launch(
     np.testing.assert_array_equal(c, before)
     assert gpu.launches == launches
     assert BLOCK <= gpu.most <= 3 * BLOCK
-
-
-@pytest.mark.parametrize("side", [512, 4096, 16384, 32768])
-def test_a_quarter_of_the_operands_is_enough(gpu: Emulated, side: int) -> None:
-    line = np.broadcast_to(np.uint8(0), (side, side))
-    blocks = side // INST.k
-    most = Evaluator(gpu, INST, MODEL, "", chained=True)._most_blocks(line, line, blocks, np.arange(side))
-    taken = most * (side // ROWS * OF_A + side // COLUMNS * OF_B) + (0 if most == blocks else most * 2 * side * INST.k)
-    assert taken <= max(512 << 20, 2 * side * side // 4)
-    assert most == blocks or (most + 1) * taken // most > max(512 << 20, 2 * side * side // 4)

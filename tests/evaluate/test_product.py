@@ -16,7 +16,7 @@ from accprobe.evaluate import tiles
 from accprobe.evaluate.product import ScaleWords, product, rounded_words
 from accprobe.isa.formats import FORMATS, Bits
 from accprobe.isa.instructions import parse
-from accprobe.model.product import Merged, Scales, chained
+from accprobe.model.product import Scales, chained
 from accprobe.model.tree import Rounding
 from accprobe.report.names import named_models
 
@@ -131,22 +131,6 @@ def test_the_order_of_scales_changes_bits() -> None:
     assert np.isinf(tiny[tiny != 0]).all()
 
 
-def test_fused_block_scaling_changes_bits() -> None:
-    plan = replace(NAMED["block scales"], m=16, n=16, out="f32")
-    a, b, scales, d = words(plan, seed=7)
-    model = model_of(plan)
-    fused = product(replace(model, scales=Scales("128x128", fused=True)), a, b, scales=scales)
-    assert 0 < np.count_nonzero(fused != d) < d.size
-
-
-def test_partial_sums_in_a_small_format_change_bits() -> None:
-    plan = replace(NAMED["2 uneven slices, partials bf16"], m=12, n=9)
-    a, b, _, d = words(plan, seed=8)
-    model = model_of(plan)
-    assert isinstance(model.tree, Merged)
-    assert np.count_nonzero(product(replace(model, tree=replace(model.tree, kept=None)), a, b) != d) > d.size // 2
-
-
 @pytest.mark.parametrize(
     ("how", "expected"),
     [
@@ -169,9 +153,3 @@ def test_the_largest_operands_become_infinities_and_nans_stay() -> None:
     words = np.array([0x7F7FFFFF, 0xFF7FFFFF, 0x7F800000, 0xFF800000, 0x7F800001, 0xFFFFFFFF], np.uint32)
     found = FORMATS["tf32"].values(rounded_words(FORMATS["tf32"], words, "RNE"))
     np.testing.assert_array_equal(found, [np.inf, -np.inf, np.inf, -np.inf, np.nan, np.nan])
-
-
-def test_f32_operands_are_not_rounded() -> None:
-    plan = replace(NAMED["chain of FMAs"], m=12, n=9)
-    a, b, _, d = words(plan, seed=9)
-    np.testing.assert_array_equal(product(replace(model_of(plan), operand_rounding="RNE"), a, b), d)

@@ -205,13 +205,6 @@ def test_doubtful_outputs_of_a_product_are_those_of_numpy(monkeypatch: pytest.Mo
     assert 0 < some < every
 
 
-def test_little_work_does_not_load_numba(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tiles, "WORTH", 1000)
-    monkeypatch.setattr(tiles, "is_there", lambda: True)
-    patience = tiles._Patience()
-    assert [patience.pays(300) for _ in range(5)] == [False, False, False, True, True]
-
-
 @pytest.mark.parametrize(
     "trouble",
     ["ModuleNotFoundError('numba')", "ImportError('needs an older numpy')", "RuntimeError('cannot cache function')"],

@@ -159,20 +159,6 @@ def test_integers_of_every_code(fmt: Format) -> None:
     assert fmt.integers(np.array([fmt.largest], fmt.dtype))[0] == max(want)
 
 
-@given(st.integers(-(2**31), 2**31 - 1))
-def test_s32(value: int) -> None:
-    fmt = FORMATS["s32"]
-    assert fmt.integers(np.array([value & 0xFFFFFFFF], np.uint32)).tolist() == [value]
-    assert fmt.values(np.array([value & 0xFFFFFFFF], np.uint32)).tolist() == [value]
-
-
-@pytest.mark.parametrize("fmt", FORMATS.values(), ids=str)
-def test_get(fmt: Format) -> None:
-    assert formats.get(fmt.name) is fmt
-    assert fmt.dtype.itemsize * 8 == fmt.storage_bits
-    assert fmt.is_float != fmt.is_integer
-
-
 def test_unknown_format_names_the_nearest() -> None:
     with pytest.raises(UnknownName, match=r"^unknown format 'e4m4'; did you mean .*\be4m3\b.*\?$"):
         formats.get("e4m4")

@@ -15,18 +15,11 @@ from accprobe.model.explained import Explained, explained_text, words_explained
 from accprobe.model.published import CHIPS, known_models
 from accprobe.model.tree import Arithmetic, FloatArithmetic
 from accprobe.report.published import published
-from accprobe.report.recorded import recorded
 from accprobe.report.report import Report
-from accprobe.survey import survey
 from accprobe.verify.vectors import compare, find_vectors, published_models
 
 B200 = "MATLAB-tensor-core b12b5a7"
 KEPT = explained_words.recorded()
-
-
-def test_the_counts_are_not_a_recorded_report() -> None:
-    assert explained_words.FILE.stem not in recorded()
-    assert explained_words.FILE.is_file()
 
 
 @pytest.mark.parametrize("key", KEPT, ids="/".join)
@@ -72,12 +65,6 @@ def test_devices_and_reports_of_published_models_have_the_counts(chip: str) -> N
     assert {row.name: row.explains for row in report.instructions if row.explains} == explained
     assert {inst.name: told for inst in device.instructions() if (told := device.explains(inst))} == explained  # type: ignore[attr-defined]
     assert Report.model_validate_json(report.dumps()) == report
-
-
-def test_a_run_on_published_models_has_the_counts() -> None:
-    name = "mma.sync.m16n8k4.f32.tf32.tf32.f32"
-    (row,) = survey("sim:b200", [name], dots=300, jobs=1).measured
-    assert (row.status, row.explains) == ("simulated", words_explained("b200")[name])
 
 
 @needs_vectors
