@@ -33,6 +33,9 @@ POSITIONS: dict[str, tuple[int, int]] = {"aten.mm": (0, 1), "aten.bmm": (0, 1), 
 _FRESH = {"cpu": 1 << 13, "cuda": 1 << 16}
 """Random outputs on which a probed model is checked."""
 
+MOST_INFERRED = 2
+"""Plans that are inferred for operations with one key."""
+
 EXPLAIN_AT_MOST = 1 << 28
 
 
@@ -63,15 +66,19 @@ class RecordedProduct:
 
 @dataclass
 class PlanCache:
-    """Plans by what they depend on: operations of one shape, stride and type are inferred once."""
+    """Plans by what they depend on. Operations of one shape, stride and type are inferred once, or twice if the first fails."""
 
-    found: dict[Any, RegionPlans | None] = field(default_factory=dict)
+    found: dict[Any, list[RegionPlans | None]] = field(default_factory=dict)
 
     def of(self, key: Any, product: RecordedProduct) -> RegionPlans | None:
         """Return the plan of a product, None if none was found."""
-        if key not in self.found or (self.found[key] is not None and mismatches(self.found[key], product)):
-            self.found[key] = infer(product)
-        return self.found[key]
+        tried = self.found.setdefault(key, [])
+        for plan in tried:
+            if plan is not None and not mismatches(plan, product):
+                return plan
+        if len(tried) < MOST_INFERRED:
+            tried.insert(0, infer(product))
+        return tried[0]
 
 
 def infer(product: RecordedProduct) -> RegionPlans | None:
@@ -79,18 +86,20 @@ def infer(product: RecordedProduct) -> RegionPlans | None:
     spec = product.spec
     whole = np.arange(spec.m), np.arange(spec.n)
     (found,) = explain(_readings(spec), product.a, product.b, [product.plain], at_most=EXPLAIN_AT_MOST)
-    if found.plans and not found.wrong and not found.regions:
-        return RegionPlans(((*whole, found.plans[0].model),), found.plans[0].told)
-    if product.call is None:
-        return None
+    known = None
+    if found.plans and not found.regions:
+        known = RegionPlans(((*whole, found.plans[0].model),), found.plans[0].told)
+    if product.call is None or (known is not None and not found.wrong and not mismatches(known, product)):
+        return known
     box = CallableAdapter(spec, product.call, OfTorch(product.device), "the recorded operation")
     try:
         outcome = characterise(box, _FRESH[product.device[:4].rstrip(":")], evaluate=evaluator_of(product.device))
     except AccprobeError:
-        return None
+        return known
     regions = tuple((x.region.rows, x.region.columns, x.model) for x in outcome.found if x.model is not None)
     told = {name: finding.value for name, finding in findings(outcome).items()}
-    return RegionPlans(regions, told) if regions else None
+    probed = RegionPlans(regions, told) if regions else None
+    return min(probed, known, key=lambda plan: mismatches(plan, product))
 
 
 def _readings(spec: Spec) -> list[Spec]:

@@ -133,6 +133,9 @@ class Recorder:
             for tensor in of_argument:
                 self._storages.written(tensor)
             results += [x for x in of_argument if all(x is not y for y in results)]
+        if schema.dropout is not None:  # an attention: the state of the random generator, and padding, are undefined
+            for tensor in results[1:]:
+                self._storages.conceal(tensor)
         if not results:
             return result
         if call is not None:

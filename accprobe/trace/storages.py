@@ -19,13 +19,14 @@ PRUNE_EVERY = 4096
 @dataclass
 class _Storage:
     """value: the id of its data. version: torch's count of writes, None where the next one seen is taken. is_input: whether no
-    recorded operation computed it. hashed: by view.
+    recorded operation computed it. is_opaque: whether its bits mean nothing. hashed: by view.
     """
 
     reference: Any
     value: int
     version: int | None = None
     is_input: bool = True
+    is_opaque: bool = False
     base: int = -1
     hashed: dict[tuple[Any, ...], tuple[int, tuple[int, ...]]] = field(default_factory=dict)
 
@@ -63,7 +64,7 @@ class Storages:
         """
         storage = self._storage(tensor, settled)
         shape, strides, dtype = tuple(tensor.shape), tuple(tensor.stride()), str(tensor.dtype).removeprefix("torch.")
-        if not hashed or tensor.is_meta:
+        if not hashed or tensor.is_meta or storage.is_opaque:
             return PendingValue(storage.value, -1, (), -1, shape, strides, dtype)
         key = (tensor.storage_offset(), shape, strides, dtype, tensor.is_conj(), tensor.is_neg())
         if key not in storage.hashed:
@@ -78,6 +79,10 @@ class Storages:
         """Return what identifies the storage of a tensor."""
         address: int = tensor.untyped_storage()._cdata
         return address
+
+    def conceal(self, tensor: Any) -> None:
+        """Leave the bits of a tensor out of the trace, as they may be undefined."""
+        self._storage(tensor, settled=False).is_opaque = True
 
     def written(self, tensor: Any) -> None:
         """Note that an operation wrote to a tensor: its storage holds other data now."""
