@@ -1,4 +1,4 @@
-"""What arithmetic GPU matrix instructions really do, measured bit for bit.
+"""Measures, bit for bit, the arithmetic of GPU matrix instructions.
 
     import accprobe
 
@@ -7,9 +7,9 @@
     result = accprobe.characterise(device, inst)
     print(result.findings["effective_bits"].value, result.model.order)
 
-What stands here is imported when it is asked for. Functions that are named as the room that they stand in are imported from it:
-`accprobe.verify.verify` holds a model against a device, `accprobe.evaluate.evaluate` computes what it has, and
-`accprobe.survey.survey` does what `accprobe run` does. `accprobe.emulate.matmul` multiplies whole matrices as a GPU does.
+Each name is imported when it is first used. Functions with the name of their package are imported from it:
+`accprobe.verify.verify` compares a model with a device, `accprobe.evaluate.evaluate` computes its results, and
+`accprobe.survey.survey` measures a device as `accprobe run` does. `accprobe.matmul` multiplies matrices as a GPU does.
 """
 
 from __future__ import annotations

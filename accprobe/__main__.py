@@ -1,4 +1,4 @@
-"""What `accprobe` and `python -m accprobe` run."""
+"""The entry point of `accprobe` and `python -m accprobe`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ except KeyboardInterrupt:
 
 
 def main() -> None:
-    """The command line. While it is imported there is nothing to keep, and Ctrl-C ends the process at once."""
+    """Run the command line. Ctrl-C while it is imported ends the process at once."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     import atexit

@@ -55,23 +55,23 @@ class VectorsError(AccprobeError):
 
 
 MOST_MEANT = 3
-"""Names that `nearest` tells of those that are near."""
+"""How many near names `nearest` lists."""
 
 MOST_KNOWN = 12
-"""Names up to which all known ones are told where none is near."""
+"""Up to how many known names `nearest` lists if none is near."""
 
 ALIKE_ENOUGH = 0.6
-"""Of `difflib`'s ratio, at which names count as near."""
+"""Ratio of `difflib` from which names count as near."""
 
 
 def nearest(name: str, known: Iterable[str], prefix: str = "") -> str:
-    """'did you mean a, b or c?', from the names near to `name`; where none is, 'known are a, b and c', or how many they are.
+    """Return 'did you mean a, b or c?'; if none is near, 'known are a, b and c', or how many there are.
 
-    prefix: stands before each of them where they are typed.
+    prefix: what precedes each name on the command line.
     """
     names = list(known)
-    if told := did_you_mean(name, names, prefix):
-        return told
+    if meant := did_you_mean(name, names, prefix):
+        return meant
     every = [prefix + each for each in names]
     if len(every) <= MOST_KNOWN:
         return f"known {'is' if len(every) == 1 else 'are'} {_listed(every, 'and')}" if every else "none is known"
@@ -81,7 +81,7 @@ def nearest(name: str, known: Iterable[str], prefix: str = "") -> str:
 
 
 def did_you_mean(name: str, known: Iterable[str], prefix: str = "") -> str:
-    """As `nearest`; "" where none is near."""
+    """Return as `nearest`, but "" if none is near."""
     names = list(known)
     close = difflib.get_close_matches(name, names, n=MOST_MEANT, cutoff=ALIKE_ENOUGH)
     parts = [each for each in names if name in _PARTS.split(each) or each in _PARTS.split(name)]
@@ -94,7 +94,7 @@ def _stem(name: str) -> str:
 
 
 _PARTS = re.compile(r"\W")
-"""What parts of a name stand between: one that is a part of the other is near too, as "zen4" is to "cpu-zen4"."""
+"""Separators of the parts of a name. A name that is a part of another is near: "zen4" and "cpu-zen4"."""
 
 
 def _listed(names: list[str], last: str) -> str:

@@ -96,7 +96,7 @@ def registers(inst: Instruction) -> dict[str, int]:
 
 
 def _fragments_of_a_warp(inst: Instruction) -> bool:
-    """Whether mma_sync.cu lays out the fragments of one tile and of four."""
+    """Return whether mma_sync.cu lays out the fragments of one tile and of four."""
     words = inst.stored.k * inst.held_bits // inst.register_bits
     return inst.m in (8, 16) and inst.n == 8 and (inst.quad_pairs or words % 4 == 0)
 

@@ -89,7 +89,7 @@ class Format:
         return top - self.bias - (1 if self.specials == "ieee" or not self.mantissa_bits else 0)
 
     def widens_to(self, other: Format) -> bool:
-        """Whether zeros appended to the fraction convert every number, infinity and NaN to the other format."""
+        """Return whether zeros appended to the fraction convert every number, infinity and NaN to the other format."""
         plain = self.specials == other.specials == "ieee" and not self.ignored_low_bits
         return plain and self.exponent_bits <= other.exponent_bits and self.mantissa_bits <= other.mantissa_bits
 

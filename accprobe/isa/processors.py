@@ -39,7 +39,7 @@ class Mnemonic:
 
     @property
     def tiles(self) -> bool:
-        """Whether it takes tiles, each a register of 16 rows of 64 bytes, rather than vectors."""
+        """Return whether it takes tiles, each a register of 16 rows of 64 bytes, rather than vectors."""
         return "amx_tile" in self.flags
 
 

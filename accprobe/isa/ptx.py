@@ -91,9 +91,8 @@ def _metadata(inst: Instruction, number: Iterator[int]) -> tuple[str, str, str]:
 def wgmma_chain(inst: Instruction, registers: Mapping[str, int], chain: int, threads: int, addends: bool) -> str:
     """Return a chain of wgmma, each adding to D; without `addends` the first makes it (scale-d is false).
 
-    a, b: descriptors, one an instruction; e: registers of metadata, which a dense A leaves alone. turn: the named barrier that
-    `threads` threads meet at, these ones without waiting, when the last instruction is left: another warpgroup may begin its
-    chain then.
+    a, b: descriptors, one an instruction; e: registers of metadata, unused by a dense A. turn: the named barrier at which
+    `threads` threads arrive, these without waiting, before the last instruction: another warpgroup may then start its chain.
     """
     number = count()
     d = _braces(number, registers["d"])

@@ -1,17 +1,16 @@
-"""Rules of the house that no tool checks: what stands at the top, names of one meaning, and where tests stand."""
+"""Rules of the package that no tool checks: names with one meaning, and where tests are."""
 
 from __future__ import annotations
 
 import ast
-from fnmatch import fnmatch
 
 import house
 import pytest
 
 AT_THE_TOP = {"__init__.py", "__main__.py", "emulate.py", "errors.py", "py.typed"}
 
-NOT_ROOMS = {"docs", "emulate", "house"}
-"""Folders of tests of what is no room: the pages, a module at the top, and the house itself."""
+OTHER_TESTS = {"docs", "emulate", "house"}
+"""Folders of tests that are not named as a folder of the package."""
 
 HOMONYMS = {
     "Chain",
@@ -26,25 +25,24 @@ HOMONYMS = {
     "characterise",
     "encode",
     "find",
-    "record",
     "main",
     "pairs",
     "parse",
+    "record",
     "save",
     "source",
 }
-"""Public names that several rooms define today. It may only shrink."""
+"""Public names that several folders define. It may only shrink."""
 
 
-def test_nothing_else_stands_at_the_top() -> None:
+def test_nothing_else_is_at_the_top() -> None:
     assert {path.name for path in house.PACKAGE.iterdir() if path.is_file()} <= AT_THE_TOP
 
 
-def test_no_public_name_is_defined_in_two_rooms() -> None:
+def test_no_public_name_is_defined_in_two_folders() -> None:
     found = house.homonyms()
-    new = {name: rooms for name, rooms in found.items() if name not in HOMONYMS}
-    assert not new, "two rooms define these; rename one of each"
-    assert not HOMONYMS - set(found), "these are none any more: strike them off"
+    assert not {name: folders for name, folders in found.items() if name not in HOMONYMS}, "rename one of each"
+    assert not HOMONYMS - set(found), "these have one meaning now: remove them from HOMONYMS"
 
 
 @pytest.mark.parametrize(
@@ -56,30 +54,18 @@ def test_no_public_name_is_defined_in_two_rooms() -> None:
         ("A = dict[str, int]", ["A"]),
     ],
 )
-def test_what_counts_as_a_definition(source: str, names: list[str]) -> None:
+def test_definitions_are_recognised(source: str, names: list[str]) -> None:
     assert list(house.public_names(source)) == names
-
-
-def test_imports_run_down_and_not_in_circles() -> None:
-    graph = house.graph()
-    assert house.upward(house.arrows(graph)) == {}
-    assert house.circles(graph) == []
 
 
 TESTS = sorted((house.ROOT / "tests").rglob("test_*.py"))
 
 
-def test_tests_of_a_room_stand_in_a_folder_of_its_name() -> None:
-    rooms = {path.name for path in house.PACKAGE.iterdir() if path.is_dir()}
-    assert {path.relative_to(house.ROOT / "tests").parts[0] for path in TESTS} <= rooms | NOT_ROOMS
+def test_each_test_is_in_the_folder_of_what_it_tests() -> None:
+    folders = {path.name for path in house.PACKAGE.iterdir() if path.is_dir()}
+    assert {path.relative_to(house.ROOT / "tests").parts[0] for path in TESTS} <= folders | OTHER_TESTS
     assert all(path.parents[2] == house.ROOT for path in TESTS)
-
-
-def test_the_tests_of_every_room_are_collected() -> None:
-    """What pytest leaves out unless it is told otherwise has a folder of ours among it."""
-    left_out = house.PROJECT["tool"]["pytest"]["ini_options"]["norecursedirs"]
-    folders = {part for path in TESTS for part in path.relative_to(house.ROOT).parts}
-    assert not [folder for folder in folders if any(fnmatch(folder, pattern) for pattern in left_out)]
+    assert len({path.name for path in TESTS}) == len(TESTS), "pytest needs one name each"
 
 
 def test_no_test_imports_another() -> None:

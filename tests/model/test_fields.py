@@ -7,7 +7,6 @@ from types import UnionType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import pytest
-from files_of_field import files_of
 from usual import FP8, KNOWN, found
 
 from accprobe.evaluate.cuda import source
@@ -111,20 +110,3 @@ def test_tacit_fields_are_written_only_at_unusual_values() -> None:
     assert notation.from_json(notation.to_json(narrow)) == narrow
     assert source.not_compiled(usual) == ""
     assert source.not_compiled(narrow) == "addend_bits 9"
-
-
-def test_a_field_is_described_once() -> None:
-    """Its type, its record, the two evaluators on CPUs and the device code's two, its experiment, its part in coverage."""
-    assert files_of("zero_terms") == [
-        "accprobe/evaluate/cuda/source.py",
-        "accprobe/evaluate/reference.py",
-        "accprobe/evaluate/steps.py",
-        "accprobe/evaluate/tiles.py",
-        "accprobe/infer/experiments/exponents.py",
-        "accprobe/model/fields.py",
-        "accprobe/model/tree.py",
-        "accprobe/report/report.schema.json",
-        "accprobe/verify/coverage/sums.py",
-        "probes/evaluator.cuh",
-        "probes/evaluator_operands.cuh",
-    ]

@@ -71,7 +71,7 @@ def ways_of_counting() -> str:
         ),
         (other, "bits to which HMMA and HGMMA align products, before the sum is truncated to 23", measured),
         (other, "the same of Blackwell's FP8, whose sums keep 23", "published only: MMA-Sim; Khattak & Mikaitis"),
-        (34, "bits that the sum of 32 FP8 products would take for a precise f32 result", "DeepSeek-V3's advice to chip makers"),
+        (34, "bits that a fused sum of 32 FP8 products needs for a precise f32 result", "DeepSeek-V3's advice to chip makers"),
         (35, "bits to which Blackwell's block-scaled FP4 (mxf4, nvf4) aligns products", "published only: MMA-Sim"),
     )
     return tabled(("number", "counts", "known from"), table)
