@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 
 from accprobe.cli.product_run import usual_elements
-from accprobe.gemm.callables import Asking, open_callable
+from accprobe.gemm.callables.opening import ProductRequest, open_callable
 from accprobe.gemm.characterise import characterise
 from accprobe.gemm.findings import findings, status
 from accprobe.gemm.spec import parse_shape
@@ -44,11 +44,11 @@ class Stages:
 def measured(name: str, shape: str, dtype: str, device: str | None) -> bool:
     """Print one shape; whether it is confirmed as slices in any order."""
     started = time.perf_counter()
-    opened = open_callable(name, Asking(parse_shape(shape), formats.get(dtype)), device=device)
-    opened.called.check()
-    called, opening, stages = opened.called, time.perf_counter() - started, Stages()
-    elements = usual_elements(called.spec, called.handover.device)
-    evaluate = evaluator_of(called.handover.device)
+    opened = open_callable(name, ProductRequest(parse_shape(shape), formats.get(dtype)), device=device)
+    opened.adapter.check()
+    called, opening, stages = opened.adapter, time.perf_counter() - started, Stages()
+    elements = usual_elements(called.spec, called.library.device)
+    evaluate = evaluator_of(called.library.device)
     outcome = characterise(called, elements, 0, evaluate, stages, called.before)
     stages("", 0)
     seconds = time.perf_counter() - started - opening

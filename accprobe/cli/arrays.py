@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from accprobe.budget.data import OwnData
 from accprobe.errors import AccprobeError, UnknownName, nearest
 from accprobe.evaluate.product import Singles
-from accprobe.gemm.handover import OfTorch, format_of_numpy
+from accprobe.gemm.callables.arrays import TorchArrays, format_of_numpy
 from accprobe.isa.formats import Bits, Format
 from accprobe.operands.safetensors import Tensors, read_tensors
 
@@ -120,9 +120,9 @@ def _pt(path: Path) -> Tensors:
     def array(tensor: Any) -> NDArray[Any]:
         if not isinstance(tensor, torch.Tensor):
             raise AccprobeError(f"{path} holds a {type(tensor).__name__}, and no tensor")
-        received = OfTorch("cpu").received(tensor)
+        received = TorchArrays("cpu").received(tensor)
         if received is None or received.fmt is None:
             raise AccprobeError(f"{path} is of {tensor.dtype}, which is no format of a matrix product here")
-        return OfTorch("cpu").patterns(tensor, received.fmt).view(np.dtype(received.fmt.ml_dtype))
+        return TorchArrays("cpu").patterns(tensor, received.fmt).view(np.dtype(received.fmt.ml_dtype))
 
     return {str(name): partial(array, tensor) for name, tensor in every.items()}

@@ -15,7 +15,7 @@ from accprobe.errors import AccprobeError
 from accprobe.render.terminal.progress import progress_bar
 
 if TYPE_CHECKING:
-    from accprobe.gemm.explanation import Candidate, Explanation, Unknown
+    from accprobe.gemm.explain.explanation import Candidate, Explanation, Unknown
     from accprobe.gemm.spec import Spec
     from accprobe.isa.formats import Bits, Format
 
@@ -61,8 +61,8 @@ def explain_command(
       accprobe explain --a a.npy --b b.npy on_h100.npy on_h200.npy
     """
     from accprobe.cli.arrays import read_matrix
-    from accprobe.gemm.explain import AT_MOST, explain
-    from accprobe.gemm.explanation import differing_plans
+    from accprobe.gemm.explain.explanation import differing_plans
+    from accprobe.gemm.explain.search import AT_MOST, explain
     from accprobe.isa import formats
 
     given = formats.get(dtype) if dtype else None
@@ -86,7 +86,7 @@ def explain_command(
         from accprobe.render.terminal.explanation import explanation_text
 
         console().print(explanation_text(names, found, spec.out))
-    if differing_plans(found) or any(each.wrong for each in found):
+    if differing_plans(found) or any(each.mismatches for each in found):
         sys.exit(NOT_EXPLAINED)
 
 
@@ -106,7 +106,7 @@ def _specs(a: Bits, b: Bits, of_a: Format, of_b: Format, out: Format) -> list[Sp
 
 def _recorded(name: str, spec: Spec) -> list[Candidate]:
     """Plans of a report's products with these operands and this K."""
-    from accprobe.gemm.explanation import Candidate
+    from accprobe.gemm.explain.explanation import Candidate
 
     found = []
     products = getattr(read_report(name), "products", ())
@@ -124,7 +124,7 @@ def _recorded(name: str, spec: Spec) -> list[Candidate]:
 
 
 def _json(names: list[str], found: list[Explanation]) -> dict[str, Any]:
-    from accprobe.gemm.explanation import differing_plans
+    from accprobe.gemm.explain.explanation import differing_plans
 
     told: dict[str, Any] = {"results": [{"file": name, **_explanation(each)} for name, each in zip(names, found, strict=True)]}
     if (differ := differing_plans(found)) is not None:
@@ -136,8 +136,8 @@ def _explanation(found: Explanation) -> dict[str, Any]:
     return {
         "words": found.words,
         "compared": found.compared,
-        "wrong": found.wrong,
-        "plans": [{"name": plan.name, "findings": dict(plan.told)} for plan in found.plans],
+        "wrong": found.mismatches,
+        "plans": [{"name": plan.name, "findings": dict(plan.findings)} for plan in found.plans],
         "more": found.more,
         "others_tried": not found.stopped,
         "instructions": list(found.instructions),

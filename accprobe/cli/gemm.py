@@ -35,7 +35,7 @@ from accprobe.render.terminal.progress import progress_bar
 
 if TYPE_CHECKING:
     from accprobe.budget.data import OwnData
-    from accprobe.gemm.callables import Asking
+    from accprobe.gemm.callables.opening import ProductRequest
     from accprobe.report.report import Report
 
 NOT_SO = 1
@@ -183,24 +183,24 @@ def _end_now(run: ProductRun, form: str, output: Path | None, stopped: KeyboardI
 
 
 def _questions(
-    names: Sequence[str], shapes: Sequence[str], asking: Asking, options: Sequence[str], arrays: str | None
+    names: Sequence[str], shapes: Sequence[str], asking: ProductRequest, options: Sequence[str], arrays: str | None
 ) -> list[ProductQuestion]:
     """Each callable, shape and combination of options; of the options, a second callable is given those that it takes.
 
     arrays: of functions that have no name here, where there is one.
     """
-    from accprobe.gemm.callables import USUAL_SHAPE, Own, find_callable
-    from accprobe.gemm.options import parse_options
+    from accprobe.gemm.callables.opening import DEFAULT_SHAPE, UserFunction, find_callable
+    from accprobe.gemm.callables.options import parse_options
     from accprobe.gemm.spec import parse_shape
 
     every = {name: find_callable(name) for name in names}
-    any_own = any(isinstance(found, Own) for found in every.values())
+    any_own = any(isinstance(found, UserFunction) for found in every.values())
     questions = []
     for name, found in every.items():
-        for shape in dict.fromkeys(map(parse_shape, shapes)) or (USUAL_SHAPE,):
+        for shape in dict.fromkeys(map(parse_shape, shapes)) or (DEFAULT_SHAPE,):
             for chosen in parse_options(options):
                 taken = {key: value for key, value in chosen.items() if name == names[0] or found.takes(key)}
-                of = arrays if isinstance(found, Own) or not any_own else None
+                of = arrays if isinstance(found, UserFunction) or not any_own else None
                 question = ProductQuestion(name, replace(asking, shape=shape), taken, of)
                 questions += [question] if question not in questions else []
     return questions
@@ -212,12 +212,12 @@ def _own_data(name: str) -> OwnData:
     return own_data(name)
 
 
-def _asking(dtype: str | None, out: str | None, scale: str) -> Asking:
-    from accprobe.gemm.callables import Asking
+def _asking(dtype: str | None, out: str | None, scale: str) -> ProductRequest:
+    from accprobe.gemm.callables.opening import ProductRequest
     from accprobe.isa import formats
 
     a, _, b = (dtype or "").partition(":")
-    return Asking(
+    return ProductRequest(
         a=formats.get(a) if a else None,
         b=formats.get(b) if b else None,
         out=formats.get(out) if out else None,
@@ -239,16 +239,16 @@ def _sizes(text: str) -> tuple[int, ...]:
 
 
 def _list(form: str) -> None:
-    from accprobe.gemm.builtin import LISTED
+    from accprobe.gemm.callables.builtin import BUILTIN
 
     if form == "json":
-        told = [{"name": each.name, "title": each.title, "lacks": each.why_not() or None} for each in LISTED.values()]
+        told = [{"name": each.name, "title": each.title, "lacks": each.why_not() or None} for each in BUILTIN.values()]
         write(json.dumps(told, indent=2) + "\n")
         return
     if form != "terminal":
         raise click.UsageError(f"--list has no {form}: give --format json, or none")
     yours = ("FILE.py:FUNCTION, package.module:FUNCTION", "a function of yours: d = f(a, b), or f(a, b, scale_a, scale_b)")
-    every = ((listed.name, listed.title, listed.why_not()) for listed in LISTED.values())
+    every = ((listed.name, listed.title, listed.why_not()) for listed in BUILTIN.values())
     list_names([*((name, f"{title}{f'; {missing}' if missing else ''}") for name, title, missing in every), yours])
 
 

@@ -15,10 +15,10 @@ from accprobe.render.terminal.progress import Show
 
 if TYPE_CHECKING:
     from accprobe.budget.data import OwnData
-    from accprobe.gemm.callables import Asking, Opened
+    from accprobe.gemm.callables.opening import Opened, ProductRequest
+    from accprobe.gemm.operands import DrawOwn
     from accprobe.gemm.outcome import ProductOutcome
     from accprobe.gemm.spec import Spec
-    from accprobe.gemm.verification import DrawOwn
     from accprobe.isa.formats import Bits
     from accprobe.report.products import KernelRecord, ProductRow
     from accprobe.report.report import Report
@@ -32,7 +32,7 @@ class ProductQuestion:
     """One callable, asked about one shape with one value of each option."""
 
     callable: str
-    asking: Asking
+    asking: ProductRequest
     options: dict[str, Any]
     arrays: str | None
 
@@ -54,18 +54,18 @@ class Measurement:
 
     @cached_property
     def libraries(self) -> dict[str, str]:
-        from accprobe.gemm.machine import library_versions
+        from accprobe.gemm.callables.machine import library_versions
 
-        return library_versions(self.opened.called.handover)
+        return library_versions(self.opened.adapter.library)
 
     @property
     def title(self) -> str:
-        return f"{self.question.callable} {self.opened.called.spec.shape}"
+        return f"{self.question.callable} {self.opened.adapter.spec.shape}"
 
     def row(self, kernels: tuple[KernelRecord, ...] = ()) -> ProductRow:
         """The record of what is known."""
-        from accprobe.gemm.row import row
-        from accprobe.gemm.witness import contradictions
+        from accprobe.gemm.callables.kernels import contradictions
+        from accprobe.gemm.findings import row
 
         assert self.outcome is not None
         seconds = round(time.perf_counter() - self.started, 3)
@@ -77,7 +77,7 @@ class Measurement:
             kernels,
             self.libraries,
             seconds,
-            opened.asks,
+            opened.probed_part,
             device_in_words(opened),
         )
         remarks = (_without_effect(opened.ineffective),) if opened.ineffective else ()
@@ -147,17 +147,17 @@ class ProductRun:
         """Open the callable and check it, once more where that was done before. Raises AccprobeError, where it is on another
         device than those before too.
         """
-        from accprobe.gemm.callables import open_callable
-        from accprobe.gemm.machine import empty_report
+        from accprobe.gemm.callables.machine import empty_report
+        from accprobe.gemm.callables.opening import open_callable
 
         asking = question.asking.completed(self.first) if self.first else question.asking
         opened = open_callable(question.callable, asking, question.options, self.device, question.arrays)
-        opened.called.check()
-        key = f"{question.callable} {question.options} {opened.called.spec}"
-        opened.called.before[:0] = self.openings.get(key, ())
-        self.openings[key] = opened.called.before
-        self.first = self.first or opened.called.spec
-        empty = empty_report(opened.called.handover, self.seed)
+        opened.adapter.check()
+        key = f"{question.callable} {question.options} {opened.adapter.spec}"
+        opened.adapter.before[:0] = self.openings.get(key, ())
+        self.openings[key] = opened.adapter.before
+        self.first = self.first or opened.adapter.spec
+        empty = empty_report(opened.adapter.library, self.seed)
         if self.report is not None and self.report.device != empty.device:
             raise AccprobeError(
                 f"{question.callable} computes on {empty.device.name}, those before on {self.report.device.name}:"
@@ -169,9 +169,9 @@ class ProductRun:
 
     def _announce(self, opened: Opened) -> None:
         """Say where the CPU stands in for a GPU, and which options have no effect there; once each."""
-        handover, name = opened.called.handover, opened.called.name
+        library, name = opened.adapter.library, opened.adapter.name
         clauses = []
-        if self.device is None and handover.device == "cpu" and handover.arrays == "torch":
+        if self.device is None and library.device == "cpu" and library.name == "torch":
             clauses.append(f"{_why_no_gpu()}: {name} runs on {device_in_words(opened)}")
         if opened.ineffective:
             clauses.append(_without_effect(opened.ineffective))
@@ -189,25 +189,25 @@ class ProductRun:
     def asked(self, question: ProductQuestion, show: Show) -> ProductRow:
         """A row: what was found, and what ran."""
         from accprobe.gemm.__main__ import arguments
+        from accprobe.gemm.callables.kernels import kernels_of
         from accprobe.gemm.characterise import characterise
         from accprobe.gemm.verification import evaluator_of
-        from accprobe.gemm.witness import kernels_of
 
         opened = self.opened(question)
-        called, measured = opened.called, Measurement(question, opened)
+        called, measured = opened.adapter, Measurement(question, opened)
         self.measured = measured
         measured.outcome = characterise(
             called,
-            self.elements or usual_elements(called.spec, called.handover.device),
+            self.elements or usual_elements(called.spec, called.library.device),
             self.seed,
-            evaluator_of(called.handover.device),
+            evaluator_of(called.library.device),
             lambda name, part: show(int(100 * part), 100, f"{measured.title}: {name}"),
             called.before,
             measured.on_found,
             self._drawing(called.spec),
         )
         measured.finished = True
-        seen = kernels_of(called, opened.made, arguments(opened, question.options) if self.ncu else None)
+        seen = kernels_of(called, opened.ready, arguments(opened, question.options) if self.ncu else None)
         self.unseen |= dict.fromkeys(seen.why_not)
         found, self.measured = measured.row(seen.kernels), None
         return found
@@ -243,7 +243,7 @@ class ProductRun:
 
         def box(m: int) -> Any:
             show(ms.index(m), len(ms), f"{question.callable}: row 0 with m = {m}")
-            return self.opened(at(m)).called
+            return self.opened(at(m)).adapter
 
         self.sweeping = True
         found = same_rows(box, ms, self.seed)
@@ -257,11 +257,11 @@ class ProductRun:
 
 def device_in_words(opened: Opened) -> str:
     """ "NVIDIA H200", or "the CPU, AMD EPYC 9654"."""
-    from accprobe.gemm.machine import device_record
+    from accprobe.gemm.callables.machine import device_record
 
-    handover = opened.called.handover
-    name = device_record(handover).name
-    return f"the CPU, {name}" if handover.device == "cpu" else name
+    library = opened.adapter.library
+    name = device_record(library).name
+    return f"the CPU, {name}" if library.device == "cpu" else name
 
 
 def _without_effect(options: Sequence[str]) -> str:

@@ -1,1 +1,1 @@
-"""Whole matrix products: what arithmetic does any callable have? What infers it does not know whose it is."""
+"""Whole matrix products: infer the arithmetic of any matmul callable by probing it as a black box."""

@@ -1,4 +1,4 @@
-"""A matrix product as it is asked: bit patterns in, bit patterns out, whatever computes them."""
+"""The protocol of a probed matrix product, and a log of its results."""
 
 from __future__ import annotations
 
@@ -13,33 +13,33 @@ from accprobe.evaluate.product import ScaleWords
 from accprobe.gemm.spec import Spec
 from accprobe.isa.formats import Bits, Format
 
+# Products of the elements that are kept of each call for comparison with the final model, and the minimum of elements.
 KEPT_PRODUCTS, LEAST_KEPT = 1 << 18, 16
-"""Products of the elements of a call that are kept for the final model to be held against, and elements at least."""
 
+# Limit of operand words kept in all.
 KEPT_WORDS = 1 << 25
-"""Operands kept in all."""
 
+# Limits of calls that are kept whole: words of operands and results, and calls. Every n-th call of a run is kept.
 WHOLE_WORDS, MOST_WHOLE = 1 << 25, 1 << 10
-"""Operands and results of calls that are kept whole, and such calls at most: every n-th call of a run."""
 
 
 class BlackBox(Protocol):
-    """Any callable. a [M, K] and b [N, K], a row of each for an element: D [M, N], all of the spec's formats."""
+    """A matmul callable: a [M, K] and b [N, K], one row of each for an element, to D [M, N], as bit patterns."""
 
     @property
     def spec(self) -> Spec: ...
 
     def product(self, a: Bits, b: Bits, scales: ScaleWords | None = None) -> Bits:
-        """Raises AccprobeError where the callable raises, or gives what is no such product."""
+        """Raises AccprobeError if the callable raises or does not return such a product."""
         ...
 
 
 class TooManyCalls(AccprobeError):
-    """An experiment would take longer than anybody waits."""
+    """An experiment exceeds its limit of calls."""
 
 
 class WholeCall(NamedTuple):
-    """A call with all its operands and its result: it can be repeated identically."""
+    """A call with all its operands and its result, which can be repeated identically."""
 
     a: Bits
     b: Bits
@@ -49,7 +49,7 @@ class WholeCall(NamedTuple):
 
 @dataclass(frozen=True)
 class Call:
-    """Some rows and columns of a call, with the elements that came back: d [rows, columns]."""
+    """Some rows and columns of a call. d: [rows, columns]."""
 
     a: Bits
     b: Bits
@@ -61,17 +61,19 @@ class Call:
 
 @dataclass
 class RecordedCallable:
-    """A black box whose answers are kept, some of each call. calls, elements: asked so far. whole: every n-th call."""
+    """A black box that keeps some results of each call (`kept`) and every n-th call entirely (`whole`).
+
+    calls, elements: number so far. most: limit of calls, if any.
+    """
 
     box: BlackBox
     calls: int = 0
     elements: int = 0
     kept: list[Call] = field(default_factory=list)
     whole: list[WholeCall] = field(default_factory=list)
+    most: int | None = None
     _words: int = 0
     _every: int = 1
-    most: int | None = None
-    """Calls after which no more are made."""
 
     @property
     def spec(self) -> Spec:
@@ -79,7 +81,7 @@ class RecordedCallable:
 
     def product(self, a: Bits, b: Bits, scales: ScaleWords | None = None, keep: bool = True) -> Bits:
         if self.most is not None and self.calls >= self.most:
-            raise TooManyCalls(f"its order of addition is not found within {self.most} calls")
+            raise TooManyCalls(f"the accumulation order was not determined within {self.most} calls")
         d = one_nan(self.box.product(a, b, scales), self.spec.out)
         self.calls += 1
         self.elements += d.size
@@ -88,7 +90,7 @@ class RecordedCallable:
         return d
 
     def keep(self, call: WholeCall) -> None:
-        """Keep some rows and columns of a call, and of every n-th call everything."""
+        """Keep some rows and columns of a call, and everything of every n-th call."""
         if self._words < KEPT_WORDS:
             self._keep(*call)
         if self.calls % self._every == 0:
@@ -99,7 +101,7 @@ class RecordedCallable:
         return np.asarray(self.product(call.a, call.b, call.scales, keep=False) != call.d)
 
     def _keep_whole(self, a: Bits, b: Bits, d: Bits, scales: ScaleWords | None) -> None:
-        """Copies, as some experiments write each call's operands over those of the call before."""
+        """Keep copies, because some experiments reuse the operand arrays of the call before."""
         self.whole.append(WholeCall(a.copy(), b.copy(), d, scales))
         while len(self.whole) > min(MOST_WHOLE, max(1, WHOLE_WORDS // (a.size + b.size + d.size))):
             self._every *= 2
@@ -120,7 +122,7 @@ class RecordedCallable:
 
 
 def one_nan(d: Bits, fmt: Format) -> Bits:
-    """The elements with one pattern for all NaNs, that which models give: libraries differ in it, and nothing rests on it."""
+    """Return the elements with the models' one pattern for all NaNs, because libraries return different ones."""
     if fmt.is_integer:
         return d
     last = int(fmt.infinity or fmt.largest)

@@ -1,16 +1,123 @@
-"""Lay out queries in A and B: each takes a row and a column, or a column only if A is fixed. Encode their operands."""
+"""Lay out probes in A and B, and choose and encode their operands.
+
+A probe takes a row and a column of D, or a column only if A is fixed. Probes of the summation tree contain one large number and
+units that are absorbed by it (FPRev, Xie et al., ATC'25).
+"""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from accprobe.gemm import units
 from accprobe.gemm.blackbox import RecordedCallable
-from accprobe.gemm.pairs import Ints
 from accprobe.gemm.spec import Spec
-from accprobe.gemm.units import lowest
-from accprobe.isa.formats import Bits, Format
+from accprobe.isa.formats import FORMATS, Bits, Format
+
+Ints = NDArray[np.int64]
+
+# A placeholder for a random significand of every free factor.
+ANY_SIGNIFICAND = 0
+
+# Share of the dot products X + y - X in which X has a subnormal factor.
+SUBNORMAL = 0.1
+
+# Limit of the exponents of products on both sides of 0, beside those of the formats.
+PRODUCT_REACH = 60
+
+# Largest exponent of a product whose partial sum fits f16.
+MAX_EXPONENT = 14
+
+# Smallest exponent of a unit that f16 partial sums and results hold with a few bits to spare.
+MIN_EXPONENT = -22
+
+# Exponent limit on both sides of 0 if nothing is f16; doubled for f64.
+UNIT_REACH = 30
+
+# Units counted at once. An accumulator with 13 fraction bits holds twice as many.
+MAX_UNITS = 1 << 13
+
+# Maximum accumulator bits below which units are lost; f64 has 29 more.
+_KEPT = 26
+
+
+@dataclass(frozen=True)
+class Units:
+    """unit, large: exponents of the two factors of a unit and of a large product. most: units that are counted without
+    rounding.
+    """
+
+    unit: tuple[int, int]
+    large: tuple[int, int]
+    most: int
+
+    @property
+    def separation_bits(self) -> int:
+        """Return the bits between a unit and a large product."""
+        return sum(self.large) - sum(self.unit)
+
+    @property
+    def modulus(self) -> int:
+        """Return the modulus of unit counts, larger than any count.
+
+        Truncating sums move one step toward zero if a unit is added to a large negative number. A step is a multiple of the
+        modulus.
+        """
+        return 1 << max(1, self.separation_bits - _KEPT + 1)
+
+
+def unit_candidates(spec: Spec) -> Iterator[Units]:
+    """Yield units from the widest separation that the formats allow to the one that f16 partial sums need."""
+    reach, kept = (2 * UNIT_REACH, _KEPT + 29) if spec.out.name == "f64" else (UNIT_REACH, _KEPT)
+    a, b = spec.a, spec.b
+    high, low = min(a.max_exponent + b.max_exponent, reach), max(lowest(a) + lowest(b), -reach)
+    seen = set()
+    for least in (low, max(low, MIN_EXPONENT)):
+        for largest in (high, min(high, MAX_EXPONENT)):
+            if (least, largest) not in seen and (spec.out.name != "f16" or least >= MIN_EXPONENT):
+                seen.add((least, largest))
+                most = min(MAX_UNITS, 1 << spec.out.mantissa_bits + 1, 1 << max(0, largest - least - kept))
+                yield Units(factors(least, a, b), factors(largest, a, b), most)
+
+
+def units_of_b(spec: Spec, a: int) -> Units:
+    """Return units for an A whose elements are all 2^a: B alone separates the large product from the units."""
+    low = max(spec.b.min_exponent, spec.out.min_exponent - spec.out.mantissa_bits - a, -UNIT_REACH - a)
+    high = min(spec.b.max_exponent, UNIT_REACH - a)
+    most = min(MAX_UNITS, 1 << spec.out.mantissa_bits + 1, 1 << max(0, high - low - _KEPT))
+    return Units((a, low), (a, high), most)
+
+
+def batch_sizes(most: int) -> Iterator[int]:
+    """Yield the numbers of units to count at once: `most`, then the limits of f16 and bf16 partial sums."""
+    yield most
+    for name in ("f16", "bf16"):
+        if (held := 1 << FORMATS[name].mantissa_bits + 1) < most:
+            yield held
+
+
+def lowest(fmt: Format) -> int:
+    """Return the smallest exponent of a factor: of subnormals in 8-bit formats, otherwise of normal numbers."""
+    return fmt.min_exponent - (fmt.mantissa_bits if fmt.storage_bits == 8 else 0)
+
+
+def factors(exponent: int, a: Format, b: Format) -> tuple[int, int]:
+    """Return the exponents of two factors of 2^exponent, as equal as the formats allow."""
+    first = min(max(exponent // 2, lowest(a), exponent - b.max_exponent), a.max_exponent, exponent - lowest(b))
+    return first, exponent - first
+
+
+def power(fmt: Format, exponent: int, negative: bool = False) -> int:
+    """Return the pattern of ±2^exponent."""
+    return fmt.encode(negative, 1, exponent)
+
+
+def units_in(d: Bits, spec: Spec, each: Units) -> NDArray[np.float64]:
+    """Return the number of units in each element modulo `each.modulus`."""
+    with np.errstate(invalid="ignore"):
+        return np.asarray(spec.out.values(d) * 2.0 ** -sum(each.unit) % each.modulus)
 
 
 class Layout:
@@ -31,7 +138,7 @@ class Layout:
     def one(self) -> tuple[int, int]:
         """Return the patterns of two factors of 1."""
         spec = self.spec
-        return (1, 1) if spec.a.is_integer else (units.power(spec.a, 0), units.power(spec.b, 0))
+        return (1, 1) if spec.a.is_integer else (power(spec.a, 0), power(spec.b, 0))
 
     def distinct_rows(self, rows: Ints) -> Ints:
         """Return the rows that can hold different queries."""
@@ -45,7 +152,7 @@ class Layout:
     def exponents(self) -> tuple[int, int]:
         """Return the lowest and the highest exponent of a product of two powers of two."""
         both = self.spec.a, self.spec.b
-        return sum(map(units.lowest, both)), sum(fmt.max_exponent for fmt in both)
+        return sum(map(lowest, both)), sum(fmt.max_exponent for fmt in both)
 
     def patterns(self, signs: Ints, exponents: Ints, significands: Ints, rng: np.random.Generator) -> tuple[Bits, Bits]:
         """Return factors for products of these signs (0: zero), exponents and significands (in eighths, or ANY_SIGNIFICAND)."""
@@ -53,8 +160,8 @@ class Layout:
 
     def power(self, exponent: int) -> tuple[int, int]:
         """Return the patterns of two powers of two whose product is 2^exponent."""
-        of_a, of_b = units.factors(exponent, self.spec.a, self.spec.b)
-        return units.power(self.spec.a, of_a), units.power(self.spec.b, of_b)
+        of_a, of_b = factors(exponent, self.spec.a, self.spec.b)
+        return power(self.spec.a, of_a), power(self.spec.b, of_b)
 
 
 class OnlyB(Layout):
@@ -63,13 +170,13 @@ class OnlyB(Layout):
     def __init__(self, spec: Spec, a_exponent: int) -> None:
         super().__init__(spec)
         self._exponent = a_exponent
-        self._pattern = spec.a.dtype.type(units.power(spec.a, a_exponent))
+        self._pattern = spec.a.dtype.type(power(spec.a, a_exponent))
 
     def a(self, words: Bits) -> Bits:
         return np.full_like(words, self._pattern)
 
     def one(self) -> tuple[int, int]:
-        return int(self._pattern), units.power(self.spec.b, -self._exponent)
+        return int(self._pattern), power(self.spec.b, -self._exponent)
 
     def distinct_rows(self, rows: Ints) -> Ints:
         return rows[:1]
@@ -79,25 +186,34 @@ class OnlyB(Layout):
 
     def exponents(self) -> tuple[int, int]:
         b = self.spec.b
-        return self._exponent + units.lowest(b), self._exponent + b.max_exponent
+        return self._exponent + lowest(b), self._exponent + b.max_exponent
 
     def patterns(self, signs: Ints, exponents: Ints, significands: Ints, rng: np.random.Generator) -> tuple[Bits, Bits]:
         b = _factors_of_b(self.spec, signs, exponents, significands, rng)
         return np.where(signs != 0, self._pattern, 0).astype(self.spec.a.dtype), b
 
     def power(self, exponent: int) -> tuple[int, int]:
-        return int(self._pattern), units.power(self.spec.b, exponent - self._exponent)
+        return int(self._pattern), power(self.spec.b, exponent - self._exponent)
 
 
 def layout_of(spec: Spec) -> Layout:
     return Layout(spec) if spec.a_exponent is None else OnlyB(spec, spec.a_exponent)
 
 
-# Placeholder for a random significand of every free factor.
-ANY_SIGNIFICAND = 0
+def product_exponents(spec: Spec) -> tuple[int, int]:
+    """Return the lowest and the highest exponent of a probed product: its factors and D can hold it."""
+    lowest, highest = layout_of(spec).exponents()
+    f32 = FORMATS["f32"]
+    low = max(lowest, spec.out.min_exponent - spec.out.mantissa_bits, f32.min_exponent + 24, -PRODUCT_REACH)
+    half = "f16" in (spec.a.name, spec.b.name)  # partial sums may be f16
+    return low, min(highest, MAX_EXPONENT if half else PRODUCT_REACH, spec.out.max_exponent - 4)
 
-# Share of the dot products X + y - X in which X has a subnormal factor.
-SUBNORMAL = 0.1
+
+def shows_subnormals(spec: Spec) -> bool:
+    """Return whether f32 sums of the products may be subnormal and D shows them."""
+    f32 = FORMATS["f32"]
+    reach = layout_of(spec).exponents()[0] < f32.min_exponent - f32.mantissa_bits
+    return spec.a_exponent is None and reach and spec.out.name in ("f32", "bf16")
 
 
 def _both_factors(spec: Spec, signs: Ints, exponent: Ints, significands: Ints, rng: np.random.Generator) -> tuple[Bits, Bits]:
@@ -157,33 +273,29 @@ def _encoded(fmt: Format, exponent: Ints, fraction: Ints) -> Ints:
     return np.where(exponent >= fmt.min_exponent, np.minimum(normal, largest), subnormal) << fmt.ignored_low_bits
 
 
-WholeNumbers = NDArray[np.float64]
+def numbers_of(fmt: Format, words: Bits) -> NDArray[np.float64]:
+    """Return the numeric values of patterns."""
+    return np.asarray(fmt.integers(words) if fmt.is_integer else fmt.values(words), np.float64)
 
 
-def shift_of(spec: Spec) -> int:
-    """Return the exponent of the B element that represents 1."""
-    return -(spec.a_exponent or 0)
-
-
-def patterns(fmt: Format, numbers: WholeNumbers | Ints, shift: int = 0) -> Bits:
+def whole_patterns(fmt: Format, numbers: NDArray[np.float64] | Ints, shift: int = 0) -> Bits:
+    """Return the patterns of whole numbers times 2^shift."""
     whole = numbers.astype(np.int64)
     least, values = int(whole.min()), range(int(whole.min()), int(whole.max()) + 1)
     words = [v % (1 << fmt.bits) if fmt.is_integer else fmt.encode(v < 0, abs(v), shift) if v else 0 for v in values]
     return np.array(words, fmt.dtype)[whole - least]
 
 
-def numbers_of(out: Format, d: Bits) -> WholeNumbers:
-    """Return the numeric values of patterns."""
-    return np.asarray(out.integers(d) if out.is_integer else out.values(d), np.float64)
+def whole_operands(spec: Spec, a: NDArray[np.float64] | Ints, b: NDArray[np.float64] | Ints) -> tuple[Bits, Bits]:
+    """Return rows of A and B for whole numbers. A fixed A ignores `a`, and B compensates its factor."""
+    return layout_of(spec).a(whole_patterns(spec.a, a)), whole_patterns(spec.b, b, -(spec.a_exponent or 0))
 
 
-def zeros(spec: Spec) -> tuple[Ints, Ints]:
-    """Return zero A [M, K] and B [N, K]."""
+def whole_zeros(spec: Spec) -> tuple[Ints, Ints]:
+    """Return whole numbers A [M, K] and B [N, K], all zero."""
     return np.zeros((spec.m, spec.k), np.int64), np.zeros((spec.n, spec.k), np.int64)
 
 
-def result(subject: RecordedCallable, a: Ints, b: Ints) -> WholeNumbers:
-    """Probe a product of whole numbers: D [M, N]. A fixed A ignores `a`."""
-    spec = subject.spec
-    words = layout_of(spec).a(patterns(spec.a, a)), patterns(spec.b, b, shift_of(spec))
-    return numbers_of(spec.out, subject.product(*words, keep=False))
+def whole_product(subject: RecordedCallable, a: Ints, b: Ints) -> NDArray[np.float64]:
+    """Probe a product of whole numbers and return D [M, N]."""
+    return numbers_of(subject.spec.out, subject.product(*whole_operands(subject.spec, a, b), keep=False))

@@ -1,31 +1,44 @@
-"""Models of a product from its tree: which sums are chunks and which slices, in what formats partial sums are kept."""
+"""Plans of a product: its summation tree, fused sums and partial sums; and the plans that differ from one in one property."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from accprobe.gemm.battery import asks_subnormals
-from accprobe.gemm.candidates import EITHER
-from accprobe.gemm.decomposition import FusedGroups, Reduction, as_chain
+from accprobe.gemm.layout import shows_subnormals
 from accprobe.gemm.spec import Spec
+from accprobe.gemm.steps import EITHER, ROUNDINGS, flushing_variants
+from accprobe.gemm.tree.decomposition import FusedGroups, Reduction, as_chain, named_order, same_order
+from accprobe.infer.alternatives.single import alternatives
 from accprobe.isa.formats import FORMATS, Format
-from accprobe.model.product import OPERAND_ROUNDINGS, Merged, Nested, Node, Order, ProductModel, Scales, addition, nested
+from accprobe.model.product import OPERAND_ROUNDINGS, Merged, Node, ProductModel, Scales, addition, nested
 from accprobe.model.tree import DotModel, FloatArithmetic, Rounding, Subnormals
 
-SMALL = ("bf16", "f16")
-"""Formats below f32 that partial sums are kept in."""
+# Formats narrower than f32 to which partial sums may be rounded.
+NARROW = ("bf16", "f16")
 
-ROUNDINGS: tuple[Rounding, ...] = ("RNE", "RZ")
+# Fields of the fused sum that are reported of a product and must therefore be tested.
+FIELDS = (
+    "alignment_bits",
+    "alignment_rounding",
+    "result_bits",
+    "result_rounding",
+    "product_exponent",
+    "product_bits",
+    "addend_place",
+)
+
+# Properties in which alternatives differ only for subnormal sums, or subnormal products that are rounded first.
+ONLY_SUBNORMAL = ("subnormal_results", "product_bits")
 
 
 @dataclass(frozen=True)
 class ProductPlan:
-    """A product's tree, and what is not told by the tree.
+    """The summation tree of a product and the arithmetic of its additions.
 
-    kept: the format that the outermost partial sums are rounded to before they are added (None: as they are); running: that
-    of the sum of them. unordered: whether they are added in any order. scales: how they are applied. sum_subnormals: whether
-    additions of partial sums read and give subnormals.
+    kept: format to which the outermost partial sums are rounded before they are added (None: not rounded); running: format of
+    their sum. unordered: whether they are added in no fixed order. sum_subnormals: whether additions of partial sums read and
+    give subnormals.
     """
 
     spec: Spec
@@ -42,7 +55,7 @@ class ProductPlan:
 
     @property
     def added_in(self) -> Format:
-        """The format in which partial sums are added that are kept as they are."""
+        """Return the format in which unrounded partial sums are added."""
         return FORMATS["f64"] if self.step.root.arithmetic.result.name == "f64" else FORMATS["f32"]
 
     def model(self) -> ProductModel:
@@ -63,7 +76,7 @@ class ProductPlan:
 
 
 def subnormal_results(plan: ProductPlan) -> str:
-    """Return whether sums may be subnormal, products that are sums of their own, and sums of partial sums."""
+    """Return whether products that are rounded first, fused sums and sums of partial sums may be subnormal."""
     kept = [
         isinstance(x.arithmetic, FloatArithmetic) and x.arithmetic.subnormal_results == "kept" for x in plan.step.root.nodes()
     ]
@@ -72,60 +85,91 @@ def subnormal_results(plan: ProductPlan) -> str:
     return "kept" if all(kept) else "flushed" if not kept[-1] else "flushed of products"
 
 
-def named_order(order: Nested, parts: int) -> Order | Nested:
-    """The name of an order, where it has one: the sum of two does not depend on which is first."""
-    for name in ("forward", "backward", "tree"):
-        if same_order(nested(name, parts), order):
-            return name
-    return order
+@dataclass(frozen=True)
+class AlternativePlan:
+    """A plan that differs in one property. property: the name of the finding; how: the other value, in words."""
+
+    plan: ProductPlan
+    property: str
+    how: str
 
 
-def order_name(order: Nested, parts: int) -> str:
-    """Return the name of an order, also "butterfly", or the order itself as text."""
-    halves = butterfly(parts) if parts > 2 and not parts & (parts - 1) else None
-    return "butterfly" if halves is not None and same_order(halves, order) else str(named_order(order, parts))
+def alternative_plans(plan: ProductPlan) -> Iterator[AlternativePlan]:
+    """Yield every plan that differs in one property."""
+    subnormal = ("subnormal_operands",) if plan.spec.a_exponent is None else ()
+    reported = {*FIELDS, "sum_rounding", *subnormal, *(ONLY_SUBNORMAL if shows_subnormals(plan.spec) else ())}
+    for alternative in alternatives(plan.step, {}):
+        name, how = alternative.field, "none" if alternative.value is None else str(alternative.value)
+        if _rounds_products_differently(plan.step, alternative.model):
+            name, how = "product_bits" if name in ("result_bits", "result_rounding") else "", f"rounded {how}"
+        elif name == "result_rounding":
+            name = "sum_rounding"
+        if name in reported:
+            yield AlternativePlan(replace(plan, step=alternative.model), name, how)
+    if plan.step.root.children and shows_subnormals(plan.spec):
+        for step in flushing_variants(plan.step):
+            other = replace(plan, step=step)
+            yield AlternativePlan(other, "subnormal_results", subnormal_results(other))
+    yield from rounding_alternatives(plan)
+    yield from _tree_alternatives(plan)
 
 
-def butterfly(parts: int) -> Nested:
-    """Return the order that adds the halves of 2^n parts, one by one, and then the halves of the sums."""
-    level: list[Nested] = list(range(parts))
-    while len(level) > 1:
-        half = len(level) // 2
-        level = [(level[i], level[half + i]) for i in range(half)]
-    return level[0]
+def _rounds_products_differently(step: DotModel, other: DotModel) -> bool:
+    """Return whether two multiply-then-add steps differ in how products are rounded."""
+    return step.root.arithmetic == other.root.arithmetic and set(step.arithmetics) != set(other.arithmetics)
 
 
-def same_order(x: Nested, y: Nested) -> bool:
-    if isinstance(x, int) or isinstance(y, int):
-        return x == y
-    if len(x) != len(y):
-        return False
-    return all(map(same_order, x, y)) or (len(x) == 2 and same_order(x[0], y[1]) and same_order(x[1], y[0]))
-
-
-def plan_alternatives(plan: ProductPlan) -> Iterator[tuple[str, str, ProductPlan]]:
-    """Plans that differ in one respect: the finding's name, how, and the plan."""
+def rounding_alternatives(plan: ProductPlan) -> Iterator[AlternativePlan]:
+    """Yield plans that round operands, partial sums or the result differently."""
     if plan.spec.rounds_operands:
-        for rounding in OPERAND_ROUNDINGS:
-            if rounding != plan.operand_rounding:
-                yield "operand_rounding", rounding, replace(plan, operand_rounding=rounding)
+        yield from _other_values(plan, "operand_rounding", "operand_rounding", OPERAND_ROUNDINGS)
     if isinstance(plan.tree, Reduction):
         f32 = FORMATS["f32"]
-        for kept, running in ((None, f32), *((FORMATS[name], sums) for name in SMALL for sums in (f32, FORMATS[name]))):
+        for kept, running in ((None, f32), *((FORMATS[name], sums) for name in NARROW for sums in (f32, FORMATS[name]))):
             if (kept, running) != (plan.kept, plan.running):
-                respect = "reduction_order" if kept == plan.kept else "partial_format"
+                name = "reduction_order" if kept == plan.kept else "partial_format"
                 how = f"{kept or plan.added_in} partial sums, added in {plan.added_in if running is f32 else running}"
-                yield respect, how, replace(plan, kept=kept, running=running)
-        for rounding in ROUNDINGS:
-            if rounding != plan.sum_rounding:
-                yield "promotion_rounding", rounding, replace(plan, sum_rounding=rounding)
-        if asks_subnormals(plan.spec) and plan.running is f32:
-            for subnormals in EITHER:
-                if subnormals != plan.sum_subnormals:
-                    other = replace(plan, sum_subnormals=subnormals)
-                    yield "subnormal_results", subnormal_results(other), other
+                yield AlternativePlan(replace(plan, kept=kept, running=running), name, how)
+        yield from _other_values(plan, "promotion_rounding", "sum_rounding", ROUNDINGS)
+        if shows_subnormals(plan.spec) and plan.running is f32:
+            for each in _other_values(plan, "subnormal_results", "sum_subnormals", EITHER):
+                yield replace(each, how=subnormal_results(each.plan))
     last = plan.running if isinstance(plan.tree, Reduction) else plan.step.root.arithmetic.result
     if plan.spec.out.is_float and plan.spec.out.mantissa_bits < last.mantissa_bits:
-        for rounding in ROUNDINGS:
-            if rounding != plan.result_rounding:
-                yield "result_rounding", rounding, replace(plan, result_rounding=rounding)
+        yield from _other_values(plan, "result_rounding", "result_rounding", ROUNDINGS)
+
+
+def _other_values(plan: ProductPlan, name: str, field: str, values: tuple[str, ...]) -> Iterator[AlternativePlan]:
+    for value in values:
+        if value != getattr(plan, field):
+            yield AlternativePlan(replace(plan, **{field: value}), name, value)  # type: ignore[arg-type]
+
+
+def _tree_alternatives(plan: ProductPlan) -> Iterator[AlternativePlan]:
+    """Yield plans with another division of K or another order of the partial sums."""
+    tree = plan.tree
+    if not isinstance(tree, Reduction):
+        half = len(tree) // 2
+        if half:
+            yield AlternativePlan(replace(plan, tree=Reduction((tree[:half], tree[half:]), (0, 1))), "split_k", "2 slices")
+        return
+    for order in ("forward", "backward", "tree") if not plan.unordered else ():
+        other = nested(order, len(tree.parts))
+        if not same_order(other, tree.nested):
+            yield AlternativePlan(replace(plan, tree=replace(tree, nested=other)), "reduction_order", f"partial sums {order}")
+    for i, (first, second) in enumerate(zip(tree.parts[:3], tree.parts[1:4], strict=False)):
+        if (moved := _moved_border(first, second)) is not None:
+            parts = (*tree.parts[:i], *moved, *tree.parts[i + 2 :])
+            yield AlternativePlan(replace(plan, tree=replace(tree, parts=parts)), "slice_sizes", f"border {i} one sum further")
+    first, second = tree.parts[:2]
+    if not isinstance(first, Reduction) and not isinstance(second, Reduction) and len(tree.parts) == 2:
+        yield AlternativePlan(replace(plan, tree=(*first, *second)), "promote_every", "never")
+
+
+def _moved_border(first: FusedGroups | Reduction, second: FusedGroups | Reduction) -> tuple[FusedGroups, FusedGroups] | None:
+    """Return two chains with one fused sum moved from the second to the first, or else from the first to the second."""
+    if isinstance(first, Reduction) or isinstance(second, Reduction):
+        return None
+    if len(second) > 1:
+        return (*first, second[0]), second[1:]
+    return (first[:-1], (first[-1], *second)) if len(first) > 1 else None

@@ -1,97 +1,113 @@
-"""How scales are applied: which of them to which block, in which order, rounded how."""
+"""Infer how scales are applied: to the sum of which block, in which order, with which rounding, or to the operands."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import get_args
+from typing import NamedTuple, get_args
 
 import numpy as np
 from numpy.random import Generator
 
 from accprobe.evaluate.any_order import Evaluate, on_cpu
-from accprobe.evaluate.product import ScaleWords
-from accprobe.gemm.adapter import ones
-from accprobe.gemm.blackbox import RecordedCallable
-from accprobe.gemm.distributions import random_lines
-from accprobe.gemm.pairs import Ints
+from accprobe.evaluate.product import ScaleWords, is_multiply_add, product
+from accprobe.gemm.blackbox import RecordedCallable, WholeCall
+from accprobe.gemm.layout import Ints, layout_of, power
+from accprobe.gemm.operands import draw_operands, make_scales, random_lines, random_scales, scales_of_lines, unit_scales
 from accprobe.gemm.plans import ProductPlan
-from accprobe.gemm.prescaled import ScaledCall, applied_before, is_far_off
 from accprobe.gemm.spec import BLOCK
-from accprobe.gemm.units import power
-from accprobe.gemm.verification import count_wrong, drawn, of_lines, scale_words
-from accprobe.isa.formats import Bits
-from accprobe.model.product import Scales, Scaling, restricted
+from accprobe.gemm.verification import count_wrong
+from accprobe.isa.formats import FORMATS, Bits, Format
+from accprobe.model.product import ProductModel, Scales, Scaling, multiply_add, restricted
 
+# Rows, and columns, of a call on which ways to scale are compared; and of calls in which an element is one or two products.
 SIDE, WIDE = 64, 512
-"""Rows, and columns, of a call on which ways to scale are compared; and of calls in which each element is a product or two."""
 
+# Rows of the same if partial sums are added in any order, because each order is tried.
 UNORDERED_SIDE = 8
-"""Rows of the same where partial sums are added in any order, each of which is tried."""
 
+# Draws of one or two products for each element in search of some that distinguish ways to scale.
 MOST_DRAWN = 256
-"""Operands of a product or two an element that are drawn in search of some that tell ways to scale apart."""
 
+# Relative difference of the scales of two blocks whose products cancel.
 _NEAR = 2.0**-9
-"""By how much, at most, the scales of two blocks differ whose products take each other away."""
 
-OTHER_FACTOR = "ones come out with another factor than the product of their scales"
-"""What is said of scales that are no block's."""
+# Calls that contradict a scaled plan and are compared with scales applied to the operands.
+MOST_EXPLAINED = 4
+
+# Formats to which scaled operands may be rounded.
+SCALED_FORMATS = ("f32", "bf16", "f16")
+
+# A plan is too far off to be suggested if a result differs by more than this share of the largest result.
+MOST_ERROR = 2.0**-4
+
+OTHER_FACTOR = "ones are scaled by another factor than the product of their scales"
 
 KINDS = ("normal", "same sign", "wide")
 
 
+class ScaledCall(NamedTuple):
+    """Some rows and columns of a scaled product: a [rows, K], b [columns, K], their scales and results."""
+
+    a: Bits
+    b: Bits
+    scales: ScaleWords
+    d: Bits
+
+
 @dataclass(frozen=True)
 class Scaled:
-    """The plan with its scales. wrong: elements that it does not explain, of `elements`; left: other ways that explain all.
+    """The plan with its scales, None if scales are applied to the operands or its results are far off.
 
-    misplaced: what is said of scales that went elsewhere, "" where each is applied to its own block. before: how scales are
-    applied before the product, "" where they are not. plan: None where they are, or where its results are far off.
+    mismatches: of `elements` compared. others: other ways that explain all. misplaced: the scales that another block has.
+    before: how scales are applied before the product.
     """
 
     plan: ProductPlan | None
-    wrong: int
+    mismatches: int
     elements: int
-    left: tuple[str, ...]
+    others: tuple[str, ...]
     misplaced: str
     before: str = ""
 
 
-def with_scales(
-    asked: RecordedCallable, plan: ProductPlan, rows: Ints, columns: Ints, seed: int, evaluate: Evaluate = on_cpu
+def infer_scales(
+    subject: RecordedCallable, plan: ProductPlan, rows: Ints, columns: Ints, seed: int, evaluate: Evaluate = on_cpu
 ) -> Scaled:
-    """Asks with scales that are no powers of two, whose products must be rounded."""
+    """Probe with scales that are not powers of two, whose products must be rounded."""
     rng = np.random.default_rng((seed, 0x5CA1E))
     wide = rows[:WIDE], columns[:WIDE]
     rows, columns = rows[: UNORDERED_SIDE if plan.unordered else SIDE], columns[:SIDE]
-    calls = []
-    for kind in KINDS:
-        a, b, scales = drawn(asked.spec, kind, rng, rows, columns)
-        assert scales is not None
-        d = asked.product(a, b, scales, keep=False)[np.ix_(rows, columns)]
-        calls.append(ScaledCall(a[rows], b[columns], of_lines(scales, rows, columns), d))
+    calls = [_scaled_call(subject, kind, rows, columns, rng) for kind in KINDS]
     ways = list(_ways(plan))
-    counts = {way: sum(_wrong(evaluate, replace(plan, scales=way), *call) for call in calls) for way in ways}
+    counts = {way: sum(count_wrong(evaluate, replace(plan, scales=way).model(), *call) for call in calls) for way in ways}
     for _ in range(MOST_DRAWN):
         possible = [way for way in ways if not counts[way]]
         if len(possible) < 2:
             break
-        few = _wrong_of_few if ways[0].inside else _wrong_of_one
-        for way, wrong in zip(possible, few(asked, plan, possible, *wide, rng, evaluate), strict=True):
+        few = _wrong_of_two_blocks if ways[0].inside else _wrong_of_one_product
+        for way, wrong in zip(possible, few(subject, plan, possible, *wide, rng, evaluate), strict=True):
             counts[way] += wrong
     best = min(counts, key=lambda way: counts[way])
     elements = sum(call.d.size for call in calls)
-    left = tuple(scaling_in_words(way) for way, wrong in counts.items() if wrong == 0 and way != best)
-    misplaced, before, found = _misplaced(asked, rows, columns, rng), "", replace(plan, scales=best)
+    others = tuple(scaling_in_words(way) for way, wrong in counts.items() if wrong == 0 and way != best)
+    misplaced, found = _misplaced(subject, rows, columns, rng), replace(plan, scales=best)
     if counts[best] and misplaced in ("", OTHER_FACTOR) and not plan.unordered:
         before = applied_before(plan.model(), calls)
-        if before or is_far_off(found.model(), calls):
-            return Scaled(None, counts[best], elements, left, misplaced, before)
-    return Scaled(found, counts[best], elements, left, misplaced)
+        if before or any(_relative_error(found.model(), call) > MOST_ERROR for call in calls):
+            return Scaled(None, counts[best], elements, others, misplaced, before)
+    return Scaled(found, counts[best], elements, others, misplaced)
+
+
+def _scaled_call(subject: RecordedCallable, kind: str, rows: Ints, columns: Ints, rng: Generator) -> ScaledCall:
+    a, b, scales = draw_operands(subject.spec, kind, rng, rows, columns)
+    assert scales is not None
+    d = subject.product(a, b, scales, keep=False)[np.ix_(rows, columns)]
+    return ScaledCall(a[rows], b[columns], scales_of_lines(scales, rows, columns), d)
 
 
 def scaling_in_words(scales: Scales) -> str:
-    """ "RNE(sa·sb), applied once after the sum"."""
+    """Return a description such as "RNE(sa·sb), applied once after the sum"."""
     how = {"product of scales": "RNE(sa·sb)", "a then b": "sa, then sb", "b then a": "sb, then sa"}[scales.how]
     if not scales.inside:
         return f"{how}, applied once after the sum"
@@ -107,12 +123,8 @@ def _ways(plan: ProductPlan) -> Iterator[Scales]:
             yield replace(ways, fused=True)
 
 
-def _wrong(evaluate: Evaluate, plan: ProductPlan, a: Bits, b: Bits, scales: ScaleWords | None, d: Bits) -> int:
-    return count_wrong(evaluate, plan.model(), a, b, scales, d)
-
-
-def _wrong_of_few(
-    asked: RecordedCallable,
+def _wrong_of_two_blocks(
+    subject: RecordedCallable,
     plan: ProductPlan,
     ways: Sequence[Scales],
     rows: Ints,
@@ -120,15 +132,15 @@ def _wrong_of_few(
     rng: Generator,
     evaluate: Evaluate,
 ) -> list[int]:
-    """Of each way, elements of one product that it does not explain; nothing is asked where all ways give the same.
+    """Count the elements that each way does not explain. Nothing is probed if all ways predict the same.
 
-    The product less the same of the next block, whose scales are nearly the same: what is rounded off shows in a D of few bits.
+    The same product of two blocks cancels, and their scales are nearly equal, so that a D of few bits shows what was rounded.
     """
-    spec = asked.spec
+    spec = subject.spec
     few = np.arange(0, min(spec.k, 2 * BLOCK), BLOCK)
-    scales = scale_words(spec, rng)
+    scales = random_scales(spec, rng)
     assert scales is not None
-    a, b = np.zeros((spec.m, spec.k), spec.a.dtype), np.zeros((spec.n, spec.k), spec.b.dtype)
+    a, b = layout_of(spec).blank()
     a[np.ix_(rows, few)], b[np.ix_(columns, few)] = (
         random_lines(fmt, (count, 1), "normal", rng) for fmt, count in ((spec.a, len(rows)), (spec.b, len(columns)))
     )
@@ -137,16 +149,16 @@ def _wrong_of_few(
         scales.a[:, 1] = scales.a[:, 0] * rng.uniform(1 - _NEAR, 1 + _NEAR, spec.m)
         scales.b[1] = scales.b[0]
     smaller, ks = restricted(plan.model(), few)
-    words = of_lines(scales, rows, columns)
+    words = scales_of_lines(scales, rows, columns)
     expected = [evaluate(replace(smaller, scales=way), a[rows][:, ks], b[columns][:, ks], words) for way in ways]
     if all(np.array_equal(expected[0], other) for other in expected[1:]):
         return [0] * len(ways)
-    d = asked.product(a, b, scales, keep=False)[np.ix_(rows, columns)]
+    d = subject.product(a, b, scales, keep=False)[np.ix_(rows, columns)]
     return [int(np.count_nonzero(each != d)) for each in expected]
 
 
-def _wrong_of_one(
-    asked: RecordedCallable,
+def _wrong_of_one_product(
+    subject: RecordedCallable,
     plan: ProductPlan,
     ways: Sequence[Scales],
     rows: Ints,
@@ -154,38 +166,34 @@ def _wrong_of_one(
     rng: Generator,
     evaluate: Evaluate,
 ) -> list[int]:
-    """The same where a row of A, and a column of B, has one scale: many pairs are tried; one that tells ways apart is asked."""
-    spec = asked.spec
+    """Count the same if a row of A, and a column of B, has one scale: of many pairs, one that distinguishes ways is probed."""
+    spec = subject.spec
     smaller, ks = restricted(plan.model(), np.zeros(1, np.int64))
     x, y = (random_lines(fmt, (WIDE, 1), "normal", rng) * (ks == 0).astype(fmt.dtype) for fmt in (spec.a, spec.b))
     pairs = ScaleWords(*(rng.uniform(0.5, 2.0, shape).astype(np.float32) for shape in ((WIDE, 1), (1, WIDE))))
     expected = np.stack([evaluate(replace(smaller, scales=way), x, y, pairs) for way in ways])
-    apart = np.argwhere((expected != expected[0]).any(axis=0))
-    if not len(apart):
+    differing = np.argwhere((expected != expected[0]).any(axis=0))
+    if not len(differing):
         return [0] * len(ways)
-    i, j = apart[0]
-    a, b = np.zeros((spec.m, spec.k), spec.a.dtype), np.zeros((spec.n, spec.k), spec.b.dtype)
+    i, j = differing[0]
+    a, b = layout_of(spec).blank()
     a[rows, 0], b[columns, 0] = x[i].max(), y[j].max()
-    plain = ones(spec)
+    plain = unit_scales(spec)
     scales = ScaleWords(plain.a * pairs.a[i], plain.b * pairs.b[0, j])
-    d = asked.product(a, b, scales, keep=False)[np.ix_(rows, columns)]
+    d = subject.product(a, b, scales, keep=False)[np.ix_(rows, columns)]
     return [int(np.count_nonzero(each != d)) for each in expected[:, i, j]]
 
 
-def _misplaced(asked: RecordedCallable, rows: Ints, columns: Ints, rng: Generator) -> str:
-    """Ones at one k of each block alone, under powers of two: whose scales came out."""
-    spec = asked.spec
-    words = scale_words(spec, rng)
-    assert words is not None
-    scales = ScaleWords(*(np.exp2(rng.integers(-6, 7, x.shape)).astype(np.float32) for x in words))
-    if spec.scale == "128x128":
-        scales = ScaleWords(scales.a, scales.b[:, np.arange(spec.n) // BLOCK * BLOCK])
+def _misplaced(subject: RecordedCallable, rows: Ints, columns: Ints, rng: Generator) -> str:
+    """Name the scales of another block, "" if each block has its own: ones at one k of each block, scaled by powers of two."""
+    spec = subject.spec
+    scales = make_scales(spec, lambda shape: np.exp2(rng.integers(-6, 7, shape)).astype(np.float32))
     blocks = -(-spec.k // BLOCK) if spec.scale in ("1x128", "128x128") else 1
     for block in range(blocks):
-        a, b = np.zeros((spec.m, spec.k), spec.a.dtype), np.zeros((spec.n, spec.k), spec.b.dtype)
+        a, b = layout_of(spec).blank()
         a[:, block * BLOCK], b[:, block * BLOCK] = power(spec.a, 0), power(spec.b, 0)
-        got = spec.out.values(asked.product(a, b, scales, keep=False))[np.ix_(rows, columns)]
-        expected = [_of_block(scales, i, rows, columns, blocks) for i in range(blocks)]
+        got = spec.out.values(subject.product(a, b, scales, keep=False))[np.ix_(rows, columns)]
+        expected = [_factors(scales, i, rows, columns, blocks) for i in range(blocks)]
         if not np.array_equal(got, expected[block]):
             other = next((i for i in range(blocks) if np.array_equal(got, expected[i])), None)
             if blocks == 1:
@@ -194,9 +202,54 @@ def _misplaced(asked: RecordedCallable, rows: Ints, columns: Ints, rng: Generato
     return ""
 
 
-def _of_block(
+def _factors(
     scales: ScaleWords, block: int, rows: Ints, columns: Ints, blocks: int
 ) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
-    some = of_lines(scales, rows, columns)
+    some = scales_of_lines(scales, rows, columns)
     a, b = (some.a[:, [block]], some.b[[block]]) if blocks > 1 or scales.a.shape[1] > 1 else (some.a, some.b)
     return np.broadcast_to(a.astype(np.float64) * b, (len(rows), len(columns)))
+
+
+def applied_before(model: ProductModel, calls: Sequence[ScaledCall]) -> str:
+    """Describe scales that are applied before the product, if that explains every result; otherwise "".
+
+    model: of the product without scales.
+    """
+    steps = [multiply_add(), multiply_add(product_bits=23)] if is_multiply_add(model) else [model.step]
+    for name in SCALED_FORMATS:
+        fmt = FORMATS[name]
+        for step in steps:
+            plain = replace(model, a=fmt, b=fmt, scales=None, step=step)
+            if all(np.array_equal(product(plain, *_scaled_operands(call, model, fmt)), call.d) for call in calls):
+                return f"the scales are applied to A and B before the product, rounded to {name}"
+    return ""
+
+
+def applied_before_in_calls(plan: ProductPlan, calls: Sequence[WholeCall], rows: Ints, columns: Ints) -> str:
+    """Return the same for whole calls that contradict a plan with scales. A narrow D shows the difference in few elements."""
+    rows, columns = rows[:SIDE], columns[:SIDE]
+    some = [
+        ScaledCall(x.a[rows], x.b[columns], scales_of_lines(x.scales, rows, columns), x.d[np.ix_(rows, columns)])
+        for x in calls[:MOST_EXPLAINED]
+        if x.scales is not None
+    ]
+    return applied_before(replace(plan, scales=None).model(), some) if some and not plan.unordered else ""
+
+
+def _scaled_operands(call: ScaledCall, model: ProductModel, fmt: Format) -> tuple[Bits, Bits]:
+    k = call.a.shape[1]
+    assert fmt.ml_dtype is not None
+    words = []
+    for operand, patterns, scales in ((model.a, call.a, call.scales.a), (model.b, call.b, call.scales.b.T)):
+        each = np.repeat(scales, BLOCK, axis=1)[:, :k] if scales.shape[1] > 1 else scales
+        with np.errstate(all="ignore"):
+            values = operand.values(patterns).astype(np.float32) * each.astype(np.float32)
+            words.append(values.astype(fmt.ml_dtype).view(fmt.dtype))
+    return words[0], words[1]
+
+
+def _relative_error(model: ProductModel, call: ScaledCall) -> float:
+    """Return the largest error of the model's finite results, relative to the largest result."""
+    got, expected = (model.result.values(d) for d in (call.d, product(model, call.a, call.b, scales=call.scales)))
+    finite = np.isfinite(got) & np.isfinite(expected)
+    return float(np.max(abs(got - expected)[finite], initial=0) / max(np.max(abs(got)[finite], initial=0), 2.0**-126))

@@ -1,4 +1,4 @@
-"""What is asked about: the shape of a product, its formats and its scales."""
+"""The shape, formats and scales of a probed matrix product."""
 
 from __future__ import annotations
 
@@ -11,20 +11,21 @@ from accprobe.model.product import ScaleOf
 
 SCALES: tuple[ScaleOf, ...] = ("tensor", "row", "1x128", "128x128")
 
+# Upper limit of M, N and K.
 LARGEST = 1 << 20
-"""Of M, N and K."""
 
+# Products, rows or columns that share a scale.
 BLOCK = 128
-"""Products, rows or columns that share a block's scale."""
 
 SHAPE = re.compile(r"(\d{1,9})[x×](\d{1,9})[x×](\d{1,9})")
 
 
 @dataclass(frozen=True)
 class Spec:
-    """D [m, n] = A [m, k] · B [k, n]: its formats, and what has a scale of its own (None: nothing).
+    """D [m, n] = A [m, k] · B [k, n] and its formats.
 
-    a_exponent: where A is the callable's own, and nobody can ask another: every element of it is 2^a_exponent (None: any A).
+    scale: which parts of A and B have a scale each (None: no scales). a_exponent: if the callable fixes A, all its elements are
+    2^a_exponent (None: A is an operand).
     """
 
     m: int
@@ -41,27 +42,37 @@ class Spec:
             if not 1 <= size <= LARGEST:
                 raise AccprobeError(f"{name} is {size}: give 1 to {LARGEST}")
         if self.a.is_integer != self.out.is_integer:
-            raise AccprobeError(f"{self.a} operands give no {self.out}: name another with --out")
+            raise AccprobeError(f"products of {self.a} operands are never {self.out}: give another format with --out")
 
     @property
     def rounds_operands(self) -> bool:
-        """Whether operands come in words that are wider than their format."""
+        """Return whether operand words are wider than their format."""
         return bool(self.a.ignored_low_bits or self.b.ignored_low_bits)
 
     @property
     def shape(self) -> str:
         return f"{self.m}x{self.n}x{self.k}"
 
+    @property
+    def scale_shapes(self) -> tuple[tuple[int, int], tuple[int, int]]:
+        """Return the shapes of the scales of A and of B."""
+        if self.scale == "tensor":
+            return (1, 1), (1, 1)
+        if self.scale == "row":
+            return (self.m, 1), (1, self.n)
+        blocks = -(-self.k // BLOCK)
+        return (self.m, blocks), (blocks, -(-self.n // BLOCK) if self.scale == "128x128" else self.n)
+
 
 def parse_shape(text: str) -> tuple[int, int, int]:
-    """M, N and K of "128x256x4096". Raises AccprobeError."""
+    """Return M, N and K of "128x256x4096". Raises AccprobeError."""
     found = SHAPE.fullmatch(text.strip())
     if found is None:
-        raise AccprobeError(f"'{text:.40}' is no shape: give MxNxK, such as 128x256x4096")
+        raise AccprobeError(f"'{text:.40}' is not a shape: give MxNxK, such as 128x256x4096")
     m, n, k = map(int, found.groups())
     return m, n, k
 
 
 def usual_result(a: Format) -> Format:
-    """The format that a product of such operands has where nothing else is said."""
+    """Return the default result format for these operands."""
     return FORMATS["s32"] if a.is_integer else FORMATS["f64"] if a.name == "f64" else FORMATS["f32"]

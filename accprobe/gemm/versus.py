@@ -1,4 +1,4 @@
-"""What differs between two products: the findings that do, and for rows of several M, the classes that have the same bits."""
+"""Compare two products by their findings, and the rows of products with several M by their bits."""
 
 from __future__ import annotations
 
@@ -11,10 +11,9 @@ import numpy as np
 from accprobe.compare.products import REGIONS, STATUS, product_pair
 from accprobe.evaluate.product import ScaleWords
 from accprobe.gemm.blackbox import BlackBox
-from accprobe.gemm.distributions import times_power
-from accprobe.gemm.regions import same_for_all
+from accprobe.gemm.checks.regions import same_for_all
+from accprobe.gemm.operands import draw_operands, times_power
 from accprobe.gemm.spec import Spec
-from accprobe.gemm.verification import drawn
 from accprobe.isa.formats import Bits
 from accprobe.model.fields import FEATURES
 from accprobe.model.product import ProductModel
@@ -23,25 +22,26 @@ from accprobe.model.tree import FloatArithmetic
 from accprobe.report.product_words import PRODUCT_FINDINGS
 from accprobe.report.products import ProductRow
 
+# Findings that follow from others, reported only if nothing else differs.
 DERIVED = ("order", "instruction")
-"""Findings that follow from others: they are told where nothing else differs."""
 
 KINDS = ("normal", "wide", "cancelling", "same sign")
+
+# Products whose rows are compared. In some of them A is subnormal, or as large as its format allows.
 PRODUCTS_SHARED = 16
-"""Products whose rows are compared: of some A is subnormal, or as large as its format has it."""
 
 
 @dataclass(frozen=True)
 class Versus:
-    """same: whether nothing differs; sentence: what does, or that nothing does."""
+    """same: whether nothing differs; sentence: the difference, or that there is none."""
 
     same: bool
     sentence: str
 
 
 def versus(one: ProductRow, other: ProductRow) -> Versus:
-    """ "use_fast_accum False -> True changed promote every: 128 -> none", or "… changed nothing"."""
-    what = _what(one, other)
+    """Return "use_fast_accum False -> True changed promote every: 128 -> none", or "… changed nothing"."""
+    what = _setting(one, other)
     of_shape = {"slice_sizes", "order"} if one.k != other.k else set()
     fields = [name for name in PRODUCT_FINDINGS if name not in of_shape]
     pair = product_pair(one, other, [*fields, STATUS, *([REGIONS] if one.shape == other.shape else [])])
@@ -49,52 +49,50 @@ def versus(one: ProductRow, other: ProductRow) -> Versus:
         found = [each for each in pair.differences if each.verdict == kind]
         if found:
             first = [each for each in found if each.field not in DERIVED] or found
-            told = (f"{each.title}: {each.a} -> {each.b}" for each in first)
-            return Versus(False, f"{what} {verb} {'; '.join(told)}")
+            changes = (f"{each.title}: {each.a} -> {each.b}" for each in first)
+            return Versus(False, f"{what} {verb} {'; '.join(changes)}")
     models = [[region.model for region in row.regions] for row in (one, other)]
     if one.k == other.k and models[0] != models[1]:
-        inside = "; ".join(dict.fromkeys(_of_sums(*models)))
-        where = f"inside a sum: {inside}" if inside else "in no finding that has a name"
+        inside = "; ".join(dict.fromkeys(_step_changes(*models)))
+        where = f"inside a fused sum: {inside}" if inside else "in no named finding"
         return Versus(False, f"{what} changed the plan, {where}")
     return Versus(True, f"{what} changed nothing")
 
 
-def _of_sums(one: Sequence[ProductModel | None], other: Sequence[ProductModel | None]) -> Iterator[str]:
-    """ "product bits none -> 23": fields of fused sums that differ; "none" too where one means nothing."""
+def _step_changes(one: Sequence[ProductModel | None], other: Sequence[ProductModel | None]) -> Iterator[str]:
+    """Yield the fields of fused sums that differ, such as "product bits none -> 23"; a field without meaning is "none"."""
     for x, y in zip(one, other, strict=False):
         first, second = (None if each is None else each.step.root.arithmetic for each in (x, y))
         if isinstance(first, FloatArithmetic) and isinstance(second, FloatArithmetic):
             for field in fields(FloatArithmetic):
-                values = [_meant(each, field.name) for each in (first, second)]
+                values = [_meaning(each, field.name) for each in (first, second)]
                 if values[0] != values[1]:
-                    told = ("none" if value is None else str(value) for value in values)
-                    yield f"{field.name.replace('_', ' ')} {' -> '.join(told)}"
+                    shown = ("none" if value is None else str(value) for value in values)
+                    yield f"{field.name.replace('_', ' ')} {' -> '.join(shown)}"
 
 
-def _meant(arithmetic: FloatArithmetic, name: str) -> object:
-    """A field's value; None where it says nothing, as how products are rounded does where they are not."""
+def _meaning(arithmetic: FloatArithmetic, name: str) -> object:
+    """Return the value of a field, None if it has no meaning, as the rounding of products that are not rounded."""
     field = FEATURES.get(name)
     needed = field.only_with if isinstance(field, Field) else ""
     return None if needed and getattr(arithmetic, needed) is None else getattr(arithmetic, name)
 
 
-def _what(one: ProductRow, other: ProductRow) -> str:
-    """In what they were asked differently."""
+def _setting(one: ProductRow, other: ProductRow) -> str:
+    """Return the difference of callable, options and shape."""
     if one.callable != other.callable:
-        told = [f"{one.callable} -> {other.callable}"]
+        changes = [f"{one.callable} -> {other.callable}"]
     else:
         names = dict.fromkeys([*one.options, *other.options])
         pairs = ((name, one.options.get(name), other.options.get(name)) for name in names)
-        told = [f"{name} {first} -> {second}" for name, first, second in pairs if first != second]
-    told += [f"shape {one.shape} -> {other.shape}"] if one.shape != other.shape else []
-    return ", ".join(told) or "asking again"
+        changes = [f"{name} {first} -> {second}" for name, first, second in pairs if first != second]
+    changes += [f"shape {one.shape} -> {other.shape}"] if one.shape != other.shape else []
+    return ", ".join(changes) or "a repeated run"
 
 
 @dataclass(frozen=True)
 class SameRow:
-    """Values of M that give the same bits for each row that they share. changing: some of them gave two answers to one
-    question.
-    """
+    """Values of M that give the same bits for each shared row. changing: identical calls of some gave other bits."""
 
     ms: tuple[int, ...]
     changing: bool = False
@@ -105,7 +103,7 @@ class SameRow:
 
 
 def same_rows(open_: Callable[[int], BlackBox], ms: Sequence[int], seed: int = 0) -> list[SameRow]:
-    """Values of M by the bits of the rows that they share: of the same B, and the same row of A at the same place."""
+    """Group values of M by the bits of their shared rows: the same B, and the same row of A at the same place."""
     rows: dict[int, list[bytes]] = {}
     changing = set()
     for m in ms:
@@ -129,14 +127,14 @@ def same_rows(open_: Callable[[int], BlackBox], ms: Sequence[int], seed: int = 0
 
 
 def _agree(one: Sequence[bytes], other: Sequence[bytes]) -> bool:
-    """Whether the rows are the same that both have."""
+    """Return whether the rows that both have are equal."""
     return all(x == y for x, y in zip(one, other, strict=False))
 
 
 def _shared(spec: Spec, most: int, number: int, seed: int) -> tuple[Bits, Bits, ScaleWords | None]:
-    """Operands of which the rows of A, and B, are the same whatever M is, up to `most`. Every other time all rows are alike."""
+    """Return operands with the same B and rows of A for every M up to `most`. In every other product all rows are equal."""
     rng = np.random.default_rng((seed, number))
-    a, b, scales = drawn(replace(spec, m=most), KINDS[number // 2 % len(KINDS)], rng)
+    a, b, scales = draw_operands(replace(spec, m=most), KINDS[number // 2 % len(KINDS)], rng)
     if number % 2:
         a, b = same_for_all(replace(spec, m=most), number, rng)
     elif spec.a.is_float and spec.a_exponent is None:

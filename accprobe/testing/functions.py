@@ -16,21 +16,20 @@ import numpy as np
 
 from accprobe.errors import AccprobeError
 from accprobe.evaluate.product import ScaleWords
-from accprobe.gemm import battery, contract, multiplicity
-from accprobe.gemm.adapter import CallableAdapter, Multiply
-from accprobe.gemm.battery import Sparse
+from accprobe.gemm import dots
 from accprobe.gemm.blackbox import RecordedCallable
+from accprobe.gemm.callables.adapter import CallableAdapter, Multiply
+from accprobe.gemm.callables.arrays import open_arrays
 from accprobe.gemm.characterise import characterise
-from accprobe.gemm.decomposition import FusedGroups, Reduction, decompose, every_chain
-from accprobe.gemm.distributions import KINDS
+from accprobe.gemm.checks import contract, multiplicity
+from accprobe.gemm.checks.regions import Region, ranges
+from accprobe.gemm.dots import SparseDots
 from accprobe.gemm.findings import findings, miscounts
-from accprobe.gemm.handover import open_handover
-from accprobe.gemm.pairs import Ints
-from accprobe.gemm.regions import Region, ranges
+from accprobe.gemm.layout import Ints, factors, power, product_exponents
+from accprobe.gemm.operands import DISTRIBUTIONS, draw_operands
 from accprobe.gemm.spec import Spec, usual_result
-from accprobe.gemm.tree_builder import NoTree, make_tree_builder
-from accprobe.gemm.units import factors, power
-from accprobe.gemm.verification import drawn
+from accprobe.gemm.tree.decomposition import FusedGroups, Reduction, decompose, every_chain
+from accprobe.gemm.tree.tree_builder import NoTree, make_tree_builder
 from accprobe.gemm.versus import DERIVED, same_rows
 from accprobe.infer.findings import Finding
 from accprobe.isa import formats
@@ -106,7 +105,7 @@ def assert_accumulates(f: Multiply, bits: int = 23, **how: Unpack[How]) -> None:
     __tracebackhide__ = True
     asked = RecordedCallable(_opened(f, how))
     spec = asked.spec
-    low, high = battery.exponents(spec)
+    low, high = product_exponents(spec)
     if high - low < bits or spec.k < 3:
         raise AccprobeError(f"products of {spec.a} and {spec.b} into {spec.out} show no {bits} bits: at most {high - low}")
     top = min(max(0, low + bits), high)
@@ -142,8 +141,8 @@ def assert_same_plan(f: Multiply, g: Multiply, **how: Unpack[How]) -> None:
         _fail(f, how, both.spec, f"it gives {both.spec.out}, {_name(g)} {both.other.spec.out}")
     rng = np.random.default_rng(0)
     try:
-        for kind in KINDS * DRAWS_OF_A_KIND:
-            both.product(*drawn(both.spec, kind, rng))
+        for kind in DISTRIBUTIONS * DRAWS_OF_A_KIND:
+            both.product(*draw_operands(both.spec, kind, rng))
         characterise(both, FRESH)
     except _Differ as e:
         place = str(e)
@@ -204,7 +203,7 @@ def _opened(f: Multiply, how: How, m: int | None = None) -> CallableAdapter:
     of_a = formats.get(a)
     out = formats.get(how["out"]) if "out" in how else usual_result(of_a)
     spec = Spec(rows if m is None else m, n, k, of_a, formats.get(b or a), out)
-    handover = open_handover(how.get("arrays", "numpy"), how.get("device", "cpu"))
+    handover = open_arrays(how.get("arrays", "numpy"), how.get("device", "cpu"))
     called = CallableAdapter(spec, f, handover, _name(f), file=_file(f))
     if "out" not in how:
         called.take_result_format()
@@ -252,7 +251,7 @@ def _kept(asked: RecordedCallable, ks: Ints, top: int, below: Ints) -> np.ndarra
     x, y = powers[top]
     a = np.stack([np.full(len(ks), x), small[:, 0], np.full(len(ks), x | spec.a.sign_bit)], axis=1).astype(spec.a.dtype)
     b = np.stack([np.full(len(ks), y), small[:, 1], np.full(len(ks), y)], axis=1).astype(spec.b.dtype)
-    answered = battery.query(asked, Sparse(ks, a, b), *_lines(spec))
+    answered = dots.probe(asked, SparseDots(ks, a, b), *_lines(spec))
     return np.asarray(spec.out.values(answered.d) == np.exp2((top - below[: len(answered)]).astype(np.float64)))
 
 

@@ -12,7 +12,7 @@ from accprobe.budget.mutants import Operation
 from accprobe.budget.tail import Emulated
 from accprobe.errors import AccprobeError
 from accprobe.evaluate.product import ScaleWords
-from accprobe.gemm.handover import OfNumpy, OfTorch
+from accprobe.gemm.callables.arrays import NumpyArrays, TorchArrays
 from accprobe.gemm.spec import BLOCK
 from accprobe.isa import formats
 from accprobe.isa.formats import FORMATS, Bits, Format
@@ -55,13 +55,13 @@ def assert_matmul_close(
     if words.shape != (len(of_a), len(of_b)):
         raise AccprobeError(f"got is {list(words.shape)}: this product has {[len(of_a), len(of_b)]}")
     promote_every, split_k = promote_every or accumulation.promote_every, split_k or accumulation.split_k
-    scaling, scale_words = _scales(scales, len(of_a), len(of_b), of_a.shape[1], promote_every)
+    scaling, random_scales = _scales(scales, len(of_a), len(of_b), of_a.shape[1], promote_every)
     model = accumulation.model(of_a.shape[1], promote_every, split_k, formats.get(out) if out else result, scaling)
-    if scale_words is not None and model.scales_inside and len(model.block_of) != scale_words.a.shape[1]:
+    if random_scales is not None and model.scales_inside and len(model.block_of) != random_scales.a.shape[1]:
         raise AccprobeError(f"split_k={split_k}: a border between slices lies within a block of {BLOCK} that has one scale")
     if false_alarms is not None and (any_order or not 0 < false_alarms < 1):
         raise AccprobeError(f"false_alarms={false_alarms}: give a share between 0 and 1, without any_order")
-    asked = Operation(model, of_a, of_b, scale_words)
+    asked = Operation(model, of_a, of_b, random_scales)
     tolerance = Tolerance.of(asked, any_order) if false_alarms is None else Tolerance.at_rate(Emulated.of(asked), false_alarms)
     unbounded = int(np.count_nonzero(np.isinf(tolerance.bound)))
     if unbounded:
@@ -113,11 +113,11 @@ def _patterns(x: Any, fmt: Format, name: str) -> Bits:
     found = _format(x, name)
     if found is not fmt and not (found is FORMATS["f32"] and fmt is FORMATS["tf32"]):
         raise AccprobeError(f"{name} is {found}, and that arithmetic takes {fmt}: convert it")
-    return (OfTorch("cpu") if _is_tensor(x) else OfNumpy()).patterns(x, fmt)
+    return (TorchArrays("cpu") if _is_tensor(x) else NumpyArrays()).patterns(x, fmt)
 
 
 def _format(x: Any, name: str) -> Format:
-    received = (OfTorch("cpu") if _is_tensor(x) else OfNumpy()).received(x)
+    received = (TorchArrays("cpu") if _is_tensor(x) else NumpyArrays()).received(x)
     if received is None or received.fmt is None or received.fmt.is_integer or len(received.shape) != 2:
         told = f"{received.type} {list(received.shape)}" if received else type(x).__name__
         raise AccprobeError(f"{name} is {told}: give a matrix of float numbers, of numpy or torch")

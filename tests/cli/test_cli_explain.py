@@ -16,7 +16,7 @@ from planted_plans import FP8, operands
 from planted_sums import Array
 
 from accprobe.cli import main
-from accprobe.gemm.known_plans import KnownPlan, instruction_steps
+from accprobe.gemm.explain.known_plans import KnownPlan, instruction_steps
 from accprobe.gemm.spec import Spec
 from accprobe.isa.formats import FORMATS
 from accprobe.report.products import ProductRow, RegionRecord

@@ -20,8 +20,8 @@ from accprobe.build import driver
 from accprobe.cli import main
 from accprobe.cli.interrupts import SIGNALS
 from accprobe.cli.product_run import ProductQuestion, ProductRun, usual_elements
-from accprobe.gemm.callables import Asking
-from accprobe.gemm.distributions import KINDS
+from accprobe.gemm.callables.opening import ProductRequest
+from accprobe.gemm.operands import KINDS
 from accprobe.gemm.spec import Spec
 from accprobe.isa.formats import FORMATS
 from accprobe.report.report import Report
@@ -280,7 +280,7 @@ def test_findings_are_printed_as_they_come_where_somebody_looks(file: str, monke
 
     monkeypatch.setattr(sys, "stderr", Terminal())
     run = ProductRun(256, 0, None, False)
-    row = run.asked(ProductQuestion(f"{file}:chain", Asking((16, 16, 64)), {}, None), lambda *_: None)
+    row = run.asked(ProductQuestion(f"{file}:chain", ProductRequest((16, 16, 64)), {}, None), lambda *_: None)
     said = re.findall("16x16x64: (.*)", sys.stderr.getvalue())
     first = ["everywhere: all 256 outputs are computed alike", "repeatable: yes, in 3 calls each of 6 products"]
     assert said[:3] == [*first, "every k: counted once: 64 of 64"]
@@ -293,7 +293,7 @@ def test_the_cpu_in_place_of_a_gpu_is_said_before_anything_is_measured(
 ) -> None:
     monkeypatch.setattr(pytest.importorskip("torch").cuda, "is_available", lambda: False)
     monkeypatch.setattr(driver, "gpus", lambda: (0, "there is no NVIDIA driver"))
-    question = ProductQuestion("torch:_scaled_mm", Asking((16, 16, 64)), {"use_fast_accum": True}, None)
+    question = ProductQuestion("torch:_scaled_mm", ProductRequest((16, 16, 64)), {"use_fast_accum": True}, None)
     run = ProductRun(256, 0, None, False)
     opened = [run.opened(question) for _ in range(2)]
     (said,) = capsys.readouterr().err.splitlines()
@@ -309,7 +309,7 @@ def test_the_cpu_in_place_of_a_gpu_is_said_before_anything_is_measured(
 
 def test_a_row_says_on_which_device_and_which_options_had_no_effect(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pytest.importorskip("torch").cuda, "is_available", lambda: False)
-    question = ProductQuestion("torch:mm", Asking((8, 8, 16), FORMATS["f32"]), {"allow_tf32": False}, None)
+    question = ProductQuestion("torch:mm", ProductRequest((8, 8, 16), FORMATS["f32"]), {"allow_tf32": False}, None)
     row = ProductRun(64, 0, "cpu", False).asked(question, lambda *_: None)
     assert row.device.startswith("the CPU, ")
     assert row.remarks == ("allow_tf32 has no effect on the CPU",)

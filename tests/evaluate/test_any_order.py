@@ -16,7 +16,7 @@ from planted_products import Planted
 from accprobe.evaluate import any_order
 from accprobe.evaluate.any_order import given_by_some_order
 from accprobe.evaluate.product import ScaleWords, product
-from accprobe.gemm.distributions import times_power
+from accprobe.gemm.operands import times_power
 from accprobe.isa.formats import Bits
 from accprobe.model.product import Merged, ProductModel, addition
 

@@ -24,7 +24,7 @@ from accprobe.build import compiler
 from accprobe.errors import ToolMissing
 from accprobe.evaluate.cuda.whole import HOW, WholeOnGpu, on_gpu, source_of
 from accprobe.evaluate.product import ScaleWords, product
-from accprobe.gemm.distributions import KINDS
+from accprobe.gemm.operands import KINDS
 from accprobe.gemm.spec import Spec
 from accprobe.gemm.verification import drawn
 from accprobe.isa.formats import Bits

@@ -13,13 +13,13 @@ from planted_products import Planted
 
 from accprobe.errors import AccprobeError
 from accprobe.evaluate.product import product
-from accprobe.gemm.attention import ASKS, BACKENDS
+from accprobe.gemm.callables.attention import ASKS, BACKENDS
 from accprobe.gemm.blackbox import RecordedCallable
-from accprobe.gemm.callables import Asking, Opened, open_callable
+from accprobe.gemm.callables.opening import ProductRequest, Opened, open_callable
 from accprobe.gemm.characterise import characterise
 from accprobe.gemm.findings import findings, status
 from accprobe.gemm.outcome import ProductOutcome, RegionOutcome
-from accprobe.gemm.softmax_weights import check_softmax_weights
+from accprobe.gemm.checks.contract import check_softmax_weights
 from accprobe.gemm.versus import same_rows
 from accprobe.isa.formats import FORMATS
 
@@ -85,8 +85,8 @@ def test_planted_attention_is_found_as_planted(name: str, operands: str) -> None
     plan = replace(PLANS[name], a=operands, b=operands)
     outcome = asked(PlantedAttention(plan))
     assert status(outcome) == ("confirmed", "")
-    assert (outcome.proof.wrong, outcome.contradicting) == (0, 0)
-    assert outcome.proof.elements >= ELEMENTS
+    assert (outcome.verification.wrong, outcome.contradicting) == (0, 0)
+    assert outcome.verification.elements >= ELEMENTS
     assert {alternative.respect for alternative in outcome.main.surviving} <= CANNOT_SHOW.get(name, {"product_exponent"})
     hold_as_planted(plan, outcome)
 
@@ -142,14 +142,14 @@ torch = pytest.importorskip("torch")
 
 
 def opened(shape: tuple[int, int, int] = (16, 128, 256), dtype: str = "bf16", **options: Any) -> Opened:
-    return open_callable("torch:sdpa", Asking(shape, FORMATS[dtype]), options, "cpu")
+    return open_callable("torch:sdpa", ProductRequest(shape, FORMATS[dtype]), options, "cpu")
 
 
 @pytest.mark.parametrize("backend", [None, "math", "flash"])
 @pytest.mark.parametrize("dtype", ["bf16", "f16", "f32"])
 def test_columns_are_those_of_the_heads(backend: str | None, dtype: str) -> None:
     """Of whole numbers of keys alone the mean is exact, whatever adds them up."""
-    called = opened(dtype=dtype, backend=backend, head_dim=32).called
+    called = opened(dtype=dtype, backend=backend, head_dim=32).adapter
     spec = called.spec
     one = np.random.default_rng(0).permutation(spec.n)
     values = np.zeros((spec.n, spec.k), np.float32)
@@ -169,7 +169,7 @@ def test_columns_are_those_of_the_heads(backend: str | None, dtype: str) -> None
 def test_attention_of_torch_is_predicted_or_said_not_to_be(backend: str, dtype: str) -> None:
     """What is confirmed predicts what torch gives for V that nobody has seen; whichever kernels this CPU has."""
     made = opened(dtype=dtype, backend=backend)
-    outcome = characterise(made.called, ELEMENTS)
+    outcome = characterise(made.adapter, ELEMENTS)
     state, reason = status(outcome)
     assert (state == "confirmed") == (not reason)
     assert findings(outcome)["each_product_once"].value == "yes"
@@ -213,9 +213,9 @@ def test_a_back_end_that_is_not_here_is_one_sentence(backend: str) -> None:
     with pytest.raises(
         AccprobeError, match=f"torch has no {backend} attention of bf16 16x128x256 on cpu: give --option backend="
     ):
-        opened(backend=backend).called.check()
+        opened(backend=backend).adapter.check()
 
 
 def test_what_is_asked_is_kept() -> None:
     assert opened().asks == ASKS
-    assert not open_callable("torch:mm", Asking((4, 4, 4)), {}, "cpu").asks
+    assert not open_callable("torch:mm", ProductRequest((4, 4, 4)), {}, "cpu").asks

@@ -11,14 +11,14 @@ from planted_functions import Warming
 
 from accprobe.errors import AccprobeError, ToolMissing, UnknownName
 from accprobe.evaluate.product import ScaleWords
-from accprobe.gemm.__main__ import arguments, opened_again
-from accprobe.gemm.adapter import CallableAdapter, of_ones
-from accprobe.gemm.builtin import LISTED, _padded
-from accprobe.gemm.callables import Asking, Opened, Own, find_callable, open_callable
+from accprobe.gemm.__main__ import arguments, open_from_arguments
+from accprobe.gemm.callables.adapter import CallableAdapter, ones
+from accprobe.gemm.callables.builtin import BUILTIN, _padded
+from accprobe.gemm.callables.opening import ProductRequest, Opened, Own, find_callable, open_callable
 from accprobe.gemm.characterise import characterise
 from accprobe.gemm.findings import status
-from accprobe.gemm.handover import OfNumpy, open_handover
-from accprobe.gemm.options import FLAGS, parse_options, parse_value, under_flags
+from accprobe.gemm.callables.arrays import NumpyArrays, open_arrays
+from accprobe.gemm.callables.options import FLAGS, parse_options, parse_value, under_flags
 from accprobe.gemm.spec import Spec
 from accprobe.isa.formats import FORMATS, Bits, Format
 
@@ -28,7 +28,7 @@ SHAPE = (32, 48, 64)
 
 
 def opened(name: str, a: str | None = None, out: str | None = None, scale: Any = None, **options: Any) -> Opened:
-    asking = Asking(SHAPE, FORMATS[a] if a else None, None, FORMATS[out] if out else None, scale)
+    asking = ProductRequest(SHAPE, FORMATS[a] if a else None, None, FORMATS[out] if out else None, scale)
     return open_callable(name, asking, options, "cpu")
 
 
@@ -57,7 +57,7 @@ def whole_numbers(fmt: Format, shape: tuple[int, int], seed: int) -> Bits:
     ],
 )
 def test_listed_ones_multiply(name: str, a: str | None, out: str | None, options: dict[str, Any]) -> None:
-    called = opened(name, a, out, **options).called
+    called = opened(name, a, out, **options).adapter
     spec = called.spec
     first, second = whole_numbers(spec.a, (spec.m, spec.k), 1), whole_numbers(spec.b, (spec.n, spec.k), 2)
     d = called.product(first, second)
@@ -65,11 +65,11 @@ def test_listed_ones_multiply(name: str, a: str | None, out: str | None, options
 
 
 def test_a_bias_of_addmm_changes_no_zero() -> None:
-    called = opened("torch:addmm", "f32").called
-    a, b = of_ones(called.spec)
+    called = opened("torch:addmm", "f32").adapter
+    a, b = ones(called.spec)
     assert np.array_equal(called.product(a & 0, b) | 0, np.zeros((32, 48), np.uint32))
     a[:, 1:], a[:, 0] = 0, 0x80000000
-    reference = opened("torch:mm", "f32").called
+    reference = opened("torch:mm", "f32").adapter
     assert np.array_equal(called.product(a, b), reference.product(a, b))
 
 
@@ -80,14 +80,14 @@ def test_a_bias_is_a_row_or_a_matrix() -> None:
 
 @pytest.mark.parametrize("scale", ["tensor", "row"])
 def test_scales_reach_the_rows_and_columns_that_they_are_of(scale: Any) -> None:
-    called = opened("torch:_scaled_mm", "e4m3", "f32", scale).called
+    called = opened("torch:_scaled_mm", "e4m3", "f32", scale).adapter
     spec = called.spec
     shapes = {"tensor": ((1, 1), (1, 1)), "row": ((spec.m, 1), (1, spec.n))}[scale]
     words = ScaleWords(*(2.0 ** np.arange(np.prod(shape)).reshape(shape).astype(np.float32) % 8 + 1 for shape in shapes))
     words = ScaleWords(*(np.exp2(np.round(np.log2(each))).astype(np.float32) for each in words))
-    d = spec.out.values(called.product(*of_ones(spec), words))
+    d = spec.out.values(called.product(*ones(spec), words))
     assert np.array_equal(d, np.broadcast_to(64 * words.a * words.b, d.shape))
-    assert np.array_equal(spec.out.values(called.product(*of_ones(spec))), np.full(d.shape, 64.0))
+    assert np.array_equal(spec.out.values(called.product(*ones(spec))), np.full(d.shape, 64.0))
 
 
 def test_scales_of_blocks_are_handed_over_as_blocks() -> None:
@@ -98,10 +98,10 @@ def test_scales_of_blocks_are_handed_over_as_blocks() -> None:
         return np.zeros((4, 300), np.float32)
 
     f32 = FORMATS["f32"]
-    called = CallableAdapter(Spec(4, 300, 260, f32, f32, f32, "128x128"), scaled, OfNumpy(), "scaled")
+    called = CallableAdapter(Spec(4, 300, 260, f32, f32, f32, "128x128"), scaled, NumpyArrays(), "scaled")
     of_b = np.repeat(np.arange(9, dtype=np.float32).reshape(3, 3), 128, axis=1)[:, :300]
-    called.product(*of_ones(called.spec), ScaleWords(np.ones((4, 3), np.float32), of_b))
-    called.product(*of_ones(called.spec))
+    called.product(*ones(called.spec), ScaleWords(np.ones((4, 3), np.float32), of_b))
+    called.product(*ones(called.spec))
     assert seen == [((4, 3), [[0, 1, 2], [3, 4, 5], [6, 7, 8]]), ((4, 3), [[1] * 3] * 3)]
 
 
@@ -132,9 +132,9 @@ def test_a_function_of_the_users_is_given_options_and_torch_its_flags(tmp_path: 
     )
     for flag in (True, False):
         options = {"allow_tf32": flag, "factor": 2}
-        made = open_callable(f"{path}:f", Asking((2, 2, 4)), options, "cpu")
-        assert (made.called.spec.out, made.options) == (FORMATS["bf16"], options)
-        d = made.called.product(*of_ones(made.called.spec))
+        made = open_callable(f"{path}:f", ProductRequest((2, 2, 4)), options, "cpu")
+        assert (made.adapter.spec.out, made.options) == (FORMATS["bf16"], options)
+        d = made.adapter.product(*ones(made.adapter.spec))
         assert FORMATS["bf16"].values(d).tolist() == [[8 * flag] * 2] * 2
 
 
@@ -203,7 +203,7 @@ def test_of_a_long_error_the_beginning_is_told(tmp_path: Path) -> None:
     path = tmp_path / "talks.py"
     path.write_text("def f(a, b): raise RuntimeError('word ' * 1000)\n")
     with pytest.raises(AccprobeError, match=rf"raises RuntimeError: word word .* … \({path}, line 1\)") as caught:
-        open_callable(f"{path}:f", Asking(SHAPE), {}, "cpu")
+        open_callable(f"{path}:f", ProductRequest(SHAPE), {}, "cpu")
     assert len(str(caught.value)) < 700
 
 
@@ -218,14 +218,14 @@ def test_arrays_are_those_of_the_library_that_a_file_names(tmp_path: Path) -> No
 
 def test_what_a_profiler_launches_is_the_same_call() -> None:
     first = opened("torch:_scaled_mm", "e5m2", "f32", "row", use_fast_accum=True)
-    again = opened_again(arguments(first, {"use_fast_accum": True}))
-    assert (again.called.spec, again.called.name, again.options) == (first.called.spec, "torch:_scaled_mm", first.options)
+    again = open_from_arguments(arguments(first, {"use_fast_accum": True}))
+    assert (again.adapter.spec, again.adapter.name, again.options) == (first.adapter.spec, "torch:_scaled_mm", first.options)
 
 
 def test_names_that_are_unknown_are_their_own_error() -> None:
     with pytest.raises(UnknownName):
         find_callable("mm")
-    assert all(find_callable(name) is listed for name, listed in LISTED.items())
+    assert all(find_callable(name) is listed for name, listed in BUILTIN.items())
 
 
 @pytest.mark.parametrize("arrays", ["numpy", "torch"])
@@ -237,7 +237,7 @@ def test_operands_that_are_changed_in_place_are_named(arrays: str, name: str) ->
         return d
 
     f32 = FORMATS["f32"]
-    called = CallableAdapter(Spec(4, 8, 16, f32, f32, f32, "row"), scaled, open_handover(arrays, "cpu"), "own:scaled")
+    called = CallableAdapter(Spec(4, 8, 16, f32, f32, f32, "row"), scaled, open_arrays(arrays, "cpu"), "own:scaled")
     changed = {"a": "4 of 64", "b": "16 of 128", "scale of a": "4 of 4", "scale of b": "1 of 8"}[name]
     with pytest.raises(AccprobeError, match=f"^own:scaled changes its operand {name} in place, in {changed} elements: let"):
         called.check()
@@ -254,7 +254,7 @@ def test_operands_that_a_later_call_changes_are_noticed() -> None:
         return d
 
     f32 = FORMATS["f32"]
-    called = CallableAdapter(Spec(4, 8, 16, f32, f32, f32), product, OfNumpy(), "own:product")
+    called = CallableAdapter(Spec(4, 8, 16, f32, f32, f32), product, NumpyArrays(), "own:product")
     for _ in range(7):
         called.check()
     with pytest.raises(AccprobeError, match="changes its operand b in place"):
@@ -265,7 +265,7 @@ def test_calls_that_open_a_callable_are_its_first() -> None:
     """A warm-up of two calls: one for the result's format, one for the check."""
     f32 = FORMATS["f32"]
     function = Warming(2)
-    called = CallableAdapter(Spec(8, 8, 32, f32, f32, f32), function, OfNumpy(), "own:warming")
+    called = CallableAdapter(Spec(8, 8, 32, f32, f32, f32), function, NumpyArrays(), "own:warming")
     called.take_result_format()
     called.check()
     outcome = characterise(called, 1 << 8, before=called.before)

@@ -8,17 +8,17 @@ import numpy as np
 from planted_boxes import PlantedBox
 from planted_plans import HOPPER
 
-from accprobe.gemm.battery import wrong
+from accprobe.gemm.dots import wrong
 from accprobe.gemm.blackbox import RecordedCallable
-from accprobe.gemm.candidates import HOPPER as HOPPER_SUM
-from accprobe.gemm.candidates import one_sum
+from accprobe.gemm.steps import HOPPER as HOPPER_SUM
+from accprobe.gemm.steps import one_sum
 from accprobe.gemm.characterise import characterise
-from accprobe.gemm.coverage import probe_chains
-from accprobe.gemm.decomposition import Reduction
+from accprobe.gemm.probes import probe_chains
+from accprobe.gemm.tree.decomposition import Reduction
 from accprobe.gemm.findings import status
 from accprobe.gemm.plans import ProductPlan
-from accprobe.gemm.regions import Region
-from accprobe.gemm.row import row
+from accprobe.gemm.checks.regions import Region
+from accprobe.gemm.findings import row
 from accprobe.model.product import nested
 
 PROMOTED = replace(HOPPER, m=16, n=16, k=160, promote_every=16, out="bf16")

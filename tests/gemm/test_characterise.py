@@ -20,15 +20,15 @@ from planted_products import Edge, Planted
 from planted_sums import OperandRounding
 from product_judge import additions
 
-from accprobe.gemm.alternatives import alternative_plans
+from accprobe.gemm.plans import alternative_plans
 from accprobe.gemm.characterise import characterise, sampled_sums
-from accprobe.gemm.decomposition import Reduction
-from accprobe.gemm.findings import findings, of_plan, status
+from accprobe.gemm.tree.decomposition import Reduction
+from accprobe.gemm.findings import findings, plan_findings, status
 from accprobe.gemm.outcome import ProductOutcome, RegionOutcome
 from accprobe.gemm.plans import ProductPlan, butterfly
-from accprobe.gemm.slices import slice_readings
+from accprobe.gemm.tree.slices import slice_readings
 from accprobe.gemm.spec import Spec
-from accprobe.gemm.structures import canonical
+from accprobe.gemm.tree.structures import canonical
 from accprobe.infer.findings import Finding
 from accprobe.isa.formats import FORMATS
 from accprobe.model.product import OPERAND_ROUNDINGS, Nested, multiply_add, nested
@@ -137,8 +137,8 @@ def test_planted_product_is_found_as_planted(name: str) -> None:
     plan = NAMED[name]
     outcome = asked(plan)
     assert status(outcome) == ("confirmed", "")
-    assert (outcome.proof.wrong, outcome.contradicting) == (0, 0)
-    assert outcome.proof.elements >= ELEMENTS
+    assert (outcome.verification.wrong, outcome.contradicting) == (0, 0)
+    assert outcome.verification.elements >= ELEMENTS
     hold_as_planted(plan, outcome)
     told = findings(outcome)
     assert told["same_everywhere"].value == "yes"
@@ -199,7 +199,7 @@ READINGS: dict[str, tuple[Reduction, int | None, int, str]] = {
 @pytest.mark.parametrize("name", READINGS)
 def test_structures_of_the_same_bits_are_one_class(name: str) -> None:
     tree, every, slices, also = READINGS[name]
-    told = dict(of_plan(plan_of(next(iter(slice_readings(tree))))))  # type: ignore[arg-type]
+    told = dict(plan_findings(plan_of(next(iter(slice_readings(tree))))))  # type: ignore[arg-type]
     assert (told["promote_every"].value, told["split_k"].value) == (every, slices)
     assert told["order"].note == also
     bounds = {told[each].bound for each in ("promote_every", "split_k")}
@@ -207,7 +207,7 @@ def test_structures_of_the_same_bits_are_one_class(name: str) -> None:
 
 
 def test_a_butterfly_is_called_that() -> None:
-    told = dict(of_plan(plan_of(tree_of((128,) * 8, butterfly(8)))))
+    told = dict(plan_findings(plan_of(tree_of((128,) * 8, butterfly(8)))))
     assert told["order"].value == "8 parts of 128, added in f32 as a butterfly: chain of [acc 1]"
     assert told["reduction_order"].value == "butterfly"
 
@@ -217,7 +217,7 @@ def test_a_butterfly_is_called_that() -> None:
 def test_lanes_are_called_that_and_are_no_slices(count: int, order: str) -> None:
     lanes = tuple(tuple((k,) for k in range(lane, 1024, count)) for lane in range(count))
     merged = Reduction(lanes, nested("forward", count) if order == "forward" else butterfly(count))
-    told = dict(of_plan(plan_of(merged)))
+    told = dict(plan_findings(plan_of(merged)))
     how = " as a butterfly" if order == "butterfly" and count > 2 else ""
     assert told["order"].value == f"{count} lanes (k ≡ l mod {count}), added in f32{how}: chain of [acc 1]"
     assert told["order"].note.startswith(f"{count} lanes (k ≡ l mod {count}) or split-K {count} of interleaved slices")
@@ -229,20 +229,20 @@ def test_lanes_are_called_that_and_are_no_slices(count: int, order: str) -> None
 
 def test_lanes_of_narrow_partial_sums_may_be_slices() -> None:
     lanes = Reduction(tuple(tuple((k,) for k in range(lane, 1024, 2)) for lane in range(2)), nested("forward", 2))
-    told = dict(of_plan(plan_of(lanes, kept=FORMATS["bf16"])))
+    told = dict(plan_findings(plan_of(lanes, kept=FORMATS["bf16"])))
     assert (told["split_k"].bound, told["split_k"].candidates) == ("equivalent", (1, 2))
 
 
 def test_a_format_below_f32_makes_slices_of_chains() -> None:
     tree = tree_of((256,) * 4, nested("forward", 4))
-    told = dict(of_plan(plan_of(tree, kept=FORMATS["bf16"])))
+    told = dict(plan_findings(plan_of(tree, kept=FORMATS["bf16"])))
     assert (told["promote_every"].value, told["split_k"].value, told["split_k"].note) == (None, 4, "")
 
 
 def test_what_two_chunks_have_is_named_and_no_size() -> None:
     one, two, three = tree_of((256, 256, 256), 0).parts
     assert not isinstance(three, Reduction)
-    told = dict(of_plan(plan_of(Reduction((one, two, ((511,), *three)), nested("forward", 3)))))
+    told = dict(plan_findings(plan_of(Reduction((one, two, ((511,), *three)), nested("forward", 3)))))
     assert told["promote_every"].value == 256
     assert told["promote_every"].note == "k = 511 in two of them"
 
@@ -336,7 +336,7 @@ def test_regions_have_their_own_plan(name: str) -> None:
     outcome = asked(plan)
     edge = int(np.count_nonzero(plan.edge.holds(plan.m, plan.n)))
     assert status(outcome) == ("confirmed", "")
-    assert outcome.proof.wrong == 0
+    assert outcome.verification.wrong == 0
     assert [found.region.elements for found in outcome.found] == [plan.m * plan.n - edge, edge]
     told = findings(outcome)["same_everywhere"]
     assert told.value == "no"

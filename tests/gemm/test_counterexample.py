@@ -8,11 +8,11 @@ import numpy as np
 from planted_boxes import FunctionBox
 from planted_sums import Array
 
-from accprobe.gemm.battery import Answered, Sparse, predicted
+from accprobe.gemm.dots import Answered, Sparse, predicted
 from accprobe.gemm.characterise import characterise
-from accprobe.gemm.counterexample import of_few_terms
+from accprobe.gemm.dots import counterexamples
 from accprobe.gemm.plans import ProductPlan
-from accprobe.gemm.row import row
+from accprobe.gemm.findings import row
 from accprobe.gemm.spec import Spec
 from accprobe.isa.formats import FORMATS
 from accprobe.model.product import ProductModel, multiply_add
@@ -38,7 +38,7 @@ def shown(dots: Sparse, *wrong: int) -> str:
     """What is shown where some answers are one last bit too large."""
     d = predicted(chain(), dots)
     d[list(wrong)] += 1
-    return of_few_terms(chain(), Answered(dots, d))
+    return counterexamples(chain(), Answered(dots, d))
 
 
 def test_fewest_terms_come_first_then_those_nearest_in_size() -> None:
@@ -57,7 +57,7 @@ def test_the_result_that_is_farthest_off_is_shown_too() -> None:
     dots = asked([(2, 3.0)], [(5, 64.0)], [(1, 5.0)])
     d = predicted(chain(), dots)
     d[1] += 900
-    told = of_few_terms(chain(), Answered(dots, d + np.uint32(1)))
+    told = counterexamples(chain(), Answered(dots, d + np.uint32(1)))
     assert told.startswith("products 3 at k = 2")
     assert told.endswith("expected 0x42800000 (64), 901 ulp")
 

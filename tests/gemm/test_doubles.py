@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from accprobe.evaluate.product import ScaleWords, SumWords, added
 from accprobe.gemm.characterise import characterise
-from accprobe.gemm.distributions import random_lines
+from accprobe.gemm.operands import random_lines
 from accprobe.gemm.findings import findings
 from accprobe.gemm.spec import Spec
 from accprobe.isa.formats import FORMATS, Bits

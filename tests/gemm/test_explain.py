@@ -13,10 +13,10 @@ from planted_products import Planted
 from planted_sums import Array
 
 from accprobe.evaluate.product import product
-from accprobe.gemm.explain import explain
-from accprobe.gemm.explanation import Candidate, Explanation, differences
-from accprobe.gemm.known_plans import Merge, instruction_steps, merges, sizes
-from accprobe.gemm.sampled import Sampled
+from accprobe.gemm.explain.search import explain
+from accprobe.gemm.explain.explanation import Candidate, Explanation, differences
+from accprobe.gemm.explain.known_plans import Merge, instruction_steps, merges, sizes
+from accprobe.gemm.explain.known_plans import Sampled
 from accprobe.gemm.spec import Spec
 from accprobe.isa.formats import FORMATS, Bits
 from accprobe.model.tree import Rounding

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from accprobe.errors import AccprobeError
-from accprobe.gemm.callables import Asking, find_callable, open_callable
-from accprobe.gemm.failures import one_sentence
-from accprobe.gemm.handover import OfNumpy, OfTorch
+from accprobe.gemm.callables.opening import ProductRequest, find_callable, open_callable
+from accprobe.gemm.callables.failures import one_sentence
+from accprobe.gemm.callables.arrays import NumpyArrays, TorchArrays
 from accprobe.isa.formats import FORMATS
 
 ADVICE = "give a smaller --shape or fewer --elements, or end other processes (`nvidia-smi` lists them)"
@@ -82,8 +82,8 @@ def test_memory_that_is_full_where_operands_and_results_are_copied(role: str, mo
     def full(*_: Any) -> None:
         raise OutOfMemoryError("CUDA out of memory")
 
-    called = open_callable("numpy:matmul", Asking((8, 8, 8))).called
-    monkeypatch.setattr(OfNumpy, role, full)
+    called = open_callable("numpy:matmul", ProductRequest((8, 8, 8))).called
+    monkeypatch.setattr(NumpyArrays, role, full)
     with pytest.raises(
         AccprobeError, match=r"numpy:matmul .*: OutOfMemoryError: CUDA out of memory; the memory of cpu is full"
     ):
@@ -104,8 +104,8 @@ def test_gradients_are_recorded_in_a_callable_as_outside(tmp_path: Path) -> None
         "    return (a * d / b.sum(1)) @ b.requires_grad_()\n"
     )
     assert torch.is_grad_enabled()
-    called = open_callable(f"{tmp_path}/own.py:backward", Asking((4, 8, 2))).called
-    assert isinstance(called.handover, OfTorch)
+    called = open_callable(f"{tmp_path}/own.py:backward", ProductRequest((4, 8, 2))).called
+    assert isinstance(called.handover, TorchArrays)
     for _ in range(2):
         d = called.product(*(np.ones((rows, 2), np.float32).view(np.uint32) for rows in (4, 8)))
         assert (d.view(np.float32) == 2).all()

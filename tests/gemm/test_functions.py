@@ -51,8 +51,8 @@ def test_libraries_of_this_machine(name: str, function: Callable[[Array, Array],
     found, reason = status(outcome)
     assert findings(outcome)["each_product_once"].value == "yes"
     if found == "confirmed":
-        assert outcome.proof.elements >= 1 << 13
-        assert (outcome.proof.wrong, outcome.contradicting) == (0, 0)
+        assert outcome.verification.elements >= 1 << 13
+        assert (outcome.verification.wrong, outcome.contradicting) == (0, 0)
     else:
         assert found in ("inferred", "unstable")
         assert reason

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from accprobe.errors import AccprobeError, ToolMissing
-from accprobe.gemm.handover import ARRAYS, OfNumpy, OfTorch, open_handover
+from accprobe.gemm.callables.arrays import ARRAYS, NumpyArrays, TorchArrays, open_arrays
 from accprobe.isa.formats import FORMATS, Bits
 
 torch = pytest.importorskip("torch")
@@ -39,7 +39,7 @@ def test_numbers_and_bits_are_those_that_were_asked(name: str, arrays: str) -> N
     if (arrays, name) == ("jax", "f64"):
         pytest.skip("jax has f64 only where its environment says so")
     fmt, asked = FORMATS[name], patterns(name, (6, 10))
-    handover = open_handover(arrays, "cpu")
+    handover = open_arrays(arrays, "cpu")
     given = handover.operand("a", asked, fmt)
     with np.errstate(invalid="ignore"):
         expected = fmt.values(asked | 0) if not fmt.ignored_low_bits else asked.view(np.float32).astype(np.float64)
@@ -50,7 +50,7 @@ def test_numbers_and_bits_are_those_that_were_asked(name: str, arrays: str) -> N
 @pytest.mark.parametrize("arrays", ["torch", "numpy"])
 @pytest.mark.parametrize("by_columns", [False, True])
 def test_b_is_contiguous_by_rows_or_by_columns_and_stays_where_it_is(arrays: str, by_columns: bool) -> None:
-    handover = open_handover(arrays, "cpu")
+    handover = open_arrays(arrays, "cpu")
     addresses = set()
     for seed in range(3):
         asked = patterns("bf16", (5, 8), seed)
@@ -64,7 +64,7 @@ def test_b_is_contiguous_by_rows_or_by_columns_and_stays_where_it_is(arrays: str
 
 @pytest.mark.parametrize("n", [1, 7, 8, 9, 64, 100])
 def test_a_matrix_that_is_transposed_in_parts_is_whole(n: int) -> None:
-    handover = OfTorch("cpu")
+    handover = TorchArrays("cpu")
     asked = patterns("f16", (n, 12)).view(np.int16).T
     kept = torch.zeros((12, n), dtype=torch.int16)
     handover._transposed("b", asked, kept)
@@ -75,7 +75,7 @@ def test_a_matrix_that_is_transposed_in_parts_is_whole(n: int) -> None:
 @pytest.mark.parametrize("arrays", ["torch", "numpy"])
 def test_a_result_is_copied(arrays: str) -> None:
     """A function that gives its workspace again does not change what came before."""
-    handover = open_handover(arrays, "cpu")
+    handover = open_arrays(arrays, "cpu")
     workspace = torch.ones((2, 2)) if arrays == "torch" else np.ones((2, 2), np.float32)
     first = handover.patterns(workspace, FORMATS["f32"])
     workspace[0, 0] = 2
@@ -84,7 +84,7 @@ def test_a_result_is_copied(arrays: str) -> None:
 
 @pytest.mark.parametrize("arrays", ["torch", "numpy"])
 def test_what_comes_back_is_told_by_shape_type_and_format(arrays: str) -> None:
-    handover = open_handover(arrays, "cpu")
+    handover = open_arrays(arrays, "cpu")
     for name in NAMES:
         found = handover.received(handover.operand("a", patterns(name, (3, 4)), FORMATS[name]))
         assert found is not None
@@ -98,7 +98,7 @@ def test_what_comes_back_is_told_by_shape_type_and_format(arrays: str) -> None:
 
 def test_arrays_of_other_libraries_are_taken_as_results() -> None:
     ours = np.arange(4, dtype=np.float32).reshape(2, 2)
-    for handover, given in ((OfTorch("cpu"), ours), (OfNumpy(), torch.from_numpy(ours))):
+    for handover, given in ((TorchArrays("cpu"), ours), (NumpyArrays(), torch.from_numpy(ours))):
         assert handover.received(given) is not None
         assert np.array_equal(handover.patterns(given, FORMATS["f32"]), ours.view(np.uint32))
 
@@ -106,22 +106,22 @@ def test_arrays_of_other_libraries_are_taken_as_results() -> None:
 def test_patterns_that_cannot_be_written_are_handed_over() -> None:
     asked = patterns("bf16", (2, 4))
     asked.flags.writeable = False
-    assert np.array_equal(OfTorch("cpu").operand("a", asked, FORMATS["bf16"]).view(torch.int16).numpy().view(np.uint16), asked)
+    assert np.array_equal(TorchArrays("cpu").operand("a", asked, FORMATS["bf16"]).view(torch.int16).numpy().view(np.uint16), asked)
 
 
 def test_formats_that_a_library_lacks_are_named() -> None:
     with pytest.raises(AccprobeError, match="torch has no numbers of format e3m2"):
-        OfTorch("cpu").operand("a", patterns("e3m2", (2, 2)), FORMATS["e3m2"])
+        TorchArrays("cpu").operand("a", patterns("e3m2", (2, 2)), FORMATS["e3m2"])
     with pytest.raises(AccprobeError, match="numpy has no numbers of format b1"):
-        OfNumpy().operand("a", patterns("b1", (2, 2)), FORMATS["b1"])
+        NumpyArrays().operand("a", patterns("b1", (2, 2)), FORMATS["b1"])
 
 
 @pytest.mark.parametrize("arrays", [name for name in ARRAYS if importlib.util.find_spec(name) is None])
 def test_a_library_that_is_missing_is_named_with_the_line_that_installs_it(arrays: str) -> None:
     with pytest.raises(ToolMissing, match=rf"^{arrays} is not installed: .*pip install"):
-        open_handover(arrays)
+        open_arrays(arrays)
 
 
 def test_numpy_has_no_gpu() -> None:
     with pytest.raises(AccprobeError, match=r"^numpy has no arrays on cuda:0: give --device cpu"):
-        open_handover("numpy", "cuda:0")
+        open_arrays("numpy", "cuda:0")

@@ -12,9 +12,9 @@ import pytest
 
 from accprobe.errors import AccprobeError
 from accprobe.evaluate.product import ScaleWords
-from accprobe.gemm.adapter import CallableAdapter
-from accprobe.gemm.builtin import LISTED
-from accprobe.gemm.handover import OfTorch
+from accprobe.gemm.callables.adapter import CallableAdapter
+from accprobe.gemm.callables.builtin import BUILTIN
+from accprobe.gemm.callables.arrays import TorchArrays
 from accprobe.gemm.spec import Spec
 from accprobe.isa.formats import FORMATS, Bits, Format
 from accprobe.model.product import ScaleOf
@@ -105,7 +105,7 @@ def bf16_gemm_nt(a: Any, b: Any, d: Any) -> None:
 def called(
     name: str, a: Format, out: Format, scale: ScaleOf | None = None, shape: Any = (16, 256, 256), **options: Any
 ) -> CallableAdapter:
-    listed, handover = LISTED[name], OfTorch("cpu")
+    listed, handover = BUILTIN[name], TorchArrays("cpu")
     spec = Spec(*shape, a, a, out, scale)
     made = listed.make(spec, {**listed.options, **options}, handover)
     return CallableAdapter(spec, made.function, handover, name, listed.by_columns)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from accprobe.evaluate.product import ScaleWords
 from accprobe.gemm.characterise import characterise
-from accprobe.gemm.distributions import KINDS, LARGE_KINDS
+from accprobe.gemm.operands import KINDS, LARGE_KINDS
 from accprobe.gemm.findings import status
 from accprobe.gemm.outcome import ProductOutcome
 from accprobe.gemm.spec import Spec
@@ -69,14 +69,14 @@ def is_whole(x: Singles, y: Singles) -> bool:
 def test_another_plan_for_some_operands_is_noticed(otherwise: Otherwise, kinds: set[str]) -> None:
     outcome = characterise(Switching(otherwise), 640)
     assert status(outcome)[0] == "inferred"
-    assert {each.kind for each in outcome.proof.first} <= kinds
-    assert outcome.proof.wrong
+    assert {each.kind for each in outcome.verification.first} <= kinds
+    assert outcome.verification.wrong
 
 
 def test_every_kind_has_its_share_of_results() -> None:
     outcome = characterise(Switching(lambda x, y: False), 640)
     assert status(outcome) == ("confirmed", "")
-    assert outcome.proof.kinds == dict.fromkeys(KINDS, 64)
+    assert outcome.verification.kinds == dict.fromkeys(KINDS, 64)
 
 
 def test_operands_of_the_user_are_a_kind_of_their_own() -> None:
@@ -93,7 +93,7 @@ def test_operands_of_the_user_are_a_kind_of_their_own() -> None:
     assert outcome(lambda x, y: False, True).proof.kinds[OWN]
     found = outcome(is_own, True)
     assert not found.explained
-    assert {each.kind for each in found.proof.first} == {OWN}
+    assert {each.kind for each in found.verification.first} == {OWN}
 
 
 @pytest.mark.parametrize("name", ["e4m3", "e5m2", "f16", "bf16", "f32", "f64"])

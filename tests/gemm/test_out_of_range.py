@@ -16,7 +16,7 @@ from accprobe.gemm.blackbox import RecordedCallable
 from accprobe.gemm.characterise import characterise
 from accprobe.gemm.findings import findings, status
 from accprobe.gemm.outcome import ProductOutcome
-from accprobe.gemm.regions import Region
+from accprobe.gemm.checks.regions import Region
 from accprobe.gemm.spec import Spec
 from accprobe.isa.formats import FORMATS, Bits
 
@@ -58,8 +58,8 @@ def characterised(box: PlantedBox | OverflowBox) -> ProductOutcome:
 def test_other_overflow_results_are_named_and_mark_the_findings(box: OverflowBox, message: str) -> None:
     outcome = characterised(box)
     assert status(outcome) == ("inferred", f"of sums beyond the range of {box.spec.out}: {message}")
-    assert outcome.proof.elements == ELEMENTS
-    assert not outcome.proof.wrong
+    assert outcome.verification.elements == ELEMENTS
+    assert not outcome.verification.wrong
     assert 0 < outcome.contradicting < outcome.checked
     assert findings(outcome)["alignment_bits"].bound == "suggested"
 

@@ -18,8 +18,8 @@ from accprobe.gemm import mistakes, pairing
 from accprobe.gemm.blackbox import RecordedCallable
 from accprobe.gemm.characterise import characterise
 from accprobe.gemm.findings import findings
-from accprobe.gemm.regions import Region
-from accprobe.gemm.row import row
+from accprobe.gemm.checks.regions import Region
+from accprobe.gemm.findings import row
 from accprobe.gemm.spec import Spec
 from accprobe.isa.formats import FORMATS
 from accprobe.render.content.products import alarms

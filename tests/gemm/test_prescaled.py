@@ -13,7 +13,7 @@ from planted_products import Planted
 from planted_sums import KINDS, Array
 
 from accprobe.evaluate.product import ScaleWords
-from accprobe.gemm.adapter import ones
+from accprobe.gemm.callables.adapter import ones
 from accprobe.gemm.characterise import characterise
 from accprobe.gemm.findings import status
 from accprobe.gemm.spec import Spec
@@ -82,7 +82,7 @@ def test_of_a_narrow_result_fresh_operands_show_it() -> None:
     """Those few of its elements on which the experiments with scales agree with scales of the sum."""
     box = ScaledBox(replace(OF_FMAS, out="bf16"), rounded_to("f32"), "tensor")
     outcome = characterise(box, elements=1 << 12)
-    assert outcome.proof.wrong
+    assert outcome.verification.wrong
     assert status(outcome)[1].endswith("before the product, which is of their values rounded to f32")
     assert outcome.main.plan is None
 

@@ -11,7 +11,7 @@ from product_rows import product_data, product_model, product_report
 
 from accprobe.cli import main
 from accprobe.gemm.characterise import characterise
-from accprobe.gemm.row import row
+from accprobe.gemm.findings import row
 from accprobe.gemm.versus import versus
 from accprobe.model.product import multiply_add
 from accprobe.report.products import ProductRow

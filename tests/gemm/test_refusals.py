@@ -14,13 +14,13 @@ from planted_products import Sick
 
 from accprobe.evaluate.product import ScaleWords
 from accprobe.gemm import battery
-from accprobe.gemm.battery import Answered, Sparse
+from accprobe.gemm.dots import Answered, Sparse
 from accprobe.gemm.characterise import characterise
 from accprobe.gemm.findings import findings, status
 from accprobe.gemm.fit import WIDEST_SUM, fit
-from accprobe.gemm.row import row
+from accprobe.gemm.findings import row
 from accprobe.gemm.spec import Spec
-from accprobe.gemm.tree_builder import NoTree
+from accprobe.gemm.tree.tree_builder import NoTree
 from accprobe.isa.formats import FORMATS, Bits
 from accprobe.render.content.products import proviso
 
@@ -71,10 +71,10 @@ def test_a_doubt_about_one_element_leaves_the_others_exact() -> None:
 
 def test_a_contradicted_region_has_suggested_findings_alone() -> None:
     outcome = characterise(PlantedBox(replace(HOPPER, m=8, n=8, k=32)), elements=1 << 8)
-    outcome.proof.count("normal", 64, 3)
+    outcome.verification.count("normal", 64, 3)
     assert findings(outcome)["order"].bound == "suggested"
     assert (
-        f"fresh elements differ from what the plan gives (normal 3 of {outcome.proof.kinds['normal']:,}" in status(outcome)[1]
+        f"fresh elements differ from what the plan gives (normal 3 of {outcome.verification.kinds['normal']:,}" in status(outcome)[1]
     )
 
 

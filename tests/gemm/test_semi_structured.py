@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from accprobe.errors import AccprobeError
-from accprobe.gemm.libraries import semi_structured
+from accprobe.gemm.callables.libraries import semi_structured
 from accprobe.gemm.spec import Spec
 from accprobe.isa.formats import FORMATS
 

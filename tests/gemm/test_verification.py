@@ -12,10 +12,10 @@ from planted_plans import NAMED
 
 from accprobe.evaluate.product import ScaleWords, product
 from accprobe.gemm.blackbox import RecordedCallable
-from accprobe.gemm.decomposition import Reduction
-from accprobe.gemm.distributions import KINDS, random_lines
+from accprobe.gemm.tree.decomposition import Reduction
+from accprobe.gemm.operands import KINDS, random_lines
 from accprobe.gemm.plans import ProductPlan
-from accprobe.gemm.scaling import Scaled, scaling_in_words, with_scales
+from accprobe.gemm.scaling import Scaled, scaling_in_words, infer_scales
 from accprobe.gemm.spec import Spec
 from accprobe.gemm.verification import Predicted, drawn, prove
 from accprobe.isa.formats import FORMATS, Bits
@@ -125,7 +125,7 @@ def test_ways_to_scale_the_result_are_told_apart_within_a_few_calls(how: Scaling
     spec = Spec(64, 64, model.k, model.a, model.b, model.result, of)
     groups = tuple(tuple(range(i, i + 32)) for i in range(0, model.k, 32))
     asked, every = RecordedCallable(ModelBox(spec, model)), np.arange(64)
-    found = with_scales(asked, ProductPlan(spec, groups, model.step), every, every, seed=0)
+    found = infer_scales(asked, ProductPlan(spec, groups, model.step), every, every, seed=0)
     assert found.plan.scales == scales
     assert (found.wrong, found.left) == (0, ())
     assert asked.calls < 12
@@ -145,7 +145,7 @@ def of_blocks(scales: Scales, k: int, out: str = "bf16") -> tuple[Scaled, int]:
     chains = [tuple(tuple(range(i, i + 32)) for i in range(start, start + 128, 32)) for start in range(0, k, 128)]
     tree = Reduction(tuple(chains), nested("forward", len(chains))) if len(chains) > 1 else chains[0]
     asked, every = RecordedCallable(ModelBox(spec, model)), np.arange(24)
-    return with_scales(asked, ProductPlan(spec, tree, model.step), every, every, seed=0), asked.calls
+    return infer_scales(asked, ProductPlan(spec, tree, model.step), every, every, seed=0), asked.calls
 
 
 @pytest.mark.parametrize(("m", "n", "singly"), [(1, 8, False), (16, 64, True)])

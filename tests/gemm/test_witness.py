@@ -14,11 +14,11 @@ import pytest
 from accprobe.audit import ncu
 from accprobe.errors import AccprobeError
 from accprobe.gemm import witness
-from accprobe.gemm.adapter import CallableAdapter
-from accprobe.gemm.builtin import Ready
-from accprobe.gemm.candidates import known
-from accprobe.gemm.handover import OfNumpy, open_handover
-from accprobe.gemm.machine import cublas_version, device_record, empty_report, library_versions
+from accprobe.gemm.callables.adapter import CallableAdapter
+from accprobe.gemm.callables.builtin import Ready
+from accprobe.gemm.steps import known
+from accprobe.gemm.callables.arrays import NumpyArrays, open_arrays
+from accprobe.gemm.callables.machine import cublas_version, device_record, empty_report, library_versions
 from accprobe.gemm.spec import Spec
 from accprobe.infer.findings import Finding
 from accprobe.isa.formats import FORMATS
@@ -99,7 +99,7 @@ def test_what_names_suggest(name: str, fmt: str, stem: str) -> None:
     assert witness.suggested(name, FORMATS[fmt], FORMATS[fmt]) == stem
 
 
-class OnGpu(OfNumpy):
+class OnGpu(NumpyArrays):
     device = "cuda:0"
 
 
@@ -151,7 +151,7 @@ def test_what_cannot_be_seen_says_why(called: CallableAdapter, monkeypatch: pyte
 
 def test_a_cpu_has_no_kernels_and_says_whose_product_it_is() -> None:
     f32 = FORMATS["f32"]
-    handover = open_handover("numpy")
+    handover = open_arrays("numpy")
     mine = CallableAdapter(Spec(2, 2, 4, f32, f32, f32), np.matmul, handover, "mine")
     assert witness.kernels_of(mine, Ready(np.matmul)) == ((), ())
     asked_to_count = witness.kernels_of(mine, Ready(np.matmul), ["numpy:matmul"])
@@ -167,7 +167,7 @@ def test_a_cpu_has_no_kernels_and_says_whose_product_it_is() -> None:
 
 def test_versions_of_torch_name_what_computes_on_a_cpu() -> None:
     torch = pytest.importorskip("torch")
-    versions = library_versions(open_handover("torch", "cpu"))
+    versions = library_versions(open_arrays("torch", "cpu"))
     assert versions["torch"] == str(torch.__version__)
     assert versions["threads"] == str(torch.get_num_threads())
     assert ("mkl" in versions) == torch.backends.mkl.is_available()

@@ -21,7 +21,7 @@ from accprobe.evaluate.product import ScaleWords, product
 from accprobe.gemm.characterise import characterise
 from accprobe.gemm.findings import findings, status
 from accprobe.gemm.outcome import ProductOutcome, RegionOutcome
-from accprobe.gemm.verification import of_lines
+from accprobe.gemm.verification import scales_of_lines
 from accprobe.model.product import Merged, Nested, Node, nested
 
 Verdict = Literal["right", "wrong", "called unstable", "not confirmed", "crashed", "too late"]
@@ -117,7 +117,7 @@ def contradictions(plan: Planted, found: RegionOutcome) -> tuple[int, int]:
             differ = product(model, *words, scales=of) != d
         else:
             rows = np.arange(min(plan.m, max(1, 2048 // plan.n)))
-            of_rows = of and of_lines(of, rows, np.arange(plan.n))
+            of_rows = of and scales_of_lines(of, rows, np.arange(plan.n))
             differ = ~given_by_some_order(model, words[0][rows], words[1], d[rows], of_rows)
         fresh, wrong = fresh + differ.size, wrong + int(np.count_nonzero(differ))
     return fresh, wrong

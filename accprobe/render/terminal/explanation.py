@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from rich.text import Text
 
-from accprobe.gemm.explanation import Candidate, Explanation, Unexplained, differences, differing_plans
+from accprobe.gemm.explain.explanation import Candidate, Explanation, Unexplained, differences, differing_plans
 from accprobe.isa.formats import Format
 from accprobe.render.terminal.console import Hanging
 
@@ -49,16 +49,16 @@ def _verdict(found: Explanation, out: Format) -> Iterator[Text | str]:
         yield from _known(found)
         return
     plan = found.plans[0]
-    if found.wrong:
-        yield Text(f"  {_words(found.wrong)} no explanation, of {part}; the others have", "bold red")
+    if found.mismatches:
+        yield Text(f"  {_words(found.mismatches)} no explanation, of {part}; the others have", "bold red")
     elif found.regions:
         yield Text(f"  explained: {part} words, each bit for bit, by {len(found.regions) + 1} plans; most by", "bold yellow")
     else:
         yield Text(f"  explained: {part} words, each bit for bit, by", "green")
-    once = str(plan.told.get("each_product_once", "yes"))
+    once = str(plan.findings.get("each_product_once", "yes"))
     if once != "yes":
         yield Text(f"  WRONG PRODUCTS: {once.removeprefix('no: ')}", "bold red")
-    for key, value in _told(plan.told):
+    for key, value in _told(plan.findings):
         yield f"    {key:<16}{value}"
     if found.instructions:
         count = len(found.instructions)
@@ -71,7 +71,7 @@ def _verdict(found: Explanation, out: Format) -> Iterator[Text | str]:
         yield f"  {plans} the same bits on these operands: {which}{further}"
     if found.stopped:
         yield "  plans with other arithmetics may too: the search ends where one explains the words"
-    if found.wrong:
+    if found.mismatches:
         for place in found.places:
             yield f"  {_place(place, out)}"
         yield "  wrong hardware, or another program"
@@ -83,7 +83,7 @@ def _known(found: Explanation) -> Iterator[str]:
     if known is None:
         return
     if found.plans:
-        share = (found.compared - found.wrong) / found.compared
+        share = (found.compared - found.mismatches) / found.compared
         yield f"    the nearest plan ({_short_plan(found.plans[0])}) gives {share:.1%} of {found.compared:,} words"
         yield f"    the others lie in rows {_span(known.rows)}, columns {_span(known.columns)}"
     else:
@@ -101,8 +101,8 @@ def _known(found: Explanation) -> Iterator[str]:
 
 
 def _short_plan(plan: Candidate) -> str:
-    every, split = plan.told.get("promote_every"), plan.told.get("split_k", 1)
-    parts = [str(plan.told.get("instruction", plan.name))]
+    every, split = plan.findings.get("promote_every"), plan.findings.get("split_k", 1)
+    parts = [str(plan.findings.get("instruction", plan.name))]
     parts += [f"promoted every {every}"] if every else []
     return ", ".join([*parts, *([f"split K {split}"] if split != 1 else [])])
 
@@ -147,7 +147,7 @@ def _of_two(found: Sequence[Explanation]) -> Iterator[Text | str]:
     ]
     if told:
         yield Text(f"the two differ by {', '.join(told)}", "bold")
-    elif any(each.wrong for each in found):
+    elif any(each.mismatches for each in found):
         yield Text("both have the same plan but for the words that it does not explain", "bold")
     else:
         yield Text("both are of the same plan", "bold")

@@ -1,0 +1,136 @@
+"""Adapt a function of arrays to the `BlackBox` protocol: hand over operands, call, check and read the result."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from contextlib import AbstractContextManager, redirect_stdout
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from accprobe.errors import AccprobeError
+from accprobe.evaluate.product import ScaleWords, Singles
+from accprobe.gemm.callables.arrays import ArrayLibrary, Received
+from accprobe.gemm.callables.failures import one_sentence
+from accprobe.gemm.operands import first_operands, unit_scales
+from accprobe.gemm.spec import BLOCK, Spec
+from accprobe.isa.formats import FORMATS, Bits, Format
+
+_SCALES = ("scale of a", "scale of b")
+
+# f(a, b) -> d, or f(a, b, scale_a, scale_b) -> d, of arrays of a library.
+Multiply = Callable[..., Any]
+
+
+class CallableAdapter:
+    """A `BlackBox` of one function and one spec.
+
+    name: as in messages. by_columns: b [K, N] is contiguous along K, as `torch._scaled_mm` requires. file: the user's file,
+    whose lines messages name. before: results of the calls with `first_operands` that opened the callable.
+    """
+
+    def __init__(
+        self, spec: Spec, function: Multiply, library: ArrayLibrary, name: str, by_columns: bool = False, file: str = ""
+    ) -> None:
+        self.spec, self.name, self.library = spec, name, library
+        self._function, self._by_columns, self._file = function, by_columns, file
+        self._operands: tuple[Any, ...] = ()
+        self._calls = 0
+        self.before: list[Bits] = []
+
+    def product(self, a: Bits, b: Bits, scales: ScaleWords | None = None) -> Bits:
+        self.set_operands(a, b, scales)
+        d = self._patterns(self.call())
+        self._calls += 1
+        if self._calls & (self._calls - 1) == 0:  # calls 1, 2, 4, 8 and so on, because reading operands back takes time
+            self._check_unchanged(a, b, scales)
+        return d
+
+    def set_operands(self, a: Bits, b: Bits, scales: ScaleWords | None = None) -> None:
+        """Hand over a [M, K], b [N, K] and scales (1 if not given) for the following calls."""
+        spec = self.spec
+        self._operands = ()
+        with self._one_sentence("could not receive its operands:"):
+            operands = [self.library.operand("a", a, spec.a), self.library.operand("b", b.T, spec.b, self._by_columns)]
+            if spec.scale is not None:
+                operands += map(self.library.scale, _SCALES, self._scales(scales))
+        self._operands = tuple(operands)
+
+    def _scales(self, scales: ScaleWords | None) -> tuple[Singles, Singles]:
+        """Return the scales as the function takes them: one for each block of columns."""
+        words = scales or unit_scales(self.spec)
+        return words.a, words.b[:, ::BLOCK] if self.spec.scale == "128x128" else words.b
+
+    def call(self) -> Any:
+        """Call the function with the current operands. Raises AccprobeError if it raises.
+
+        Its prints go to standard error, because standard output holds the report.
+        """
+        with self._one_sentence("raises"), np.errstate(all="ignore"), redirect_stdout(sys.stderr):
+            return self._function(*self._operands)
+
+    def _check_unchanged(self, a: Bits, b: Bits, scales: ScaleWords | None) -> None:
+        """Raise AccprobeError if the call changed an operand."""
+        spec, f32 = self.spec, FORMATS["f32"]
+        sent: list[tuple[str, Format, Bits]] = [("a", spec.a, a), ("b", spec.b, b.T)]
+        if spec.scale is not None:
+            sent += [(name, f32, words.view(np.uint32)) for name, words in zip(_SCALES, self._scales(scales), strict=True)]
+        for (name, fmt, patterns), operand in zip(sent, self._operands, strict=True):
+            with self._one_sentence("has operands that cannot be read back:"):
+                changed = self.library.patterns(operand, fmt) != patterns
+            if changed.any():
+                raise AccprobeError(
+                    f"{self.name} changes its operand {name} in place, in {np.count_nonzero(changed):,} of {changed.size:,}"
+                    f" elements: let it work on a copy of {name}, or call it through a function that copies {name}"
+                )
+
+    def _one_sentence(self, what: str) -> AbstractContextManager[None]:
+        return one_sentence(f"{self.name} {what}", self.library.device, self._file)
+
+    def _patterns(self, result: Any) -> Bits:
+        found, spec = self._received(result), self.spec
+        if found.shape != (spec.m, spec.n):
+            expected = (spec.m, spec.n)
+            transposed = " (transposed?)" if found.shape == expected[::-1] else ""
+            raise AccprobeError(
+                f"{self.name} returns an array of shape {found.shape}{transposed}; a product of {spec.shape} has {expected}"
+            )
+        if found.fmt is not spec.out:
+            why = f"{found.type} is {found.fmt}: give --out {found.fmt}" if found.fmt else "accprobe has no such format"
+            raise AccprobeError(f"{self.name} returns an array of {found.type}, expected {spec.out}; {why}")
+        with self._one_sentence(f"fails on {self.library.device}:"):  # kernels may fail after they are launched
+            return self.library.patterns(result, spec.out)
+
+    def _received(self, result: Any) -> Received:
+        with self._one_sentence("returns an unreadable result:"):
+            found = self.library.received(result)
+        if found is None:
+            kind = "nothing" if result is None else f"a {type(result).__name__}"
+            raise AccprobeError(f"{self.name} returns {kind}, not an array of {self.library.name}: see --arrays")
+        return found
+
+    def take_result_format(self) -> None:
+        """Call the function with `first_operands` and take the format of its result.
+
+        Raises AccprobeError if the result is not an array of a known format.
+        """
+        self.set_operands(*first_operands(self.spec))
+        result = self.call()
+        found = self._received(result)
+        if found.fmt is None:
+            raise AccprobeError(f"{self.name} returns an array of {found.type}; accprobe has no such format")
+        self.spec = replace(self.spec, out=found.fmt)
+        self.before.append(self._patterns(result))
+
+    def check(self) -> None:
+        """Call the function with `first_operands`. Raises AccprobeError if it raises, or for a wrong shape, type or NaN."""
+        d = self.product(*first_operands(self.spec))
+        if self.spec.out.is_float and (wrong := np.argwhere(self.spec.out.fields(d).is_nan)).size:
+            row, column = wrong[0]
+            raise AccprobeError(
+                f"{self.name} returns NaN for random numbers in {len(wrong)} of {d.size} elements (first at row {row}, column"
+                f" {column}): this is not a product of two matrices"
+            )
+        self.before.append(d)

@@ -1,0 +1,302 @@
+"""Arrays of numpy, torch, CuPy and JAX: bit patterns to arrays on a device, and results back to bit patterns.
+
+Each operand keeps its buffer from call to call, because libraries choose kernels by the alignment of an address.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from accprobe.build import install
+from accprobe.errors import AccprobeError, DeviceError, ToolMissing
+from accprobe.evaluate.product import Singles
+from accprobe.isa.formats import FORMATS, Bits, Format
+
+ARRAYS = ("torch", "numpy", "cupy", "jax")
+
+# A large operand is transposed on the device in so many parts, so that only one of them needs extra memory.
+PARTS = 8
+
+# torch's type of each format.
+_TORCH = {
+    "f64": "float64",
+    "f32": "float32",
+    "tf32": "float32",
+    "f16": "float16",
+    "bf16": "bfloat16",
+    "e5m2": "float8_e5m2",
+    "e4m3": "float8_e4m3fn",
+    "s32": "int32",
+    "s8": "int8",
+    "u8": "uint8",
+}
+
+
+class Received(NamedTuple):
+    """The shape and type of a result. type: the library's name; fmt: None if it is not a known format."""
+
+    shape: tuple[int, ...]
+    type: str
+    fmt: Format | None
+
+
+class ArrayLibrary(Protocol):
+    """Arrays of one library on one device."""
+
+    name: str
+    device: str
+
+    def operand(self, role: str, patterns: Bits, fmt: Format, by_columns: bool = False) -> Any:
+        """Return a matrix that is contiguous by rows, or by columns. role: "a" or "b"; each has its own buffer."""
+        ...
+
+    def scale(self, role: str, values: Singles) -> Any: ...
+
+    def received(self, result: Any) -> Received | None:
+        """Describe a callable's result; None if it is not an array."""
+        ...
+
+    def patterns(self, result: Any, fmt: Format) -> Bits:
+        """Return a copy of a result's bit patterns."""
+        ...
+
+
+def open_arrays(library: str, device: str | None = None) -> ArrayLibrary:
+    """Open a library on "cpu" or "cuda:N" (None: the first usable GPU, otherwise the CPU).
+
+    Raises ToolMissing, DeviceError, AccprobeError.
+    """
+    if library == "numpy":
+        if device not in (None, "cpu"):
+            raise AccprobeError(f"numpy has no arrays on {device}: give --device cpu, or other --arrays")
+        return NumpyArrays()
+    if library == "torch":
+        return TorchArrays(device)
+    return CupyArrays(device) if library == "cupy" else JaxArrays(device)
+
+
+class _NumpyTypes:
+    """Results of a library whose arrays have numpy's types."""
+
+    def _array(self, result: Any) -> Any:
+        raise NotImplementedError
+
+    def received(self, result: Any) -> Received | None:
+        found = self._array(result)
+        return None if found is None else Received(found.shape, str(found.dtype), format_of_numpy(found.dtype))
+
+    def patterns(self, result: Any, fmt: Format) -> Bits:
+        return np.array(self._array(result), order="C").view(fmt.dtype)
+
+
+class NumpyArrays(_NumpyTypes):
+    """numpy arrays. Narrow floats have the types of ml_dtypes."""
+
+    name, device = "numpy", "cpu"
+
+    def __init__(self) -> None:
+        self._buffers: dict[str, Bits] = {}
+
+    def operand(self, role: str, patterns: Bits, fmt: Format, by_columns: bool = False) -> Any:
+        buffer = self._buffers.get(role)
+        if buffer is None or (buffer.shape, buffer.dtype) != (patterns.shape, patterns.dtype):
+            buffer = self._buffers[role] = np.empty(patterns.shape, patterns.dtype, order="F" if by_columns else "C")
+        buffer[:] = patterns
+        return buffer.view(_numpy_type(fmt))
+
+    def scale(self, role: str, values: Singles) -> Any:
+        return np.array(values)
+
+    def _array(self, result: Any) -> Any:
+        if isinstance(result, np.ndarray):
+            return result
+        return np.asarray(result) if hasattr(result, "__array__") and not isinstance(result, np.generic) else None
+
+
+class TorchArrays:
+    """Tensors on a GPU or the CPU."""
+
+    name = "torch"
+
+    def __init__(self, device: str | None) -> None:
+        try:
+            import torch
+        except ImportError as e:
+            raise ToolMissing(f"torch is not installed: {install.GPU_STACK}, or pip install torch") from e
+        self.device = device or ("cuda:0" if torch.cuda.is_available() else "cpu")
+        if self.device != "cpu":
+            _check_gpu(torch, self.device)
+        self._torch: Any = torch
+        self._buffers: dict[str, Any] = {}
+
+    def operand(self, role: str, patterns: Bits, fmt: Format, by_columns: bool = False) -> Any:
+        if by_columns:
+            return self.operand(role, patterns.T, fmt).t()
+        words = _signed_integers(patterns)
+        buffer = self._buffer(role, words.shape, words.dtype.name)
+        if self.device == "cpu" or words.flags.c_contiguous:
+            buffer.copy_(self._torch.from_numpy(words))
+        else:
+            self._transpose_into(role, words, buffer)
+        return buffer.view(self.type(fmt))
+
+    def _transpose_into(self, role: str, words: NDArray[Any], buffer: Any) -> None:
+        """Copy the operand as it lies in memory, part by part, and transpose each part on the device."""
+        width = -(-words.shape[1] // PARTS)
+        for start in range(0, words.shape[1], width):
+            part = np.ascontiguousarray(words[:, start : start + width].T)
+            there = self._buffer(f"{role}, a part", (width, words.shape[0]), words.dtype.name)[: len(part)]
+            there.copy_(self._torch.from_numpy(part))
+            buffer[:, start : start + width].copy_(there.t())
+
+    def scale(self, role: str, values: Singles) -> Any:
+        buffer = self._buffer(role, values.shape, "float32")
+        buffer.copy_(self._torch.from_numpy(np.require(values, np.float32, ("C", "W"))))
+        return buffer
+
+    def _buffer(self, role: str, shape: tuple[int, ...], type_: str) -> Any:
+        buffer, wanted = self._buffers.get(role), getattr(self._torch, type_)
+        if buffer is None or tuple(buffer.shape) != shape or buffer.dtype != wanted:
+            buffer = self._buffers[role] = self._torch.empty(shape, dtype=wanted, device=self.device)
+        return buffer
+
+    def type(self, fmt: Format) -> Any:
+        """Return torch's type of a format. Raises AccprobeError."""
+        found = getattr(self._torch, _TORCH.get(fmt.name, ""), None)
+        if found is None:
+            raise AccprobeError(f"torch has no type for the format {fmt}")
+        return found
+
+    def received(self, result: Any) -> Received | None:
+        tensor = self._tensor(result)
+        if tensor is None:
+            return None
+        name = str(tensor.dtype).removeprefix("torch.")
+        fmt = next((FORMATS[fmt] for fmt, known in _TORCH.items() if known == name), None)
+        return Received(tuple(tensor.shape), name, fmt)
+
+    def patterns(self, result: Any, fmt: Format) -> Bits:
+        """Copy through pinned memory, which torch keeps for reuse, if the result is on a GPU."""
+        tensor = self._tensor(result).detach().contiguous().view(getattr(self._torch, f"int{fmt.storage_bits}"))
+        host = self._torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=tensor.is_cuda)
+        found: Bits = host.copy_(tensor).numpy().view(fmt.dtype)
+        return found
+
+    def _tensor(self, result: Any) -> Any:
+        if isinstance(result, self._torch.Tensor):
+            return result
+        return self._torch.from_dlpack(result) if hasattr(result, "__dlpack__") else None
+
+
+class CupyArrays(_NumpyTypes):
+    """CuPy arrays, in numpy's own formats only. Never run on hardware."""
+
+    name = "cupy"
+
+    def __init__(self, device: str | None) -> None:
+        try:
+            import cupy
+        except ImportError as e:
+            raise ToolMissing(f"cupy is not installed: {install.GPU_STACK}") from e
+        self.device = device or "cuda:0"
+        if not self.device.startswith("cuda:"):
+            raise AccprobeError(f"cupy has no arrays on {self.device}: give --device cuda:0, or other --arrays")
+        self._cupy: Any = cupy
+        try:
+            cupy.cuda.Device(int(self.device.removeprefix("cuda:"))).use()
+        except Exception as e:  # CuPy has separate exception classes for each CUDA library
+            raise DeviceError(f"cupy cannot use {self.device}: {_one_line(e)}") from None
+        self._buffers: dict[str, Any] = {}
+
+    def operand(self, role: str, patterns: Bits, fmt: Format, by_columns: bool = False) -> Any:
+        if by_columns:
+            return self.operand(role, patterns.T, fmt).T
+        kind = _numpy_type(fmt)
+        if kind.kind not in "fiu":
+            raise AccprobeError(f"cupy has no type for the format {fmt}: give --arrays torch")
+        buffer = self._buffers.get(role)
+        if buffer is None or (buffer.shape, buffer.dtype) != (patterns.shape, patterns.dtype):
+            buffer = self._buffers[role] = self._cupy.empty(patterns.shape, patterns.dtype)
+        buffer.set(np.ascontiguousarray(patterns))
+        return buffer.view(kind)
+
+    def scale(self, role: str, values: Singles) -> Any:
+        return self._cupy.asarray(values)
+
+    def _array(self, result: Any) -> Any:
+        return result if isinstance(result, self._cupy.ndarray) else None
+
+    def patterns(self, result: Any, fmt: Format) -> Bits:
+        found: Bits = self._cupy.asnumpy(self._cupy.ascontiguousarray(result)).view(fmt.dtype)
+        return found
+
+
+class JaxArrays(_NumpyTypes):
+    """JAX arrays, always contiguous by rows. Run on a CPU only."""
+
+    name = "jax"
+
+    def __init__(self, device: str | None) -> None:
+        try:
+            import jax
+        except ImportError as e:
+            raise ToolMissing("jax is not installed: pip install jax, or jax[cuda13] for a GPU") from e
+        self._jax: Any = jax
+        try:
+            self._to = _jax_device(jax, device)
+        except (RuntimeError, IndexError) as e:
+            raise DeviceError(f"jax cannot use {device}: {_one_line(e)}") from None
+        self.device = "cpu" if self._to.platform == "cpu" else f"cuda:{self._to.id}"
+
+    def operand(self, role: str, patterns: Bits, fmt: Format, by_columns: bool = False) -> Any:
+        if fmt.storage_bits == 64 and not self._jax.config.jax_enable_x64:
+            raise AccprobeError(f"jax converts {fmt} to f32: set JAX_ENABLE_X64=1")
+        return self._jax.device_put(np.array(patterns, order="C").view(_numpy_type(fmt)), self._to)
+
+    def scale(self, role: str, values: Singles) -> Any:
+        return self._jax.device_put(np.array(values), self._to)
+
+    def _array(self, result: Any) -> Any:
+        return result if isinstance(result, self._jax.Array) else None
+
+
+def _jax_device(jax: Any, device: str | None) -> Any:
+    if device is None:
+        return jax.devices()[0]
+    platform, _, number = device.partition(":")
+    return jax.devices(platform)[int(number or 0)]
+
+
+def _check_gpu(torch: Any, device: str) -> None:
+    if torch.version.cuda is None:
+        raise ToolMissing(f"the installed torch ({torch.__version__}) is built without CUDA: {install.GPU_STACK}")
+    count = torch.cuda.device_count()
+    number = device.removeprefix("cuda:")
+    if not count:
+        raise DeviceError(f"torch {torch.__version__} finds no usable GPU: see `accprobe doctor`")
+    if not number.isdigit() or int(number) >= count:
+        raise DeviceError(f"{device} does not exist: give cpu, or cuda:0 to cuda:{count - 1}")
+
+
+def _signed_integers(patterns: Bits) -> NDArray[Any]:
+    """Return writable signed integers: every torch has these types, and it refuses read-only arrays."""
+    words = patterns if patterns.flags.writeable else patterns.copy()
+    return words.view(np.dtype(f"int{8 * patterns.itemsize}"))
+
+
+def _numpy_type(fmt: Format) -> np.dtype[Any]:
+    if fmt.ml_dtype is None:
+        raise AccprobeError(f"numpy has no type for the format {fmt}")
+    return np.dtype(fmt.ml_dtype)
+
+
+def format_of_numpy(kind: Any) -> Format | None:
+    """Return the format of a type of numpy or ml_dtypes."""
+    return next((FORMATS[name] for name in _TORCH if name != "tf32" and FORMATS[name].ml_dtype == kind), None)
+
+
+def _one_line(error: BaseException) -> str:
+    return " ".join(str(error).split()) or type(error).__name__

@@ -1,0 +1,357 @@
+"""Built-in callables: how each is called, its formats, scales and options, and what it needs.
+
+The titles of those that never ran on hardware say so.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from accprobe.build import driver, install
+from accprobe.errors import AccprobeError, ToolMissing, UnknownName, nearest
+from accprobe.gemm.callables.adapter import Multiply
+from accprobe.gemm.callables.arrays import ArrayLibrary, TorchArrays
+from accprobe.gemm.callables.attention import ATTENTION_PART, attention, weight_exponent
+from accprobe.gemm.callables.libraries import SPARSE_PART, bf16_gemm_nt, cublaslt, fp8_gemm_nt, semi_structured
+from accprobe.gemm.callables.options import FLAGS, Options, OptionValue, under_flags
+from accprobe.gemm.spec import Spec
+from accprobe.isa.formats import FORMATS, Format
+from accprobe.model.product import ScaleOf
+from accprobe.sass.lowering import Lowering
+
+
+@dataclass(frozen=True)
+class Ready:
+    """A function ready to be called. lowering, kernel: of accprobe's own kernel."""
+
+    function: Multiply
+    lowering: Lowering | None = None
+    kernel: str = ""
+
+
+Make = Callable[[Spec, Options, ArrayLibrary], Multiply | Ready]
+
+
+@dataclass(frozen=True)
+class Builtin:
+    """A built-in callable. formats: of the operands, the default first; result: the default format of D.
+
+    needs: a package and the command that installs it. gpu_options: options, beside torch's flags, that have no effect on a CPU.
+    a_exponent: if the callable fixes A, the exponent of its elements by format and K. probed_part: which part of the result is
+    probed, if not all of it.
+    """
+
+    name: str
+    title: str
+    needs: tuple[str, str]
+    formats: tuple[str, ...]
+    maker: Make
+    result: Callable[[Format], Format] = lambda a: a
+    scales: tuple[ScaleOf, ...] = ()
+    options: Mapping[str, OptionValue] = field(default_factory=dict)
+    arrays: str = "torch"
+    gpu_only: bool = False
+    by_columns: bool = False
+    a_exponent: Callable[[Format, int], int] | None = None
+    probed_part: str = ""
+    gpu_options: tuple[str, ...] = ()
+
+    def make(self, spec: Spec, options: Options, library: ArrayLibrary) -> Ready:
+        made = self.maker(spec, options, library)
+        return made if isinstance(made, Ready) else Ready(made)
+
+    def why_not(self) -> str:
+        """Return why the callable is not available, "" if it is."""
+        package, command = self.needs
+        missing = f"{package} is not installed: {command}" if importlib.util.find_spec(package) is None else ""
+        count, why = driver.gpus() if self.gpu_only else (1, "")
+        return "; ".join(filter(None, (missing, "" if count else f"it needs a GPU, and {why}")))
+
+    def takes(self, option: str) -> bool:
+        return option in self.options
+
+    def check(self, spec: Spec, library: ArrayLibrary) -> None:
+        """Raise AccprobeError if the callable does not support these operands or scales."""
+        for fmt in (spec.a, spec.b):
+            if fmt.name not in self.formats:
+                raise AccprobeError(f"{self.name} does not support {fmt}: give --dtype {' or '.join(self.formats)}")
+        if spec.scale is not None and spec.scale not in self.scales:
+            has = f"give --scale none or {' or '.join(self.scales)}" if self.scales else "it has none"
+            raise AccprobeError(f"{self.name} does not support scales by {spec.scale}: {has}")
+        if self.gpu_only and library.device == "cpu":
+            raise AccprobeError(f"{self.name} runs on a GPU only: give --device cuda:0")
+        if spec.a.name == "tf32" and library.device == "cpu":
+            raise AccprobeError("only GPUs compute tf32 products: give --device cuda:0, or --dtype f32")
+
+
+def require(builtin: Builtin) -> Callable[[Spec, Options, ArrayLibrary], Ready]:
+    """Return how to make the callable. Raises ToolMissing if it is not available."""
+    if reason := builtin.why_not():
+        raise ToolMissing(f"{builtin.name} is not available: {reason}")
+    return builtin.make
+
+
+def _given_flags(spec: Spec, options: Options) -> dict[str, OptionValue]:
+    """Return the given torch flags. f32 operands are multiplied as tf32 only on request."""
+    flags = {name: options[name] for name in FLAGS if options.get(name) is not None}
+    if spec.a.name in ("f32", "tf32"):
+        flags.setdefault("allow_tf32", spec.a.name == "tf32")
+    return flags
+
+
+def _type(library: ArrayLibrary, fmt: Format) -> Any:
+    assert isinstance(library, TorchArrays)
+    return library.type(fmt)
+
+
+def _result_argument(spec: Spec, library: ArrayLibrary) -> dict[str, Any]:
+    """Return `out_dtype` if it is not the operands' type. torch supports it on GPUs only. Raises AccprobeError."""
+    wanted = _type(library, spec.out)
+    if wanted == _type(library, spec.a):
+        return {}
+    if library.device == "cpu":
+        raise AccprobeError(f"on the CPU torch returns products of {spec.a} as {spec.a} only: give --out {spec.a}")
+    return {"out_dtype": wanted}
+
+
+def _mm(spec: Spec, options: Options, library: ArrayLibrary) -> Multiply:
+    import torch
+
+    argument = _result_argument(spec, library)
+    return under_flags(lambda a, b: torch.mm(a, b, **argument), _given_flags(spec, options))
+
+
+def _addmm(spec: Spec, options: Options, library: ArrayLibrary) -> Multiply:
+    """C is -0, which changes no sum. It is a row, as the bias of a layer, or a matrix."""
+    import torch
+
+    shapes = {"row": (spec.n,), "matrix": (spec.m, spec.n)}
+    if (bias := str(options["bias"])) not in shapes:
+        raise UnknownName(f"torch:addmm has no bias '{bias}'; {nearest(bias, shapes)}")
+    c = torch.full(shapes[bias], -0.0, dtype=_type(library, spec.out), device=library.device)
+    argument = _result_argument(spec, library)
+    return under_flags(lambda a, b: torch.addmm(c, a, b, **argument), _given_flags(spec, options))
+
+
+def _scaled_mm(spec: Spec, options: Options, library: ArrayLibrary) -> Multiply:
+    """Block scales are laid out as cuBLASLt requires: by columns, and each column of B's scales padded to a multiple of 4.
+
+    Sources: ATen/native/cuda/Blas.cpp of torch 2.11; cuBLAS, "1D and 2D block scaling for FP8 data types".
+    """
+    import torch
+
+    one = torch.ones((), dtype=torch.float32, device=library.device)
+    out, fast = _type(library, spec.out), bool(options["use_fast_accum"])
+
+    def scaled(a: Any, b: Any, scale_a: Any = one, scale_b: Any = one) -> Any:
+        if spec.scale in ("1x128", "128x128"):
+            scale_a = scale_a.t().contiguous().t()
+        if spec.scale == "128x128":
+            scale_b = _padded(scale_b)
+        return torch._scaled_mm(a, b, scale_a, scale_b, out_dtype=out, use_fast_accum=fast)
+
+    return under_flags(scaled, {})
+
+
+def _padded(scales: Any) -> Any:
+    """Return [blocks of K, blocks of N] by columns, with a multiple of 4 scales between columns."""
+    blocks, columns = scales.shape
+    padded = scales.new_empty((columns, -(-blocks // 4) * 4))
+    padded[:, :blocks] = scales.t()
+    return padded[:, :blocks].t()
+
+
+def _int_mm(spec: Spec, options: Options, library: ArrayLibrary) -> Multiply:
+    import torch
+
+    return under_flags(torch._int_mm, {})
+
+
+def _sparse_mm(spec: Spec, options: Options, library: ArrayLibrary) -> Multiply:
+    out = None if spec.out == spec.a else _type(library, spec.out)
+    return under_flags(semi_structured(spec, out, _whole(options["alg_id"]), _whole(options["split_k"])), {})
+
+
+def _sdpa(spec: Spec, options: Options, library: ArrayLibrary) -> Multiply:
+    function = attention(spec, options["backend"], _whole(options["head_dim"]), library.device)
+    return under_flags(function, _given_flags(spec, options))
+
+
+def _cublaslt(spec: Spec, options: Options, library: ArrayLibrary) -> Multiply:
+    if spec.a.storage_bits > 8 and _type(library, spec.out) != _type(library, spec.a):
+        own = _own(spec.a)
+        raise AccprobeError(f"cublaslt:matmul returns products of {spec.a} as {own} only: give --out {own}")
+    return cublaslt(spec, _whole(options["algorithm"]), bool(options["fast_accumulation"]))
+
+
+def _fp8_gemm_nt(spec: Spec, options: Options, library: ArrayLibrary) -> Multiply:
+    if spec.scale is None:
+        raise AccprobeError("deep_gemm:fp8_gemm_nt requires block scales: give --scale 128x128")
+    return fp8_gemm_nt(spec, _type(library, spec.out))
+
+
+def _bf16_gemm_nt(spec: Spec, options: Options, library: ArrayLibrary) -> Multiply:
+    return bf16_gemm_nt(spec, _type(library, spec.out))
+
+
+def _numpy_matmul(spec: Spec, options: Options, library: ArrayLibrary) -> Multiply:
+    return np.matmul
+
+
+def _triton_dot(spec: Spec, options: Options, library: ArrayLibrary) -> Ready:
+    """accprobe's own kernel: `tl.dot` in steps of block_k, with the accumulator as the addend of the next step."""
+    import torch
+
+    from accprobe.isa import architectures
+    from accprobe.sweep.compilation import KERNEL, compile_configurations
+    from accprobe.sweep.configurations import DTYPES, check_problem, configurations
+
+    name = next(dtype.name for dtype in DTYPES.values() if dtype.format is spec.a)
+    promoted = options["promote_every"]
+    if promoted is not None and type(promoted) is not int:
+        raise AccprobeError(f"option promote_every of triton:dot is a whole number, or None, not {promoted}")
+    block_k, warps, block_m, block_n = (_whole(options[name]) for name in ("block_k", "num_warps", "block_m", "block_n"))
+    (found,) = configurations([name], [block_k], [warps], block_m, block_n, promoted)
+    config = replace(found, chained=bool(options["chained"]))
+    check_problem([config], spec.m, spec.n, spec.k)
+    target = architectures.from_compute_capability(*torch.cuda.get_device_capability(library.device)).target
+    (compiled,) = compile_configurations([config], target)
+    if compiled.reason:
+        raise AccprobeError(f"triton:dot cannot be compiled with these options: {compiled.reason}")
+    grid = (spec.m // config.block_m, spec.n // config.block_n, 1)
+    d = torch.empty((spec.m, spec.n), dtype=_type(library, spec.out), device=library.device)
+
+    def launch(a: Any, b: Any) -> Any:
+        with torch.cuda.device(library.device):
+            compiled.kernel[grid](a, b.t(), d, spec.n, spec.k, -1, *compiled.arguments)
+        return d
+
+    return Ready(launch, compiled.lowering, KERNEL)
+
+
+def _whole(value: OptionValue) -> int:
+    assert isinstance(value, int)
+    return value
+
+
+def _f32_or_s32(a: Format) -> Format:
+    return FORMATS["s32"] if a.is_integer else FORMATS["f32"]
+
+
+def _own(a: Format) -> Format:
+    return FORMATS["f32"] if a.name == "tf32" else a
+
+
+_NO_FLAGS: dict[str, OptionValue] = dict.fromkeys(FLAGS)
+_TORCH = ("torch", f"{install.GPU_STACK}, or pip install torch")
+_TORCH_FLOATS = ("bf16", "f16", "f32", "tf32", "f64")
+_TRITON_OPTIONS: dict[str, OptionValue] = {
+    "block_k": 64,
+    "num_warps": 4,
+    "promote_every": None,
+    "chained": True,
+    "block_m": 64,
+    "block_n": 64,
+}
+_DEEP_GEMM = ("deep_gemm", "see https://github.com/deepseek-ai/DeepGEMM")
+
+BUILTIN: dict[str, Builtin] = {
+    each.name: each
+    for each in (
+        Builtin("torch:mm", "torch.mm(a, b)", _TORCH, _TORCH_FLOATS, _mm, _own, options=_NO_FLAGS),
+        Builtin(
+            "torch:addmm",
+            "torch.addmm(c, a, b) with a C of -0; option bias: row or matrix",
+            _TORCH,
+            _TORCH_FLOATS,
+            _addmm,
+            _own,
+            options={"bias": "row", **_NO_FLAGS},
+        ),
+        Builtin(
+            "torch:_scaled_mm",
+            "torch._scaled_mm(a, b, scale_a, scale_b); scales by tensor, row, 1x128 and 128x128",
+            _TORCH,
+            ("e4m3", "e5m2"),
+            _scaled_mm,
+            lambda a: FORMATS["bf16"],
+            ("tensor", "row", "1x128", "128x128"),
+            {"use_fast_accum": False},
+            by_columns=True,
+            gpu_options=("use_fast_accum",),
+        ),
+        Builtin("torch:_int_mm", "torch._int_mm(a, b)", _TORCH, ("s8",), _int_mm, _f32_or_s32),
+        Builtin(
+            "torch:_cslt_sparse_mm",
+            "torch._cslt_sparse_mm(compressed a, b), of cuSPARSELt; K counts stored products",
+            _TORCH,
+            ("f16", "bf16", "e4m3", "s8"),
+            _sparse_mm,
+            lambda a: FORMATS["s32"] if a.is_integer else a if a.storage_bits == 16 else FORMATS["f32"],
+            options={"alg_id": 0, "split_k": 1},
+            gpu_only=True,
+            probed_part=SPARSE_PART,
+        ),
+        Builtin(
+            "torch:sdpa",
+            "attention, P·V along K keys: M queries, N / head_dim heads; option backend: flash, efficient, cudnn or math",
+            _TORCH,
+            ("bf16", "f16", "f32"),
+            _sdpa,
+            options={"backend": None, "head_dim": 64, **_NO_FLAGS},
+            a_exponent=weight_exponent,
+            probed_part=ATTENTION_PART,
+        ),
+        Builtin(
+            "numpy:matmul", "numpy.matmul(a, b)", ("numpy", "pip install numpy"), ("f32", "f64"), _numpy_matmul, arrays="numpy"
+        ),
+        Builtin(
+            "triton:dot",
+            "accprobe's own kernel: tl.dot in steps of block_k",
+            ("triton", install.TRITON),
+            ("e4m3", "e5m2", "f16", "bf16", "tf32", "s8"),
+            _triton_dot,
+            _f32_or_s32,
+            options=_TRITON_OPTIONS,
+            gpu_only=True,
+            by_columns=True,
+        ),
+        Builtin(
+            "cublaslt:matmul",
+            "cuBLASLt through nvmath-python; option algorithm: index into its heuristic's list",
+            ("nvmath", "pip install 'nvmath-python[cu13]'"),
+            ("bf16", "f16", "f32", "tf32", "e4m3", "e5m2"),
+            _cublaslt,
+            lambda a: FORMATS["bf16"] if a.storage_bits == 8 else _own(a),
+            ("tensor",),
+            {"algorithm": 0, "fast_accumulation": False},
+            gpu_only=True,
+            by_columns=True,
+        ),
+        Builtin(
+            "deep_gemm:fp8_gemm_nt",
+            "DeepGEMM, A scaled by 1 x 128 and B by 128 x 128 (--scale 128x128), sm_90; never run on hardware",
+            _DEEP_GEMM,
+            ("e4m3",),
+            _fp8_gemm_nt,
+            lambda a: FORMATS["bf16"],
+            ("128x128",),
+            gpu_only=True,
+            by_columns=True,
+        ),
+        Builtin(
+            "deep_gemm:bf16_gemm_nt",
+            "DeepGEMM, without scales; never run on hardware",
+            _DEEP_GEMM,
+            ("bf16",),
+            _bf16_gemm_nt,
+            gpu_only=True,
+            by_columns=True,
+        ),
+    )
+}

@@ -1,0 +1,110 @@
+"""Products of other libraries: cuBLASLt by algorithm, DeepGEMM, and 2:4 sparse products of cuSPARSELt.
+
+Written from nvmath-python 1.0 (nvmath.linalg.advanced) and DeepGEMM's csrc/apis/gemm.hpp. DeepGEMM never ran on hardware here.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from accprobe.errors import AccprobeError
+from accprobe.gemm.callables.adapter import Multiply
+from accprobe.gemm.spec import Spec
+
+# CUDA names of the result formats of 8-bit products.
+_RESULTS = {"f32": "CUDA_R_32F", "bf16": "CUDA_R_16BF", "f16": "CUDA_R_16F"}
+
+_SINGLE = {"f32": "COMPUTE_32F", "tf32": "COMPUTE_32F_FAST_TF32"}
+
+
+def cublaslt(spec: Spec, algorithm: int, fast_accumulation: bool) -> Multiply:
+    """Return cuBLASLt's algorithm number `algorithm` in the order of its heuristic for the shape.
+
+    The plan for the first operands is reused: later operands have the same addresses.
+    """
+    from nvmath import CudaDataType
+    from nvmath.linalg import ComputeType
+    from nvmath.linalg.advanced import Matmul
+
+    options: dict[str, Any] = {}
+    small = spec.a.storage_bits == 8
+    if small:
+        if spec.out.name not in _RESULTS:
+            raise AccprobeError(f"cublaslt:matmul returns no {spec.out} of {spec.a}: give --out {' or '.join(_RESULTS)}")
+        options = {"result_type": CudaDataType[_RESULTS[spec.out.name]], "fast_accumulation": fast_accumulation}
+    elif spec.a.name in _SINGLE:
+        options = {"compute_type": ComputeType[_SINGLE[spec.a.name]]}
+    planned: list[Any] = []
+
+    def multiply(a: Any, b: Any, *scales: Any) -> Any:
+        scale_words = [scale.reshape(1) for scale in scales] or [1.0, 1.0]
+        scaled = {"quantization_scales": dict(zip("ab", scale_words, strict=True))} if small else {}
+        if planned:
+            planned[0].reset_operands(a=a, b=b, **scaled)
+        else:
+            matmul = Matmul(a, b, options=options, **scaled)
+            found = len(matmul.plan(preferences={"limit": max(0, algorithm) + 1}))
+            if not 0 <= algorithm < found:
+                raise AccprobeError(
+                    f"cuBLASLt has no algorithm {algorithm} for {spec.shape}: give --option algorithm=0 or more"
+                )
+            planned.append(matmul)
+        return planned[0].execute(algorithm=planned[0].algorithms[algorithm])
+
+    return multiply
+
+
+def fp8_gemm_nt(spec: Spec, out: Any) -> Multiply:
+    """Scale A by 1 x 128 and B by 128 x 128 blocks in float32, as sm_90 requires. B and its scales are column-major."""
+    from deep_gemm import fp8_gemm_nt as multiply_into
+
+    def multiply(a: Any, b: Any, scale_a: Any, scale_b: Any) -> Any:
+        d = a.new_empty((spec.m, spec.n), dtype=out)
+        multiply_into((a, scale_a), (b.t(), scale_b.t().contiguous()), d)
+        return d
+
+    return multiply
+
+
+def bf16_gemm_nt(spec: Spec, out: Any) -> Multiply:
+    from deep_gemm import bf16_gemm_nt as multiply_into
+
+    def multiply(a: Any, b: Any) -> Any:
+        d = a.new_empty((spec.m, spec.n), dtype=out)
+        multiply_into(a, b.t(), d)
+        return d
+
+    return multiply
+
+
+# Stored places of each group of four.
+STORED = (0, 3)
+
+SPARSE_PART = "a 2:4 sparse A: K counts stored elements, at places 0 and 3 of each 4; the other rows of B hold ones"
+
+
+def semi_structured(spec: Spec, out: Any, algorithm: int, split_k: int) -> Multiply:
+    """Return `torch._cslt_sparse_mm` of a 2:4 sparse A. A [M, K] holds the stored elements; rows of B without one hold ones.
+
+    out: the type of D, None for that of A. Raises AccprobeError if K is odd.
+    """
+    import torch
+
+    if spec.k % 2:
+        raise AccprobeError(f"K is {spec.k}: a 2:4 sparse A stores two of each four elements, so give an even K")
+
+    def multiply(a: Any, b: Any) -> Any:
+        dtype = a.dtype
+        one = torch.ones((), device=a.device).to(dtype)
+        plain = torch.uint8 if dtype.itemsize == 1 else dtype  # few operations take 8-bit floats
+        a, b, filling = (x.view(plain) for x in (a, b.contiguous(), one))
+        wide_a = a.new_zeros(spec.m, spec.k // 2, 4)
+        wide_b = filling.expand(spec.k // 2, 4, spec.n).contiguous()
+        wide_a[:, :, STORED] = a.reshape(spec.m, -1, 2)
+        wide_b[:, STORED] = b.reshape(-1, 2, spec.n)
+        packed = torch._cslt_compress(wide_a.reshape(spec.m, -1).view(dtype))
+        dense = wide_b.reshape(-1, spec.n)
+        dense = dense.t().contiguous().t().view(dtype) if plain is not dtype else dense
+        return torch._cslt_sparse_mm(packed, dense, out_dtype=out, alg_id=algorithm, split_k=split_k)
+
+    return multiply

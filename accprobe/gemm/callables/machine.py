@@ -1,0 +1,106 @@
+"""The device that computes a product, and the versions of its libraries, as a report records them."""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from accprobe.build import inventory, processor
+from accprobe.gemm.callables.arrays import ArrayLibrary
+from accprobe.report.report import SCHEMA, DeviceRecord, Report, Run, Tool
+
+_CUBLAS = re.compile(r"\S*/libcublasLt\.so\S*")
+
+
+def device_record(library: ArrayLibrary) -> DeviceRecord:
+    """Return the record of the device. Raises AccprobeError for a GPU that accprobe does not know."""
+    if library.device == "cpu":
+        return DeviceRecord(kind="cpu", name=processor.name(), architecture=processor.architecture())
+    index = int(library.device.partition(":")[2])
+    if library.name != "torch":
+        from accprobe.devices.cuda import CudaDevice
+
+        device = CudaDevice(index)
+        return DeviceRecord(kind="cuda", name=device.name, architecture=device.architecture)
+    import torch
+
+    from accprobe.isa import architectures
+
+    found: Any = torch.cuda.get_device_properties(index)
+    known = architectures.from_compute_capability(found.major, found.minor)
+    facts: dict[str, int | float | str] = {
+        "compute_capability": f"{found.major}.{found.minor}",
+        "sm_count": found.multi_processor_count,
+    }
+    return DeviceRecord(kind="cuda", name=found.name, architecture=known.target, facts=facts)
+
+
+def library_versions(library: ArrayLibrary) -> dict[str, str]:
+    """Return the versions of the array library and of the libraries that compute for it.
+
+    On a CPU the number of threads is included, because the order of additions may depend on it.
+    """
+    found = {"numpy": _numpy_versions, "torch": _torch_versions}.get(library.name, _package_version)(library)
+    if library.device == "cpu":
+        return found | {"threads": str(len(os.sched_getaffinity(0)))} if "threads" not in found else found
+    return found | {name: version for name, version in inventory.versions().items() if name in ("driver", "triton")}
+
+
+def _package_version(library: ArrayLibrary) -> dict[str, str]:
+    module = importlib.import_module(library.name)
+    return {library.name: str(getattr(module, "__version__", ""))}
+
+
+def _numpy_versions(library: ArrayLibrary) -> dict[str, str]:
+    built: Any = np.show_config(mode="dicts")
+    blas = built.get("Build Dependencies", {}).get("blas", {})
+    configuration = blas.get("openblas configuration") or f"{blas.get('name', 'unknown')} {blas.get('version', '')}".strip()
+    return {"numpy": np.__version__, "blas": configuration}
+
+
+def _torch_versions(library: ArrayLibrary) -> dict[str, str]:
+    import torch
+
+    found = {"torch": str(torch.__version__)}
+    if library.device != "cpu":
+        cublas = cublas_version()
+        return found | {"cuda": str(torch.version.cuda)} | ({"cublas": cublas} if cublas else {})
+    config = torch.__config__.show()
+    for name, pattern in (("mkl", r"Math Kernel Library Version (\S+)-Product"), ("onednn", r"MKL-DNN v(\S+)")):
+        if version := re.search(pattern, config):
+            found[name] = version[1]
+    capability = re.search(r"CPU capability usage: (\S+)", config)
+    return found | ({"cpu_capability": capability[1]} if capability else {}) | {"threads": str(torch.get_num_threads())}
+
+
+def cublas_version(maps: Path = Path("/proc/self/maps")) -> str:
+    """Return the version that the loaded cuBLASLt reports, as "13.1.0"; "" if none is loaded."""
+    try:
+        loaded = _CUBLAS.search(maps.read_text(encoding="utf-8", errors="replace"))
+        if loaded is None:
+            return ""
+        query = ctypes.CDLL(loaded[0]).cublasLtGetVersion
+    except (OSError, AttributeError):
+        return ""
+    query.restype = ctypes.c_size_t
+    number = int(query())
+    return f"{number // 10000}.{number // 100 % 100}.{number % 100}"
+
+
+def empty_report(library: ArrayLibrary, seed: int) -> Report:
+    """Return a report of the device without any rows."""
+    return Report(
+        schema=SCHEMA,
+        tool=Tool.current(),
+        environment=inventory.versions(),
+        seed=seed,
+        device=device_record(library),
+        run=Run(jobs=1, seconds=0.0, selected=0),
+        instructions=(),
+    )

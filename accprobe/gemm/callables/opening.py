@@ -1,0 +1,201 @@
+"""Open a callable by name: a built-in one, a function in a user's file, or a function of a package."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import inspect
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import redirect_stdout
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from accprobe.errors import AccprobeError, UnknownName, nearest
+from accprobe.gemm.callables.adapter import CallableAdapter
+from accprobe.gemm.callables.arrays import ARRAYS, ArrayLibrary, open_arrays
+from accprobe.gemm.callables.builtin import BUILTIN, Builtin, Ready, require
+from accprobe.gemm.callables.failures import one_sentence
+from accprobe.gemm.callables.options import FLAGS, Options, OptionValue, under_flags, with_defaults
+from accprobe.gemm.spec import Spec, usual_result
+from accprobe.isa.formats import FORMATS, Format
+from accprobe.model.product import ScaleOf
+
+DEFAULT_SHAPE = (256, 256, 1024)
+
+
+@dataclass(frozen=True)
+class UserFunction:
+    """A function of the user or of a package. file: where it is defined, "" if unknown; arrays: the library of its operands."""
+
+    name: str
+    function: Callable[..., Any]
+    file: str
+    arrays: str
+
+    def takes(self, option: str) -> bool:
+        """Return whether the function has this keyword argument."""
+        try:
+            return option in inspect.signature(self.function).parameters
+        except (TypeError, ValueError):  # functions that are not written in Python may have no signature
+            return False
+
+
+@dataclass(frozen=True)
+class ProductRequest:
+    """The shape, formats and scales that the command line gives; None: the callable's default."""
+
+    shape: tuple[int, int, int] = DEFAULT_SHAPE
+    a: Format | None = None
+    b: Format | None = None
+    out: Format | None = None
+    scale: ScaleOf | None = None
+
+    def completed(self, spec: Spec) -> ProductRequest:
+        """Return the request with missing formats taken from a spec."""
+        return replace(self, a=self.a or spec.a, b=self.b or spec.b, out=self.out or spec.out)
+
+
+@dataclass(frozen=True)
+class Opened:
+    """An opened callable and its options. probed_part: see `Builtin`; ineffective: given options that only GPUs know, on a
+    CPU.
+    """
+
+    adapter: CallableAdapter
+    options: Options
+    ready: Ready
+    probed_part: str = ""
+    ineffective: tuple[str, ...] = ()
+
+
+def find_callable(name: str) -> Builtin | UserFunction:
+    """Return the callable of that name. Raises UnknownName, ToolMissing, AccprobeError."""
+    if name in BUILTIN:
+        return BUILTIN[name]
+    left, colon, right = name.partition(":")
+    if not (left and colon and right):
+        raise UnknownName(f"there is no callable '{name}', and it is not FILE.py:FUNCTION; {nearest(name, BUILTIN)}")
+    module = _file(Path(left)) if left.endswith(".py") else _module(left, name)
+    function: Any = module
+    for part in right.split("."):
+        if not hasattr(function, part):
+            names = [each.partition(":")[2] for each in BUILTIN if each.startswith(f"{left}:")]
+            known = names or [each for each, value in vars(module).items() if inspect.isfunction(value) and each[0] != "_"]
+            near = nearest(right, known, prefix=f"{left}:") if known else "it has no function"
+            raise UnknownName(f"{left} has no '{right}'; {near}")
+        function = getattr(function, part)
+    if not callable(function):
+        raise AccprobeError(f"{name} is not a function (got {type(function).__name__})")
+    return UserFunction(name, function, getattr(module, "__file__", None) or "", _arrays_of(module))
+
+
+def open_callable(
+    name: str, request: ProductRequest, options: Options | None = None, device: str | None = None, arrays: str | None = None
+) -> Opened:
+    """Open a callable as a black box. Raises AccprobeError if it is not available or does not support the request."""
+    found = find_callable(name)
+    if isinstance(found, UserFunction):
+        return _open_user_function(found, request, dict(options or {}), open_arrays(arrays or found.arrays, device))
+    make = require(found)
+    if arrays not in (None, found.arrays):
+        raise AccprobeError(f"{name} takes arrays of {found.arrays} only, not of {arrays}")
+    chosen = with_defaults(options or {}, found.options, name)
+    library = open_arrays(found.arrays, device)
+    a = request.a or FORMATS[found.formats[0]]
+    spec = Spec(*request.shape, a, request.b or a, request.out or found.result(a), request.scale)
+    found.check(spec, library)
+    if found.a_exponent is not None:
+        spec = replace(spec, a_exponent=found.a_exponent(a, spec.k))
+    ready = make(spec, chosen, library)
+    shown = {option: value for option, value in chosen.items() if value is not None}
+    adapter = CallableAdapter(spec, ready.function, library, name, found.by_columns)
+    return Opened(adapter, shown, ready, found.probed_part, _ineffective(library, options or {}, (*FLAGS, *found.gpu_options)))
+
+
+def _ineffective(library: ArrayLibrary, options: Options, gpu_options: Sequence[str]) -> tuple[str, ...]:
+    return tuple(name for name in options if name in gpu_options) if library.device == "cpu" else ()
+
+
+def _open_user_function(
+    own: UserFunction, request: ProductRequest, options: dict[str, OptionValue], library: ArrayLibrary
+) -> Opened:
+    """Pass options as keyword arguments, or set torch's flags if the function has no such argument."""
+    flags = {option: options[option] for option in FLAGS if option in options and not own.takes(option)}
+    with_defaults(flags, dict.fromkeys(FLAGS), own.name)
+    if flags and library.name != "torch":
+        raise AccprobeError(f"option {next(iter(flags))} is torch's, and {own.name} takes arrays of {library.name}")
+    keywords = {option: value for option, value in options.items() if option not in flags}
+    _check_arguments(own, 2 if request.scale is None else 4, keywords)
+
+    def function(*operands: Any) -> Any:
+        return own.function(*operands, **keywords)
+
+    ready = Ready(under_flags(function, flags) if library.name == "torch" else function)
+    a = request.a or FORMATS["f32"]
+    spec = Spec(*request.shape, a, request.b or a, request.out or usual_result(a), request.scale)
+    adapter = CallableAdapter(spec, ready.function, library, own.name, file=own.file)
+    if request.out is None:
+        adapter.take_result_format()
+    return Opened(adapter, options, ready, ineffective=_ineffective(library, flags, FLAGS))
+
+
+def _check_arguments(own: UserFunction, arrays: int, keywords: Options) -> None:
+    try:
+        signature = inspect.signature(own.function)
+    except (TypeError, ValueError):
+        return
+    parameters = signature.parameters
+    free = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+    for option in keywords:
+        if not free and option not in parameters:
+            rest = list(parameters)[arrays:]
+            raise UnknownName(f"{own.name} has no option '{option}'; {nearest(option, rest) if rest else 'it has none'}")
+    try:
+        signature.bind(*[None] * arrays, **keywords)
+    except TypeError:
+        has = f"{own.name.partition(':')[2]}{signature}"
+        call = ", ".join(("a", "b", "scale_a", "scale_b")[:arrays])
+        raise AccprobeError(f"{has} takes other arguments: accprobe calls f({call})") from None
+
+
+def _file(path: Path) -> Any:
+    """Import a file. It can import modules of its own folder."""
+    if not path.is_file():
+        raise AccprobeError(f"there is no file {path}")
+    whole = path.resolve()
+    spec = importlib.util.spec_from_file_location(path.stem, whole)
+    assert spec is not None
+    loader = spec.loader
+    assert loader is not None
+    module = importlib.util.module_from_spec(spec)
+    _add_to_path(whole.parent)
+    with one_sentence(f"{path} cannot be imported:", "cpu", str(whole)), redirect_stdout(sys.stderr):
+        loader.exec_module(module)
+    return module
+
+
+def _module(package: str, name: str) -> Any:
+    _add_to_path(Path.cwd())
+    with one_sentence(f"{package} cannot be imported:", "cpu"), redirect_stdout(sys.stderr):
+        try:
+            return importlib.import_module(package)
+        except ModuleNotFoundError as e:
+            if e.name is None or not f"{package}.".startswith(f"{e.name}."):
+                raise
+            raise UnknownName(f"there is no package '{package}' for '{name}'; {nearest(name, BUILTIN)}") from None
+
+
+def _add_to_path(folder: Path) -> None:
+    if str(folder) not in sys.path:
+        sys.path.insert(0, str(folder))
+
+
+def _arrays_of(module: Any) -> str:
+    """Return the first array library that a module imports; otherwise torch if it is installed, else numpy."""
+    imported = {getattr(value, "__name__", "").partition(".")[0] for value in vars(module).values() if inspect.ismodule(value)}
+    own = getattr(module, "__name__", "").partition(".")[0]
+    order = [own, *(each for each in ("torch", "cupy", "jax", "numpy") if each in imported)]
+    usual = "torch" if importlib.util.find_spec("torch") else "numpy"
+    return next((each for each in order if each in ARRAYS), usual)

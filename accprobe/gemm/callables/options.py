@@ -1,0 +1,85 @@
+"""Options of a callable (`--option NAME=VALUE`), including torch's global matmul flags."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from itertools import product
+from typing import Any
+
+from accprobe.errors import AccprobeError, UnknownName, nearest
+
+OptionValue = bool | int | float | str | None
+Options = Mapping[str, OptionValue]
+
+# Flags of `torch.backends.cuda.matmul`, which control what cuBLAS may do.
+FLAGS = (
+    "allow_fp16_reduced_precision_reduction",
+    "allow_bf16_reduced_precision_reduction",
+    "allow_tf32",
+    "allow_fp16_accumulation",
+)
+
+_CONSTANTS: dict[str, OptionValue] = {"True": True, "true": True, "False": False, "false": False, "None": None, "none": None}
+
+
+def parse_options(texts: Iterable[str]) -> list[dict[str, OptionValue]]:
+    """Return every combination of the values in texts "NAME=VALUE,VALUE". Raises AccprobeError."""
+    several: dict[str, list[OptionValue]] = {}
+    for text in texts:
+        name, equals, values = text.partition("=")
+        if not (name.isidentifier() and equals and values):
+            raise AccprobeError(f"'{text}' is not an option: give NAME=VALUE, such as use_fast_accum=True,False")
+        if name in several:
+            raise AccprobeError(f"option {name} is given twice: join its values by commas")
+        several[name] = list(dict.fromkeys(map(parse_value, values.split(","))))
+    return [dict(zip(several, values, strict=True)) for values in product(*several.values())]
+
+
+def parse_value(text: str) -> OptionValue:
+    """Return True, False, None, an integer, a float or the text."""
+    if text in _CONSTANTS:
+        return _CONSTANTS[text]
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
+def with_defaults(options: Options, defaults: Options, owner: str) -> dict[str, OptionValue]:
+    """Return the options with defaults added. Raises UnknownName, or AccprobeError if a type differs from the default's."""
+    for name, value in options.items():
+        if name not in defaults:
+            raise UnknownName(f"{owner} has no option '{name}'; {nearest(name, defaults) if defaults else 'it has none'}")
+        usual = True if name in FLAGS else defaults[name]
+        if usual is not None and type(value) is not type(usual):
+            kind = {bool: "True or False", int: "a whole number", str: "a word"}[type(usual)]
+            raise AccprobeError(f"option {name} of {owner} is {kind}, not {value}")
+    return {**defaults, **options}
+
+
+@contextmanager
+def flags_set(torch: Any, flags: Options) -> Iterator[None]:
+    """Set torch's global flags inside, and restore them."""
+    matmul = torch.backends.cuda.matmul
+    before = {name: getattr(matmul, name) for name in flags}
+    try:
+        for name, value in flags.items():
+            setattr(matmul, name, value)
+        yield
+    finally:
+        for name, value in before.items():
+            setattr(matmul, name, value)
+
+
+def under_flags(function: Callable[..., Any], flags: Options) -> Callable[..., Any]:
+    """Return the function with torch's flags set in each call. Gradients are recorded, as in the user's own code."""
+    import torch
+
+    def with_flags(*operands: Any) -> Any:
+        with flags_set(torch, flags):
+            return function(*operands)
+
+    return with_flags

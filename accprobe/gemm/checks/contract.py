@@ -1,0 +1,260 @@
+"""Detect callables that do not compute A·B alone: an added bias, a factor, a transposed operand, or results that depend on
+more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from accprobe.errors import AccprobeError
+from accprobe.gemm.blackbox import RecordedCallable
+from accprobe.gemm.dots import TERMS, SparseDots, probe
+from accprobe.gemm.layout import Ints, layout_of, numbers_of, whole_product
+from accprobe.gemm.operands import first_operands, ones, random_lines, times_power
+from accprobe.isa.formats import Bits, Format
+
+Numbers = NDArray[np.float64]
+
+# Tolerance in units of the last place: the product and the added value are both rounded.
+LAST_PLACES = 4
+
+# Rows, columns or elements in one message.
+MOST_LISTED = 3
+
+
+def refuse_non_products(subject: RecordedCallable, seed: int) -> None:
+    """Raise AccprobeError if the result is transposed, ignores the operands or adds something to A·B."""
+    _refuse_transposed(subject, seed)
+    spec = subject.spec
+    layout = layout_of(spec)
+    a, b = layout.blank()
+    of_zeros = subject.product(a, b, keep=False)
+    added = np.nan_to_num(numbers_of(spec.out, of_zeros))
+    there = added != 0
+    if not there.any():
+        return
+    if np.array_equal(of_zeros, subject.product(*ones(spec), keep=False)):
+        raise AccprobeError("the result does not depend on the operands of this call (cached?): zeros and ones give the same")
+    a[:, 0], b[:, 0] = layout.one()
+    one = numbers_of(spec.out, subject.product(a, b, keep=False))
+    near = abs(one - added - 1) <= LAST_PLACES * _last_place(spec.out, np.maximum(abs(one), abs(added)))
+    if (near & (abs(added) >= _least(spec.out)))[there].all():
+        raise AccprobeError(f"it adds {added_in_words(added)}: this is not a product of two matrices (a bias?)")
+    if there.mean() > 0.5:
+        row, column = np.argwhere(there)[0]
+        again = numbers_of(spec.out, subject.product(*layout.blank(), keep=False))[row, column]
+        doubt = "an activation?" if again == added[row, column] else f"and {again:.9g} when it is probed again"
+        raise AccprobeError(
+            f"with zeros the result is {added[row, column]:.9g} (row {row}, column {column}), and {one[row, column]:.9g} if"
+            f" one product is 1: this is not a product of two matrices ({doubt})"
+        )
+
+
+def added_in_words(added: Numbers) -> str:
+    """Name the values added to a product: "2 to each element of column 3"."""
+    if (added == added[0, 0]).all():
+        return f"{added[0, 0]:.9g} to each element"
+    for name, lines in (("column", added), ("row", added.T)):
+        if (lines == lines[0]).all():
+            return _listed([f"{lines[0, i]:.9g} to each element of {name} {i}" for i in np.flatnonzero(lines[0])])
+    return _listed([f"{added[i, j]:.9g} at row {i}, column {j}" for i, j in np.argwhere(added)])
+
+
+def factor_in_words(subject: RecordedCallable, rows: Ints, columns: Ints, k: int) -> str:
+    """Name the factor of a product: "0.125 times A·B". "" if results are not proportional to the product at this k."""
+    spec, layout = subject.spec, layout_of(subject.spec)
+    low, high = layout.exponents()
+    found = []
+    for exponent in (0, min(2, high), max(-2, low)):
+        for negative in (False, True):
+            a, b = layout.blank()
+            word_a, word_b = layout.one() if spec.a.is_integer else layout.power(exponent)
+            a[:, k], b[:, k] = word_a, word_b | (spec.b.sign_bit if negative and spec.b.is_float else 0)
+            d = numbers_of(spec.out, subject.product(a, b, keep=False))[np.ix_(rows, columns)]
+            exact = 1.0 if spec.a.is_integer else 2.0**exponent
+            found.append(d / (-exact if negative and spec.b.is_float else exact))
+    factor = found[0].flat[0]
+    return f"{factor:.9g} times A·B" if factor and all((each == factor).all() for each in found) else ""
+
+
+def _listed(phrases: list[str]) -> str:
+    return ", ".join([*phrases[:MOST_LISTED], *(["…"] if len(phrases) > MOST_LISTED else [])])
+
+
+def _last_place(out: Format, size: Numbers) -> Numbers:
+    return np.zeros(size.shape) if out.is_integer else np.exp2(np.frexp(size)[1] - 1.0 - out.mantissa_bits)
+
+
+def _least(out: Format) -> float:
+    """Return the smallest normal number. Smaller values count as a stray bit."""
+    return 1.0 if out.is_integer else 2.0**out.min_exponent
+
+
+def _refuse_transposed(subject: RecordedCallable, seed: int) -> None:
+    """Raise AccprobeError if the result is the product of a transposed matrix. Each row of A has one 1, which selects a row of
+    B.
+    """
+    spec = subject.spec
+    if spec.a_exponent is not None:
+        return
+    rng = np.random.default_rng((seed, 0x7A5))
+    which = rng.permutation(max(spec.m, spec.k))[: spec.m] % spec.k
+    picked = np.zeros((spec.m, spec.k), np.int64)
+    picked[np.arange(spec.m), which] = 1
+    numbers = rng.integers(0, 2, (spec.k, spec.n))
+    got = whole_product(subject, picked, np.ascontiguousarray(numbers.T))
+    if np.array_equal(got, numbers[which]):
+        return
+    others = {
+        "(A·B)ᵀ": numbers[which].T,
+        "A·Bᵀ": numbers.T[which] if spec.k == spec.n else None,
+        "Aᵀ·B": picked.T @ numbers if spec.k == spec.m else None,
+        "Aᵀ·Bᵀ": picked.T @ numbers.T if spec.k == spec.m == spec.n else None,
+    }
+    for name, expected in others.items():
+        if expected is not None and np.array_equal(got, expected):
+            raise AccprobeError(f"the result is {name}: this is not a product of A [M, K] and B [K, N] (a transposed operand?)")
+
+
+# Exponent added to changed numbers; some 8-bit ones become the largest of their format. A scale derived from the maximum of a
+# row or matrix then changes too, and not by a power of two.
+LARGER = 10
+
+# Share of the other rows or columns that change with one line if outputs depend on the whole tensor.
+NEARLY_ALL = 0.9
+
+OWN, TENSOR = "own row and column", "whole tensor"
+ON_OTHERS = {(True, False): "other rows", (False, True): "other columns", (True, True): "other rows and columns"}
+# Values by (changes in A matter, changes in B matter). ON_ZEROS: the products of all changed elements are zero.
+ON_ZEROS = {(True, False): "whole row of A", (False, True): "whole column of B", (True, True): "whole row and column"}
+
+
+@dataclass(frozen=True)
+class Dependence:
+    """value: what an output depends on, as in the finding; note: the evidence."""
+
+    value: str = OWN
+    note: str = ""
+
+    def __str__(self) -> str:
+        words = f"an output depends on {'the ' * (self.value == TENSOR)}{self.value}"
+        return f"{words}: {self.note}" if self.note else words
+
+    @property
+    def is_on_others(self) -> bool:
+        """Return whether an output depends on more than its own row of A and column of B."""
+        return self.value == TENSOR or self.value in ON_OTHERS.values()
+
+
+def find_dependence(subject: RecordedCallable, seed: int = 0) -> Dependence:
+    """Change other rows and columns, then elements whose products are zero, in a few calls."""
+    changes = _Changes(subject, seed)
+    if changes.of_others(True, True) and (value := ON_OTHERS.get(_seen(changes.of_others))):
+        return _named(changes, value)
+    if subject.spec.a_exponent is None and changes.of_zeros(True, True) and (value := ON_ZEROS.get(_seen(changes.of_zeros))):
+        return Dependence(value, "elements whose product is zero change it")
+    return Dependence()
+
+
+def _seen(changes: Callable[[bool, bool], bool]) -> tuple[bool, bool]:
+    return changes(True, False), changes(False, True)
+
+
+def _named(changes: _Changes, value: str) -> Dependence:
+    """Add evidence from single lines. A line that changes nearly all others belongs to a matrix scaled by its maximum."""
+    notes = []
+    for of_a, what in ((True, "rows"), (False, "columns")):
+        line, changed, others = changes.of_one(of_a)
+        if changed:
+            notes.append(f"{what[:-1]} {line} changes {changed} of the {others} other {what}")
+        if changed > NEARLY_ALL * others > 0:
+            value = TENSOR
+    return Dependence(value, "; ".join(notes))
+
+
+class _Changes:
+    """Calls with changed operands, compared with one unchanged call."""
+
+    def __init__(self, subject: RecordedCallable, seed: int) -> None:
+        self._subject, self._rng = subject, np.random.default_rng((seed, 0xDE9))
+        self._a, self._b = first_operands(subject.spec)
+        self._d = subject.product(self._a, self._b)
+        self._rows, self._columns = (self._half(len(lines)) for lines in (self._a, self._b))
+
+    def _half(self, lines: int) -> NDArray[np.bool_]:
+        """Return half of the lines, or the only one."""
+        return np.asarray(self._rng.permutation(lines) < -(-lines // 2))
+
+    def _redrawn(self, fmt: Format, lines: Bits) -> Bits:
+        """Return new numbers, some in each line larger than all of `first_operands`."""
+        found = random_lines(fmt, lines.shape, "normal", self._rng)
+        if fmt.storage_bits > 8:
+            return times_power(fmt, found, LARGER)
+        found[..., :1] = fmt.largest
+        return found
+
+    def _changed(self, a: Bits, b: Bits, of_a: Any, of_b: Any) -> Bits:
+        """Return the result with these elements of A and B redrawn."""
+        a, b, spec = a.copy(), b.copy(), self._subject.spec
+        a[of_a] = layout_of(spec).a(self._redrawn(spec.a, a[of_a]))
+        b[of_b] = self._redrawn(spec.b, b[of_b])
+        return self._subject.product(a, b)
+
+    def of_others(self, in_a: bool, in_b: bool) -> bool:
+        """Return whether outputs of half of the rows and columns change with the other half of the lines, for either half."""
+        for rows, columns in ((self._rows, self._columns), (~self._rows, ~self._columns)):
+            d = self._changed(self._a, self._b, ~rows & in_a, ~columns & in_b)
+            kept = np.ix_(rows | (not in_a), columns | (not in_b))
+            if (d[kept] != self._d[kept]).any():
+                return True
+        return False
+
+    def of_zeros(self, in_a: bool, in_b: bool) -> bool:
+        """Return whether outputs change with elements whose product is zero: a quarter of K in A, another quarter in B."""
+        a, b, quarter = self._a.copy(), self._b.copy(), self._rng.permutation(self._a.shape[1]) % 4
+        a[:, quarter == 1], b[:, quarter == 0] = 0, 0
+        d = self._subject.product(a, b)
+        whole = slice(None)
+        other = self._changed(a, b, (whole, (quarter == 0) & in_a), (whole, (quarter == 1) & in_b))
+        numbers = (d | other) << d.dtype.type(1) != 0  # of sums of zeros alone the sign may change
+        return bool(((other != d) & numbers).any())
+
+    def of_one(self, of_a: bool) -> tuple[int, int, int]:
+        """Redraw one row of A or column of B. Return its number, the other lines whose outputs change, and how many others
+        exist.
+        """
+        line = int(self._rng.integers(len(self._a if of_a else self._b)))
+        d = self._changed(self._a, self._b, [line] if of_a else [], [] if of_a else [line])
+        lines = (d != self._d).any(axis=1 if of_a else 0)
+        return line, int(np.delete(lines, line).sum()), len(lines) - 1
+
+
+# Quarters of the last bit of D beside one of its numbers: the second is a tie.
+QUARTERS = (1, 2, 3)
+
+
+def check_softmax_weights(subject: RecordedCallable, rows: Ints, columns: Ints) -> str:
+    """Describe how a fixed A differs from 2^a_exponent, "" if A is an operand or no difference shows.
+
+    1, and 1 plus a bit, are each added to quarters of D's last bit at other k. Ties go to even. If all of them go up and one
+    quarter does not, A is larger than expected; if all go down and three quarters do not, it is smaller.
+    """
+    spec = subject.spec
+    if spec.a_exponent is None or spec.k < TERMS or spec.out.mantissa_bits > spec.b.mantissa_bits:
+        return ""
+    last = spec.out.mantissa_bits
+    signs = np.array([[1, odd, n >= 2, n % 2] for odd in (0, 1) for n in QUARTERS], np.int64)
+    exponents = np.broadcast_to([0, -last, -last - 1, -last - 2], signs.shape)
+    a, b = layout_of(spec).patterns(signs, exponents, np.full(signs.shape, 8), np.random.default_rng(0))
+    ks = np.broadcast_to(np.arange(signs.shape[1]), signs.shape)
+    d = spec.out.values(probe(subject, SparseDots(ks, a, b), rows, columns).d).reshape(2, len(QUARTERS))
+    steps_up = (d - [[1], [1 + 2.0**-last]]) * 2.0**last
+    if not np.array_equal(steps_up[:, [0, 2]], [[0, 1], [0, 1]]) or steps_up[0, 1] != steps_up[1, 1]:
+        return ""
+    size, way = ("more", "up") if steps_up[0, 1] else ("less", "down")
+    return f"every element of A is slightly {size} than 2^{spec.a_exponent}: ties of D round {way}"

@@ -1,0 +1,357 @@
+"""Detect whether a[i, k] is multiplied by b[k, j] for every i, k and j, with sums of random whole numbers.
+
+A few distinct rows and columns are assigned at random to those of A and B. Their sums are exact in any order and precision.
+Which elements of A and B an element of D reads is determined only for elements that differ.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from accprobe.gemm.blackbox import RecordedCallable
+from accprobe.gemm.checks import mistakes
+from accprobe.gemm.checks.regions import Region, ranges, region_of
+from accprobe.gemm.layout import Ints, layout_of, numbers_of, whole_operands, whole_product, whole_zeros
+from accprobe.gemm.spec import Spec
+from accprobe.isa.formats import Bits, Format
+
+# Random products in which every element is compared.
+CALLS = 8
+
+# Further products probed after a mismatch, to find all elements that differ.
+MORE_CALLS = 24
+
+# Minimum number of products in which an element must differ: a single mismatch may have another cause.
+MIN_MISMATCHES = 2
+
+# Distinct rows, and distinct columns, of a call.
+DISTINCT_LINES = 64
+
+# Largest whole numbers up to which partial sums in f16, and in bf16, are exact.
+EXACT_IN_F16, EXACT_IN_BF16 = 1 << 11, 1 << 8
+
+# Standard deviations of a random sum that must stay exact: fewer than one of 10^14 sums exceeds them.
+DEVIATIONS = 8
+
+# Mean square of the whole numbers from 1 to each maximum.
+MEAN_SQUARES = {4: 7.5, 2: 2.5, 1: 1.0}
+
+# Maximum width of the digits that encode line numbers.
+MAX_DIGIT_BITS = 8
+
+# Maximum number of element groups that are explained, each with its own mistake.
+MAX_GROUPS = 4
+
+# Initial calls that determine partners of single k; a larger K is sampled at even distances.
+MAX_CALLS = 256
+
+DEPENDS_ON_VALUES = "which products are added depends on the values of the operands"
+
+There = NDArray[np.bool_]
+Numbers = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Mispaired:
+    """Elements that add the same other products. description: which products."""
+
+    region: Region
+    there: There
+    description: str
+
+
+@dataclass(frozen=True)
+class _Draw:
+    """A product of whole numbers: row i of A is distinct_a[row_of[i]], column j of B is distinct_b[column_of[j]]. d: its
+    result.
+    """
+
+    distinct_a: Numbers
+    distinct_b: Numbers
+    row_of: Ints
+    column_of: Ints
+    d: Bits
+
+    def sums(self, weights: Ints | None = None, source: _Source | None = None) -> Numbers:
+        """Return the exact sums of the distinct lines, [rows, columns]: with these counts of each k, or with other pairs."""
+        a, b = self.distinct_a, self.distinct_b
+        if source is not None:
+            some = source.partner != mistakes.NO_PARTNER
+            a, b = a[:, some], b[:, source.partner[some]]
+        elif weights is not None:
+            a = a * weights
+        return np.asarray(a @ b.T)
+
+
+@dataclass(frozen=True)
+class _Source:
+    """The row of A and the column of B that each row and column of D reads, and the k of B that multiplies each k of A."""
+
+    row: Ints
+    column: Ints
+    partner: Ints
+
+    def applies(self) -> There:
+        """Return the elements of D that read an operand that is not their own, [M, N]."""
+        rows, columns, ks = (lines != np.arange(len(lines)) for lines in (self.row, self.column, self.partner))
+        return np.asarray(rows[:, None] | columns | ks.any())
+
+    def named(self, there: There) -> str:
+        """Describe what these elements of D read instead of their own operands."""
+        rows, columns = (
+            np.where(there.any(axis=1 - axis), lines, np.arange(len(lines)))
+            for axis, lines in enumerate((self.row, self.column))
+        )
+        names = (
+            mistakes.name_lines(columns, "column", "B"),
+            mistakes.name_lines(rows, "row", "A"),
+            mistakes.name_ks(self.partner),
+        )
+        return "; ".join(filter(None, names))
+
+
+def mispaired(subject: RecordedCallable, known: Sequence[tuple[Region, Ints]]) -> list[Mispaired]:
+    """Return the elements that add other products than a[i, k]·b[k, j]. known: counts of each k by region."""
+    spec = subject.spec
+    if not any(_mismatches(spec, draw, known).any() for draw in _draws(subject, EXACT_IN_F16)):
+        return []
+    draws = list(_draws(subject, EXACT_IN_BF16, MORE_CALLS))
+    times = np.sum([_mismatches(spec, draw, known) for draw in draws], axis=0)
+    there = (times >= MIN_MISMATCHES) & _whole_numbers(subject, draws)
+    return list(_named(subject, there, draws, known[0][1]))
+
+
+def _draws(subject: RecordedCallable, exact_limit: int, more: int = 0) -> Iterator[_Draw]:
+    """Yield random products whose partial sums are whole numbers up to a limit. If K is too long, several cover it in parts."""
+    spec, rng = subject.spec, np.random.default_rng(exact_limit)
+    exact_limit = (
+        exact_limit
+        if spec.out.is_integer
+        else min(exact_limit, int(spec.out.values(np.array([spec.out.largest], spec.out.dtype))[0]))
+    )
+    fitting = [most for most, square in MEAN_SQUARES.items() if (DEVIATIONS * square) ** 2 * spec.k <= exact_limit**2]
+    most = fitting[0] if fitting else 1
+    terms = spec.k if fitting else max(1, int((exact_limit / DEVIATIONS) ** 2))
+    for _ in range(more + CALLS * -(-spec.k // terms)):
+        of_a, of_b = (_random_numbers(fmt, most, (min(lines, DISTINCT_LINES), spec.k), rng) for fmt, lines in _sides(spec))
+        if terms < spec.k:
+            kept = rng.permuted(np.broadcast_to(np.arange(spec.k) < terms, of_a.shape), axis=1)
+            of_a, of_b = (of_a * kept, of_b) if spec.a_exponent is None else (of_a, of_b * kept[:1])
+        if spec.a_exponent is not None:
+            of_a[:] = 1  # the factor of a fixed A, which `whole_operands` compensates
+        row_of, column_of = (rng.permutation(np.arange(n) % min(n, DISTINCT_LINES)) for n in (spec.m, spec.n))
+        a, b = whole_operands(spec, of_a, of_b)
+        yield _Draw(of_a, of_b, row_of, column_of, subject.product(a[row_of], b[column_of], keep=False))
+
+
+def _sides(spec: Spec) -> tuple[tuple[Format, int], tuple[Format, int]]:
+    return (spec.a, spec.m), (spec.b, spec.n)
+
+
+def _random_numbers(fmt: Format, most: int, shape: tuple[int, int], rng: np.random.Generator) -> Numbers:
+    top = min(most, fmt.largest) if fmt.is_integer else most
+    signs = rng.choice([-1, 1], shape) if fmt.signed else 1
+    return np.asarray(rng.integers(1, top + 1, shape) * signs, np.float64)
+
+
+def _mismatches(spec: Spec, draw: _Draw, known: Sequence[tuple[Region, Ints]]) -> There:
+    """Return the elements that differ from the sum of the products that their region counts, [M, N]."""
+    mismatches = _differ(spec.out, draw.sums(known[0][1]), draw.row_of, draw.column_of, draw.d)
+    for region, once in known[1:]:
+        rows, columns = region.rows, region.columns
+        d = draw.d[np.ix_(rows, columns)]
+        mismatches[np.ix_(rows, columns)] = _differ(spec.out, draw.sums(once), draw.row_of[rows], draw.column_of[columns], d)
+    return mismatches
+
+
+def _differ(out: Format, sums: Numbers, rows: Ints, columns: Ints, d: Bits) -> There:
+    """Return the elements of d that are neither the exact sum nor, if the format lacks it, one of its two neighbours."""
+    differ = np.asarray(_encoded(out, sums)[np.ix_(rows, columns)] != d)
+    if not differ.any():
+        return differ
+    i, j = np.nonzero(differ)
+    exact, got = sums[rows[i], columns[j]], numbers_of(out, d[i, j])
+    differ[i, j] = ~(abs(got - exact) < _step(out, exact))
+    return differ
+
+
+def _encoded(out: Format, sums: Numbers) -> Bits:
+    if out.is_integer:
+        return sums.astype(np.int64).astype(out.dtype)
+    assert out.ml_dtype is not None
+    with np.errstate(over="ignore"):
+        return sums.astype(out.ml_dtype).view(out.dtype)
+
+
+def _step(out: Format, exact: Numbers) -> Numbers:
+    """Return the distance between neighbours in the format if it does not hold the sum, otherwise a smaller tolerance."""
+    if out.is_integer:
+        return np.full(exact.shape, 0.5)
+    step = np.exp2(np.frexp(exact)[1] - 1.0 - out.mantissa_bits)
+    return np.where(exact % step == 0, 0.5 * np.minimum(step, 1), step)
+
+
+def _whole_numbers(subject: RecordedCallable, draws: Sequence[_Draw]) -> There:
+    """Return the elements that are whole numbers in each draw and zero for zero operands. Others are no sums of products."""
+    spec = subject.spec
+    a, b = layout_of(spec).blank()
+    whole = numbers_of(spec.out, subject.product(a, b, keep=False)) == 0
+    for draw in draws:
+        values = numbers_of(spec.out, draw.d)
+        whole &= values == np.round(values)
+    return np.asarray(whole)
+
+
+def _named(subject: RecordedCallable, there: There, draws: Sequence[_Draw], once: Ints) -> Iterator[Mispaired]:
+    """Yield the elements in groups with the operands that each group reads."""
+    for _ in range(MAX_GROUPS):
+        if not there.any():
+            return
+        group = _first_group(subject, there, draws, once)
+        if group is not None:
+            yield group
+        there = there & ~(there if group is None else group.there)
+
+
+def _first_group(subject: RecordedCallable, there: There, draws: Sequence[_Draw], once: Ints) -> Mispaired | None:
+    """Return the group of the first element. None if every single product is right, so that only the sum is wrong."""
+    row, column = map(int, np.argwhere(there)[0])
+    for source in _possible_sources(subject, there, row, column, once):
+        explained = _explained(subject.spec.out, draws, source)
+        if explained[row, column]:
+            differ = there & explained
+            explained &= source.applies() & np.outer(differ.any(axis=1), differ.any(axis=0))
+            return _group(differ | explained, source.named(differ) or DEPENDS_ON_VALUES)
+    if subject.spec.a_exponent is not None:
+        return None
+    description = mistakes.name_pruning(subject, there)
+    if description or (source.partner[once == 0] != mistakes.NO_PARTNER).any():
+        return _group(there, description or DEPENDS_ON_VALUES)
+    ks, columns = _wrong_singles(subject, once)
+    return _group(there, f"other products than a[i, k]·b[k, j] are added: {ks}, {columns}") if ks else None
+
+
+def _group(there: There, description: str) -> Mispaired:
+    return Mispaired(region_of(there, int(there.sum())), there, description)
+
+
+def _explained(out: Format, draws: Sequence[_Draw], source: _Source) -> There:
+    """Return the elements that equal the sum of these products in each draw, [M, N]."""
+    explained: There = np.ones(draws[0].d.shape, bool)
+    for draw in draws:
+        sums = draw.sums(source=source)
+        explained &= ~_differ(out, sums, draw.row_of[source.row], draw.column_of[source.column], draw.d)
+    return explained
+
+
+def _possible_sources(subject: RecordedCallable, there: There, row: int, column: int, once: Ints) -> Iterator[_Source]:
+    """Yield possible sources of an element: first other rows and columns, then also other k."""
+    spec, ks = subject.spec, np.arange(subject.spec.k)
+    counted = int(np.argmax(once == 1))
+    rows, columns = np.arange(spec.m), _lines_read(subject, counted, of_a=False)[row]
+    if spec.a_exponent is None:
+        rows = _lines_read(subject, counted, of_a=True)[:, column]
+    rows, columns = (np.where(lines < 0, np.arange(len(lines)), lines) for lines in (rows, columns))
+    yield _Source(rows, columns, np.where(once == 0, mistakes.NO_PARTNER, ks))
+    if spec.a_exponent is None:
+        yield _Source(rows, columns, _partners(subject, rows, np.flatnonzero(there[:, column]), column))
+
+
+def _lines_read(subject: RecordedCallable, k: int, of_a: bool) -> Ints:
+    """Return the line of an operand that each element reads at this k, [M, N]; -1: none. The other operand is ones."""
+    spec = subject.spec
+    lines = spec.m if of_a else spec.n
+
+    def query(digits: Ints) -> Numbers:
+        a, b = whole_zeros(spec)
+        if of_a:
+            a[:, k], b[:] = digits, 1
+        else:
+            a[:], b[:, k] = 1, digits
+        return whole_product(subject, a, b)
+
+    return _decoded(spec, query, np.arange(lines))
+
+
+def _partners(subject: RecordedCallable, rows: Ints, usable: Ints, column: int) -> Ints:
+    """Return the k of B that multiplies each k of A in a column of D, [K].
+
+    rows: the row of A that each row of D reads; usable: rows of D that read alike. A large K is sampled, then refined between
+    samples whose offsets differ; other k get the offset of the k before them.
+    """
+    spec = subject.spec
+    _, first = np.unique(rows[usable], return_index=True)
+    usable = usable[first]
+    most = max(2, MAX_CALLS // (1 + len(_digits(spec, spec.k)))) * len(usable)
+    ks = np.unique(np.linspace(0, spec.k - 1, min(spec.k, most)).astype(np.int64))
+    partner = np.full(spec.k, mistakes.NO_PARTNER)
+    known = np.zeros(spec.k, bool)
+    for _ in range(spec.k.bit_length()):
+        for some in np.array_split(ks, -(-len(ks) // len(usable))):
+            partner[some] = _partners_of(subject, some, rows, usable[: len(some)], column)
+        known[ks] = True
+        ks = np.flatnonzero(known)
+        offset = np.where(partner[ks] < 0, spec.k, partner[ks] - ks)
+        differing = np.flatnonzero((np.diff(offset) != 0) & (np.diff(ks) > 1))[:most]
+        if not len(differing):
+            break
+        ks = (ks[differing] + ks[differing + 1]) // 2
+    ks = np.flatnonzero(known)
+    before = ks[np.searchsorted(ks, np.arange(spec.k), side="right") - 1]
+    found = np.where(partner[before] < 0, mistakes.NO_PARTNER, partner[before] - before + np.arange(spec.k))
+    return np.where((found >= spec.k) | (found < 0), mistakes.NO_PARTNER, found)
+
+
+def _partners_of(subject: RecordedCallable, ks: Ints, rows: Ints, of_d: Ints, column: int) -> Ints:
+    """Return the partners of at most M values of k: each row of D reads a row of A with a 1 at one k."""
+
+    def query(digits: Ints) -> Numbers:
+        a, b = whole_zeros(subject.spec)
+        a[rows[of_d], ks], b[:] = 1, digits
+        return np.asarray(whole_product(subject, a, b)[of_d, column])
+
+    return _decoded(subject.spec, query, np.arange(subject.spec.k))
+
+
+def _wrong_singles(subject: RecordedCallable, once: Ints) -> tuple[str, str]:
+    """Return the k of single products, and the columns, whose result is not the element of B; empty if all are right."""
+    spec = subject.spec
+    ks = np.flatnonzero(once == 1)
+    ks = ks[np.unique(np.linspace(0, len(ks) - 1, min(len(ks), MAX_CALLS * spec.m)).astype(np.int64))]
+    rng = np.random.default_rng(len(ks))
+    wrong = np.zeros((spec.k, spec.n), bool)
+    for some in np.array_split(ks, -(-len(ks) // spec.m)):
+        a, b = whole_zeros(spec)
+        a[np.arange(len(some)), some] = 1
+        b[:] = rng.integers(1, 2 if spec.b.bits == 1 else 5, b.shape)
+        wrong[some] |= whole_product(subject, a, b)[: len(some)] != b[:, some].T
+    if not wrong.any():
+        return "", ""
+    return f"at k = {ranges(np.flatnonzero(wrong.any(axis=1)))}", f"columns {ranges(np.flatnonzero(wrong.any(axis=0)))}"
+
+
+def _digits(spec: Spec, numbers: int) -> list[int]:
+    """Return the powers of the largest base whose digits all formats hold, up to `numbers`."""
+    bits = (fmt.bits - fmt.signed if fmt.is_integer else fmt.mantissa_bits + 1 for fmt in (spec.a, spec.b, spec.out))
+    base = 1 << min(MAX_DIGIT_BITS, *bits)
+    powers = [1]
+    while powers[-1] * base < numbers:
+        powers.append(powers[-1] * base)
+    return powers
+
+
+def _decoded(spec: Spec, query: Callable[[Ints], Numbers], numbers: Ints) -> Ints:
+    """Return the line number that each result encodes, -1 if none. The lines carry the digits of their numbers."""
+    found = np.zeros(1, np.int64)
+    powers = _digits(spec, len(numbers))
+    base = powers[1] if len(powers) > 1 else len(numbers)
+    one = query(np.ones(len(numbers), np.int64)) == 1
+    for power in powers:
+        digit = query(numbers // power % base)
+        one &= (digit >= 0) & (digit < base) & (digit == np.round(digit))
+        found = found + np.where(one, digit, 0).astype(np.int64) * power
+    return np.where(one & (found < len(numbers)), found, -1)

@@ -1,0 +1,147 @@
+"""Divide D into regions: elements that give the same bits if all rows of A, and all columns of B, are equal."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from accprobe.gemm.blackbox import RecordedCallable
+from accprobe.gemm.checks.repeatability import FirstCalls
+from accprobe.gemm.layout import MAX_EXPONENT, MIN_EXPONENT, Ints, Layout, layout_of
+from accprobe.gemm.operands import random_lines
+from accprobe.gemm.spec import Spec
+from accprobe.isa.formats import Bits
+
+# Pairs of a row and a column that every element computes.
+PRODUCTS_REPEATED = 6
+
+# Calls for each pair.
+REPEATS = 3
+
+# Cancelling pairs of large products by draw, and the exponent range of the small products. One pair leaves some slices without
+# a large product.
+_CANCELLING, _SMALL = (1, 1, 6), 4
+
+
+@dataclass(frozen=True)
+class Region:
+    """Elements with equal bits for every pair. rows × columns: a block of them; elements: their total number.
+
+    changing: whether identical calls give different results.
+    """
+
+    rows: Ints
+    columns: Ints
+    elements: int
+    changing: bool = False
+
+    def __str__(self) -> str:
+        return f"rows {ranges(self.rows)}, columns {ranges(self.columns)}"
+
+
+@dataclass(frozen=True)
+class RegionMap:
+    """regions: the largest first. changed: elements that changed in identical calls; values: the most of one element."""
+
+    regions: tuple[Region, ...]
+    changed: int
+    values: int
+
+
+def find_regions(subject: RecordedCallable, seed: int = 0, first: FirstCalls | None = None) -> RegionMap:
+    """Compute the same dot products in every element; different bits mean another plan or a fault.
+
+    first: earlier identical calls. If these change, no more calls are made.
+    """
+    rng = np.random.default_rng(seed)
+    spec = subject.spec
+    if first is not None and first.changed:
+        return _changing(spec, first.changed, first.values)
+    classes = np.zeros((spec.m, spec.n), np.int64)
+    changed = np.zeros((spec.m, spec.n), bool)
+    values = 1
+    for draw in range(PRODUCTS_REPEATED):
+        a, b = same_for_all(spec, draw, rng)
+        results = [subject.product(a, b, keep=False) for _ in range(REPEATS)]
+        for other in results[1:]:
+            changed |= other != results[0]
+        values = max([values, *(len(np.unique(np.stack(results)[:, i, j])) for i, j in _first(changed))])
+        if changed.any() or (results[0] == results[0][0, 0]).all():
+            continue
+        _, numbers = np.unique(results[0], return_inverse=True)
+        _, classes = np.unique(classes * (numbers.max() + 1) + numbers.reshape(classes.shape), return_inverse=True)
+        classes = classes.reshape(spec.m, spec.n)
+    if changed.any():
+        return _changing(spec, int(changed.sum()), values)
+    counts = np.bincount(classes.reshape(-1))
+    order = np.argsort(-counts, kind="stable")
+    return RegionMap(tuple(region_of(classes == number, int(counts[number])) for number in order), 0, 1)
+
+
+def _changing(spec: Spec, changed: int, values: int) -> RegionMap:
+    """Return all elements as one region."""
+    return RegionMap((Region(np.arange(spec.m), np.arange(spec.n), spec.m * spec.n, changing=True),), changed, values)
+
+
+def same_for_all(spec: Spec, draw: int, rng: np.random.Generator) -> tuple[Bits, Bits]:
+    """Return A [M, K] of one row and B [N, K] of one column: alternately random and sensitive to the order of additions."""
+    layout = layout_of(spec)
+    if draw % 2 and spec.a.is_float:
+        row, column = _spread(layout, _CANCELLING[draw // 2 % len(_CANCELLING)], rng)
+    else:
+        row, column = (random_lines(fmt, (1, spec.k), "normal", rng) for fmt in (spec.a, spec.b))
+        row = layout.a(row)
+    return np.repeat(row, spec.m, axis=0), np.repeat(column, spec.n, axis=0)
+
+
+def _spread(layout: Layout, pairs: int, rng: np.random.Generator) -> tuple[Bits, Bits]:
+    """Return a row and a column of small products and a few large ones that cancel. The surviving small products show the
+    order.
+    """
+    spec, (low, high) = layout.spec, layout.exponents()
+    low, high = max(low, MIN_EXPONENT), min(high, MAX_EXPONENT - pairs.bit_length())
+    exponents = rng.integers(low, low + _SMALL, spec.k)
+    first, second = rng.permutation(spec.k)[: min(pairs, spec.k // 2) * 2].reshape(2, -1)
+    exponents[first] = exponents[second] = high - rng.integers(0, _SMALL if pairs > 1 else 1, len(first))
+    words = np.array([layout.power(exponent) for exponent in range(low, high + 1)])[exponents - low]
+    row, column = words[None, :, 0].astype(spec.a.dtype), words[None, :, 1].astype(spec.b.dtype)
+    negative = rng.random(spec.k) < 0.5
+    negative[second] = ~negative[first]
+    column[0, negative] |= spec.b.dtype.type(spec.b.sign_bit)
+    return row, column
+
+
+def _first(changed: NDArray[np.bool_]) -> list[tuple[int, int]]:
+    return [(int(i), int(j)) for i, j in np.argwhere(changed)[:4]]
+
+
+def region_of(there: NDArray[np.bool_], elements: int) -> Region:
+    """Return the rows and columns of a block without other elements. Lines with the most others are removed first."""
+    rows, columns = np.flatnonzero(there.any(axis=1)), np.flatnonzero(there.any(axis=0))
+    while True:
+        others = ~there[np.ix_(rows, columns)]
+        if not others.any():
+            return Region(rows, columns, elements)
+        of_rows, of_columns = others.mean(axis=1), others.mean(axis=0)
+        if of_rows.max() >= of_columns.max():
+            rows = np.delete(rows, int(of_rows.argmax()))
+        else:
+            columns = np.delete(columns, int(of_columns.argmax()))
+
+
+def without(region: Region, there: NDArray[np.bool_]) -> Region | None:
+    """Return the region without these elements, None if none remain."""
+    left = np.zeros_like(there)
+    left[np.ix_(region.rows, region.columns)] = True
+    taken = int((left & there).sum())
+    left &= ~there
+    return replace(region_of(left, region.elements - taken), changing=region.changing) if left.any() else None
+
+
+def ranges(lines: Ints) -> str:
+    """Return "0-127", or the first few runs."""
+    runs = np.split(lines, np.flatnonzero(np.diff(lines) != 1) + 1)
+    shown = [f"{run[0]}" if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs[:4]]
+    return ", ".join(shown) + (", …" if len(runs) > 4 else "")

@@ -1,0 +1,1 @@
+"""Explain given results: find the known plan that gives their bits."""

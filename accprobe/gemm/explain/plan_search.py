@@ -1,0 +1,258 @@
+"""Find the known plan that gives most bits of a result.
+
+Plans are tried on a few elements, mostly those whose exact sums lie near ties or numbers of D's format, where differences far
+below D's last bit show. Plans that explain them are compared with all elements.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+
+from accprobe.evaluate.product import rounded_words
+from accprobe.gemm.characterise import Progress
+from accprobe.gemm.explain import known_plans
+from accprobe.gemm.explain.explanation import Candidate, ComparedRows, Explanation, Unexplained
+from accprobe.gemm.explain.known_plans import KnownPlan, Sampled, Sizes, core, instruction_steps, other_steps
+from accprobe.gemm.explain.references import f32_references, f64_references, predicted
+from accprobe.gemm.layout import Ints
+from accprobe.gemm.spec import Spec
+from accprobe.gemm.steps import instructions_of
+from accprobe.isa.formats import Bits
+from accprobe.model.product import OPERAND_ROUNDINGS, ProductModel
+from accprobe.model.tree import DotModel, Rounding
+
+# Elements on which every plan is tried. Long sums have fewer, so that the sample has at most SAMPLE_PRODUCTS.
+SAMPLE = 64
+SAMPLE_PRODUCTS = 1 << 18
+
+# Elements that are compared with the best plans of the sample.
+LARGER_SAMPLE = 1 << 10
+
+# Plans that are compared with the larger sample, and with all elements.
+SURVIVORS, FINALISTS = 256, 4
+
+# Unexplained elements that are listed.
+MOST_SHOWN = 8
+
+# The search ends at a plan that leaves at most one of so many elements unexplained.
+HARDLY_ANY = 1 << 10
+
+# Operands of which exact sums are computed.
+EXACT_OPERANDS = 1 << 24
+
+
+class Step(NamedTuple):
+    """How operands are read, how their words are rounded if wider than their format, and a named arithmetic."""
+
+    spec: Spec
+    operand_rounding: Rounding
+    name: str
+    model: DotModel
+
+
+class _Elements(NamedTuple):
+    """Some elements: their rows [E] and columns [E], and their rows of A and of B [E, K]."""
+
+    rows: Ints
+    columns: Ints
+    a: Bits
+    b: Bits
+
+    def predicted(self, model: ProductModel, got: Bits) -> Bits:
+        return predicted(model, self.a[:, None], self.b[:, None], got[:, None, None])[:, 0, 0]
+
+
+class _Best:
+    """The plans with the fewest mismatches in some elements so far."""
+
+    def __init__(self, got: Bits) -> None:
+        self.got = got
+        self.mismatches = len(got)
+        self.found: list[Tried] = []
+
+    def offer(self, found: Tried, d: Bits) -> None:
+        mismatches = int(np.count_nonzero(d != self.got))
+        if mismatches < self.mismatches:
+            self.mismatches, self.found = mismatches, []
+        if mismatches == self.mismatches:
+            self.found.append(found)
+
+
+class Tried(NamedTuple):
+    """A plan before its candidate is made."""
+
+    spec: Spec
+    plan: KnownPlan | Candidate
+    operand_rounding: Rounding = "RZ"
+
+    def candidate(self) -> Candidate:
+        plan, how = self.plan, self.operand_rounding
+        if isinstance(plan, Candidate):
+            return plan
+        findings = {**plan.findings, "operand_rounding": how} if self.spec.rounds_operands else plan.findings
+        return Candidate(plan.name, findings, replace(plan.model(self.spec), operand_rounding=how))
+
+
+class PlanSearch:
+    """a [M, K], b [N, K], results [M, N] with one NaN. specs: how operands may be read; sizes: of slices to try."""
+
+    def __init__(
+        self,
+        specs: Sequence[Spec],
+        a: Bits,
+        b: Bits,
+        results: Sequence[Bits],
+        at_most: int,
+        progress: Progress,
+        sizes: Sequence[Sizes] | None = None,
+    ) -> None:
+        self._specs, self._a, self._b, self._results, self._progress = specs, a, b, results, progress
+        spec = specs[0]
+        usual = [spec.k] if spec.a.is_integer else known_plans.sizes(spec.k)
+        self._sizes = usual if sizes is None else sizes
+        self._rows = _rows(results, max(1, at_most // (spec.n * spec.k)))
+        places = _most_sensitive_first(spec, a[self._rows], b)
+        count = max(SAMPLE // 4, min(SAMPLE, SAMPLE_PRODUCTS // spec.k))
+        self._sample, self._larger = (self._elements(places[:n]) for n in (count, LARGER_SAMPLE))
+
+    def _elements(self, places: Ints) -> _Elements:
+        rows, columns = self._rows[places[:, 0]], places[:, 1]
+        return _Elements(rows, columns, self._a[rows], self._b[columns])
+
+    def explanations(self, recorded: Sequence[Candidate], others: bool = True) -> list[Explanation]:
+        """Explain each result. recorded: plans to try first; others: also try rare arithmetics if no common one explains all."""
+        ways = [(spec, how) for spec in self._specs for how in (OPERAND_ROUNDINGS if spec.rounds_operands else ("RZ",))]
+        every = [Step(*way, *step) for way in ways for step in instruction_steps(way[0])]
+        chains = [Step(*way, *step) for way in ways for step in other_steps(way[0])]
+        usual = [step for step in chains if step.model.root.arithmetic.result is step.spec.a]
+        first = [*usual, *_one_of_each(every)]
+        spec = self._specs[0]
+        begun = [Tried(spec, each) for each in recorded]
+        found = self._explained(begun, first, list(f64_references(spec)))
+        if all(each.nearly for each in found):
+            found = [replace(each, stopped=True) for each in found]
+        elif others:
+            rest = [step for step in chains if step not in usual]
+            more = self._explained([], rest, list(f32_references(spec)))
+            found = [min(two, key=lambda x: x.mismatches / x.compared) for two in zip(found, more, strict=True)]
+        refined = [self._with_variants(each, d, every) for each, d in zip(found, self._results, strict=True)]
+        return [replace(each, instructions=_others(each)) for each in refined]
+
+    def _explained(
+        self, recorded: Sequence[Tried], steps: Sequence[Step], references: Sequence[tuple[Mapping[str, object], ProductModel]]
+    ) -> list[Explanation]:
+        """Explain each result. references: tried after the first step, if there is one."""
+        best = [_Best(d[self._sample.rows, self._sample.columns]) for d in self._results]
+        named = [Tried(self._specs[0], Candidate(str(has["instruction"]), has, model)) for has, model in references]
+        self._offer(best, recorded if steps else [*recorded, *named])
+        for number, step in enumerate(steps):
+            self._progress("plans", number / len(steps))
+            sampled = Sampled(step.spec, *(rounded_words(step.spec.a, x, step.operand_rounding) for x in self._sample[2:]))
+            for plan, d in sampled.results(step.name, step.model, self._sizes):
+                for each in best:
+                    each.offer(Tried(step.spec, plan, step.operand_rounding), d)
+            if number == 0:
+                self._offer(best, named)
+            if not any(each.mismatches for each in best):
+                compared = [self._compared(each, d) for each, d in zip(best, self._results, strict=True)]
+                if all(each.mismatches * HARDLY_ANY <= each.compared for each in compared):
+                    return [replace(each, stopped=True) for each in compared]
+        return [self._compared(each, d) for each, d in zip(best, self._results, strict=True)]
+
+    def _offer(self, best: Sequence[_Best], tried: Sequence[Tried]) -> None:
+        for found in tried:
+            for each in best:
+                each.offer(found, self._sample.predicted(found.candidate().model, each.got))
+
+    def _compared(self, best: _Best, d: Bits) -> Explanation:
+        """Compare the best plans of the sample with more elements, and the best of those with all."""
+        count = len(self._sample.rows)
+        if best.mismatches == count:
+            return Explanation(d.size, count, count, ())
+        self._progress("words", 0)
+        survivors: dict[ProductModel, Tried] = {}
+        for found in best.found[:SURVIVORS]:
+            survivors.setdefault(found.candidate().model, found)
+        larger = _Best(d[self._larger.rows, self._larger.columns])
+        for model, found in survivors.items():
+            larger.offer(found, self._larger.predicted(model, larger.got))
+        finalists = [x.candidate() for x in larger.found]
+        explained = [self._compared_with_all(candidate, d) for candidate in finalists[:FINALISTS]]
+        least = min(explained, key=lambda x: x.mismatches)
+        alike = tuple(x.plans[0] for x in explained if x.mismatches == least.mismatches)
+        return replace(least, plans=alike, more=max(0, len(finalists) - FINALISTS) + max(0, len(best.found) - SURVIVORS))
+
+    def _compared_with_all(self, candidate: Candidate, d: Bits) -> Explanation:
+        got = d[self._rows]
+        expected = predicted(candidate.model, self._a[self._rows], self._b, got)
+        differ = np.argwhere(got != expected)
+        places = tuple(
+            Unexplained(int(self._rows[y]), int(x), int(got[y, x]), int(expected[y, x])) for y, x in differ[:MOST_SHOWN]
+        )
+        rows = ComparedRows(self._rows, expected)
+        return Explanation(d.size, got.size, len(differ), (candidate,), places=places, rows=rows)
+
+    def _with_variants(self, found: Explanation, d: Bits, steps: Sequence[Step]) -> Explanation:
+        """Try arithmetics that differ only for tiny numbers if some words are unexplained."""
+        if not found.mismatches or not found.nearly:
+            return found
+        plan = found.plans[0]
+        best = found
+        for spec, how, name, step in steps:
+            like = (core(step), spec.a, how) == (core(plan.model.step), plan.model.a, plan.model.operand_rounding)
+            if like and step != plan.model.step:
+                other = Candidate(name, {**plan.findings, "instruction": name}, replace(plan.model, step=step))
+                best = min(best, self._compared_with_all(other, d), key=lambda x: x.mismatches)
+        return best
+
+
+def _others(found: Explanation) -> tuple[str, ...]:
+    """Return other instructions with the arithmetic of the first plan."""
+    if not found.plans:
+        return ()
+    plan, model = found.plans[0], found.plans[0].model
+    return tuple(name for name in instructions_of(model.a, model.b, model.step) if name != plan.findings.get("instruction"))
+
+
+def _one_of_each(steps: Iterable[Step]) -> list[Step]:
+    """Return one step of each group that nearly always agrees."""
+    found: dict[object, Step] = {}
+    for step in steps:
+        found.setdefault((step.spec.a, step.operand_rounding, *core(step.model)), step)
+    return list(found.values())
+
+
+def _rows(results: Sequence[Bits], most: int) -> Ints:
+    """Return the rows to compare: first those in which two results differ, then evenly spaced ones."""
+    m = len(results[0])
+    if most >= m:
+        return np.arange(m)
+    differing = np.flatnonzero((results[0] != results[-1]).any(axis=1))[: -(-most // 2)]
+    others = np.setdiff1d(np.arange(m), differing)
+    some = others[np.linspace(0, len(others) - 1, most - len(differing)).astype(np.int64)]
+    return np.sort(np.concatenate([differing, some]))
+
+
+def _most_sensitive_first(spec: Spec, a: Bits, b: Bits) -> Ints:
+    """Return rows and columns [n, 2] of elements: in turn one whose exact sum is near a tie, a random one, one near a number of
+    D's format, and a random one.
+    """
+    most = max(1, EXACT_OPERANDS // spec.k)
+    rows, columns = (np.unique(np.linspace(0, len(x) - 1, min(len(x), most)).astype(np.int64)) for x in (a, b))
+    rng = np.random.default_rng(0)
+    size = len(rows) * len(columns)
+    order = rng.permutation(size)
+    if spec.out.is_float:
+        with np.errstate(all="ignore"):
+            exact = (spec.a.values(a[rows]) @ spec.b.values(b[columns]).T).reshape(-1)
+            _, exponents = np.frexp(exact)
+            last = np.maximum(exponents - 1, spec.out.min_exponent) - spec.out.mantissa_bits
+            fraction = np.where(exact == 0, np.nan, np.ldexp(np.abs(exact), -last) % 1)
+        ties, numbers = np.abs(fraction - 0.5), np.minimum(fraction, 1 - fraction)
+        turns = np.stack([ties.argsort(), order, numbers.argsort(), rng.permutation(size)], axis=1).reshape(-1)
+        order = np.fromiter(dict.fromkeys(turns[: 8 * LARGER_SAMPLE].tolist()), np.int64)
+    return np.stack([rows[order // len(columns)], columns[order % len(columns)]], axis=1)

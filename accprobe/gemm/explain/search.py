@@ -1,0 +1,194 @@
+"""Explain recorded results of recorded operands, without the callable.
+
+Missing, repeated and mispaired k show in the difference from the exact product (`accprobe.evaluate.miscounts`); a plan must
+confirm them bit for bit. If the best plan fails only in some rows and columns, these are explained separately.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from accprobe.evaluate.error_free import Truths
+from accprobe.evaluate.miscounts import ENOUGH, Miscounts, fit_miscounts
+from accprobe.gemm.blackbox import one_nan
+from accprobe.gemm.characterise import Progress
+from accprobe.gemm.dots import ordered
+from accprobe.gemm.explain.explanation import (
+    Candidate,
+    ComparedRows,
+    ExplainedRegion,
+    Explanation,
+    Unexplained,
+    Unknown,
+    differences,
+)
+from accprobe.gemm.explain.known_plans import arrangements
+from accprobe.gemm.explain.plan_search import PlanSearch
+from accprobe.gemm.explain.references import rounded_once
+from accprobe.gemm.spec import Spec
+from accprobe.isa.formats import Bits
+
+# Maximum number of products whose sums are computed to compare one plan with all elements.
+AT_MOST = 1 << 29
+
+# Maximum number of rows, or columns, without a mismatch inside one region.
+REGION_GAP = 8
+
+# Minimum number of elements of a region, and maximum number of regions.
+LEAST_REGION, MOST_REGIONS = 32, 4
+
+# Regions that cover more than this share of a result are not explained separately.
+MOST_OF = 0.9
+
+# Miscounts of a result without a plan are reported if they explain this share of the squared difference.
+REPORTED_SHARE = 0.4
+
+
+def explain(
+    specs: Sequence[Spec],
+    a: Bits,
+    b: Bits,
+    results: Sequence[Bits],
+    recorded: Sequence[Candidate] = (),
+    at_most: int = AT_MOST,
+    progress: Progress = lambda name, part: None,
+) -> list[Explanation]:
+    """Explain one or two results [M, N] of a [M, K] and b [N, K], bit patterns. specs: how operands may be read."""
+    out = specs[0].out
+    work = [_OneResult(specs, a, b, one_nan(d, out), recorded, at_most, progress) for d in results]
+    plain = [each for each in work if not each.is_miscounted]
+    search = [PlanSearch(specs, a, b, [each.d for each in plain], at_most, progress).explanations(recorded)] if plain else []
+    known = dict(zip(map(id, plain), *search, strict=True)) if plain else {}
+    found = [each.explanation(known.get(id(each))) for each in work]
+    return found if len(found) == 1 else _alike(found)
+
+
+@dataclass
+class _OneResult:
+    """One result, explained by known plans, miscounts and regions."""
+
+    specs: Sequence[Spec]
+    a: Bits
+    b: Bits
+    d: Bits
+    recorded: Sequence[Candidate]
+    at_most: int
+    progress: Progress
+
+    def __post_init__(self) -> None:
+        spec = self.specs[0]
+        self.progress("miscounts", 0)
+        with np.errstate(all="ignore"):
+            self.counts: Miscounts = fit_miscounts(spec.out.values(self.d), spec.a.values(self.a), spec.b.values(self.b))
+
+    @property
+    def is_miscounted(self) -> bool:
+        """Return whether missing, repeated or mispaired k clearly explain the difference."""
+        return bool(self.counts) and self.counts.explained > ENOUGH
+
+    def explanation(self, plain: Explanation | None) -> Explanation:
+        """Return the best explanation. plain: the one by known plans, if they were tried."""
+        found = [] if plain is None else [self._by_regions(plain)]
+        if not found or not found[0].nearly:
+            found += [self._miscounted()] if self.counts else []
+        best = min(found, key=_share)
+        return best if best.nearly else replace(best, unknown=self._unknown(best))
+
+    def _miscounted(self) -> Explanation:
+        """Explain the result by known plans of operands that are arranged so that every product counts once."""
+        found = Explanation(self.d.size, self.d.size, self.d.size, ())
+        once = f"no: {'; '.join(self.counts.sentences())}"
+        for others, arranged in product((False, True), arrangements(self.counts)):
+            if not found.nearly:
+                a, b = arranged.operands(self.a, self.b)
+                specs = [replace(spec, k=a.shape[1]) for spec in self.specs]
+                search = PlanSearch(specs, a, b, [self.d], self.at_most, self.progress, arranged.sizes)
+                found = min(found, *search.explanations((), others), key=_share)
+        plans = (replace(x, findings={**x.findings, "each_product_once": once}) for x in found.plans)
+        return replace(found, plans=tuple(plans))
+
+    def _by_regions(self, found: Explanation) -> Explanation:
+        """Explain separately the rows and columns in which the first plan fails."""
+        rows = found.rows
+        if not found.mismatches or rows is None:
+            return found
+        differ = self.d[rows.numbers] != rows.expected
+        regions = [(y, x) for y, x in _rectangles(differ) if (y.stop - y.start) * (x.stop - x.start) >= LEAST_REGION]
+        size = sum((y.stop - y.start) * (x.stop - x.start) for y, x in regions)
+        if not regions or len(regions) > MOST_REGIONS or size > MOST_OF * differ.size:
+            return found
+        parts, mismatches = [], found.mismatches
+        for y, x in regions:
+            part = self._part(rows, y, x)
+            if part.nearly:
+                numbers = rows.numbers[y]
+                parts.append(ExplainedRegion((int(numbers[0]), int(numbers[-1])), (x.start, x.stop - 1), part))
+                mismatches += part.mismatches - int(differ[y, x].sum())
+        inside = [(part.rows, part.columns) for part in parts]
+        places = tuple(place for place in found.places if not any(_is_in(place, *where) for where in inside))
+        return replace(found, mismatches=mismatches, regions=tuple(parts), places=places)
+
+    def _part(self, compared: ComparedRows, y: slice, x: slice) -> Explanation:
+        rows, specs = compared.numbers[y], [replace(spec, m=y.stop - y.start, n=x.stop - x.start) for spec in self.specs]
+        (found,) = explain(specs, self.a[rows], self.b[x], [self.d[rows, x]], self.recorded, self.at_most, self.progress)
+        return found
+
+    def _unknown(self, found: Explanation) -> Unknown:
+        """Return facts about the result that hold for any plan."""
+        rows = found.rows.numbers if found.rows else np.arange(len(self.d))[: max(1, self.at_most // self.b.size)]
+        spec, got = self.specs[0], self.d[rows]
+        exact = rounded_once(spec, self.a[rows], self.b)
+        steps = np.abs(ordered(spec.out, got) - ordered(spec.out, exact))
+        differ = got != (found.rows.expected if found.rows else exact)
+        y, x = (np.flatnonzero(differ.any(axis=axis)) for axis in (1, 0))
+        miscounts = tuple(self.counts.sentences()) if self.counts and self.counts.explained > REPORTED_SHARE else ()
+        return Unknown(
+            compared=got.size,
+            differing=int(np.count_nonzero(steps)),
+            median=int(np.median(steps[steps > 0])) if steps.any() else 0,
+            largest=int(steps.max()),
+            rows=(int(rows[y[0]]), int(rows[y[-1]])),
+            columns=(int(x[0]), int(x[-1])),
+            miscounts=miscounts,
+            explained=self.counts.explained if miscounts else 0.0,
+        )
+
+
+def _share(found: Explanation) -> float:
+    return found.mismatches / found.compared
+
+
+def _rectangles(differ: Truths) -> Iterator[tuple[slice, slice]]:
+    """Yield rectangles that contain all differing elements, with more than REGION_GAP lines between them."""
+    for y in _ranges(differ.any(axis=1)):
+        for x in _ranges(differ[y].any(axis=0)):
+            inner = _ranges(differ[y, x].any(axis=1))
+            yield slice(y.start + inner[0].start, y.start + inner[-1].stop), x
+
+
+def _ranges(there: NDArray[Any] | np.bool[bool]) -> list[slice]:
+    found = np.flatnonzero(there)
+    return [slice(int(run[0]), int(run[-1]) + 1) for run in np.split(found, np.flatnonzero(np.diff(found) > REGION_GAP) + 1)]
+
+
+def _is_in(place: Unexplained, rows: tuple[int, int], columns: tuple[int, int]) -> bool:
+    return rows[0] <= place.row <= rows[1] and columns[0] <= place.column <= columns[1]
+
+
+def _alike(found: Sequence[Explanation]) -> list[Explanation]:
+    """Put first those plans of two results that differ least."""
+    x, y = found
+    if not x.plans or not y.plans:
+        return [x, y]
+    first, second = min(((p, q) for p in x.plans for q in y.plans), key=lambda two: len(differences(*two)))
+    return [replace(each, plans=_first(plan, each.plans)) for each, plan in ((x, first), (y, second))]
+
+
+def _first(plan: Candidate, plans: Sequence[Candidate]) -> tuple[Candidate, ...]:
+    return (plan, *(other for other in plans if other is not plan))

@@ -1,0 +1,215 @@
+"""Random operands of whole products, by distribution.
+
+Formats of at most 16 bits are drawn from a table of equally likely patterns: converting millions of numbers for each call would
+take longer than the product.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from statistics import NormalDist
+
+import numpy as np
+from numpy.typing import NDArray
+
+from accprobe.evaluate.product import ScaleWords, Singles
+from accprobe.gemm.layout import Ints, layout_of
+from accprobe.gemm.spec import BLOCK, Spec
+from accprobe.isa.formats import FORMATS, Bits, Format
+
+# A, B or both as large as their formats and the range of D allow, of either sign.
+LARGE = ("large", "large A", "large B")
+
+# uniform: in [0, 1). integers: whole numbers that the format holds exactly.
+DISTRIBUTIONS = ("normal", "wide", "same sign", "cancelling", "sparse", *LARGE, "uniform", "integers")
+
+# Distributions that are made from numbers in [0, 1); the others are made from normal ones.
+_FROM_UNIFORM = (*LARGE, "uniform", "integers")
+
+# The distribution of operands that the user gives, and the function that draws A [M, K] and B [N, K] from them.
+OWN = "own data"
+DrawOwn = Callable[[np.random.Generator], tuple[Bits, Bits]]
+
+# Share of zeros among sparse numbers.
+_ZEROS = 0.9
+
+# Limit of wide numbers: beyond it no sum would be small.
+_LARGEST_WIDE = 2.0**8
+
+# Entries of a table of patterns: no more than 16 bits have.
+_TABLE = 1 << 16
+
+# Numbers drawn for a large matrix. Each line is a run of them from a random start, which is faster than drawing every element.
+_POOL = 1 << 20
+
+# Of 256 pairs of cancelling products, the number that cancel completely.
+_CANCELLED = 230
+
+
+def largest_integer(fmt: Format) -> int:
+    """Return the limit of "integers": exact in the format, and small enough that f16 holds long sums of their products."""
+    return min((2 << fmt.mantissa_bits) - 1, 15 if fmt.exponent_bits == 5 else 4095)
+
+
+def random_lines(fmt: Format, shape: tuple[int, ...], kind: str, rng: np.random.Generator, exponent: int = 0) -> Bits:
+    """Return patterns of random numbers times 2^exponent, at most the format's largest.
+
+    Integer formats use their whole range except in "same sign" and "uniform". A single line cannot cancel: "cancelling" is
+    "normal" here.
+    """
+    if fmt.is_integer:
+        end = {"same sign": 1 << fmt.bits - 1, "uniform": 2}.get(kind, 1 << fmt.bits)
+        whole: Bits = rng.integers(0, end, shape, fmt.dtype.type)
+        return whole
+    if fmt.storage_bits <= 16:
+        table = _table(fmt, kind, exponent)
+        if len(shape) == 2 and shape[0] * shape[1] > 4 * _POOL:
+            pool = table[rng.integers(0, _TABLE, _POOL + shape[1], np.uint16)]
+            return np.lib.stride_tricks.sliding_window_view(pool, shape[1])[rng.integers(0, _POOL, shape[0])]
+        taken: Bits = table[rng.integers(0, _TABLE, shape, np.uint16)]
+        return taken
+    type_ = np.float64 if fmt.storage_bits == 64 else np.float32
+    uniform = kind in _FROM_UNIFORM
+    return _patterns(fmt, rng.random(shape, type_) if uniform else rng.standard_normal(shape, type_), kind, rng, exponent)
+
+
+@cache
+def _table(fmt: Format, kind: str, exponent: int = 0) -> Bits:
+    """Return the patterns [_TABLE] of evenly spaced quantiles of the distribution."""
+    if kind in _FROM_UNIFORM:
+        values = (np.arange(_TABLE) / _TABLE).astype(np.float32)
+    else:
+        positive = [NormalDist().inv_cdf(0.5 + (i + 0.5) / _TABLE) for i in range(_TABLE // 2)]
+        values = np.array([*positive, *(-x for x in positive)], np.float32)
+    return _patterns(fmt, values, kind, np.random.default_rng(0), exponent)
+
+
+def _patterns(fmt: Format, values: NDArray[np.floating], kind: str, rng: np.random.Generator, exponent: int) -> Bits:
+    """Turn uniform or normal numbers into those of the distribution, and encode them."""
+    if kind in LARGE:
+        halves = 2 * values  # the integer part becomes the sign, the fraction the significand
+        values = np.where(halves < 1, -1 - halves, halves)
+    elif kind == "integers":
+        values = np.floor(values * (2 * largest_integer(fmt) + 1)) - largest_integer(fmt)
+    elif kind == "same sign":
+        values = np.abs(values)
+    elif kind == "wide":
+        reach = 8 if fmt.exponent_bits == 8 else 3
+        exponents = rng.integers(-reach, reach + 1, values.shape, np.int32)
+        values = np.clip(np.ldexp(values, exponents), -_LARGEST_WIDE, _LARGEST_WIDE)
+    elif kind == "sparse":
+        values = np.where(rng.random(values.shape, np.float32) < _ZEROS, np.float32(0), values)
+    assert fmt.ml_dtype is not None
+    if exponent:
+        largest = fmt.values(np.array([fmt.largest], fmt.dtype))[0]
+        with np.errstate(over="ignore"):
+            values = np.clip(np.ldexp(values, exponent), -largest, largest)
+    return values.astype(fmt.ml_dtype).view(fmt.dtype)
+
+
+def times_power(fmt: Format, patterns: Bits, exponent: int) -> Bits:
+    """Return the numbers times 2^exponent, rounded to the format; too large ones become its largest number or infinity."""
+    assert fmt.ml_dtype is not None
+    with np.errstate(all="ignore"):
+        return np.ldexp(fmt.values(patterns), exponent).astype(fmt.ml_dtype).view(fmt.dtype)
+
+
+def draw_operands(
+    spec: Spec,
+    kind: str,
+    rng: np.random.Generator,
+    rows: Ints | None = None,
+    columns: Ints | None = None,
+    own: DrawOwn | None = None,
+) -> tuple[Bits, Bits, ScaleWords | None]:
+    """Return A [M, K], B [N, K] and scales. rows, columns: lines to draw, all others are zero (None: all lines)."""
+    if kind == OWN and own is not None:
+        a, b = own(rng)
+        return layout_of(spec).a(a), b, random_scales(spec, rng)
+    shapes = ((spec.m if rows is None else len(rows), spec.k), (spec.n if columns is None else len(columns), spec.k))
+    exponents = _large_exponents(spec, kind) if kind in LARGE else (0, 0)
+    a, b = (
+        random_lines(fmt, shape, kind, rng, exponent)
+        for fmt, shape, exponent in zip((spec.a, spec.b), shapes, exponents, strict=True)
+    )
+    if kind == "cancelling" and spec.a.is_float:
+        a, b = _cancelling(spec, a, b, rng)
+    a = layout_of(spec).a(_among_zeros(a, rows, spec.m))
+    return a, _among_zeros(b, columns, spec.n), random_scales(spec, rng)
+
+
+def _large_exponents(spec: Spec, kind: str) -> tuple[int, int]:
+    """Return exponents for A and B with which sums of K products stay in the range of D, and of f32 unless D is f64."""
+    if spec.a.is_integer:
+        return 0, 0
+    sums = spec.out if spec.out.name == "f64" else min(spec.out, FORMATS["f32"], key=lambda fmt: fmt.max_exponent)
+    most = sums.max_exponent - spec.k.bit_length() - (2 if spec.scale is None else 4)  # significands and scales are below 2
+    if spec.a_exponent is not None:  # attention kernels divide by K only at the end
+        return 0, min(most, spec.b.max_exponent)
+    first = {"large": most // 2, "large A": spec.a.max_exponent, "large B": most - spec.b.max_exponent}[kind]
+    of_a = min(max(first, spec.a.min_exponent), spec.a.max_exponent)
+    of_b = min(max(most - of_a, spec.b.min_exponent), spec.b.max_exponent)
+    return min(of_a, max(most - of_b, spec.a.min_exponent)), of_b
+
+
+def _cancelling(spec: Spec, a: Bits, b: Bits, rng: np.random.Generator) -> tuple[Bits, Bits]:
+    """Make half of the products the negatives of the other half in most elements, at random k."""
+    half = spec.k // 2
+    a[:, half : 2 * half] = a[:, :half]
+    near = rng.integers(0, 256, (len(b), half), np.uint8) < _CANCELLED
+    b[:, half : 2 * half] = np.where(near, b[:, :half] ^ spec.b.dtype.type(spec.b.sign_bit), b[:, half : 2 * half])
+    places = rng.permutation(spec.k)
+    return a.take(places, axis=1), b.take(places, axis=1)
+
+
+def _among_zeros(some: Bits, places: Ints | None, count: int) -> Bits:
+    if places is None:
+        return some
+    whole = np.zeros((count, some.shape[1]), some.dtype)
+    whole[places] = some
+    return whole
+
+
+def first_operands(spec: Spec) -> tuple[Bits, Bits]:
+    """Return A [M, K] and B [N, K] of the first calls, the same in every run.
+
+    Every other line has a wider range than normal numbers, as 8-bit sums of normal numbers are exact in any order. Sums in f16
+    do not overflow.
+    """
+    rng = np.random.default_rng(0xF1257)
+    found = []
+    for fmt, lines in ((spec.a, spec.m), (spec.b, spec.n)):
+        words = random_lines(fmt, (lines, spec.k), "normal", rng)
+        if fmt.is_float:
+            wide = random_lines(fmt, words[::2].shape, "wide", rng)
+            words[::2] = times_power(fmt, wide, -4) if spec.out.name == "f16" else wide
+        found.append(words)
+    return layout_of(spec).a(found[0]), found[1]
+
+
+def ones(spec: Spec) -> tuple[Bits, Bits]:
+    """Return A [M, K] and B [N, K] whose elements are all 1, or the fixed A."""
+    a, b = (1 if fmt.is_integer else fmt.encode(False, 1, 0) for fmt in (spec.a, spec.b))
+    return layout_of(spec).a(np.full((spec.m, spec.k), a, spec.a.dtype)), np.full((spec.n, spec.k), b, spec.b.dtype)
+
+
+def make_scales(spec: Spec, draw: Callable[[tuple[int, int]], Singles]) -> ScaleWords:
+    """Return scales drawn by shape. Those of 128 x 128 blocks of B are repeated for each column."""
+    a, b = map(draw, spec.scale_shapes)
+    return ScaleWords(a, np.repeat(b, BLOCK, axis=1)[:, : spec.n] if spec.scale == "128x128" else b)
+
+
+def unit_scales(spec: Spec) -> ScaleWords:
+    return make_scales(spec, lambda shape: np.ones(shape, np.float32))
+
+
+def random_scales(spec: Spec, rng: np.random.Generator) -> ScaleWords | None:
+    """Return scales that are not powers of two; None if the product has none."""
+    return None if spec.scale is None else make_scales(spec, lambda shape: rng.uniform(0.5, 2.0, shape).astype(np.float32))
+
+
+def scales_of_lines(scales: ScaleWords, rows: Ints, columns: Ints) -> ScaleWords:
+    """Return the scales of some rows and columns."""
+    a, b = scales
+    return ScaleWords(a if len(a) == 1 else a[rows], b if b.shape[1] == 1 else b[:, columns])

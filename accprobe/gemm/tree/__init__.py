@@ -1,0 +1,1 @@
+"""The summation tree of K: measure, build and describe it."""

@@ -1,0 +1,225 @@
+"""Determine which products are added first, with the method of FPRev for many pairs of products in one call.
+
+The product at i is large, the one at j is its negative, and others are units. Units survive only if they are added after these
+two cancel, that is, outside the smallest subtree that contains i and j (Xie et al., FPRev, ATC'25; one call of FPRev is one
+column here).
+
+All elements of a call share i; each column has its own j, each row its own window of units. Large products have two large
+factors, units two small ones. No unit may lie at the j of another column. A query therefore combines a j with those k whose
+numbers differ from it in one digit and agree in all lower digits. B holds only the units of its column.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from accprobe.evaluate.error_free import Floats
+from accprobe.gemm.blackbox import RecordedCallable
+from accprobe.gemm.layout import Ints, Units, layout_of, power, units_in
+from accprobe.isa.formats import Bits
+
+# Candidate bases of these digits; the one with the fewest calls is used.
+BASES = (2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
+
+
+class ProductPairs:
+    """Sizes of the smallest subtrees that contain two products. rows, columns: the rows and columns of D to probe."""
+
+    def __init__(self, subject: RecordedCallable, rows: Ints, columns: Ints, units: Units) -> None:
+        self._subject, self._rows, self._columns, self._units = subject, rows, columns, units
+        self._a, self._b = layout_of(subject.spec).blank()
+
+    def sizes(self, i: int, j: Ints, leaves: Ints) -> Floats:
+        """Return the number of `leaves` in the smallest subtree with i and each j, [len(j)]; all other products are zero.
+
+        The size is 1 where j is i. The sizes are raw measurements; `is_whole` checks them.
+        """
+        others = leaves[leaves != i]
+        wanted = np.isin(others, j)
+        survivors = np.zeros(len(others))
+        for query in self._pair_queries(len(others)):
+            at = query.js[wanted[query.js]]
+            for left in range(0, len(at), len(self._columns)):
+                js = at[left : left + len(self._columns)]
+                for top in range(0, len(query.windows), len(self._rows)):
+                    windows = query.windows[top : top + len(self._rows)]
+                    classes = js % query.modulus, np.concatenate(windows) % query.modulus
+                    found = self._surviving_units([i], others[js], [others[units] for units in windows], classes)
+                    survivors[js] += found.sum(axis=0)
+        sizes = np.full(len(j), 1.0)
+        sizes[j != i] = len(leaves) - survivors[np.searchsorted(others, j[j != i])]
+        return sizes
+
+    def _pair_queries(self, n: int) -> Iterator[_PairQuery]:
+        """Return the queries of all pairs of n numbers in the base with the fewest calls."""
+        height, width, most = len(self._rows), len(self._columns), self._units.most
+        base = min(BASES, key=lambda base: _calls(n, base, height, width, most))
+        return _pair_queries(n, base, width, most)
+
+    def joined(self, ks: Ints, before: int) -> NDArray[np.bool_]:
+        """Return which of n products are added to one another before `before` is added to either, [n, n]."""
+        n = len(ks)
+        found = np.eye(n, dtype=bool)
+        for bit in range(max(1, n - 1).bit_length()):
+            for i, j in _halves(n, bit):
+                for top in range(0, len(i), len(self._rows)):
+                    for left in range(0, len(j), len(self._columns)):
+                        y, x = i[top : top + len(self._rows)], j[left : left + len(self._columns)]
+                        there = self._surviving_units(ks[y], ks[x], [np.array([before])] * len(y)) != 0
+                        differ = y[:, None] ^ x[None, :]
+                        there &= (differ & -differ) == 1 << bit
+                        found[np.ix_(y, x)] |= there
+                        found[np.ix_(x, y)] |= there.T
+        return found
+
+    def joined_with(self, i: int, ks: Ints, before: int) -> NDArray[np.bool_]:
+        """Return which of n products are added to i (one of them) before `before` is, [n]."""
+        there = [
+            self._surviving_units([i], ks[left : left + len(self._columns)], [np.array([before])])[0] != 0
+            for left in range(0, len(ks), len(self._columns))
+        ]
+        return np.asarray(np.concatenate(there) | (ks == i))
+
+    def _surviving_units(
+        self, i: Sequence[int] | Ints, j: Ints, windows: Sequence[Ints], classes: tuple[Ints, Ints] | None = None
+    ) -> Floats:
+        """Return the units that survive in each window, [windows, len(j)].
+
+        i: shared by all rows, or one for each. classes: a class of each j, and of each unit of all windows; a column holds the
+        units of the class of its j. None: all units.
+        """
+        spec, each = self._subject.spec, self._units
+        rows, columns = self._rows[: len(windows)], self._columns[: len(j)]
+        units = np.concatenate(windows)
+        of_column, of_unit = classes or (np.zeros(len(j), np.int64), np.zeros(len(units), np.int64))
+        numbers, which = np.unique(of_column, return_inverse=True)
+        there = np.isin(of_unit, numbers)
+        of_a, of_b = np.zeros(spec.k, spec.a.dtype), np.zeros((len(numbers), spec.k), spec.b.dtype)
+        of_a[j] = power(spec.a, each.large[0])
+        of_b[np.searchsorted(numbers, of_unit[there]), units[there]] = power(spec.b, each.unit[1])
+        of_b[:, i] = power(spec.b, each.large[1])
+        a, b = self._a, self._b  # whose other lines are those of calls before
+        a[rows] = of_a
+        a[np.repeat(rows, [len(window) for window in windows]), units] = power(spec.a, each.unit[0])
+        a[rows, i] = power(spec.a, each.large[0])
+        b[columns] = of_b[which]
+        b[columns, j] = power(spec.b, each.large[1], negative=True)
+        return units_in(self._subject.product(a, b)[np.ix_(rows, columns)], spec, each)
+
+
+@dataclass(frozen=True)
+class _PairQuery:
+    """js: numbers that share a digit. windows: numbers with another digit there, in parts. Units count at once if they equal a
+    j modulo `modulus`, that is, if no lower digit differs.
+    """
+
+    js: Ints
+    windows: Sequence[Ints]
+    modulus: int
+
+
+def _pair_queries(n: int, base: int, width: int, most: int) -> Iterator[_PairQuery]:
+    """Yield queries that combine every number with every other once."""
+    every = np.arange(n)
+    low = 1
+    while low < n:
+        digit, below = every // low % base, every % low
+        group = _group(n, base, low, width)
+        for value in range(min(base, -(-n // low))):
+            for first in range(0, low, group):
+                there = (below >= first) & (below < first + group)
+                js, units = every[there & (digit == value)], every[there & (digit != value)]
+                turn = _turns(units, low) // most
+                windows = [units[turn == i] for i in range(turn.max(initial=-1) + 1)]
+                if len(js) and windows:
+                    yield _PairQuery(js, windows, low)
+        low *= base
+
+
+def _turns(numbers: Ints, modulus: int) -> Ints:
+    """Return how many numbers before each one are congruent to it modulo `modulus`."""
+    order = np.argsort(numbers % modulus, kind="stable")
+    classes = (numbers % modulus)[order]
+    turns = np.empty(len(numbers), np.int64)
+    turns[order] = np.arange(len(numbers)) - np.searchsorted(classes, classes)
+    return turns
+
+
+def _group(n: int, base: int, low: int, width: int) -> int:
+    """Return how many residues modulo `low` fit into one query."""
+    return max(1, min(width // -(-n // (low * base)), low))
+
+
+def _calls(n: int, base: int, height: int, width: int, most: int) -> int:
+    """Estimate the calls of `_pair_queries`."""
+    calls, low = 0, 1
+    while low < n:
+        classes = -(-n // (low * base))
+        windows, group = -(-(base - 1) * classes // most), _group(n, base, low, width)
+        values = min(base, -(-n // low))
+        calls += values * -(-low // group) * -(-group * classes // width) * -(-windows // height)
+        low *= base
+    return calls
+
+
+def _halves(n: int, bit: int) -> Iterator[tuple[Ints, Ints]]:
+    """Yield the numbers below n with a bit clear and those with it set."""
+    every = np.arange(n)
+    without, with_it = every[every >> bit & 1 == 0], every[every >> bit & 1 == 1]
+    if len(without) and len(with_it):
+        yield without, with_it
+
+
+def is_whole(sizes: Floats, leaves: int) -> bool:
+    """Return whether all sizes are whole numbers from 1 to `leaves`."""
+    return bool(np.all((sizes >= 1) & (sizes <= leaves) & (sizes == np.round(sizes))))
+
+
+class ColumnPairs:
+    """`ProductPairs` for a fixed A: each query takes one column, and all rows of D have the same results."""
+
+    def __init__(self, subject: RecordedCallable, row: int, columns: Ints, a: Bits, units: Units) -> None:
+        self._subject, self._row, self._columns, self._a, self._units = subject, row, columns, a, units
+
+    def sizes(self, i: int, j: Ints, leaves: Ints) -> Floats:
+        most = self._units.most
+        others = [j[j != i], leaves[leaves != i]]
+        windows = [others[1][start : start + most] for start in range(0, len(others[1]), most)]
+        which = np.repeat(np.arange(len(others[0])), len(windows))
+        survivors = np.zeros(len(others[0]))
+        found = self._surviving_units(np.full(len(which), i), others[0][which], windows * len(others[0]))
+        np.add.at(survivors, which, found)
+        sizes = np.full(len(j), 1.0)
+        sizes[j != i] = len(leaves) - survivors
+        return sizes
+
+    def joined(self, ks: Ints, before: int) -> NDArray[np.bool_]:
+        found = np.eye(len(ks), dtype=bool)
+        y, x = np.triu_indices(len(ks), 1)
+        found[y, x] = found[x, y] = self._surviving_units(ks[y], ks[x], [np.array([before])] * len(y)) != 0
+        return found
+
+    def joined_with(self, i: int, ks: Ints, before: int) -> NDArray[np.bool_]:
+        others = ks[ks != i]
+        found: NDArray[np.bool_] = ks == i
+        found[ks != i] = self._surviving_units(np.full(len(others), i), others, [np.array([before])] * len(others)) != 0
+        return found
+
+    def _surviving_units(self, i: Ints, j: Ints, windows: Sequence[Ints]) -> Floats:
+        """Return the units that survive in a window beside each pair, [queries]. i and j hold no unit."""
+        spec, each, width = self._subject.spec, self._units, len(self._columns)
+        found = np.empty(len(i))
+        for start in range(0, len(i), width):
+            some = slice(start, start + width)
+            b = np.zeros((spec.n, spec.k), spec.b.dtype)
+            columns = self._columns[: len(i[some])]
+            lengths = [len(window) for window in windows[some]]
+            b[np.repeat(columns, lengths), np.concatenate(windows[some])] = power(spec.b, each.unit[1])
+            b[columns, i[some]] = power(spec.b, each.large[1])
+            b[columns, j[some]] = power(spec.b, each.large[1], negative=True)
+            found[some] = units_in(self._subject.product(self._a, b)[self._row, columns], spec, each)
+        return found

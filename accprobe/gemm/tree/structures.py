@@ -1,0 +1,266 @@
+"""Describe how a product divides K: slices, promoted parts or lanes. Structures with the same bits for all operands form a
+class.
+
+docs/gemm.md defines the class and its canonical member.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from accprobe.gemm.checks.regions import ranges
+from accprobe.gemm.layout import Ints
+from accprobe.gemm.plans import ProductPlan
+from accprobe.gemm.tree.decomposition import FusedGroups, Reduction, every_chain, order_name
+from accprobe.gemm.tree.slices import KSlice, chunks, is_even, k_slice, sizes, slice_readings
+from accprobe.report.product_words import BACKWARD, BLOCKS_BACKWARD, IN_DISORDER, SHARE, each_of
+
+# Equal parts added in increasing order of K count as promoted parts if they have at most PROMOTED products or number more than
+# MOST_SLICES; otherwise they count as slices.
+PROMOTED, MOST_SLICES = 512, 8
+
+# Possible numbers of interleaved accumulators.
+LANE_COUNTS = range(2, 65)
+
+
+@dataclass(frozen=True)
+class Lanes:
+    """Interleaved accumulators: each takes `block` k in turn."""
+
+    count: int
+    block: int
+
+    def __str__(self) -> str:
+        if self.block == 1:
+            return f"{self.count} lanes (k ≡ l mod {self.count})"
+        return f"{self.count} lanes of {self.block} k (k // {self.block} ≡ l mod {self.count})"
+
+
+@dataclass(frozen=True)
+class Structure:
+    """Slices, the order in which their sums are added, and lanes if the chains interleave."""
+
+    slices: tuple[KSlice, ...]
+    order: str
+    lanes: Lanes | None = None
+
+    @property
+    def split_k(self) -> int:
+        return 1 if self.lanes else len(self.slices)
+
+    @property
+    def slice_sizes(self) -> str | None:
+        return None if self.split_k == 1 else ", ".join(map(str, sizes([each.groups for each in self.slices])))
+
+    @property
+    def promote_every(self) -> int | None:
+        """Return the products of a promoted part, if a slice has several parts."""
+        return max((chunk for each in self.slices if (chunk := each.chunk)), default=None)
+
+    @property
+    def reduction_order(self) -> str | None:
+        return None if len(self.slices) == 1 else self.order
+
+    def __str__(self) -> str:
+        if self.lanes:
+            return str(self.lanes)
+        every = self.promote_every
+        if self.split_k == 1:
+            return f"promotion every {every}"
+        return f"split-K {self.split_k}" + (f", each promoted every {every}" if every else "")
+
+
+def members(plan: ProductPlan) -> list[Structure]:
+    """Return structures that give the same bits for all operands: the canonical one, all parts promoted, a slice for each part,
+    lanes.
+
+    If only one exists, add slices of another number of whole parts where possible.
+    """
+    tree = plan.tree
+    if not isinstance(tree, Reduction):
+        return [_structure_of(tree)]
+    found = _distinct(_members(plan, tree))
+    if len(found) == 1 and has_uniform_rounding(plan):
+        found = _distinct([*found, *map(_structure_of, slice_readings(tree))])[:2]
+    return found
+
+
+def _distinct(structures: Iterable[Structure]) -> list[Structure]:
+    """Return the first structure of each kind."""
+    kinds: dict[tuple[object, ...], Structure] = {}
+    for each in structures:
+        kinds.setdefault((each.split_k, each.slice_sizes, each.promote_every, each.lanes), each)
+    return list(kinds.values())
+
+
+def _members(plan: ProductPlan, tree: Reduction) -> Iterator[Structure]:
+    yield canonical(plan)
+    if whole := _one_slice(plan):
+        yield Structure((KSlice(whole, chunked=True),), "forward")
+    lanes, flat = lanes_of(tree), tree.flat()
+    if lanes or has_uniform_rounding(plan):
+        slices, order = _structure_of(flat).slices, _order(plan, flat)
+        yield Structure(slices, order)
+        if lanes:
+            yield Structure(slices, order, lanes)
+
+
+def canonical(plan: ProductPlan) -> Structure:
+    """Return the structure that names a plan."""
+    tree = plan.tree
+    if not isinstance(tree, Reduction):
+        return _structure_of(tree)
+    lanes = lanes_of(tree)
+    if lanes and lanes.block <= plan.step.products:
+        return Structure(_structure_of(tree.flat()).slices, _order(plan, tree.flat()), lanes)
+    if (whole := _one_slice(plan)) and (max(sizes(whole)) <= PROMOTED or len(whole) > MOST_SLICES):
+        return Structure((KSlice(whole, chunked=True),), "forward")
+    return Structure(_structure_of(tree).slices, _order(plan, tree))
+
+
+def has_uniform_rounding(plan: ProductPlan) -> bool:
+    """Return whether all partial sums are rounded alike, so that slices and promoted parts give the same bits."""
+    return plan.kept is None and plan.running.name == "f32" and not plan.unordered
+
+
+def lanes_of(tree: Reduction) -> Lanes | None:
+    """Return the lanes if the chains of a tree interleave along K."""
+    chains = [np.sort(np.array([k for group in chain for k in group])) for chain in every_chain(tree)]
+    count, every = len(chains), np.sort(np.concatenate(chains))
+    if count not in LANE_COUNTS or len(np.unique(every)) < len(every):
+        return None
+    chains.sort(key=lambda ks: int(ks[0]))
+    first = np.searchsorted(every, chains[0])
+    block = int(np.argmax(np.append(np.diff(first), 2) != 1)) + 1
+    if count * block >= len(every):
+        return None
+    alike = all((np.searchsorted(every, ks) // block % count == lane).all() for lane, ks in enumerate(chains))
+    return Lanes(count, block) if alike else None
+
+
+def _structure_of(tree: FusedGroups | Reduction) -> Structure:
+    if not isinstance(tree, Reduction):
+        return Structure((k_slice(tree),), "forward")
+    return Structure(tuple(k_slice(part) for part in tree.parts), order_name(tree.nested, len(tree.parts)))
+
+
+def _order(plan: ProductPlan, tree: Reduction) -> str:
+    if plan.unordered:
+        return "unordered"
+    return "serial" if plan.running.name != "f32" else order_name(tree.nested, len(tree.parts))
+
+
+def _one_slice(plan: ProductPlan) -> list[FusedGroups] | None:
+    """Return the chains if they may be promoted parts of one slice."""
+    whole = chunks(plan.tree)
+    return whole if whole and len(whole) > 1 and is_even(sizes(whole)) and has_uniform_rounding(plan) else None
+
+
+def order_in_words(plan: ProductPlan) -> str:
+    """Return "2 parts of 256, added in f32: chain of [acc 32]" of a class, "4 slices of 256: …" of one structure alone."""
+    every = members(plan)
+    structure = every[0]
+    slices = structure.slices
+    chains = [chain for each in slices for chain in each.chains]
+    along = direction(chains)
+    how = filter(None, (_side_by_side(slices), along.partition(", ")[2] if structure.lanes else along))
+    chunk = ", ".join([f"chain of [acc {plan.step.products}]", *how])
+    promoted = structure.promote_every
+    if structure.lanes:
+        return f"{structure.lanes}, {_added(plan, structure.order)}: {chunk}"
+    if len(every) == 1:
+        chunk = f"chunks of {promoted}, each a {chunk}" if promoted else chunk
+        return chunk if len(slices) == 1 else f"{_counted(slices, 'slices')}: {chunk}"
+    if not promoted:
+        return f"{_counted(slices, 'parts')}, {_added(plan, structure.order)}: {chunk}"
+    if len(slices) == 1:
+        return f"{len(chains)} parts of {each_of(sizes(chains))}, added in {plan.added_in}: {chunk}"
+    return f"{_counted(slices, 'groups')}, each of parts of {promoted}, {_added(plan, structure.order)}: {chunk}"
+
+
+def _counted(slices: Sequence[KSlice], what: str) -> str:
+    return f"{len(slices)} {what} of {each_of(sizes([each.groups for each in slices]))}"
+
+
+ORDER_WORDS = {
+    "forward": "",
+    "backward": " from the last",
+    "tree": " as a tree",
+    "butterfly": " as a butterfly",
+    "serial": " and rounded each time",
+    "unordered": " in any order",
+}
+
+
+def _added(plan: ProductPlan, order: str) -> str:
+    fmt = plan.running if order == "serial" else plan.added_in
+    kept = f"rounded to {plan.kept} and " if plan.kept is not None and order != "serial" else ""
+    return f"{kept}added in {fmt}{ORDER_WORDS.get(order, ' in another order')}"
+
+
+def name_members(every: Sequence[Structure]) -> str:
+    """Return the members of a class in words: "split-K 2 or promotion every 256"."""
+    shown = [each for each in every if each is every[0] or not (each.promote_every and each.split_k > 1)]
+    more = ["slices of other numbers of whole parts"] if len(shown) < len(every) else []
+    has_lanes = any(each.lanes for each in every)
+    named = [f"{each} of interleaved slices" if has_lanes and each.split_k > 1 else str(each) for each in shown]
+    return " or ".join([*named, *more])
+
+
+def shared_products(structure: Structure) -> str:
+    """Name the products that two chains share."""
+    count = Counter(k for each in structure.slices for group in each.groups for k in group)
+    both = np.array([k for k, times in count.items() if times > 1], np.int64)
+    return f"k = {ranges(both)} in two of them" if len(both) else ""
+
+
+def _side_by_side(slices: Sequence[KSlice]) -> str:
+    """Name the number of interleaved chains of a slice, "" if its chains are chunks."""
+    counts = {1 if each.chunked else len(each.chains) for each in slices}
+    if counts == {1}:
+        return ""
+    return f"in {'' if len(counts) == 1 else 'up to '}{max(counts)} chains"
+
+
+def direction(chains: Sequence[FusedGroups]) -> str:
+    """Return how each chain traverses K, in words; "" if its k are contiguous and in increasing order."""
+    every = np.unique([k for chain in chains for group in chain for k in group])
+    found = {_direction_of(chain, every) for chain in chains if len(chain) > 1}
+    return found.pop() if len(found) == 1 else IN_DISORDER if found else ""
+
+
+def _direction_of(chain: FusedGroups, every: Ints) -> str:
+    return ", ".join(dict.fromkeys(filter(None, (_share(chain, every), _k_order(chain)))))
+
+
+def _share(chain: FusedGroups, every: Ints) -> str:
+    """Return which k a chain has if others lie between them."""
+    ks = np.unique([k for group in chain for k in group])
+    if len(ks) == np.count_nonzero((every >= ks[0]) & (every <= ks[-1])):
+        return ""
+    starts = np.flatnonzero(np.diff(ks, prepend=ks[0] - 2) != 1)
+    lengths, steps = np.diff(starts, append=len(ks)), np.unique(np.diff(ks[starts]))
+    even = len(steps) == 1 and (lengths[:-1] == lengths[0]).all() and lengths[-1] <= lengths[0]
+    return SHARE.format(lengths[0], steps[0]) if even else IN_DISORDER
+
+
+def _k_order(chain: FusedGroups) -> str:
+    if all(max(after) < min(before) for before, after in pairwise(chain)):
+        return BACKWARD
+    blocks: list[list[int]] = []
+    before = -1
+    for group in chain:
+        if not blocks or min(group) < before:
+            blocks.append([])
+        blocks[-1] += group
+        before = max(group)
+    if len(blocks) == 1:
+        return ""
+    last, *others = map(len, blocks)
+    even = set(others) == {max(last, *others)} and all(max(after) < min(before) for before, after in pairwise(blocks))
+    return BLOCKS_BACKWARD.format(others[0]) if even else IN_DISORDER

@@ -1,0 +1,241 @@
+"""Build the summation tree of K from subtree sizes: follow one product up to the root and collect what is added at each sum."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from accprobe.errors import AccprobeError
+from accprobe.gemm.blackbox import RecordedCallable
+from accprobe.gemm.checks.multiplicity import single_products
+from accprobe.gemm.layout import Ints, Units, batch_sizes, layout_of, power, unit_candidates, units_in, units_of_b
+from accprobe.gemm.tree.pairs import ColumnPairs, ProductPairs, is_whole
+
+# Subtrees of one shape that are probed; further ones are assumed equal until verification.
+SAMPLED_PARTS = 3
+
+
+class NoTree(AccprobeError):
+    """The measured sizes fit no tree: large products do not absorb units, or elements differ in their order of additions."""
+
+
+@dataclass(frozen=True)
+class PartialTree:
+    """A subtree seen from its first product. joins: the products and subtrees added at each sum on the way up."""
+
+    first: int
+    joins: tuple[tuple[int | PartialTree, ...], ...]
+
+    @property
+    def is_chain(self) -> bool:
+        return all(isinstance(x, int) for join in self.joins for x in join)
+
+    def mapped(self, change: Callable[[int], int | PartialTree]) -> PartialTree:
+        """Return the tree with each product replaced by another product or subtree."""
+        first = change(self.first)
+        joins = tuple(tuple(change(x) if isinstance(x, int) else x.mapped(change) for x in join) for join in self.joins)
+        return PartialTree(first, joins) if isinstance(first, int) else PartialTree(first.first, (*first.joins, *joins))
+
+    def shifted(self, by: int) -> PartialTree:
+        return self.mapped(lambda k: k + by)
+
+    def ks(self) -> list[int]:
+        found = [self.first]
+        for join in self.joins:
+            for x in join:
+                found += [x] if isinstance(x, int) else x.ks()
+        return found
+
+
+class TreeBuilder:
+    """Probes and builds the tree. thorough: never assume that a subtree equals another of its shape."""
+
+    def __init__(self, pairs: ProductPairs | ColumnPairs, thorough: bool = False) -> None:
+        self._pairs = pairs
+        self._sampled = 1 << 30 if thorough else SAMPLED_PARTS
+        self._known: dict[tuple[int, ...], list[tuple[int | PartialTree, ...]]] = {}
+
+    def tree(self, ks: Ints) -> PartialTree:
+        """Return the tree of some products. Raises NoTree."""
+        first, sums = int(ks[0]), list(self._joins(ks, int(ks[0])))
+        if len(ks) > 2 and (len(sums) == 1 or not _are_known(sums)):
+            backward = list(self._joins(ks, int(ks[-1])))
+            if len(backward) > 1 and _are_known(backward):  # the first product joins last of all, the last one first
+                first, sums = int(ks[-1]), backward
+        joins: list[tuple[int | PartialTree, ...]] = []
+        for new, exact in sums:
+            if new is None:
+                raise NoTree("the number of products that survive beside two cancelling large products fits no summation tree")
+            joins.append((*map(int, new),) if exact else self._inside(new, first))
+        return _from_its_beginning(PartialTree(first, tuple(joins)))
+
+    def chains(self, leaves: Ints) -> list[PartialTree]:
+        """Return the products that share an accumulator, without the order in which the accumulators are added."""
+        found: list[PartialTree] = []
+        left = leaves
+        while len(left):
+            chain = self._repeated(found, left) or self._chain(left)
+            found.append(chain)
+            left = np.setdiff1d(left, chain.ks())
+        return found
+
+    def _repeated(self, found: list[PartialTree], left: Ints) -> PartialTree | None:
+        """Return the last chain, shifted, if the last few are equal and the products that remain include it."""
+        shapes = {chain.shifted(-chain.first) for chain in found[-self._sampled :]}
+        if len(found) < self._sampled or len(shapes) > 1:
+            return None
+        chain = next(iter(shapes)).shifted(int(left[0]))
+        return chain if np.isin(chain.ks(), left).all() else None
+
+    def _chain(self, left: Ints) -> PartialTree:
+        """Return the sums from the first product on that add only products."""
+        first = int(left[0])
+        joins: list[tuple[int | PartialTree, ...]] = []
+        for new, exact in self._joins(left, first):
+            if new is None:
+                break
+            try:
+                inside = (*map(int, new),) if exact else self._inside(new, first)
+            except NoTree:  # of another slice, where these are added in any order
+                break
+            if not all(isinstance(x, int) for x in inside):
+                break
+            joins.append(inside)
+        return PartialTree(first, tuple(joins))
+
+    def _joins(self, ks: Ints, first: int) -> Iterator[tuple[Ints | None, bool]]:
+        """Yield the products added to `first` at each sum, and whether that sum is fused; None if the sizes fit no tree."""
+        if len(ks) == 1:
+            return
+        others = ks[ks != first]
+        sizes, below = self._pairs.sizes(first, others, ks), 1
+        if not is_whole(sizes, len(ks)):
+            yield None, False
+            return
+        for size in np.unique(sizes):
+            new = others[sizes == size]
+            exact = _is_exact(size, below, len(new))
+            if below + len(new) != size and not exact:
+                yield None, False
+                return
+            yield new, exact
+            below += len(new)
+
+    def _inside(self, ks: Ints, below: int) -> tuple[int | PartialTree, ...]:
+        """Return the products and subtrees that one sum adds.
+
+        below: a product added earlier, used to detect which of the others are added to one another first.
+        """
+        if len(ks) == 1:
+            return (int(ks[0]),)
+        base = int(ks[0])
+        known = self._known.setdefault(tuple((ks - base).tolist()), [])
+        if len(known) >= self._sampled and all(x == known[0] for x in known):
+            return tuple(x + base if isinstance(x, int) else x.shifted(base) for x in known[0])
+        found: list[int | PartialTree] = []
+        every = self._pairs.joined(ks, below) if len(ks) <= ALL_PAIRS else None
+        left = ks
+        while len(left):
+            first = int(left[0])
+            joined = self._pairs.joined_with(first, left, below) if every is None else every[ks == first][0, np.isin(ks, left)]
+            found.append(first if joined.sum() <= 1 else self.tree(left[joined]))
+            left = left[~joined]
+        known.append(tuple(x - base if isinstance(x, int) else x.shifted(-base) for x in found))
+        return tuple(found)
+
+
+def make_tree_builder(
+    subject: RecordedCallable, rows: Ints, columns: Ints, leaves: Ints, thorough: bool = False
+) -> TreeBuilder:
+    spec = subject.spec
+    if spec.a_exponent is None:
+        return TreeBuilder(ProductPairs(subject, rows, columns, measured_units(subject, rows, columns, leaves)), thorough)
+    a, _ = layout_of(spec).blank()
+    return TreeBuilder(ColumnPairs(subject, int(rows[0]), columns, a, units_of_b(spec, spec.a_exponent)), thorough)
+
+
+def _from_its_beginning(partial: PartialTree) -> PartialTree:
+    """Return the tree with its first product appended to the chain that it is added to alone."""
+    if partial.joins and len(partial.joins[0]) == 1:
+        (part,) = partial.joins[0]
+        if isinstance(part, PartialTree) and part.is_chain:
+            return PartialTree(part.first, (*part.joins, (partial.first,), *partial.joins[1:]))
+    return partial
+
+
+def _are_known(sums: Sequence[tuple[Ints | None, bool]]) -> bool:
+    return all(new is not None for new, _ in sums)
+
+
+# Maximum width of a fused sum. Wider ones mean that large products do not absorb units.
+WIDEST = 64
+
+# Maximum number of products whose pairs are all probed at once.
+ALL_PAIRS = 256
+
+
+def _is_exact(size: float, below: int, new: int) -> bool:
+    """Return whether these products belong to one fused sum: if two of its terms cancel, all others survive."""
+    return 1 < new <= WIDEST and size == below + 1
+
+
+# Random windows of units over all of K that check the count, and the reciprocal share of units left out: odd counts reveal
+# formats with one bit less.
+SOME, FEWER = 32, 64
+
+
+def measured_units(subject: RecordedCallable, rows: Ints, columns: Ints, leaves: Ints) -> Units:
+    """Return the units farthest from the large products that are visible at each k, cancel exactly and count without rounding.
+    If none pass, return the nearest.
+    """
+    several = list(unit_candidates(subject.spec))
+    for each in several[:-1]:
+        if _is_visible(subject, rows, columns, leaves, each) and _cancels(subject, rows, columns, leaves, each):
+            return _with_batch_size(subject, rows, columns, leaves, each)
+    return _with_batch_size(subject, rows, columns, leaves, several[-1])
+
+
+def _is_visible(subject: RecordedCallable, rows: Ints, columns: Ints, leaves: Ints, each: Units) -> bool:
+    words = (power(fmt, e) for fmt, e in zip((subject.spec.a, subject.spec.b), each.unit, strict=True))
+    return bool(np.all(single_products(subject, rows, columns, leaves, *words) == 2.0 ** sum(each.unit)))
+
+
+def _cancels(subject: RecordedCallable, rows: Ints, columns: Ints, leaves: Ints, each: Units) -> bool:
+    """Return whether one large number of each row cancels with one of each column, anywhere in K."""
+    spec = subject.spec
+    order = np.random.default_rng(len(leaves)).permutation(leaves)
+    half = len(order) // 2
+    if not half:
+        return True
+    i, j = np.resize(order[:half], len(rows)), np.resize(order[half:], len(columns))
+    a, b = layout_of(spec).blank()
+    a[rows, i], b[:, i] = (power(fmt, e) for fmt, e in zip((spec.a, spec.b), each.large, strict=True))
+    a[:, j] = power(spec.a, each.large[0])
+    b[columns, j] = power(spec.b, each.large[1], negative=True)
+    d = subject.product(a, b)[np.ix_(rows, columns)]
+    return bool(np.all(spec.out.values(d) == 0))
+
+
+def _with_batch_size(subject: RecordedCallable, rows: Ints, columns: Ints, leaves: Ints, each: Units) -> Units:
+    """Return the units with the largest batch size that counts without error, for neighbouring k and across K."""
+    rng = np.random.default_rng(len(leaves))
+    for most in batch_sizes(each.most):
+        runs = [leaves[start : start + most] for start in range(0, len(leaves), most)]
+        runs += [rng.permutation(leaves)[:most] for _ in range(SOME)]
+        runs = [run[rng.permutation(len(run)) >= rng.integers(0, FEWER)] for run in runs]
+        if all(_counts(subject, rows, columns, runs[top : top + len(rows)], each) for top in range(0, len(runs), len(rows))):
+            break
+    return replace(each, most=most)
+
+
+def _counts(subject: RecordedCallable, rows: Ints, columns: Ints, runs: list[Ints], each: Units) -> bool:
+    spec = subject.spec
+    a, b = layout_of(spec).blank()
+    for row, run in zip(rows, runs, strict=False):
+        a[row, run] = power(spec.a, each.unit[0])
+    b[:, :] = power(spec.b, each.unit[1])
+    d = subject.product(a, b)[np.ix_(rows[: len(runs)], columns)]
+    sizes = np.array([len(run) for run in runs])
+    return bool(np.all(units_in(d, spec, each) == sizes[:, None]))
