@@ -314,7 +314,8 @@ def _order_findings(plan: ProductPlan) -> Iterator[tuple[str, Finding]]:
         yield "slice_sizes", _of_class(every, "slice_sizes", shared)
     if len(structure.slices) > 1:
         yield "partial_format", Finding(str(plan.kept or plan.added_in))
-        yield "reduction_order", _of_class([structure, *(x for x in every[1:] if (x.reduction_order or "").isalpha())], "reduction_order")
+        named = [structure, *(x for x in every[1:] if (x.reduction_order or "").isalpha())]
+        yield "reduction_order", _of_class(named, "reduction_order")
 
 
 def _of_class(every: Sequence[Structure], name: str, note: str = "") -> Finding:

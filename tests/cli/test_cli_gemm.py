@@ -21,7 +21,7 @@ from accprobe.cli import main
 from accprobe.cli.interrupts import SIGNALS
 from accprobe.cli.product_run import ProductQuestion, ProductRun, usual_elements
 from accprobe.gemm.callables.opening import ProductRequest
-from accprobe.gemm.operands import KINDS
+from accprobe.gemm.operands import DISTRIBUTIONS
 from accprobe.gemm.spec import Spec
 from accprobe.isa.formats import FORMATS
 from accprobe.report.report import Report
@@ -136,7 +136,7 @@ def test_whole_output_of_one_callable(file: str) -> None:
         "everywhere  all 256 outputs by the same plan",
         "repeatable  yes, in 3 calls each of 6 products",
         "proven      1,024 fresh outputs, 0 differ; 19 of 19 rival plans contradicted",
-        f"by kind     160 normal, {', '.join(f'96 {kind}' for kind in KINDS[1:])}",
+        f"by kind     160 normal, {', '.join(f'96 {kind}' for kind in DISTRIBUTIONS[1:])}",
         "in words    the error grows with K: at this K at most 3.9e-6 of sum |a·b| (a bound; overflow and tiny numbers aside)",
     ]
 

@@ -24,9 +24,8 @@ from accprobe.build import compiler
 from accprobe.errors import ToolMissing
 from accprobe.evaluate.cuda.whole import HOW, WholeOnGpu, on_gpu, source_of
 from accprobe.evaluate.product import ScaleWords, product
-from accprobe.gemm.operands import KINDS
+from accprobe.gemm.operands import DISTRIBUTIONS, draw_operands
 from accprobe.gemm.spec import Spec
-from accprobe.gemm.verification import drawn
 from accprobe.isa.formats import Bits
 from accprobe.model.product import NO_K, ProductModel, Scales, Scaling, addition, in_chunks
 from accprobe.sass.reading import functions
@@ -113,7 +112,7 @@ WAYS = [Scales("128x128", how, fused) for how in get_args(Scaling) for fused in 
 
 def random_call(plan: Planted, kind: str, seed: int) -> tuple[Bits, Bits, ScaleWords | None]:
     model, of = model_of(plan), {"1x128 and 128x128": "128x128"}.get(plan.scales or "", plan.scales)
-    return drawn(Spec(plan.m, plan.n, plan.k, model.a, model.b, model.result, of), kind, np.random.default_rng(seed))  # type: ignore[arg-type]
+    return draw_operands(Spec(plan.m, plan.n, plan.k, model.a, model.b, model.result, of), kind, np.random.default_rng(seed))  # type: ignore[arg-type]
 
 
 def hold(evaluate: WholeOnGpu, model: ProductModel, a: Bits, b: Bits, scales: ScaleWords | None) -> None:
@@ -192,7 +191,7 @@ def test_sums_of_blocks_are_compiled_as_they_are_written(scales: Scales) -> None
     assert sorted(stems) == (["FFMA", "FMUL"] if scales.fused else ["FADD", "FMUL", "FMUL"])
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", DISTRIBUTIONS)
 @pytest.mark.parametrize(
     "name", ["block scales", "tensor scales", "row scales", "chain of 8, tf32 of f32 RNE", "int8", "chain of FMAs"]
 )

@@ -13,13 +13,13 @@ from planted_products import Planted
 
 from accprobe.errors import AccprobeError
 from accprobe.evaluate.product import product
-from accprobe.gemm.callables.attention import ASKS, BACKENDS
 from accprobe.gemm.blackbox import RecordedCallable
-from accprobe.gemm.callables.opening import ProductRequest, Opened, open_callable
+from accprobe.gemm.callables.attention import ATTENTION_PART, BACKENDS
+from accprobe.gemm.callables.opening import Opened, ProductRequest, open_callable
 from accprobe.gemm.characterise import characterise
+from accprobe.gemm.checks.contract import check_softmax_weights
 from accprobe.gemm.findings import findings, status
 from accprobe.gemm.outcome import ProductOutcome, RegionOutcome
-from accprobe.gemm.checks.contract import check_softmax_weights
 from accprobe.gemm.versus import same_rows
 from accprobe.isa.formats import FORMATS
 
@@ -85,9 +85,9 @@ def test_planted_attention_is_found_as_planted(name: str, operands: str) -> None
     plan = replace(PLANS[name], a=operands, b=operands)
     outcome = asked(PlantedAttention(plan))
     assert status(outcome) == ("confirmed", "")
-    assert (outcome.verification.wrong, outcome.contradicting) == (0, 0)
+    assert (outcome.verification.mismatches, outcome.contradicting) == (0, 0)
     assert outcome.verification.elements >= ELEMENTS
-    assert {alternative.respect for alternative in outcome.main.surviving} <= CANNOT_SHOW.get(name, {"product_exponent"})
+    assert {alternative.property for alternative in outcome.main.surviving} <= CANNOT_SHOW.get(name, {"product_exponent"})
     hold_as_planted(plan, outcome)
 
 
@@ -115,12 +115,12 @@ def test_keys_that_are_left_out_are_named() -> None:
 
 
 @pytest.mark.parametrize(
-    ("off", "told"), [(1e-6, "more than 2^-10: ties of D go up"), (-1e-6, "less than 2^-10: ties of D go down"), (0, "")]
+    ("off", "told"), [(1e-6, "more than 2^-10: ties of D round up"), (-1e-6, "less than 2^-10: ties of D round down"), (0, "")]
 )
 @pytest.mark.parametrize("operands", ["bf16", "f16"])
 def test_ties_tell_weights_that_are_not_exact(off: float, told: str, operands: str) -> None:
     box = PlantedAttention(replace(FLASH, a=operands, b=operands), off)
-    words = told and f"every element of A is a little {told}"
+    words = told and f"every element of A is slightly {told}"
     assert check_softmax_weights(RecordedCallable(box), np.arange(8), np.arange(256)) == words
 
 
@@ -128,7 +128,7 @@ def test_ties_tell_weights_that_are_not_exact(off: float, told: str, operands: s
 def test_of_weights_that_are_not_exact_nothing_is_confirmed() -> None:
     state, reason = status(asked(PlantedAttention(FLASH, 1e-6)))
     assert state == "inferred"
-    assert reason.endswith("have no explanation; every element of A is a little more than 2^-10: ties of D go up")
+    assert reason.endswith("contradict every plan; every element of A is slightly more than 2^-10: ties of D round up")
 
 
 def test_the_number_of_queries_is_swept_as_rows_are() -> None:
@@ -196,11 +196,11 @@ def test_attention_of_torch_is_predicted_or_said_not_to_be(backend: str, dtype: 
     ("shape", "dtype", "options", "message"),
     [
         ((16, 64, 250), "bf16", {}, "over 250 keys has weights of 1/250, which are rounded: give a power of two as K"),
-        ((16, 64, 1 << 15), "f16", {}, "f16 has no weights of 1/32768: give at most 16384 keys as K"),
-        ((16, 96, 256), "bf16", {}, "N = 96 is no number of heads of 64 columns: see option head_dim"),
-        ((16, 96, 256), "bf16", {"head_dim": 0}, "no number of heads of 0 columns"),
+        ((16, 64, 1 << 15), "f16", {}, "f16 cannot hold weights of 1/32768: give at most 16384 keys as K"),
+        ((16, 96, 256), "bf16", {}, "N is 96, not a multiple of the head_dim 64: see option head_dim"),
+        ((16, 96, 256), "bf16", {"head_dim": 0}, "not a multiple of the head_dim 0"),
         ((16, 64, 256), "bf16", {"backend": "flsh"}, "torch:sdpa has no back end 'flsh'; did you mean flash"),
-        ((16, 64, 256), "e4m3", {}, "torch:sdpa takes no e4m3: give --dtype bf16 or f16 or f32"),
+        ((16, 64, 256), "e4m3", {}, "torch:sdpa does not support e4m3: give --dtype bf16 or f16 or f32"),
     ],
 )
 def test_what_is_no_attention_is_one_sentence(shape: tuple[int, int, int], dtype: str, options: Any, message: str) -> None:
@@ -211,11 +211,11 @@ def test_what_is_no_attention_is_one_sentence(shape: tuple[int, int, int], dtype
 @pytest.mark.parametrize("backend", ["cudnn", "efficient"])
 def test_a_back_end_that_is_not_here_is_one_sentence(backend: str) -> None:
     with pytest.raises(
-        AccprobeError, match=f"torch has no {backend} attention of bf16 16x128x256 on cpu: give --option backend="
+        AccprobeError, match=f"torch has no {backend} attention for bf16 16x128x256 on cpu: give --option backend="
     ):
         opened(backend=backend).adapter.check()
 
 
 def test_what_is_asked_is_kept() -> None:
-    assert opened().asks == ASKS
-    assert not open_callable("torch:mm", ProductRequest((4, 4, 4)), {}, "cpu").asks
+    assert opened().probed_part == ATTENTION_PART
+    assert not open_callable("torch:mm", ProductRequest((4, 4, 4)), {}, "cpu").probed_part

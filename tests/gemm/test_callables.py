@@ -12,13 +12,14 @@ from planted_functions import Warming
 from accprobe.errors import AccprobeError, ToolMissing, UnknownName
 from accprobe.evaluate.product import ScaleWords
 from accprobe.gemm.__main__ import arguments, open_from_arguments
-from accprobe.gemm.callables.adapter import CallableAdapter, ones
+from accprobe.gemm.callables.adapter import CallableAdapter
+from accprobe.gemm.callables.arrays import NumpyArrays, open_arrays
 from accprobe.gemm.callables.builtin import BUILTIN, _padded
-from accprobe.gemm.callables.opening import ProductRequest, Opened, Own, find_callable, open_callable
+from accprobe.gemm.callables.opening import Opened, ProductRequest, UserFunction, find_callable, open_callable
+from accprobe.gemm.callables.options import FLAGS, parse_options, parse_value, under_flags
 from accprobe.gemm.characterise import characterise
 from accprobe.gemm.findings import status
-from accprobe.gemm.callables.arrays import NumpyArrays, open_arrays
-from accprobe.gemm.callables.options import FLAGS, parse_options, parse_value, under_flags
+from accprobe.gemm.operands import ones
 from accprobe.gemm.spec import Spec
 from accprobe.isa.formats import FORMATS, Bits, Format
 
@@ -157,16 +158,16 @@ def test_options_are_every_combination_of_their_values() -> None:
         ("torch:mm", {"options": {"allow_tf3": True}}, "torch:mm has no option 'allow_tf3'; did you mean allow_tf32"),
         ("torch:mm", {"options": {"allow_tf32": 3}}, "option allow_tf32 of torch:mm is True or False, not 3"),
         ("torch:_int_mm", {"options": {"fast": 1}}, "torch:_int_mm has no option 'fast'; it has none"),
-        ("torch:mm", {"a": "e4m3"}, "torch:mm takes no e4m3: give --dtype bf16 or f16 or f32 or tf32 or f64"),
-        ("torch:mm", {"a": "bf16", "out": "f32"}, "on the CPU torch gives products of bf16 as bf16 alone: give --out bf16"),
-        ("torch:mm", {"a": "tf32"}, "tf32 products are computed by GPUs alone"),
-        ("torch:mm", {"scale": "row"}, "torch:mm takes no scales by row: it has none"),
-        ("cublaslt:matmul", {}, "cublaslt:matmul cannot be asked: nvmath is not installed: pip install 'nvmath"),
+        ("torch:mm", {"a": "e4m3"}, "torch:mm does not support e4m3: give --dtype bf16 or f16 or f32 or tf32 or f64"),
+        ("torch:mm", {"a": "bf16", "out": "f32"}, "on the CPU torch returns products of bf16 as bf16 only: give --out bf16"),
+        ("torch:mm", {"a": "tf32"}, "only GPUs compute tf32 products"),
+        ("torch:mm", {"scale": "row"}, "torch:mm does not support scales by row: it has none"),
+        ("cublaslt:matmul", {}, "cublaslt:matmul is not available: nvmath is not installed: pip install 'nvmath"),
         ("cublaslt:17", {}, "there is no package 'cublaslt' for 'cublaslt:17'; did you mean cublaslt:matmul"),
-        ("deep_gemm:fp8_gemm_nt", {}, "deep_gemm:fp8_gemm_nt cannot be asked: deep_gemm is not installed: see https"),
+        ("deep_gemm:fp8_gemm_nt", {}, "deep_gemm:fp8_gemm_nt is not available: deep_gemm is not installed: see https"),
         ("torch:mmm", {}, "torch has no 'mmm'; did you mean torch:mm"),
         ("tarch:mm", {}, "there is no package 'tarch' for 'tarch:mm'; did you mean torch:mm"),
-        ("mm", {}, "there is no callable 'mm', and it is no FILE.py:FUNCTION; did you mean torch:mm"),
+        ("mm", {}, "there is no callable 'mm', and it is not FILE.py:FUNCTION; did you mean torch:mm"),
         ("gone.py:f", {}, "there is no file gone.py"),
     ],
 )
@@ -178,7 +179,7 @@ def test_what_cannot_be_had_is_one_sentence(name: str, keywords: dict[str, Any],
 
 def test_a_kernel_of_ours_says_that_it_needs_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("accprobe.build.driver.gpus", lambda: (0, "there is no NVIDIA driver"))
-    with pytest.raises(ToolMissing, match="triton:dot cannot be asked: it needs a GPU, and there is no NVIDIA driver"):
+    with pytest.raises(ToolMissing, match="triton:dot is not available: it needs a GPU, and there is no NVIDIA driver"):
         opened("triton:dot")
 
 
@@ -212,7 +213,7 @@ def test_arrays_are_those_of_the_library_that_a_file_names(tmp_path: Path) -> No
         path = tmp_path / f"names_{number}.py"
         path.write_text(f"{text}\ndef f(a, b): return a @ b\n")
         found = find_callable(f"{path}:f")
-        assert isinstance(found, Own)
+        assert isinstance(found, UserFunction)
         assert found.arrays == arrays
 
 

@@ -20,14 +20,13 @@ from planted_products import Edge, Planted
 from planted_sums import OperandRounding
 from product_judge import additions
 
-from accprobe.gemm.plans import alternative_plans
 from accprobe.gemm.characterise import characterise, sampled_sums
-from accprobe.gemm.tree.decomposition import Reduction
 from accprobe.gemm.findings import findings, plan_findings, status
 from accprobe.gemm.outcome import ProductOutcome, RegionOutcome
-from accprobe.gemm.plans import ProductPlan, butterfly
-from accprobe.gemm.tree.slices import slice_readings
+from accprobe.gemm.plans import ProductPlan, alternative_plans
 from accprobe.gemm.spec import Spec
+from accprobe.gemm.tree.decomposition import Reduction, butterfly
+from accprobe.gemm.tree.slices import slice_readings
 from accprobe.gemm.tree.structures import canonical
 from accprobe.infer.findings import Finding
 from accprobe.isa.formats import FORMATS
@@ -137,7 +136,7 @@ def test_planted_product_is_found_as_planted(name: str) -> None:
     plan = NAMED[name]
     outcome = asked(plan)
     assert status(outcome) == ("confirmed", "")
-    assert (outcome.verification.wrong, outcome.contradicting) == (0, 0)
+    assert (outcome.verification.mismatches, outcome.contradicting) == (0, 0)
     assert outcome.verification.elements >= ELEMENTS
     hold_as_planted(plan, outcome)
     told = findings(outcome)
@@ -256,13 +255,13 @@ def test_what_is_left_open_has_the_values_that_are_left() -> None:
     outcome.main.surviving = [
         alternative
         for alternative in alternative_plans(plan)
-        if alternative.respect in ("partial_format", "alignment_rounding")
+        if alternative.property in ("partial_format", "alignment_rounding")
     ]
     told = findings(outcome)
     assert (told["partial_format"].bound, told["partial_format"].candidates) == ("undetermined", ("bf16", "f32", "f16"))
     assert told["alignment_rounding"].bound == "undetermined"
     assert {told["alignment_rounding"].value, "floor", "ceiling"} <= set(told["alignment_rounding"].candidates)
-    assert {f"{alternative.respect}: {alternative.how}" for alternative in outcome.main.surviving} >= {
+    assert {f"{alternative.property}: {alternative.how}" for alternative in outcome.main.surviving} >= {
         "partial_format: f32 partial sums, added in f32"
     }
 
@@ -272,7 +271,7 @@ def test_where_a_border_of_chunks_may_lie_elsewhere_their_size_is_left_open() ->
     plan = outcome.main.plan
     assert plan is not None
     assert findings(outcome)["promote_every"] == Finding(256, "equivalent", (256, None))
-    outcome.main.surviving = [alternative for alternative in alternative_plans(plan) if alternative.respect == "slice_sizes"]
+    outcome.main.surviving = [alternative for alternative in alternative_plans(plan) if alternative.property == "slice_sizes"]
     assert outcome.main.surviving
     told = findings(outcome)
     assert (told["promote_every"].value, told["promote_every"].bound) == (256, "undetermined")
@@ -336,7 +335,7 @@ def test_regions_have_their_own_plan(name: str) -> None:
     outcome = asked(plan)
     edge = int(np.count_nonzero(plan.edge.holds(plan.m, plan.n)))
     assert status(outcome) == ("confirmed", "")
-    assert outcome.verification.wrong == 0
+    assert outcome.verification.mismatches == 0
     assert [found.region.elements for found in outcome.found] == [plan.m * plan.n - edge, edge]
     told = findings(outcome)["same_everywhere"]
     assert told.value == "no"
@@ -352,7 +351,7 @@ def test_a_sick_output_is_named_and_not_confirmed(name: str) -> None:
     place = f"rows {plan.sick.row}, columns {plan.sick.column}"
     outcome = asked(plan)
     told = findings(outcome)
-    assert status(outcome) == ("inferred", f"not computed as the others, and not asked on their own: {place}")
+    assert status(outcome) == ("inferred", f"elements with other bits than the rest were not probed: {place}")
     assert told["same_everywhere"].value == "no"
     assert told["same_everywhere"].note == f"2 plans: 1023 at {outcome.region_map.regions[0]}; 1 at {place}"
     assert (told["order"].bound, told["effective_bits"].bound) == ("exact", "exact")

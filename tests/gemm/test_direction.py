@@ -14,10 +14,10 @@ from planted_sums import Array
 
 from accprobe.cli.reports import read_report
 from accprobe.gemm.characterise import characterise
-from accprobe.gemm.tree.decomposition import FusedGroups
 from accprobe.gemm.findings import findings, status
 from accprobe.gemm.outcome import ProductOutcome
 from accprobe.gemm.spec import Spec
+from accprobe.gemm.tree.decomposition import FusedGroups
 from accprobe.gemm.tree.structures import direction
 from accprobe.infer.findings import Finding
 from accprobe.isa.formats import FORMATS

@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 
 from accprobe.evaluate.product import ScaleWords, SumWords, added
 from accprobe.gemm.characterise import characterise
-from accprobe.gemm.operands import random_lines
 from accprobe.gemm.findings import findings
+from accprobe.gemm.operands import random_lines
 from accprobe.gemm.spec import Spec
 from accprobe.isa.formats import FORMATS, Bits
 from accprobe.model.product import addition

@@ -13,10 +13,9 @@ from planted_products import Planted
 from planted_sums import Array
 
 from accprobe.evaluate.product import product
-from accprobe.gemm.explain.search import explain
 from accprobe.gemm.explain.explanation import Candidate, Explanation, differences
-from accprobe.gemm.explain.known_plans import Merge, instruction_steps, merges, sizes
-from accprobe.gemm.explain.known_plans import Sampled
+from accprobe.gemm.explain.known_plans import Merge, Sampled, instruction_steps, merges, sizes
+from accprobe.gemm.explain.search import explain
 from accprobe.gemm.spec import Spec
 from accprobe.isa.formats import FORMATS, Bits
 from accprobe.model.tree import Rounding
@@ -85,8 +84,8 @@ PLANTS: dict[str, tuple[Planted, dict[str, Any]]] = {
 def test_the_planted_plan_is_named(name: str) -> None:
     plan, expected = PLANTS[name]
     found = explained(plan)
-    assert (found.words, found.compared, found.wrong) == (256, 256, 0)
-    assert expected.items() <= found.plans[0].told.items()
+    assert (found.words, found.compared, found.mismatches) == (256, 256, 0)
+    assert expected.items() <= found.plans[0].findings.items()
 
 
 def test_a_multiply_and_then_an_add_is_no_fma() -> None:
@@ -96,7 +95,7 @@ def test_a_multiply_and_then_an_add_is_no_fma() -> None:
     for k in range(x.shape[1]):
         d = d + x[:, k, None] * y[k]
     found = explain([spec_of(SMALL_FMAS)], a, b, [fused, d.view(np.uint32)])
-    assert [(each.wrong, each.plans[0].told["instruction"]) for each in found] == [
+    assert [(each.mismatches, each.plans[0].findings["instruction"]) for each in found] == [
         (0, "f32 FMA"),
         (0, "f32 multiply, then add"),
     ]
@@ -110,15 +109,15 @@ def test_how_f32_words_become_tf32(how: Rounding) -> None:
     a.view(np.uint32)[:, ::4] = a.view(np.uint32)[:, ::4] & ~np.uint32(0x1FFF) | np.uint32(0x1000)  # ties
     d = plan(a, b).view(np.uint32)
     (found,) = explain([spec_of(plan)], a.view(np.uint32), np.ascontiguousarray(b.T).view(np.uint32), [d])
-    assert not found.wrong
-    assert found.plans[0].told["operand_rounding"] == how
+    assert not found.mismatches
+    assert found.plans[0].findings["operand_rounding"] == how
     assert found.plans[0].model.operand_rounding == how
 
 
 def test_a_tail_that_is_missing_is_looked_for() -> None:
     found = explained(replace(SMALL_FP8, k=328, dropped_tail=8))
-    assert not found.wrong
-    assert found.plans[0].told["each_product_once"] == "no: k 320-327 missing"
+    assert not found.mismatches
+    assert found.plans[0].findings["each_product_once"] == "no: k 320-327 missing"
 
 
 K = 512
@@ -147,10 +146,10 @@ def test_missing_repeated_and_mispaired_k_are_named_wherever_they_are(of_a: Arra
     a, b = operands(plan, 1)
     d = patterns(replace(plan, k=len(of_a))(a[:, of_a], b[of_b]), "f32")
     (found,) = explain([spec_of(plan)], patterns(a, "e4m3"), patterns(b.T, "e4m3"), [d])
-    assert not found.wrong
-    words = str(found.plans[0].told["each_product_once"])
+    assert not found.mismatches
+    words = str(found.plans[0].findings["each_product_once"])
     assert set(words.removeprefix("no: ").split("; ")) == set(told.split("; "))
-    assert found.plans[0].told["products_per_sum"] == 32
+    assert found.plans[0].findings["products_per_sum"] == 32
 
 
 @pytest.mark.parametrize(("out", "told"), [("f32", "once, to f32"), ("bf16", "to f32, then to bf16")])
@@ -160,9 +159,9 @@ def test_one_f64_sum_is_a_plan(out: str, told: str) -> None:
     sums = (a.astype(np.float64) @ b.astype(np.float64)).astype(np.float32)
     d = patterns(sums.astype(FORMATS[out].ml_dtype), out)
     (found,) = explain([spec_of(plan)], patterns(a, plan.a), patterns(b.T, plan.b), [d])
-    assert not found.wrong
-    assert {each.told["instruction"] for each in found.plans} == {"f64 sum, in any order"}
-    assert told in {each.told["rounded"] for each in found.plans}
+    assert not found.mismatches
+    assert {each.findings["instruction"] for each in found.plans} == {"f64 sum, in any order"}
+    assert told in {each.findings["rounded"] for each in found.plans}
 
 
 @pytest.mark.parametrize("lanes", [8, pytest.param(32, marks=pytest.mark.slow)])
@@ -176,8 +175,8 @@ def test_lanes_of_a_loop_are_a_plan(lanes: int) -> None:
     for other in sums[1:]:
         total = total + other
     (found,) = explain([spec_of(SMALL_FMAS)], a, b, [total.view(np.uint32)])
-    assert not found.wrong
-    assert found.plans[0].told["lanes"] == f"{lanes}, added in turn"
+    assert not found.mismatches
+    assert found.plans[0].findings["lanes"] == f"{lanes}, added in turn"
 
 
 def test_numpy_sums_in_pairs() -> None:
@@ -185,8 +184,8 @@ def test_numpy_sums_in_pairs() -> None:
     x, y = a.view(np.float32), b.view(np.float32)
     d = np.array([[np.sum(row * column) for column in y] for row in x], np.float32)
     (found,) = explain([spec_of(SMALL_FMAS)], a, b, [d.view(np.uint32)])
-    assert not found.wrong
-    assert found.plans[0].told["lanes"] == "pairwise, as numpy's sum"
+    assert not found.mismatches
+    assert found.plans[0].findings["lanes"] == "pairwise, as numpy's sum"
 
 
 def test_regions_with_plans_of_their_own_are_found() -> None:
@@ -197,8 +196,8 @@ def test_regions_with_plans_of_their_own_are_found() -> None:
     less[:, 256:] = 0
     d[:, :16] = patterns(plan(less.view(FORMATS["e4m3"].ml_dtype), b.view(FORMATS["e4m3"].ml_dtype).T), "f32")[:, :16]
     (found,) = explain([spec_of(plan)], a, b, [d])
-    assert not found.wrong
-    parts = {(part.rows, part.columns): part.found.plans[0].told for part in found.regions}
+    assert not found.mismatches
+    parts = {(part.rows, part.columns): part.found.plans[0].findings for part in found.regions}
     assert set(parts) == {((0, 31), (0, 15)), ((16, 31), (32, 47))}
     assert parts[(0, 31), (0, 15)]["each_product_once"] == "no: k 256-319 missing"
     assert parts[(16, 31), (32, 47)]["promote_every"] == 128
@@ -223,11 +222,11 @@ def test_one_bit_flipped_is_named() -> None:
     a, b, (d,) = asked(SMALL_FP8)
     d[3, 7] ^= 1 << 12
     (found,) = explain([spec_of(SMALL_FP8)], a, b, [d])
-    assert found.wrong == 1
+    assert found.mismatches == 1
     assert found.nearly
     (place,) = found.places
     assert (place.row, place.column, place.got, place.expected) == (3, 7, d[3, 7], d[3, 7] ^ 1 << 12)
-    assert found.plans[0].told["split_k"] == 1
+    assert found.plans[0].findings["split_k"] == 1
 
 
 def test_no_other_arithmetic_is_tried_where_hardly_a_word_is_left() -> None:
@@ -235,8 +234,8 @@ def test_no_other_arithmetic_is_tried_where_hardly_a_word_is_left() -> None:
     a, b, (d,) = asked(plan)
     d[31, 30] ^= 1
     parts: list[float] = []
-    (found,) = explain([spec_of(plan)], a, b, [d], tell=lambda name, part: parts.append(part))
-    assert found.wrong == 1
+    (found,) = explain([spec_of(plan)], a, b, [d], progress=lambda name, part: parts.append(part))
+    assert found.mismatches == 1
     assert found.stopped
     assert max(parts) < 0.5
 
@@ -244,7 +243,7 @@ def test_no_other_arithmetic_is_tried_where_hardly_a_word_is_left() -> None:
 def test_two_results_differ_by_their_plans() -> None:
     other = replace(SMALL_FP8, slices=(160, 160), partial_format="bf16")
     found = explain([spec_of(SMALL_FP8)], *asked(SMALL_FP8, other))
-    assert not any(each.wrong for each in found)
+    assert not any(each.mismatches for each in found)
     assert differences(found[0].plans[0], found[1].plans[0]) == {"split_k": (1, 2)}
 
 
@@ -256,7 +255,7 @@ def test_two_results_of_one_plan_have_it_both() -> None:
 @pytest.mark.slow
 def test_what_no_plan_gives_has_a_nearest_one() -> None:
     found = explained(replace(SMALL_FP8, alignment_bits=17, result_bits=17))
-    assert found.wrong > found.compared // 2
+    assert found.mismatches > found.compared // 2
     assert not found.nearly
 
 
@@ -264,7 +263,7 @@ def test_results_of_other_operands_have_none() -> None:
     a, b, (d,) = asked(SMALL_FP8)
     (found,) = explain([spec_of(SMALL_FP8)], a[::-1], b, [d ^ np.uint32(0x55)])
     assert found.plans == ()
-    assert found.wrong == found.compared
+    assert found.mismatches == found.compared
     assert found.unknown is not None
     assert found.unknown.miscounts == ("every k missing: a result of other operands",)
 
@@ -276,16 +275,16 @@ def test_plans_that_few_words_tell_apart_are_told_apart() -> None:
     a, b, (d, other) = asked(chain, promoted)
     assert 0 < np.count_nonzero(d != other) < 40
     (found,) = explain([spec_of(chain)], a, b, [other])
-    assert not found.wrong
-    assert all(plan.told["promote_every"] or plan.told["split_k"] != 1 for plan in found.plans)
+    assert not found.mismatches
+    assert all(plan.findings["promote_every"] or plan.findings["split_k"] != 1 for plan in found.plans)
 
 
 def test_several_plans_with_the_same_bits_are_counted() -> None:
     ones = np.full((16, 320), 0x38, np.uint8)
     (found,) = explain([spec_of(SMALL_FP8)], ones, ones, [np.full((16, 16), np.float32(320)).view(np.uint32)])
-    assert not found.wrong
+    assert not found.mismatches
     assert found.alike > 100
-    assert found.plans[0].told["split_k"] == 1
+    assert found.plans[0].findings["split_k"] == 1
 
 
 def test_recorded_plans_come_first() -> None:
@@ -301,7 +300,7 @@ def test_of_large_results_some_rows_are_compared_those_that_differ_first() -> No
     d[9, 2] ^= 1
     found = explain([spec_of(SMALL_FP8)], a, b, [d, same], at_most=4 * 16 * 320)
     assert [each.compared for each in found] == [64, 64]
-    assert [each.wrong for each in found] == [1, 0]
+    assert [each.mismatches for each in found] == [1, 0]
     assert found[0].places[0].row == 9
 
 
@@ -312,7 +311,7 @@ def test_nan_is_nan_whatever_its_pattern() -> None:
     d = product(model, a, b)
     d[0] = 0xFFC00000
     (found,) = explain([spec_of(SMALL_HOPPER)], a, b, [d])
-    assert not found.wrong
+    assert not found.mismatches
 
 
 def test_plans_are_evaluated_as_their_models() -> None:
@@ -320,7 +319,7 @@ def test_plans_are_evaluated_as_their_models() -> None:
     spec = spec_of(SMALL_FP8)
     lines = a[:8], b[:8]
     name, step = next(instruction_steps(spec))
-    plans = list(Sampled(spec, *lines).of_step(name, step, sizes(spec.k)))
+    plans = list(Sampled(spec, *lines).results(name, step, sizes(spec.k)))
     for plan, d in [plans[i] for i in np.random.default_rng(0).permutation(len(plans))[:30]]:
         assert np.array_equal(product(plan.model(spec), lines[0][:, None], lines[1][:, None])[:, 0, 0], d), plan
 

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from accprobe.errors import AccprobeError
-from accprobe.gemm.callables.opening import ProductRequest, find_callable, open_callable
-from accprobe.gemm.callables.failures import one_sentence
 from accprobe.gemm.callables.arrays import NumpyArrays, TorchArrays
+from accprobe.gemm.callables.failures import one_sentence
+from accprobe.gemm.callables.opening import ProductRequest, find_callable, open_callable
 from accprobe.isa.formats import FORMATS
 
 ADVICE = "give a smaller --shape or fewer --elements, or end other processes (`nvidia-smi` lists them)"
@@ -22,7 +22,7 @@ class OutOfMemoryError(RuntimeError):
 
 
 class Own(BaseException):
-    """What `except Exception` does not catch."""
+    """An exception that `except Exception` does not catch."""
 
 
 TRITON = "at 2:8:\ndef kernel(X):\n    o = tl.arange(0, 15)\n        ^\narange's range must be a power of 2"
@@ -82,7 +82,7 @@ def test_memory_that_is_full_where_operands_and_results_are_copied(role: str, mo
     def full(*_: Any) -> None:
         raise OutOfMemoryError("CUDA out of memory")
 
-    called = open_callable("numpy:matmul", ProductRequest((8, 8, 8))).called
+    called = open_callable("numpy:matmul", ProductRequest((8, 8, 8))).adapter
     monkeypatch.setattr(NumpyArrays, role, full)
     with pytest.raises(
         AccprobeError, match=r"numpy:matmul .*: OutOfMemoryError: CUDA out of memory; the memory of cpu is full"
@@ -104,8 +104,8 @@ def test_gradients_are_recorded_in_a_callable_as_outside(tmp_path: Path) -> None
         "    return (a * d / b.sum(1)) @ b.requires_grad_()\n"
     )
     assert torch.is_grad_enabled()
-    called = open_callable(f"{tmp_path}/own.py:backward", ProductRequest((4, 8, 2))).called
-    assert isinstance(called.handover, TorchArrays)
+    called = open_callable(f"{tmp_path}/own.py:backward", ProductRequest((4, 8, 2))).adapter
+    assert isinstance(called.library, TorchArrays)
     for _ in range(2):
         d = called.product(*(np.ones((rows, 2), np.float32).view(np.uint32) for rows in (4, 8)))
         assert (d.view(np.float32) == 2).all()

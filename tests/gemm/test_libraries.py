@@ -13,8 +13,8 @@ import pytest
 from accprobe.errors import AccprobeError
 from accprobe.evaluate.product import ScaleWords
 from accprobe.gemm.callables.adapter import CallableAdapter
-from accprobe.gemm.callables.builtin import BUILTIN
 from accprobe.gemm.callables.arrays import TorchArrays
+from accprobe.gemm.callables.builtin import BUILTIN
 from accprobe.gemm.spec import Spec
 from accprobe.isa.formats import FORMATS, Bits, Format
 from accprobe.model.product import ScaleOf
@@ -105,10 +105,10 @@ def bf16_gemm_nt(a: Any, b: Any, d: Any) -> None:
 def called(
     name: str, a: Format, out: Format, scale: ScaleOf | None = None, shape: Any = (16, 256, 256), **options: Any
 ) -> CallableAdapter:
-    listed, handover = BUILTIN[name], TorchArrays("cpu")
+    builtin, library = BUILTIN[name], TorchArrays("cpu")
     spec = Spec(*shape, a, a, out, scale)
-    made = listed.make(spec, {**listed.options, **options}, handover)
-    return CallableAdapter(spec, made.function, handover, name, listed.by_columns)
+    ready = builtin.make(spec, {**builtin.options, **options}, library)
+    return CallableAdapter(spec, ready.function, library, name, builtin.by_columns)
 
 
 def powers(fmt: Format, shape: tuple[int, int], seed: int) -> Bits:
@@ -175,5 +175,5 @@ def test_deep_gemm_is_given_operands_and_scales_along_k() -> None:
 
 
 def test_deep_gemm_says_which_scales_it_takes() -> None:
-    with pytest.raises(AccprobeError, match="takes scales by block alone: give --scale 128x128"):
+    with pytest.raises(AccprobeError, match="requires block scales: give --scale 128x128"):
         called("deep_gemm:fp8_gemm_nt", FORMATS["e4m3"], FORMATS["bf16"])

@@ -13,8 +13,7 @@ from planted_functions import chain
 from planted_sums import Array
 
 from accprobe.gemm.characterise import characterise
-from accprobe.gemm.findings import findings, status
-from accprobe.gemm.findings import row
+from accprobe.gemm.findings import findings, row, status
 from accprobe.gemm.spec import Spec
 from accprobe.isa.formats import FORMATS
 from accprobe.report.product_words import miscounted

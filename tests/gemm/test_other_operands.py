@@ -10,11 +10,10 @@ from numpy.typing import NDArray
 
 from accprobe.evaluate.product import ScaleWords
 from accprobe.gemm.characterise import characterise
-from accprobe.gemm.operands import KINDS, LARGE_KINDS
 from accprobe.gemm.findings import status
+from accprobe.gemm.operands import DISTRIBUTIONS, LARGE, OWN, draw_operands
 from accprobe.gemm.outcome import ProductOutcome
 from accprobe.gemm.spec import Spec
-from accprobe.gemm.verification import OWN, drawn
 from accprobe.isa.formats import FORMATS, Bits
 
 Singles = NDArray[np.float32]
@@ -70,13 +69,13 @@ def test_another_plan_for_some_operands_is_noticed(otherwise: Otherwise, kinds: 
     outcome = characterise(Switching(otherwise), 640)
     assert status(outcome)[0] == "inferred"
     assert {each.kind for each in outcome.verification.first} <= kinds
-    assert outcome.verification.wrong
+    assert outcome.verification.mismatches
 
 
 def test_every_kind_has_its_share_of_results() -> None:
     outcome = characterise(Switching(lambda x, y: False), 640)
     assert status(outcome) == ("confirmed", "")
-    assert outcome.verification.kinds == dict.fromkeys(KINDS, 64)
+    assert outcome.verification.kinds == dict.fromkeys(DISTRIBUTIONS, 64)
 
 
 def test_operands_of_the_user_are_a_kind_of_their_own() -> None:
@@ -90,7 +89,7 @@ def test_operands_of_the_user_are_a_kind_of_their_own() -> None:
         return characterise(Switching(otherwise), 64, own=own if asked else None)
 
     assert outcome(is_own, False).explained
-    assert outcome(lambda x, y: False, True).proof.kinds[OWN]
+    assert outcome(lambda x, y: False, True).verification.kinds[OWN]
     found = outcome(is_own, True)
     assert not found.explained
     assert {each.kind for each in found.verification.first} == {OWN}
@@ -101,8 +100,8 @@ def test_operands_of_the_user_are_a_kind_of_their_own() -> None:
 def test_large_operands_are_as_large_as_the_sum_allows(name: str, out: str) -> None:
     fmt = FORMATS[name]
     spec = Spec(4, 4, 64, fmt, fmt, FORMATS[out])
-    for kind in LARGE_KINDS:
-        a, b, _ = drawn(spec, kind, np.random.default_rng(0))
+    for kind in LARGE:
+        a, b, _ = draw_operands(spec, kind, np.random.default_rng(0))
         x, y = fmt.values(a), fmt.values(b)
         assert np.isfinite(x).all()
         assert np.isfinite(y).all()

@@ -14,12 +14,11 @@ from planted_plans import FMAS, HOPPER, NAMED
 from planted_products import Planted
 from planted_sums import Array
 
-from accprobe.gemm import mistakes, pairing
 from accprobe.gemm.blackbox import RecordedCallable
 from accprobe.gemm.characterise import characterise
-from accprobe.gemm.findings import findings
+from accprobe.gemm.checks import mistakes, pairing
 from accprobe.gemm.checks.regions import Region
-from accprobe.gemm.findings import row
+from accprobe.gemm.findings import findings, row
 from accprobe.gemm.spec import Spec
 from accprobe.isa.formats import FORMATS
 from accprobe.render.content.products import alarms

@@ -9,11 +9,11 @@ from numpy.typing import NDArray
 
 from accprobe.gemm.blackbox import RecordedCallable
 from accprobe.gemm.characterise import MOST_CALLS, SWEEPS
+from accprobe.gemm.layout import Units, batch_sizes, factors, unit_candidates
+from accprobe.gemm.spec import Spec
 from accprobe.gemm.tree.decomposition import Reduction, decompose
 from accprobe.gemm.tree.pairs import ProductPairs
-from accprobe.gemm.spec import Spec
 from accprobe.gemm.tree.tree_builder import PartialTree, make_tree_builder, measured_units
-from accprobe.gemm.layout import Units, batch_sizes, factors, unit_candidates
 from accprobe.isa.formats import FORMATS
 from accprobe.model.product import nested
 

@@ -23,7 +23,7 @@ import pytest
 from long_tail import some
 from planted_plans import HOPPER, NAMED, drawn, operands
 from planted_products import Edge, Planted, Sick
-from planted_sums import KINDS, Array
+from planted_sums import TYPES, Array
 
 FORMATS = {"f32": (23, -126), "tf32": (10, -126), "bf16": (7, -126), "f16": (10, -14), "e5m2": (2, -14), "e4m3": (3, -6)}
 """Fraction bits and the smallest normal exponent."""
@@ -152,7 +152,7 @@ def wide(plan: Planted, seed: int, hill: int = 1) -> Operands:
     def some(kind: str, rows: int) -> Array:
         exponents = np.repeat(rng.integers(*WIDE[kind], (rows, -(-k // hill))), hill, axis=1)[:, :k]
         numbers: Array = np.ldexp(rng.uniform(1, 2, (rows, k)) * rng.choice([-1, 1], (rows, k)), exponents)
-        return numbers.astype(KINDS[kind].dtype)
+        return numbers.astype(TYPES[kind].dtype)
 
     a, b = some(plan.a, m), some(plan.b, n).T
     first, second = np.arange(0, k // 2 - 1, 4), np.arange(1, k // 2, 4)

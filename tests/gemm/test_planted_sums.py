@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from planted_plans import FMAS, HOPPER, NAMED
 from planted_products import Planted
-from planted_sums import KINDS, Array
+from planted_sums import TYPES, Array
 
 
 def test_an_fma_is_rounded_once() -> None:
@@ -23,7 +23,7 @@ def test_an_fma_is_rounded_once() -> None:
 def test_the_exponent_of_a_product_is_not_normalised() -> None:
     """1.5 · 1.5 = 2.25 counts as 2^0: 2^-13 is at its cut, 2^-14 below."""
     plan = replace(NAMED["chain of 32"], result_bits=23)
-    a = np.array([[1.5, 2.0**-7]]).astype(KINDS["e4m3"].dtype)
+    a = np.array([[1.5, 2.0**-7]]).astype(TYPES["e4m3"].dtype)
     b = np.array([[1.5, 1.5], [2.0**-6, 2.0**-7]]).astype(a.dtype)
     assert plan(a, b).tolist() == [[2.25 + 2.0**-13, 2.25]]
     assert replace(plan, result_bits=13)(a, b).tolist() == [[2.25, 2.25]]
@@ -32,7 +32,7 @@ def test_the_exponent_of_a_product_is_not_normalised() -> None:
 def test_the_exponent_of_a_subnormal_operand_is_the_smallest_normal_one() -> None:
     """2^-9 · 1 counts as 2^-6: of 8 fraction bits 2^-14 is the last."""
     plan = replace(HOPPER, a="e4m3", b="e4m3", alignment_bits=8)
-    a = np.array([[2.0**-9, 2.0**-9]]).astype(KINDS["e4m3"].dtype)
+    a = np.array([[2.0**-9, 2.0**-9]]).astype(TYPES["e4m3"].dtype)
     b = np.array([[1, 1], [2.0**-5, 2.0**-6]]).astype(a.dtype)
     assert plan(a, b).tolist() == [[2.0**-9 + 2.0**-14, 2.0**-9]]
 
@@ -40,7 +40,7 @@ def test_the_exponent_of_a_subnormal_operand_is_the_smallest_normal_one() -> Non
 def product(plan: Planted, *pairs: tuple[float, float]) -> Array:
     """The one output of a row and a column."""
     a, b = zip(*pairs, strict=True)
-    dtype = KINDS[plan.a].dtype
+    dtype = TYPES[plan.a].dtype
     return np.asarray(plan(np.array([a]).astype(dtype), np.array(b)[:, None].astype(dtype))[0, 0])
 
 

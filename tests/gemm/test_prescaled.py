@@ -10,12 +10,12 @@ import pytest
 from long_tail import some
 from planted_plans import FMAS, HOPPER
 from planted_products import Planted
-from planted_sums import KINDS, Array
+from planted_sums import TYPES, Array
 
 from accprobe.evaluate.product import ScaleWords
-from accprobe.gemm.callables.adapter import ones
 from accprobe.gemm.characterise import characterise
 from accprobe.gemm.findings import status
+from accprobe.gemm.operands import unit_scales
 from accprobe.gemm.spec import Spec
 from accprobe.isa.formats import FORMATS, Bits
 from accprobe.model.product import ScaleOf
@@ -37,8 +37,8 @@ class ScaledBox:
         return Spec(M, N, K, FORMATS["e4m3"], FORMATS["e4m3"], FORMATS[self.plan.out], self.scale)
 
     def product(self, a: Bits, b: Bits, scales: ScaleWords | None = None) -> Bits:
-        x, y = (each.view(KINDS["e4m3"].dtype).astype(np.float32) for each in (a, b.T))
-        sa, sb = scales or ones(self.spec)
+        x, y = (each.view(TYPES["e4m3"].dtype).astype(np.float32) for each in (a, b.T))
+        sa, sb = scales or unit_scales(self.spec)
         with np.errstate(all="ignore"):
             return np.ascontiguousarray(self.combine(self.plan, x, y, sa, sb)).view(self.spec.out.dtype)
 
@@ -47,7 +47,7 @@ def rounded_to(kind: str) -> Combine:
     """A product of scaled operands that are rounded."""
 
     def combine(plan: Planted, a: Array, b: Array, sa: Array, sb: Array) -> Array:
-        dtype = KINDS[kind].dtype
+        dtype = TYPES[kind].dtype
         return replace(plan, a=kind, b=kind)((a * sa).astype(dtype), np.ascontiguousarray((b * sb).astype(dtype)))
 
     return combine
@@ -74,7 +74,7 @@ def test_scales_that_come_first_are_told(plan: Planted, kind: str, scale: ScaleO
     outcome = characterise(ScaledBox(plan, rounded_to(kind), scale), elements=1 << 8)
     found, reason = status(outcome)
     assert found == "inferred"
-    assert reason.endswith(f"scales are applied to A and B before the product, which is of their values rounded to {kind}")
+    assert reason.endswith(f"scales are applied to A and B before the product, rounded to {kind}")
     assert outcome.main.plan is None
 
 
@@ -82,8 +82,8 @@ def test_of_a_narrow_result_fresh_operands_show_it() -> None:
     """Those few of its elements on which the experiments with scales agree with scales of the sum."""
     box = ScaledBox(replace(OF_FMAS, out="bf16"), rounded_to("f32"), "tensor")
     outcome = characterise(box, elements=1 << 12)
-    assert outcome.verification.wrong
-    assert status(outcome)[1].endswith("before the product, which is of their values rounded to f32")
+    assert outcome.verification.mismatches
+    assert status(outcome)[1].endswith("before the product, rounded to f32")
     assert outcome.main.plan is None
 
 
@@ -91,7 +91,7 @@ def test_no_plan_is_suggested_that_is_far_off() -> None:
     outcome = characterise(ScaledBox(OF_FMAS, four_times), elements=1 << 8)
     found, reason = status(outcome)
     assert (found, outcome.main.plan) == ("inferred", None)
-    assert "ones come out with another factor than the product of their scales" in reason
+    assert "ones are scaled by another factor than the product of their scales" in reason
 
 
 def test_a_plan_that_is_near_is_suggested() -> None:
@@ -100,7 +100,7 @@ def test_a_plan_that_is_near_is_suggested() -> None:
     def rounded_again(plan: Planted, a: Array, b: Array, sa: Array, sb: Array) -> Array:
         one = np.ones((1, 1), np.float32)
         d = rounded_to("f32")(plan, a, b, one, one) * (sa * sb)
-        return np.where((sa == 1) & (sb == 1), d, d.astype(KINDS["bf16"].dtype).astype(np.float32))
+        return np.where((sa == 1) & (sb == 1), d, d.astype(TYPES["bf16"].dtype).astype(np.float32))
 
     outcome = characterise(ScaledBox(OF_FMAS, rounded_again), elements=1 << 8)
     assert status(outcome)[0] == "inferred"

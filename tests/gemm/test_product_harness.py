@@ -89,12 +89,12 @@ def test_products_are_counted(cause: str) -> None:
     script = loaded("products")
     reason = {
         "no tree": "3 products join product 0 in a sum of 7, after 2 others",
-        "too many calls": "its order of addition is not found within 5000 calls",
-        "arithmetic": "7 of 3072 dot products of a few terms have no explanation",
-        "scales": "3 of 4096 scaled elements have no explanation",
-        "kept answers": "2 of 60000 answers that were kept have no explanation",
-        "fresh elements": "9 of 65536 fresh elements differ from what the plan gives",
-        "regions": "not computed as the others, and not asked on their own: rows 5, columns 3",
+        "too many calls": "the accumulation order was not determined within 5000 calls",
+        "arithmetic": "7 of 3072 sparse dot products contradict every plan",
+        "scales": "3 of 4096 scaled elements contradict every way to scale",
+        "kept answers": "2 of 60000 kept results contradict the plan",
+        "fresh elements": "9 of 65536 fresh elements differ from the plan",
+        "regions": "elements with other bits than the rest were not probed: rows 5, columns 3",
         "dependence": "an output depends on other rows: row 3 changes 2 of the 31 other rows",
         "first calls": "the first 3 calls give other bits than later ones: 512 of 1,024 outputs",
     }[cause]

@@ -39,5 +39,5 @@ def test_what_differs_inside_a_sum_is_said_where_no_finding_does() -> None:
     found = versus(one, other.model_copy(update={"callable": "numpy:matmul"}))
     assert not found.same
     assert found.sentence == (
-        "torch:mm -> numpy:matmul changed the plan, inside a sum: product bits none -> 23; product rounding none -> RNE"
+        "torch:mm -> numpy:matmul changed the plan, inside a fused sum: product bits none -> 23; product rounding none -> RNE"
     )

@@ -13,12 +13,11 @@ from planted_plans import HOPPER
 from planted_products import Sick
 
 from accprobe.evaluate.product import ScaleWords
-from accprobe.gemm import battery
-from accprobe.gemm.dots import Answered, Sparse
+from accprobe.gemm import dots
 from accprobe.gemm.characterise import characterise
-from accprobe.gemm.findings import findings, status
-from accprobe.gemm.fit import WIDEST_SUM, fit
-from accprobe.gemm.findings import row
+from accprobe.gemm.dots import ProbedDots, SparseDots
+from accprobe.gemm.findings import findings, row, status
+from accprobe.gemm.fit import fit
 from accprobe.gemm.spec import Spec
 from accprobe.gemm.tree.tree_builder import NoTree
 from accprobe.isa.formats import FORMATS, Bits
@@ -42,13 +41,13 @@ class TwoLevelSums:
 
 def test_two_level_sums_are_refused_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     evaluated: list[int] = []
-    predicted = battery.predicted
+    predicted = dots.predicted
 
-    def counting(model: Any, dots: Sparse) -> Bits:
+    def counting(model: Any, dots: SparseDots) -> Bits:
         evaluated.append(len(dots))
         return predicted(model, dots)
 
-    monkeypatch.setattr(battery, "predicted", counting)
+    monkeypatch.setattr(dots, "predicted", counting)
     outcome = characterise(TwoLevelSums(), elements=1 << 8)
     found, reason = status(outcome)
     assert found == "inferred"
@@ -62,7 +61,7 @@ def test_two_level_sums_are_refused_soon(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_a_doubt_about_one_element_leaves_the_others_exact() -> None:
     outcome = characterise(PlantedBox(replace(HOPPER, m=8, n=8, k=32, sick=Sick(5, 3, when="always"))), elements=1 << 8)
     found, reason = status(outcome)
-    assert (found, reason) == ("inferred", "not computed as the others, and not asked on their own: rows 5, columns 3")
+    assert (found, reason) == ("inferred", "elements with other bits than the rest were not probed: rows 5, columns 3")
     told = findings(outcome)
     assert {told[name].bound for name in ("order", "effective_bits", "sum_rounding")} == {"exact"}
     assert told["same_everywhere"].value == "no"
@@ -73,16 +72,14 @@ def test_a_contradicted_region_has_suggested_findings_alone() -> None:
     outcome = characterise(PlantedBox(replace(HOPPER, m=8, n=8, k=32)), elements=1 << 8)
     outcome.verification.count("normal", 64, 3)
     assert findings(outcome)["order"].bound == "suggested"
-    assert (
-        f"fresh elements differ from what the plan gives (normal 3 of {outcome.verification.kinds['normal']:,}" in status(outcome)[1]
-    )
+    assert f"fresh elements differ from the plan (normal 3 of {outcome.verification.kinds['normal']:,}" in status(outcome)[1]
 
 
 def test_no_arithmetic_is_searched_of_a_sum_wider_than_any_known() -> None:
     spec = Spec(8, 8, 512, *[FORMATS["bf16"]] * 2, FORMATS["f32"])
-    dots = Sparse(np.zeros((1, 6), np.int64), *(np.zeros((1, 6), np.uint16) for _ in range(2)))
-    nothing = Answered(dots, np.zeros(1, np.uint32))
-    with pytest.raises(NoTree, match=f"512 products seem to be added in one fused sum; sums of at most {WIDEST_SUM}"):
+    dots = SparseDots(np.zeros((1, 6), np.int64), *(np.zeros((1, 6), np.uint16) for _ in range(2)))
+    nothing = ProbedDots(dots, np.zeros(1, np.uint32))
+    with pytest.raises(NoTree, match="512 products seem to be added in one fused sum; accprobe searches"):
         fit(spec, (tuple(range(512)),), nothing, nothing)
 
 

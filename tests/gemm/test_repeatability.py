@@ -12,9 +12,9 @@ from planted_functions import Multiply, Warming, chain, scaled_by_row, scaled_by
 from accprobe.gemm.blackbox import RecordedCallable
 from accprobe.gemm.characterise import characterise
 from accprobe.gemm.checks.contract import find_dependence
+from accprobe.gemm.checks.repeatability import FIRST, QUIET, compare_at_end, first_operands, repeat_first
 from accprobe.gemm.findings import findings, status
 from accprobe.gemm.outcome import ProductOutcome
-from accprobe.gemm.checks.repeatability import FIRST, QUIET, compare_at_end, first_operands, repeat_first
 from accprobe.gemm.spec import Spec
 from accprobe.isa.formats import FORMATS
 

@@ -12,8 +12,8 @@ from planted_plans import HOPPER
 from planted_products import Array, Planted
 
 from accprobe.gemm.characterise import characterise
-from accprobe.gemm.findings import findings, status
 from accprobe.gemm.checks.repeatability import FIRST, MOST
+from accprobe.gemm.findings import findings, status
 from accprobe.gemm.spec import Spec
 from accprobe.gemm.tree.structures import order_in_words
 from accprobe.isa.formats import FORMATS

@@ -12,12 +12,12 @@ from planted_plans import NAMED
 
 from accprobe.evaluate.product import ScaleWords, product
 from accprobe.gemm.blackbox import RecordedCallable
-from accprobe.gemm.tree.decomposition import Reduction
-from accprobe.gemm.operands import KINDS, random_lines
+from accprobe.gemm.operands import DISTRIBUTIONS, draw_operands, random_lines
 from accprobe.gemm.plans import ProductPlan
-from accprobe.gemm.scaling import Scaled, scaling_in_words, infer_scales
+from accprobe.gemm.scaling import Scaled, infer_scales, scaling_in_words
 from accprobe.gemm.spec import Spec
-from accprobe.gemm.verification import Predicted, drawn, prove
+from accprobe.gemm.tree.decomposition import Reduction
+from accprobe.gemm.verification import Part, verify
 from accprobe.isa.formats import FORMATS, Bits
 from accprobe.model.product import ProductModel, ScaleOf, Scales, Scaling, nested
 
@@ -32,7 +32,7 @@ def values(name: str, kind: str, seed: int = 0) -> np.ndarray[tuple[int, ...], n
 
 @pytest.mark.parametrize("name", FLOATS)
 def test_kinds_are_as_they_are_called(name: str) -> None:
-    every = {kind: values(name, kind) for kind in KINDS}
+    every = {kind: values(name, kind) for kind in DISTRIBUTIONS}
     assert all(np.isfinite(x).all() for x in every.values())
     for kind in ("normal", "cancelling"):
         assert (abs(every[kind].mean()), abs(every[kind].std() - 1)) < (0.02, 0.05)
@@ -47,7 +47,7 @@ def test_kinds_are_as_they_are_called(name: str) -> None:
 
 @pytest.mark.parametrize("name", FLOATS)
 def test_the_same_seed_has_the_same_numbers_and_another_has_others(name: str) -> None:
-    for kind in KINDS:
+    for kind in DISTRIBUTIONS:
         assert np.array_equal(values(name, kind), values(name, kind))
         assert not np.array_equal(values(name, kind), values(name, kind, seed=1))
 
@@ -75,7 +75,7 @@ def test_integers_have_all_values(name: str, most: int) -> None:
 def test_half_of_the_products_cancel() -> None:
     e4m3 = FORMATS["e4m3"]
     spec = Spec(16, 24, 512, e4m3, e4m3, FORMATS["f32"])
-    a, b, _ = drawn(spec, "cancelling", np.random.default_rng(0))
+    a, b, _ = draw_operands(spec, "cancelling", np.random.default_rng(0))
     terms = e4m3.values(a)[:, None] * e4m3.values(b)
     others = random_lines(e4m3, (16, 512), "normal", np.random.default_rng(1))
     plain = np.abs((e4m3.values(others)[:, None] * e4m3.values(b)).sum(axis=-1))
@@ -87,7 +87,7 @@ def test_only_the_lines_that_are_looked_at_have_numbers() -> None:
     e4m3 = FORMATS["e4m3"]
     spec = Spec(16, 24, 512, e4m3, e4m3, FORMATS["f32"], "row")
     rows, columns = np.array([3, 5]), np.array([7])
-    a, b, scales = drawn(spec, "normal", np.random.default_rng(0), rows, columns)
+    a, b, scales = draw_operands(spec, "normal", np.random.default_rng(0), rows, columns)
     assert scales is not None
     assert (a.shape, b.shape, scales.a.shape, scales.b.shape) == ((16, 512), (24, 512), (16, 1), (1, 24))
     assert np.flatnonzero(a.any(axis=1)).tolist() == [3, 5]
@@ -112,7 +112,7 @@ def test_ways_to_scale_blocks_are_told_apart_within_a_few_calls(how: Scaling, fu
     found, calls = of_blocks(Scales("128x128", how, fused), 256)
     assert found.plan.scales is not None
     assert scaling_in_words(found.plan.scales) == scaling_in_words(Scales("128x128", how, fused))
-    assert (found.wrong, found.left) == (0, ())
+    assert (found.mismatches, found.others) == (0, ())
     assert calls < 12
 
 
@@ -127,7 +127,7 @@ def test_ways_to_scale_the_result_are_told_apart_within_a_few_calls(how: Scaling
     asked, every = RecordedCallable(ModelBox(spec, model)), np.arange(64)
     found = infer_scales(asked, ProductPlan(spec, groups, model.step), every, every, seed=0)
     assert found.plan.scales == scales
-    assert (found.wrong, found.left) == (0, ())
+    assert (found.mismatches, found.others) == (0, ())
     assert asked.calls < 12
 
 
@@ -135,7 +135,7 @@ def test_ways_to_scale_the_result_are_told_apart_within_a_few_calls(how: Scaling
 def test_one_block_is_not_added_to_anything(how: Scaling) -> None:
     found, _ = of_blocks(Scales("128x128", how), 128, out="f32")
     assert found.plan.scales == Scales("128x128", how)
-    assert (found.wrong, found.left) == (0, ())
+    assert (found.mismatches, found.others) == (0, ())
 
 
 def of_blocks(scales: Scales, k: int, out: str = "bf16") -> tuple[Scaled, int]:
@@ -157,7 +157,7 @@ def test_calls_of_small_products_are_predicted_together_whoever_evaluates_others
         seen.append(a.shape)
         return product(given, a, b)
 
-    parts = [Predicted(model, np.arange(m), np.arange(n))]
-    proof = prove(RecordedCallable(ModelBox(spec, model)), parts, 1 << 12, 0, evaluate)
-    assert (proof.elements >= 1 << 12, proof.wrong) == (True, 0)
+    parts = [Part(model, np.arange(m), np.arange(n))]
+    verification = verify(RecordedCallable(ModelBox(spec, model)), parts, 1 << 12, 0, evaluate)
+    assert (verification.elements >= 1 << 12, verification.mismatches) == (True, 0)
     assert bool(seen) == singly

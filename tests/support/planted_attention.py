@@ -10,7 +10,7 @@ from functools import cached_property
 
 import numpy as np
 from planted_products import Planted
-from planted_sums import KINDS, Array
+from planted_sums import TYPES, Array
 
 from accprobe.evaluate.product import ScaleWords
 from accprobe.gemm.spec import Spec
@@ -38,7 +38,7 @@ class PlantedAttention:
 
     def product(self, a: Bits, b: Bits, scales: ScaleWords | None = None) -> Bits:
         assert (self.spec.a.values(a) * self.plan.k == 1).all()
-        v = np.ascontiguousarray(b.view(KINDS[self.plan.b].dtype).T)
+        v = np.ascontiguousarray(b.view(TYPES[self.plan.b].dtype).T)
         d = np.repeat(self._query(self.plan, v), self.plan.m, axis=0)
         if self.other is not None:
             d[self.since :] = self._query(self.other, v)

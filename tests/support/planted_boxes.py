@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from planted_products import BLOCK, Planted
 from planted_products import Scales as Planted_scales
-from planted_sums import KINDS
+from planted_sums import TYPES
 
 from accprobe.evaluate.product import ScaleWords
 from accprobe.gemm.spec import Spec
@@ -41,7 +41,7 @@ class PlantedBox:
         return Spec(self.rows or plan.m, plan.n, plan.k, *formats, SCALE_OF[plan.scales])
 
     def product(self, a: Bits, b: Bits, scales: ScaleWords | None = None) -> Bits:
-        x, y = a.view(KINDS[self.plan.a].dtype), np.ascontiguousarray(b.view(KINDS[self.plan.b].dtype).T)
+        x, y = a.view(TYPES[self.plan.a].dtype), np.ascontiguousarray(b.view(TYPES[self.plan.b].dtype).T)
         d = self.plan(x, y, *self._scales(scales))
         return np.ascontiguousarray(d).view(self.spec.out.dtype)
 

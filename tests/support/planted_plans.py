@@ -9,7 +9,7 @@ import numpy as np
 from planted_around import Around, Kind
 from planted_mispaired import drawn_mistake
 from planted_products import BLOCK, Edge, Merge, Partial, Planted, Scales, Sick
-from planted_sums import KINDS, Array
+from planted_sums import TYPES, Array
 
 HOPPER = Planted()
 """As the f16 and bf16 instructions of sm_90: sums of 16, 25 fraction bits, f32 RZ."""
@@ -278,4 +278,4 @@ def operands(plan: Planted, seed: int) -> tuple[Array, ...]:
 def _operand(rng: np.random.Generator, kind: str, shape: tuple[int, int]) -> Array:
     if kind == "s8":
         return rng.integers(-128, 128, shape, np.int8)
-    return rng.standard_normal(shape).astype(KINDS[kind].dtype)
+    return rng.standard_normal(shape).astype(TYPES[kind].dtype)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from planted_around import Around
 from planted_mispaired import Mispaired
 from planted_sums import (
-    KINDS,
+    TYPES,
     Array,
     Exponents,
     Floats,
@@ -236,7 +236,7 @@ class Planted:
             total = total * (scales[0] * scales[1])
         elif self.scales == "row":
             total = total * (scales[0].reshape(-1, 1) * scales[1].reshape(1, -1))
-        return rounded_to(total.astype(np.float64), self.out, self.result_rounding).astype(KINDS[self.out].dtype)
+        return rounded_to(total.astype(np.float64), self.out, self.result_rounding).astype(TYPES[self.out].dtype)
 
     def _block_scales(self, n: int, sa: Singles, sb: Singles) -> Callable[[int], Singles]:
         def scale_of(k: int) -> Singles:
@@ -273,12 +273,12 @@ class Planted:
                 continue
             idle = not len(some)
             total = fused_sum(*factors.products(some), carry, self.alignment_bits)
-            kept = rounded(total, self.result_bits, KINDS["f32"].min_exponent, self.sum_rounding)
+            kept = rounded(total, self.result_bits, TYPES["f32"].min_exponent, self.sum_rounding)
             carry = kept.astype(np.float32).astype(np.float64)
         return carry.astype(np.float32)
 
     def _partial(self, sums: Singles) -> Singles:
-        dtype = KINDS[self.partial_format].dtype
+        dtype = TYPES[self.partial_format].dtype
         return rounded_to(sums.astype(np.float64), self.partial_format).astype(dtype).astype(np.float32)
 
     def _merged(self, partials: list[Singles]) -> Singles:

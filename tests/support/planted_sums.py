@@ -31,7 +31,7 @@ class Kind:
     min_exponent: int
 
 
-KINDS = {
+TYPES = {
     "e4m3": Kind(np.dtype(ml_dtypes.float8_e4m3fn), 3, -6),
     "e5m2": Kind(np.dtype(ml_dtypes.float8_e5m2), 2, -14),
     "bf16": Kind(np.dtype(ml_dtypes.bfloat16), 7, -126),
@@ -56,8 +56,8 @@ MOST_TERMS = 64
 
 
 def values_of(array: Array, kind: str, rounding: OperandRounding = "RZ") -> Floats:
-    if array.dtype != KINDS[kind].dtype:
-        raise ValueError(f"an array of {kind} is one of {KINDS[kind].dtype}, not of {array.dtype}")
+    if array.dtype != TYPES[kind].dtype:
+        raise ValueError(f"an array of {kind} is one of {TYPES[kind].dtype}, not of {array.dtype}")
     if kind == "tf32":
         return _as_tf32(array.astype(np.float64), rounding)
     return array.astype(np.float64)
@@ -66,13 +66,13 @@ def values_of(array: Array, kind: str, rounding: OperandRounding = "RZ") -> Floa
 def _as_tf32(values: Floats, rounding: OperandRounding) -> Floats:
     if rounding != "RNA":
         return rounded_to(values, "tf32", rounding)
-    unit = _power_of_two(np.maximum(_leading(values), KINDS["tf32"].min_exponent) - KINDS["tf32"].bits)
+    unit = _power_of_two(np.maximum(_leading(values), TYPES["tf32"].min_exponent) - TYPES["tf32"].bits)
     return np.asarray(np.copysign(np.floor(np.abs(values) / unit + 0.5) * unit, values))
 
 
 def exponents_of(values: Floats, kind: str) -> Exponents:
     """As encoded: a subnormal number has the exponent of the smallest normal one; a zero has none."""
-    return np.where(values == 0, NONE, np.maximum(_leading(values), KINDS[kind].min_exponent)).astype(np.int16)
+    return np.where(values == 0, NONE, np.maximum(_leading(values), TYPES[kind].min_exponent)).astype(np.int16)
 
 
 def check_sum(products: int, alignment_bits: int | None) -> None:
@@ -148,7 +148,7 @@ def rounded(values: Floats, bits: int, min_exponent: int, rounding: Rounding) ->
 
 
 def rounded_to(values: Floats, kind: str, rounding: Rounding = "RNE") -> Floats:
-    return rounded(values, KINDS[kind].bits, KINDS[kind].min_exponent, rounding)
+    return rounded(values, TYPES[kind].bits, TYPES[kind].min_exponent, rounding)
 
 
 def _leading(values: Floats) -> NDArray[np.int64]:

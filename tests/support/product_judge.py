@@ -14,14 +14,14 @@ from planted_boxes import PlantedBox
 from planted_models import model_of
 from planted_plans import operands
 from planted_products import Planted
-from planted_sums import KINDS, Array
+from planted_sums import TYPES, Array
 
 from accprobe.evaluate.any_order import given_by_some_order
 from accprobe.evaluate.product import ScaleWords, product
 from accprobe.gemm.characterise import characterise
 from accprobe.gemm.findings import findings, status
+from accprobe.gemm.operands import scales_of_lines
 from accprobe.gemm.outcome import ProductOutcome, RegionOutcome
-from accprobe.gemm.verification import scales_of_lines
 from accprobe.model.product import Merged, Nested, Node, nested
 
 Verdict = Literal["right", "wrong", "called unstable", "not confirmed", "crashed", "too late"]
@@ -32,13 +32,13 @@ WAYS = ("normal", "wide", "same sign", "cancelling", "sparse")
 """Kinds of fresh operands."""
 
 CAUSES = {
-    "no tree": r"in a sum of|large products|added to another|no whole number|not where one chain|sums of \d+ products, and",
-    "too many calls": r"not found within",
-    "arithmetic": r"dot products of a few terms",
+    "no tree": r"in a sum of|large products|added to another|no whole number|border of two chains|sums of \d+ products, and",
+    "too many calls": r"not determined within",
+    "arithmetic": r"sparse dot products",
     "scales": r"scaled elements|has the scales of",
-    "kept answers": r"answers that were kept",
+    "kept answers": r"kept results contradict",
     "fresh elements": r"fresh elements differ",
-    "regions": r"not computed as the others",
+    "regions": r"elements with other bits",
     "dependence": r"an output depends on",
     "first calls": r"give other bits than later ones|gives other bits than later ones",
 }
@@ -131,7 +131,7 @@ def _changed(plan: Planted, given: tuple[Array, ...], way: str) -> tuple[Array, 
     rng = np.random.default_rng(plan.seed)
     x, y = a.astype(np.float64), b.astype(np.float64)
     if way == "wide":
-        reach = 10 if KINDS[plan.a].min_exponent == -126 else 3
+        reach = 10 if TYPES[plan.a].min_exponent == -126 else 3
         x, y = (each * np.exp2(rng.integers(-reach, reach, each.shape)) for each in (x, y))
     elif way == "same sign":
         x, y = abs(x), abs(y)

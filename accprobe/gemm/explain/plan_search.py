@@ -124,7 +124,7 @@ class PlanSearch:
         return _Elements(rows, columns, self._a[rows], self._b[columns])
 
     def explanations(self, recorded: Sequence[Candidate], others: bool = True) -> list[Explanation]:
-        """Explain each result. recorded: plans to try first; others: also try rare arithmetics if no common one explains all."""
+        """Explain each result. recorded: plans to try first; others: also try rare arithmetics if no usual one explains it."""
         ways = [(spec, how) for spec in self._specs for how in (OPERAND_ROUNDINGS if spec.rounds_operands else ("RZ",))]
         every = [Step(*way, *step) for way in ways for step in instruction_steps(way[0])]
         chains = [Step(*way, *step) for way in ways for step in other_steps(way[0])]

@@ -1,4 +1,4 @@
-"""What ran, and what does not go with what was found. No test here saw a GPU: kernels are made up."""
+"""Kernels of a call, and remarks about opcodes that contradict the inferred plan. All kernels here are made up."""
 
 from __future__ import annotations
 
@@ -13,24 +13,22 @@ import pytest
 
 from accprobe.audit import ncu
 from accprobe.errors import AccprobeError
-from accprobe.gemm import witness
+from accprobe.gemm.callables import kernels
 from accprobe.gemm.callables.adapter import CallableAdapter
-from accprobe.gemm.callables.builtin import Ready
-from accprobe.gemm.steps import known
 from accprobe.gemm.callables.arrays import NumpyArrays, open_arrays
+from accprobe.gemm.callables.builtin import Ready
 from accprobe.gemm.callables.machine import cublas_version, device_record, empty_report, library_versions
 from accprobe.gemm.spec import Spec
+from accprobe.gemm.steps import known
 from accprobe.infer.findings import Finding
 from accprobe.isa.formats import FORMATS
 from accprobe.isa.instructions import parse
 from accprobe.model.product import ProductModel, chained, multiply_add
-from accprobe.model.tree import DotModel
 from accprobe.report.products import KernelRecord, ProductRow, RegionRecord
 from accprobe.sass.lowering import Lowering
 from accprobe.sass.reading import Function, Line
 
 WGMMA = "wgmma.m64n8k32.f32.e4m3.e4m3"
-FP8 = parse(WGMMA)
 H16 = parse("wgmma.m64n8k16.f32.bf16.bf16")
 QGMMA = "QGMMA.64x128x32.F32.E4M3.E4M3"
 HMMA = "HMMA.16816.F32"
@@ -56,7 +54,7 @@ def row(model: ProductModel, *kernels: KernelRecord) -> ProductRow:
 
 
 def told(model: ProductModel, name: str, *opcodes: str) -> tuple[str, ...]:
-    return witness.contradictions(row(model, KernelRecord(name=name, opcodes=opcodes)))
+    return kernels.contradictions(row(model, KernelRecord(name=name, opcodes=opcodes)))
 
 
 def test_opcodes_that_go_with_the_sum_are_no_remark() -> None:
@@ -67,19 +65,19 @@ def test_opcodes_that_go_with_the_sum_are_no_remark() -> None:
 
 def test_a_sum_that_the_unit_does_not_have_is_said_loudly() -> None:
     (remark,) = told(of_multiply_adds("e4m3"), NVJET, QGMMA)
-    assert remark == ("CONTRADICTION: QGMMA ran, and sums of 23 fraction bits were found: those of an H200 keep 13 of e4m3")
+    assert remark == ("CONTRADICTION: QGMMA ran, and the sums have 23 fraction bits; on an H200 it keeps 13 for e4m3")
 
 
 def test_a_unit_of_other_formats_is_said_to_have_converted() -> None:
     (remark,) = told(of_multiply_adds("e4m3"), "kernel", HMMA)
-    assert remark == "CONVERTED: HMMA ran, which takes no e4m3: its operands are converted ones"
+    assert remark == "CONVERTED: HMMA ran, which does not take e4m3: the kernel converts its operands"
     (remark,) = told(of_multiply_adds("f32"), "kernel", HMMA)
-    assert remark.startswith("CONVERTED: HMMA ran, which takes no f32")
+    assert remark.startswith("CONVERTED: HMMA ran, which does not take f32")
 
 
 def test_a_name_alone_is_a_doubt_at_most() -> None:
     (remark,) = told(of_multiply_adds("e4m3"), NVJET)
-    assert remark.startswith(f"DOUBTFUL: the name of {NVJET} suggests QGMMA, and sums of 23 fraction bits were found")
+    assert remark.startswith(f"DOUBTFUL: the name of {NVJET} suggests QGMMA, and the sums have 23 fraction bits")
     assert told(of_named(WGMMA), NVJET) == ()
 
 
@@ -96,7 +94,7 @@ def test_a_name_alone_is_a_doubt_at_most() -> None:
     ],
 )
 def test_what_names_suggest(name: str, fmt: str, stem: str) -> None:
-    assert witness.suggested(name, FORMATS[fmt], FORMATS[fmt]) == stem
+    assert kernels.suggested(name, FORMATS[fmt], FORMATS[fmt]) == stem
 
 
 class OnGpu(NumpyArrays):
@@ -110,13 +108,13 @@ def called() -> CallableAdapter:
 
 
 def profiled(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
-    monkeypatch.setattr(witness, "_profiled", lambda called: (Counter(names), () if names else ("kernels: none",)))
+    monkeypatch.setattr(kernels, "_profiled", lambda called: (Counter(names), () if names else ("kernels: none",)))
 
 
 def test_the_opcodes_of_our_kernel_are_those_of_its_cubin(called: CallableAdapter, monkeypatch: pytest.MonkeyPatch) -> None:
     profiled(monkeypatch, "masked_gemm", "fill", "fill")
     made = Ready(np.matmul, Lowering((QGMMA,), ((QGMMA, 4), ("FADD", 1)), "nvdisasm"), "masked_gemm")
-    seen = witness.kernels_of(called, made)
+    seen = kernels.kernels_of(called, made)
     assert [(k.name, k.opcodes, k.launches) for k in seen.kernels] == [("masked_gemm", (QGMMA,), 1), ("fill", (), 2)]
     assert seen.why_not == ()
 
@@ -130,39 +128,39 @@ def test_the_profiler_counts_opcodes_of_a_librarys_kernel(called: CallableAdapte
 
     profiled(monkeypatch, "gemm")
     monkeypatch.setattr(ncu, "launches", launches)
-    seen = witness.kernels_of(called, Ready(np.matmul), ["torch:mm", "…"])
+    seen = kernels.kernels_of(called, Ready(np.matmul), ["torch:mm", "…"])
     assert [(k.name, k.opcodes, k.launches) for k in seen.kernels] == [("gemm", (HMMA,), 2)]
 
 
 def test_what_cannot_be_seen_says_why(called: CallableAdapter, monkeypatch: pytest.MonkeyPatch) -> None:
     profiled(monkeypatch, "gemm")
-    kernels, (why,) = witness.kernels_of(called, Ready(np.matmul))
-    assert [kernel.name for kernel in kernels] == ["gemm"]
+    seen, (why,) = kernels.kernels_of(called, Ready(np.matmul))
+    assert [kernel.name for kernel in seen] == ["gemm"]
     assert why.startswith("opcodes: not read")
 
     def refused(command: list[str]) -> Iterator[Any]:
         raise AccprobeError("the driver lets root alone read performance counters")
 
     monkeypatch.setattr(ncu, "launches", refused)
-    kernels, (why,) = witness.kernels_of(called, Ready(np.matmul), ["torch:mm"])
-    assert [kernel.name for kernel in kernels] == ["gemm"]
+    seen, (why,) = kernels.kernels_of(called, Ready(np.matmul), ["torch:mm"])
+    assert [kernel.name for kernel in seen] == ["gemm"]
     assert why == "opcodes: the driver lets root alone read performance counters"
 
 
 def test_a_cpu_has_no_kernels_and_says_whose_product_it_is() -> None:
     f32 = FORMATS["f32"]
-    handover = open_arrays("numpy")
-    mine = CallableAdapter(Spec(2, 2, 4, f32, f32, f32), np.matmul, handover, "mine")
-    assert witness.kernels_of(mine, Ready(np.matmul)) == ((), ())
-    asked_to_count = witness.kernels_of(mine, Ready(np.matmul), ["numpy:matmul"])
-    assert asked_to_count == ((), ("opcodes: there is nothing for --ncu to count, as the product was computed on the CPU",))
-    versions = library_versions(handover)
+    library = open_arrays("numpy")
+    mine = CallableAdapter(Spec(2, 2, 4, f32, f32, f32), np.matmul, library, "mine")
+    assert kernels.kernels_of(mine, Ready(np.matmul)) == ((), ())
+    counted = kernels.kernels_of(mine, Ready(np.matmul), ["numpy:matmul"])
+    assert counted == ((), (kernels.NOTHING_TO_COUNT,))
+    versions = library_versions(library)
     assert versions["numpy"] == np.__version__
     assert "BLAS" in versions["blas"].upper() or "MKL" in versions["blas"].upper()
     assert int(versions["threads"]) >= 1
-    record = device_record(handover)
+    record = device_record(library)
     assert (record.kind, bool(record.name), bool(record.architecture)) == ("cpu", True, True)
-    assert empty_report(handover, 3).device == record
+    assert empty_report(library, 3).device == record
 
 
 def test_versions_of_torch_name_what_computes_on_a_cpu() -> None:
@@ -179,7 +177,3 @@ def test_cublas_is_asked_only_where_it_is_loaded(tmp_path: Path) -> None:
     assert cublas_version(maps) == cublas_version(tmp_path / "gone") == ""
     maps.write_text("7f00-7f01 r--p 0 0:0 1 /no/such/libcublasLt.so.13\n")
     assert cublas_version(maps) == ""
-
-
-def test_models_here_are_those_of_the_report() -> None:
-    assert isinstance(known("h200")[FP8], DotModel)

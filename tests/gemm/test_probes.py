@@ -1,0 +1,196 @@
+"""Sparse dot products: those that overflow, those that reach every chain, and the counterexamples that are shown of them."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+from planted_boxes import FunctionBox, PlantedBox
+from planted_plans import HOPPER
+from planted_products import Planted
+from planted_sums import Array
+
+from accprobe.evaluate.product import ScaleWords
+from accprobe.gemm.blackbox import RecordedCallable
+from accprobe.gemm.characterise import characterise
+from accprobe.gemm.checks.regions import Region
+from accprobe.gemm.dots import ProbedDots, SparseDots, count_mismatches, counterexamples, predicted, probe
+from accprobe.gemm.findings import findings, row, status
+from accprobe.gemm.plans import ProductPlan
+from accprobe.gemm.probes import OVERFLOWING_PAIRS, overflow_probes, probe_chains
+from accprobe.gemm.spec import Spec
+from accprobe.gemm.steps import HOPPER as HOPPER_SUM
+from accprobe.gemm.steps import one_sum
+from accprobe.gemm.tree.decomposition import Reduction
+from accprobe.isa.formats import FORMATS, Bits
+from accprobe.model.product import ProductModel, multiply_add, nested
+
+ELEMENTS = 1 << 12
+BF16 = Planted(m=16, n=16, k=64, out="bf16")
+F16 = Planted(a="f16", b="f16", m=16, n=16, k=64, out="f16")
+
+
+@dataclass(frozen=True)
+class OverflowBox:
+    """A planted product with other results in place of Inf and of -Inf."""
+
+    plan: Planted
+    positive: float
+    negative: float
+
+    @property
+    def spec(self) -> Spec:
+        return PlantedBox(self.plan).spec
+
+    def product(self, a: Bits, b: Bits, scales: ScaleWords | None = None) -> Bits:
+        d = PlantedBox(self.plan).product(a, b, scales).view(self.spec.out.ml_dtype)
+        replaced = np.where(d > 0, self.positive, self.negative).astype(d.dtype)
+        return np.where(np.isinf(d.astype(np.float64)), replaced, d).view(self.spec.out.dtype)
+
+
+@pytest.mark.parametrize(
+    ("box", "message"),
+    [
+        (OverflowBox(BF16, np.inf, np.nan), "NaN for -Inf"),
+        (OverflowBox(BF16, 1.0, -np.inf), "1 for Inf"),
+        (OverflowBox(F16, 65504, -65504), "-65504 for -Inf and 65504 for Inf"),
+    ],
+)
+def test_other_overflow_results_are_named_and_mark_the_findings(box: OverflowBox, message: str) -> None:
+    outcome = characterise(box, elements=ELEMENTS)
+    assert status(outcome) == ("inferred", f"sums beyond the range of {box.spec.out} give {message}")
+    assert (outcome.verification.elements, outcome.verification.mismatches) == (ELEMENTS, 0)
+    assert 0 < outcome.contradicting < outcome.checked
+    assert findings(outcome)["alignment_bits"].bound == "suggested"
+
+
+@pytest.mark.parametrize("plan", [BF16, F16])
+def test_infinities_are_confirmed(plan: Planted) -> None:
+    assert status(characterise(PlantedBox(plan), elements=ELEMENTS))[0] == "confirmed"
+
+
+@pytest.mark.parametrize(("plan", "largest"), [(BF16, 127), (F16, 15)])
+def test_probes_overflow_by_one_term_and_by_two(plan: Planted, largest: int) -> None:
+    box = PlantedBox(plan)
+    dots = overflow_probes(box.spec, np.arange(64))
+    assert dots is not None
+    with np.errstate(over="ignore"):
+        terms = box.spec.a.values(dots.a) * box.spec.b.values(dots.b)
+    assert set(terms[:, 1]) == {0, 2.0**largest, -(2.0**largest)}
+    assert (np.abs(terms.sum(axis=1)) >= 2.0 ** (largest + 1)).all()
+    assert set(np.sign(terms[:, 0])) == {1, -1}
+    assert len(np.unique(dots.ks)) == 2 * OVERFLOWING_PAIRS
+    probed = probe(RecordedCallable(box), dots, np.arange(16), np.arange(16))
+    assert np.isinf(box.spec.out.values(probed.d)).all()
+
+
+@pytest.mark.parametrize(
+    "plan",
+    [
+        Planted(a="e4m3", b="e4m3", m=8, n=8, k=64, products_per_sum=32),
+        Planted(a="f16", b="f16", m=8, n=8, k=64, out="bf16"),
+        Planted(a="s8", b="s8", m=8, n=8, k=64, out="s32"),
+        Planted(a="e4m3", b="e4m3", m=8, n=8, k=128, products_per_sum=32, out="f16", scales="tensor"),
+    ],
+)
+def test_products_that_cannot_overflow_have_no_overflow_probes(plan: Planted) -> None:
+    assert overflow_probes(PlantedBox(plan).spec, np.arange(64)) is None
+
+
+# 10 chains. Their f32 roundings show in few results of dense operands, because D is bf16.
+PROMOTED = replace(HOPPER, m=16, n=16, k=160, promote_every=16, out="bf16")
+
+
+def test_one_promotion_that_truncates_is_not_confirmed() -> None:
+    outcome = characterise(PlantedBox(replace(PROMOTED, truncated_step=6)), elements=1 << 8)
+    found, reason = status(outcome)
+    assert found == "inferred"
+    assert "dot products that reach every chain" in reason
+    (region,) = row(outcome, "planted").regions
+    assert (region.chains_probed, region.chains) == (10, 10)
+
+
+def test_a_sample_of_many_chains_is_probed() -> None:
+    plan = replace(PROMOTED, k=1120)
+    box = PlantedBox(plan)
+    chains = tuple((tuple(range(start, start + 16)),) for start in range(0, plan.k, 16))
+    found = ProductPlan(box.spec, Reduction(chains, nested("forward", len(chains))), one_sum(HOPPER_SUM, 16))
+    region = Region(np.arange(plan.m), np.arange(plan.n), plan.m * plan.n)
+    coverage = probe_chains(RecordedCallable(box), region, found, seed=0)
+    assert (coverage.reached, coverage.chains) == (64, 70)
+    assert not count_mismatches(found.model(), coverage.probed)
+
+
+K = 8
+
+
+def chain() -> ProductModel:
+    spec = Spec(4, 4, K, FORMATS["f32"], FORMATS["f32"], FORMATS["f32"])
+    return ProductPlan(spec, tuple((k,) for k in range(K)), multiply_add()).model()
+
+
+def dots_of(*dots: list[tuple[int, float]]) -> SparseDots:
+    """Return dot products with these products at these k."""
+    ks, a, b = np.zeros((len(dots), 4), int), np.zeros((len(dots), 4), np.float32), np.ones((len(dots), 4), np.float32)
+    for i, terms in enumerate(dots):
+        for t, (k, value) in enumerate(terms):
+            ks[i, t], a[i, t] = k, value
+    return SparseDots(ks, a.view(np.uint32), b.view(np.uint32))
+
+
+def shown(dots: SparseDots, *wrong: int) -> str:
+    """Return the counterexamples if some results are one last bit too large."""
+    d = predicted(chain(), dots)
+    d[list(wrong)] += 1
+    return counterexamples(chain(), ProbedDots(dots, d))
+
+
+def test_counterexamples_have_the_fewest_terms_first_then_those_nearest_in_size() -> None:
+    dots = dots_of([(2, 3.0)], [(5, 64.0), (1, 1.0)], [(0, 2.0), (7, 1.0)], [(3, 1.0), (4, 1.0), (5, 1.0)])
+    assert shown(dots) == ""
+    assert shown(dots, 1, 3) == (
+        "products 1 at k = 1, 64 at k = 5, all others 0: 0x42820001 (65.0000076), expected 0x42820000 (65), 1 ulp; "
+        "products 1 at k = 3, 1 at k = 4, 1 at k = 5, all others 0: 0x40400001 (3.00000024), expected 0x40400000 (3), 1 ulp"
+    )
+    assert shown(dots, 1, 2, 3).startswith("products 2 at k = 0, 1 at k = 7, all others 0: 0x40400001 ")
+    assert shown(dots, 0, 1, 2, 3).startswith("products 3 at k = 2, all others 0: ")
+
+
+def test_the_result_that_differs_most_is_shown_too() -> None:
+    dots = dots_of([(2, 3.0)], [(5, 64.0)], [(1, 5.0)])
+    d = predicted(chain(), dots)
+    d[1] += 900
+    found = counterexamples(chain(), ProbedDots(dots, d + np.uint32(1)))
+    assert found.startswith("products 3 at k = 2")
+    assert found.endswith("expected 0x42800000 (64), 901 ulp")
+
+
+def test_of_two_terms_at_one_k_the_last_was_probed() -> None:
+    assert shown(dots_of([(2, 64.0), (2, 1.0)]), 0).startswith("products 1 at k = 2, all others 0: 0x3f800001 (1.00000012), ")
+
+
+def test_products_that_are_rounded_first_are_shown_by_one_of_them() -> None:
+    """numpy rounds products of float16 to float16: one product shows it."""
+
+    def function(a: Array, b: Array) -> Array:
+        sums = np.zeros((len(a), b.shape[1]), np.float32)
+        with np.errstate(all="ignore"):
+            for k in range(a.shape[1]):
+                sums = sums + np.outer(a[:, k].view(np.float16), b[k].view(np.float16)).astype(np.float32)
+        return sums
+
+    spec = Spec(16, 16, 64, FORMATS["f16"], FORMATS["f16"], FORMATS["f32"])
+    found = row(characterise(FunctionBox(spec, function), elements=1 << 12), "own")
+    assert found.status == "inferred"
+    assert found.verification is not None
+    words = re.fullmatch(
+        r"products (\S+) at k = \d+, all others 0: 0x([0-9a-f]{8}) \(\S+\), expected 0x[0-9a-f]{8} \((\S+)\), [\d,]+ ulp",
+        found.verification.counterexample.partition("; ")[0],
+    )
+    assert words, found.verification.counterexample
+    got = np.array([int(words[2], 16)], np.uint32).view(np.float32)[0]
+    assert words[1] == words[3]
+    assert got == np.float32(np.float16(np.float64(words[1])))
+    assert got != np.float32(words[1])
