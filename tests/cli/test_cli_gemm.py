@@ -343,38 +343,39 @@ def test_an_error_of_a_later_row_loses_no_other(file: str) -> None:
         (["own:exits"], "own:exits raises SystemExit (own, line 20)"),
         (
             ["own:tall", "--shape", "16x8x64"],
-            "own:tall gives an array of shape (8, 16) (transposed?): a product of 16x8x64 has (16, 8)",
+            "own:tall returns an array of shape (8, 16) (transposed?); a product of 16x8x64 has (16, 8)",
         ),
         (["own:chain", "--dtype", "fp8"], "unknown format 'fp8'; did you mean e4m3 or e5m2?"),
         (["own:chain", "-o", "page.html"], "-o writes no .html: let the name end in .json; > page.html keeps what is printed"),
-        (["own:shape"], "own:shape gives an array of shape (16, 64): a product of 16x16x64 has (16, 16)"),
-        (["own:wide"], "own:wide gives an array of complex64, which is no format that is known here"),
+        (["own:shape"], "own:shape returns an array of shape (16, 64); a product of 16x16x64 has (16, 16)"),
+        (["own:wide"], "own:wide returns an array of complex64; accprobe has no such format"),
         (
             ["own:double", "--out", "f32"],
-            "own:double gives an array of float64, and f32 was asked for; float64 is f64: give --out f64",
+            "own:double returns an array of float64, expected f32; float64 is f64: give --out f64",
         ),
-        (["own:nothing"], "own:nothing gives nothing, which is no array of numpy: see --arrays"),
-        (["own:text"], "own:text gives a str, which is no array of numpy: see --arrays"),
+        (["own:nothing"], "own:nothing returns nothing, not an array of numpy: see --arrays"),
+        (["own:text"], "own:text returns a str, not an array of numpy: see --arrays"),
         (
             ["own:nan"],
-            "own:nan gives NaN for random numbers, 256 of 256 (first at row 0, column 0): this is no product of two matrices",
+            "own:nan returns NaN for random numbers in 256 of 256 elements (first at row 0, column 0): this is not a product of"
+            " two matrices",
         ),
-        (["own:three"], "three(a, b, c) takes other arguments: a product is asked as f(a, b)"),
+        (["own:three"], "three(a, b, c) takes other arguments: accprobe calls f(a, b)"),
         (
             ["own:chain", "--scale", "row"],
-            "chain(a, b, *, every=None) takes other arguments: a product is asked as f(a, b, scale_a, scale_b)",
+            "chain(a, b, *, every=None) takes other arguments: accprobe calls f(a, b, scale_a, scale_b)",
         ),
         (["own:chain", "--option", "evry=3"], "own:chain has no option 'evry'; did you mean every?"),
-        (["own:chain", "--option", "allow_tf32=True"], "option allow_tf32 is torch's, and own:chain is given arrays of numpy"),
+        (["own:chain", "--option", "allow_tf32=True"], "option allow_tf32 is torch's, and own:chain takes arrays of numpy"),
         (["own:chian"], "own has no 'chian'; did you mean own:chain?"),
-        (["own:number"], "own:number is no function: its type is int"),
+        (["own:number"], "own:number is not a function (got int)"),
         (["own:chain", "--device", "cuda:0"], "numpy has no arrays on cuda:0: give --device cpu, or other --arrays"),
         (["own:chain", "--dtype", "f31"], "unknown format 'f31'; did you mean f32 or f16?"),
         (["own:chain", "--sweep", "k=1"], "--sweep 'k=1': give m and its values, such as m=1,2,4,8,16"),
-        (["own:chain", "--option", "every"], "'every' is no option: give NAME=VALUE, such as use_fast_accum=True,False"),
+        (["own:chain", "--option", "every"], "'every' is not an option: give NAME=VALUE, such as use_fast_accum=True,False"),
         (["gone.py:f"], "there is no file gone.py"),
-        (["numpy:matmul", "--arrays", "jax"], "numpy:matmul takes arrays of numpy alone, not of jax"),
-        (["numpy:matmul", "--dtype", "e4m3"], "numpy:matmul takes no e4m3: give --dtype f32 or f64"),
+        (["numpy:matmul", "--arrays", "jax"], "numpy:matmul takes arrays of numpy only, not of jax"),
+        (["numpy:matmul", "--dtype", "e4m3"], "numpy:matmul does not support e4m3: give --dtype f32 or f64"),
         ([], "no CALLABLE is given; `accprobe gemm --list` tells those that have names"),
         (["--list", "--format", "html"], "--list has no html: give --format json, or none"),
     ],
@@ -389,11 +390,11 @@ def test_what_cannot_be_asked_is_one_sentence(file: str, arguments: list[str], s
 def test_what_is_no_product_is_told_by_what_it_makes_of_ones(file: str) -> None:
     noisy = gemm(f"{file}:noisy", *SMALL)
     assert re.search(
-        r"with zeros the result is .*: this is no product of two matrices \(and \S+ when it is probed again\)", noisy.stderr
+        r"with zeros the result is .*: this is not a product of two matrices \(and \S+ when it is probed again\)", noisy.stderr
     )
     result = gemm(f"{file}:half", *SMALL)
     assert (result.exit_code, result.stdout) == (2, "")
-    assert result.stderr.startswith("accprobe: the result is 0.5 times A·B: this is no product of two matrices")
+    assert result.stderr.startswith("accprobe: the result is 0.5 times A·B: this is not a product of two matrices")
 
 
 def test_small_products_are_proved_on_fewer_elements() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from planted_attention import PlantedAttention
+from planted_boxes import PlantedAttention
 from planted_products import Planted
 
 from accprobe.errors import AccprobeError

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from planted_functions import Warming
+from planted_boxes import Warming
 
 from accprobe.errors import AccprobeError, ToolMissing, UnknownName
 from accprobe.evaluate.product import ScaleWords

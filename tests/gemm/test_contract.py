@@ -1,25 +1,39 @@
-"""What is no product of two matrices is refused by its name: something that is added, a factor, a result of another call."""
+"""Callables that are not products: what they add, drop, repeat, prune or depend on, and calls that give other bits."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 import numpy as np
 import pytest
 from long_tail import some
-from planted_boxes import FunctionBox
-from planted_functions import chain
+from planted_boxes import FunctionBox, Multiply, Warming, chain, scaled_by_row, scaled_by_tensor, strassen, wrong_tile
 from planted_sums import Array
 
 from accprobe.errors import AccprobeError
+from accprobe.gemm.blackbox import RecordedCallable
 from accprobe.gemm.characterise import characterise
-from accprobe.gemm.findings import findings, status
+from accprobe.gemm.checks.contract import find_dependence
+from accprobe.gemm.checks.repeatability import FIRST, QUIET, compare_at_end, repeat_first
+from accprobe.gemm.findings import findings, row, status
+from accprobe.gemm.operands import first_operands
+from accprobe.gemm.outcome import ProductOutcome
 from accprobe.gemm.spec import Spec
 from accprobe.isa.formats import FORMATS
+from accprobe.report.product_words import miscounted
 from accprobe.testing import assert_every_k_once
 
 M, N, K = 6, 8, 32
-Multiply = Callable[[Array, Array], Array]
+ALL = slice(None)
+
+
+def box(function: Multiply, m: int = M, n: int = N, k: int = K, of: str = "f32", out: str = "f32") -> FunctionBox:
+    return FunctionBox(Spec(m, n, k, FORMATS[of], FORMATS[of], FORMATS[out]), function)
+
+
+def outcome_of(function: Multiply, *shape: int) -> ProductOutcome:
+    return characterise(box(function, *shape), elements=1 << 10)
 
 
 def of_column_3(value: float) -> Array:
@@ -27,7 +41,7 @@ def of_column_3(value: float) -> Array:
 
 
 class Cached:
-    """Gives the result of its first call."""
+    """Returns the result of its first call."""
 
     def __init__(self) -> None:
         self.first: Array | None = None
@@ -61,31 +75,31 @@ REFUSED: dict[str, Multiply] = {
 @pytest.mark.parametrize("message", REFUSED)
 def test_a_refusal_names_what_is_computed_instead(message: str) -> None:
     with pytest.raises(AccprobeError, match=message):
-        characterise(FunctionBox(Spec(M, N, K, *[FORMATS["f32"]] * 3), REFUSED[message]), elements=1 << 8)
+        outcome_of(REFUSED[message])
     with pytest.raises(AssertionError, match=message):
         assert_every_k_once(REFUSED[message], shape=(M, N, K))
 
 
 @pytest.mark.parametrize("name", some(["bf16", "e4m3", "s8"], 2))
-def test_of_other_formats(name: str) -> None:
-    fmt, out = FORMATS[name], FORMATS["s32" if name == "s8" else "f32"]
+def test_a_bias_is_named_in_other_formats(name: str) -> None:
+    out = "s32" if name == "s8" else "f32"
 
     def biased(a: Array, b: Array) -> Array:
-        return chain(a, b).astype(out.ml_dtype) + out.ml_dtype(7)
+        return chain(a, b).astype(FORMATS[out].ml_dtype) + FORMATS[out].ml_dtype(7)
 
     with pytest.raises(AccprobeError, match="it adds 7 to each element: "):
-        characterise(FunctionBox(Spec(M, N, K, fmt, fmt, out), biased), elements=1 << 8)
+        characterise(box(biased, of=name, out=out), elements=1 << 8)
 
 
 def without_smallest(x: Array, kept: int, of: int) -> Array:
-    """Rows without the smallest numbers of each group; of equal ones those that come first."""
+    """Zero the smallest numbers of each group; of equal ones the first."""
     groups = np.array(x).reshape(len(x), -1, of)
     np.put_along_axis(groups, np.argsort(abs(groups), axis=2, kind="stable")[:, :, : of - kept], 0, axis=2)
     return groups.reshape(x.shape)
 
 
 def above_threshold(a: Array) -> Array:
-    """Rows with no number that is smaller than the second largest of its group: of equal ones all are left."""
+    """Zero the numbers that are smaller than the second largest of their group; equal ones stay."""
     groups = abs(a).reshape(len(a), -1, 4)
     least = np.sort(groups, axis=2)[:, :, 2:3]
     return np.where((groups < least).reshape(a.shape), 0, a).astype(a.dtype)
@@ -101,8 +115,164 @@ PRUNED: dict[str, Multiply] = {
 
 @pytest.mark.parametrize("pruning", PRUNED)
 def test_pruning_is_named(pruning: str) -> None:
-    outcome = characterise(FunctionBox(Spec(M, N, K, *[FORMATS["f32"]] * 3), PRUNED[pruning]), elements=1 << 8)
+    outcome = outcome_of(PRUNED[pruning])
     once = findings(outcome)["each_product_once"]
-    assert (once.value, once.note.startswith(pruning)) == ("no", True)
+    assert (once.value, once.note.startswith(pruning), status(outcome)[0]) == ("no", True, "inferred")
     assert "which k count depends on the values of" in once.note
-    assert status(outcome)[0] == "inferred"
+
+
+def dropped(*places: tuple[slice | int, slice | int, int]) -> Callable[[Array, Array], Array]:
+    """Return a chain in which some elements lack one k."""
+
+    def function(a: Array, b: Array) -> Array:
+        d = chain(a, b)
+        for rows, columns, k in places:
+            left = np.array(a)
+            left[:, k] = 0
+            d[rows, columns] = chain(left, b)[rows, columns]
+        return d
+
+    return function
+
+
+def twice(a: Array, b: Array) -> Array:
+    d = chain(a, b)
+    d[2, 11] += a[2, 139] * b[139, 11]
+    return d
+
+
+def one_for_another(a: Array, b: Array) -> Array:
+    d = dropped((4, 4, 9))(a, b)
+    d[4, 4] += a[4, 10] * b[10, 4]
+    return d
+
+
+def everywhere_and_one_more(a: Array, b: Array) -> Array:
+    without = np.array(a)
+    without[:, 40] = 0
+    return dropped((13, 3, 130))(without, b)
+
+
+def subtracted(a: Array, b: Array) -> Array:
+    d, other = chain(a, b), np.array(a)
+    other[:, 12] = -other[:, 12]
+    d[3, 3] = chain(other, b)[3, 3]
+    return d
+
+
+MISCOUNTED: list[tuple[Multiply, dict[str, str]]] = [
+    (dropped((13, 3, 120)), {"rows 13, columns 3": "1 missing: k = 120"}),
+    (dropped((ALL, 0, 9)), {"columns 0": "1 missing: k = 9"}),
+    (
+        dropped((1, 1, 7), (5, 6, 139)),
+        {"rows 1, columns 1": "1 missing: k = 7", "rows 5, columns 6": "1 missing: k = 139"},
+    ),
+    (everywhere_and_one_more, {"rows": "1 missing: k = 40", "rows 13, columns 3": "2 missing: k = 40, 130"}),
+    (one_for_another, {"rows 4, columns 4": "1 missing: k = 9; 1 counted more than once: k = 10"}),
+    (subtracted, {"rows 3, columns 3": "1 subtracted: k = 12"}),
+    (twice, {"rows 2, columns 11": "1 counted more than once: k = 139"}),
+]
+
+
+@pytest.mark.parametrize(("function", "expected"), some(MISCOUNTED, 4))
+def test_products_that_some_elements_do_not_count_once_are_named(function: Multiply, expected: dict[str, str]) -> None:
+    notes = dict(miscounted(row(outcome_of(function, 16, 12, 140), "own")))
+    assert len(notes) == len(expected)
+    for where, which in expected.items():
+        assert [note for at, note in notes.items() if where in at and note == which], notes
+    with pytest.raises(AssertionError) as refused:
+        assert_every_k_once(function, shape=(16, 12, 140))
+    assert all(ks in str(refused.value) for which in expected.values() for ks in re.findall("k = [0-9-]+", which))
+
+
+def test_a_chain_that_counts_all_is_confirmed() -> None:
+    outcome = outcome_of(chain, 16, 12, 140)
+    assert (status(outcome), len(outcome.found)) == (("confirmed", ""), 1)
+    assert findings(outcome)["each_product_once"].value == "yes"
+
+
+@pytest.mark.parametrize(
+    ("function", "value"),
+    [
+        (chain, "own row and column"),
+        (strassen, "other rows and columns"),
+        (wrong_tile, "other columns"),
+        (lambda a, b: wrong_tile(b.T, a.T).T, "other rows"),
+        (scaled_by_tensor, "whole tensor"),
+        (lambda a, b: scaled_by_tensor(b.T, a.T).T, "whole tensor"),
+        (scaled_by_row, "whole row of A"),
+        (lambda a, b: scaled_by_row(b.T, a.T).T, "whole column of B"),
+    ],
+)
+@pytest.mark.parametrize("seed", [0, 1])
+def test_the_dependence_of_an_output_is_named(function: Multiply, value: str, seed: int) -> None:
+    assert find_dependence(RecordedCallable(box(function, 16, 16)), seed).value == value
+
+
+@pytest.mark.parametrize("name", ["bf16", "e4m3", "s8"])
+def test_a_product_depends_on_its_own_row_and_column(name: str) -> None:
+    multiply = chain if name != "s8" else lambda a, b: a.astype(np.int32) @ b.astype(np.int32)
+    for k in (1, 2, 7):
+        of = box(multiply, 5, 3, k, name, "s32" if name == "s8" else "f32")
+        assert find_dependence(RecordedCallable(of)).value == "own row and column"
+
+
+@pytest.mark.parametrize("function", [strassen, wrong_tile, scaled_by_tensor, scaled_by_row])
+def test_a_deterministic_function_is_not_unstable(function: Multiply) -> None:
+    outcome = outcome_of(function, 16, 16, 8)
+    found, reason = status(outcome)
+    by_name = findings(outcome)
+    assert (found, by_name["repeatable"].value) == ("inferred", "yes")
+    assert by_name["depends_on"].value != "own row and column"
+    if outcome.depends is not None and outcome.depends.is_on_others:
+        of_tile = "columns 8-15 read B of columns 0-7"
+        assert (of_tile if function is wrong_tile else str(outcome.depends)) in reason
+
+
+def test_one_row_that_changes_all_others_is_named() -> None:
+    outcome = outcome_of(scaled_by_tensor, 16, 16)
+    note = findings(outcome)["depends_on"].note
+    assert note.endswith("changes 15 of the 15 other rows")
+    assert note in status(outcome)[1]
+
+
+@pytest.mark.parametrize("first", [1, 3])
+def test_first_calls_that_give_other_bits_are_counted(first: int) -> None:
+    outcome = outcome_of(Warming(first), 16, 16)
+    found, reason = status(outcome)
+    calls = "call gives" if first == 1 else f"{first} calls give"
+    assert (found, reason.partition(":")[0]) == ("unstable", f"the first {calls} other bits than later ones")
+    by_name = findings(outcome)
+    assert (by_name["first_calls"].value, by_name["first_calls"].note) == ("other bits", reason)
+    assert by_name["repeatable"].value == "no"
+
+
+def test_first_calls_are_compared_with_the_last() -> None:
+    """Results that change after more calls than are repeated at the start."""
+    recorded = RecordedCallable(box(Warming(FIRST + 2), 16, 16))
+    first = repeat_first(recorded)
+    assert (first.calls, first.other, first.changed) == (FIRST, 0, 0)
+    for _ in range(3):
+        recorded.product(*first_operands(recorded.spec))
+    last = compare_at_end(recorded, first)
+    assert (last.other, last.changed) == (FIRST, 0)
+    assert last.elements > 0
+
+
+def test_calls_before_the_first_are_counted() -> None:
+    function = Warming(2)
+    warming = box(function, 16, 16)
+    before = [warming.product(*first_operands(warming.spec)) for _ in range(2)]
+    outcome = characterise(warming, elements=1 << 12, before=before)
+    assert (outcome.first.other, outcome.calls) == (2, function.calls)
+
+
+def test_identical_calls_are_repeated_until_no_new_value_comes() -> None:
+    rng = np.random.default_rng(0)
+
+    def one_of_four(a: Array, b: Array) -> Array:
+        return chain(a, b) + rng.integers(4, size=(16, 16)).astype(np.float32)
+
+    first = repeat_first(RecordedCallable(box(one_of_four, 16, 16)))
+    assert (first.changed, first.values) == (256, 4)
+    assert first.calls > QUIET + 4

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from long_tail import some
 from planted_boxes import FunctionBox, PlantedBox
-from planted_mispaired import Mispaired
+from planted_disturbances import Mispaired
 from planted_plans import FMAS, HOPPER, NAMED
 from planted_products import Planted
 from planted_sums import Array

@@ -14,8 +14,7 @@ from types import ModuleType
 from typing import Any
 
 import numpy as np
-import planted_around
-import planted_mispaired
+import planted_disturbances
 import planted_plans
 import planted_products
 import planted_sums
@@ -307,9 +306,9 @@ def test_what_is_no_plan_is_refused(changes: dict[str, Any], message: str) -> No
         replace(HOPPER, **changes)
 
 
-@pytest.mark.parametrize("module", [planted_around, planted_mispaired, planted_plans, planted_products, planted_sums])
+@pytest.mark.parametrize("module", [planted_disturbances, planted_plans, planted_products, planted_sums])
 def test_nothing_of_accprobe_is_imported(module: ModuleType) -> None:
-    planted = {"planted_around", "planted_mispaired", "planted_products", "planted_sums"}
+    planted = {"planted_disturbances", "planted_products", "planted_sums"}
     allowed = {"ml_dtypes", "numpy", *planted, *sys.stdlib_module_names}
     for node in ast.walk(ast.parse(inspect.getsource(module))):
         if isinstance(node, ast.ImportFrom):

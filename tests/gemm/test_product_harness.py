@@ -10,8 +10,7 @@ import product_judge
 import pytest
 from benchmark import loaded
 from long_tail import some
-from planted_around import Around
-from planted_mispaired import Mispaired
+from planted_disturbances import Around, Mispaired
 from planted_plans import FAMILIES, FIRST_OF_FAMILIES, HOPPER, drawn
 from planted_products import Planted
 from product_judge import judged
@@ -121,7 +120,7 @@ def small(**changes: Any) -> Planted:
         (Around("Strassen"), "dependence"),
     ],
 )
-def test_what_is_planted_around_a_product_is_found(around: Around, cause: str) -> None:
+def test_what_is_planted_disturbances_a_product_is_found(around: Around, cause: str) -> None:
     judgement = judged(small(around=around), elements=1 << 8)
     assert (judgement.verdict, judgement.cause, judgement.false_exact) == ("not confirmed", cause, [])
 

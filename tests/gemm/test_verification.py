@@ -1,25 +1,27 @@
-"""Fresh operands: what each kind is like, and how scales are told apart with few of them."""
+"""Random operands by distribution, and plans that differ for some of them."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import get_args
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
+from planted_boxes import FunctionBox, chain
 from planted_models import model_of
 from planted_plans import NAMED
+from planted_sums import Array
 
 from accprobe.evaluate.product import ScaleWords, product
 from accprobe.gemm.blackbox import RecordedCallable
-from accprobe.gemm.operands import DISTRIBUTIONS, draw_operands, random_lines
-from accprobe.gemm.plans import ProductPlan
-from accprobe.gemm.scaling import Scaled, infer_scales, scaling_in_words
+from accprobe.gemm.characterise import characterise
+from accprobe.gemm.findings import status
+from accprobe.gemm.operands import DISTRIBUTIONS, LARGE, OWN, draw_operands, random_lines
+from accprobe.gemm.outcome import ProductOutcome
 from accprobe.gemm.spec import Spec
-from accprobe.gemm.tree.decomposition import Reduction
 from accprobe.gemm.verification import Part, verify
 from accprobe.isa.formats import FORMATS, Bits
-from accprobe.model.product import ProductModel, ScaleOf, Scales, Scaling, nested
+from accprobe.model.product import ProductModel
 
 FLOATS = ("e4m3", "e5m2", "f16", "bf16", "tf32", "f32", "f64")
 SHAPE = (300, 300)
@@ -31,7 +33,7 @@ def values(name: str, kind: str, seed: int = 0) -> np.ndarray[tuple[int, ...], n
 
 
 @pytest.mark.parametrize("name", FLOATS)
-def test_kinds_are_as_they_are_called(name: str) -> None:
+def test_distributions_have_the_moments_of_their_names(name: str) -> None:
     every = {kind: values(name, kind) for kind in DISTRIBUTIONS}
     assert all(np.isfinite(x).all() for x in every.values())
     for kind in ("normal", "cancelling"):
@@ -46,13 +48,13 @@ def test_kinds_are_as_they_are_called(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", FLOATS)
-def test_the_same_seed_has_the_same_numbers_and_another_has_others(name: str) -> None:
+def test_numbers_depend_on_the_seed_alone(name: str) -> None:
     for kind in DISTRIBUTIONS:
         assert np.array_equal(values(name, kind), values(name, kind))
         assert not np.array_equal(values(name, kind), values(name, kind, seed=1))
 
 
-def test_numbers_of_few_bits_have_all_patterns_about_one() -> None:
+def test_narrow_formats_have_all_patterns_near_one() -> None:
     for name in ("e4m3", "e5m2", "bf16", "f16"):
         fmt = FORMATS[name]
         found = random_lines(fmt, (1 << 18,), "normal", np.random.default_rng(0))
@@ -83,7 +85,7 @@ def test_half_of_the_products_cancel() -> None:
     assert not np.array_equal(np.abs(a[:, :256]), np.abs(a[:, 256:]))
 
 
-def test_only_the_lines_that_are_looked_at_have_numbers() -> None:
+def test_only_the_given_lines_are_drawn() -> None:
     e4m3 = FORMATS["e4m3"]
     spec = Spec(16, 24, 512, e4m3, e4m3, FORMATS["f32"], "row")
     rows, columns = np.array([3, 5]), np.array([7])
@@ -96,7 +98,7 @@ def test_only_the_lines_that_are_looked_at_have_numbers() -> None:
 
 @dataclass(frozen=True)
 class ModelBox:
-    """A model's own product."""
+    """A black box of a model."""
 
     spec: Spec
     model: ProductModel
@@ -105,51 +107,8 @@ class ModelBox:
         return product(self.model, a, b, scales=scales)
 
 
-@pytest.mark.parametrize("fused", [False, True])
-@pytest.mark.parametrize("how", get_args(Scaling))
-def test_ways_to_scale_blocks_are_told_apart_within_a_few_calls(how: Scaling, fused: bool) -> None:
-    """Though D is bf16, and has few elements."""
-    found, calls = of_blocks(Scales("128x128", how, fused), 256)
-    assert found.plan.scales is not None
-    assert scaling_in_words(found.plan.scales) == scaling_in_words(Scales("128x128", how, fused))
-    assert (found.mismatches, found.others) == (0, ())
-    assert calls < 12
-
-
-@pytest.mark.parametrize("of", ["tensor", "row"])
-@pytest.mark.parametrize("how", get_args(Scaling))
-def test_ways_to_scale_the_result_are_told_apart_within_a_few_calls(how: Scaling, of: ScaleOf) -> None:
-    """Though D is bf16, and of one scale a call shows few numbers."""
-    scales = Scales(of, how)
-    model = replace(model_of(NAMED["tensor scales"]), scales=scales)
-    spec = Spec(64, 64, model.k, model.a, model.b, model.result, of)
-    groups = tuple(tuple(range(i, i + 32)) for i in range(0, model.k, 32))
-    asked, every = RecordedCallable(ModelBox(spec, model)), np.arange(64)
-    found = infer_scales(asked, ProductPlan(spec, groups, model.step), every, every, seed=0)
-    assert found.plan.scales == scales
-    assert (found.mismatches, found.others) == (0, ())
-    assert asked.calls < 12
-
-
-@pytest.mark.parametrize("how", get_args(Scaling))
-def test_one_block_is_not_added_to_anything(how: Scaling) -> None:
-    found, _ = of_blocks(Scales("128x128", how), 128, out="f32")
-    assert found.plan.scales == Scales("128x128", how)
-    assert (found.mismatches, found.others) == (0, ())
-
-
-def of_blocks(scales: Scales, k: int, out: str = "bf16") -> tuple[Scaled, int]:
-    """What is found of them, and within how many calls."""
-    model = replace(model_of(replace(NAMED["block scales"], k=k, out=out)), scales=scales)
-    spec = Spec(24, 24, k, model.a, model.b, model.result, scales.of)
-    chains = [tuple(tuple(range(i, i + 32)) for i in range(start, start + 128, 32)) for start in range(0, k, 128)]
-    tree = Reduction(tuple(chains), nested("forward", len(chains))) if len(chains) > 1 else chains[0]
-    asked, every = RecordedCallable(ModelBox(spec, model)), np.arange(24)
-    return infer_scales(asked, ProductPlan(spec, tree, model.step), every, every, seed=0), asked.calls
-
-
 @pytest.mark.parametrize(("m", "n", "singly"), [(1, 8, False), (16, 64, True)])
-def test_calls_of_small_products_are_predicted_together_whoever_evaluates_others(m: int, n: int, singly: bool) -> None:
+def test_small_products_are_predicted_together(m: int, n: int, singly: bool) -> None:
     model = model_of(NAMED["chain of 32"])
     spec, seen = Spec(m, n, model.k, model.a, model.b, model.result), []
 
@@ -161,3 +120,83 @@ def test_calls_of_small_products_are_predicted_together_whoever_evaluates_others
     verification = verify(RecordedCallable(ModelBox(spec, model)), parts, 1 << 12, 0, evaluate)
     assert (verification.elements >= 1 << 12, verification.mismatches) == (True, 0)
     assert bool(seen) == singly
+
+
+Otherwise = Callable[[Array, Array], bool]
+
+
+def switching(otherwise: Otherwise) -> FunctionBox:
+    """Return a chain that is computed in two halves of K for some operands."""
+
+    def function(a: Array, b: Array) -> Array:
+        return chain(a[:, :8], b[:8]) + chain(a[:, 8:], b[8:]) if otherwise(a, b) else chain(a, b)
+
+    return FunctionBox(Spec(8, 8, 16, *[FORMATS["f32"]] * 3), function)
+
+
+def is_large(x: Array, y: Array) -> bool:
+    return bool(np.abs(x).min() > 300)
+
+
+def is_uniform(x: Array, y: Array) -> bool:
+    return bool(min(x.min(), y.min()) >= 0 and max(x.max(), y.max()) <= 1 and (x > 0).mean() > 0.9)
+
+
+def is_whole(x: Array, y: Array) -> bool:
+    return bool((x == np.rint(x)).all() and 15 < np.abs(x).max() < 4096 and (x != 0).mean() > 0.9)
+
+
+@pytest.mark.parametrize(
+    ("otherwise", "kinds"),
+    [
+        (is_large, {"large", "large A"}),
+        (lambda x, y: is_large(y, x), {"large", "large B"}),
+        (is_uniform, {"uniform"}),
+        (is_whole, {"integers"}),
+    ],
+)
+def test_another_plan_for_some_operands_is_noticed(otherwise: Otherwise, kinds: set[str]) -> None:
+    outcome = characterise(switching(otherwise), 640)
+    assert status(outcome)[0] == "inferred"
+    assert {each.kind for each in outcome.verification.first} <= kinds
+    assert outcome.verification.mismatches
+
+
+def test_every_distribution_has_its_share_of_results() -> None:
+    outcome = characterise(switching(lambda x, y: False), 640)
+    assert status(outcome) == ("confirmed", "")
+    assert outcome.verification.kinds == dict.fromkeys(DISTRIBUTIONS, 64)
+
+
+def test_own_operands_are_a_further_distribution() -> None:
+    def own(rng: np.random.Generator) -> tuple[Bits, Bits]:
+        return tuple(np.full((8, 16), 1000 + rng.random(), np.float32).view(np.uint32) for _ in "ab")  # type: ignore[return-value]
+
+    def is_own(x: Array, y: Array) -> bool:
+        return bool((x == x[0, 0]).all() and 1000 < x[0, 0] < 1001)
+
+    def outcome(otherwise: Otherwise, asked: bool) -> ProductOutcome:
+        return characterise(switching(otherwise), 64, own=own if asked else None)
+
+    assert outcome(is_own, False).explained
+    assert outcome(lambda x, y: False, True).verification.kinds[OWN]
+    found = outcome(is_own, True)
+    assert not found.explained
+    assert {each.kind for each in found.verification.first} == {OWN}
+
+
+@pytest.mark.parametrize("name", ["e4m3", "e5m2", "f16", "bf16", "f32", "f64"])
+@pytest.mark.parametrize("out", ["f16", "bf16", "f32", "f64"])
+def test_large_operands_are_as_large_as_the_sum_allows(name: str, out: str) -> None:
+    fmt = FORMATS[name]
+    spec = Spec(4, 4, 64, fmt, fmt, FORMATS[out])
+    for kind in LARGE:
+        a, b, _ = draw_operands(spec, kind, np.random.default_rng(0))
+        x, y = fmt.values(a), fmt.values(b)
+        assert np.isfinite(x).all()
+        assert np.isfinite(y).all()
+        assert np.log2(np.abs(x).max() / np.abs(x).min()) < 1.1
+        assert set(np.sign(x).ravel()) == {-1, 1}
+        most, of_a, of_b = FORMATS[out].max_exponent, *(int(np.log2(np.abs(each).max())) for each in (x, y))
+        assert of_a + of_b + 6 < most
+        assert kind != "large A" or of_a >= min(fmt.max_exponent, most - 10 - abs(fmt.min_exponent))

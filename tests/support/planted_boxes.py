@@ -1,14 +1,16 @@
-"""Planted products, and functions of numpy arrays, as the inference asks them: bit patterns in, bit patterns out."""
+"""Black boxes of planted products, of planted attention and of functions of numpy arrays, and such functions."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
+from planted_disturbances import strassen as one_level_of_strassen
 from planted_products import BLOCK, Planted
 from planted_products import Scales as Planted_scales
 from planted_sums import TYPES
@@ -72,3 +74,93 @@ class FunctionBox:
     def product(self, a: Bits, b: Bits, scales: ScaleWords | None = None) -> Bits:
         x, y = a.view(self.spec.a.ml_dtype), np.ascontiguousarray(b.view(self.spec.b.ml_dtype).T)
         return np.ascontiguousarray(self.function(x, y)).view(self.spec.out.dtype)
+
+
+@dataclass(frozen=True)
+class PlantedAttention:
+    """Attention of M queries, N columns and K keys with Q = 0: V times weights of 1, divided by their sum at the end.
+
+    plan: of the sums in f32, for any M and format of D. off: the relative error of the sum of the weights. other: plan of the
+    queries from `since` on.
+    """
+
+    plan: Planted
+    off: float = 0.0
+    other: Planted | None = None
+    since: int = 0
+
+    @cached_property
+    def spec(self) -> Spec:
+        plan = self.plan
+        a, b, out = (FORMATS[name] for name in (plan.a, plan.b, plan.a))
+        return Spec(plan.m, plan.n, plan.k, a, b, out, a_exponent=1 - plan.k.bit_length())
+
+    def product(self, a: Bits, b: Bits, scales: ScaleWords | None = None) -> Bits:
+        assert (self.spec.a.values(a) * self.plan.k == 1).all()
+        v = np.ascontiguousarray(b.view(TYPES[self.plan.b].dtype).T)
+        d = np.repeat(self._query(self.plan, v), self.plan.m, axis=0)
+        if self.other is not None:
+            d[self.since :] = self._query(self.other, v)
+        return d.view(self.spec.out.dtype)
+
+    def _query(self, plan: Planted, v: Array) -> Array:
+        ones = np.ones((1, plan.k), v.dtype)
+        sums = replace(plan, m=1, out="f32")(ones, v)
+        return np.asarray((sums / np.float32(plan.k * (1 - self.off))).astype(v.dtype))
+
+
+Multiply = Callable[[Array, Array], Array]
+
+
+def chain(a: Array, b: Array, step: int = 1) -> Array:
+    """f32 multiplies and adds, one k after the other; a negative step begins with the last k."""
+    d = np.zeros((len(a), b.shape[1]), np.float32)
+    with np.errstate(all="ignore"):
+        for k in range(a.shape[1])[::step]:
+            d = d + a[:, k, None].astype(np.float32) * b[k].astype(np.float32)
+    return d
+
+
+def strassen(a: Array, b: Array) -> Array:
+    return one_level_of_strassen(chain, a, b)
+
+
+def wrong_tile(a: Array, b: Array) -> Array:
+    """The second half of the columns is computed with the first half of B's."""
+    half = b.shape[1] // 2
+    return chain(a, np.concatenate([b[:, :half], b[:, :half], b[:, 2 * half :]], axis=1))
+
+
+def _quantised(x: Array, axis: int | None) -> tuple[Array, Array]:
+    """e4m3 numbers of x scaled by its largest number, or each line's, and the scales."""
+    with np.errstate(all="ignore"):
+        scale = np.maximum(np.abs(x).max(axis=axis, keepdims=True), np.float32(2**-100)) / np.float32(448)
+        return (x / scale).astype(ml_dtypes.float8_e4m3fn).astype(np.float32), scale
+
+
+def _times(x: Array, scale: Array) -> Array:
+    with np.errstate(all="ignore"):
+        return np.asarray(x * scale)
+
+
+def scaled_by_tensor(a: Array, b: Array) -> Array:
+    """A is quantised to e4m3 with one scale, that of its largest number."""
+    x, scale = _quantised(a, None)
+    return _times(chain(x, b), scale)
+
+
+def scaled_by_row(a: Array, b: Array) -> Array:
+    """Each row of A is quantised to e4m3 with the scale of its largest number."""
+    x, scale = _quantised(a, 1)
+    return _times(chain(x, b), scale)
+
+
+class Warming:
+    """The first calls add the other way round."""
+
+    def __init__(self, first: int) -> None:
+        self._first, self.calls = first, 0
+
+    def __call__(self, a: Array, b: Array) -> Array:
+        self.calls += 1
+        return chain(a, b, -1 if self.calls <= self._first else 1)

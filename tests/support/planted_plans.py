@@ -6,8 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
-from planted_around import Around, Kind
-from planted_mispaired import drawn_mistake
+from planted_disturbances import Around, Kind, drawn_mistake
 from planted_products import BLOCK, Edge, Merge, Partial, Planted, Scales, Sick
 from planted_sums import TYPES, Array
 

@@ -14,8 +14,7 @@ from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
-from planted_around import Around
-from planted_mispaired import Mispaired
+from planted_disturbances import Around, Mispaired
 from planted_sums import (
     TYPES,
     Array,

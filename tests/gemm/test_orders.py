@@ -1,0 +1,293 @@
+"""Accumulation orders: chains, blocks, lanes, slices added with atomics, and sums of f64."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from benchmark import loaded
+from gpus import only_on_a_gpu
+from planted_boxes import FunctionBox, PlantedBox, chain
+from planted_plans import FMAS, HOPPER
+from planted_products import Planted
+from planted_sums import Array
+
+from accprobe.evaluate.product import SumWords, added
+from accprobe.gemm.characterise import characterise
+from accprobe.gemm.checks.repeatability import FIRST, MOST
+from accprobe.gemm.findings import findings, status
+from accprobe.gemm.operands import random_lines
+from accprobe.gemm.outcome import ProductOutcome
+from accprobe.gemm.spec import Spec
+from accprobe.gemm.tree.decomposition import FusedGroups
+from accprobe.gemm.tree.structures import direction, order_in_words
+from accprobe.infer.findings import Finding
+from accprobe.isa.formats import FORMATS
+from accprobe.model.product import addition
+from accprobe.report.product_words import plan_words
+
+ELEMENTS = 1 << 14
+F64 = FORMATS["f64"]
+
+
+def atomics(slices: int, each: int = 64) -> Planted:
+    return replace(HOPPER, m=32, n=32, k=slices * each, slices=(each,) * slices, merge="unordered")
+
+
+@pytest.mark.parametrize("seed", [0, *[pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 6)]])
+@pytest.mark.parametrize("orders", ["call", "tile"])
+@pytest.mark.parametrize("slices", [4, pytest.param(8, marks=pytest.mark.slow)])
+def test_slices_in_a_new_order_for_each_call_or_tile(slices: int, orders: str, seed: int) -> None:
+    plan = replace(atomics(slices), orders=orders, seed=seed)
+    outcome = characterise(PlantedBox(plan), elements=ELEMENTS, seed=seed)
+    by_name = findings(outcome)
+    assert status(outcome) == ("confirmed", "")
+    assert by_name["slice_sizes"].value == ", ".join(["64"] * slices)
+    assert {name: by_name[name].value for name in ("split_k", "reduction_order", "repeatable")} == {
+        "split_k": slices,
+        "reduction_order": "unordered",
+        "repeatable": "no",
+    }
+    assert FIRST < outcome.first.calls <= MOST
+    assert outcome.first.values > 2
+
+
+@pytest.mark.parametrize("orders", ["call", pytest.param("tile", marks=pytest.mark.slow)])
+def test_slices_of_chunks_are_distinguished_from_slices(orders: str) -> None:
+    plan = replace(atomics(3, 96), promote_every=32, orders=orders)
+    outcome = characterise(PlantedBox(plan), elements=ELEMENTS)
+    assert status(outcome) == ("confirmed", "")
+    assert outcome.main.plan is not None
+    assert order_in_words(outcome.main.plan) == "3 slices of 96: chunks of 32, each a chain of [acc 16]"
+
+
+def test_two_slices_have_one_sum_in_any_order() -> None:
+    outcome = characterise(PlantedBox(replace(atomics(2), orders="call")), elements=ELEMENTS)
+    assert status(outcome) == ("confirmed", "")
+    assert findings(outcome)["repeatable"].value == "yes"
+
+
+def test_noise_is_not_a_sum_in_any_order() -> None:
+    rng = np.random.default_rng(0)
+
+    def noisy(a: Array, b: Array) -> Array:
+        """Change the last bit of some outputs that are not whole numbers."""
+        d = chain(a, b)
+        return np.where((rng.random(d.shape) < 0.5) & (d % 1 != 0), np.nextafter(d, np.float32(np.inf)), d)
+
+    outcome = characterise(FunctionBox(Spec(16, 16, 32, *[FORMATS["f32"]] * 3), noisy), elements=1 << 12)
+    assert status(outcome)[0] == "unstable"
+    assert findings(outcome)["repeatable"].value == "no"
+
+
+K = 48
+SPEC = Spec(16, 16, K, *[FORMATS["f32"]] * 3)
+
+
+def characterised(box: PlantedBox | FunctionBox) -> ProductOutcome:
+    return characterise(box, elements=1 << 12)
+
+
+def summary(outcome: ProductOutcome) -> tuple[object, str]:
+    found = findings(outcome)
+    return found["order"].value, plan_words(found)
+
+
+@pytest.mark.parametrize("descending", [True, False])
+def test_products_that_are_rounded_and_then_added(descending: bool) -> None:
+    outcome = characterised(FunctionBox(SPEC, lambda a, b: chain(a, b, -1 if descending else 1)))
+    assert status(outcome) == ("confirmed", "")
+    found, model = findings(outcome), outcome.main.model
+    assert (found["split_k"].value, found["product_bits"].value) == (1, 23)
+    assert model is not None
+    (ordered,) = model.chains()
+    assert [k for k in ordered.ks().tolist() if k >= 0] == list(range(K))[:: -1 if descending else 1]
+    how = " from the last k to the first" if descending else ""
+    assert summary(outcome) == (f"chain of [acc 1]{',' * descending}{how}", f"one chain{how}")
+
+
+@pytest.mark.parametrize(
+    ("plan", "words"),
+    [
+        (replace(FMAS, m=16, n=16, k=K, descending=True), "one chain from the last k to the first"),
+        (replace(FMAS, m=16, n=16, k=K), "one chain"),
+        (
+            replace(FMAS, m=16, n=16, k=K, slices=(16, 16, 16), merge="backward"),
+            "3 parts of 16, added in f32 from the last",
+        ),
+        (
+            replace(FMAS, m=16, n=16, k=K, slices=(16, 16, 16), merge="backward", descending=True),
+            "3 parts of 16, added in f32 from the last, each from the last k to the first",
+        ),
+        (replace(HOPPER, m=16, n=16, k=K, descending=True), "one chain from the last k to the first"),
+    ],
+)
+def test_multiply_adds_and_sums_of_several(plan: Planted, words: str) -> None:
+    outcome = characterised(PlantedBox(plan))
+    assert status(outcome) == ("confirmed", "")
+    assert summary(outcome)[1] == words
+
+
+BLOCKS = [(32, 64), (0, 32)]
+SHORT = [(64, 80), (32, 64), (0, 32)]
+MIXED = [(32, 48), (64, 80), (0, 32), (48, 64)]
+
+
+@pytest.mark.parametrize(
+    ("blocks", "words"),
+    [
+        (BLOCKS, "one chain by blocks of 32 from the last to the first"),
+        (SHORT, "one chain by blocks of 32 from the last to the first"),
+        (MIXED, "one chain in an order of its own"),
+    ],
+)
+@pytest.mark.parametrize("of", [HOPPER, pytest.param(FMAS, marks=pytest.mark.slow)], ids=["sums of 16", "multiply-adds"])
+def test_blocks_in_another_order(of: Planted, blocks: list[tuple[int, int]], words: str) -> None:
+    taken = [k for block in blocks for k in range(*block)]
+    plan = replace(of, m=16, n=16, k=len(taken))
+    outcome = characterised(FunctionBox(PlantedBox(plan).spec, lambda a, b: plan(a[:, taken], b[taken])))
+    assert status(outcome) == ("confirmed", "")
+    assert summary(outcome)[1] == words
+
+
+SLICED = replace(FMAS, m=16, n=16, k=64, slices=(32, 32))
+
+
+@pytest.mark.parametrize(
+    ("plan", "words"),
+    [
+        (replace(SLICED, interleave=1), "2 lanes (k ≡ l mod 2), added in f32"),
+        pytest.param(
+            replace(SLICED, slices=(16,) * 4, interleave=4, merge="tree"),
+            "4 parts of 16, added in f32 as a tree, each 4 of every 16 k",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            replace(SLICED, interleave=4, descending=True),
+            "2 parts of 32, added in f32, each 4 of every 8 k, from the last k to the first",
+            marks=pytest.mark.slow,
+        ),
+        (
+            replace(HOPPER, m=16, n=16, k=256, slices=(64,) * 4, interleave=16),
+            "4 lanes of 16 k (k // 16 ≡ l mod 4), added in f32",
+        ),
+    ],
+)
+def test_interleaved_accumulators_are_not_promoted_chunks(plan: Planted, words: str) -> None:
+    outcome = characterised(PlantedBox(plan))
+    assert status(outcome) == ("confirmed", "")
+    assert summary(outcome)[1] == words
+    assert findings(outcome)["promote_every"] == Finding(None)
+
+
+@pytest.mark.parametrize(
+    ("chains", "words"),
+    [
+        ((((0,), (1,)), ((2,), (3,))), ""),
+        ((((0,), (2,)), ((1,), (3,))), "1 of every 2 k"),
+        ((((0, 1), (4, 5), (8,)), ((2, 3), (6, 7))), "2 of every 4 k"),
+        ((((0,), (1,), (5,)), ((2,), (3,), (4,))), "in an order of its own"),
+        ((((0,), (3,), (4,)), ((1,), (2,), (5,))), "in an order of its own"),
+        ((((0,), (1,), (5,), (6,)),), ""),  # k 2 to 4 belong to no chain
+        ((((1,), (0,)), ((2,), (3,))), "in an order of its own"),
+        ((((0, 1),), ((2, 3),)), ""),
+    ],
+)
+def test_the_direction_of_chains(chains: tuple[FusedGroups, ...], words: str) -> None:
+    assert direction(chains) == words
+
+
+def in_slices_of_chains(a: Array, b: Array, slices: int, chains: int) -> Array:
+    """Add slices of K forward, each of several interleaved chains."""
+    total = None
+    for ks in np.split(np.arange(K), slices):
+        sums = [
+            sum((a[:, k, None] * b[k] for k in ks[i + chains :: chains]), a[:, ks[i], None] * b[ks[i]]) for i in range(chains)
+        ]
+        whole = sum(sums[1:], sums[0])
+        total = whole if total is None else total + whole
+    assert total is not None
+    return total
+
+
+@pytest.mark.parametrize(("slices", "chains"), [(3, 4), (4, 2)])
+def test_interleaved_chains_of_a_slice_are_not_promoted(slices: int, chains: int) -> None:
+    with np.errstate(over="ignore", invalid="ignore"):
+        outcome = characterised(FunctionBox(SPEC, lambda a, b: in_slices_of_chains(a, b, slices, chains)))
+    assert status(outcome) == ("confirmed", "")
+    found = findings(outcome)
+    of, how = f"{slices} parts of {K // slices}, added in f32", f"in {chains} chains, 1 of every {chains} k"
+    assert summary(outcome) == (f"{of}: chain of [acc 1], {how}", f"{of}, each {how}")
+    assert found["promote_every"] == Finding(None)
+    assert "promotion_format" not in found
+
+
+def slices_of_doubles(each: int) -> FunctionBox:
+    """Return a sum of chains of `each` products, all in f64."""
+
+    def function(a: Array, b: Array) -> Array:
+        total = np.zeros((len(a), b.shape[1]))
+        with np.errstate(over="ignore", invalid="ignore"):
+            for start in range(0, len(b), each):
+                part = np.zeros_like(total)
+                for k in range(start, start + each):
+                    part = part + a[:, k, None] * b[k]
+                total = total + part
+        return total
+
+    return FunctionBox(Spec(8, 8, 32, F64, F64, F64), function)
+
+
+@pytest.mark.parametrize("each", [32, pytest.param(8, marks=pytest.mark.slow)])
+def test_f64_sums_are_found(each: int) -> None:
+    outcome = characterise(slices_of_doubles(each), 512)
+    found = findings(outcome)
+    assert outcome.explained
+    assert found["promote_every"].value == (None if each == 32 else each)
+    assert (found["effective_bits"].value, found["product_bits"].value) == (52, 52)
+    assert each == 32 or found["promotion_format"].value == "f64"
+
+
+def test_random_f64_numbers_have_all_their_bits() -> None:
+    drawn = random_lines(F64, (1, 64), "normal", np.random.default_rng(0))
+    assert np.bitwise_or.reduce(drawn[0]) & 0x1FFFFFFF == 0x1FFFFFFF
+
+
+@pytest.mark.parametrize(
+    ("y", "nearest", "truncated"), [(1.5, 2**53 + 2, 2**53), (-1.0, 2**53 - 1, 2**53 - 1), (3.5, 2**53 + 4, 2**53 + 2)]
+)
+def test_sums_are_added_in_f64_and_rounded_once(y: float, nearest: float, truncated: float) -> None:
+    words = [SumWords(np.array([value]).view(np.uint64), F64) for value in (2.0**53, y)]
+    got = [added(*words, addition(F64, rounding)).patterns.view(np.float64)[0] for rounding in ("RNE", "RZ")]
+    assert got == [nearest, truncated]
+
+
+KERNEL = Path(__file__).parents[1] / "programs" / "triton_split_k.py"
+
+BY_THE_INTERPRETER = """
+import torch
+import triton_split_k
+a, b = torch.randn(128, 512), torch.randn(512, 256)
+assert torch.allclose(triton_split_k.split_k(a, b), a @ b, atol=1e-3)
+"""
+
+
+@pytest.mark.parametrize("shape", ["256x256x2048", pytest.param("4096x4096x4096", marks=pytest.mark.slow)])
+@pytest.mark.gpu
+@only_on_a_gpu[1]
+def test_four_slices_are_found(shape: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert loaded("atomics").measured(f"{KERNEL}:split_k", shape, "bf16", None)
+    printed = capsys.readouterr().out
+    k = int(shape.rpartition("x")[2])
+    assert f"slice_sizes: {', '.join([str(k // 4)] * 4)}\n" in printed
+    assert "repeatable: no" in printed
+
+
+def test_the_kernel_is_a_product() -> None:
+    pytest.importorskip("triton")
+    environment = {"TRITON_INTERPRET": "1", "PYTHONPATH": str(KERNEL.parent)}
+    subprocess.run([sys.executable, "-c", BY_THE_INTERPRETER], env=environment, check=True)

@@ -1,0 +1,168 @@
+"""The way scales are applied: to a sum, to blocks, or to the operands."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import get_args
+
+import numpy as np
+import pytest
+from long_tail import some
+from planted_models import model_of
+from planted_plans import FMAS, HOPPER, NAMED
+from planted_products import Planted
+from planted_sums import TYPES, Array
+
+from accprobe.evaluate.product import ScaleWords, product
+from accprobe.gemm.blackbox import RecordedCallable
+from accprobe.gemm.characterise import characterise
+from accprobe.gemm.findings import status
+from accprobe.gemm.operands import unit_scales
+from accprobe.gemm.plans import ProductPlan
+from accprobe.gemm.scaling import Scaled, infer_scales, scaling_in_words
+from accprobe.gemm.spec import Spec
+from accprobe.gemm.tree.decomposition import Reduction
+from accprobe.isa.formats import FORMATS, Bits
+from accprobe.model.product import ProductModel, ScaleOf, Scales, Scaling, nested
+
+
+@dataclass(frozen=True)
+class ModelBox:
+    """A black box of a model."""
+
+    spec: Spec
+    model: ProductModel
+
+    def product(self, a: Bits, b: Bits, scales: ScaleWords | None = None) -> Bits:
+        return product(self.model, a, b, scales=scales)
+
+
+@pytest.mark.parametrize("fused", [False, True])
+@pytest.mark.parametrize("how", get_args(Scaling))
+def test_ways_to_scale_blocks_are_distinguished_in_few_calls(how: Scaling, fused: bool) -> None:
+    """D is bf16 and has few elements."""
+    found, calls = of_blocks(Scales("128x128", how, fused), 256)
+    assert found.plan.scales is not None
+    assert scaling_in_words(found.plan.scales) == scaling_in_words(Scales("128x128", how, fused))
+    assert (found.mismatches, found.others) == (0, ())
+    assert calls < 12
+
+
+@pytest.mark.parametrize("of", ["tensor", "row"])
+@pytest.mark.parametrize("how", get_args(Scaling))
+def test_ways_to_scale_the_result_are_distinguished_in_few_calls(how: Scaling, of: ScaleOf) -> None:
+    """D is bf16, and one scale for each call shows few numbers."""
+    scales = Scales(of, how)
+    model = replace(model_of(NAMED["tensor scales"]), scales=scales)
+    spec = Spec(64, 64, model.k, model.a, model.b, model.result, of)
+    groups = tuple(tuple(range(i, i + 32)) for i in range(0, model.k, 32))
+    subject, every = RecordedCallable(ModelBox(spec, model)), np.arange(64)
+    found = infer_scales(subject, ProductPlan(spec, groups, model.step), every, every, seed=0)
+    assert found.plan.scales == scales
+    assert (found.mismatches, found.others) == (0, ())
+    assert subject.calls < 12
+
+
+@pytest.mark.parametrize("how", get_args(Scaling))
+def test_one_block_is_not_added_to_anything(how: Scaling) -> None:
+    found, _ = of_blocks(Scales("128x128", how), 128, out="f32")
+    assert found.plan.scales == Scales("128x128", how)
+    assert (found.mismatches, found.others) == (0, ())
+
+
+def of_blocks(scales: Scales, k: int, out: str = "bf16") -> tuple[Scaled, int]:
+    """Return the inferred scales of blocks, and the number of calls."""
+    model = replace(model_of(replace(NAMED["block scales"], k=k, out=out)), scales=scales)
+    spec = Spec(24, 24, k, model.a, model.b, model.result, scales.of)
+    chains = [tuple(tuple(range(i, i + 32)) for i in range(start, start + 128, 32)) for start in range(0, k, 128)]
+    tree = Reduction(tuple(chains), nested("forward", len(chains))) if len(chains) > 1 else chains[0]
+    subject, every = RecordedCallable(ModelBox(spec, model)), np.arange(24)
+    return infer_scales(subject, ProductPlan(spec, tree, model.step), every, every, seed=0), subject.calls
+
+
+M, N, K = 8, 8, 32
+Combine = Callable[[Planted, Array, Array, Array, Array], Array]
+
+
+@dataclass(frozen=True)
+class ScaledBox:
+    """A product of e4m3 operands, f32 here, and their scales, sa [M or 1, K or 1] and sb [K or 1, N or 1]."""
+
+    plan: Planted
+    combine: Combine
+    scale: ScaleOf = "row"
+
+    @property
+    def spec(self) -> Spec:
+        return Spec(M, N, K, FORMATS["e4m3"], FORMATS["e4m3"], FORMATS[self.plan.out], self.scale)
+
+    def product(self, a: Bits, b: Bits, scales: ScaleWords | None = None) -> Bits:
+        x, y = (each.view(TYPES["e4m3"].dtype).astype(np.float32) for each in (a, b.T))
+        sa, sb = scales or unit_scales(self.spec)
+        with np.errstate(all="ignore"):
+            return np.ascontiguousarray(self.combine(self.plan, x, y, sa, sb)).view(self.spec.out.dtype)
+
+
+def rounded_to(kind: str) -> Combine:
+    """Return a product of scaled and rounded operands."""
+
+    def combine(plan: Planted, a: Array, b: Array, sa: Array, sb: Array) -> Array:
+        dtype = TYPES[kind].dtype
+        return replace(plan, a=kind, b=kind)((a * sa).astype(dtype), np.ascontiguousarray((b * sb).astype(dtype)))
+
+    return combine
+
+
+def four_times(plan: Planted, a: Array, b: Array, sa: Array, sb: Array) -> Array:
+    """Multiply by 4 if the scales are not 1."""
+    of_one = (sa == 1) & (sb == 1)
+    return rounded_to("f32")(plan, a, b, np.ones((1, 1), np.float32), np.ones((1, 1), np.float32)) * np.where(
+        of_one, np.float32(1), np.float32(4) * sa * sb
+    )
+
+
+SMALL = replace(HOPPER, m=M, n=N, k=K)
+OF_FMAS = replace(FMAS, m=M, n=N, k=K)
+
+
+@pytest.mark.parametrize(
+    ("plan", "kind", "scale"),
+    some([(SMALL, "bf16", "row"), (SMALL, "f16", "tensor"), (OF_FMAS, "f32", "row"), (OF_FMAS, "bf16", "tensor")], 2),
+    ids=lambda x: x if isinstance(x, str) else "",
+)
+def test_scales_that_are_applied_first_are_named(plan: Planted, kind: str, scale: ScaleOf) -> None:
+    outcome = characterise(ScaledBox(plan, rounded_to(kind), scale), elements=1 << 8)
+    found, reason = status(outcome)
+    assert found == "inferred"
+    assert reason.endswith(f"scales are applied to A and B before the product, rounded to {kind}")
+    assert outcome.main.plan is None
+
+
+def test_fresh_operands_show_it_in_a_narrow_result() -> None:
+    """The few elements of the experiments with scales agree with scales of the sum."""
+    box = ScaledBox(replace(OF_FMAS, out="bf16"), rounded_to("f32"), "tensor")
+    outcome = characterise(box, elements=1 << 12)
+    assert outcome.verification.mismatches
+    assert status(outcome)[1].endswith("before the product, rounded to f32")
+    assert outcome.main.plan is None
+
+
+def test_a_plan_that_is_far_off_is_not_suggested() -> None:
+    outcome = characterise(ScaledBox(OF_FMAS, four_times), elements=1 << 8)
+    found, reason = status(outcome)
+    assert (found, outcome.main.plan) == ("inferred", None)
+    assert "ones are scaled by another factor than the product of their scales" in reason
+
+
+def test_a_plan_that_is_near_is_suggested() -> None:
+    """The callable rounds the scaled sum once more."""
+
+    def rounded_again(plan: Planted, a: Array, b: Array, sa: Array, sb: Array) -> Array:
+        one = np.ones((1, 1), np.float32)
+        d = rounded_to("f32")(plan, a, b, one, one) * (sa * sb)
+        return np.where((sa == 1) & (sb == 1), d, d.astype(TYPES["bf16"].dtype).astype(np.float32))
+
+    outcome = characterise(ScaledBox(OF_FMAS, rounded_again), elements=1 << 8)
+    assert status(outcome)[0] == "inferred"
+    assert outcome.main.plan is not None

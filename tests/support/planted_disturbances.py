@@ -1,0 +1,117 @@
+"""Disturbances of planted products: operands that are read at the wrong place, and computations around the product."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+from planted_sums import Array
+
+# rolled: a[k] is multiplied by b[k - to], modulo K. exchanged: `count` k of B from `at` and from `to` on change places.
+# columns, rows: `count` columns of D from `at` on read the columns of B from `to` on; rows likewise those of A.
+Mistake = Literal["rolled", "exchanged", "columns", "rows"]
+
+
+@dataclass(frozen=True)
+class Mispaired:
+    """One mistake of a product of [M, K] and [K, N] matrices."""
+
+    mistake: Mistake
+    at: int = 0
+    to: int = 1
+    count: int = 1
+
+    def read(self, a: Array, b: Array) -> tuple[Array, Array]:
+        """Return the operands as the product reads them."""
+        (m, k), n = a.shape, b.shape[1]
+        rows, ks, columns = np.arange(m), np.arange(k), np.arange(n)
+        here, there = (slice(start, start + self.count) for start in (self.at, self.to))
+        match self.mistake:
+            case "rolled":
+                ks = np.roll(ks, self.to)
+            case "exchanged":
+                ks[here], ks[there] = ks[there].copy(), ks[here].copy()
+            case "columns":
+                columns[here] = columns[there]
+            case "rows":
+                rows[here] = rows[there]
+        return np.ascontiguousarray(a[rows]), np.ascontiguousarray(b[np.ix_(ks, columns)])
+
+    @property
+    def named(self) -> str:
+        """Return the words with which a report names the mistake."""
+        here, there = (_lines(start, self.count) for start in (self.at, self.to))
+        match self.mistake:
+            case "rolled":
+                return f"a[k] is multiplied by b[k - {self.to}]"
+            case "exchanged":
+                return f"k {min(here, there, key=_first)} and {max(here, there, key=_first)} of B are exchanged"
+            case "columns" | "rows":
+                line, many = self.mistake.removesuffix("s"), "s" * (self.count > 1)
+                of = "B" if line == "column" else "A"
+                return f"{line}{many} {here} read{'' if many else 's'} {of} of {line}{many} {there}"
+
+
+def drawn_mistake(rng: np.random.Generator, m: int, n: int, k: int) -> Mispaired:
+    """Draw a mistake and its place."""
+    mistake: Mistake = rng.choice(["rolled", "exchanged", "columns", "rows"]).item()
+    if mistake == "rolled":
+        return Mispaired(mistake, to=int(rng.choice([1, 2, 16])))
+    lines = {"exchanged": k, "columns": n, "rows": m}[mistake]
+    count = int(rng.choice([1, 4, 16] if lines > 32 else [1, 4]))
+    at, to = (int(x) * count for x in rng.permutation(lines // count)[:2])
+    return Mispaired(mistake, at, to, count)
+
+
+def _lines(start: int, count: int) -> str:
+    return str(start) if count == 1 else f"{start}-{start + count - 1}"
+
+
+def _first(lines: str) -> int:
+    return int(lines.partition("-")[0])
+
+
+# first calls: the first `first` calls compute another product. scaled by tensor: A is divided by its largest number and rounded
+# to its format, and the result is multiplied by that number. Strassen: one level, seven products of matrices of half the size.
+Kind = Literal["first calls", "scaled by tensor", "Strassen"]
+
+Multiply = Callable[..., Array]
+
+
+@dataclass(eq=False)
+class Around:
+    """A computation around a product."""
+
+    kind: Kind
+    first: int = 0
+    calls: int = field(default=0, init=False)
+
+    def call(self, product: Multiply, other: Multiply, half: Multiply, a: Array, b: Array) -> Array:
+        self.calls += 1
+        match self.kind:
+            case "first calls":
+                return (other if self.calls <= self.first else product)(a, b)
+            case "scaled by tensor":
+                return _scaled(product, a, b)
+            case "Strassen":
+                return strassen(half, a, b)
+
+
+def _scaled(product: Multiply, a: Array, b: Array) -> Array:
+    with np.errstate(all="ignore"):
+        largest = np.abs(a.astype(np.float32)).max()
+        scale = largest if np.isfinite(largest) and largest > 0 else np.float32(1)
+        d = product((a.astype(np.float32) / scale).astype(a.dtype), b)
+        return np.asarray((d.astype(np.float32) * scale).astype(d.dtype))
+
+
+def strassen(half: Multiply, a: Array, b: Array) -> Array:
+    """Return one level of Strassen's algorithm: seven products of halves of matrices of even sizes."""
+    (p, q), (r, s) = (np.split(rows, 2, axis=1) for rows in np.split(a, 2))
+    (t, u), (v, w) = (np.split(rows, 2, axis=1) for rows in np.split(b, 2))
+    with np.errstate(all="ignore"):
+        sums = (p + s, t + w), (r + s, t), (p, u - w), (s, v - t), (p + q, w), (r - p, t + u), (q - s, v + w)
+        m = [half(x, y) for x, y in sums]
+        return np.block([[m[0] + m[3] - m[4] + m[6], m[2] + m[4]], [m[1] + m[3], m[0] - m[1] + m[2] + m[5]]])
