@@ -1,7 +1,7 @@
 """Describe how a product divides K: slices, promoted parts or lanes. Structures with the same bits for all operands form a
 class.
 
-docs/gemm.md defines the class and its canonical member.
+docs/products.md defines the class and its canonical member.
 """
 
 from __future__ import annotations
