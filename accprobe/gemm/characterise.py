@@ -36,7 +36,7 @@ from accprobe.gemm.tree.decomposition import (
 )
 from accprobe.gemm.tree.slices import in_slices
 from accprobe.gemm.tree.tree_builder import NoTree, make_tree_builder
-from accprobe.gemm.verification import Part, verify
+from accprobe.gemm.verification import PlannedPart, verify_plans
 from accprobe.isa.formats import Bits
 from accprobe.model.tree import Rounding
 
@@ -112,13 +112,13 @@ def characterise(
     for found in outcome.found:
         if not found.reason:
             _find_plan(subject, found, seed, evaluate, experiment, depends)
-    parts = [Part(x.model, x.region.rows, x.region.columns) for x in outcome.found if x.model is not None]
+    parts = [PlannedPart(x.model, x.region.rows, x.region.columns) for x in outcome.found if x.model is not None]
     if parts and outcome.fits_in_range:
 
         def verified(count: int) -> None:
             experiment("fresh operands", min(1, count / elements))
 
-        verify(subject, parts, elements, seed, evaluate, verified, outcome.verification, own)
+        verify_plans(subject, parts, elements, seed, evaluate, verified, outcome.verification, own)
         _explain_scales(outcome)
     for found in outcome.found:
         _probe_overflow(subject, found)
@@ -256,7 +256,7 @@ class _PlanSearch:
             sets.append(self._probe(probes.underflow_probes(spec, some, SUBNORMAL_DOTS, seed + 3)))
         if spec.a_exponent is None:
             sets.append(self._probe(probes.exchanged_probes(spec, some, SUBNORMAL_DOTS, seed + 4)))
-        every, rounding = dots.joined(sets), DEFAULT_OPERAND_ROUNDING
+        every, rounding = dots.joined_dots(sets), DEFAULT_OPERAND_ROUNDING
         probed = [every]
         if spec.rounds_operands:
             rounding, of_ties = fit_operand_rounding(self.subject, some[0], found.region.rows, found.region.columns)

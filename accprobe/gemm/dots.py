@@ -9,13 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from accprobe.evaluate.any_order import given_by_some_order
+from accprobe.evaluate.error_free import Truths
 from accprobe.evaluate.product import product
 from accprobe.gemm.blackbox import RecordedCallable
 from accprobe.gemm.layout import Ints, layout_of
 from accprobe.isa.formats import Bits, Format
 from accprobe.model.product import ProductModel, restricted
-
-Truths = NDArray[np.bool_]
 
 # Maximum number of terms of a dot product.
 TERMS = 6
@@ -65,7 +64,7 @@ class ProbedDots:
         return self[inside.all(axis=1)]
 
 
-def joined(several: Sequence[ProbedDots]) -> ProbedDots:
+def joined_dots(several: Sequence[ProbedDots]) -> ProbedDots:
     columns = (np.concatenate([getattr(x.dots, name) for x in several]) for name in ("ks", "a", "b"))
     return ProbedDots(SparseDots(*columns), np.concatenate([x.d for x in several]))
 

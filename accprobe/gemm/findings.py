@@ -18,7 +18,7 @@ from accprobe.gemm.spec import Spec
 from accprobe.gemm.steps import HOPPER, instructions_of, one_sum
 from accprobe.gemm.tree.decomposition import FusedGroups, Reduction, width
 from accprobe.gemm.tree.structures import Structure, members, name_members, order_in_words, shared_products
-from accprobe.gemm.verification import Verification
+from accprobe.gemm.verification import PlanVerification
 from accprobe.infer.findings import Finding
 from accprobe.model.record import Value
 from accprobe.model.tree import DotModel, FloatArithmetic
@@ -129,7 +129,7 @@ def _why_not(outcome: ProductOutcome) -> str:
     return f"elements with other bits than the rest were not probed: {'; '.join(rest[:3])}"
 
 
-def _fresh_mismatches(verification: Verification) -> str:
+def _fresh_mismatches(verification: PlanVerification) -> str:
     """Return the mismatches of fresh operands by operand distribution."""
     kinds = (f"{kind} {verification.mismatches_of.get(kind, 0):,} of {count:,}" for kind, count in verification.kinds.items())
     differ = f"{verification.mismatches} of {verification.elements} fresh elements"

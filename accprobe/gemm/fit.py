@@ -12,6 +12,7 @@ import numpy as np
 
 from accprobe.errors import AccprobeError
 from accprobe.evaluate.any_order import Evaluate, on_cpu
+from accprobe.evaluate.error_free import Truths
 from accprobe.evaluate.product import rounded_words
 from accprobe.gemm import dots
 from accprobe.gemm.blackbox import Call, RecordedCallable
@@ -229,12 +230,12 @@ def _region_batches(calls: Sequence[Call], region: Region) -> Iterator[_Batch]:
             yield a, b, d
 
 
-def _wrong(plan: ProductPlan, batch: _Batch, evaluate: Evaluate = on_cpu) -> dots.Truths:
+def _wrong(plan: ProductPlan, batch: _Batch, evaluate: Evaluate = on_cpu) -> Truths:
     a, b, d = batch
     return np.asarray(evaluate(plan.model(), a, b, None) != d)
 
 
-def _is_infinite(fmt: Format, patterns: Bits) -> dots.Truths:
+def _is_infinite(fmt: Format, patterns: Bits) -> Truths:
     infinity = fmt.infinity if fmt.is_float else None
     unsigned = patterns & fmt.dtype.type(fmt.sign_bit - 1)
     return np.zeros(patterns.shape, bool) if infinity is None else np.asarray(unsigned == infinity)

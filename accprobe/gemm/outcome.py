@@ -14,7 +14,7 @@ from accprobe.gemm.plans import AlternativePlan, ProductPlan
 from accprobe.gemm.probes import ChainCoverage
 from accprobe.gemm.spec import Spec
 from accprobe.gemm.tree.decomposition import FusedGroups, Reduction
-from accprobe.gemm.verification import Verification
+from accprobe.gemm.verification import PlanVerification
 from accprobe.model.product import ProductModel
 
 # A plan is not shown if more than one of so many results of sparse probes contradicts it.
@@ -82,7 +82,7 @@ class ProductOutcome:
     first: FirstCalls
     depends: Dependence | None
     found: list[RegionOutcome] = field(default_factory=list)
-    verification: Verification = field(default_factory=Verification)
+    verification: PlanVerification = field(default_factory=PlanVerification)
     calls: int = 0
     elements: int = 0
     seed: int = 0

@@ -15,7 +15,7 @@ from accprobe.model.product import OPERAND_ROUNDINGS, Merged, Node, ProductModel
 from accprobe.model.tree import DotModel, FloatArithmetic, Rounding, Subnormals
 
 # Formats narrower than f32 to which partial sums may be rounded.
-NARROW = ("bf16", "f16")
+PARTIAL_FORMATS = ("bf16", "f16")
 
 # Fields of the fused sum that are reported of a product and must therefore be tested.
 FIELDS = (
@@ -125,7 +125,10 @@ def rounding_alternatives(plan: ProductPlan) -> Iterator[AlternativePlan]:
         yield from _other_values(plan, "operand_rounding", "operand_rounding", OPERAND_ROUNDINGS)
     if isinstance(plan.tree, Reduction):
         f32 = FORMATS["f32"]
-        for kept, running in ((None, f32), *((FORMATS[name], sums) for name in NARROW for sums in (f32, FORMATS[name]))):
+        for kept, running in (
+            (None, f32),
+            *((FORMATS[name], sums) for name in PARTIAL_FORMATS for sums in (f32, FORMATS[name])),
+        ):
             if (kept, running) != (plan.kept, plan.running):
                 name = "reduction_order" if kept == plan.kept else "partial_format"
                 how = f"{kept or plan.added_in} partial sums, added in {plan.added_in if running is f32 else running}"

@@ -29,7 +29,7 @@ MANY = 16
 
 
 @dataclass(frozen=True)
-class Mismatch:
+class ElementMismatch:
     """An element whose result differs from the prediction. kind: the operand distribution."""
 
     kind: str
@@ -44,7 +44,7 @@ class Mismatch:
 
 
 @dataclass
-class Verification:
+class PlanVerification:
     """Compared elements and mismatches, also by operand distribution.
 
     subnormal: mismatches in which both words are subnormal. first: the first mismatches. disputed: the calls with the first
@@ -56,7 +56,7 @@ class Verification:
     kinds: dict[str, int] = field(default_factory=dict)
     mismatches_of: dict[str, int] = field(default_factory=dict)
     subnormal: int = 0
-    first: list[Mismatch] = field(default_factory=list)
+    first: list[ElementMismatch] = field(default_factory=list)
     disputed: list[WholeCall] = field(default_factory=list)
 
     def count(self, kind: str, elements: int, mismatches: int) -> None:
@@ -75,11 +75,11 @@ class Verification:
             self.subnormal += int(np.count_nonzero(differ & fmt.is_subnormal(got) & fmt.is_subnormal(expected)))
         for place in map(tuple, np.argwhere(differ)[: MOST_SHOWN - len(self.first)] if count else ()):
             y, x = place[-2:]
-            self.first.append(Mismatch(kind, int(rows[y]), int(columns[x]), int(got[place]), int(expected[place])))
+            self.first.append(ElementMismatch(kind, int(rows[y]), int(columns[x]), int(got[place]), int(expected[place])))
 
 
 @dataclass(frozen=True)
-class Part:
+class PlannedPart:
     """Some rows and columns of D, and their model."""
 
     model: ProductModel
@@ -104,22 +104,22 @@ def evaluator_of(device: str) -> Evaluate:
     return evaluate
 
 
-def verify(
+def verify_plans(
     subject: RecordedCallable,
-    parts: Sequence[Part],
+    parts: Sequence[PlannedPart],
     elements: int,
     seed: int,
     evaluate: Evaluate = on_cpu,
     progress: Callable[[int], None] = lambda done: None,
-    verification: Verification | None = None,
+    verification: PlanVerification | None = None,
     own: DrawOwn | None = None,
-) -> Verification:
+) -> PlanVerification:
     """Compare at least `elements` results of fresh operands of every distribution.
 
     progress: called with the elements compared so far. verification: the record to fill. own: draws the user's operands, a
     further distribution.
     """
-    verification, layout = verification or Verification(), layout_of(subject.spec)
+    verification, layout = verification or PlanVerification(), layout_of(subject.spec)
     rng = np.random.default_rng((seed, 0xF5E5))
     kinds = DISTRIBUTIONS if own is None else (*DISTRIBUTIONS, OWN)
     share, area = -(-elements // len(kinds)), sum(len(part.rows) * len(part.columns) for part in parts)
@@ -150,7 +150,7 @@ def verify(
 
 
 def _compare_together(
-    layout: Layout, verification: Verification, kind: str, part: Part, rows: Ints, calls: Sequence[WholeCall]
+    layout: Layout, verification: PlanVerification, kind: str, part: PlannedPart, rows: Ints, calls: Sequence[WholeCall]
 ) -> None:
     a, b = np.stack([call.a[layout.distinct_rows(rows)] for call in calls]), np.stack([call.b[part.columns] for call in calls])
     got = np.stack([call.d[np.ix_(rows, part.columns)] for call in calls])
@@ -158,7 +158,13 @@ def _compare_together(
 
 
 def _compare(
-    layout: Layout, verification: Verification, kind: str, part: Part, rows: Ints, call: WholeCall, evaluate: Evaluate
+    layout: Layout,
+    verification: PlanVerification,
+    kind: str,
+    part: PlannedPart,
+    rows: Ints,
+    call: WholeCall,
+    evaluate: Evaluate,
 ) -> None:
     a, b, d, columns = call.a, call.b, call.d, part.columns
     distinct = layout.distinct_rows(rows)
@@ -177,7 +183,7 @@ def _compare(
         y, x = divmod(int(place), len(columns))
         of_one = scales and scales_of_lines(scales, np.array([y]), np.array([x]))
         one = product(part.model, of_rows[[y]], of_columns[[x]], scales=of_one)
-        verification.first.append(Mismatch(kind, int(rows[y]), int(columns[x]), int(got[y, x]), int(one[0, 0])))
+        verification.first.append(ElementMismatch(kind, int(rows[y]), int(columns[x]), int(got[y, x]), int(one[0, 0])))
 
 
 def count_wrong(evaluate: Evaluate, model: ProductModel, a: Bits, b: Bits, scales: ScaleWords | None, got: Bits) -> int:

@@ -320,7 +320,7 @@ def test_operands_of_the_users_own_are_verified_too(file: str, tmp_path: Path) -
     result = gemm(
         f"{file}:chain", "--shape", "8x8x16", "--elements", "64", "--data", str(tmp_path / "own.npy"), "--format", "json"
     )
-    assert result.stderr == f"accprobe: {tmp_path}/own.npy: the first 16 of its 20 products are taken.\n"
+    assert result.stderr == f"accprobe: {tmp_path}/own.npy: only the first 16 of its 20 k are used.\n"
     assert json.loads(result.stdout)["products"][0]["verification"]["kinds"]["own data"] == 8
     refused = gemm(f"{file}:chain", "--data", str(tmp_path / "none.npy"))
     assert (refused.exit_code, refused.stderr) == (
@@ -420,7 +420,7 @@ def test_names_are_listed_with_what_they_lack() -> None:
     assert lines["numpy:matmul"] == "numpy.matmul(a, b)"
     assert lines["torch:sdpa"].startswith("attention, P·V along K keys")
     assert "never run on hardware; deep_gemm is not installed: see https" in lines["deep_gemm:fp8_gemm_nt"]
-    assert "of its heuristic's; nvmath is not installed: pip install 'nvmath" in lines["cublaslt:matmul"]
+    assert "index into its heuristic's list; nvmath is not installed: pip install 'nvmath" in lines["cublaslt:matmul"]
     told = json.loads(gemm("--list", "--format", "json").stdout)
     assert {each["name"] for each in told} == {name for name in lines if not name.startswith("FILE.py")}
     for each in told:
@@ -435,7 +435,7 @@ def test_attention_is_asked_by_back_end() -> None:
     assert [line.split("  ")[0] for line in result.stdout.splitlines() if line.startswith("torch:sdpa")] == [
         f"torch:sdpa 8x32x64 f32 -> f32, backend={name}, head_dim=16" for name in ("math", "flash")
     ]
-    assert result.stdout.count("asked       attention: P·V along the keys; Q = 0 makes every weight 1/keys") == 2
+    assert result.stdout.count("asked       P·V of attention: Q = 0 makes every weight 1/keys") == 2
     assert result.stdout.count("every k     counted once: 64 of 64") == 2
     gone = gemm(*small, "--option", "backend=cudnn")
     assert (gone.exit_code, gone.stdout) == (2, "")

@@ -30,7 +30,7 @@ def by(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 OF_ONE_ELEMENT = [
-    name for name, plan in NAMED.items() if plan.edge is None and plan.sick is None and plan.wrong_block_scale is None
+    name for name, plan in NAMED.items() if plan.edge is None and plan.faulty is None and plan.wrong_block_scale is None
 ]
 
 

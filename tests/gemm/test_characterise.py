@@ -1,7 +1,7 @@
-"""The inference of whole products: planted ones are found as planted, faults named, and what is no product not confirmed.
+"""Planted products are found as planted, and their faults are named.
 
-Chunks that are promoted and slices whose f32 sums are added forward are the same bits: what is held is which k each chain has
-and in what order chains are added, not by which of the two names they go.
+Promoted chunks and slices whose f32 sums are added forward give the same bits. The tests compare the k of each chain and the
+order in which chains are added, not which of the two names they get.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ from accprobe.model.product import OPERAND_ROUNDINGS, Nested, multiply_add, nest
 
 ELEMENTS = 1 << 12
 
-ALONE = {name for name, plan in NAMED.items() if plan.edge or plan.sick or plan.by_m or plan.merge == "unordered"}
-"""Those with a test of their own, as is that of a wrong block scale."""
+# Plans with a separate test, like that of a wrong block scale.
+ALONE = {name for name, plan in NAMED.items() if plan.edge or plan.faulty or plan.by_m or plan.merge == "unordered"}
 
 NOT_ONCE = {
     "dropped tail": "40 missing: k = 512-551",
@@ -43,121 +43,92 @@ NOT_ONCE = {
     "int8, dropped tail": "40 missing: k = 512-551",
     "doubled k": "1 counted more than once: k = 255",
 }
-LONG = {
-    *(name for name in NAMED if "FMAs" in name or "tf32" in name),
-    "block scales",
-    "chain of 8",
-    "block scales, 2 uneven slices",
-    "2 even slices",
-    "2 uneven slices, partials bf16",
-    "3 slices of chunks, backward in bf16",
-    "dropped tail",
-    "exact sums of 16",
-    "exact sums of 16, descending",
-    "first slice of two chunks, in bf16",
-    "promoted every 64",
-    "chain of 16",
-    "5 uneven slices, tree in bf16",
-    "promoted every 256",
-    "results bf16, RNE",
-    "results f16, RNE",
-    "4 even slices, partials f16",
-    "4 even slices, serial in f16",
-    "4 even slices, tree",
-    "4 interleaved slices",
-    "6 uneven slices, forward",
-    "7 even slices, backward in f16",
-    "2 slices, promoted every 128",
-    "edge rows with split K",
-    "3 uneven slices, serial in bf16",
-    "promoted every 96",
-    "results bf16, RZ",
-    "4 even slices, serial in bf16",
-    "row scales",
-    "4 even slices, forward in bf16",
-    "sick output, negative",
+# Plans that take little time. The others are slow tests.
+QUICK = {
+    *("chain of 32", "chain of multiply-adds, descending", "chain of 16, descending", "promoted every 128"),
+    *("3 even slices, backward", "results f16, RZ", "sums rounded to nearest", "tensor scales", "block scales, one block"),
+    *("dropped tail of one chain", "doubled k", "int8", "int8, dropped tail", "edge tiles", "faulty output"),
 }
-"""Those that take long; of the quick ones there are enough."""
 
 
 def of_names(names: list[str]) -> list[object]:
-    """As parameters, the long ones marked as such."""
-    return [pytest.param(name, marks=pytest.mark.slow) if name in LONG else name for name in names]
+    """Return the names as parameters, the long ones marked as slow."""
+    return [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in names]
 
 
-def asked(plan: Planted, rows: int | None = None) -> ProductOutcome:
+def outcome_of(plan: Planted, rows: int | None = None) -> ProductOutcome:
     return characterise(PlantedBox(plan, rows), elements=ELEMENTS)
 
 
 def hold_as_planted(plan: Planted, outcome: ProductOutcome, found: RegionOutcome | None = None) -> None:
-    """Every finding of a confirmed region is what was planted."""
+    """Assert that every finding of a confirmed region is as planted."""
     found = found or outcome.main
-    told = {name: finding.value for name, finding in findings(outcome, found).items()}
+    by_name = {name: finding.value for name, finding in findings(outcome, found).items()}
     expected, model = model_of(plan), found.model
     assert model is not None
     if plan.out == "s32":
-        assert told["order"] == "any"
+        assert by_name["order"] == "any"
         joined = sorted(int(k) for chain in model.chains() for k in chain.ks())
         assert joined == list(range(plan.k - plan.dropped_tail))
         return
     bits = plan.alignment_bits
-    assert told["products_per_sum"] == plan.products_per_sum
-    assert told["alignment_bits"] == bits
-    assert told["result_bits"] == plan.result_bits
-    assert told["effective_bits"] == (plan.result_bits if bits is None else min(bits, plan.result_bits))
-    assert told["sum_rounding"] == plan.sum_rounding
-    assert told["result_rounding"] == plan.result_rounding
-    assert told.get("operand_rounding") == (plan.operand_rounding if plan.a == "tf32" else None)
+    assert by_name["products_per_sum"] == plan.products_per_sum
+    assert by_name["alignment_bits"] == bits
+    assert by_name["result_bits"] == plan.result_bits
+    assert by_name["effective_bits"] == (plan.result_bits if bits is None else min(bits, plan.result_bits))
+    assert by_name["sum_rounding"] == plan.sum_rounding
+    assert by_name["result_rounding"] == plan.result_rounding
+    assert by_name.get("operand_rounding") == (plan.operand_rounding if plan.a == "tf32" else None)
     assert additions(model.tree) == additions(expected.tree)
-    hold_slices(plan, told, found)
+    hold_slices(plan, by_name, found)
     if plan.scales is not None:
         where = "applied once after the sum" if plan.scales in ("tensor", "row") else "applied to each 128 products"
-        assert told["scales"] == f"RNE(sa·sb), {where}"
+        assert by_name["scales"] == f"RNE(sa·sb), {where}"
 
 
-def hold_slices(plan: Planted, told: dict[str, object], found: RegionOutcome) -> None:
-    """Formats and orders of partial sums, where they are not those of promoted chunks."""
+def hold_slices(plan: Planted, by_name: dict[str, object], found: RegionOutcome) -> None:
+    """Assert formats and orders of partial sums that promoted chunks do not have."""
     assert found.plan is not None
     slices = canonical(found.plan).slices
     if plan.promote_every is not None and plan.promote_every < plan.k and not plan.slices:
-        assert told["promote_every"] == plan.promote_every
-        assert (told["promotion_format"], told["promotion_rounding"]) == ("f32", "RNE")
+        assert by_name["promote_every"] == plan.promote_every
+        assert (by_name["promotion_format"], by_name["promotion_rounding"]) == ("f32", "RNE")
     if plan.partial_format != "f32" or plan.merge not in ("forward", "serial"):
-        assert told["split_k"] == len(slices) == len(plan.slices)
-        assert told["slice_sizes"] == ", ".join(map(str, plan.slices))
-        assert told["partial_format"] == plan.partial_format
-        assert told["reduction_order"] == plan.merge
+        assert by_name["split_k"] == len(slices) == len(plan.slices)
+        assert by_name["slice_sizes"] == ", ".join(map(str, plan.slices))
+        assert by_name["partial_format"] == plan.partial_format
+        assert by_name["reduction_order"] == plan.merge
     elif not plan.slices:
-        assert told["split_k"] == 1
+        assert by_name["split_k"] == 1
 
 
 @pytest.mark.parametrize("name", of_names([name for name in NAMED if name not in {*ALONE, "wrong block scale"}]))
 def test_planted_product_is_found_as_planted(name: str) -> None:
     plan = NAMED[name]
-    outcome = asked(plan)
+    outcome = outcome_of(plan)
     assert status(outcome) == ("confirmed", "")
     assert (outcome.verification.mismatches, outcome.contradicting) == (0, 0)
     assert outcome.verification.elements >= ELEMENTS
     hold_as_planted(plan, outcome)
-    told = findings(outcome)
-    assert told["same_everywhere"].value == "yes"
-    assert told["repeatable"].value == "yes"
-    once = told["each_product_once"]
+    by_name = findings(outcome)
+    assert by_name["same_everywhere"].value == "yes"
+    assert by_name["repeatable"].value == "yes"
+    once = by_name["each_product_once"]
     assert (once.value, once.note) == (("no", NOT_ONCE[name]) if name in NOT_ONCE else ("yes", f"{plan.k} of {plan.k}"))
 
 
 @pytest.mark.parametrize("rounding", some(OPERAND_ROUNDINGS))
-def test_an_operand_alone_that_has_wide_words_is_rounded(rounding: OperandRounding) -> None:
-    """Of bf16 words nothing is rounded; other roundings of the tf32 ones are contradicted by the first answers to low bits."""
+def test_the_only_operand_with_wide_words_is_rounded(rounding: OperandRounding) -> None:
+    """bf16 words are not rounded. The first probes of low bits contradict other roundings of the tf32 words."""
     plan = replace(NAMED["chain of 8, tf32"], b="bf16", k=128, out="bf16", operand_rounding=rounding)
-    outcome = asked(plan)
+    outcome = outcome_of(plan)
     assert status(outcome) == ("confirmed", "")
-    told = findings(outcome)["operand_rounding"]
-    assert (told.value, told.bound) == (rounding, "exact")
+    by_name = findings(outcome)["operand_rounding"]
+    assert (by_name.value, by_name.bound) == (rounding, "exact")
 
 
 def test_operands_as_wide_as_their_words_have_no_rounding() -> None:
-    assert "operand_rounding" not in findings(asked(replace(NAMED["chain of FMAs"], k=64)))
+    assert "operand_rounding" not in findings(outcome_of(replace(NAMED["chain of FMAs"], k=64)))
 
 
 def plan_of(tree: Reduction, **formats: Any) -> ProductPlan:
@@ -165,7 +136,7 @@ def plan_of(tree: Reduction, **formats: Any) -> ProductPlan:
 
 
 def tree_of(sizes: tuple[int, ...], order: Nested) -> Reduction:
-    """Chains of one product a sum."""
+    """Return chains of one product per sum."""
     borders = [0, *accumulate(sizes)]
     return Reduction(tuple(tuple((k,) for k in range(*border)) for border in pairwise(borders)), order)
 
@@ -198,56 +169,56 @@ READINGS: dict[str, tuple[Reduction, int | None, int, str]] = {
 @pytest.mark.parametrize("name", READINGS)
 def test_structures_of_the_same_bits_are_one_class(name: str) -> None:
     tree, every, slices, also = READINGS[name]
-    told = dict(plan_findings(plan_of(next(iter(slice_readings(tree))))))  # type: ignore[arg-type]
-    assert (told["promote_every"].value, told["split_k"].value) == (every, slices)
-    assert told["order"].note == also
-    bounds = {told[each].bound for each in ("promote_every", "split_k")}
+    by_name = dict(plan_findings(plan_of(next(iter(slice_readings(tree))))))  # type: ignore[arg-type]
+    assert (by_name["promote_every"].value, by_name["split_k"].value) == (every, slices)
+    assert by_name["order"].note == also
+    bounds = {by_name[each].bound for each in ("promote_every", "split_k")}
     assert bounds == ({"equivalent"} if also else {"exact"})
 
 
 def test_a_butterfly_is_called_that() -> None:
-    told = dict(plan_findings(plan_of(tree_of((128,) * 8, butterfly(8)))))
-    assert told["order"].value == "8 parts of 128, added in f32 as a butterfly: chain of [acc 1]"
-    assert told["reduction_order"].value == "butterfly"
+    by_name = dict(plan_findings(plan_of(tree_of((128,) * 8, butterfly(8)))))
+    assert by_name["order"].value == "8 parts of 128, added in f32 as a butterfly: chain of [acc 1]"
+    assert by_name["reduction_order"].value == "butterfly"
 
 
 @pytest.mark.parametrize("count", [2, 8, 32, 64])
 @pytest.mark.parametrize("order", ["forward", "butterfly"])
-def test_lanes_are_called_that_and_are_no_slices(count: int, order: str) -> None:
+def test_lanes_are_named_and_are_not_slices(count: int, order: str) -> None:
     lanes = tuple(tuple((k,) for k in range(lane, 1024, count)) for lane in range(count))
     merged = Reduction(lanes, nested("forward", count) if order == "forward" else butterfly(count))
-    told = dict(plan_findings(plan_of(merged)))
+    by_name = dict(plan_findings(plan_of(merged)))
     how = " as a butterfly" if order == "butterfly" and count > 2 else ""
-    assert told["order"].value == f"{count} lanes (k ≡ l mod {count}), added in f32{how}: chain of [acc 1]"
-    assert told["order"].note.startswith(f"{count} lanes (k ≡ l mod {count}) or split-K {count} of interleaved slices")
-    assert (told["split_k"].value, told["split_k"].bound) == (1, "equivalent")
-    assert count in told["split_k"].candidates
-    assert told["promote_every"].value is None
-    assert "slice_sizes" not in told
+    assert by_name["order"].value == f"{count} lanes (k ≡ l mod {count}), added in f32{how}: chain of [acc 1]"
+    assert by_name["order"].note.startswith(f"{count} lanes (k ≡ l mod {count}) or split-K {count} of interleaved slices")
+    assert (by_name["split_k"].value, by_name["split_k"].bound) == (1, "equivalent")
+    assert count in by_name["split_k"].candidates
+    assert by_name["promote_every"].value is None
+    assert "slice_sizes" not in by_name
 
 
 def test_lanes_of_narrow_partial_sums_may_be_slices() -> None:
     lanes = Reduction(tuple(tuple((k,) for k in range(lane, 1024, 2)) for lane in range(2)), nested("forward", 2))
-    told = dict(plan_findings(plan_of(lanes, kept=FORMATS["bf16"])))
-    assert (told["split_k"].bound, told["split_k"].candidates) == ("equivalent", (1, 2))
+    by_name = dict(plan_findings(plan_of(lanes, kept=FORMATS["bf16"])))
+    assert (by_name["split_k"].bound, by_name["split_k"].candidates) == ("equivalent", (1, 2))
 
 
 def test_a_format_below_f32_makes_slices_of_chains() -> None:
     tree = tree_of((256,) * 4, nested("forward", 4))
-    told = dict(plan_findings(plan_of(tree, kept=FORMATS["bf16"])))
-    assert (told["promote_every"].value, told["split_k"].value, told["split_k"].note) == (None, 4, "")
+    by_name = dict(plan_findings(plan_of(tree, kept=FORMATS["bf16"])))
+    assert (by_name["promote_every"].value, by_name["split_k"].value, by_name["split_k"].note) == (None, 4, "")
 
 
-def test_what_two_chunks_have_is_named_and_no_size() -> None:
+def test_a_product_that_two_chunks_share_is_named() -> None:
     one, two, three = tree_of((256, 256, 256), 0).parts
     assert not isinstance(three, Reduction)
-    told = dict(plan_findings(plan_of(Reduction((one, two, ((511,), *three)), nested("forward", 3)))))
-    assert told["promote_every"].value == 256
-    assert told["promote_every"].note == "k = 511 in two of them"
+    by_name = dict(plan_findings(plan_of(Reduction((one, two, ((511,), *three)), nested("forward", 3)))))
+    assert by_name["promote_every"].value == 256
+    assert by_name["promote_every"].note == "k = 511 in two of them"
 
 
-def test_what_is_left_open_has_the_values_that_are_left() -> None:
-    outcome = asked(NAMED["2 uneven slices, partials bf16"])
+def test_undetermined_findings_have_the_surviving_values() -> None:
+    outcome = outcome_of(NAMED["2 uneven slices, partials bf16"])
     plan = outcome.main.plan
     assert plan is not None
     assert status(outcome) == ("confirmed", "")
@@ -257,28 +228,28 @@ def test_what_is_left_open_has_the_values_that_are_left() -> None:
         for alternative in alternative_plans(plan)
         if alternative.property in ("partial_format", "alignment_rounding")
     ]
-    told = findings(outcome)
-    assert (told["partial_format"].bound, told["partial_format"].candidates) == ("undetermined", ("bf16", "f32", "f16"))
-    assert told["alignment_rounding"].bound == "undetermined"
-    assert {told["alignment_rounding"].value, "floor", "ceiling"} <= set(told["alignment_rounding"].candidates)
+    by_name = findings(outcome)
+    assert (by_name["partial_format"].bound, by_name["partial_format"].candidates) == ("undetermined", ("bf16", "f32", "f16"))
+    assert by_name["alignment_rounding"].bound == "undetermined"
+    assert {by_name["alignment_rounding"].value, "floor", "ceiling"} <= set(by_name["alignment_rounding"].candidates)
     assert {f"{alternative.property}: {alternative.how}" for alternative in outcome.main.surviving} >= {
         "partial_format: f32 partial sums, added in f32"
     }
 
 
-def test_where_a_border_of_chunks_may_lie_elsewhere_their_size_is_left_open() -> None:
-    outcome = asked(NAMED["promoted every 256"])
+def test_a_size_of_chunks_is_undetermined_if_another_border_survives() -> None:
+    outcome = outcome_of(NAMED["promoted every 256"])
     plan = outcome.main.plan
     assert plan is not None
     assert findings(outcome)["promote_every"] == Finding(256, "equivalent", (256, None))
     outcome.main.surviving = [alternative for alternative in alternative_plans(plan) if alternative.property == "slice_sizes"]
     assert outcome.main.surviving
-    told = findings(outcome)
-    assert (told["promote_every"].value, told["promote_every"].bound) == (256, "undetermined")
-    assert "slice_sizes" not in told
+    by_name = findings(outcome)
+    assert (by_name["promote_every"].value, by_name["promote_every"].bound) == (256, "undetermined")
+    assert "slice_sizes" not in by_name
 
 
-def test_every_slice_has_terms_in_a_battery() -> None:
+def test_every_slice_has_terms_in_sparse_probes() -> None:
     slices = [tree_of((64, 64, 32), nested("forward", 3)).parts for _ in range(6)]
     borders = range(0, 960, 160)
     moved = [
@@ -290,19 +261,19 @@ def test_every_slice_has_terms_in_a_battery() -> None:
 
 
 def test_unordered_sums_change_from_call_to_call() -> None:
-    outcome = asked(NAMED["5 even slices, unordered"])
+    outcome = outcome_of(NAMED["5 even slices, unordered"])
     assert status(outcome) == ("confirmed", "")
     hold_as_planted(NAMED["5 even slices, unordered"], outcome)
-    told = findings(outcome)
-    assert told["repeatable"].value == "no"
-    assert told["repeatable"].note == f"{outcome.region_map.changed} elements changed, {outcome.region_map.values} values"
+    by_name = findings(outcome)
+    assert by_name["repeatable"].value == "no"
+    assert by_name["repeatable"].note == f"{outcome.region_map.changed} elements changed, {outcome.region_map.values} values"
     assert outcome.region_map.changed > 512
     assert outcome.region_map.values > 1
 
 
 @pytest.mark.parametrize("name", some(["5 even slices, unordered, tensor scale", "4 uneven slices, unordered, row scales"]))
 def test_unordered_sums_may_be_scaled(name: str) -> None:
-    outcome = asked(NAMED[name])
+    outcome = outcome_of(NAMED[name])
     assert status(outcome) == ("confirmed", "")
     hold_as_planted(NAMED[name], outcome)
     assert findings(outcome)["repeatable"].value == "no"
@@ -311,7 +282,7 @@ def test_unordered_sums_may_be_scaled(name: str) -> None:
 @pytest.mark.slow
 def test_unordered_slices_may_be_promoted() -> None:
     plan = replace(HOPPER, k=768, slices=(192, 256, 192, 128), promote_every=64, merge="unordered")
-    outcome = asked(plan)
+    outcome = outcome_of(plan)
     assert status(outcome) == ("confirmed", "")
     hold_as_planted(plan, outcome)
     assert findings(outcome)["promote_every"].value == 64
@@ -332,44 +303,44 @@ EDGES = {
 def test_regions_have_their_own_plan(name: str) -> None:
     plan = EDGES[name]
     assert plan.edge is not None
-    outcome = asked(plan)
+    outcome = outcome_of(plan)
     edge = int(np.count_nonzero(plan.edge.holds(plan.m, plan.n)))
     assert status(outcome) == ("confirmed", "")
     assert outcome.verification.mismatches == 0
     assert [found.region.elements for found in outcome.found] == [plan.m * plan.n - edge, edge]
-    told = findings(outcome)["same_everywhere"]
-    assert told.value == "no"
-    assert told.note.startswith(f"2 plans: 1024 at rows 0-31, columns 0-31; {edge} at rows 32-39, columns")
+    by_name = findings(outcome)["same_everywhere"]
+    assert by_name.value == "no"
+    assert by_name.note.startswith(f"2 plans: 1024 at rows 0-31, columns 0-31; {edge} at rows 32-39, columns")
     hold_as_planted(plan, outcome, outcome.found[0])
     hold_as_planted(replace(plan.edge.plan, k=plan.k), outcome, outcome.found[1])
 
 
-@pytest.mark.parametrize("name", of_names(["sick output", "sick output, negative"]))
-def test_a_sick_output_is_named_and_not_confirmed(name: str) -> None:
+@pytest.mark.parametrize("name", of_names(["faulty output", "faulty output, negative"]))
+def test_a_faulty_output_is_named_and_not_confirmed(name: str) -> None:
     plan = NAMED[name]
-    assert plan.sick is not None
-    place = f"rows {plan.sick.row}, columns {plan.sick.column}"
-    outcome = asked(plan)
-    told = findings(outcome)
+    assert plan.faulty is not None
+    place = f"rows {plan.faulty.row}, columns {plan.faulty.column}"
+    outcome = outcome_of(plan)
+    by_name = findings(outcome)
     assert status(outcome) == ("inferred", f"elements with other bits than the rest were not probed: {place}")
-    assert told["same_everywhere"].value == "no"
-    assert told["same_everywhere"].note == f"2 plans: 1023 at {outcome.region_map.regions[0]}; 1 at {place}"
-    assert (told["order"].bound, told["effective_bits"].bound) == ("exact", "exact")
+    assert by_name["same_everywhere"].value == "no"
+    assert by_name["same_everywhere"].note == f"2 plans: 1023 at {outcome.region_map.regions[0]}; 1 at {place}"
+    assert (by_name["order"].bound, by_name["effective_bits"].bound) == ("exact", "exact")
 
 
 @pytest.mark.slow
 def test_a_wrong_block_scale_is_named_and_not_confirmed() -> None:
-    outcome = asked(NAMED["wrong block scale"])
+    outcome = outcome_of(NAMED["wrong block scale"])
     found, reason = status(outcome)
     assert found != "confirmed"
     assert "block 3 has the scales of block 2" in reason
-    told = findings(outcome)["scales"]
-    assert (told.value, told.note) == ("RNE(sa·sb), applied to each 128 products", "block 3 has the scales of block 2")
+    by_name = findings(outcome)["scales"]
+    assert (by_name.value, by_name.note) == ("RNE(sa·sb), applied to each 128 products", "block 3 has the scales of block 2")
 
 
 def test_a_plan_that_changes_with_m_is_found_at_each() -> None:
     plan = NAMED["other plan from 17 rows"]
-    few, many = asked(plan, rows=16), asked(plan, rows=17)
+    few, many = outcome_of(plan, rows=16), outcome_of(plan, rows=17)
     assert [status(outcome)[0] for outcome in (few, many)] == ["confirmed", "confirmed"]
     hold_as_planted(replace(plan, by_m=()), few)
     hold_as_planted(plan.by_m[0][1], many)

@@ -75,28 +75,6 @@ def test_a_unit_of_other_formats_is_said_to_have_converted() -> None:
     assert remark.startswith("CONVERTED: HMMA ran, which does not take f32")
 
 
-def test_a_name_alone_is_a_doubt_at_most() -> None:
-    (remark,) = told(of_multiply_adds("e4m3"), NVJET)
-    assert remark.startswith(f"DOUBTFUL: the name of {NVJET} suggests QGMMA, and the sums have 23 fraction bits")
-    assert told(of_named(WGMMA), NVJET) == ()
-
-
-@pytest.mark.parametrize(
-    ("name", "fmt", "stem"),
-    [
-        (NVJET, "e4m3", "QGMMA"),
-        (NVJET, "bf16", "HGMMA"),
-        ("sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize64x64x64_warpgroupsize1x1x1_execute", "bf16", "HGMMA"),
-        ("sm80_xmma_gemm_f16f16_f16f32_f32_tn_n_tilesize96x128x32_stage4_warpsize2x2x1_tensor16x8x16", "f16", "HMMA"),
-        ("ampere_bf16_s16816gemm_bf16_128x64_ldg8_f2f_stages_64x3_tn", "bf16", "HMMA"),
-        ("void gemmSN_NN_kernel<float, 128, 2, 4, 8, 5, 4, false>", "f32", ""),
-        (NVJET, "f32", ""),
-    ],
-)
-def test_what_names_suggest(name: str, fmt: str, stem: str) -> None:
-    assert kernels.suggested(name, FORMATS[fmt], FORMATS[fmt]) == stem
-
-
 class OnGpu(NumpyArrays):
     device = "cuda:0"
 

@@ -21,7 +21,7 @@ import planted_sums
 import pytest
 from long_tail import some
 from planted_plans import HOPPER, NAMED, drawn, operands
-from planted_products import Edge, Planted, Sick
+from planted_products import Edge, FaultyOutput, Planted
 from planted_sums import TYPES, Array
 
 FORMATS = {"f32": (23, -126), "tf32": (10, -126), "bf16": (7, -126), "f16": (10, -14), "e5m2": (2, -14), "e4m3": (3, -6)}
@@ -96,7 +96,7 @@ def scale(x: Array, y: Array) -> Fraction:
 
 
 def partials(plan: Planted, given: Operands, m: int, n: int) -> list[Fraction]:
-    """Of one output of a plan without edge, sick output or other plans."""
+    """Of one output of a plan without edge, faulty output or other plans."""
     a, b, *scales = given
     row, column = exact(a[m], plan.a, plan.operand_rounding), exact(b[:, n], plan.b, plan.operand_rounding)
 
@@ -159,7 +159,7 @@ def wide(plan: Planted, seed: int, hill: int = 1) -> Operands:
     return a, b, *operands(plan, seed)[2:]
 
 
-PLAIN = [name for name, plan in NAMED.items() if not (plan.edge or plan.sick or plan.by_m or plan.a == "s8")]
+PLAIN = [name for name, plan in NAMED.items() if not (plan.edge or plan.faulty or plan.by_m or plan.a == "s8")]
 ORDERED = [name for name in PLAIN if NAMED[name].merge != "unordered"]
 
 
@@ -235,11 +235,11 @@ def test_edges_have_their_plan() -> None:
 @pytest.mark.parametrize("out", ["f32", "bf16"])
 def test_one_output_is_sick(when: Any, out: str) -> None:
     plan = replace(HOPPER, m=8, n=16, k=256, out=out)
-    sick = replace(plan, sick=Sick(5, 11, bit=1, when=when))
+    faulty = replace(plan, faulty=FaultyOutput(5, 11, bit=1, when=when))
     happened = set()
     for seed in range(20):
         given = operands(plan, seed)
-        well, ill = (d.view(f"u{d.itemsize}") for d in (plan(*given), sick(*given)))
+        well, ill = (d.view(f"u{d.itemsize}") for d in (plan(*given), faulty(*given)))
         negative = float(plan(*given)[5, 11]) < 0
         touched = {"always": True, "clear": not well[5, 11] & 2, "set": bool(well[5, 11] & 2), "negative": negative}[when]
         assert ill[5, 11] == well[5, 11] ^ (2 if touched else 0)

@@ -10,7 +10,7 @@ import pytest
 from ml_dtypes import bfloat16
 from planted_boxes import PlantedBox
 from planted_plans import HOPPER
-from planted_products import Sick
+from planted_products import FaultyOutput
 
 from accprobe.evaluate.product import ScaleWords
 from accprobe.gemm import dots
@@ -59,7 +59,9 @@ def test_two_level_sums_are_refused_soon(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_a_doubt_about_one_element_leaves_the_others_exact() -> None:
-    outcome = characterise(PlantedBox(replace(HOPPER, m=8, n=8, k=32, sick=Sick(5, 3, when="always"))), elements=1 << 8)
+    outcome = characterise(
+        PlantedBox(replace(HOPPER, m=8, n=8, k=32, faulty=FaultyOutput(5, 3, when="always"))), elements=1 << 8
+    )
     found, reason = status(outcome)
     assert (found, reason) == ("inferred", "elements with other bits than the rest were not probed: rows 5, columns 3")
     told = findings(outcome)

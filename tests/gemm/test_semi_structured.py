@@ -48,5 +48,5 @@ def test_it_is_the_product_of_what_is_stored(name: str, out: str | None, library
 
 def test_an_odd_k_is_refused() -> None:
     fmt = FORMATS["f16"]
-    with pytest.raises(AccprobeError, match="K is 33; of a sparse A two of each four are stored: give an even K"):
+    with pytest.raises(AccprobeError, match="K is 33: a 2:4 sparse A stores two of each four elements, so give an even K"):
         semi_structured(Spec(8, 16, 33, fmt, fmt, fmt), None, 0, 1)

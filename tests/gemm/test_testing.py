@@ -56,7 +56,7 @@ def test_a_k_that_is_missing_or_twice(plan: Planted, message: str) -> None:
 
 
 def test_what_is_no_product_fails() -> None:
-    with pytest.raises(AssertionError, match="this is no product of two matrices"):
+    with pytest.raises(AssertionError, match="this is not a product of two matrices"):
         assert_every_k_once(lambda a, b: a @ b + np.float32(0.5), shape=(8, 8, 64))
 
 

@@ -19,7 +19,7 @@ from accprobe.gemm.findings import status
 from accprobe.gemm.operands import DISTRIBUTIONS, LARGE, OWN, draw_operands, random_lines
 from accprobe.gemm.outcome import ProductOutcome
 from accprobe.gemm.spec import Spec
-from accprobe.gemm.verification import Part, verify
+from accprobe.gemm.verification import PlannedPart, verify_plans
 from accprobe.isa.formats import FORMATS, Bits
 from accprobe.model.product import ProductModel
 
@@ -116,8 +116,8 @@ def test_small_products_are_predicted_together(m: int, n: int, singly: bool) -> 
         seen.append(a.shape)
         return product(given, a, b)
 
-    parts = [Part(model, np.arange(m), np.arange(n))]
-    verification = verify(RecordedCallable(ModelBox(spec, model)), parts, 1 << 12, 0, evaluate)
+    parts = [PlannedPart(model, np.arange(m), np.arange(n))]
+    verification = verify_plans(RecordedCallable(ModelBox(spec, model)), parts, 1 << 12, 0, evaluate)
     assert (verification.elements >= 1 << 12, verification.mismatches) == (True, 0)
     assert bool(seen) == singly
 

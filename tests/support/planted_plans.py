@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 from planted_disturbances import Around, Kind, drawn_mistake
-from planted_products import BLOCK, Edge, Merge, Partial, Planted, Scales, Sick
+from planted_products import BLOCK, Edge, FaultyOutput, Merge, Partial, Planted, Scales
 from planted_sums import TYPES, Array
 
 HOPPER = Planted()
@@ -79,8 +79,8 @@ NAMED: dict[str, Planted] = {
     "doubled k": replace(HOPPER, k=384, slices=(128,) * 3, doubled_k=255),
     "edge tiles": replace(HOPPER, m=40, n=40, edge=Edge(32, 32, replace(HOPPER, products_per_sum=8, alignment_bits=24))),
     "edge rows with split K": replace(HOPPER, m=40, n=32, edge=Edge(32, 32, replace(HOPPER, slices=(256, 256)))),
-    "sick output": replace(HOPPER, sick=Sick(5, 11)),
-    "sick output, negative": replace(HOPPER, out="bf16", sick=Sick(17, 3, bit=2, when="negative")),
+    "faulty output": replace(HOPPER, faulty=FaultyOutput(5, 11)),
+    "faulty output, negative": replace(HOPPER, out="bf16", faulty=FaultyOutput(17, 3, bit=2, when="negative")),
     "other plan from 17 rows": replace(HOPPER, k=256, slices=(128,) * 2, by_m=((17, replace(HOPPER, m=17, k=256)),)),
     "int8": Planted(a="s8", b="s8", out="s32"),
     "int8, dropped tail": Planted(a="s8", b="s8", out="s32", k=552, dropped_tail=40),

@@ -57,7 +57,7 @@ class Edge:
 
 
 @dataclass(frozen=True)
-class Sick:
+class FaultyOutput:
     """One output has a bit (0: the last) flipped: always, where it was clear (it is always set then), where it was set, or
     where the output is negative."""
 
@@ -106,7 +106,7 @@ class Planted:
     wrong_block_scale: this block has the scales, of both operands, of the one before it.
     operand_rounding: of tf32 operands, from f32, before they are multiplied; RNA: to nearest, ties away from zero.
     mispaired: which operands are read at the wrong place, see there. around: what is done around all this, see there.
-    edge, sick: see there. by_m: (M, plan): from so many rows on, in ascending order, another plan has the whole product.
+    edge, faulty: see there. by_m: (M, plan): from so many rows on, in ascending order, another plan has the whole product.
     seed: of the order of unordered merges.
     """
 
@@ -136,7 +136,7 @@ class Planted:
     mispaired: Mispaired | None = None
     around: Around | None = None
     edge: Edge | None = None
-    sick: Sick | None = None
+    faulty: FaultyOutput | None = None
     by_m: tuple[tuple[int, Planted], ...] = ()
     operand_rounding: OperandRounding = "RZ"
     seed: int = 0
@@ -199,8 +199,8 @@ class Planted:
             d = self._integers(a, b) if self.a == "s8" else self._floats(a, b, *scales)
         if self.edge is not None:
             d = np.where(self.edge.holds(m, n), self.edge.plan(a, b, *scales), d)
-        if self.sick is not None:
-            self.sick.touch(d)
+        if self.faulty is not None:
+            self.faulty.touch(d)
         return d
 
     def _undisturbed(self, k: int) -> list[Ks]:

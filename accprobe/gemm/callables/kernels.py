@@ -1,7 +1,7 @@
 """The kernels of one call, their matrix opcodes, and contradictions between these and the inferred plan.
 
 torch's profiler (CUPTI) gives the names. Opcodes come from the cubin of accprobe's own kernel, or from Nsight Compute, which
-launches the call again in a child process. The name of a kernel is only a hint: no opcode is read from it.
+launches the call again in a child process. No opcode is derived from the name of a kernel.
 """
 
 from __future__ import annotations
@@ -24,12 +24,6 @@ from accprobe.sass.opcodes import MATRIX, kind_of, stem
 
 # Names of profiler events that are not kernels.
 NO_KERNEL = re.compile(r"Memcpy|Memset|\[CUDA")
-
-# Matrix opcodes that kernel names suggest: a warpgroup's on Hopper, or a warp's.
-HINTS = (
-    (re.compile(r"nvjet_sm90|sm90_xmma_gemm|gmma|cutlass3x_sm90", re.IGNORECASE), "GMMA"),
-    (re.compile(r"sm80|sm89|ampere|ada_|turing|1688|s16816|i16832", re.IGNORECASE), "MMA"),
-)
 
 NOTHING_TO_COUNT = "opcodes: --ncu has nothing to count, because the CPU computed the product"
 
@@ -110,18 +104,6 @@ def _contradictions(row: ProductRow) -> Iterator[str]:
             yield f"CONVERTED: {unit} ran, which does not take {_both(a, b)}: the kernel converts its operands"
         elif step is not None and (why := _contradiction(unit, a, b, step)):
             yield f"CONTRADICTION: {unit} ran, and {why}"
-    if not executed and step is not None:
-        for kernel in row.kernels:
-            unit = suggested(kernel.name, a, b)
-            if unit and (why := _contradiction(unit, a, b, step)):
-                yield f"DOUBTFUL: the name of {kernel.name} suggests {unit}, and {why}"
-
-
-def suggested(name: str, a: Format, b: Format) -> str:
-    """Return the stem of the opcode that a kernel's name suggests for operands of these formats, "" if none."""
-    group = next((ending for pattern, ending in HINTS if pattern.search(name)), "")
-    letter = _letter(a, b)
-    return letter + group if group and letter else ""
 
 
 def _contradiction(unit: str, a: Format, b: Format, step: DotModel) -> str:

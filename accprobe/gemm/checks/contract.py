@@ -12,19 +12,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from accprobe.errors import AccprobeError
+from accprobe.evaluate.error_free import Floats
 from accprobe.gemm.blackbox import RecordedCallable
 from accprobe.gemm.dots import TERMS, SparseDots, probe
 from accprobe.gemm.layout import Ints, layout_of, numbers_of, whole_product
 from accprobe.gemm.operands import first_operands, ones, random_lines, times_power
 from accprobe.isa.formats import Bits, Format
 
-Numbers = NDArray[np.float64]
-
 # Tolerance in units of the last place: the product and the added value are both rounded.
 LAST_PLACES = 4
 
 # Rows, columns or elements in one message.
-MOST_LISTED = 3
+_MOST_LISTED = 3
 
 
 def refuse_non_products(subject: RecordedCallable, seed: int) -> None:
@@ -55,7 +54,7 @@ def refuse_non_products(subject: RecordedCallable, seed: int) -> None:
         )
 
 
-def added_in_words(added: Numbers) -> str:
+def added_in_words(added: Floats) -> str:
     """Name the values added to a product: "2 to each element of column 3"."""
     if (added == added[0, 0]).all():
         return f"{added[0, 0]:.9g} to each element"
@@ -83,10 +82,10 @@ def factor_in_words(subject: RecordedCallable, rows: Ints, columns: Ints, k: int
 
 
 def _listed(phrases: list[str]) -> str:
-    return ", ".join([*phrases[:MOST_LISTED], *(["…"] if len(phrases) > MOST_LISTED else [])])
+    return ", ".join([*phrases[:_MOST_LISTED], *(["…"] if len(phrases) > _MOST_LISTED else [])])
 
 
-def _last_place(out: Format, size: Numbers) -> Numbers:
+def _last_place(out: Format, size: Floats) -> Floats:
     return np.zeros(size.shape) if out.is_integer else np.exp2(np.frexp(size)[1] - 1.0 - out.mantissa_bits)
 
 

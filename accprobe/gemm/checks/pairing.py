@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from accprobe.evaluate.error_free import Floats
 from accprobe.gemm.blackbox import RecordedCallable
 from accprobe.gemm.checks import mistakes
 from accprobe.gemm.checks.regions import Region, ranges, region_of
@@ -52,7 +53,6 @@ MAX_CALLS = 256
 DEPENDS_ON_VALUES = "which products are added depends on the values of the operands"
 
 There = NDArray[np.bool_]
-Numbers = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -70,13 +70,13 @@ class _Draw:
     result.
     """
 
-    distinct_a: Numbers
-    distinct_b: Numbers
+    distinct_a: Floats
+    distinct_b: Floats
     row_of: Ints
     column_of: Ints
     d: Bits
 
-    def sums(self, weights: Ints | None = None, source: _Source | None = None) -> Numbers:
+    def sums(self, weights: Ints | None = None, source: _Source | None = None) -> Floats:
         """Return the exact sums of the distinct lines, [rows, columns]: with these counts of each k, or with other pairs."""
         a, b = self.distinct_a, self.distinct_b
         if source is not None:
@@ -152,7 +152,7 @@ def _sides(spec: Spec) -> tuple[tuple[Format, int], tuple[Format, int]]:
     return (spec.a, spec.m), (spec.b, spec.n)
 
 
-def _random_numbers(fmt: Format, most: int, shape: tuple[int, int], rng: np.random.Generator) -> Numbers:
+def _random_numbers(fmt: Format, most: int, shape: tuple[int, int], rng: np.random.Generator) -> Floats:
     top = min(most, fmt.largest) if fmt.is_integer else most
     signs = rng.choice([-1, 1], shape) if fmt.signed else 1
     return np.asarray(rng.integers(1, top + 1, shape) * signs, np.float64)
@@ -168,7 +168,7 @@ def _mismatches(spec: Spec, draw: _Draw, known: Sequence[tuple[Region, Ints]]) -
     return mismatches
 
 
-def _differ(out: Format, sums: Numbers, rows: Ints, columns: Ints, d: Bits) -> There:
+def _differ(out: Format, sums: Floats, rows: Ints, columns: Ints, d: Bits) -> There:
     """Return the elements of d that are neither the exact sum nor, if the format lacks it, one of its two neighbours."""
     differ = np.asarray(_encoded(out, sums)[np.ix_(rows, columns)] != d)
     if not differ.any():
@@ -179,7 +179,7 @@ def _differ(out: Format, sums: Numbers, rows: Ints, columns: Ints, d: Bits) -> T
     return differ
 
 
-def _encoded(out: Format, sums: Numbers) -> Bits:
+def _encoded(out: Format, sums: Floats) -> Bits:
     if out.is_integer:
         return sums.astype(np.int64).astype(out.dtype)
     assert out.ml_dtype is not None
@@ -187,7 +187,7 @@ def _encoded(out: Format, sums: Numbers) -> Bits:
         return sums.astype(out.ml_dtype).view(out.dtype)
 
 
-def _step(out: Format, exact: Numbers) -> Numbers:
+def _step(out: Format, exact: Floats) -> Floats:
     """Return the distance between neighbours in the format if it does not hold the sum, otherwise a smaller tolerance."""
     if out.is_integer:
         return np.full(exact.shape, 0.5)
@@ -266,7 +266,7 @@ def _lines_read(subject: RecordedCallable, k: int, of_a: bool) -> Ints:
     spec = subject.spec
     lines = spec.m if of_a else spec.n
 
-    def query(digits: Ints) -> Numbers:
+    def query(digits: Ints) -> Floats:
         a, b = whole_zeros(spec)
         if of_a:
             a[:, k], b[:] = digits, 1
@@ -309,7 +309,7 @@ def _partners(subject: RecordedCallable, rows: Ints, usable: Ints, column: int) 
 def _partners_of(subject: RecordedCallable, ks: Ints, rows: Ints, of_d: Ints, column: int) -> Ints:
     """Return the partners of at most M values of k: each row of D reads a row of A with a 1 at one k."""
 
-    def query(digits: Ints) -> Numbers:
+    def query(digits: Ints) -> Floats:
         a, b = whole_zeros(subject.spec)
         a[rows[of_d], ks], b[:] = 1, digits
         return np.asarray(whole_product(subject, a, b)[of_d, column])
@@ -344,7 +344,7 @@ def _digits(spec: Spec, numbers: int) -> list[int]:
     return powers
 
 
-def _decoded(spec: Spec, query: Callable[[Ints], Numbers], numbers: Ints) -> Ints:
+def _decoded(spec: Spec, query: Callable[[Ints], Floats], numbers: Ints) -> Ints:
     """Return the line number that each result encodes, -1 if none. The lines carry the digits of their numbers."""
     found = np.zeros(1, np.int64)
     powers = _digits(spec, len(numbers))

@@ -13,7 +13,7 @@ import numpy as np
 from accprobe.evaluate.miscounts import Miscounts
 from accprobe.evaluate.product import SumWords, added, merged, product, rounded_to
 from accprobe.gemm.layout import Ints
-from accprobe.gemm.plans import NARROW
+from accprobe.gemm.plans import PARTIAL_FORMATS
 from accprobe.gemm.spec import Spec
 from accprobe.gemm.steps import integer_step, known_steps, single_steps
 from accprobe.isa.formats import FORMATS, Bits, Format
@@ -130,10 +130,10 @@ def merges(count: int, step: DotModel) -> Iterator[Merge]:
         yield Merge(running=inner)
         return
     orders = ORDERS if count > 3 else ORDERS[:2] if count == 3 else ORDERS[:1]
-    for kept in (None, *(FORMATS[name] for name in NARROW)):
+    for kept in (None, *(FORMATS[name] for name in PARTIAL_FORMATS)):
         for order in orders:
             yield Merge(kept, inner, order)
-    for name in NARROW:
+    for name in PARTIAL_FORMATS:
         yield Merge(FORMATS[name], FORMATS[name])
 
 
