@@ -158,7 +158,7 @@ def counterexamples(model: ProductModel, probed: ProbedDots) -> str:
 
 
 def _present(dots: SparseDots) -> Truths:
-    """Return which terms are present, [n, TERMS]. Of two at one k, the last one is."""
+    """Return which terms are present, [n, TERMS]. The last of two at one k is."""
     there = dots.a != 0
     later = (dots.ks[:, :, None] == dots.ks[:, None]) & there[:, None] & np.triu(np.ones((there.shape[1],) * 2, bool), 1)
     return np.asarray(there & ~later.any(axis=2))

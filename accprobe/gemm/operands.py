@@ -43,7 +43,7 @@ _TABLE = 1 << 16
 # Numbers drawn for a large matrix. Each line is a run of them from a random start, which is faster than drawing every element.
 _POOL = 1 << 20
 
-# Of 256 pairs of cancelling products, the number that cancel completely.
+# Number of 256 pairs of cancelling products that cancel completely.
 _CANCELLED = 230
 
 
@@ -195,7 +195,7 @@ def ones(spec: Spec) -> tuple[Bits, Bits]:
 
 
 def make_scales(spec: Spec, draw: Callable[[tuple[int, int]], Singles]) -> ScaleWords:
-    """Return scales drawn by shape. Those of 128 x 128 blocks of B are repeated for each column."""
+    """Return scales drawn by shape. Scales of 128 x 128 blocks of B are repeated for each column."""
     a, b = map(draw, spec.scale_shapes)
     return ScaleWords(a, np.repeat(b, BLOCK, axis=1)[:, : spec.n] if spec.scale == "128x128" else b)
 

@@ -32,7 +32,7 @@ DEEPEST = 45
 # Pairs of products of each sign whose sum is too large for D.
 OVERFLOWING_PAIRS = 4
 
-# Chains that are probed. Of more chains, a random sample is.
+# Maximum number of chains that are probed, chosen at random.
 MOST_CHAINS = 64
 
 # Dot products with y in a given chain. In so many of them X and -X lie in other chains, -X in one that is added later, whether

@@ -1,4 +1,4 @@
-"""Attention as a product of which only V is asked: planted kernels are found as planted, torch's on a CPU predicted."""
+"""Attention as a product of which only V varies: planted kernels are found as planted, torch's on a CPU are predicted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Callables by name: found, called as they want to be, and what goes wrong told in one sentence."""
+"""Callables by name: found, called as they require, with errors of one sentence."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def whole_numbers(fmt: Format, shape: tuple[int, int], seed: int) -> Bits:
         ("torch:matmul", "f32", None, {}),
     ],
 )
-def test_listed_ones_multiply(name: str, a: str | None, out: str | None, options: dict[str, Any]) -> None:
+def test_built_in_callables_multiply(name: str, a: str | None, out: str | None, options: dict[str, Any]) -> None:
     called = opened(name, a, out, **options).adapter
     spec = called.spec
     first, second = whole_numbers(spec.a, (spec.m, spec.k), 1), whole_numbers(spec.b, (spec.n, spec.k), 2)
@@ -171,13 +171,13 @@ def test_options_are_every_combination_of_their_values() -> None:
         ("gone.py:f", {}, "there is no file gone.py"),
     ],
 )
-def test_what_cannot_be_had_is_one_sentence(name: str, keywords: dict[str, Any], message: str) -> None:
+def test_an_unavailable_callable_is_one_sentence(name: str, keywords: dict[str, Any], message: str) -> None:
     options = keywords.pop("options", {})
     with pytest.raises(AccprobeError, match=message):
         opened(name, **keywords, **options)
 
 
-def test_a_kernel_of_ours_says_that_it_needs_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_accprobes_kernel_needs_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("accprobe.build.driver.gpus", lambda: (0, "there is no NVIDIA driver"))
     with pytest.raises(ToolMissing, match="triton:dot is not available: it needs a GPU, and there is no NVIDIA driver"):
         opened("triton:dot")
@@ -200,7 +200,7 @@ def test_a_package_whose_import_fails_is_not_one_that_is_missing(tmp_path: Path,
         find_callable("needs_more:f")
 
 
-def test_of_a_long_error_the_beginning_is_told(tmp_path: Path) -> None:
+def test_a_long_error_is_shortened(tmp_path: Path) -> None:
     path = tmp_path / "talks.py"
     path.write_text("def f(a, b): raise RuntimeError('word ' * 1000)\n")
     with pytest.raises(AccprobeError, match=rf"raises RuntimeError: word word .* … \({path}, line 1\)") as caught:
@@ -217,7 +217,7 @@ def test_arrays_are_those_of_the_library_that_a_file_names(tmp_path: Path) -> No
         assert found.arrays == arrays
 
 
-def test_what_a_profiler_launches_is_the_same_call() -> None:
+def test_a_profiler_launches_the_same_call() -> None:
     first = opened("torch:_scaled_mm", "e5m2", "f32", "row", use_fast_accum=True)
     again = open_from_arguments(arguments(first, {"use_fast_accum": True}))
     assert (again.adapter.spec, again.adapter.name, again.options) == (first.adapter.spec, "torch:_scaled_mm", first.options)

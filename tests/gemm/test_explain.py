@@ -1,4 +1,4 @@
-"""Which known plan gives these bits: of planted products each is named, and what no plan gives is said so."""
+"""Explanations of results: the planted plan, miscounts, references and regions are named."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What other people's code raises, as one sentence; torch's, CuPy's and Triton's errors are written out here as they are."""
+"""Exceptions of callables and libraries become one sentence. The errors of torch, CuPy and Triton are copied literally."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Functions of two matrices: products of the libraries of this machine, and what is no product, or nearly one."""
+"""Functions of two matrices: products of this machine's libraries, functions that are not products, and flushed subnormals."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def product_of(name: str, m: int, n: int, k: int) -> Spec:
     ("name", "function"), [("f32", numpy_mm), pytest.param("f32", torch_mm, marks=pytest.mark.slow), ("bf16", torch_mm_bf16)]
 )
 def test_libraries_of_this_machine(name: str, function: Callable[[Array, Array], Array]) -> None:
-    """Whatever its kernels are: confirmed, and then nothing is wrong, or inferred, and then with a reason."""
+    """The kernels are unknown: the row is confirmed without a mismatch, or has a reason."""
     outcome = characterise(FunctionBox(product_of(name, 64, 64, 512), function), elements=1 << 13)
     found, reason = status(outcome)
     assert findings(outcome)["each_product_once"].value == "yes"
@@ -71,7 +71,7 @@ NO_PRODUCTS: dict[str, tuple[Callable[[Array, Array], Array], str]] = {
 
 
 @pytest.mark.parametrize("name", NO_PRODUCTS)
-def test_what_is_no_product_is_refused(name: str) -> None:
+def test_a_function_that_is_not_a_product_is_refused(name: str) -> None:
     function, sentence = NO_PRODUCTS[name]
     with pytest.raises(AccprobeError) as refused, np.errstate(all="ignore"):
         characterise(FunctionBox(product_of("f32", 16, 16, 64), function), elements=ELEMENTS)
@@ -105,7 +105,7 @@ def test_products_of_transposed_operands_are_refused(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", some([*NEARLY_PRODUCTS], 3))
-def test_what_is_nearly_a_product_is_not_confirmed(name: str) -> None:
+def test_a_near_product_is_not_confirmed(name: str) -> None:
     with np.errstate(all="ignore"):
         outcome = characterise(FunctionBox(product_of("f32", 16, 16, 64), NEARLY_PRODUCTS[name]), elements=ELEMENTS)
     found, reason = status(outcome)
@@ -115,7 +115,7 @@ def test_what_is_nearly_a_product_is_not_confirmed(name: str) -> None:
 
 
 def multiplied_then_added(a: Array, b: Array) -> Array:
-    """Of bf16, as float32s."""
+    """Multiply bf16 operands in float32, then add."""
     x, y = ((each.view(np.uint16).astype(np.uint32) << 16).view(np.float32) for each in (a, b))
     d = np.zeros((len(x), y.shape[1]), np.float32)
     with np.errstate(all="ignore"):
@@ -125,7 +125,7 @@ def multiplied_then_added(a: Array, b: Array) -> Array:
 
 
 def test_products_of_bf16_that_are_rounded_on_their_own() -> None:
-    """Only where they are below the normal numbers of f32, or above the largest, does it matter, and there it is asked."""
+    """The rounding matters only below the normal numbers of f32 or above the largest."""
     spec = Spec(16, 16, 64, FORMATS["bf16"], FORMATS["bf16"], FORMATS["f32"])
     outcome = characterise(FunctionBox(spec, multiplied_then_added), elements=ELEMENTS)
     assert status(outcome) == ("confirmed", "")
@@ -137,7 +137,7 @@ def test_products_of_bf16_that_are_rounded_on_their_own() -> None:
 
 
 class NowAndThen:
-    """A product of which one element is one last bit larger at some calls."""
+    """A product in which one element is one last bit larger in some calls."""
 
     def __init__(self, wrong: Callable[[int], bool]) -> None:
         self._wrong, self._calls = wrong, 0
@@ -156,7 +156,7 @@ class NowAndThen:
 @pytest.mark.parametrize(
     "wrong", [pytest.param(lambda call: call % 40 == 0, marks=pytest.mark.slow), lambda call: call == 400], ids=["many", "one"]
 )
-def test_what_answers_otherwise_when_it_is_asked_again_is_unstable(wrong: Callable[[int], bool]) -> None:
+def test_results_that_change_are_unstable(wrong: Callable[[int], bool]) -> None:
     spec = Spec(16, 16, 32, *[FORMATS["f32"]] * 3)
     outcome = characterise(FunctionBox(spec, NowAndThen(wrong)), elements=1 << 17)
     found, reason = status(outcome)
@@ -203,7 +203,7 @@ def flushing(of_a: Flushing, of_b: Flushing, products: Flushing, sums: Flushing)
         pytest.param(flushing(flushed, flushed, flushed, flushed), "flushed", "flushed", marks=pytest.mark.slow),
     ],
 )
-def test_what_is_flushed_is_found(function: Callable[[Array, Array], Array], operands: str, results: str) -> None:
+def test_flushed_subnormals_are_found(function: Callable[[Array, Array], Array], operands: str, results: str) -> None:
     outcome = characterise(FunctionBox(Spec(16, 16, 32, *[FORMATS["f32"]] * 3), function), elements=ELEMENTS)
     told = findings(outcome)
     assert status(outcome) == ("confirmed", "")
@@ -212,7 +212,7 @@ def test_what_is_flushed_is_found(function: Callable[[Array, Array], Array], ope
 
 
 def slices_added_as(orders: Iterator[list[int]]) -> Callable[[Array, Array], Array]:
-    """Four slices of K, added to zeros in these orders by additions that flush, as atomics of global memory do."""
+    """Add four slices of K in these orders with additions that flush, as atomics of global memory do."""
 
     def function(a: Array, b: Array) -> Array:
         in_slices = zip(np.split(a, 4, axis=1), np.split(b, 4), strict=True)
@@ -241,7 +241,7 @@ def test_additions_of_partial_sums_that_flush_are_found(orders: Iterator[list[in
 
 
 @pytest.mark.parametrize("of", [pytest.param((flushed, kept), marks=pytest.mark.slow), (kept, flushed)], ids=["of A", "of B"])
-def test_where_one_operand_is_flushed_nothing_is_confirmed(of: tuple[Flushing, Flushing]) -> None:
+def test_a_flush_of_one_operand_is_not_confirmed(of: tuple[Flushing, Flushing]) -> None:
     function = flushing(*of, kept, kept)
     outcome = characterise(FunctionBox(Spec(16, 16, 32, *[FORMATS["f32"]] * 3), function), elements=ELEMENTS)
     assert status(outcome)[0] == "inferred"

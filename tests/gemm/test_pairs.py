@@ -1,4 +1,4 @@
-"""Questions of many pairs in a call: each pair once, in few calls, and right whatever D has rows and columns for."""
+"""Queries of many pairs in one call: few calls, and correct sizes for any shape of D."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FLOATS = ("e4m3", "e5m2", "f16", "bf16", "tf32", "f32")
 
 
 class TreeBox:
-    """What comes out beside two large products, of a tree that is given: a run of K in chunks, each a chain of sums.
+    """Units that survive beside two large products in a given tree: K in chunks, each a chain of sums.
 
     Every product of the chunk before the later of the two, and every whole chunk before it, is lost; so are those between them.
     """
@@ -55,7 +55,7 @@ def _spec(m: int, n: int, k: int, fmt: str = "f16") -> Spec:
 
 
 def _size(chunk: int, width: int, i: int, j: int, k: int) -> int:
-    """Of the smallest part that has both: to the end of the later one's sum, or of its chunk."""
+    """Return the size of the smallest subtree with both: to the end of the later one's sum, or of its chunk."""
     later = max(i, j)
     start, stop = later // chunk * chunk, min(later // chunk * chunk + chunk, k)
     if min(i, j) < start:
@@ -88,7 +88,7 @@ def test_joined_are_those_that_meet_before_another() -> None:
 
 @pytest.mark.parametrize(("m", "n", "k"), [(16, 64, 1024), (1, 8, 512)])
 def test_few_calls_where_d_is_small(m: int, n: int, k: int) -> None:
-    """Each column's j needs its own; twice, for what has no digit in common, and for the rest."""
+    """Each column has its own j, once for numbers without a common digit and once for the rest."""
     box = TreeBox(_spec(m, n, k), k, 16)
     units = Units((-14, -14), (15, 15), 2048)
     ProductPairs(RecordedCallable(box), np.arange(m), np.arange(n), units).sizes(0, np.arange(k), np.arange(k))
@@ -117,7 +117,7 @@ class EvenSlices:
 
 @pytest.mark.slow
 def test_the_order_of_a_long_product_of_eight_elements_is_found_within_the_calls_that_it_may_take() -> None:
-    """The shape of which cuBLAS drops eight products: 12 slices of 960 and what is left."""
+    """The shape of which cuBLAS drops eight products: 12 slices of 960 and a remainder."""
     subject = RecordedCallable(EvenSlices(_spec(1, 8, 11528), 12, 960, 16))
     leaves = np.arange(11520)
     subject.most = MOST_CALLS + SWEEPS * -(-subject.spec.k // 8)

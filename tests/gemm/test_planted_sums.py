@@ -21,7 +21,7 @@ def test_an_fma_is_rounded_once() -> None:
 
 
 def test_the_exponent_of_a_product_is_not_normalised() -> None:
-    """1.5 · 1.5 = 2.25 counts as 2^0: 2^-13 is at its cut, 2^-14 below."""
+    """1.5 · 1.5 = 2.25 counts as 2^0: 2^-13 is the last bit kept, 2^-14 lies below."""
     plan = replace(NAMED["chain of 32"], result_bits=23)
     a = np.array([[1.5, 2.0**-7]]).astype(TYPES["e4m3"].dtype)
     b = np.array([[1.5, 1.5], [2.0**-6, 2.0**-7]]).astype(a.dtype)

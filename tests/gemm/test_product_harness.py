@@ -1,4 +1,4 @@
-"""The count of planted products itself: how a row is judged, and what is counted of it."""
+"""The census of planted products: verdicts on rows, and their counts."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_a_product_that_is_found_is_right() -> None:
 
 @pytest.mark.parametrize("name", some(list(OTHERS), 2))
 def test_another_plan_is_wrong(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    """What was found is another product's."""
+    """The outcome is that of another product."""
     other, false = OTHERS[name]
     real = product_judge.characterise
     box = product_judge.PlantedBox
@@ -91,7 +91,7 @@ def test_products_are_counted(cause: str) -> None:
         "too many calls": "the accumulation order was not determined within 5000 calls",
         "arithmetic": "7 of 3072 sparse dot products contradict every plan",
         "scales": "3 of 4096 scaled elements contradict every way to scale",
-        "kept answers": "2 of 60000 kept results contradict the plan",
+        "kept results": "2 of 60000 kept results contradict the plan",
         "fresh elements": "9 of 65536 fresh elements differ from the plan",
         "regions": "elements with other bits than the rest were not probed: rows 5, columns 3",
         "dependence": "an output depends on other rows: row 3 changes 2 of the 31 other rows",

@@ -1,4 +1,4 @@
-"""What is found of a planted product, as the report has it and every form tells it."""
+"""A planted product in a report, on the terminal and in a check; differences inside fused sums."""
 
 import json
 from pathlib import Path

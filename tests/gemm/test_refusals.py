@@ -1,4 +1,4 @@
-"""Products that no plan explains: how soon they are refused, and what is said of them."""
+"""Products that no plan explains: refused soon, with the doubtful findings marked."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A sparse product asked by what it stores: with a stand-in for cuSPARSELt, which is on GPUs alone."""
+"""A 2:4 sparse product probed by its stored elements, with a stand-in for cuSPARSELt."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`accprobe.testing`: each assert passes of a planted product that is so, and says of one that is not what it found."""
+"""`accprobe.testing`: each assert passes for a planted product, and its message names a planted fault."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""accprobe's word on a planted product, held against fresh results of the plant and against what was planted."""
+"""Judge accprobe's row of a planted product by fresh results of the plant and by what was planted."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ CAUSES = {
     "too many calls": r"not determined within",
     "arithmetic": r"sparse dot products",
     "scales": r"scaled elements|has the scales of",
-    "kept answers": r"kept results contradict",
+    "kept results": r"kept results contradict",
     "fresh elements": r"fresh elements differ",
     "regions": r"elements with other bits",
     "dependence": r"an output depends on",

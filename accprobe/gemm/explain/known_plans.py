@@ -171,7 +171,7 @@ def other_steps(spec: Spec) -> Iterator[tuple[str, DotModel]]:
 
 
 class Sampled:
-    """Results of sampled elements under many plans. What plans have in common is computed once.
+    """Results of sampled elements under many plans. Common parts of plans are computed once.
 
     a, b [E, K]: the row and the column of each element.
     """

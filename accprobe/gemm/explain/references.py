@@ -18,7 +18,7 @@ F32, F64 = FORMATS["f32"], FORMATS["f64"]
 # Accumulators of a SIMD loop. Each takes every n-th product.
 SIMD_LANES = (4, 8, 16, 32)
 
-# Of `numpy.add.reduce` along contiguous memory (pairwise_sum in numpy/_core/src/umath/loops_utils.h.src).
+# Block and lanes of `numpy.add.reduce` along contiguous memory (pairwise_sum in numpy/_core/src/umath/loops_utils.h.src).
 PAIRWISE_BLOCK, PAIRWISE_LANES = 128, 8
 
 PlanFindings = dict[str, object]
