@@ -1,4 +1,4 @@
-"""cuBLASLt and DeepGEMM as they are called: stand-ins take what their documentation says, and multiply with torch."""
+"""cuBLASLt, DeepGEMM and cuSPARSELt, with stand-ins that check their operands and multiply with torch."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from accprobe.evaluate.product import ScaleWords
 from accprobe.gemm.callables.adapter import CallableAdapter
 from accprobe.gemm.callables.arrays import TorchArrays
 from accprobe.gemm.callables.builtin import BUILTIN
+from accprobe.gemm.callables.libraries import semi_structured
 from accprobe.gemm.spec import Spec
 from accprobe.isa.formats import FORMATS, Bits, Format
 from accprobe.model.product import ScaleOf
@@ -177,3 +178,42 @@ def test_deep_gemm_is_given_operands_and_scales_along_k() -> None:
 def test_deep_gemm_says_which_scales_it_takes() -> None:
     with pytest.raises(AccprobeError, match="requires block scales: give --scale 128x128"):
         called("deep_gemm:fp8_gemm_nt", FORMATS["e4m3"], FORMATS["bf16"])
+
+
+@pytest.fixture
+def library(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, object]]:
+    """Refuses an A that is not 2:4 sparse, and reads no row of B that meets nothing stored; the options that it was given."""
+    given: list[dict[str, object]] = []
+
+    def compress(a: torch.Tensor) -> torch.Tensor:
+        groups = a.view(a.shape[0], -1, 4).float()
+        assert int((groups != 0).sum(dim=2).max()) <= 2
+        assert a.is_contiguous()
+        return a
+
+    def multiply(packed: torch.Tensor, b: torch.Tensor, out_dtype: torch.dtype | None, **options: object) -> torch.Tensor:
+        assert b.is_contiguous() or b.dtype.itemsize == 1
+        given.append(options)
+        return (packed.float() @ b.float()).to(out_dtype or packed.dtype)
+
+    monkeypatch.setattr(torch, "_cslt_compress", compress)
+    monkeypatch.setattr(torch, "_cslt_sparse_mm", multiply)
+    return given
+
+
+@pytest.mark.parametrize(("name", "out"), [("f16", "f16"), ("bf16", "bf16"), ("e4m3", "f32"), ("s8", "s32")])
+def test_it_is_the_product_of_what_is_stored(name: str, out: str, library: list[dict[str, object]]) -> None:
+    dtype = {"f16": torch.float16, "bf16": torch.bfloat16, "e4m3": torch.float8_e4m3fn, "s8": torch.int8}[name]
+    fmt = FORMATS[name]
+    function = semi_structured(Spec(8, 16, 32, fmt, fmt, FORMATS[out]), {"alg_id": 3, "split_k": 2}, TorchArrays("cpu"))
+    rng = np.random.default_rng(0)
+    a, b = (torch.tensor(rng.integers(-4, 5, shape)).to(torch.float32).to(dtype) for shape in ((8, 32), (32, 16)))
+    d = function(a, b)
+    np.testing.assert_array_equal(d.float().numpy(), (a.float() @ b.float()).numpy())
+    assert library == [{"alg_id": 3, "split_k": 2}]
+
+
+def test_an_odd_k_is_refused() -> None:
+    fmt = FORMATS["f16"]
+    with pytest.raises(AccprobeError, match="K is 33: a 2:4 sparse A stores two of each four elements, so give an even K"):
+        semi_structured(Spec(8, 16, 33, fmt, fmt, fmt), {"alg_id": 0, "split_k": 1}, TorchArrays("cpu"))

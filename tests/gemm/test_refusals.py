@@ -1,17 +1,22 @@
-"""Products that no plan explains: refused soon, with the doubtful findings marked."""
+"""Products that no plan explains are refused soon; doubtful findings are marked and shown."""
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from ml_dtypes import bfloat16
 from planted_boxes import PlantedBox
-from planted_plans import HOPPER
+from planted_plans import HOPPER, NAMED
 from planted_products import FaultyOutput
+from product_rows import product_data, product_model, product_report
 
+from accprobe.cli import main
 from accprobe.evaluate.product import ScaleWords
 from accprobe.gemm import dots
 from accprobe.gemm.characterise import characterise
@@ -20,8 +25,12 @@ from accprobe.gemm.findings import findings, row, status
 from accprobe.gemm.fit import fit
 from accprobe.gemm.spec import Spec
 from accprobe.gemm.tree.tree_builder import NoTree
+from accprobe.gemm.versus import versus
 from accprobe.isa.formats import FORMATS, Bits
+from accprobe.model.product import multiply_add
 from accprobe.render.content.products import proviso
+from accprobe.report.products import ProductRow
+from accprobe.report.report import Report
 
 
 class TwoLevelSums:
@@ -104,3 +113,28 @@ def test_wrong_subnormal_results_leave_the_other_findings_exact() -> None:
         "subnormal_results",
     }
     assert told["effective_bits"].bound == "exact"
+
+
+def test_dropped_tail_is_kept_shown_and_checked(tmp_path: Path) -> None:
+    outcome = characterise(PlantedBox(NAMED["dropped tail of one chain"]), elements=1 << 12)
+    found = row(outcome, "planted:tail", {"fast": True}, libraries={"numpy": np.__version__}, seconds=1.0)
+    assert found.status == "confirmed"
+    report = product_report().model_copy(update={"products": (found,)})
+    path = tmp_path / "r.json"
+    report.save(path)
+    assert Report.load(path) == report
+    shown = CliRunner().invoke(main, ["show", str(path)]).stdout
+    assert shown.index("DROPPED PRODUCTS: 8 missing: k = 512-519, of 520") < shown.index("every k")
+    checked = CliRunner().invoke(main, ["check", str(path), "--require", "planted:tail fast=True: each_product_once == yes"])
+    assert checked.exit_code == 1
+    assert "found no (8 missing: k = 512-519)" in checked.stdout
+
+
+def test_what_differs_inside_a_sum_is_said_where_no_finding_does() -> None:
+    models = [product_model(of=multiply_add(product_bits=bits)) for bits in (None, 23)]
+    one, other = (ProductRow.model_validate_json(json.dumps(product_data(model))) for model in models)
+    found = versus(one, other.model_copy(update={"callable": "numpy:matmul"}))
+    assert not found.same
+    assert found.sentence == (
+        "torch:mm -> numpy:matmul changed the plan, inside a fused sum: product bits none -> 23; product rounding none -> RNE"
+    )

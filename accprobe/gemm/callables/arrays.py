@@ -293,6 +293,12 @@ def _numpy_type(fmt: Format) -> np.dtype[Any]:
     return np.dtype(fmt.ml_dtype)
 
 
+def torch_type(library: ArrayLibrary, fmt: Format) -> Any:
+    """Return torch's type of a format. Raises AccprobeError."""
+    assert isinstance(library, TorchArrays)
+    return library.type(fmt)
+
+
 def format_of_numpy(kind: Any) -> Format | None:
     """Return the format of a type of numpy or ml_dtypes."""
     return next((FORMATS[name] for name in _TORCH if name != "tf32" and FORMATS[name].ml_dtype == kind), None)

@@ -13,7 +13,8 @@ from warnings import catch_warnings, simplefilter
 
 from accprobe.errors import AccprobeError, UnknownName, nearest
 from accprobe.gemm.callables.adapter import Multiply
-from accprobe.gemm.callables.options import OptionValue
+from accprobe.gemm.callables.arrays import ArrayLibrary
+from accprobe.gemm.callables.options import Options, OptionValue, given_flags, under_flags, whole_option
 from accprobe.gemm.spec import Spec
 from accprobe.isa.formats import Format
 
@@ -36,13 +37,14 @@ def weight_exponent(fmt: Format, keys: int) -> int:
     return exponent
 
 
-def attention(spec: Spec, backend: OptionValue, head_dim: int, device: str) -> Multiply:
+def attention(spec: Spec, options: Options, library: ArrayLibrary) -> Multiply:
     """Return `scaled_dot_product_attention` of M queries and K keys; N / head_dim heads lie side by side in the columns of V.
 
     Raises AccprobeError, UnknownName.
     """
     import torch
 
+    backend, head_dim, device = options["backend"], whole_option(options, "head_dim"), library.device
     if backend is not None and backend not in BACKENDS:
         raise UnknownName(f"torch:sdpa has no back end '{backend}'; {nearest(str(backend), BACKENDS)}")
     if head_dim < 1 or spec.n % head_dim:
@@ -76,7 +78,7 @@ def attention(spec: Spec, backend: OptionValue, head_dim: int, device: str) -> M
             raise AccprobeError(f"torch has no {backend} attention for {spec.b} {spec.shape} on {device}: {advice}") from None
         return d[0].transpose(0, 1).reshape(spec.m, spec.n)
 
-    return multiply
+    return under_flags(multiply, given_flags(options, spec.a.name))
 
 
 def _chosen(name: str) -> Any:

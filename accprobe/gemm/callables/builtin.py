@@ -15,10 +15,10 @@ import numpy as np
 from accprobe.build import driver, install
 from accprobe.errors import AccprobeError, ToolMissing, UnknownName, nearest
 from accprobe.gemm.callables.adapter import Multiply
-from accprobe.gemm.callables.arrays import ArrayLibrary, TorchArrays
+from accprobe.gemm.callables.arrays import ArrayLibrary, torch_type
 from accprobe.gemm.callables.attention import ATTENTION_PART, attention, weight_exponent
-from accprobe.gemm.callables.libraries import SPARSE_PART, bf16_gemm_nt, cublaslt, fp8_gemm_nt, semi_structured
-from accprobe.gemm.callables.options import FLAGS, Options, OptionValue, under_flags
+from accprobe.gemm.callables.libraries import SPARSE_PART, bf16_gemm_nt, cublaslt, fp8_gemm_nt, own_result, semi_structured
+from accprobe.gemm.callables.options import FLAGS, Options, OptionValue, given_flags, under_flags, whole_option
 from accprobe.gemm.spec import Spec
 from accprobe.isa.formats import FORMATS, Format
 from accprobe.model.product import ScaleOf
@@ -96,23 +96,10 @@ def require(builtin: Builtin) -> Callable[[Spec, Options, ArrayLibrary], Ready]:
     return builtin.make
 
 
-def _given_flags(spec: Spec, options: Options) -> dict[str, OptionValue]:
-    """Return the given torch flags. f32 operands are multiplied as tf32 only on request."""
-    flags = {name: options[name] for name in FLAGS if options.get(name) is not None}
-    if spec.a.name in ("f32", "tf32"):
-        flags.setdefault("allow_tf32", spec.a.name == "tf32")
-    return flags
-
-
-def _type(library: ArrayLibrary, fmt: Format) -> Any:
-    assert isinstance(library, TorchArrays)
-    return library.type(fmt)
-
-
 def _result_argument(spec: Spec, library: ArrayLibrary) -> dict[str, Any]:
     """Return `out_dtype` if it is not the operands' type. torch supports it on GPUs only. Raises AccprobeError."""
-    wanted = _type(library, spec.out)
-    if wanted == _type(library, spec.a):
+    wanted = torch_type(library, spec.out)
+    if wanted == torch_type(library, spec.a):
         return {}
     if library.device == "cpu":
         raise AccprobeError(f"on the CPU torch returns products of {spec.a} as {spec.a} only: give --out {spec.a}")
@@ -123,7 +110,7 @@ def _mm(spec: Spec, options: Options, library: ArrayLibrary) -> Multiply:
     import torch
 
     argument = _result_argument(spec, library)
-    return under_flags(lambda a, b: torch.mm(a, b, **argument), _given_flags(spec, options))
+    return under_flags(lambda a, b: torch.mm(a, b, **argument), given_flags(options, spec.a.name))
 
 
 def _addmm(spec: Spec, options: Options, library: ArrayLibrary) -> Multiply:
@@ -133,9 +120,9 @@ def _addmm(spec: Spec, options: Options, library: ArrayLibrary) -> Multiply:
     shapes = {"row": (spec.n,), "matrix": (spec.m, spec.n)}
     if (bias := str(options["bias"])) not in shapes:
         raise UnknownName(f"torch:addmm has no bias '{bias}'; {nearest(bias, shapes)}")
-    c = torch.full(shapes[bias], -0.0, dtype=_type(library, spec.out), device=library.device)
+    c = torch.full(shapes[bias], -0.0, dtype=torch_type(library, spec.out), device=library.device)
     argument = _result_argument(spec, library)
-    return under_flags(lambda a, b: torch.addmm(c, a, b, **argument), _given_flags(spec, options))
+    return under_flags(lambda a, b: torch.addmm(c, a, b, **argument), given_flags(options, spec.a.name))
 
 
 def _scaled_mm(spec: Spec, options: Options, library: ArrayLibrary) -> Multiply:
@@ -146,7 +133,7 @@ def _scaled_mm(spec: Spec, options: Options, library: ArrayLibrary) -> Multiply:
     import torch
 
     one = torch.ones((), dtype=torch.float32, device=library.device)
-    out, fast = _type(library, spec.out), bool(options["use_fast_accum"])
+    out, fast = torch_type(library, spec.out), bool(options["use_fast_accum"])
 
     def scaled(a: Any, b: Any, scale_a: Any = one, scale_b: Any = one) -> Any:
         if spec.scale in ("1x128", "128x128"):
@@ -172,33 +159,6 @@ def _int_mm(spec: Spec, options: Options, library: ArrayLibrary) -> Multiply:
     return under_flags(torch._int_mm, {})
 
 
-def _sparse_mm(spec: Spec, options: Options, library: ArrayLibrary) -> Multiply:
-    out = None if spec.out == spec.a else _type(library, spec.out)
-    return under_flags(semi_structured(spec, out, _whole(options["alg_id"]), _whole(options["split_k"])), {})
-
-
-def _sdpa(spec: Spec, options: Options, library: ArrayLibrary) -> Multiply:
-    function = attention(spec, options["backend"], _whole(options["head_dim"]), library.device)
-    return under_flags(function, _given_flags(spec, options))
-
-
-def _cublaslt(spec: Spec, options: Options, library: ArrayLibrary) -> Multiply:
-    if spec.a.storage_bits > 8 and _type(library, spec.out) != _type(library, spec.a):
-        own = _own(spec.a)
-        raise AccprobeError(f"cublaslt:matmul returns products of {spec.a} as {own} only: give --out {own}")
-    return cublaslt(spec, _whole(options["algorithm"]), bool(options["fast_accumulation"]))
-
-
-def _fp8_gemm_nt(spec: Spec, options: Options, library: ArrayLibrary) -> Multiply:
-    if spec.scale is None:
-        raise AccprobeError("deep_gemm:fp8_gemm_nt requires block scales: give --scale 128x128")
-    return fp8_gemm_nt(spec, _type(library, spec.out))
-
-
-def _bf16_gemm_nt(spec: Spec, options: Options, library: ArrayLibrary) -> Multiply:
-    return bf16_gemm_nt(spec, _type(library, spec.out))
-
-
 def _numpy_matmul(spec: Spec, options: Options, library: ArrayLibrary) -> Multiply:
     return np.matmul
 
@@ -215,7 +175,7 @@ def _triton_dot(spec: Spec, options: Options, library: ArrayLibrary) -> Ready:
     promoted = options["promote_every"]
     if promoted is not None and type(promoted) is not int:
         raise AccprobeError(f"option promote_every of triton:dot is a whole number, or None, not {promoted}")
-    block_k, warps, block_m, block_n = (_whole(options[name]) for name in ("block_k", "num_warps", "block_m", "block_n"))
+    block_k, warps, block_m, block_n = (whole_option(options, name) for name in ("block_k", "num_warps", "block_m", "block_n"))
     (found,) = configurations([name], [block_k], [warps], block_m, block_n, promoted)
     config = replace(found, chained=bool(options["chained"]))
     check_problem([config], spec.m, spec.n, spec.k)
@@ -224,7 +184,7 @@ def _triton_dot(spec: Spec, options: Options, library: ArrayLibrary) -> Ready:
     if compiled.reason:
         raise AccprobeError(f"triton:dot cannot be compiled with these options: {compiled.reason}")
     grid = (spec.m // config.block_m, spec.n // config.block_n, 1)
-    d = torch.empty((spec.m, spec.n), dtype=_type(library, spec.out), device=library.device)
+    d = torch.empty((spec.m, spec.n), dtype=torch_type(library, spec.out), device=library.device)
 
     def launch(a: Any, b: Any) -> Any:
         with torch.cuda.device(library.device):
@@ -234,17 +194,8 @@ def _triton_dot(spec: Spec, options: Options, library: ArrayLibrary) -> Ready:
     return Ready(launch, compiled.lowering, KERNEL)
 
 
-def _whole(value: OptionValue) -> int:
-    assert isinstance(value, int)
-    return value
-
-
 def _f32_or_s32(a: Format) -> Format:
     return FORMATS["s32"] if a.is_integer else FORMATS["f32"]
-
-
-def _own(a: Format) -> Format:
-    return FORMATS["f32"] if a.name == "tf32" else a
 
 
 _NO_FLAGS: dict[str, OptionValue] = dict.fromkeys(FLAGS)
@@ -263,14 +214,14 @@ _DEEP_GEMM = ("deep_gemm", "see https://github.com/deepseek-ai/DeepGEMM")
 BUILTIN: dict[str, Builtin] = {
     each.name: each
     for each in (
-        Builtin("torch:mm", "torch.mm(a, b)", _TORCH, _TORCH_FLOATS, _mm, _own, options=_NO_FLAGS),
+        Builtin("torch:mm", "torch.mm(a, b)", _TORCH, _TORCH_FLOATS, _mm, own_result, options=_NO_FLAGS),
         Builtin(
             "torch:addmm",
             "torch.addmm(c, a, b) with a C of -0; option bias: row or matrix",
             _TORCH,
             _TORCH_FLOATS,
             _addmm,
-            _own,
+            own_result,
             options={"bias": "row", **_NO_FLAGS},
         ),
         Builtin(
@@ -291,7 +242,7 @@ BUILTIN: dict[str, Builtin] = {
             "torch._cslt_sparse_mm(compressed a, b), of cuSPARSELt; K counts stored products",
             _TORCH,
             ("f16", "bf16", "e4m3", "s8"),
-            _sparse_mm,
+            semi_structured,
             lambda a: FORMATS["s32"] if a.is_integer else a if a.storage_bits == 16 else FORMATS["f32"],
             options={"alg_id": 0, "split_k": 1},
             gpu_only=True,
@@ -302,7 +253,7 @@ BUILTIN: dict[str, Builtin] = {
             "attention, P·V along K keys: M queries, N / head_dim heads; option backend: flash, efficient, cudnn or math",
             _TORCH,
             ("bf16", "f16", "f32"),
-            _sdpa,
+            attention,
             options={"backend": None, "head_dim": 64, **_NO_FLAGS},
             a_exponent=weight_exponent,
             probed_part=ATTENTION_PART,
@@ -326,8 +277,8 @@ BUILTIN: dict[str, Builtin] = {
             "cuBLASLt through nvmath-python; option algorithm: index into its heuristic's list",
             ("nvmath", "pip install 'nvmath-python[cu13]'"),
             ("bf16", "f16", "f32", "tf32", "e4m3", "e5m2"),
-            _cublaslt,
-            lambda a: FORMATS["bf16"] if a.storage_bits == 8 else _own(a),
+            cublaslt,
+            lambda a: FORMATS["bf16"] if a.storage_bits == 8 else own_result(a),
             ("tensor",),
             {"algorithm": 0, "fast_accumulation": False},
             gpu_only=True,
@@ -338,7 +289,7 @@ BUILTIN: dict[str, Builtin] = {
             "DeepGEMM, A scaled by 1 x 128 and B by 128 x 128 (--scale 128x128), sm_90; never run on hardware",
             _DEEP_GEMM,
             ("e4m3",),
-            _fp8_gemm_nt,
+            fp8_gemm_nt,
             lambda a: FORMATS["bf16"],
             ("128x128",),
             gpu_only=True,
@@ -349,7 +300,7 @@ BUILTIN: dict[str, Builtin] = {
             "DeepGEMM, without scales; never run on hardware",
             _DEEP_GEMM,
             ("bf16",),
-            _bf16_gemm_nt,
+            bf16_gemm_nt,
             gpu_only=True,
             by_columns=True,
         ),

@@ -9,7 +9,10 @@ from typing import Any
 
 from accprobe.errors import AccprobeError
 from accprobe.gemm.callables.adapter import Multiply
+from accprobe.gemm.callables.arrays import ArrayLibrary, torch_type
+from accprobe.gemm.callables.options import Options, under_flags, whole_option
 from accprobe.gemm.spec import Spec
+from accprobe.isa.formats import FORMATS, Format
 
 # CUDA names of the result formats of 8-bit products.
 _RESULTS = {"f32": "CUDA_R_32F", "bf16": "CUDA_R_16BF", "f16": "CUDA_R_16F"}
@@ -17,23 +20,32 @@ _RESULTS = {"f32": "CUDA_R_32F", "bf16": "CUDA_R_16BF", "f16": "CUDA_R_16F"}
 _SINGLE = {"f32": "COMPUTE_32F", "tf32": "COMPUTE_32F_FAST_TF32"}
 
 
-def cublaslt(spec: Spec, algorithm: int, fast_accumulation: bool) -> Multiply:
-    """Return cuBLASLt's algorithm number `algorithm` in the order of its heuristic for the shape.
+def own_result(a: Format) -> Format:
+    """Return the result format of libraries that return the type of their operands."""
+    return FORMATS["f32"] if a.name == "tf32" else a
+
+
+def cublaslt(spec: Spec, options: Options, library: ArrayLibrary) -> Multiply:
+    """Return cuBLASLt's algorithm of this number in the order of its heuristic for the shape.
 
     The plan for the first operands is reused: later operands have the same addresses.
     """
+    algorithm, own = whole_option(options, "algorithm"), own_result(spec.a)
+    if spec.a.storage_bits > 8 and torch_type(library, spec.out) != torch_type(library, spec.a):
+        raise AccprobeError(f"cublaslt:matmul returns products of {spec.a} as {own} only: give --out {own}")
     from nvmath import CudaDataType
     from nvmath.linalg import ComputeType
     from nvmath.linalg.advanced import Matmul
 
-    options: dict[str, Any] = {}
+    arguments: dict[str, Any] = {}
     small = spec.a.storage_bits == 8
     if small:
         if spec.out.name not in _RESULTS:
             raise AccprobeError(f"cublaslt:matmul returns no {spec.out} of {spec.a}: give --out {' or '.join(_RESULTS)}")
-        options = {"result_type": CudaDataType[_RESULTS[spec.out.name]], "fast_accumulation": fast_accumulation}
+        fast = bool(options["fast_accumulation"])
+        arguments = {"result_type": CudaDataType[_RESULTS[spec.out.name]], "fast_accumulation": fast}
     elif spec.a.name in _SINGLE:
-        options = {"compute_type": ComputeType[_SINGLE[spec.a.name]]}
+        arguments = {"compute_type": ComputeType[_SINGLE[spec.a.name]]}
     planned: list[Any] = []
 
     def multiply(a: Any, b: Any, *scales: Any) -> Any:
@@ -42,7 +54,7 @@ def cublaslt(spec: Spec, algorithm: int, fast_accumulation: bool) -> Multiply:
         if planned:
             planned[0].reset_operands(a=a, b=b, **scaled)
         else:
-            matmul = Matmul(a, b, options=options, **scaled)
+            matmul = Matmul(a, b, options=arguments, **scaled)
             found = len(matmul.plan(preferences={"limit": max(0, algorithm) + 1}))
             if not 0 <= algorithm < found:
                 raise AccprobeError(
@@ -54,9 +66,13 @@ def cublaslt(spec: Spec, algorithm: int, fast_accumulation: bool) -> Multiply:
     return multiply
 
 
-def fp8_gemm_nt(spec: Spec, out: Any) -> Multiply:
+def fp8_gemm_nt(spec: Spec, options: Options, library: ArrayLibrary) -> Multiply:
     """Scale A by 1 x 128 and B by 128 x 128 blocks in float32, as sm_90 requires. B and its scales are column-major."""
+    if spec.scale is None:
+        raise AccprobeError("deep_gemm:fp8_gemm_nt requires block scales: give --scale 128x128")
     from deep_gemm import fp8_gemm_nt as multiply_into
+
+    out = torch_type(library, spec.out)
 
     def multiply(a: Any, b: Any, scale_a: Any, scale_b: Any) -> Any:
         d = a.new_empty((spec.m, spec.n), dtype=out)
@@ -66,8 +82,10 @@ def fp8_gemm_nt(spec: Spec, out: Any) -> Multiply:
     return multiply
 
 
-def bf16_gemm_nt(spec: Spec, out: Any) -> Multiply:
+def bf16_gemm_nt(spec: Spec, options: Options, library: ArrayLibrary) -> Multiply:
     from deep_gemm import bf16_gemm_nt as multiply_into
+
+    out = torch_type(library, spec.out)
 
     def multiply(a: Any, b: Any) -> Any:
         d = a.new_empty((spec.m, spec.n), dtype=out)
@@ -83,12 +101,15 @@ STORED = (0, 3)
 SPARSE_PART = "a 2:4 sparse A: K counts stored elements, at places 0 and 3 of each 4; the other rows of B hold ones"
 
 
-def semi_structured(spec: Spec, out: Any, algorithm: int, split_k: int) -> Multiply:
+def semi_structured(spec: Spec, options: Options, library: ArrayLibrary) -> Multiply:
     """Return `torch._cslt_sparse_mm` of a 2:4 sparse A. A [M, K] holds the stored elements; rows of B without one hold ones.
 
-    out: the type of D, None for that of A. Raises AccprobeError if K is odd.
+    Raises AccprobeError if K is odd.
     """
     import torch
+
+    out = None if spec.out == spec.a else torch_type(library, spec.out)
+    algorithm, split_k = whole_option(options, "alg_id"), whole_option(options, "split_k")
 
     if spec.k % 2:
         raise AccprobeError(f"K is {spec.k}: a 2:4 sparse A stores two of each four elements, so give an even K")
@@ -107,4 +128,4 @@ def semi_structured(spec: Spec, out: Any, algorithm: int, split_k: int) -> Multi
         dense = dense.t().contiguous().t().view(dtype) if plain is not dtype else dense
         return torch._cslt_sparse_mm(packed, dense, out_dtype=out, alg_id=algorithm, split_k=split_k)
 
-    return multiply
+    return under_flags(multiply, {})

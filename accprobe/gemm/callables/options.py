@@ -60,6 +60,20 @@ def with_defaults(options: Options, defaults: Options, owner: str) -> dict[str, 
     return {**defaults, **options}
 
 
+def whole_option(options: Options, name: str) -> int:
+    value = options[name]
+    assert isinstance(value, int)
+    return value
+
+
+def given_flags(options: Options, operands: str) -> dict[str, OptionValue]:
+    """Return the given torch flags for operands of this format. f32 is multiplied as tf32 only on request."""
+    flags = {name: options[name] for name in FLAGS if options.get(name) is not None}
+    if operands in ("f32", "tf32"):
+        flags.setdefault("allow_tf32", operands == "tf32")
+    return flags
+
+
 @contextmanager
 def flags_set(torch: Any, flags: Options) -> Iterator[None]:
     """Set torch's global flags inside, and restore them."""
