@@ -160,7 +160,7 @@ def test_a_report_without_products_has_no_plans() -> None:
 
 def test_plans_of_a_report_are_tried_first(folder: Path) -> None:
     spec = Spec(8, 16, 256, FORMATS["e4m3"], FORMATS["e4m3"], FORMATS["f32"])
-    model = KnownPlan(*next(instruction_steps(spec)), 256, 256).model(spec)
+    model = KnownPlan(next(instruction_steps(spec)), 256).model()
     region = RegionRecord(where="all", elements=128, findings={}, model=model)
     names = {"a": "e4m3", "b": "e4m3", "out": "f32"}
     row = ProductRow(callable="mine:mm", m=8, n=16, k=256, **names, status="inferred", reason="a test", regions=(region,))

@@ -14,7 +14,7 @@ from planted_sums import Array
 
 from accprobe.evaluate.product import product
 from accprobe.gemm.explain.explanation import Candidate, Explanation, differences
-from accprobe.gemm.explain.known_plans import Merge, Sampled, instruction_steps, merges, sizes
+from accprobe.gemm.explain.known_plans import Merge, SampledPlans, instruction_steps, merges, sizes
 from accprobe.gemm.explain.search import explain
 from accprobe.gemm.spec import Spec
 from accprobe.isa.formats import FORMATS, Bits
@@ -318,10 +318,9 @@ def test_plans_are_evaluated_as_their_models() -> None:
     a, b, _ = asked(SMALL_FP8)
     spec = spec_of(SMALL_FP8)
     lines = a[:8], b[:8]
-    name, step = next(instruction_steps(spec))
-    plans = list(Sampled(spec, *lines).results(name, step, sizes(spec.k)))
+    plans = list(SampledPlans(next(instruction_steps(spec)), *lines).results(sizes(spec.k)))
     for plan, d in [plans[i] for i in np.random.default_rng(0).permutation(len(plans))[:30]]:
-        assert np.array_equal(product(plan.model(spec), lines[0][:, None], lines[1][:, None])[:, 0, 0], d), plan
+        assert np.array_equal(product(plan.model(), lines[0][:, None], lines[1][:, None])[:, 0, 0], d), plan
 
 
 def test_slices_are_even_and_whole() -> None:
@@ -333,6 +332,6 @@ def test_slices_are_even_and_whole() -> None:
 
 @pytest.mark.parametrize(("count", "different"), [(1, 1), (2, 5), (3, 8), (4, 11)])
 def test_merges_that_cannot_differ_are_one(count: int, different: int) -> None:
-    found = list(merges(count, next(instruction_steps(spec_of(SMALL_FP8)))[1]))
+    found = list(merges(count, FORMATS["f32"]))
     assert len(set(found)) == len(found) == different
     assert found[0] == Merge()

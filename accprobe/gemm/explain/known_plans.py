@@ -11,7 +11,8 @@ from typing import NamedTuple
 import numpy as np
 
 from accprobe.evaluate.miscounts import Miscounts
-from accprobe.evaluate.product import SumWords, added, merged, product, rounded_to
+from accprobe.evaluate.product import SumWords, added, merged, product, rounded_to, rounded_words
+from accprobe.gemm.explain.explanation import Candidate
 from accprobe.gemm.layout import Ints
 from accprobe.gemm.plans import PARTIAL_FORMATS
 from accprobe.gemm.spec import Spec
@@ -50,13 +51,31 @@ class Merge:
         return self.order if self.running.name in ("f32", "f64", "s32") else "serial"
 
 
+class KnownStep(NamedTuple):
+    """A named fused sum. spec: how operands are read; operand_rounding: of words wider than their format."""
+
+    spec: Spec
+    operand_rounding: Rounding
+    name: str
+    model: DotModel
+
+    @property
+    def inner_sum(self) -> Format:
+        """Return the format that chunks are promoted to."""
+        result = self.model.root.arithmetic.result
+        return result if result.name in ("f64", "s32") else FORMATS["f32"]
+
+    @property
+    def core(self) -> tuple[object, ...]:
+        """Return the properties that show in nearly every sum. Others show only for tiny or special numbers."""
+        return (self.spec.a, self.operand_rounding, *arithmetic_core(self.model))
+
+
 @dataclass(frozen=True)
 class KnownPlan:
-    """One plan for K = `k`. name: of the instruction or the arithmetic."""
+    """One plan. size: of its slices."""
 
-    name: str
-    step: DotModel
-    k: int
+    step: KnownStep
     size: Sizes
     promote_every: int | None = None
     merge: Merge = Merge()
@@ -64,17 +83,17 @@ class KnownPlan:
 
     @cached_property
     def slices(self) -> list[range]:
-        return slices(self.k, self.size)
+        return slices(self.step.spec.k, self.size)
 
     @property
     def findings(self) -> dict[str, object]:
         """Return the findings of the plan by name."""
-        arithmetic = self.step.root.arithmetic
+        spec, arithmetic = self.step.spec, self.step.model.root.arithmetic
         bits = [getattr(arithmetic, name, None) for name in ("alignment_bits", "result_bits")]
         found: dict[str, object] = {
             "each_product_once": "yes",
-            "instruction": self.name,
-            "products_per_sum": self.step.products,
+            "instruction": self.step.name,
+            "products_per_sum": self.step.model.products,
             "effective_bits": min((x for x in bits if x is not None), default=None),
             "promote_every": self.promote_every,
             "split_k": len(self.slices),
@@ -82,20 +101,19 @@ class KnownPlan:
         if len(self.slices) > 1:
             found["slice_sizes"] = ", ".join(str(len(ks)) for ks in self.slices)
             found |= {"partial_format": str(self.merge.kept or "f32"), "reduction_order": self.merge.order_name}
+        if spec.rounds_operands:
+            found["operand_rounding"] = self.step.operand_rounding
         return found | {"result_rounding": self.result_rounding}
 
-    def model(self, spec: Spec) -> ProductModel:
-        pattern = tuple(range(self.step.products))
-        inner = inner_sum(self.step)
+    def model(self) -> ProductModel:
+        spec, step, how, inner = self.step.spec, self.step.model, self.step.operand_rounding, self.step.inner_sum
+        pattern = tuple(range(step.products))
         parts = [in_chunks(ks, self.promote_every or len(ks), pattern, addition(inner)) for ks in self.slices]
         tree: Node = parts[0] if len(parts) == 1 else node(self.merge, tuple(parts))
-        return ProductModel(spec.a, spec.b, spec.k, self.step, tree, spec.out, self.result_rounding)
+        return ProductModel(spec.a, spec.b, spec.k, step, tree, spec.out, self.result_rounding, operand_rounding=how)
 
-
-def inner_sum(step: DotModel) -> Format:
-    """Return the format that chunks are promoted to."""
-    result = step.root.arithmetic.result
-    return result if result.name in ("f64", "s32") else FORMATS["f32"]
+    def candidate(self) -> Candidate:
+        return Candidate(self.step.name, self.findings, self.model())
 
 
 def node(merge: Merge, parts: tuple[Node, ...]) -> Merged:
@@ -123,9 +141,8 @@ def promotions(size: Sizes) -> list[int | None]:
     return [None, *(every for every in PROMOTIONS if every < longest)]
 
 
-def merges(count: int, step: DotModel) -> Iterator[Merge]:
-    """Yield the distinct reductions of this number of slices."""
-    inner = inner_sum(step)
+def merges(count: int, inner: Format) -> Iterator[Merge]:
+    """Yield the distinct reductions of this number of slices of this format."""
     if count == 1 or inner.is_integer:
         yield Merge(running=inner)
         return
@@ -141,25 +158,25 @@ def roundings(spec: Spec, last: Format) -> tuple[Rounding, ...]:
     return ("RNE", "RZ") if spec.out.is_float and spec.out is not last else ("RNE",)
 
 
-def core(step: DotModel) -> tuple[object, ...]:
+def arithmetic_core(step: DotModel) -> tuple[object, ...]:
     """Return the fields that show in nearly every sum. Arithmetics that agree in them differ for tiny or special numbers."""
     arithmetic = step.root.arithmetic
     names = ("alignment_bits", "alignment_rounding", "result_bits", "result_rounding", "product_bits")
     return (step.products, arithmetic.result, step.subnormal_operands, *(getattr(arithmetic, name, None) for name in names))
 
 
-def instruction_steps(spec: Spec) -> Iterator[tuple[str, DotModel]]:
+def instruction_steps(spec: Spec, operand_rounding: Rounding = "RZ") -> Iterator[KnownStep]:
     """Yield the fused sums of known instructions that can give D, each with the instruction's name."""
     if spec.a.is_integer:
-        yield "integers", integer_step(1)
+        yield KnownStep(spec, operand_rounding, "integers", integer_step(1))
         return
     for width in WIDTHS:
         for name, step in known_steps(spec.a, spec.b, width):
             if step.root.arithmetic.result.name == "f32" or step.root.arithmetic.result is spec.out:
-                yield name, step
+                yield KnownStep(spec, operand_rounding, name, step)
 
 
-def other_steps(spec: Spec) -> Iterator[tuple[str, DotModel]]:
+def other_steps(spec: Spec, operand_rounding: Rounding = "RZ") -> Iterator[KnownStep]:
     """Yield chains of multiply-adds in f32 and in the formats of the operands and D. Products rounded first are never tiny."""
     if spec.a.is_float:
         for step in (each for each in single_steps() if not each.root.children):
@@ -167,31 +184,8 @@ def other_steps(spec: Spec) -> Iterator[tuple[str, DotModel]]:
             if arithmetic.result.name == "f32" or arithmetic.result in (spec.a, spec.out):
                 rounded = getattr(arithmetic, "product_bits", None) is not None
                 flushed = ", subnormals flushed" if step.subnormal_operands == "flushed" else ""
-                yield f"{arithmetic.result} {'multiply, then add' if rounded else 'FMA'}{flushed}", step
-
-
-class Sampled:
-    """Results of sampled elements under many plans. Common parts of plans are computed once.
-
-    a, b [E, K]: the row and the column of each element.
-    """
-
-    def __init__(self, spec: Spec, a: Bits, b: Bits) -> None:
-        self._spec, self._a, self._b = spec, a, b
-
-    def results(self, name: str, step: DotModel, sizes: Sequence[Sizes]) -> Iterator[tuple[KnownPlan, Bits]]:
-        """Yield the plans with slices of these sizes, each with its results [E]."""
-        chains = _Chains(self._spec, step, self._a, self._b)
-        k, inner = self._spec.k, inner_sum(step)
-        for size in sizes:
-            every = promotions(size) if inner.name == "f32" else [None]
-            parts = chains.slices(slices(k, size), every)
-            for merge in merges(len(parts), step):
-                total = parts[0] if len(parts) == 1 else _merged(merge, parts)
-                for rounding in roundings(self._spec, total.fmt):
-                    found = rounded_to(total, self._spec.out, rounding)
-                    for promoted, d in zip(every, found, strict=True):
-                        yield KnownPlan(name, step, k, size, promoted, merge, rounding), d
+                name = f"{arithmetic.result} {'multiply, then add' if rounded else 'FMA'}{flushed}"
+                yield KnownStep(spec, operand_rounding, name, step)
 
 
 def _merged(merge: Merge, parts: Sequence[SumWords]) -> SumWords:
@@ -199,17 +193,33 @@ def _merged(merge: Merge, parts: Sequence[SumWords]) -> SumWords:
     return merged(whole, parts, whole.nested)
 
 
-class _Chains:
-    """The sums of chains, each computed once."""
+class SampledPlans:
+    """Results of sampled elements under all plans with one fused sum. Each chain is computed once.
 
-    def __init__(self, spec: Spec, step: DotModel, a: Bits, b: Bits) -> None:
-        self._spec, self._step, self._a, self._b = spec, step, a, b
+    a, b [E, K]: the row and the column of each element.
+    """
+
+    def __init__(self, step: KnownStep, a: Bits, b: Bits) -> None:
+        self._step = step
+        self._a, self._b = (rounded_words(step.spec.a, x, step.operand_rounding) for x in (a, b))
         self._known: dict[range, Bits] = {}
 
-    def slices(self, parts: Sequence[range], every: Sequence[int | None]) -> list[SumWords]:
+    def results(self, sizes: Sequence[Sizes]) -> Iterator[tuple[KnownPlan, Bits]]:
+        """Yield the plans with slices of these sizes, each with its results [E]."""
+        spec, inner = self._step.spec, self._step.inner_sum
+        for size in sizes:
+            every = promotions(size) if inner.name == "f32" else [None]
+            parts = self._slices(slices(spec.k, size), every)
+            for merge in merges(len(parts), inner):
+                total = parts[0] if len(parts) == 1 else _merged(merge, parts)
+                for rounding in roundings(spec, total.fmt):
+                    found = rounded_to(total, spec.out, rounding)
+                    for promoted, d in zip(every, found, strict=True):
+                        yield KnownPlan(self._step, size, promoted, merge, rounding), d
+
+    def _slices(self, parts: Sequence[range], every: Sequence[int | None]) -> list[SumWords]:
         """Return the sum of each part, [len(every), E], for each promotion interval (None: no promotion)."""
-        result = self._step.root.arithmetic.result
-        inner = inner_sum(self._step)
+        result, inner = self._step.model.root.arithmetic.result, self._step.inner_sum
         self._compute([chunk for ks in parts for size in every for chunk in _chunks(ks, size)])
         found = []
         for ks in parts:
@@ -226,13 +236,12 @@ class _Chains:
     def _compute(self, chunks: Sequence[range]) -> None:
         """Compute the chunks that are not known yet, those of one length together."""
         new = sorted({chunk for chunk in chunks if chunk not in self._known}, key=lambda ks: (len(ks), ks.start))
-        spec, pattern = self._spec, tuple(range(self._step.products))
+        spec, step = self._step.spec, self._step.model
+        pattern = tuple(range(step.products))
         for length, some in groupby(new, len):
             alike = list(some)
             ks = np.array([chunk.start for chunk in alike])[:, None] + np.arange(length)
-            model = ProductModel(
-                spec.a, spec.b, length, self._step, Chain(0, length, pattern), self._step.root.arithmetic.result
-            )
+            model = ProductModel(spec.a, spec.b, length, step, Chain(0, length, pattern), step.root.arithmetic.result)
             a, b = (np.moveaxis(lines[:, ks], 0, 1)[:, :, None, :] for lines in (self._a, self._b))
             for chunk, d in zip(alike, product(model, a, b)[..., 0, 0], strict=True):
                 self._known[chunk] = d

@@ -6,24 +6,30 @@ below D's last bit show. Plans that explain them are compared with all elements.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 
-from accprobe.evaluate.product import rounded_words
 from accprobe.gemm.characterise import Progress
 from accprobe.gemm.explain import known_plans
 from accprobe.gemm.explain.explanation import Candidate, ComparedRows, Explanation, Unexplained
-from accprobe.gemm.explain.known_plans import KnownPlan, Sampled, Sizes, core, instruction_steps, other_steps
-from accprobe.gemm.explain.references import f32_references, f64_references, predicted
+from accprobe.gemm.explain.known_plans import (
+    KnownPlan,
+    KnownStep,
+    SampledPlans,
+    Sizes,
+    arithmetic_core,
+    instruction_steps,
+    other_steps,
+)
+from accprobe.gemm.explain.references import PlanFindings, f32_references, f64_references, predicted
 from accprobe.gemm.layout import Ints
 from accprobe.gemm.spec import Spec
 from accprobe.gemm.steps import instructions_of
 from accprobe.isa.formats import Bits
 from accprobe.model.product import OPERAND_ROUNDINGS, ProductModel
-from accprobe.model.tree import DotModel, Rounding
 
 # Elements on which every plan is tried. Long sums have fewer, so that the sample has at most SAMPLE_PRODUCTS.
 SAMPLE = 64
@@ -45,13 +51,7 @@ HARDLY_ANY = 1 << 10
 EXACT_OPERANDS = 1 << 24
 
 
-class Step(NamedTuple):
-    """How operands are read, how their words are rounded if wider than their format, and a named arithmetic."""
-
-    spec: Spec
-    operand_rounding: Rounding
-    name: str
-    model: DotModel
+Plan = KnownPlan | Candidate
 
 
 class _Elements(NamedTuple):
@@ -72,29 +72,14 @@ class _Best:
     def __init__(self, got: Bits) -> None:
         self.got = got
         self.mismatches = len(got)
-        self.found: list[Tried] = []
+        self.found: list[Plan] = []
 
-    def offer(self, found: Tried, d: Bits) -> None:
+    def offer(self, found: Plan, d: Bits) -> None:
         mismatches = int(np.count_nonzero(d != self.got))
         if mismatches < self.mismatches:
             self.mismatches, self.found = mismatches, []
         if mismatches == self.mismatches:
             self.found.append(found)
-
-
-class Tried(NamedTuple):
-    """A plan before its candidate is made."""
-
-    spec: Spec
-    plan: KnownPlan | Candidate
-    operand_rounding: Rounding = "RZ"
-
-    def candidate(self) -> Candidate:
-        plan, how = self.plan, self.operand_rounding
-        if isinstance(plan, Candidate):
-            return plan
-        findings = {**plan.findings, "operand_rounding": how} if self.spec.rounds_operands else plan.findings
-        return Candidate(plan.name, findings, replace(plan.model(self.spec), operand_rounding=how))
 
 
 class PlanSearch:
@@ -126,13 +111,12 @@ class PlanSearch:
     def explanations(self, recorded: Sequence[Candidate], others: bool = True) -> list[Explanation]:
         """Explain each result. recorded: plans to try first; others: also try rare arithmetics if no usual one explains it."""
         ways = [(spec, how) for spec in self._specs for how in (OPERAND_ROUNDINGS if spec.rounds_operands else ("RZ",))]
-        every = [Step(*way, *step) for way in ways for step in instruction_steps(way[0])]
-        chains = [Step(*way, *step) for way in ways for step in other_steps(way[0])]
+        every = [step for way in ways for step in instruction_steps(*way)]
+        chains = [step for way in ways for step in other_steps(*way)]
         usual = [step for step in chains if step.model.root.arithmetic.result is step.spec.a]
         first = [*usual, *_one_of_each(every)]
         spec = self._specs[0]
-        begun = [Tried(spec, each) for each in recorded]
-        found = self._explained(begun, first, list(f64_references(spec)))
+        found = self._explained(recorded, first, list(f64_references(spec)))
         if all(each.nearly for each in found):
             found = [replace(each, stopped=True) for each in found]
         elif others:
@@ -143,18 +127,20 @@ class PlanSearch:
         return [replace(each, instructions=_others(each)) for each in refined]
 
     def _explained(
-        self, recorded: Sequence[Tried], steps: Sequence[Step], references: Sequence[tuple[Mapping[str, object], ProductModel]]
+        self,
+        recorded: Sequence[Candidate],
+        steps: Sequence[KnownStep],
+        references: Sequence[tuple[PlanFindings, ProductModel]],
     ) -> list[Explanation]:
         """Explain each result. references: tried after the first step, if there is one."""
         best = [_Best(d[self._sample.rows, self._sample.columns]) for d in self._results]
-        named = [Tried(self._specs[0], Candidate(str(has["instruction"]), has, model)) for has, model in references]
+        named = [Candidate(str(has["instruction"]), has, model) for has, model in references]
         self._offer(best, recorded if steps else [*recorded, *named])
         for number, step in enumerate(steps):
             self._progress("plans", number / len(steps))
-            sampled = Sampled(step.spec, *(rounded_words(step.spec.a, x, step.operand_rounding) for x in self._sample[2:]))
-            for plan, d in sampled.results(step.name, step.model, self._sizes):
+            for plan, d in SampledPlans(step, self._sample.a, self._sample.b).results(self._sizes):
                 for each in best:
-                    each.offer(Tried(step.spec, plan, step.operand_rounding), d)
+                    each.offer(plan, d)
             if number == 0:
                 self._offer(best, named)
             if not any(each.mismatches for each in best):
@@ -163,10 +149,10 @@ class PlanSearch:
                     return [replace(each, stopped=True) for each in compared]
         return [self._compared(each, d) for each, d in zip(best, self._results, strict=True)]
 
-    def _offer(self, best: Sequence[_Best], tried: Sequence[Tried]) -> None:
+    def _offer(self, best: Sequence[_Best], tried: Sequence[Candidate]) -> None:
         for found in tried:
             for each in best:
-                each.offer(found, self._sample.predicted(found.candidate().model, each.got))
+                each.offer(found, self._sample.predicted(found.model, each.got))
 
     def _compared(self, best: _Best, d: Bits) -> Explanation:
         """Compare the best plans of the sample with more elements, and the best of those with all."""
@@ -174,13 +160,14 @@ class PlanSearch:
         if best.mismatches == count:
             return Explanation(d.size, count, count, ())
         self._progress("words", 0)
-        survivors: dict[ProductModel, Tried] = {}
+        survivors: dict[ProductModel, Candidate] = {}
         for found in best.found[:SURVIVORS]:
-            survivors.setdefault(found.candidate().model, found)
+            candidate = found if isinstance(found, Candidate) else found.candidate()
+            survivors.setdefault(candidate.model, candidate)
         larger = _Best(d[self._larger.rows, self._larger.columns])
-        for model, found in survivors.items():
-            larger.offer(found, self._larger.predicted(model, larger.got))
-        finalists = [x.candidate() for x in larger.found]
+        for model, candidate in survivors.items():
+            larger.offer(candidate, self._larger.predicted(model, larger.got))
+        finalists = [x for x in larger.found if isinstance(x, Candidate)]
         explained = [self._compared_with_all(candidate, d) for candidate in finalists[:FINALISTS]]
         least = min(explained, key=lambda x: x.mismatches)
         alike = tuple(x.plans[0] for x in explained if x.mismatches == least.mismatches)
@@ -196,16 +183,17 @@ class PlanSearch:
         rows = ComparedRows(self._rows, expected)
         return Explanation(d.size, got.size, len(differ), (candidate,), places=places, rows=rows)
 
-    def _with_variants(self, found: Explanation, d: Bits, steps: Sequence[Step]) -> Explanation:
+    def _with_variants(self, found: Explanation, d: Bits, steps: Sequence[KnownStep]) -> Explanation:
         """Try arithmetics that differ only for tiny numbers if some words are unexplained."""
         if not found.mismatches or not found.nearly:
             return found
         plan = found.plans[0]
         best = found
-        for spec, how, name, step in steps:
-            like = (core(step), spec.a, how) == (core(plan.model.step), plan.model.a, plan.model.operand_rounding)
-            if like and step != plan.model.step:
-                other = Candidate(name, {**plan.findings, "instruction": name}, replace(plan.model, step=step))
+        core = (plan.model.a, plan.model.operand_rounding, *arithmetic_core(plan.model.step))
+        for step in steps:
+            if step.core == core and step.model != plan.model.step:
+                findings = {**plan.findings, "instruction": step.name}
+                other = Candidate(step.name, findings, replace(plan.model, step=step.model))
                 best = min(best, self._compared_with_all(other, d), key=lambda x: x.mismatches)
         return best
 
@@ -218,11 +206,11 @@ def _others(found: Explanation) -> tuple[str, ...]:
     return tuple(name for name in instructions_of(model.a, model.b, model.step) if name != plan.findings.get("instruction"))
 
 
-def _one_of_each(steps: Iterable[Step]) -> list[Step]:
+def _one_of_each(steps: Iterable[KnownStep]) -> list[KnownStep]:
     """Return one step of each group that nearly always agrees."""
-    found: dict[object, Step] = {}
+    found: dict[object, KnownStep] = {}
     for step in steps:
-        found.setdefault((step.spec.a, step.operand_rounding, *core(step.model)), step)
+        found.setdefault(step.core, step)
     return list(found.values())
 
 
