@@ -439,7 +439,7 @@ def test_attention_is_asked_by_back_end() -> None:
     assert result.stdout.count("every k     counted once: 64 of 64") == 2
     gone = gemm(*small, "--option", "backend=cudnn")
     assert (gone.exit_code, gone.stdout) == (2, "")
-    assert gone.stderr.startswith("accprobe: torch has no cudnn attention of f32 8x32x64 on cpu: give --option backend=")
+    assert gone.stderr.startswith("accprobe: torch has no cudnn attention for f32 8x32x64 on cpu: give --option backend=")
     assert gone.stderr.count("\n") == 1
 
 
