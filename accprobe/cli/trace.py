@@ -145,7 +145,7 @@ def _sides(
     function: str, versus: str | None, batch: str | None, backends: str | None, dtype: str | None, flags: Sequence[str]
 ) -> tuple[ProgramRun, ProgramRun]:
     """Return how each side is run. Raises UsageError, AccprobeError."""
-    from accprobe.gemm.options import parse_value
+    from accprobe.gemm.callables.options import parse_value
     from accprobe.trace.both import ProgramRun
 
     keywords: tuple[dict[str, Any], dict[str, Any]] = ({}, {})

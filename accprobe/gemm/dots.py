@@ -98,7 +98,7 @@ def predicted(model: ProductModel, dots: SparseDots) -> Bits:
     return product(*_restricted(model, dots))[:, 0, 0]
 
 
-def mismatches(model: ProductModel, probed: ProbedDots) -> Truths:
+def mismatching(model: ProductModel, probed: ProbedDots) -> Truths:
     """Return which results the model does not explain, [n]."""
     if not len(probed):
         return np.zeros(0, bool)
@@ -111,7 +111,7 @@ def mismatches(model: ProductModel, probed: ProbedDots) -> Truths:
 
 
 def count_mismatches(model: ProductModel, probed: ProbedDots) -> int:
-    return int(np.count_nonzero(mismatches(model, probed)))
+    return int(np.count_nonzero(mismatching(model, probed)))
 
 
 def count_in_range(model: ProductModel, probed: ProbedDots) -> int:
@@ -139,7 +139,7 @@ def counterexamples(model: ProductModel, probed: ProbedDots) -> str:
 
     The first has the fewest terms, nearest to one another in size; the second another number of terms; the third differs most.
     """
-    probed = probed[np.flatnonzero(mismatches(model, probed))]
+    probed = probed[np.flatnonzero(mismatching(model, probed))]
     if not len(probed):
         return ""
     dots, got = probed.dots, probed.d

@@ -167,7 +167,7 @@ def refit_step(plan: ProductPlan, probed: Sequence[ProbedDots]) -> ProductPlan |
     if not isinstance(plan.step.root.arithmetic, FloatArithmetic):
         return None
     model = plan.model()
-    contradicting = [each[np.flatnonzero(dots.mismatches(model, each))[:FIRST]] for each in probed]
+    contradicting = [each[np.flatnonzero(dots.mismatching(model, each))[:FIRST]] for each in probed]
     contradicting = [each for each in contradicting if len(each)]
     steps = variants(plan.step.root.arithmetic, plan.step.products) if contradicting else ()
     others = (replace(plan, step=step) for step in steps)

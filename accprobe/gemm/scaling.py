@@ -33,7 +33,7 @@ MOST_DRAWN = 256
 _NEAR = 2.0**-9
 
 # Calls that contradict a scaled plan and are compared with scales applied to the operands.
-MOST_EXPLAINED = 4
+_MOST_EXPLAINED = 4
 
 # Formats to which scaled operands may be rounded.
 SCALED_FORMATS = ("f32", "bf16", "f16")
@@ -230,7 +230,7 @@ def applied_before_in_calls(plan: ProductPlan, calls: Sequence[WholeCall], rows:
     rows, columns = rows[:SIDE], columns[:SIDE]
     some = [
         ScaledCall(x.a[rows], x.b[columns], scales_of_lines(x.scales, rows, columns), x.d[np.ix_(rows, columns)])
-        for x in calls[:MOST_EXPLAINED]
+        for x in calls[:_MOST_EXPLAINED]
         if x.scales is not None
     ]
     return applied_before(replace(plan, scales=None).model(), some) if some and not plan.unordered else ""

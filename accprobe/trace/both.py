@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from accprobe.errors import AccprobeError
-from accprobe.gemm.callables import Own, find_callable
+from accprobe.gemm.callables.opening import UserFunction, find_callable
 from accprobe.trace.causes import Explainer, OriginSide, TraceFindings
 from accprobe.trace.compare import DifferenceOrigin, TraceComparison, compare_traces
 from accprobe.trace.mapping import Mapped, parse_mapping
@@ -43,7 +43,7 @@ class ProgramRun:
         function = self.function
         if function is None:
             found = find_callable(self.name)
-            if not isinstance(found, Own):
+            if not isinstance(found, UserFunction):
                 raise AccprobeError(f"{self.name} is a product of accprobe: give FILE.py:FUNCTION")
             function = found.function
         _check_keywords(function, self.name, self.keywords)

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from accprobe.errors import AccprobeError, RecordingError
-from accprobe.gemm.handover import OfTorch, format_of_numpy
+from accprobe.gemm.callables.arrays import TorchArrays, format_of_numpy
 from accprobe.gemm.spec import Spec
 from accprobe.operands.safetensors import Tensors, read_tensors, write_tensors
 from accprobe.trace.causes import Explainer, OriginSide, TraceFindings, product_cause
@@ -80,7 +80,7 @@ def save_operands(recorder: Recorder, folder: Path) -> None:
 
 def array_of(tensor: Any) -> NDArray[Any] | None:
     """Return a tensor as an array of numpy's or ml_dtypes' type; None where accprobe has no such format."""
-    handover = OfTorch("cpu")
+    handover = TorchArrays("cpu")
     found = handover.received(tensor)
     if found is None or found.fmt is None:
         return None

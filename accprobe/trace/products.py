@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 
 from accprobe.errors import AccprobeError
 from accprobe.evaluate.any_order import Evaluate, given_by_some_order
-from accprobe.gemm.adapter import CallableAdapter
 from accprobe.gemm.blackbox import one_nan
+from accprobe.gemm.callables.adapter import CallableAdapter
+from accprobe.gemm.callables.arrays import TorchArrays
 from accprobe.gemm.characterise import characterise
-from accprobe.gemm.explain import explain
+from accprobe.gemm.explain.search import explain
 from accprobe.gemm.findings import findings
-from accprobe.gemm.handover import OfTorch
 from accprobe.gemm.spec import Spec
 from accprobe.gemm.verification import evaluator_of
 from accprobe.isa.formats import FORMATS, Bits, Format
@@ -88,10 +88,10 @@ def infer(product: RecordedProduct) -> RegionPlans | None:
     (found,) = explain(_readings(spec), product.a, product.b, [product.plain], at_most=EXPLAIN_AT_MOST)
     known = None
     if found.plans and not found.regions:
-        known = RegionPlans(((*whole, found.plans[0].model),), found.plans[0].told)
-    if product.call is None or (known is not None and not found.wrong and not mismatches(known, product)):
+        known = RegionPlans(((*whole, found.plans[0].model),), found.plans[0].findings)
+    if product.call is None or (known is not None and not found.mismatches and not mismatches(known, product)):
         return known
-    box = CallableAdapter(spec, product.call, OfTorch(product.device), "the recorded operation")
+    box = CallableAdapter(spec, product.call, TorchArrays(product.device), "the recorded operation")
     try:
         outcome = characterise(box, _FRESH[product.device[:4].rstrip(":")], evaluate=evaluator_of(product.device))
     except AccprobeError:
@@ -230,10 +230,10 @@ def _no_bias(bias: Any) -> Any:
 
 
 def _format(tensor: Any) -> Format | None:
-    received = OfTorch("cpu").received(tensor)
+    received = TorchArrays("cpu").received(tensor)
     return None if received is None else received.fmt
 
 
 def bits_of(tensor: Any, fmt: Format) -> Bits:
     """Return the bits of a tensor on the host."""
-    return OfTorch("cpu").patterns(tensor.cpu(), fmt)
+    return TorchArrays("cpu").patterns(tensor.cpu(), fmt)

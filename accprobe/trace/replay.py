@@ -7,7 +7,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from accprobe.gemm.options import flags_set
+from accprobe.gemm.callables.options import flags_set
 from accprobe.trace.schemas import schema_of, tensors_in
 
 WHOLE_STORAGE = 1 << 28

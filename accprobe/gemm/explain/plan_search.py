@@ -51,7 +51,7 @@ HARDLY_ANY = 1 << 10
 EXACT_OPERANDS = 1 << 24
 
 
-Plan = KnownPlan | Candidate
+AnyPlan = KnownPlan | Candidate
 
 
 class _Elements(NamedTuple):
@@ -72,9 +72,9 @@ class _Best:
     def __init__(self, got: Bits) -> None:
         self.got = got
         self.mismatches = len(got)
-        self.found: list[Plan] = []
+        self.found: list[AnyPlan] = []
 
-    def offer(self, found: Plan, d: Bits) -> None:
+    def offer(self, found: AnyPlan, d: Bits) -> None:
         mismatches = int(np.count_nonzero(d != self.got))
         if mismatches < self.mismatches:
             self.mismatches, self.found = mismatches, []
