@@ -53,7 +53,7 @@ class Accumulation:
             below = promote_every // of_sum * of_sum
             near = f"the nearest are {below} and {below + of_sum}" if below > 0 else f"the nearest is {of_sum}"
             raise AccprobeError(
-                f"promoted every {promote_every}: not a multiple of the {of_sum} products of a fused sum; {near}"
+                f"promotion interval {promote_every}: not a multiple of the {of_sum} products of a fused sum; {near}"
             )
         if not 1 <= split_k <= sums:
             raise AccprobeError(

@@ -221,14 +221,14 @@ def _reason(advice: Advice, kind: DataAdvice) -> str:
             compared = f"about {own}"
         case "more":
             compared = f"{ratio(kind.unpromoted / advice.rounding)} times {own}"
-    promoted = f" Promoted every {advice.promote_every}: {percent(kind.error)}." if advice.promote_every else ""
+    promoted = f" With promotion every {advice.promote_every}: {percent(kind.error)}." if advice.promote_every else ""
     return f"{kind.data} data: without promotion {error}, {compared}.{promoted}"
 
 
 def _tolerance_text(advice: Advice, kind: DataAdvice) -> str:
     if kind.tolerance is None:
         return ""
-    plan = f"promoted every {advice.promote_every}" if advice.promote_every else "without promotion"
+    plan = f"promotion every {advice.promote_every}" if advice.promote_every else "no promotion"
     rtol = f"rtol = {kind.tolerance.rtol:.3g}, " if kind.tolerance.rtol else ""
     return f"Test tolerance against f64 sums, {plan}: {rtol}atol = {kind.tolerance.atol:.3g}."
 

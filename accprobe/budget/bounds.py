@@ -79,7 +79,7 @@ def from_sum(model: ProductModel, a: Bits, b: Bits, scales: ScaleWords | None = 
 
 
 def _is_bounded(model: ProductModel) -> bool:
-    """Whether the model implies a bound; not if accumulators wrap, zeros are aligned to, or subnormal operands are flushed."""
+    """Return whether the model implies a bound: no wrapping, no alignment to zeros, subnormal operands kept."""
     return product_error(model) is not None and model.step.subnormal_operands == "kept"
 
 
@@ -241,16 +241,16 @@ class _Walk:
             others.append(self._read(before))
         a, b = a.taken(node.products), b.taken(node.products)
         products = [self._products(a, b, arithmetic)] if node.products else []
-        to, cut = result_of(arithmetic), None
+        to, truncated = result_of(arithmetic), None
         total = summed([*others, *products])._replace(slack=self._slack, grain=self._grain)
         if arithmetic.alignment_bits is not None:
-            total, cut = self._cut(total, others, a, b, arithmetic)
+            total, truncated = self._truncated(total, others, a, b, arithmetic)
         if arithmetic.first_bits is not None:
             first = to._replace(
                 bits=arithmetic.first_bits, how=arithmetic.first_rounding, lowest=F64.min_exponent, flushed=False
             )
-            total, cut = rounded(total, first, cut), None
-        return rounded(total, to, cut)
+            total, truncated = rounded(total, first, truncated), None
+        return rounded(total, to, truncated)
 
     def _read(self, before: Enclosure) -> Enclosure:
         if self._model.step.subnormal_addend == "kept":
@@ -267,7 +267,7 @@ class _Walk:
             lost = (np.abs(a.values).T @ np.abs(b.values)) * part + len(a.values) * least
         return Enclosure(exact, lost, lost, self._slack, self._grain, self._product_bits(arithmetic), NOTHING)
 
-    def _cut(
+    def _truncated(
         self, total: Enclosure, others: list[Enclosure], a: _Lines, b: _Lines, arithmetic: FloatArithmetic
     ) -> tuple[Enclosure, tuple[Floats, Floats]]:
         """Return the sum of the aligned terms, and separately what the truncation of the last term can lose below and above."""
@@ -303,8 +303,8 @@ class _Walk:
         last = np.minimum(below, 1) * lost, np.minimum(above, 1) * lost
         if arithmetic.alignment_rounding not in ("truncate", "floor"):
             last = np.zeros_like(lost), np.zeros_like(lost)
-        cut = total.below + (below * lost - last[0]), total.above + (above * lost - last[1])
-        return total._replace(below=cut[0], above=cut[1]), last
+        truncated = total.below + (below * lost - last[0]), total.above + (above * lost - last[1])
+        return total._replace(below=truncated[0], above=truncated[1]), last
 
     def _product_bits(self, arithmetic: FloatArithmetic) -> int:
         bits = self._model.a.mantissa_bits + self._model.b.mantissa_bits + (arithmetic.product_exponent == "normalised product")

@@ -95,14 +95,14 @@ def summed(parts: list[Enclosure]) -> Enclosure:
     return first
 
 
-def rounded(x: Enclosure, to: Result, cut: tuple[Floats, Floats] | None = None) -> Enclosure:
+def rounded(x: Enclosure, to: Result, truncated: tuple[Floats, Floats] | None = None) -> Enclosure:
     """Round once.
 
-    cut: what the truncation of the last term can lose below and above. It leaves a multiple of the sum's unit, so truncating
-    the sum in the same direction loses no more than the larger of the two.
+    truncated: what the truncation of the last term can lose below and above. It leaves a multiple of the sum's unit, so
+    truncating the sum in the same direction loses no more than the larger of the two.
     """
-    if cut is not None:
-        wide = x._replace(below=x.below + cut[0], above=x.above + cut[1])
+    if truncated is not None:
+        wide = x._replace(below=x.below + truncated[0], above=x.above + truncated[1])
     elif x.bits <= to.bits and x.lowest >= to.lowest and not to.flushed:
         return _overflowing(x, to)
     else:
@@ -111,10 +111,10 @@ def rounded(x: Enclosure, to: Result, cut: tuple[Floats, Floats] | None = None) 
     quantum = clipped_power(np.maximum(leading(np.maximum(high, -low)).astype(np.int64), to.lowest) - to.bits)
     loss = np.maximum(quantum - x.grain, 0.0)
     below, above = _lost(to.how, loss, np.where(quantum > x.grain, quantum / 2, 0.0), low, high)
-    if cut is not None and to.how == "RZ":
-        below, above = np.maximum(below, cut[0]), np.maximum(above, cut[1])
-    elif cut is not None:
-        below, above = below + cut[0], above + cut[1]
+    if truncated is not None and to.how == "RZ":
+        below, above = np.maximum(below, truncated[0]), np.maximum(above, truncated[1])
+    elif truncated is not None:
+        below, above = below + truncated[0], above + truncated[1]
     if to.flushed:
         normal = 2.0**to.lowest
         below = np.where((high > 0) & (low < normal), normal, 0.0) + below

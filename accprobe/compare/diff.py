@@ -82,7 +82,7 @@ class Diff:
 
     @property
     def differs(self) -> bool:
-        """Whether anything changed or is on one side only; an undecided field does not count."""
+        """Return whether anything changed or is on one side only; an undecided field does not count."""
         verdicts = {*self.counts, *(pair.verdict for pair in self.products)}
         return not verdicts <= {"undecided", "same"}
 
@@ -246,7 +246,7 @@ def _verdict(a: Row, b: Row, field: str, simulated: bool) -> FieldVerdict | None
 
 
 def _applies(field: str, row: Row) -> bool:
-    """Whether a row that lacks a field might have it, given what is known of its sums."""
+    """Return whether a row that lacks a field might have it, given what is known of its sums."""
     if not row.findings:
         return True
     alignment = row.findings.get("alignment_bits")

@@ -42,7 +42,7 @@ class Span:
 # Possible values of a finding that rules none out.
 ANYTHING: tuple[Span | Word, ...] = ()
 
-# Whether every number of a span satisfies the comparison.
+# Return whether every number of a span satisfies the comparison.
 OPERATORS: dict[str, Callable[[Span, float], bool]] = {
     ">=": lambda span, wanted: span.low >= wanted,
     "<=": lambda span, wanted: span.high <= wanted,
@@ -65,12 +65,12 @@ def possible(finding: Finding, feature: str) -> tuple[Span | Word, ...]:
 
 
 def overlap(a: tuple[Span | Word, ...], b: tuple[Span | Word, ...]) -> bool:
-    """Whether some value is possible in both."""
+    """Return whether some value is possible in both."""
     return ANYTHING in (a, b) or any(_meet(x, y) for x in a for y in b)
 
 
 def holds(known: tuple[Span | Word, ...], operator: str, wanted: float | Word) -> bool:
-    """Whether every possible value satisfies the comparison; words support `==` and `!=` only."""
+    """Return whether every possible value satisfies the comparison; words support `==` and `!=` only."""
     return known != ANYTHING and all(_holds(one, operator, wanted) for one in known)
 
 

@@ -72,7 +72,7 @@ class Outcome:
 
     @property
     def passed(self) -> bool:
-        """Whether it passed; a requirement without any matching row fails, because it is probably outdated."""
+        """Return whether it passed; a requirement without any matching row fails, because it is probably outdated."""
         return self.matched > 0 and not self.failures
 
 
@@ -186,7 +186,7 @@ def _finding_failure(finding: Finding | None, requirement: Requirement, row: Row
     several = [(one,) for one in known] if finding.bound == "equivalent" else [known]
     if not any(holds(each, requirement.operator, requirement.wanted) for each in several):
         left = (
-            f", left: {' or '.join(map(str, finding.candidates))}"
+            f", candidates: {' or '.join(map(str, finding.candidates))}"
             if finding.candidates and finding.bound != "equivalent"
             else ""
         )

@@ -52,13 +52,13 @@ def exponents_of(
 
 @cache
 def _values(fmt: Format, subnormals: Subnormals) -> Floats:
-    """Of every code of a format of at most 16 bits."""
+    """Return the table over all codes of a format of at most 16 bits."""
     return _plain_value(np.arange(1 << fmt.storage_bits, dtype=fmt.dtype), fmt, subnormals)
 
 
 @cache
 def _exponents(fmt: Format, subnormals: Subnormals, normalised: bool, counted: bool) -> NDArray[np.int16]:
-    """Of every code of a format of at most 16 bits."""
+    """Return the table over all codes of a format of at most 16 bits."""
     return _plain_exponent(np.arange(1 << fmt.storage_bits, dtype=fmt.dtype), fmt, subnormals, normalised, counted)
 
 

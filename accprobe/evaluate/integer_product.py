@@ -23,7 +23,7 @@ _EXACT_BITS = 53
 
 
 def is_wrapped(model: ProductModel) -> bool:
-    """Whether all sums are integers modulo 2^32, and float64 holds the exact ones."""
+    """Return whether all sums are integers modulo 2^32, and float64 holds the exact ones."""
     if not (model.a.is_integer and model.b.is_integer and all(map(_wraps, (*model.step.arithmetics, *_additions(model.tree))))):
         return False
     terms = int(_times(model).sum())

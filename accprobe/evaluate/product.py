@@ -98,7 +98,7 @@ def product(model: ProductModel, a: Bits, b: Bits, c: Bits | None = None, scales
 
 
 def is_multiply_add(model: ProductModel) -> bool:
-    """Whether each step is an ordinary float32 multiply-add, fused or not."""
+    """Return whether each step is an ordinary float32 multiply-add, fused or not."""
     plain = (multiply_add(), multiply_add(product_bits=23))
     return model.step in plain and model.a.is_float and model.a.mantissa_bits <= 23 and model.b.mantissa_bits <= 23
 

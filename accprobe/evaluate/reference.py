@@ -50,7 +50,7 @@ class Evaluation:
         self._inst, self._n = inst, len(request)
 
     def is_of(self, inst: Instruction, request: Request) -> bool:
-        """Whether these are the same dot products."""
+        """Return whether these are the same dot products."""
         of, formats = ((x.a, x.b, x.c, x.d, x.k, x.bit_op, x.scale, x.scale_block) for x in (self._inst, inst))
         return (
             of == formats

@@ -98,7 +98,7 @@ class CompiledStep:
 
     @cached_property
     def dtype(self) -> np.dtype[Any]:
-        """Of the values that are summed."""
+        """Return the type of the values that are summed."""
         return np.dtype(np.float64 if self.fused is None else self.sums[0].result.ml_dtype)
 
     @cached_property
@@ -156,7 +156,7 @@ def _is_known(node: FusedSum, inst: Instruction) -> bool:
 
 
 def _fits(fmt: Format) -> bool:
-    """Whether float64 holds the products of the format."""
+    """Return whether float64 holds the products of the format."""
     return fmt.is_float and fmt.bits <= 32
 
 

@@ -168,7 +168,7 @@ class KeptTerms:
         return self.memory.get(ks, make)[0]
 
     def all_negative(self, ks: tuple[int, ...], others: list[Other]) -> Truths:
-        """Whether these products and the other terms all have a negative sign, [n]."""
+        """Return whether these products and the other terms all have a negative sign, [n]."""
 
         def make() -> tuple[Truths]:
             negative = np.ones(len(self), bool)

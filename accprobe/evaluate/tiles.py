@@ -63,13 +63,13 @@ class _Patience:
         return self._done >= WORTH and is_there()
 
 
-# Whether to use compiled code for work that takes numpy this many seconds.
+# Return whether to use compiled code for work that takes numpy this many seconds.
 pays = _Patience().pays
 
 
 @cache
 def is_there() -> bool:
-    """Whether numba is installed, works with this numpy and has a cache folder."""
+    """Return whether numba is installed, works with this numpy and has a cache folder."""
     try:
         import accprobe.evaluate.lanes  # noqa: F401
     except (ImportError, RuntimeError):

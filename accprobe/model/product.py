@@ -71,7 +71,7 @@ class Chain:
 
     @property
     def is_plain(self) -> bool:
-        """Whether the products are taken in ascending k."""
+        """Return whether the products are taken in ascending k."""
         return not self.shift and not self.period and self.pattern == tuple(range(len(self.pattern)))
 
     def ks(self) -> NDArray[np.intp]:
@@ -225,7 +225,7 @@ def merged_in(node: Node) -> Iterator[Merged]:
 
 
 def same_additions(a: ProductModel, b: ProductModel) -> bool:
-    """Whether both trees add the same products in the same sums and formats."""
+    """Return whether both trees add the same products in the same sums and formats."""
     numbers: dict[object, int] = {}
     products = a.step.products
     return a.step == b.step and _number(a.tree, products, numbers) == _number(b.tree, products, numbers)

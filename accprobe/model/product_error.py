@@ -119,7 +119,7 @@ def _largest(of: tuple[Format, int]) -> float:
 
 
 def _is_bounded(arithmetic: Arithmetic) -> bool:
-    """Whether the error of an addition is bounded by its terms; not if it aligns to zeros or its accumulator wraps."""
+    """Return whether the error of an addition is bounded by its terms; not if it aligns to zeros or its accumulator wraps."""
     if not isinstance(arithmetic, FloatArithmetic):
         return False
     return arithmetic.accumulator_bits is None and not arithmetic.aligns_to_zeros
@@ -182,15 +182,15 @@ def _added(terms: list[ErrorBound], arithmetic: Arithmetic) -> ErrorBound:
     assert isinstance(arithmetic, FloatArithmetic)
     size, error = max(term.size for term in terms), max(term.error for term in terms)
     least = sum(term.least for term in terms)
-    cut = arithmetic.alignment_bits
+    aligned = arithmetic.alignment_bits
     bits = max(term.bits for term in terms)
-    if cut is not None:
+    if aligned is not None:
         there = sum(term.size > 0 for term in terms)
-        losing = there - (bits <= cut)
-        lost = losing * 2.0**-cut * size
+        losing = there - (bits <= aligned)
+        lost = losing * 2.0**-aligned * size
         floor = arithmetic.result.min_exponent
         floor = floor if arithmetic.min_exponent is None else max(floor, arithmetic.min_exponent)
-        least += there * 2.0**-cut * (least + 2.0**floor)
+        least += there * 2.0**-aligned * (least + 2.0**floor)
         shrinks = arithmetic.alignment_rounding == "truncate"
         size, error = (size if shrinks else size + lost), error + lost
     summed = ErrorBound(size, error, FORMATS["f64"].mantissa_bits + 1, least)

@@ -109,11 +109,11 @@ class Field(Feature):
 
     @property
     def tacit(self) -> bool:
-        """Whether compiled code, models and reports omit the field at its usual value."""
+        """Return whether compiled code, models and reports omit the field at its usual value."""
         return len(self.compiled) == 1
 
     def is_compiled(self, value: Value) -> bool:
-        """Whether compiled code supports the value."""
+        """Return whether compiled code supports the value."""
         return not self.compiled or value in self.compiled
 
     def text(self, value: Value, digits: int = 0) -> str:

@@ -67,7 +67,7 @@ class FloatArithmetic:
         (None: unlimited); accumulator_overflow: how larger sums are handled.
     nan: bit pattern of a NaN result.
     nan_payload: "dropped" where every NaN result is `nan`; else a NaN operand passes through, made quiet, and `nan` is what
-        an invalid operation gives. Of several NaN operands the first counts: "b c a" looks at those of B, then at C, then at
+        an invalid operation gives. The first of several NaN operands counts: "b c a" looks at those of B, then at C, then at
         the results of inner sums, then at those of A.
     """
 
@@ -97,7 +97,7 @@ class FloatArithmetic:
 
     @property
     def aligns_to_zeros(self) -> bool:
-        """Whether a zero product takes part in the alignment."""
+        """Return whether a zero product takes part in the alignment."""
         return self.zero_terms != "ignored" and self.product_exponent == "unnormalised" and self.alignment_bits is not None
 
 
@@ -219,13 +219,13 @@ class DotModel:
 
 
 def fits(arithmetic: FloatArithmetic, terms: int) -> bool:
-    """Whether a sum of that many aligned terms is exact in SUM_BITS bits."""
+    """Return whether a sum of that many aligned terms is exact in SUM_BITS bits."""
     bits = arithmetic.alignment_bits
     return bits is None or 0 <= bits <= most_alignment_bits(arithmetic, terms)
 
 
 def are_whole(products: Sequence[int], arithmetic: Arithmetic) -> bool:
-    """Whether these products are whole groups of those that the arithmetic scales at once."""
+    """Return whether these products are whole groups of those that the arithmetic scales at once."""
     some = getattr(arithmetic, "scaled_products", None)
     if some is None:
         return True

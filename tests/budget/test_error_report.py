@@ -161,10 +161,12 @@ def test_in_words(found: list[AccountEntry]) -> None:
     first, normal, positive, *rest = sentences(found, [told])
     own = "the bf16 rounding error"
     assert first.startswith(f"Promote every 128 products at K = 2048: the error is then below {own} (0.17 %). Block-K ")
-    assert normal.startswith(f"normal data: without promotion the random error is 0.1 %, below {own}. Promoted every 128: 0.0")
+    assert normal.startswith(
+        f"normal data: without promotion the random error is 0.1 %, below {own}. With promotion every 128: 0.0"
+    )
     assert re.match(
-        rf"positive data: without promotion the result is 3.1 % too low, 19 times {own}. Promoted every 128: 0.049 %."
-        r" Test tolerance against f64 sums, promoted every 128: atol = [\d.]+\.",
+        rf"positive data: without promotion the result is 3.1 % too low, 19 times {own}. With promotion every 128: 0.049 %."
+        r" Test tolerance against f64 sums, promotion every 128: atol = [\d.]+\.",
         positive,
     )
     assert len(rest) == 4

@@ -108,7 +108,7 @@ def test_the_first_lines_recommend_an_interval_and_a_tolerance() -> None:
     assert lines[0].startswith(
         "- Promote every 128 products at K = 7168: the error is then below the bf16 rounding error (0.17 %)."
     )
-    assert re.search(r"Test tolerance against f64 sums, promoted every 128: atol = [\d.]+\.$", lines[1])
+    assert re.search(r"Test tolerance against f64 sums, promotion every 128: atol = [\d.]+\.$", lines[1])
 
 
 def test_a_measured_product() -> None:

@@ -65,7 +65,7 @@ def test_line_is_kept_or_broken(line: str, breaches: list[str]) -> None:
         ({"value": 13, "bound": "at_least"}, []),
         ({"value": 12, "bound": "at_least"}, ["≥12"]),
         ({"value": 13, "bound": "undetermined", "candidates": [13, 14]}, []),
-        ({"value": 13, "bound": "undetermined", "candidates": [13, 12]}, ["13?, left: 13 or 12"]),
+        ({"value": 13, "bound": "undetermined", "candidates": [13, 12]}, ["13?, candidates: 13 or 12"]),
         ({"value": 13, "bound": "undetermined"}, ["any"]),
     ],
 )

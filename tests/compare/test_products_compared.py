@@ -134,7 +134,7 @@ def test_processor_has_products_to_compare() -> None:
         (product_data(), "*:*: mismatches == 0", []),
         (product_data(), "*:*: alternatives_tested >= 27", ["26"]),
         (product_data(), "*:*: scale == row", ["no value"]),
-        (UNDECIDED, "*:*: split_k == 1", ["1?, left: 1 or 4"]),
+        (UNDECIDED, "*:*: split_k == 1", ["1?, candidates: 1 or 4"]),
         (SLICED, "torch:mm: promote_every <= 256", []),
         (SLICED, "torch:mm: promote_every <= 128", ["none or 256"]),
         (UNDECIDED, "*:*: split_k <= 4", []),

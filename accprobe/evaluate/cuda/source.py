@@ -79,12 +79,12 @@ def _unknown(described: DotModel | Arithmetic) -> str:
 
 
 def has_bf16_units(target: str) -> bool:
-    """Whether matrix units of the target can find largest exponents."""
+    """Return whether matrix units of the target can find largest exponents."""
     return architectures.get(target).compute_capability >= (8, 0)
 
 
 def can_promote(inst: Instruction) -> bool:
-    """Whether results are f32 or fit into it."""
+    """Return whether results are f32 or fit into it."""
     return inst.d.is_float and inst.d.bits <= 32
 
 
@@ -120,7 +120,7 @@ def _links(model: DotModel, inst: Instruction) -> list[FusedSum]:
 
 
 def _adds_c(node: FusedSum) -> bool:
-    """Whether the node is a float32 addition of another sum, which is never -0, and C."""
+    """Return whether the node is a float32 addition of another sum, which is never -0, and C."""
     a = node.arithmetic
     plain = isinstance(a, FloatArithmetic) and replace(a, zero_sign="ieee", nan=0x7FFFFFFF) == addition()
     return plain and node.has_addend and len(node.terms) == 2 and bool(node.children)
@@ -131,7 +131,7 @@ def _rules_of_operands(nodes: list[FusedSum]) -> dict[str, str]:
 
 
 def _base(inst: Instruction, rules: dict[str, str], products: int) -> int:
-    """Return 8 (2^8 exceeds the sum of 64 lower powers), or 4 for at most 8 products; 0 if the exponent range is too wide."""
+    """Return 8 (2^8 exceeds 64 lower powers), or 4 for at most 8 products; 0 if the exponent range is too wide."""
     if rules["product_exponent"] == "normalised product" or rules["zero_terms"] == "aligned" or products % 16:
         return 0
     return next((base for base in (8, 4) if _shift(inst, rules, base) is not None), 0)
@@ -192,7 +192,7 @@ def _fits_single(node: FusedSum, inst: Instruction) -> bool:
 
 
 def _fits_double(node: FusedSum, inst: Instruction) -> bool:
-    """Whether the sums fit in float64 and their results are truncations to float32."""
+    """Return whether the sums fit in float64 and their results are truncations to float32."""
     a = node.arithmetic
     return (
         isinstance(a, FloatArithmetic)

@@ -35,7 +35,7 @@ from accprobe.model.product import (
     of_chains,
 )
 
-# Of multiply_adds.cu; as many threads of scaled_sums.cu.
+# Tile side of multiply_adds.cu; threads of its blocks and of those of scaled_sums.cu.
 TILE, THREADS = 64, 256
 
 # Constants of scaled_sums.cu.
@@ -78,7 +78,7 @@ class WholeOnGpu:
         return patterns
 
     def evaluator(self, model: ProductModel) -> Evaluator:
-        """Of the model's fused sum."""
+        """Return the evaluator of the model's fused sum."""
         key = model.a, model.b, model.step
         if key not in self._evaluators:
             inst, step = model.instruction, model.step
@@ -108,7 +108,7 @@ def source_of(name: str, **defined: int) -> str:
 
 
 def _is_taken(model: ProductModel) -> bool:
-    """Whether every sum is of float32, or kept in a format that it is rounded to; f16 is rounded to nearest alone."""
+    """Return whether every sum is of float32, or kept in a format that it is rounded to; f16 is rounded to nearest alone."""
     if model.result.name not in ("f32", "bf16", "f16") or (model.result.name == "f16" and model.result_rounding != "RNE"):
         return False
     return model.step.root.arithmetic.result.name == "f32" and model.a.is_float and all(map(_is_plain, _merges(model.tree)))
