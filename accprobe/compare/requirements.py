@@ -16,9 +16,9 @@ from accprobe.compare.differences import Span, holds, possible
 from accprobe.errors import RequirementError, nearest
 from accprobe.infer.findings import Finding
 from accprobe.model.features import finding_names
-from accprobe.report.columns import Scalar, is_number, record
+from accprobe.report.columns import Scalar, is_number, product_record, product_record_fields, record
 from accprobe.report.names import matching
-from accprobe.report.product_words import PRODUCT_FINDINGS, is_product_number, product_record, product_record_fields
+from accprobe.report.product_words import PRODUCT_FINDINGS
 from accprobe.report.products import ProductRow
 from accprobe.report.report import Report
 from accprobe.report.rows import Row
@@ -87,7 +87,7 @@ def parse_requirement(line: str) -> Requirement:
     if field not in known:
         raise RequirementError(f"requirement '{line}': there is no field '{field}'; {nearest(field, known)}")
     number, ordering = re.fullmatch(r"-?\d+", text), operator not in ("==", "!=")
-    if ordering and not (is_product_number(field) if of_products else is_number(field)):
+    if ordering and not is_number(field):
         raise RequirementError(f"requirement '{line}': the values of '{field}' are words, which know == and != alone")
     if ordering and not number:
         raise RequirementError(f"requirement '{line}': '{operator}' needs a whole number, not '{text}'")

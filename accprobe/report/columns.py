@@ -10,6 +10,8 @@ from collections.abc import Iterator
 
 from accprobe.infer.findings import Finding
 from accprobe.model.features import finding_names, parsed
+from accprobe.report.product_words import PRODUCT_FINDINGS
+from accprobe.report.products import ProductRow
 from accprobe.report.report import Report
 from accprobe.report.rows import Row
 from accprobe.report.words import ran_as
@@ -20,10 +22,37 @@ Record = dict[str, Scalar]
 SEPARATOR = " | "
 """Between the values of one column."""
 
-_QUERIES = ("queries", "smallest_query", "largest_query")
-_COVERAGE = ("results", "contradicting", "tile_covered", "tile_total", "events_hit", "events_possible", *_QUERIES)
-_ROW = ("alternatives_tested", "alternatives_surviving", "unstable", "results_explained", "seconds")
-_NUMBERS = ("m", "n", "k", "dots", "mismatches", *_COVERAGE, *_ROW)
+_NUMBERS = frozenset(
+    [
+        "m",
+        "n",
+        "k",
+        "dots",
+        "mismatches",
+        "results",
+        "contradicting",
+        "tile_covered",
+        "tile_total",
+        "events_hit",
+        "events_possible",
+        "queries",
+        "smallest_query",
+        "largest_query",
+        "alternatives_tested",
+        "alternatives_surviving",
+        "unstable",
+        "results_explained",
+        "seconds",
+        "split_k",
+        "promote_every",
+        "products_per_sum",
+        "product_bits",
+        "calls",
+        "regions",
+        "elements",
+    ]
+)
+"""Columns with numbers, beside the findings whose record says so."""
 
 
 def records(report: Report) -> Iterator[Record]:
@@ -86,6 +115,38 @@ def record(row: Row) -> Record:
     for name in finding_names():
         flat |= _finding(name, row.findings.get(name))
     return flat
+
+
+def product_record(row: ProductRow) -> Record:
+    """Return the columns of one product beside its findings."""
+    done = row.verification
+    alternatives = [region.alternatives for region in row.regions if region.alternatives]
+    return {
+        "callable": row.callable,
+        "m": row.m,
+        "n": row.n,
+        "k": row.k,
+        "a": row.a,
+        "b": row.b,
+        "out": row.out,
+        "scale": row.scale,
+        "status": row.status,
+        "reason": row.reason or None,
+        "regions": len(row.regions),
+        "elements": done.elements if done else None,
+        "mismatches": done.mismatches if done else None,
+        "contradicting": done.contradicting if done else None,
+        "alternatives_tested": sum(each.tested for each in alternatives) if alternatives else None,
+        "alternatives_surviving": sum(len(each.surviving) for each in alternatives) if alternatives else None,
+        "calls": row.calls,
+        "seconds": row.seconds,
+    }
+
+
+def product_record_fields() -> list[str]:
+    """Return every name that a requirement on products may use."""
+    nothing = ProductRow(callable="", m=1, n=1, k=1, a="f32", b="f32", out="f32", status="skipped")
+    return [*PRODUCT_FINDINGS, *product_record(nothing)]
 
 
 def is_number(column: str) -> bool:

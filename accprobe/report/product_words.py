@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from accprobe.infer.findings import Finding
-from accprobe.report.columns import Record
 from accprobe.report.products import ProductRow
 from accprobe.report.words import value, word
 
@@ -51,27 +50,6 @@ BLOCKS_BACKWARD = "by blocks of {} from the last to the first"
 IN_DISORDER = "in another order"
 SHARE = "{} of every {} k"
 """How the finding `order` ends where a chain does not take K in turn; SHARE: where other k lie between a chain's."""
-
-_NUMBERS = (
-    "split_k",
-    "promote_every",
-    "products_per_sum",
-    "effective_bits",
-    "alignment_bits",
-    "result_bits",
-    "product_bits",
-    "m",
-    "n",
-    "k",
-    "calls",
-    "regions",
-    "elements",
-    "mismatches",
-    "contradicting",
-    "alternatives_tested",
-    "alternatives_surviving",
-    "seconds",
-)
 
 
 def found_words(findings: FindingsByName, name: str) -> str:
@@ -148,40 +126,3 @@ def misscaled(row: ProductRow) -> Iterator[str]:
 def is_misplaced(findings: FindingsByName) -> bool:
     """Return whether a block has the scales of another: "block 3 has the scales of block 2"."""
     return "scales" in findings and str(findings["scales"].value).startswith("block ")
-
-
-def product_record(row: ProductRow) -> Record:
-    """Return the columns of one product beside its findings."""
-    done = row.verification
-    alternatives = [region.alternatives for region in row.regions if region.alternatives]
-    return {
-        "callable": row.callable,
-        "m": row.m,
-        "n": row.n,
-        "k": row.k,
-        "a": row.a,
-        "b": row.b,
-        "out": row.out,
-        "scale": row.scale,
-        "status": row.status,
-        "reason": row.reason or None,
-        "regions": len(row.regions),
-        "elements": done.elements if done else None,
-        "mismatches": done.mismatches if done else None,
-        "contradicting": done.contradicting if done else None,
-        "alternatives_tested": sum(each.tested for each in alternatives) if alternatives else None,
-        "alternatives_surviving": sum(len(each.surviving) for each in alternatives) if alternatives else None,
-        "calls": row.calls,
-        "seconds": row.seconds,
-    }
-
-
-def product_record_fields() -> list[str]:
-    """Return every name that a requirement on products may use."""
-    nothing = ProductRow(callable="", m=1, n=1, k=1, a="f32", b="f32", out="f32", status="skipped")
-    return [*PRODUCT_FINDINGS, *product_record(nothing)]
-
-
-def is_product_number(field: str) -> bool:
-    """Return whether a field has numbers; others have words."""
-    return field in _NUMBERS

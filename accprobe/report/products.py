@@ -14,7 +14,7 @@ from accprobe.infer.findings import Finding
 from accprobe.isa import formats
 from accprobe.model import product_notation
 from accprobe.model.product import ProductModel, ScaleOf
-from accprobe.report.rows import STRICT, SerializedFinding, Status
+from accprobe.report.rows import STRICT, SerializedFinding, Status, doubts
 from accprobe.verify.outcome import Count
 
 
@@ -94,12 +94,8 @@ class RegionRecord(BaseModel):
         """Yield the reasons why the region does not confirm a product."""
         if self.model is None:
             yield "there is no model"
-        elif self.alternatives is None or not (self.alternatives.tested or self.model.a.is_integer):
-            yield "no alternatives were tested"
-        if not self.findings:
-            yield "there are no findings"
-        if name := next((name for name, finding in self.findings.items() if finding.bound == "suggested"), None):
-            yield f"findings.{name} is suggested"
+            return
+        yield from doubts(self.findings, bool(self.alternatives and self.alternatives.tested) or self.model.a.is_integer)
 
 
 class ProductRow(BaseModel):
@@ -151,17 +147,19 @@ class ProductRow(BaseModel):
     @property
     def words(self) -> tuple[str, ...]:
         """Return the words that globs match: "torch:mm", "16x8x4096", "bf16", "f32"; the callable first."""
-        options = (f"{name}={value}" for name, value in self.options.items())
-        scale = (f"scale={self.scale}",) if self.scale else ()
-        return (self.callable, self.shape, *dict.fromkeys((self.a, self.b)), self.out, *scale, *options)
+        return (self.callable, self.shape, *dict.fromkeys((self.a, self.b)), self.out, *self._call)
 
     @property
     def title(self) -> str:
         """ "torch:mm 16x8x4096 bf16 -> f32, allow_tf32=False"."""
         operands = self.a if self.a == self.b else f"{self.a} x {self.b}"
+        return ", ".join((f"{self.callable} {self.shape} {operands} -> {self.out}", *self._call))
+
+    @property
+    def _call(self) -> tuple[str, ...]:
+        """Return "scale=row" and "use_fast_accum=True"."""
         scale = (f"scale={self.scale}",) if self.scale else ()
-        options = (f"{name}={value}" for name, value in self.options.items())
-        return ", ".join((f"{self.callable} {self.shape} {operands} -> {self.out}", *scale, *options))
+        return (*scale, *(f"{name}={value}" for name, value in self.options.items()))
 
     def matches(self, globs: str) -> bool:
         """Return whether "torch:* 16x8x* bf16" means the row: a glob of the callable, and globs of other words of the row."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, PlainSerializer, PlainValidator, WithJsonSchema, model_validator
@@ -120,12 +120,7 @@ class Row(BaseModel):
             yield "no opcode is named or random dot products are missing or differ"
         if self.reason:
             yield f"there is a reason against it: {self.reason}"
-        if not self.findings:
-            yield "there are no findings"
-        if not (self.alternatives and self.alternatives.tested):
-            yield "no alternatives were tested"
-        if name := next((name for name, finding in self.findings.items() if finding.bound == "suggested"), None):
-            yield f"findings.{name} is suggested"
+        yield from doubts(self.findings, self.alternatives is not None and self.alternatives.tested > 0)
         if self.status == "confirmed" and done:
             yield from _uncovered(done)
 
@@ -153,6 +148,16 @@ class Row(BaseModel):
             have, due = (", ".join(map(str, widths)) for widths in (shown[wrong].widths, must))
             raise ValueError(f"{wrong}: it has {have} hex digits, and an exchange of {self.name} has {due}")
         return self
+
+
+def doubts(findings: Mapping[str, Finding], tested: bool) -> Iterator[str]:
+    """Yield what findings of a confirmed row must not be or lack. tested: whether alternatives were tested."""
+    if not findings:
+        yield "there are no findings"
+    if not tested:
+        yield "no alternatives were tested"
+    if name := next((name for name, finding in findings.items() if finding.bound == "suggested"), None):
+        yield f"findings.{name} is suggested"
 
 
 def _uncovered(done: Verification) -> Iterator[str]:

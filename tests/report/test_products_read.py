@@ -13,7 +13,8 @@ from product_rows import TAIL, dropped, product_data, product_model, product_rep
 from accprobe.errors import ReportError
 from accprobe.model.product import Scales
 from accprobe.report.autosave import with_results
-from accprobe.report.product_words import PRODUCT_FINDINGS, miscounted, plan_words, product_record_fields
+from accprobe.report.columns import product_record_fields
+from accprobe.report.product_words import PRODUCT_FINDINGS, miscounted, plan_words
 from accprobe.report.products import ProductRow
 from accprobe.report.report import Report, schema
 
