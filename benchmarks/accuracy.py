@@ -31,7 +31,7 @@ import numpy as np
 
 from accprobe.budget.accumulation import Accumulation, of_named
 from accprobe.budget.data import OwnData, drawn_values
-from accprobe.budget.error_report import SEEDS, AccountEntry, BudgetRequest, entries
+from accprobe.budget.error_report import SEEDS, BudgetRequest, ErrorRow, entries
 from accprobe.budget.quantise import SHARINGS, quantised_operand
 from accprobe.evaluate.error_free import Floats
 from accprobe.evaluate.product import Singles
@@ -99,7 +99,7 @@ def same_sign_values(k: int) -> OwnData:
     return OwnData("attention, V in [0, 1)", p.a, v.b)
 
 
-def summed(entry: AccountEntry) -> Line:
+def summed(entry: ErrorRow) -> Line:
     errors = entry.errors
     assert errors.relative_error_interval is not None
     return {

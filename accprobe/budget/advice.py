@@ -11,8 +11,8 @@ from typing import Literal
 from accprobe.budget.accumulation import Accumulation
 from accprobe.budget.data import Data
 from accprobe.budget.error_report import (
-    AccountEntry,
     BudgetRequest,
+    ErrorRow,
     PlannedProduct,
     Speed,
     data_name,
@@ -89,7 +89,7 @@ def advice(
     accumulation: Accumulation,
     request: BudgetRequest,
     k: int,
-    known: Sequence[AccountEntry] = (),
+    known: Sequence[ErrorRow] = (),
     show: Callable[[str], object] = lambda _: None,
 ) -> Advice | None:
     """Return the advice for the first split and scale; None if all sums are zero. known: entries whose errors are reused."""
@@ -132,7 +132,7 @@ class _ErrorsOfPlans:
     """Errors by data and interval at one K: known ones, others from a few draws."""
 
     def __init__(
-        self, accumulation: Accumulation, request: BudgetRequest, k: int, out: Format, known: Sequence[AccountEntry]
+        self, accumulation: Accumulation, request: BudgetRequest, k: int, out: Format, known: Sequence[ErrorRow]
     ) -> None:
         self._accumulation, self._request, self._k, self._out = accumulation, request, k, out
         self._split = request.splits[0] if request.splits else accumulation.split_k
@@ -181,7 +181,7 @@ def _tolerance(accumulation: Accumulation, request: BudgetRequest, k: int, every
     return usual_test(ToleranceRequest(accumulation, k, None, None, every, split, out, data, None, request.seed))
 
 
-def sentences(found: Sequence[AccountEntry], advised: Iterable[Advice]) -> Iterator[str]:
+def sentences(found: Sequence[ErrorRow], advised: Iterable[Advice]) -> Iterator[str]:
     """Yield the recommendation of each accumulation, its reason by kind of operands, and the error of rounded operands."""
     several = len({entry.accumulation for entry in found}) > 1
     for each in advised:
@@ -233,9 +233,9 @@ def _tolerance_text(advice: Advice, kind: DataAdvice) -> str:
     return f"Test tolerance against f64 sums, {plan}: {rtol}atol = {kind.tolerance.atol:.3g}."
 
 
-def _operands(found: Sequence[AccountEntry], several: bool) -> Iterator[str]:
+def _operands(found: Sequence[ErrorRow], several: bool) -> Iterator[str]:
     """Yield the error from rounding the operands, once for each kind and scale, at the largest K."""
-    largest: dict[tuple[str, str, str], AccountEntry] = {}
+    largest: dict[tuple[str, str, str], ErrorRow] = {}
     for entry in sorted(found, key=lambda entry: -entry.k):
         if entry.quantisation_error:
             largest.setdefault((entry.accumulation, entry.data, entry.scale), entry)

@@ -96,7 +96,7 @@ class Speed:
 
 
 @dataclass(frozen=True)
-class AccountEntry:
+class ErrorRow:
     """The errors of one plan with one kind of operands.
 
     is_scaled: whether the product applies the scales; otherwise the errors are of the sum of scaled operands.
@@ -125,7 +125,7 @@ class ErrorReport:
 
     request: BudgetRequest
     accumulations: tuple[Accumulation, ...]
-    entries: tuple[AccountEntry, ...]
+    entries: tuple[ErrorRow, ...]
     words: tuple[str, ...] = ()
     interrupted: bool = False
 
@@ -182,7 +182,7 @@ def planned(accumulation: Accumulation, request: BudgetRequest) -> list[tuple[Da
     return [(data, plans_of(accumulation, request, data)) for data in request.data]
 
 
-def entries(accumulation: Accumulation, request: BudgetRequest, tick: Tick = lambda *_: None) -> Iterator[AccountEntry]:
+def entries(accumulation: Accumulation, request: BudgetRequest, tick: Tick = lambda *_: None) -> Iterator[ErrorRow]:
     """Yield every plan with every kind of operands and every scale; all plans of one K have the same operands."""
     every = planned(accumulation, request)
     speeds = measured_speeds(accumulation)
@@ -243,11 +243,11 @@ class _Ledger:
                 self._models[i] = replace(plan.model, scales=scales)
                 self.tallies[i].append(tally(self._models[i], pair.patterns, scaled, words))
 
-    def entries(self, speeds: dict[int, Speed]) -> Iterator[AccountEntry]:
+    def entries(self, speeds: dict[int, Speed]) -> Iterator[ErrorRow]:
         assert self._fidelity is not None
         lost = (self._lost / self._whole) ** 0.5 if self._whole else None
         for plan, model, tallies in zip(self._plans, self._models, self.tallies, strict=True):
-            yield AccountEntry(
+            yield ErrorRow(
                 self._accumulation.name,
                 plan.k,
                 plan.promote_every,

@@ -191,13 +191,13 @@ class CaughtMistake:
 
 
 # Returns which tests of a draw fail with these results.
-Notices = Callable[[Draw, Floats], Truths]
+Catches = Callable[[Draw, Floats], Truths]
 
 
-def tests_of(request: ToleranceRequest, recommended: OwnTest) -> dict[str, Notices]:
+def tests_of(request: ToleranceRequest, recommended: OwnTest) -> dict[str, Catches]:
     """Return the tests by name, the recommended one first."""
 
-    def close(test: OwnTest, reference: Callable[[Draw], Floats]) -> Notices:
+    def close(test: OwnTest, reference: Callable[[Draw], Floats]) -> Catches:
         def beyond(draw: Draw, got: Floats) -> Truths:
             wanted = reference(draw)
             with np.errstate(invalid="ignore"):
@@ -205,7 +205,7 @@ def tests_of(request: ToleranceRequest, recommended: OwnTest) -> dict[str, Notic
 
         return beyond
 
-    found: dict[str, Notices] = {
+    found: dict[str, Catches] = {
         "elements": lambda draw, got: _any(draw, draw.quantile.beyond(got)),
         "allclose": close(recommended, lambda draw: draw.emulated.exact.sums),
         "worst_case": lambda draw, got: _any(draw, draw.worst.beyond(got)),
@@ -277,12 +277,12 @@ def _check_bounded(request: ToleranceRequest, tolerance: Tolerance) -> None:
         )
 
 
-def _share(notices: Notices, draws: Sequence[Draw], results: Sequence[Floats]) -> float:
+def _share(notices: Catches, draws: Sequence[Draw], results: Sequence[Floats]) -> float:
     return float(np.mean(np.concatenate([notices(draw, d) for draw, d in zip(draws, results, strict=True)])))
 
 
 def _kill_table(
-    request: ToleranceRequest, every: Mapping[str, Notices], draws: Sequence[Draw], show: Callable[[str], object]
+    request: ToleranceRequest, every: Mapping[str, Catches], draws: Sequence[Draw], show: Callable[[str], object]
 ) -> Iterator[CaughtMistake]:
     others: dict[str, Draw] = {}
     for mistake, mutation in MUTATIONS.items():

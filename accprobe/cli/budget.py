@@ -18,7 +18,7 @@ from accprobe.render.terminal.progress import Show, progress_bar
 
 if TYPE_CHECKING:
     from accprobe.budget.data import Data
-    from accprobe.budget.error_report import AccountEntry, ErrorReport
+    from accprobe.budget.error_report import ErrorReport, ErrorRow
 
 _FILE = re.compile(r"\.(npy|pt|pth|safetensors)(:|$)|/")
 """What is no kind of data but a file."""
@@ -119,7 +119,7 @@ def _account(account: ErrorReport, show: Show) -> ErrorReport:
     from accprobe.budget.advice import Advice, advice, sentences
     from accprobe.budget.error_report import entries
 
-    found: list[AccountEntry] = []
+    found: list[ErrorRow] = []
     advised: list[Advice] = []
     request, interrupted = account.request, False
     try:

@@ -32,7 +32,7 @@ def evaluate(model: DotModel, inst: Instruction, request: Request) -> Bits:
     inst, request = inst.stored, stored_products(inst, request)
     _check_model(model, inst)
     if request.a.size <= CACHED_PRODUCTS:
-        return _latest.evaluation(inst, request).of(model)
+        return _last.evaluation(inst, request).of(model)
     return with_numpy(model, inst, request)
 
 
@@ -55,7 +55,7 @@ class Trial:
 
     @cached_property
     def _evaluation(self) -> Evaluation:
-        return _latest.evaluation(self._inst, self._request)
+        return _last.evaluation(self._inst, self._request)
 
     def of(self, model: DotModel) -> Bits:
         """Return the same results as `evaluate`."""
@@ -63,7 +63,7 @@ class Trial:
         return self._evaluation.of(model)
 
 
-class _Latest(threading.local):
+class _LastEvaluation(threading.local):
     """Cache of the last evaluation, one per thread."""
 
     def __init__(self) -> None:
@@ -75,7 +75,7 @@ class _Latest(threading.local):
         return self._evaluation
 
 
-_latest = _Latest()
+_last = _LastEvaluation()
 
 
 def _check_model(model: DotModel, inst: Instruction) -> None:

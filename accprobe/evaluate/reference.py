@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from accprobe.evaluate import limbs, rounding
 from accprobe.evaluate.decoding import NOTHING, Significands, leading, significands, values_of
 from accprobe.evaluate.error_free import Floats, Integers, Truths, power_of_two, rounded_to_odd, top_bits
-from accprobe.evaluate.terms import ExactProduct, KeptTerms, Other
+from accprobe.evaluate.terms import CachedTerms, ExactProduct, Other
 from accprobe.isa.formats import Bits, Format
 from accprobe.isa.instructions import Instruction
 from accprobe.model.tree import (
@@ -99,7 +99,7 @@ class _Chunk:
     """One chunk of dot products, with cached sums of their terms."""
 
     def __init__(self, inst: Instruction, request: Request) -> None:
-        self._inst, self.terms = inst, KeptTerms(inst, request)
+        self._inst, self.terms = inst, CachedTerms(inst, request)
         self._memory = self.terms.memory
 
     def sum(self, node: FusedSum, reading: Reading) -> Bits:

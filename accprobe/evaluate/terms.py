@@ -22,7 +22,7 @@ ROOM = 6
 T = TypeVar("T", bound=tuple[Any, ...])
 
 
-class Memory:
+class BoundedCache:
     """Cache of arrays with a limit in bytes; it evicts the least recently used."""
 
     def __init__(self, room: int) -> None:
@@ -71,7 +71,7 @@ class ExactProduct(NamedTuple):
     stand_in: Floats
 
 
-class KeptTerms:
+class CachedTerms:
     """Terms of a few dot products. memory: cache of terms and sums, by key."""
 
     def __init__(self, inst: Instruction, request: Request) -> None:
@@ -79,7 +79,7 @@ class KeptTerms:
         self._a, self._b = (np.array(x.T, order="C") for x in (request.a, request.b))
         given = (request.scales_a, request.scales_b)
         self._scales = tuple(np.array(x.T, order="C") for x in given if x is not None)
-        self.memory = Memory(ROOM * 8 * (request.a.size + 8 * len(request)))
+        self.memory = BoundedCache(ROOM * 8 * (request.a.size + 8 * len(request)))
 
     def __len__(self) -> int:
         return len(self._c)

@@ -52,7 +52,7 @@ def cores() -> int:
     return max(1, len(os.sched_getaffinity(0)) // _processes)
 
 
-class _Patience:
+class _LoadThreshold:
     """Use numpy until its total time equals the time to load compiled code."""
 
     def __init__(self) -> None:
@@ -64,7 +64,7 @@ class _Patience:
 
 
 # Return whether to use compiled code for work that takes numpy this many seconds.
-pays = _Patience().pays
+pays = _LoadThreshold().pays
 
 
 @cache

@@ -11,7 +11,7 @@ from typing import Any
 
 from accprobe.audit.accumulators import Accumulator
 from accprobe.audit.kernels import Kernel, Reading
-from accprobe.budget.error_report import AccountEntry, ErrorReport, Speed, data_name, is_simulated
+from accprobe.budget.error_report import ErrorReport, ErrorRow, Speed, data_name, is_simulated
 from accprobe.budget.errors import Interval
 from accprobe.budget.tolerance import ToleranceReport
 from accprobe.compare.diff import Diff, Pair, generation
@@ -257,7 +257,7 @@ def budget_csv(account: ErrorReport) -> str:
     return text.getvalue()
 
 
-def _budget_row(account: ErrorReport, entry: AccountEntry) -> dict[str, Any]:
+def _budget_row(account: ErrorReport, entry: ErrorRow) -> dict[str, Any]:
     """promote_every is null where sums are never promoted; numbers are null where no output is finite, or all are zero."""
     errors = entry.errors
     return {

@@ -13,7 +13,7 @@ import pytest
 from accprobe.budget.accumulation import Accumulation, of_named
 from accprobe.budget.advice import MARGIN, Advice, advice, own_rounding, percent, ratio, sentences, weighed
 from accprobe.budget.data import drawn_values
-from accprobe.budget.error_report import SEEDS, AccountEntry, BudgetRequest, entries, measured_speeds, plans_of
+from accprobe.budget.error_report import SEEDS, BudgetRequest, ErrorRow, entries, measured_speeds, plans_of
 from accprobe.budget.quantise import quantised
 from accprobe.errors import AccprobeError
 from accprobe.isa.formats import FORMATS
@@ -24,11 +24,11 @@ SMALL = BudgetRequest(ks=(512, 2048), outputs=256)
 
 
 @pytest.fixture(scope="module")
-def found() -> list[AccountEntry]:
+def found() -> list[ErrorRow]:
     return list(entries(QGMMA, replace(SMALL, scales=("none", "1x128"))))
 
 
-def test_every_plan_has_an_entry_with_every_kind_of_data_and_scale(found: list[AccountEntry]) -> None:
+def test_every_plan_has_an_entry_with_every_kind_of_data_and_scale(found: list[ErrorRow]) -> None:
     keys = {(e.data, e.scale, e.k, e.promote_every) for e in found}
     assert len(keys) == len(found) == 2 * 2 * 2 * 2
     assert {(e.errors.seeds, e.errors.outputs, e.out) for e in found} == {(SEEDS, 256, "f32")}
@@ -40,14 +40,14 @@ def test_every_plan_has_an_entry_with_every_kind_of_data_and_scale(found: list[A
     }
 
 
-def test_the_same_seed_gives_the_same_numbers_and_another_one_others(found: list[AccountEntry]) -> None:
+def test_the_same_seed_gives_the_same_numbers_and_another_one_others(found: list[ErrorRow]) -> None:
     (again,) = entries(QGMMA, replace(SMALL, ks=(512,), intervals=(128,), data=("normal",)))
     assert again == next(e for e in found if (e.data, e.scale, e.k, e.promote_every) == ("normal", "none", 512, 128))
     (other,) = entries(QGMMA, replace(SMALL, ks=(512,), intervals=(128,), data=("normal",), seed=1))
     assert other.errors.relative_error != again.errors.relative_error
 
 
-def test_rounding_operands_costs_what_e4m3_costs(found: list[AccountEntry]) -> None:
+def test_rounding_operands_costs_what_e4m3_costs(found: list[ErrorRow]) -> None:
     errors = {e.scale: e.quantisation_error for e in found if e.data == "normal"}
     assert errors["none"] == pytest.approx(0.037, rel=0.2)
     assert errors["1x128"] == pytest.approx(0.036, rel=0.2)
@@ -97,13 +97,13 @@ def test_speeds_are_those_of_the_sweep() -> None:
     assert not measured_speeds(of_named("products-h200:torch:mm 256x256x4096 bf16 -> bf16"))
 
 
-def recommended(request: BudgetRequest, k: int, known: Sequence[AccountEntry] = (), of: Accumulation = QGMMA) -> Advice:
+def recommended(request: BudgetRequest, k: int, known: Sequence[ErrorRow] = (), of: Accumulation = QGMMA) -> Advice:
     found = advice(of, request, k, known)
     assert found is not None
     return found
 
 
-def test_the_recommended_interval_is_the_longest_whose_error_stays_below_the_rounding_of_d(found: list[AccountEntry]) -> None:
+def test_the_recommended_interval_is_the_longest_whose_error_stays_below_the_rounding_of_d(found: list[ErrorRow]) -> None:
     """Same-sign sums lose about 2^-13 a step; the rounding error of bf16 is 0.17 %."""
     told = recommended(SMALL, 2048, found)
     normal, positive = told.kinds
@@ -135,7 +135,7 @@ def test_the_rounding_error_of_a_format_is_that_of_numbers_of_any_size() -> None
     assert [weighed(error, 1.0) for error in (0.8, 0.81, 1.24, 1.25)] == ["less", "about", "about", "more"]
 
 
-def test_known_entries_are_reused(found: list[AccountEntry]) -> None:
+def test_known_entries_are_reused(found: list[ErrorRow]) -> None:
     never = next(e for e in found if (e.data, e.scale, e.k, e.promote_every) == ("positive", "none", 2048, None))
     assert recommended(SMALL, 2048, found).kinds[1].unpromoted == never.errors.relative_error
 
@@ -156,7 +156,7 @@ def test_scaled_and_very_long_products_have_no_tolerance_here(scale: str, k: int
     assert not any("tolerance" in each for each in sentences([], [told]))
 
 
-def test_in_words(found: list[AccountEntry]) -> None:
+def test_in_words(found: list[ErrorRow]) -> None:
     told = recommended(SMALL, 2048, found)
     first, normal, positive, *rest = sentences(found, [told])
     own = "the bf16 rounding error"

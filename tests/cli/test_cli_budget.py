@@ -249,7 +249,7 @@ def test_the_whole_output(width: int) -> None:
 def test_an_interruption_keeps_what_is_known(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = error_report.entries
 
-    def interrupted(*asked: Any) -> Iterator[error_report.AccountEntry]:
+    def interrupted(*asked: Any) -> Iterator[error_report.ErrorRow]:
         known = whole(*asked)
         yield next(known)
         yield next(known)

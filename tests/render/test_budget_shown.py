@@ -11,7 +11,7 @@ import pytest
 
 from accprobe.budget.accumulation import of_named
 from accprobe.budget.data import OwnData
-from accprobe.budget.error_report import AccountEntry, BudgetRequest, ErrorReport, entries
+from accprobe.budget.error_report import BudgetRequest, ErrorReport, ErrorRow, entries
 from accprobe.budget.errors import Interval
 from accprobe.render.content.budget import BUDGET_COLUMNS, SIMULATED, budget_notes, by_data, columns_of
 from accprobe.render.html import budget_page
@@ -29,11 +29,11 @@ def account() -> ErrorReport:
     return ErrorReport(asked, (QGMMA,), tuple(entries(QGMMA, asked)), ("K = 4096: promote.",))
 
 
-def entry(account: ErrorReport, k: int, every: int | None, data: str) -> AccountEntry:
+def entry(account: ErrorReport, k: int, every: int | None, data: str) -> ErrorRow:
     return next(each for each in account.entries if (each.k, each.promote_every, each.data) == (k, every, data))
 
 
-def cell(name: str, of: AccountEntry) -> str:
+def cell(name: str, of: ErrorRow) -> str:
     return BUDGET_COLUMNS[name].cell(of).text
 
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from accprobe.budget.accumulation import Accumulation
 from accprobe.budget.advice import percent
 from accprobe.budget.data import OwnData
-from accprobe.budget.error_report import AccountEntry, ErrorReport
+from accprobe.budget.error_report import ErrorReport, ErrorRow
 from accprobe.budget.errors import CONFIDENCE, Interval
 from accprobe.render.content.phrases import Phrase, on_one_line
 
@@ -23,7 +23,7 @@ class BudgetColumn(NamedTuple):
     """cell: of an entry, empty where nothing is known. wide: left out where there is little room. means: what numbers are."""
 
     header: str
-    cell: Callable[[AccountEntry], Phrase]
+    cell: Callable[[ErrorRow], Phrase]
     wide: bool = False
     means: str = ""
 
@@ -80,7 +80,7 @@ def budget_title(accumulation: Accumulation) -> str:
     return f"{accumulation.name}: {operands}, {accumulation.step.products} products a fused sum"
 
 
-def by_accumulation(account: ErrorReport) -> Iterator[tuple[Accumulation, list[AccountEntry]]]:
+def by_accumulation(account: ErrorReport) -> Iterator[tuple[Accumulation, list[ErrorRow]]]:
     """Each with its entries, by data, scale, split and interval, K growing."""
     for accumulation in account.accumulations:
         own = [entry for entry in account.entries if entry.accumulation == accumulation.name]
@@ -88,13 +88,13 @@ def by_accumulation(account: ErrorReport) -> Iterator[tuple[Accumulation, list[A
             yield accumulation, own
 
 
-def by_data(entries: list[AccountEntry]) -> Iterator[list[AccountEntry]]:
+def by_data(entries: list[ErrorRow]) -> Iterator[list[ErrorRow]]:
     """Entries of one kind of data and scale, one after the other."""
     for _, group in groupby(sorted(entries, key=_rank(entries)), lambda entry: (entry.data, entry.scale)):
         yield list(group)
 
 
-def _rank(entries: list[AccountEntry]) -> Callable[[AccountEntry], tuple[int, int]]:
+def _rank(entries: list[ErrorRow]) -> Callable[[ErrorRow], tuple[int, int]]:
     kinds = list(dict.fromkeys(entry.data for entry in entries)), list(dict.fromkeys(entry.scale for entry in entries))
     return lambda entry: (kinds[0].index(entry.data), kinds[1].index(entry.scale))
 
@@ -160,7 +160,7 @@ def _interval(found: Interval | None) -> Phrase:
     return Phrase(f"{percent(found.low).removesuffix(' %')} to {percent(found.high)}", "quiet")
 
 
-def _bias(entry: AccountEntry) -> Phrase:
+def _bias(entry: ErrorRow) -> Phrase:
     """Where draws leave its sign open, none is told."""
     bias, interval = entry.errors.bias, entry.errors.bias_interval
     if bias is None:
@@ -180,24 +180,24 @@ def _bound(value: float | None) -> Phrase:
     return Phrase("none", "quiet") if value is not None and value >= 1 else _number(value)
 
 
-def _below(entry: AccountEntry) -> Phrase:
+def _below(entry: ErrorRow) -> Phrase:
     seen, bound = entry.errors.max_error_over_sum, entry.errors.bound_over_sum
     return Phrase(f"{bound / seen:,.0f}" if seen and bound and bound < 1 else "")
 
 
-def _scale(entry: AccountEntry) -> Phrase:
+def _scale(entry: ErrorRow) -> Phrase:
     return Phrase(entry.scale + ("" if entry.is_scaled or entry.scale == "none" else " *"))
 
 
-def _snr(entry: AccountEntry) -> Phrase:
+def _snr(entry: ErrorRow) -> Phrase:
     return Phrase(", ".join("" if one.snr is None else f"{one.snr:.1f}" for one in (entry.a, entry.b)))
 
 
-def _lost(entry: AccountEntry) -> Phrase:
+def _lost(entry: ErrorRow) -> Phrase:
     """Shares of A."""
     return Phrase(", ".join(percent(share) if share else "0" for share in (entry.a.saturated, entry.a.flushed)))
 
 
-def _bytes(entry: AccountEntry) -> Phrase:
+def _bytes(entry: ErrorRow) -> Phrase:
     """For each number of A."""
     return Phrase(f"{entry.a.scale_bytes:.2g}" if entry.a.scale_bytes else "")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
-from accprobe.budget.error_report import AccountEntry, ErrorReport
+from accprobe.budget.error_report import ErrorReport, ErrorRow
 from accprobe.render.pictures.charts import LOOKS, Chart, Curve, decades, doublings, upwards
 
 _Key = TypeVar("_Key")
@@ -39,7 +39,7 @@ def _against_k(account: ErrorReport) -> Iterator[Chart]:
         yield Chart(title, f"relative error; {_kind(alike)}", "K", x, y, tuple(curves))
 
 
-def _kind(entries: Sequence[AccountEntry]) -> str:
+def _kind(entries: Sequence[ErrorRow]) -> str:
     """Whether the errors of the sums that err most have a sign."""
     worst = max(entries, key=lambda entry: entry.errors.relative_error or 0).errors
     drifts = abs(worst.bias or 0) > 0.5 * (worst.relative_error or 0)
@@ -76,11 +76,11 @@ def _against_interval(account: ErrorReport) -> Iterator[Chart]:
         )
 
 
-def _by_interval(entries: Sequence[AccountEntry]) -> list[AccountEntry]:
+def _by_interval(entries: Sequence[ErrorRow]) -> list[ErrorRow]:
     return sorted(entries, key=lambda entry: entry.promote_every or 0)
 
 
-def _plan(entry: AccountEntry) -> _PlanKey:
+def _plan(entry: ErrorRow) -> _PlanKey:
     return entry.accumulation, entry.promote_every, entry.split_k
 
 
@@ -91,9 +91,9 @@ def _label(account: ErrorReport, key: _PlanKey) -> str:
     return f"{name}, {promoted}{slices}" if len(account.accumulations) > 1 else f"{promoted}{slices}"
 
 
-def _grouped(entries: Sequence[AccountEntry], key: Callable[[AccountEntry], _Key]) -> list[tuple[_Key, list[AccountEntry]]]:
+def _grouped(entries: Sequence[ErrorRow], key: Callable[[ErrorRow], _Key]) -> list[tuple[_Key, list[ErrorRow]]]:
     """Those of one key together, in the order in which keys come."""
-    found: dict[_Key, list[AccountEntry]] = {}
+    found: dict[_Key, list[ErrorRow]] = {}
     for entry in entries:
         found.setdefault(key(entry), []).append(entry)
     return list(found.items())

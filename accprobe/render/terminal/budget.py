@@ -7,7 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from accprobe.budget.data import DATA_KINDS
-from accprobe.budget.error_report import AccountEntry, ErrorReport
+from accprobe.budget.error_report import ErrorReport, ErrorRow
 from accprobe.render.content.budget import (
     BUDGET_COLUMNS,
     SIMULATED,
@@ -61,7 +61,7 @@ def _fitting(account: ErrorReport, columns: list[str], width: int) -> list[str]:
     return kept
 
 
-def _table(entries: list[AccountEntry], columns: list[str], width: int) -> Table:
+def _table(entries: list[ErrorRow], columns: list[str], width: int) -> Table:
     found = ruled(gap=1 if width >= ROOMY else 0, left=0)
     for name in columns:
         header, is_word = BUDGET_COLUMNS[name].header, name in _WORDS

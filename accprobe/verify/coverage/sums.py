@@ -13,7 +13,7 @@ from accprobe.evaluate import limbs
 from accprobe.evaluate.decoding import ABSENT, NOTHING, leading, significands, values_of
 from accprobe.evaluate.error_free import Floats, Integers, Truths, power_of_two
 from accprobe.evaluate.reference import Evaluation
-from accprobe.evaluate.terms import ExactProduct, KeptTerms
+from accprobe.evaluate.terms import CachedTerms, ExactProduct
 from accprobe.isa.formats import Format
 from accprobe.isa.instructions import Instruction
 from accprobe.model.tree import AlignmentRounding, DotModel, FloatArithmetic, FusedSum
@@ -89,7 +89,7 @@ class Sums:
     def _read(self, node: FusedSum) -> Iterator[tuple[TermRole, Terms]]:
         inst, request = self._inst, self._request
         if node.products:
-            kept = KeptTerms(inst, request)
+            kept = CachedTerms(inst, request)
             yield "product", _exact_products(kept, node, self._model) if inst.a.name == "f64" else self._products(kept, node)
         if node.has_addend:
             yield "C", self._others([values_of(request.c, inst.c, self._model.subnormal_addend)], [inst.c])
@@ -102,7 +102,7 @@ class Sums:
             values = [values_of(x, fmt, "kept") for x, fmt in zip(results, formats, strict=True)]
             yield "inner sum", self._others(values, formats)
 
-    def _products(self, kept: KeptTerms, node: FusedSum) -> Terms:
+    def _products(self, kept: CachedTerms, node: FusedSum) -> Terms:
         """Products times their block scales, or sums of those that are scaled at once."""
         x, subnormals, ks = self.arithmetic, self._model.subnormal_operands, node.products
         size = x.scaled_products
@@ -159,7 +159,7 @@ class Sums:
         return Total(*total.total())
 
 
-def _exact_products(kept: KeptTerms, node: FusedSum, model: DotModel) -> Terms:
+def _exact_products(kept: CachedTerms, node: FusedSum, model: DotModel) -> Terms:
     """Products of f64."""
     exact = tuple(kept.exact_product(k, model.subnormal_operands) for k in node.products)
     high, low, lowest, stand_in = (

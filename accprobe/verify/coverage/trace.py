@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from accprobe.evaluate.decoding import ABSENT, NOTHING, leading
 from accprobe.evaluate.error_free import Truths
 from accprobe.evaluate.rounding import bit_length, encode_wide
-from accprobe.evaluate.terms import KeptTerms
+from accprobe.evaluate.terms import CachedTerms
 from accprobe.isa.instructions import Instruction
 from accprobe.model.tree import DotModel
 from accprobe.operands.request import Request
@@ -76,7 +76,7 @@ class Trace:
         a, b = ((fmt, magnitudes(fmt, x)) for fmt, x in ((self.inst.a, request.a), (self.inst.b, request.b)))
         zero = (a[1] == 0) & (b[1] <= b[0].largest) | (b[1] == 0) & (a[1] <= a[0].largest)
         if self.inst.scale is not None:
-            zero = KeptTerms(self.inst, request).products(tuple(range(self.inst.k)), self.model.subnormal_operands)[0].T == 0
+            zero = CachedTerms(self.inst, request).products(tuple(range(self.inst.k)), self.model.subnormal_operands)[0].T == 0
         no_c = magnitudes(self.inst.c, request.c) == 0
         found = []
         for node in self._nodes:
