@@ -17,8 +17,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"))
 
-from apart import Work
-from census import Census
+from census import Census, Work
 from drawn_plants import KINDS, QUERIES, drawn
 from judge import Judgement, Verdict, judged
 

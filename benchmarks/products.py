@@ -18,8 +18,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"))
 
-from apart import Failure, Work
-from census import Census
+from census import Census, Failure, Work
 from planted_plans import drawn
 from planted_products import Planted
 from product_judge import Judgement, judged, without_row

@@ -15,8 +15,7 @@ import pytest
 from click.testing import CliRunner, Result
 from fakes import DENSE, SPARSE, WIDE, FakeDevice
 from measured import Measured
-from replaying import ContinuedReplay
-from telling import told
+from replaying import ContinuedReplay, content
 
 from accprobe.cli import main
 from accprobe.devices import Device, open_device, recording
@@ -72,7 +71,7 @@ def test_replay_gives_the_same_report(device: Callable[[], Device], status: str,
     assert len(first.measured) == 3
     assert {(row.status, row.reason) for row in first.measured} == {(status, "")}
     again = replayed(path, jobs)
-    assert told(again) == told(first)
+    assert content(again) == content(first)
     assert again.device.kind == kind
 
 
@@ -118,7 +117,7 @@ def test_faults_are_replayed_too(tmp_path: Path) -> None:
     assert row.verification is not None
     assert 0 < row.verification.mismatches < row.verification.dots
     assert row.verification.counterexample is not None
-    assert told(replayed(path)) == told(first)
+    assert content(replayed(path)) == content(first)
 
 
 def test_what_the_device_cannot_measure_is_kept(tmp_path: Path) -> None:
@@ -127,7 +126,7 @@ def test_what_the_device_cannot_measure_is_kept(tmp_path: Path) -> None:
     assert [row.status for row in first.instructions] == ["skipped", "confirmed", "confirmed"]
     again = replayed(path)
     assert [row.name for row in again.instructions] == [SPARSE, DENSE, WIDE]
-    assert told(again) == told(first)
+    assert content(again) == content(first)
 
 
 @pytest.fixture(scope="module")

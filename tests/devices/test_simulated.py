@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from planted import instruction
+from plants import instruction
 
 from accprobe.devices import open_device
 from accprobe.devices.simulated import SimulatedDevice, simulated_device

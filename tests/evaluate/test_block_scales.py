@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from planted import Planted, arithmetics
+from plants import GENERATORS, Plant, float_sums
 from reference import evaluate_one
 
 from accprobe.errors import AccprobeError
@@ -33,7 +33,7 @@ def fused(inst: Instruction, arithmetic: FloatArithmetic) -> DotModel:
     return DotModel(chain([range(inst.k)], arithmetic))
 
 
-def assert_agrees(planted: Planted, operands: Request) -> None:
+def assert_agrees(planted: Plant, operands: Request) -> None:
     inst, model = planted.instruction, planted.model
     d = evaluator.with_numpy(model, inst, operands)
     for i in range(len(operands)):
@@ -45,12 +45,12 @@ def assert_agrees(planted: Planted, operands: Request) -> None:
 
 
 @st.composite
-def scaled_models(draw: st.DrawFn) -> Planted:
+def scaled_models(draw: st.DrawFn) -> Plant:
     """Models that scale each product, in one sum or two; for e2m1 also groups of products."""
     a, b = (draw(st.sampled_from(("e4m3", "e5m2", "e3m2", "e2m3", "e2m1"))) for _ in range(2))
     name = draw(st.sampled_from((MIXED.format(a, b), FP4.format(2, "ue8m0"), FP4.format(4, "ue8m0"), FP4.format(4, "ue4m3"))))
     inst = parse(name)
-    arithmetic = replace(draw(arithmetics("f32", inst.k, False, False)), product_bits=None, product_rounding="RZ")
+    arithmetic = replace(float_sums(draw(GENERATORS), inst.d, inst.k, False), product_bits=None, product_rounding="RZ")
     arithmetic = replace(arithmetic, accumulator_bits=None, accumulator_overflow="wrap")
     arithmetic = replace(arithmetic, alignment_bits=min(arithmetic.alignment_bits or 0, 38))
     size = draw(st.sampled_from((inst.k, inst.k // 2)))
@@ -58,12 +58,12 @@ def scaled_models(draw: st.DrawFn) -> Planted:
         some = draw(st.sampled_from([None, *(g for g in (2, 4, 8, 16, 32) if (inst.scale_block or 0) % g == 0)]))
         arithmetic = replace(arithmetic, scaled_products=some)
     model = DotModel(chain([range(inst.k)[i : i + size] for i in range(0, inst.k, size)], arithmetic))
-    return Planted(inst, replace(model, subnormal_operands=draw(st.sampled_from(("kept", "flushed")))))
+    return Plant(inst, replace(model, subnormal_operands=draw(st.sampled_from(("kept", "flushed")))))
 
 
 @settings(max_examples=30, deadline=None)
 @given(scaled_models(), st.integers(0, 2**32 - 1))
-def test_any_scaled_model_on_every_kind_of_operands(planted: Planted, seed: int) -> None:
+def test_any_scaled_model_on_every_kind_of_operands(planted: Plant, seed: int) -> None:
     rng = np.random.default_rng(seed)
     for kind in kinds(planted.instruction):
         assert_agrees(planted, draw(kind, planted.instruction, rng, 2))
@@ -74,7 +74,7 @@ def test_exact_sums_of_scaled_products(inst: Instruction) -> None:
     exact = FloatArithmetic(FORMATS["f32"], 23, "RNE", None)
     rng = np.random.default_rng(4)
     for kind in kinds(inst):
-        assert_agrees(Planted(inst, fused(inst, exact)), draw(kind, inst, rng, 10))
+        assert_agrees(Plant(inst, fused(inst, exact)), draw(kind, inst, rng, 10))
 
 
 def one(

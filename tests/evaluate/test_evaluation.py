@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from long_tail import some
-from planted import Planted, float_models, integer_models
+from plants import Plant, float_models, integer_models
 
 from accprobe.evaluate import evaluator, terms
 from accprobe.evaluate.evaluator import evaluate
@@ -76,7 +76,7 @@ def test_alternatives_to_known_models(name: str, room: int, monkeypatch: pytest.
 
 @settings(max_examples=30, deadline=None)
 @given(float_models() | integer_models(), st.integers(0, 2**32 - 1), st.randoms(use_true_random=False))
-def test_alternatives_to_planted_models_in_any_order(planted: Planted, seed: int, random) -> None:  # type: ignore[no-untyped-def]
+def test_alternatives_to_planted_models_in_any_order(planted: Plant, seed: int, random) -> None:  # type: ignore[no-untyped-def]
     inst, models = planted.instruction, list(relatives(planted.instruction, planted.model))
     operands = every_kind(inst, seed, 8) if inst.is_integer else varied_operands(inst, planted.model, seed, 4)
     assert_same_results(inst, random.sample(models, min(len(models), 25)), operands)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from planted import Planted, float_models, instruction, integer_models
+from plants import Plant, float_models, instruction, integer_models
 from reference import evaluate_one
 
 from accprobe.errors import AccprobeError
@@ -25,7 +25,7 @@ E4M3 = instruction(32, "f32", "e4m3", "e4m3", "f32")
 HOPPER_FP8 = DotModel(chain([range(32)], FloatArithmetic(FORMATS["f32"], 13, "RZ", 13, min_exponent=-133)))
 
 
-def assert_agrees(planted: Planted, operands: Request) -> None:
+def assert_agrees(planted: Plant, operands: Request) -> None:
     inst, model = planted.instruction, planted.model
     d = evaluator.with_numpy(model, inst, operands)
     for i in range(len(operands.c)):
@@ -36,7 +36,7 @@ def assert_agrees(planted: Planted, operands: Request) -> None:
 
 @settings(max_examples=30, deadline=None)
 @given(float_models(), st.integers(0, 2**32 - 1))
-def test_any_float_model_on_every_kind_of_operands(planted: Planted, seed: int) -> None:
+def test_any_float_model_on_every_kind_of_operands(planted: Plant, seed: int) -> None:
     rng = np.random.default_rng(seed)
     for kind in kinds(planted.instruction):
         assert_agrees(planted, draw(kind, planted.instruction, rng, 3))
@@ -44,7 +44,7 @@ def test_any_float_model_on_every_kind_of_operands(planted: Planted, seed: int) 
 
 @settings(max_examples=40, deadline=None)
 @given(integer_models(), st.integers(0, 2**32 - 1))
-def test_any_integer_model(planted: Planted, seed: int) -> None:
+def test_any_integer_model(planted: Plant, seed: int) -> None:
     rng = np.random.default_rng(seed)
     for kind in kinds(planted.instruction):
         assert_agrees(planted, draw(kind, planted.instruction, rng, 5))
@@ -54,7 +54,7 @@ def test_any_integer_model(planted: Planted, seed: int) -> None:
 def test_nan_payloads(payload: str) -> None:
     inst = instruction(4, "f64", "f64", "f64", "f64")
     arithmetic = FloatArithmetic(FORMATS["f64"], 52, "RNE", None, nan=0xFFF8 << 48, nan_payload=payload)
-    planted = Planted(inst, DotModel(chain([[0], [1], [2], [3]], arithmetic)))
+    planted = Plant(inst, DotModel(chain([[0], [1], [2], [3]], arithmetic)))
     assert_agrees(planted, draw("special", inst, np.random.default_rng(2), 300))
 
 
@@ -68,7 +68,7 @@ def test_exact_sums(operand: str, result: str, rounding: str, size: int) -> None
     inst = instruction(4, result, operand, operand, result)
     fmt = FORMATS[result]
     arithmetic = FloatArithmetic(fmt, fmt.mantissa_bits, rounding, None, zero_sign="ieee", nan=fmt.infinity + 1)
-    planted = Planted(inst, DotModel(chain([list(range(i, i + size)) for i in range(0, 4, size)], arithmetic)))
+    planted = Plant(inst, DotModel(chain([list(range(i, i + size)) for i in range(0, 4, size)], arithmetic)))
     rng = np.random.default_rng(1)
     for kind in kinds(inst):
         assert_agrees(planted, draw(kind, inst, rng, 10))

@@ -16,7 +16,7 @@ import pytest
 from compiled import needs
 from evaluator_on_host import Differences, Job
 from long_tail import some
-from planted import instruction
+from plants import instruction
 
 from accprobe.build import compiler
 from accprobe.build.cache import Cubin

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from planted import Planted, float_models, instruction
+from plants import Plant, float_models, instruction
 
 from accprobe.evaluate import tiles
 from accprobe.evaluate.evaluator import evaluate, with_numpy
@@ -86,7 +86,7 @@ def _assert_same(model: DotModel, got: Bits, doubtful: Bits, expected: Bits) -> 
 
 @settings(max_examples=100, deadline=None)
 @given(float_models(), st.integers(0, 2**32 - 1))
-def test_any_float_model(planted: Planted, seed: int) -> None:
+def test_any_float_model(planted: Plant, seed: int) -> None:
     """Models with a field that compiled code does not support are refused."""
     model, inst = planted.model, planted.instruction
     arithmetics = [x for x in model.arithmetics if isinstance(x, FloatArithmetic)]

@@ -1,4 +1,4 @@
-"""Planted features must be found again, on devices that have nothing published about them."""
+"""Plant features must be found again, on devices that have nothing published about them."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import get_args
 
 import pytest
 from hypothesis import Phase, given, settings
-from inferred import assert_holds, assert_true, outcome, plant
-from planted import Planted, float_models, instruction, integer_models
+from inferred import assert_includes, assert_true, outcome, plant
+from plants import Plant, float_models, instruction, integer_models
 
 from accprobe.devices.simulated import SimulatedDevice
 from accprobe.infer.characterise import characterise
@@ -65,14 +65,14 @@ LONG = (
 @pytest.mark.parametrize(
     "planted", [pytest.param(found, id=name, marks=pytest.mark.slow if name in LONG else ()) for name, found in FOUND.items()]
 )
-def test_planted_models_that_have_found_something(planted: Planted) -> None:
+def test_planted_models_that_have_found_something(planted: Plant) -> None:
     assert_true(outcome(planted), planted)
 
 
 @pytest.mark.slow
 @FORTY
 @given(float_models(plain=True))
-def test_sums_bits_and_roundings(planted: Planted) -> None:
+def test_sums_bits_and_roundings(planted: Plant) -> None:
     """Trees, F from 4 to 40, every cut and rounding."""
     assert_true(outcome(planted), planted)
 
@@ -80,7 +80,7 @@ def test_sums_bits_and_roundings(planted: Planted) -> None:
 @pytest.mark.slow
 @FORTY
 @given(float_models())
-def test_any_features(planted: Planted) -> None:
+def test_any_features(planted: Plant) -> None:
     """The rules of exponents, zeros, subnormals and overflow too."""
     assert_true(outcome(planted), planted)
 
@@ -102,8 +102,8 @@ def test_another_value_is_another_answer(field: str) -> None:
 
 
 @FORTY
-@given(integer_models(compiled=True))
-def test_integers(planted: Planted) -> None:
+@given(integer_models(narrow=False))
+def test_integers(planted: Plant) -> None:
     findings = outcome(planted)
     assert findings["overflow"].value == planted.model.root.arithmetic.overflow
     assert findings["result_bits"].value == 32
@@ -135,6 +135,6 @@ def test_results_that_only_c_can_reach_limit_nothing() -> None:
     nan = 0x7FFF
     flushing = FloatArithmetic(FORMATS["f16"], 6, "RD", 36, "nearest", subnormal_results="flushed", nan=nan)
     add = FloatArithmetic(FORMATS["f16"], 10, "RNE", None, zero_sign="ieee", nan=nan)
-    planted = Planted(inst, DotModel(chain([range(8), range(8, 16)], flushing, "separate add", add)))
+    planted = Plant(inst, DotModel(chain([range(8), range(8, 16)], flushing, "separate add", add)))
     findings = characterise(SimulatedDevice({inst: planted.model}), inst).findings
-    assert_holds("alignment_bits", findings["alignment_bits"], 36)
+    assert_includes("alignment_bits", findings["alignment_bits"], 36)

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from planted import instruction
-from usual import F16, FP8, INT8, KNOWN, S32, TWO_SUMS, found
+from inferred import F16, FP8, INT8, KNOWN, S32, TWO_SUMS, found
+from plants import instruction
 
 from accprobe.devices.simulated import SimulatedDevice
 from accprobe.evaluate.evaluator import evaluate

@@ -9,8 +9,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from planted import instruction
-from separating import separating
+from inferred import separating
+from plants import instruction
 
 from accprobe.devices.simulated import SimulatedDevice
 from accprobe.evaluate.evaluator import evaluate

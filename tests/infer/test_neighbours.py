@@ -7,8 +7,8 @@ from dataclasses import fields, replace
 
 import pytest
 from hypothesis import given, settings
-from planted import Planted, float_models, integer_models
-from usual import CONVERTED, F16, F64, FP8, KNOWN, S32, TWO_SUMS, found
+from inferred import CONVERTED, F16, F64, FP8, KNOWN, S32, TWO_SUMS, found
+from plants import Plant, float_models, integer_models
 
 from accprobe.infer.alternatives.alternative import Alternative, with_arithmetic
 from accprobe.infer.alternatives.nonstandard import nonstandard_alternatives
@@ -42,7 +42,7 @@ def assert_well_formed(model: DotModel, findings: dict[str, Finding]) -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(float_models() | integer_models())
-def test_none_twice_and_never_the_model(planted: Planted) -> None:
+def test_none_twice_and_never_the_model(planted: Plant) -> None:
     model = planted.model
     every = list(alternatives(model, found(model)))
     assert model not in [alternative.model for alternative in every]

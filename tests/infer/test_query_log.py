@@ -7,9 +7,9 @@ from collections.abc import Callable
 import faulty
 import numpy as np
 import pytest
+from inferred import FP8, KNOWN
+from measured import Tiled
 from outside import Unit
-from tiled import Tiled
-from usual import FP8, KNOWN
 
 from accprobe.devices.simulated import SimulatedDevice
 from accprobe.devices.stored import dense

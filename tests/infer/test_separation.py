@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from planted import Planted, float_models, instruction, pairwise
-from separating import separating
+from inferred import separating
+from plants import Plant, float_models, instruction, pairwise
 
 from accprobe.devices.simulated import SimulatedDevice
 from accprobe.evaluate.evaluator import evaluate
@@ -229,7 +229,7 @@ def test_directed_operands_of_one_sign_have_any_width(place: Any) -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(float_models(), st.sampled_from(["anywhere", "products", "floor", "underflow", "overflow"]), st.integers(0, 99))
-def test_directed_operands_fit_any_instruction(planted: Planted, name: str, seed: int) -> None:
+def test_directed_operands_fit_any_instruction(planted: Plant, name: str, seed: int) -> None:
     inst = planted.instruction
     place = Target(name, tuple(range(len(list(planted.model.root.nodes())))), (-126,))
     operands = directed(inst, planted.model, place, np.random.default_rng(seed), 50)

@@ -7,7 +7,7 @@ from typing import get_args
 
 import pytest
 from inferred import assert_true, outcome
-from planted import Planted, instruction
+from plants import Plant, instruction
 
 from accprobe.isa.formats import FORMATS
 from accprobe.model.tree import (
@@ -26,11 +26,11 @@ from accprobe.model.tree import (
 F32, F16 = FORMATS["f32"], FORMATS["f16"]
 
 
-def planted(formats: str, k: int, size: int, sums: FloatArithmetic) -> Planted:
+def planted(formats: str, k: int, size: int, sums: FloatArithmetic) -> Plant:
     """A chain of sums of so many products, C in the first of them."""
     operand, result = formats.split()
     groups = [range(i, i + size) for i in range(0, k, size)]
-    return Planted(instruction(k, result, operand, operand, result), DotModel(chain(groups, sums)))
+    return Plant(instruction(k, result, operand, operand, result), DotModel(chain(groups, sums)))
 
 
 LIKE_H100 = {
@@ -44,7 +44,7 @@ LIKE_H100 = {
 OF_EACH = [pytest.param(name, marks=() if name == "fp8" else pytest.mark.slow) for name in LIKE_H100]
 
 
-def changed(name: str, **fields: object) -> Planted:
+def changed(name: str, **fields: object) -> Plant:
     usual = LIKE_H100[name]
     return replace(usual, model=usual.model.with_arithmetic(lambda sums: replace(sums, **fields)))  # type: ignore[arg-type]
 
@@ -79,7 +79,7 @@ def test_accumulators(name: str, overflow: str, short: int) -> None:
     assert findings["carries"].value == "lost"
 
 
-def assert_found(device: Planted, **fields: object) -> None:
+def assert_found(device: Plant, **fields: object) -> None:
     findings = outcome(device)
     assert_true(findings, device)
     for field, value in fields.items():
@@ -136,7 +136,7 @@ def test_integers_that_are_added_in_groups(operands: str, inner: str, outer: str
     whole = IntegerArithmetic(FORMATS["s32"], outer)  # type: ignore[arg-type]
     narrow = replace(whole, overflow=inner, accumulator_bits=enough - 1)  # type: ignore[arg-type]
     groups = (FusedSum(tuple(map(Product, range(i, i + size))), narrow) for i in range(0, 16, size))
-    device = Planted(instruction(16, "s32", operands, operands, "s32"), DotModel(FusedSum((*groups, Addend()), whole)))
+    device = Plant(instruction(16, "s32", operands, operands, "s32"), DotModel(FusedSum((*groups, Addend()), whole)))
     findings = outcome(device)
     assert_true(findings, device)
     assert (findings["accumulator_bits"].value, findings["overflow"].value) == (enough - 1, inner)
@@ -149,7 +149,7 @@ def test_f64_products_that_are_rounded_before_they_are_added() -> None:
     for k in range(4):
         root = FusedSum((root, FusedSum((Product(k),), sums)), sums)
     assert isinstance(root, FusedSum)
-    device = Planted(instruction(4, "f64", "f64", "f64", "f64"), DotModel(root))
+    device = Plant(instruction(4, "f64", "f64", "f64", "f64"), DotModel(root))
     findings = outcome(device)
     assert_true(findings, device)
     assert findings["result_rounding"].value == findings["add_result_rounding"].value == "RNE"

@@ -7,7 +7,7 @@ from types import UnionType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import pytest
-from usual import FP8, KNOWN, found
+from inferred import FP8, KNOWN, found
 
 from accprobe.evaluate.cuda import source
 from accprobe.infer.alternatives.single import alternatives

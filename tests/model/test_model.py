@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from hypothesis import given, settings
-from planted import Planted, float_models, integer_models
+from plants import Plant, float_models, integer_models
 
 from accprobe.errors import AccprobeError
 from accprobe.isa.formats import FORMATS
@@ -31,7 +31,7 @@ WRAP = IntegerArithmetic(S32, "wrap")
 
 @settings(deadline=None)
 @given(float_models() | integer_models())
-def test_model_is_read_as_it_was_written(planted: Planted) -> None:
+def test_model_is_read_as_it_was_written(planted: Plant) -> None:
     assert from_json(json.loads(json.dumps(to_json(planted.model)))) == planted.model
 
 

@@ -1,25 +1,55 @@
-"""What is inferred of a planted model, held against it."""
+"""Inference of planted models, compared with what was planted; published models, and findings as if each field were found."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
+from dataclasses import fields
 
-from planted import Planted, instruction
-from separating import separating
+from plants import Plant, instruction
 
 from accprobe.devices.simulated import SimulatedDevice
-from accprobe.infer.alternatives.alternative import Alternative
-from accprobe.infer.distinguishing import Search
+from accprobe.infer.distinguishing import Results, Search
 from accprobe.infer.findings import Finding
 from accprobe.isa.formats import FORMATS
+from accprobe.isa.instructions import parse
 from accprobe.model.notation import parse_order
-from accprobe.model.tree import Arithmetic, DotModel, FloatArithmetic
+from accprobe.model.published import known_models
+from accprobe.model.tree import Arithmetic, DotModel, FloatArithmetic, chain
 from accprobe.survey.pipeline import settle
 from accprobe.verify.random import verify
 
+FP8 = parse("wgmma.m64n8k32.f32.e4m3.e4m3")
+F16 = parse("mma.sync.m16n8k16.f32.f16.f16.f32")
+CONVERTED = parse("mma.sync.m16n8k32.f32.e4m3.e4m3.f32")
+F64 = parse("mma.sync.m8n8k4.f64.f64.f64.f64")
+INT8 = instruction(32, "s32", "s8", "s8", "s32")
+KNOWN = {inst: known_models("h100")[inst].model for inst in (FP8, F16, CONVERTED, F64)}
+TWO_SUMS = DotModel(chain([range(8), range(8, 16)], KNOWN[F16].root.arithmetic))
+S32 = FORMATS["s32"]
 
-def outcome(planted: Planted) -> dict[str, Finding]:
-    """The findings as a report has them. No operand may contradict the model, nor a value that the findings leave open."""
+# Features that need no candidates: if no order is observable, any is possible.
+OF_THE_TREE = ("order", "products_per_sum", "addend")
+
+
+def found(model: DotModel, **bounds: str) -> dict[str, Finding]:
+    """Findings of the arithmetic's fields, exact unless `bounds` say otherwise."""
+    arithmetic = model.root.arithmetic
+    values = {field.name: getattr(arithmetic, field.name) for field in fields(arithmetic) if field.name != "result"}
+    values["order"] = model.order
+    return {name: Finding(value, bounds.get(name, "exact")) for name, value in values.items()}  # type: ignore[arg-type]
+
+
+def separating(search: Search, alternative: DotModel, fields: Sequence[str], n: int = 1024) -> Results | None:
+    """Return dot products, of n made for each field, on which the alternative is not the model; None if there are none."""
+    for results in search.made_for(alternative, fields, n).values():
+        differ = results.mismatches(alternative)
+        if len(differ):
+            return results.subset(differ)
+    return None
+
+
+def outcome(planted: Plant) -> dict[str, Finding]:
+    """Return the findings. No operand may contradict the model, nor distinguish it from an alternative that survives."""
     inst = planted.instruction
     device = SimulatedDevice({inst: planted.model})
     result, falsification = settle(device, inst)
@@ -27,71 +57,55 @@ def outcome(planted: Planted) -> dict[str, Finding]:
     assert not falsification.contradictions.count
     verification = verify(device, inst, result.model, dots=4000, seed=11)
     assert not verification.mismatches, verification.counterexample
-    assert_cannot_be_told(planted, falsification.surviving)
+    for alternative in falsification.surviving:
+        search = Search(inst, planted.model, seed=2026)
+        names = [field for field, _ in alternative.changes]
+        assert separating(search, alternative.model, names) is None, f"{alternative.field} {alternative}"
     for feature, finding in result.findings.items():
         assert finding.bound != "undetermined" or finding.candidates or feature in OF_THE_TREE, (feature, finding)
     return result.findings
 
 
-def assert_cannot_be_told(planted: Planted, surviving: Iterable[Alternative]) -> None:
-    """Fresh operands, made for the fields in which they differ, do not tell the survivors from the truth either."""
-    for alternative in surviving:
-        search = Search(planted.instruction, planted.model, seed=2026)
-        fields = [field for field, _ in alternative.changes]
-        assert separating(search, alternative.model, fields) is None, f"{alternative.field} {alternative}"
-
-
-OF_THE_TREE = ("order", "products_per_sum", "addend")
-"""Features that need no values left: where no order shows, any is."""
-
-
-def arithmetics(model: DotModel) -> dict[str, tuple[Arithmetic, int]]:
-    """The planted arithmetic of each role and the terms of its longest sum, by the prefix of its findings."""
-    found: dict[str, tuple[Arithmetic, int]] = {}
-    for node in model.root.nodes():
+def assert_true(findings: dict[str, Finding], planted: Plant) -> None:
+    """Nothing exact is wrong, and every lower bound and every list of candidates includes the planted value."""
+    arithmetics: dict[str, tuple[Arithmetic, int]] = {}
+    for node in planted.model.root.nodes():
         prefix = "" if node.products else "add_"
-        found[prefix] = node.arithmetic, max(len(node.terms), found.get(prefix, (None, 0))[1])
-    return found
-
-
-def assert_true(findings: dict[str, Finding], planted: Planted) -> None:
-    """Nothing said to be exact is wrong, and every lower bound and every list of values left holds."""
-    for prefix, (arithmetic, terms) in arithmetics(planted.model).items():
+        arithmetics[prefix] = node.arithmetic, max(len(node.terms), arithmetics.get(prefix, (None, 0))[1])
+    for prefix, (arithmetic, terms) in arithmetics.items():
         for name, value in vars(arithmetic).items():
             finding = findings.get(prefix + name)
             if finding is None or (name in ("alignment_bits", "alignment_rounding") and terms < 3):
-                continue  # of two terms it is seen through the rounding alone: other pairs of values are the same function
+                continue  # with two terms only the rounding shows it: other pairs of values are the same function
             shown = f"0x{value:0{arithmetic.result.storage_bits // 4}X}" if name == "nan" else value
-            assert_holds(prefix + name, finding, shown)
+            assert_includes(prefix + name, finding, shown)
     for name in ("subnormal_operands", "subnormal_addend", "addend_bits"):
         if name in findings:
-            assert_holds(name, findings[name], getattr(planted.model, name))
+            assert_includes(name, findings[name], getattr(planted.model, name))
     if findings["order"].bound == "exact":
         assert findings["order"].value == planted.model.order
 
 
-def assert_holds(feature: str, finding: Finding, planted: object) -> None:
+def assert_includes(feature: str, finding: Finding, planted: object) -> None:
     if finding.bound == "exact":
         assert finding.value == planted, (feature, finding)
     elif finding.bound == "at_least":
-        assert finding.value <= planted, (feature, finding)
+        assert finding.value <= planted, (feature, finding)  # type: ignore[operator]
     elif len(finding.candidates) > 1:
-        most = [int(left.removeprefix("at most ")) for left in finding.candidates if str(left).startswith("at most ")]
-        below = planted is None or "any" in finding.candidates or any(planted <= level for level in most)
-        least = [int(left.removesuffix(" or more")) for left in finding.candidates if str(left).endswith(" or more")]
-        above = any(planted is None or planted >= bits for bits in least)
+        most = [int(str(level).removeprefix("at most ")) for level in finding.candidates if str(level).startswith("at most ")]
+        below = planted is None or "any" in finding.candidates or any(planted <= level for level in most)  # type: ignore[operator]
         of_floor = feature.removeprefix("add_") == "min_exponent"
-        assert planted in finding.candidates or above or (of_floor and below), (feature, finding)
+        assert planted in finding.candidates or (of_floor and below), (feature, finding)
 
 
-def plant(formats: str, k: int, order: str, sums: str, subnormals: str, rules: dict[str, object]) -> Planted:
-    """formats: of operands and result. order: `@1` are sums that add results and C alone. subnormals: of A and B, of C.
+def plant(formats: str, k: int, order: str, sums: str, subnormals: str, rules: dict[str, object]) -> Plant:
+    """formats: of operands and result. order: `@1` are sums that add only results and C. subnormals: of A and B, of C.
 
-    sums: bits and rounding of results, bits and cut of the alignment.
+    sums: bits and rounding of results, bits and rounding of the alignment.
     """
     operand, result = formats.split()
-    bits, rounding, alignment, cut = sums.split()
-    summing = FloatArithmetic(FORMATS[result], int(bits), rounding, int(alignment), cut, **rules)  # type: ignore[arg-type]
+    bits, rounding, alignment, terms = sums.split()
+    summing = FloatArithmetic(FORMATS[result], int(bits), rounding, int(alignment), terms, **rules)  # type: ignore[arg-type]
     adding = FloatArithmetic(summing.result, summing.result.mantissa_bits, "RNE", None, zero_sign="ieee", nan=summing.nan)
     root = parse_order(order, (summing, adding) if "@" in order else (summing,))
-    return Planted(instruction(k, result, operand, operand, result), DotModel(root, *subnormals.split()))  # type: ignore[arg-type]
+    return Plant(instruction(k, result, operand, operand, result), DotModel(root, *subnormals.split()))  # type: ignore[arg-type]

@@ -1,21 +1,24 @@
-"""Models judged as hardware would be: devices that evaluate them, and are no simulated ones to whoever asks."""
+"""Devices that evaluate models as a GPU would: not pure functions, with a tile, an opcode and, if wanted, a fault."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from accprobe.devices.protocol import DeviceKind
 from accprobe.devices.simulated import SimulatedDevice
+from accprobe.isa import tile
+from accprobe.isa.formats import Bits
 from accprobe.isa.instructions import Instruction
 from accprobe.model.tree import DotModel
+from accprobe.operands.request import Request
 from accprobe.sass.lowering import Lowering
 from accprobe.sass.opcodes import kind_of
 
 
 class Measured(SimulatedDevice):
-    """A GPU that computes what the models say, of which nobody knows that it is a pure function, unless `pure` says so.
+    """A GPU that computes the models; a pure function only if `pure`.
 
-    lowerings: what instructions became; of those that are not named, one opcode of the unit that is expected.
+    lowerings: of instructions; others become one opcode of the expected unit.
     """
 
     kind: DeviceKind = "cuda"
@@ -35,7 +38,33 @@ class Measured(SimulatedDevice):
         return {"driver": "1.2"}
 
 
+class Tiled(Measured):
+    """A GPU that computes one instruction in the elements of its tile.
+
+    fault: changes results d [n], given with their rows and columns [n] and the number of results before.
+    """
+
+    def __init__(
+        self,
+        inst: Instruction,
+        model: DotModel,
+        fault: Callable[..., Bits] = lambda d, **_: d,
+        lowering: Lowering | None = None,
+    ) -> None:
+        super().__init__({inst: model}, lowerings={inst: lowering} if lowering else {})
+        self._fault, self._before = fault, 0
+
+    def placements(self, inst: Instruction) -> int:
+        return tile.placements(inst)
+
+    def dot(self, inst: Instruction, request: Request, placement: int = 0) -> Bits:
+        rows, columns = tile.cells_of(inst, len(request), placement)
+        d = self._fault(super().dot(inst, request), rows=rows, columns=columns, before=self._before)
+        self._before += len(request)
+        return d.astype(inst.d.dtype)
+
+
 def native(inst: Instruction) -> Lowering:
-    """One opcode of the unit that the instruction is meant for, as a disassembler would tell it."""
+    """Return one opcode of the expected unit, as a disassembler would read it."""
     opcode, *_ = kind_of(inst)
     return Lowering((opcode,), ((opcode, 1),), "nvdisasm", "ab" * 32)

@@ -1,4 +1,4 @@
-"""What is planted: an instruction, an arithmetic as the grammar of models has it, what departs from it, a fault; some drawn."""
+"""Planted devices: an instruction, an arithmetic of the grammar of models, departures from it, a fault."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from typing import Any, Literal, TypeVar, get_args
 
 import numpy as np
 from faulty import Fault, PlantedDevice
+from hypothesis import strategies as st
 from outside import PLAIN, Unit, Wide
 
-from accprobe.isa.formats import FORMATS
+from accprobe.isa.families import MMA_SYNC
+from accprobe.isa.formats import FORMATS, Format
 from accprobe.isa.instructions import Instruction, parse
 from accprobe.model.notation import to_json
 from accprobe.model.tree import (
@@ -151,7 +153,11 @@ def usual(rng: Rng, names: dict[str, str] = FLOATS) -> Plant:
 def any_floats(rng: Rng) -> Plant:
     """Any floating-point model of the grammar, half of them with the usual rules of exponents, zeros and subnormals."""
     inst, plain = parse(one_of(rng, FLOATS)), rng.random() < 0.5
-    fmt = inst.d
+    return Plant(inst, float_model(rng, inst, plain))
+
+
+def float_sums(rng: Rng, fmt: Format, k: int, plain: bool) -> FloatArithmetic:
+    """Sums of products. plain: with the usual rules of exponents, zeros and subnormals."""
 
     def some(choices: object, first: str) -> Any:
         return first if plain else one_of(rng, get_args(choices))
@@ -162,7 +168,7 @@ def any_floats(rng: Rng) -> Plant:
         fmt,
         int(rng.integers(5, fmt.mantissa_bits + 1)),
         one_of(rng, get_args(Rounding)),
-        int(rng.integers(4, min(40, SUM_BITS - 2 - (inst.k + 2).bit_length()) + 1)),
+        int(rng.integers(4, min(40, SUM_BITS - 2 - (k + 2).bit_length()) + 1)),
         one_of(rng, get_args(AlignmentRounding)),
         rule,
         floor,
@@ -174,11 +180,16 @@ def any_floats(rng: Rng) -> Plant:
         one_of(rng, NANS[fmt.name]),
     )
     sums = replace(sums, overflow_detected=some(Detected, "after rounding"), tininess_detected=some(Detected, "after rounding"))
-    if not plain:
-        sums = _rarely(rng, sums)
-    add = FloatArithmetic(fmt, fmt.mantissa_bits, "RNE", None, zero_sign="ieee", nan=sums.nan)
+    return sums if plain else _rarely(rng, sums)
+
+
+def float_model(rng: Rng, inst: Instruction, plain: bool) -> DotModel:
+    sums = float_sums(rng, inst.d, inst.k, plain)
+    add = FloatArithmetic(inst.d, inst.d.mantissa_bits, "RNE", None, zero_sign="ieee", nan=sums.nan)
     cut = None if plain or rng.random() < 0.8 else int(rng.integers(1, inst.c.mantissa_bits))
-    return Plant(inst, DotModel(_tree(rng, inst.k, sums, add), some(Subnormals, "kept"), some(Subnormals, "kept"), cut))
+    tree = _tree(rng, inst.k, sums, add)
+    operands, addend = ("kept", "kept") if plain else (one_of(rng, get_args(Subnormals)) for _ in range(2))
+    return DotModel(tree, operands, addend, cut)
 
 
 def _rarely(rng: Rng, sums: FloatArithmetic) -> FloatArithmetic:
@@ -200,11 +211,15 @@ def _tree(rng: Rng, k: int, sums: FloatArithmetic, add: FloatArithmetic) -> Fuse
     if rng.random() < 0.5:
         groups = [list(range(i, k, parts)) for i in range(parts)]
     if size > 1 and parts > 1 and rng.random() < 0.5:
-        nodes = [FusedSum(tuple(map(Product, group)), sums) for group in groups]
-        while len(nodes) > 1:
-            nodes = [FusedSum(tuple(nodes[i : i + 2]), add) for i in range(0, len(nodes), 2)]
-        return FusedSum((nodes[0], Addend()), add)
+        return pairwise([FusedSum(tuple(map(Product, group)), sums) for group in groups], add)
     return chain(groups, sums, "first" if size == 1 else one_of(rng, get_args(AddendPlace)), add)
+
+
+def pairwise(nodes: list[FusedSum], add: FloatArithmetic) -> FusedSum:
+    """Add the sums in pairs, pairs of pairs, …, and C by a separate add."""
+    while len(nodes) > 1:
+        nodes = [FusedSum(tuple(nodes[i : i + 2]), add) for i in range(0, len(nodes), 2)]
+    return FusedSum((nodes[0], Addend()), add)
 
 
 def any_integers(rng: Rng) -> Plant:
@@ -231,3 +246,47 @@ def with_sums(plant: Plant, **changes: Any) -> Plant:
         lambda node: replace(node, arithmetic=replace(node.arithmetic, **changes)) if node.products else node
     )
     return replace(plant, model=replace(plant.model, root=root))
+
+
+# Operands and results of instructions that do not exist.
+OPERANDS = ("e4m3 f32", "e5m2 f32", "f16 f32", "f16 f16", "bf16 f32", "tf32 f32", "e4m3 f16", "e5m2 f16")
+
+
+def instruction(k: int, d: str, a: str, b: str, c: str) -> Instruction:
+    """An instruction of no architecture."""
+    f = FORMATS
+    return Instruction(f"planted.k{k}.{d}.{a}.{b}.{c}", MMA_SYNC, 16, 8, k, f[d], f[a], f[b], f[c])
+
+
+GENERATORS = st.integers(0, 2**32 - 1).map(np.random.default_rng)
+
+
+def float_models(plain: bool = False) -> st.SearchStrategy[Plant]:
+    """Any floating-point model, of an instruction that does not exist. plain: as in `float_sums`."""
+
+    def draw(rng: Rng) -> Plant:
+        operand, result = one_of(rng, OPERANDS).split()
+        inst = instruction(int(one_of(rng, (4, 8, 16, 32, 64))), result, operand, operand, result)
+        return Plant(inst, float_model(rng, inst, plain))
+
+    return GENERATORS.map(draw)
+
+
+def integer_models(narrow: bool = True) -> st.SearchStrategy[Plant]:
+    """Any integer model, of an instruction that does not exist. narrow: some add groups in too few bits."""
+
+    def draw(rng: Rng) -> Plant:
+        a, b = one_of(rng, ("s8 s8", "u8 s8", "s8 u8", "u8 u8")).split()
+        k = int(one_of(rng, (8, 16, 32)))
+        outer = IntegerArithmetic(FORMATS["s32"], one_of(rng, ("wrap", "saturate")))
+        size = int(one_of(rng, [s for s in (1, 4, 8, 16, 32) if s <= k]))
+        groups = [list(range(i, k, k // size)) for i in range(k // size)]
+        root = chain(groups, outer, one_of(rng, get_args(AddendPlace)))
+        if narrow and size > 1 and rng.random() < 0.25:
+            bits = int(rng.integers(14, 21))
+            inner = replace(outer, overflow=one_of(rng, get_args(IntegerOverflow)), accumulator_bits=bits)
+            sums = (FusedSum(tuple(map(Product, group)), inner) for group in groups)
+            root = FusedSum((*sums, Addend()), outer)
+        return Plant(instruction(k, "s32", a, b, "s32"), DotModel(root))
+
+    return GENERATORS.map(draw)

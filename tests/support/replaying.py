@@ -1,10 +1,12 @@
-"""A recording that goes on where it ends: what was not recorded is answered by verified models, and counted."""
+"""Replays of recordings: compared with reports, and continued by verified models where they end."""
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 from accprobe.devices.recording import ReplayDevice
 from accprobe.errors import NotRecorded
@@ -13,6 +15,7 @@ from accprobe.isa.formats import Bits
 from accprobe.isa.instructions import Instruction
 from accprobe.model.tree import DotModel
 from accprobe.operands.request import Request
+from accprobe.report.report import Report
 
 
 class ContinuedReplay(ReplayDevice):
@@ -41,3 +44,15 @@ class ContinuedReplay(ReplayDevice):
     def _by_model(self, inst: Instruction, request: Request) -> Bits:
         self.by_model[inst.name] += 1
         return evaluate(self._models[inst], inst, request)
+
+
+def content(report: Report) -> dict[str, Any]:
+    """The content of a report, except times, the kind of device, and `explains`, which no recording has."""
+    data = json.loads(report.dumps())
+    data["device"].pop("kind")
+    data["run"] = data["run"]["selected"]
+    data.pop("sweeps", None)
+    for row in data["instructions"]:
+        row.pop("seconds", None)
+        row.pop("explains", None)
+    return data

@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from measured import Tiled
 
-from accprobe.devices.simulated import SimulatedDevice
-from accprobe.isa import tile
 from accprobe.isa.formats import Bits
 from accprobe.isa.instructions import Instruction, parse
 from accprobe.model.published import known_models
@@ -33,17 +32,7 @@ NAMES = [
 LONG = NAMES[-2:]
 
 
-class Gpu(SimulatedDevice):
-    """Said to be a GPU, so that every cell and event has to be met."""
-
-    kind = "cuda"
-    pure = False
-
-    def placements(self, inst: Instruction) -> int:
-        return tile.placements(inst)
-
-
-class AndForXor(Gpu):
+class AndForXor(Tiled):
     """Counts what two lines have in common where what differs is asked for."""
 
     def dot(self, inst: Instruction, request: Request, placement: int = 0) -> Bits:
@@ -53,10 +42,10 @@ class AndForXor(Gpu):
         return next(iter(self._models.values()))
 
 
-def row_of(name: str, model: DotModel | None = None, device: type[Gpu] = Gpu, lowering: Lowering | None = None) -> Row:
+def row_of(name: str, model: DotModel | None = None, device: type[Tiled] = Tiled, lowering: Lowering | None = None) -> Row:
     inst = parse(name)
     known = KNOWN[inst]
-    gpu = device({inst: model or known.model}, lowerings={inst: lowering or known.lowering})
+    gpu = device(inst, model or known.model, lowering=lowering or known.lowering)
     return Surveyor(gpu).row(inst, 1 << 14, 0)
 
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from outside import PLAIN, Entry, Unit, Wide
 from outside_numbers import Packing, cut
-from planted import Planted, float_models, integer_models
+from plants import Plant, float_models, integer_models
 from reference import evaluate_one
 
 from accprobe.isa.formats import FORMATS
@@ -34,7 +34,7 @@ def assert_as_reference(inst: Instruction, model: DotModel, request: Request) ->
 
 @settings(max_examples=25, deadline=None)
 @given(st.one_of(float_models(), float_models(plain=True), integer_models()), st.integers(0, 2**32))
-def test_models_of_the_grammar_are_computed_as_the_reference_does(planted: Planted, seed: int) -> None:
+def test_models_of_the_grammar_are_computed_as_the_reference_does(planted: Plant, seed: int) -> None:
     request = hostile(planted.instruction, seed, each=3)[:40]
     assert_as_reference(planted.instruction, planted.model, request)
 

@@ -9,8 +9,8 @@ from typing import Any
 import census
 import numpy as np
 import pytest
-from apart import each_apart
 from benchmark import loaded
+from census import each_apart
 from drawn_plants import KINDS, drawn
 from faulty import Fault, Place, PlantedDevice, cells, placements
 from hostile import hostile, huge_cancelling

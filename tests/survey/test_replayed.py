@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from replaying import ContinuedReplay
-from telling import told
+from replaying import ContinuedReplay, content
 
 from accprobe.devices.recording import Recording
 from accprobe.report.evidence import load_with_evidence
@@ -89,7 +88,7 @@ def test_replay_gives_the_committed_report(replay: Replay) -> None:
             stacklevel=1,
         )
     assert replay.report.device.kind == "replay"
-    found, expected = told(replay.report), told(replay.recorded)
+    found, expected = content(replay.report), content(replay.recorded)
     commit = {"commit": replay.report.tool.commit} if replay.report.tool.commit else {}
     assert found.pop("tool") == {"version": replay.recorded.tool.version} | commit
     known = {row["name"]: row for row in expected.pop("instructions")}

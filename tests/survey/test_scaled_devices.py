@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from measured import Tiled
 from outside_scales import Rules, evaluated
-from tiled import Tiled
 
 from accprobe.evaluate.evaluator import evaluate
 from accprobe.isa.formats import FORMATS, Bits
@@ -16,7 +16,6 @@ from accprobe.model.tree import DotModel, FloatArithmetic, chain
 from accprobe.operands.kinds import draw, kinds
 from accprobe.operands.request import Request, joined
 from accprobe.report.rows import Row
-from accprobe.sass.lowering import Lowering
 from accprobe.survey.surveyor import Surveyor
 from accprobe.verify.coverage import Coverage, cover
 
@@ -77,10 +76,6 @@ class Planted(Tiled):
         assert inst.scale is not None
         names = inst.a.name, inst.b.name, inst.scale.name
         return evaluated(self.rules, request.a, request.b, request.c, (request.scales_a, request.scales_b), names)
-
-    def lowering(self, inst: Instruction) -> Lowering:
-        opcode = "UTCOMMA" if inst is TWO else "QMMA" if inst.k == 32 else "OMMA"
-        return Lowering((opcode,), ((opcode, 1),), "nvdisasm", "ab" * 32)
 
 
 def row_of(device: Planted, inst: Instruction) -> Row:

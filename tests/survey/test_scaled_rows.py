@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from tiled import Tiled
+from measured import Tiled
 
 from accprobe.evaluate.evaluator import evaluate
 from accprobe.infer.experiments.scales import settling_requests
@@ -19,7 +19,6 @@ from accprobe.operands.request import Request
 from accprobe.operands.sparse import stored_products
 from accprobe.render.content.verification import exchange_text, unglued
 from accprobe.report.rows import Row
-from accprobe.sass.lowering import Lowering
 from accprobe.survey.surveyor import Surveyor
 
 MIXED = parse("mma.sync.m16n8k32.kind::mxf8f6f4.scale_vec::1X.f32.e4m3.e3m2.f32.ue8m0")
@@ -50,10 +49,6 @@ class Scaled(Tiled):
                     answer
                 )
         return d
-
-    def lowering(self, inst: Instruction) -> Lowering:
-        opcode = "UTCOMMA" if inst is TWO else "QMMA" if inst.k == 32 else "OMMA"
-        return Lowering((opcode,), ((opcode, 1),), "nvdisasm", "ab" * 32)
 
 
 def fused(inst: Instruction, bits: int, at_once: int | None, floor: int = -139) -> DotModel:

@@ -11,7 +11,7 @@ import pytest
 from counting import odd_products, told
 from hypothesis import HealthCheck, given, settings
 from long_tail import some
-from planted import Planted, float_models, instruction, integer_models
+from plants import Plant, float_models, instruction, integer_models
 
 from accprobe.isa.formats import FORMATS
 from accprobe.isa.instructions import Instruction, parse
@@ -87,7 +87,7 @@ def test_slow_counter_agrees(name: str) -> None:
 @pytest.mark.slow
 @settings(max_examples=5, deadline=None, suppress_health_check=list(HealthCheck))
 @given(float_models())
-def test_slow_counter_agrees_on_planted_models(planted: Planted) -> None:
+def test_slow_counter_agrees_on_planted_models(planted: Plant) -> None:
     compare(planted.instruction, as_usual(planted.model), 15)
 
 
@@ -145,7 +145,7 @@ def nothing_impossible_happens(inst: Instruction, model: DotModel, requests: lis
 @pytest.mark.slow
 @settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
 @given(float_models())
-def test_planted_models_are_covered(planted: Planted) -> None:
+def test_planted_models_are_covered(planted: Plant) -> None:
     inst, model = planted.instruction, planted.model
     coverage = nothing_impossible_happens(inst, model, [request for _, request in batches(inst, 2000, 1)])
     list(coverage.directed())
@@ -155,7 +155,7 @@ def test_planted_models_are_covered(planted: Planted) -> None:
 
 @settings(max_examples=12, deadline=None)
 @given(integer_models())
-def test_planted_integer_models_are_covered(planted: Planted) -> None:
+def test_planted_integer_models_are_covered(planted: Plant) -> None:
     inst, model = planted.instruction, planted.model
     coverage = nothing_impossible_happens(inst, model, [request for _, request in batches(inst, 2000, 1)])
     list(coverage.directed())

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from planted import Planted, float_models, instruction
+from plants import Plant, float_models, instruction
 
 from accprobe.evaluate.evaluator import evaluate
 from accprobe.isa.formats import FORMATS, Bits
@@ -47,7 +47,7 @@ def assert_minimal(inst: Instruction, device: DotModel, model: DotModel, small: 
 
 @settings(max_examples=25, deadline=None)
 @given(float_models(), st.sampled_from(["alignment_bits", "result_bits", "result_rounding", "nan"]), st.integers(0, 99))
-def test_any_planted_fault_is_shrunk(planted: Planted, field: str, seed: int) -> None:
+def test_any_planted_fault_is_shrunk(planted: Plant, field: str, seed: int) -> None:
     values: dict[str, object] = {"alignment_bits": 4, "result_bits": 5, "result_rounding": "RNE", "nan": 0x7C01}
 
     def changed(arithmetic: Arithmetic) -> Arithmetic:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from planted import instruction
+from plants import instruction
 
 from accprobe.devices.simulated import SimulatedDevice
 from accprobe.errors import AccprobeError
