@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import os
 import shutil
 import zipfile
@@ -19,7 +18,7 @@ from replaying import ContinuedReplay, content
 
 from accprobe.cli import main
 from accprobe.devices import Device, open_device, recording
-from accprobe.devices.recording import RecordedDevice, Recording, ReplayDevice
+from accprobe.devices.recording import Recording, ReplayDevice
 from accprobe.devices.simulated import simulated_device
 from accprobe.errors import DeviceError, NotRecorded, RecordingError
 from accprobe.isa.formats import Bits
@@ -227,18 +226,6 @@ def test_other_expectations_are_refused(file: Path) -> None:
         device.dot(FP8, request, place)
 
 
-def test_recorded_device_is_its_device() -> None:
-    inner = Unlike()
-    device = RecordedDevice(inner)
-    assert (device.kind, device.name, device.architecture, device.pure) == ("cuda", "Fake GPU", "sm_90a", False)
-    assert device.describe() == inner.describe()
-    assert device.environment() == inner.environment()
-    assert list(device.instructions()) == list(inner.instructions())
-    assert device.why_not(FP8) is None
-    assert device.lowering(FP8) == inner.lowering(FP8)
-    assert device.placements(FP8) == 5
-
-
 @pytest.mark.parametrize(
     ("spoil", "reason"),
     [
@@ -309,23 +296,6 @@ def test_recording_cannot_be_written(tmp_path: Path) -> None:
     assert "cannot be written: No such file or directory" in result.stderr
 
 
-def test_recording_that_cannot_be_written_after_all(tmp_path: Path) -> None:
-    (tmp_path / "folder").mkdir()
-    with pytest.raises(RecordingError, match=r"folder cannot be written: Is a directory"):
-        recorded(FakeDevice(), tmp_path / "folder", [])
-
-
-def test_numpy_reads_the_file(file: Path) -> None:
-    assert zipfile.is_zipfile(file)
-    with np.load(file, allow_pickle=False) as arrays:
-        header = json.loads(arrays["header"].tobytes())
-    assert header["name"] == "Fake GPU"
-    assert header["options"] == "--dots 700 --seed 4"
-    assert "path" not in header
-    loaded = Recording.load(file)
-    assert loaded.instructions[FP8.name].lowering == Unlike().lowering(FP8)
-
-
 def test_a_device_that_stops_is_no_replay_that_ends(tmp_path: Path) -> None:
     """What a launch raises is recorded nowhere; the rows before it are."""
 
@@ -349,17 +319,6 @@ def test_what_is_no_file_is_written_to_and_not_replaced(tmp_path: Path) -> None:
     assert (result.exit_code, result.stderr) == (2, f"accprobe: {node} cannot be written: No space left on device\n")
     assert node.is_symlink()
     assert not node.is_file()
-
-
-def test_report_and_recording_go_to_two_files(tmp_path: Path) -> None:
-    same = str(tmp_path / "same")
-    result = run("--device", "sim:h100", "--select", FP8.name, "-o", same, "--record", same)
-    assert (result.exit_code, result.stderr) == (2, "accprobe: -o and --record name the same file; give two\n")
-
-
-def test_replay_needs_a_file() -> None:
-    result = run("--device", "replay:")
-    assert (result.exit_code, result.stderr) == (2, "accprobe: 'replay:' names no recording; give replay:FILE\n")
 
 
 def test_an_n_that_was_not_recorded_is_told_with_those_that_were() -> None:

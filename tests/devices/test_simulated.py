@@ -15,7 +15,6 @@ from accprobe.isa.instructions import catalog, parse
 from accprobe.model.published import CHIPS, known_models, names
 from accprobe.model.tree import DotModel, FloatArithmetic, chain
 from accprobe.operands.kinds import draw
-from accprobe.sass.lowering import Lowering
 
 FP8 = parse("wgmma.m64n8k32.f32.e4m3.e4m3")
 MODEL = DotModel(chain([range(32)], FloatArithmetic(FORMATS["f32"], 13, "RZ", 13)))
@@ -28,20 +27,6 @@ def test_dot_is_the_model() -> None:
     assert np.array_equal(device.dot(FP8, operands), evaluate(MODEL, FP8, operands))
     assert not np.array_equal(device.dot(FP8, operands), evaluate(OTHER, FP8, operands))
     assert device.model(FP8) == MODEL
-
-
-def test_operands_are_left_as_they_are() -> None:
-    operands = draw("special", FP8, np.random.default_rng(0), 50)
-    before = [x.copy() for x in operands.columns]
-    SimulatedDevice({FP8: MODEL}).dot(FP8, operands)
-    assert all(np.array_equal(x, y) for x, y in zip(before, operands.columns, strict=True))
-
-
-def test_placement_changes_nothing() -> None:
-    device = SimulatedDevice({FP8: MODEL})
-    operands = draw("clustered", FP8, np.random.default_rng(0), 50)
-    assert device.placements(FP8) >= 1
-    assert np.array_equal(device.dot(FP8, operands, placement=0), device.dot(FP8, operands, placement=3))
 
 
 def test_what_it_has_no_model_of() -> None:
@@ -69,15 +54,6 @@ def test_same_function_same_identity() -> None:
     changed = SimulatedDevice({FP8: MODEL, registers: OTHER})
     assert changed.identity(FP8) != changed.identity(registers)
     assert hash(changed.identity(FP8)) == hash(device.identity(FP8))
-
-
-def test_facts() -> None:
-    lowering = Lowering(("QGMMA",), (("QGMMA", 1),), "known model")
-    device = SimulatedDevice({FP8: MODEL}, "my chip", "sm_89", {FP8: lowering})
-    assert (device.kind, device.pure, device.name, device.architecture) == ("simulated", True, "my chip", "sm_89")
-    assert device.lowering(FP8) == lowering
-    assert device.describe() == {}
-    assert set(device.environment()) == {"python", "numpy"}
 
 
 @pytest.mark.parametrize("name", CHIPS)

@@ -76,10 +76,6 @@ def test_no_model_no_rivals() -> None:
     assert falsify(SimulatedDevice({}), FP8, Characterisation(FP8)) == Falsification(0, ())
 
 
-def test_same_seed_same_contest() -> None:
-    assert falsification(FP8, KNOWN[FP8]) == falsification(FP8, KNOWN[FP8])
-
-
 @pytest.mark.parametrize("overflow", ["wrap", "saturate"])
 def test_the_other_integer_rule_is_contradicted(overflow: str) -> None:
     model = DotModel(chain([range(32)], IntegerArithmetic(S32, overflow)))

@@ -14,9 +14,6 @@ from plants import instruction
 
 from accprobe.devices.simulated import SimulatedDevice
 from accprobe.evaluate.evaluator import evaluate
-from accprobe.infer import falsification
-from accprobe.infer.alternatives.alternative import Alternative
-from accprobe.infer.alternatives.bound_search import coarser_bounds
 from accprobe.infer.alternatives.several import groups
 from accprobe.infer.characterise import characterise
 from accprobe.infer.distinguishing import Results, Search
@@ -103,25 +100,3 @@ def test_the_pool_is_large_enough_for_what_rows_leave_open() -> None:
     assert found is not None
     fresh = every_kind(inst, 7, 500)
     np.testing.assert_array_equal(evaluate(found, inst, fresh), evaluate(truth, inst, fresh))
-
-
-def test_rivals_about_the_first_that_is_contradicted_are_asked_about(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An inferred sum that keeps every bit is most likely wrong where the device keeps just enough for it to show seldom.
-
-    So of the rivals that keep ever fewer, those about the first that few operands contradict get operands of their own: the
-    last two that few leave alike, since those may differ in one of thousands, and some beyond.
-    """
-    inst = instruction(4, "f32", "bf16", "bf16", "f32")
-    model = DotModel(chain([range(4)], FloatArithmetic(F32, 23, "RNE", None)))
-    alike, asked = 5, list[Alternative]()
-    monkeypatch.setattr(falsification, "_surviving_prefix", lambda candidates, trial: candidates[:alike])
-    monkeypatch.setattr(falsification._Trial, "query_for", lambda trial, alternative: asked.append(alternative))
-    for name in ("alternatives", "pairs", "groups"):
-        monkeypatch.setattr(falsification, name, lambda *_: ())
-    held(inst, model)
-    for candidates in coarser_bounds(model):
-        tried = [place for place, alternative in enumerate(candidates) if alternative in asked]
-        assert tried[:2] == [alike - 2, alike - 1]
-        assert tried[2] == alike
-        assert len(tried) == 5
-        assert tried[-1] > alike + 4

@@ -133,7 +133,7 @@ def test_a_moment_that_is_wrong_is_found(fault: Fault) -> None:
     assert log.unstable
     assert log.first_change
     assert done.counterexample is not None
-    assert done.counterexample.kind == "asked again"
+    assert done.counterexample.kind == "repeated query"
 
 
 @pytest.mark.parametrize("rate", [100, 1000, 10_000])
@@ -141,7 +141,7 @@ def test_what_comes_at_random_is_of_no_place(rate: int) -> None:
     log, done = surveyed(at_random(rate))
     assert done.tile is not None
     assert done.tile.differing == ""
-    assert instability(log).endswith("now and then, in no cell always")
+    assert instability(log).endswith("occasionally, at no tile element always")
 
 
 def test_results_of_a_self_test_count_as_all_others() -> None:
@@ -232,7 +232,7 @@ def test_arithmetic_that_is_wrong_everywhere_is_no_instability() -> None:
     assert not log.unstable
     assert done.contradicting
     assert done.counterexample is not None
-    assert done.counterexample.kind != "asked again"
+    assert done.counterexample.kind != "repeated query"
 
 
 def test_a_sound_device_is_read_wholly_by_the_default_run() -> None:

@@ -96,36 +96,35 @@ def test_random_faults_are_others_each_time_and_patterns_the_same() -> None:
     assert random.acted == len(first) + len(again)
 
 
-def test_faults_that_begin() -> None:
-    by_call, by_answer = planted("from call", 2), planted("from answer", len(ASKED) + 5)
-    assert [len(wrong(by_call)) for _ in range(3)] == [0, 0, len(ASKED)]
-    assert not planted("from call", 2).begun()
-    assert by_call.begun()
-    assert wrong(by_answer) == []
-    assert not by_answer.begun()
-    assert wrong(by_answer)[0] == 5
-    assert by_answer.begun()
+@pytest.mark.parametrize(
+    ("when", "number", "sizes", "acts"),
+    [
+        ("from call", 2, (50, 50, 50), (0, 0, 1)),
+        ("from answer", 60, (50, 50, 50), (0, 1, 1)),
+        ("each call", 3, (50,) * 6, (0, 0, 1, 0, 0, 1)),
+        ("window", 50, (50,) * 4, (1, 0, 1, 0)),
+        ("again", 1, (50, 50, 60, 50), (0, 1, 0, 0)),
+        ("anew", 1, (50, 50, 60, 50), (1, 0, 1, 1)),
+        ("late in batch", 55, (50, 60), (0, 1)),
+        ("until answer", 60, (50, 50, 50), (1, 1, 0)),
+        ("until call", 2, (50, 50, 50), (1, 1, 0)),
+        ("size remainder", 1, (1, 2, 8, 9, 17), (1, 0, 0, 1, 1)),
+        ("size from", 4, (3, 4, 7, 8), (0, 1, 1, 0)),
+        ("after equal", 1, (50, 1, 1), (0, 0, 1)),
+        ("after pattern", 1, (50,), (1,)),
+        ("one hot", 1, (50,), (0,)),
+    ],
+)
+def test_calls_in_which_a_fault_acts(when: Any, number: int, sizes: tuple[int, ...], acts: tuple[int, ...]) -> None:
+    device = planted(when, number)
+    assert [int(bool(wrong(device, ASKED[:size]))) for size in sizes] == list(acts)
 
 
-def test_faults_that_come_and_go() -> None:
-    each, window = planted("each call", 3), planted("window", len(ASKED))
-    assert [bool(wrong(each)) for _ in range(6)] == [False, False, True] * 2
-    assert [bool(wrong(window)) for _ in range(4)] == [True, False] * 2
-
-
-def test_faults_by_what_was_asked_before() -> None:
-    again, anew, after = planted("again"), planted("anew"), planted("after some", 2)
-    some = ASKED[:50]
-    assert [bool(wrong(again, x)) for x in (some, some, ASKED, some)] == [False, True, False, False]
-    assert [bool(wrong(anew, x)) for x in (some, some, ASKED, some)] == [True, False, True, True]
-    followed = [bool(wrong(after, ASKED[i : i + 1])) for i in range(60)]
-    assert not followed[0]
-    assert {True, False} == set(followed)
-
-
-def test_faults_late_in_large_batches() -> None:
-    assert wrong(planted("late in batch", 300))[0] == 300
-    assert wrong(planted("late in batch", 300), ASKED[:300]) == []
+def test_faults_that_begin_are_known_to_have_begun() -> None:
+    device = planted("from call", 0)
+    assert not device.begun()
+    wrong(device)
+    assert device.begun()
 
 
 @pytest.mark.parametrize(
@@ -145,12 +144,6 @@ def test_a_seed_draws_one_device(seed: int) -> None:
     assert (one.kind, one.family) == KINDS[seed][:2]
     assert (one.fault is not None) == (one.family in ("place", "time"))
     assert (one.wide != PLAIN) == (one.family in ("wider", "outside"))
-
-
-def test_what_is_odd_shows(monkeypatch: pytest.MonkeyPatch) -> None:
-    drawing = iter([Wide(entry=Entry(3, 3, 0)), Wide(entry=Entry(3, 3, 1))])
-    monkeypatch.setattr("drawn_plants.KINDS", (("", "outside", lambda _: replace(SOUND, wide=next(drawing))),))
-    assert drawn(5).wide.entry == Entry(3, 3, 1)
 
 
 def row(status: Any, model: DotModel | None, dots: int = 16384, **findings: Finding) -> Row:
@@ -257,22 +250,6 @@ def test_faults_of_a_self_test_act_on_nothing_else() -> None:
     tests, device = one_hot(INST).request, planted("one hot", 2)
     assert 0.3 < len(wrong(device, tests)) / len(tests) < 0.7
     assert wrong(device) == []
-
-
-def test_faults_by_size_and_at_the_beginning() -> None:
-    remainder, octave, first = planted("size remainder", 1), planted("size from", 4), planted("until answer", 5)
-    assert [bool(wrong(remainder, ASKED[:n])) for n in (1, 2, 8, 9, 17)] == [True, False, False, True, True]
-    assert [bool(wrong(octave, ASKED[:n])) for n in (3, 4, 7, 8)] == [False, True, True, False]
-    assert [wrong(first, ASKED[:4]), wrong(first, ASKED[4:8]), wrong(first)] == [[0, 1, 2, 3], [0], []]
-    by_call = planted("until call", 2)
-    assert [bool(wrong(by_call)) for _ in range(3)] == [True, True, False]
-
-
-def test_faults_by_the_dot_product_before() -> None:
-    equal, pattern = planted("after equal"), planted("after pattern", 1)
-    assert wrong(equal, ASKED[[0, 0, 1, 1, 2]]) == [1, 3]
-    assert wrong(equal, ASKED[[2, 3]]) == [0]
-    assert wrong(pattern, ASKED[:3])[1:] == [1, 2]
 
 
 def test_huge_products_that_cancel() -> None:

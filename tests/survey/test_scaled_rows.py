@@ -180,10 +180,6 @@ def test_what_the_word_of_ue8m0_answers(bits: int, answer: str) -> None:
     assert [f"{word:08x}" for word in d.tolist()] == [answer]
 
 
-def test_other_kinds_have_no_such_words() -> None:
-    assert [len(settling_requests(inst)) for inst in (TWO, MIXED, PLAIN)] == [0, 0, 0]
-
-
 @pytest.mark.slow
 def test_a_window_that_no_model_has_is_never_confirmed() -> None:
     """A small scale's window that hangs on the scales alone: the last word answers 2^-17."""

@@ -252,11 +252,6 @@ def test_worker_processes_find_what_this_process_finds(monkeypatch: pytest.Monke
     ]
 
 
-def test_undetermined_without_values_left_stays_as_it_was() -> None:
-    known = surveyor._known(surveyor.Characterisation(parse(DENSE), {"order": Finding(None, "undetermined", note="any")}))
-    assert known["findings"]["order"].candidates == ()
-
-
 def test_the_longest_tasks_come_first() -> None:
     """A worker that begins a long row last keeps all waiting: floats that may be converted first, integers last."""
     tasks = _tasks(sorted(catalog("sm_90a"), key=lambda inst: inst.name))
