@@ -15,13 +15,12 @@ def main() -> None:
     import atexit
 
     from accprobe.cli import main as command
-    from accprobe.cli.ending import leave_libraries_alone
-    from accprobe.cli.streams import guard
+    from accprobe.cli.streams import guard, skip_exit_handlers_of_torch
     from accprobe.cli.supervision import enable
 
     guard()
     enable()
-    atexit.register(leave_libraries_alone)
+    atexit.register(skip_exit_handlers_of_torch)
     command(prog_name="accprobe")
 
 

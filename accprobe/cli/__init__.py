@@ -1,7 +1,4 @@
-"""The command line: `main` is the click group, each other module one command.
-
-Nothing heavy is imported before a command runs.
-"""
+"""The command line: `main` is the click group. Nothing heavy is imported before a command runs."""
 
 from __future__ import annotations
 
@@ -14,16 +11,14 @@ import click
 
 from accprobe import __version__
 from accprobe.cli.budget import budget_command
-from accprobe.cli.check import check_command
-from accprobe.cli.diff import diff_command
-from accprobe.cli.doctor import doctor_command
+from accprobe.cli.compare import check_command, diff_command
 from accprobe.cli.explain import explain_command
 from accprobe.cli.gemm import gemm_command
 from accprobe.cli.health import health_command
 from accprobe.cli.interrupts import TimeLimitReached, interruptible
-from accprobe.cli.list import list_command
-from accprobe.cli.output import INTERRUPTED, TIMED_OUT, tell
-from accprobe.cli.run import COULD_NOT, run_command
+from accprobe.cli.inventory import doctor_command, list_command
+from accprobe.cli.output import COULD_NOT, INTERRUPTED, TIMED_OUT, tell
+from accprobe.cli.run import run_command
 from accprobe.cli.sass import sass_command
 from accprobe.cli.show import show_command
 from accprobe.cli.streams import OutputLost, end_as_a_closed_pipe_does
@@ -35,7 +30,7 @@ from accprobe.errors import AccprobeError, nearest
 
 
 class _Main(click.Group):
-    """Every error is one sentence on standard error."""
+    """Prints every error as one sentence on standard error."""
 
     def main(self, args: Sequence[str] | None = None, prog_name: str | None = None, *rest: Any, **extra: Any) -> Any:
         extra["standalone_mode"] = False
@@ -59,9 +54,9 @@ class _Main(click.Group):
         except AccprobeError as e:
             _fail(str(e), COULD_NOT)
         except MemoryError as e:
-            _fail(f"there is not enough memory for this: {e}".removesuffix(": "), COULD_NOT)
+            _fail(f"not enough memory: {e}".removesuffix(": "), COULD_NOT)
         except OSError as e:
-            temporary = "" if e.filename else f"; temporary files are in {tempfile.gettempdir()}, or where TMPDIR says"
+            temporary = "" if e.filename else f"; temporary files are in {tempfile.gettempdir()} (set TMPDIR to change it)"
             _fail(f"{e.filename or 'a file'} cannot be read or written: {e.strerror or e}{temporary}", COULD_NOT)
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
@@ -93,7 +88,7 @@ def _print_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None
 )
 @click.pass_context
 def main(ctx: click.Context) -> None:
-    """Measure, bit for bit, what arithmetic GPU matrix instructions really do.
+    """Measure the arithmetic of GPU matrix instructions, bit for bit.
 
     \b
     Example:
@@ -122,5 +117,5 @@ _COMMANDS = (
     doctor_command,
 )
 for command in _COMMANDS:
-    command.short_help = (command.help or "").partition("\n\n")[0]  # click cuts what it takes from the help by itself
+    command.short_help = (command.help or "").partition("\n\n")[0]  # click truncates its own
     main.add_command(command)

@@ -1,9 +1,11 @@
-"""Matrices that users have in files: .npy, .pt and .safetensors, as bit patterns."""
+"""Matrices in users' files (.npy, .pt, .safetensors), as bit patterns, and kinds of generated data."""
 
 from __future__ import annotations
 
 import pickle
+import re
 import warnings
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from accprobe.budget.data import OwnData
+from accprobe.budget.data import DATA_KINDS, Data, OwnData
 from accprobe.errors import AccprobeError, UnknownName, nearest
 from accprobe.evaluate.product import Singles
 from accprobe.gemm.callables.arrays import TorchArrays, format_of_numpy
@@ -20,26 +22,49 @@ from accprobe.operands.safetensors import Tensors, read_tensors
 
 
 def read_matrix(path: Path, fmt: Format | None = None) -> tuple[Bits, Format]:
-    """The file's one matrix. fmt: how words without a type, or of unsigned integers, are read. Raises AccprobeError."""
+    """Read the only matrix of a file. fmt: format of words without a type, or of unsigned integers. Raises AccprobeError."""
     tensors = _read(path)
     if len(tensors) != 1:
-        raise AccprobeError(f"{path} holds {len(tensors)} tensors: save the one that is meant in a file of its own")
+        raise AccprobeError(f"{path} has {len(tensors)} tensors; save the matrix in a file of its own")
     (load,) = tensors.values()
     array = _matrix(str(path), load())
     found = format_of_numpy(array.dtype)
     if fmt is None:
         if found is None:
-            raise AccprobeError(f"{path} is of {array.dtype}, which says no format: give --dtype, or --out for a result")
+            raise AccprobeError(f"{path} has the type {array.dtype}, not a format; give --dtype, or --out for a result")
         fmt = found
     raw = array.dtype.kind in "uV" and array.itemsize == fmt.dtype.itemsize
     if not raw and array.dtype != fmt.ml_dtype:
-        raise AccprobeError(f"{path} is of {array.dtype}, and was to be {fmt}")
+        raise AccprobeError(f"{path} has the type {array.dtype}; expected {fmt}")
     return np.ascontiguousarray(array).view(fmt.dtype), fmt
 
 
+_FILE = re.compile(r"\.(npy|pt|pth|safetensors)(:|$)|/")
+"""A word that names a file and not a kind of data."""
+
+
+def data_named(word: str) -> Data:
+    """Return the kind of data of that name, or the matrices of a file. Raises AccprobeError."""
+    if word in DATA_KINDS:
+        return word
+    if _FILE.search(word):
+        return own_data(word)
+    if "," in word:
+        raise AccprobeError(f"'{word}' is several kinds of data: give one")
+    raise AccprobeError(f"'{word}' is not FILE.npy, .pt or .safetensors, and not a kind of data; {nearest(word, DATA_KINDS)}")
+
+
+def scale_named(word: str, known: Iterable[str]) -> str:
+    """Return the word if it is one of the known kinds of scales. Raises AccprobeError."""
+    if word not in known:
+        raise AccprobeError(f"unknown scale '{word}'; {nearest(word, known)}")
+    return word
+
+
 def own_data(word: str) -> OwnData:
-    """The matrices of FILE, or of FILE:TENSOR: tensors a [M, K] and b [K, N], or one, [N, K] as torch keeps the weights of a
-    layer, for B. Raises AccprobeError.
+    """Read FILE or FILE:TENSOR: tensors a [M, K] and b [K, N], or only B as [N, K], the layout of a torch layer's weights.
+
+    Raises AccprobeError.
     """
     path, name = _named(word)
     tensors = _read(path)
@@ -49,12 +74,12 @@ def own_data(word: str) -> OwnData:
         a, b = (_values(f"{path}:{each}", tensors[each]()) for each in ("a", "b"))
         return OwnData(word, a, np.ascontiguousarray(b.T))
     if name is None and len(tensors) != 1:
-        raise AccprobeError(f"{path} holds {len(tensors)} tensors, and not a and b alone: give {path}:NAME of one of them")
+        raise AccprobeError(f"{path} has {len(tensors)} tensors, not only a and b; give {path}:NAME of one of them")
     return OwnData(word, None, _values(word, tensors[name or next(iter(tensors))]()))
 
 
 def _named(word: str) -> tuple[Path, str | None]:
-    """A file, and the tensor that is named after a colon."""
+    """Split FILE:TENSOR."""
     if Path(word).exists() or ":" not in word:
         return Path(word), None
     path, _, name = word.partition(":")
@@ -64,23 +89,23 @@ def _named(word: str) -> tuple[Path, str | None]:
 def _values(name: str, array: NDArray[Any]) -> Singles:
     matrix = _matrix(name, array)
     if matrix.dtype.kind not in "fiuV" and format_of_numpy(matrix.dtype) is None:
-        raise AccprobeError(f"{name} is of {matrix.dtype}: errors are told of real numbers")
+        raise AccprobeError(f"{name} has the type {matrix.dtype}; expected real numbers")
     if matrix.dtype.kind == "V" and format_of_numpy(matrix.dtype) is None:
-        raise AccprobeError(f"{name} is of {matrix.dtype}, which says no format: save it as float32 or .safetensors")
+        raise AccprobeError(f"{name} has the type {matrix.dtype}, which is not a format; save it as float32 or .safetensors")
     with np.errstate(over="ignore", invalid="ignore"):
         return np.ascontiguousarray(matrix.astype(np.float32))
 
 
 def _matrix(name: str, array: NDArray[Any]) -> NDArray[Any]:
     if array.ndim != 2:
-        raise AccprobeError(f"{name} has {array.ndim} dimensions: a matrix has 2")
+        raise AccprobeError(f"{name} has {array.ndim} dimensions; expected 2")
     return array
 
 
 def _read(path: Path) -> Tensors:
     read = {".npy": _npy, ".pt": _pt, ".pth": _pt, ".safetensors": read_tensors}.get(path.suffix)
     if read is None:
-        raise AccprobeError(f"{path}: give a matrix as .npy, .pt or .safetensors")
+        raise AccprobeError(f"{path} has an unknown ending; give a matrix as .npy, .pt or .safetensors")
     try:
         return read(path)
     except OSError as e:
@@ -91,8 +116,8 @@ def _npy(path: Path) -> Tensors:
     try:
         loaded = np.load(path, mmap_mode="r", allow_pickle=False)
     except (ValueError, EOFError) as e:
-        why = "objects of Python, or no array at all" if "pickle" in str(e) else str(e)
-        raise AccprobeError(f"{path} is no .npy file of numbers: {why}") from None
+        why = "it has Python objects or no array" if "pickle" in str(e) else str(e)
+        raise AccprobeError(f"{path} is not an .npy file of numbers: {why}") from None
     return {"": lambda: np.asarray(loaded)}
 
 
@@ -100,7 +125,7 @@ def _pt(path: Path) -> Tensors:
     try:
         import torch
     except ImportError:
-        raise AccprobeError(f"{path} takes torch to be read, which is not installed: save it as .npy or .safetensors") from None
+        raise AccprobeError(f"{path} needs torch, which is not installed; save it as .npy or .safetensors") from None
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -111,9 +136,9 @@ def _pt(path: Path) -> Tensors:
         with path.open("rb") as file:
             pickled = isinstance(e, pickle.UnpicklingError) and file.read(2).startswith((b"PK", b"\x80"))
         if pickled:
-            why = "holds Python objects, which accprobe does not run: save the tensors alone, as .pt, .npy or .safetensors"
+            why = "has Python objects, which accprobe does not run; save only the tensors, as .pt, .npy or .safetensors"
         else:
-            why = "is no file that torch.save wrote, or is cut short: save it again"
+            why = "was not written by torch.save, or is truncated; save it again"
         raise AccprobeError(f"{path} {why}") from None
     every = loaded if isinstance(loaded, dict) else {"": loaded}
 

@@ -1,4 +1,4 @@
-"""`accprobe explain`: which known plan gives the bits of a result."""
+"""`accprobe explain`: the known plan that gives the bits of a result."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from accprobe.cli.output import write
+from accprobe.cli.output import DIFFERS, format_option, write
 from accprobe.cli.reports import read_report
 from accprobe.errors import AccprobeError
 from accprobe.render.terminal.progress import progress_bar
@@ -19,21 +19,24 @@ if TYPE_CHECKING:
     from accprobe.gemm.spec import Spec
     from accprobe.isa.formats import Bits, Format
 
-NOT_EXPLAINED = 1
-
 EVERYTHING = 1 << 62
 
 
 @click.command("explain")
-@click.option("--a", "a", required=True, type=click.Path(path_type=Path), metavar="FILE", help="A [M, K].")
-@click.option("--b", "b", required=True, type=click.Path(path_type=Path), metavar="FILE", help="B [K, N].")
+@click.option("--a", "a", required=True, type=click.Path(path_type=Path), metavar="FILE", help="Matrix A [M, K].")
+@click.option("--b", "b", required=True, type=click.Path(path_type=Path), metavar="FILE", help="Matrix B [K, N].")
 @click.argument("got", type=click.Path(path_type=Path))
 @click.argument("other", type=click.Path(path_type=Path), required=False)
-@click.option("--dtype", metavar="FORMAT", help="What A and B are, where their files hold words without a type.")
-@click.option("--out", metavar="FORMAT", help="The same of the results.")
-@click.option("--report", multiple=True, metavar="REPORT", help="Try the plans of its products first; may be given again.")
-@click.option("--all", "everything", is_flag=True, help="Compare all words of large results, however long it takes.")
-@click.option("--format", "form", type=click.Choice(["terminal", "json"]), default="terminal", show_default=True)
+@click.option("--dtype", metavar="FORMAT", help="Format of A and B if their files have words without a type.")
+@click.option("--out", metavar="FORMAT", help="Format of the results if their files have words without a type.")
+@click.option(
+    "--report",
+    multiple=True,
+    metavar="REPORT[:PRODUCT]",
+    help="Report whose products' plans are tried first. Repeatable.",
+)
+@click.option("--all", "everything", is_flag=True, help="Compare every word of a large result, however long it takes.")
+@format_option("json")
 def explain_command(
     a: Path,
     b: Path,
@@ -45,16 +48,17 @@ def explain_command(
     everything: bool,
     form: str,
 ) -> None:
-    """Tell which known plan gives the bits of a result.
+    """Find the known plan that gives the bits of a result.
 
-    GOT, and OTHER, are D = A·B [M, N] as some program computed it. Files are .npy, .pt or .safetensors, of one matrix each.
-    Plans are chains of known instructions, promoted or not, whole or with split K, f64 and f32 references, and what recorded
-    products have; without scales, bias or activation. Missing, repeated and mispaired k are named, and regions with plans of
-    their own.
+    GOT, and OTHER, are D = A·B [M, N] as a program computed it. Files are .npy, .pt or .safetensors with one matrix each. The
+    plans are chains of known instructions, with and without promotion and split-K, f64 and f32 references, and the plans of
+    recorded products; without scales, bias or activation. Missing, repeated and mispaired k are reported, and regions with
+    different plans.
 
     Needs: nothing; extra fast for large products, torch for .pt.
 
-    Exit status: 0 every word is explained, of two results by one plan; 1 some are not, or the two differ; 2 trouble.
+    Exit status: 0 one plan explains every word of all results; 1 some words are not explained, or two results have different
+    plans; 2 error.
 
     \b
     Example:
@@ -72,7 +76,7 @@ def explain_command(
     spec = specs[0]
     for path, (d, fmt) in zip((got, other), results, strict=False):
         if d.shape != (spec.m, spec.n) or fmt is not spec.out:
-            raise AccprobeError(f"{path} is {list(d.shape)} of {fmt}: this product has {[spec.m, spec.n]} of {spec.out}")
+            raise AccprobeError(f"{path} is {list(d.shape)} of {fmt}; expected {[spec.m, spec.n]} of {spec.out}")
     recorded = [candidate for name in report for candidate in _recorded(name, spec)]
     words = [d for d, _ in results]
     most = EVERYTHING if everything else AT_MOST
@@ -87,17 +91,17 @@ def explain_command(
 
         console().print(explanation_text(names, found, spec.out))
     if differing_plans(found) or any(each.mismatches for each in found):
-        sys.exit(NOT_EXPLAINED)
+        sys.exit(DIFFERS)
 
 
 def _specs(a: Bits, b: Bits, of_a: Format, of_b: Format, out: Format) -> list[Spec]:
-    """How the operands may be read: f32 by some units as tf32."""
+    """Return the ways to read the operands: some units read f32 as tf32."""
     from accprobe.gemm.spec import Spec
     from accprobe.isa.formats import FORMATS
 
     if a.shape[1] != b.shape[0]:
-        turned = "; B has to be saved as [K, N]" if a.shape[1] == b.shape[1] else ""
-        raise AccprobeError(f"A is {list(a.shape)} and B {list(b.shape)}: these have no product{turned}")
+        turned = "; save B transposed" if a.shape[1] == b.shape[1] else ""
+        raise AccprobeError(f"A has shape {list(a.shape)} and B {list(b.shape)}; expected [M, K] and [K, N]{turned}")
     (m, k), n = a.shape, b.shape[1]
     f32, tf32 = FORMATS["f32"], FORMATS["tf32"]
     several = [(f32, f32), (tf32, tf32)] if of_a is of_b is f32 else [(of_a, of_b)]
@@ -105,13 +109,13 @@ def _specs(a: Bits, b: Bits, of_a: Format, of_b: Format, out: Format) -> list[Sp
 
 
 def _recorded(name: str, spec: Spec) -> list[Candidate]:
-    """Plans of a report's products with these operands and this K."""
+    """Return the plans of a report's products with these operands and this K."""
     from accprobe.gemm.explain.explanation import Candidate
 
     found = []
     products = getattr(read_report(name), "products", ())
     if not products:
-        raise AccprobeError(f"--report {name}: it has no products, and so no plans to try")
+        raise AccprobeError(f"--report {name} has no products, and so no plans to try")
     for row in products:
         for region in row.regions:
             model = region.model

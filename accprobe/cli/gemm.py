@@ -1,119 +1,116 @@
-"""`accprobe gemm`: what arithmetic a whole matrix product has, whoever computes it."""
+"""`accprobe gemm`: the arithmetic of a matrix product, as any callable computes it."""
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from accprobe.cli import interrupts
-from accprobe.cli.count import PositiveCount
-from accprobe.cli.interrupts import TimeLimitReached, ending_by, time_limit_option
+from accprobe.cli.interrupts import TimeLimitReached, ending_by, time_limit, time_limit_option
 from accprobe.cli.output import (
-    OutputFile,
-    check_report,
+    DIFFERS,
+    PositiveCount,
     check_writable,
-    end_interrupted,
+    format_option,
     list_names,
-    named_form,
-    saving,
+    output_option,
+    report_output,
+    seed_option,
     tell,
-    to_stdout,
     write,
 )
 from accprobe.cli.product_run import ProductQuestion, ProductRun
+from accprobe.cli.reports import check_report, end_interrupted, saving
 from accprobe.cli.streams import libraries_on_stderr
 from accprobe.cli.supervision import supervised
 from accprobe.errors import AccprobeError, DeviceError
 from accprobe.render.terminal.progress import progress_bar
 
 if TYPE_CHECKING:
-    from accprobe.budget.data import OwnData
     from accprobe.gemm.callables.opening import ProductRequest
     from accprobe.report.report import Report
 
-NOT_SO = 1
 SCALE_NAMES = ("none", "tensor", "row", "1x128", "128x128")
+
+
+@dataclass(frozen=True)
+class GemmRequest:
+    """The options of `accprobe gemm`; `output` is the report's file."""
+
+    callable_: str
+    shapes: tuple[str, ...]
+    dtype: str | None
+    out: str | None
+    scale: str
+    options: tuple[str, ...]
+    versus: str | None
+    sweep: str | None
+    device: str | None
+    arrays: str | None
+    elements: int | None
+    data: str | None
+    seed: int
+    ncu: bool
+    form: str
+    output: Path | None
+    time_limit: float | None
+
+    @property
+    def callables(self) -> list[str]:
+        return [self.callable_, *([self.versus] if self.versus else [])]
 
 
 @click.command("gemm")
 @click.argument("callable_", metavar="[CALLABLE]", required=False)
-@click.option("--shape", "shapes", multiple=True, metavar="MxNxK", help="May be given again.  [default: 256x256x1024]")
-@click.option("--dtype", metavar="NAME[:NAME]", help="Format of A, and of B if another.  [default: CALLABLE's]")
-@click.option("--out", metavar="NAME", help="Format of D.  [default: CALLABLE's]")
-@click.option("--scale", type=click.Choice(SCALE_NAMES), default="none", show_default=True, help="What has a scale.")
-@click.option("--option", "options", multiple=True, metavar="NAME=VALUE,…", help="Of CALLABLE, or a flag of torch's.")
-@click.option("--versus", metavar="CALLABLE", help="Another one, asked the same.")
-@click.option("--sweep", metavar="m=N,N,…", help="Which M give the same bits for the same row of A, at its place.")
-@click.option("--device", metavar="cuda:N|cpu", help="[default: the first GPU that can be used, else the CPU]")
-@click.option("--arrays", type=click.Choice(("torch", "numpy", "cupy", "jax")), help="What a function of yours takes.")
+@click.option("--shape", "shapes", multiple=True, metavar="MxNxK", help="Shape. Repeatable.  [default: 256x256x1024]")
+@click.option("--dtype", metavar="A[:B]", help="Format of A, and of B if it differs.  [default: CALLABLE's]")
+@click.option("--out", metavar="FORMAT", help="Format of D.  [default: CALLABLE's]")
+@click.option("--scale", type=click.Choice(SCALE_NAMES), default="none", show_default=True, help="Scales of the operands.")
+@click.option("--option", "options", multiple=True, metavar="NAME=VALUE,…", help="Option of CALLABLE, or a flag of torch.")
+@click.option("--versus", metavar="CALLABLE", help="Second callable, probed in the same way and compared.")
+@click.option("--sweep", metavar="m=N,N,…", help="Values of M: report which give the same bits for the same row of A.")
+@click.option("--device", metavar="cuda:N|cpu", help="Device.  [default: the first usable GPU, else the CPU]")
+@click.option("--arrays", type=click.Choice(("torch", "numpy", "cupy", "jax")), help="Arrays that your function takes.")
 @click.option(
     "--elements",
     type=PositiveCount(),
-    help="Fresh elements to prove it on.  [default: 2^18; 2^22 on a GPU; of 4,096 calls at most]",
+    help="Fresh elements to verify the plan on.  [default: 2^18; 2^22 on a GPU; at most 4,096 calls]",
 )
 @click.option(
     "--data",
     metavar="FILE[:TENSOR]",
-    help="Operands of your own to verify the plan on, too: .npy, .pt or .safetensors with a [M, K] and b [K, N], or one [N, K]"
-    " matrix for B. Rows of A and columns of B are drawn from it.",
+    help="Your own operands to verify the plan on too: .npy, .pt or .safetensors with a [M, K] and b [K, N], or a [N, K] matrix"
+    " for B. Rows of A and columns of B are drawn from it.",
 )
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the operands.")
-@click.option("--ncu", is_flag=True, help="Nsight Compute counts which opcodes a call executes.")
-@click.option("--format", "form", type=click.Choice(["terminal", "json", "markdown", "html"]), default="terminal")
-@click.option(
-    "-o",
-    "--output",
-    type=OutputFile(),
-    metavar="FILE",
-    help="Keep the products in this report, as they are found; one of the same device keeps what else it has, and is kept as"
-    " FILE~ too. - is standard output.",
-)
+@seed_option
+@click.option("--ncu", is_flag=True, help="Count the executed opcodes with Nsight Compute.")
+@format_option("json", "markdown", "html")
+@output_option("Report file, written product by product; results of the same device are kept, the old file as FILE~")
 @time_limit_option
-@click.option("--list", "listing", is_flag=True, help="The callables that have names, and what they lack here.")
-def gemm_command(
-    callable_: str | None,
-    shapes: tuple[str, ...],
-    dtype: str | None,
-    out: str | None,
-    scale: str,
-    options: tuple[str, ...],
-    versus: str | None,
-    sweep: str | None,
-    device: str | None,
-    arrays: str | None,
-    elements: int | None,
-    data: str | None,
-    seed: int,
-    ncu: bool,
-    form: str,
-    output: Path | None,
-    time_limit: float | None,
-    listing: bool,
-) -> None:
-    """Find what arithmetic a matrix product has.
+@click.option("--list", "listing", is_flag=True, help="List built-in callables and missing dependencies.")
+def gemm_command(listing: bool, callable_: str | None, **options: Any) -> None:
+    """Find the arithmetic of a matrix product.
 
-    CALLABLE is a name that --list tells, FILE.py:FUNCTION or package.module:FUNCTION. A function takes a [M, K] and b [K, N],
-    with --scale the scales of both too, and gives d [M, N]; --option gives it keyword arguments. It is asked until a plan is
-    found: which k join when, in what precision, how partial sums are merged, scaled and rounded. The plan predicts fresh
-    results bit for bit, or the row is not confirmed.
+    CALLABLE is a built-in name (see --list), FILE.py:FUNCTION or package.module:FUNCTION. A function takes a [M, K] and
+    b [K, N], with --scale also the scales of both, and returns d [M, N]; --option passes keyword arguments. accprobe probes it
+    until a plan is found: the accumulation order, the precision, and how partial sums are combined, scaled and rounded. A row
+    is confirmed only if the plan predicts fresh results bit for bit.
 
-    Several shapes, values of options, or --versus: each is a row, and what differs is said.
+    Several shapes or values of an option, and --versus, give a row each, followed by the differences.
 
-    Needs: extra cuda13 or cuda12 for torch, triton and cupy on a GPU; nothing for what numpy computes.
+    Needs: extra cuda13 or cuda12 for torch, triton and cupy on a GPU; nothing for numpy.
 
-    On a terminal each finding is printed as it is found. Ctrl-C and --time-limit keep what is known of the product that is
-    being measured: its row is `inferred`, with the reason.
+    On a terminal each finding is printed as it is found. Ctrl-C and --time-limit keep what is known of the current product: its
+    row is `inferred`, with the reason.
 
-    Exit status: 0 every row is confirmed, and nothing is wrong with the results; 1 some is not, a product is dropped or counted
-    twice, two rows differ, with --sweep the same row has other bits, or the time limit is over; 2 it could not be asked;
-    130 interrupted.
+    Exit status: 0 every row is confirmed and no result is wrong; 1 a row is not confirmed, a product is missing or counted
+    twice, two rows differ, --sweep found different bits, or the time limit was reached; 2 it could not be probed; 130
+    interrupted.
 
     \b
     Examples:
@@ -123,25 +120,33 @@ def gemm_command(
       accprobe gemm torch:mm --shape 128x4096x4096 --sweep m=1,2,4,8,16,128
     """
     if listing:
-        _list(form)
+        _list(options["form"])
         return
     if callable_ is None:
-        raise click.UsageError("no CALLABLE is given; `accprobe gemm --list` tells those that have names")
-    output, form = to_stdout(output, form)
-    ms = _sizes(sweep) if sweep else ()
-    if output:
-        named_form(output, {})
-        check_writable(output)
-    supervised(callable_ if versus is None else f"{callable_} or {versus}", output)
-    check_report(output)
-    run = ProductRun(elements, seed, device, ncu, None if data is None else _own_data(data))
+        raise click.UsageError("no CALLABLE is given; `accprobe gemm --list` lists the built-in ones")
+    options["output"], options["form"] = report_output(options["output"], options["form"])
+    request = GemmRequest(callable_=callable_, **options)
+    ms = _sizes(request.sweep) if request.sweep else ()
+    if request.output:
+        check_writable(request.output)
+    supervised(" or ".join(request.callables), request.output)
+    check_report(request.output)
+    _probe(request, ms)
+
+
+def _probe(request: GemmRequest, ms: tuple[int, ...]) -> None:
+    data = None
+    if request.data is not None:
+        from accprobe.cli.arrays import own_data
+
+        data = own_data(request.data)
+    run = ProductRun(request.elements, request.seed, request.device, request.ncu, data)
     stopped: KeyboardInterrupt | AccprobeError | None = None
-    ends = partial(_end_now, run, form, output)
-    with libraries_on_stderr(), saving(output) as save, progress_bar("opening") as show, ending_by(ends):
+    ends = partial(_end_now, run, request)
+    with libraries_on_stderr(), saving(request.output) as save, progress_bar("opening") as show, ending_by(ends):
         try:
-            with interrupts.time_limit(time_limit):
-                names = [callable_, *([versus] if versus else [])]
-                questions = _questions(names, shapes, _asking(dtype, out, scale), options, arrays)
+            with time_limit(request.time_limit):
+                questions = _questions(request)
                 run.open_each(questions)
                 for question in questions:
                     for row in run.swept(question, ms, show) if ms else [run.asked(question, show)]:
@@ -151,77 +156,68 @@ def gemm_command(
             ended_early = isinstance(e, KeyboardInterrupt | DeviceError)
             if ended_early and (report := run.keep_measured(_why_stopped(e))):
                 save(report)
-    _end(run, form, output, stopped)
+    _end(run, request, stopped)
 
 
 def _why_stopped(error: KeyboardInterrupt | AccprobeError) -> str:
     return str(error) or "interrupted"
 
 
-def _end(run: ProductRun, form: str, output: Path | None, stopped: KeyboardInterrupt | AccprobeError | None) -> None:
+def _end(run: ProductRun, request: GemmRequest, stopped: KeyboardInterrupt | AccprobeError | None) -> None:
+    output = request.output
     if run.report is not None and run.rows and (stopped is None or output is None or isinstance(stopped, TimeLimitReached)):
-        _print(run, run.report, form)
+        _print(run, run.report, request.form)
     for sentence in run.unseen:
         tell(sentence)
     if isinstance(stopped, KeyboardInterrupt):
-        in_part = " (the last in part)" if run.rows and run.rows[-1].reason == _why_stopped(stopped) else ""
+        in_part = " (the last one incomplete)" if run.rows and run.rows[-1].reason == _why_stopped(stopped) else ""
         count = f"{len(run.rows)} product{'s' * (len(run.rows) != 1)}{in_part}" if run.rows else ""
         end_interrupted(count, output, stopped)
     if stopped is not None:
         raise stopped
     if run.wrong:
-        sys.exit(NOT_SO)
+        sys.exit(DIFFERS)
 
 
-def _end_now(run: ProductRun, form: str, output: Path | None, stopped: KeyboardInterrupt) -> None:
-    """In the middle of a callable that does not let itself be interrupted."""
+def _end_now(run: ProductRun, request: GemmRequest, stopped: KeyboardInterrupt) -> None:
+    """End the command inside a callable that does not react to signals."""
     run.keep_measured(_why_stopped(stopped))
-    if output and run.report and run.rows:
-        with saving(output) as save:
+    if request.output and run.report and run.rows:
+        with saving(request.output) as save:
             save(run.report)
-    _end(run, form, output, stopped)
+    _end(run, request, stopped)
 
 
-def _questions(
-    names: Sequence[str], shapes: Sequence[str], asking: ProductRequest, options: Sequence[str], arrays: str | None
-) -> list[ProductQuestion]:
-    """Each callable, shape and combination of options; of the options, a second callable is given those that it takes.
-
-    arrays: of functions that have no name here, where there is one.
-    """
+def _questions(request: GemmRequest) -> list[ProductQuestion]:
+    """Return each callable, shape and combination of options once; a second callable is given the options that it takes."""
     from accprobe.gemm.callables.opening import DEFAULT_SHAPE, UserFunction, find_callable
     from accprobe.gemm.callables.options import parse_options
     from accprobe.gemm.spec import parse_shape
 
-    every = {name: find_callable(name) for name in names}
+    asking = _asking(request)
+    every = {name: find_callable(name) for name in request.callables}
     any_own = any(isinstance(found, UserFunction) for found in every.values())
     questions = []
     for name, found in every.items():
-        for shape in dict.fromkeys(map(parse_shape, shapes)) or (DEFAULT_SHAPE,):
-            for chosen in parse_options(options):
-                taken = {key: value for key, value in chosen.items() if name == names[0] or found.takes(key)}
-                of = arrays if isinstance(found, UserFunction) or not any_own else None
-                question = ProductQuestion(name, replace(asking, shape=shape), taken, of)
+        for shape in dict.fromkeys(map(parse_shape, request.shapes)) or (DEFAULT_SHAPE,):
+            for chosen in parse_options(request.options):
+                taken = {key: value for key, value in chosen.items() if name == request.callable_ or found.takes(key)}
+                arrays = request.arrays if isinstance(found, UserFunction) or not any_own else None
+                question = ProductQuestion(name, replace(asking, shape=shape), taken, arrays)
                 questions += [question] if question not in questions else []
     return questions
 
 
-def _own_data(name: str) -> OwnData:
-    from accprobe.cli.arrays import own_data
-
-    return own_data(name)
-
-
-def _asking(dtype: str | None, out: str | None, scale: str) -> ProductRequest:
+def _asking(request: GemmRequest) -> ProductRequest:
     from accprobe.gemm.callables.opening import ProductRequest
     from accprobe.isa import formats
 
-    a, _, b = (dtype or "").partition(":")
+    a, _, b = (request.dtype or "").partition(":")
     return ProductRequest(
         a=formats.get(a) if a else None,
         b=formats.get(b) if b else None,
-        out=formats.get(out) if out else None,
-        scale=_scale(scale),
+        out=formats.get(request.out) if request.out else None,
+        scale=_scale(request.scale),
     )
 
 
@@ -230,11 +226,11 @@ def _scale(name: str) -> Any:
 
 
 def _sizes(text: str) -> tuple[int, ...]:
-    """M of "m=1,2,4"."""
+    """Return the values of M in "m=1,2,4"."""
     name, _, values = text.partition("=")
     words = [word.strip() for word in values.split(",") if word.strip()]
     if name.strip() != "m" or not words or not all(word.isdigit() and int(word) for word in words):
-        raise AccprobeError(f"--sweep '{text}': give m and its values, such as m=1,2,4,8,16")
+        raise AccprobeError(f"--sweep '{text}' is not a list of M; give for example m=1,2,4,8,16")
     return tuple(dict.fromkeys(map(int, words)))
 
 
@@ -246,8 +242,8 @@ def _list(form: str) -> None:
         write(json.dumps(told, indent=2) + "\n")
         return
     if form != "terminal":
-        raise click.UsageError(f"--list has no {form}: give --format json, or none")
-    yours = ("FILE.py:FUNCTION, package.module:FUNCTION", "a function of yours: d = f(a, b), or f(a, b, scale_a, scale_b)")
+        raise click.UsageError(f"--list cannot print {form}; give --format json or leave it out")
+    yours = ("FILE.py:FUNCTION, package.module:FUNCTION", "your function: d = f(a, b), or f(a, b, scale_a, scale_b)")
     every = ((listed.name, listed.title, listed.why_not()) for listed in BUILTIN.values())
     list_names([*((name, f"{title}{f'; {missing}' if missing else ''}") for name, title, missing in every), yours])
 

@@ -1,4 +1,4 @@
-"""`accprobe health`: does every GPU of this host, or of a Ray cluster, compute what its model says?"""
+"""`accprobe health`: the results of every GPU of this host, or of a Ray cluster, against its models."""
 
 from __future__ import annotations
 
@@ -11,10 +11,7 @@ from typing import TYPE_CHECKING, get_args
 
 import click
 
-from accprobe.cli.output import INTERRUPTED, STDOUT, OutputFile, check_writable, deliver, named_form, tell
-from accprobe.cli.run import COULD_NOT
-from accprobe.cli.verify import MISMATCH
-from accprobe.errors import AccprobeError
+from accprobe.cli.output import COULD_NOT, DIFFERS, INTERRUPTED, Output, format_option, output_option, seed_option, tell
 from accprobe.health.plan import HANG_SECONDS, SECONDS, CheckPlan, HealthLevel
 
 if TYPE_CHECKING:
@@ -23,31 +20,42 @@ if TYPE_CHECKING:
 LEAST_MINUTES = 0.001
 MOST_MINUTES = 60 * 24 * 7
 
-_FORMS = {".xml": "junit", ".prom": "prometheus"}
-"""By how a file's name ends; JSON otherwise."""
+_ENDINGS = {".xml": "junit", ".prom": "prometheus"}
 
 
 @click.command("health")
-@click.option("--device", "devices", default="all", show_default=True, metavar="all|cuda:N,…|sim:NAME,…", help="What to check.")
+@click.option(
+    "--device",
+    "devices",
+    default="all",
+    show_default=True,
+    metavar="NAME,…",
+    help="GPUs: all, cuda:N, sim:NAME or faulty:NAME.",
+)
 @click.option(
     "--level",
     type=click.Choice(get_args(HealthLevel)),
     default="standard",
     show_default=True,
-    help="How long: 20 seconds, 5 minutes, an hour.",
+    help="Duration: 20 seconds, 5 minutes or an hour.",
 )
-@click.option("--minutes", type=click.FloatRange(LEAST_MINUTES, MOST_MINUTES), metavar="N", help="That long instead.")
+@click.option(
+    "--minutes",
+    type=click.FloatRange(LEAST_MINUTES, MOST_MINUTES),
+    metavar="N",
+    help="Duration in minutes, instead of --level.",
+)
 @click.option(
     "--like",
     metavar="REPORT|sim:NAME",
-    help="Whose models say what is right.  [default: those recorded on that kind of GPU]",
+    help="Source of the models.  [default: models recorded on that kind of GPU]",
 )
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the operands.")
-@click.option("--with-serial", is_flag=True, help="Tell the boards' serial numbers too.")
+@seed_option
+@click.option("--with-serial", is_flag=True, help="Report the boards' serial numbers too.")
 @click.option(
     "--ray",
-    metavar="auto|HOST:PORT",
-    help="Every GPU of this Ray cluster instead of this host's; sim: and faulty: devices stand in for them.",
+    metavar="ADDRESS",
+    help="Ray cluster to check instead of this host: auto or HOST:PORT. sim: and faulty: devices replace its GPUs.",
 )
 @click.option(
     "--patience",
@@ -55,29 +63,17 @@ _FORMS = {".xml": "junit", ".prom": "prometheus"}
     default=HANG_SECONDS,
     show_default=True,
     metavar="SECONDS",
-    help="With --ray: a GPU hangs that tells nothing for so long.",
+    help="With --ray: silence after which a GPU counts as hanging.",
 )
 @click.option(
     "--retries",
     type=click.IntRange(0),
     default=1,
     show_default=True,
-    help="With --ray: how often a GPU is begun again whose process died.",
+    help="With --ray: how often a check whose process died is repeated.",
 )
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(["terminal", "json", "junit", "prometheus"]),
-    default="terminal",
-    show_default=True,
-)
-@click.option(
-    "-o",
-    "--output",
-    type=OutputFile(),
-    metavar="FILE",
-    help="Write the outcome here; where --format does not say, .xml is JUnit, .prom Prometheus, others JSON. - is stdout.",
-)
+@format_option("json", "junit", "prometheus")
+@output_option("Output file, JUnit if it ends in .xml, Prometheus in .prom, else JSON")
 def health_command(
     devices: str,
     level: HealthLevel,
@@ -91,18 +87,18 @@ def health_command(
     form: str,
     output: Path | None,
 ) -> None:
-    """Check whether GPUs compute what their models say, word for word.
+    """Compare the results of GPUs with their models, bit for bit.
 
-    All at once, each matrix unit of every SM in turn, at full power; words that differ are named with the GPU, the SM and the
-    operands. What was seen before an interruption is told.
+    Runs all GPUs at once, and on each every matrix unit of every SM in turn, at full load. A mismatch is reported with the GPU,
+    the SM and the operands. Ctrl-C reports what was compared until then.
 
-    With --ray, of all nodes of a cluster at once: a node or a GPU that dies or hangs is named, the others go on.
+    --ray checks all nodes of a cluster at once; nodes and GPUs that die or hang are reported, the others go on.
 
-    Needs: extra cuda13 or cuda12 on a GPU; nothing for sim: devices. With --ray: extra fleet, and on every node
-    the same accprobe.
+    Needs: extra cuda13 or cuda12 on a GPU; nothing for sim: devices. With --ray: extra fleet, and the same accprobe on every
+    node.
 
-    Exit status: 0 no word differs (units that did not reach full load are named), 1 some does, 2 a GPU could not be checked,
-    130 interrupted with nothing that differs.
+    Exit status: 0 no mismatch (units that did not reach full load are named), 1 a mismatch, 2 a GPU could not be checked,
+    130 interrupted without a mismatch.
 
     \b
     Examples:
@@ -112,31 +108,24 @@ def health_command(
       accprobe health --ray auto --level quick -o health.json
     """
     if minutes is not None and math.isnan(minutes):
-        raise click.BadParameter("nan is no time; give a number of minutes.", param_hint="'--minutes'")
-    in_file = named_form(output, _FORMS) if output and form == "terminal" else form
-    if output:
-        check_writable(output)
+        raise click.BadParameter("nan is not a duration; give a number of minutes.", param_hint="'--minutes'")
+    to = Output.of(form, output, _ENDINGS)
     from accprobe.health.outcome import HealthOutcome
     from accprobe.report.names import named_models
 
     if like is not None:
-        named_models(like)  # so that it is refused before anything begins
+        named_models(like)  # raises before anything runs
 
     seconds = SECONDS[level] if minutes is None else 60 * minutes
     plan = CheckPlan(seconds, seed, like, serial=with_serial)
     gpus, interrupted = _of_cluster(ray, devices, plan, patience, retries) if ray else _of_host(devices, plan)
     outcome = HealthOutcome.of(level if minutes is None else None, seconds / 60, gpus)
-    try:
-        _print(outcome, form, in_file, output)
-    except AccprobeError as e:
-        if not outcome.differs:
-            raise
-        tell(str(e))
+    to.deliver(lambda: _shown(outcome), lambda form: _text(outcome, form), outcome.differs)
     _exit(outcome, interrupted)
 
 
 def _of_host(devices: str, plan: CheckPlan) -> tuple[list[GpuOutcome], bool]:
-    """(what is known of each GPU, whether it was interrupted)."""
+    """Return (the outcome of each GPU, whether the check was interrupted)."""
     from accprobe.devices import device_names
     from accprobe.health.host import check_host, check_named
     from accprobe.health.outcome import GpuOutcome
@@ -154,11 +143,10 @@ def _of_host(devices: str, plan: CheckPlan) -> tuple[list[GpuOutcome], bool]:
 def _of_cluster(address: str, devices: str, plan: CheckPlan, patience: float, retries: int) -> tuple[list[GpuOutcome], bool]:
     """As `_of_host`."""
     from accprobe.fleet.checks import check_cluster, unopened
-    from accprobe.fleet.cluster import connected
-    from accprobe.fleet.simulated_nodes import stand_ins
+    from accprobe.fleet.cluster import connected, replacements
 
     with connected(address) as cluster:
-        names = stand_ins(devices, len(cluster.gpus))
+        names = replacements(devices, len(cluster.gpus))
         gpus = [unopened(gpu, name) for gpu, name in zip(cluster.gpus, names, strict=True)]
         return _watched(plan, gpus, partial(check_cluster, cluster, names, plan, patience, retries))
 
@@ -179,17 +167,10 @@ def _watched(plan: CheckPlan, gpus: list[GpuOutcome], check: Callable[[OnOutcome
     return gpus, False
 
 
-def _print(outcome: HealthOutcome, form: str, in_file: str, output: Path | None) -> None:
-    if form != "terminal":
-        deliver(_text(outcome, form), output)
-        return
-    if output != STDOUT:
-        from accprobe.render.terminal.console import console
-        from accprobe.render.terminal.health import health_table
+def _shown(outcome: HealthOutcome) -> list[object]:
+    from accprobe.render.terminal.health import health_table
 
-        console().print(health_table(outcome))
-    if output:  # last, so that a full disk hides nothing
-        deliver(_text(outcome, in_file), output)
+    return [health_table(outcome)]
 
 
 def _text(outcome: HealthOutcome, form: str) -> str:
@@ -201,14 +182,14 @@ def _text(outcome: HealthOutcome, form: str) -> str:
 
 
 def _exit(outcome: HealthOutcome, interrupted: bool) -> None:
-    """Words that differ count for more than a GPU that could not be checked: nothing hides them."""
+    """Exit with 1 for a mismatch even if another GPU could not be checked or the check was interrupted."""
     for reason in dict.fromkeys(gpu.reason for gpu in outcome.gpus if gpu.reason):
         tell(f"{', '.join(gpu.where for gpu in outcome.gpus if gpu.reason == reason)}: {reason}")
     if interrupted:
         dots, wrong = (sum(getattr(gpu, key) for gpu in outcome.gpus) for key in ("dots", "wrong"))
         tell(f"interrupted: {dots:,} results were compared, {wrong:,} differ")
     if outcome.differs:
-        sys.exit(MISMATCH)
+        sys.exit(DIFFERS)
     if interrupted:
         sys.exit(INTERRUPTED)
     if outcome.failed:

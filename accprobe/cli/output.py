@@ -1,76 +1,78 @@
-"""What commands share: sentences for the user, the report's file, how an interrupted run ends, and the banner of a simulated
-device.
-"""
+"""Options and output that commands share: counts, lists and files on the command line, messages, and where results go."""
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from accprobe.cli.interrupts import TimeLimitReached, uninterrupted
-from accprobe.cli.parameter import ParamType
 from accprobe.errors import AccprobeError
 from accprobe.render.plain import plain
 
 if TYPE_CHECKING:
-    from accprobe.report.report import Report
+    from click import ParamType as ParamType
+else:
+
+    class ParamType(click.ParamType):
+        """Click's own, with a subscript in the versions that have none."""
+
+        def __class_getitem__(cls, converted: type) -> type:
+            return cls
+
+
+DIFFERS = 1
+"""The exit status of a finding: not confirmed, a mismatch, a difference, a requirement that failed."""
+
+COULD_NOT = 2
+"""The exit status of a command that could not do its work."""
 
 INTERRUPTED = 130
-"""The exit status of what a signal ended."""
+"""The exit status after a signal."""
 
-TIMED_OUT = 1
-"""The exit status of what --time-limit ended: not everything is confirmed."""
+TIMED_OUT = DIFFERS
+"""The exit status after --time-limit: not everything is confirmed."""
 
+LARGEST_COUNT = 10**15
+"""Dot products that a GPU compares in half a day."""
 
-def tell(sentence: str) -> None:
-    """A sentence for the user, on standard error; on a terminal it takes the line on which a progress bar may stand."""
-    clear_progress()
-    click.echo(f"accprobe: {plain(sentence)}", err=True)
+STDOUT = Path("/dev/stdout")
 
+NOT_JSON = (".txt", ".html", ".htm", ".md", ".csv", ".tsv", ".jsonl", ".xml", ".prom", ".svg", ".pdf", ".yaml", ".yml", ".toml")
+"""Endings of files in which nobody expects JSON."""
 
-def clear_progress() -> None:
-    """Clears the line of a terminal on which a progress bar may stand."""
-    if sys.stderr.isatty():
-        click.echo("\r\x1b[K", nl=False, err=True)
-
-
-def write(text: str) -> None:
-    """What programs read, on standard output: in UTF-8 whatever the locale, as JSON and HTML have to be."""
-    click.echo(text.encode(), nl=False)
+T = TypeVar("T")
+Command = TypeVar("Command", bound=Callable[..., Any])
 
 
-def list_names(items: Iterable[tuple[str, str]]) -> None:
-    """A name a line, each with its remark or "": after a tab, or where a terminal shows them, wrapped as it is wide."""
-    if sys.stdout.isatty():
-        from accprobe.render.terminal.console import console, hanging_names
+class PositiveCount(ParamType[int]):
+    """A positive whole number, also as 1e10 or 10_000_000."""
 
-        console().print(hanging_names(items))
-        return
-    for name, remark in items:
-        click.echo(f"{name}\t{remark}" if remark else name)
+    name = "count"
 
-
-def deliver(text: str, output: Path | None) -> None:
-    """A text to its file, or to standard output. Raises AccprobeError where it cannot be written."""
-    from accprobe.build import atomic
-
-    if output is None or output == STDOUT:
-        write(text)
-        return
-    try:
-        atomic.save(output, text.encode())
-    except OSError as e:
-        raise AccprobeError(f"{output} cannot be written: {e.strerror}") from None
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        try:
+            number = int(value)
+        except ValueError:
+            try:
+                number = int(float(value))
+            except (ValueError, OverflowError):
+                number = 0
+            else:
+                number = number if number == float(value) else 0
+        if number < 1:
+            self.fail(f"'{value}' is not a positive whole number, such as 1e9 or 10_000_000")
+        if number > LARGEST_COUNT:
+            self.fail(f"'{value}' is too large; give at most {LARGEST_COUNT:.0e}")
+        return number
 
 
 class OutputFile(ParamType[Path]):
-    """A file to write; - is standard output, and a file of that name is ./-."""
+    """A file to write; - is standard output, ./- a file of that name."""
 
     name = "file"
 
@@ -83,56 +85,102 @@ class OutputFile(ParamType[Path]):
         if os.path.basename(value) in ("", ".", ".."):
             self.fail(f"'{value}' is a folder: give the name of a file", param, ctx)
         if value == "-" and not self._stdout:
-            self.fail("'-' is standard output, which this cannot go to; a file of that name is ./-", param, ctx)
+            self.fail("standard output is not possible here; give a file, ./- for one of the name -", param, ctx)
         return STDOUT if value == "-" else Path(value)
 
 
-STDOUT = Path("/dev/stdout")
+def seed_option(command: Command) -> Command:
+    return click.option(
+        "--seed", type=click.IntRange(0), default=0, show_default=True, metavar="N", help="Seed of the random operands."
+    )(command)
 
-ENDINGS = (".txt", ".html", ".htm", ".md", ".csv", ".tsv", ".jsonl", ".xml", ".prom", ".svg", ".pdf", ".yaml", ".yml", ".toml")
-"""Of files that nobody expects JSON in."""
+
+def format_option(*forms: str) -> Callable[[Command], Command]:
+    """Add --format, which is `terminal` unless one of `forms` is chosen."""
+    choice = click.Choice(["terminal", *forms])
+    return click.option("--format", "form", type=choice, default="terminal", show_default=True, help="Output format.")
 
 
-def named_form(output: Path, forms: Mapping[str, str]) -> str:
-    """The form that the name of a file asks for, of those by their endings; JSON where it asks for none.
+def output_option(help_text: str) -> Callable[[Command], Command]:
+    return click.option("-o", "--output", type=OutputFile(), metavar="FILE", help=f"{help_text} (`-` for stdout).")
 
-    Raises UsageError where it asks for another.
-    """
-    ending = output.suffix.lower()
-    if ending in ENDINGS and ending not in forms:
-        *others, last = (*forms, ".json")
+
+def values(option: str, words: str | None, read: Callable[[str], T]) -> tuple[T, ...] | None:
+    """Return the comma-separated values of an option, each once. Raises UsageError that names the option."""
+    if words is None:
+        return None
+    try:
+        return tuple(dict.fromkeys(read(word.strip()) for word in words.split(",")))
+    except click.BadParameter as e:
+        raise click.UsageError(f"{option} {words}: {e.message}") from None
+
+
+def count(word: str) -> int:
+    return PositiveCount().convert(word, None, None)
+
+
+def count_or_none(word: str) -> int | None:
+    return None if word == "none" else count(word)
+
+
+@dataclass(frozen=True)
+class Output:
+    """Where a result goes. form: the format that --format names; file: that of -o, which has the format `in_file`."""
+
+    form: str
+    file: Path | None
+    in_file: str
+
+    @classmethod
+    def of(cls, form: str, file: Path | None, endings: Mapping[str, str]) -> Output:
+        """endings: formats by the ending of a file's name. Raises UsageError for other endings, AccprobeError where the file
+        cannot be written.
+        """
+        in_file = form_of_file(file, endings) if file and form == "terminal" else form
+        if file:
+            check_writable(file)
+        return cls(form, file, in_file)
+
+    def deliver(self, shown: Callable[[], Iterable[object]], text: Callable[[str], str], differs: bool = False) -> None:
+        """Print the result, and write it to the file. shown: for a terminal; text: in another format.
+
+        differs: the result is a finding, so a file that cannot be written is a message and not the end.
+        """
+        if self.form == "terminal" and self.file != STDOUT:
+            from accprobe.render.terminal.console import console
+
+            console().print(*shown(), sep="\n")
+        if self.form == "terminal" and self.file is None:
+            return
+        try:
+            deliver(plain(text(self.in_file)), self.file)
+        except AccprobeError as e:
+            if not differs:
+                raise
+            tell(str(e))
+
+
+def form_of_file(file: Path, endings: Mapping[str, str]) -> str:
+    """Return the format that the ending of a file's name means, JSON by default. Raises UsageError for another ending."""
+    ending = file.suffix.lower()
+    if ending in NOT_JSON and ending not in endings:
+        *others, last = (*endings, ".json")
         known = f"{', '.join(others)}{' or ' * bool(others)}{last}"
-        raise click.UsageError(
-            f"-o writes no {output.suffix}: let the name end in {known}; > {output.name} keeps what is printed"
-        )
-    return forms.get(ending, "json")
+        raise click.UsageError(f"-o cannot write {file.suffix}: let the name end in {known}, or redirect: > {file.name}")
+    return endings.get(ending, "json")
 
 
-def to_stdout(output: Path | None, form: str) -> tuple[Path | None, str]:
-    """(file, form) of a report; where the file is standard output, none is kept, and the report is what is printed."""
-    return (None, "json") if output == STDOUT else (output, form)
-
-
-def say_what_is_unseen(device: str) -> None:
-    """Of a device, or of several with commas between, whose SMs are not all asked."""
-    from accprobe.devices import unseen
-
-    for name in dict.fromkeys(each.strip() for each in device.split(",")):
-        if clause := unseen(name):
-            tell(f"{name}: {clause}")
-
-
-def announce(report: Report) -> None:
-    """What stands in for a GPU, and why."""
-    missing = f"no GPU found ({report.device.reason})"
-    if report.device.kind == "cpu":
-        tell(f"{missing}; this is the processor, {report.device.name}, and its own dot products")
-    else:
-        tell(f"SIMULATED: {missing}; this is {report.device.name}")
+def report_output(output: Path | None, form: str) -> tuple[Path | None, str]:
+    """Return (file, format) of a command whose -o keeps a report: `-o -` prints it as JSON. Raises UsageError."""
+    if output == STDOUT:
+        return None, "json"
+    if output:
+        form_of_file(output, {})
+    return output, form
 
 
 def check_writable(path: Path) -> None:
-    """Before the long run, whether its report can be written. Raises AccprobeError."""
+    """Check before a long run that its file can be written. Raises AccprobeError."""
     try:
         if path.is_dir():
             raise IsADirectoryError(21, "it is a directory")
@@ -146,43 +194,42 @@ def check_writable(path: Path) -> None:
         raise AccprobeError(f"{path} cannot be written: {e.strerror}") from None
 
 
-def check_report(path: Path | None) -> None:
-    """Before the long run, whether what is in its file is a report, to which it adds. Raises ReportError."""
-    if path is None or not path.is_file() or not path.stat().st_size:
+def deliver(text: str, output: Path | None) -> None:
+    """Write a text to its file, or to standard output. Raises AccprobeError where it cannot be written."""
+    from accprobe.build import atomic
+
+    if output is None or output == STDOUT:
+        write(text)
         return
-    from accprobe.report.report import Report
-
-    Report.load(path)
-
-
-def end_interrupted(measured: str, output: Path | None, stop: KeyboardInterrupt | None = None) -> NoReturn:
-    """Ends with what is kept of a run. measured: "2 sweeps", or nothing. stop: what ended it; a time limit says so."""
-    if not measured:
-        kept = "nothing was measured yet"
-    else:
-        kept = f"{output} has {measured}" if output else f"{measured} measured; with -o FILE they are kept"
-    timed_out = isinstance(stop, TimeLimitReached)
-    tell(f"{stop if timed_out else 'interrupted'}: {kept}")
-    sys.exit(TIMED_OUT if timed_out else INTERRUPTED)
-
-
-@contextmanager
-def saving(output: Path | None) -> Iterator[Callable[[Report], None]]:
-    """Keeps the report in the file; whatever happens inside, what was measured is there.
-
-    Nothing interrupts the writing: pydantic makes an error of its own of a KeyboardInterrupt.
-    """
-    if output is None:
-        yield lambda _: None
-        return
-    from accprobe.report.autosave import Autosave
-
-    save = Autosave(output)
     try:
-        try:
-            yield uninterrupted()(save)
-        finally:
-            with uninterrupted():
-                save.finish()
+        atomic.save(output, text.encode())
     except OSError as e:
         raise AccprobeError(f"{output} cannot be written: {e.strerror}") from None
+
+
+def write(text: str) -> None:
+    """Write to standard output in UTF-8 whatever the locale, as JSON and HTML must be."""
+    click.echo(text.encode(), nl=False)
+
+
+def tell(sentence: str) -> None:
+    """Print a message on standard error; on a terminal it replaces the line of a progress bar."""
+    clear_progress()
+    click.echo(f"accprobe: {plain(sentence)}", err=True)
+
+
+def clear_progress() -> None:
+    """Clear the line of a terminal that may have a progress bar."""
+    if sys.stderr.isatty():
+        click.echo("\r\x1b[K", nl=False, err=True)
+
+
+def list_names(items: Iterable[tuple[str, str]]) -> None:
+    """Print a name a line with its remark or "": wrapped on a terminal, else after a tab."""
+    if sys.stdout.isatty():
+        from accprobe.render.terminal.console import console, hanging_names
+
+        console().print(hanging_names(items))
+        return
+    for name, remark in items:
+        click.echo(f"{name}\t{remark}" if remark else name)

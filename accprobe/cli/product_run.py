@@ -1,4 +1,4 @@
-"""What `accprobe gemm` found so far: rows that are done, and the one that is being measured."""
+"""The results of `accprobe gemm` so far: finished rows, and the product that is being measured."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
     from accprobe.report.report import Report
 
 ELEMENTS, CALLS = {"cpu": 1 << 18, "cuda": 1 << 22}, 1 << 12
-"""Fresh elements where none are asked for, and calls that they may take at most, where a call gives few of them."""
+"""Default number of fresh elements, and the largest number of calls for them."""
 
 
 @dataclass(frozen=True)
 class ProductQuestion:
-    """One callable, asked about one shape with one value of each option."""
+    """One callable with one shape and one value of each option."""
 
     callable: str
     asking: ProductRequest
@@ -38,12 +38,12 @@ class ProductQuestion:
 
 
 NOT_OF_A_FINDING = ("asked", "device", "runs", "proven", "by kind", "in words")
-"""Labels of lines that stand in the report alone."""
+"""Labels of lines that only the report has."""
 
 
 @dataclass
 class Measurement:
-    """The product that is being measured. outcome: what is known of it, None at the beginning; shown: lines by label."""
+    """The product that is being measured. outcome: what is known so far, None at the start; shown: printed lines by label."""
 
     question: ProductQuestion
     opened: Opened
@@ -63,7 +63,7 @@ class Measurement:
         return f"{self.question.callable} {self.opened.adapter.spec.shape}"
 
     def row(self, kernels: tuple[KernelRecord, ...] = ()) -> ProductRow:
-        """The record of what is known."""
+        """Return the record of what is known."""
         from accprobe.gemm.callables.kernels import contradictions
         from accprobe.gemm.findings import row
 
@@ -84,7 +84,7 @@ class Measurement:
         return found.model_copy(update={"remarks": (*remarks, *contradictions(found))})
 
     def on_found(self, outcome: ProductOutcome) -> None:
-        """Keep what is known, and on a terminal print each line of it that is new."""
+        """Keep what is known, and print each new line of it on a terminal."""
         self.outcome = outcome
         if not sys.stderr.isatty():
             return
@@ -101,9 +101,10 @@ class Measurement:
 
 @dataclass
 class ProductRun:
-    """What was found so far. first: what was asked first, whose formats the others have too; said: of rows together;
-    unseen: why kernels or opcodes are not told; measured: the product that is being measured; openings: by question, results of
-    calls that opened the callable.
+    """The rows so far.
+
+    first: the first product, whose formats are the defaults of the others. said: sentences that compare rows. unseen: why
+    kernels or opcodes are unknown. measured: the current product. openings: results of the calls that opened each callable.
     """
 
     elements: int | None
@@ -129,7 +130,7 @@ class ProductRun:
         return self.unlike or not all(row.holds for row in self.rows) or any(x is None or x.value != "yes" for x in once)
 
     def add(self, row: ProductRow, compare: bool = True) -> Report:
-        """The report with one row more. compare: say what it differs in from the first."""
+        """Add a row and return the report. compare: describe how it differs from the first row."""
         from accprobe.gemm.versus import versus
 
         if self.rows and compare and not self.sweeping:
@@ -144,9 +145,7 @@ class ProductRun:
         return self.report
 
     def opened(self, question: ProductQuestion) -> Opened:
-        """Open the callable and check it, once more where that was done before. Raises AccprobeError, where it is on another
-        device than those before too.
-        """
+        """Open and check the callable. Raises AccprobeError, also where it runs on another device than those before."""
         from accprobe.gemm.callables.machine import empty_report
         from accprobe.gemm.callables.opening import open_callable
 
@@ -160,15 +159,15 @@ class ProductRun:
         empty = empty_report(opened.adapter.library, self.seed)
         if self.report is not None and self.report.device != empty.device:
             raise AccprobeError(
-                f"{question.callable} computes on {empty.device.name}, those before on {self.report.device.name}:"
-                " a report has one device, see --device"
+                f"{question.callable} runs on {empty.device.name}, the callables before on {self.report.device.name};"
+                " a report has one device: give --device"
             )
         self.report = self.report or empty
         self._announce(opened)
         return opened
 
     def _announce(self, opened: Opened) -> None:
-        """Say where the CPU stands in for a GPU, and which options have no effect there; once each."""
+        """Say once where the CPU replaces a GPU, and which options have no effect there."""
         library, name = opened.adapter.library, opened.adapter.name
         clauses = []
         if self.device is None and library.device == "cpu" and library.name == "torch":
@@ -180,14 +179,14 @@ class ProductRun:
             tell(sentence)
 
     def open_each(self, questions: Sequence[ProductQuestion]) -> None:
-        """Each callable once, before the first is measured where there are several. Raises as `opened`."""
+        """Open each of several callables before the first is measured. Raises as `opened`."""
         firsts = {question.callable: question for question in reversed(questions)}
         if len(firsts) > 1:
             for question in reversed(firsts.values()):
                 self.opened(question)
 
     def asked(self, question: ProductQuestion, show: Show) -> ProductRow:
-        """A row: what was found, and what ran."""
+        """Measure a product and return its row."""
         from accprobe.gemm.__main__ import arguments
         from accprobe.gemm.callables.kernels import kernels_of
         from accprobe.gemm.characterise import characterise
@@ -213,19 +212,19 @@ class ProductRun:
         return found
 
     def _drawing(self, spec: Spec) -> DrawOwn | None:
-        """Draws operands of --data. Raises AccprobeError."""
+        """Return a function that draws operands from --data. Raises AccprobeError."""
         if self.data is None:
             return None
         from accprobe.budget.data import drawn_patterns
 
         if spec.a.is_integer:
-            raise AccprobeError(f"--data has real numbers, and the operands are {spec.a}: leave it out")
+            raise AccprobeError(f"--data has real numbers, but the operands are {spec.a}: leave it out")
         if taken := self.data.taken(spec.k):
             tell(taken)
         return partial(drawn_patterns, self.data, spec.a, spec.b, spec.m, spec.n, spec.k)
 
     def keep_measured(self, reason: str) -> Report | None:
-        """Add a row of what is known of the product that was being measured; None where nothing is. reason: why it ended."""
+        """Add a row of what is known of the current product; None where nothing is known. reason: why it ended."""
         measured, self.measured = self.measured, None
         if measured is None or measured.outcome is None:
             return None
@@ -234,7 +233,7 @@ class ProductRun:
         return self.add(measured.row(), compare=measured.finished)
 
     def swept(self, question: ProductQuestion, ms: Sequence[int], show: Show) -> Iterator[ProductRow]:
-        """A row for each class of M, asked about the largest of it."""
+        """Yield a row for each class of M, measured at the largest M of the class."""
         from accprobe.gemm.versus import same_rows
 
         def at(m: int) -> ProductQuestion:
@@ -256,7 +255,7 @@ class ProductRun:
 
 
 def device_in_words(opened: Opened) -> str:
-    """ "NVIDIA H200", or "the CPU, AMD EPYC 9654"."""
+    """Return "NVIDIA H200", or "the CPU, AMD EPYC 9654"."""
     from accprobe.gemm.callables.machine import device_record
 
     library = opened.adapter.library
@@ -272,10 +271,10 @@ def _why_no_gpu() -> str:
     from accprobe.build import driver
 
     count, why = driver.gpus()
-    return "the torch that is installed can use no GPU" if count else f"no GPU was found ({why})"
+    return "the installed torch cannot use a GPU" if count else f"no GPU was found ({why})"
 
 
 def usual_elements(spec: Any, device: str) -> int:
-    """Fresh elements that a plan is proved on, unless other ones are asked for."""
+    """Return the default number of fresh elements to verify a plan on."""
     most: int = CALLS * spec.m * spec.n
     return min(ELEMENTS["cuda" if device.startswith("cuda") else "cpu"], most)

@@ -1,12 +1,15 @@
-"""Reports as a command line names them, whole or some rows of them."""
+"""Reports that commands read, and those that they keep while they measure."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
-from accprobe.cli.output import tell
+from accprobe.cli.interrupts import TimeLimitReached, uninterrupted
+from accprobe.cli.output import INTERRUPTED, TIMED_OUT, tell
 from accprobe.errors import AccprobeError
 
 if TYPE_CHECKING:
@@ -50,3 +53,63 @@ def _read(name: str, evidence: bool) -> Report:
     from accprobe.report.evidence import load_with_evidence
 
     return load_with_evidence(name)
+
+
+def check_report(path: Path | None) -> None:
+    """Check before a long run that the file it adds to is a report. Raises ReportError."""
+    if path is None or not path.is_file() or not path.stat().st_size:
+        return
+    from accprobe.report.report import Report
+
+    Report.load(path)
+
+
+@contextmanager
+def saving(output: Path | None) -> Iterator[Callable[[Report], None]]:
+    """Yield a function that keeps a report in the file; whatever happens inside the block, the last report is written.
+
+    No signal interrupts the writing: pydantic turns a KeyboardInterrupt into an error of its own.
+    """
+    if output is None:
+        yield lambda _: None
+        return
+    from accprobe.report.autosave import Autosave
+
+    save = Autosave(output)
+    try:
+        try:
+            yield uninterrupted()(save)
+        finally:
+            with uninterrupted():
+                save.finish()
+    except OSError as e:
+        raise AccprobeError(f"{output} cannot be written: {e.strerror}") from None
+
+
+def announce(report: Report) -> None:
+    """Say which device replaces a GPU, and why."""
+    missing = f"no GPU found ({report.device.reason})"
+    if report.device.kind == "cpu":
+        tell(f"{missing}; measuring the processor, {report.device.name}")
+    else:
+        tell(f"SIMULATED: {missing}; using {report.device.name}")
+
+
+def say_what_is_unseen(devices: str) -> None:
+    """Say of each device, separated by commas, what only a check of every SM finds."""
+    from accprobe.devices import unseen
+
+    for name in dict.fromkeys(each.strip() for each in devices.split(",")):
+        if clause := unseen(name):
+            tell(f"{name}: {clause}")
+
+
+def end_interrupted(measured: str, output: Path | None, stop: KeyboardInterrupt) -> NoReturn:
+    """Exit after a signal or a time limit, and say what is kept. measured: "2 sweeps", or ""."""
+    if not measured:
+        kept = "nothing was measured yet"
+    else:
+        kept = f"{output} has {measured}" if output else f"{measured} measured; use -o FILE to keep them"
+    timed_out = isinstance(stop, TimeLimitReached)
+    tell(f"{stop if timed_out else 'interrupted'}: {kept}")
+    sys.exit(TIMED_OUT if timed_out else INTERRUPTED)

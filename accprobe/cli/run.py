@@ -1,29 +1,59 @@
-"""`accprobe run`: characterise, verify and report every instruction of a device."""
+"""`accprobe run`: characterise, verify and report every instruction of one device; of several, see `run_many`."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from accprobe.cli.count import PositiveCount
-from accprobe.cli.interrupts import time_limit_option
-from accprobe.cli.measuring import Wanted, measured_report, report_holds
-from accprobe.cli.output import OutputFile, named_form, say_what_is_unseen, tell, to_stdout
-from accprobe.cli.run_each import run_each
-from accprobe.cli.run_fleet import run_fleet
+from accprobe.cli.interrupts import TimeLimitReached, time_limit, time_limit_option
+from accprobe.cli.output import (
+    DIFFERS,
+    OutputFile,
+    PositiveCount,
+    check_writable,
+    format_option,
+    output_option,
+    report_output,
+    seed_option,
+    tell,
+    write,
+)
+from accprobe.cli.reports import announce, end_interrupted, saving, say_what_is_unseen
 from accprobe.errors import AccprobeError
+from accprobe.render.terminal.progress import Show, progress_bar
 
 if TYPE_CHECKING:
     from accprobe.isa.instructions import Instruction
+    from accprobe.report.report import Report
     from accprobe.sass.lowering import Lowering
     from accprobe.survey.run import Profiler
 
-NOT_CONFIRMED = 1
-COULD_NOT = 2
+BESIDE = "h200"
+"""The recorded report to name where there is no GPU and a processor was measured."""
+
+
+@dataclass(frozen=True)
+class RunRequest:
+    """The options of `accprobe run`; `output` is the report's file."""
+
+    device: str
+    select: tuple[str, ...]
+    all_n: bool
+    dots: int
+    seed: int
+    jobs: int | None
+    output: Path | None
+    ncu: bool
+    record: Path | None
+    time_limit: float | None
+    form: str
+    expand: bool
+    with_uuid: bool
 
 
 @click.command("run")
@@ -31,113 +61,168 @@ COULD_NOT = 2
     "--device",
     default="auto",
     show_default=True,
-    metavar="auto|gpu|all|cuda:N|cpu|sim:NAME|replay:FILE",
-    help="What to measure.",
+    metavar="NAME",
+    help="Device to measure: auto, gpu, all, cuda:N, cpu, sim:NAME or replay:FILE.",
 )
-@click.option("--select", multiple=True, metavar="GLOB", help="Only instructions whose name matches; may be given again.")
-@click.option("--all-n", is_flag=True, help="Every N that a wgmma has; those that are alike are one row.")
-@click.option("--dots", type=PositiveCount(), default=16384, show_default=True, help="Random dot products to verify each on.")
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the random operands.")
-@click.option("--jobs", type=click.IntRange(1), help="Worker processes.  [default: one a core, at most 8]")
-@click.option(
-    "-o",
-    "--output",
-    type=OutputFile(),
-    metavar="FILE",
-    help="Keep the report here, as rows are finished; rows of the same device, accprobe and seed stay, and the file is kept"
-    " as FILE~ too. - is standard output.",
-)
-@click.option("--ncu", is_flag=True, help="Have the profiler count what is executed, too (Nsight Compute; root, mostly).")
+@click.option("--select", multiple=True, metavar="NAME", help="Instructions: a name, a glob or an opcode. Repeatable.")
+@click.option("--all-n", is_flag=True, help="Measure every N of each wgmma; equal ones share a row.")
+@click.option("--dots", type=PositiveCount(), default=16384, show_default=True, help="Random dot products per instruction.")
+@seed_option
+@click.option("--jobs", type=click.IntRange(1), metavar="N", help="Worker processes.  [default: one per core, at most 8]")
+@output_option("Report file, written row by row; rows of the same device, version and seed are kept, the old file as FILE~")
+@click.option("--ncu", is_flag=True, help="Count the executed opcodes with Nsight Compute (mostly needs root).")
 @click.option(
     "--record",
     type=OutputFile(stdout=False),
     metavar="FILE",
-    help="Keep every exchange with the device here; `--device replay:FILE` plays it back where there is no GPU.",
-)
-@click.option("--ray", metavar="auto|HOST:PORT", help="Every GPU of this Ray cluster; sim: devices stand in for them.")
-@click.option(
-    "--patience",
-    type=click.FloatRange(0, min_open=True),
-    default=1200,
-    show_default=True,
-    metavar="SECONDS",
-    help="With --ray: a GPU hangs of which no instruction is finished for so long.",
+    help="Recording of every exchange with the device; `--device replay:FILE` replays it without a GPU.",
 )
 @time_limit_option
-@click.option("--format", "form", type=click.Choice(["terminal", "json"]), default="terminal", show_default=True)
-@click.option("--all", "expand", is_flag=True, help="One line an instruction, like ones too.")
-@click.option("--with-uuid", is_flag=True, help="Put the GPU's UUID in the report, which names the board.")
-def run_command(
-    device: str,
-    select: tuple[str, ...],
-    all_n: bool,
-    dots: int,
-    seed: int,
-    jobs: int | None,
-    output: Path | None,
-    record: Path | None,
-    ncu: bool,
-    ray: str | None,
-    patience: float,
-    time_limit: float | None,
-    form: str,
-    expand: bool,
-    with_uuid: bool,
-) -> None:
+@format_option("json")
+@click.option("--all", "expand", is_flag=True, help="Print one line per instruction instead of grouping equal ones.")
+@click.option("--with-uuid", is_flag=True, help="Put the GPU's UUID, which identifies the board, in the report.")
+def run_command(**options: Any) -> None:
     """Measure, bit for bit, every matrix instruction of a GPU or CPU.
 
-    Each is characterised, the model that was found is verified on fresh random dot products, and rivals try to refute it.
-    Instructions that have no probe are skipped, and do not count. What was measured before an interruption is in the file
-    that -o names.
+    Characterises each instruction, verifies the model on fresh random dot products, and searches results that contradict it
+    or leave alternatives. Instructions without a probe are skipped and do not count. -o keeps what was measured before an
+    interruption.
 
-    Needs: extra cuda13 or cuda12 on a GPU; nothing for sim: and replay: devices. With --ray: extra fleet, and on every node the
-    same accprobe.
+    Without a GPU, `--device auto` measures the processor if it has matrix instructions, else it runs published models under a
+    banner: their rows are simulated, never confirmed. In CI, use `--device gpu`, which fails instead.
 
-    Without a GPU, `--device auto` measures the processor, where it has dot products of its own, and names a recorded GPU beside
-    it; otherwise it runs published models under a banner: their rows are simulated, never confirmed. In CI, ask for
-    `--device gpu`, which fails instead.
+    `--device all`, or several names separated by commas, measures the first GPU of each kind and verifies the others of that
+    kind against its report; with several kinds, -o FILE becomes one file per kind.
 
-    With `--device all`, or several with commas between, one GPU of each kind is measured, the first, and the others of that
-    kind are verified against its report. Of several kinds, -o FILE becomes FILE with each kind's name in it. So it is with
-    --ray, of all nodes of a cluster at once; a node or a GPU that dies or hangs is named, the others go on.
+    Needs: extra cuda13 or cuda12 on a GPU; nothing for sim: and replay: devices.
 
-    Exit status: 0 every instruction is confirmed, or simulated with nothing against it, 1 some is not or --time-limit ended the
-    run, 2 nothing could be measured, 130 interrupted by Ctrl-C or SIGTERM.
+    Exit status: 0 every instruction is confirmed, or simulated without a contradiction, 1 some are not or --time-limit ended
+    the run, 2 nothing could be measured, 130 interrupted by Ctrl-C or SIGTERM.
 
     \b
     Example:
       accprobe run --device cuda:0 --select 'wgmma.*e4m3*' -o report.json
     """
-    output, form = to_stdout(output, form)
-    if output:
-        named_form(output, {})
-    if record and output and record.resolve() == output.resolve():
+    options["output"], options["form"] = report_output(options["output"], options["form"])
+    request = RunRequest(**options)
+    if request.record and request.output and request.record.resolve() == request.output.resolve():
         raise click.UsageError("-o and --record name the same file; give two")
-    wanted = Wanted(select, dots, seed, jobs, with_uuid, form, expand, all_n, time_limit)
-    say_what_is_unseen(device)
-    if ray:
-        if ncu or record or time_limit:
-            raise click.UsageError("--ncu, --record and --time-limit are for one device; leave out --ray")
-        good = run_fleet(ray, "all" if device == "auto" else device, wanted, patience, output)
-    elif device == "all" or "," in device:
-        if ncu or record or time_limit:
-            raise click.UsageError("--ncu, --record and --time-limit are for one device; name it")
-        good = run_each(device, wanted, output)
+    several = request.device == "all" or "," in request.device
+    if several and (request.ncu or request.record or request.time_limit):
+        raise click.UsageError("--ncu, --record and --time-limit are for one device; name it with --device")
+    say_what_is_unseen(request.device)
+    if several:
+        from accprobe.cli.run_many import run_each
+
+        good = run_each(request)
     else:
-        good = report_holds(measured_report(device, wanted, output, _profiler(device) if ncu else None, record))
+        good = report_holds(measured_report(request, request.device, request.output))
     if not good:
-        sys.exit(NOT_CONFIRMED)
+        sys.exit(DIFFERS)
+
+
+def measured_report(request: RunRequest, device: str, output: Path | None) -> Report:
+    """Measure, keep and print the report of a device; a signal or the time limit ends the process with what was measured."""
+    for file in filter(None, (output, request.record)):
+        check_writable(file)
+    from accprobe.survey.run import survey
+
+    profiler = _profiler(device) if request.ncu else None
+    latest: list[Report] = []
+    with saving(output) as save, progress_bar("opening the device") as show:
+
+        def on_row(report: Report) -> None:
+            if not latest and report.device.reason:
+                announce(report)
+                _say_why_no_processor(report)
+            latest[:] = [report]
+            save(report)
+            _advance(show, report)
+
+        stop: KeyboardInterrupt | None = None
+        try:
+            wanted = (request.select, request.dots, request.seed, request.jobs)
+            with time_limit(request.time_limit):
+                survey(device, *wanted, on_row, profiler, request.with_uuid, request.record, request.all_n)
+        except KeyboardInterrupt as e:
+            stop = e
+    if stop is None or output is None or isinstance(stop, TimeLimitReached):
+        for report in latest:
+            print_report(report, request)
+    if stop is not None:
+        end_interrupted(_count(latest[0]) if latest else "", output, stop)
+    return latest[0]
+
+
+def _say_why_no_processor(report: Report) -> None:
+    """Say why a simulated GPU replaces the processor."""
+    from accprobe.devices import why_no_processor
+
+    if report.device.kind == "simulated" and (reason := why_no_processor()):
+        tell(f"the processor is not measured: {reason}")
+
+
+def _advance(show: Show, report: Report) -> None:
+    skipped = len(report.instructions) - len(report.measured)
+    show(len(report.measured), report.run.selected - skipped, f"measuring {report.device.name}")
+
+
+def print_report(report: Report, request: RunRequest) -> None:
+    """Print a report; `announce` said before which device replaces a GPU."""
+    if request.form == "json":
+        write(report.dumps())
+        return
+    from accprobe.render.terminal.console import console
+    from accprobe.render.terminal.report import report_table
+
+    out = console()
+    announced = report.model_copy(update={"device": report.device.model_copy(update={"reason": ""})})
+    out.print(report_table(announced, out.width, request.expand))
+    if report.device.kind == "cpu" and report.device.reason:
+        out.print(f"\n{_beside()}")
+
+
+def _beside() -> str:
+    """Return the headline of a recorded GPU, and the command that shows the rest."""
+    from accprobe.render.content.cells import meanings
+    from accprobe.report.report import Report
+    from accprobe.report.words import so_many
+
+    report = Report.load(BESIDE)
+    first, *_ = meanings(report)
+    rest = f"`accprobe show {BESIDE}` shows all {so_many(len(report.measured), 'instruction')} of it."
+    return f"For comparison, a recorded GPU, {report.device.name}:\n! {first}\n{rest}"
+
+
+def _count(report: Report) -> str:
+    from accprobe.report.words import so_many
+
+    skipped = len(report.instructions) - len(report.measured)
+    return f"{len(report.measured)} of {so_many(report.run.selected - skipped, 'instruction')}"
+
+
+def report_holds(report: Report) -> bool:
+    """Return whether every instruction is confirmed, or simulated without a contradiction.
+
+    Raises AccprobeError where none could be measured.
+    """
+    if not report.measured:
+        reasons = ", ".join(dict.fromkeys(row.reason for row in report.instructions))
+        one = len(report.instructions) == 1
+        none = "the selected instruction" if one else f"none of the {len(report.instructions)} selected instructions"
+        raise AccprobeError(f"{none} can{'not' * one} be measured here: {reasons}")
+    return all(row.holds for row in report.measured)
 
 
 def _profiler(device: str) -> Profiler:
-    """Asks ncu what runs on the device; where it cannot tell, says why: the disassembly stands. Raises AccprobeError."""
+    """Return a function that counts executed opcodes with ncu; without ncu the disassembly counts. Raises AccprobeError."""
     from accprobe.build.driver import why_no_gpu
     from accprobe.devices import CPU, FIRST_GPU, WORDS_ALONE
 
     if device.startswith("sim:"):
         raise AccprobeError("--ncu needs a GPU: a simulated device executes nothing")
     if device == CPU:
-        raise AccprobeError("--ncu needs a GPU: what a processor executes is read from its machine code")
+        raise AccprobeError("--ncu needs a GPU; the opcodes of a processor come from its machine code")
     if device in WORDS_ALONE and (reason := why_no_gpu()):
         raise AccprobeError(f"--ncu needs a GPU: {reason}")
 
@@ -147,7 +232,7 @@ def _profiler(device: str) -> Profiler:
         try:
             return lowerings(FIRST_GPU if device in WORDS_ALONE else device, insts)
         except AccprobeError as e:
-            tell(f"nothing is counted, the disassembly stands: {e}")
+            tell(f"nothing was counted, the opcodes are those of the disassembly: {e}")
             return {}
 
     return query

@@ -1,4 +1,4 @@
-"""`accprobe sass`: which matrix instruction really runs, in any binary, and what it means for precision."""
+"""`accprobe sass`: the matrix instructions in a binary, and their precision."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from accprobe.cli.output import INTERRUPTED, clear_progress, tell, write
+from accprobe.cli.output import COULD_NOT, DIFFERS, INTERRUPTED, clear_progress, format_option, tell, write
 from accprobe.errors import AccprobeError
 from accprobe.render.plain import plain
 from accprobe.render.terminal.progress import progress_bar
@@ -18,37 +18,28 @@ if TYPE_CHECKING:
     from accprobe.audit.kernels import Kernel, Reading
     from accprobe.audit.requirements import Requirements, Shortfall
 
-FALLS_SHORT = 1
-COULD_NOT = 2
 FOR_CHECKS = ("junit", "sarif", "github")
-"""Forms that have what falls short, and nothing else."""
+"""Formats of failed requirements only."""
 
 
 @click.command("sass")
 @click.argument("files", nargs=-1, type=click.UNPROCESSED, metavar="[FILE|DIR]...")
-@click.option("--arch", metavar="ARCH,…", help="Only these architectures; PTX is assembled for them. Without FILE: the atlas.")
-@click.option("--ncu", is_flag=True, help="FILE… is a command: run it under the profiler, and count what is executed.")
 @click.option(
-    "--fail-below", type=click.IntRange(0), metavar="BITS", help="Exit 1 where an accumulator has fewer, or unknown, bits."
+    "--arch", metavar="ARCH,…", help="Only these architectures; PTX is assembled for them. Without FILE: accprobe's probes."
 )
+@click.option("--ncu", is_flag=True, help="Run FILE… as a command under Nsight Compute, and count executed opcodes.")
+@click.option("--fail-below", type=click.IntRange(0), metavar="BITS", help="Require so many fraction bits of each accumulator.")
 @click.option(
     "--unless-promoted",
     type=click.IntRange(1),
     metavar="K",
-    help="With --fail-below: sums of K products at most that are then promoted pass.",
+    help="With --fail-below: accept sums that are promoted after at most K products.",
 )
-@click.option("--require", multiple=True, metavar="OPCODE", help="Exit 1 where a kernel's matrix opcodes have none of these.")
-@click.option("--forbid", multiple=True, metavar="OPCODE", help="Exit 1 where a kernel has one of these.")
-@click.option("--jobs", type=click.IntRange(1), help="Worker processes.  [default: one a core, at most 8]")
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(["terminal", "json", "markdown", *FOR_CHECKS]),
-    default="terminal",
-    show_default=True,
-    help="junit, sarif and github: what falls short, as annotations of a check.",
-)
-@click.option("--all", "expand", is_flag=True, help="Each kernel by itself, like ones too.")
+@click.option("--require", multiple=True, metavar="OPCODE", help="Require one of these opcodes in each kernel. Repeatable.")
+@click.option("--forbid", multiple=True, metavar="OPCODE", help="Reject kernels with one of these opcodes. Repeatable.")
+@click.option("--jobs", type=click.IntRange(1), metavar="N", help="Worker processes.  [default: one per core, at most 8]")
+@format_option("json", "markdown", *FOR_CHECKS)
+@click.option("--all", "expand", is_flag=True, help="Print one line per kernel instead of grouping equal ones.")
 def sass_command(
     files: tuple[str, ...],
     arch: str | None,
@@ -61,20 +52,18 @@ def sass_command(
     form: str,
     expand: bool,
 ) -> None:
-    """Show which matrix instruction really runs, in any binary.
+    """Show the matrix instructions in a binary.
 
-    That is: cubins, fatbins, libraries, executables, PTX, wheels, and caches of Triton and inductor. Of each kernel: matrix
-    opcodes, conversions that feed them, fraction bits of the accumulator and how they are known, and after how many
-    instructions a sum is promoted: added to other registers. Without FILE, --arch shows what accprobe's own probes become:
-    the atlas of PTX instructions and opcodes.
+    Reads cubins, fatbins, libraries, executables, PTX, wheels, and the caches of Triton and inductor. For each kernel it prints
+    the matrix opcodes, the conversions before them, the fraction bits of the accumulator with their source, and the promotion
+    interval, after which a sum is added to other registers. The formats junit, sarif and github print failed requirements only.
+    Without FILE, --arch prints the opcodes of each PTX instruction, from accprobe's own probes.
 
-    Needs: extra sass; for PTX, ptxas too, which extra sweep brings; extra cuda13 or cuda12 for the atlas; Nsight Compute
-    for --ncu.
+    Needs: extra sass; ptxas (extra sweep) for PTX; extra cuda13 or cuda12 for --arch without FILE; Nsight Compute for --ncu.
 
     Each file is printed as soon as it is read. Ctrl-C keeps what is printed.
 
-    Exit status: 0; 1 a kernel falls short of --fail-below, --require or --forbid; 2 something could not be read;
-    130 interrupted.
+    Exit status: 0; 1 a kernel fails --fail-below, --require or --forbid; 2 something could not be read; 130 interrupted.
 
     \b
     Examples:
@@ -89,13 +78,13 @@ def sass_command(
     if unless_promoted is not None and fail_below is None:
         raise click.UsageError("--unless-promoted goes with --fail-below")
     if form in FOR_CHECKS and not demanded:
-        raise click.UsageError(f"--format {form} tells what falls short: it goes with --fail-below, --require or --forbid")
+        raise click.UsageError(f"--format {form} prints failed requirements: give --fail-below, --require or --forbid too")
     targets = _targets(arch)
     if not files:
         if ncu:
             raise click.UsageError("--ncu needs a command: accprobe sass --ncu -- python my_script.py")
         if not targets:
-            raise click.UsageError("name a file or folder, or --arch for what accprobe's own probes become")
+            raise click.UsageError("no file is named: give a file or folder, or --arch for the opcodes of accprobe's probes")
         if form in FOR_CHECKS:
             raise click.UsageError(f"--format {form} needs a file or folder to check")
         _atlas(targets, form, jobs)
@@ -126,7 +115,7 @@ def _targets(arch: str | None) -> tuple[str, ...]:
 def _read(
     paths: list[Path], targets: tuple[str, ...], jobs: int | None, show_file: Callable[[list[Kernel]], None]
 ) -> tuple[list[Kernel], Reading]:
-    """Every kernel, and what was seen; each file is shown as soon as it is read, and on Ctrl-C as far as it is read."""
+    """Return every kernel; each file is shown as soon as it is read, and on Ctrl-C as far as it was read."""
     from accprobe.audit.kernels import Reading, libraries
     from accprobe.survey.workers import default_jobs
 
@@ -146,13 +135,13 @@ def _read(
                 show_file(found)
         except KeyboardInterrupt:
             show_file(reading.begun)
-            tell(f"interrupted: {reading.done:,} cubins were read; what was found in them is printed")
+            tell(f"interrupted: {reading.done:,} cubins were read; their kernels are printed")
             sys.exit(INTERRUPTED)
     return kernels, reading
 
 
 def _show_file(kernels: list[Kernel], form: str, expand: bool) -> None:
-    """What a file has, on a terminal: other forms have all files at the end."""
+    """Print the kernels of one file on a terminal; other formats print all files at the end."""
     if form != "terminal" or not kernels:
         return
     from accprobe.render.terminal.console import console
@@ -215,7 +204,7 @@ def _print_checks(kernels: list[Kernel], reading: Reading, found: list[Shortfall
 
 
 def _exit(reading: Reading, demanded: Requirements, found: list[Shortfall], told: bool) -> None:
-    """told: what falls short is on standard output already."""
+    """told: the failed requirements are on standard output already."""
     from accprobe.render.content.sass import shortfall_line
 
     for problem in reading.problems:
@@ -223,8 +212,8 @@ def _exit(reading: Reading, demanded: Requirements, found: list[Shortfall], told
     for shortfall in [] if told else found:
         tell(shortfall_line(shortfall))
     if found:
-        sys.exit(FALLS_SHORT)
+        sys.exit(DIFFERS)
     if demanded and reading.problems:
-        raise AccprobeError("what could not be read was not checked either")
+        raise AccprobeError("the requirements were not checked on what could not be read")
     if reading.problems:
         sys.exit(COULD_NOT)

@@ -1,4 +1,4 @@
-"""`accprobe show`: render a report."""
+"""`accprobe show`: a report as a table or in another format."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from accprobe.cli.output import OutputFile, deliver, named_form
+from accprobe.cli.output import deliver, form_of_file, format_option, output_option
 from accprobe.cli.reports import read_report
 from accprobe.errors import AccprobeError
 from accprobe.render.plain import plain
@@ -16,36 +16,24 @@ from accprobe.render.terminal.progress import progress_bar
 if TYPE_CHECKING:
     from accprobe.report.report import Report
 
-_FORMS = {".html": "html", ".md": "markdown", ".csv": "csv", ".jsonl": "jsonl"}
+_ENDINGS = {".html": "html", ".md": "markdown", ".csv": "csv", ".jsonl": "jsonl"}
 
 
 def _select_is_an_argument(ctx: click.Context, param: click.Parameter, glob: str | None) -> None:
     if glob is not None:
-        raise click.UsageError(f"show has no --select: the name or glob stands after the report, as in show h200 '{glob}'")
+        raise click.UsageError(f"show has no --select; give the name or glob after the report: show h200 '{glob}'")
 
 
 @click.command("show")
 @click.argument("report")
 @click.argument("instruction", required=False)
-@click.option("--dtype", metavar="A[:B]", help="Only instructions with these operands, such as bf16 or e4m3:e5m2.")
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(["terminal", "markdown", "html", "json", "jsonl", "csv"]),
-    default="terminal",
-    show_default=True,
-)
-@click.option("--all", "expand", is_flag=True, help="One line an instruction, like ones too.")
+@click.option("--dtype", metavar="A[:B]", help="Show only instructions with these operands, such as bf16 or e4m3:e5m2.")
+@format_option("markdown", "html", "json", "jsonl", "csv")
+@click.option("--all", "expand", is_flag=True, help="Print one line per instruction instead of grouping equal ones.")
 @click.option("--select", metavar="GLOB", hidden=True, callback=_select_is_an_argument, expose_value=False)
-@click.option("--sweeps", is_flag=True, help="All of the sweeps, not a line a type.")
-@click.option("--plots/--no-plots", default=True, help="In HTML: whether the sweeps are drawn.")
-@click.option(
-    "-o",
-    "--output",
-    type=OutputFile(),
-    metavar="FILE",
-    help="Write it here; where --format does not say, .html, .md, .csv and .jsonl are such, others JSON. - is standard output.",
-)
+@click.option("--sweeps", is_flag=True, help="Print every sweep instead of one line per operand type.")
+@click.option("--plots/--no-plots", default=True, help="Draw the sweeps in HTML.")
+@output_option("Output file, as its name ends: .html, .md, .csv, .jsonl, else JSON")
 def show_command(
     report: str,
     instruction: str | None,
@@ -64,7 +52,7 @@ def show_command(
 
     Needs: nothing.
 
-    Exit status: 0; 2 trouble.
+    Exit status: 0; 2 error.
 
     \b
     Examples:
@@ -77,12 +65,12 @@ def show_command(
     from accprobe.report.names import split_row
 
     if output and form == "terminal":
-        form = named_form(output, _FORMS)
+        form = form_of_file(output, _ENDINGS)
     of_rows = bool(instruction or dtype or split_row(report)[1])
     loaded = read_report(report, instruction or "", dtype or "", evidence=of_rows or form not in ("terminal", "csv", "jsonl"))
     in_full = of_rows and len(loaded.instructions) <= 1
     if form in ("csv", "jsonl") and loaded.products and not loaded.instructions:
-        raise AccprobeError(f"{form} has instructions alone, and this is of products: take --format json, markdown or html")
+        raise AccprobeError(f"{form} has columns of instructions only, not of products; give --format json, markdown or html")
     if form == "terminal":
         _terminal(loaded, in_full, expand, sweeps)
     else:

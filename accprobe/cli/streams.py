@@ -79,6 +79,17 @@ def libraries_on_stderr() -> Iterator[None]:
         os.close(kept)
 
 
+def skip_exit_handlers_of_torch() -> None:
+    """Skip the exit handlers of torch's libraries after Python's own.
+
+    As CUDA ends, CUPTI returns buffers that torch's profiler has already freed: with torch 2.11, programs that had asked it for
+    kernel names were aborted after their last output ("double free"). Does nothing where the C library has no `on_exit`.
+    """
+    libc = ctypes.CDLL(None)
+    if "torch" in sys.modules and hasattr(libc, "on_exit"):
+        libc.on_exit(libc._exit, None)
+
+
 def end_as_a_closed_pipe_does() -> NoReturn:
     """By the signal that ends other programs whose reader has left, so that a shell sees the same status."""
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)

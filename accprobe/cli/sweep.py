@@ -1,28 +1,28 @@
-"""`accprobe sweep`: the truncation-mask sweep over block-K, on a GPU, on published models, or compiled alone."""
+"""`accprobe sweep`: the truncation-mask sweep over block-K, on a GPU, on published models, or compiled only."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from accprobe.cli import interrupts
-from accprobe.cli.interrupts import time_limit_option
+from accprobe.cli.interrupts import TimeLimitReached, time_limit, time_limit_option
 from accprobe.cli.output import (
+    DIFFERS,
     OutputFile,
-    announce,
-    check_report,
+    ParamType,
     check_writable,
-    end_interrupted,
-    named_form,
-    saving,
-    to_stdout,
+    format_option,
+    output_option,
+    report_output,
+    seed_option,
     write,
 )
-from accprobe.cli.parameter import ParamType
+from accprobe.cli.reports import announce, check_report, end_interrupted, saving
 from accprobe.errors import AccprobeError, UnknownName, nearest
 from accprobe.render.terminal.progress import progress_bar
 
@@ -32,12 +32,11 @@ if TYPE_CHECKING:
     from accprobe.sweep.atlas import Entry
     from accprobe.sweep.configurations import Configuration
 
-DIFFERENT = 1
 COMPILED_FOR = "sm_80,sm_89,sm_90,sm_100,sm_120"
 
 
 class _Several(ParamType[list[Any]]):
-    """Values joined by commas."""
+    """Values separated by commas."""
 
     def __init__(self, kind: Callable[[str], Any], name: str) -> None:
         self._kind, self.name = kind, name
@@ -58,69 +57,80 @@ _NAMES = _Several(str, "a list of names")
 _SIZE = click.IntRange(1)
 
 
-@click.command("sweep")
-@click.option("--device", default="auto", show_default=True, metavar="auto|gpu|cuda:N|sim:NAME", help="What to sweep on.")
-@click.option("--dtype", "dtypes", type=_NAMES, default="e4m3", show_default=True, metavar="NAME,…", help="Operand types.")
-@click.option("--block-k", "block_ks", type=_NUMBERS, default="32,64,128,256,512", show_default=True, metavar="N,…")
-@click.option("--num-warps", type=_NUMBERS, default="2,4,8", show_default=True, metavar="N,…", help="Warps of a program.")
-@click.option("--block-m", type=_SIZE, default=64, show_default=True, metavar="N")
-@click.option("--block-n", type=_SIZE, default=64, show_default=True, metavar="N")
-@click.option("--m", type=_SIZE, metavar="N", help="Rows of the matrices.  [default: 2048; 64 simulated]")
-@click.option("--n", type=_SIZE, metavar="N", help="Columns.  [default: 2048; 64 simulated]")
-@click.option("--k", type=_SIZE, default=2048, show_default=True, metavar="N", help="Products of each element.")
-@click.option(
-    "--promote-every", type=_SIZE, metavar="N", help="Products that tl.dot adds before it promotes them to f32 itself."
-)
-@click.option("--round", "rounded", is_flag=True, help="Round partial sums to the bits that a mask keeps; else they are cut.")
-@click.option("--operands", "operand_sets", type=_NAMES, metavar="SET,…", help="normal, full-width.  [default: both]")
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the operands.")
-@click.option(
-    "-o",
-    "--output",
-    type=OutputFile(),
-    metavar="FILE",
-    help="Keep the sweeps in this report; one of the same device keeps what else it has, and is kept as FILE~ too. - is"
-    " standard output.",
-)
-@click.option("--plot", type=OutputFile(stdout=False), metavar="FILE", help="Draw the sweeps as an .svg.")
-@click.option("--ncu", is_flag=True, help="Nsight Compute counts what each configuration executes; must agree with its cubin.")
-@time_limit_option
-@click.option("--format", "form", type=click.Choice(["terminal", "json"]), default="terminal", show_default=True)
-@click.option("--all", "expand", is_flag=True, help="Print all 24 counts of changed elements of each configuration.")
-@click.option("--compile-only", is_flag=True, help="No GPU: which opcode each configuration becomes on each --arch.")
-@click.option("--arch", type=_NAMES, default=COMPILED_FOR, show_default=True, metavar="NAME,…", help="With --compile-only.")
-def sweep_command(
-    device: str,
-    dtypes: list[str],
-    block_ks: list[int],
-    num_warps: list[int],
-    block_m: int,
-    block_n: int,
-    m: int | None,
-    n: int | None,
-    k: int,
-    promote_every: int | None,
-    rounded: bool,
-    operand_sets: list[str] | None,
-    seed: int,
-    output: Path | None,
-    plot: Path | None,
-    ncu: bool,
-    time_limit: float | None,
-    form: str,
-    expand: bool,
-    compile_only: bool,
-    arch: list[str],
-) -> None:
-    """Tell how many bits a Triton GEMM's partial sums have.
+@dataclass(frozen=True)
+class SweepRequest:
+    """The options of `accprobe sweep`; `output` is the report's file, `plot` that of a drawing."""
 
-    A mask is swept over them: the most low bits that can be cleared without any change tell how many the unit computed; the
-    same masks on exact sums tell whether the operands could have shown more.
+    device: str
+    dtypes: list[str]
+    block_ks: list[int]
+    num_warps: list[int]
+    block_m: int
+    block_n: int
+    m: int | None
+    n: int | None
+    k: int
+    promote_every: int | None
+    rounded: bool
+    operand_sets: list[str] | None
+    seed: int
+    output: Path | None
+    plot: Path | None
+    ncu: bool
+    time_limit: float | None
+    form: str
+    expand: bool
+    compile_only: bool
+    arch: list[str]
+
+
+@click.command("sweep")
+@click.option("--device", default="auto", show_default=True, metavar="NAME", help="Device: auto, gpu, cuda:N or sim:NAME.")
+@click.option("--dtype", "dtypes", type=_NAMES, default="e4m3", show_default=True, metavar="NAME,…", help="Operand formats.")
+@click.option(
+    "--block-k",
+    "block_ks",
+    type=_NUMBERS,
+    default="32,64,128,256,512",
+    show_default=True,
+    metavar="N,…",
+    help="Block sizes in K.",
+)
+@click.option("--num-warps", type=_NUMBERS, default="2,4,8", show_default=True, metavar="N,…", help="Warps of a program.")
+@click.option("--block-m", type=_SIZE, default=64, show_default=True, metavar="N", help="Block size in M.")
+@click.option("--block-n", type=_SIZE, default=64, show_default=True, metavar="N", help="Block size in N.")
+@click.option("--m", type=_SIZE, metavar="N", help="Rows of A.  [default: 2048; 64 simulated]")
+@click.option("--n", type=_SIZE, metavar="N", help="Columns of B.  [default: 2048; 64 simulated]")
+@click.option("--k", type=_SIZE, default=2048, show_default=True, metavar="N", help="Columns of A.")
+@click.option("--promote-every", type=_SIZE, metavar="N", help="Promotion interval of tl.dot itself.")
+@click.option("--round", "rounded", is_flag=True, help="Round partial sums to the bits of a mask instead of truncating them.")
+@click.option("--operands", "operand_sets", type=_NAMES, metavar="SET,…", help="normal, full-width.  [default: both]")
+@seed_option
+@output_option("Report file, written sweep by sweep; results of the same device are kept, the old file as FILE~")
+@click.option("--plot", type=OutputFile(stdout=False), metavar="FILE", help="Drawing of the sweeps, an .svg file.")
+@click.option("--ncu", is_flag=True, help="Compare the executed opcodes with the cubin, with Nsight Compute.")
+@time_limit_option
+@format_option("json")
+@click.option("--all", "expand", is_flag=True, help="Print all 24 counts of changed elements per configuration.")
+@click.option("--compile-only", is_flag=True, help="Print the opcode of each configuration on each --arch; needs no GPU.")
+@click.option(
+    "--arch",
+    type=_NAMES,
+    default=COMPILED_FOR,
+    show_default=True,
+    metavar="NAME,…",
+    help="Architectures of --compile-only.",
+)
+def sweep_command(**options: Any) -> None:
+    """Measure how many bits the partial sums of a Triton GEMM have.
+
+    Clears low bits of the partial sums with a mask: the largest number of bits that can be cleared without a change tells how
+    many the unit computes. The same masks on exact sums show whether the operands could have shown more.
 
     Needs: extra cuda13 or cuda12 on a GPU; extra sweep for sim: devices and --compile-only.
 
-    Exit status: 0 all that ran is as the published model of its opcode has it, or has none; 1 some is not, or executes
-    other opcodes than its cubin has, or --time-limit ended it; 2 nothing could be measured; 130 interrupted.
+    Exit status: 0 every result agrees with the published model of its opcode, or there is none; 1 some do not, or execute
+    other opcodes than their cubin has, or --time-limit ended it; 2 nothing could be measured; 130 interrupted.
 
     \b
     Examples:
@@ -130,29 +140,32 @@ def sweep_command(
     """
     from accprobe.sweep.configurations import configurations
 
-    output, form = to_stdout(output, form)
-    wanted = configurations(dtypes, block_ks, num_warps, block_m, block_n, promote_every, rounded)
-    if compile_only:
-        if time_limit:
+    options["output"], options["form"] = report_output(options["output"], options["form"])
+    request = SweepRequest(**options)
+    blocks = (request.block_ks, request.num_warps, request.block_m, request.block_n)
+    wanted = configurations(request.dtypes, *blocks, request.promote_every, request.rounded)
+    if request.compile_only:
+        if request.time_limit:
             raise click.UsageError("--compile-only measures nothing: leave out --time-limit")
-        _compile_only(wanted, arch, form, output or plot)
+        _compile_only(wanted, request.arch, request.form, request.output or request.plot)
         return
-    if output:
-        named_form(output, {})
-    sets = _known_sets(operand_sets or [])
-    for path in filter(None, (output, plot)):
+    sets = _known_sets(request.operand_sets or [])
+    for path in filter(None, (request.output, request.plot)):
         check_writable(path)
-    if plot:
+    if request.plot:
         from accprobe.render.pictures.sweeps import check_suffix
 
-        check_suffix(plot)
-    check_report(output)
-    from accprobe.sweep.sweeper import Problem
-    from accprobe.sweep.sweeper import sweep as run
+        check_suffix(request.plot)
+    check_report(request.output)
+    _sweep(request, wanted, sets)
+
+
+def _sweep(request: SweepRequest, wanted: Sequence[Configuration], sets: list[OperandSet]) -> None:
+    from accprobe.sweep.sweeper import Problem, sweep
 
     latest: list[Report] = []
     stop: KeyboardInterrupt | None = None
-    with saving(output) as save, progress_bar("compiling") as show:
+    with saving(request.output) as save, progress_bar("compiling") as show:
 
         def on_record(report: Report) -> None:
             if not latest and report.device.reason:
@@ -163,19 +176,20 @@ def sweep_command(
             show(len(done), len(wanted), f"sweeping on {report.device.name}")
 
         try:
-            with interrupts.time_limit(time_limit):
-                run(device, wanted, Problem(m, n, k, seed), sets, on_record, ncu)
+            with time_limit(request.time_limit):
+                problem = Problem(request.m, request.n, request.k, request.seed)
+                sweep(request.device, wanted, problem, sets, on_record, request.ncu)
         except KeyboardInterrupt as e:
             stop = e
-    if stop is None or output is None or isinstance(stop, interrupts.TimeLimitReached):
-        _print(latest, form, expand)
-    if plot and latest and latest[0].sweeps:
+    if stop is None or request.output is None or isinstance(stop, TimeLimitReached):
+        _print(latest, request.form, request.expand)
+    if request.plot and latest and latest[0].sweeps:
         from accprobe.render.pictures.sweeps import save as draw
 
-        draw(latest[0].sweeps, plot, latest[0].device.kind == "simulated")
+        draw(latest[0].sweeps, request.plot, latest[0].device.kind == "simulated")
     if stop is not None:
         done = len(latest[0].sweeps) if latest else 0
-        end_interrupted(f"{done} sweeps" if done else "", output, stop)
+        end_interrupted(f"{done} sweeps" if done else "", request.output, stop)
     _exit(latest[0])
 
 
@@ -207,7 +221,7 @@ def _compile_only(wanted: Sequence[Configuration], names: list[str], form: str, 
     from accprobe.sweep.atlas import atlas, compile_targets
 
     if file:
-        raise AccprobeError(f"--compile-only measures nothing that {file} could hold; give --format json > FILE")
+        raise AccprobeError(f"--compile-only measures nothing, so {file} cannot be written; redirect --format json to a file")
     total = len(wanted) * len(compile_targets(names))
     entries: list[Entry] = []
     with progress_bar("compiling") as show:
@@ -234,4 +248,4 @@ def _exit(report: Report) -> None:
         raise AccprobeError(f"none of the configurations can be swept here: {reasons}")
     differ = (each.prediction is not None and each.prediction.differ > 0 for each in report.sweeps)
     if any(differ) or any(each.profile is not None and not each.profile.agrees for each in report.sweeps):
-        sys.exit(DIFFERENT)
+        sys.exit(DIFFERS)

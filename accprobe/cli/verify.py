@@ -1,4 +1,4 @@
-"""`accprobe verify`: recorded or published models against a device, each of its SMs, or recorded results of hardware."""
+"""`accprobe verify`: models against a device, each of its SMs, or recorded results of hardware."""
 
 from __future__ import annotations
 
@@ -6,30 +6,27 @@ import json
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from accprobe.cli import interrupts
-from accprobe.cli.count import PositiveCount
-from accprobe.cli.interrupts import TimeLimitReached, time_limit_option
+from accprobe.cli.interrupts import TimeLimitReached, time_limit, time_limit_option
 from accprobe.cli.output import (
+    DIFFERS,
     INTERRUPTED,
-    STDOUT,
     TIMED_OUT,
-    OutputFile,
-    check_writable,
-    deliver,
-    named_form,
-    say_what_is_unseen,
+    Output,
+    PositiveCount,
+    format_option,
+    output_option,
+    seed_option,
     tell,
 )
-from accprobe.cli.reports import read_report
-from accprobe.cli.run import NOT_CONFIRMED
+from accprobe.cli.reports import read_report, say_what_is_unseen
 from accprobe.errors import AccprobeError, UnknownName
-from accprobe.render.plain import plain
 from accprobe.render.terminal.progress import progress_bar
 
 if TYPE_CHECKING:
@@ -40,39 +37,41 @@ if TYPE_CHECKING:
     from accprobe.verify.outcome import Advance
     from accprobe.verify.vectors import Comparison
 
-MISMATCH = NOT_CONFIRMED
+
+@dataclass(frozen=True)
+class VerifyRequest:
+    """The options of `accprobe verify`; device: None where none was given."""
+
+    models: str
+    device: str | None
+    vectors: Path | None
+    dots: int
+    select: tuple[str, ...]
+    seed: int
+    every_sm: bool
+    coverage: bool
+    time_limit: float | None
+    to: Output
 
 
 @click.command("verify")
-@click.argument("models", metavar="REPORT|sim:NAME|sim:all")
-@click.option("--device", metavar="auto|gpu|cuda:N|sim:NAME|faulty:NAME", help="What to hold them against.  [default: gpu]")
+@click.argument("models", metavar="MODELS")
+@click.option("--device", metavar="NAME", help="Device: auto, gpu, cuda:N, cpu, sim:NAME or faulty:NAME.  [default: gpu]")
 @click.option(
     "--vectors",
     type=click.Path(path_type=Path),
     metavar="DIR",
-    help="Hold them against recorded results instead, in the layout of MATLAB-tensor-core's model_validation.",
+    help="Recorded results instead of a device, in the layout of MATLAB-tensor-core's model_validation.",
 )
-@click.option("--dots", type=PositiveCount(), default="1e6", show_default=True, help="Random dot products of each instruction.")
-@click.option("--select", multiple=True, metavar="GLOB", help="Only instructions whose name matches; may be given again.")
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the random operands.")
-@click.option("--every-sm", is_flag=True, help="Ask every SM of the GPU all of the dots, and name those that differ.")
-@click.option("--coverage", is_flag=True, help="Make operands for all that a model's sums can do, and say what was met.")
+@click.option("--dots", type=PositiveCount(), default="1e6", show_default=True, help="Random dot products per instruction.")
+@click.option("--select", multiple=True, metavar="NAME", help="Instructions: a name, a glob or an opcode. Repeatable.")
+@seed_option
+@click.option("--every-sm", is_flag=True, help="Run all dot products on every SM of the GPU, and name SMs that differ.")
+@click.option("--coverage", is_flag=True, help="Generate operands for every event of a model, and count the events covered.")
 @time_limit_option
-@click.option("--format", "form", type=click.Choice(["terminal", "json"]), default="terminal", show_default=True)
-@click.option("-o", "--output", type=OutputFile(), metavar="FILE", help="Keep it here, as JSON; - is standard output.")
-def verify_command(
-    models: str,
-    device: str | None,
-    vectors: Path | None,
-    dots: int,
-    select: tuple[str, ...],
-    seed: int,
-    every_sm: bool,
-    coverage: bool,
-    time_limit: float | None,
-    form: str,
-    output: Path | None,
-) -> None:
+@format_option("json")
+@output_option("Output file, as JSON")
+def verify_command(form: str, output: Path | None, **options: Any) -> None:
     """Verify models on a GPU, or against recorded results of hardware.
 
     Every bit of every result is compared. MODELS is a report, some rows of one (h200:QGMMA), or sim:NAME for published
@@ -83,8 +82,8 @@ def verify_command(
 
     Needs: extra cuda13 or cuda12 on a GPU; nothing for --vectors and sim: devices.
 
-    Exit status: 0 nothing differs, 1 something does, --coverage missed an event that can occur, or --time-limit ended it, 2 it
-    could not be done, 130 interrupted.
+    Exit status: 0 no mismatch, 1 a mismatch, an event that --coverage missed, or --time-limit ended it, 2 it could not be done,
+    130 interrupted.
 
     \b
     Examples:
@@ -93,56 +92,22 @@ def verify_command(
       accprobe verify h200 --device cuda:0 --every-sm
       accprobe verify sim:all --vectors model_validation
     """
-    if output:
-        named_form(output, {})
-        check_writable(output)
-    told = _Told(form, output)
-    if vectors:
-        if device or every_sm or coverage or time_limit:
+    request = VerifyRequest(to=Output.of(form, output, {}), **options)
+    if request.vectors:
+        if request.device or request.every_sm or request.coverage or request.time_limit:
             raise click.UsageError("--vectors needs no device: leave out --device, --every-sm, --coverage and --time-limit")
-        _against_vectors(models, vectors, select, told)
+        _against_vectors(request, request.vectors)
         return
-    if every_sm and coverage:
-        raise click.UsageError("--coverage is of the device as a whole: leave out --every-sm")
-    if every_sm:
-        _on_every_sm(models, device, select, dots, seed, time_limit, told)
-    else:
-        _against_device(models, device, select, dots, seed, coverage, time_limit, told)
+    if request.every_sm and request.coverage:
+        raise click.UsageError("--coverage and --every-sm exclude each other: give one of them")
+    _on_every_sm(request) if request.every_sm else _against_device(request)
 
 
-class _Told(NamedTuple):
-    """How the outcome is told: printed in a form, and kept in a file."""
-
-    form: str
-    output: Path | None
-
-    def print(self, data: object, shown: Callable[[], Iterable[object]], differs: bool) -> None:
-        """differs: what differs counts for more than a file that cannot be written."""
-        text = plain(json.dumps(data, indent=1, ensure_ascii=False)) + "\n"
-        if self.output != STDOUT and self.form == "terminal":
-            from accprobe.render.terminal.console import console
-
-            console().print(*shown(), sep="\n")
-        if not self.output and self.form != "json":
-            return
-        try:
-            deliver(text, self.output)
-        except AccprobeError as e:
-            if not differs:
-                raise
-            tell(str(e))
+def _deliver(request: VerifyRequest, data: object, shown: Callable[[], Iterable[object]], differs: bool) -> None:
+    request.to.deliver(shown, lambda _: json.dumps(data, indent=1, ensure_ascii=False) + "\n", differs)
 
 
-def _against_device(
-    models: str,
-    name: str | None,
-    select: tuple[str, ...],
-    dots: int,
-    seed: int,
-    coverage: bool,
-    time_limit: float | None,
-    told: _Told,
-) -> None:
+def _against_device(request: VerifyRequest) -> None:
     from accprobe.render.content.verification import Verified
     from accprobe.render.data import verified_data
     from accprobe.render.terminal.verification import heading, verification_table
@@ -155,35 +120,27 @@ def _against_device(
     def measure(device: Device, chosen: Mapping[Instruction, DotModel], advance: Advance) -> None:
         for inst, model in chosen.items():
             started = time.perf_counter()
-            done = verify_in_bulk(device, inst, model, dots, seed, advance)
+            done = verify_in_bulk(device, inst, model, request.dots, request.seed, advance)
             seconds = time.perf_counter() - started
-            if coverage:
-                done = together(done, cover(device, inst, model, 0, seed, advance))
+            if request.coverage:
+                done = together(done, cover(device, inst, model, 0, request.seed, advance))
             smallest = shrink(partial(device.dot, inst), inst, model, found) if (found := done.counterexample) else None
             rows.append(Verified(inst, done, seconds, smallest))
 
-    with interrupts.time_limit(time_limit):
+    with time_limit(request.time_limit):
         with progress_bar("compiling for the device"):
-            device, chosen, lacking = _opened(models, name, select)
+            device, chosen, lacking = _opened(request)
             prepare_to_verify(device, chosen)
-        say_what_is_unseen(name or "")
-        seen = _measured(partial(measure, device, chosen), len(chosen) * dots, device)
-    data = {**_head(models, device, lacking), "verified": [verified_data(row) for row in rows]}
+        say_what_is_unseen(request.device or "")
+        seen = _measured(partial(measure, device, chosen), len(chosen) * request.dots, device)
+    data = {**_head(request, device, lacking), "verified": [verified_data(row) for row in rows]}
     differs = any(row.done.mismatches or (row.done.events and row.done.events.missing) for row in rows)
     if rows or seen.stop is None:
-        told.print(data, lambda: [*heading(models, device, lacking), verification_table(rows)], differs)
+        _deliver(request, data, lambda: [*heading(request.models, device, lacking), verification_table(rows)], differs)
     _exit(differs, seen, len(rows), len(chosen))
 
 
-def _on_every_sm(
-    models: str,
-    name: str | None,
-    select: tuple[str, ...],
-    dots: int,
-    seed: int,
-    time_limit: float | None,
-    told: _Told,
-) -> None:
+def _on_every_sm(request: VerifyRequest) -> None:
     from accprobe.devices.protocol import OnEverySm
     from accprobe.health.sms import check_every_sm
     from accprobe.render.content.verification import CheckedUp
@@ -195,53 +152,53 @@ def _on_every_sm(
     def measure(device: OnEverySm, chosen: Mapping[Instruction, DotModel], advance: Advance) -> None:
         for inst, model in chosen.items():
             started = time.perf_counter()
-            done = check_every_sm(device, inst, model, dots, seed, advance)
+            done = check_every_sm(device, inst, model, request.dots, request.seed, advance)
             rows.append(CheckedUp(inst, done, time.perf_counter() - started))
 
-    with interrupts.time_limit(time_limit):
-        device, chosen, lacking = _opened(models, name, select)
+    with time_limit(request.time_limit):
+        device, chosen, lacking = _opened(request)
         if not isinstance(device, OnEverySm):
             known = "" if device.kind != "simulated" else "; faulty:NAME has SMs, one of them faulty"
-            raise AccprobeError(f"--every-sm: {device.name} does not say which SM computed what{known}")
+            raise AccprobeError(f"--every-sm: {device.name} does not report which SM computed a result{known}")
         seen = _measured(partial(measure, device, chosen), None, device)
-    data = {**_head(models, device, lacking), "checked": [checked_up_data(row) for row in rows]}
+    data = {**_head(request, device, lacking), "checked": [checked_up_data(row) for row in rows]}
     differs = any(row.done.faults for row in rows)
     if rows or seen.stop is None:
-        told.print(data, lambda: [*heading(models, device, lacking), checkup_table(rows)], differs)
+        _deliver(request, data, lambda: [*heading(request.models, device, lacking), checkup_table(rows)], differs)
     _exit(differs, seen, len(rows), len(chosen))
 
 
-def _against_vectors(models: str, folder: Path, select: tuple[str, ...], told: _Told) -> None:
+def _against_vectors(request: VerifyRequest, folder: Path) -> None:
     from accprobe.render.data import compared_data
     from accprobe.render.terminal.verification import vectors_table
     from accprobe.report.names import matching
     from accprobe.verify.vectors import compare, find_vectors
 
     every = find_vectors(folder)
-    source, belongs = _models_for(models)
+    source, belongs = _models_for(request.models)
     chosen = [recorded for recorded in every if belongs(recorded.gpu)]
     if not chosen:
         gpus = ", ".join(dict.fromkeys(recorded.gpu for recorded in every))
-        raise UnknownName(f"{folder} has results of {gpus}, none of which {models} is about; sim:all takes them all")
+        raise UnknownName(f"{folder} has results of {gpus}; {request.models} has models of none of them, sim:all of all")
     rows: list[Comparison] = [compare(recorded, source) for recorded in chosen]
-    if select:
+    if request.select:
         named = [row.reading.inst for row in rows]
-        kept = {inst for word in select for inst in matching(named, word, dict)}
+        kept = {inst for word in request.select for inst in matching(named, word, dict)}
         rows = [row for row in rows if row.reading.inst in kept]
         if not rows:
-            raise UnknownName(f"--select leaves none of {', '.join(dict.fromkeys(inst.name for inst in named))}")
+            raise UnknownName(f"--select matches none of {', '.join(dict.fromkeys(inst.name for inst in named))}")
     others = sorted({recorded.gpu for recorded in every} - {recorded.gpu for recorded in chosen})
     if others:
-        tell(f"left out, as {models} is not about them: {', '.join(others)}")
-    data = {"models": models, "compared": [compared_data(row) for row in rows]}
+        tell(f"skipped, as {request.models} has no models of them: {', '.join(others)}")
+    data = {"models": request.models, "compared": [compared_data(row) for row in rows]}
     differs = any(row.mismatches for row in rows)
-    told.print(data, lambda: [vectors_table(rows)], differs)
+    _deliver(request, data, lambda: [vectors_table(rows)], differs)
     if differs:
-        sys.exit(MISMATCH)
+        sys.exit(DIFFERS)
 
 
 def _models_for(models: str) -> tuple[Callable[[str], Mapping[Instruction, DotModel]], Callable[[str], bool]]:
-    """(the models of a GPU by its name, whether a GPU is meant at all)."""
+    """Return a function from a GPU's name to its models, and one that says whether `models` has any of that GPU."""
     from accprobe.report.names import models_of
     from accprobe.verify.vectors import published_models, same_chip
 
@@ -253,47 +210,40 @@ def _models_for(models: str) -> tuple[Callable[[str], Mapping[Instruction, DotMo
 
 
 class _Opened(NamedTuple):
-    """The device, and the models of what it has and is selected. lacking: what of the models it cannot run, where all were
-    meant.
-    """
+    """The device, and the models of its selected instructions. lacking: models that it cannot run, without --select."""
 
     device: Device
     chosen: dict[Instruction, DotModel]
     lacking: list[Instruction]
 
 
-def _opened(models: str, name: str | None, select: tuple[str, ...]) -> _Opened:
-    """Raises AccprobeError where nothing is left to verify."""
+def _opened(request: VerifyRequest) -> _Opened:
+    """Raises AccprobeError where no instruction can be verified."""
     from accprobe.devices import open_device
     from accprobe.devices.protocol import Prepares
-    from accprobe.report.names import models_of, selected
+    from accprobe.report.names import models_of, nearest_measured, selected
 
+    models = request.models
     if models == "sim:all":
         raise AccprobeError("sim:all goes with --vectors; for a device, name one chip, such as sim:h100")
     known = models_of(read_report(models), models)
-    device = open_device(name or "gpu")
-    runnable = [inst for inst in selected(device, select) if device.why_not(inst) is None]
+    device = open_device(request.device or "gpu")
+    runnable = [inst for inst in selected(device, request.select) if device.why_not(inst) is None]
     fitting = {inst: known[inst] for inst in runnable if inst in known}
-    fitting |= _stand_ins(models, known, [inst for inst in runnable if inst not in (*known, *device.instructions())])
+    for inst in runnable:  # a wgmma of an n that no catalog lists: the model of the nearest n
+        listed = inst in known or inst in device.instructions()
+        if not listed and (other := nearest_measured(inst, known)):
+            tell(other.sentence(models))
+            fitting[inst] = known[other.nearest]
     if not fitting:
-        raise AccprobeError(f"{models} has no model of an instruction that {device.name} can run and that is selected")
+        raise AccprobeError(f"{models} has no model of a selected instruction that {device.name} can run")
     if isinstance(device, Prepares):
         device.prepare(fitting)
-    return _Opened(device, fitting, [inst for inst in known if inst not in fitting] if not select else [])
-
-
-def _stand_ins(models: str, known: Mapping[Instruction, DotModel], named: Sequence[Instruction]) -> dict[Instruction, DotModel]:
-    """For instructions that were named and are in no catalog, the models of those that differ in n alone; each is told."""
-    from accprobe.report.names import nearest_measured
-
-    found = {inst: other for inst in named if (other := nearest_measured(inst, known))}
-    for other in found.values():
-        tell(other.sentence(models))
-    return {inst: known[other.nearest] for inst, other in found.items()}
+    return _Opened(device, fitting, [inst for inst in known if inst not in fitting] if not request.select else [])
 
 
 class _Seen(NamedTuple):
-    """Dot products compared, those that differed, and what ended it early."""
+    """Numbers of dot products compared and of mismatches; stop: the signal that ended it early."""
 
     compared: int
     differed: int
@@ -316,9 +266,9 @@ def _measured(measure: Callable[[Advance], None], total: int | None, device: Dev
     return _Seen(seen[0], seen[1])
 
 
-def _head(models: str, device: Device, lacking: Sequence[Instruction]) -> dict[str, object]:
+def _head(request: VerifyRequest, device: Device, lacking: Sequence[Instruction]) -> dict[str, object]:
     about = {"kind": device.kind, "name": device.name, "architecture": device.architecture}
-    return {"models": models, "device": about, "lacking": [inst.name for inst in lacking]}
+    return {"models": request.models, "device": about, "lacking": [inst.name for inst in lacking]}
 
 
 def _exit(differs: bool, seen: _Seen, done: int, wanted: int) -> None:
@@ -333,4 +283,4 @@ def _exit(differs: bool, seen: _Seen, done: int, wanted: int) -> None:
         tell(f"interrupted after {instructions}: {compared}")
         sys.exit(INTERRUPTED)
     if differs:
-        sys.exit(MISMATCH)
+        sys.exit(DIFFERS)

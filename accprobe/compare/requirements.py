@@ -83,7 +83,7 @@ def parse_requirement(line: str) -> Requirement:
         raise RequirementError(f"requirement '{line}': {_FORM}")
     field, operator, text = match["field"], match["operator"], match["wanted"]
     of_products = ":" in match["glob"]
-    known = [*product_record_fields()] if of_products else _fields()
+    known = product_fields() if of_products else instruction_fields()
     if field not in known:
         raise RequirementError(f"requirement '{line}': there is no field '{field}'; {nearest(field, known)}")
     number, ordering = re.fullmatch(r"-?\d+", text), operator not in ("==", "!=")
@@ -195,7 +195,12 @@ def _finding_failure(finding: Finding | None, requirement: Requirement, row: Row
     return "" if row.holds else f"{value(finding, field)}, {row.status}: {row.reason}"
 
 
-def _fields() -> list[str]:
+def product_fields() -> list[str]:
+    """Return the fields of a whole product."""
+    return list(product_record_fields())
+
+
+def instruction_fields() -> list[str]:
     """Return every column of the flat form of an instruction, except bounds and candidates of findings."""
     aside = {f"{name}_{what}" for name in finding_names() for what in ("bound", "left")}
     return [key for key in record(Row(name="mma.sync.m8n8k4.f64.f64.f64.f64", status="skipped")) if key not in aside]

@@ -1,60 +1,77 @@
-"""A Ray cluster: its GPUs, and work for them."""
+"""A Ray cluster: its GPUs, and tasks for them."""
 
 from __future__ import annotations
 
 import multiprocessing
 import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
 from multiprocessing.connection import Connection
 
 from accprobe.build.install import RAY
-from accprobe.errors import DeviceError, ToolMissing
-from accprobe.fleet.driver import drive
-from accprobe.fleet.events import FleetEvent, FleetGpu, NoCluster, Task
+from accprobe.devices import open_device
+from accprobe.errors import DeviceError, ToolMissing, UnknownName
+from accprobe.fleet.driver import FleetEvent, FleetGpu, Task, drive
 from accprobe.survey.workers import interrupts_held_back
 
 OLDEST = 2, 51
-"""Of Ray: the first whose placement groups keep to the node that they are given (ray-project/ray#55599)."""
+"""The first version of Ray whose placement groups stay on a given node (ray-project/ray#55599)."""
 
 KNOCKING = 3.0
-"""Seconds within which whoever listens at an address takes a connection."""
+"""Seconds within which a listening address accepts a connection."""
 
 CONNECTING = 20.0
-"""Seconds within which a cluster has to answer; Ray itself waits for minutes."""
+"""Seconds within which a cluster must answer; Ray itself waits for minutes."""
 
 
 class Cluster:
-    """A cluster that answered. gpus: every GPU that its nodes claim, node by node."""
+    """A connected cluster. gpus: every GPU that its nodes claim, node by node."""
 
     def __init__(self, gpus: Sequence[FleetGpu], driver: Connection) -> None:
         self.gpus = tuple(gpus)
         self._driver = driver
-        self._busy = 0
 
-    def send(self, errand: Task) -> None:
-        """To be done as soon as Ray finds place; one errand a GPU at a time."""
-        self._busy += 1
-        self._driver.send(errand)
+    def run(self, tasks: Iterable[Task], retry: Callable[[int], bool]) -> Iterator[FleetEvent]:
+        """Run at most one task per GPU, and yield what becomes of them until all have ended.
 
-    def news(self) -> Iterator[FleetEvent]:
-        """Until all has ended that was sent, meanwhile too. Raises DeviceError where the cluster is lost."""
-        while self._busy:
+        retry: called with a GPU whose process died; if true the task is repeated. Raises DeviceError where the cluster is lost.
+        """
+        running = {task.gpu: task for task in tasks}
+        for task in running.values():
+            self._driver.send(task)
+        while running:
             try:
-                news: FleetEvent = self._driver.recv()
+                event: FleetEvent = self._driver.recv()
             except EOFError:
                 raise DeviceError("the Ray cluster is lost: the process that is connected to it has ended") from None
-            if news.what in ("ended", "died", "failed"):
-                self._busy -= 1
-            yield news
+            if event.what == "died" and retry(event.gpu):
+                self._driver.send(running[event.gpu])
+            elif event.what in ("ended", "died", "failed"):
+                del running[event.gpu]
+            yield event
+
+
+def replacements(devices: str, gpus: int) -> list[str | None]:
+    """Return the simulated device that replaces each GPU: names separated by commas in turn; None for "all".
+
+    Raises UnknownName where one is not a simulated device.
+    """
+    if devices == "all":
+        return [None] * gpus
+    names = [name.strip() for name in devices.split(",")]
+    if real := next((name for name in names if not name.startswith(("sim:", "faulty:"))), None):
+        raise UnknownName(f"--ray uses every GPU of the cluster: leave out --device {real}, or give sim: devices")
+    for name in dict.fromkeys(names):
+        open_device(name)
+    return [names[i % len(names)] for i in range(gpus)]
 
 
 @contextmanager
 def connected(address: str) -> Iterator[Cluster]:
-    """The cluster at "auto", that of this host, or at "HOST:PORT". What still runs there afterwards, Ray ends.
+    """Connect to the cluster of this host ("auto") or at "HOST:PORT"; at the end Ray ends what still runs there.
 
-    Raises ToolMissing without Ray; DeviceError where no cluster answers, or one without GPUs.
+    Raises ToolMissing without Ray; DeviceError where no cluster answers, or none of its nodes claims a GPU.
     """
     _check_ray()
     _knock(address)
@@ -81,7 +98,7 @@ def _check_ray() -> None:
 
 
 def _knock(address: str) -> None:
-    """Whether somebody listens at the address. Raises DeviceError."""
+    """Raises DeviceError where nothing listens at the address."""
     if address == "auto":
         return
     if address.startswith("ray://"):
@@ -97,14 +114,14 @@ def _knock(address: str) -> None:
 
 def _gpus(address: str, driver: Connection) -> list[FleetGpu]:
     try:
-        answer: list[FleetGpu] | NoCluster = driver.recv() if driver.poll(CONNECTING) else NoCluster("")
+        found: list[FleetGpu] | str = driver.recv() if driver.poll(CONNECTING) else ""
     except EOFError:
-        answer = NoCluster("")
-    if isinstance(answer, NoCluster):
-        raise DeviceError(_why_none(address, answer.reason))
-    if not answer:
+        found = ""
+    if isinstance(found, str):
+        raise DeviceError(_why_none(address, found))
+    if not found:
         raise DeviceError(f"no node of the Ray cluster at {address} claims a GPU: `ray status` shows what they claim")
-    return answer
+    return found
 
 
 def _why_none(address: str, reason: str) -> str:

@@ -1,6 +1,6 @@
-"""The process that is Ray's driver: it hands out work and tells what becomes of it.
+"""The process that is Ray's driver: it starts tasks on GPUs and reports what becomes of them.
 
-A process of its own, as Ray prints what it likes, takes over signals, and ends its driver where the cluster is lost.
+It is a process of its own because Ray prints, takes over signals, and ends its driver where the cluster is lost.
 """
 
 from __future__ import annotations
@@ -8,29 +8,69 @@ from __future__ import annotations
 import logging
 import os
 import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from queue import SimpleQueue
 from threading import Thread
-from typing import Any
+from typing import Any, Literal
 
 import accprobe
-from accprobe.fleet.events import FleetEvent, FleetGpu, NoCluster, Task
-from accprobe.fleet.worker import working
+from accprobe.errors import AccprobeError
 from accprobe.survey.workers import end_with_parent
 
-LISTENING = 0.2
-"""Seconds for which results are waited for before there is a look at errands and at what is late."""
+POLL = 0.2
+"""Seconds to wait for results before a look at new tasks and at late ones."""
 
-BEGINNING = 120.0
-"""Seconds within which Ray has to find a GPU free and to start a process for it."""
+STARTING = 120.0
+"""Seconds within which Ray must find a free GPU and start a process for it."""
 
-LOOK = 2.0
-"""Seconds between two looks for nodes that died."""
+NODE_CHECK = 2.0
+"""Seconds between two checks for dead nodes."""
+
+Work = Callable[..., Iterator[str]]
+"""A generator function of a module; its arguments are the device's name on its node, and those of the task."""
 
 
-def drive(address: str, asker: Connection) -> None:
-    """Answers with a list of `FleetGpu`, or `NoCluster`; then takes `Errand`s and tells `News` until the other end closes."""
+@dataclass(frozen=True)
+class FleetGpu:
+    """A GPU that a node claims. address: of the node; node: Ray's id, hexadecimal; number: which of `count`, in no order."""
+
+    address: str
+    node: str
+    number: int
+    count: int
+
+
+@dataclass(frozen=True)
+class Task:
+    """Work for the GPU of that index in the cluster's list.
+
+    device: a simulated device that replaces the GPU, or None. seconds: how long the work takes; patience: seconds after which
+    silence counts as hanging.
+    """
+
+    gpu: int
+    work: Work
+    arguments: tuple[Any, ...]
+    device: str | None
+    seconds: float
+    patience: float
+
+
+@dataclass(frozen=True)
+class FleetEvent:
+    """What became of the task of a GPU. text: of "began" the number that Ray gave the GPU, of "said" a text of the work, of
+    "died" and "failed" the reason; after "failed" a second try is useless.
+    """
+
+    gpu: int
+    what: Literal["began", "said", "ended", "died", "failed"]
+    text: str = ""
+
+
+def drive(address: str, client: Connection) -> None:
+    """Send the list of GPUs, or a text that says why there is no cluster; then run tasks until the other end closes."""
     end_with_parent()
     nowhere = os.open(os.devnull, os.O_WRONLY)
     for descriptor in (1, 2):
@@ -40,27 +80,23 @@ def drive(address: str, asker: Connection) -> None:
     try:
         ray.init(address=address, log_to_driver=False, logging_level=logging.CRITICAL)
     except Exception as e:  # Ray raises half a dozen kinds, RuntimeError among them
-        asker.send(NoCluster(str(e)))
+        client.send(str(e))
         return
-    nodes = sorted(
-        (node for node in ray.nodes() if node["Alive"]), key=lambda node: (node["NodeManagerAddress"], node["NodeID"])
-    )
-    claimed = [(node, int(node["Resources"].get("GPU", 0))) for node in nodes]
-    gpus = [
-        FleetGpu(node["NodeManagerAddress"], node["NodeID"], number, count)
-        for node, count in claimed
-        for number in range(count)
-    ]
-    asker.send(gpus)
+    nodes = sorted((n for n in ray.nodes() if n["Alive"]), key=lambda n: (n["NodeManagerAddress"], n["NodeID"]))
+    gpus = []
+    for node in nodes:
+        count = int(node["Resources"].get("GPU", 0))
+        gpus += [FleetGpu(node["NodeManagerAddress"], node["NodeID"], number, count) for number in range(count)]
+    client.send(gpus)
     try:
-        _Driver(gpus, asker).serve()
-    except (EOFError, OSError):  # nobody listens any longer
+        _Driver(gpus, client).serve()
+    except (EOFError, OSError):  # the command has ended
         ray.shutdown()
 
 
 @dataclass
 class _Running:
-    errand: Task
+    task: Task
     started: float = field(default_factory=time.monotonic)
     heard: float = field(default_factory=time.monotonic)
     began: bool = False
@@ -68,62 +104,62 @@ class _Running:
     @property
     def due(self) -> float:
         if not self.began:
-            return self.started + BEGINNING
-        return min(self.heard, self.started + self.errand.seconds) + self.errand.patience
+            return self.started + STARTING
+        return min(self.heard, self.started + self.task.seconds) + self.task.patience
 
 
 class _Driver:
-    def __init__(self, gpus: list[FleetGpu], asker: Connection) -> None:
+    def __init__(self, gpus: list[FleetGpu], client: Connection) -> None:
         from ray.util.placement_group import placement_group
 
-        self._gpus, self._asker = gpus, asker
+        self._gpus, self._client = gpus, client
         self._running: dict[Any, _Running] = {}
-        # Each holds one GPU for good: whatever is asked of that place later, is asked of the same one.
+        # Each group keeps one GPU for good, so that all tasks of an index run on the same GPU.
         self._places = [placement_group([{"GPU": 1}], bundle_label_selector=[{"ray.io/node-id": gpu.node}]) for gpu in gpus]
-        self._looked = time.monotonic()
-        self._errands: SimpleQueue[Task | None] = SimpleQueue()
-        Thread(target=self._take_errands, daemon=True).start()
+        self._checked = time.monotonic()
+        self._tasks: SimpleQueue[Task | None] = SimpleQueue()
+        Thread(target=self._receive, daemon=True).start()
 
-    def _take_errands(self) -> None:
-        """All the time, so that neither end waits for the other to read: reports are larger than a pipe."""
+    def _receive(self) -> None:
+        """Read without a pause: reports are larger than a pipe, and neither end may wait for the other."""
         try:
             while True:
-                self._errands.put(self._asker.recv())
+                self._tasks.put(self._client.recv())
         except (EOFError, OSError):
-            self._errands.put(None)
+            self._tasks.put(None)
 
     def serve(self) -> None:
+        """Raises EOFError when the other end closes."""
         import ray
 
         while True:
-            while not (self._running and self._errands.empty()):
-                self._begin(self._errands.get())
+            while not (self._running and self._tasks.empty()):
+                self._begin(self._tasks.get())
             generators = list(self._running)
-            if ray.wait(generators, num_returns=1, timeout=LISTENING)[0]:
+            if ray.wait(generators, num_returns=1, timeout=POLL)[0]:
                 for generator in ray.wait(generators, num_returns=len(generators), timeout=0)[0]:
-                    self._listen(generator)
-            self._give_up_what_is_late()
-            if time.monotonic() - self._looked > LOOK:
-                self._give_up_what_was_on_dead_nodes()
+                    self._forward(generator)
+            self._cancel_late()
+            if time.monotonic() - self._checked > NODE_CHECK:
+                self._drop_dead_nodes()
 
-    def _begin(self, errand: Task | None) -> None:
-        """Raises EOFError where none will come any more."""
-        if errand is None:
+    def _begin(self, task: Task | None) -> None:
+        if task is None:
             raise EOFError
         import ray
         from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-        gpu = self._gpus[errand.gpu]
-        task = ray.remote(
+        gpu = self._gpus[task.gpu]
+        remote = ray.remote(
             num_cpus=0,
             num_gpus=1,
-            max_retries=0,  # what died is told, and who is told decides
+            max_retries=0,  # the command decides whether a task is repeated
             name=f"accprobe: GPU {gpu.number + 1} of {gpu.count} on {gpu.address} ({gpu.node[:8]})",
-            scheduling_strategy=PlacementGroupSchedulingStrategy(self._places[errand.gpu], 0),
-        )(working)
-        self._running[task.remote(accprobe.__version__, errand.work, errand.device, errand.arguments)] = _Running(errand)
+            scheduling_strategy=PlacementGroupSchedulingStrategy(self._places[task.gpu], 0),
+        )(run_on_node)
+        self._running[remote.remote(accprobe.__version__, task.work, task.device, task.arguments)] = _Running(task)
 
-    def _listen(self, generator: Any) -> None:
+    def _forward(self, generator: Any) -> None:
         import ray
         from ray.exceptions import RayError, RayTaskError
 
@@ -135,15 +171,15 @@ class _Driver:
         except RayTaskError as e:
             self._end(generator, "failed", _raised(e))
         except RayError as e:
-            self._end(generator, "died", _how(e))
+            self._end(generator, "died", _cause_of_death(e))
         else:
-            self._asker.send(FleetEvent(running.errand.gpu, "said" if running.began else "began", text))
+            self._client.send(FleetEvent(running.task.gpu, "said" if running.began else "began", text))
             running.began, running.heard = True, time.monotonic()
 
-    def _end(self, generator: Any, what: Any, text: str = "") -> None:
-        self._asker.send(FleetEvent(self._running.pop(generator).errand.gpu, what, text))
+    def _end(self, generator: Any, what: Literal["ended", "died", "failed"], text: str = "") -> None:
+        self._client.send(FleetEvent(self._running.pop(generator).task.gpu, what, text))
 
-    def _give_up_what_is_late(self) -> None:
+    def _cancel_late(self) -> None:
         import ray
 
         now = time.monotonic()
@@ -156,23 +192,23 @@ class _Driver:
         from ray.util.placement_group import placement_group_table
 
         if running.began:
-            return f"it hangs: nothing came back for {running.errand.patience:.0f} s"
-        if placement_group_table(self._places[running.errand.gpu])["state"] == "PENDING":
-            return f"no GPU came free on its node within {BEGINNING:.0f} s: other work of the cluster has it"
-        return f"no process began on its node within {BEGINNING:.0f} s"
+            return f"it hangs: nothing came back for {running.task.patience:.0f} s"
+        if placement_group_table(self._places[running.task.gpu])["state"] == "PENDING":
+            return f"no GPU came free on its node within {STARTING:.0f} s: other work of the cluster has it"
+        return f"no process began on its node within {STARTING:.0f} s"
 
-    def _give_up_what_was_on_dead_nodes(self) -> None:
+    def _drop_dead_nodes(self) -> None:
         import ray
 
         alive = {node["NodeID"] for node in ray.nodes() if node["Alive"]}
         for generator, running in list(self._running.items()):
-            if self._gpus[running.errand.gpu].node not in alive:
+            if self._gpus[running.task.gpu].node not in alive:
                 self._end(generator, "failed", "its node died")
-        self._looked = time.monotonic()
+        self._checked = time.monotonic()
 
 
 def _raised(error: Exception) -> str:
-    """What an exception on a node says, without where it was raised."""
+    """Return the message of an exception on a node, without its traceback."""
     last = str(error).strip().splitlines()[-1]
     kind, _, text = last.partition(": ")
     if "ModuleNotFoundError" in kind or "ImportError" in kind:
@@ -180,7 +216,7 @@ def _raised(error: Exception) -> str:
     return text if kind.startswith("accprobe.errors.") else last
 
 
-def _how(error: Exception) -> str:
+def _cause_of_death(error: Exception) -> str:
     from ray.exceptions import NodeDiedError, OutOfMemoryError
 
     if isinstance(error, NodeDiedError):
@@ -188,3 +224,23 @@ def _how(error: Exception) -> str:
     if isinstance(error, OutOfMemoryError):
         return "Ray ended its process, as its node had too little memory"
     return "its process died"
+
+
+def run_on_node(version: str, work: Work, device: str | None, arguments: tuple[Any, ...]) -> Iterator[str]:
+    """Yield the number of the GPU that Ray gave this process, then the texts of the work.
+
+    version: of the accprobe that sent the task. Raises AccprobeError where another one is installed here; in errors of the work
+    the GPU has its name on the node, as this process sees that GPU only.
+    """
+    import ray
+
+    if accprobe.__version__ != version:
+        raise AccprobeError(f"accprobe {accprobe.__version__} is installed there, not {version}: install the same everywhere")
+    (gpu,) = ray.get_runtime_context().get_accelerator_ids()["GPU"]
+    yield gpu
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")  # one GPU, unless Ray was told not to narrow it
+    name = device or f"cuda:{visible.index(gpu) if gpu in visible else int(gpu)}"
+    try:
+        yield from work(name, *arguments)
+    except AccprobeError as e:
+        raise AccprobeError(str(e).replace(name, device or f"cuda:{gpu}")) from None

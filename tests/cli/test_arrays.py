@@ -35,11 +35,11 @@ SAFETENSORS = {
     "no dtype": (tensor(dtype=["F32"]), "tensor 'a' lacks a dtype, a shape or data_offsets"),
     "shape of words": (tensor(shape=["x", 2]), "tensor 'a' lacks a dtype, a shape or data_offsets"),
     "offsets before the file": (tensor(data_offsets=[-16, 16]), "tensor 'a' lacks a dtype, a shape or data_offsets"),
-    "offsets in turn": (tensor(data_offsets=[16, 0]), "tensor 'a' has -16 bytes, and its shape takes 16"),
-    "shape of 2^66": (tensor(shape=[1 << 66, 2]), "tensor 'a' has 16 bytes, and its shape takes 590295810358705651712"),
-    "another type": (tensor(dtype="F4"), "tensor 'a' is of F4; give one of F64, F32"),
-    "no length": (b"abc", "or cut short: it has 3 bytes"),
-    "length of all ones": (b"\xff" * 16, "or cut short: it has 16 bytes"),
+    "offsets in turn": (tensor(data_offsets=[16, 0]), "tensor 'a' has -16 bytes, its shape needs 16"),
+    "shape of 2^66": (tensor(shape=[1 << 66, 2]), "tensor 'a' has 16 bytes, its shape needs 590295810358705651712"),
+    "another type": (tensor(dtype="F4"), "tensor 'a' has the type F4; expected one of F64, F32"),
+    "no length": (b"abc", "or is truncated: it has 3 bytes"),
+    "length of all ones": (b"\xff" * 16, "or is truncated: it has 16 bytes"),
 }
 
 
@@ -58,10 +58,10 @@ def test_safetensors_are_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "sentence"),
     [
-        (pickle.dumps({"x": 1, "f": print}, 4), "holds Python objects, which accprobe does not run: save the tensors alone"),
-        (b"no numbers at all", "is no file that torch.save wrote, or is cut short: save it again"),
-        (b"", "is no file that torch.save wrote, or is cut short: save it again"),
-        (b"PK\3\4 and no more", "is no file that torch.save wrote, or is cut short: save it again"),
+        (pickle.dumps({"x": 1, "f": print}, 4), "has Python objects, which accprobe does not run; save only the tensors"),
+        (b"no numbers at all", "was not written by torch.save, or is truncated; save it again"),
+        (b"", "was not written by torch.save, or is truncated; save it again"),
+        (b"PK\3\4 and no more", "was not written by torch.save, or is truncated; save it again"),
     ],
 )
 def test_objects_in_a_file_of_torch_are_one_sentence_and_no_warning(content: bytes, sentence: str, tmp_path: Path) -> None:

@@ -132,7 +132,7 @@ def test_the_name_of_a_file_tells_the_form(name: str, form: str, tmp_path: Path)
 def test_a_file_of_another_form_is_refused(tmp_path: Path) -> None:
     refused = diff("h100", "h200", "-o", str(tmp_path / "x.csv"))
     assert (refused.exit_code, list(tmp_path.iterdir())) == (2, [])
-    assert "-o writes no .csv: let the name end in .html, .md or .json" in refused.stderr
+    assert "-o cannot write .csv: let the name end in .html, .md or .json" in refused.stderr
 
 
 def test_json_has_every_pair_with_both_values() -> None:
@@ -158,4 +158,4 @@ def test_standard_input_is_one_of_the_two() -> None:
     text = Report.load("h200").dumps()
     assert CliRunner().invoke(main, ["diff", "-", "h200"], input=text).exit_code == 0
     twice = CliRunner().invoke(main, ["diff", "-", "-"], input=text)
-    assert (twice.exit_code, twice.stderr) == (2, "accprobe: standard input can be read once: give one of the two as a file\n")
+    assert (twice.exit_code, twice.stderr) == (2, "accprobe: A and B are both standard input: give one of them as a file\n")

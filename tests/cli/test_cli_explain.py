@@ -155,7 +155,7 @@ def test_f32_operands_are_tried_as_tf32_too(folder: Path) -> None:
 def test_a_report_without_products_has_no_plans() -> None:
     result = explain("chain.npy", "--report", "h100")
     assert (result.exit_code, result.stdout) == (2, "")
-    assert result.stderr == "accprobe: --report h100: it has no products, and so no plans to try\n"
+    assert result.stderr == "accprobe: --report h100 has no products, and so no plans to try\n"
 
 
 def test_plans_of_a_report_are_tried_first(folder: Path) -> None:
@@ -175,21 +175,21 @@ def test_words_without_a_type_need_one(folder: Path) -> None:
     np.save(folder / "a.npy", np.zeros((8, 256), ml_dtypes.bfloat16))
     result = explain("chain.npy", dtype=None)
     assert result.exit_code == 2
-    assert "a.npy is of |V2, which says no format: give --dtype" in result.stderr
+    assert "a.npy has the type |V2, not a format; give --dtype" in result.stderr
 
 
 @pytest.mark.parametrize(
     ("files", "message"),
     [
-        ({"b": "c.npy"}, r"A is [8, 256] and B [16, 256]: these have no product; B has to be saved as [K, N]"),
+        ({"b": "c.npy"}, r"A has shape [8, 256] and B [16, 256]; expected [M, K] and [K, N]; save B transposed"),
         ({"a": "missing.npy"}, "missing.npy"),
-        ({"a": "a.txt"}, "a.txt: give a matrix as .npy, .pt or .safetensors"),
-        ({"a": "cube.npy"}, "cube.npy has 3 dimensions: a matrix has 2"),
-        ({"a": "bad.npy"}, "bad.npy is no .npy file of numbers"),
-        ({"a": "bad.pt"}, "bad.pt is no file that torch.save wrote"),
-        ({"a": "bad.safetensors"}, "bad.safetensors is no safetensors file, or cut short"),
-        ({"a": "two.pt"}, "two.pt holds 2 tensors: save the one that is meant in a file of its own"),
-        ({"a": "chain.npy"}, "chain.npy is of float32, and was to be e4m3"),
+        ({"a": "a.txt"}, "a.txt has an unknown ending; give a matrix as .npy, .pt or .safetensors"),
+        ({"a": "cube.npy"}, "cube.npy has 3 dimensions; expected 2"),
+        ({"a": "bad.npy"}, "bad.npy is not an .npy file of numbers"),
+        ({"a": "bad.pt"}, "bad.pt was not written by torch.save"),
+        ({"a": "bad.safetensors"}, "bad.safetensors is not a safetensors file, or is truncated"),
+        ({"a": "two.pt"}, "two.pt has 2 tensors; save the matrix in a file of its own"),
+        ({"a": "chain.npy"}, "chain.npy has the type float32; expected e4m3"),
     ],
 )
 def test_what_is_no_product(folder: Path, files: dict[str, str], message: str) -> None:
@@ -207,4 +207,4 @@ def test_a_result_of_another_shape(folder: Path) -> None:
     np.save(folder / "chain.npy", np.zeros((8, 8), np.float32))
     result = explain("chain.npy")
     assert result.exit_code == 2
-    assert "chain.npy is [8, 8] of f32: this product has [8, 16] of f32" in result.stderr
+    assert "chain.npy is [8, 8] of f32; expected [8, 16] of f32" in result.stderr

@@ -256,7 +256,7 @@ def signals_as_before() -> Iterator[None]:
 def test_what_is_known_when_a_row_is_stopped_is_kept(file: str, tmp_path: Path, by: int, status: int, reason: str) -> None:
     kept = tmp_path / "kept.json"
     result = gemm(f"{file}:stopped", *SMALL, "--option", f"by={int(by)}", "--time-limit", "100", "-o", str(kept))
-    assert (result.exit_code, result.stderr) == (status, f"accprobe: {reason}: {kept} has 1 product (the last in part)\n")
+    assert (result.exit_code, result.stderr) == (status, f"accprobe: {reason}: {kept} has 1 product (the last one incomplete)\n")
     assert ("stopped after" in result.stdout) == (status == 1)
     (row,) = Report.load(kept).products
     assert (row.status, row.reason) == ("inferred", reason)
@@ -346,7 +346,7 @@ def test_an_error_of_a_later_row_loses_no_other(file: str) -> None:
             "own:tall returns an array of shape (8, 16) (transposed?); a product of 16x8x64 has (16, 8)",
         ),
         (["own:chain", "--dtype", "fp8"], "unknown format 'fp8'; did you mean e4m3 or e5m2?"),
-        (["own:chain", "-o", "page.html"], "-o writes no .html: let the name end in .json; > page.html keeps what is printed"),
+        (["own:chain", "-o", "page.html"], "-o cannot write .html: let the name end in .json, or redirect: > page.html"),
         (["own:shape"], "own:shape returns an array of shape (16, 64); a product of 16x16x64 has (16, 16)"),
         (["own:wide"], "own:wide returns an array of complex64; accprobe has no such format"),
         (
@@ -376,7 +376,7 @@ def test_an_error_of_a_later_row_loses_no_other(file: str) -> None:
         (["gone.py:f"], "there is no file gone.py"),
         (["numpy:matmul", "--arrays", "jax"], "numpy:matmul takes arrays of numpy only, not of jax"),
         (["numpy:matmul", "--dtype", "e4m3"], "numpy:matmul does not support e4m3: give --dtype f32 or f64"),
-        ([], "no CALLABLE is given; `accprobe gemm --list` tells those that have names"),
+        ([], "no CALLABLE is given; `accprobe gemm --list` lists the built-in ones"),
         (["--list", "--format", "html"], "--list has no html: give --format json, or none"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",

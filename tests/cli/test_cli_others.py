@@ -77,17 +77,17 @@ def test_list_of_reports_says_what_is_in_each() -> None:
     for line in listed.splitlines():
         counts = of_rows[line.split("\t")[0]]
         if counts:
-            assert line.endswith(": " + ", ".join(f"{count} {status}" for status, count in counts.most_common())), line
+            assert line.endswith(": " + ", ".join(f"{count} instructions {status}" for status, count in counts.most_common())), line
 
 
 def test_coverage_counts_each_instruction_once() -> None:
     listed = CliRunner().invoke(main, ["list", "--coverage"]).stdout
     lines = dict(line.split("\t") for line in listed.splitlines())
     assert list(lines) == [*(known.target for known in ARCHITECTURES), *PROCESSORS]
-    assert lines["sm_90a"].startswith("Hopper, 293: ")
+    assert lines["sm_90a"].startswith("Hopper, 293 instructions: ")
     for target, told in lines.items():
         whole, parts = told.split(", ", 1)[1].split(": ", 1)
-        assert int(whole) == len(catalog(target)) == sum(map(int, re.findall(r"(?:^|, )(\d+) ", parts)))
+        assert int(whole.removesuffix(" instructions")) == len(catalog(target)) == sum(map(int, re.findall(r"(?:^|, )(\d+) ", parts)))
 
 
 def test_instructions_of_processors_tell_the_flags_that_they_need() -> None:
@@ -157,7 +157,7 @@ def test_json_is_not_written_where_the_name_asks_for_another_form(
     monkeypatch.chdir(tmp_path)
     result = CliRunner().invoke(main, [*command, "-o", "x.txt"])
     assert (result.exit_code, result.stdout) == (2, "")
-    assert result.stderr == f"accprobe: -o writes no .txt: let the name end in {endings}; > x.txt keeps what is printed\n"
+    assert result.stderr == f"accprobe: -o cannot write .txt: let the name end in {endings}, or redirect: > x.txt\n"
     assert not list(tmp_path.iterdir())
 
 

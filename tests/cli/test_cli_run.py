@@ -138,7 +138,7 @@ def test_row_that_is_not_confirmed_gives_status_1(device: FakeDevice) -> None:
 def test_selecting_only_what_is_skipped_gives_status_2(device: FakeDevice) -> None:
     result = run("--select", "mma.sp*")
     assert result.exit_code == 2
-    assert result.stderr == "accprobe: the one instruction selected cannot be measured here: no probe\n"
+    assert result.stderr == "accprobe: the selected instruction cannot be measured here: no probe\n"
 
 
 def test_dying_device_gives_status_2_and_keeps_what_was_measured(device: FakeDevice, tmp_path: Path) -> None:
@@ -170,7 +170,7 @@ def test_interruption_in_this_process_keeps_what_was_measured(device: FakeDevice
     result = run()
     assert (result.exit_code, result.stderr) == (
         130,
-        "accprobe: interrupted: 1 of 2 instructions measured; with -o FILE they are kept\n",
+        "accprobe: interrupted: 1 of 2 instructions measured; use -o FILE to keep them\n",
     )
     assert "The run was cut short: 1 of 3 instructions missing" in result.stdout
 
@@ -242,7 +242,7 @@ def test_without_a_gpu_the_simulation_is_loud_and_confirms_nothing(tmp_path: Pat
     path = tmp_path / "r.json"
     result = CliRunner().invoke(main, ["run", *SOME, "--format", "json", "-o", str(path)])
     assert result.stderr == (
-        "accprobe: SIMULATED: no GPU found (there is no NVIDIA driver); this is simulated H100\n"
+        "accprobe: SIMULATED: no GPU found (there is no NVIDIA driver); using simulated H100\n"
         "accprobe: the processor is not measured: Old has no avx512_vnni\n"
     )
     told = json.loads(result.stdout)
@@ -379,7 +379,7 @@ def test_output_may_be_standard_output(device: FakeDevice, tmp_path: Path, monke
     assert list(tmp_path.iterdir()) == []
     assert run("-o", "./-").exit_code == 0
     assert [path.name for path in tmp_path.iterdir()] == ["-"]
-    assert "'-' is standard output, which this cannot go to" in run("--record", "-").stderr
+    assert "standard output is not possible here" in run("--record", "-").stderr
 
 
 def test_an_n_that_no_catalog_lists_is_simulated() -> None:
@@ -399,9 +399,9 @@ def test_without_a_gpu_the_processor_is_measured_and_a_recorded_gpu_named_beside
     path = tmp_path / "r.json"
     result = CliRunner(env={"COLUMNS": "160"}).invoke(main, ["run", "--jobs", "1", "-o", str(path)])
     assert result.exit_code == 0
-    assert result.stderr.startswith("accprobe: no GPU found (there is no NVIDIA driver); this is the processor, ")
+    assert result.stderr.startswith("accprobe: no GPU found (there is no NVIDIA driver); measuring the processor, ")
     assert result.output.count("no GPU found") == 1
-    processor, _, beside = result.stdout.partition("\nBeside it, a GPU as it was recorded, NVIDIA H200:\n")
+    processor, _, beside = result.stdout.partition("\nFor comparison, a recorded GPU, NVIDIA H200:\n")
     assert "VPDPBUSDS" in processor
     assert beside.startswith("! The running sum keeps 13 (e8m13) of the 23 fraction bits of f32: wgmma.")
     assert beside.endswith("`accprobe show h200` shows all 293 instructions of it.\n")
@@ -423,4 +423,4 @@ def test_a_sweep_takes_no_processor(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_profiler_counts_nothing_on_a_processor() -> None:
     result = CliRunner().invoke(main, ["run", "--device", "cpu", "--ncu"])
     assert (result.exit_code, result.stdout) == (2, "")
-    assert result.stderr.startswith("accprobe: --ncu needs a GPU: what a processor executes is read from its machine code")
+    assert result.stderr.startswith("accprobe: --ncu needs a GPU; the opcodes of a processor come from its machine code")

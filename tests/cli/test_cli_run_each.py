@@ -56,7 +56,7 @@ def test_one_that_differs_from_the_first_of_its_kind_is_told(monkeypatch: pytest
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["--device", "sim:h100,sim:a100", "--format", "json"], "these are 2 kinds of GPUs, and so many reports: give -o FILE"),
+        (["--device", "sim:h100,sim:a100", "--format", "json"], "these are 2 kinds of GPUs with a report each: give -o FILE"),
         (["--device", "all", "--ncu"], "--ncu, --record and --time-limit are for one device"),
         (["--device", "all"], "there is no GPU: "),
     ],

@@ -186,7 +186,7 @@ def test_each_file_is_printed_before_the_next_is_read(library: str, monkeypatch:
     status, lines, told = sass(library)
     assert status == 130
     assert [line for line in lines if line.startswith(("x.whl", "  QGMMA", "  HMMA"))][::2] == ["x.whl: a.so", "x.whl: b.so"]
-    assert told == "accprobe: interrupted: 2 cubins were read; what was found in them is printed\n"
+    assert told == "accprobe: interrupted: 2 cubins were read; their kernels are printed\n"
 
 
 @pytest.mark.parametrize(
@@ -209,7 +209,7 @@ def test_each_file_is_printed_before_the_next_is_read(library: str, monkeypatch:
         (["--forbid", "QGMNA"], 2, "'QGMNA' is no matrix opcode; did you mean QGMMA"),
         (["--unless-promoted", "64"], 2, "--unless-promoted goes with --fail-below"),
         (["--arch", "sm_90", "--fail-below", "14"], 1, "k.cubin: gemm (sm_90a, sha256 "),
-        (["--format", "junit"], 2, "--format junit tells what falls short: it goes with --fail-below, --require or --forbid"),
+        (["--format", "junit"], 2, "--format junit prints failed requirements: give --fail-below, --require or --forbid"),
         (["--arch", "sm_80", "--fail-below", "14"], 2, "the files have no code for sm_80"),
     ],
 )
@@ -321,7 +321,7 @@ def test_one_file_of_two_that_cannot_be_read(promoted: str) -> None:
     assert told.startswith("accprobe: notes.txt holds no NVIDIA device code")
     status, _, told = sass(promoted, "notes.txt", "--forbid", "HMMA")
     assert status == 2
-    assert told.endswith("accprobe: what could not be read was not checked either\n")
+    assert told.endswith("accprobe: the requirements were not checked on what could not be read\n")
 
 
 def test_an_architecture_that_the_disassembler_does_not_know(promoted: str) -> None:
@@ -340,7 +340,7 @@ def test_an_architecture_that_the_disassembler_does_not_know(promoted: str) -> N
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        ([], "name a file or folder, or --arch for what accprobe's own probes become"),
+        ([], "no file is named: give a file or folder, or --arch for the opcodes of accprobe's probes"),
         (["--ncu"], "--ncu needs a command: accprobe sass --ncu -- python my_script.py"),
         (["x.cubin", "--arch", "sm_9"], "unknown architecture 'sm_9'; did you mean"),
         (["absent.cubin"], "absent.cubin cannot be read: No such file or directory"),

@@ -56,7 +56,7 @@ def test_select_is_an_argument(path: Path) -> None:
     result = show(str(path), "--select", "wgmma*")
     assert (result.exit_code, result.stdout) == (2, "")
     assert result.stderr == (
-        "accprobe: show has no --select: the name or glob stands after the report, as in show h200 'wgmma*'\n"
+        "accprobe: show has no --select; give the name or glob after the report: show h200 'wgmma*'\n"
     )
 
 
@@ -261,4 +261,4 @@ def test_products_alone_are_no_empty_table(form: str, tmp_path: Path) -> None:
     for arguments in (("products-h100", "--format", form), ("products-h100", "-o", str(path))):
         result = show(*arguments)
         assert (result.exit_code, result.stdout, path.exists()) == (2, "", False)
-        assert result.stderr.startswith(f"accprobe: {form} has instructions alone, and this is of products")
+        assert result.stderr.startswith(f"accprobe: {form} has columns of instructions only")

@@ -85,7 +85,7 @@ def test_a_measured_product_has_its_own_k_and_result() -> None:
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (("QGMMA",), "give the K"),
+        (("QGMMA",), "K of the product is missing"),
         (("XGMMA", "--k", "64"), "no model of 'XGMMA'; did you mean QGMMA?"),
         (("products-h200:zzz",), "products-h200 has no product 'zzz'"),
         (
@@ -97,11 +97,11 @@ def test_a_measured_product_has_its_own_k_and_result() -> None:
         (("QGMMA", "--k", "128", "--split-k", "9"), "in 9 slices"),
         (
             ("QGMMA", "--k", "128", "--data", "norml"),
-            "no FILE.npy, .pt or .safetensors, and no kind of data; did you mean normal?",
+            "not FILE.npy, .pt or .safetensors, and not a kind of data; did you mean normal?",
         ),
         (("QGMMA", "--k", "128", "--data", "normal,positive"), "'normal,positive' is several kinds of data: give one"),
         (("QGMMA", "--k", "128", "--data", "gone.npy"), "gone.npy cannot be read"),
-        (("QGMMA", "--k", "128", "--out", "e4m3"), "results are float numbers with infinities"),
+        (("QGMMA", "--k", "128", "--out", "e4m3"), "give a float format with infinities"),
         (("QGMMA", "--k", "128", "--scale", "col"), "unknown scale 'col'"),
         (("QGMMA", "--k", "128", "--scale", "1x128"), "promote every 128"),
         (("QGMMA", "--k", "1e9"), "is too large"),

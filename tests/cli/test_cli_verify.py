@@ -293,11 +293,11 @@ def test_an_sm_that_does_not_differ_again_is_told(gpu: dict[str, SimulatedDevice
         (["sim:all", "--device", "sim:h100"], "sim:all goes with --vectors; for a device, name one chip, such as sim:h100"),
         (
             ["sim:h100", "--device", "sim:h100", "--every-sm"],
-            "--every-sm: simulated H100 does not say which SM computed what; faulty:NAME has SMs, one of them faulty",
+            "--every-sm: simulated H100 does not report which SM computed a result; faulty:NAME has SMs, one of them faulty",
         ),
         (
             ["sim:v100", "--device", "sim:h100", "--select", "wgmma*"],
-            "sim:v100 has no model of an instruction that simulated H100 can run",
+            "sim:v100 has no model of a selected instruction that simulated H100 can run",
         ),
         (["sim:h100", "--device", "sim:h100", "--dots", "0"], "Invalid value for '--dots': '0' is not a positive whole number"),
         (["sim:h100", "--device", "sim:h100", "--dots", "1e-3"], "Invalid value for '--dots': '1e-3' is not a positive"),

@@ -126,7 +126,7 @@ def test_a_gpu_that_is_not_known(vectors: Path) -> None:
     assert (result.exit_code, result.stdout) == (2, "")
     assert "no published model of 'K80'" in result.stderr
     other = verify("sim:h100", "--vectors", str(vectors))
-    assert "has results of K80, none of which sim:h100 is about; sim:all takes them all" in other.stderr
+    assert "has results of K80; sim:h100 has models of none of them, sim:all of all" in other.stderr
 
 
 @needs_vectors

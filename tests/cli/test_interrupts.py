@@ -16,7 +16,7 @@ from click.testing import CliRunner
 
 from accprobe.cli import interrupts, main
 from accprobe.cli.interrupts import GRACE, SIGNALS, TimeLimitReached, interruptible, time_limit, uninterrupted
-from accprobe.cli.output import saving
+from accprobe.cli.reports import saving
 from accprobe.report.report import Report
 
 

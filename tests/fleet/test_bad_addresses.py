@@ -11,6 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from accprobe.cli import main
+from accprobe.errors import UnknownName
 from accprobe.fleet import cluster
 
 SOON = 10.0
@@ -52,13 +53,9 @@ def installed(found: str | None) -> Callable[[str], str]:
     return tell
 
 
-both = pytest.mark.parametrize("command", ["health", "run"])
-
-
-@both
-def test_ray_that_is_not_installed(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ray_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cluster, "version", installed(None))
-    told = asked(command, "--ray", "auto").stderr
+    told = asked("health", "--ray", "auto").stderr
     assert "--ray needs Ray, which is not installed" in told
     assert "pip install -e '.[fleet]'" in told
 
@@ -68,11 +65,10 @@ def test_ray_that_is_too_old(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "--ray needs Ray 2.51 or a newer one, here is 2.50.1" in asked("health", "--ray", "auto").stderr
 
 
-@both
-def test_nobody_listens(command: str, closed_port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nobody_listens(closed_port: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cluster, "version", installed("2.60.0"))
     address = f"127.0.0.1:{closed_port}"
-    assert f"no Ray cluster answers at {address}: Connection refused" in asked(command, "--ray", address).stderr
+    assert f"no Ray cluster answers at {address}: Connection refused" in asked("health", "--ray", address).stderr
 
 
 @pytest.mark.parametrize("address", ["here", ":6379", "10.0.0.1", "10.0.0.1:ray", "127.0.0.1:99999"])
@@ -93,14 +89,10 @@ def test_somebody_who_is_no_cluster(silent_port: int, monkeypatch: pytest.Monkey
     assert f"no Ray cluster answers at {address} within 3 s" in asked("health", "--ray", address).stderr
 
 
-def test_a_real_device_goes_without_ray(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ray hands out all GPUs: which one is cuda:1 of a cluster?"""
-    from accprobe.errors import UnknownName
-    from accprobe.fleet.simulated_nodes import stand_ins
-
-    with pytest.raises(UnknownName, match="cuda:1 goes without --ray"):
-        stand_ins("sim:h100,cuda:1", 3)
+def test_devices_that_replace_gpus_are_simulated() -> None:
+    with pytest.raises(UnknownName, match="leave out --device cuda:1"):
+        cluster.replacements("sim:h100,cuda:1", 3)
     with pytest.raises(UnknownName, match="h101"):
-        stand_ins("sim:h101", 3)
-    assert stand_ins("sim:h100,faulty:h100", 3) == ["sim:h100", "faulty:h100", "sim:h100"]
-    assert stand_ins("all", 2) == [None, None]
+        cluster.replacements("sim:h101", 3)
+    assert cluster.replacements("sim:h100,faulty:h100", 3) == ["sim:h100", "faulty:h100", "sim:h100"]
+    assert cluster.replacements("all", 2) == [None, None]

@@ -14,8 +14,6 @@ from typing import Any
 import pytest
 from simulated_cluster import LONG, SimulatedCluster, kill_node
 
-from accprobe.report.report import Report
-
 pytest.importorskip("ray", reason="Ray is not installed; extra fleet")
 
 INTERRUPTED = 130
@@ -101,7 +99,7 @@ def test_a_cluster_in_all_else(tmp_path: Path) -> None:
         says_that_nobody_claims_a_gpu(cluster)
         cluster.add(3)
         cluster.add(3)
-        surveys_one_of_each_kind(cluster, tmp_path)
+        names_nodes_without_this_accprobe(cluster, tmp_path)
         keeps_what_it_saw(cluster, tmp_path / "interrupted.json")
         says_that_versions_differ(cluster, tmp_path)
 
@@ -123,29 +121,24 @@ def says_that_nobody_claims_a_gpu(cluster: SimulatedCluster) -> None:
     assert is_quiet(errors)
 
 
-def surveys_one_of_each_kind(cluster: SimulatedCluster, folder: Path) -> None:
-    """Six GPUs that take part, of two kinds; a node where accprobe cannot be imported, and one that has another accprobe."""
+def names_nodes_without_this_accprobe(cluster: SimulatedCluster, folder: Path) -> None:
+    """Six healthy GPUs, a node where accprobe cannot be imported, and one with another version."""
     absent, other = folder / "absent" / "accprobe", folder / "other"
     absent.mkdir(parents=True)
     (absent / "__init__.py").write_text("raise ModuleNotFoundError(\"No module named 'accprobe'\")")
     other.mkdir()
     (other / "sitecustomize.py").write_text("import accprobe\naccprobe.__version__ = '0.0.1'")
     without, old = cluster.add(1, PYTHONPATH=str(absent.parent)), cluster.add(1, PYTHONPATH=str(other))
-    wanted = ["--select", "mma.sync.m8n8k4.f64*", "--dots", "512", "--device", "sim:h100,sim:a100"]
-    asking = start(["run", "--ray", cluster.address, *wanted, "-o", str(folder / "report.json")], cluster.environment)
-    out, errors = asking.communicate(timeout=LONG)
-    assert asking.returncode == 2
+    file = folder / "two-bad-nodes.json"
+    asked = ["health", "--ray", cluster.address, "--device", "sim:h100", "--minutes", "0.001", "-o", str(file)]
+    checking = start(asked, cluster.environment)
+    _, errors = checking.communicate(timeout=LONG)
+    assert checking.returncode == 2
     assert is_quiet(errors)
-    for chip in ("h100", "a100"):
-        report = Report.load(folder / f"report-simulated-{chip}.json")
-        assert [row.status for row in report.instructions] == ["simulated"]
-    assert out.count("SIMULATED") == 2
-    assert errors.count(": measured, into ") == 2
-    assert errors.count("1 instruction, 512 dot products, none differs") == 4
-    lines = {node: next(line for line in errors.splitlines() if f"({node[:8]}): " in line) for node in (without, old)}
-    assert "accprobe cannot be imported there (No module named 'accprobe'): install accprobe " in lines[without]
-    assert "accprobe 0.0.1 is installed there, not " in lines[old]
-    assert errors.splitlines()[-1] == "accprobe: 6 of 8 GPUs were measured or verified, the others failed"
+    reasons = {gpu["node"]["id"]: gpu["reason"] for gpu in gpus_of(file)}
+    assert "accprobe cannot be imported there (No module named 'accprobe'): install accprobe " in reasons.pop(without)
+    assert "accprobe 0.0.1 is installed there, not " in reasons.pop(old)
+    assert set(reasons.values()) == {""}
 
 
 def keeps_what_it_saw(cluster: SimulatedCluster, file: Path) -> None:

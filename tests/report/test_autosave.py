@@ -15,7 +15,7 @@ from fakes import fake_report, float_row
 from product_rows import product_data, product_report
 
 from accprobe.build import atomic
-from accprobe.cli.output import saving
+from accprobe.cli.reports import saving
 from accprobe.errors import AccprobeError
 from accprobe.report import autosave
 from accprobe.report.autosave import Autosave

@@ -10,7 +10,7 @@ import pytest
 
 import accprobe
 from accprobe.errors import AccprobeError, DeviceError
-from accprobe.fleet.worker import working
+from accprobe.fleet.driver import run_on_node
 
 
 @pytest.fixture(autouse=True)
@@ -27,7 +27,7 @@ def lost(device: str) -> Iterator[str]:
 
 @pytest.mark.parametrize(("device", "here", "told"), [(None, "cuda:0", "cuda:2"), ("sim:h100", "sim:h100", "sim:h100")])
 def test_a_gpu_that_fails_is_named_as_on_its_node(device: str | None, here: str, told: str) -> None:
-    texts = working(accprobe.__version__, lost, device, ())
+    texts = run_on_node(accprobe.__version__, lost, device, ())
     assert [next(texts), next(texts)] == ["2", f"opened {here}"]
     with pytest.raises(AccprobeError, match=f"^{told} is lost$"):
         next(texts)
@@ -40,9 +40,9 @@ def test_more_gpus_are_seen_where_ray_was_told_not_to_narrow(
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
     if visible:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-    assert list(working(accprobe.__version__, lambda device: iter([device]), None, ())) == ["2", here]
+    assert list(run_on_node(accprobe.__version__, lambda device: iter([device]), None, ())) == ["2", here]
 
 
 def test_another_version_is_refused() -> None:
     with pytest.raises(AccprobeError, match=r"is installed there, not 0\.0\.1: install the same everywhere"):
-        next(working("0.0.1", lost, None, ()))
+        next(run_on_node("0.0.1", lost, None, ()))

@@ -1,4 +1,4 @@
-"""`accprobe list`: instructions, devices and recorded reports."""
+"""`accprobe list` shows what accprobe knows, `accprobe doctor` what it can do on this machine."""
 
 from __future__ import annotations
 
@@ -10,22 +10,20 @@ from accprobe.cli.output import list_names, tell
 
 
 @click.command("list")
-@click.option("--instructions", metavar="ARCH", help="Every matrix instruction of an architecture, e.g. sm_90a.")
-@click.option("--devices", is_flag=True, help="The devices that `run` takes.")
-@click.option(
-    "--coverage",
-    is_flag=True,
-    help="What of each architecture is measured, ready, or unknown; with --instructions, of each of these.",
-)
-@click.option("--reports", is_flag=True, help="The recorded reports that `show` knows by name.")
-def list_command(instructions: str | None, devices: bool, coverage: bool, reports: bool) -> None:
-    """List instructions, devices and recorded reports.
+@click.option("--instructions", metavar="ARCH", help="Matrix instructions of an architecture, such as sm_90a.")
+@click.option("--devices", is_flag=True, help="Devices for --device.")
+@click.option("--reports", is_flag=True, help="Recorded reports.")
+@click.option("--coverage", is_flag=True, help="State of measurement of architectures, or of --instructions.")
+@click.option("--fields", is_flag=True, help="Fields for `accprobe check`, of instructions and of whole products.")
+def list_command(instructions: str | None, devices: bool, reports: bool, coverage: bool, fields: bool) -> None:
+    """List devices, recorded reports, instructions and fields.
 
-    One name a line; a remark may follow, after a tab where no terminal shows it. Without an option: devices and reports.
+    Prints one name per line; a remark may follow, after a tab if the output is not a terminal. Without an option: devices and
+    reports.
 
     Needs: nothing.
 
-    Exit status: 0; 2 trouble.
+    Exit status: 0; 2 error.
 
     \b
     Example:
@@ -35,9 +33,12 @@ def list_command(instructions: str | None, devices: bool, coverage: bool, report
         list_names(_instructions(instructions, coverage))
     elif coverage:
         list_names(_coverage())
-    if devices or not (instructions or reports or coverage):
+    if fields:
+        list_names(_fields())
+    nothing = not (instructions or devices or reports or coverage or fields)
+    if devices or nothing:
         list_names(_devices())
-    if reports or not (instructions or devices or coverage):
+    if reports or nothing:
         list_names(_reports())
 
 
@@ -49,10 +50,20 @@ def _reports() -> Iterator[tuple[str, str]]:
 
     for name in recorded():
         report = Report.load(name)
-        statuses = [str(row.status) for row in report.measured] or [f"products {row.status}" for row in report.products]
-        counts = ", ".join(f"{count} {status}" for status, count in Counter(statuses).items())
+        noun = "instruction" if report.measured else "product"
+        statuses = Counter(str(row.status) for row in report.measured or report.products)
+        counts = ", ".join(f"{count} {noun}{'s' * (count != 1)} {status}" for status, count in statuses.items())
         driver = f", driver {report.environment['driver']}" if "driver" in report.environment else ""
         yield name, f"recorded report of {report.device.name}, {report.device.architecture}{driver}: {counts}"
+
+
+def _fields() -> Iterator[tuple[str, str]]:
+    from accprobe.compare.requirements import instruction_fields, product_fields
+
+    of_instructions, of_products = instruction_fields(), product_fields()
+    for name in dict.fromkeys((*of_instructions, *of_products)):
+        kinds = ["instructions"] * (name in of_instructions) + ["products"] * (name in of_products)
+        yield name, f"of {' and '.join(kinds)}"
 
 
 def _coverage() -> Iterator[tuple[str, str]]:
@@ -65,12 +76,12 @@ def _coverage() -> Iterator[tuple[str, str]]:
             STATE_WORDS["published"]: one.published,
             STATE_WORDS["nothing"]: one.nothing,
         }
-        told = ", ".join(f"{count} {what}" for what, count in words.items() if count)
-        yield one.target, f"{one.generation}, {one.instructions}: {told}"
+        counts = ", ".join(f"{count} {state}" for state, count in words.items() if count)
+        yield one.target, f"{one.generation}, {one.instructions} instructions: {counts}"
 
 
 def _instructions(architecture: str, coverage: bool) -> Iterator[tuple[str, str]]:
-    """Each with what is to be known before it is measured; where coverage is asked for, with what is known of it."""
+    """Yield each instruction with what it needs to be measured, and with its state where coverage is given."""
     from accprobe.build import probes
     from accprobe.isa import architectures, processors
     from accprobe.report.coverage_status import STATE_WORDS, measured_on, states
@@ -101,3 +112,23 @@ def _devices() -> Iterator[tuple[str, str]]:
         tell(f"no GPU found: {reason}")
     if reason := why_no_processor():
         tell(f"the processor cannot be measured: {reason}")
+
+
+@click.command("doctor")
+def doctor_command() -> None:
+    """Show what accprobe can do here, and how to get missing tools.
+
+    Needs: nothing.
+
+    Exit status: 0.
+
+    \b
+    Example:
+      accprobe doctor
+    """
+    from accprobe.build.inventory import inventory
+    from accprobe.render.terminal.console import console
+    from accprobe.render.terminal.toolchain import abilities_line, inventory_table
+
+    items = inventory()
+    console().print(abilities_line(items), "", inventory_table(items), sep="\n")

@@ -1,0 +1,127 @@
+"""`accprobe diff` compares two reports, `accprobe check` compares one with a project's requirements."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from accprobe.cli.output import DIFFERS, deliver, form_of_file, format_option, output_option, tell
+from accprobe.cli.reports import read_report
+from accprobe.errors import AccprobeError
+from accprobe.render.plain import plain
+
+if TYPE_CHECKING:
+    from accprobe.compare.diff import Diff
+
+_ENDINGS = {".html": "html", ".md": "markdown"}
+
+
+@click.command("diff")
+@click.argument("a")
+@click.argument("b")
+@click.option("--only", multiple=True, metavar="FIELD", help="Compare this field only. Repeatable.")
+@click.option("--exit-zero", is_flag=True, help="Exit with 0 even if something differs.")
+@format_option("json", "markdown", "html")
+@click.option("--all", "expand", is_flag=True, help="Print one entry per instruction instead of grouping equal ones.")
+@output_option("Output file, HTML if it ends in .html, Markdown in .md, else JSON")
+def diff_command(a: str, b: str, only: tuple[str, ...], exit_zero: bool, form: str, expand: bool, output: Path | None) -> None:
+    """Compare two reports, or a report and published models.
+
+    A and B are each a file, a recorded report, sim:NAME for published models, or - for standard input; REPORT:NAME compares
+    only some instructions, such as h200:QGMMA. Instructions are paired by name, and by role where two generations have
+    different ones for the same operands.
+
+    Needs: nothing.
+
+    Exit status: 0 nothing differs, 1 something differs, 2 error. Undecided values do not count as differences.
+
+    \b
+    Examples:
+      accprobe diff h200 sim:b200
+      accprobe diff before.json after.json --only effective_bits
+      accprobe diff h100 h200 -o gpus.html
+    """
+    from accprobe.compare.diff import diff
+    from accprobe.report.recorded import STANDARD_INPUT
+
+    if a == b == STANDARD_INPUT:
+        raise click.UsageError("A and B are both standard input: give one of them as a file")
+    if output and form == "terminal":
+        form = form_of_file(output, _ENDINGS)
+    found = diff(read_report(a), read_report(b), only)
+    if form == "terminal":
+        from accprobe.render.terminal.comparison import diff_report
+        from accprobe.render.terminal.console import console
+
+        out = console()
+        out.print(diff_report(found, out.width, expand))
+    else:
+        deliver(plain(_text(found, form, expand)), output)
+    if found.differs and not exit_zero:
+        sys.exit(DIFFERS)
+
+
+def _text(found: Diff, form: str, expand: bool) -> str:
+    if form == "json":
+        from accprobe.render.data import diff_json
+
+        return diff_json(found) + "\n"
+    if form == "markdown":
+        from accprobe.render.markdown import diff_markdown
+
+        return diff_markdown(found, expand)
+    from accprobe.render.html import diff_page
+
+    return diff_page(found, expand) + "\n"
+
+
+@click.command("check")
+@click.argument("report")
+@click.option("--require", multiple=True, metavar="LINE", help="Requirement 'NAME: FIELD OPERATOR VALUE'. Repeatable.")
+@click.option(
+    "--file",
+    "files",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    metavar="TOML",
+    help="File with a list of such lines: require = [...]. Repeatable.",
+)
+@click.option("--allow-simulated", is_flag=True, help="Check published models too, which nobody measured.")
+def check_command(report: str, require: tuple[str, ...], files: tuple[Path, ...], allow_simulated: bool) -> None:
+    """Check a report against a project's requirements.
+
+    REPORT is a file, a recorded report, or - for standard input. NAME is a glob or an opcode; with a colon it means whole
+    products: a callable, followed by words such as the shape, a format or an option. `accprobe list --fields` lists the
+    fields of both. A requirement fails where a value is not known well enough or not confirmed, and where nothing that
+    was measured matches. Simulated reports are refused unless --allow-simulated is given.
+
+    Needs: nothing.
+
+    Exit status: 0 every requirement passed, 1 one failed, 2 error.
+
+    \b
+    Examples:
+      accprobe check report.json --require 'wgmma.*.f32.e4m3.*: effective_bits >= 13'
+      accprobe check report.json --require 'torch:_scaled_mm 4096x4096x*: promote_every <= 128'
+    """
+    from accprobe.compare.requirements import check_requirements, parse_requirement, read_file
+    from accprobe.render.terminal.console import console
+    from accprobe.render.terminal.requirements import outcome_text
+
+    requirements = [*map(parse_requirement, require), *(one for path in files for one in read_file(path))]
+    if not requirements:
+        raise click.UsageError("there is nothing to check: give --require LINE or --file TOML")
+    loaded = read_report(report)
+    if loaded.device.kind == "simulated":
+        if not allow_simulated:
+            raise AccprobeError(
+                f"{report} is {loaded.device.name}, nothing was measured; give --allow-simulated to check it anyway"
+            )
+        tell(f"SIMULATED: {report} has published models, nothing was measured")
+    found = check_requirements(loaded, requirements)
+    console().print(outcome_text(found))
+    if not all(outcome.passed for outcome in found):
+        sys.exit(DIFFERS)
