@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 import re
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 from typing import Any

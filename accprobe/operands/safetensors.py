@@ -45,13 +45,15 @@ def read_tensors(path: Path) -> Tensors:
         size, start = path.stat().st_size, 8 + int.from_bytes(file.read(8), "little")
         _check_whole(path, size, start)
         if start > MOST_HEADER:
-            raise AccprobeError(f"{path} is no safetensors file: its header has {start - 8} bytes, and {MOST_HEADER} at most")
+            raise AccprobeError(
+                f"{path} is not a safetensors file: its header has {start - 8} bytes, and {MOST_HEADER} at most"
+            )
         try:
             header = json.loads(file.read(start - 8))
         except (ValueError, RecursionError):
-            raise AccprobeError(f"{path} is no safetensors file: its header is not JSON") from None
+            raise AccprobeError(f"{path} is not a safetensors file: its header is not JSON") from None
     if not isinstance(header, dict):
-        raise AccprobeError(f"{path} is no safetensors file: its header is not an object that names tensors")
+        raise AccprobeError(f"{path} is not a safetensors file: its header is not an object that names tensors")
     entries = ((name, entry) for name, entry in header.items() if name != "__metadata__")
     return {name: partial(_tensor, path, start, name, entry) for name, entry in entries}
 
@@ -62,13 +64,13 @@ def _tensor(path: Path, start: int, name: str, entry: object) -> NDArray[Any]:
         case {"dtype": str(dtype), "shape": [*shape], "data_offsets": [low, high]} if all(map(_is_size, (*shape, low, high))):
             pass
         case _:
-            raise AccprobeError(f"{path} is no safetensors file: tensor '{name}' lacks a dtype, a shape or data_offsets")
+            raise AccprobeError(f"{path} is not a safetensors file: tensor '{name}' lacks a dtype, a shape or data_offsets")
     if dtype not in _TYPES:
-        raise AccprobeError(f"{path}: tensor '{name}' is of {dtype}; give one of {', '.join(_TYPES)}")
+        raise AccprobeError(f"{path}: tensor '{name}' has the type {dtype}; expected one of {', '.join(_TYPES)}")
     fmt = FORMATS[_TYPES[dtype]]
     needed = math.prod(shape) * fmt.dtype.itemsize
     if high - low != needed:
-        raise AccprobeError(f"{path} is damaged: tensor '{name}' has {high - low} bytes, and its shape takes {needed}")
+        raise AccprobeError(f"{path} is damaged: tensor '{name}' has {high - low} bytes, its shape needs {needed}")
     _check_whole(path, path.stat().st_size, start + high)
     words = np.fromfile(path, fmt.dtype, math.prod(shape), offset=start + low)
     return words.reshape(shape).view(np.dtype(fmt.ml_dtype))
@@ -80,7 +82,7 @@ def _is_size(number: object) -> bool:
 
 def _check_whole(path: Path, size: int, needed: int) -> None:
     if size < needed:
-        raise AccprobeError(f"{path} is no safetensors file, or cut short: it has {size} bytes, and by its header {needed}")
+        raise AccprobeError(f"{path} is not a safetensors file, or is truncated: it has {size} bytes, its header says {needed}")
 
 
 def write_tensors(path: Path, tensors: Mapping[str, NDArray[Any]]) -> None:

@@ -256,7 +256,10 @@ def signals_as_before() -> Iterator[None]:
 def test_what_is_known_when_a_row_is_stopped_is_kept(file: str, tmp_path: Path, by: int, status: int, reason: str) -> None:
     kept = tmp_path / "kept.json"
     result = gemm(f"{file}:stopped", *SMALL, "--option", f"by={int(by)}", "--time-limit", "100", "-o", str(kept))
-    assert (result.exit_code, result.stderr) == (status, f"accprobe: {reason}: {kept} has 1 product (the last one incomplete)\n")
+    assert (result.exit_code, result.stderr) == (
+        status,
+        f"accprobe: {reason}: {kept} has 1 product (the last one incomplete)\n",
+    )
     assert ("stopped after" in result.stdout) == (status == 1)
     (row,) = Report.load(kept).products
     assert (row.status, row.reason) == ("inferred", reason)
@@ -371,13 +374,13 @@ def test_an_error_of_a_later_row_loses_no_other(file: str) -> None:
         (["own:number"], "own:number is not a function (got int)"),
         (["own:chain", "--device", "cuda:0"], "numpy has no arrays on cuda:0: give --device cpu, or other --arrays"),
         (["own:chain", "--dtype", "f31"], "unknown format 'f31'; did you mean f32 or f16?"),
-        (["own:chain", "--sweep", "k=1"], "--sweep 'k=1': give m and its values, such as m=1,2,4,8,16"),
+        (["own:chain", "--sweep", "k=1"], "--sweep 'k=1' is not a list of M; give for example m=1,2,4,8,16"),
         (["own:chain", "--option", "every"], "'every' is not an option: give NAME=VALUE, such as use_fast_accum=True,False"),
         (["gone.py:f"], "there is no file gone.py"),
         (["numpy:matmul", "--arrays", "jax"], "numpy:matmul takes arrays of numpy only, not of jax"),
         (["numpy:matmul", "--dtype", "e4m3"], "numpy:matmul does not support e4m3: give --dtype f32 or f64"),
         ([], "no CALLABLE is given; `accprobe gemm --list` lists the built-in ones"),
-        (["--list", "--format", "html"], "--list has no html: give --format json, or none"),
+        (["--list", "--format", "html"], "--list cannot print html; give --format json or leave it out"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )

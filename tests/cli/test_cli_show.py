@@ -55,9 +55,7 @@ def test_a_glob_that_matches_several_is_a_table_and_one_that_matches_one_is_that
 def test_select_is_an_argument(path: Path) -> None:
     result = show(str(path), "--select", "wgmma*")
     assert (result.exit_code, result.stdout) == (2, "")
-    assert result.stderr == (
-        "accprobe: show has no --select; give the name or glob after the report: show h200 'wgmma*'\n"
-    )
+    assert result.stderr == ("accprobe: show has no --select; give the name or glob after the report: show h200 'wgmma*'\n")
 
 
 FP16 = "wgmma.m64n8k16.f32.f16.f16"
