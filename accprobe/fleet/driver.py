@@ -19,7 +19,7 @@ import accprobe
 from accprobe.errors import AccprobeError
 from accprobe.survey.workers import end_with_parent
 
-POLL = 0.2
+RESULT_POLL = 0.2
 """Seconds to wait for results before a look at new tasks and at late ones."""
 
 STARTING = 120.0
@@ -136,7 +136,7 @@ class _Driver:
             while not (self._running and self._tasks.empty()):
                 self._begin(self._tasks.get())
             generators = list(self._running)
-            if ray.wait(generators, num_returns=1, timeout=POLL)[0]:
+            if ray.wait(generators, num_returns=1, timeout=RESULT_POLL)[0]:
                 for generator in ray.wait(generators, num_returns=len(generators), timeout=0)[0]:
                     self._forward(generator)
             self._cancel_late()
