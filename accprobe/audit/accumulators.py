@@ -1,4 +1,4 @@
-"""What accumulates behind a matrix opcode of an architecture: measured on a GPU, else as published, else unknown."""
+"""The accumulator of a matrix opcode of an architecture: measured on a GPU, else as published, else unknown."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ _EXACT_SATURATED = "integers are added exactly, and the sum is clamped"
 
 
 def accumulator(opcode: str, architecture: str) -> Accumulator | None:
-    """What accumulates behind a matrix opcode, None where it is not known. architecture: "sm_90" or "sm_90a"."""
+    """Return the accumulator of a matrix opcode, None if it is unknown. architecture: "sm_90" or "sm_90a"."""
     matrix = opcodes.parse(opcode)
     if matrix.is_integer:
         return Accumulator(None, "exact", "s32", None, _EXACT_SATURATED if matrix.saturates else _EXACT)
@@ -110,7 +110,7 @@ def _native_rows(report: Report) -> Iterator[tuple[Row, Accumulator]]:
 
 
 def _measured_on(devices: dict[str, str]) -> str:
-    """Of devices by report: "measured on an NVIDIA H100 and an NVIDIA H200 (reports h100, h200)"."""
+    """Return the source in words: "measured on an NVIDIA H100 and an NVIDIA H200 (reports h100, h200)"."""
     return f"measured on {' and '.join(devices.values())} (report{'s' * (len(devices) > 1)} {', '.join(devices)})"
 
 

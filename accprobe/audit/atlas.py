@@ -22,7 +22,7 @@ OpcodeCounts = tuple[tuple[str, int], ...]
 class Atlas:
     """lowerings: instruction -> what it becomes -> the compile targets where it does.
 
-    targets: those compiled for; missing: those that this compiler compiles nothing for. Versions as the tools tell them.
+    targets: those compiled for; missing: those that this compiler compiles nothing for. Versions as the tools print them.
     """
 
     compiler: str

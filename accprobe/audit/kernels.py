@@ -1,4 +1,4 @@
-"""What the machine code of kernels says: matrix opcodes, what feeds them, what accumulates behind them, what is promoted."""
+"""The matrix opcodes of kernels, their conversions, accumulators and promotion, from machine code."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class Reading:
 
 
 def witness(function: Function, file: str) -> Kernel:
-    """What a function says of itself; `matrix` is empty where it has no matrix opcode."""
+    """Describe a function; `matrix` is empty where it has no matrix opcode."""
     matrix = tuple(Counter(line.opcode for line in function.lines if is_matrix(line.opcode)).items())
     if not matrix:
         return Kernel(file, function.name, function.architecture, ())
@@ -107,7 +107,7 @@ def libraries(
 ) -> Iterator[list[Kernel]]:
     """Every kernel with a matrix opcode in each file, file after file, each as soon as it is read.
 
-    targets: architectures to look at, and to assemble PTX for; none: all, and what PTX names. `reading` tells what was seen
+    targets: architectures to look at, and to assemble PTX for; none: all, and what PTX names. `reading` has what was seen
     besides. Memory does not grow with the files: a piece (a cubin) is unpacked, disassembled and forgotten.
     Raises AccprobeError where a named file holds no device code, or none of it can be read.
     """

@@ -1,8 +1,8 @@
 """The profiler's word: which matrix opcodes were executed, and how often, counted by Nsight Compute (`ncu`).
 
 Executions are counted a warp and an instruction of the text: the metric `inst_executed`, "Instructions Executed" on the source
-page of a section. An instruction whose predicate was false for every thread is counted there too, so where the page also tells
-of threads (`thread_inst_executed_true`, "Predicated-On Thread Instructions Executed"), those with none count as not executed.
+page of a section. An instruction whose predicate was false for every thread is counted there too, so where the page also counts
+threads (`thread_inst_executed_true`, "Predicated-On Thread Instructions Executed"), those with none count as not executed.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ PAGE = (
     *("--page", "source", "--print-source", "sass", "--csv"),
     *("--clock-control", "none", "--cache-control", "none"),
 )
-"""What is collected and printed: executions of each instruction by warps and by threads, as comma-separated values. The section
-SourceCounters has both as well, among much that costs further passes. Clocks and caches are left alone: nothing is timed."""
+"""The collected metrics: executions of each instruction by warps and by threads, as comma-separated values. The section
+SourceCounters has both as well, among much that costs further passes. Clocks and caches stay as they are: nothing is timed."""
 
 _EXECUTED = re.compile(r"(?:# ?)?instructions executed|inst_executed", re.IGNORECASE)
 _THREADS = re.compile(r"predicated-on thread instructions executed|thread_inst_executed_true", re.IGNORECASE)

@@ -1,4 +1,4 @@
-"""What a project demands of its kernels, and which kernels fall short."""
+"""The requirements of a project on its kernels, and the kernels that fail them."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Shortfall:
     """One demand that is not met.
 
     kernels: the kernel that falls short, once for each file that has the very same; none where no kernel has a matrix opcode.
-    opcode: the one in question; what is required is missing from all of them: "".
+    opcode: the failing one; "" where no opcode meets a requirement.
     """
 
     rule: Rule
@@ -94,7 +94,7 @@ def _too_few(known: Accumulator | None, bits: int) -> str:
 
 
 def _promoted(kernel: Kernel, opcode: str, within: int | None) -> bool:
-    """Whether every sum that the opcode makes is promoted soon enough."""
+    """Return whether every sum of the opcode is promoted soon enough."""
     if within is None:
         return False
     chains = [chain for chain in kernel.chains if opcode in dict(chain.opcodes)]

@@ -16,11 +16,11 @@ LOCK_POLL = 0.01
 """Seconds between two attempts to take a lock: a signal is heeded in between."""
 
 _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
-"""What flock fails with on a file system without locks, such as NFS mounted with nolock."""
+"""Errors of flock on a file system without locks, such as NFS mounted with nolock."""
 
 
 def save(path: Path, content: bytes, mode: int = 0o666) -> None:
-    """Write a file at once: beside it first, then by rename. What is no regular file is written in place.
+    """Write a file at once: beside it first, then by rename. Anything but a regular file is written in place.
 
     mode: permissions before the umask. Raises OSError.
     """

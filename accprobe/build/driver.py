@@ -1,4 +1,4 @@
-"""What the NVIDIA driver library tells of the GPUs here: no package is needed, and asking takes a fraction of importing one."""
+"""The GPUs here, from the NVIDIA driver library: without any package, and faster than importing one."""
 
 from __future__ import annotations
 
@@ -62,17 +62,17 @@ def architecture_of_first() -> str | None:
 
 
 def uuid(index: int) -> str:
-    """The UUID of a GPU, asked of the driver library. Raises DeviceError."""
+    """Return the UUID of a GPU, from the driver library. Raises DeviceError."""
     driver = _library()
     handle, found = ctypes.c_int(), (ctypes.c_ubyte * 16)()
     if error := driver.cuDeviceGet(ctypes.byref(handle), index) or driver.cuDeviceGetUuid_v2(found, handle):
-        raise DeviceError(f"the NVIDIA driver does not tell the UUID of cuda:{index} (error {error})")
+        raise DeviceError(f"the NVIDIA driver has no UUID of cuda:{index} (error {error})")
     return f"GPU-{UUID(bytes=bytes(found))}"
 
 
 @cache
 def version() -> str | None:
-    """The NVIDIA driver's version, e.g. "580.95.05", asked of NVML; None without a driver."""
+    """Return the NVIDIA driver's version, e.g. "580.95.05", from NVML; None without a driver."""
     try:
         nvml = ctypes.CDLL("libnvidia-ml.so.1")
     except OSError:
@@ -84,7 +84,7 @@ def version() -> str | None:
 
 
 def profiler_open() -> bool | None:
-    """Whether the driver lets this user read performance counters; None where there is no driver to ask."""
+    """Return whether the driver lets this user read performance counters; None without a driver."""
     try:
         text = Path("/proc/driver/nvidia/params").read_text(encoding="utf-8")
     except OSError:

@@ -47,7 +47,7 @@ class GoldenShape:
 
     @property
     def results(self) -> int:
-        """Of a chain."""
+        """Return the results of a chain."""
         return self.rows * self.columns
 
     @property
@@ -65,7 +65,7 @@ class GoldenShape:
 
 
 def is_golden(inst: Instruction) -> bool:
-    """Whether there is a kernel of chains: of `mma.sync` and `wgmma` whose results take a register each."""
+    """Return whether there is a kernel of chains: for `mma.sync` and `wgmma` whose results take a register each."""
     plain = not (inst.scale or inst.bit_op or inst.a_registers or inst.quad_pairs)
     whole = inst.a.storage_bits == inst.held_bits and inst.d.storage_bits == inst.c.storage_bits == inst.register_bits
     probe = inst.family.probe

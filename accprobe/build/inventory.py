@@ -1,4 +1,4 @@
-"""What of accprobe's tools is here, what is missing, and the line that installs it. Data only: `accprobe doctor` renders it."""
+"""The tools of accprobe: which are here, which are missing, and how to install them. `accprobe doctor` prints it."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from accprobe.errors import ToolMissing
 from accprobe.isa.processors import MNEMONICS, Mnemonic
 
 CONTROL_WORDS = 2
-"""Of 64 bits: the control register as it is to be, and as it was before."""
+"""64 bits: the control register as set, and as it was before."""
 
 _TRIPLES = {"x86_64": "x86_64-unknown-linux-gnu", "aarch64": "aarch64-unknown-linux-gnu"}
 _FEATURES = {"x86_64": "", "aarch64": "+bf16"}
@@ -145,7 +145,7 @@ def loaded(mnemonic: Mnemonic) -> Loop:
 
 
 _engines: list[Any] = []
-"""What owns code that is loaded, for as long as the process lives."""
+"""Owners of loaded code, for as long as the process lives."""
 
 
 def opcodes(code: bytes, architecture: str) -> tuple[tuple[str, int], ...]:
@@ -170,7 +170,7 @@ def why_not(mnemonic: Mnemonic) -> str | None:
 
 
 def version() -> str:
-    """That of the LLVM that llvmlite has. Raises ToolMissing."""
+    """Return the version of llvmlite's LLVM. Raises ToolMissing."""
     return ".".join(map(str, _llvm().llvm_version_info))
 
 
@@ -225,7 +225,7 @@ _MANDATORY = {"": 0, "66": 1, "F3": 2, "F2": 3}
 
 
 def _is_at(mnemonic: Mnemonic, code: bytes, at: int) -> bool:
-    """Whether the instruction's encoding stands there (Intel SDM volume 2, "VEX prefix", "EVEX prefix")."""
+    """Return whether the instruction's encoding is there (Intel SDM volume 2, "VEX prefix", "EVEX prefix")."""
     if mnemonic.architecture == "aarch64":
         return int.from_bytes(code[at : at + 4], "little") & mnemonic.mask == mnemonic.word
     prefix = _MANDATORY[mnemonic.prefix]

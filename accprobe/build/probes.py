@@ -1,4 +1,4 @@
-"""Probes: the CUDA C++ that asks one instruction for dot products.
+"""Probes: the CUDA C++ that computes dot products with one instruction.
 
 The device code is `accprobe.probes`; this module writes the parameters above it: register counts, storage types and the inline
 assembly of the instruction.
@@ -30,7 +30,7 @@ def why_no_probe(inst: Instruction) -> str | None:
 
 
 def multiplies_matrices(inst: Instruction) -> bool:
-    """Whether there is a kernel of matrix products too."""
+    """Return whether there is a kernel of matrix products too."""
     return not why_no_probe(inst) and inst.family.probe is not None and bool(inst.family.probe.product_tiles) and not inst.scale
 
 
@@ -43,7 +43,7 @@ def probe_of(inst: Instruction) -> Probe:
 
 
 class Part(Enum):
-    """What a kernel computes.
+    """The computation of a kernel.
 
     SHARE: independent dot products, each once (`probe`). EVERY_SM: all of them once on each SM (`probe` too). PRODUCT: a matrix
     product, each element one dot product of the instruction (`product`).
@@ -79,7 +79,7 @@ def device_code(name: str) -> str:
 
 
 def parameters(inst: Instruction, probe: Probe) -> str:
-    """What stands above all device code of `inst`."""
+    """Return the text before all device code of `inst`."""
     storage = {8: "unsigned char", 16: "unsigned short", 32: "unsigned int", 64: "unsigned long long"}
     word = inst.register_bits
     held = registers(inst)

@@ -22,7 +22,7 @@ def architecture() -> str:
 
 
 def facts() -> dict[str, int]:
-    """What sets one generation of a vendor's processors apart from another, where Linux tells."""
+    """Return what distinguishes generations of a vendor's processors, as Linux reports it."""
     told = {"cpu_family": _told("cpu family"), "model": _told("model"), "stepping": _told("stepping")}
     return {key: int(value) for key, value in told.items() if value.isdecimal()}
 
@@ -50,7 +50,7 @@ def why_no_instruction() -> str | None:
 
 @cache
 def _told(key: str) -> str:
-    """What Linux says of the first processor under that key; "" where it says nothing."""
+    """Return the value of that key for the first processor, "" if there is none."""
     try:
         text = _CPUINFO.read_text(encoding="utf-8", errors="replace")
     except OSError:

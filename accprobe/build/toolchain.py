@@ -22,7 +22,7 @@ from accprobe.errors import ToolMissing
 ToolName = Literal["nvdisasm", "cuobjdump", "ptxas", "ncu"]
 
 _ERROR = re.compile(r"\w+ (?:.*, (line \d+); )?(?:fatal|error)\s*:\s*(.*)")
-"""How NVIDIA's tools tell a reason: "ptxas fatal   : …", "ptxas k.ptx, line 9; error   : …"."""
+"""The form of a reason in the output of NVIDIA's tools: "ptxas fatal   : …", "ptxas k.ptx, line 9; error   : …"."""
 
 
 class ToolFailed(ToolMissing):

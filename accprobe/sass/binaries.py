@@ -25,7 +25,7 @@ from accprobe.build import toolchain
 from accprobe.errors import AccprobeError
 
 LARGEST_FILE = 1 << 34
-"""Of a file, and of one in a wheel: libraries with code for every architecture are a few GiB."""
+"""Size limit of a file, also in a wheel: libraries with code for every architecture are a few GiB."""
 
 _FATBIN, _FATBIN_HEADER = b"\x50\xed\x55\xba", 16
 _ELF, _CUDA_MACHINE, _AMD_MACHINE = b"\x7fELF", 190, 224
@@ -62,7 +62,7 @@ class Piece:
 
 @dataclass
 class DeviceCode:
-    """What is in one file. label: the file as the user knows it. ptx: PTX entries of fatbins, by architecture: the driver
+    """The content of one file. label: the file as the user knows it. ptx: PTX entries of fatbins, by architecture: the driver
     compiles those, no SASS is there. problems: sentences of what could not be read. copy: where a wheel's member lies.
     """
 
@@ -158,7 +158,7 @@ def _assemble(piece: Piece, content: bytes, target: str | None, place: Path) -> 
 
 
 def _check_regular(path: Path) -> None:
-    """Raises AccprobeError of a pipe or a device, which may never end; what does not exist is told where it is opened."""
+    """Raise AccprobeError for a pipe or a device, which may never end. A missing file fails where it is opened."""
     if path.exists() and not path.is_file():
         raise AccprobeError(f"{path} is no regular file; what a pipe has can be read once it is written to one")
 
@@ -222,7 +222,7 @@ def _in_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, target: Path, 
 
 
 def _try(path: Path, label: str) -> DeviceCode | None:
-    """As `_in_file`, of a file that nobody named: none there is nothing to tell, unless it is damaged."""
+    """As `_in_file`, for a file in a folder: files without machine code are skipped silently, damaged ones are reported."""
     try:
         return _in_file(path, label)
     except _NothingThere:

@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 
 class Effect(NamedTuple):
-    """What becomes of the registers that a line writes, from `target` on.
+    """The effect of a line on the registers that it writes, from `target` on.
 
     sources: registers whose values it hands on; elementwise: of target + i, those of source + i. keeps: it runs under a
     predicate, so that the old value may stay. None of either: it makes values itself.
@@ -45,7 +45,7 @@ class Effect(NamedTuple):
 
 @dataclass(frozen=True)
 class Domain(Generic[T]):
-    """What is known of registers; None stands for nothing known.
+    """Known values of registers; None: unknown.
 
     effect: of a line, None where nothing is known of what it writes. make: the value that a line gives a register, from those
     that registers held before it. join: of the values on two ways to one place; widen: as join, of an old and a newer value
@@ -119,7 +119,7 @@ class Definitions:
 
 
 def solve(definitions: Definitions, domain: Domain[T], wanted: Iterable[Origin]) -> Callable[[int, int], T | None]:
-    """What a register holds before a line, for the (line, register) that are wanted."""
+    """Return the value of a register before a line, for each wanted (line, register)."""
     return _Solution(definitions, domain, wanted).held
 
 
@@ -147,7 +147,7 @@ class _Solution(Generic[T]):
         self._evaluate()
 
     def held(self, index: int, register: int) -> T | None:
-        """What is known of a register that was wanted."""
+        """Return the known value of a wanted register."""
         value = self._values[self._number[self._wanted[index, register]]]
         return None if isinstance(value, _Unreached) else value
 

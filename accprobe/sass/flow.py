@@ -128,8 +128,8 @@ def _leaves(opcode: str) -> bool:
 
 
 def _always(line: Line) -> bool:
-    """Whether the jump is taken whenever the line is reached: no predicate stands before the opcode or among the operands, and
-    it is none that only a warp in disagreement takes."""
+    """Return whether the jump is taken whenever the line is reached: without a predicate before the opcode or among the
+    operands, and not only by a diverged warp."""
     conditional = re.match(r"!?U?P[\dT]", line.operands) or {"DIV", "CONV"} & set(line.opcode.split("."))
     return not line.guard and not conditional
 

@@ -1,4 +1,4 @@
-"""What a PTX instruction became: the SASS that runs.
+"""The SASS that a PTX instruction becomes.
 
 A lowering is exact because of what the probes leave out: they move and compare bit patterns, and count, with opcodes that are
 none of the arithmetic ones that `accprobe.sass.reading` lists. So every one found in a probe belongs to the instruction it was
@@ -25,7 +25,7 @@ from accprobe.sass.reading import MULTIPLIES, functions
 OpcodeSource = Literal["nvdisasm", "ncu", "known model", "machine code"]
 
 _SCHEMA = 2
-"""Of what is kept beside a cubin."""
+"""Format of the file beside a cubin."""
 
 
 @dataclass(frozen=True)
@@ -43,13 +43,13 @@ class Lowering:
 
 
 def is_ordinary(sequence: Iterable[tuple[str, int]]) -> bool:
-    """Whether no matrix unit multiplies, but ordinary instructions do."""
+    """Return whether ordinary instructions multiply, and no matrix unit does."""
     stems = {stem(opcode) for opcode, _ in sequence}
     return bool(stems & MULTIPLIES) and not any(map(MATRIX.match, stems))
 
 
 def lowering(cubin: Cubin) -> Lowering:
-    """What the instruction of a probe became. Kept beside the cubin. Raises ToolMissing without a disassembler."""
+    """Return the lowering of a probe's instruction, cached beside the cubin. Raises ToolMissing without a disassembler."""
     kept = cubin.path.with_suffix(".sass.json")
     sequence = _read(kept)
     if sequence is None:

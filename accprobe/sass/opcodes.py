@@ -1,7 +1,7 @@
 """Matrix opcodes of SASS: what their names say of shape, types and sparsity, and which unit they put to work.
 
 NVIDIA documents none of this. It is read off what ptxas makes of PTX instructions whose shape and types are known; the tests
-hold it against the disassembly of every probe.
+compare it with the disassembly of every probe.
 
     HMMA.16816.F32.BF16           m16n8k16, D f32, A and B bf16 (f16 where no format is named)
     HMMA.SP.16832.F32             2:4 sparse, k counts logical products
@@ -38,7 +38,7 @@ MATRIX = re.compile(f"(?:{'|'.join(STEMS)})(?![A-Z])")
 """Opcodes of matrix units: HMMA … (warp), HGMMA … (warpgroup), UTCHMMA … (fifth generation)."""
 
 Kind = tuple[str, str, str, str, bool]
-"""What decides the arithmetic of an opcode, whatever its shape: stem, D, A, B, sparsity."""
+"""The parts of an opcode that decide its arithmetic, whatever its shape: stem, D, A, B, sparsity."""
 
 _SHAPE = re.compile(r"(\d+)x(\d+)x(\d+)|(8|16)8(\d+)")
 _PACKED = {"b1": 1, "s4": 4, "u4": 4}
@@ -96,7 +96,7 @@ class MatrixOpcode:
 
 @cache
 def parse(text: str) -> MatrixOpcode:
-    """What the name of a matrix opcode says; `text` matches MATRIX."""
+    """Parse the name of a matrix opcode; `text` matches MATRIX."""
     stem, *words = text.split(".")
     shape = next(filter(None, map(_SHAPE.fullmatch, words)), None)
     m, n, k = _shape(shape) if shape else (0, 0, 0)
@@ -107,7 +107,7 @@ def parse(text: str) -> MatrixOpcode:
 
 @cache
 def is_matrix(opcode: str) -> bool:
-    """Whether a matrix unit executes the opcode."""
+    """Return whether a matrix unit executes the opcode."""
     return MATRIX.match(opcode) is not None
 
 

@@ -3,10 +3,10 @@
 Along the control flow each register is known to hold a partial sum of a matrix unit, and of how many instructions, at least and
 at most. An instruction that takes RZ, a zero or a false scale-d predicate for C begins a sum; one that takes a partial sum goes
 on with it. Where a partial sum is added (FADD, FFMA, HADD2, …) to another partial sum or to a sum of such, elementwise, it is
-promoted. What is multiplied (a softmax that rescales its output) stays the unit's partial sum; what is added to anything else
-(a bias) is no promotion.
+promoted. A sum that is multiplied (a softmax that rescales its output) stays the unit's partial sum; adding anything else (a bias)
+is no promotion.
 
-What cannot be seen: sums that leave the registers (split K through memory, or by atomics).
+Not visible: sums that leave the registers (split K through memory, or by atomics).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Chain:
     """Matrix instructions of a function that hand one accumulator on, and what becomes of its sum.
 
     promoted: added to other registers after `least` to `most` instructions, by `by` ("FADD"); never: one sum for as long as the
-    loop runs; whole: `most` instructions are all there is, no loop; unknown: `reason` says why it cannot be told.
+    loop runs; whole: `most` instructions are all there is, no loop; unknown: for this `reason`.
     opcodes: (opcode, static count); k: products that one instruction adds, 0 where its name does not say, or
     they differ.
     """
@@ -62,23 +62,23 @@ class Partial(NamedTuple):
     """A register that holds a sum of a matrix unit.
 
     least, most: matrix instructions that it has come through. added: it has been added to something outside the unit since.
-    makers: the lines of the matrix instructions that wrote it last, or wrote what has been added up in it; cells: which
-    registers of their tiles that is, so that what adds up a row is told from what adds two tiles.
+    makers: the lines of the matrix instructions that wrote it last, or wrote what was added to it; places: which
+    registers of their tiles that is, to distinguish the sum of a row from the sum of two tiles.
     """
 
     least: int
     most: int
     added: bool
     makers: frozenset[int]
-    cells: frozenset[int]
+    places: frozenset[int]
 
 
 Holding = Callable[[int], Partial | None]
-"""What a register holds before a line."""
+"""The value of a register before a line."""
 
 
 class Use(NamedTuple):
-    """What a line does to registers.
+    """The effect of a line on registers.
 
     target: the first that it writes; width: how many. sources: registers that it reads, None for what is no register; of what
     it adds, zeros are left out.
@@ -164,7 +164,7 @@ class _Analysis:
         if use is None:
             value = None
         elif use.action == "matrix":
-            value = _product(held, index, use)._replace(cells=frozenset([i]))
+            value = _product(held, index, use)._replace(places=frozenset([i]))
         elif use.action == "add":
             value = _sum(held, use, i)
         else:
@@ -175,7 +175,7 @@ class _Analysis:
         """Notes a partial sum that is added to another one, elementwise."""
         read = _added(held, use, i)
         for at, value in read.items():
-            others = [other for place, other in read.items() if place != at and other.cells == value.cells]
+            others = [other for place, other in read.items() if place != at and other.places == value.places]
             if not value.added and any(other.added or not other.makers & value.makers for other in others):
                 self._promotions[index, at] = value
 
@@ -240,7 +240,7 @@ def _join(a: Partial | None, b: Partial | None) -> Partial | None:
     if a == b:
         return a
     least, most = min(a.least, b.least), max(a.most, b.most)
-    return Partial(least, most, a.added or b.added, a.makers | b.makers, a.cells | b.cells)
+    return Partial(least, most, a.added or b.added, a.makers | b.makers, a.places | b.places)
 
 
 def _widen(old: Partial | None, new: Partial | None) -> Partial | None:
@@ -269,7 +269,7 @@ def _product(held: Holding, index: int, use: Use) -> Partial:
 
 
 def _added(held: Holding, use: Use, i: int) -> dict[int, Partial]:
-    """What an addition reads of partial sums, by register."""
+    """Return the partial sums that an addition reads, by register."""
     return {source + i: value for source in use.sources if source is not None and (value := held(source + i))}
 
 
@@ -279,8 +279,8 @@ def _sum(held: Holding, use: Use, i: int) -> Partial | None:
     if not values or len(use.sources) == 1:
         return values[0] if values else None
     least, most = sum(v.least for v in values), min(sum(v.most for v in values), UNBOUNDED)
-    makers, cells = (frozenset[int]().union(*sets) for sets in zip(*((v.makers, v.cells) for v in values), strict=True))
-    return Partial(least, most, True, makers, cells)
+    makers, places = (frozenset[int]().union(*sets) for sets in zip(*((v.makers, v.places) for v in values), strict=True))
+    return Partial(least, most, True, makers, places)
 
 
 def _moved(held: Holding, use: Use, i: int) -> Partial | None:
@@ -302,7 +302,7 @@ _SCALES = frozenset({"FMUL", "HMUL2", "DMUL", "FMUL2"})
 
 
 def _uses(definitions: Definitions) -> dict[int, Use]:
-    """What lines make of partial sums, by line: of those that sums of a matrix unit can reach, in whatever order they run."""
+    """Return the effect on partial sums of each line that sums of a matrix unit can reach, in any order of execution."""
     lines, targets = definitions.function.lines, definitions.targets
     found = {i: _use(line, targets[i]) for i, line in enumerate(lines) if targets[i] >= 0 and _action(line.opcode) != "lose"}
     after: dict[int, set[int]] = {}
@@ -328,7 +328,7 @@ def _reads_one_of(use: Use, registers: set[int]) -> bool:
 
 
 def _use(line: Line, target: int) -> Use:
-    """What a line does to general registers."""
+    """Return the effect of a line on general registers."""
     action = _action(line.opcode)
     if action == "matrix":
         return _matrix_use(line, parse(line.opcode), target)

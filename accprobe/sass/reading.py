@@ -26,7 +26,7 @@ MULTIPLIES = frozenset(_MULTIPLIES.split())
 
 _TARGET = re.compile(r"\s*\.target\s+(sm_\w+)")
 _FLAGS = re.compile(r"\s*\.headerflags\s.*?(EF_CUDA_ACCELERATORS )?EF_CUDA_SM(\d+)")
-"""Of the older ELF layout, which has no `.target`."""
+"""The older ELF layout, which has no `.target`."""
 _SECTION = re.compile(r"\.text\.([^\s:]+):")
 _ROW = re.compile(
     r"^(?:([.$\w]+):|[ \t]*/\*([0-9a-f]{4,})\*/[ \t]+(?:\{[ \t]*)?(?:(@!?U?P\w+)[ \t]+)?([A-Z][A-Za-z0-9_.]*)[ \t]*([^;\n]*))",
@@ -81,7 +81,7 @@ class Function:
 
     @property
     def sha256(self) -> str:
-        """Of its text, offsets counted from its start and labels by where they stand: functions with the same one are the same
+        """Hash of its text, with offsets from its start and labels by their place: functions with the same one are the same
         machine code, however many others are disassembled with them."""
         first = self.lines[0].offset
         text = "\n".join([f"{offset - first} {guard} {opcode} {operands}" for offset, guard, opcode, operands in self.lines])
@@ -98,7 +98,7 @@ class Function:
         return tuple(Counter(kept).items())
 
     def _together(self) -> list[Line]:
-        """What a warp runs whose threads have not parted: no line from where a BRA.DIV leads to the jump back."""
+        """Return the lines that a converged warp runs: none from the target of a BRA.DIV to the jump back."""
         apart: set[int] = set()
         for line in self.lines:
             if line.opcode.startswith("BRA.DIV") and (found := _PLACE.search(line.operands)) and found[0] in self.labels:
@@ -145,7 +145,7 @@ def parse(text: Iterable[str], matrix: bool = False) -> Iterator[Function]:
 
 
 def _architecture(row: str) -> str:
-    """What a directive says of it, "" where it is another directive."""
+    """Return the value of a directive, "" for another directive."""
     if found := _TARGET.match(row):
         return found[1]
     found = _FLAGS.match(row)

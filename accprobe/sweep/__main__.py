@@ -33,7 +33,7 @@ def launch_kernels(configuration: tuple[str, ...], device: int) -> None:
 
 
 def parse_configuration(text: str) -> Configuration:
-    """What `gpu.argument` wrote."""
+    """Parse the text of `gpu.argument`."""
     dtype, block_k, warps, block_m, block_n, promoted, rounded = (*text.split(":"), *[""] * 6)[:7]
     (config,) = configurations(
         [dtype],

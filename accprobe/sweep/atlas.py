@@ -15,7 +15,7 @@ from accprobe.sweep.configurations import Configuration
 
 
 class Entry(BaseModel):
-    """What a configuration becomes.
+    """The machine code of a configuration.
 
     opcodes: (matrix opcode, how many are in the cubin). accumulator: "13 (e8m13)", "" where no model is published; source:
     where it is. reason: why there is no opcode.

@@ -16,8 +16,8 @@ Sample = tuple[NDArray[np.int64], NDArray[np.int64]]
 
 
 class Measured(NamedTuple):
-    """What came back. For each cut: the elements that it changes, of the M × N; |C - exact| / |exact|; and the bits of the
-    sampled elements, [cuts, rows, columns]. Where a GPU ran it, TFLOP/s without a mask, registers and spills a thread.
+    """The results of a run. For each mask: the elements that it changes, |C - exact| / |exact|, and the bits of the sampled
+    elements, [masks, rows, columns]. Where a GPU ran it: TFLOP/s without a mask, registers and spills a thread.
     """
 
     changed: list[int]
@@ -32,7 +32,7 @@ class Bench(Protocol):
     """A GPU (`accprobe.sweep.gpu`)."""
 
     def measure(self, compiled: Compiled, operands: Operands, cuts: Sequence[int], sample: Sample) -> Measured:
-        """The kernel, once with each cut."""
+        """Run the kernel once with each mask."""
 
     def product(self, compiled: Compiled, operands: Operands) -> NDArray[np.int32]:
         """The kernel's result for integers, [M, N]."""

@@ -163,7 +163,7 @@ def _compile(kernel: Any, config: Configuration, target: str) -> Compiled:
 
 
 def _parsed_again(compile: Callable[[], Any]) -> Any:
-    """What it returns, tried up to PARSES times while it raises SystemError, as CPython's parser may of correct source."""
+    """Return its result, tried up to PARSES times while it raises SystemError, as CPython's parser may of correct source."""
     for _ in range(PARSES - 1):
         with contextlib.suppress(SystemError):
             return compile()

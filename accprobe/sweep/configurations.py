@@ -1,4 +1,4 @@
-"""What is swept: the configurations of one Triton kernel, and the operand types that it takes."""
+"""The configurations of one Triton kernel, and the operand types that it takes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Dtype:
 
     @property
     def smallest_block_k(self) -> int:
-        """What `tl.dot` takes at least: 32 bytes on a matrix unit of 8-bit operands, else 16 elements."""
+        """Return the smallest K of `tl.dot`: 32 bytes on a matrix unit of 8-bit operands, else 16 elements."""
         return 32 if self.format.storage_bits == 8 else 16
 
 
@@ -55,8 +55,8 @@ DTYPES = {
 class Configuration:
     """One compilation of the kernel. promote_every: as Triton's max_num_imprecise_acc, None: Triton's own choice.
 
-    rounded: partial sums are rounded to the bits that the mask keeps, else cut. chained: the unit's own accumulator goes from
-    block to block, and nothing is masked.
+    rounded: partial sums are rounded to the bits that the mask keeps, else truncated. chained: the unit's own accumulator
+    goes from block to block, and nothing is masked.
     """
 
     dtype: Dtype

@@ -43,7 +43,7 @@ class GpuBench:
             torch.cuda.get_device_properties(index)
 
     def measure(self, compiled: Compiled, operands: Operands, cuts: Sequence[int], sample: Sample) -> Measured:
-        """One launch a cut, counted on the GPU. Raises DeviceError where a launch fails."""
+        """Launch once for each mask, and count on the GPU. Raises DeviceError where a launch fails."""
         torch, config = self._torch, compiled.configuration
         with self._guard(f"failed on {config.dtype.name} at block-K {config.block_k} with {config.num_warps} warps"):
             a, b, exact = self._upload(config.dtype, operands)
@@ -145,8 +145,8 @@ def expected(compiled: Compiled) -> dict[str, int]:
 
 
 def profiles(index: int, every: Sequence[Compiled]) -> dict[Configuration, Profile]:
-    """Those of what compiles, in one run of a child under the profiler. Raises as `ncu.launches`, and DeviceError where the
-    child did not launch them all.
+    """Return the launches of all that compiles, from one run of a child under the profiler. Raises as `ncu.launches`, and
+    DeviceError where the child did not launch them all.
     """
     launched = [each for each in every if each.kernel is not None]
     if not launched:

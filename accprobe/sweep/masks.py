@@ -1,4 +1,4 @@
-"""Masks, what they change, and what that tells: the arithmetic of a sweep after the matrix unit's."""
+"""Masks, the elements that they change, and the effective bits that follow: the arithmetic of a sweep after the matrix unit."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ Totals = NDArray[Any]
 """Sums in f32, or of integers in s32."""
 
 FRACTION_BITS = 23
-"""Of f32, the format of partial sums."""
+"""Fraction bits of f32, the format of partial sums."""
 
 CUTS = tuple(range(FRACTION_BITS + 1))
 """How many low bits are masked."""
 
 
 def mask(cut: int) -> int:
-    """What a partial sum is and-ed with to clear its low bits, as a signed 32-bit integer."""
+    """Return the mask that clears low bits of a partial sum, as a signed 32-bit integer."""
     return -(1 << cut)
 
 
 def totals(partials: Iterable[Totals], cuts: Sequence[int] = CUTS, rounded: bool = False) -> list[Totals]:
-    """What the kernel makes of the sums of blocks, block by block: one array a cut. rounded: as in `probes/triton_dot.py`."""
+    """Add up the sums of blocks as the kernel does: one array for each mask. rounded: as in `probes/triton_dot.py`."""
     found: list[Totals] = []
     for partial in partials:
         bits = partial.view(np.int32)
@@ -39,7 +39,7 @@ def totals(partials: Iterable[Totals], cuts: Sequence[int] = CUTS, rounded: bool
 
 
 def changed(of_cuts: Sequence[Totals]) -> list[int]:
-    """Elements that differ from the first, one count a cut."""
+    """Count the elements that differ from the first, for each mask."""
     whole = of_cuts[0].view(np.uint32)
     return [int((each.view(np.uint32) != whole).sum()) for each in of_cuts]
 
@@ -52,8 +52,8 @@ def unnoticed(counts: Sequence[int]) -> int:
 def effective_bits_of_counts(counts: Sequence[int], control: Sequence[int], elements: int) -> tuple[int, Bound]:
     """Fraction bits that the partial sums have, and whether the data could have shown more.
 
-    control: what the masks change, of `elements`, where the partial sums are exact. Masks that the sweep did not notice prove
-    that those bits are not there only if the control does notice them. Where the sweep noticed every mask, all bits of f32
+    control: what the masks change, of `elements`, where the partial sums are exact. Masks without an effect in the sweep show
+    that those bits are absent only if the control does notice them. Where the sweep noticed every mask, all bits of f32
     are there; in how many sums the data only tells if it asks for the last one as often as it can: half of the sums that need
     more bits than f32 has end in a 1.
     """

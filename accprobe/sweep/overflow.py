@@ -21,7 +21,7 @@ _LOW, _HIGH = np.int8(-128), np.int8(127)
 
 
 def wanted_sums(m: int) -> NDArray[np.int64]:
-    """The exact sum of each of m rows: half of them around 2^31, half around -2^31, one apart."""
+    """The exact sum of each of m rows: half of them around 2^31, half around -2^31, in steps of one."""
     near = np.arange(m // 2) - m // 4
     return np.concatenate([_END + near, -_END - near])
 
@@ -42,7 +42,7 @@ def operands(m: int, n: int) -> Operands:
 
 
 def judge(result: NDArray[np.int32]) -> Overflow:
-    """What the sums of `operands` became: [M, N] as the device has them."""
+    """The sums of `operands`: [M, N] as the device has them."""
     sums = np.broadcast_to(wanted_sums(len(result))[:, None], result.shape)
     right = sums[result == sums]
     return Overflow(largest=int(right.max(initial=0)), smallest=int(right.min(initial=0)), rule=_rule(result, sums))

@@ -1,4 +1,4 @@
-"""What published models predict of a sweep: blocks chained as the hardware chains them.
+"""The results of published models for a sweep: blocks chained as the hardware chains them.
 
 Each `tl.dot` starts from zero. Its instructions follow one another along k, each with the result of the one before as its
 addend; then the block's sum is added to the accumulator in f32. So Triton 3.6 and 3.9 lower the kernel for sm_80 to sm_120.
@@ -87,7 +87,7 @@ def _groups(inst: Instruction, converted: bool) -> tuple[tuple[int, ...], ...]:
 
 
 def predict(config: Configuration, found: PublishedChain, operands: Operands, cuts: Sequence[int]) -> Measured:
-    """What the kernel makes of these operands, all elements sampled."""
+    """Return the kernel's results for these operands, all elements sampled."""
     of_cuts = masks.totals(partials(config, found, operands), cuts, config.rounded)
     a, b = (_values(x, config.dtype.format) for x in operands)
     wanted = _product(a, b)

@@ -1,4 +1,4 @@
-"""`accprobe sweep`: every configuration compiled, run with every mask on every operand set, and held against its control."""
+"""`accprobe sweep`: every configuration compiled, run with every mask on every operand set, and compared with its control."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def _bench(opened: Device, name: str) -> Bench | None:
 
 
 def _index(name: str) -> int:
-    """Of a GPU, in "cuda:1"; 0 in "auto" and "gpu"."""
+    """Return the index of "cuda:1"; 0 of "auto" and "gpu"."""
     return int(name.partition(":")[2] or 0)
 
 
@@ -236,7 +236,7 @@ class Sweeper:
         return Operands(whole.a[rows], whole.b[columns])
 
     def _control(self, config: Configuration, kind: OperandSet) -> list[int]:
-        """What each mask changes of the exact sums of the sampled elements."""
+        """Count what each mask changes in the exact sums of the sampled elements."""
         partials = prediction.exact_partials(config, self._sampled(config, kind))
         return masks.changed(masks.totals(partials, masks.CUTS, config.rounded))
 
@@ -245,7 +245,7 @@ class Sweeper:
 
 
 def _variants(config: Configuration) -> list[Configuration]:
-    """What is compiled: of integers also the kernel whose sums stay in the unit."""
+    """Return the kernels to compile: for integers also the one whose sums stay in the unit."""
     return [config, replace(config, chained=True)] if config.dtype.is_integer else [config]
 
 

@@ -77,7 +77,7 @@ def test_uuid_is_as_nvidia_smi_writes_it(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_driver_that_tells_no_uuid(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(driver, "_library", lambda: FakeDriver(801))
-    with pytest.raises(DeviceError, match=r"does not tell the UUID of cuda:0 \(error 801\)"):
+    with pytest.raises(DeviceError, match=r"has no UUID of cuda:0 \(error 801\)"):
         driver.uuid(0)
 
 
