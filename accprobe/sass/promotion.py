@@ -3,7 +3,7 @@
 Along the control flow each register is known to hold a partial sum of a matrix unit, and of how many instructions, at least and
 at most. An instruction that takes RZ, a zero or a false scale-d predicate for C begins a sum; one that takes a partial sum goes
 on with it. Where a partial sum is added (FADD, FFMA, HADD2, …) to another partial sum or to a sum of such, elementwise, it is
-promoted. A sum that is multiplied (a softmax that rescales its output) stays the unit's partial sum; adding anything else (a bias)
+promoted. A sum that is multiplied (a softmax that rescales its output) stays the unit's partial sum; to add anything else
 is no promotion.
 
 Not visible: sums that leave the registers (split K through memory, or by atomics).

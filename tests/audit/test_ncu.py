@@ -8,6 +8,7 @@ import io
 import json
 import os
 import re
+import runpy
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -17,10 +18,10 @@ from click.testing import CliRunner
 from fakes import DENSE, WIDE, FakeDevice
 from golden import FOLDER
 
+import accprobe.devices
 from accprobe.audit import ncu
 from accprobe.build import toolchain
 from accprobe.cli import main
-from accprobe.devices import launches as child
 from accprobe.errors import AccprobeError, DeviceError
 from accprobe.isa.instructions import parse
 from accprobe.sass.lowering import Lowering
@@ -247,8 +248,9 @@ def test_what_probes_executed_for_a_tile(fake: Fake) -> None:
 def test_child_launches_each_once(monkeypatch: pytest.MonkeyPatch) -> None:
     launched: list[str] = []
     device = FakeDevice(lambda inst, d: launched.append(inst.name) or d)  # type: ignore[func-returns-value]
-    monkeypatch.setattr(child, "open_device", lambda name: device)
-    child.main("cuda:0", [DENSE, WIDE])
+    monkeypatch.setattr("accprobe.devices.open_device", lambda name: device)
+    monkeypatch.setattr("sys.argv", ["launches", "cuda:0", DENSE, WIDE])
+    runpy.run_path(str(Path(accprobe.devices.__file__).with_name("launches.py")), run_name="__main__")
     assert launched == [DENSE, WIDE]
 
 
