@@ -26,9 +26,13 @@ def _library(told: dict[str, Any], cores: int) -> str:
         f"- `{told['command']}`, {told['state']}: {told['kernels']:,} kernels with matrix opcodes among {told['functions']:,}"
         f" functions of {told['cubins']:,} cubins ({told['cubins_mib']:,.0f} MiB, the largest {told['largest_mib']:.0f}), in"
         f" {told['cpu_seconds']:,.0f} s of CPU time, {told['ratio']:.2f} times the {told['nvdisasm_cpu_seconds']:,.0f} s that"
-        f" nvdisasm takes for the same cubins; {told['seconds']:,.0f} s on {cores} shared cores, against"
+        f" nvdisasm takes for the same cubins{_missed(told)}; {told['seconds']:,.0f} s on {cores} shared cores, against"
         f" {told['nvdisasm_seconds']:,.0f} s. Memory of all processes together: {told['peak_mib']:,} MiB."
     )
+
+
+def _missed(result: dict[str, Any]) -> str:
+    return f" (more than the limit of {result['limit_ratio']})" if result["ratio"] > result["limit_ratio"] else ""
 
 
 def speed() -> str:
