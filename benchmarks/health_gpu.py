@@ -28,9 +28,9 @@ from accprobe.devices.cuda import CudaDevice
 from accprobe.errors import ToolMissing
 from accprobe.health.golden import GoldenBench, prepare_golden
 from accprobe.health.outcome import Load
+from accprobe.health.plan import chosen
 from accprobe.health.reference_models import trusted
 from accprobe.health.sensors import Nvml, Watch
-from accprobe.health.units import chosen
 from accprobe.isa.instructions import in_a_row
 from accprobe.render.content.verification import mismatch
 

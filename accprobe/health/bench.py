@@ -1,19 +1,32 @@
-"""What compares a unit's results with the model's, and how a word that differs is looked into."""
+"""The benchmark of one matrix unit: its interface, and the one whose operands are drawn and compared on the CPU."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import count
 from typing import Protocol
 
+import numpy as np
+
+from accprobe.devices.protocol import Device, OnEverySm
+from accprobe.evaluate.evaluator import evaluate
 from accprobe.health.outcome import SmPlace
+from accprobe.isa.formats import Bits
 from accprobe.isa.instructions import Instruction
+from accprobe.model.tree import DotModel
 from accprobe.operands.exchange import Counterexample
+from accprobe.operands.kinds import draw, kinds
+from accprobe.operands.request import Request
+from accprobe.operands.sparse import laid_out
+from accprobe.verify.shrink import shrink
 
 
 @dataclass(frozen=True)
 class SeenWord:
-    """A word that differed. key: what its bench needs to ask the same again; chain: how many instructions made it."""
+    """A mismatch. key: data with which its bench repeats it; chain: number of instructions that computed it."""
 
     place: SmPlace
     found: Counterexample
@@ -23,10 +36,10 @@ class SeenWord:
 
 @dataclass(frozen=True)
 class Turn:
-    """What one turn of a unit compared. dots, computed: as of `UnitOutcome`. sms: those that computed; None: nobody tells.
+    """The results of one turn of a unit; dots, computed, loaded_seconds and loaded_computed as in `UnitOutcome`.
 
-    wrong_by_sm: words that differ, by SM, "" where it is not told. seen: some of those. vanished: as of `GpuOutcome`.
-    loaded_seconds, loaded_computed: as of `UnitOutcome`.
+    sms: number of SMs that computed, None if unknown. wrong_by_sm: mismatches by SM, "" for an unknown SM. seen: some of them.
+    vanished: as in `GpuOutcome`.
     """
 
     dots: int
@@ -41,19 +54,78 @@ class Turn:
 
 
 class UnitBench(Protocol):
-    """One unit of one GPU. inst: what computes; chain: how many of them, at most, make a result that is compared."""
+    """One unit of one GPU. inst: its instruction; chain: the most instructions per compared result."""
 
     inst: Instruction
     chain: int
 
     def prepare(self) -> Turn:
-        """Compares a little, so that nothing has to be compiled or loaded in a turn; takes no time. Raises DeviceError."""
+        """Compare a little, so that no turn compiles or loads anything; counts as no time. Raises DeviceError."""
 
     def turn(self, seconds: float) -> Turn:
-        """Computes and compares for about so long. Raises DeviceError."""
+        """Compute and compare for about so many seconds. Raises DeviceError."""
 
     def again(self, seen: SeenWord, times: int) -> int:
-        """How often the same operands differ when they are asked there again. Raises DeviceError."""
+        """Repeat the operands there and return the number of mismatches. Raises DeviceError."""
 
     def smallest(self, seen: SeenWord) -> Counterexample | None:
-        """The fewest operands that differ there; None where it does not come back. Raises DeviceError."""
+        """Return the fewest operands that still differ there, None if none does. Raises DeviceError."""
+
+
+BATCH_SIZE = 1 << 13
+"""Dot products per batch."""
+
+SEEN_OF_A_BATCH = 4
+
+
+class CpuBench:
+    """A `UnitBench` on every SM, if the device distinguishes them; each result is a dot product of one instruction."""
+
+    chain = 1
+
+    def __init__(self, device: Device, inst: Instruction, model: DotModel, seed: int) -> None:
+        self._device, self.inst, self._model = device, inst, model
+        self._batches = ((number, kind) for number in count() for kind in kinds(inst.stored))
+        self._seed = seed
+
+    def prepare(self) -> Turn:
+        return replace(self.turn(0.0), seconds=0.0)
+
+    def turn(self, seconds: float) -> Turn:
+        started = time.monotonic()
+        dots, sms, wrong_by_sm, seen = 0, None, dict[str, int](), list[SeenWord]()
+        while True:
+            number, kind = next(self._batches)
+            random = np.random.default_rng([self._seed, number, *kind.encode()])
+            request = laid_out(self.inst, draw(kind, self.inst.stored, random, BATCH_SIZE))
+            expected = evaluate(self._model, self.inst, request)
+            results = self._results(request)
+            sms = len(results) if isinstance(self._device, OnEverySm) else None
+            for sm, got in results:
+                dots += len(got)
+                wrong = np.flatnonzero(got != expected)
+                if len(wrong):
+                    wrong_by_sm["" if sm is None else str(sm)] = wrong_by_sm.get(str(sm), 0) + len(wrong)
+                seen += [
+                    SeenWord(SmPlace(sm=sm), Counterexample.of(request, row, got, expected, kind), None)
+                    for row in wrong[:SEEN_OF_A_BATCH].tolist()
+                ]
+            if (passed := time.monotonic() - started) >= seconds:
+                return Turn(dots, dots, passed, sms, wrong_by_sm, tuple(seen))
+
+    def again(self, seen: SeenWord, times: int) -> int:
+        request = seen.found.exchange.request(self.inst)
+        rows = request[np.zeros(times, np.intp)]
+        expected = evaluate(self._model, self.inst, request)[0]
+        return int((self._result(seen.place.sm, rows) != expected).sum())
+
+    def smallest(self, seen: SeenWord) -> Counterexample | None:
+        return shrink(partial(self._result, seen.place.sm), self.inst, self._model, seen.found)
+
+    def _results(self, request: Request) -> tuple[tuple[int | None, Bits], ...]:
+        if isinstance(self._device, OnEverySm):
+            return tuple(self._device.dot_on_every_sm(self.inst, request).items())
+        return ((None, self._device.dot(self.inst, request)),)
+
+    def _result(self, sm: int | None, request: Request) -> Bits:
+        return dict(self._results(request))[sm]

@@ -12,28 +12,25 @@ from accprobe.devices import open_device
 from accprobe.devices.protocol import Device, HasUuid, OnGpu
 from accprobe.errors import AccprobeError, ToolMissing
 from accprobe.evaluate.cuda.source import not_compiled
-from accprobe.health.bench import SeenWord, Turn, UnitBench
-from accprobe.health.cpu_bench import AskedBench
+from accprobe.health.bench import CpuBench, SeenWord, Turn, UnitBench
 from accprobe.health.outcome import Board, GpuOutcome, Sensors, Smallest, UnitOutcome, WrongWord
-from accprobe.health.plan import CheckPlan
+from accprobe.health.plan import CheckPlan, chosen
 from accprobe.health.reference_models import trusted, with_sparse_units
 from accprobe.health.sensors import Nvml, Watch
-from accprobe.health.units import chosen
 from accprobe.isa.instructions import Instruction
 from accprobe.model.tree import DotModel
 
 KEPT_OF_AN_SM = 2
-"""Words that differ of which a unit of an SM is looked into; all are counted."""
+"""Mismatches per unit and SM that are repeated and shrunk; all are counted."""
 
 MOST_KEPT = 16
-"""Of a GPU."""
+"""The same per GPU."""
 
 
 def check_gpu(name: str, plan: CheckPlan) -> Iterator[GpuOutcome]:
-    """Checks the GPU of that name, "cuda:0" or "sim:h100". Yields what is known so far, every few seconds; the last is the end.
+    """Check the GPU "cuda:0" or "sim:h100"; yield the outcome so far every few seconds, the final one last.
 
-    Nothing is raised for a GPU that cannot be opened or that stops: its outcome says so. Whoever stops asking has what was
-    yielded last.
+    Raises nothing for a GPU that cannot be opened or that stops: its outcome says so.
     """
     until = time.monotonic() + plan.seconds
     so_far = GpuOutcome.unopened(name)
@@ -86,7 +83,7 @@ def _checked(name: str, plan: CheckPlan, until: float) -> Iterator[GpuOutcome]:
 
 
 def _turns(plan: CheckPlan, units: Sequence[str], until: float) -> Iterator[tuple[str, float]]:
-    """Units in turn, each with its seconds, until the time is over and each has had its least."""
+    """Yield units in turn with their seconds, until the time is over and each unit had its minimum."""
     spent = dict.fromkeys(units, 0.0)
     for unit in cycle(units):
         now, least = time.monotonic(), plan.least(len(units))
@@ -98,12 +95,12 @@ def _turns(plan: CheckPlan, units: Sequence[str], until: float) -> Iterator[tupl
 
 
 def _below_full_load(outcome: GpuOutcome) -> tuple[str, ...]:
-    """Units of a GPU whose kernels computed for less of the time than FULL_LOAD; a simulated device has no load."""
+    """Return the units of a GPU whose kernels computed for a smaller share of the time than FULL_LOAD."""
     return tuple(unit.unit for unit in outcome.units if outcome.kind == "cuda" and not unit.at_full_load)
 
 
 def _nvml(name: str) -> tuple[Nvml | None, str]:
-    """NVML's view of a GPU, or why there is none; of what is no GPU neither."""
+    """Return NVML's view of a GPU, or why there is none."""
     word, _, index = name.partition(":")
     if word != "cuda" or not index.isdecimal() or int(index) >= driver.gpus()[0]:
         return None, ""
@@ -114,21 +111,21 @@ def _nvml(name: str) -> tuple[Nvml | None, str]:
 
 
 def _benches(device: Device, units: Mapping[str, tuple[Instruction, DotModel]], seed: int) -> dict[str, UnitBench]:
-    """On the GPU itself where it lends itself and compiled code knows the model."""
+    """Return benchmarks that run on the GPU itself where compiled code supports the model, else on the CPU."""
     if not isinstance(device, OnGpu):
-        return {unit: AskedBench(device, inst, model, seed) for unit, (inst, model) in units.items()}
+        return {unit: CpuBench(device, inst, model, seed) for unit, (inst, model) in units.items()}
     from accprobe.health.golden import GoldenBench, prepare_golden
 
     at_full_power = {inst: model for inst, model in units.values() if is_golden(inst) and not not_compiled(model)}
     prepare_golden(device, at_full_power)
     return {
-        unit: GoldenBench(device, inst, model, seed) if inst in at_full_power else AskedBench(device, inst, model, seed)
+        unit: GoldenBench(device, inst, model, seed) if inst in at_full_power else CpuBench(device, inst, model, seed)
         for unit, (inst, model) in units.items()
     }
 
 
 def _after(so_far: GpuOutcome, unit: str, bench: UnitBench, turn: Turn, again: int, watch: Watch | None) -> GpuOutcome:
-    """What is known after a turn; some of the words that differed are looked into."""
+    """Return the outcome after a turn; some mismatches are repeated and shrunk."""
     wrong_by_sm = dict(so_far.wrong_by_sm)
     for sm, wrong in turn.wrong_by_sm.items():
         wrong_by_sm[sm] = wrong_by_sm.get(sm, 0) + wrong
@@ -136,7 +133,7 @@ def _after(so_far: GpuOutcome, unit: str, bench: UnitBench, turn: Turn, again: i
     for seen in turn.seen:
         of_that_sm = sum(word.place.sm == seen.place.sm and word.instruction == bench.inst.name for word in kept)
         if of_that_sm < KEPT_OF_AN_SM and len(kept) < MOST_KEPT:
-            kept.append(_looked_into(bench, seen, again, watch.latest if watch else Sensors()))
+            kept.append(_investigated(bench, seen, again, watch.latest if watch else Sensors()))
     wrong = so_far.wrong + sum(turn.wrong_by_sm.values())
     return so_far.model_copy(
         update={
@@ -175,7 +172,7 @@ def _with_turn(units: tuple[UnitOutcome, ...], unit: str, bench: UnitBench, turn
     return tuple((before | {unit: now}).values())
 
 
-def _looked_into(bench: UnitBench, seen: SeenWord, again: int, then: Sensors) -> WrongWord:
+def _investigated(bench: UnitBench, seen: SeenWord, again: int, then: Sensors) -> WrongWord:
     found, smallest = seen.found, bench.smallest(seen)
     got, expected = int(found.exchange.d, 16), int(found.expected, 16)
     return WrongWord(

@@ -1,4 +1,4 @@
-"""A unit of a GPU at full power: chains of its instruction on every SM, compared there with words that the evaluator computed.
+"""A benchmark of a unit at full load: chains of its instruction on every SM, compared there with precomputed results.
 
 A set of operands serves for many chains: all pairs of a place among the tiles of A and a place among those of B. Its results
 are evaluated once, folded into a word a thread, and then computed over and over; nothing but what differs leaves the GPU. The
@@ -42,40 +42,40 @@ from accprobe.verify.outcome import COVERING
 from accprobe.verify.shrink import fewest
 
 CHAIN_SECONDS = 2e-4
-"""How long a set is computed for each of its chains: pairs of operands come by equally fast where a set has fewer of them."""
+"""Seconds of computing per chain of a set; a set with fewer pairs of operands repeats them sooner."""
 
 MADE_SECONDS = 0.005
-"""How long one is whose operands were made for events: comparing takes longer than computing then."""
+"""The same for operands made for events, where comparing takes longer than computing."""
 
 TIMES_PREPARED = 6
-"""A set counts as if it took so many times as long as to draw and evaluate it: of f64 some kinds take long, and come rarely."""
+"""Factor on the cost of drawing and evaluating a set: expensive kinds (of f64) come less often."""
 
 FIRST_ROUNDS = 256
-"""Of chains of each group of threads, before it is known how long one takes."""
+"""Rounds per group of threads before the time of a round is known."""
 
 MOST_GROWTH = 64
 MOST_ROUNDS = 1 << 24
 
 MOST_RECORDS = 256
-"""Words of a set that are recorded; all are counted."""
+"""Mismatches recorded per set; all are counted."""
 
 SEEN_OF_A_SET = 8
 
 STRIDE = 37
-"""From one chain of a group to its next: odd, so that it comes to all of them."""
+"""Distance between consecutive chains of a group; odd, so that it reaches all of them."""
 
 NOWHERE = 0xFFFFFFFF
-"""As in golden.cuh; as SM: all of them."""
+"""No place, as in golden.cuh; as the number of an SM: all SMs."""
 
 SHRINK_ROUNDS = 16
-"""How often operands that may still differ are asked."""
+"""Repetitions of operands while shrinking."""
 
 TRIES = 8
-"""Launches after which an SM that got no block counts as one that does not answer."""
+"""Launches without a block on an SM after which the SM counts as not computing."""
 
 
 def evaluate_chain(model: DotModel, inst: Instruction, request: Request) -> Bits:
-    """What a model makes of chains of `inst`, which begin with C: as `Request` has those of `in_a_row` -> [N]."""
+    """Evaluate chains of `inst` that begin with C; the request is that of `in_a_row` -> [N]."""
     d, chain = request.c, request.b.shape[1] // inst.k
     for i in range(chain):
         a, b = (np.ascontiguousarray(np.split(x, chain, axis=1)[i]) for x in (request.a, request.b))
@@ -86,9 +86,9 @@ def evaluate_chain(model: DotModel, inst: Instruction, request: Request) -> Bits
 
 @dataclass(eq=False)
 class _Source:
-    """Where sets come from: a kind that is drawn, or where that is None the operands made for events that have this `place`.
+    """A source of sets: a kind of random operands, or, if that is None, the operands made for events of this `place`.
 
-    cost: what its last set did cost, in milliseconds, and the next one is expected to; spent: all of them.
+    cost: milliseconds of its last set, the estimate for the next one; spent: of all its sets.
     """
 
     kind: OperandKind | None
@@ -99,7 +99,7 @@ class _Source:
 
 @dataclass(eq=False)
 class _Tally:
-    """What the sets of a turn add up to: as `Turn` has it, done and wrong by number of the SM."""
+    """The sum of the sets of a turn, as in `Turn`; done and wrong have an entry per SM."""
 
     dots: int = 0
     computed: int = 0
@@ -118,7 +118,7 @@ class _Tally:
 
 @dataclass(frozen=True)
 class _Where:
-    """What is needed to compute a word again: its set, chain, thread of the block, register."""
+    """The place of a result: set, chain, thread of the block, register."""
 
     source: _Source
     number: int
@@ -142,7 +142,7 @@ class _Program:
 
 
 class _Set:
-    """The memory of one set of operands, and of what came of it.
+    """The memory of one set of operands and of its results.
 
     every_metadata, every_stored: of a sparse A, those of `layouts`. metadata: [METADATA_LINES, chain, K / group], of each row;
     stored: [METADATA_LINES, chain * K / 2], the places of its products.
@@ -164,7 +164,7 @@ class _Set:
         self.stored: Any = None
 
     def lay_out(self, which: Any) -> None:
-        """which: of the layouts of a sparse A, that of each row and each instruction of a chain; nothing where A is dense."""
+        """which: the layout of each row of a sparse A and each instruction of a chain; empty where A is dense."""
         if self._every_metadata is None:
             return
         chain, k = self.program.shape.chain, self.program.shape.inst.k
@@ -174,7 +174,7 @@ class _Set:
 
 
 def prepare_golden(device: OnGpu, models: Mapping[Instruction, DotModel]) -> None:
-    """Compiles what is needed for many units at once; of GPUs that are checked at once, one does."""
+    """Compile the kernels of many units; of GPUs that are checked at once, only one compiles."""
     shapes = [shape for inst in models for shape in (golden_shape(inst), singly(golden_shape(inst)))]
     sources = [(golden_source(shape), shape.inst.name) for shape in shapes]
     sources += [(source(model, inst.stored, chained=True), evaluator_name(inst)) for inst, model in models.items()]
@@ -184,12 +184,12 @@ def prepare_golden(device: OnGpu, models: Mapping[Instruction, DotModel]) -> Non
 
 
 def singly(shape: GoldenShape) -> GoldenShape:
-    """That of operands which were made for events: chains of one instruction, with C."""
+    """Return the shape for operands made for events: chains of one instruction, with C."""
     return replace(shape, chain=1, addends=True)
 
 
 class GoldenBench:
-    """As `UnitBench`. planted: an error on purpose, by which accprobe tests itself."""
+    """A `UnitBench` at full load. planted: a deliberate error, with which accprobe tests itself."""
 
     def __init__(
         self,
@@ -220,7 +220,7 @@ class GoldenBench:
         self._sources = [*made, *map(_Source, operand_kinds(inst.stored))]
 
     def prepare(self) -> Turn:
-        """A set of each way to make one: operands made for events, and operands drawn, toggling and not."""
+        """Compare a set of each kind of source: operands made for events, and random ones, toggling and not."""
         ways = {source.kind and source.kind.toggling: source for source in reversed(self._sources)}
         tally = _Tally()
         with self._device.lend(f"failed to prepare the check of {self.inst.name}"), self._stream:
@@ -262,7 +262,7 @@ class GoldenBench:
         expect = partial(evaluate_chain, self._model, self.inst)
 
         def query(request: Request) -> Bits:
-            """The first answer that is not as expected, where there is one."""
+            """Return the first unexpected result of each chain, else its first one."""
             got = self._peeked(seen, request, SHRINK_ROUNDS)
             differs = got != expect(request)[:, None]
             return np.asarray(np.take_along_axis(got, differs.argmax(axis=1)[:, None], axis=1)[:, 0])
@@ -270,7 +270,7 @@ class GoldenBench:
         return fewest(query, expect, in_a_row(self.inst, seen.chain), seen.found)
 
     def _begun(self, operands: _Set, source: _Source | None = None) -> _Set:
-        """Everything for one set goes to the stream; nothing waits. source: None is the one that has cost least."""
+        """Put all work of one set on the stream without waiting. source: None for the one with the least time spent."""
         operands.started.record()
         source = source or min(self._sources, key=lambda each: each.spent)
         source.spent += source.cost
@@ -302,7 +302,7 @@ class GoldenBench:
                 steps[1::2] = steps[::2] ^ fmt.dtype.type(turned_over(fmt))
 
     def _evaluate(self, operands: _Set) -> None:
-        """The words of all chains; of a sparse A, rows with the same metadata at once, and of B what these store."""
+        """Evaluate all chains; for a sparse A, rows with the same metadata at once, with the elements of B that they use."""
         cupy, shape, words = self._cupy, operands.program.shape, operands.words
         a, b = (self._chains(x, operands.program) for x in (operands.a, operands.b))
         c = cupy.ascontiguousarray(cupy.broadcast_to(operands.addends[:, None], words.shape)) if shape.addends else None
@@ -343,7 +343,7 @@ class GoldenBench:
         operands.program.golden((self._sms,), (shape.threads,), (*pointers, *job), shared_mem=shape.shared_bytes)
 
     def _told(self, finished: _Set) -> tuple[Any, Any, Any, float]:
-        """Chains done and words wrong by SM, the records, and milliseconds of computing; the next set is not waited for."""
+        """Return chains and mismatches by SM, the records, and milliseconds of computing, without waiting for the next set."""
         finished.ended.synchronize()
         milliseconds = self._cupy.cuda.get_elapsed_time(finished.began, finished.ended)
         program = finished.program
@@ -359,7 +359,7 @@ class GoldenBench:
         return tally[:MOST_SMS], tally[MOST_SMS:-1], records, milliseconds
 
     def _seen(self, finished: _Set, records: Any) -> Iterator[SeenWord]:
-        """The first words that differ, of each SM as many."""
+        """Return the first mismatches, equally many of each SM."""
         words = [record for record in records.tolist() if record[3] != NOWHERE]
         for sm in dict.fromkeys(record[0] for record in words):
             for record in [each for each in words if each[0] == sm][:SEEN_OF_A_SET]:
@@ -385,7 +385,7 @@ class GoldenBench:
         return SeenWord(place, found, where, shape.chain)
 
     def _places(self, shape: GoldenShape, where: _Where) -> tuple[Places, Places]:
-        """The rows of A and the columns of B that a word is made of, one an instruction."""
+        """Return the rows of A and the columns of B of a result, one per instruction."""
         row, column = cell(shape, where.thread % shape.group_threads, where.register)
         i, j = (begin + np.arange(shape.chain) for begin in divmod(where.chain, shape.steps))
         return i % shape.steps * shape.rows + row, j % shape.steps * shape.columns + column
@@ -394,13 +394,13 @@ class GoldenBench:
         return seen.found.exchange.request(in_a_row(self.inst, seen.chain))
 
     def _peeked(self, seen: SeenWord, request: Request, rounds: int) -> Bits:
-        """The word of that very thread and register, for other operands of its own lines: N chains -> [N, rounds].
+        """Compute the result of that thread and register with other operands in its rows and columns: N chains -> [N, rounds].
 
-        All else in the set stays as it was. Raises DeviceError where the SM does not compute.
+        The rest of the set stays unchanged. Raises DeviceError where the SM does not compute.
         """
         where, n = seen.key, len(request)
         assert isinstance(where, _Where)
-        with self._device.lend(f"failed to ask SM {seen.place.sm} again") as cupy, self._stream:
+        with self._device.lend(f"failed to repeat a mismatch on SM {seen.place.sm}") as cupy, self._stream:
             operands = self._sets[0]
             self._draw(operands, where.source, where.number)
             rows, columns = (cupy.asarray(each) for each in self._places(operands.program.shape, where))
@@ -421,7 +421,7 @@ class GoldenBench:
 
 
 def cell(shape: GoldenShape, thread: int, register: int) -> tuple[int, int]:
-    """Row and column of a chain's results that a thread of a group holds in that register: `cell` of golden.cuh."""
+    """Return row and column of the result in that register of a thread: `cell` of golden.cuh."""
     of_tile = registers(shape.inst)["d"]
     tile, i = divmod(register, of_tile)
     lane, halves = thread % 32, 1 if shape.inst.m < 16 else 2

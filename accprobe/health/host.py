@@ -1,4 +1,4 @@
-"""All GPUs of a host at once: a process each, so that one that crashes or hangs takes no other one with it."""
+"""All GPUs of a host at once, a process each, so that a crash or hang affects one GPU only."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from accprobe.survey.workers import end_with_parent, interrupts_held_back
 
 
 def check_named(name: str) -> None:
-    """Raises UnknownName where that is no GPU, nor what stands in for one; DeviceError where there is none of that number."""
+    """Raises UnknownName for a name that is not a GPU, DeviceError where this host has no GPU of that number."""
     word, _, rest = name.partition(":")
     if word not in ("cuda", "sim", "faulty") or not rest:
-        raise UnknownName(f"'{name}' is no GPU; give all, or some of cuda:N, sim:NAME and faulty:NAME with commas between")
+        raise UnknownName(f"'{name}' is not a GPU; give all, or some of cuda:N, sim:NAME and faulty:NAME with commas between")
     if word != "cuda":
         chip(f"sim:{rest}")
         return
@@ -32,7 +32,7 @@ def check_named(name: str) -> None:
 
 
 def check_host(names: Sequence[str], plan: CheckPlan, told: OnOutcome) -> None:
-    """Checks the GPUs of those names at once. Whoever is interrupted has what was told before."""
+    """Check the GPUs of those names at once; told: called with each change."""
     context = multiprocessing.get_context("spawn")
     workers: dict[Connection, tuple[int, BaseProcess]] = {}
     latest: dict[int, GpuOutcome] = {}

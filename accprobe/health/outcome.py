@@ -1,11 +1,13 @@
-"""The outcome of a check: what was compared on each GPU, what differed, and on which board. Its JSON is `health.schema.json`.
+"""The outcome of a check: comparisons and mismatches of each GPU, and its board. Its JSON follows `health.schema.json`.
 
-Keys that say nothing are there all the same, as null or empty: who reads it need not ask. Bit patterns are hex strings.
+Every key is always present, null or empty where nothing is known. Bit patterns are hex strings.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Literal
 
 from pydantic import BaseModel, Field
@@ -18,11 +20,11 @@ from accprobe.report.rows import STRICT
 HEALTH_SCHEMA: Literal[1] = 1
 
 GpuStatus = Literal["healthy", "differs", "failed"]
-"""healthy: nothing that was compared differs. differs: some word does. failed: the GPU could not be checked, or stopped."""
+"""healthy: no mismatch. differs: a mismatch. failed: the GPU could not be checked, or stopped."""
 
 
 class Smallest(BaseModel):
-    """The fewest operands that still differ there; every other product is 0 × 0."""
+    """The fewest operands that still differ; every other product is 0 × 0."""
 
     model_config = STRICT
 
@@ -31,7 +33,7 @@ class Smallest(BaseModel):
 
 
 class SmPlace(BaseModel):
-    """Where on a GPU a word was computed; None of what the device does not tell. register_of_lane: of D's."""
+    """The place on a GPU where a result was computed; None where unknown. register_of_lane: among the registers of D."""
 
     model_config = STRICT
 
@@ -42,12 +44,12 @@ class SmPlace(BaseModel):
 
 
 class WrongWord(BaseModel):
-    """One word that is not the model's.
+    """One mismatch.
 
-    instruction, chain: what computed it: so many instructions, each adding to the result of the one before. kind: of operands.
-    exchange: the operands of the whole chain, and what came out. bits: those that differ, 0 is the lowest. asked_again,
-    differed_again: how often the same operands were asked there again, and how often they differed. smallest: None where the
-    mismatch did not come back. temperature, clock: in °C and MHz when it was seen; None where nobody tells.
+    chain: number of instructions that computed it, each adding to the result before. kind: of operands. exchange: the operands
+    of the whole chain, and the result. bits: differing bits, 0 is the lowest. asked_again, differed_again: repetitions of the
+    same operands there, and mismatches among them. smallest: None where no repetition differed. temperature, clock: in °C and
+    MHz at that time; None where unknown.
     """
 
     model_config = STRICT
@@ -67,14 +69,14 @@ class WrongWord(BaseModel):
 
 
 FULL_LOAD = 0.25
-"""Of a unit's time: the least in which its kernel computes. Preparing operands takes the rest, and in a short check much."""
+"""Smallest share of a unit's time in which its kernel computes. Preparing operands takes the rest."""
 
 
 class UnitOutcome(BaseModel):
-    """One matrix unit. dots: results compared; computed: those that the chains they end computed on the way, too.
+    """One matrix unit. dots: results compared; computed: these and the intermediate results of their chains.
 
-    seconds: wall time in which they were, without preparing. loaded_seconds: of these, those in which the kernel multiplied
-    operands that were drawn, at full load; None where the host compares. loaded_computed: as computed, in these seconds.
+    seconds: wall time without preparation. loaded_seconds: the part in which the kernel multiplied random operands at full
+    load, None where the host compares. loaded_computed: as `computed`, in that part.
     """
 
     model_config = STRICT
@@ -95,7 +97,7 @@ class UnitOutcome(BaseModel):
 
 
 class Board(BaseModel):
-    """Which board it is. serial: where it was asked for."""
+    """The identity of a board. serial: None unless --with-serial."""
 
     model_config = STRICT
 
@@ -105,7 +107,7 @@ class Board(BaseModel):
 
 
 class ClusterNode(BaseModel):
-    """Which machine of a Ray cluster. id: Ray's name of it; gpu: the GPU as Ray numbers it there, None where none was begun."""
+    """A node of a Ray cluster. id: Ray's name of it; gpu: Ray's number of the GPU there, None before the check began."""
 
     model_config = STRICT
 
@@ -115,7 +117,7 @@ class ClusterNode(BaseModel):
 
 
 def whereabouts(device: str, node: ClusterNode | None) -> str:
-    """ "cuda:0", or of a cluster "cuda:0 on 10.0.0.7 (3f2a9c01)"; of a simulated device also which GPU it stands in for."""
+    """Return "cuda:0", or in a cluster "cuda:0 on 10.0.0.7 (3f2a9c01)"; for a simulated device also the GPU it replaces."""
     if node is None:
         return device
     stands_for = f" for GPU {node.gpu}" if node.gpu and not device.startswith("cuda:") else ""
@@ -123,10 +125,10 @@ def whereabouts(device: str, node: ClusterNode | None) -> str:
 
 
 class Sensors(BaseModel):
-    """What NVML tells at one moment; None of what this board does not have.
+    """NVML's values at one moment; None where the board has none.
 
-    Temperature in °C, clocks in MHz, power in W. ecc: errors that memory corrected and could not, since the driver was loaded;
-    remapped_rows: for errors that were corrected, and that could not be. throttled: why clocks are lower than they could be.
+    Temperature in °C, clocks in MHz, power in W. ecc: corrected and uncorrected errors since the driver was loaded; remapped:
+    rows remapped for either. throttled: reasons for lower clocks.
     """
 
     model_config = STRICT
@@ -144,7 +146,7 @@ class Sensors(BaseModel):
 
 
 class Load(BaseModel):
-    """What the sensors showed while the GPU worked. power: the mean; throttled: all reasons that were ever given."""
+    """Sensor values during the check. power: the mean; throttled: all reasons seen."""
 
     model_config = STRICT
 
@@ -158,13 +160,12 @@ class Load(BaseModel):
 class GpuOutcome(BaseModel):
     """One GPU, so far.
 
-    device: as it was asked for, "cuda:0". reason: why it failed. finished: all of the plan was done. models: whose models said
-    what is right; remark: how far they are of this GPU kind. wrong_by_sm: words that differ, of each SM that has some; "" is
-    what does not tell its SM. vanished: of `wrong`, comparisons that failed although each word, looked at by itself, was right:
-    not the matrix unit erred but what compares, the SM's integer units and registers. sensors_missing: why there are none.
-    shared: who else uses the GPU, in words. node: None on this host. deaths: how often a process that checked it died.
-    number: from 1, which it is of several on this host that were asked for by one name; None where the name is its own.
-    below_full_load: names of units that did not reach full load in the whole check.
+    device: the user's name, "cuda:0". reason: why it failed. finished: the whole plan was done. models: source of the models;
+    remark: whether they are of this GPU kind. wrong_by_sm: mismatches of each SM that has some, "" for an unknown SM. vanished:
+    comparisons of `wrong` that failed although each result was right on a second look: a fault of the comparison, which uses
+    the SM's integer units and registers. sensors_missing: why there are no sensors. shared: other users of the GPU, in words.
+    node: None on this host. deaths: how often a process that checked it died. number: from 1, among several devices of the same
+    name on this host, else None. below_full_load: units that did not reach full load.
     """
 
     model_config = STRICT
@@ -199,32 +200,32 @@ class GpuOutcome(BaseModel):
 
     @classmethod
     def unopened(cls, device: str) -> GpuOutcome:
-        """Of a GPU of which nothing is known yet."""
+        """Return the outcome of a GPU before anything is known."""
         return cls(device=device, name=device, kind="", architecture="", status="failed")
 
     @property
     def where(self) -> str:
-        """ "cuda:0", "sim:h100 #2": of GPUs that are checked together, no two have the same."""
+        """Return "cuda:0" or "sim:h100 #2", unique among the GPUs of a check."""
         numbered = f"{self.device} #{self.number}" if self.number else self.device
         return whereabouts(numbered, self.node)
 
     @property
     def ended(self) -> bool:
-        """Nothing more comes of it."""
+        """Return whether the check of this GPU is over."""
         return self.finished or bool(self.reason)
 
     def stopped(self, reason: str) -> GpuOutcome:
-        """As far as it came; words that differ are not forgotten."""
+        """Return the outcome so far with a reason; mismatches keep the status `differs`."""
         status: GpuStatus = "differs" if self.wrong else "failed"
         return self.model_copy(update={"status": status, "reason": reason, "finished": False})
 
 
 OnOutcome = Callable[[int, GpuOutcome], None]
-"""Called with the place of a GPU among those that are checked, and what is known of it so far."""
+"""Called with the index of a GPU and its outcome so far."""
 
 
 class HealthOutcome(BaseModel):
-    """All GPUs that were checked together. level: None where other minutes were asked for; minutes: that were asked for."""
+    """All GPUs of one check. level: None where --minutes was given; minutes: of the plan."""
 
     model_config = STRICT
 
@@ -245,3 +246,14 @@ class HealthOutcome(BaseModel):
     @property
     def failed(self) -> bool:
         return any(gpu.status == "failed" for gpu in self.gpus)
+
+
+HEALTH_FILE = Path(__file__).parent / "health.schema.json"
+
+
+def health_schema_text() -> str:
+    """Return the JSON Schema (draft 2020-12) of `accprobe health --format json`, which `HEALTH_FILE` has."""
+    title = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": f"accprobe health, schema {HEALTH_SCHEMA}"}
+    described = HealthOutcome.model_json_schema(by_alias=True, mode="serialization")
+    described.pop("title")
+    return json.dumps(title | described, indent=1, ensure_ascii=False) + "\n"

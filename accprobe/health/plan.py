@@ -1,29 +1,34 @@
-"""What a check of a GPU is to do: how long, how much of it, against which models."""
+"""The plan of a check: its duration, its models, and the units with their instructions."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
+
+from accprobe.devices.protocol import Device
+from accprobe.isa.instructions import Instruction
+from accprobe.model.tree import DotModel
 
 HealthLevel = Literal["quick", "standard", "soak"]
 
 SECONDS: dict[HealthLevel, float] = {"quick": 20.0, "standard": 300.0, "soak": 3600.0}
-"""How long a level takes where nothing else is asked for. quick: what a job's prologue can wait for."""
+"""Durations of the levels; a job's prologue can wait for `quick`."""
 
 HANG_SECONDS = 120.0
-"""Seconds past the plan's after which a GPU that has not ended counts as one that hangs: kernels may have to be compiled."""
+"""Seconds after the planned end when a GPU counts as hanging; kernels may have to be compiled."""
 
 UNHURRIED = 5.0
-"""Seconds that a unit runs before the next one has its turn; less where the whole check is too short for three turns each."""
+"""Longest turn of a unit in seconds; shorter if the check has no time for three turns of each."""
 
 
 @dataclass(frozen=True)
 class CheckPlan:
     """How one GPU is checked.
 
-    seconds: wall time, starting up included, unless that leaves a unit less than `least`. like: whose models say what is right
-    ("h200", "sim:h100", a report's file); None: the recorded report of that GPU kind. again: how often the operands of a
-    mismatch are asked again on its SM. serial: whether the outcome has the board's serial number.
+    seconds: wall time including start-up, unless a unit then gets less than `least`. like: source of the models ("h200",
+    "sim:h100", a report's file), None for the recorded report of that GPU kind. again: repetitions of a mismatch on its SM.
+    serial: put the board's serial number in the outcome.
     """
 
     seconds: float = SECONDS["standard"]
@@ -33,9 +38,47 @@ class CheckPlan:
     serial: bool = False
 
     def turn(self, units: int) -> float:
-        """Seconds that one of so many units runs before the next one has its turn."""
+        """Return the seconds of a turn with so many units."""
         return min(UNHURRIED, self.seconds / (3 * max(units, 1)))
 
     def least(self, units: int) -> float:
-        """Seconds that each unit gets however long starting up and compiling took: three quarters of its share."""
+        """Return the minimum seconds of each unit, however long start-up took: three quarters of its share."""
         return 0.75 * self.seconds / max(units, 1)
+
+
+class MatrixUnit(NamedTuple):
+    """operands: format of A and B; result: format of C and D; sparse: 2:4 sparse A."""
+
+    operands: str
+    result: str
+    sparse: bool = False
+
+
+UNITS = {
+    "fp8": MatrixUnit("e4m3", "f32"),
+    "f16": MatrixUnit("f16", "f32"),
+    "bf16": MatrixUnit("bf16", "f32"),
+    "tf32": MatrixUnit("tf32", "f32"),
+    "int8": MatrixUnit("s8", "s32"),
+    "f64": MatrixUnit("f64", "f64"),
+    "fp8-sparse": MatrixUnit("e4m3", "f32", sparse=True),
+    "f16-sparse": MatrixUnit("f16", "f32", sparse=True),
+}
+"""Units by name. The sparse ones exercise operand selection for 8 and 16 bits."""
+
+
+def chosen(device: Device, models: Mapping[Instruction, DotModel]) -> dict[str, Instruction]:
+    """Return the instruction of each unit that the device has and `models` covers: of the newest family, the largest."""
+    runnable = [inst for inst in device.instructions() if inst in models and device.why_not(inst) is None]
+    found = {name: max(_of(unit, runnable), key=_worth, default=None) for name, unit in UNITS.items()}
+    return {name: inst for name, inst in found.items() if inst}
+
+
+def _of(unit: MatrixUnit, among: list[Instruction]) -> list[Instruction]:
+    plain = (inst for inst in among if not (inst.satfinite or inst.a_registers or inst.scale or inst.kind))
+    formats = (unit.operands, unit.operands, unit.result, unit.result, unit.sparse)
+    return [inst for inst in plain if (inst.a.name, inst.b.name, inst.c.name, inst.d.name, inst.sparse) == formats]
+
+
+def _worth(inst: Instruction) -> tuple[tuple[int, int], int]:
+    return inst.family.since, inst.m * inst.n * inst.k

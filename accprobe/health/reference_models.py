@@ -1,4 +1,4 @@
-"""Whose models say what is right on a GPU."""
+"""The models that a GPU is checked against."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from accprobe.report.report import Report
 
 
 class Trusted(NamedTuple):
-    """source: as --like takes it. remark: how far the models are of this very GPU kind, "" where they were measured on it."""
+    """source: a value of --like. remark: "" where the models were measured on this kind of GPU."""
 
     source: str
     models: dict[Instruction, DotModel]
@@ -23,7 +23,7 @@ class Trusted(NamedTuple):
 
 
 def trusted(device: Device, like: str | None) -> Trusted:
-    """Those of `like`; of None those recorded of that GPU kind, else of its architecture, else published ones.
+    """Return the models of `like`; without it those recorded on that GPU kind, else on its architecture, else published ones.
 
     Raises UnknownName, ReportError; DeviceError where there are none.
     """
@@ -45,7 +45,7 @@ def trusted(device: Device, like: str | None) -> Trusted:
 
 
 def _recorded_of(device: Device) -> Trusted | None:
-    """The recorded models of that GPU kind, else of another of its architecture, else None."""
+    """Return the recorded models of that GPU kind, else of its architecture, else None."""
     recorded_on = {
         name: report.device.name
         for name, report in ((name, Report.load(name)) for name in recorded())
@@ -59,16 +59,16 @@ def _recorded_of(device: Device) -> Trusted | None:
 
 
 def with_sparse_units(device: Device) -> Device:
-    """Of a published chip, a device that has its sparse units too; any other as it is."""
+    """Add the sparse units to a device of published models; return any other as it is."""
     source = simulated_chip(device)
     return device.with_models(sparse_models(source)) if isinstance(device, EvaluatesModels) and source else device
 
 
 def simulated_chip(device: Device) -> str | None:
-    """Whose published models a simulated device evaluates: "sim:h100"."""
+    """Return the source of the models that a simulated device evaluates: "sim:h100"."""
     return next((f"sim:{name}" for name in names() if title(name) in device.name), None)
 
 
 def _same_kind(recorded_on: str, name: str) -> bool:
-    """Whether two GPUs have the same marketing name, but for the form of the board: "NVIDIA H200", "NVIDIA H200 NVL"."""
+    """Return whether two GPUs have the same marketing name, apart from the board: "NVIDIA H200", "NVIDIA H200 NVL"."""
     return recorded_on.split()[:2] == name.split()[:2]

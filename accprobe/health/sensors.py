@@ -1,4 +1,4 @@
-"""What NVML tells of one GPU: which board it is, who else uses it, and its sensors while it works. Needs nvidia-ml-py."""
+"""NVML's data of one GPU: its board, its other users, and its sensors during a check. Needs nvidia-ml-py."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ BETWEEN_SAMPLES = 0.25
 """Seconds."""
 
 BUSY = 5
-"""Per cent of the time from which a GPU counts as in use."""
+"""Utilization in per cent from which a GPU counts as in use."""
 
 HELD_DOWN = {
     0x2: "application clocks are set",
@@ -25,11 +25,11 @@ HELD_DOWN = {
     0x40: "hardware thermal slowdown",
     0x80: "power brake",
 }
-"""Why clocks are lower than they could be: nvml.h, nvmlClocksEventReason…; an idle GPU's are no matter."""
+"""Reasons for lower clocks, from nvml.h (nvmlClocksEventReason…), without idleness."""
 
 
 class Nvml:
-    """One GPU, by its UUID. Raises ToolMissing where NVML cannot be asked."""
+    """One GPU, by its UUID. Raises ToolMissing where NVML is not available."""
 
     def __init__(self, uuid: str) -> None:
         try:
@@ -45,15 +45,15 @@ class Nvml:
         self.uuid = uuid
 
     def board(self, serial: bool) -> Board:
-        """serial: whether its number is told too."""
-        bus = self._ask(lambda: self._nvml.nvmlDeviceGetPciInfo(self._gpu).busId)
-        number = self._ask(lambda: self._nvml.nvmlDeviceGetSerial(self._gpu)) if serial else None
+        """serial: include the serial number."""
+        bus = self._query(lambda: self._nvml.nvmlDeviceGetPciInfo(self._gpu).busId)
+        number = self._query(lambda: self._nvml.nvmlDeviceGetSerial(self._gpu)) if serial else None
         return Board(uuid=self.uuid, pci_bus=_text(bus), serial=_text(number))
 
     def others(self) -> str:
-        """Who uses the GPU before this process does, in words; "" where nobody does."""
-        used = self._ask(lambda: self._nvml.nvmlDeviceGetComputeRunningProcesses(self._gpu)) or []
-        rates = self._ask(lambda: self._nvml.nvmlDeviceGetUtilizationRates(self._gpu))
+        """Return who uses the GPU before this process, in words; "" for nobody."""
+        used = self._query(lambda: self._nvml.nvmlDeviceGetComputeRunningProcesses(self._gpu)) or []
+        rates = self._query(lambda: self._nvml.nvmlDeviceGetUtilizationRates(self._gpu))
         busy = rates.gpu if rates else 0
         if not used and busy < BUSY:
             return ""
@@ -62,7 +62,7 @@ class Nvml:
         return f"in use by others ({held}busy {busy} % of the time): this check takes its share, and theirs becomes smaller"
 
     def sample(self) -> Sensors:
-        nvml, gpu, query = self._nvml, self._gpu, self._ask
+        nvml, gpu, query = self._nvml, self._gpu, self._query
         rows = query(lambda: nvml.nvmlDeviceGetRemappedRows(gpu)) or (None, None)
         power, limit = (
             query(lambda: nvml.nvmlDeviceGetPowerUsage(gpu)),
@@ -84,11 +84,11 @@ class Nvml:
 
     def _errors(self, kind: int) -> int | None:
         nvml = self._nvml
-        errors: int | None = self._ask(lambda: nvml.nvmlDeviceGetTotalEccErrors(self._gpu, kind, nvml.NVML_VOLATILE_ECC))
+        errors: int | None = self._query(lambda: nvml.nvmlDeviceGetTotalEccErrors(self._gpu, kind, nvml.NVML_VOLATILE_ECC))
         return errors
 
-    def _ask(self, question: Callable[[], Any]) -> Any:
-        """None where this board, or its driver, does not tell, or not to this user."""
+    def _query(self, question: Callable[[], Any]) -> Any:
+        """Return None where the board or the driver has no value, or this user may not read it."""
         try:
             return question()
         except self._nvml.NVMLError:
@@ -96,21 +96,21 @@ class Nvml:
 
 
 def _text(told: str | bytes | None) -> str | None:
-    """Older bindings give bytes."""
+    """Older bindings return bytes."""
     return told.decode() if isinstance(told, bytes) else told
 
 
 class Watch:
-    """Looks at the sensors now and then, in a thread of its own, until it is stopped."""
+    """Samples the sensors in a thread until it is stopped."""
 
     def __init__(self, nvml: Nvml) -> None:
         self._nvml = nvml
         self.before = self.latest = nvml.sample()
         self._samples = [self.before]
         self._stopped = threading.Event()
-        threading.Thread(target=self._look, daemon=True).start()
+        threading.Thread(target=self._sample, daemon=True).start()
 
-    def _look(self) -> None:
+    def _sample(self) -> None:
         while not self._stopped.wait(BETWEEN_SAMPLES):
             self.latest = self._nvml.sample()
             self._samples.append(self.latest)
@@ -120,7 +120,7 @@ class Watch:
 
     @property
     def load(self) -> Load:
-        """Of what was seen so far."""
+        """Return the summary of the samples so far."""
         power = [each.power for each in self._samples if each.power is not None]
         temperatures = [each.temperature for each in self._samples if each.temperature is not None]
         clocks = [each.sm_clock for each in self._samples if each.sm_clock is not None]

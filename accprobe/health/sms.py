@@ -1,4 +1,4 @@
-"""The health of a GPU: the same dot products on every SM, each held against the model, so that an SM that differs is named."""
+"""The same dot products on every SM, compared with the model, to name an SM that differs."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from accprobe.verify.random import batches
 from accprobe.verify.shrink import shrink
 
 SMS_SHRUNK = 20
-"""SMs that differ of which the first mismatch is shrunk: all SMs are asked for each."""
+"""SMs whose first mismatch is shrunk; every step runs on all SMs."""
 
 
 @dataclass
 class Fault:
-    """What one SM got wrong: how many dot products, and the first.
+    """The mismatches of one SM: their number and the first one.
 
-    smallest: that one shrunk; None where it did not come back, or the SM is none of the first SMS_SHRUNK.
+    smallest: the first one shrunk; None where no repetition differed, or beyond SMS_SHRUNK.
     """
 
     mismatches: int
@@ -37,7 +37,7 @@ class Fault:
 
 @dataclass
 class Checkup:
-    """dots: asked of each SM; sms: how many answered; faults: by SM."""
+    """dots: dot products per SM; sms: number of SMs that computed; faults: by SM."""
 
     dots: int
     sms: int = 0
@@ -47,14 +47,14 @@ class Checkup:
 def check_every_sm(
     device: OnEverySm, inst: Instruction, model: DotModel, dots: int, seed: int = 0, advance: Advance = silent
 ) -> Checkup:
-    """Ask `dots` random dot products of each SM, and shrink what differs. Raises DeviceError where the device fails."""
+    """Run `dots` random dot products on each SM, and shrink mismatches. Raises DeviceError where the device fails."""
     done = Checkup(dots)
     for kind, operands in batches(inst, dots, seed):
         expected = evaluate(model, inst, operands)
-        answers = device.dot_on_every_sm(inst, operands)
-        done.sms = max(done.sms, len(answers))
+        results = device.dot_on_every_sm(inst, operands)
+        done.sms = max(done.sms, len(results))
         wrong_ones = 0
-        for sm, got in answers.items():
+        for sm, got in results.items():
             wrong = np.flatnonzero(got != expected)
             if not len(wrong):
                 continue
@@ -62,11 +62,11 @@ def check_every_sm(
             first = Counterexample.of(operands, int(wrong[0]), got, expected, kind)
             fault = done.faults.setdefault(sm, Fault(0, first))
             fault.mismatches += len(wrong)
-        advance(len(expected) * len(answers), wrong_ones)
+        advance(len(expected) * len(results), wrong_ones)
     for sm, fault in islice(done.faults.items(), SMS_SHRUNK):
-        fault.smallest = shrink(partial(_answer, device, inst, sm), inst, model, fault.first)
+        fault.smallest = shrink(partial(_result, device, inst, sm), inst, model, fault.first)
     return done
 
 
-def _answer(device: OnEverySm, inst: Instruction, sm: int, request: Request) -> Bits:
+def _result(device: OnEverySm, inst: Instruction, sm: int, request: Request) -> Bits:
     return device.dot_on_every_sm(inst, request)[sm]

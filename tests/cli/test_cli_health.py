@@ -17,12 +17,10 @@ from jsonschema import Draft202012Validator
 
 from accprobe.cli import main
 from accprobe.health import host
-from accprobe.health.bench import Turn
+from accprobe.health.bench import CpuBench, Turn
 from accprobe.health.check import check_gpu
-from accprobe.health.cpu_bench import AskedBench
-from accprobe.health.outcome import GpuOutcome, HealthOutcome, Load, Sensors
+from accprobe.health.outcome import HEALTH_FILE, GpuOutcome, HealthOutcome, Load, Sensors, health_schema_text
 from accprobe.health.plan import CheckPlan
-from accprobe.health.schema import HEALTH_FILE, health_schema_text
 from accprobe.render.content.health import load_text, remarks
 from accprobe.render.monitors import health_prometheus
 
@@ -127,9 +125,9 @@ def test_without_a_gpu_it_says_so() -> None:
 @pytest.mark.parametrize(
     ("devices", "sentence"),
     [
-        ("auto", "'auto' is no GPU; give all, or some of cuda:N, sim:NAME and faulty:NAME with commas between"),
-        ("cpu", "'cpu' is no GPU; "),
-        ("sim:h100,", "'' is no GPU; "),
+        ("auto", "'auto' is not a GPU; give all, or some of cuda:N, sim:NAME and faulty:NAME with commas between"),
+        ("cpu", "'cpu' is not a GPU; "),
+        ("sim:h100,", "'' is not a GPU; "),
         ("faulty:nope", "no published model of 'sim:nope'; known are sim:"),
         ("cuda:99", "there is no cuda:99: "),
     ],
@@ -166,12 +164,12 @@ def test_json_has_the_time_that_was_asked_for(
 
 
 def test_a_unit_that_compared_nothing_is_not_healthy(monkeypatch: pytest.MonkeyPatch) -> None:
-    turn = AskedBench.turn
+    turn = CpuBench.turn
 
-    def idle(self: AskedBench, seconds: float) -> Turn:
+    def idle(self: CpuBench, seconds: float) -> Turn:
         return Turn(0, 0, seconds, None, {}, ()) if self.inst.a.name == "f64" else turn(self, seconds)
 
-    monkeypatch.setattr(AskedBench, "turn", idle)
+    monkeypatch.setattr(CpuBench, "turn", idle)
     result = health("--device", "sim:h100", "--format", "json")
     assert result.exit_code == 2
     assert result.stderr.endswith("accprobe: sim:h100: nothing was compared in 0.3 s of f64; give it more time\n")

@@ -31,10 +31,9 @@ from accprobe.health.bench import Turn
 from accprobe.health.check import KEPT_OF_AN_SM, MOST_KEPT, check_gpu
 from accprobe.health.golden import evaluate_chain
 from accprobe.health.outcome import GpuOutcome, HealthOutcome, SmPlace
-from accprobe.health.plan import SECONDS, UNHURRIED, CheckPlan
+from accprobe.health.plan import SECONDS, UNHURRIED, UNITS, CheckPlan
 from accprobe.health.reference_models import trusted
 from accprobe.health.sensors import Nvml, Watch
-from accprobe.health.units import UNITS
 from accprobe.isa.formats import Bits
 from accprobe.isa.instructions import Instruction, in_a_row, parse
 from accprobe.operands.kinds import draw

@@ -17,7 +17,7 @@ from accprobe.build import compiler, toolchain
 from accprobe.build.golden import METADATA_LINES, MOST_SMS, GoldenShape, Planted, golden_shape, golden_source
 from accprobe.devices.simulated import SimulatedDevice
 from accprobe.health.golden import NOWHERE, STRIDE, cell, singly
-from accprobe.health.units import UNITS, chosen
+from accprobe.health.plan import UNITS, chosen
 from accprobe.isa.instructions import Instruction, parse
 from accprobe.report.names import named_models
 

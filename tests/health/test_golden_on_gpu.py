@@ -9,7 +9,7 @@ from accprobe.build.golden import Planted, golden_shape
 from accprobe.devices.cuda import CudaDevice
 from accprobe.health.golden import GoldenBench
 from accprobe.health.outcome import SmPlace
-from accprobe.health.units import UNITS, chosen
+from accprobe.health.plan import UNITS, chosen
 from accprobe.report.names import named_models
 
 pytestmark = only_on_a_gpu

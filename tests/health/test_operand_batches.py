@@ -9,10 +9,10 @@ import pytest
 
 from accprobe.build.golden import METADATA_LINES, golden_shape
 from accprobe.devices.simulated import SimulatedDevice
-from accprobe.health.cpu_bench import ASKED_AT_ONCE, AskedBench
+from accprobe.health.bench import BATCH_SIZE, CpuBench
 from accprobe.health.golden import singly
 from accprobe.health.operand_batches import OperandBatch, covering_sets, operand_kinds, turned_over
-from accprobe.health.units import UNITS
+from accprobe.health.plan import UNITS
 from accprobe.isa.formats import FORMATS, Bits
 from accprobe.isa.instructions import Instruction, parse
 from accprobe.operands.kinds import kinds
@@ -104,9 +104,9 @@ def test_a_simulated_device_is_asked_all_kinds_in_turn_those_too() -> None:
             not_numbers.append(int(np.isnan(inst.a.values(request.a)).any(axis=1).sum()))
             return super().dot(inst, request, placement)
 
-    bench = AskedBench(Listening({inst: model}), inst, model, 0)
+    bench = CpuBench(Listening({inst: model}), inst, model, 0)
     for _ in kinds(inst):
         assert not bench.turn(0).wrong_by_sm
-    shares = dict(zip(kinds(inst), (count / ASKED_AT_ONCE for count in not_numbers), strict=True))
+    shares = dict(zip(kinds(inst), (count / BATCH_SIZE for count in not_numbers), strict=True))
     assert shares["uniform"] == pytest.approx(1 - (31 / 32) ** 16, abs=0.05)
     assert [kind for kind, share in shares.items() if not share][:2] == ["normal", "wide"]

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from product_rows import OF_A, OF_B, REQUIRED, product_report
 
 from accprobe.cli import main
-from accprobe.health.schema import HEALTH_FILE, health_schema_text
+from accprobe.health.outcome import HEALTH_FILE, health_schema_text
 from accprobe.report.report import SCHEMA_FILE, schema_text
 
 FOLDER = Path(__file__).parents[1] / "golden"
