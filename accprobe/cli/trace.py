@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from accprobe.cli.output import OutputFile, deliver, tell
+from accprobe.cli.output import OutputFile, deliver, named_form, tell
 from accprobe.errors import AccprobeError
 
 if TYPE_CHECKING:
@@ -84,9 +83,9 @@ def record_command(
 @click.argument("a", type=click.Path(path_type=Path))
 @click.argument("b", type=click.Path(path_type=Path))
 @click.option("--map", "mapping", default="", metavar="MAP", help=_MAP_HELP)
-@click.option("--format", "form", type=click.Choice(FORMS), default="terminal", show_default=True)
+@click.option("--format", "form", type=click.Choice(FORMS), help="Output format; without it the name of FILE decides.")
 @click.option("-o", "--output", type=OutputFile(), metavar="FILE", help="Output file (`-` for stdout).")
-def compare_command(a: Path, b: Path, mapping: str, form: str, output: Path | None) -> None:
+def compare_command(a: Path, b: Path, mapping: str, form: str | None, output: Path | None) -> None:
     """Compare two recorded traces.
 
     Products whose operands were saved on both sides are explained.
@@ -109,7 +108,7 @@ def compare_command(a: Path, b: Path, mapping: str, form: str, output: Path | No
 @click.option("--flag", "flags", multiple=True, metavar="FLAG=A,B", help="Two values of an attribute of torch; repeatable.")
 @click.option("--map", "mapping", default="", metavar="MAP", help=_MAP_HELP)
 @click.option("--fix", is_flag=True, help="Try changes that make the origins equal.")
-@click.option("--format", "form", type=click.Choice(FORMS), default="terminal", show_default=True)
+@click.option("--format", "form", type=click.Choice(FORMS), help="Output format; without it the name of FILE decides.")
 @click.option("-o", "--output", type=OutputFile(), metavar="FILE", help="Output file (`-` for stdout).")
 def run_command(
     function: str,
@@ -120,7 +119,7 @@ def run_command(
     flags: tuple[str, ...],
     mapping: str,
     fix: bool,
-    form: str,
+    form: str | None,
     output: Path | None,
 ) -> None:
     """Run a function twice, and explain each origin of a difference.
@@ -194,32 +193,17 @@ def _dtype(text: str) -> Any:
     return found
 
 
-def _end(found: TraceFindings, form: str, output: Path | None) -> None:
-    """Print the findings and exit with the status."""
-    from accprobe.render.content import traces
-
-    if form == "json" or (form == "terminal" and output is not None and output.suffix == ".json"):
-        deliver(json.dumps(traces.findings_json(found), indent=2) + "\n", output)
-    else:
-        _print(found)
-    if not found.comparison.equal:
-        sys.exit(DIFFERENT)
-
-
-def _print(found: TraceFindings) -> None:
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
-
-    from accprobe.render.content import traces
-    from accprobe.render.plain import plain
+def _end(found: TraceFindings, form: str | None, output: Path | None) -> None:
+    """Print the findings, or write them in the form that the file's name asks for, and exit with the status."""
+    from accprobe.render import traces
     from accprobe.render.terminal.console import console
 
-    out = console()
-    out.print(Text(plain(traces.trace_headline(found)), "green" if found.comparison.equal else "bold red"))
-    out.print(Text(traces.counts(found)))
-    if found.origins:
-        table = Table(*traces.HEADERS, box=box.SIMPLE_HEAD)
-        for row in traces.rows(found):
-            table.add_row(*(Text(plain(cell)) for cell in row))
-        out.print(table)
+    if form is None and output is not None:
+        form = named_form(output, {".html": "html", ".xml": "junit"})
+    if form in (None, "terminal"):
+        console().print(traces.trace_terminal(found))
+    else:
+        write = {"json": traces.trace_json, "html": traces.trace_html, "junit": traces.trace_junit}[str(form)]
+        deliver(write(found), output)
+    if not found.comparison.equal:
+        sys.exit(DIFFERENT)

@@ -390,6 +390,8 @@ def _located(origin: DifferenceOrigin, left: OriginSide, right: OriginSide) -> C
     for word, title in (("attention", "attention"), ("grouped_mm", "grouped product"), ("scaled_mm", "scaled product")):
         if any(word in x.packet for x in operations):
             return Cause("unknown", f"{changed}: {title}; {NOT_MODELLED}")
+    if len(operations) > 2 and [x.packet for x in left.operations] == [x.packet for x in right.operations]:
+        return Cause("unknown", f"one of {changed}; their rows are in another order; {NOT_MODELLED}")
     names = [[x.packet for x in side.operations if x.packet not in COPIES] for side in (left, right)]
     if names[0] != names[1] and all(names):
         return Cause("function", f"other operations: {changed}", verified)

@@ -25,6 +25,9 @@ run does not have it.
 ALIGN_WORK = 20_000_000
 """Pairs of equal keys up to which difflib aligns operations by name; beyond, the n-th of a name is aligned with the n-th."""
 
+MIXING = ("aten.sort", "aten.argsort", "aten.nonzero", "aten.where", "aten.cumsum", "aten.histc", "aten.bincount", "aten.flip")
+"""Operations whose results mix the rows of dimension 0."""
+
 MOST_NAMED = 4
 """Operations of a block up to which each is named."""
 
@@ -71,11 +74,15 @@ class TraceComparison:
 
     @property
     def equal(self) -> bool:
-        return not (self.count("origin") or self.count("consequence") or self.count("unmapped"))
+        if self.origins or self.count("consequence"):
+            return False
+        results = [self.states[0][x.number] for x in self.traces[0].operations if x.name == "return"]
+        return all(x == "equal" for x in results) if results else not self.count("unmapped")
 
     def count(self, state: OperationState) -> int:
         """Return the operations in a state: of the two runs, the larger number."""
-        return max(sum(x == state for x in each.values()) for each in self.states)
+        runs = zip(self.states, self.traces, strict=True)
+        return max(sum(states[x.number] == state for x in trace.operations if x.name != "return") for states, trace in runs)
 
     @property
     def operations(self) -> tuple[int, int]:
@@ -175,6 +182,8 @@ class _Comparing:
     def __init__(self, found: TraceComparison) -> None:
         self._found = found
         self._runs = _Run(found.traces[0]), _Run(found.traces[1])
+        self._mixing: dict[int, str] = {}
+        """Operations of the first run whose rows are in another order, and the module in which they are."""
 
     def compared(self) -> TraceComparison:
         found = self._found
@@ -183,7 +192,7 @@ class _Comparing:
         for i, j in found.pairs:
             state = self._state(a[i], b[j])
             found.states[0][i] = found.states[1][j] = state
-            if state in ("origin", "consequence", "unmapped"):
+            if state in ("origin", "consequence", "unmapped") and i not in self._mixing:
                 self._runs[0].tainted.add(i)
                 self._runs[1].tainted.add(j)
         for states, side in zip(found.states, (a, b), strict=True):
@@ -208,13 +217,33 @@ class _Comparing:
     def _state(self, x: TracedOperation, y: TracedOperation) -> OperationState:
         outputs_equal = len(x.outputs) == len(y.outputs) and all(map(same, x.outputs, y.outputs))
         if len(x.inputs) == len(y.inputs) and all(map(same, x.inputs, y.inputs)):
+            if self._mixes(x, y) and not outputs_equal:
+                return "unmapped"
             constants = not x.inputs and x.arguments != y.arguments  # such as other positions: an origin where they are read
             return "equal" if outputs_equal else "other call" if constants else self._of_equal_inputs(x, y)
+        if self._mixes(x, y):
+            return "equal" if outputs_equal else "unmapped"
         readers = x.number, y.number
         found = {self._trace_back(p, q, readers) for p, q in zip(x.inputs, y.inputs, strict=False) if not same(p, q)}
         if outputs_equal and x.name != "return":
             return "equal"
         return next((state for state in ("consequence", "unmapped") if state in found), "other call")
+
+    def _mixes(self, x: TracedOperation, y: TracedOperation) -> bool:
+        """Whether an operation puts rows of different sequences into one order, or reads such rows in the same module.
+
+        Outside of the module, as behind the experts of a mixture, rows are taken to be in their order again.
+        """
+        if self._found.mapping is None:
+            return False
+        numbers = (self._runs[0].producer.get(value.id, -1) for value in x.inputs)
+        scope = next((self._mixing[number] for number in numbers if number in self._mixing), None)
+        if scope is None and x.packet in MIXING and any(p.shape != q.shape for p, q in zip(x.inputs, y.inputs, strict=False)):
+            scope = x.module
+        if scope is None or not x.module.startswith(scope):
+            return False
+        self._mixing[x.number] = scope
+        return True
 
     def _of_equal_inputs(self, x: TracedOperation, y: TracedOperation) -> OperationState:
         differing = next(((p, q) for p, q in zip(x.outputs, y.outputs, strict=False) if not same(p, q)), None)

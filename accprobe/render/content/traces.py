@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from accprobe.trace.causes import ExplainedOrigin, TraceFindings
 from accprobe.trace.records import TracedOperation
@@ -87,3 +87,38 @@ def _operands(side: Sequence[TracedOperation]) -> str:
     if side[-1].packet in ("aten.addmm", "aten.baddbmm"):
         shapes = shapes[1:]
     return ("·" if "mm" in side[-1].packet else " ").join(shapes[:3])
+
+
+class TimelineRow(NamedTuple):
+    """One operation of the first run, of the second, or of both."""
+
+    first: str
+    second: str
+    phase: str
+    module: str
+    operation: str
+    results: str
+    state: str
+
+
+def timeline(found: TraceFindings) -> Iterator[TimelineRow]:
+    """Return the operations of both runs in their order; corresponding ones are one row."""
+    comparison = found.comparison
+    a, b = (trace.operations for trace in comparison.traces)
+    before = (0, 0)
+    for i, j in (*comparison.pairs, (len(a), len(b))):
+        for operation in a[before[0] : i]:
+            yield _timeline_row(operation, None, comparison.states[0][operation.number])
+        for operation in b[before[1] : j]:
+            yield _timeline_row(None, operation, comparison.states[1][operation.number])
+        if i < len(a):
+            yield _timeline_row(a[i], b[j], comparison.states[0][i])
+        before = i + 1, j + 1
+
+
+def _timeline_row(x: TracedOperation | None, y: TracedOperation | None, state: str) -> TimelineRow:
+    operation = x or y
+    assert operation is not None
+    results = " ".join(f"{value.dtype}[{','.join(map(str, value.shape))}]" for value in operation.outputs)
+    first, second = ("" if each is None else str(each.number) for each in (x, y))
+    return TimelineRow(first, second, operation.phase, operation.module, operation.packet, results, state)

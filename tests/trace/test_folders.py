@@ -1,0 +1,133 @@
+"""Traces in folders: what is written is read again, and a file that somebody made up gets one sentence."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+torch = pytest.importorskip("torch")
+
+import accprobe.trace  # noqa: E402
+from accprobe.cli import main  # noqa: E402
+from accprobe.errors import RecordingError  # noqa: E402
+from accprobe.trace.folders import compare_folders  # noqa: E402
+from accprobe.trace.records import MOST_LINE, read_trace  # noqa: E402
+
+
+def recorded(folder: Path, batch: int = 1, **options: Any) -> Path:
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(64, 32, bias=False), torch.nn.ReLU())
+    x = torch.randn(8, 64)
+    with torch.no_grad(), accprobe.trace.record(folder, **options):
+        model(x[:batch])
+    return folder
+
+
+def test_a_trace_is_read_as_it_was_recorded(tmp_path: Path) -> None:
+    trace = read_trace(recorded(tmp_path))
+    assert [(x.name, x.module, x.phase) for x in trace.operations] == [
+        ("aten.mm.default", "0", "forward"),
+        ("aten.relu.default", "1", "forward"),
+        ("return", "", "forward"),
+    ]
+    assert trace.complete
+    assert trace.operations[0].outputs == trace.operations[1].inputs
+
+
+def test_the_first_of_a_batch_is_compared(tmp_path: Path) -> None:
+    one, eight = recorded(tmp_path / "one"), recorded(tmp_path / "eight", 8, part="batch=8")
+    found = compare_folders(one, eight).comparison
+    assert str(found.mapping and found.mapping[1]) == "batch=8"
+    assert found.equal or [x.module for x in found.origins] == ["0"]  # by the processor, one row may be summed otherwise
+
+
+def test_a_run_that_crashes_leaves_its_operations(tmp_path: Path) -> None:
+    path = recorded(tmp_path) / "trace.jsonl"
+    path.write_text("".join(path.read_text().splitlines(keepends=True)[:2]) + '{"number":1,"na')
+    trace = read_trace(tmp_path)
+    assert (len(trace.operations), trace.complete) == (1, False)
+
+
+def test_a_limit_ends_the_recording(tmp_path: Path) -> None:
+    trace = read_trace(recorded(tmp_path, limit=1))
+    assert ([x.packet for x in trace.operations], trace.stopped) == (["aten.mm", "return"], "--limit 1 reached")
+
+
+def edited(**changes: Any) -> Callable[[list[Any]], None]:
+    return lambda lines: lines[1].update(changes)
+
+
+HOSTILE: dict[str, tuple[Callable[[list[Any]], Any], str]] = {
+    "another format": (lambda lines: lines[0].update(format="pickle"), "not a trace of accprobe"),
+    "a later version": (lambda lines: lines[0].update(version=99), "this accprobe reads version 1"),
+    "no name": (lambda lines: lines[1].pop("name"), "'name' is missing"),
+    "numbers out of order": (edited(number=7), "number 0 is expected"),
+    "a name that is no text": (edited(name=["x"]), "not a text"),
+    "a long name": (edited(name="x" * 100_000), "not a text of at most"),
+    "a negative size": (lambda lines: lines[1]["inputs"][0].__setitem__(2, [-1, 4]), "is not a size"),
+    "an enormous tensor": (lambda lines: lines[1]["inputs"][0].__setitem__(2, [1 << 40, 1 << 40]), "too large"),
+    "many dimensions": (lambda lines: lines[1]["inputs"][0].__setitem__(2, [1] * 99), "a list of at most 16"),
+    "a tensor of two fields": (lambda lines: lines[1]["inputs"].__setitem__(0, [1, "x"]), "fewer than 5 fields"),
+    "an end too early": (lambda lines: lines.pop(2), "number 1 is expected"),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_made_up_trace_is_one_sentence(name: str, tmp_path: Path) -> None:
+    change, sentence = HOSTILE[name]
+    path = recorded(tmp_path) / "trace.jsonl"
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    change(lines)
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    with pytest.raises(RecordingError, match=sentence) as error:
+        read_trace(tmp_path)
+    assert "\n" not in str(error.value)
+
+
+RAW = {
+    "deep JSON": (b"[" * 100_000 + b"\n", "not JSON"),
+    "a pickle": (b"\x80\x04K\x01.\n", "not JSON"),
+    "a long line": (b'"' + b"x" * MOST_LINE + b'"\n', "longer than"),
+    "nothing": (b"", "not a trace of accprobe"),
+}
+
+
+@pytest.mark.parametrize("name", RAW)
+def test_other_content_is_one_sentence(name: str, tmp_path: Path) -> None:
+    content, sentence = RAW[name]
+    (tmp_path / "trace.jsonl").write_bytes(content)
+    with pytest.raises(RecordingError, match=sentence):
+        read_trace(tmp_path)
+
+
+def test_a_value_that_is_its_own_input_ends(tmp_path: Path) -> None:
+    path = recorded(tmp_path / "a") / "trace.jsonl"
+    recorded(tmp_path / "b")
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    for operation in lines[1:3]:
+        operation["inputs"][0][:2] = operation["outputs"][0][:2] = [9, "f" * 32]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert not compare_folders(tmp_path / "a", tmp_path / "b").comparison.equal
+
+
+def test_a_damaged_file_of_operands_is_exit_status_2(tmp_path: Path) -> None:
+    for name in "ab":
+        recorded(tmp_path / name, save=["*"])
+    (tmp_path / "b" / "operands.safetensors").write_bytes(b"\xff" * 64)
+    result = CliRunner().invoke(main, ["trace", "compare", str(tmp_path / "a"), str(tmp_path / "b")])
+    assert (result.exit_code, result.output.count("\n")) == (2, 1)
+
+
+@pytest.mark.parametrize("form", ["terminal", "json", "html", "junit"])
+def test_every_form_has_the_same_verdict(form: str, tmp_path: Path) -> None:
+    recorded(tmp_path / "a")
+    recorded(tmp_path / "b", 2)
+    for other, status in (("a", 0), ("b", 1)):
+        result = CliRunner().invoke(main, ["trace", "compare", str(tmp_path / "a"), str(tmp_path / other), "--format", form])
+        assert result.exit_code == status
+        assert ("equal: 2 operations" in result.output or '"equal": true' in result.output) == (not status and form != "junit")
