@@ -29,7 +29,7 @@ _POISON = 0xA5
 # As in tile.cuh.
 CLAIMABLE = 4096
 BLOCKS_PER_SM = 32
-# Launches after which an SM that got no block counts as one that does not answer.
+# Launches after which an SM that got no block counts as failed.
 LAUNCHES = 8
 
 

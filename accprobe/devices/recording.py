@@ -85,7 +85,7 @@ def _digest(expected: Bits) -> bytes:
 
 @dataclass
 class Facts:
-    """What a device says about one instruction.
+    """Facts of a device about one instruction.
 
     leader: the instruction that is computed by the same function and was measured instead. settings: those of `Controlled`.
     complete: whether all its queries were recorded; not if the run was cut short.

@@ -17,10 +17,9 @@ from accprobe.evaluate.evaluator import Trial
 from accprobe.isa.formats import Bits
 from accprobe.isa.instructions import Instruction
 from accprobe.model.tree import DotModel
-from accprobe.operands.directed import directed
+from accprobe.operands.directed import Target, directed, target
 from accprobe.operands.kinds import draw, kinds
 from accprobe.operands.request import Request, joined
-from accprobe.operands.target import Target, target
 
 # The target that operands were made for (None: random ones), and their number.
 Batch = tuple[Target | None, int]
@@ -48,7 +47,7 @@ class Results:
         return np.flatnonzero(self._trial.of(model) != self.d)
 
     def explained_by(self, model: DotModel) -> bool:
-        """Whether all results are the model's; of very many, a few are compared first."""
+        """Return whether all results are the model's; of very many, a few are compared first."""
         return (len(self) <= WHOLE or not len(self._some.mismatches(model))) and not len(self.mismatches(model))
 
     def subset(self, rows: RowIndices) -> Results:

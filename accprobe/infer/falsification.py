@@ -158,7 +158,7 @@ class _Trial:
         return len(self._tried)
 
     def survives(self, alternative: Alternative, thorough: bool = True) -> bool:
-        """Whether no result contradicts the alternative. thorough: nor any result of many more operands made for it."""
+        """Return whether no result contradicts the alternative. thorough: nor any result of many more operands made for it."""
         self._tried.add(alternative)
         return (
             self._random.explained_by(alternative.model)

@@ -81,7 +81,7 @@ def feature_values(model: DotModel) -> dict[str, Value]:
 
 
 def is_omitted(feature: str, value: Value) -> bool:
-    """Whether reports omit the feature because it has its usual value."""
+    """Return whether reports omit the feature because it has its usual value."""
     field = parsed(feature).field
     return field is not None and field.tacit and field.is_compiled(value)
 

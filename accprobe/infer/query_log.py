@@ -38,7 +38,7 @@ SMALL_SIZES = (1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 17, 22, 31, 45, 64, 65, 127, 254, 
 # and many; the last is larger than any other query.
 SIZES = (*SMALL_SIZES, 3001, 4096, 4099, 8193, 20011, 65537)
 
-# Of an operand in one of these queries: larger sizes are omitted, so that they take milliseconds whatever K is.
+# Elements of an operand of these queries, at most: larger sizes are omitted, so that each takes milliseconds whatever K is.
 MOST_ELEMENTS = 2_200_000
 
 # Dot products that are queried at every tile element, of those whose results changed or contradict the model.

@@ -72,7 +72,7 @@ class Refined(NamedTuple):
 def refine(bench: Workbench, model: DotModel, findings: Findings) -> Refined:
     """Return a model that explains every random dot product, or the nearest one; the findings are changed likewise.
 
-    Each round draws new dot products. Those of rounds in which the model is wrong join the pool on which a better one is
+    Each round draws new dot products. If the model mispredicts some, they join the pool on which a better one is
     searched. Counterexamples of earlier models are in it from the start.
     """
     inst = bench.inst
@@ -152,7 +152,7 @@ def _settled(findings: Findings, model: DotModel) -> Findings:
 
 
 def _is_above(finding: Finding, value: Value) -> bool:
-    """Whether the lower bound allows a value; None stands for all bits."""
+    """Return whether the lower bound allows a value; None stands for all bits."""
     if finding.bound != "at_least" or not isinstance(finding.value, int):
         return False
     return value is None or (isinstance(value, int) and value > finding.value)

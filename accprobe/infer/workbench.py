@@ -114,7 +114,7 @@ class Workbench:
         return self.request([row for row in rows if self.fits(row)])
 
     def fits(self, row: Row) -> bool:
-        """Whether each leaf can have its value; products are made of normal numbers unless `reach` says otherwise."""
+        """Return whether each leaf can have its value; products are made of normal numbers unless `reach` says otherwise."""
         factor, addend = self._factor, _encoder(self.inst.c)
         return all((addend if leaf == self.addend else factor)(value) is not None for leaf, value in row.items())
 
@@ -141,7 +141,7 @@ class Workbench:
     def widest_result(self, alignment_bits: int) -> int:
         """Return the most fraction bits that a result can have.
 
-        Subnormal results end that many bits below the smallest normal number, unless the alignment has cut them already.
+        Subnormal results end that many bits below the smallest normal number, unless the alignment has truncated them already.
         """
         below = self.inst.d.min_exponent - self.result_exponents()[0]
         return below if below > alignment_bits else self.inst.d.mantissa_bits

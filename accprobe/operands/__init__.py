@@ -1,4 +1,4 @@
-"""What is asked: operands of dot products, drawn at random or made for a purpose."""
+"""Requests: operands of dot products, drawn at random or made for a purpose."""
 
 from accprobe.operands.request import Request
 

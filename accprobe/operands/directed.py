@@ -1,25 +1,29 @@
-"""Operands made for the place where two models differ.
+"""Operands made for the place where two models differ: results of some size, in some sums, beside floors or truncated bits.
 
-One product leads, most often down to the half of the result's last place, so that the sum is a tie, or to the first bit that
-the alignment cuts; another may cancel it, exactly or nearly, so that low bits come to the top; a zero may meet a large number;
-and small terms lie about those two places, one of them twice with both signs. They meet in a sum in which the models differ.
-What is lost of the smallest terms may show in nothing but the sign of zero, so that some have one sign in all of the sums.
-The leading exponent is drawn from where a difference in the field shows. After Berkeley TestFloat's weighted significands.
+One product leads, most often down to half of the result's last place, so that the sum is a tie, or to the first bit that the
+alignment truncates. Another may cancel it, exactly or nearly, so that low bits come to the top. A zero may meet a large number.
+Small terms lie about those two places, one of them twice with both signs. They meet in a sum in which the models differ.
+The loss of the smallest terms may show only in the sign of zero, so some dot products have one sign in all sums. The leading
+exponent is drawn from where the field shows. After Berkeley TestFloat's weighted significands.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from accprobe.isa.formats import Bits, Format
 from accprobe.isa.instructions import Instruction
+from accprobe.model.features import parsed
+from accprobe.model.record import Place
 from accprobe.model.tree import SUM_BITS, DotModel, FloatArithmetic, FusedSum, Product, Term
 from accprobe.operands.kinds import Exponents, floats
 from accprobe.operands.request import Request
-from accprobe.operands.target import Target
+
+FLOORS = (-126, -133, -149)  # Floors that are probed if neither model has one.
 
 OF_ONE_SIGN = {"floor": 16, "underflow": 16}  # Places where one in so many dot products has terms of one sign alone.
 
@@ -41,11 +45,74 @@ BY_SHARE = 0.2  # Share of such dot products; the others have one to three terms
 FACTORS_FROM = np.array([LEAD, LEAD, LEAD, ZERO, *SMALL_TERMS, SMALL_TERMS[-1]])  # Which term each has its factors from.
 
 
+class Target(NamedTuple):
+    """The place where two models differ: results of some size, in some sums, numbered as `nodes` does.
+
+    levels: floors to probe. alignments: alignment bits of the alternative's sums, if they differ.
+    """
+
+    place: Place
+    sums: tuple[int, ...]
+    levels: tuple[int, ...] = ()
+    alignments: tuple[int, ...] = ()
+
+    @property
+    def seed(self) -> tuple[int, ...]:
+        """Return a different seed for every target."""
+        return int.from_bytes(self.place.encode()), *self.sums, *(level & 0xFFFF for level in self.levels), *self.alignments
+
+
+def target(model: DotModel, alternative: DotModel, feature: str, narrow: bool) -> Target:
+    """Return where the two models differ in that feature; narrow: in the sums that differ, about the alternative's last bit.
+
+    If results of normal size keep all bits of the alignment, their rounding shows only at small results.
+    """
+    what = parsed(feature)
+    place = what.field.place if what.field else "anywhere"
+    levels = (_levels(alternative) or _levels(model) or FLOORS) if place == "floor" else ()
+    if narrow:
+        sums, bits = _sums_that_differ(model, alternative), tuple(sorted(_alignment_bits(alternative) - _alignment_bits(model)))
+    else:
+        of_role = [node.role == what.role for node in model.root.nodes()]
+        sums, bits = tuple(i for i, alike in enumerate(of_role) if alike) or tuple(range(len(of_role))), ()
+    nodes = [node for x in (model, alternative) for i, node in enumerate(x.root.nodes()) if i in sums]
+    if what.field and what.field.decides == "results" and not any(map(_rounds, nodes)):
+        place = "underflow"
+    return Target(place, sums, levels, bits)
+
+
+def _rounds(node: FusedSum) -> bool:
+    """Return whether a result of normal size may keep fewer bits than the alignment; products are below 4 * 2^exponent."""
+    x = node.arithmetic
+    if not isinstance(x, FloatArithmetic) or x.alignment_bits is None:
+        return True
+    return x.alignment_bits + 2 + len(node.terms).bit_length() > x.result_bits
+
+
+def _alignment_bits(model: DotModel) -> set[int]:
+    sums = (x.alignment_bits for x in model.arithmetics if isinstance(x, FloatArithmetic))
+    return {bits for bits in sums if bits is not None}
+
+
+def _sums_that_differ(model: DotModel, alternative: DotModel) -> tuple[int, ...]:
+    """Return the sums of the model with another arithmetic than the alternative's; all if the trees differ, or none does."""
+    ours, theirs = list(model.root.nodes()), list(alternative.root.nodes())
+    everywhere = tuple(range(len(ours)))
+    if len(ours) != len(theirs):
+        return everywhere
+    return tuple(i for i in everywhere if ours[i].arithmetic != theirs[i].arithmetic) or everywhere
+
+
+def _levels(model: DotModel) -> tuple[int, ...]:
+    floats_of = [x for x in model.arithmetics if isinstance(x, FloatArithmetic)]
+    return tuple(x.min_exponent for x in floats_of if x.min_exponent is not None)
+
+
 def directed(inst: Instruction, model: DotModel, target: Target, rng: np.random.Generator, n: int) -> Request:
-    """n dot products of a floating-point model, made for differences that show there."""
+    """Return n dot products of a floating-point model, made for that target."""
     nodes = list(model.root.nodes())
     which = np.where(rng.random(n) < SHARE_OF_THE_LAST, target.sums[-1], rng.choice(np.array(target.sums), n))
-    kept, reach = _bits(nodes, which, target.cuts, rng)
+    kept, reach = _bits(nodes, which, target.alignments, rng)
     centre, aligned = _exponents(inst, target, reach, rng, n)
     half = np.maximum(centre - kept, inst.d.min_exponent - inst.d.mantissa_bits) - 1
     exponents = np.empty((len(FACTORS_FROM), n), np.int64)
@@ -114,7 +181,7 @@ def _cancel(inst: Instruction, a: Bits, b: Bits, leaves: Exponents, centre: Expo
 def _lose(inst: Instruction, asked: Request, leaves: Exponents, cut: Exponents, rng: np.random.Generator) -> None:
     """All negative and about the last kept bit, but for two products that meet: of both signs, and below it (in place).
 
-    Where these are cut alike, their sum is zero, and its sign shows among results that underflow to negative zeros.
+    If these are truncated alike, their sum is zero, and its sign shows among results that underflow to negative zeros.
     """
     n = len(cut)
     exponent = np.repeat(cut[:, None] + rng.integers(0, 3, (n, 1)), inst.k, axis=1)
@@ -140,14 +207,14 @@ def _under(bound: Exponents, rng: np.random.Generator) -> Exponents:
 
 
 def _bits(
-    nodes: list[FusedSum], which: Exponents, cuts: tuple[int, ...], rng: np.random.Generator
+    nodes: list[FusedSum], which: Exponents, alignments: tuple[int, ...], rng: np.random.Generator
 ) -> tuple[Exponents, Exponents]:
-    """Fraction bits of the sum's result, and bits down to its cut or the rival's; anywhere below them where it has none."""
+    """Return fraction bits of the sum's result, and its alignment bits or the alternative's; any if it has none."""
     sums = [node.arithmetic for node in nodes if isinstance(node.arithmetic, FloatArithmetic)]
     kept = np.array([x.result_bits for x in sums])[which]
     cut = np.array([-1 if x.alignment_bits is None else x.alignment_bits for x in sums])[which]
-    if cuts:
-        cut = np.where(rng.random(len(which)) < 0.5, rng.choice(np.array(cuts), len(which)), cut)
+    if alignments:
+        cut = np.where(rng.random(len(which)) < 0.5, rng.choice(np.array(alignments), len(which)), cut)
     anywhere = kept + _under(np.maximum(1, SUM_BITS - 6 - kept), rng)
     return kept, np.where(cut < 0, anywhere, cut)
 
@@ -155,7 +222,7 @@ def _bits(
 def _last_bits(
     centre: Exponents, aligned: Exponents, kept: Exponents, reach: Exponents, half: Exponents, rng: np.random.Generator
 ) -> Exponents:
-    """Exponent of the last bit of the leading products: half of the result's last place, the first that is cut, or any."""
+    """Return the last bit's exponent of leading products: half of the result's last place, the first truncated one, or any."""
     n, way = len(centre), rng.random(len(centre))
     cut, any_bit = aligned - reach - rng.integers(0, 2, n), centre - 1 - _under(kept + 2, rng)
     return np.where(way < 0.45, half, np.where(way < 0.7, cut, any_bit))

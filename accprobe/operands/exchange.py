@@ -1,4 +1,4 @@
-"""One dot product that a device was asked, and what it answered: in hex, as reports and messages show it."""
+"""One dot product sent to a device, and its result: in hex, as reports and messages show them."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Exchange:
-    """Bit patterns in hex, those of one operand joined without a gap, each as wide as what holds it.
+    """Bit patterns in hex, those of one operand joined without a gap, each as wide as its storage.
 
-    a, b: K patterns each; c, d: one. metadata, scales_a, scales_b: as in `Request`, "" where there are none.
-    A report has it as the list of these, without empty ones at the end.
+    a, b: K patterns each; c, d: one. metadata, scales_a, scales_b: as in `Request`, "" if there are none.
+    Reports store the list of these, without empty ones at the end.
     """
 
     a: str
@@ -34,30 +34,30 @@ class Exchange:
     scales_b: str = ""
 
     @classmethod
-    def of(cls, request: Request, row: int, answers: Bits) -> Exchange:
-        """One row of what was asked, and its answer among `answers` [N]."""
+    def of(cls, request: Request, row: int, results: Bits) -> Exchange:
+        """Return one row of a request, with its result among `results` [N]."""
         a, b, c, *others = (None if x is None else hex_of(x[row]) for x in request.every)
-        return cls(a or "", b or "", c or "", hex_of(answers[row]), *(x or "" for x in others))
+        return cls(a or "", b or "", c or "", hex_of(results[row]), *(x or "" for x in others))
 
     def request(self, inst: Instruction) -> Request:
-        """The question: one dot product."""
+        """Return the request of this one dot product."""
         a, b = (_patterns(x, fmt)[None] for x, fmt in ((self.a, inst.a), (self.b, inst.b)))
         metadata = np.frombuffer(bytes.fromhex(self.metadata), np.uint8)[None] if self.metadata else None
         scales = (_patterns(x, inst.scale)[None] if x and inst.scale else None for x in (self.scales_a, self.scales_b))
         return Request(a, b, _patterns(self.c, inst.c), metadata, *scales)
 
     def answer(self, inst: Instruction) -> Bits:
-        """What came back, [1]."""
+        """Return the result, [1]."""
         return _patterns(self.d, inst.d)
 
     @property
     def widths(self) -> tuple[int, ...]:
-        """Hex digits of each column; those of an instruction are `digits`."""
+        """Return the hex digits of each column; `digits` returns those of an instruction."""
         return tuple(map(len, self.columns))
 
     @property
     def columns(self) -> list[str]:
-        """As a report has it."""
+        """Return the list that reports store."""
         every = [self.a, self.b, self.c, self.d, self.metadata, self.scales_a, self.scales_b]
         return every[: len(every) - len(list(takewhile(lambda x: not x, reversed(every))))]
 
@@ -76,26 +76,26 @@ class Exchange:
 
 @dataclass(frozen=True)
 class Counterexample:
-    """A dot product that the model gets wrong. expected: what it expects, in hex; kind: of operands."""
+    """A dot product that the model mispredicts. expected: the model's result, in hex; kind: of operands."""
 
     exchange: Exchange
     expected: str
     kind: str
 
     @classmethod
-    def of(cls, request: Request, row: int, answers: Bits, expected: Bits, kind: str) -> Counterexample:
-        """One row of what was asked, answered and expected."""
-        return cls(Exchange.of(request, row, answers), hex_of(expected[row]), kind)
+    def of(cls, request: Request, row: int, results: Bits, expected: Bits, kind: str) -> Counterexample:
+        """Return one row of a request, its results and the expected ones."""
+        return cls(Exchange.of(request, row, results), hex_of(expected[row]), kind)
 
 
 def hex_of(patterns: Bits | np.unsignedinteger[Any]) -> str:
-    """Patterns in hex, one after another."""
+    """Return patterns in hex, one after another."""
     array = np.atleast_1d(np.asarray(patterns))
     return array.astype(array.dtype.newbyteorder(">")).tobytes().hex()
 
 
 def digits(inst: Instruction) -> tuple[int, ...]:
-    """Hex digits of the columns of an exchange."""
+    """Return the hex digits of the columns of an exchange."""
     a, b, c, *others = (2 * dtype.itemsize * prod(width) for dtype, width in shapes(inst).values())
     if inst.scale is not None and not inst.sparse:
         others.insert(0, 0)

@@ -1,7 +1,7 @@
-"""Random operands of every kind that has told two models apart: bit patterns of A, B and C for many dot products.
+"""Operand distributions, on the CPU: random bit patterns of A, B and C for many dot products.
 
-Each kind is a function of (instruction, generator, n) and draws n dot products: a, b [n, K] and c [n]. The kinds follow
-DESIGN's list, after Berkeley TestFloat's: boundary exponents crossed with random significands, then weighted random.
+Each is a function of (instruction, generator, n) and draws n dot products: a, b [n, K] and c [n]. After Berkeley TestFloat:
+boundary exponents crossed with random significands, then weighted random. `drawing` has the same ones on a GPU.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Exponents = NDArray[np.int64]
 
 
 def draw(kind: str, inst: Instruction, rng: np.random.Generator, n: int) -> Request:
-    """n dot products of one kind (see `kinds`), with any block scales where the instruction has some."""
+    """Draw n dot products of one kind (see `kinds`), with block scales if the instruction has some."""
     return _scaled(inst, rng, kinds(inst)[kind](inst, rng, n))
 
 
@@ -28,7 +28,7 @@ MAX_SCALE_DISTANCE = 24  # Powers of two that the two scales of a block may lie 
 
 
 def _scaled(inst: Instruction, rng: np.random.Generator, operands: Request) -> Request:
-    """The operands with block scales: one, or close together, or far apart, or any patterns, each in a quarter of the cases."""
+    """Add block scales: 1, close together, far from one another, or any patterns, each in a quarter of the cases."""
     if inst.scale is None or inst.scale_block is None:
         return operands
     fmt, shape = inst.scale, (len(operands), inst.k // inst.scale_block)
@@ -45,13 +45,14 @@ def _scaled(inst: Instruction, rng: np.random.Generator, operands: Request) -> R
     return replace(operands, scales_a=drawn(1), scales_b=drawn(rng.choice((-1, 1))))
 
 
-PAIRS = 1 << 16  # Of two 8-bit codes.
+PAIRS = 1 << 16  # Pairs of two 8-bit codes.
 
 
 def pair_places(inst: Instruction, dots: int, seed: int) -> Sequence[int]:
-    """Places along K at which every pair of two 8-bit codes is asked: each if that is at most half of the dot products.
+    """Return the places along K at which every pair of two 8-bit codes is probed.
 
-    Otherwise one, or none where that is more than half, or where the formats have other sizes.
+    All places if these are at most half of the dot products; otherwise one; none if that is more than half, or if the formats
+    have other sizes.
     """
     if not inst.a.bits == inst.b.bits == 8 or dots < 2 * PAIRS:
         return ()
@@ -59,7 +60,7 @@ def pair_places(inst: Instruction, dots: int, seed: int) -> Sequence[int]:
 
 
 def pairs(inst: Instruction, rng: np.random.Generator, k: int) -> Request:
-    """Every pair of 8-bit codes once, as the one product that is not 0 × 0, at place k; C is zero."""
+    """Return every pair of 8-bit codes once, as the only product that is not 0 × 0, at place k; C is zero."""
     a, b = (np.zeros((PAIRS, inst.k), fmt.dtype) for fmt in (inst.a, inst.b))
     codes = np.arange(PAIRS, dtype=np.uint16)
     a[:, k], b[:, k] = (codes >> 8).astype(np.uint8), (codes & 0xFF).astype(np.uint8)
@@ -67,7 +68,7 @@ def pairs(inst: Instruction, rng: np.random.Generator, k: int) -> Request:
 
 
 def kinds(inst: Instruction) -> dict[str, Callable[[Instruction, np.random.Generator, int], Request]]:
-    """The operand kinds that an instruction has, by name."""
+    """Return the operand distributions of an instruction, by name."""
     return INTEGER_KINDS if inst.is_integer else FLOAT_KINDS
 
 
@@ -77,7 +78,7 @@ def _patterns(fmt: Format, rng: np.random.Generator, shape: tuple[int, ...]) -> 
 
 
 def floats(fmt: Format, rng: np.random.Generator, exponent: Exponents) -> Bits:
-    """Finite values with random signs and fractions and the given exponents; below the smallest normal one, subnormals."""
+    """Draw finite values of the given exponents with random signs and fractions; subnormals below the smallest normal one."""
     low = fmt.ignored_low_bits
     random = _patterns(fmt, rng, exponent.shape)
     biased = np.clip(exponent + fmt.bias, 0, fmt.max_exponent + fmt.bias).astype(fmt.dtype)
@@ -128,7 +129,7 @@ def _clustered(inst: Instruction, rng: np.random.Generator, n: int) -> Request:
 
 
 def _spread_exponents(inst: Instruction, rng: np.random.Generator, n: int) -> Request:
-    """Products and C up to 30 bits apart, so that the cut of the alignment decides the last bits."""
+    """Products and C up to 30 bits apart, so that the truncation of the alignment decides the last bits."""
     return _around(inst, rng, n, rng.integers(-6, 7, n), 15)
 
 

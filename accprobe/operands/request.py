@@ -1,4 +1,4 @@
-"""What is asked of a device, or of a model: independent dot products of one instruction, as bit patterns."""
+"""Requests to a device or a model: independent dot products of one instruction, as bit patterns."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from accprobe.errors import AccprobeError
 from accprobe.isa.formats import Bits
 from accprobe.isa.instructions import Instruction
 
-# Some of the dot products: where they stand, or of each whether it is meant.
+# Some of the dot products: their places, or a flag for each.
 Rows = slice | list[int] | NDArray[np.intp] | NDArray[np.bool_]
 
 
@@ -20,9 +20,9 @@ Rows = slice | list[int] | NDArray[np.intp] | NDArray[np.bool_]
 class Request:
     """N dot products d = a · b + c, unsigned bit patterns of the instruction's formats.
 
-    a, b: [N, K]; c: [N]. Of a sparse A, the products that it leaves out are not stored: a is [N, K / 2] then.
-    metadata: which of each group of A are stored, [N, K / group], a code of 4 bits in a byte (see `sparsity`); None: all are.
-    scales_a, scales_b: the block scales, [N, K / scale_block] each; None where there are none.
+    a, b: [N, K]; c: [N]. A sparse A has only the stored elements: a is [N, K / 2].
+    metadata: the stored elements of each group of A, [N, K / group], a code of 4 bits in a byte (see `sparsity`); None: all.
+    scales_a, scales_b: the block scales, [N, K / scale_block] each; None if there are none.
     """
 
     a: Bits
@@ -34,14 +34,14 @@ class Request:
 
     @classmethod
     def zeros(cls, inst: Instruction, n: int) -> Request:
-        """n dot products whose patterns are all 0, but for block scales, which are one, and metadata, which have a meaning."""
-        asked = cls(**{name: np.zeros((n, *width), dtype) for name, (dtype, width) in shapes(inst).items()})
-        for scales in (asked.scales_a, asked.scales_b):
+        """Return n dot products of all-zero patterns, except block scales, which are 1, and metadata, which are valid."""
+        request = cls(**{name: np.zeros((n, *width), dtype) for name, (dtype, width) in shapes(inst).items()})
+        for scales in (request.scales_a, request.scales_b):
             if scales is not None and inst.scale is not None:
                 scales[:] = inst.scale.encode(False, 1, 0)
-        if asked.metadata is not None and inst.sparsity is not None:
-            asked.metadata[:] = inst.sparsity.codes[0]
-        return asked
+        if request.metadata is not None and inst.sparsity is not None:
+            request.metadata[:] = inst.sparsity.codes[0]
+        return request
 
     def __len__(self) -> int:
         return len(self.c)
@@ -51,16 +51,16 @@ class Request:
 
     @property
     def every(self) -> tuple[Bits | None, ...]:
-        """All arrays in their order, None for those that are not there."""
+        """Return all arrays in their order, None for those that do not exist."""
         return tuple(getattr(self, field.name) for field in fields(self))
 
     @property
     def columns(self) -> tuple[Bits, ...]:
-        """The arrays that are there: a, b, c, then metadata and scales."""
+        """Return the arrays that exist: a, b, c, then metadata and scales."""
         return tuple(self._named().values())
 
     def check(self, inst: Instruction) -> None:
-        """Raises AccprobeError where types or shapes are not the instruction's."""
+        """Raise AccprobeError if types or shapes are not the instruction's."""
         wanted = shapes(inst)
         known = self._named()
         for name in dict.fromkeys((*wanted, *known)):
@@ -78,7 +78,7 @@ class Request:
 
 
 def shapes(inst: Instruction) -> dict[str, tuple[np.dtype[np.unsignedinteger], tuple[int, ...]]]:
-    """The arrays that a request has: their types, and what one dot product has of them."""
+    """Return the types of the arrays of a request, and their shapes for one dot product."""
     stored = inst.k // 2 if inst.sparse else inst.k
     wanted = {"a": (inst.a.dtype, (stored,)), "b": (inst.b.dtype, (inst.k,)), "c": (inst.c.dtype, tuple[int, ...]())}
     if inst.sparsity is not None:
@@ -89,6 +89,6 @@ def shapes(inst: Instruction) -> dict[str, tuple[np.dtype[np.unsignedinteger], t
 
 
 def joined(parts: Sequence[Request]) -> Request:
-    """Several requests of one instruction as one."""
+    """Join several requests of one instruction."""
     each = [part._named() for part in parts]
     return replace(parts[0], **{name: np.concatenate([columns[name] for columns in each]) for name in each[0]})

@@ -1,8 +1,8 @@
-"""Questions of an instruction with a sparse A, and the dense ones of the products that are stored.
+"""Requests of an instruction with a sparse A, and the dense requests of the products that are stored.
 
-Whoever asks makes dense questions of K / 2 products. They are laid out here: each row gets codes of metadata, and at the places
-of B that these leave out something that is to play no part. Which row gets what follows from its own bits: the same question
-is laid out alike whenever it is asked.
+Callers make dense requests of K / 2 products. They are laid out here: each row gets codes of metadata, and numbers at the
+positions of B that these leave out, which must have no effect. The layout of a row follows from its own bits, so the same
+request is always laid out alike.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from accprobe.isa.instructions import Instruction
 from accprobe.isa.sparsity import Places, Sparsity
 from accprobe.operands.request import Request
 
-LAYOUTS = 1 << 10  # Ways to lay a row out, each with its codes and with what is left out.
+LAYOUTS = 1 << 10  # Ways to lay a row out: codes of metadata, and numbers that are left out.
 
 
 @dataclass(frozen=True, eq=False)
 class Layouts:
-    """metadata: [LAYOUTS, K / group]. stored: places of the products that are, [LAYOUTS, K / 2]. b: [LAYOUTS, K], of which
-    what is stored is yet to come. left_out: [LAYOUTS, K], which of `classes` b has there, -1 where a product is stored.
+    """metadata: [LAYOUTS, K / group]. stored: places of the stored products, [LAYOUTS, K / 2]. b: [LAYOUTS, K], without the
+    stored elements. left_out: [LAYOUTS, K], the index in `classes` of each element of b, -1 for a stored product.
     """
 
     metadata: Bits
@@ -35,14 +35,14 @@ class Layouts:
 
 
 def stored_products(inst: Instruction, request: Request) -> Request:
-    """The dense question that a question of `inst` comes to: itself where A is dense."""
+    """Return the dense request that is equivalent to a request of `inst`; the request itself if A is dense."""
     if inst.sparsity is None or request.metadata is None:
         return request
     return replace(request, b=np.take_along_axis(request.b, inst.sparsity.stored(request.metadata), 1), metadata=None)
 
 
 def defined(inst: Instruction, request: Request) -> NDArray[np.bool_]:
-    """Which dot products [N] PTX defines: those whose metadata all have a meaning; all of them where A is dense."""
+    """Return a mask [N] of the dot products that PTX defines: those with valid metadata; all of them if A is dense."""
     if inst.sparsity is None or request.metadata is None:
         return np.ones(len(request), bool)
     meant: NDArray[np.bool_] = np.asarray(np.isin(request.metadata, inst.sparsity.codes).all(axis=1))
@@ -50,9 +50,9 @@ def defined(inst: Instruction, request: Request) -> NDArray[np.bool_]:
 
 
 def laid_out(inst: Instruction, dense: Request, which: NDArray[np.intp] | None = None) -> Request:
-    """A question of `inst` that comes to that dense one; itself where A is dense.
+    """Return a request of `inst` that is equivalent to the dense one; the dense one itself if A is dense.
 
-    which: of the layouts, [N]; otherwise each row's own.
+    which: layouts, [N]; by default each row's own.
     """
     if not inst.sparse:
         return dense
@@ -64,7 +64,7 @@ def laid_out(inst: Instruction, dense: Request, which: NDArray[np.intp] | None =
 
 
 def laid_out_like(inst: Instruction, one: Request, dense: Request) -> Request:
-    """Dense questions with the metadata of one sparse question, and with what B has there where nothing is stored."""
+    """Return dense requests with the metadata of one sparse request, and with its elements of B that are left out."""
     if inst.sparsity is None or one.metadata is None:
         return dense
     rows = [0] * len(dense)
@@ -74,7 +74,7 @@ def laid_out_like(inst: Instruction, one: Request, dense: Request) -> Request:
 
 
 def own_layouts(dense: Request) -> NDArray[np.intp]:
-    """The layout that each row has by its own bits, [N]."""
+    """Return the layout of each row, [N], which depends only on its bits."""
     mixed = np.zeros(len(dense), np.uint64)
     for x in (dense.a, dense.b, dense.c):
         words = _words(x)
@@ -85,20 +85,20 @@ def own_layouts(dense: Request) -> NDArray[np.intp]:
 
 
 def _words(x: Bits) -> NDArray[np.uint64]:
-    """The rows as numbers of 64 bits, as few as there are."""
+    """Return the rows as 64-bit words, as few as possible."""
     rows = np.ascontiguousarray(x).reshape(len(x), -1)
     return rows.view(np.uint64) if rows.shape[1] * rows.itemsize % 8 == 0 and len(rows) else rows.astype(np.uint64)
 
 
 def layouts(inst: Instruction) -> Layouts:
-    """Those of its K and its formats."""
+    """Return the layouts of the instruction's K and formats."""
     assert inst.sparsity is not None
     return _layouts(inst.sparsity, inst.k, inst.b)
 
 
 @lru_cache(maxsize=32)
 def _layouts(sparsity: Sparsity, k: int, b: Format) -> Layouts:
-    """All codes of a group, and all classes at each place, are among them many times."""
+    """Draw layouts; every code of each group and every class at each place occur many times."""
     rng = np.random.default_rng([k, sparsity.group, b.bits])
     codes = np.array(sparsity.codes, np.uint8)
     metadata = codes[rng.integers(0, len(codes), (LAYOUTS, k // sparsity.group))]
@@ -116,7 +116,7 @@ def _layouts(sparsity: Sparsity, k: int, b: Format) -> Layouts:
 
 
 def left_out_patterns(fmt: Format) -> dict[str, list[int]]:
-    """Patterns of each class that is left out, of both signs."""
+    """Return patterns of each class of numbers that is left out, of both signs."""
     rng = np.random.default_rng(fmt.bits)
     if fmt.is_integer:
         ends = {

@@ -48,8 +48,8 @@ def survey(
 
     select: globs or names of instructions; none selects all. on_row: called with the report so far, first with only the skipped
     rows, then after each row. profiler: returns what was executed, which must agree with the disassembly. with_uuid: whether
-    the report identifies the board. record: file for every exchange with the device, written at the end or when the run is cut
-    short. all_n: measure every n of each selected wgmma; those that are alike become one row in the end.
+    the report identifies the board. record: file for every exchange with the device, written at the end or when the run is
+    interrupted. all_n: measure every n of each selected wgmma; those that are alike become one row in the end.
     Raises UnknownName if a glob selects nothing, DeviceError if the device stops working.
     """
     started = time.perf_counter()

@@ -23,10 +23,9 @@ from accprobe.isa.formats import Bits
 from accprobe.isa.instructions import Instruction, parse
 from accprobe.model.published import known_models
 from accprobe.model.tree import DotModel
-from accprobe.operands.directed import directed
+from accprobe.operands.directed import Target, directed
 from accprobe.operands.kinds import draw, kinds
 from accprobe.operands.request import Request, joined
-from accprobe.operands.target import Target
 
 ONE_ROUND = "mma.sync.m16n8k32.f32.e4m3.e4m3.f32", "mma.sync.m16n8k8.f64.f64.f64.f64", "wgmma.m64n8k32.f16.e5m2.e5m2"
 

@@ -32,10 +32,9 @@ from accprobe.model.tree import (
     Product,
     Rounding,
 )
-from accprobe.operands.directed import OF_ONE_SIGN, directed
+from accprobe.operands.directed import OF_ONE_SIGN, Target, directed
 from accprobe.operands.kinds import draw, kinds
 from accprobe.operands.request import joined
-from accprobe.operands.target import Target
 
 E5M2 = parse("mma.sync.m16n8k32.f16.e5m2.e5m2.f16")
 F16 = parse("wgmma.m64n8k16.f32.f16.f16")

@@ -17,7 +17,7 @@ from accprobe.model.features import Name, finding_names, parsed, title
 from accprobe.model.fields import FEATURES, fields_of
 from accprobe.model.record import Field, Numbers, Words
 from accprobe.model.tree import DotModel, FloatArithmetic, FusedSum, IntegerArithmetic
-from accprobe.operands.target import target
+from accprobe.operands.directed import target
 
 KINDS = (FloatArithmetic, IntegerArithmetic, DotModel)
 

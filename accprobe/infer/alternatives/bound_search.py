@@ -50,7 +50,7 @@ def further(model: DotModel, alternative: Alternative) -> Iterator[Alternative]:
 
 
 def further_pairs(model: DotModel, alternative: Alternative) -> Iterator[Alternative]:
-    """Yield the pairs beyond one of a lowest alignment and alignment bits that cut the smallest terms where the model does."""
+    """Yield further pairs of a lowest alignment and alignment bits that truncate the smallest terms where the model does."""
     changes = {parsed(name).feature: (name, value) for name, value in alternative.changes}
     for arithmetic, role in float_arithmetics(model):
         own = arithmetic.alignment_bits

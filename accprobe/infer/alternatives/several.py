@@ -24,7 +24,7 @@ MOST_CHANGED = 3
 def pairs(model: DotModel) -> Iterator[Alternative]:
     """Yield models that differ in how many bits of results or terms are kept, and in what else decides about these bits.
 
-    If a lowest alignment cuts the smallest terms, it and the bits kept above the cut can stand in for one another too.
+    If a lowest alignment truncates the smallest terms, it and the alignment bits can stand in for one another too.
     """
     for arithmetic, role in float_arithmetics(model):
         bits, level = arithmetic.alignment_bits, arithmetic.min_exponent

@@ -1,6 +1,6 @@
 """Alternatives in one field. Each must be contradicted by some dot product.
 
-Agreement on random data proves little: with 24 instead of 25 alignment bits only one bf16 result in ten is wrong. So every
+Agreement on random data is weak evidence: with 24 instead of 25 alignment bits only one bf16 result in ten is wrong. So every
 field of the model is changed, of all sums of a role at once and of each sum alone, and so is the order of the sums.
 """
 
@@ -96,7 +96,7 @@ def _values_beside(arithmetic: FloatArithmetic, role: Role, is_root: bool, name:
 
 
 def _may_differ(name: str, field: Field, arithmetic: FloatArithmetic, role: Role) -> bool:
-    """Whether sums of that arithmetic may differ in the field."""
+    """Return whether sums of that arithmetic may differ in the field."""
     if field.only_where and getattr(arithmetic, field.only_where[0]) != field.only_where[1]:
         return False
     if field.only_with and getattr(arithmetic, field.only_with) is None:

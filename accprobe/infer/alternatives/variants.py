@@ -113,7 +113,7 @@ def undetermined_fields(inst: Instruction, model: DotModel, findings: Findings) 
 
 
 def alignments_and_exponents(inst: Instruction, model: DotModel, findings: Findings) -> Iterator[DotModel]:
-    """Alignment bits and roundings, with the exponents, those of zeros too, that decide where terms are cut."""
+    """Alignment bits and roundings, with the exponents, those of zeros too, that decide where terms are truncated."""
     rules = {name: field for name, field in fields_of(FloatArithmetic).items() if field.place == "products"}
     words = product(*(field.words for field in reversed(rules.values())))
     combined = [dict(zip(rules, reversed(some), strict=True)) for some in words]
@@ -123,7 +123,7 @@ def alignments_and_exponents(inst: Instruction, model: DotModel, findings: Findi
 
 
 def _is_meaningful(name: str, field: Field, words: Mapping[str, str]) -> bool:
-    """Whether the word of the field is the usual one, or may differ beside the other words."""
+    """Return whether the word of the field is the usual one, or may differ beside the other words."""
     return words[name] == field.words[0] or field.only_where is None or words[field.only_where[0]] == field.only_where[1]
 
 

@@ -42,7 +42,7 @@ def largest_exponent(bench: Workbench, draft: Draft) -> tuple[Draft, Findings]:
 def _misleading_products(bench: Workbench, draft: Draft, f: int) -> Request:
     """Products whose exponent is not the sum of their factors' exponents: 1.5 * 1.5, and a subnormal times a large number.
 
-    Each stands beside its negative, or alone, with a small t at the last place that one rule keeps and another cuts.
+    Each stands beside its negative, or alone, with a small t at the last place that one rule keeps and another truncates.
     """
     inst, rows, products = bench.inst, list[Row](), list[Codes]()
     slots = [slot for node in draft.nodes() if node.role == "sum" for slot in node.slots if slot.kind == "product"][:2]
@@ -154,7 +154,7 @@ def _last_place(bench: Workbench, draft: Draft) -> int:
 def _small_terms(bench: Workbench, draft: Draft, f: int) -> Iterator[RowSeries]:
     """Single powers of two, and pairs of products whose last bit decides the smallest result.
 
-    2^q is the result's last place. Two products of last bit 2^i add up to it exactly, or fall short if they are cut;
+    2^q is the result's last place. Two products of last bit 2^i add up to it exactly, or fall short if they are truncated;
     2^(q-1) + 2^i is a tie except for the last bit.
     """
     node = next(node for node in draft.nodes() if node.role == "sum")

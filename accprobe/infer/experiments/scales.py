@@ -1,6 +1,6 @@
-"""Block scales: operands with extreme scales, and what is scaled at once and cut where.
+"""Block scales: operands with extreme scales, and how many products are scaled and truncated together.
 
-The products of one block are all scaled alike, so blocks whose scales lie further and further apart show what a sum keeps.
+The products of one block are all scaled alike, so blocks whose scales differ more and more show the bits that a sum keeps.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ TINY = 40
 # Bits between the scales of two blocks, at most.
 FURTHEST = 44
 
-# Places of a block between two small products that may be added before they are cut.
+# Places of a block between two small products that may be added before they are truncated.
 DISTANCES = (1, 2, 4, 8, 16)
 
 # Exponents of the factors of the small products, and of those that lead and cancel.
@@ -43,7 +43,7 @@ def scaled_blocks(bench: Workbench, draft: Draft) -> tuple[Draft, Findings]:
     if inst.scale_block is None or {inst.a.name, inst.b.name} != {"e2m1"}:
         return draft, {}
     first = settling_requests(inst)
-    operands = joined([first, blocks_apart(inst)])
+    operands = joined([first, distant_blocks(inst)])
     d = bench.query(operands, model)
     arithmetic = draft.arithmetic("sum")
     ways: list[FieldValues] = [
@@ -87,7 +87,7 @@ def settling_requests(inst: Instruction) -> Request:
     return request
 
 
-def blocks_apart(inst: Instruction) -> Request:
+def distant_blocks(inst: Instruction) -> Request:
     """One block leads, by products that cancel, by products that cancel C, or not at all; another has one or two small ones.
 
     In random order, so that a part of the rows has all kinds.
@@ -98,9 +98,9 @@ def blocks_apart(inst: Instruction) -> Request:
         return request
     four, half = ((inst.a.encode(False, 1, e), inst.b.encode(False, 1, e)) for e in (FOUR, HALF))
     top = _top(inst.scale)
-    for row, (lead, (large, small), apart, distance, sign) in enumerate(cases):
+    for row, (lead, (large, small), bits, distance, sign) in enumerate(cases):
         first, start = large * inst.scale_block, small * inst.scale_block
-        for scales, code in zip((request.scales_a, request.scales_b), _halves(inst.scale, 2 * top - apart), strict=True):
+        for scales, code in zip((request.scales_a, request.scales_b), _halves(inst.scale, 2 * top - bits), strict=True):
             scales[row, large], scales[row, small] = inst.scale.encode(False, 1, top), code
         leads = {"products": (first, first + 1), "C": (first,), "nothing": ()}[lead]
         for k, negative in zip(leads, (False, True), strict=False):
@@ -113,12 +113,12 @@ def blocks_apart(inst: Instruction) -> Request:
 
 
 def _cases(inst: Instruction) -> Iterator[tuple[str, tuple[int, int], int, int, int]]:
-    """Yield what leads, the blocks, bits apart, places between the small products (0: there is one), and their sign."""
+    """Yield what leads, the blocks, bits between them, places between the small products (0: there is one), and their sign."""
     if inst.scale is None or inst.scale_block is None or inst.k == inst.scale_block:
         return
     last = inst.k // inst.scale_block - 1
     distances = [0, *(d for d in DISTANCES if d < inst.scale_block)]
-    reach = [apart for apart in range(FURTHEST) if _halves(inst.scale, 2 * _top(inst.scale) - apart)]
+    reach = [bits for bits in range(FURTHEST) if _halves(inst.scale, 2 * _top(inst.scale) - bits)]
     yield from product(("products", "C", "nothing"), ((0, last), (last, 0)), reach, distances, (0, 1))
 
 
@@ -139,9 +139,9 @@ class _Power(NamedTuple):
 def small_blocks(inst: Instruction, q: int, lowest: int) -> tuple[list[int], Request]:
     """2^(q + 1), and smaller powers of two of the other sign down to the lowest, made by block scales.
 
-    If 2^q is the smallest result and results are rounded toward zero, the sum is 2^q unless the other term is cut. The first
-    term is C, a product of another block, or one of the same block. Return the exponents of the other terms, and the dot
-    products.
+    If 2^q is the smallest result and results are rounded toward zero, the sum is 2^q unless the other term is truncated. The
+    first term is C, a product of another block, or one of the same block. Return the exponents of the other terms, and the
+    dot products.
     """
     if inst.scale is None or inst.scale_block is None:
         return [], Request.zeros(inst, 0)

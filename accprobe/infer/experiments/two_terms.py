@@ -54,7 +54,7 @@ def two_term_precision(bench: Workbench, draft: Draft, node: DraftNode) -> tuple
 
 
 def two_term_rows(bench: Workbench, node: DraftNode, f: int | None, kept: int) -> Iterator[Row]:
-    """Rows that distinguish roundings and alignment bits: those about f, or some at every depth if nothing is cut."""
+    """Rows that distinguish roundings and alignment bits: those about f, or some at every depth if nothing is truncated."""
     yield from _ties(bench, node, kept)
     for _, series in _below_ties(bench, node, kept, lambda j: j % EVERY == 0 if f is None else abs(j - f) <= 2):
         yield from (row for _, row in series)
