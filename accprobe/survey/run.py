@@ -56,49 +56,56 @@ def survey(
     name = device if isinstance(device, str) else None
     opened = open_device(device) if isinstance(device, str) else device
     wanted = with_every_n(selected(opened, select)) if all_n else selected(opened, select)
-    skipped = {inst.name: reason for inst in wanted if (reason := opened.why_not(inst))}
-    groups = _same_function(opened, [inst for inst in wanted if inst.name not in skipped])
-    leaders = [group[0] for group in groups]
-    workers = min(jobs or default_jobs(), len(groups)) if name else 1
-    rows = {key: Row(name=key, status="skipped", reason=reason) for key, reason in skipped.items()}
     empty = Report.empty(opened, name, seed)
-    if with_uuid:
-        empty = _identified(empty, opened)
-
-    def so_far() -> Report:
-        run = Run(jobs=max(workers, 1), seconds=round(time.perf_counter() - started, 3), selected=len(wanted))
-        return empty.model_copy(update={"run": run, "instructions": tuple(rows[i.name] for i in wanted if i.name in rows)})
+    report = _ReportSoFar(_identified(empty, opened) if with_uuid else empty, opened, wanted, started)
+    groups = _same_function(opened, [inst for inst in wanted if inst.name not in report.rows])
+    leaders = [group[0] for group in groups]
+    report.workers = workers = max(min(jobs or default_jobs(), len(groups)) if name else 1, 1)
 
     def prepare() -> None:
         if isinstance(opened, Prepares):
             opened.prepare(leaders)
 
-    on_row(so_far())
-    spread = workers > 1
-    if profiler or not spread:
+    on_row(report.now())
+    if profiler or workers == 1:
         prepare()
     executed = profiler(leaders) if profiler else {}
     members = {group[0].name: group[1:] for group in groups}
     with (
         closing(
             in_processes(name, leaders, dots, seed, workers, record is not None, prepare)
-            if name and spread
+            if name and workers > 1
             else here(opened, leaders, dots, seed, record is not None)
         ) as measured,
         _recording(record, opened, f"--dots {dots} --seed {seed}", wanted, groups) as keep,
     ):
         for row, exchanges in measured:
-            if row.name in executed:
-                row = counted(row, executed[row.name])
-            alike = [row, *(copied(row, inst, opened.lowering(inst)) for inst in members[row.name])]
-            rows |= {each.name: with_device_status(each, opened) for each in alike}
+            first = counted(row, executed[row.name]) if row.name in executed else row
+            alike = [first, *(copied(first, inst, opened.lowering(inst)) for inst in members[row.name])]
+            report.rows |= {each.name: with_device_status(each, opened) for each in alike}
             keep(alike, exchanges)
-            on_row(so_far())
+            on_row(report.now())
     if not all_n:
-        return so_far()
-    report = as_one_row(so_far())
-    on_row(report)
-    return report
+        return report.now()
+    merged = as_one_row(report.now())
+    on_row(merged)
+    return merged
+
+
+class _ReportSoFar:
+    """The report of a survey while it runs; at first with the rows of skipped instructions."""
+
+    def __init__(self, empty: Report, device: Device, wanted: Sequence[Instruction], started: float) -> None:
+        self._started, self._empty, self._wanted = started, empty, wanted
+        self.workers = 1
+        reasons = {inst.name: device.why_not(inst) for inst in wanted}
+        self.rows = {name: Row(name=name, status="skipped", reason=reason) for name, reason in reasons.items() if reason}
+
+    def now(self) -> Report:
+        seconds = round(time.perf_counter() - self._started, 3)
+        rows = tuple(self.rows[inst.name] for inst in self._wanted if inst.name in self.rows)
+        run = Run(jobs=self.workers, seconds=seconds, selected=len(self._wanted))
+        return self._empty.model_copy(update={"run": run, "instructions": rows})
 
 
 @contextmanager
