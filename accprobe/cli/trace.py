@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from accprobe.cli.output import OutputFile, deliver, named_form, tell
+from accprobe.cli.output import OutputFile, deliver, form_of_file, tell
 from accprobe.errors import AccprobeError
 
 if TYPE_CHECKING:
@@ -199,7 +199,7 @@ def _end(found: TraceFindings, form: str | None, output: Path | None) -> None:
     from accprobe.render.terminal.console import console
 
     if form is None and output is not None:
-        form = named_form(output, {".html": "html", ".xml": "junit"})
+        form = form_of_file(output, {".html": "html", ".xml": "junit"})
     if form in (None, "terminal"):
         console().print(traces.trace_terminal(found))
     else:
