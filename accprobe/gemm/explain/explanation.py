@@ -13,7 +13,7 @@ from accprobe.isa.formats import Bits
 from accprobe.model.product import ProductModel
 
 # A plan that explains this share of the results is the product's plan; the rest has another cause.
-NEARLY = 0.9
+_NEARLY = 0.9
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class Explanation:
     @property
     def nearly(self) -> bool:
         """Return whether the plan explains nearly all words."""
-        return bool(self.plans) and self.mismatches <= (1 - NEARLY) * self.compared
+        return bool(self.plans) and self.mismatches <= (1 - _NEARLY) * self.compared
 
 
 @dataclass(frozen=True)
