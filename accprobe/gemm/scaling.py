@@ -76,7 +76,7 @@ def infer_scales(
 ) -> Scaled:
     """Probe with scales that are not powers of two, whose products must be rounded."""
     rng = np.random.default_rng((seed, 0x5CA1E))
-    wide = rows[:WIDE], columns[:WIDE]
+    few = _FewProducts(subject, plan, rows[:WIDE], columns[:WIDE], rng, evaluate)
     rows, columns = rows[: UNORDERED_SIDE if plan.unordered else SIDE], columns[:SIDE]
     calls = [_scaled_call(subject, kind, rows, columns, rng) for kind in KINDS]
     ways = list(_ways(plan))
@@ -85,9 +85,9 @@ def infer_scales(
         possible = [way for way in ways if not counts[way]]
         if len(possible) < 2:
             break
-        few = _wrong_of_two_blocks if ways[0].inside else _wrong_of_one_product
-        for way, wrong in zip(possible, few(subject, plan, possible, *wide, rng, evaluate), strict=True):
-            counts[way] += wrong
+        wrong = few.of_two_blocks(possible) if ways[0].inside else few.of_one_product(possible)
+        for way, count in zip(possible, wrong, strict=True):
+            counts[way] += count
     best = min(counts, key=lambda way: counts[way])
     elements = sum(call.d.size for call in calls)
     others = tuple(scaling_in_words(way) for way, wrong in counts.items() if wrong == 0 and way != best)
@@ -123,65 +123,60 @@ def _ways(plan: ProductPlan) -> Iterator[Scales]:
             yield replace(ways, fused=True)
 
 
-def _wrong_of_two_blocks(
-    subject: RecordedCallable,
-    plan: ProductPlan,
-    ways: Sequence[Scales],
-    rows: Ints,
-    columns: Ints,
-    rng: Generator,
-    evaluate: Evaluate,
-) -> list[int]:
-    """Count the elements that each way does not explain. Nothing is probed if all ways predict the same.
+@dataclass
+class _FewProducts:
+    """Scaled elements of one or two products, which distinguish ways to scale."""
 
-    The same product of two blocks cancels, and their scales are nearly equal, so that a D of few bits shows what was rounded.
-    """
-    spec = subject.spec
-    few = np.arange(0, min(spec.k, 2 * BLOCK), BLOCK)
-    scales = random_scales(spec, rng)
-    assert scales is not None
-    a, b = layout_of(spec).blank()
-    a[np.ix_(rows, few)], b[np.ix_(columns, few)] = (
-        random_lines(fmt, (count, 1), "normal", rng) for fmt, count in ((spec.a, len(rows)), (spec.b, len(columns)))
-    )
-    if len(few) > 1:
-        b[columns, few[1]] ^= spec.b.dtype.type(spec.b.sign_bit)
-        scales.a[:, 1] = scales.a[:, 0] * rng.uniform(1 - _NEAR, 1 + _NEAR, spec.m)
-        scales.b[1] = scales.b[0]
-    smaller, ks = restricted(plan.model(), few)
-    words = scales_of_lines(scales, rows, columns)
-    expected = [evaluate(replace(smaller, scales=way), a[rows][:, ks], b[columns][:, ks], words) for way in ways]
-    if all(np.array_equal(expected[0], other) for other in expected[1:]):
-        return [0] * len(ways)
-    d = subject.product(a, b, scales, keep=False)[np.ix_(rows, columns)]
-    return [int(np.count_nonzero(each != d)) for each in expected]
+    subject: RecordedCallable
+    plan: ProductPlan
+    rows: Ints
+    columns: Ints
+    rng: Generator
+    evaluate: Evaluate
 
+    def of_two_blocks(self, ways: Sequence[Scales]) -> list[int]:
+        """Count the elements that each way does not explain. Nothing is probed if all ways predict the same.
 
-def _wrong_of_one_product(
-    subject: RecordedCallable,
-    plan: ProductPlan,
-    ways: Sequence[Scales],
-    rows: Ints,
-    columns: Ints,
-    rng: Generator,
-    evaluate: Evaluate,
-) -> list[int]:
-    """Count the same if a row of A, and a column of B, has one scale: of many pairs, one that distinguishes ways is probed."""
-    spec = subject.spec
-    smaller, ks = restricted(plan.model(), np.zeros(1, np.int64))
-    x, y = (random_lines(fmt, (WIDE, 1), "normal", rng) * (ks == 0).astype(fmt.dtype) for fmt in (spec.a, spec.b))
-    pairs = ScaleWords(*(rng.uniform(0.5, 2.0, shape).astype(np.float32) for shape in ((WIDE, 1), (1, WIDE))))
-    expected = np.stack([evaluate(replace(smaller, scales=way), x, y, pairs) for way in ways])
-    differing = np.argwhere((expected != expected[0]).any(axis=0))
-    if not len(differing):
-        return [0] * len(ways)
-    i, j = differing[0]
-    a, b = layout_of(spec).blank()
-    a[rows, 0], b[columns, 0] = x[i].max(), y[j].max()
-    plain = unit_scales(spec)
-    scales = ScaleWords(plain.a * pairs.a[i], plain.b * pairs.b[0, j])
-    d = subject.product(a, b, scales, keep=False)[np.ix_(rows, columns)]
-    return [int(np.count_nonzero(each != d)) for each in expected[:, i, j]]
+        The same product of two blocks cancels, and their scales are nearly equal, so that a D of few bits shows what was
+        rounded.
+        """
+        spec, rows, columns, rng = self.subject.spec, self.rows, self.columns, self.rng
+        few = np.arange(0, min(spec.k, 2 * BLOCK), BLOCK)
+        scales = random_scales(spec, rng)
+        assert scales is not None
+        a, b = layout_of(spec).blank()
+        a[np.ix_(rows, few)], b[np.ix_(columns, few)] = (
+            random_lines(fmt, (count, 1), "normal", rng) for fmt, count in ((spec.a, len(rows)), (spec.b, len(columns)))
+        )
+        if len(few) > 1:
+            b[columns, few[1]] ^= spec.b.dtype.type(spec.b.sign_bit)
+            scales.a[:, 1] = scales.a[:, 0] * rng.uniform(1 - _NEAR, 1 + _NEAR, spec.m)
+            scales.b[1] = scales.b[0]
+        smaller, ks = restricted(self.plan.model(), few)
+        words = scales_of_lines(scales, rows, columns)
+        expected = [self.evaluate(replace(smaller, scales=way), a[rows][:, ks], b[columns][:, ks], words) for way in ways]
+        if all(np.array_equal(expected[0], other) for other in expected[1:]):
+            return [0] * len(ways)
+        d = self.subject.product(a, b, scales, keep=False)[np.ix_(rows, columns)]
+        return [int(np.count_nonzero(each != d)) for each in expected]
+
+    def of_one_product(self, ways: Sequence[Scales]) -> list[int]:
+        """Count the same if each row of A, and column of B, has one scale: one of many pairs distinguishes ways and is probed."""
+        spec, rng = self.subject.spec, self.rng
+        smaller, ks = restricted(self.plan.model(), np.zeros(1, np.int64))
+        x, y = (random_lines(fmt, (WIDE, 1), "normal", rng) * (ks == 0).astype(fmt.dtype) for fmt in (spec.a, spec.b))
+        pairs = ScaleWords(*(rng.uniform(0.5, 2.0, shape).astype(np.float32) for shape in ((WIDE, 1), (1, WIDE))))
+        expected = np.stack([self.evaluate(replace(smaller, scales=way), x, y, pairs) for way in ways])
+        differing = np.argwhere((expected != expected[0]).any(axis=0))
+        if not len(differing):
+            return [0] * len(ways)
+        i, j = differing[0]
+        a, b = layout_of(spec).blank()
+        a[self.rows, 0], b[self.columns, 0] = x[i].max(), y[j].max()
+        plain = unit_scales(spec)
+        scales = ScaleWords(plain.a * pairs.a[i], plain.b * pairs.b[0, j])
+        d = self.subject.product(a, b, scales, keep=False)[np.ix_(self.rows, self.columns)]
+        return [int(np.count_nonzero(each != d)) for each in expected[:, i, j]]
 
 
 def _misplaced(subject: RecordedCallable, rows: Ints, columns: Ints, rng: Generator) -> str:

@@ -14,7 +14,7 @@ from planted_products import Planted
 from accprobe.errors import AccprobeError
 from accprobe.evaluate.product import product
 from accprobe.gemm.blackbox import RecordedCallable
-from accprobe.gemm.callables.attention import ATTENTION_PART, BACKENDS
+from accprobe.gemm.callables.libraries import ATTENTION_PART, BACKENDS
 from accprobe.gemm.callables.opening import Opened, ProductRequest, open_callable
 from accprobe.gemm.characterise import characterise
 from accprobe.gemm.checks.contract import check_softmax_weights

@@ -58,27 +58,6 @@ def test_libraries_of_this_machine(name: str, function: Callable[[Array, Array],
         assert reason
 
 
-NO_PRODUCTS: dict[str, tuple[Callable[[Array, Array], Array], str]] = {
-    "NaN": (lambda a, b: np.full((16, 16), np.nan, np.float32), "with ones at k = 0 only, the result is nan"),
-    "zero": (lambda a, b: np.zeros((16, 16), np.float32), "the result is 0 with ones at any k"),
-    "half": (lambda a, b: numpy_mm(a, b) / 2, "the result is 0.5 times A·B"),
-    "twice": (lambda a, b: numpy_mm(a, b) * 2, "the result is 2 times A·B"),
-    "negative": (lambda a, b: -numpy_mm(a, b), "the result is -1 times A·B"),
-    "tanh": (lambda a, b: np.tanh(numpy_mm(a, b)), "with ones at k = 0 only, the result is 0.76"),
-    "one added": (lambda a, b: numpy_mm(a, b) + np.float32(1), "it adds 1 to each element"),
-    "sum of A added": (lambda a, b: numpy_mm(a, b) + a.sum(), "with ones at a single k, the result is"),
-}
-
-
-@pytest.mark.parametrize("name", NO_PRODUCTS)
-def test_a_function_that_is_not_a_product_is_refused(name: str) -> None:
-    function, sentence = NO_PRODUCTS[name]
-    with pytest.raises(AccprobeError) as refused, np.errstate(all="ignore"):
-        characterise(FunctionBox(product_of("f32", 16, 16, 64), function), elements=ELEMENTS)
-    assert str(refused.value).startswith(sentence)
-    assert "this is not a product of two matrices" in str(refused.value)
-
-
 NEARLY_PRODUCTS: dict[str, Callable[[Array, Array], Array]] = {
     "relu": lambda a, b: np.maximum(numpy_mm(a, b), 0),
     "of magnitudes": lambda a, b: numpy_mm(abs(a), abs(b)),

@@ -16,8 +16,17 @@ from accprobe.build import driver, install
 from accprobe.errors import AccprobeError, ToolMissing, UnknownName, nearest
 from accprobe.gemm.callables.adapter import Multiply
 from accprobe.gemm.callables.arrays import ArrayLibrary, torch_type
-from accprobe.gemm.callables.attention import ATTENTION_PART, attention, weight_exponent
-from accprobe.gemm.callables.libraries import SPARSE_PART, bf16_gemm_nt, cublaslt, fp8_gemm_nt, own_result, semi_structured
+from accprobe.gemm.callables.libraries import (
+    ATTENTION_PART,
+    SPARSE_PART,
+    attention,
+    bf16_gemm_nt,
+    cublaslt,
+    fp8_gemm_nt,
+    own_result,
+    semi_structured,
+    weight_exponent,
+)
 from accprobe.gemm.callables.options import FLAGS, Options, OptionValue, given_flags, under_flags, whole_option
 from accprobe.gemm.spec import Spec
 from accprobe.isa.formats import FORMATS, Format
