@@ -86,7 +86,7 @@ def characterise(
     operands. Raises AccprobeError if the callable is not a matrix product.
     """
     subject = RecordedCallable(box, calls=len(before))
-    progress("contract", 0)
+    progress("is it a matrix product", 0)
     first = repeatability.repeat_first(subject, before)
     contract.refuse_non_products(subject, seed)
     outcome = ProductOutcome(box.spec, find_regions(subject, seed, first), first, None, seed=seed, stopped=UNFINISHED)
@@ -99,26 +99,23 @@ def characterise(
 
     experiment("other rows and columns", 0)
     outcome.depends = None if outcome.region_map.changed else contract.find_dependence(subject, seed)
-    experiment("every k once", 0)
-    regions = outcome.region_map.regions[:MOST_REGIONS]
-    some = [x for x in regions if x is regions[0] or len(x.rows) * len(x.columns) >= LEAST_REGION]
-    counted = multiplicity.count_products(subject, some)
-    outcome.found[:] = [RegionOutcome(x.region, x.once, x.reason, x.mispaired) for x in counted]
-    depends = outcome.depends
-    if any(found.mispaired for found in outcome.found):  # a sample of changed lines may have missed the ones that are read
-        depends = None
-        if outcome.depends is not None and not outcome.depends.is_on_others:
-            outcome.depends = None
+    experiment("products counted once", 0)
+    depends = _count_products(subject, outcome)
     for found in outcome.found:
         if not found.reason:
             _find_plan(subject, found, seed, evaluate, experiment, depends)
     parts = [PlannedPart(x.model, x.region.rows, x.region.columns) for x in outcome.found if x.model is not None]
     if parts and outcome.fits_in_range:
-
-        def verified(count: int) -> None:
-            experiment("fresh operands", min(1, count / elements))
-
-        verify_plans(subject, parts, elements, seed, evaluate, verified, outcome.verification, own)
+        verify_plans(
+            subject,
+            parts,
+            elements,
+            seed,
+            evaluate,
+            lambda count: experiment("fresh operands", min(1, count / elements)),
+            outcome.verification,
+            own,
+        )
         _explain_scales(outcome)
     for found in outcome.found:
         _probe_overflow(subject, found)
@@ -127,6 +124,19 @@ def characterise(
         _repeat(subject, outcome)
     outcome.calls, outcome.elements = subject.calls, subject.elements
     return outcome
+
+
+def _count_products(subject: RecordedCallable, outcome: ProductOutcome) -> Dependence | None:
+    """Count the products of each region. Return what outputs depend on, None if mispaired products explain it."""
+    regions = outcome.region_map.regions[:MOST_REGIONS]
+    some = [x for x in regions if x is regions[0] or len(x.rows) * len(x.columns) >= LEAST_REGION]
+    counted = multiplicity.count_products(subject, some)
+    outcome.found[:] = [RegionOutcome(x.region, x.once, x.reason, x.mispaired) for x in counted]
+    if not any(found.mispaired for found in outcome.found):
+        return outcome.depends
+    if outcome.depends is not None and not outcome.depends.is_on_others:
+        outcome.depends = None  # a sample of changed lines may have missed the ones that are read
+    return None
 
 
 def _explain_scales(outcome: ProductOutcome) -> None:
@@ -201,7 +211,7 @@ class _PlanSearch:
     def run(self, thorough: bool) -> None:
         """Find the plan. thorough: never assume that a subtree equals another of its shape."""
         found, subject = self.found, self.subject
-        self.progress("order", 0)
+        self.progress("accumulation order", 0)
         subject.most = subject.calls + MOST_CALLS + SWEEPS * -(-subject.spec.k // len(found.region.columns))
         tree = self._tree(thorough)
         subject.most = None
