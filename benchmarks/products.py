@@ -1,11 +1,11 @@
-"""Matrix products with plans of our own choosing, characterised by the default run, and counted.
+"""Characterise planted matrix products with the default run, and count the verdicts.
 
     python benchmarks/products.py --seeds 1000-1199 --jobs 16 -o benchmarks/results/products/1000-1199.jsonl
 
-What a seed plants is drawn in tests/support/planted_plans.py; how it is judged, against fresh results of the planted evaluator,
-stands in tests/support/product_judge.py. Each product has a process of its own; one that crashes, or takes more than --limit
-seconds of CPU time, is counted as such. Prints every seed that is not confirmed, and a table; -o writes one line of JSON a
-product, as each is done. Exits 1 where a row is confirmed and wrong or a finding is exact and false.
+tests/support/planted_plans.py draws the product of a seed; tests/support/product_judge.py compares its row with fresh results
+of the planted evaluator. Each product runs in its own process; one that crashes, or takes more than --limit seconds of CPU
+time, is counted as such. Prints every seed that is not confirmed, and a table; -o writes one line of JSON for each finished
+product. Exit status 1 if a confirmed row is wrong or an exact finding is false.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def failed(seed: int, verdict: Failure, reason: str, seconds: float) -> Judgemen
 
 
 def told(judgement: Judgement) -> Iterator[str]:
-    """What is not as it should be."""
+    """Yield the deviations of a judgement from the plant."""
     at = f"seed {judgement.seed}"
     if judgement.verdict == "wrong":
         yield f"{at}: wrong; {judgement.contradicted} of {judgement.fresh} fresh elements"
@@ -46,7 +46,7 @@ def told(judgement: Judgement) -> Iterator[str]:
 
 
 def table(judgements: list[Judgement]) -> Iterator[str]:
-    """Verdicts, of those that are not confirmed by cause; what is exact and false, and undetermined."""
+    """Count the verdicts by cause, false exact findings and undetermined ones."""
     count: Counter[str] = Counter()
     for judgement in judgements:
         count[judgement.verdict] += 1

@@ -161,7 +161,7 @@ class _FewProducts:
         return [int(np.count_nonzero(each != d)) for each in expected]
 
     def of_one_product(self, ways: Sequence[Scales]) -> list[int]:
-        """Count the same if a row of A, and a column of B, has one scale. Only a pair of scales that distinguishes ways is probed."""
+        """Count the same if a row of A, and a column of B, has one scale. Only distinguishing pairs of scales are probed."""
         spec, rng = self.subject.spec, self.rng
         smaller, ks = restricted(self.plan.model(), np.zeros(1, np.int64))
         x, y = (random_lines(fmt, (WIDE, 1), "normal", rng) * (ks == 0).astype(fmt.dtype) for fmt in (spec.a, spec.b))

@@ -13,7 +13,7 @@ from accprobe.model.tree import Addend, Arithmetic, DotModel, FloatArithmetic, F
 
 
 def model_of(plan: Planted) -> ProductModel:
-    """Without what no model of one element has: other regions, faulty outputs, misplaced scales."""
+    """Remove faults that no model of one element has: other regions, faulty outputs, misplaced scales."""
     step, kept = step_of(plan), FORMATS[plan.partial_format]
     slices = _slices(plan, tuple(range(step.products)))
     tree = slices[0]

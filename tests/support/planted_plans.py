@@ -11,7 +11,7 @@ from planted_products import BLOCK, Edge, FaultyOutput, Merge, Partial, Planted,
 from planted_sums import TYPES, Array
 
 HOPPER = Planted()
-"""As the f16 and bf16 instructions of sm_90: sums of 16, 25 fraction bits, f32 RZ."""
+"""The f16 and bf16 instructions of sm_90: 16 products per fused sum, 25 fraction bits, f32 RZ."""
 
 AMPERE = replace(HOPPER, a="f16", b="f16", products_per_sum=8, alignment_bits=24)
 TF32 = replace(HOPPER, a="tf32", b="tf32", products_per_sum=8)
@@ -142,7 +142,7 @@ def _butterfly(rng: np.random.Generator, plan: Planted) -> Planted:
 
 
 def _truncated(rng: np.random.Generator, plan: Planted) -> Planted:
-    """Draw one promotion of many whose sum is cut; the first has nothing to cut, and D hides the last one's."""
+    """Draw one promotion of many whose sum is truncated; the first has nothing to truncate, and D hides the last one's."""
     count, size = int(rng.integers(8, 17)), 16 * int(rng.integers(1, 3))
     step = int(rng.integers(1, count - 1))
     return replace(_of_multiply_adds(plan, count * size), promote_every=size, truncated_step=step)

@@ -81,33 +81,29 @@ class FaultyOutput:
 class Planted:
     """A matrix product d = a · b, [M, K] · [K, N], and all that its bits depend on.
 
-    m, n, k: the shape that it is meant for; only where there are slices, K has to be it.
-    products_per_sum: 1 is a chain of FMAs. Sums run up K inside a slice; the last one has what is left.
-    alignment_bits: the terms of a sum, the running sum one of them, are cut toward zero so many fraction bits below the
-        largest of their exponents, and then added exactly; that of a product is the sum of its operands', as they are encoded
-        (1.5 · 1.5 has 0, a subnormal the smallest normal one's), and zeros do not count. None: nothing is cut. A sum that is
-        exactly zero is +0; of FMAs it has IEEE's sign.
-    result_bits, sum_rounding: what the running sum keeps of each sum: an f32 with so many fraction bits.
-    promote_every: after so many products of a slice the chain begins anew at zero, and its sum is added to an f32, RNE.
-    slices: sizes; () is one slice. interleave: not contiguous, but slice s has the blocks of so many products whose number is
-        s modulo the number of slices.
-    partial_format: of two and more slices, what each one's sum is rounded to, RNE, before they are merged.
-    merge: additions in f32, RNE. "forward": ((p0 + p1) + p2) + …; "backward": from the last; "tree": neighbours, then
-        neighbours of these; "butterfly": of n, a power of two, each of the first half and the n/2nd after it, then so again;
-        "serial": forward, the total rounded to partial_format after each; "unordered": in a new order each call and each
-        output. orders: unless each tile, or all outputs of a call, have one.
-    out, result_rounding: what the f32 is rounded to in the end. s8 · s8 is exact and s32: all that counts is which k join.
-    scales: f32. "tensor": sa [], sb []; "row": sa [M] or [M, 1], sb [N] or [1, N]; the f32 total times RNE(sa · sb), RNE.
-        "1x128 and 128x128": sa [M, ceil(K / 128)], sb [ceil(K / 128), ceil(N / 128)]; each chunk of promote_every is multiplied
-        by RNE(sa · sb) before it is added, both RNE.
-    truncated_step: of the additions of chunks to an f32, from 0 on, the one whose sum is cut toward zero.
-    descending: sums run down K inside a slice.
-    dropped_tail: the last products that never join. doubled_k: the last k of a slice, which the next one has too, as its first.
-    wrong_block_scale: this block has the scales, of both operands, of the one before it.
-    operand_rounding: of tf32 operands, from f32, before they are multiplied; RNA: to nearest, ties away from zero.
-    mispaired: which operands are read at the wrong place, see there. around: what is done around all this, see there.
-    edge, faulty: see there. by_m: (M, plan): from so many rows on, in ascending order, another plan has the whole product.
-    seed: of the order of unordered merges.
+        m, n, k: the shape that it is meant for; only where there are slices, K has to be it. products_per_sum: 1 is a chain of
+        FMAs. Sums run up K inside a slice; the last one has what is left. alignment_bits: the terms of a sum, the running sum
+        one of them, are truncated so many fraction bits below the largest of their exponents, and then added exactly; that of a
+        product is the sum of its operands', as they are encoded (1.5 · 1.5 has 0, a subnormal the smallest normal one's), and
+        zeros do not count. None: nothing is truncated. A sum that is exactly zero is +0; of FMAs it has IEEE's sign.
+        result_bits, sum_rounding: what the running sum keeps of each sum: an f32 with so many fraction bits. promote_every:
+        after so many products of a slice the chain begins anew at zero, and its sum is added to an f32, RNE. slices: sizes; ()
+        is one slice. interleave: not contiguous, but slice s has the blocks of so many products whose number is s modulo the
+        number of slices. partial_format: of two and more slices, what each one's sum is rounded to, RNE, before they are
+        merged. merge: additions in f32, RNE. "forward": ((p0 + p1) + p2) + …; "backward": from the last; "tree": neighbours,
+        then neighbours of these; "butterfly": of n, a power of two, each of the first half and the n/2nd after it, then so
+        again; "serial": forward, the total rounded to partial_format after each; "unordered": in a new order each call and each
+        output. orders: unless each tile, or all outputs of a call, have one. out, result_rounding: what the f32 is rounded to
+        in the end. s8 · s8 is exact and s32: all that counts is which k join. scales: f32. "tensor": sa [], sb []; "row": sa
+        [M] or [M, 1], sb [N] or [1, N]; the f32 total times RNE(sa · sb), RNE. "1x128 and 128x128": sa [M, ceil(K / 128)], sb
+        [ceil(K / 128), ceil(N / 128)]; each chunk of promote_every is multiplied by RNE(sa · sb) before it is added, both RNE.
+        truncated_step: of the additions of chunks to an f32, from 0 on, the one whose sum is truncated. descending: sums run
+        down K inside a slice. dropped_tail: the last products that never join. doubled_k: the last k of a slice, which the next
+        one has too, as its first. wrong_block_scale: this block has the scales, of both operands, of the one before it.
+        operand_rounding: of tf32 operands, from f32, before they are multiplied; RNA: to nearest, ties away from zero.
+        mispaired: which operands are read at the wrong place, see there. around: what is done around all this, see there. edge,
+        faulty: see there. by_m: (M, plan): from so many rows on, in ascending order, another plan has the whole product. seed:
+        of the order of unordered merges.
     """
 
     a: str = "bf16"
@@ -164,13 +160,13 @@ class Planted:
 
     @property
     def is_deterministic(self) -> bool:
-        """Whether identical calls give the same bits."""
+        """Return whether identical calls give the same bits."""
         any_order = self.merge == "unordered" and len(self.slices) > 2
         return not any_order and (self.around is None or self.around.kind != "first calls")
 
     @property
     def depends_on_others(self) -> bool:
-        """Whether an output is no product of its own row of A and its own column of B."""
+        """Return whether an output is no product of its own row of A and its own column of B."""
         moved = self.mispaired is not None and self.mispaired.mistake in ("rows", "columns")
         return moved or (self.around is not None and self.around.kind != "first calls")
 
@@ -261,8 +257,8 @@ class Planted:
     def _chain(self, factors: _Factors, ks: Ks) -> Singles:
         """Sums of products_per_sum, each with the one before it, from zero.
 
-        Products of zeros are left out, and sums of nothing else but the first of several: what is cut once is cut no
-        further. A sum of -0 has all of them, as they decide its sign.
+        Products of zeros are left out, and sums of nothing else but the first of several: what is truncated once is not
+        truncated further. A sum of -0 has all of them, as they decide its sign.
         """
         carry = np.zeros(factors.shape)
         idle = False
@@ -309,7 +305,7 @@ class Planted:
 
 
 class _Factors:
-    """Operands, and their exponents, of which products are made as they are needed."""
+    """Operands and exponents, whose products are computed on demand."""
 
     def __init__(self, a: Floats, b: Floats, kind_of_a: str, kind_of_b: str) -> None:
         self.shape = a.shape[0], b.shape[1]
@@ -325,7 +321,7 @@ class _Factors:
 
 
 def _truncated(x: Singles, y: Singles) -> Singles:
-    """x + y, cut toward zero to f32."""
+    """Return x + y, truncated to f32."""
     whole = x.astype(np.float64) + y
     lost = (x - (whole - (whole - x))) + (y - (whole - x))  # whole + lost is x + y, exactly
     near = whole.astype(np.float32)

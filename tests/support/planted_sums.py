@@ -76,7 +76,7 @@ def exponents_of(values: Floats, kind: str) -> Exponents:
 
 
 def check_sum(products: int, alignment_bits: int | None) -> None:
-    """Whether float64 has room for it."""
+    """Return whether float64 has room for it."""
     if not 1 <= products < MOST_TERMS:
         raise ValueError(f"{products} products a sum: from 1 to {MOST_TERMS - 1} are summed exactly")
     if alignment_bits is not None and alignment_bits + 2 + (products + 1).bit_length() > 53:
@@ -86,16 +86,16 @@ def check_sum(products: int, alignment_bits: int | None) -> None:
 def fused_sum(products: Floats, exponents: Exponents, carry: Floats, alignment_bits: int | None) -> Floats:
     """Of products [p, …] and the running f32 sum [...]; exact, or where that takes more than 53 bits, rounded to odd.
 
-    alignment_bits: terms are cut toward zero so many bits below the largest exponent among them. None: they are not cut.
+    alignment_bits: terms are truncated so many bits below the largest exponent among them. None: they are not truncated.
     """
     if alignment_bits is None:
         total = _exact_sum(products, exponents, carry)
     else:
-        total = _cut_sum(products, exponents, carry, alignment_bits)
+        total = _truncated_sum(products, exponents, carry, alignment_bits)
     return np.where(np.isinf(carry), carry, total)
 
 
-def _cut_sum(products: Floats, exponents: Exponents, carry: Floats, alignment_bits: int) -> Floats:
+def _truncated_sum(products: Floats, exponents: Exponents, carry: Floats, alignment_bits: int) -> Floats:
     largest = np.maximum(exponents.max(axis=0, initial=LOWEST), exponents_of(carry, "f32"))
     units = _power_of_two(alignment_bits - largest)
     # Whole numbers of alignment_bits + 2 bits: their sum has at most 53 (`check_sum`), so that its order is no matter.

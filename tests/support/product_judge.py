@@ -158,7 +158,7 @@ def _spread(plan: Planted, sa: Array, sb: Array) -> tuple[Array, Array]:
 
 
 def is_planted_order(plan: Planted, found: RegionOutcome) -> bool:
-    """Whether the same is added to the same; of integers, whether the same products are."""
+    """Return whether the same is added to the same; of integers, whether the same products are."""
     model, expected = found.model, model_of(plan)
     assert model is not None
     if plan.out == "s32":
@@ -224,7 +224,7 @@ OF_ONE_STRUCTURE = ("split_k", "promote_every", "slice_sizes")
 
 
 def has_other_structures(plan: Planted) -> bool:
-    """Whether other slices, promoted parts or lanes give the same bits: parts of one size, whose f32 sums are added."""
+    """Return whether other slices, promoted parts or lanes give the same bits: parts of one size, whose f32 sums are added."""
     if plan.out == "s32" or plan.partial_format != "f32" or plan.merge == "unordered":
         return False
     parts, last = plan.slices or (plan.k,), max(plan.slices or (plan.k,))
