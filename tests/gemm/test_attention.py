@@ -28,8 +28,8 @@ FLASH = Planted(m=8, n=256, k=1024, products_per_sum=16, out="f32")
 """As FlashAttention-2 on Hopper: mma of 16 products, one chain along the keys."""
 
 PLANS = {
-    "16 products a sum": FLASH,
-    "8 products a sum": replace(FLASH, products_per_sum=8, alignment_bits=24),
+    "sums of 16 products": FLASH,
+    "sums of 8 products": replace(FLASH, products_per_sum=8, alignment_bits=24),
     "multiply-adds": replace(FLASH, k=256, products_per_sum=1, alignment_bits=None, sum_rounding="RNE"),
     "4 splits of 256 keys": replace(FLASH, slices=(256,) * 4),
     "2 splits of 512 keys, partial sums in bf16": replace(FLASH, slices=(512,) * 2, partial_format="bf16"),
@@ -39,10 +39,10 @@ PLANS = {
 
 LONG = {
     (name, operands)
-    for name in ("block after block of 128 keys", "4 splits of 256 keys", "16 products a sum")
+    for name in ("block after block of 128 keys", "4 splits of 256 keys", "sums of 16 products")
     for operands in ("bf16", "f16")
-} | {("8 products a sum", "f16"), ("2 splits of 512 keys, partial sums in bf16", "f16")}
-"""Plans, and operands whose numbers are not far enough apart for few calls."""
+} | {("sums of 8 products", "f16"), ("2 splits of 512 keys, partial sums in bf16", "f16")}
+"""Plans and operands that need many calls."""
 
 CANNOT_SHOW = {
     "2 splits of 512 keys, partial sums in bf16": {
@@ -52,7 +52,7 @@ CANNOT_SHOW = {
         "reduction_order",
     }
 }
-"""Rivals with the same results: of weights that are powers of two; of one sum of two numbers in bf16, rounded to bf16."""
+"""Alternatives with the same results: of weights that are powers of two; of one sum of two numbers in bf16, rounded to bf16."""
 
 
 def asked(box: PlantedAttention) -> ProductOutcome:
@@ -148,7 +148,7 @@ def opened(shape: tuple[int, int, int] = (16, 128, 256), dtype: str = "bf16", **
 @pytest.mark.parametrize("backend", [None, "math", "flash"])
 @pytest.mark.parametrize("dtype", ["bf16", "f16", "f32"])
 def test_columns_are_those_of_the_heads(backend: str | None, dtype: str) -> None:
-    """Of whole numbers of keys alone the mean is exact, whatever adds them up."""
+    """The mean of such whole numbers is exact in any order."""
     called = opened(dtype=dtype, backend=backend, head_dim=32).adapter
     spec = called.spec
     one = np.random.default_rng(0).permutation(spec.n)
@@ -167,7 +167,7 @@ def test_columns_are_those_of_the_heads(backend: str | None, dtype: str) -> None
     ],
 )
 def test_attention_of_torch_is_predicted_or_said_not_to_be(backend: str, dtype: str) -> None:
-    """What is confirmed predicts what torch gives for V that nobody has seen; whichever kernels this CPU has."""
+    """A confirmed model predicts torch's result for a new V, whichever kernels this CPU has."""
     made = opened(dtype=dtype, backend=backend)
     outcome = characterise(made.adapter, ELEMENTS)
     state, reason = status(outcome)

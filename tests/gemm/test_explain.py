@@ -141,7 +141,7 @@ OVER_AND_OVER = np.where((BLOCKS >= 128) & (BLOCKS < 192), BLOCKS - 64, BLOCKS)
     ],
 )
 def test_missing_repeated_and_mispaired_k_are_named_wherever_they_are(of_a: Array, of_b: Array, told: str) -> None:
-    """Of a plan that computes with other operands than those it was given."""
+    """The plan computes with other operands than the given ones."""
     plan = replace(SMALL_FP8, m=32, n=32, k=K)
     a, b = operands(plan, 1)
     d = patterns(replace(plan, k=len(of_a))(a[:, of_a], b[of_b]), "f32")
@@ -256,8 +256,8 @@ def test_results_of_other_operands_have_none() -> None:
     assert found.unknown.miscounts == ("every k missing: a result of other operands",)
 
 
-def test_plans_that_few_words_tell_apart_are_told_apart() -> None:
-    """Of f16 results of f32 sums nearly all are the same; the elements that are tried lie next to ties."""
+def test_plans_that_few_words_distinguish_are_distinguished() -> None:
+    """Nearly all f16 results of f32 sums are equal; the sampled elements lie next to ties."""
     chain = replace(SMALL_AMPERE, m=96, n=96, k=256, out="f16")
     promoted = replace(chain, promote_every=128)
     a, b, (d, other) = asked(chain, promoted)

@@ -1,7 +1,6 @@
-"""Matrix products whose arithmetic we chose: what `accprobe gemm` is to find, by a generator that shares no code with it.
+"""Matrix products with a chosen arithmetic, which `accprobe gemm` must find. They share no code with accprobe.
 
-Beside numpy and ml_dtypes nothing is imported but the sums of `planted_sums`. `planted_plans` has those that have names, and
-draws others.
+`planted_plans` names some and draws others.
 """
 
 from __future__ import annotations
@@ -79,31 +78,28 @@ class FaultyOutput:
 
 @dataclass(frozen=True)
 class Planted:
-    """A matrix product d = a · b, [M, K] · [K, N], and all that its bits depend on.
+    """A matrix product a · b, [M, K] · [K, N], and everything that its bits depend on.
 
-        m, n, k: the shape that it is meant for; only where there are slices, K has to be it. products_per_sum: 1 is a chain of
-        FMAs. Sums run up K inside a slice; the last one has what is left. alignment_bits: the terms of a sum, the running sum
-        one of them, are truncated so many fraction bits below the largest of their exponents, and then added exactly; that of a
-        product is the sum of its operands', as they are encoded (1.5 · 1.5 has 0, a subnormal the smallest normal one's), and
-        zeros do not count. None: nothing is truncated. A sum that is exactly zero is +0; of FMAs it has IEEE's sign.
-        result_bits, sum_rounding: what the running sum keeps of each sum: an f32 with so many fraction bits. promote_every:
-        after so many products of a slice the chain begins anew at zero, and its sum is added to an f32, RNE. slices: sizes; ()
-        is one slice. interleave: not contiguous, but slice s has the blocks of so many products whose number is s modulo the
-        number of slices. partial_format: of two and more slices, what each one's sum is rounded to, RNE, before they are
-        merged. merge: additions in f32, RNE. "forward": ((p0 + p1) + p2) + …; "backward": from the last; "tree": neighbours,
-        then neighbours of these; "butterfly": of n, a power of two, each of the first half and the n/2nd after it, then so
-        again; "serial": forward, the total rounded to partial_format after each; "unordered": in a new order each call and each
-        output. orders: unless each tile, or all outputs of a call, have one. out, result_rounding: what the f32 is rounded to
-        in the end. s8 · s8 is exact and s32: all that counts is which k join. scales: f32. "tensor": sa [], sb []; "row": sa
-        [M] or [M, 1], sb [N] or [1, N]; the f32 total times RNE(sa · sb), RNE. "1x128 and 128x128": sa [M, ceil(K / 128)], sb
-        [ceil(K / 128), ceil(N / 128)]; each chunk of promote_every is multiplied by RNE(sa · sb) before it is added, both RNE.
-        truncated_step: of the additions of chunks to an f32, from 0 on, the one whose sum is truncated. descending: sums run
-        down K inside a slice. dropped_tail: the last products that never join. doubled_k: the last k of a slice, which the next
-        one has too, as its first. wrong_block_scale: this block has the scales, of both operands, of the one before it.
-        operand_rounding: of tf32 operands, from f32, before they are multiplied; RNA: to nearest, ties away from zero.
-        mispaired: which operands are read at the wrong place, see there. around: what is done around all this, see there. edge,
-        faulty: see there. by_m: (M, plan): from so many rows on, in ascending order, another plan has the whole product. seed:
-        of the order of unordered merges.
+    m, n, k: its shape; with slices, K must be this one. products_per_sum: 1 is a chain of FMAs. Sums take K in increasing order
+    inside a slice; the last one has the remainder. alignment_bits: all terms of a sum, including the running sum, are truncated
+    at this many fraction bits below their largest exponent, then added exactly. The exponent of a product is the sum of its
+    operands' encoded exponents: 1.5 · 1.5 has 0, a subnormal has that of the smallest normal number. Zeros do not count. None:
+    no truncation. A sum of exactly zero is +0; that of FMAs has IEEE's sign. result_bits, sum_rounding: each sum is rounded to
+    an f32 with this many fraction bits. promote_every: after this many products of a slice the chain restarts at zero, and its
+    sum is added to an f32, RNE. slices: sizes; () is one slice. interleave: slice s has the blocks of this many products whose
+    number is s modulo the slices. partial_format: format to which the sum of each slice is rounded, RNE, before they are added.
+    merge: additions in f32, RNE. "forward": ((p0 + p1) + p2) + …; "backward": from the last; "tree": neighbours, then
+    neighbours of these; "butterfly": i and i + n/2 of a power of two n, then again; "serial": forward, rounded to
+    partial_format after each; "unordered": a new order in each call, for each output, tile or call (`orders`). out,
+    result_rounding: of the final f32. s8 · s8 is exact and s32: only the k that are added matter. scales: f32. "tensor": sa [],
+    sb []; "row": sa [M] or [M, 1], sb [N] or [1, N]; the f32 total times RNE(sa · sb), RNE. "1x128 and 128x128": sa [M, ceil(K
+    / 128)], sb [ceil(K / 128), ceil(N / 128)]; each chunk of promote_every is multiplied by RNE(sa · sb) before it is added,
+    both RNE. truncated_step: the addition of a chunk to an f32, counted from 0, whose sum is truncated. descending: sums take K
+    in decreasing order inside a slice. dropped_tail: number of last products that are not added. doubled_k: the last k of a
+    slice, which is also the next one's first. wrong_block_scale: this block has both scales of the block before it.
+    operand_rounding: of f32 words to tf32 before they are multiplied; RNA: to nearest, ties away from zero. mispaired, around,
+    edge, faulty: see these classes. by_m: (M, plan): from this many rows on, another plan computes all of D. seed: of the order
+    of unordered merges.
     """
 
     a: str = "bf16"

@@ -47,9 +47,9 @@ CAUSES = {
 
 @dataclass(frozen=True, kw_only=True)
 class Judgement(census.Judgement):
-    """Of a matrix product; status, reason: of its main region.
+    """The judgement of a matrix product; status, reason: of its main region.
 
-    cause: the reason in a word, of `CAUSES`. calls: asked in all. undetermined: findings that are left open in a confirmed row.
+    cause: the reason in a word, of `CAUSES`. calls: in all. undetermined: undetermined findings of a confirmed row.
     """
 
     verdict: Verdict
@@ -59,7 +59,7 @@ class Judgement(census.Judgement):
 
 
 def parameters(plan: Planted) -> dict[str, Any]:
-    """Those that are not as they are without being said, and the shape."""
+    """Return the parameters that differ from the defaults, and the formats and shape."""
     plain = Planted(m=0, n=0, k=1)
     told = {name: value for name, value in asdict(plan).items() if name not in ("_order", "seed")}
     return {name: value for name, value in told.items() if name in ("a", "b", "out") or value != getattr(plain, name)}
