@@ -1,7 +1,7 @@
 // Evaluates a model on matrices: d[m, n] = the dot product of row m of A, column n of B and c[m, n], chained over `blocks` of K.
 
 // A and B: [rows, blocks * K] and [columns, blocks * K] bit patterns, C and D: [rows, columns]; `c` may be null, then C is zero.
-// promote: after so many blocks the sum is added to a separate f32 accumulator, which begins with C and ends in D, both f32, and the
+// promote: after so many blocks the sum is added to a separate f32 accumulator, which starts from C and ends in D, both f32, and the
 // sum starts again from zero; 0: never.
 struct Job {
     const void* a;
@@ -24,7 +24,7 @@ template <class Format> FN void write(void* patterns, u64 at, u64 pattern) {
     else ((u64*)patterns)[at] = pattern;
 }
 
-// What a float32 add makes of NaNs.
+// The NaN result of a float32 add.
 constexpr u32 F32_NAN = 0x7fffffff;
 
 // A result of up to 32 bits, as f32.
@@ -69,11 +69,11 @@ template <class Model> COLD u64 one_by_one(Job job, u64 row, u64 column) {
     return job.promote ? accumulator : sum;
 }
 
-// What became of the results: stored, or compared with those of the device, `found` of which are kept.
+// The destination of the results: stored, or compared with those of the device; `found` mismatches are kept.
 struct Differences {
     const void* expected;  // D of the device, or null: store
     u64* count;
-    u64 (*found)[4];  // row, column, what the device gave, what the model gives
+    u64 (*found)[4];  // row, column, the device's word, the model's word
     u32 most;
 };
 
@@ -217,7 +217,7 @@ template <class Model> struct Worker {
             }
     }
 
-    // What is infinite or NaN, C or a sum, stays so to the end of the chain, but not as the rules have it.
+    // An infinite or NaN C or sum stays special to the end of the chain, but not with the pattern that the rules give.
     template <class Format> FN void note(int i, int j) {
         if constexpr (!Format::INTEGER)
             if ((sum.at[i][j] & Format::INF) == Format::INF) careful |= 1ull << (i * S::COLUMNS_OF_THREAD + j);
@@ -283,8 +283,8 @@ constexpr int THREADS = Shape<TheModel>::THREADS, ROWS = Shape<TheModel>::ROWS, 
 constexpr int THREADS = 256, ROWS = 1, COLUMNS = THREADS;
 #endif
 
-// How `evaluate` is launched: threads of a block, its bytes of shared memory, its rows and its columns; bytes of them taken apart
-// in memory, where they are.
+// Launch parameters of `evaluate`: threads of a block, its bytes of shared memory, its rows and its columns; bytes of decoded
+// operands in memory, if any.
 extern "C" __global__ void describe(u32* launch) {
     launch[0] = THREADS, launch[1] = SHARED, launch[2] = ROWS, launch[3] = COLUMNS, launch[4] = TAKEN[0], launch[5] = TAKEN[1];
 }

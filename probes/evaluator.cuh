@@ -1,4 +1,4 @@
-// What a model computes, one dot product at a time: bit patterns in integers, every rule of a model, no floating-point unit.
+// Evaluates a model, one dot product at a time, on bit patterns in integers: every rule of a model, no floating-point unit.
 //
 // accprobe/evaluate/cuda/source.py writes the model below this file, as types: the formats A, B and C, an arithmetic for each kind of sum,
 // and Root, the tree of sums. Products are numbered in the order in which the tree has them. The same text compiles for the host.
@@ -24,7 +24,7 @@ using i64 = long long;
 enum class Specials { NONE, NAN_ONLY, IEEE };
 
 constexpr int NOWHERE = -30000;  // the exponent of a term that takes no part in the alignment, and of no floor
-constexpr int EXACT = 30000;     // as alignment bits: none are cut
+constexpr int EXACT = 30000;     // as alignment bits: all bits are kept
 
 constexpr FN int larger(int x, int y) { return x > y ? x : y; }
 
@@ -44,7 +44,7 @@ FN int bits_set(u32 x) {
 #endif
 }
 
-// A number taken apart: (-1)^negative * significand * 2^low where it is neither NaN nor infinite. `exponent` is the one encoded,
+// A decoded number: (-1)^negative * significand * 2^low where it is neither NaN nor infinite. `exponent` is the one encoded,
 // which subnormals and zeros share with the smallest normal numbers.
 struct Number {
     bool negative, nan, inf;
@@ -82,7 +82,7 @@ template <int EXPONENT_BITS, int MANTISSA_BITS, int BIAS, int IGNORED_LOW_BITS, 
         return x;
     }
 
-    // Whether a subnormal, flushed or not, or another number that is not zero.
+    // True for a subnormal, flushed or not, or another nonzero number.
     static FN bool any(u64 pattern) { return (pattern & (SIGN - 1)) >> IGNORED_LOW_BITS; }
 };
 
@@ -97,7 +97,7 @@ template <int BITS, bool SIGNED, int STORAGE_BITS> struct Integer {
     }
 };
 
-// What the terms that are NaN or infinite make of a sum, and whether all its terms are negative.
+// Effect of NaN and infinite terms on a sum, and a flag for sums whose terms are all negative.
 struct Outcome {
     bool nan = false, positive = false, negative = false, all_negative = true;
 
@@ -276,7 +276,7 @@ template <class Rules, int FIRST, int COUNT, bool ADDEND, class... Children> str
         return x.low + y.low + bit_length(x.significand * y.significand) - 1;
     }
 
-    // magnitude * 2^shift cut to an integer.
+    // magnitude * 2^shift truncated to an integer.
     static FN i64 cut(bool negative, u64 magnitude, int shift) {
         if (!magnitude) return 0;
         u64 whole = magnitude;

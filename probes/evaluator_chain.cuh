@@ -1,14 +1,14 @@
-// Chains of fused sums that are cut alike: operands are taken apart once, in memory; then tile by tile, while a sum's products are
-// added, the largest exponents of the next sum's are sought, so that multiply-adds and comparisons keep both units busy.
+// Chains of fused sums with equal truncation. Operands are decoded once, in memory. Then, tile by tile, the largest exponents of the
+// next sum are found while the products of a sum are added, so that multiply-adds and comparisons keep both units busy.
 //
-// A block of K has SUMS of them, of OF_SUM products each: the first adds C, or what the block before gave, every other the one before
-// it. Or each block's last one is added to C, as float32 (ADDED), and its first one begins with zero.
+// A block of K has SUMS sums of OF_SUM products each: the first adds C or the sum of the block before, the others add the sum before
+// them. With ADDED, each block's last sum is added to C, as float32, and its first one starts from zero.
 //
-// Sums are cut as evaluator_tile.cuh has it.
+// evaluator_tile.cuh explains the truncation.
 
 #include "evaluator_taken.cuh"
 
-// A thread's part in one tile. Before each step all threads meet, and what was copied for it has arrived.
+// A thread's part in one tile. Before each step all threads synchronise, and the copies for it are complete.
 template <class Model> struct Chain {
     using S = Shape<Model>;
     using Steps = Slice<Model>;
@@ -16,12 +16,12 @@ template <class Model> struct Chain {
     using Real = typename Model::Real;
     using L = Layout<Real>;
     static constexpr bool WIDE = L::DIGITS > 23;  // results have fewer bits than sums
-    // Whether sums, not zero, may be no normal float32.
+    // True if nonzero sums may be subnormal float32.
     static constexpr int LOWEST_BIT = Model::A::MIN_EXPONENT - Model::A::MANTISSA + Model::B::MIN_EXPONENT - Model::B::MANTISSA;
     static constexpr bool WATCHED = WIDE && (!Model::ADDED || LOWEST_BIT < -90 || Model::A::MAX_EXPONENT + Model::B::MAX_EXPONENT > 90);
     static constexpr int M = S::ROWS_OF_THREAD, N = S::COLUMNS_OF_THREAD;
     static constexpr bool TRUNCATE = Rules::alignment_rounding == AlignmentRounding::truncate;
-    // Whether the next sum cuts what a result has too many bits for.
+    // True if the next sum truncates bits of a result.
     static constexpr bool CUT_LATER = !WIDE && !Model::ADDED && TRUNCATE && Rules::result_bits >= Rules::alignment_bits;
     static constexpr int PLACE = L::EXPONENT_PLACE - 16;  // of exponents in a half of a word
     static constexpr u32 EXPONENTS = (0x7fff >> PLACE << PLACE) * 0x10001u;
@@ -173,7 +173,7 @@ template <class Model> struct Chain {
     // Below every term, yet so high that the tilted zeros stay below the last bit kept.
     static constexpr u32 LEAST = ((larger(Rules::min_exponent, WIDE ? -300 : -100) + L::BIAS) << PLACE) + LIFT<Model>;
     // The biased exponent that a sum of powers has where every product is zero, below those of all products. Addends below it are
-    // careful ones; the others, and every sum after them, have no bit that it cuts.
+    // careful ones; the others, and every sum after them, lose no bit.
     static constexpr int NOTHING = Model::BASE ? 127 - (127 + Model::SHIFT) / Model::BASE : 0, LEAST_ADDEND = Model::BASE ? NOTHING : 127 - 90;
     static constexpr u32 SOUGHT = Model::POWERS ? LEAST * 0x10001u : 0, LIFT_BOTH = LIFT<Model> * 0x10001u;
 
@@ -346,7 +346,7 @@ template <class Model> struct Chain {
             }
     }
 
-    // The pattern of what is the result so far.
+    // The pattern of the result so far.
     FN u32 result(int i, int j) const {
         if constexpr (Model::ADDED) return bits_as<u32>(added(i, j));
         else return bits_as<u32>((float)cut(s[i][j]));

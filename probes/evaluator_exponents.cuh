@@ -1,5 +1,5 @@
-// The largest exponents of products from matrix units. Of operands there are powers of B = 2^BASE, bf16, to their exponents: the sum of
-// their products is between the largest one and B times that, whatever order the unit adds in and whatever it cuts.
+// The largest exponents of products from matrix units. Each operand is replaced by B^exponent in bf16, with B = 2^BASE: the sum of
+// their products is between the largest one and B times that, for any order and truncation of the unit.
 //
 // mma.sync m16n8 gives lane l rows l / 4 and l / 4 + 8, columns l % 4 * 2 and the next. Its rows are columns of the tile, eight of a
 // lane in four pairs; its columns are rows of the tile, likewise.

@@ -1,7 +1,7 @@
-// A tile's operands, taken apart into shared memory: once a row of A and once a column of B.
+// A tile's operands, decoded into shared memory: each row of A and each column of B once.
 
-// How the tile is laid out among threads: warps of 4 x 8 lanes, two side by side. Lines (rows of A, columns of B) are taken apart
-// in PARTS, so that all threads have as much to do.
+// How the tile is laid out among threads: warps of 4 x 8 lanes, two side by side. Lines (rows of A, columns of B) are decoded
+// in PARTS, so that all threads have equal work.
 template <class Model> struct Shape {
     using Real = typename Model::Real;
     static constexpr int THREADS = sizeof(Real) == 4 || Model::OF_SUM ? 128 : 256, ROWS_OF_THREAD = 8, COLUMNS_OF_THREAD = sizeof(Real) == 4 ? 8 : 4;
@@ -36,12 +36,12 @@ template <class Model> struct Shape {
 constexpr u32 HAS_NAN = 1, HAS_INF = 2;
 
 // From the power of the largest term to that of the constant onto which terms are added, as B's powers have it in chains, where all
-// sums are cut alike.
+// sums have equal truncation.
 template <class Model, class L = Layout<typename Model::Real>>
 constexpr int LIFT = Model::OF_SUM ? (2 * (L::DIGITS - Model::CUT_BITS) + 1) << (L::EXPONENT_PLACE - 17) : 0;
 
-// One operand taken apart. `rest`: in its lower half the power, the exponent as it stands in the upper half of a real number's high
-// word, B's with the bias; above it whether it is special, and perhaps more.
+// One decoded operand. `rest`: in its lower half the power, the exponent as it stands in the upper half of a real number's high
+// word, B's with the bias; above it a flag for special values, and perhaps more.
 template <class Real> struct Element {
     Real value;
     u32 rest;
@@ -76,7 +76,7 @@ template <class Model, class Format, bool LEFT> FN Element<typename Model::Real>
     } else {
         Number x = Format::number(pattern, Model::subnormal_operands == SubnormalOperands::flushed);
         e.negative = x.negative;
-        constexpr int none = LEFT ? -(1 << 14) : 0;  // below `lowest` of largest_powers(), whatever it is added to
+        constexpr int none = LEFT ? -(1 << 14) : 0;  // below `lowest` of largest_powers(), in any sum
         int exponent = Model::product_exponent == ProductExponent::normalised_operands ? x.leading() : x.exponent;
         constexpr bool aligned = Model::zero_terms == ZeroTerms::aligned;
         bool ignored = !x.significand && !(aligned && Model::product_exponent == ProductExponent::unnormalised);
@@ -143,7 +143,7 @@ template <class Model> struct Staged {
         codes[side][code].set(e);
     }
 
-    // Takes apart a part of one row (LEFT) or column, whose values lie at that place. Specials add up over the blocks of a chain.
+    // Decodes a part of one row (LEFT) or column, whose values are at that place. Specials accumulate over the blocks of a chain.
     template <class Format, bool LEFT> FN void stage(int at, int place, int part, const Packed<Format::STORAGE, S::OF_PART>& operands, bool first) {
         u32 negative[S::WORDS] = {}, special = 0;
         int place_of_power = LEFT ? place : S::place(at, S::CHUNK_OF_POWERS);

@@ -1,4 +1,4 @@
-// Real numbers, float or double, in which sums are held: rounding of either kind, on the GPU and on the host, and results from them.
+// Real numbers, float or double, that represent sums: directed rounding on the GPU and on the host, and conversion to results.
 
 template <class To, class From> FN To bits_as(From x) {
     static_assert(sizeof(To) == sizeof(From), "");
@@ -92,7 +92,7 @@ FN float from_half(u32 pattern) {
 #endif
 }
 
-// The magnitude of a pattern whose number is x.
+// The pattern of the magnitude of x.
 template <class Real, class Format> FN Real magnitude_of(u64 pattern, const Number& x) {
     if constexpr (Format::CODES == 256 && Format::MIN_EXPONENT == -126 && Format::MANTISSA <= 23) {
         u32 single = ((u32)pattern & ~0u << Format::IGNORED) << (31 - Format::SIGN_PLACE) & ~0u >> 1;
@@ -133,7 +133,7 @@ inline float cut_to_single(double x) {
 }
 #endif
 
-// Whether encoding is what converting a double to a float does, but for the sign of what becomes zero and for overflow.
+// True if encoding equals the conversion of a double to a float, except for the sign of underflow and for overflow.
 template <class Rules>
 constexpr bool IS_CONVERSION = Rules::Result::MANTISSA == 23 && Rules::Result::MIN_EXPONENT == -126 && Rules::result_bits == 23 &&
                                Rules::result_rounding == ResultRounding::RZ && Rules::subnormal_results == SubnormalResults::kept &&
@@ -146,8 +146,8 @@ template <class Rules> FN u32 converted(double value) {
     return pattern;
 }
 
-// Adds a product of which a bit is cut to a sum s in units of two last bits: floor and ceiling of half of it are that half twice, or
-// where any is cut the odd number between them. The sum is twice as large as it is to be.
+// Adds a product with sticky truncation to a sum s in units of two last bits: floor and ceiling of its half add up to an even number if
+// it is exact, otherwise to the odd number between. The sum is twice the actual one.
 template <class Rules> constexpr bool IS_TWICE = Rules::alignment_rounding == AlignmentRounding::sticky;
 template <class Real> FN Real sticky_fma(Real a, Real b, Real s) { return fma_up(a, b, fma_down(a, b, s)); }
 

@@ -1,12 +1,12 @@
-// Operands of chains, taken apart in memory once; tiles of them are then copied into shared memory, a step at a time.
+// Operands of chains, decoded in memory once; tiles of them are copied into shared memory, a step at a time.
 
 #include "evaluator_exponents.cuh"
 
-template <bool KEPT, bool LEFT, class Real> struct PowerOf { using Type = Real; };  // sought from the values themselves
+template <bool KEPT, bool LEFT, class Real> struct PowerOf { using Type = Real; };  // found from the values themselves
 template <class Real> struct PowerOf<true, true, Real> { using Type = u32; };       // in both halves
 template <class Real> struct PowerOf<true, false, Real> { using Type = u16; };
 
-// One sum's operands of a tile's rows of A (LEFT) or columns of B, taken apart.
+// One sum's decoded operands of a tile's rows of A (LEFT) or columns of B.
 template <class Model, bool LEFT> struct Taken {
     using S = Shape<Model>;
     using Real = typename Model::Real;
@@ -31,7 +31,7 @@ template <class Model, bool LEFT> struct Taken {
     }
 };
 
-// One block of one line of a matrix [count, blocks * K], into the tile where it belongs. Zeros where there is no line.
+// Writes one block of one line of a matrix [count, blocks * K] into its tile; zeros if there is no line.
 template <class Model, class Format, bool LEFT>
 FN void take_apart_line(const void* lines, u64 count, u32 blocks, u64 line, u32 block, Taken<Model, LEFT>* taken, u32* special) {
     using Tile = Taken<Model, LEFT>;
@@ -68,14 +68,14 @@ FN void copy_16_bytes(void* shared, const void* memory) {
 #endif
 }
 
-// Until what this thread copied has arrived.
+// Waits until the copies of this thread are complete.
 FN void wait_for_copies() {
 #if __CUDA_ARCH__ >= 800
     asm volatile("cp.async.wait_all;" ::: "memory");
 #endif
 }
 
-// A step's operands: some values of the products that are summed, the powers of the next sum's.
+// A step's operands: some values of the current sum's products, and the powers of the next sum's.
 template <class Model> struct Slice {
     using S = Shape<Model>;
     static constexpr int MOST = Model::BASE ? 32 : 16, K = Model::OF_SUM % MOST ? Model::OF_SUM & -Model::OF_SUM : MOST;
@@ -88,7 +88,7 @@ template <class Model> struct Slice {
     alignas(16) u32 a_negative[S::WORDS_OF_SUM][S::ROWS], b_negative[S::WORDS_OF_SUM][S::COLUMNS];
 };
 
-// What a tile has in shared memory: this step's slice, the next one's, and of sums that are added to C, each thread's totals.
+// Shared memory of a tile: this step's slice, the next one's, and each thread's totals if sums are added to C.
 template <class Model, bool ADDED = Model::ADDED> struct InChain {
     Slice<Model> slices[2];
 };
@@ -98,7 +98,7 @@ template <class Model> struct InChain<Model, true> {
     float added[S::ROWS_OF_THREAD][S::COLUMNS_OF_THREAD][S::THREADS];
 };
 
-// A job's operands, taken apart: tile after tile, block after block, sum after sum, and by line what is special.
+// A job's decoded operands: tile after tile, block after block, sum after sum; and the special values by line.
 template <class Model> struct Prepared {
     const Taken<Model, true>* a;
     const Taken<Model, false>* b;

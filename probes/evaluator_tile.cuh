@@ -1,10 +1,10 @@
-// What a model computes for a tile of ROWS x COLUMNS dot products that share their operands: row r's with column c's, many at once.
+// Evaluates a model on a tile of ROWS x COLUMNS dot products that share their operands: each row with each column.
 //
-// A thread has ROWS_OF_THREAD x COLUMNS_OF_THREAD of them. Operands are taken apart once a row and once a column, into shared
-// memory; what is left for each product is one fused multiply-add and half an instruction for the largest exponent.
+// A thread has ROWS_OF_THREAD x COLUMNS_OF_THREAD of them. Operands are decoded once for each row and column, into shared memory.
+// Each product then costs one fused multiply-add and half an instruction for the largest exponent.
 //
-// The sum of cut terms is a chain of fused multiply-adds that round down, onto a constant M = 1.5 * 2^x whose last bit is the last
-// bit kept: while the sum stays within M's binade, each step adds one product's floor, exactly. To cut toward zero, every product
+// The sum of aligned terms is a chain of fused multiply-adds that round down, onto a constant M = 1.5 * 2^x whose last bit is the last
+// bit kept: while the sum stays within M's binade, each step adds one product's floor, exactly. To truncate, every product
 // is made larger in magnitude by less than the distance to any multiple of the last bit kept ("tilted": one operand, or both, have
 // their lowest bit set, a zero becomes the smallest subnormal). Then the floor of a positive product is still its truncation, and
 // that of a negative one is always its truncation less one: so the number of negative products, two instructions for 32 of them,
@@ -67,7 +67,7 @@ template <class Model> struct Share {
             else if constexpr (IS_HALF<Format> && !FLUSH) return (Real)from_half((u32)pattern(i, j));
             else return real<Real>(Format::number(pattern(i, j), FLUSH));
         }
-        // The high word of 2^exponent as encoded, 0 of a zero; its fraction is to be ignored.
+        // The high word of 2^exponent as encoded, 0 for a zero; its fraction is ignored.
         FN u32 power(Real value) const {
             u32 leading = Layout<Real>::high(value) & ~0u >> 1;
             constexpr u32 least = (u32)(Format::MIN_EXPONENT + Layout<Real>::BIAS) << Layout<Real>::EXPONENT_PLACE;
@@ -212,7 +212,7 @@ template <class Model> struct Share {
         }
     }
 
-    // The constant 1.5 * 2^x onto which terms are added, of a sum that is within its binade.
+    // The constant 1.5 * 2^x onto which terms are added, given a sum within its binade.
     static FN Real constant(Real s) {
         constexpr int place = Layout<Real>::EXPONENT_PLACE;
         return Layout<Real>::make((Layout<Real>::high(s) & ~0u << place) | 1u << (place - 1), 0);
