@@ -68,6 +68,7 @@ _ENDINGS = {".xml": "junit", ".prom": "prometheus"}
 @click.option(
     "--retries",
     type=click.IntRange(0),
+    metavar="N",
     default=1,
     show_default=True,
     help="With --ray: how often a check whose process died is repeated.",

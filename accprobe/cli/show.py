@@ -19,18 +19,12 @@ if TYPE_CHECKING:
 _ENDINGS = {".html": "html", ".md": "markdown", ".csv": "csv", ".jsonl": "jsonl"}
 
 
-def _select_is_an_argument(ctx: click.Context, param: click.Parameter, glob: str | None) -> None:
-    if glob is not None:
-        raise click.UsageError(f"show has no --select; give the name or glob after the report: show h200 '{glob}'")
-
-
 @click.command("show")
 @click.argument("report")
 @click.argument("instruction", required=False)
 @click.option("--dtype", metavar="A[:B]", help="Show only instructions with these operands, such as bf16 or e4m3:e5m2.")
 @format_option("markdown", "html", "json", "jsonl", "csv")
 @click.option("--all", "expand", is_flag=True, help="Print one line per instruction instead of grouping equal ones.")
-@click.option("--select", metavar="GLOB", hidden=True, callback=_select_is_an_argument, expose_value=False)
 @click.option("--sweeps", is_flag=True, help="Print every sweep instead of one line per operand type.")
 @click.option("--plots/--no-plots", default=True, help="Draw the sweeps in HTML.")
 @output_option("Output file, as its name ends: .html, .md, .csv, .jsonl, else JSON")

@@ -104,7 +104,7 @@ class SweepRequest:
 @click.option("--k", type=_SIZE, default=2048, show_default=True, metavar="N", help="Columns of A.")
 @click.option("--promote-every", type=_SIZE, metavar="N", help="Promotion interval of tl.dot itself.")
 @click.option("--round", "rounded", is_flag=True, help="Round partial sums to the bits of a mask instead of truncating them.")
-@click.option("--operands", "operand_sets", type=_NAMES, metavar="SET,…", help="normal, full-width.  [default: both]")
+@click.option("--operands", "operand_sets", type=_NAMES, metavar="SET,…", help="Sets: normal, full-width.  [default: both]")
 @seed_option
 @output_option("Report file, written sweep by sweep; results of the same device are kept, the old file as FILE~")
 @click.option("--plot", type=OutputFile(stdout=False), metavar="FILE", help="Drawing of the sweeps, an .svg file.")

@@ -32,12 +32,13 @@ MOST_OUTPUTS = 1 << 22
 @click.option(
     "--false-alarms",
     type=click.FloatRange(0, 1, True, True),
+    metavar="RATE",
     default=1e-9,
     show_default=True,
     help="False alarms per element.",
 )
-@click.option("--atol", type=click.FloatRange(0), help="Absolute tolerance of your own test, to evaluate it too.")
-@click.option("--rtol", type=click.FloatRange(0), help="Relative tolerance of your own test.")
+@click.option("--atol", type=click.FloatRange(0), metavar="X", help="Absolute tolerance of your own test, to evaluate it too.")
+@click.option("--rtol", type=click.FloatRange(0), metavar="X", help="Relative tolerance of your own test.")
 @click.option("--reference", type=click.Choice(["f64", "f32", "bf16"]), help="Reference of your own test.  [default: f64]")
 @seed_option
 @format_option("json", "markdown")

@@ -16,9 +16,3 @@ def test_inventory_has_an_install_line_for_all_that_is_missing(monkeypatch: pyte
     assert "[fleet]" in items["ray"].install
     assert items["nvidia-ml-py"].install == "pip install nvidia-ml-py"
     assert all(item.install for item in items.values() if not item.found)
-
-
-def test_versions_hold_only_what_is_installed() -> None:
-    versions = inventory.versions()
-    assert "python" in versions
-    assert all(versions.values())

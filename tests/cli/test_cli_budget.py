@@ -84,14 +84,6 @@ def test_csv_has_the_same_numbers_and_the_same_columns_whatever_is_known() -> No
     assert list(csv.DictReader(io.StringIO(simulated.stdout)).fieldnames or ()) == list(lines[0])
 
 
-def test_markdown_is_a_table_for_a_review() -> None:
-    result = small("--format", "markdown", "--out", "bf16")
-    lines = result.stdout.splitlines()
-    assert lines[0] == "### `h200:wgmma.m64n8k32.f32.e4m3.e4m3`"
-    assert len({line.replace("\\|", "").count("|") for line in lines if line.startswith("| ")}) == 1
-    assert "### In words" in lines
-
-
 def test_the_form_of_a_file_is_as_its_name_ends(tmp_path: Path) -> None:
     for name, start in {"a.html": "<!doctype html>", "a.csv": "accumulation,", "a.md": "### ", "a.json": "{"}.items():
         result = small("-o", str(tmp_path / name))
@@ -125,12 +117,6 @@ def test_two_accumulators_beside_each_other_and_what_was_not_measured_says_so() 
 
 def test_what_is_named_twice_is_told_once() -> None:
     assert len(rows(small("qgmma", "h200:wgmma.m64n8k32.f32.e4m3.e4m3", "--format", "json"))) == 4
-
-
-def test_who_answers_for_an_instruction_that_was_not_measured_is_told() -> None:
-    result = budget("h200:wgmma.m64n128k32.f32.e4m3.e4m3", "--k", "64", "--outputs", "16", "--data", "normal")
-    assert result.exit_code == 0
-    assert "using the nearest" in result.stderr
 
 
 @pytest.fixture
@@ -267,12 +253,6 @@ def test_an_interruption_keeps_what_is_known(form: str, monkeypatch: pytest.Monk
         assert (told["interrupted"], len(told["rows"])) == (True, 2)
     else:
         assert "627" in result.stdout
-
-
-def test_help_has_an_example_and_fits_a_terminal() -> None:
-    result = budget("--help", columns=80)
-    assert "accprobe budget QGMMA --k 7168" in result.stdout
-    assert max(map(len, result.stdout.splitlines())) <= 80
 
 
 def test_an_interval_that_is_no_shorter_than_k_is_no_promotion() -> None:

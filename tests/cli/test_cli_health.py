@@ -232,22 +232,6 @@ def test_labels_are_escaped() -> None:
     assert '{device="a\\"b\\\\c",name="two\\nlines",' in health_prometheus(HealthOutcome.of("quick", 1 / 3, [odd]))
 
 
-def test_a_file_that_cannot_be_written_is_told_before(tmp_path: Path) -> None:
-    result = health("--device", "sim:h100", "-o", str(tmp_path / "none" / "health.json"))
-    assert (result.exit_code, result.stdout) == (2, "")
-    assert result.stderr.endswith("health.json cannot be written: No such file or directory\n")
-
-
-def test_a_full_disk_is_one_sentence(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    def full(path: Path, content: bytes) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr("accprobe.build.atomic.save", full)
-    result = health("--device", "sim:h100", "--format", "json", "-o", str(tmp_path / "health.json"))
-    assert result.exit_code == 2
-    assert result.stderr.splitlines()[-1].endswith("health.json cannot be written: No space left on device")
-
-
 @pytest.mark.parametrize(("name", "begins"), [("x.xml", "<?xml"), ("x.prom", "# HELP accprobe_healthy"), ("x", "{")])
 def test_a_file_is_of_the_form_that_its_name_says(name: str, begins: str, tmp_path: Path) -> None:
     assert health("--device", "sim:h100", "-o", str(tmp_path / name)).stdout.startswith("SIMULATED")

@@ -80,10 +80,6 @@ def test_products_of_a_callable_are_told_where_none_has_the_shape() -> None:
     assert run("show", "products-h200", "torch:_int_mm 512x512x512 s8 s32").exit_code == 0
 
 
-def test_diff_of_like_products_is_no_difference(path: str) -> None:
-    assert run("diff", path, path).exit_code == 0
-
-
 def test_diff_counts_products_and_has_no_table_of_instructions_where_there_are_none() -> None:
     told = json.loads(run("diff", "products-h100", "products-h200", "--format", "json").stdout)
     assert (told["counts"], told["product_counts"]) == ({}, {"changed": 8, "same": 94})
@@ -103,11 +99,6 @@ def test_diff_names_fields_of_products_where_there_are_products(path: str) -> No
     assert result.exit_code == 2
     assert "there is no field 'promote_evry' to compare; did you mean promote_every" in result.stderr
     assert run("diff", "h200", "h200", "--only", "promote_every").exit_code == 2
-
-
-def test_check_exits_with_0_where_every_requirement_is_kept(path: str) -> None:
-    assert run("check", path, "--require", "torch:mm: promote_every == 128").exit_code == 0
-    assert run("check", path, "--require", "torch:*: promote_every == 128").exit_code == 1
 
 
 @pytest.mark.parametrize("form", ["terminal", "json", "markdown", "html"])

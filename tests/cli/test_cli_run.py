@@ -24,7 +24,7 @@ from accprobe.infer.falsification import Falsification
 from accprobe.isa.instructions import parse
 from accprobe.model.tree import DotModel, IntegerArithmetic, chain
 from accprobe.report.report import Report
-from accprobe.survey import pipeline, workers
+from accprobe.survey import pipeline
 from accprobe.survey import run as survey_run
 
 
@@ -111,21 +111,12 @@ def test_a_time_limit_keeps_the_rows_so_far(
         assert len(Report.load(path).instructions) == rows
 
 
-def test_a_time_limit_is_for_one_device() -> None:
-    result = CliRunner().invoke(main, ["run", "--device", "sim:h100,sim:b200", "--time-limit", "1"])
-    assert (result.exit_code, "--time-limit are for one device" in result.stderr) == (2, True)
-
-
 def test_too_few_dots_for_every_kind_confirm_nothing(device: FakeDevice) -> None:
     result = run("--dots", "2")
     assert result.exit_code == 1
     assert "2 random dot products are not enough for every kind of operands; give more --dots" in " ".join(
         result.stdout.split()
     )
-
-
-def test_the_help_names_the_most_workers() -> None:
-    assert f"at most {workers.MOST_JOBS}]" in " ".join(CliRunner().invoke(main, ["run", "--help"]).stdout.split())
 
 
 def test_row_that_is_not_confirmed_gives_status_1(device: FakeDevice) -> None:
@@ -278,11 +269,6 @@ def test_simulated_row_that_would_not_be_confirmed_gives_status_1(monkeypatch: p
     assert result.exit_code == 1
     why = "simulated: 2 random dot products are not enough for every kind of operands; give more --dots: "
     assert why in " ".join(result.stdout.split())
-
-
-def test_the_default_number_of_dots_is_the_survey_s() -> None:
-    (option,) = (parameter for parameter in main.commands["run"].params if parameter.name == "dots")
-    assert option.default == survey_run.DOTS
 
 
 @contextmanager

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
-import struct
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -312,29 +310,6 @@ def test_required_where_there_is_no_kernel(tmp_path: Path) -> None:
     assert json.loads("\n".join(sass(*arguments, "sarif")[1]))["runs"][0]["results"][0]["message"]["text"] == sentence
     (case,) = ElementTree.fromstring("\n".join(sass(*arguments, "junit")[1]))
     assert [failure.get("message") for failure in case] == [sentence]
-
-
-def test_one_file_of_two_that_cannot_be_read(promoted: str) -> None:
-    Path("notes.txt").write_text("no code")
-    status, lines, told = sass(promoted, "notes.txt")
-    assert (status, lines[0]) == (2, "k.cubin")
-    assert told.startswith("accprobe: notes.txt holds no NVIDIA device code")
-    status, _, told = sass(promoted, "notes.txt", "--forbid", "HMMA")
-    assert status == 2
-    assert told.endswith("accprobe: the requirements were not checked on what could not be read\n")
-
-
-def test_an_architecture_that_the_disassembler_does_not_know(promoted: str) -> None:
-    content = bytearray(Path(promoted).read_bytes())
-    content[48:52] = struct.pack("<I", 0x06C8C8C8)  # e_flags: no architecture that there is, in either layout
-    Path("future.cubin").write_bytes(content)
-    status, lines, told = sass("future.cubin")
-    assert (status, lines) == (2, [])
-    assert re.fullmatch(
-        r"accprobe: future\.cubin cannot be read: nvdisasm failed: Cannot decode architecture 'SM\w+'; a newer one may know it:"
-        r" pip install --upgrade nvidia-cuda-nvdisasm\n",
-        told,
-    )
 
 
 @pytest.mark.parametrize(

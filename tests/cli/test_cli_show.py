@@ -52,12 +52,6 @@ def test_a_glob_that_matches_several_is_a_table_and_one_that_matches_one_is_that
     assert "| wgmma" in several.replace("`", "")
 
 
-def test_select_is_an_argument(path: Path) -> None:
-    result = show(str(path), "--select", "wgmma*")
-    assert (result.exit_code, result.stdout) == (2, "")
-    assert result.stderr == ("accprobe: show has no --select; give the name or glob after the report: show h200 'wgmma*'\n")
-
-
 FP16 = "wgmma.m64n8k16.f32.f16.f16"
 
 
@@ -171,12 +165,6 @@ def test_all_sweeps_are_shown_where_they_are_asked_for() -> None:
     assert "N of 23: what is masked is an f32 sum" in shown
     assert "e8m20" not in shown
     assert "masking 0 to 23 bits" in show("h200", "--sweeps", "--all", COLUMNS="160").stdout
-
-
-def test_one_instruction_is_no_run_that_was_cut_short() -> None:
-    page = show("h200", "wgmma.m64n8k32.f32.e4m3.e4m3", "--format", "html").stdout
-    assert "cut short" not in page
-    assert 'id="sweeps"' not in page
 
 
 @pytest.mark.parametrize(

@@ -121,15 +121,6 @@ def test_promotion_lowers_the_error() -> None:
     assert errors[0] > errors[1]
 
 
-def test_all_prints_every_count() -> None:
-    result = sweep(*SMALL, "--block-k", "64", "--num-warps", "4", "--all", "--operands", "full-width", width=300)
-    (line,) = [line for line in result.stdout.splitlines() if "masking 0 to 23 bits" in line]
-    counts = list(map(int, line.rpartition(": ")[2].split()))
-    assert len(counts) == 24
-    assert counts[:11] == [0] * 11
-    assert counts[11] > 0
-
-
 def test_report_keeps_other_sweeps_and_figures_are_drawn(tmp_path: Path) -> None:
     path, figure = tmp_path / "report.json", tmp_path / "sweep.svg"
     for block_k in ("32", "64", "64"):
@@ -262,42 +253,6 @@ def test_a_cache_that_triton_cannot_write_is_no_finding(monkeypatch: pytest.Monk
     result = sweep("--compile-only", "--arch", "sm_90", "--num-warps", "4", "--block-k", "64")
     assert result.exit_code == 2
     assert result.stderr.startswith(f"accprobe: {told}")
-
-
-@pytest.mark.parametrize("width", [80, 160])
-def test_the_opcode_of_what_is_compiled_fits_in_80_columns(width: int) -> None:
-    lines = sweep(
-        "--compile-only", "--arch", "sm_89,sm_90", "--num-warps", "4", "--block-k", "64", width=width
-    ).stdout.splitlines()
-    shown = ["QMMA.16832.F32.E4M3.E4M3", "QGMMA.64x64x32.F32.E4M3.E4M3"]
-    assert [line.split()[4] for line in lines if line.startswith("sm_")] == shown
-    assert next(line for line in lines if "in the cubin" in line).startswith("left out" if width == 80 else "arch")
-    assert max(map(len, lines)) <= width
-
-
-def test_output_may_be_standard_output(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    result = sweep(*SMALL, "--block-k", "64", "--num-warps", "4", "-o", "-")
-    assert Report.model_validate_json(result.stdout).sweeps
-    assert list(tmp_path.iterdir()) == []
-    result = sweep(*SMALL, "--plot", "-")
-    assert (result.exit_code, result.stdout) == (2, "")
-    assert "standard output is not possible here" in result.stderr
-
-
-def test_triton_that_misses_a_part_while_it_compiles_is_told_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    def compile(*_: Any, **__: Any) -> None:
-        raise ImportError("libtriton: undefined symbol")
-
-    path = tmp_path / "report.json"
-    arguments = (*SMALL, "--block-k", "64,128", "--num-warps", "4", "-o", str(path))
-    assert sweep(*arguments).exit_code == 0
-    before = Report.load(path)
-    monkeypatch.setattr("triton.compiler.compile", compile)
-    result = sweep(*arguments)
-    told = "Triton is installed, but cannot be imported (libtriton: undefined symbol): pip install --force-reinstall triton"
-    assert (result.exit_code, result.stdout, result.stderr) == (2, "", f"accprobe: {told}\n")
-    assert Report.load(path) == before
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from measured import Measured
 from accprobe import devices
 from accprobe.cli import main
 from accprobe.devices.protocol import Device
-from accprobe.devices.simulated import SMS, SimulatedDevice, simulated_device
+from accprobe.devices.simulated import SMS, SimulatedDevice
 from accprobe.evaluate.evaluator import evaluate
 from accprobe.isa.formats import Bits
 from accprobe.isa.instructions import Instruction, parse
@@ -257,16 +257,6 @@ def test_the_outcome_is_kept_in_a_file(tmp_path: Path, monkeypatch: pytest.Monke
     assert (right.exit_code, right.stderr) == (2, f"accprobe: {file} cannot be written: No space left on device\n")
 
 
-@pytest.mark.parametrize(("option", "left_out"), [("--coverage", "MAC/s"), ("--every-sm", "dots/s")])
-def test_at_80_columns_names_are_whole_and_columns_are_left_out(option: str, left_out: str) -> None:
-    names = [inst.name for inst in simulated_device("h100").instructions() if "s4.u4" in inst.name and not inst.sparse]
-    result = verify("sim:h100", "--device", "faulty:h100", "--dots", "100", "--select", "mma.sync*s4.u4*", option, columns=80)
-    lines = result.stdout.splitlines()
-    assert max(map(len, lines)) <= 80
-    assert names == [line.split()[0] for line in lines if line.startswith("mma.sync") and ":" not in line]
-    assert [line for line in lines if line.startswith("left out")] == [f"left out at this width: {left_out}"]
-
-
 def test_an_sm_that_does_not_differ_again_is_told(gpu: dict[str, SimulatedDevice]) -> None:
     class Once(Gpu):
         asked = 0
@@ -324,12 +314,6 @@ def test_without_a_gpu_there_must_be_something_else(monkeypatch: pytest.MonkeyPa
     assert result.stderr.startswith("accprobe: there is no GPU to measure: there is no NVIDIA driver; ")
 
 
-def test_simulated_device_is_called_simulated() -> None:
-    result = verify("h200", "--device", "sim:h100", "--dots", "300", "--select", FP8.name)
-    assert result.exit_code == 0
-    assert result.stdout.startswith("SIMULATED: the device is published models, nothing was measured\n")
-
-
 def test_recorded_models_are_the_published_ones() -> None:
     """Of every instruction of the H200's report with a dense A, wherever few random operands can show a difference."""
     result = verify("h200", "--device", "sim:h200", "--dots", "3000")
@@ -347,13 +331,6 @@ def test_of_an_n_that_has_no_model_the_nearest_one_is_held_against_the_device() 
     assert f"accprobe: h200 has {name} at n = 8 and 256, not at 16: using the nearest, wgmma.m64n8k32.f32.e4m3.e4m3\n" in (
         result.stderr
     )
-
-
-def test_models_may_come_from_standard_input() -> None:
-    arguments = ["verify", "-", "--device", "sim:h100", "--dots", "300", "--select", "wgmma.m64n8k32.f32.e4m3.e4m3"]
-    result = CliRunner().invoke(main, arguments, input=Report.load("h200").dumps())
-    assert result.exit_code == 0
-    assert "1 instruction, 300 dot products: 0 differ" in result.stdout
 
 
 def test_coverage_says_which_events_were_met(gpu: dict[str, SimulatedDevice]) -> None:

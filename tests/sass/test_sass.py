@@ -14,7 +14,7 @@ from accprobe.errors import ToolMissing
 from accprobe.isa import architectures
 from accprobe.isa.families import WGMMA
 from accprobe.isa.instructions import parse
-from accprobe.sass import lowering, opcodes, reading, symbols
+from accprobe.sass import lowering, reading, symbols
 
 
 @pytest.fixture
@@ -236,20 +236,6 @@ def test_what_is_there_twice_for_parted_warps_counts_once() -> None:
     (function,) = reading.parse(PARTED.splitlines(keepends=True))
     assert function.arithmetic == (("F2FP.F16.E4M3.UNPACK_B", 2), ("HMMA.SP.16832.F32", 1), ("FADD", 1))
     assert function.opcodes.count("F2FP.F16.E4M3.UNPACK_B") == 3
-
-
-WARP_OPCODES = ["HMMA.1", "IMMA.1", "BMMA.1", "DMMA.1", "QMMA.1", "OMMA.1"]
-GROUP_OPCODES = ["HGMMA.1", "QGMMA.1", "IGMMA.1", "BGMMA.1", "UTCHMMA", "UTCQMMA", "UTCOMMA.2CTA", "UTCIMMA"]
-
-
-@pytest.mark.parametrize("opcode", WARP_OPCODES + GROUP_OPCODES)
-def test_matrix_opcodes(opcode: str) -> None:
-    assert opcodes.MATRIX.match(opcode)
-
-
-@pytest.mark.parametrize("opcode", ["HFMA2.MMA", "FADD", "WARPGROUP.ARRIVE", "UTCBAR", "UTCCP", "IMAD"])
-def test_other_opcodes(opcode: str) -> None:
-    assert not opcodes.MATRIX.match(opcode)
 
 
 def test_the_hash_of_a_function_is_of_its_text_alone() -> None:
