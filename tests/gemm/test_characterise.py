@@ -155,13 +155,13 @@ READINGS: dict[str, tuple[Reduction, int | None, int, str]] = {
         tree_of((128,) * 6, ((((0, 1), 2), ((3, 4), 5)))),
         128,
         2,
-        "split-K 2, each promoted every 128 or split-K 6",
+        "split-K 2, each with promotion every 128 or split-K 6",
     ),
     "slices of chunks, backward": (
         tree_of((128,) * 6, ((((4, 5), (2, 3)), (0, 1)))),
         128,
         3,
-        "split-K 3, each promoted every 128 or split-K 6",
+        "split-K 3, each with promotion every 128 or split-K 6",
     ),
 }
 

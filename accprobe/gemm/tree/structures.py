@@ -72,7 +72,7 @@ class Structure:
         every = self.promote_every
         if self.split_k == 1:
             return f"promotion every {every}"
-        return f"split-K {self.split_k}" + (f", each promoted every {every}" if every else "")
+        return f"split-K {self.split_k}" + (f", each with promotion every {every}" if every else "")
 
 
 def members(plan: ProductPlan) -> list[Structure]:
