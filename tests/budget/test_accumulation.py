@@ -1,4 +1,4 @@
-"""What a user names: an instruction, an opcode or a measured product, and the plans that are made of it."""
+"""Accumulations by name, and their products."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_a_name_of_several_instructions_has_a_default_and_says_which(name: str, 
 
 
 @pytest.mark.parametrize("promote_every", [None, 128])
-def test_its_chain_is_what_emulate_computes(promote_every: int | None) -> None:
+def test_its_chain_equals_emulation(promote_every: int | None) -> None:
     rng = np.random.default_rng(0)
     a, b = (rng.standard_normal(shape).astype(FORMATS["e4m3"].ml_dtype) for shape in ((5, 1000), (1000, 7)))
     model = of_named(LIKE).product(1000, promote_every)
@@ -60,7 +60,7 @@ def test_borders_within_a_sum_are_refused(asked: dict[str, int]) -> None:
         of_named(LIKE).product(128, **asked)
 
 
-def test_a_measured_product_is_named_by_words_that_tell_it() -> None:
+def test_a_measured_product_is_selected_by_words_of_its_title() -> None:
     row = next(row for row in Report.load("products-h200").products if "use_fast_accum=False" in row.words)
     found = of_named(f"products-h200:{row.title}")
     assert found.measured == row.regions[0].model

@@ -99,7 +99,7 @@ def test_nothing_made_for_it_exceeds_a_bound(name: str, kind: str) -> None:
     name=st.sampled_from(sorted(PUBLISHED)), kind=st.sampled_from(ADVERSARIES), k=st.integers(1, 100), seed=st.integers(0, 999)
 )
 @settings(max_examples=60, deadline=None)
-def test_nor_of_any_known_model(name: str, kind: str, k: int, seed: int) -> None:
+def test_no_known_model_exceeds_a_bound(name: str, kind: str, k: int, seed: int) -> None:
     sums, a, b = PUBLISHED[name]
     model = replace(product_model(k, of=sums), a=a, b=b, result=sums.root.arithmetic.result)
     assert max(worst(model, kind, seed)) <= 1
@@ -216,7 +216,7 @@ def test_slices_in_any_order() -> None:
         assert max(exceeded(model, a, b, d, bound).max() for d in outcomes(unordered, a, b)) <= 1
 
 
-def test_what_cancels_in_one_order_is_in_the_way_in_another() -> None:
+def test_cancellation_depends_on_the_order() -> None:
     """2^16, -2^16, and four that are smaller than half a last place of it."""
     model = product_model(6, slices=6, of=multiply_add())
     assert isinstance(model.tree, Merged)

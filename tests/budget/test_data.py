@@ -1,4 +1,4 @@
-"""What errors are told of: kinds of operands, and matrices of the user's own."""
+"""Operand distributions, and matrices of the user."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def rng() -> np.random.Generator:
 
 
 @pytest.mark.parametrize("kind", DATA_KINDS)
-def test_every_kind_has_the_shape_that_is_asked_and_depends_on_the_seed_alone(kind: str) -> None:
+def test_every_kind_has_the_requested_shape_and_depends_only_on_the_seed(kind: str) -> None:
     a, b = drawn_values(kind, 3, 5, 1001, rng())
     assert (a.shape, b.shape, a.dtype, b.dtype) == ((3, 1001), (5, 1001), np.float32, np.float32)
     again = drawn_values(kind, 3, 5, 1001, rng())
@@ -24,7 +24,7 @@ def test_every_kind_has_the_shape_that_is_asked_and_depends_on_the_seed_alone(ki
     assert (a != drawn_values(kind, 3, 5, 1001, np.random.default_rng(1)).a).any()
 
 
-def test_what_kinds_are_like() -> None:
+def test_ranges_of_kinds() -> None:
     a, b = drawn_values("positive", 4, 4, 4096, rng())
     assert min(a.min(), b.min()) >= 0
     assert max(a.max(), b.max()) < 1
@@ -69,7 +69,7 @@ def test_values_become_the_nearest_numbers_and_none_infinite() -> None:
     ]
 
 
-def test_own_matrices_are_drawn_by_rows_and_their_k_is_cut_or_begun_anew() -> None:
+def test_own_matrices_are_drawn_by_rows_and_truncated_or_repeated_along_k() -> None:
     b = np.arange(12, dtype=np.float32).reshape(3, 4)
     own = OwnData("W", None, b)
     a, taken = drawn_values(own, 2, 3, 6, rng())

@@ -1,4 +1,4 @@
-"""`assert_matmul_close`: what the arithmetic can give passes, mistakes do not, and are told by their names."""
+"""`assert_matmul_close`: results of the arithmetic pass; mistakes fail and are reported by name."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def operands(kind: str = "positive", k: int = K, like: str = LIKE) -> tuple[Any,
 
 @pytest.mark.parametrize("kind", ["positive", "normal", "cancelling", "outliers"])
 @pytest.mark.parametrize("promote_every", [None, 128])
-def test_what_the_arithmetic_gives_passes(kind: str, promote_every: int | None) -> None:
+def test_results_of_the_arithmetic_pass(kind: str, promote_every: int | None) -> None:
     a, b = operands(kind)
     got = matmul(a, b, like=LIKE, promote_every=promote_every)
     assert_matmul_close(got, a, b, like=LIKE, promote_every=promote_every)
@@ -45,7 +45,7 @@ def test_what_the_arithmetic_gives_passes(kind: str, promote_every: int | None) 
     assert_matmul_close(got.astype(np.float64), a, b, like=LIKE, promote_every=promote_every)
 
 
-def test_a_rate_of_false_alarms_shows_what_the_worst_case_hides() -> None:
+def test_a_rate_of_false_alarms_detects_more_than_the_worst_case() -> None:
     """On normal data the bound of promoted sums allows sums that are never promoted."""
     named = of_named(LIKE)
     a, b = drawn_patterns("normal", named.a, named.b, 64, 64, 2048, np.random.default_rng(0))
@@ -85,7 +85,7 @@ def test_pytest_has_it_as_a_fixture(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in MUTATIONS if name != "block scales swapped"][::2])
-def test_mistakes_are_told_by_their_names(name: str) -> None:
+def test_mistakes_are_reported_by_name(name: str) -> None:
     a, b = operands()
     model = of_named(LIKE).model(K, 64, 1, FORMATS["bf16"])
     d = MUTATIONS[name](Operation(model, a.view(np.uint8), np.ascontiguousarray(b.T).view(np.uint8)))
@@ -107,7 +107,7 @@ def test_the_message_says_where_and_how_much() -> None:
 
 
 @pytest.mark.parametrize(("times", "kind"), [(2, "normal"), (-1, "positive"), (0.5, "normal")])
-def test_a_result_times_a_constant_is_told_as_that(times: float, kind: str) -> None:
+def test_a_constant_factor_is_reported(times: float, kind: str) -> None:
     a, b = operands(kind)
     got = matmul(a, b, like=LIKE, promote_every=128) * np.float32(times)
     with pytest.raises(AssertionError, match=rf"; likeliest: the result times {times:g}$"):
@@ -116,7 +116,7 @@ def test_a_result_times_a_constant_is_told_as_that(times: float, kind: str) -> N
 
 @pytest.mark.parametrize("products", [128, *(pytest.param(x, marks=pytest.mark.slow) for x in (64, 256))])
 @pytest.mark.parametrize(("parts", "running"), some([(False, True), (True, True), (True, False)], 2))
-def test_sums_that_a_loop_keeps_in_bf16_are_told_by_their_name(products: int, parts: bool, running: bool) -> None:
+def test_sums_kept_in_bf16_by_a_loop_are_reported_by_name(products: int, parts: bool, running: bool) -> None:
     like = "h200:mma.sync.m16n8k16.f32.bf16.bf16.f32"
     a, b = operands("positive", 768, like)
     got = np.zeros((M, N), np.float32)
@@ -153,7 +153,7 @@ def test_which_k_are_missing_or_counted_twice() -> None:
 @pytest.mark.parametrize("kind", ["positive", "normal"])
 @pytest.mark.parametrize("dropped", [16, 32])
 def test_a_block_of_k_that_is_missing_is_no_constant_factor(kind: str, dropped: int) -> None:
-    """Of positive data the sums of 480 products are about 0.94 times those of 512."""
+    """On same-sign data, 480 products add up to about 0.94 times 512 products."""
     like = "h200:wgmma.m64n8k16.f32.bf16.bf16"
     a, b = operands(kind, like=like)
     got = (a[:, : K - dropped].astype(np.float32) @ b[: K - dropped].astype(np.float32)).astype(ml_dtypes.bfloat16)
@@ -198,7 +198,7 @@ def test_scales(of: str) -> None:
         ({"false_alarms": 1e-9, "any_order": True}, "give a share between 0 and 1, without any_order"),
     ],
 )
-def test_what_does_not_fit_is_one_sentence(changes: dict[str, Any], told: str) -> None:
+def test_invalid_arguments_are_one_sentence(changes: dict[str, Any], told: str) -> None:
     a, b = operands()
     given = {"got": np.zeros((M, N), np.float32), "a": a, "b": b, "like": LIKE} | changes
     with pytest.raises(AccprobeError, match=told):

@@ -47,13 +47,13 @@ def test_the_same_seed_gives_the_same_numbers_and_another_one_others(found: list
     assert other.errors.relative_error != again.errors.relative_error
 
 
-def test_rounding_operands_costs_what_e4m3_costs(found: list[ErrorRow]) -> None:
+def test_error_of_rounding_operands_to_e4m3(found: list[ErrorRow]) -> None:
     errors = {e.scale: e.quantisation_error for e in found if e.data == "normal"}
     assert errors["none"] == pytest.approx(0.037, rel=0.2)
     assert errors["1x128"] == pytest.approx(0.036, rel=0.2)
 
 
-def test_a_measured_product_is_taken_as_it_is_unless_more_is_asked() -> None:
+def test_a_measured_product_has_its_own_plan_by_default() -> None:
     name = "products-h200:torch:mm 256x256x4096 bf16 -> bf16"
     of = of_named(name)
     (plan,) = plans_of(of, BudgetRequest(), "normal")

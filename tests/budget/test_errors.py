@@ -32,7 +32,7 @@ def errors(model: ProductModel, kind: str, draws: int = 4, m: int = 4, n: int = 
 @pytest.mark.parametrize("kind", ["normal", "positive", "cancelling"])
 @pytest.mark.parametrize("out", ["f32", "bf16"])
 @pytest.mark.parametrize("accumulation", [E4M3, BF16], ids=["e4m3", "bf16"])
-def test_every_error_is_what_fractions_say(kind: str, out: str, accumulation: object) -> None:
+def test_errors_equal_exact_fractions(kind: str, out: str, accumulation: object) -> None:
     assert accumulation in (E4M3, BF16)
     of = E4M3 if accumulation is E4M3 else BF16
     model = of.product(96, 32, out=FORMATS[out])
@@ -71,7 +71,7 @@ def test_every_error_is_what_fractions_say(kind: str, out: str, accumulation: ob
     ],
 )
 def test_the_accumulator_of_hopper_s_fp8(kind: str, k: int, promote_every: int | None, error: float, bias: float) -> None:
-    """Of an H200's model; the "about 2 %" at 4096 of DeepSeek-V3 (arXiv 2412.19437, section 3.5.2) lies between these."""
+    """The H200's model; the "about 2 %" at 4096 of DeepSeek-V3 (arXiv 2412.19437, section 3.5.2) lies between these."""
     found = errors(E4M3.product(k, promote_every), kind)
     assert found.relative_error == pytest.approx(error, rel=0.1)
     assert found.bias == pytest.approx(bias, rel=0.05, abs=2e-4)
@@ -83,7 +83,7 @@ def test_the_accumulator_of_hopper_s_fp8(kind: str, k: int, promote_every: int |
     assert around.low < found.bias < around.high
 
 
-def test_the_last_rounding_is_told_apart_from_the_sum_s_error() -> None:
+def test_the_rounding_of_d_is_separate_from_the_error_of_the_sum() -> None:
     narrow = errors(E4M3.product(1024, 128, out=FORMATS["bf16"]), "positive")
     wide = errors(E4M3.product(1024, 128), "positive")
     assert (narrow.error_of_sums, narrow.bias_of_sums) == (wide.relative_error, wide.bias)
@@ -94,7 +94,7 @@ def test_the_last_rounding_is_told_apart_from_the_sum_s_error() -> None:
     assert narrow.relative_error > 2 * wide.error_of_sums
 
 
-def test_what_overflows_is_counted_and_told_apart() -> None:
+def test_overflowed_outputs_are_counted_separately() -> None:
     of = of_named("h200:wgmma.m64n8k32.f32.e5m2.e5m2")
     large = DrawnPatterns(*(np.full((rows, 64), FORMATS["e5m2"].largest, np.uint8) for rows in (1, 2)))
     model = of.product(64, out=FORMATS["f16"])
@@ -109,8 +109,8 @@ def test_sums_of_nothing_but_zeros_have_no_relative_error() -> None:
     assert (found.outputs, found.relative_error, found.bias, found.max_error_over_sum) == (1, None, None, 0)
 
 
-def test_the_interval_holds_what_many_draws_come_to() -> None:
-    """Of 40 runs of eight draws each, nearly all have the mean of all in their interval of 95 %."""
+def test_the_confidence_interval_contains_the_mean_of_many_draws() -> None:
+    """Nearly all of 40 runs with eight draws have the mean of all in their interval of 95 %."""
     rng = np.random.default_rng(0)
 
     def of_draw() -> Tally:

@@ -62,7 +62,7 @@ def test_every_code_is_the_nearest_of_all(kind: str, weights: bool) -> None:
         assert scaled[row, k] == plain[row, k] * float(np.float32(scale))
 
 
-def test_what_is_lost_is_counted_number_by_number() -> None:
+def test_fidelity_equals_a_count_of_each_number() -> None:
     values = np.array([[500.0, 460.0, 1e-4, 0.0, 1.0, 1.0625]], np.float32)
     fidelity = quantised_operand(None, E4M3, values).fidelity(values)
     assert (fidelity.saturated, fidelity.flushed, fidelity.scale_bytes) == (1 / 6, 1 / 6, 0)

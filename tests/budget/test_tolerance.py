@@ -51,7 +51,7 @@ def test_the_recommended_test_catches_every_mistake_on_normal_data() -> None:
     assert caught(found, "calc_diff")["the result truncated, not rounded"] == 0
 
 
-def test_what_it_cannot_catch_is_said_and_why() -> None:
+def test_missed_mistakes_are_explained() -> None:
     """An accumulator of whole numbers loses nothing, however narrow; of few products promotion buys little."""
     found = advised(replace(ASKED, data="integers"))
     assert caught(found)["no promotion"] == 0
@@ -117,7 +117,7 @@ def test_scales_of_blocks() -> None:
 
 
 @pytest.mark.usefixtures("few_tests")
-def test_a_measured_product_is_asked_about_its_own_plan() -> None:
+def test_a_measured_product_has_its_own_plan_in_tolerance() -> None:
     product = of_named("products-h200:torch:_scaled_mm 512x512x512 e4m3 -> bf16, scale=tensor, use_fast_accum=False")
     asked = replace(ASKED, accumulation=product, k=512, promote_every=product.promote_every, split_k=product.split_k)
     assert asked.model.tree == (product.measured.tree if product.measured else None)
@@ -138,7 +138,7 @@ def test_no_bound_no_advice() -> None:
         advised(replace(ASKED, accumulation=narrow, k=1 << 16, promote_every=None, data="positive", m=2, n=2))
 
 
-def test_each_mistake_is_one_where_it_is_told() -> None:
+def test_some_kind_of_data_shows_each_mistake() -> None:
     """On data of one sign or another, each test of a product could notice it."""
     told = {row.mistake: row for row in advised(replace(ASKED, scale="1x128")).kill_table}
     told |= {row.mistake: row for row in advised(ASKED).kill_table}

@@ -26,7 +26,7 @@ def report(bits: int = 13, finding: dict[str, Any] | None = None, **changes: Any
 
 
 def found(what: Report, line: str) -> list[str]:
-    """What the instructions that break the line have instead."""
+    """Return the values that fail the line."""
     (outcome,) = check_requirements(what, [parse_requirement(line)])
     assert outcome.passed == (not outcome.failures and outcome.matched > 0)
     return [failure.found for failure in outcome.failures]
@@ -55,7 +55,7 @@ def found(what: Report, line: str) -> list[str]:
         ("*: reason == x", ["no value"]),
     ],
 )
-def test_line_is_kept_or_broken(line: str, breaches: list[str]) -> None:
+def test_lines_pass_or_fail(line: str, breaches: list[str]) -> None:
     assert found(report(), line) == breaches
 
 
@@ -77,13 +77,13 @@ def test_lower_bound_is_no_equality() -> None:
     assert found(report(finding={"value": 13, "bound": "at_least"}), "*: effective_bits == 13") == ["≥13"]
 
 
-def test_value_that_is_not_confirmed_breaks() -> None:
+def test_unconfirmed_values_fail() -> None:
     what = report(status="inferred", reason="3 of 100 dot products differ from the model")
     assert found(what, "*: effective_bits >= 13") == ["13, inferred: 3 of 100 dot products differ from the model"]
     assert found(what, "*: status == inferred") == []
 
 
-def test_requirement_that_matches_nothing_is_broken() -> None:
+def test_a_requirement_without_matches_fails() -> None:
     for line in ("tcgen05.*: effective_bits >= 13", "mma.sp.*: effective_bits >= 13"):
         (outcome,) = check_requirements(report(), [parse_requirement(line)])
         assert (outcome.matched, outcome.failures, outcome.passed) == (0, (), False)
@@ -109,15 +109,15 @@ def test_colons_of_names_are_no_separators() -> None:
         ("wgmma.*: add_overflow > 3", "the values of 'add_overflow' are words, which know == and != alone"),
     ],
 )
-def test_line_that_cannot_be_read_is_told(line: str, reason: str) -> None:
+def test_invalid_lines_are_refused(line: str, reason: str) -> None:
     with pytest.raises(RequirementError) as caught:
         parse_requirement(line)
     assert str(caught.value).startswith(f"requirement '{line}': ")
     assert reason in str(caught.value)
 
 
-def test_numbers_and_words_are_told_apart_as_recorded_reports_have_them() -> None:
-    """But for sums of unlike numbers of products, which are one word: what they are asked to be, they are not."""
+def test_columns_of_numbers_and_of_words_match_recorded_reports() -> None:
+    """Except sums of unequal numbers of products, which are one word and fail every comparison."""
     unlike = set()
     for name in recorded():
         report = Report.load(name)
@@ -173,7 +173,7 @@ def test_lines_from_a_file(tmp_path: Path) -> None:
         ("require = ['x']", "requirement 'x': write it as"),
     ],
 )
-def test_file_that_cannot_be_read_is_told(tmp_path: Path, text: str, reason: str) -> None:
+def test_invalid_files_are_refused(tmp_path: Path, text: str, reason: str) -> None:
     path = tmp_path / "require.toml"
     path.write_text(text, encoding="latin-1")
     result = run("h200", "--file", str(path))
@@ -182,7 +182,7 @@ def test_file_that_cannot_be_read_is_told(tmp_path: Path, text: str, reason: str
     assert result.stderr.count("\n") == 1
 
 
-def test_missing_file_and_nothing_to_check_are_told(tmp_path: Path) -> None:
+def test_missing_file_and_missing_requirements_are_refused(tmp_path: Path) -> None:
     assert "nowhere.toml cannot be read: No such file" in run("h200", "--file", str(tmp_path / "nowhere.toml")).stderr
     result = run("h200")
     assert (result.exit_code, result.stderr) == (2, "accprobe: there is nothing to check: give --require LINE or --file TOML\n")
@@ -234,7 +234,7 @@ def test_simulated_report_is_announced_where_it_is_allowed(simulated: Path) -> N
         ("tcgen05.*", ""),
     ],
 )
-def test_of_an_n_that_was_not_measured_the_nearest_is_told(glob: str, hint: str) -> None:
+def test_the_nearest_measured_n_is_suggested(glob: str, hint: str) -> None:
     result = run("h200", "--require", f"{glob}: effective_bits >= 13")
     assert result.exit_code == 1
     lines = result.stdout.splitlines()

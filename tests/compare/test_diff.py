@@ -80,9 +80,7 @@ UNDETERMINED = {"value": "kept", "bound": "undetermined", "candidates": ["kept",
         ("min_exponent", {"value": None, "bound": "undetermined", "candidates": ["none", "any"]}, -21, "undecided"),
     ],
 )
-def test_what_is_not_certain_differs_only_where_no_value_is_possible_on_both(
-    feature: str, a: Any, b: Any, verdict: str
-) -> None:
+def test_uncertain_findings_differ_only_without_a_common_value(feature: str, a: Any, b: Any, verdict: str) -> None:
     for first, second in ((a, b), (b, a)):
         assert only_pair(diff(one(**{feature: first}), one(**{feature: second}))).verdict == verdict
 
@@ -93,7 +91,7 @@ def test_undecided_alone_does_not_count_as_a_difference() -> None:
     assert headline(found) == "Fake GPU: no value differs: 1 undecided"
 
 
-def test_reports_that_share_nothing_are_not_said_to_be_alike() -> None:
+def test_headline_of_reports_without_common_rows() -> None:
     found = diff(Report.load("h100"), Report.load("products-h200"))
     assert headline(found).endswith(": nothing is in both: 293 only in A, 102 only in B (products)")
     assert ": no value differs: " in headline(diff(Report.load("h100"), Report.load("h200")))
@@ -104,7 +102,7 @@ def test_another_opcode_is_a_change_and_modifiers_are_not() -> None:
     assert only_pair(diff(one(), one(opcodes={"QGMMA.64x8x32.OTHER": 1}))).verdict == "same"
 
 
-def test_what_one_side_does_not_know_is_undecided() -> None:
+def test_a_finding_of_one_side_only_is_undecided() -> None:
     failed = {"name": WGMMA, "status": "unverified", "reason": "it failed"}
     pair = only_pair(diff(fake_report(failed), simulated_report(float_row(WGMMA, 13, QGMMA))))
     assert pair.verdict == "undecided"
@@ -112,7 +110,7 @@ def test_what_one_side_does_not_know_is_undecided() -> None:
     assert {d.a for d in pair.differences} == {"not known"}
 
 
-def test_what_means_nothing_on_one_side_is_no_difference() -> None:
+def test_a_feature_without_meaning_on_one_side_does_not_differ() -> None:
     exact = one(alignment_bits={"value": None, "bound": "exact"}, sums_alike="yes", add_result_bits=23)
     told = [row.model_dump(mode="json", exclude_defaults=True) for row in exact.instructions]
     for row in told:
@@ -135,12 +133,12 @@ def test_generations_are_matched_by_role() -> None:
     assert "promoting partial sums no longer adds bits" in bits.means
 
 
-def test_fewer_bits_ask_for_promotion() -> None:
+def test_fewer_bits_need_promotion() -> None:
     pair = only_pair(diff(one(bits=23), one(bits=13)))
     assert "loses 10 bits: promote partial sums to a separate f32 register" in pair.differences[0].means
 
 
-def test_ada_to_hopper_compares_what_each_offers_and_the_name_that_both_have() -> None:
+def test_ada_to_hopper_is_matched_by_role_and_by_name() -> None:
     a = fake_report(float_row(MMA, 13, {"QMMA.16832.F32.E4M3.E4M3": 1}), device=ADA)
     b = fake_report(float_row(MMA, 23, HMMA_OF_FP8), float_row(WGMMA, 13, QGMMA))
     pairs = {pair.by: pair for pair in diff(a, b).pairs}
@@ -161,7 +159,7 @@ def test_instruction_of_one_side_alone_says_why() -> None:
     assert missing.note == "sm_80 has no such instruction"
 
 
-def test_of_a_processor_is_told_what_its_report_has_and_not_what_others_have() -> None:
+def test_notes_on_instructions_that_a_processor_lacks() -> None:
     h200, zen4 = Report.load("h200"), Report.load("cpu-zen4")
     notes = {pair.note for pair in diff(h200, zen4).pairs if pair.verdict == "only in A"}
     assert "B has no numbers for it (there amx): this processor has no amx_fp16" in notes
@@ -196,7 +194,7 @@ def test_a_changed_status_beside_a_changed_value_is_a_change() -> None:
     assert "no value differs" not in headline(found)
 
 
-def test_simulated_side_is_marked_everywhere_and_its_status_is_no_change() -> None:
+def test_a_simulated_side_is_marked_and_its_status_is_not_compared() -> None:
     found = diff(Report.load("h200"), published("h100"))
     assert {pair.marks for pair in found.pairs} == {("B simulated",)}
     assert not any(d.field in ("status", "unstable") for pair in found.pairs for d in pair.differences)
@@ -208,7 +206,7 @@ def test_the_models_of_the_h200_are_those_of_its_report() -> None:
     assert diff(Report.load("h200"), published("h200")).counts["changed"] == 0
 
 
-def test_environment_is_told_apart() -> None:
+def test_differences_of_the_environment() -> None:
     a, b = one(), one().model_copy(update={"environment": {"driver": "1.3", "triton": "3.9"}})
     found = diff(a, b)
     assert [(change.what, change.a, change.b) for change in found.environment] == [
@@ -232,7 +230,7 @@ def test_like_changes_are_one_entry() -> None:
     assert len(changed_pairs(diff(a, b), expand=True)) == 3
 
 
-def test_entries_of_one_name_say_what_tells_them_apart() -> None:
+def test_entries_of_one_name_are_distinguished() -> None:
     """As `diff h200 sim:rtx5090` and `sim:b200` have them: FP8 -> f32 twice."""
     mixed = changed_pairs(diff(Report.load("h200"), published("b200")))
     assert [entry.apart for entry in mixed if entry.name == "FP8 → f32"] == [

@@ -52,7 +52,7 @@ def test_operator_holds_where_it_holds_of_every_member(finding: Finding, operato
         ({"value": 32, "bound": "undetermined"}, "products_per_sum", ">=", 0, False),
     ],
 )
-def test_words_and_what_no_number_stands_for(
+def test_words_and_special_values(
     finding: dict[str, Any], feature: str, operator: str, wanted: int | str, expected: bool
 ) -> None:
     assert holds(possible(Finding(**finding), feature), operator, wanted) is expected

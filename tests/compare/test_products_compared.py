@@ -73,7 +73,7 @@ def pair(a: Row, b: Row, *fields: str) -> ProductPair:
         (OF_16, two_regions(), "changed", ["products_per_sum", "regions", "same_everywhere"]),
     ],
 )
-def test_what_changed(a: Row, b: Row, verdict: str, changed: list[str]) -> None:
+def test_changed_fields(a: Row, b: Row, verdict: str, changed: list[str]) -> None:
     found = pair(a, b)
     assert found.verdict == verdict
     assert sorted(each.field for each in found.differences if each.verdict == "changed") == sorted(changed)
@@ -150,7 +150,7 @@ def test_processor_has_products_to_compare() -> None:
         (two_regions(), "*:*: effective_bits >= 14", ["13"]),
     ],
 )
-def test_requirement_is_kept_or_broken(data: Row, line: str, found: list[str]) -> None:
+def test_requirements_on_products_pass_or_fail(data: Row, line: str, found: list[str]) -> None:
     (outcome,) = check_requirements(product_report(data), [parse_requirement(line)])
     assert [failure.found for failure in outcome.failures] == found
     assert outcome.matched == 1
@@ -170,6 +170,6 @@ def test_requirement_on_instructions_means_no_product() -> None:
         ("wgmma.* 1x2x3: effective_bits <= 128", "write it as"),
     ],
 )
-def test_wrong_requirement_is_told(line: str, message: str) -> None:
+def test_invalid_requirements_on_products_are_refused(line: str, message: str) -> None:
     with pytest.raises(RequirementError, match=message):
         parse_requirement(line)

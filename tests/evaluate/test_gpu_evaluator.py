@@ -90,9 +90,9 @@ LINKS = {
     "sums and an add": 2,
     "bf16, added": 1,
 }
-"""Of chains whose operands are taken apart once: how many sums a block has."""
+"""Sums of a block, in chains whose operands are decoded once."""
 WAYS = {(True, True): ON_MATRIX_UNITS, (True, False): tuple(LINKS), (False, False): tuple(CASES)}
-"""Of `compiled`: chained, matrix_units."""
+"""Arguments of `compiled`: chained, matrix_units."""
 PROMOTED = ("QGMMA", "f16 results", "tf32", "two sums and an add")
 
 
@@ -169,7 +169,7 @@ def test_chains(name: str, matrix_units: bool) -> None:
 @needs_compiler
 @pytest.mark.parametrize("name", ON_MATRIX_UNITS)
 def test_addends_smaller_than_every_product_beside_zeros(name: str) -> None:
-    """Whether any product is there, or none: sums of powers say no less than that of the smallest."""
+    """Sums of powers are never below the power of the smallest product."""
     inst, model = CASES[name]
     random = np.random.default_rng(0)
     a, b = (
@@ -187,7 +187,7 @@ def test_addends_smaller_than_every_product_beside_zeros(name: str) -> None:
 @needs_compiler
 @pytest.mark.parametrize("name", PROMOTED)
 def test_promoted_chains(name: str) -> None:
-    """Two blocks, then the one that is left, each added to a float32 sum."""
+    """Two blocks, then the last one, each added to a float32 sum."""
     inst, model = CASES[name]
     library = compiled(name, name in LINKS)
     for seed, kind in enumerate(("normal", "special")):
@@ -253,7 +253,7 @@ def test_where_matrix_units_seek_exponents() -> None:
 
 
 def test_sums_that_are_not_a_chain() -> None:
-    """Whose results are not float32's, cut; that flush what went before; that differ; that have C in the middle."""
+    """Results that are not truncated float32; flushed addends; unequal sums; C in the middle."""
     inst, model = CASES["tf32"]
     arithmetic = model.root.arithmetic
     half = tuple(map(Product, range(4)))

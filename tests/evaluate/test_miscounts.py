@@ -14,7 +14,7 @@ HALF = EVERY[::2]
 
 
 def found(kind: str, of_a: np.ndarray, of_b: np.ndarray, m: int = 48, n: int = 40) -> Miscounts:
-    """Of a result in bf16 of the wrong k."""
+    """Fit a bf16 result with wrong k."""
     rng = np.random.default_rng(3)
     draw = rng.standard_normal if kind == "normal" else rng.random
     a, b = draw((m, len(EVERY))), draw((n, len(EVERY)))

@@ -29,7 +29,7 @@ INST = parse("wgmma.m64n8k32.f32.e5m2.e5m2")
 MODEL = named_models("h200")[INST]
 ROWS, COLUMNS = 64, 128
 OF_A, OF_B = INST.k * ROWS * 8 + ROWS * 4, INST.k * COLUMNS * 6 + COLUMNS * 4
-"""Bytes of a block of a tile that is taken apart."""
+"""Bytes of a decoded block of a tile."""
 
 A_GPUS_NAN = 0x7FFFFFFF
 BLOCKS = 9
@@ -71,7 +71,7 @@ class Emulated:
         there[:] = [128, 0, ROWS, COLUMNS, OF_A, OF_B]
 
     def _take_rows(self, grid: Any, threads: Any, arguments: Sequence[Any]) -> None:
-        """The host takes operands apart in memory of its own."""
+        """The host decodes operands in its own memory."""
 
     _take_columns = _take_rows
 
@@ -112,7 +112,7 @@ def evaluated(gpu: Emulated, least: int, monkeypatch: pytest.MonkeyPatch, *given
 
 SHUFFLED = np.random.default_rng(1).permutation(np.append(np.arange(BLOCKS * INST.k - 5), [NO_K] * 5))
 BLOCK = 2 * (OF_A + OF_B) + sum(LINES) * INST.k
-"""Bytes of one block of the operands here, which are two tiles of lines each, taken apart and copied."""
+"""Bytes of one block of the operands here, two tiles of lines each, decoded and copied."""
 
 
 @pytest.mark.parametrize(("kind", "with_c"), some([("normal", True), ("special", False)]))

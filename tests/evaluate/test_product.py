@@ -105,7 +105,7 @@ def test_c_is_where_a_chain_begins(name: str, k: int) -> None:
 
 @pytest.mark.parametrize("promote_every", [None, 32])
 def test_where_k_ends_within_a_group_the_rest_is_zero(promote_every: int | None) -> None:
-    """Of a k that is taken even pairs first: 24 of 32."""
+    """24 of 32 k, even pairs first."""
     inst, rng = parse("mma.sync.m16n8k16.f32.f16.f16.f32"), np.random.default_rng(9)
     groups = [[k for k in range(32) if k // 2 % 2 == odd] for odd in (0, 1)]
     model = chained(inst, named_models("h200")[inst], 56, promote_every, groups)

@@ -113,7 +113,7 @@ def test_zeros_and_subnormals_in_the_alignment(zero_terms: str, rule: str, subno
 
 @pytest.mark.parametrize("alignment", get_args(AlignmentRounding))
 @pytest.mark.parametrize("rounding", get_args(Rounding))
-def test_every_rounding_of_terms_near_the_cut(alignment: str, rounding: str) -> None:
+def test_every_rounding_of_terms_near_the_last_kept_bit(alignment: str, rounding: str) -> None:
     """Ties, of both signs, on either side; and of results."""
     inst = instruction(4, "f32", "f16", "f16", "f32")
     model = DotModel(chain([range(4)], FloatArithmetic(FORMATS["f32"], 6, rounding, 8, alignment)))
@@ -126,7 +126,7 @@ def test_every_rounding_of_terms_near_the_cut(alignment: str, rounding: str) -> 
 
 @pytest.mark.parametrize("chip", CHIPS)
 def test_every_published_model(chip: str) -> None:
-    """Those whose block scales multiply sums of a few products are left to numpy, and no others."""
+    """Only models that scale several products at once are evaluated by numpy."""
     for inst, model in distinct({inst: known.model for inst, known in known_models(chip).items()}):
         if any(isinstance(x, FloatArithmetic) and x.scaled_products is not None for x in model.arithmetics):
             assert step_of(model, inst) is None, inst.name
@@ -135,14 +135,14 @@ def test_every_published_model(chip: str) -> None:
 
 
 def test_every_recorded_model() -> None:
-    """Of the H200, of a sparse A what is stored; of ordinary operands none is doubtful."""
+    """Models of the H200, with stored products for a sparse A; ordinary operands are not doubtful."""
     for inst, model in distinct({inst.stored: model for inst, model in named_models("h200").items()}):
         assert_agrees(model, inst, *lines(inst, 6, 4))
         assert assert_agrees(model, inst, *lines(inst, 7, 40, only="normal")) < 0.01
 
 
 def distinct(models: dict[Instruction, DotModel]) -> list[tuple[Instruction, DotModel]]:
-    """Of floats in chains, one instruction for each model and formats."""
+    """Return one instruction for each float model in chains and its formats."""
     chained = ((inst, model) for inst, model in models.items() if not inst.is_integer and inst.c is inst.d)
     found = {(model, inst.a, inst.b, inst.c): (inst, model) for inst, model in chained}
     return list(found.values())

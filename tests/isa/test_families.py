@@ -45,7 +45,7 @@ def test_a_record_suffices_to_write_a_probe() -> None:
     assert opcodes.kind_of(inst) == ("TOYHMMA", "f32", "f16", "f16", False)
 
 
-def test_a_probe_takes_what_its_record_says() -> None:
+def test_the_record_decides_which_instructions_a_probe_supports() -> None:
     assert probes.why_no_probe(toy(HALF, takes=lambda _: False)) == "no probe"
     assert probes.why_no_probe(replace(parse(HALF), family=TCGEN05)) == "no probe"
 

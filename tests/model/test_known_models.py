@@ -89,7 +89,7 @@ def test_every_model_has_a_source_and_an_opcode(name: str) -> None:
         assert known.lowering.cubin_sha256 is None
 
 
-def test_sparse_instructions_add_what_is_stored() -> None:
+def test_sparse_instructions_add_the_stored_products() -> None:
     """The H200 was measured to do so; `sparse_models` states it for its architecture only."""
     measured, simulated = named_models("h200"), sparse_models("h100")
     dense = {replace(inst, name=""): inst for inst in measured if not inst.sparse}

@@ -140,7 +140,7 @@ def test_refused(path: str, value: object, reason: str) -> None:
 
 
 def test_repeats_of_repeats_have_an_end() -> None:
-    """What is short to write is not long to read."""
+    """Short text must not expand without limit."""
     part: dict[str, Any] = {"chain": [0, 32]}
     for _ in range(3):
         part = {
