@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
-import house
 import ml_dtypes
 import numpy as np
 import pytest
@@ -77,7 +77,8 @@ def test_pytest_has_it_as_a_fixture(tmp_path: Path) -> None:
         "    a = np.ones((2, 8), np.float16)\n"
         "    matmul_close(np.full((2, 2), 8, np.float16), a, a.T, like='HGMMA')\n"
     )
-    plugin = house.PROJECT["project"]["entry-points"]["pytest11"]["accprobe"]
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    plugin = project["entry-points"]["pytest11"]["accprobe"]
     alone = os.environ | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     command = [sys.executable, "-m", "pytest", "-q", "-p", plugin, "test_it.py"]
     ran = subprocess.run(command, cwd=tmp_path, env=alone, capture_output=True, text=True)

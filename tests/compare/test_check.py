@@ -199,7 +199,7 @@ def test_simulated_report_is_refused(simulated: Path) -> None:
     result = run(str(simulated), "--require", "*: effective_bits >= 13")
     assert (result.exit_code, result.stdout) == (2, "")
     assert result.stderr == (
-        f"accprobe: {simulated}: simulated H100, nothing was measured; --allow-simulated checks it still\n"
+        f"accprobe: {simulated} is simulated H100, nothing was measured; give --allow-simulated to check it anyway\n"
     )
 
 
@@ -216,7 +216,7 @@ def test_published_models_are_refused_and_not_believed(tmp_path: Path) -> None:
 def test_simulated_report_is_announced_where_it_is_allowed(simulated: Path) -> None:
     kept = run(str(simulated), "--require", "*: effective_bits >= 13", "--allow-simulated")
     assert kept.exit_code == 0
-    assert kept.stderr == f"accprobe: SIMULATED: {simulated} is of published models, nothing was measured\n"
+    assert kept.stderr == f"accprobe: SIMULATED: {simulated} has published models, nothing was measured\n"
     broken = run(str(simulated), "--require", "*: status == confirmed", "--allow-simulated")
     assert broken.exit_code == 1
     assert f"found simulated: {WGMMA}" in broken.stdout
