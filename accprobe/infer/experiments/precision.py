@@ -3,30 +3,36 @@
 Rows put a power of two M on one slot of a fused sum and a small t = 2^-j M on another. M - M + t survives while the alignment
 keeps j bits: M cancels inside the sum, so the result has room for t whatever its width. M + t is exact while both the alignment
 and the result keep it. With 2^g terms M the head moves up g bits and the alignment stays, which separates the two limits: exact
-up to j = min(F, result bits - g).
+up to j = min(F, result bits - g). If that gives only a lower bound of the result bits, random sums of full width narrow it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import chain
+from dataclasses import replace
+from itertools import chain, product
 from typing import get_args
 
 import numpy as np
 
+from accprobe.infer.alternatives.alternative import with_arithmetic
 from accprobe.infer.draft import Draft, DraftNode, Slot, choose_word
-from accprobe.infer.experiments.dense import SEED, dense_roundings
 from accprobe.infer.experiments.series import REACH, RowSeries, agree, limit, named, span
 from accprobe.infer.experiments.two_terms import two_term_precision, two_term_rows
-from accprobe.infer.findings import Finding, Findings
-from accprobe.infer.workbench import EVIDENCE, Dyadic, Row, Workbench, two_to
+from accprobe.infer.findings import Bound, Finding, Findings
+from accprobe.infer.workbench import EVIDENCE, Dyadic, Row, Workbench, eliminate, two_to
 from accprobe.model.features import Name
-from accprobe.model.tree import SUM_BITS, Role, UnderflowSign
+from accprobe.model.record import Value
+from accprobe.model.tree import SUM_BITS, DotModel, FloatArithmetic, ProductExponent, Role, Rounding, UnderflowSign
 from accprobe.operands.exchange import Exchange
 from accprobe.operands.kinds import draw
+from accprobe.operands.request import joined
 
+SEED = 20_25
 # Random products that show how lone products are rounded.
 LONE = 100
+# Random dot products of a kind.
+DENSE = 1500
 
 
 def precision(bench: Workbench, draft: Draft) -> tuple[Draft, Findings]:
@@ -34,7 +40,7 @@ def precision(bench: Workbench, draft: Draft) -> tuple[Draft, Findings]:
     findings: Findings = {}
     for role in draft.roles() if draft.inner is None else ():
         draft, found = _of_role(bench, draft, role)
-        draft, found = dense_roundings(bench, draft, role, found)
+        draft, found = _dense_roundings(bench, draft, role, found)
         findings |= {str(Name(feature, role)): finding for feature, finding in found.items()}
     return draft, findings
 
@@ -236,3 +242,60 @@ def _below_alignment(bench: Workbench, node: DraftNode, f: int, more: bool = Fal
         big = min(span(bench, heads[0])[-1], span(bench, heads[-1])[-1])
         for t in (2, -2, 5, -5, 6, -6) if more else (1, 3, -1, -3):
             yield {heads[0].leaf: two_to(big), heads[-1].leaf: -two_to(big), tail.leaf: Dyadic(t, big - f - 2)}
+
+
+def _dense_roundings(bench: Workbench, draft: Draft, role: Role, findings: Findings) -> tuple[Draft, Findings]:
+    """Return the findings of one role's sums with the result bits and rounding that dense products determine.
+
+    Products of full width that lie close together add up to more bits than a few powers of two do. The exponent with which a
+    product takes part is not known yet, so it is a candidate too.
+    """
+    bits, rounding = findings["result_bits"], findings["result_rounding"]
+    if bits.bound != "at_least" or not isinstance(bits.value, int):
+        return draft, findings
+    most = max(bits.value, bench.widest_result(bits.value))
+    growth = bits.value + 3 + max(len(node.slots) for node in draft.nodes()).bit_length()
+    widths = (*range(bits.value, min(growth, most)), most)
+    drafts: dict[Value, tuple[Draft, int, Rounding]] = {}
+    for width, mode, rule in product(widths, get_args(Rounding), get_args(ProductExponent)):
+        changed = draft.change(role, result_bits=width, result_rounding=mode, product_exponent=rule)
+        drafts[f"{width} {mode} {rule}"] = changed, width, mode
+    operands = draw("near one", bench.inst, np.random.default_rng(SEED), DENSE)
+    joint = eliminate(bench, {name: d.model() for name, (d, _, _) in drafts.items()}, operands)
+    if not joint.candidates and joint.bound != "exact":
+        return draft, findings
+    possible = [drafts[name] for name in joint.candidates or (joint.value,)]
+    draft, width, mode = possible[-1]
+    least = min(width for _, width, _ in possible)
+    bound: Bound = "exact" if least == width else "at_least"
+    modes = tuple(dict.fromkeys(mode for _, _, mode in possible))
+    several = replace(rounding, value=mode, bound="undetermined", candidates=modes)
+    return draft, {
+        **findings,
+        "result_bits": replace(bits, value=least, bound=bound, evidence=joint.evidence),
+        "result_rounding": Finding(mode, evidence=joint.evidence) if len(modes) == 1 else several,
+    }
+
+
+def tiny_results(bench: Workbench, model: DotModel, findings: Findings) -> tuple[DotModel, Findings]:
+    """Narrow result bits that are only a lower bound, on sums around the smallest results.
+
+    If the alignment is the limit, a coarser result still shows below the normal range: its last place is higher.
+    """
+    bits = findings["result_bits"]
+    arithmetic = next(node.arithmetic for node in model.root.nodes() if node.products)
+    if bits.bound != "at_least" or not isinstance(bits.value, int) or not isinstance(arithmetic, FloatArithmetic):
+        return model, findings
+    widths = range(bench.inst.d.mantissa_bits, bits.value - 1, -1)
+    candidates: dict[Value, DotModel] = {
+        r: with_arithmetic(model, arithmetic, replace(arithmetic, result_bits=r)) for r in widths
+    }
+    rng = np.random.default_rng(SEED)
+    found = eliminate(bench, candidates, joined([draw(kind, bench.inst, rng, DENSE) for kind in ("tiny", "clustered")]))
+    if found.bound == "undetermined" and not found.candidates:
+        return model, findings
+    possible = [r for r in found.candidates or (found.value,) if isinstance(r, int)]
+    bound: Bound = "exact" if len(possible) == 1 else "at_least"
+    width = arithmetic.result_bits if arithmetic.result_bits in possible else max(possible)
+    narrowed = replace(bits, value=min(possible), bound=bound, evidence=found.evidence)
+    return candidates[width], {**findings, "result_bits": narrowed}
