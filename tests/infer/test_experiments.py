@@ -44,7 +44,7 @@ FOUND = {
         {"zero_terms": "aligned", "zero_sign": "ieee", "underflow_sign": "positive", "overflow": "largest"}
         | {"nan": 0x7FFFFFFF},
     ),
-    "a draft that rivals' operands contradict": plant(
+    "a draft that alternatives' operands contradict": plant(
         "e4m3 f16", 4, "[[[[c 0] 1] 2] 3]", "7 RU 12 sticky", "kept kept", {"nan": 0x7FFF}
     ),
     "bits far beyond what shows": plant(
@@ -58,7 +58,7 @@ FOUND = {
 LONG = (
     "an alignment that zeros and C show together",
     "rules that hide each other",
-    "a draft that rivals' operands contradict",
+    "a draft that alternatives' operands contradict",
 )
 
 

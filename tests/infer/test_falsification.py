@@ -1,4 +1,4 @@
-"""The contest: which rivals a device contradicts, and what the others leave of the findings."""
+"""The contest: which alternatives a device contradicts, and what the others leave of the findings."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from accprobe.survey.pipeline import settle
 
 
 def falsification(inst: Instruction, model: DotModel, asked: list[LogEntry] | None = None, **bounds: str) -> Falsification:
-    """The rivals of the model that the device computes."""
+    """The alternatives of the model that the device computes."""
     result = Characterisation(inst, found(model, **bounds), model, queries=asked or [])
     return falsify(SimulatedDevice({inst: model}), inst, result)
 
@@ -36,7 +36,7 @@ CERTAIN = ("alignment_bits", "alignment_rounding", "result_bits", "result_roundi
 @pytest.mark.parametrize(
     ("inst", "model"), [(F16, KNOWN[F16]), (F16, TWO_SUMS), (FP8, KNOWN[FP8])], ids=["one sum", "two sums", "fp8"]
 )
-def test_rivals_are_contradicted(inst: Instruction, model: DotModel) -> None:
+def test_alternatives_are_contradicted(inst: Instruction, model: DotModel) -> None:
     """F ± 1, each rounding, C last or by its own add, other groupings: random operands alone contradict all of them."""
     result = falsification(inst, model)
     assert result.tried > len(list(alternatives(model, found(model))))
@@ -51,7 +51,7 @@ def test_c_last_and_regrouped_orders_are_among_those_contradicted() -> None:
     assert not [alternative for alternative in falsification(F16, TWO_SUMS).surviving if alternative.field == "order"]
 
 
-def test_a_rival_that_nothing_can_tell_apart_survives() -> None:
+def test_an_alternative_that_nothing_can_tell_apart_survives() -> None:
     """Sums of 32 products of e4m3 do not overflow f32, and C near the largest number dwarfs them."""
     result = falsification(FP8, KNOWN[FP8])
     assert [alternative.value for alternative in result.surviving if alternative.field == "overflow"] == ["largest"]
@@ -64,7 +64,7 @@ def test_a_rival_that_nothing_can_tell_apart_survives() -> None:
 
 
 def test_a_survivor_explains_all_that_was_asked() -> None:
-    """One exchange that the experiments had is enough to contradict a rival that all other operands leave."""
+    """One exchange that the experiments had is enough to contradict an alternative that all other operands leave."""
     survivor = next(alternative for alternative in falsification(FP8, KNOWN[FP8]).surviving if alternative.field == "overflow")
     operands = Request(np.zeros((1, 32), np.uint8), np.zeros((1, 32), np.uint8), np.array([1], np.uint32))
     d = evaluate(survivor.model, FP8, operands) ^ np.uint32(1)
@@ -72,7 +72,7 @@ def test_a_survivor_explains_all_that_was_asked() -> None:
     assert "overflow" not in [alternative.field for alternative in falsification(FP8, KNOWN[FP8], asked).surviving]
 
 
-def test_no_model_no_rivals() -> None:
+def test_no_model_no_alternatives() -> None:
     assert falsify(SimulatedDevice({}), FP8, Characterisation(FP8)) == Falsification(0, ())
 
 
@@ -107,7 +107,7 @@ def test_effective_bits_are_as_uncertain_as_what_they_rest_on() -> None:
     assert unchanged["effective_bits"] == findings["effective_bits"]
 
 
-def test_what_no_rival_leaves_open_is_exact() -> None:
+def test_what_no_alternative_leaves_open_is_exact() -> None:
     """An experiment that could not tell two values apart is overruled by operands that could."""
     findings = {
         "product_exponent": Finding("unnormalised", "undetermined", ("unnormalised", "normalised product")),

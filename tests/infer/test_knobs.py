@@ -1,6 +1,6 @@
 """Why the search asks as much as it does: of each of its numbers, a case in which less of it is not enough.
 
-All devices here compute the model that is challenged, or looked for; what differs is how hard its rivals are looked at.
+All devices here compute the model that is challenged, or looked for; what differs is how hard its alternatives are looked at.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ F32 = FORMATS["f32"]
 
 
 def held(inst: Instruction, model: DotModel, device: DotModel | None = None) -> Falsification:
-    """The rivals of a model against a device that computes it, or another one."""
+    """The alternatives of a model against a device that computes it, or another one."""
     result = Characterisation(inst, {"order": Finding(model.order)}, model)
     return falsify(SimulatedDevice({inst: device or model}), inst, result)
 

@@ -1,4 +1,4 @@
-"""Rivals: every model but one respect, and which of them a device contradicts."""
+"""Alternatives: every model but one respect, and which of them a device contradicts."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_none_twice_and_never_the_model(planted: Plant) -> None:
 
 
 @pytest.mark.parametrize("inst", [FP8, F16], ids=str)
-def test_a_rival_differs_in_the_one_respect_that_it_names(inst: Instruction) -> None:
+def test_an_alternative_differs_in_the_one_respect_that_it_names(inst: Instruction) -> None:
     model = KNOWN[inst]
     for alternative in alternatives(model, found(model)):
         operands = {

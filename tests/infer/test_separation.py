@@ -68,7 +68,7 @@ def test_what_random_operands_do_not_reach(seed: int) -> None:
     assert (found.d != evaluate(alternative, E5M2, found.operands)).all()
 
 
-def test_a_model_that_is_wrong_where_a_rival_is_right_is_no_confirmed_one() -> None:
+def test_a_model_that_is_wrong_where_an_alternative_is_right_is_no_confirmed_one() -> None:
     """The inferred model normalises operands, the device does not, and only separating operands tell."""
     right = model_of(E5M2)
     wrong = changed(right, product_exponent="normalised operands")
@@ -122,7 +122,7 @@ def test_a_floor_that_the_sign_of_zero_alone_shows() -> None:
     assert (found.d & ~np.uint32(f32.sign_bit) == 0).all()
 
 
-def test_a_rival_of_two_fields_meets_what_was_made_for_one_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_alternative_of_two_fields_meets_what_was_made_for_one_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
     """Made for both, too few of the operands are for the one that tells."""
     model = model_of(E5M2)
     other = changed(model, product_exponent="normalised operands")

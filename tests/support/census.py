@@ -1,4 +1,4 @@
-"""A census of what seeds plant: each is judged in a process of its own, written down, told and counted."""
+"""A census of seeds: each is judged in its own process, so that a crash costs no other seed, then written and counted."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ LIMIT = 120
 
 
 PATIENCE = 30
-"""Times the limit that a seed may take by the clock, on a machine that is busy."""
+"""Wall time allowed to a seed on a busy machine, as a multiple of its limit of CPU time."""
 
 T = TypeVar("T")
 Failure = Literal["crashed", "too late"]
 
 
 class _Late(BaseException):
-    """No `Exception`, which a survey would take for a defect of one instruction."""
+    """Not an `Exception`, which a survey would report as a defect of one instruction."""
 
 
 class _Running(NamedTuple):
@@ -46,7 +46,7 @@ class _Running(NamedTuple):
 
 @dataclass(frozen=True)
 class Work(Generic[T]):
-    """do: what is done with a seed. failed: what is said where that fails: seed, how, why, seconds."""
+    """do: judges a seed. failed: makes the judgement if that fails, from seed, failure, reason, seconds."""
 
     do: Callable[[int], T]
     failed: Callable[[int, Failure, str, float], T]
@@ -71,7 +71,7 @@ def _work(work: Work[T], seed: int, jobs: int, limit: float, answer: Connection)
 
 
 def each_apart(work: Work[T], seeds: list[int], jobs: int, limit: float) -> Iterator[T]:
-    """As they are done, so many at once. limit: seconds of CPU time a seed."""
+    """Yield judgements as they are done, `jobs` at once. limit: CPU seconds per seed."""
     context = multiprocessing.get_context("fork")
     left, running = seeds[::-1], list[_Running]()
     while left or running:
@@ -109,7 +109,7 @@ def _answer(work: Work[T], each: _Running, done: bool, limit: float) -> T:
 
 @dataclass(frozen=True, kw_only=True)
 class Judgement:
-    """accprobe's word on what a seed plants, held against the plant.
+    """A judgement of accprobe's result for a seed.
 
     parameters: of the plant. status, reason: accprobe's. seconds: of CPU time, as the machine may be busy with others. fresh:
     answers of the plant asked for afterwards; contradicted: how many of them the model found gets wrong. false_exact:

@@ -1,6 +1,6 @@
-"""Devices of our own making behind the protocol: dot products laid out in a tile as the probes lay them out, and faults in it.
+"""Devices with faults: dot products laid out in a tile as the probes lay them out.
 
-The layout is written down a second time here, from the comments of probes/tile.cuh.
+The layout is a second implementation, from the comments of probes/tile.cuh.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def placements(inst: Instruction) -> int:
 
 
 def cells(inst: Instruction, count: int, placement: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Row and column of the tile in which each of `count` dot products of one launch is computed."""
+    """Return the rows and columns of the tile for `count` dot products of one launch."""
     together = gcd(inst.m, inst.n)
     tile, problem = np.divmod(np.arange(count), together)
     placed = (placement + tile) % placements(inst)
@@ -38,7 +38,7 @@ def cells(inst: Instruction, count: int, placement: int) -> tuple[NDArray[np.int
 
 @dataclass(frozen=True)
 class Place:
-    """Some cells of a tile.
+    """Some elements of a tile.
 
     kind: "cell" (row `first`, column `second`), "row", "column", "lane" `first` of warp `second` (of every warp where that is
     -1), "register" `first` of every lane, "half": the `first` of upper, lower, left, right, even columns.
@@ -88,22 +88,22 @@ When = Literal[
     "huge cancels",
 ]
 LATER = ("from call", "from answer")
-"""Faults that begin; a run may be over by then."""
+"""Faults that begin, perhaps after the run."""
 
 OF_A_RATE = ("random", "pattern")
-"""Faults that a share of all answers has, whatever is asked."""
+"""Faults of a share of all results."""
 
 STEADY = ("always", "late in batch", "one hot", "size remainder", "size from", "after equal", "huge cancels")
-"""Faults that each of certain answers has."""
+"""Faults of every result of some kind."""
 
 
 @dataclass(frozen=True)
 class Fault:
-    """What is wrong with answers. place: where, None: everywhere; when, of `number`:
+    """A fault. place: elements of the tile, None: all; when, with `number`:
 
-    "always". "random": an answer in so many, another each time. "pattern": one dot product in so many, by a hash of its bits.
-    "from call", "from answer": from that one on. "each call": every so many. "window": so many answers of every twice so many.
-    "after some": one call in so many, by a hash of the dot product that was asked last before it. "again": where the call
+    "always". "random": one result in so many, at random. "pattern": one dot product in so many, by a hash of its bits.
+    "from call", "from answer": from that one on. "each call": every so many. "window": so many results of every twice so many.
+    "after some": one call in so many, by a hash of the last dot product before it. "again": where the call
     repeats the one before it, "anew": where it does not, one dot product in so many. "late in batch": from that dot product of
     a call on. "until answer", "until call": before it. "one hot": one in so many, by a hash of its bits, of those with a
     single one in A and ones and twos alone in B, as a self-test has them. "size remainder": calls whose size modulo 8 it is.
@@ -111,7 +111,7 @@ class Fault:
     pattern": the one before it is one in so many, by a hash of its bits. "huge cancels": a product is two to the power of
     `number` or more, and the result is finite.
 
-    how: "flip", "set", "clear" bit `bit`; "next" bit pattern; "neighbour": the answer to the next dot product.
+    how: "flip", "set", "clear" bit `bit`; "next" bit pattern; "neighbour": the result of the next dot product.
     """
 
     when: When = "always"
@@ -121,7 +121,7 @@ class Fault:
     bit: int = 0
 
     def rate(self, inst: Instruction) -> float | None:
-        """Share of all answers, wherever in the tile, that are wrong, where it has one."""
+        """Return the share of faulty results in the whole tile, if the fault has one."""
         if self.when not in OF_A_RATE:
             return None
         rows, columns = np.meshgrid(np.arange(inst.m), np.arange(inst.n), indexing="ij")
@@ -142,7 +142,7 @@ class PlantedDevice:
         self._before: Request | None = None
         self.calls = self.answers = 0
         self.acted = 0
-        """Answers that the fault has changed."""
+        """Results that the fault has changed."""
 
     def describe(self) -> dict[str, object]:
         return {"compute_capability": "9.0", "sm_count": 132}
@@ -176,7 +176,7 @@ class PlantedDevice:
         return d
 
     def begun(self) -> bool:
-        """Whether a fault that begins has done so."""
+        """Return whether the fault has begun."""
         if not self._fault or self._fault.when not in LATER:
             return True
         return (self.calls if self._fault.when == "from call" else self.answers) > self._fault.number
@@ -234,7 +234,7 @@ def _one_hot(inst: Instruction, request: Request) -> Mask:
 
 
 def _huge(inst: Instruction, request: Request, exponent: int) -> Mask:
-    """Which dot products have a finite product of two to the power of that, or larger."""
+    """Return the dot products with a finite product of 2^exponent or larger."""
     with np.errstate(all="ignore"):
         products = np.abs(inst.a.values(request.a).astype(np.float64) * inst.b.values(request.b).astype(np.float64))
     return (np.isfinite(products) & (products >= 2.0**exponent)).any(axis=1)
@@ -245,7 +245,7 @@ def _same(one: Request, other: Request) -> bool:
 
 
 def hashes(request: Request) -> NDArray[np.uint64]:
-    """Of all bit patterns of each dot product, [N]."""
+    """Return a hash of all bit patterns of each dot product, [N]."""
     rng = np.random.default_rng(14)
     mixed = np.zeros(len(request), np.uint64)
     for column in request.columns:

@@ -1,4 +1,4 @@
-"""accprobe's word on a planted device, held against what the device really does."""
+"""Judgement of a report row on a planted device, by fresh results of the device."""
 
 from __future__ import annotations
 
@@ -24,33 +24,33 @@ from accprobe.report.rows import Row
 from accprobe.survey.run import survey
 
 Verdict = Literal["right", "wrong", "excluded", "not begun", "not confirmed", "crashed", "too late"]
-"""right: confirmed, and nothing contradicts it. wrong: confirmed, and the device contradicts it. excluded: confirmed, and what
-contradicts it is no more frequent than the row says. not begun: confirmed, and the fault was to begin later. crashed, too late:
-there is no row."""
+"""right: confirmed, and nothing contradicts it. wrong: confirmed, and the device contradicts it. excluded: confirmed, and the
+contradictions are no more frequent than the row says. not begun: confirmed, and the fault begins later. crashed, too late: there
+is no row."""
 
 AT_95_PERCENT = 3
 """No mismatch in n excludes, at 95 %, faults in more than this many of n (the rule of three)."""
 
 DEFECT = "a defect of accprobe"
-"""How the reason of a row begins that an exception has cost."""
+"""Beginning of the reason of a row that raised an exception."""
 
 TOO_SLOW = 20.0
 """Seconds."""
 
 SIZES = (1, 2, 3, 4, 5, 6, 8, 9, 17, 90, 600, 5001, 9000, 20_001, 50_001)
-"""The same of a device with a fault that depends on the query."""
+"""Sizes of further queries of a device whose fault depends on the query."""
 
 BATCHES = (7, 64, 333, 1489, 4096, 12288)
-"""Dot products that a faulty device is asked at once, after every cell of its tile was read."""
+"""Sizes of queries of a faulty device, after every element of its tile was covered."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Judgement(census.Judgement):
-    """Of a device; status, reason, seconds: of its row.
+    """Judgement of a device; status, reason, seconds: of its row.
 
-    kind, family, instruction: of the plant. visible: fresh dot products that the arithmetic without what is odd in it would
-    answer otherwise. acted: answers that the fault changed while accprobe asked, of so many asked. exact: findings that are so
-    in a row that is not confirmed. named: where the row says that answers are wrong.
+    kind, family, instruction: of the plant. visible: fresh dot products on which the departure from the grammar shows. acted:
+    results that the fault changed while accprobe measured; asked: their number. exact: exact findings of a row that is not
+    confirmed. named: the faulty part of the tile, according to the row.
     """
 
     kind: str
@@ -69,7 +69,7 @@ class Judgement(census.Judgement):
 
 
 def judged(plant: Plant, dots: int | None = None) -> Judgement:
-    """dots: of the verification, where not the default of a run."""
+    """Judge a plant. dots: of the verification; by default those of a run."""
     device, inst = plant.device(), plant.instruction
     started = time.process_time()
     (row,) = survey(device, [inst.name], **({} if dots is None else {"dots": dots})).instructions
@@ -110,13 +110,13 @@ def judged(plant: Plant, dots: int | None = None) -> Judgement:
 
 
 def excluded(row: Row) -> float:
-    """The share of faulty answers from which on the row says that there are none."""
+    """Return the share of faulty results that the row excludes."""
     dots = row.verification.random if row.verification else 0
     return AT_95_PERCENT / dots if dots else 1.0
 
 
 def _verdict(plant: Plant, row: Row, acted: int, begun: bool, fresh: int, contradicted: int) -> Verdict:
-    """Of a confirmed row. Where the fault changed an answer that accprobe was given, no rate excuses it."""
+    """Return the verdict on a confirmed row. If the fault changed a result that accprobe got, no rate excuses it."""
     if acted:
         return "wrong"
     if not contradicted:
@@ -135,7 +135,7 @@ def _of(model: DotModel, inst: Instruction, request: Request) -> Any:
 
 
 def _contradictions(plant: Plant, device: PlantedDevice, request: Request, model: DotModel | None) -> tuple[int, int]:
-    """Dot products asked, and answers that are not the model's; of a fault in every cell, twice, in batches of all sizes."""
+    """Return the numbers of dot products and of mismatches; a faulty device is queried at every tile element, twice."""
     inst = plant.instruction
     if model is None:
         return 0, 0
@@ -152,7 +152,7 @@ def _contradictions(plant: Plant, device: PlantedDevice, request: Request, model
 
 
 def _rounds(inst: Instruction, n: int, more: tuple[int, ...] = ()) -> list[tuple[int, int, int]]:
-    """(placement, first dot product, how many)."""
+    """Return placement, first dot product and size of each query."""
     each = placements(inst)
     share = n // each
     every_cell = [(placement, placement * share, share) for placement in range(each)]
@@ -160,10 +160,10 @@ def _rounds(inst: Instruction, n: int, more: tuple[int, ...] = ()) -> list[tuple
 
 
 def _false(plant: Plant, row: Row, exact: list[str]) -> Iterator[str]:
-    """Exact findings that are not those of the plant's model, in the grammar's own words.
+    """Yield exact findings that differ from the plant's model, in the grammar's words.
 
-    Where the row's model answers alike, too: exact says that every rival with another value was contradicted. But orders that
-    are the same function are no rivals of one another, nor are sums that keep every bit and those that keep all that matter.
+    Also if the row's model gives the same results: exact means that every alternative with another value was contradicted. Orders
+    that are the same function are not alternatives, nor are sums that keep every bit and those that keep enough.
     """
     truth = feature_values(plant.model)
     if not any(isinstance(x, FloatArithmetic) and x.accumulator_bits is not None for x in plant.model.arithmetics):

@@ -33,7 +33,7 @@ LONG = NAMES[-2:]
 
 
 class AndForXor(Tiled):
-    """Counts what two lines have in common where what differs is asked for."""
+    """Counts what two lines have in common where what differs is queried for."""
 
     def dot(self, inst: Instruction, request: Request, placement: int = 0) -> Bits:
         return super().dot(replace(inst, bit_op="and"), request, placement)

@@ -74,34 +74,6 @@ def row_of(device: Scaled, inst: Instruction) -> Row:
 
 
 @pytest.mark.parametrize(
-    ("inst", "bits", "at_once"),
-    [
-        pytest.param(NVFP4, 35, 16, id="as MMA-Sim has it", marks=pytest.mark.slow),
-        pytest.param(NVFP4, 36, 16, id="a bit more", marks=pytest.mark.slow),
-        pytest.param(NVFP4, 34, 8, id="a bit fewer of eight"),
-        pytest.param(NVFP4, 30, None, id="each for itself", marks=pytest.mark.slow),
-        pytest.param(FOUR, 34, 16, id="ue8m0"),
-        pytest.param(FOUR, 35, 4, id="ue8m0 of four", marks=pytest.mark.slow),
-        pytest.param(TWO, 35, 32, id="blocks of 32", marks=pytest.mark.slow),
-        pytest.param(MIXED, 25, None, id="fp8 and fp6", marks=pytest.mark.slow),
-    ],
-)
-def test_what_was_planted_is_found(inst: Instruction, bits: int, at_once: int | None) -> None:
-    """And confirmed, every event of its sums met."""
-    row = row_of(Scaled(inst, fused(inst, bits, at_once)), inst)
-    assert row.model is not None
-    arithmetic = row.model.root.arithmetic
-    assert isinstance(arithmetic, FloatArithmetic)
-    assert (arithmetic.alignment_bits, arithmetic.scaled_products) == (bits, at_once)
-    assert (row.status, row.reason) == ("confirmed", "")
-    assert row.verification is not None
-    assert row.verification.contradicting == 0
-    assert row.verification.events is not None
-    assert row.verification.events.missing == ()
-    assert row.findings["min_exponent"].bound == ("undetermined" if inst is NVFP4 else "exact")
-
-
-@pytest.mark.parametrize(
     ("inst", "bits", "at_once", "planted"),
     [
         pytest.param(TWO, 35, 32, with_c_last, id="C last, blocks of 32"),

@@ -28,8 +28,8 @@ BITS = (("A", 20), ("B", 21))
 
 
 @pytest.fixture(autouse=True)
-def _no_rivals(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rivals have their own tests; here each row has none left unless a test says so."""
+def _no_alternatives(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Alternatives have their own tests; here each row has none left unless a test says so."""
     monkeypatch.setattr(pipeline, "falsify", lambda *_: Falsification(7, ()))
 
 
@@ -63,7 +63,7 @@ def test_row_holds_what_was_found_and_what_shows_it() -> None:
 
 
 def test_model_that_mispredicts_is_inferred_only() -> None:
-    """Where it does so is asked in every cell, twice: the arithmetic is so, neither a place nor a moment."""
+    """Where it does so is queried in every cell, twice: the arithmetic is so, neither a place nor a moment."""
     device = FakeDevice(lambda _, d: d ^ (d % np.uint32(97) == 96).astype(np.uint32))
     row = row_of(survey(device, [DENSE], dots=1000), DENSE)
     assert row.verification is not None
@@ -112,7 +112,7 @@ def test_a_model_that_is_the_nearest_again_is_looked_for_no_more(
     assert len(nearest) - len(left) == looked_for
 
 
-def test_surviving_rivals_make_their_field_undetermined(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_surviving_alternatives_make_their_field_undetermined(monkeypatch: pytest.MonkeyPatch) -> None:
     def falsify(device: object, inst: Instruction, result: surveyor.Characterisation, seed: int) -> Falsification:
         assert result.model is not None
         alternatives = [("overflow", "saturate"), ("result_bits", 31), ("result_bits", 30), ("unheard_of", "x")]
