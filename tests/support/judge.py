@@ -25,8 +25,8 @@ from accprobe.survey.run import survey
 
 Verdict = Literal["right", "wrong", "excluded", "not begun", "not confirmed", "crashed", "too late"]
 """right: confirmed, and nothing contradicts it. wrong: confirmed, and the device contradicts it. excluded: confirmed, and the
-contradictions are no more frequent than the row says. not begun: confirmed, and the fault begins later. crashed, too late: there
-is no row."""
+contradictions are no more frequent than the row says. not begun: confirmed, and the fault begins later. crashed, too late:
+there is no row."""
 
 AT_95_PERCENT = 3
 """No mismatch in n excludes, at 95 %, faults in more than this many of n (the rule of three)."""
@@ -162,8 +162,8 @@ def _rounds(inst: Instruction, n: int, more: tuple[int, ...] = ()) -> list[tuple
 def _false(plant: Plant, row: Row, exact: list[str]) -> Iterator[str]:
     """Yield exact findings that differ from the plant's model, in the grammar's words.
 
-    Also if the row's model gives the same results: exact means that every alternative with another value was contradicted. Orders
-    that are the same function are not alternatives, nor are sums that keep every bit and those that keep enough.
+    Also if the row's model gives the same results: exact means that every alternative with another value was contradicted.
+    Orders that are the same function are not alternatives, nor are sums that keep every bit and those that keep enough.
     """
     truth = feature_values(plant.model)
     if not any(isinstance(x, FloatArithmetic) and x.accumulator_bits is not None for x in plant.model.arithmetics):
