@@ -96,7 +96,7 @@ def scale(x: Array, y: Array) -> Fraction:
 
 
 def partials(plan: Planted, given: Operands, m: int, n: int) -> list[Fraction]:
-    """Of one output of a plan without edge, faulty output or other plans."""
+    """Return the partial sums of one output of a plan without edge, faulty output or other plans."""
     a, b, *scales = given
     row, column = exact(a[m], plan.a, plan.operand_rounding), exact(b[:, n], plan.b, plan.operand_rounding)
 

@@ -55,7 +55,7 @@ def test_a_k_that_is_missing_or_twice(plan: Planted, message: str) -> None:
     assert str(e.value) == message
 
 
-def test_what_is_no_product_fails() -> None:
+def test_a_function_that_is_not_a_product_fails() -> None:
     with pytest.raises(AssertionError, match="this is not a product of two matrices"):
         assert_every_k_once(lambda a, b: a @ b + np.float32(0.5), shape=(8, 8, 64))
 
@@ -75,7 +75,7 @@ def test_a_chain_that_is_too_long() -> None:
     [(SMALL, 23), (FP8, 13), (PROMOTED, 13), (OF_BF16, 7), (replace(SMALL, out="bf16"), 23), (TAIL, 23), (DOUBLED, 23)],
 )
 def test_accumulates(plan: Planted, bits: int) -> None:
-    """What results are rounded to in the end does not count, nor what is missing altogether."""
+    """The final rounding and missing products do not count."""
     assert_accumulates(plan, bits, **how(plan))
 
 
@@ -90,7 +90,7 @@ def test_too_few_bits(plan: Planted, bits: int) -> None:
         assert_accumulates(plan, **how(plan))
 
 
-def test_bits_that_cannot_be_asked() -> None:
+def test_bits_that_no_format_shows_are_an_error() -> None:
     with pytest.raises(AccprobeError, match="products of e4m3 and e4m3 into f32 show no 40 bits: at most"):
         assert_accumulates(FP8, 40, **how(FP8))
 
@@ -114,7 +114,7 @@ def in_order(a: Array, b: Array, order: int) -> Array:
 
 
 def last_rows_backward(a: Array, b: Array) -> Array:
-    """Rows in tiles of four forward, those that are left backward."""
+    """Add tiles of four rows forward, the remaining rows backward."""
     tiles = len(a) // 4 * 4
     return np.concatenate([in_order(a[:tiles], b, 1), in_order(a[tiles:], b, -1)])
 
@@ -135,7 +135,7 @@ AT_TWO_ROWS: dict[str, Callable[[Array], Array]] = {
 
 
 @pytest.mark.parametrize("name", AT_TWO_ROWS)
-def test_what_is_so_of_the_smallest_and_the_largest_alone_is_compared(name: str) -> None:
+def test_differences_of_the_smallest_and_largest_numbers_are_compared(name: str) -> None:
     def function(a: Array, b: Array) -> Array:
         with np.errstate(all="ignore"):
             if len(a) != 2:
@@ -193,7 +193,7 @@ def test_the_message_has_a_command_that_looks_closer() -> None:
 
 
 @pytest.mark.parametrize("function", [lambda a, b: a, lambda a, b: None, lambda a, b: a @ a])
-def test_what_gives_no_result_is_trouble(function: Callable[[Array, Array], Any]) -> None:
+def test_a_function_without_a_result_is_an_error(function: Callable[[Array, Array], Any]) -> None:
     with pytest.raises(AccprobeError):
         assert_every_k_once(function, shape=(8, 16, 64))
 

@@ -161,7 +161,7 @@ FIRST_OF_FAMILIES = 10_000
 """Seeds below it draw plans without faults, as they did before there were families."""
 
 FAMILIES: list[Family] = [_plain, _mispaired, _first_calls, _dependent, _atomics, _lanes, _butterfly, _truncated]
-"""Of seeds from there on, one for each in turn."""
+"""The families of seeds from there on, in turn."""
 
 
 def drawn(seed: int) -> Planted:

@@ -308,7 +308,7 @@ class _Factors:
         self._a, self._b = np.ascontiguousarray(a.T)[:, :, None], np.ascontiguousarray(b)[:, None, :]
         self._exponents = exponents_of(self._a, kind_of_a), exponents_of(self._b, kind_of_b)
         self.full = (a != 0).any(axis=0) & (b != 0).any(axis=1)
-        """Of each k, whether any product may be another number than zero."""
+        """True for each k with a product that may not be zero."""
 
     def products(self, ks: Ks) -> tuple[Floats, Exponents]:
         """With their exponents, each [len(ks), M, N]."""

@@ -76,15 +76,15 @@ def exponents_of(values: Floats, kind: str) -> Exponents:
 
 
 def check_sum(products: int, alignment_bits: int | None) -> None:
-    """Return whether float64 has room for it."""
+    """Raise ValueError if float64 cannot hold the sum."""
     if not 1 <= products < MOST_TERMS:
-        raise ValueError(f"{products} products a sum: from 1 to {MOST_TERMS - 1} are summed exactly")
+        raise ValueError(f"{products} products per sum: only 1 to {MOST_TERMS - 1} are summed exactly")
     if alignment_bits is not None and alignment_bits + 2 + (products + 1).bit_length() > 53:
-        raise ValueError(f"{alignment_bits} fraction bits of {products} products and a carry are no float64")
+        raise ValueError(f"{alignment_bits} fraction bits of {products} products and a carry exceed a float64")
 
 
 def fused_sum(products: Floats, exponents: Exponents, carry: Floats, alignment_bits: int | None) -> Floats:
-    """Of products [p, …] and the running f32 sum [...]; exact, or where that takes more than 53 bits, rounded to odd.
+    """Add products [p, …] to the running f32 sum [...], exactly; rounded to odd if that takes more than 53 bits.
 
     alignment_bits: terms are truncated so many bits below the largest exponent among them. None: they are not truncated.
     """
