@@ -1,1 +1,1 @@
-"""Whether a GPU computes what its model says, SM by SM."""
+"""Compares the results of a GPU with its model, SM by SM."""

@@ -31,8 +31,8 @@ def check_named(name: str) -> None:
         raise DeviceError(f"there is no {name}: {known}")
 
 
-def check_host(names: Sequence[str], plan: CheckPlan, told: OnOutcome) -> None:
-    """Check the GPUs of those names at once; told: called with each change."""
+def check_host(names: Sequence[str], plan: CheckPlan, on_outcome: OnOutcome) -> None:
+    """Check the GPUs of those names at once. on_outcome: called with each change."""
     context = multiprocessing.get_context("spawn")
     workers: dict[Connection, tuple[int, BaseProcess]] = {}
     latest: dict[int, GpuOutcome] = {}
@@ -59,12 +59,14 @@ def check_host(names: Sequence[str], plan: CheckPlan, told: OnOutcome) -> None:
                         continue
                     so_far = latest.get(index, GpuOutcome.unopened(names[index]))
                     latest[index] = so_far.stopped(f"its process died ({_how(process)})")
-                told(index, latest[index])
+                on_outcome(index, latest[index])
             if not ready:
                 for connection in listening:
                     index, _ = workers[connection]
                     so_far = latest.get(index, GpuOutcome.unopened(names[index]))
-                    told(index, so_far.stopped(f"it hangs: nothing came back for {HANG_SECONDS:.0f} s after its time was over"))
+                    on_outcome(
+                        index, so_far.stopped(f"it hangs: nothing came back for {HANG_SECONDS:.0f} s after its time was over")
+                    )
                 return
     finally:
         for _, process in workers.values():

@@ -1,4 +1,4 @@
-"""What sets of operands of golden chains hold: kinds in turn, drawn on the GPU from a seed, or made for events."""
+"""Sets of operands of golden chains: distributions in turn, drawn on the GPU from a seed, or made for coverage events."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class OperandKind:
 
 
 def operand_kinds(inst: Instruction) -> list[OperandKind]:
-    """Those that sets of operands which are drawn have in turn."""
+    """Return the distributions that drawn sets have in turn."""
     known = recipes(inst)
     drawn = [OperandKind(name, recipe) for name, recipe in known.items() if inst.is_integer or name != NEVER_NUMBERS]
     return [OperandKind(TOGGLING, known["uniform" if inst.is_integer else "near one"], True), *drawn]
@@ -74,7 +74,7 @@ def covering_sets(inst: Instruction, shape: GoldenShape, model: DotModel, seed: 
 
 
 def covering_layouts(inst: Instruction) -> Places:
-    """Of `layouts`, few that have each code of metadata at each group and leave out each class of numbers at each place."""
+    """Return few `layouts` with each code of metadata at each group, and each class of left-out numbers at each place."""
     if inst.sparsity is None:
         return np.zeros(1, np.intp)
     does, found = layouts_do(inst).does, list[int]()

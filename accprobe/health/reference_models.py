@@ -70,5 +70,5 @@ def simulated_chip(device: Device) -> str | None:
 
 
 def _same_kind(recorded_on: str, name: str) -> bool:
-    """Return whether two GPUs have the same marketing name, apart from the board: "NVIDIA H200", "NVIDIA H200 NVL"."""
+    """Return whether two GPUs have the same marketing name, except for the board: "NVIDIA H200", "NVIDIA H200 NVL"."""
     return recorded_on.split()[:2] == name.split()[:2]

@@ -357,7 +357,7 @@ def _numbers(fmt: Format, exponent: Exponents, bits: Exponents, rng: np.random.G
 
 
 def _addends(fmt: Format, exponent: Exponents, kept: Exponents, cut: Exponents, rng: np.random.Generator) -> Bits:
-    """Numbers of full width, powers of two, numbers of one bit more than is kept, or with their last bit about 2^cut."""
+    """Numbers of full width, powers of two, numbers of one bit more than is kept, or with their last bit about `cut`."""
     way = rng.integers(0, 4, len(exponent))
     numbers = _numbers(fmt, exponent, np.choose(way, [fmt.mantissa_bits, 0, kept + 1, fmt.mantissa_bits]), rng)
     gap = way == 3

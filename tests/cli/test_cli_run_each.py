@@ -14,7 +14,6 @@ from accprobe.devices.simulated import SimulatedDevice, simulated_device
 from accprobe.isa.instructions import Instruction, parse
 from accprobe.model.tree import DotModel
 from accprobe.report.report import Report
-from accprobe.survey import kinds
 
 NAME = "mma.sync.m16n8k8.f32.bf16.bf16.f32"
 
@@ -46,7 +45,7 @@ def test_one_that_differs_from_the_first_of_its_kind_is_told(monkeypatch: pytest
         models: Mapping[Instruction, DotModel] = {inst: wrong if name == "sim:h200" else right}
         return SimulatedDevice(models, "simulated H100")
 
-    monkeypatch.setattr(kinds, "open_device", opened)
+    monkeypatch.setattr("accprobe.survey.run.open_device", opened)
     monkeypatch.setattr("accprobe.devices.open_device", opened)
     result = run("--device", "sim:h100,sim:h200")
     assert result.exit_code == 1
