@@ -46,7 +46,7 @@ def by_row(inst: Instruction, model: DotModel, request: Request) -> list[set[str
     for key, rows, codes in Trace(inst, model).of(request):
         if key[0] >= 0 and key[1] not in (
             "cancel at",
-            "cancel exponent",
+            "cancel at narrow",
             "carry rounded",
             "beyond",
             "C cancelled",

@@ -23,10 +23,10 @@ from accprobe.model.tree import Arithmetic, DotModel
 from accprobe.operands.request import Request
 from accprobe.verify.code_pairs import every_pair, every_scale
 from accprobe.verify.coverage.corpora import stored_operands, tries_of
-from accprobe.verify.coverage.events import Event, EventFamily, Key, float_families
+from accprobe.verify.coverage.events import Event, EventFamily, Key
 from accprobe.verify.coverage.integers import DRAWS, ODD_PRODUCTS, IntegerTrace, integer_families, integer_operands
 from accprobe.verify.coverage.search import Found, Reached, search
-from accprobe.verify.coverage.trace import Trace
+from accprobe.verify.coverage.trace import Trace, float_families
 from accprobe.verify.left_out import as_asked, layout_operands
 from accprobe.verify.outcome import CODE_PAIRS, COVERING, Advance, Events, Verification, silent
 from accprobe.verify.random import Known, compared, parts
@@ -254,12 +254,8 @@ def covering_rows(inst: Instruction, model: DotModel, request: Request) -> dict[
     """Return the dot products that reach each event, in their order."""
     found: dict[EventPlace, list[NDArray[np.integer]]] = {}
     for key, rows, codes in _trace(inst, model).of(request):
-        if not codes.size:
-            continue
-        order = np.argsort(codes, axis=None, kind="stable")
-        rows, codes = np.broadcast_to(rows, codes.shape).ravel()[order], codes.ravel()[order]
-        every, starts = np.unique(codes, return_index=True)
-        for code, part in zip(every.tolist(), np.split(rows, starts[1:]), strict=True):
-            if code >= 0:
-                found.setdefault((key, code), []).append(part)
+        order = np.argsort(codes, kind="stable")
+        every, starts = np.unique(codes[order], return_index=True)
+        for code, part in zip(every.tolist(), np.split(rows[order], starts)[1:], strict=True):
+            found.setdefault((key, code), []).append(part)
     return {place: np.unique(np.concatenate(parts)) for place, parts in found.items()}

@@ -17,7 +17,7 @@ from accprobe.isa.formats import Bits, Format
 from accprobe.isa.instructions import Instruction
 from accprobe.model.tree import DotModel
 from accprobe.operands.request import Request
-from accprobe.verify.coverage.operand_classes import OPERAND_CLASSES, codes_of, scale_codes
+from accprobe.verify.coverage.operand_events import OPERAND_CLASSES, codes_of, scale_codes
 
 Mask = NDArray[np.bool_]
 

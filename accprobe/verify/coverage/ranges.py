@@ -73,6 +73,16 @@ class SumRange:
             total += role.count * (role.significand if self.bits is None else _truncated(role.significand, self.bits))
         return lead_of(total)
 
+    @property
+    def shown_carries(self) -> tuple[int, ...]:
+        """Carries that are crossed with roundings: none and the most."""
+        return (0, self.carry) if self.carry else (0,)
+
+    @property
+    def most_carry(self) -> int:
+        """The carry of terms just below twice the leading bit of the largest."""
+        return (2 * self.terms - 1).bit_length() - 1
+
     @cached_property
     def most_odd(self) -> int:
         """The number of terms that can be odd in a sum whose result shows a carry: all, or all but those that lead.

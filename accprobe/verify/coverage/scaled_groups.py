@@ -5,23 +5,18 @@ What it does by itself counts where all other terms are zero and the result is a
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import product
 
 import numpy as np
-from numpy.typing import NDArray
 
 from accprobe.evaluate.decoding import exponents_of, values_of
-from accprobe.evaluate.error_free import Integers, Truths
+from accprobe.evaluate.error_free import Integers
 from accprobe.evaluate.rounding import bit_length
 from accprobe.isa.instructions import Instruction
 from accprobe.model.tree import FloatArithmetic, FusedSum
 from accprobe.operands.request import Request
+from accprobe.verify.coverage.events import SIGNS, Codes, EventFamily, named, signed
 from accprobe.verify.coverage.sums import Sums
-
-Seen = Iterator[tuple[str, NDArray[np.integer], NDArray[np.integer]]]
-
-SIGNS = ("positive", "negative")
 
 
 class ScaledGroups:
@@ -38,9 +33,9 @@ class ScaledGroups:
         self.carry, self.depth, self.leads = size.bit_length() - 1, largest.bit_length() - 1, (largest * size).bit_length()
 
     def products(self, request: Request) -> Integers:
-        """Return the products without their scales, [n, groups, products]."""
+        """Return the products without their scales, [groups, products, n]."""
         values = values_of(request.a, self.inst.a, "kept") * values_of(request.b, self.inst.b, "kept") * 2.0**-self.lowest
-        return np.asarray(values[:, self.ks].astype(np.int64))
+        return np.asarray(values.T[self.ks].astype(np.int64))
 
     def exponents(self, request: Request) -> Integers:
         """Return the exponents of the scales, of groups of zeros too, [groups, n]."""
@@ -57,80 +52,61 @@ def _groups(inst: Instruction, node: FusedSum) -> ScaledGroups | None:
     return ScaledGroups(inst, node, size) if size is not None and node.products else None
 
 
-def group_names(inst: Instruction, node: FusedSum) -> dict[str, list[str]]:
-    """Return the names of events by family; none of a sum that scales each product for itself."""
+def group_families(inst: Instruction, node: FusedSum) -> dict[str, EventFamily]:
+    """Return all events by family; none of a sum that scales each product for itself."""
     of = _groups(inst, node)
     if of is None:
         return {}
-    names = [f"{ks[0]}-{ks[-1]}" for ks in of.ks.tolist()]
+    names = [f"{ks[0]}-{ks[-1]} added" for ks in of.ks.tolist()]
     depths = [*(f"{depth} bits" for depth in range(1, of.depth + 1)), "to nothing"]
+    leads = range(of.lowest, of.lowest + of.leads)
     return {
-        "group carry": [
-            f"{name} added, {sign}, carry {carry} bits" for name, carry, sign in product(names, range(of.carry + 1), SIGNS)
-        ],
-        "group lead": [
-            f"{name} added, {sign}, 2^{of.lowest + lead} before its scales"
-            for name, lead, sign in product(names, range(of.leads), SIGNS)
-        ],
-        "group cancelled": [f"{name} added, cancelled {depth}" for name, depth in product(names, depths)],
-        "group largest": [f"{k} the largest of those that are scaled with it" for k in of.ks.ravel()],
-        "group cut": [f"a group {word}, {sign}" for word, sign in product(("cut in part", "cut away"), SIGNS)],
-        "group idle": [
-            "a group that cancels the largest term, others cut",
-            "a group of zeros with scales far above every term",
-        ],
+        "group carry": named(
+            f"{name}, {sign}, carry {carry} bits" for name, carry, sign in product(names, range(of.carry + 1), SIGNS)
+        ),
+        "group lead": named(f"{name}, {sign}, 2^{lead} before its scales" for name, lead, sign in product(names, leads, SIGNS)),
+        "group cancelled": named(f"{name}, cancelled {depth}" for name, depth in product(names, depths)),
+        "group largest": named(f"{k} the largest of those that are scaled with it" for k in of.ks.ravel()),
+        "group cut": named(signed(["a group cut in part", "a group cut away"])),
+        "group idle": named(
+            ["a group that cancels the largest term, others cut", "a group of zeros with scales far above every term"]
+        ),
     }
 
 
-def groups_seen(inst: Instruction, node: FusedSum, sums: Sums, request: Request) -> Seen:
-    """Yield the codes of `group_names`."""
+def group_codes(inst: Instruction, node: FusedSum, sums: Sums, request: Request) -> Codes:
+    """Yield the codes of `group_families`."""
     of = _groups(inst, node)
     if of is None:
         return
     products = of.products(request)
-    total, busy = products.sum(axis=2), (products != 0).any(axis=2)
-    yield from _by_themselves(of, sums, products, total, busy)
-    if sums.arithmetic.alignment_bits is not None:
-        yield from _cut(sums, (total < 0).T)
-        yield from _idle(of, sums, request, busy.T, total.T == 0)
-
-
-def _by_themselves(of: ScaledGroups, sums: Sums, products: Integers, total: Integers, busy: Truths) -> Seen:
-    sizes, fmt = np.abs(products), sums.arithmetic.result
-    lead, top, sign = bit_length(np.abs(total)) - 1, bit_length(sizes.max(axis=2)) - 1, (total < 0).astype(np.int64)
-    normal = (sums.lead >= fmt.min_exponent) & (sums.lead <= fmt.max_exponent)
-    others = sum(sums.nonzero(role).sum(axis=0) for role in sums.terms if role != "product")
-    by_itself = sums.finite & (others == 0) & (busy.sum(axis=1) == 1) & (sums.nonzero("product").sum(axis=0) == 1)
-    for group, ks in enumerate(of.ks):
-        shown = np.flatnonzero(by_itself & normal & busy[:, group])
-        high, low, negative = lead[shown, group], top[shown, group], sign[shown, group]
-        carry = np.clip(high - low, 0, of.carry)
-        yield "group carry", shown, np.where(high >= low, 2 * (group * (of.carry + 1) + carry) + negative, -1)
-        yield "group lead", shown, 2 * (group * of.leads + high) + negative
-        yield "group cancelled", shown, np.where(high < low, group * (of.depth + 1) + low - high - 1, -1)
-        nothing = np.flatnonzero(by_itself & busy[:, group] & (total[:, group] == 0))
-        yield "group cancelled", nothing, np.full(len(nothing), group * (of.depth + 1) + of.depth)
-        own = sizes[shown, group]
-        first = own == own.max(axis=1, initial=0)[:, None]
-        alone = (first.sum(axis=1) == 1) & ((own > 0).sum(axis=1) > 1)
-        yield "group largest", shown, np.where(alone, group * len(ks) + np.argmax(first, axis=1), -1)
-
-
-def _cut(sums: Sums, negative: Truths) -> Seen:
-    lost, away = sums.cuts["product"].lost & sums.finite & sums.some, sums.cuts["product"].gone
-    for code, which in enumerate((lost & ~away, lost & away)):
-        for sign in (0, 1):
-            rows = np.flatnonzero((which & (negative == bool(sign))).any(axis=0))
-            yield "group cut", rows, np.full(len(rows), 2 * code + sign)
-
-
-def _idle(of: ScaledGroups, sums: Sums, request: Request, busy: Truths, zero: Truths) -> Seen:
-    """Groups that come to nothing, and yet count in the alignment, or do not."""
-    exponents, bits = sums.terms["product"].exponents, sums.arithmetic.alignment_bits
-    assert bits is not None
+    total, busy = products.sum(axis=1), (products != 0).any(axis=1)
+    yield from _by_themselves(of, sums, products)
+    bits = sums.arithmetic.alignment_bits
+    if bits is None:
+        return
+    cut, some = sums.cuts["product"], sums.finite & sums.some
+    for code, which in enumerate((cut.lost & ~cut.gone, cut.lost & cut.gone)):
+        yield "group cut", which & some, 2 * code + (total < 0)
     lost = np.logical_or.reduce([cut.lost.any(axis=0) for cut in sums.cuts.values()])
-    first = (busy & zero & (exponents == sums.largest)).any(axis=0)
-    far = (~busy & (of.exponents(request) > sums.largest + bits)).any(axis=0)
-    for code, which in enumerate((first & lost, far)):
-        rows = np.flatnonzero(sums.finite & sums.some & which)
-        yield "group idle", rows, np.full(len(rows), code)
+    first = (busy & (total == 0) & (sums.terms["product"].exponents == sums.largest)).any(axis=0)
+    yield "group idle", some & first & lost, 0
+    yield "group idle", some & (~busy & (of.exponents(request) > sums.largest + bits)).any(axis=0), 1
+
+
+def _by_themselves(of: ScaledGroups, sums: Sums, products: Integers) -> Codes:
+    fmt, sizes, total = sums.arithmetic.result, np.abs(products), products.sum(axis=1)
+    busy, sign = (products != 0).any(axis=1), (total < 0).astype(np.int64)
+    lead, top = bit_length(np.abs(total)) - 1, bit_length(sizes.max(axis=1)) - 1
+    others = sum(sums.nonzero(role).sum(axis=0) for role in sums.terms if role != "product")
+    by_itself = busy & sums.finite & (others == 0) & (busy.sum(axis=0) == 1)
+    shown = by_itself & (sums.nonzero("product").sum(axis=0) == 1)
+    shown &= (sums.lead >= fmt.min_exponent) & (sums.lead <= fmt.max_exponent)
+    group = np.arange(len(of.ks))[:, None]
+    carry, depth = np.clip(lead - top, 0, of.carry), np.where(total == 0, of.depth, top - lead - 1)
+    yield "group carry", shown & (lead >= top), 2 * (group * (of.carry + 1) + carry) + sign
+    yield "group lead", shown, 2 * (group * of.leads + lead) + sign
+    yield "group cancelled", shown & (lead < top) | by_itself & (total == 0), group * (of.depth + 1) + depth
+    first = sizes == sizes.max(axis=1, keepdims=True)
+    alone = shown & (first.sum(axis=1) == 1) & ((sizes > 0).sum(axis=1) > 1)
+    yield "group largest", alone, group * of.ks.shape[1] + np.argmax(first, axis=1)

@@ -14,7 +14,7 @@ from accprobe.operands.request import Request, joined
 from accprobe.verify.coverage.events import EventFamily, Key
 from accprobe.verify.coverage.mutations import Mutations
 from accprobe.verify.coverage.ranges import largest_of, lead_of
-from accprobe.verify.coverage.trace import Seen, Trace
+from accprobe.verify.coverage.trace import Reaching, Trace
 
 BATCH = 1024  # Dot products that are changed at once.
 RANDOM = 128  # Random dot products of each kind, from which the search starts.
@@ -30,25 +30,21 @@ class Reached:
     def __init__(self, families: dict[Key, EventFamily]) -> None:
         self.hit = {key: np.zeros(len(events), bool) for key, events in families.items()}
 
-    def see(self, seen: Seen) -> None:
-        for key, _, codes in seen:
-            self.hit[key] |= np.bincount(codes[codes >= 0], minlength=len(self.hit[key])) > 0
+    def see(self, reaching: Reaching) -> None:
+        """Mark the events that dot products reach."""
+        for key, _, codes in reaching:
+            self.hit[key][codes] = True
 
-    def new_rows(self, seen: Seen) -> dict[int, Key]:
-        """Mark what these dot products reach; return the first and the last that reach a new event, and its family."""
+    def new_rows(self, reaching: Reaching) -> dict[int, Key]:
+        """As `see`; return the first and the last dot product that reach each new event, and its family."""
         found: dict[int, Key] = {}
-        for key, rows, codes in seen:
+        for key, rows, codes in reaching:
             hit = self.hit[key]
-            if hit.all():
-                continue
-            rows, codes = rows.ravel(), codes.ravel()
-            new = codes >= 0
-            new[new] = ~hit[codes[new]]
-            if new.any():
-                for order in (slice(None), slice(None, None, -1)):
-                    _, first = np.unique(codes[new][order], return_index=True)
-                    found |= dict.fromkeys(rows[new][order][first].tolist(), key)
-                hit[codes[new]] = True
+            new = ~hit[codes]
+            for order in (slice(None), slice(None, None, -1)) if new.any() else ():
+                _, first = np.unique(codes[new][order], return_index=True)
+                found |= dict.fromkeys(rows[new][order][first].tolist(), key)
+            hit[codes] = True
         return found
 
 
