@@ -183,7 +183,7 @@ class _Chunk:
         exponent = largest - arithmetic.alignment_bits
         scale, total = power_of_two(-exponent), np.zeros(n)
         for term in terms:
-            cut = _cut(term * scale, arithmetic)
+            cut = round_terms(term * scale, arithmetic)
             total += cut.sum(axis=0) if cut.ndim == 2 else cut
         if arithmetic.accumulator_bits is not None:
             total = _accumulated(
@@ -268,7 +268,7 @@ class _Chunk:
         return patterns
 
 
-def _cut(aligned: Floats, arithmetic: FloatArithmetic) -> Floats:
+def round_terms(aligned: Floats, arithmetic: FloatArithmetic) -> Floats:
     """Round terms, in units of the last kept bit, to integers (in place)."""
     match arithmetic.alignment_rounding:
         case "truncate":

@@ -275,7 +275,6 @@ FEATURES: dict[str, Feature] = {
         evidence="small products beside cancelling ones of a larger scale: the remainder",
         values=Numbers(2, 1024, none=1),
         compiled=(None,),
-        has_events=True,
     ),
     "addend_bits": Field(
         "bits of C",

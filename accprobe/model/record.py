@@ -81,7 +81,7 @@ class Field(Feature):
     of results, so that other such fields can explain the same results. shows_as: property of a result that the next sum reads.
     with_coarser: values that are tried together with a finite alignment if the model has none.
 
-    place: operands that show it. has_events: coverage has events for every value, otherwise only for those of compiled code.
+    place: operands that show it.
     """
 
     values: Values
@@ -96,7 +96,6 @@ class Field(Feature):
     shows_as: Signal | None = None
     with_coarser: tuple[str, ...] = ()
     place: Place = "anywhere"
-    has_events: bool = False
 
     @property
     def counts_bits(self) -> bool:

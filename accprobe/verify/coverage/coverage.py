@@ -17,9 +17,7 @@ from accprobe.devices.stored import StoredProducts
 from accprobe.evaluate.evaluator import evaluate
 from accprobe.isa.families import FAMILIES
 from accprobe.isa.instructions import Instruction
-from accprobe.model.fields import fields_of, with_values
-from accprobe.model.record import Value
-from accprobe.model.tree import Arithmetic, DotModel
+from accprobe.model.tree import DotModel
 from accprobe.operands.request import Request
 from accprobe.verify.code_pairs import every_pair, every_scale
 from accprobe.verify.coverage.corpora import stored_operands, tries_of
@@ -34,9 +32,6 @@ from accprobe.verify.random import Known, compared, parts
 AT_ONCE = 512  # Dot products of one request.
 
 MODELS_KEPT = 256  # Models whose dot products are kept.
-
-# Words that no chip is known to need, and the one that stands for each; of others the first that its field has.
-NEAREST: dict[Value, Value] = {"RNA": "RNE", "nearest away": "nearest"}
 
 DOTS_KEPT = 1 << 20  # Random dot products that are kept for the next instruction like it, at most.
 
@@ -56,13 +51,10 @@ class Covering:
 
 
 class Coverage:
-    """The events of a model, and which of them dot products reached.
-
-    Of a model with values that no chip is known to have, the events are those of the nearest known values.
-    """
+    """The events of a model, and which of them dot products reached."""
 
     def __init__(self, inst: Instruction, model: DotModel, seed: int = 0) -> None:
-        self._inst, self._model, self._seed = inst, as_usual(model), seed
+        self._inst, self._model, self._seed = inst, model, seed
         self._events = families_of(alike(inst), self._model)
         self._trace = _trace(inst, self._model)
         self._reached = Reached(self._events)
@@ -193,22 +185,7 @@ def together(random: Verification, covered: Verification) -> Verification:
 
 def covering(inst: Instruction, model: DotModel, seed: int) -> Covering:
     """Return dot products that cover the model; made once for all instructions of these formats."""
-    return _covering(alike(inst), as_usual(model), seed)
-
-
-def as_usual(model: DotModel) -> DotModel:
-    """Return the model with the nearest values that chips are known to have."""
-    changed = model.with_arithmetic(lambda arithmetic: with_values(arithmetic, _unlike_any(arithmetic)))
-    return with_values(changed, _unlike_any(model))
-
-
-def _unlike_any(described: Arithmetic | DotModel) -> dict[str, Value]:
-    found = ((name, field, getattr(described, name)) for name, field in fields_of(type(described)).items())
-    return {
-        name: NEAREST.get(value, field.compiled[0])
-        for name, field, value in found
-        if not (field.has_events or field.is_compiled(value))
-    }
+    return _covering(alike(inst), model, seed)
 
 
 def alike(inst: Instruction) -> Instruction:

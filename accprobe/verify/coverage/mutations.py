@@ -52,6 +52,8 @@ class Mutations:
             self._change_addend,
             self._derive_addend,
         ]
+        if len(self._sums) > 1:
+            self._changes += [self._move_to_another_sum] * 2
         if inst.scale is not None:
             self._changes += [self._change_scales] * 3
 
@@ -139,6 +141,16 @@ class Mutations:
         ks, has_addend = self._sums[self._rng.integers(0, len(self._sums))]
         outside = np.delete(np.arange(self._inst.k), ks)
         some.a[:, outside] = 0
+        if not has_addend:
+            some.c[:] = 0
+
+    def _move_to_another_sum(self, some: Request) -> None:
+        """The terms of one sum on those of another, all others zero."""
+        (ks, _), (others, has_addend) = (self._sums[self._rng.integers(0, len(self._sums))] for _ in range(2))
+        count = min(len(ks), len(others))
+        a, b = some.a[:, ks[:count]], some.b[:, ks[:count]]
+        some.a[:], some.b[:] = 0, 0
+        some.a[:, others[:count]], some.b[:, others[:count]] = a, b
         if not has_addend:
             some.c[:] = 0
 

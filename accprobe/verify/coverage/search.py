@@ -16,10 +16,10 @@ from accprobe.verify.coverage.mutations import Mutations
 from accprobe.verify.coverage.ranges import largest_of, lead_of
 from accprobe.verify.coverage.trace import Reaching, Trace
 
-BATCH = 1024  # Dot products that are changed at once.
+BATCH = 2048  # Dot products that are changed at once.
 RANDOM = 128  # Random dot products of each kind, from which the search starts.
-MOST_IN_VAIN = 30  # Batches without a new event after which it stops.
-MOST_BATCHES = 400
+MOST_IN_VAIN = 20  # Batches without a new event after which it stops.
+MOST_BATCHES = 150
 EXTREMES = 16  # Dot products of largest operands, from which it starts too.
 RECENT = 256  # Dot products found last, of which half of those that are changed are drawn.
 
@@ -94,7 +94,7 @@ class _Pool:
 
     def __init__(self, inst: Instruction, model: DotModel, families: dict[Key, EventFamily]) -> None:
         self._trace, self._families, self._reached = Trace(inst, model), families, Reached(families)
-        self._number = {key: number for number, key in enumerate(families)}
+        self._number = {name: number for number, name in enumerate(dict.fromkeys(name for _, name in families))}
         self.kept, self._of_family, self.tries = Request.zeros(inst, 1), np.zeros(1, np.int64), 0
 
     def take(self, request: Request) -> bool:
@@ -103,12 +103,12 @@ class _Pool:
         found = self._reached.new_rows(self._trace.of(request))
         if found:
             self.kept = joined([self.kept, request[list(found)]])
-            self._of_family = np.concatenate([self._of_family, [self._number[key] for key in found.values()]])
+            self._of_family = np.concatenate([self._of_family, [self._number[name] for _, name in found.values()]])
         return bool(found)
 
     def parents(self, rng: np.random.Generator) -> Request:
-        """Draw those to change: half of a family whose events were not all reached, each as often; others any, or recent."""
-        n, open_ = len(self.kept), [number for key, number in self._number.items() if not self._is_whole(key)]
+        """Draw those to change: half of a family whose events were not all reached, in any sum; others any, or recent."""
+        n, open_ = len(self.kept), [self._number[key[1]] for key in self._families if not self._is_whole(key)]
         chosen = np.where(rng.random(BATCH) < 0.5, rng.integers(0, n, BATCH), n - 1 - rng.integers(0, min(n, RECENT), BATCH))
         family = rng.choice(open_, BATCH // 2) if open_ else np.zeros(0, np.int64)
         for number in np.unique(family):

@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 from accprobe.evaluate import limbs
 from accprobe.evaluate.decoding import ABSENT, NOTHING, leading, significands, values_of
 from accprobe.evaluate.error_free import Floats, Integers, Truths, power_of_two
-from accprobe.evaluate.reference import Evaluation
+from accprobe.evaluate.reference import Evaluation, round_terms
 from accprobe.evaluate.terms import CachedTerms, ExactProduct
 from accprobe.isa.formats import Format
 from accprobe.isa.instructions import Instruction
-from accprobe.model.tree import AlignmentRounding, DotModel, FloatArithmetic, FusedSum
+from accprobe.model.tree import DotModel, FloatArithmetic, FusedSum
 from accprobe.operands.request import Request
 from accprobe.verify.coverage.ranges import TermRole
 
@@ -139,7 +139,7 @@ class Sums:
         scale, total = power_of_two(-exponent), np.zeros(len(exponent), np.int64)
         for role, terms in self.terms.items():
             aligned = np.where(self.finite, terms.values * scale, 0.0)
-            whole = _cut(aligned, self.arithmetic.alignment_rounding)
+            whole = round_terms(aligned.copy(), self.arithmetic)
             kept = whole.astype(np.int64)
             self.cuts[role] = Cut(whole != aligned, kept & 1 == 1, (whole == 0) & (aligned != 0))
             total += kept.sum(axis=0)
@@ -170,13 +170,3 @@ def _exact_products(kept: CachedTerms, node: FusedSum, model: DotModel) -> Terms
     power_reached = (high.view(np.int64) & ((1 << 52) - 1) == 0) & (np.signbit(low) != np.signbit(high)) & (low != 0)
     leads = np.where(high == 0, NOTHING, leading(high) - power_reached + lowest).astype(np.int16)
     return Terms(values, leads, leads, leads, exact)
-
-
-def _cut(aligned: Floats, rounding: AlignmentRounding) -> Floats:
-    """Round terms, in units of the last kept bit, to integers."""
-    if rounding == "sticky":
-        whole = np.trunc(aligned)
-        jammed = (whole != aligned) & (np.fmod(whole, 2.0) == 0)
-        return np.where(jammed, whole + np.copysign(1.0, aligned), whole)
-    cut: Floats = {"floor": np.floor, "nearest": np.rint}.get(rounding, np.trunc)(aligned)
-    return cut
