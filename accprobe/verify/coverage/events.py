@@ -21,7 +21,7 @@ Key = tuple[int, str]  # The sum, as `nodes` has them, and the family; -1: the w
 EventCodes = NDArray[np.integer]
 
 # A family; which of n dot products, or of m terms of each, [n] or [m, n], reach events; and the codes of these.
-Codes = Iterator[tuple[str, Truths, EventCodes | int]]
+CodeArrays = Iterator[tuple[str, Truths, EventCodes | int]]
 
 SIGNS = ("positive", "negative")
 EXTREMES = (*SIGNS, "both signs")
@@ -38,7 +38,7 @@ class Event(NamedTuple):
 EventFamily = tuple[Event | None, ...]  # Events by code; None: no event.
 
 
-def named(names: Iterable[str], impossible: str = "") -> EventFamily:
+def events_of(names: Iterable[str], impossible: str = "") -> EventFamily:
     """Return events of these names; an empty one stands for none."""
     return tuple(Event(name, impossible) if name else None for name in names)
 

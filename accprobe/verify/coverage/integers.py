@@ -16,7 +16,7 @@ from accprobe.isa.formats import Format
 from accprobe.isa.instructions import Instruction
 from accprobe.model.tree import DotModel, FusedSum
 from accprobe.operands.request import Request, joined
-from accprobe.verify.coverage.events import Codes, EventFamily, Key, labels, named, signed
+from accprobe.verify.coverage.events import CodeArrays, EventFamily, Key, events_of, labels, signed
 from accprobe.verify.coverage.trace import Reaching, reaching
 
 GROUP_OF = 4  # Products.
@@ -62,16 +62,16 @@ def _addends(fmt: Format) -> list[int]:
 def integer_families(inst: Instruction, model: DotModel) -> dict[Key, EventFamily]:
     """Return all events of an integer model."""
     size = max(abs(inst.multiplied(a, b)) for a, b in _extremes(inst))
-    found: dict[Key, EventFamily] = {(-1, "C"): named(f"operands: C {value}" for value in _addends(inst.c))}
+    found: dict[Key, EventFamily] = {(-1, "C"): events_of(f"operands: C {value}" for value in _addends(inst.c))}
     for i, (name, node) in enumerate(zip(labels(model.root), model.root.nodes(), strict=True)):
         if count := len(node.products):
-            found[i, "groups"] = named(
+            found[i, "groups"] = events_of(
                 f"{name}: products {ks[0]}-{ks[-1]} all {a} × {b}" for ks in _groups(node) for a, b in _extremes(inst)
             )
-            found[i, ODD_PRODUCTS] = named(f"{name}: {n} odd product{'s' * (n != 1)}" for n in range(count + 1))
+            found[i, ODD_PRODUCTS] = events_of(f"{name}: {n} odd product{'s' * (n != 1)}" for n in range(count + 1))
             bits = range(FEWEST_BITS, (count * size).bit_length())
-            found[i, "bits"] = named(signed(f"{name}: products come to 2^{bit}" for bit in bits))
-        found[i, "ends"] = named(f"{name}: {word}" for word in ENDS)
+            found[i, "bits"] = events_of(signed(f"{name}: products come to 2^{bit}" for bit in bits))
+        found[i, "ends"] = events_of(f"{name}: {word}" for word in ENDS)
     return found
 
 
@@ -95,7 +95,7 @@ class IntegerTrace:
             if len(rows):
                 yield from reaching(self._of_sum(node, request[rows]), i, rows)
 
-    def _of_sum(self, node: FusedSum, request: Request) -> Codes:
+    def _of_sum(self, node: FusedSum, request: Request) -> CodeArrays:
         inst, total = self._inst, np.zeros(len(request), np.int64)
         if node.products:
             a, b = inst.a.integers(request.a), inst.b.integers(request.b)

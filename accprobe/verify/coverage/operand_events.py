@@ -12,7 +12,7 @@ from accprobe.evaluate.decoding import leading
 from accprobe.isa.formats import Bits, Format
 from accprobe.isa.instructions import Instruction
 from accprobe.operands.request import Request
-from accprobe.verify.coverage.events import EXTREMES, SIGNS, Codes, Event, EventFamily
+from accprobe.verify.coverage.events import EXTREMES, SIGNS, CodeArrays, Event, EventFamily
 from accprobe.verify.coverage.ranges import largest_of, lead_of
 
 OPERAND_CLASSES = ("zero", "subnormal", "normal", "largest", "infinity", "NaN")
@@ -119,7 +119,7 @@ def operand_families(inst: Instruction) -> dict[str, EventFamily]:
     return found
 
 
-def operand_codes(inst: Instruction, request: Request) -> Codes:
+def operand_codes(inst: Instruction, request: Request) -> CodeArrays:
     """Yield the codes of `operand_families`."""
     patterns = ((inst.a, request.a.T), (inst.b, request.b.T), (inst.c, request.c[None]))
     a, b, c = every = [classes_of(fmt, x) for fmt, x in patterns]
@@ -142,7 +142,9 @@ def operand_codes(inst: Instruction, request: Request) -> Codes:
         yield from _codes_of_scales(inst, inst.scale, inst.scale_block, request, every)
 
 
-def _codes_of_scales(inst: Instruction, fmt: Format, size: int, request: Request, classes: list[NDArray[np.uint8]]) -> Codes:
+def _codes_of_scales(
+    inst: Instruction, fmt: Format, size: int, request: Request, classes: list[NDArray[np.uint8]]
+) -> CodeArrays:
     """Classes of the two scales of a block, which count where that block alone has products that are not zero."""
     kinds, operands, (a, b, c) = len(SCALE_CLASSES), len(OPERAND_CLASSES), classes
     scales = [_scale_classes(fmt, x.T) for x in (request.scales_a, request.scales_b) if x is not None]

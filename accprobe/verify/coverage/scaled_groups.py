@@ -15,7 +15,7 @@ from accprobe.evaluate.rounding import bit_length
 from accprobe.isa.instructions import Instruction
 from accprobe.model.tree import FloatArithmetic, FusedSum
 from accprobe.operands.request import Request
-from accprobe.verify.coverage.events import SIGNS, Codes, EventFamily, named, signed
+from accprobe.verify.coverage.events import SIGNS, CodeArrays, EventFamily, events_of, signed
 from accprobe.verify.coverage.sums import Sums
 
 
@@ -61,20 +61,22 @@ def group_families(inst: Instruction, node: FusedSum) -> dict[str, EventFamily]:
     depths = [*(f"{depth} bits" for depth in range(1, of.depth + 1)), "to nothing"]
     leads = range(of.lowest, of.lowest + of.leads)
     return {
-        "group carry": named(
+        "group carry": events_of(
             f"{name}, {sign}, carry {carry} bits" for name, carry, sign in product(names, range(of.carry + 1), SIGNS)
         ),
-        "group lead": named(f"{name}, {sign}, 2^{lead} before its scales" for name, lead, sign in product(names, leads, SIGNS)),
-        "group cancelled": named(f"{name}, cancelled {depth}" for name, depth in product(names, depths)),
-        "group largest": named(f"{k} the largest of those that are scaled with it" for k in of.ks.ravel()),
-        "group cut": named(signed(["a group cut in part", "a group cut away"])),
-        "group idle": named(
+        "group lead": events_of(
+            f"{name}, {sign}, 2^{lead} before its scales" for name, lead, sign in product(names, leads, SIGNS)
+        ),
+        "group cancelled": events_of(f"{name}, cancelled {depth}" for name, depth in product(names, depths)),
+        "group largest": events_of(f"{k} the largest of those that are scaled with it" for k in of.ks.ravel()),
+        "group cut": events_of(signed(["a group cut in part", "a group cut away"])),
+        "group idle": events_of(
             ["a group that cancels the largest term, others cut", "a group of zeros with scales far above every term"]
         ),
     }
 
 
-def group_codes(inst: Instruction, node: FusedSum, sums: Sums, request: Request) -> Codes:
+def group_codes(inst: Instruction, node: FusedSum, sums: Sums, request: Request) -> CodeArrays:
     """Yield the codes of `group_families`."""
     of = _groups(inst, node)
     if of is None:
@@ -94,7 +96,7 @@ def group_codes(inst: Instruction, node: FusedSum, sums: Sums, request: Request)
     yield "group idle", some & (~busy & (of.exponents(request) > sums.largest + bits)).any(axis=0), 1
 
 
-def _by_themselves(of: ScaledGroups, sums: Sums, products: Integers) -> Codes:
+def _by_themselves(of: ScaledGroups, sums: Sums, products: Integers) -> CodeArrays:
     fmt, sizes, total = sums.arithmetic.result, np.abs(products), products.sum(axis=1)
     busy, sign = (products != 0).any(axis=1), (total < 0).astype(np.int64)
     lead, top = bit_length(np.abs(total)) - 1, bit_length(sizes.max(axis=1)) - 1

@@ -10,7 +10,7 @@ from accprobe.evaluate.decoding import ABSENT, NOTHING
 from accprobe.evaluate.error_free import Truths
 from accprobe.evaluate.rounding import bit_length, encode_wide
 from accprobe.model.tree import FloatArithmetic
-from accprobe.verify.coverage.events import EXTREMES, Codes, EventCodes, EventFamily, named, signed
+from accprobe.verify.coverage.events import EXTREMES, CodeArrays, EventCodes, EventFamily, events_of, signed
 from accprobe.verify.coverage.ranges import SumRange, TermRole
 from accprobe.verify.coverage.sums import Sums
 
@@ -98,55 +98,55 @@ def sum_families(bound: SumRange) -> dict[str, EventFamily]:
     largest = [f"the largest term: {word}" * there for word, there in zip(LARGEST_TERMS, present, strict=True)]
     found = {f"shift {role}": _shifts(bound, role) for role in bound.roles}
     found |= {
-        "carry": named(signed(f"carry {bits} bits" for bits in range(bound.most_carry + 1))),
-        "cancel": named([f"cancelled {word} bits" for word in _step_words(steps(x, 1))[: x.alignment_bits]], alone),
-        "cancel at": named(f"the largest terms, of {band}, cancelled" for band in _band_names(bound.cancelling)),
+        "carry": events_of(signed(f"carry {bits} bits" for bits in range(bound.most_carry + 1))),
+        "cancel": events_of([f"cancelled {word} bits" for word in _step_words(steps(x, 1))[: x.alignment_bits]], alone),
+        "cancel at": events_of(f"the largest terms, of {band}, cancelled" for band in _band_names(bound.cancelling)),
         "cancel at narrow": (None,) * NARROW_BANDS,
-        "largest": named(largest, alone),
-        "dense": named(signed(["every term at one exponent"])),
-        "zeros": named(f"a sum of zero, {word}" for word in ZEROS),
-        "rounded": named(signed(f"rounded, {word}" for word in ROUNDED)),
-        "near half": named(signed(["rounded, just below half", "rounded, just above half"])),
-        "carried": named(signed(["rounded up to the next power of two"]), NOT_UP if x.result_rounding == "RZ" else ""),
-        "over": named(signed(LARGEST_NUMBER)),
-        "under": named(signed(SMALLEST_NUMBERS)),
-        "special": named(SPECIAL),
-        "carry rounded": named(
+        "largest": events_of(largest, alone),
+        "dense": events_of(signed(["every term at one exponent"])),
+        "zeros": events_of(f"a sum of zero, {word}" for word in ZEROS),
+        "rounded": events_of(signed(f"rounded, {word}" for word in ROUNDED)),
+        "near half": events_of(signed(["rounded, just below half", "rounded, just above half"])),
+        "carried": events_of(signed(["rounded up to the next power of two"]), NOT_UP if x.result_rounding == "RZ" else ""),
+        "over": events_of(signed(LARGEST_NUMBER)),
+        "under": events_of(signed(SMALLEST_NUMBERS)),
+        "special": events_of(SPECIAL),
+        "carry rounded": events_of(
             signed(f"carry {carry} bits, {word}" for carry, word in product(bound.shown_carries, ROUNDED_SHORT))
         ),
-        "beyond": named(signed(["a term beyond the largest exponent, the sum within"])),
+        "beyond": events_of(signed(["a term beyond the largest exponent, the sum within"])),
     }
     if x.alignment_bits is not None:
         found |= _of_alignment(bound, products)
     if has_c and bound.terms > 1:
-        found["C cancelled"] = named(f"C the largest term, cancelled {word}" for word in CANCELLED)
+        found["C cancelled"] = events_of(f"C the largest term, cancelled {word}" for word in CANCELLED)
     if bound.floor is not None:
-        found["floor"] = named(f"the largest term {word} the lowest alignment" for word in ABOVE)
-        found["floor lost"] = named(signed(["bits lost below the lowest alignment"]))
+        found["floor"] = events_of(f"the largest term {word} the lowest alignment" for word in ABOVE)
+        found["floor lost"] = events_of(signed(["bits lost below the lowest alignment"]))
         if has_c and bound.terms > 1:
-            found["subnormal C"] = named(["a subnormal C the largest term, aligned to the floor"])
+            found["subnormal C"] = events_of(["a subnormal C the largest term, aligned to the floor"])
     return found
 
 
 def _of_alignment(bound: SumRange, products: int) -> dict[str, EventFamily]:
     """Events of terms that lose bits, and of those whose last kept bit is set."""
-    found = {f"cut {role}": named([f"{role} cut"]) for role in bound.roles if role != "product"}
+    found = {f"cut {role}": events_of([f"{role} cut"]) for role in bound.roles if role != "product"}
     if products:
         present = (True, products > 2, products > 3, products > 4, products > 1, True)
-        found["cut products"] = named(f"{word} cut" * there for word, there in zip(CUT_PRODUCTS, present, strict=True))
+        found["cut products"] = events_of(f"{word} cut" * there for word, there in zip(CUT_PRODUCTS, present, strict=True))
         words = [f"{low if low == high else f'{low} or more'} products" for low, high in ODD if low <= products]
         words += [""] * (len(ODD) - len(words))
-        found["odd"] = named(word and f"{word} with the last kept bit set" for word in (*words, "every product"))
-    found["lost zeros"] = named(f"a sum of zero, {word}" for word in LOST)
-    found["odd terms"] = named(
+        found["odd"] = events_of(word and f"{word} with the last kept bit set" for word in (*words, "every product"))
+    found["lost zeros"] = events_of(f"a sum of zero, {word}" for word in LOST)
+    found["odd terms"] = events_of(
         f"{n or 'no'} term{'s' * (n != 1)} with the last kept bit set{f', {sign}' if n else ''}, and a carry shows"
         * (i <= min(n, 2))
         for n in range(bound.most_odd + 1)
         for i, sign in enumerate(EXTREMES)
     )
     if bound.terms > 1:
-        found["cut rounded"] = named(f"terms of both signs cut, {word}" for word in ROUNDED_SHORT)
-        found["cut against"] = named(f"terms cut {word} the sum's sign" for word in ("of", "against"))
+        found["cut rounded"] = events_of(f"terms of both signs cut, {word}" for word in ROUNDED_SHORT)
+        found["cut against"] = events_of(f"terms cut {word} the sum's sign" for word in ("of", "against"))
     return found
 
 
@@ -158,7 +158,7 @@ def _shifts(bound: SumRange, role: TermRole) -> EventFamily:
     starts = steps(bound.arithmetic, 0)
     words = [f"{role} shifted {word}" for word in _step_words(starts)]
     able = sum(start <= most for start in starts)
-    return (*named(words[:able]), *named(words[able:], TOO_FAR))
+    return (*events_of(words[:able]), *events_of(words[able:], TOO_FAR))
 
 
 def _band_names(shared: range) -> list[str]:
@@ -191,7 +191,7 @@ class SumCodes:
         near = np.int64(1) << np.maximum(drop - NEAR_BITS, 0) if self._x.alignment_bits is None else 2
         self._near = np.where(np.abs(rest - half) < near, np.sign(rest - half), 0) * (rest != 0)
 
-    def every(self) -> Codes:
+    def every(self) -> CodeArrays:
         yield from self._sizes()
         yield from self._largest_terms()
         yield from self._results()
@@ -199,7 +199,7 @@ class SumCodes:
         if self._sums.cuts:
             yield from self._cuts()
 
-    def _sizes(self) -> Codes:
+    def _sizes(self) -> CodeArrays:
         sums, carry, x = self._sums, self._carry, self._x
         starts = np.array(steps(x, 0))
         for role, terms in sums.terms.items():
@@ -218,7 +218,7 @@ class SumCodes:
             deep = -carry >= (x.alignment_bits or x.result_bits) // 2
             yield "C cancelled", first & (self._zero | (carry < 0)), np.where(self._zero, 2, deep)
 
-    def _largest_terms(self) -> Codes:
+    def _largest_terms(self) -> CodeArrays:
         sums = self._sums
         top = {role: terms.exponents == sums.largest for role, terms in sums.terms.items()}
         tops = sum(x.sum(axis=0) for x in top.values())
@@ -247,7 +247,7 @@ class SumCodes:
     def _all_of_sign(self, sign: int) -> Truths:
         return np.asarray(np.logical_and.reduce([(minus == bool(sign)).all(axis=0) for minus in self._minus.values()]))
 
-    def _results(self) -> Codes:
+    def _results(self) -> CodeArrays:
         fmt, bits, sign, code, kept = self._x.result, self._x.result_bits, self._sign, self._rounded, self._kept
         yield "rounded", self._normal, 2 * code + sign
         yield "near half", self._normal & (self._near != 0), 2 * (self._near > 0) + sign
@@ -262,7 +262,7 @@ class SumCodes:
         between = np.where(kept == 0, BELOW_SMALLEST[code], between)
         yield "under", self._nonzero & (self._top < fmt.min_exponent), 2 * between + sign
 
-    def _zeros_and_specials(self) -> Codes:
+    def _zeros_and_specials(self) -> CodeArrays:
         sums = self._sums
         lost = np.logical_or.reduce([cut.lost.any(axis=0) for cut in sums.cuts.values()] or [~sums.finite])
         yield "zeros", self._some & self._zero & ~lost, 3
@@ -273,7 +273,7 @@ class SumCodes:
         of_sign = np.where(plus & minus, 2, minus)
         yield "special", ~sums.finite, np.where(np.isnan(values).any(axis=0), 3, of_sign)
 
-    def _cuts(self) -> Codes:
+    def _cuts(self) -> CodeArrays:
         sums, some = self._sums, self._some
         lost = {role: cut.lost & (sums.terms[role].exponents < sums.aligned_to) for role, cut in sums.cuts.items()}
         for role in lost.keys() - {"product"}:
@@ -310,7 +310,7 @@ class SumCodes:
         signs = np.select([minus == 0, plus == 0], [0, 1], 2)
         return self._some & (plus + minus <= self._bound.most_odd) & shown, len(EXTREMES) * (plus + minus) + signs
 
-    def _floor(self, floor: int, plus: Truths, minus: Truths) -> Codes:
+    def _floor(self, floor: int, plus: Truths, minus: Truths) -> CodeArrays:
         sums = self._sums
         above = sums.largest.astype(np.int64) - floor
         yield "floor", self._some & (above <= 1), np.minimum(1 - above, 3)

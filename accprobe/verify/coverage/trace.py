@@ -15,16 +15,16 @@ from accprobe.evaluate.terms import CachedTerms
 from accprobe.isa.instructions import Instruction
 from accprobe.model.tree import DotModel
 from accprobe.operands.request import Request
-from accprobe.verify.coverage.events import Codes, EventCodes, EventFamily, Key, labels
+from accprobe.verify.coverage.events import CodeArrays, EventCodes, EventFamily, Key, labels
 from accprobe.verify.coverage.operand_events import magnitudes, operand_codes, operand_families
 from accprobe.verify.coverage.ranges import SumRange, sum_ranges
 from accprobe.verify.coverage.scaled_groups import group_codes, group_families
 from accprobe.verify.coverage.sum_events import SumCodes, sum_families
 from accprobe.verify.coverage.sums import Sums
 
-Rows = NDArray[np.intp]
+RowNumbers = NDArray[np.intp]
 
-Reaching = Iterator[tuple[Key, Rows, EventCodes]]  # Of each family, dot products and the codes of events that they reach.
+Reaching = Iterator[tuple[Key, RowNumbers, EventCodes]]  # Of each family, dot products and the codes of events that they reach.
 
 
 def float_families(inst: Instruction, model: DotModel) -> dict[Key, EventFamily]:
@@ -82,7 +82,7 @@ class Trace:
         return found
 
 
-def reaching(codes: Codes, number: int, rows: Rows) -> Reaching:
+def reaching(codes: CodeArrays, number: int, rows: RowNumbers) -> Reaching:
     """Number the families of a sum, and its dot products as `rows` has them."""
     for name, where, code in codes:
         places = np.nonzero(where)
