@@ -86,7 +86,7 @@ def test_slow_counter_agrees(name: str) -> None:
 
 @pytest.mark.slow
 @settings(max_examples=5, deadline=None, suppress_health_check=list(HealthCheck))
-@given(float_models(compiled=True))
+@given(float_models(plain=True))
 def test_slow_counter_agrees_on_planted_models(planted: Plant) -> None:
     compare(planted.instruction, planted.model, 15)
 
