@@ -22,11 +22,11 @@ from typing import Any
 import torch
 
 from accprobe.operands.safetensors import write_tensors
-from accprobe.render.content.traces import counts, findings_json, trace_headline
 from accprobe.trace import ProgramRun, paused, run_both
 from accprobe.trace.causes import TraceFindings
 from accprobe.trace.folders import array_of
 from accprobe.trace.recorder import Recorder
+from accprobe.trace.summary import counts, findings_json, trace_headline
 
 TOKENS = 128
 MOST_KEPT_BYTES = 8 << 20

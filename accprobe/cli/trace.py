@@ -9,16 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from accprobe.cli.output import OutputFile, deliver, form_of_file, tell
+from accprobe.cli.output import DIFFERS, Output, format_option, output_option, tell
 from accprobe.errors import AccprobeError
 
 if TYPE_CHECKING:
     from accprobe.trace.both import ProgramRun
     from accprobe.trace.causes import TraceFindings
 
-DIFFERENT = 1
-
-FORMS = ("terminal", "json", "html", "junit")
+ENDINGS = {".html": "html", ".xml": "junit"}
+"""Formats by the ending of an output file."""
 
 
 @click.group("trace")
@@ -83,9 +82,9 @@ def record_command(
 @click.argument("a", type=click.Path(path_type=Path))
 @click.argument("b", type=click.Path(path_type=Path))
 @click.option("--map", "mapping", default="", metavar="MAP", help=_MAP_HELP)
-@click.option("--format", "form", type=click.Choice(FORMS), help="Output format; without it the name of FILE decides.")
-@click.option("-o", "--output", type=OutputFile(), metavar="FILE", help="Output file (`-` for stdout).")
-def compare_command(a: Path, b: Path, mapping: str, form: str | None, output: Path | None) -> None:
+@format_option("json", "html", "junit")
+@output_option("JSON, or by the ending of FILE an HTML page or JUnit XML")
+def compare_command(a: Path, b: Path, mapping: str, form: str, output: Path | None) -> None:
     """Compare two recorded traces.
 
     Products whose operands were saved on both sides are explained.
@@ -96,7 +95,8 @@ def compare_command(a: Path, b: Path, mapping: str, form: str | None, output: Pa
     """
     from accprobe.trace.folders import compare_folders
 
-    _end(compare_folders(a, b, mapping), form, output)
+    out = Output.of(form, output, ENDINGS)
+    _end(compare_folders(a, b, mapping), out)
 
 
 @trace_command.command("run")
@@ -108,8 +108,8 @@ def compare_command(a: Path, b: Path, mapping: str, form: str | None, output: Pa
 @click.option("--flag", "flags", multiple=True, metavar="FLAG=A,B", help="Two values of an attribute of torch; repeatable.")
 @click.option("--map", "mapping", default="", metavar="MAP", help=_MAP_HELP)
 @click.option("--fix", is_flag=True, help="Try changes that make the origins equal.")
-@click.option("--format", "form", type=click.Choice(FORMS), help="Output format; without it the name of FILE decides.")
-@click.option("-o", "--output", type=OutputFile(), metavar="FILE", help="Output file (`-` for stdout).")
+@format_option("json", "html", "junit")
+@output_option("JSON, or by the ending of FILE an HTML page or JUnit XML")
 def run_command(
     function: str,
     versus: str | None,
@@ -119,7 +119,7 @@ def run_command(
     flags: tuple[str, ...],
     mapping: str,
     fix: bool,
-    form: str | None,
+    form: str,
     output: Path | None,
 ) -> None:
     """Run a function twice, and explain each origin of a difference.
@@ -134,10 +134,11 @@ def run_command(
     """
     from accprobe.trace.both import run_both
 
+    out = Output.of(form, output, ENDINGS)
     sides = _sides(function, versus, batch, backends, dtype, flags)
     if batch and not mapping:
         mapping = f"batch={':'.join(batch.split(','))}"
-    _end(run_both(*sides, mapping=mapping, with_fixes=fix), form, output)
+    _end(run_both(*sides, mapping=mapping, with_fixes=fix), out)
 
 
 def _sides(
@@ -193,17 +194,12 @@ def _dtype(text: str) -> Any:
     return found
 
 
-def _end(found: TraceFindings, form: str | None, output: Path | None) -> None:
-    """Print the findings, or write them in the form that the file's name asks for, and exit with the status."""
+def _end(found: TraceFindings, out: Output) -> None:
+    """Print or write the findings, and exit with the status."""
     from accprobe.render import traces
-    from accprobe.render.terminal.console import console
 
-    if form is None and output is not None:
-        form = form_of_file(output, {".html": "html", ".xml": "junit"})
-    if form in (None, "terminal"):
-        console().print(traces.trace_terminal(found))
-    else:
-        write = {"json": traces.trace_json, "html": traces.trace_html, "junit": traces.trace_junit}[str(form)]
-        deliver(write(found), output)
-    if not found.comparison.equal:
-        sys.exit(DIFFERENT)
+    writers = {"json": traces.trace_json, "html": traces.trace_html, "junit": traces.trace_junit}
+    differs = not found.comparison.equal
+    out.deliver(lambda: [traces.trace_terminal(found)], lambda form: writers[form](found), differs)
+    if differs:
+        sys.exit(DIFFERS)

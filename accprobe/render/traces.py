@@ -13,8 +13,8 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from accprobe.render.content import traces
 from accprobe.render.plain import plain
+from accprobe.trace import summary
 from accprobe.trace.causes import TraceFindings
 
 _STYLE = """
@@ -39,33 +39,33 @@ _TIMELINE = ("A", "B", "phase", "module", "operation", "result", "state")
 def trace_terminal(found: TraceFindings) -> Group:
     """Return the first line, the counts and the table of origins."""
     style = "green" if found.comparison.equal else "bold red"
-    parts: list[Text | Table] = [Text(plain(traces.trace_headline(found)), style), Text(traces.counts(found))]
+    parts: list[Text | Table] = [Text(plain(summary.trace_headline(found)), style), Text(summary.counts(found))]
     if found.origins:
-        table = Table(*traces.HEADERS, box=box.SIMPLE_HEAD)
-        for row in traces.rows(found):
+        table = Table(*summary.HEADERS, box=box.SIMPLE_HEAD)
+        for row in summary.rows(found):
             table.add_row(*(Text(plain(cell)) for cell in row))
         parts.append(table)
     return Group(*parts)
 
 
 def trace_json(found: TraceFindings) -> str:
-    return json.dumps(traces.findings_json(found), indent=2) + "\n"
+    return json.dumps(summary.findings_json(found), indent=2) + "\n"
 
 
 def trace_html(found: TraceFindings) -> str:
     """Return a page with the origins and the operations of both runs; a field filters them by module."""
     digest = base64.b64encode(hashlib.sha256(_SCRIPT.encode()).digest()).decode()
     policy = f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'"
-    origins = "".join(f"<tr>{_cells(row)}</tr>" for row in traces.rows(found))
+    origins = "".join(f"<tr>{_cells(row)}</tr>" for row in summary.rows(found))
     lines = "".join(
         f'<tr class="{row.state.split()[0]}" data-module="{escape(row.module)}">{_cells(row)}</tr>'
-        for row in traces.timeline(found)
+        for row in summary.timeline(found)
     )
-    table = f"<h2>Origins</h2><table><thead><tr>{_heads(traces.HEADERS)}</tr></thead><tbody>{origins}</tbody></table>"
+    table = f"<h2>Origins</h2><table><thead><tr>{_heads(summary.HEADERS)}</tr></thead><tbody>{origins}</tbody></table>"
     return f"""<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta http-equiv="Content-Security-Policy" content="{escape(policy)}">
 <title>accprobe trace</title><style>{_STYLE}</style></head><body>
-<h1>{escape(traces.trace_headline(found))}</h1><p>{escape(traces.counts(found))}</p>
+<h1>{escape(summary.trace_headline(found))}</h1><p>{escape(summary.counts(found))}</p>
 {table if origins else ""}
 <h2>Operations</h2><p><label>Module <input id="filter"></label></p>
 <table id="timeline"><thead><tr>{_heads(_TIMELINE)}</tr></thead><tbody>{lines}</tbody></table>
@@ -94,7 +94,7 @@ def trace_junit(found: TraceFindings) -> str:
             ElementTree.SubElement(case, "failure", type=each.cause.kind, message=message)
     if not found.comparison.equal and not failed:
         case = ElementTree.SubElement(suite, "testcase", classname="accprobe trace", name="result")
-        ElementTree.SubElement(case, "failure", type="different", message=plain(traces.trace_headline(found)))
+        ElementTree.SubElement(case, "failure", type="different", message=plain(summary.trace_headline(found)))
     suite.set("tests", str(len(suite.findall("testcase"))))
     suite.set("failures", str(len(suite.findall("testcase/failure"))))
     ElementTree.indent(suite)

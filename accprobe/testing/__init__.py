@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         assert_same_plan,
     )
     from accprobe.testing.results import assert_matmul_close
+    from accprobe.testing.runs import assert_same_bits
 
 __all__ = [
     "assert_accumulates",
@@ -31,6 +32,7 @@ __all__ = [
     "assert_every_k_once",
     "assert_matmul_close",
     "assert_promotes",
+    "assert_same_bits",
     "assert_same_plan",
 ]
 
@@ -38,5 +40,5 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module 'accprobe.testing' has no attribute '{name}'")
-    home = "results" if name == "assert_matmul_close" else "functions"
+    home = {"assert_matmul_close": "results", "assert_same_bits": "runs"}.get(name, "functions")
     return getattr(import_module(f"accprobe.testing.{home}"), name)

@@ -291,31 +291,34 @@ def _differing_words(x: Any, y: Any) -> str:
 
 
 def _arguments(left: OriginSide, right: OriginSide) -> Cause | None:
-    """The same operation with other arguments, or with operands in another layout: run with those of the other side."""
+    """The same operation with other arguments, or with operands in another layout: side A is repeated with what side B has."""
     if len(left.calls) != 1 or len(right.calls) != 1 or left.operations[0].packet != right.operations[0].packet:
         return None
     x, y = left.operations[0], right.operations[0]
     a, b = left.calls[0], right.calls[0]
-    if x.arguments != y.arguments and x.packet not in POSITIONS:
-        text = f"arguments {_plain(x.arguments)} against {_plain(y.arguments)}"
-        if _gives(b, [operand.tensor for operand in a.operands()], right):
-            return Cause("argument", text, _replays(left))
-    given = [[(p.shape, p.strides) for p in call.operands()] for call in (a, b)]
-    if given[0] != given[1] and [p for p, _ in given[0]] == [p for p, _ in given[1]] and x.packet not in POSITIONS:
+    if x.packet in POSITIONS or len(a.operands()) != len(b.operands()):
+        return None
+    if x.arguments != y.arguments and _gives(a, [operand.tensor for operand in b.operands()], left, right):
+        return Cause("argument", f"arguments {_plain(x.arguments)} against {_plain(y.arguments)}", _replays(right))
+    shapes, others = ([operand.shape for operand in call.operands()] for call in (a, b))
+    strides = [[operand.strides for operand in call.operands()] for call in (a, b)]
+    if shapes == others and strides[0] != strides[1]:
         relaid = [q.of(q.filled(p.tensor)) for p, q in zip(a.operands(), b.operands(), strict=True)]
-        if _gives(a, relaid, right):
-            strides = " against ".join(str(list(call.operands()[0].strides)) for call in (a, b))
-            return Cause("layout", f"operands have other strides: {strides}", _replays(left))
+        if _gives(a, relaid, right, right):
+            text = " against ".join(str(list(each[0])) for each in strides)
+            return Cause("layout", f"operands have other strides: {text}", _replays(left))
     return None
 
 
-def _gives(call: RecordedCall, operands: list[Any], side: OriginSide) -> bool:
-    """Whether a call of other operands gives the bits of a side."""
-    wanted = side.calls[0].results
-    if [x.shape for x in call.operands()] != [tuple(x.shape) for x in operands]:
+def _gives(call: RecordedCall, operands: list[Any], wanted: OriginSide, other: OriginSide) -> bool:
+    """Whether a call of the operands of `other` gives the part of the results that side `wanted` has."""
+    try:
+        x, y = call(dict(enumerate(operands)))[0], wanted.calls[0].results[0].tensor
+    except RuntimeError:  # the arguments do not fit operands of other shapes
         return False
-    got = call(dict(enumerate(operands)))
-    return all(p.shape == q.tensor.shape and not count_differing(p, q.tensor) for p, q in zip(got, wanted, strict=True))
+    whole = Mapped("batch", 1)
+    part, expected = taken(x, y, other.mapped or whole), taken(y, x, wanted.mapped or whole)
+    return part.shape == expected.shape and not count_differing(part, expected)
 
 
 def _plain(arguments: str) -> str:
