@@ -41,7 +41,7 @@ def trace_terminal(found: TraceFindings) -> Group:
     style = "green" if found.comparison.equal else "bold red"
     parts: list[Text | Table] = [Text(plain(summary.trace_headline(found)), style), Text(summary.counts(found))]
     if found.origins:
-        table = Table(*summary.HEADERS, box=box.SIMPLE_HEAD)
+        table = Table(*summary.ORIGIN_HEADERS, box=box.SIMPLE_HEAD)
         for row in summary.rows(found):
             table.add_row(*(Text(plain(cell)) for cell in row))
         parts.append(table)
@@ -61,7 +61,7 @@ def trace_html(found: TraceFindings) -> str:
         f'<tr class="{row.state.split()[0]}" data-module="{escape(row.module)}">{_cells(row)}</tr>'
         for row in summary.timeline(found)
     )
-    table = f"<h2>Origins</h2><table><thead><tr>{_heads(summary.HEADERS)}</tr></thead><tbody>{origins}</tbody></table>"
+    table = f"<h2>Origins</h2><table><thead><tr>{_heads(summary.ORIGIN_HEADERS)}</tr></thead><tbody>{origins}</tbody></table>"
     return f"""<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta http-equiv="Content-Security-Policy" content="{escape(policy)}">
 <title>accprobe trace</title><style>{_STYLE}</style></head><body>

@@ -28,8 +28,10 @@ def assert_same_bits(
     """
     __tracebackhide__ = True
     sizes = batch or (None, None)
-    runs = [ProgramRun(function=partial(each, *_rows(inputs, size))) for each, size in zip((f, g or f), sizes, strict=True)]
-    found = run_both(*runs, mapping=f"batch={batch[0]}:{batch[1]}" if batch else "")
+    one, other = (
+        ProgramRun(function=partial(each, *_rows(inputs, size))) for each, size in zip((f, g or f), sizes, strict=True)
+    )
+    found = run_both(one, other, mapping=f"batch={batch[0]}:{batch[1]}" if batch else "")
     if not found.comparison.equal:
         raise AssertionError(f"{trace_headline(found)}\n{counts(found)}")
 

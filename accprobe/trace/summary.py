@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from accprobe.trace.causes import ExplainedOrigin, TraceFindings
 from accprobe.trace.records import TracedOperation
 
-HEADERS = ("module", "operation", "operands", "words that differ", "cause", "verified")
+ORIGIN_HEADERS = ("module", "operation", "operands", "words that differ", "cause", "verified")
 
 
 def trace_headline(found: TraceFindings) -> str:
