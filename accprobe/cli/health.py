@@ -157,12 +157,12 @@ def _watched(plan: CheckPlan, gpus: list[GpuOutcome], check: Callable[[OnOutcome
 
     with watched(plan.seconds) as show:
 
-        def told(index: int, so_far: GpuOutcome) -> None:
+        def on_change(index: int, so_far: GpuOutcome) -> None:
             gpus[index] = so_far.model_copy(update={"number": gpus[index].number})
             show(gpus, gpus[index])
 
         try:
-            check(told)
+            check(on_change)
         except KeyboardInterrupt:
             return gpus, True
     return gpus, False

@@ -99,7 +99,7 @@ def sass_command(
         _print_checks(kernels, reading, found, form)
     else:
         _print(kernels, reading, form, expand)
-    _exit(reading, demanded, found, told=form in FOR_CHECKS)
+    _exit(reading, demanded, found, printed=form in FOR_CHECKS)
 
 
 def _targets(arch: str | None) -> tuple[str, ...]:
@@ -203,13 +203,13 @@ def _print_checks(kernels: list[Kernel], reading: Reading, found: list[Shortfall
         write(checks.github(reading, found))
 
 
-def _exit(reading: Reading, demanded: Requirements, found: list[Shortfall], told: bool) -> None:
-    """told: the failed requirements are on standard output already."""
+def _exit(reading: Reading, demanded: Requirements, found: list[Shortfall], printed: bool) -> None:
+    """printed: the failed requirements are on standard output already."""
     from accprobe.render.content.sass import shortfall_line
 
     for problem in reading.problems:
         tell(problem)
-    for shortfall in [] if told else found:
+    for shortfall in [] if printed else found:
         tell(shortfall_line(shortfall))
     if found:
         sys.exit(DIFFERS)

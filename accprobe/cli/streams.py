@@ -82,7 +82,7 @@ def libraries_on_stderr() -> Iterator[None]:
 def skip_exit_handlers_of_torch() -> None:
     """Skip the exit handlers of torch's libraries after Python's own.
 
-    As CUDA ends, CUPTI returns buffers that torch's profiler has already freed: with torch 2.11, programs that had asked it for
+    As CUDA ends, CUPTI returns buffers that torch's profiler has already freed: with torch 2.11, programs that had used it for
     kernel names were aborted after their last output ("double free"). Does nothing where the C library has no `on_exit`.
     """
     libc = ctypes.CDLL(None)

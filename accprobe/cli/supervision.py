@@ -19,7 +19,7 @@ LIKE_THE_CHILD = (*FORWARDED, signal.SIGPIPE, signal.SIGHUP)
 """Signals that end a child as they would have ended the command itself."""
 
 _PR_SET_PDEATHSIG = 1
-"""Of prctl(2): the signal that a process gets when its parent ends."""
+"""The option of prctl(2) that sets the signal of a process whose parent ends."""
 
 _is_main_program = False
 _end_of_child = -1
@@ -70,7 +70,7 @@ def supervised(name: str, output: Path | None) -> None:
 def end_in_order() -> None:
     """In a child: say that the process is about to end as it should."""
     if _end_of_child >= 0:
-        with suppress(BrokenPipeError):  # the parent was killed
+        with suppress(BrokenPipeError):  # the parent has ended
             os.write(_end_of_child, b"e")
 
 

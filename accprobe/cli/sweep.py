@@ -124,7 +124,7 @@ class SweepRequest:
 def sweep_command(**options: Any) -> None:
     """Measure how many bits the partial sums of a Triton GEMM have.
 
-    Clears low bits of the partial sums with a mask: the largest number of bits that can be cleared without a change tells how
+    Clears low bits of the partial sums with a mask: the largest number of bits that can be cleared without a change shows how
     many the unit computes. The same masks on exact sums show whether the operands could have shown more.
 
     Needs: extra cuda13 or cuda12 on a GPU; extra sweep for sim: devices and --compile-only.

@@ -78,7 +78,7 @@ def verify_command(form: str, output: Path | None, **options: Any) -> None:
     models. On a GPU this checks the GPU and its driver. --vectors DIR checks the models instead: the name of each GPU in DIR
     selects its models (sim:all: published models of every GPU).
 
-    sim: devices have no SMs, so --every-sm refuses them. faulty:NAME has four SMs, one of which computes wrong results.
+    sim: devices have no SMs, so --every-sm refuses them. faulty:NAME has four SMs, one of them faulty.
 
     Needs: extra cuda13 or cuda12 on a GPU; nothing for --vectors and sim: devices.
 

@@ -19,12 +19,12 @@ def unopened(gpu: FleetGpu, device: str | None) -> GpuOutcome:
 
 
 def check_cluster(
-    cluster: Cluster, devices: Sequence[str | None], plan: CheckPlan, patience: float, retries: int, told: OnOutcome
+    cluster: Cluster, devices: Sequence[str | None], plan: CheckPlan, patience: float, retries: int, on_change: OnOutcome
 ) -> None:
     """Check all GPUs at once. devices: the one that replaces each, or None.
 
     patience: seconds of silence after which a GPU hangs. retries: how often a check whose process died is repeated, unless
-    results had differed before. told: called with each change, and with each unfinished GPU where the cluster is lost.
+    results had differed before. on_change: called with each change, and with each unfinished GPU where the cluster is lost.
     """
     latest = [unopened(gpu, device) for gpu, device in zip(cluster.gpus, devices, strict=True)]
     deaths = [0] * len(latest)
@@ -39,11 +39,11 @@ def check_cluster(
             so_far = latest[event.gpu]
             latest[event.gpu] = _after(so_far, event, deaths[event.gpu], devices[event.gpu])
             if latest[event.gpu] != so_far:
-                told(event.gpu, latest[event.gpu])
+                on_change(event.gpu, latest[event.gpu])
     except DeviceError as e:
         for gpu, so_far in enumerate(latest):
             if not so_far.ended:
-                told(gpu, so_far.stopped(str(e)))
+                on_change(gpu, so_far.stopped(str(e)))
 
 
 def checking(device: str, plan: CheckPlan) -> Iterator[str]:

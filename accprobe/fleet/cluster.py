@@ -22,7 +22,7 @@ KNOCKING = 3.0
 """Seconds within which a listening address accepts a connection."""
 
 CONNECTING = 20.0
-"""Seconds within which a cluster must answer; Ray itself waits for minutes."""
+"""Seconds within which a cluster must reply; Ray itself waits for minutes."""
 
 
 class Cluster:
@@ -71,7 +71,7 @@ def replacements(devices: str, gpus: int) -> list[str | None]:
 def connected(address: str) -> Iterator[Cluster]:
     """Connect to the cluster of this host ("auto") or at "HOST:PORT"; at the end Ray ends what still runs there.
 
-    Raises ToolMissing without Ray; DeviceError where no cluster answers, or none of its nodes claims a GPU.
+    Raises ToolMissing without Ray; DeviceError where no cluster replies, or none of its nodes claims a GPU.
     """
     _check_ray()
     _knock(address)
@@ -109,7 +109,7 @@ def _knock(address: str) -> None:
     try:
         socket.create_connection((host, int(port)), KNOCKING).close()
     except (OSError, OverflowError) as e:
-        raise DeviceError(f"no Ray cluster answers at {address}: {getattr(e, 'strerror', None) or e}") from None
+        raise DeviceError(f"no Ray cluster replies at {address}: {getattr(e, 'strerror', None) or e}") from None
 
 
 def _gpus(address: str, driver: Connection) -> list[FleetGpu]:
@@ -130,4 +130,4 @@ def _why_none(address: str, reason: str) -> str:
         return f"the Ray cluster at {address} has other versions than this host: {words}"
     if address == "auto" and "Could not find any running Ray" in reason:
         return "there is no Ray cluster on this host: `ray start --address HOST:PORT` joins one, --ray HOST:PORT names one"
-    return f"no Ray cluster answers at {address}" + (f": {words}" if words else f" within {CONNECTING:.0f} s")
+    return f"no Ray cluster replies at {address}" + (f": {words}" if words else f" within {CONNECTING:.0f} s")

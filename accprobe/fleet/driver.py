@@ -60,7 +60,7 @@ class Task:
 
 @dataclass(frozen=True)
 class FleetEvent:
-    """What became of the task of a GPU. text: of "began" the number that Ray gave the GPU, of "said" a text of the work, of
+    """An event of a GPU's task. text: of "began" the number that Ray gave the GPU, of "said" a text of the work, of
     "died" and "failed" the reason; after "failed" a second try is useless.
     """
 
@@ -238,7 +238,7 @@ def run_on_node(version: str, work: Work, device: str | None, arguments: tuple[A
         raise AccprobeError(f"accprobe {accprobe.__version__} is installed there, not {version}: install the same everywhere")
     (gpu,) = ray.get_runtime_context().get_accelerator_ids()["GPU"]
     yield gpu
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")  # one GPU, unless Ray was told not to narrow it
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")  # one GPU, unless Ray is set not to narrow it
     name = device or f"cuda:{visible.index(gpu) if gpu in visible else int(gpu)}"
     try:
         yield from work(name, *arguments)

@@ -1,4 +1,4 @@
-"""Asserts for tests of matrix products: what a function's sums must be like, and how far a result may be off.
+"""Assertions for tests of matrix products: properties of a function's sums, and the error of a result.
 
     from accprobe.testing import assert_accumulates, assert_every_k_once, assert_matmul_close
 
@@ -7,7 +7,7 @@
         assert_accumulates(my_matmul, bits=23, shape=(64, 64, 1000), dtype="bf16", arrays="torch")
         assert_matmul_close(my_matmul(a, b), a, b, like="h200:wgmma.m64n8k16.f32.bf16.bf16")
 
-What stands here is imported when it is asked for.
+Each name is imported on first use.
 """
 
 from __future__ import annotations

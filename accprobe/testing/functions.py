@@ -1,8 +1,8 @@
-"""Asserts of functions that multiply matrices: what their sums must be like, asked of the function itself.
+"""Assertions on functions that multiply matrices; each probes the function.
 
-f: any function of a [M, K] and b [K, N] that gives d [M, N]. Each assert says in its AssertionError what was found and where,
-and where the function stands in a file, the command that looks closer. A function that raises, or gives something else than an
-[M, N] array of numbers, is an AccprobeError.
+f: any function of a [M, K] and b [K, N] that returns d [M, N]. The AssertionError has the finding, its place, and for a
+function in a file the command for a closer look. A function that raises, or returns no [M, N] array of numbers, is an
+AccprobeError.
 """
 
 from __future__ import annotations
@@ -42,21 +42,23 @@ SMALL_SHAPE = (64, 64, 512)
 MS = (1, 2, 4, 8, 16, 17, 32, 64)
 
 TRIPLES = 256
-"""Places of X, y and -X that are asked."""
+"""Places of X, y and -X that are probed."""
 
 LADDERS = 16
-"""Places at which it is asked how many bits are kept, where y is lost."""
+"""Places without y at which the number of kept bits is measured."""
 
 DRAWS_OF_A_KIND = 2
-"""Products of fresh operands of each kind, of which two functions have to give the same bits."""
+"""Products of fresh operands of each kind on which two functions are compared."""
 
 FRESH = 1 << 12
-"""Elements of fresh operands that the plan of one is proved on."""
+"""Elements of fresh operands that a plan is verified on."""
 
 
 class How(TypedDict, total=False):
-    """What is asked. shape: M, N, K, (64, 64, 512) if not given; dtype: "f32", "bf16", "e4m3", …, "e4m3:e5m2" for another of B;
-    out: the result's (that which the function gives); arrays: what it takes, "numpy" or "torch"; device: "cpu" or "cuda:N".
+    """Options of the assertions.
+
+    shape: M, N, K, by default (64, 64, 512). dtype: "f32", "bf16", "e4m3", …, or "e4m3:e5m2" for another format of B. out:
+    format of the result, by default what the function returns. arrays: "numpy" or "torch". device: "cpu" or "cuda:N".
     """
 
     shape: tuple[int, int, int]
@@ -67,15 +69,15 @@ class How(TypedDict, total=False):
 
 
 def assert_every_k_once(f: Multiply, **how: Unpack[How]) -> None:
-    """Every a[i, k]·b[k, j], and no other product, is counted once in element i, j, whatever K is."""
+    """Assert that element i, j counts every a[i, k]·b[k, j] once, and no other product."""
     __tracebackhide__ = True
-    asked = RecordedCallable(_opened(f, how))
-    whole = Region(*_lines(asked.spec), asked.spec.m * asked.spec.n)
-    counted = _probed(f, asked, how, lambda: multiplicity.count_products(asked, [whole]))
+    probed = RecordedCallable(_opened(f, how))
+    whole = Region(*_lines(probed.spec), probed.spec.m * probed.spec.n)
+    counted = _probed(f, probed, how, lambda: multiplicity.count_products(probed, [whole]))
     told = [(x.mispaired or _miscounted(x.once), "" if x.region is whole else f", at {x.region}") for x in counted]
     told = [(which, at) for which, at in told if which]
     if told:
-        _fail(f, how, asked.spec, f"each_product_once: no, {'; '.join(which + at for which, at in told)}")
+        _fail(f, how, probed.spec, f"each_product_once: no, {'; '.join(which + at for which, at in told)}")
 
 
 def _miscounted(found: Ints) -> str:
@@ -83,49 +85,47 @@ def _miscounted(found: Ints) -> str:
 
 
 def assert_promotes(f: Multiply, at_most: int = 128, **how: Unpack[How]) -> None:
-    """No accumulator takes more than `at_most` products before its sum is added to another."""
+    """Assert that no accumulator takes more than `at_most` products before its sum is added to another."""
     __tracebackhide__ = True
-    asked = RecordedCallable(_opened(f, how))
-    leaves = np.flatnonzero(_counts(f, asked, how) == 1)
+    probed = RecordedCallable(_opened(f, how))
+    leaves = np.flatnonzero(_counts(f, probed, how) == 1)
     try:
-        tree = _tree(asked, leaves)
+        tree = _tree(probed, leaves)
     except NoTree as e:
-        _fail(f, how, asked.spec, f"promote_every: no order of its sums was found, {e}")
+        _fail(f, how, probed.spec, f"promote_every: no order of its sums was found, {e}")
     longest = max(every_chain(tree), key=lambda chain: sum(map(len, chain)))
     ks = np.sort(np.concatenate([np.array(group) for group in longest]))
     if len(ks) > at_most:
-        told = f"one accumulator takes {len(ks)} products, k = {ranges(ks)}; asked for {at_most}"
-        _fail(f, how, asked.spec, f"promote_every: {told}")
+        told = f"one accumulator takes {len(ks)} products, k = {ranges(ks)}; expected at most {at_most}"
+        _fail(f, how, probed.spec, f"promote_every: {told}")
 
 
 def assert_accumulates(f: Multiply, bits: int = 23, **how: Unpack[How]) -> None:
-    """Wherever X, y and -X stand, y = X · 2^-bits is not lost: sums, and what partial sums are kept in, have so many fraction
-    bits.
-    """
+    """Assert that sums and their accumulators have so many fraction bits: X + y - X is y for y = X · 2^-bits, at any places."""
     __tracebackhide__ = True
-    asked = RecordedCallable(_opened(f, how))
-    spec = asked.spec
+    probed = RecordedCallable(_opened(f, how))
+    spec = probed.spec
     low, high = product_exponents(spec)
     if high - low < bits or spec.k < 3:
         raise AccprobeError(f"products of {spec.a} and {spec.b} into {spec.out} show no {bits} bits: at most {high - low}")
     top = min(max(0, low + bits), high)
-    leaves = np.flatnonzero(_counts(f, asked, how) == 1)
+    leaves = np.flatnonzero(_counts(f, probed, how) == 1)
     ks = leaves[_places(len(leaves))]
-    lost = ks[~_kept(asked, ks, top, np.full(len(ks), bits))]
+    lost = ks[~_kept(probed, ks, top, np.full(len(ks), bits))]
     if not len(lost):
         return
     some = lost[:LADDERS]
     steps = np.arange(1, bits + 1)
-    kept = _kept(asked, np.repeat(some, bits, axis=0), top, np.tile(steps, len(some))).reshape(len(some), bits)
+    kept = _kept(probed, np.repeat(some, bits, axis=0), top, np.tile(steps, len(some))).reshape(len(some), bits)
     least = np.where(kept.all(axis=1), bits, kept.argmin(axis=1))
     k = ", ".join(map(str, some[least.argmin()]))
     found = int(least.min())
     where = f"X + X·2^-{found + 1} - X is not X·2^-{found + 1} with the three at k = {k}"
-    _fail(f, how, spec, f"effective_bits: {found}, asked for {bits}: {where}; so at {len(lost)} of {len(ks)} places asked")
+    _fail(f, how, spec, f"effective_bits: {found}, expected {bits}: {where}; the same at {len(lost)} of {len(ks)} places")
 
 
 def assert_batch_invariant(f: Multiply, ms: Sequence[int] = MS, **how: Unpack[How]) -> None:
-    """The same row of A at the same place gives the same bits for each number of rows."""
+    """Assert that a row of A at its place gives the same bits for each number of rows."""
     __tracebackhide__ = True
     found = same_rows(lambda m: _opened(f, how, m), ms)
     if len(found) > 1 or found[0].changing:
@@ -134,9 +134,9 @@ def assert_batch_invariant(f: Multiply, ms: Sequence[int] = MS, **how: Unpack[Ho
 
 
 def assert_same_plan(f: Multiply, g: Multiply, **how: Unpack[How]) -> None:
-    """Both give the same bits of fresh operands, and to all that is asked to find the plan of `f`."""
+    """Assert that both return the same bits for fresh operands and for every probe that finds the plan of `f`."""
     __tracebackhide__ = True
-    both = _Both(_opened(f, how), _opened(g, how))
+    both = _Pair(_opened(f, how), _opened(g, how))
     if both.spec.out is not both.other.spec.out:
         _fail(f, how, both.spec, f"it gives {both.spec.out}, {_name(g)} {both.other.spec.out}")
     rng = np.random.default_rng(0)
@@ -165,24 +165,24 @@ def _found(called: CallableAdapter) -> dict[str, Finding]:
 
 
 def _differences(mine: Mapping[str, Finding], other: Mapping[str, Finding]) -> Iterator[str]:
-    """Of findings that follow from others only where nothing else differs."""
+    """Yield the differing findings; those that follow from others only where nothing else differs."""
     values = {name: [found[name].value if name in found else None for found in (mine, other)] for name in {**mine, **other}}
     differing = [name for name, (one, another) in values.items() if one != another]
     for name in [name for name in differing if name not in DERIVED] or differing:
         yield f"{name} {' against '.join('none' if value is None else str(value) for value in values[name])}"
 
 
-def _tree(asked: RecordedCallable, leaves: Ints) -> FusedGroups | Reduction:
+def _tree(probed: RecordedCallable, leaves: Ints) -> FusedGroups | Reduction:
     """Raises NoTree."""
-    return decompose(make_tree_builder(asked, *_lines(asked.spec), leaves).tree(leaves))
+    return decompose(make_tree_builder(probed, *_lines(probed.spec), leaves).tree(leaves))
 
 
 class _Differ(Exception):
     """Two functions gave different bits: where, and which."""
 
 
-class _Both:
-    """A black box that asks a second function everything too. Raises _Differ."""
+class _Pair:
+    """A black box that sends every probe to a second function too. Raises _Differ."""
 
     def __init__(self, one: CallableAdapter, other: CallableAdapter) -> None:
         self.spec, self._one, self.other = one.spec, one, other
@@ -215,25 +215,25 @@ def _lines(spec: Spec) -> tuple[Ints, Ints]:
     return np.arange(spec.m), np.arange(spec.n)
 
 
-def _counts(f: Multiply, asked: RecordedCallable, how: How) -> Ints:
+def _counts(f: Multiply, probed: RecordedCallable, how: How) -> Ints:
     __tracebackhide__ = True
-    return _probed(f, asked, how, lambda: multiplicity.term_multiplicity(asked, *_lines(asked.spec)))
+    return _probed(f, probed, how, lambda: multiplicity.term_multiplicity(probed, *_lines(probed.spec)))
 
 
-def _probed(f: Multiply, asked: RecordedCallable, how: How, experiment: Callable[[], _Found]) -> _Found:
-    """Run an experiment; that the function is no product of two matrices is a failed assert."""
+def _probed(f: Multiply, probed: RecordedCallable, how: How, experiment: Callable[[], _Found]) -> _Found:
+    """Run an experiment; a function that is not a product of two matrices fails the assertion."""
     __tracebackhide__ = True
     try:
-        contract.refuse_non_products(asked, 0)
+        contract.refuse_non_products(probed, 0)
         return experiment()
     except AccprobeError as e:
         if e.__cause__ is not None:
             raise
-        _fail(f, how, asked.spec, str(e))
+        _fail(f, how, probed.spec, str(e))
 
 
 def _places(k: int) -> Ints:
-    """k of X, y and -X [n, 3]: next to one another, far apart, in ascending order and in any."""
+    """Return k of X, y and -X [n, 3]: adjacent, distant, in ascending and in random order."""
     rng = np.random.default_rng(0)
     quarter = TRIPLES // 4
     starts = np.linspace(0, k - 3, quarter).astype(np.int64)
@@ -243,20 +243,20 @@ def _places(k: int) -> Ints:
     return np.concatenate([near, ends, np.sort(some[:quarter], axis=1), some[quarter:]])
 
 
-def _kept(asked: RecordedCallable, ks: Ints, top: int, below: Ints) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    """Whether of X + y - X, X = 2^top and y so many bits below, y is left."""
-    spec = asked.spec
+def _kept(probed: RecordedCallable, ks: Ints, top: int, below: Ints) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    """Return where X + y - X is y, for X = 2^top and y so many bits below."""
+    spec = probed.spec
     powers = {exponent: _words(spec, exponent) for exponent in {top, *(top - below).tolist()}}
     small = np.array([powers[int(exponent)] for exponent in top - below])
     x, y = powers[top]
     a = np.stack([np.full(len(ks), x), small[:, 0], np.full(len(ks), x | spec.a.sign_bit)], axis=1).astype(spec.a.dtype)
     b = np.stack([np.full(len(ks), y), small[:, 1], np.full(len(ks), y)], axis=1).astype(spec.b.dtype)
-    answered = dots.probe(asked, SparseDots(ks, a, b), *_lines(spec))
-    return np.asarray(spec.out.values(answered.d) == np.exp2((top - below[: len(answered)]).astype(np.float64)))
+    results = dots.probe(probed, SparseDots(ks, a, b), *_lines(spec))
+    return np.asarray(spec.out.values(results.d) == np.exp2((top - below[: len(results)]).astype(np.float64)))
 
 
 def _words(spec: Spec, exponent: int) -> tuple[int, int]:
-    """Patterns of two powers of two whose product is 2^exponent."""
+    """Return the patterns of two powers of two whose product is 2^exponent."""
     first, second = factors(exponent, spec.a, spec.b)
     return power(spec.a, first), power(spec.b, second)
 

@@ -1,4 +1,4 @@
-"""What pytest knows of accprobe wherever it is installed: one fixture."""
+"""A pytest plugin with one fixture, loaded wherever accprobe is installed."""
 
 from __future__ import annotations
 

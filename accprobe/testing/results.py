@@ -32,28 +32,28 @@ def assert_matmul_close(
     any_order: bool = False,
     false_alarms: float | None = None,
 ) -> None:
-    """Each element of got [M, N] is as near to the exact sum of a [M, K] times b [K, N] as this arithmetic can put it.
+    """Assert that got [M, N] is within the error bound of this arithmetic from the exact product of a [M, K] and b [K, N].
 
-    like: "h200:wgmma.m64n8k32.f32.e4m3.e4m3", an opcode such as "QGMMA", or "products-h200:" and words that tell a measured
-    product. promote_every, split_k: of its sums; of a product that is named, its own. out: what results are rounded to, the
-    format of `got` if not given. scales: of a and b, float32: one each; [M, 1] and [1, N]; or, with promote_every=128,
-    [M, K/128] and [K/128, N] or [K/128, N/128]. any_order: allow what such sums could lose in any order of K, not as K comes.
-    false_alarms: the share of correct elements that may be rejected, such as 1e-9: sums may then be off by what emulation of
-    these operands shows at that rate (accprobe/budget/tail.py), not by the worst case, which rejects none.
-    Arrays: numpy's, with ml_dtypes' small floats, or torch tensors on any device.
+    like: "h200:wgmma.m64n8k32.f32.e4m3.e4m3", an opcode such as "QGMMA", or "products-h200:" and words of a measured product,
+    whose promotion and split-K are the defaults of promote_every and split_k. out: format of the results before a conversion to
+    the format of `got`, which is the default. scales: of a and b, float32: one each; [M, 1] and [1, N]; or, with
+    promote_every=128, [M, K/128] and [K/128, N] or [K/128, N/128]. any_order: bound the error of any order of K.
+    false_alarms: share of correct elements that may be rejected, such as 1e-9: the bound is then that of emulated results at
+    this rate (accprobe/budget/tail.py), not the worst case, which rejects none.
+    Arrays are numpy's, with ml_dtypes' small floats, or torch tensors on any device.
 
-    Raises AssertionError that says which element, how many times its bound it is off, and the likeliest cause; AccprobeError
-    where names, shapes or types do not fit, or no bound follows: operands that are no numbers, sums that can be too large.
+    Raises AssertionError with the element, its error in multiples of the bound and the likeliest cause; AccprobeError where
+    names, shapes or types do not fit, or there is no bound: NaN or infinite operands, sums that can overflow.
     """
     __tracebackhide__ = True
     accumulation = of_named(like)
     of_a, of_b = _patterns(a, accumulation.a, "a"), np.ascontiguousarray(_patterns(b, accumulation.b, "b").T)
     if of_a.shape[1] != of_b.shape[1] or not of_a.size or not of_b.size:
-        raise AccprobeError(f"a {list(of_a.shape)} and b {list(of_b.shape[::-1])} are no [M, K] and [K, N]")
+        raise AccprobeError(f"a {list(of_a.shape)} and b {list(of_b.shape[::-1])} do not match; expected [M, K] and [K, N]")
     result = _format(got, "got")
     words = _patterns(got, result, "got")
     if words.shape != (len(of_a), len(of_b)):
-        raise AccprobeError(f"got is {list(words.shape)}: this product has {[len(of_a), len(of_b)]}")
+        raise AccprobeError(f"got has shape {list(words.shape)}; expected {[len(of_a), len(of_b)]}")
     promote_every, split_k = promote_every or accumulation.promote_every, split_k or accumulation.split_k
     scaling, random_scales = _scales(scales, len(of_a), len(of_b), of_a.shape[1], promote_every)
     model = accumulation.model(of_a.shape[1], promote_every, split_k, formats.get(out) if out else result, scaling)
@@ -66,13 +66,13 @@ def assert_matmul_close(
     unbounded = int(np.count_nonzero(np.isinf(tolerance.bound)))
     if unbounded:
         raise AccprobeError(
-            f"{unbounded:,} of {words.size:,} elements have no bound: their operands are no numbers, or sums can be too large"
-            f" for {model.result}, or for what {accumulation.name} adds in"
+            f"{unbounded:,} of {words.size:,} elements have no bound: their operands are NaN or infinite, or sums can overflow"
+            f" {model.result} or the accumulator of {accumulation.name}"
         )
     values = result.values(words)
     beyond = tolerance.beyond(values)
     if beyond.any():
-        how = f"promoted every {promote_every}" if promote_every else "never promoted"
+        how = f"promotion interval {promote_every}" if promote_every else "never promoted"
         raise AssertionError(
             f"not as {accumulation.name}, {how}, K = {model.k}, result {model.result}:"
             f" {Mismatch(tolerance, values, beyond).sentence()}"

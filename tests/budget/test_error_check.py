@@ -187,7 +187,7 @@ def test_scales(of: str) -> None:
         ({"like": "nothing"}, "no model of 'nothing'"),
         ({"like": "products-h200:nothing"}, "no product"),
         ({"promote_every": 48}, "not a multiple"),
-        ({"got": np.zeros((3, 3), np.float32)}, r"got is \[3, 3\]"),
+        ({"got": np.zeros((3, 3), np.float32)}, r"got has shape \[3, 3\]"),
         ({"got": np.zeros((M, N), np.int32)}, "got is int32"),
         ({"a": np.zeros((M, K), np.float32)}, "a is f32, and that arithmetic takes e4m3"),
         ({"a": np.zeros(K, ml_dtypes.float8_e4m3fn)}, "a is .*give a matrix"),

@@ -68,7 +68,7 @@ def test_ray_that_is_too_old(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_nobody_listens(closed_port: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cluster, "version", installed("2.60.0"))
     address = f"127.0.0.1:{closed_port}"
-    assert f"no Ray cluster answers at {address}: Connection refused" in asked("health", "--ray", address).stderr
+    assert f"no Ray cluster replies at {address}: Connection refused" in asked("health", "--ray", address).stderr
 
 
 @pytest.mark.parametrize("address", ["here", ":6379", "10.0.0.1", "10.0.0.1:ray", "127.0.0.1:99999"])
@@ -86,7 +86,7 @@ def test_somebody_who_is_no_cluster(silent_port: int, monkeypatch: pytest.Monkey
     pytest.importorskip("ray", reason="Ray is not installed; extra fleet")
     monkeypatch.setattr(cluster, "CONNECTING", 3.0)
     address = f"127.0.0.1:{silent_port}"
-    assert f"no Ray cluster answers at {address} within 3 s" in asked("health", "--ray", address).stderr
+    assert f"no Ray cluster replies at {address} within 3 s" in asked("health", "--ray", address).stderr
 
 
 def test_devices_that_replace_gpus_are_simulated() -> None:

@@ -66,7 +66,7 @@ def test_promotes(plan: Planted) -> None:
 
 
 def test_a_chain_that_is_too_long() -> None:
-    with pytest.raises(AssertionError, match="promote_every: one accumulator takes 128 products, k = 0-127; asked for 64"):
+    with pytest.raises(AssertionError, match="takes 128 products, k = 0-127; expected at most 64"):
         assert_promotes(PROMOTED, at_most=64, **how(PROMOTED))
 
 
@@ -83,9 +83,7 @@ def test_accumulates(plan: Planted, bits: int) -> None:
     ("plan", "bits"), [(FP8, 13), (OF_BF16, 7), (replace(SMALL, result_bits=18), 18), (replace(SMALL, alignment_bits=21), 21)]
 )
 def test_too_few_bits(plan: Planted, bits: int) -> None:
-    wanted = (
-        rf"effective_bits: {bits}, asked for 23: X \+ X·2\^-{bits + 1} - X is not X·2\^-{bits + 1} with the three at k = \d"
-    )
+    wanted = rf"effective_bits: {bits}, expected 23: X \+ X·2\^-{bits + 1} - X is not X·2\^-{bits + 1} with the three at k = \d"
     with pytest.raises(AssertionError, match=wanted):
         assert_accumulates(plan, **how(plan))
 
