@@ -57,7 +57,7 @@ mma.sync.m16n8k{16,32}.s32.s8.s8.s32  IMMA    32 wrap    any       any      2.5k
 any: the bits are the same whatever it is, as those of integer sums that wrap are in every order.
 no probe: 1 of 3 instructions (`accprobe list --instructions sm_90a` names them)
 2 instructions measured in TIME s: 2 confirmed; 1 skipped; like ones share a line (1 line, --all has each)
-176 of 176 events met, 0 of 247,238 answers contradict their model
+176 of 176 events met, 0 of 247,244 answers contradict their model
 Fake GPU, sm_90a; compute capability 9.0, 3 SMs
 accprobe VERSION, seed 0; driver 1.2
 """
