@@ -23,10 +23,11 @@ from accprobe.cli.output import (
     values,
 )
 from accprobe.errors import AccprobeError
-from accprobe.render.terminal.progress import Show, progress_bar
+from accprobe.render.progress import Show, progress_bar
 
 if TYPE_CHECKING:
     from accprobe.budget.error_report import ErrorReport, ErrorRow
+    from accprobe.render.document import Element
 
 _OUTS = ("f32", "f16", "bf16")
 
@@ -134,22 +135,23 @@ def _computed(report: ErrorReport, show: Show) -> ErrorReport:
     return replace(report, entries=tuple(found), words=tuple(sentences(found, advised)), interrupted=interrupted)
 
 
-def _shown(found: ErrorReport) -> Iterable[object]:
-    from accprobe.render.terminal.budget import budget_text
-    from accprobe.render.terminal.console import console
+def _shown(found: ErrorReport) -> Iterable[Element]:
+    from accprobe.render.subjects.budget import budget_blocks
 
-    return [budget_text(found, console().width)]
+    return budget_blocks(found)
 
 
 def _text(found: ErrorReport, form: str) -> str:
     if form == "html":
-        from accprobe.render.html import budget_page
+        from accprobe.render.html import html_page
+        from accprobe.render.subjects.budget import budget_blocks
 
-        return budget_page(found)
+        return html_page("Error budget", list(budget_blocks(found)))
     if form == "markdown":
-        from accprobe.render.markdown import budget_markdown
+        from accprobe.render.markdown import markdown_text
+        from accprobe.render.subjects.budget import budget_blocks
 
-        return budget_markdown(found)
+        return markdown_text(budget_blocks(found))
     from accprobe.render.data import budget_csv, budget_json
 
     return budget_csv(found) if form == "csv" else budget_json(found)

@@ -53,11 +53,10 @@ def diff_command(a: str, b: str, only: tuple[str, ...], exit_zero: bool, form: s
         form = form_of_file(output, _ENDINGS)
     found = diff(read_report(a), read_report(b), only)
     if form == "terminal":
-        from accprobe.render.terminal.comparison import diff_report
-        from accprobe.render.terminal.console import console
+        from accprobe.render.subjects.comparison import diff_blocks
+        from accprobe.render.terminal import print_blocks
 
-        out = console()
-        out.print(diff_report(found, out.width, expand))
+        print_blocks(diff_blocks(found, expand))
     else:
         deliver(plain(_text(found, form, expand)), output)
     if found.differs and not exit_zero:
@@ -69,13 +68,17 @@ def _text(found: Diff, form: str, expand: bool) -> str:
         from accprobe.render.data import diff_json
 
         return diff_json(found) + "\n"
+    from accprobe.render.subjects.comparison import diff_blocks
+
+    blocks = list(diff_blocks(found, expand))
     if form == "markdown":
-        from accprobe.render.markdown import diff_markdown
+        from accprobe.render.markdown import markdown_text
 
-        return diff_markdown(found, expand)
-    from accprobe.render.html import diff_page
+        return markdown_text(blocks)
+    from accprobe.compare.headline import headline
+    from accprobe.render.html import html_page
 
-    return diff_page(found, expand) + "\n"
+    return html_page(headline(found), blocks)
 
 
 @click.command("check")
@@ -108,8 +111,8 @@ def check_command(report: str, require: tuple[str, ...], files: tuple[Path, ...]
       accprobe check report.json --require 'torch:_scaled_mm 4096x4096x*: promote_every <= 128'
     """
     from accprobe.compare.requirements import check_requirements, parse_requirement, read_file
-    from accprobe.render.terminal.console import console
-    from accprobe.render.terminal.requirements import outcome_text
+    from accprobe.render.subjects.requirements import requirement_blocks
+    from accprobe.render.terminal import print_blocks
 
     requirements = [*map(parse_requirement, require), *(one for path in files for one in read_file(path))]
     if not requirements:
@@ -122,6 +125,6 @@ def check_command(report: str, require: tuple[str, ...], files: tuple[Path, ...]
             )
         tell(f"SIMULATED: {report} has published models, nothing was measured")
     found = check_requirements(loaded, requirements)
-    console().print(outcome_text(found))
+    print_blocks(requirement_blocks(found))
     if not all(outcome.passed for outcome in found):
         sys.exit(DIFFERS)

@@ -12,7 +12,7 @@ import click
 from accprobe.cli.output import DIFFERS, format_option, write
 from accprobe.cli.reports import read_report
 from accprobe.errors import AccprobeError
-from accprobe.render.terminal.progress import progress_bar
+from accprobe.render.progress import progress_bar
 
 if TYPE_CHECKING:
     from accprobe.gemm.explain.explanation import Candidate, Explanation, Unknown
@@ -86,10 +86,10 @@ def explain_command(
     if form == "json":
         write(json.dumps(_json(names, found), indent=2) + "\n")
     else:
-        from accprobe.render.terminal.console import console
-        from accprobe.render.terminal.explanation import explanation_text
+        from accprobe.render.subjects.explanation import explanation_blocks
+        from accprobe.render.terminal import print_blocks
 
-        console().print(explanation_text(names, found, spec.out))
+        print_blocks(explanation_blocks(names, found, spec.out))
     if differing_plans(found) or any(each.mismatches for each in found):
         sys.exit(DIFFERS)
 

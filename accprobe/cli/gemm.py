@@ -29,7 +29,7 @@ from accprobe.cli.reports import check_report, end_interrupted, saving
 from accprobe.cli.streams import libraries_on_stderr
 from accprobe.cli.supervision import supervised
 from accprobe.errors import AccprobeError, DeviceError
-from accprobe.render.terminal.progress import progress_bar
+from accprobe.render.progress import progress_bar
 
 if TYPE_CHECKING:
     from accprobe.gemm.callables.opening import ProductRequest
@@ -253,22 +253,22 @@ def _print(run: ProductRun, report: Report, form: str) -> None:
         said = "".join(f"\n- {sentence}" for sentence in run.said) if form == "markdown" else ""
         write(_text(report, form) + (f"{said}\n" if said else ""))
         return
-    from accprobe.render.terminal.console import console
-    from accprobe.render.terminal.products import product_table
+    from accprobe.render.document import paragraphs
+    from accprobe.render.subjects.products import products_blocks
+    from accprobe.render.terminal import print_blocks
 
-    out = console()
-    out.print(product_table(run.rows, expand=True))
-    if run.said:
-        out.print("", *run.said, sep="\n", markup=False, highlight=False)
+    print_blocks([*products_blocks(run.rows, expand=True), *paragraphs(run.said)])
 
 
 def _text(report: Report, form: str) -> str:
     if form == "json":
         return report.dumps()
     if form == "markdown":
-        from accprobe.render.markdown import rows_markdown
+        from accprobe.render.markdown import markdown_text
+        from accprobe.render.subjects.report import rows_blocks
 
-        return rows_markdown(report)
-    from accprobe.render.html import report_page
+        return markdown_text(rows_blocks(report))
+    from accprobe.render.html import html_page
+    from accprobe.render.subjects.report import report_page
 
-    return report_page(report)
+    return html_page(report.device.name, list(report_page(report)))

@@ -15,7 +15,10 @@ from accprobe.cli.output import COULD_NOT, DIFFERS, INTERRUPTED, Output, format_
 from accprobe.health.plan import HANG_SECONDS, SECONDS, CheckPlan, HealthLevel
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from accprobe.health.outcome import GpuOutcome, HealthOutcome, OnOutcome
+    from accprobe.render.document import Element
 
 LEAST_MINUTES = 0.001
 MOST_MINUTES = 60 * 24 * 7
@@ -153,9 +156,9 @@ def _of_cluster(address: str, devices: str, plan: CheckPlan, patience: float, re
 
 
 def _watched(plan: CheckPlan, gpus: list[GpuOutcome], check: Callable[[OnOutcome], None]) -> tuple[list[GpuOutcome], bool]:
-    from accprobe.render.terminal.health import watched
+    from accprobe.render.progress import progress_of_gpus
 
-    with watched(plan.seconds) as show:
+    with progress_of_gpus(plan.seconds) as show:
 
         def on_change(index: int, so_far: GpuOutcome) -> None:
             gpus[index] = so_far.model_copy(update={"number": gpus[index].number})
@@ -168,10 +171,10 @@ def _watched(plan: CheckPlan, gpus: list[GpuOutcome], check: Callable[[OnOutcome
     return gpus, False
 
 
-def _shown(outcome: HealthOutcome) -> list[object]:
-    from accprobe.render.terminal.health import health_table
+def _shown(outcome: HealthOutcome) -> Iterable[Element]:
+    from accprobe.render.subjects.health import health_blocks
 
-    return [health_table(outcome)]
+    return health_blocks(outcome)
 
 
 def _text(outcome: HealthOutcome, form: str) -> str:

@@ -127,8 +127,7 @@ def doctor_command() -> None:
       accprobe doctor
     """
     from accprobe.build.inventory import inventory
-    from accprobe.render.terminal.console import console
-    from accprobe.render.terminal.toolchain import abilities_line, inventory_table
+    from accprobe.render.subjects.doctor import doctor_blocks
+    from accprobe.render.terminal import print_blocks
 
-    items = inventory()
-    console().print(abilities_line(items), "", inventory_table(items), sep="\n")
+    print_blocks(doctor_blocks(inventory()))

@@ -16,6 +16,8 @@ from accprobe.render.plain import plain
 
 if TYPE_CHECKING:
     from click import ParamType as ParamType
+
+    from accprobe.render.document import Element
 else:
 
     class ParamType(click.ParamType):
@@ -141,15 +143,15 @@ class Output:
             check_writable(file)
         return cls(form, file, in_file)
 
-    def deliver(self, shown: Callable[[], Iterable[object]], text: Callable[[str], str], differs: bool = False) -> None:
+    def deliver(self, shown: Callable[[], Iterable[Element]], text: Callable[[str], str], differs: bool = False) -> None:
         """Print the result, and write it to the file. shown: for a terminal; text: in another format.
 
         differs: the result is a finding, so a file that cannot be written is a message and not the end.
         """
         if self.form == "terminal" and self.file != STDOUT:
-            from accprobe.render.terminal.console import console
+            from accprobe.render.terminal import print_blocks
 
-            console().print(*shown(), sep="\n")
+            print_blocks(shown())
         if self.form == "terminal" and self.file is None:
             return
         try:
@@ -227,9 +229,10 @@ def clear_progress() -> None:
 def list_names(items: Iterable[tuple[str, str]]) -> None:
     """Print a name a line with its remark or "": wrapped on a terminal, else after a tab."""
     if sys.stdout.isatty():
-        from accprobe.render.terminal.console import console, hanging_names
+        from accprobe.render.document import List, Phrase
+        from accprobe.render.terminal import print_blocks
 
-        console().print(hanging_names(items))
+        print_blocks([List(tuple((Phrase(name, "strong"), Phrase(f"  {remark}" if remark else "")) for name, remark in items))])
         return
     for name, remark in items:
         click.echo(f"{name}\t{remark}" if remark else name)

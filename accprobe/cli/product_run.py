@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from accprobe.cli.output import tell
 from accprobe.errors import AccprobeError
-from accprobe.render.terminal.progress import Show
+from accprobe.render.progress import Show
 
 if TYPE_CHECKING:
     from accprobe.budget.data import OwnData
@@ -88,7 +88,7 @@ class Measurement:
         self.outcome = outcome
         if not sys.stderr.isatty():
             return
-        from accprobe.render.content.products import lines, plans
+        from accprobe.render.subjects.products import lines, plans
 
         row = self.row()
         regions = [(f"{region.where}: ", line) for region, several in plans(row) for line in several]

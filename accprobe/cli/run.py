@@ -25,7 +25,7 @@ from accprobe.cli.output import (
 )
 from accprobe.cli.reports import announce, end_interrupted, saving, say_what_is_unseen
 from accprobe.errors import AccprobeError
-from accprobe.render.terminal.progress import Show, progress_bar
+from accprobe.render.progress import Show, progress_bar
 
 if TYPE_CHECKING:
     from accprobe.isa.instructions import Instruction
@@ -172,26 +172,24 @@ def print_report(report: Report, request: RunRequest) -> None:
     if request.form == "json":
         write(report.dumps())
         return
-    from accprobe.render.terminal.console import console
-    from accprobe.render.terminal.report import report_table
+    from accprobe.render.document import Paragraph
+    from accprobe.render.subjects.report import report_blocks
+    from accprobe.render.terminal import print_blocks
 
-    out = console()
     announced = report.model_copy(update={"device": report.device.model_copy(update={"reason": ""})})
-    out.print(report_table(announced, out.width, request.expand))
-    if report.device.kind == "cpu" and report.device.reason:
-        out.print(f"\n{_beside()}")
+    is_instead = report.device.kind == "cpu" and report.device.reason
+    print_blocks([*report_blocks(announced, request.expand), *([Paragraph(_beside())] if is_instead else [])])
 
 
 def _beside() -> str:
     """Return the headline of a recorded GPU, and the command that shows the rest."""
-    from accprobe.render.content.cells import meanings
+    from accprobe.render.subjects.report import beside
     from accprobe.report.report import Report
     from accprobe.report.words import so_many
 
     report = Report.load(BESIDE)
-    first, *_ = meanings(report)
     rest = f"`accprobe show {BESIDE}` shows all {so_many(len(report.measured), 'instruction')} of it."
-    return f"For comparison, a recorded GPU, {report.device.name}:\n! {first}\n{rest}"
+    return f"For comparison, a recorded GPU, {report.device.name}:\n! {beside(report)}\n{rest}"
 
 
 def _count(report: Report) -> str:

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 from accprobe.cli.output import INTERRUPTED, tell
 from accprobe.cli.run import RunRequest, measured_report, report_holds
 from accprobe.errors import AccprobeError
-from accprobe.render.terminal.progress import progress_bar
+from accprobe.render.progress import progress_bar
 
 if TYPE_CHECKING:
     from accprobe.isa.instructions import Instruction
     from accprobe.model.tree import DotModel
-    from accprobe.render.content.verification import Verified
+    from accprobe.render.subjects.verification import Verified
 
 
 def run_each(request: RunRequest) -> bool:
@@ -48,7 +48,7 @@ def _file_of_kind(output: Path, kind: str) -> Path:
 def _verified(name: str, first: str, models: dict[Instruction, DotModel], request: RunRequest) -> bool:
     """Return whether nothing differs, and print what does."""
     from accprobe.devices import open_device
-    from accprobe.render.content.verification import Verified
+    from accprobe.render.subjects.verification import Verified
     from accprobe.report.words import so_many
     from accprobe.survey.run import verified_as
 
@@ -67,9 +67,8 @@ def _verified(name: str, first: str, models: dict[Instruction, DotModel], reques
 
 
 def _print_verified(name: str, first: str, rows: list[Verified], form: str) -> bool:
-    from accprobe.render.content.verification import mismatch
-    from accprobe.render.terminal.console import console
-    from accprobe.render.terminal.verification import verification_table
+    from accprobe.render.subjects.verification import mismatch, verification_blocks
+    from accprobe.render.terminal import print_blocks
     from accprobe.report.words import so_many
 
     wrong = [row for row in rows if row.done.mismatches]
@@ -78,7 +77,7 @@ def _print_verified(name: str, first: str, rows: list[Verified], form: str) -> b
         tell(f"{name} computes as {first} does: {so_many(len(rows), 'instruction')}, {dots}, none differs")
         return True
     if form == "terminal":
-        console().print(verification_table(wrong))
+        print_blocks(verification_blocks(wrong))
     example = wrong[0]
     assert example.done.counterexample is not None
     found = f"{example.inst.name}: {mismatch(example.inst, example.done.counterexample)}"

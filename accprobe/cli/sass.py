@@ -12,7 +12,7 @@ import click
 from accprobe.cli.output import COULD_NOT, DIFFERS, INTERRUPTED, clear_progress, format_option, tell, write
 from accprobe.errors import AccprobeError
 from accprobe.render.plain import plain
-from accprobe.render.terminal.progress import progress_bar
+from accprobe.render.progress import progress_bar
 
 if TYPE_CHECKING:
     from accprobe.audit.kernels import Kernel, Reading
@@ -144,11 +144,11 @@ def _show_file(kernels: list[Kernel], form: str, expand: bool) -> None:
     """Print the kernels of one file on a terminal; other formats print all files at the end."""
     if form != "terminal" or not kernels:
         return
-    from accprobe.render.terminal.console import console
-    from accprobe.render.terminal.sass import kernel_tables
+    from accprobe.render.subjects.sass import kernel_blocks
+    from accprobe.render.terminal import print_blocks
 
     clear_progress()
-    console().print(kernel_tables(kernels, expand))
+    print_blocks(kernel_blocks(kernels, expand))
     sys.stdout.flush()
 
 
@@ -165,15 +165,16 @@ def _atlas(targets: tuple[str, ...], form: str, jobs: int | None) -> None:
     if form == "json":
         write(atlas.dumps(drawn))
         return
+    from accprobe.render.subjects.sass import lowering_blocks
+
     if form == "markdown":
-        from accprobe.render.markdown import lowerings_markdown
+        from accprobe.render.markdown import markdown_text
 
-        write(lowerings_markdown(drawn))
+        write(markdown_text(lowering_blocks(drawn)))
     else:
-        from accprobe.render.terminal.console import console
-        from accprobe.render.terminal.sass import lowering_table
+        from accprobe.render.terminal import print_blocks
 
-        console().print(lowering_table(drawn))
+        print_blocks(lowering_blocks(drawn))
 
 
 def _print(kernels: list[Kernel], reading: Reading, form: str, expand: bool) -> None:
@@ -182,14 +183,15 @@ def _print(kernels: list[Kernel], reading: Reading, form: str, expand: bool) -> 
 
         write(kernels_json(kernels, reading))
     elif form == "markdown":
-        from accprobe.render.markdown import kernels_markdown
+        from accprobe.render.markdown import markdown_text
+        from accprobe.render.subjects.sass import kernel_blocks, kernels_total
 
-        write(plain(kernels_markdown(kernels, reading, expand)))
+        write(plain(markdown_text([*kernel_blocks(kernels, expand), *kernels_total(kernels, reading)])))
     else:
-        from accprobe.render.terminal.console import console
-        from accprobe.render.terminal.sass import kernels_total
+        from accprobe.render.subjects.sass import kernels_total
+        from accprobe.render.terminal import print_blocks
 
-        console().print(kernels_total(kernels, reading))
+        print_blocks(kernels_total(kernels, reading))
 
 
 def _print_checks(kernels: list[Kernel], reading: Reading, found: list[Shortfall], form: str) -> None:
@@ -205,7 +207,7 @@ def _print_checks(kernels: list[Kernel], reading: Reading, found: list[Shortfall
 
 def _exit(reading: Reading, demanded: Requirements, found: list[Shortfall], printed: bool) -> None:
     """printed: the failed requirements are on standard output already."""
-    from accprobe.render.content.sass import shortfall_line
+    from accprobe.render.subjects.sass import shortfall_line
 
     for problem in reading.problems:
         tell(problem)

@@ -11,9 +11,11 @@ from accprobe.cli.output import deliver, form_of_file, format_option, output_opt
 from accprobe.cli.reports import read_report
 from accprobe.errors import AccprobeError
 from accprobe.render.plain import plain
-from accprobe.render.terminal.progress import progress_bar
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from accprobe.render.document import Element
     from accprobe.report.report import Report
 
 _ENDINGS = {".html": "html", ".md": "markdown", ".csv": "csv", ".jsonl": "jsonl"}
@@ -66,52 +68,31 @@ def show_command(
     if form in ("csv", "jsonl") and loaded.products and not loaded.instructions:
         raise AccprobeError(f"{form} has columns of instructions only, not of products; give --format json, markdown or html")
     if form == "terminal":
-        _terminal(loaded, in_full, expand, sweeps)
+        from accprobe.render.terminal import print_blocks
+
+        print_blocks(_blocks(loaded, in_full, expand, sweeps))
     else:
         deliver(plain(_text(loaded, form, in_full, expand, sweeps, plots)), output)
 
 
-def _terminal(report: Report, in_full: bool, expand: bool, sweeps: bool) -> None:
-    from accprobe.render.content.overview import banner, banner_lines, is_of_instructions, report_title
-    from accprobe.render.terminal.console import console, styled, styled_lines
-    from accprobe.render.terminal.details import row_details
-    from accprobe.render.terminal.products import product_table
-    from accprobe.render.terminal.report import report_table
-    from accprobe.render.terminal.sweeps import sweep_summary, sweep_tables
+def _blocks(report: Report, in_full: bool, expand: bool, sweeps: bool) -> Iterator[Element]:
+    from accprobe.render.subjects.report import report_blocks, rows_blocks
 
-    out = console()
-    if not in_full:
-        if is_of_instructions(report):
-            out.print(report_table(report, out.width, expand))
-        else:
-            out.print(styled_lines([*banner_lines(report), *report_title(report)]))
-        if report.products:
-            out.print("", product_table(report.products, expand), sep="\n")
-        if report.sweeps:
-            simulated = report.device.kind == "simulated"
-            all_of_them = sweep_tables(report.sweeps, out.width, expand, simulated) if sweeps else None
-            out.print("", all_of_them or sweep_summary(report.sweeps, simulated), sep="\n")
-        return
-    if warning := banner(report):
-        out.print(styled(warning), "", sep="\n")
-    if report.products:
-        out.print(product_table(report.products, expand=True))
-    for i, row in enumerate(report.instructions):
-        out.print(*([""] if i else []), row_details(row), sep="\n")
+    return rows_blocks(report) if in_full else report_blocks(report, expand, sweeps)
 
 
 def _text(report: Report, form: str, in_full: bool, expand: bool, sweeps: bool, plots: bool) -> str:
     if form == "json":
         return report.dumps()
     if form == "html":
-        from accprobe.render.html import report_page
+        from accprobe.render.html import html_page
+        from accprobe.render.subjects.report import report_page
 
-        with progress_bar("rendering") as show:
-            return report_page(report, plots, lambda done, total: show(done, total, "rendering"))
+        return html_page(report.device.name, list(report_page(report, plots)))
     if form == "markdown":
-        from accprobe.render.markdown import report_markdown, rows_markdown
+        from accprobe.render.markdown import markdown_text
 
-        return rows_markdown(report) if in_full else report_markdown(report, expand, sweeps)
+        return markdown_text(_blocks(report, in_full, expand, sweeps))
     from accprobe.render.data import comma_separated, json_lines
 
     return comma_separated(report) if form == "csv" else json_lines(report)

@@ -24,7 +24,7 @@ from accprobe.cli.output import (
 )
 from accprobe.cli.reports import announce, check_report, end_interrupted, saving
 from accprobe.errors import AccprobeError, UnknownName, nearest
-from accprobe.render.terminal.progress import progress_bar
+from accprobe.render.progress import progress_bar
 
 if TYPE_CHECKING:
     from accprobe.report.report import Report
@@ -153,7 +153,7 @@ def sweep_command(**options: Any) -> None:
     for path in filter(None, (request.output, request.plot)):
         check_writable(path)
     if request.plot:
-        from accprobe.render.pictures.sweeps import check_suffix
+        from accprobe.render.subjects.sweep_series import check_suffix
 
         check_suffix(request.plot)
     check_report(request.output)
@@ -184,7 +184,7 @@ def _sweep(request: SweepRequest, wanted: Sequence[Configuration], sets: list[Op
     if stop is None or request.output is None or isinstance(stop, TimeLimitReached):
         _print(latest, request.form, request.expand)
     if request.plot and latest and latest[0].sweeps:
-        from accprobe.render.pictures.sweeps import save as draw
+        from accprobe.render.subjects.sweep_series import save as draw
 
         draw(latest[0].sweeps, request.plot, latest[0].device.kind == "simulated")
     if stop is not None:
@@ -207,14 +207,10 @@ def _print(latest: list[Report], form: str, expand: bool) -> None:
         if form == "json":
             write(report.dumps())
         else:
-            from accprobe.render.content.overview import banner_lines, report_title
-            from accprobe.render.terminal.console import console, styled_lines
-            from accprobe.render.terminal.sweeps import sweep_tables
+            from accprobe.render.subjects.report import report_blocks
+            from accprobe.render.terminal import print_blocks
 
-            out = console()
-            simulated = report.device.kind == "simulated"
-            title = styled_lines([*banner_lines(report), *report_title(report)])
-            out.print(title, sweep_tables(report.sweeps, out.width, expand, simulated))
+            print_blocks(report_blocks(report, expand, every_sweep=True))
 
 
 def _compile_only(wanted: Sequence[Configuration], names: list[str], form: str, file: Path | None) -> None:
@@ -234,10 +230,10 @@ def _compile_only(wanted: Sequence[Configuration], names: list[str], form: str, 
         lines = (json.dumps(entry.model_dump(mode="json", exclude_defaults=True)) for entry in entries)
         write("[\n" + ",\n".join(lines) + "\n]\n")
         return
-    from accprobe.render.terminal.console import console
-    from accprobe.render.terminal.sweeps import compilation_table
+    from accprobe.render.subjects.sweeps import compilation_blocks
+    from accprobe.render.terminal import print_blocks
 
-    console().print(compilation_table(entries))
+    print_blocks(compilation_blocks(entries))
     if all(entry.reason for entry in entries):
         raise AccprobeError(f"none of the {len(entries)} configurations becomes a matrix instruction")
 

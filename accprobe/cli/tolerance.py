@@ -9,10 +9,13 @@ import click
 
 from accprobe.cli.output import Output, PositiveCount, count_or_none, format_option, output_option, seed_option, tell
 from accprobe.errors import AccprobeError
-from accprobe.render.terminal.progress import progress_bar
+from accprobe.render.progress import progress_bar
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from accprobe.budget.tolerance import Reference, ToleranceReport
+    from accprobe.render.document import Element
 
 MOST_OUTPUTS = 1 << 22
 """Largest M·N; M·K and N·K may be eight times as large. Each planted mistake is a product of its own."""
@@ -132,14 +135,15 @@ def _scale(word: str) -> Any:
     return None if word == "none" else word
 
 
-def _shown(found: ToleranceReport) -> list[object]:
-    from accprobe.render.terminal.tolerance import tolerance_text
+def _shown(found: ToleranceReport) -> Iterable[Element]:
+    from accprobe.render.subjects.tolerance import tolerance_blocks
 
-    return [tolerance_text(found)]
+    return tolerance_blocks(found)
 
 
 def _text(found: ToleranceReport, form: str) -> str:
     from accprobe.render.data import tolerance_json
-    from accprobe.render.markdown import tolerance_markdown
+    from accprobe.render.markdown import markdown_text
+    from accprobe.render.subjects.tolerance import tolerance_blocks
 
-    return tolerance_markdown(found) if form == "markdown" else tolerance_json(found)
+    return markdown_text(tolerance_blocks(found)) if form == "markdown" else tolerance_json(found)

@@ -200,6 +200,6 @@ def _end(found: TraceFindings, out: Output) -> None:
 
     writers = {"json": traces.trace_json, "html": traces.trace_html, "junit": traces.trace_junit}
     differs = not found.comparison.equal
-    out.deliver(lambda: [traces.trace_terminal(found)], lambda form: writers[form](found), differs)
+    out.deliver(lambda: traces.trace_blocks(found), lambda form: writers[form](found), differs)
     if differs:
         sys.exit(DIFFERS)

@@ -27,13 +27,14 @@ from accprobe.cli.output import (
 )
 from accprobe.cli.reports import read_report, say_what_is_unseen
 from accprobe.errors import AccprobeError, UnknownName
-from accprobe.render.terminal.progress import progress_bar
+from accprobe.render.progress import progress_bar
 
 if TYPE_CHECKING:
     from accprobe.devices.protocol import Device
     from accprobe.isa.instructions import Instruction
     from accprobe.model.tree import DotModel
-    from accprobe.render.content.verification import CheckedUp, Verified
+    from accprobe.render.document import Element
+    from accprobe.render.subjects.verification import CheckedUp, Verified
     from accprobe.verify.outcome import Advance
     from accprobe.verify.vectors import Comparison
 
@@ -103,14 +104,13 @@ def verify_command(form: str, output: Path | None, **options: Any) -> None:
     _on_every_sm(request) if request.every_sm else _against_device(request)
 
 
-def _deliver(request: VerifyRequest, data: object, shown: Callable[[], Iterable[object]], differs: bool) -> None:
+def _deliver(request: VerifyRequest, data: object, shown: Callable[[], Iterable[Element]], differs: bool) -> None:
     request.to.deliver(shown, lambda _: json.dumps(data, indent=1, ensure_ascii=False) + "\n", differs)
 
 
 def _against_device(request: VerifyRequest) -> None:
-    from accprobe.render.content.verification import Verified
     from accprobe.render.data import verified_data
-    from accprobe.render.terminal.verification import heading, verification_table
+    from accprobe.render.subjects.verification import Verified, banner_blocks, compared_blocks, verification_blocks
     from accprobe.verify.bulk import prepare_to_verify, verify_in_bulk
     from accprobe.verify.coverage import cover, together
     from accprobe.verify.shrink import shrink
@@ -136,16 +136,16 @@ def _against_device(request: VerifyRequest) -> None:
     data = {**_head(request, device, lacking), "verified": [verified_data(row) for row in rows]}
     differs = any(row.done.mismatches or (row.done.events and row.done.events.missing) for row in rows)
     if rows or seen.stop is None:
-        _deliver(request, data, lambda: [*heading(request.models, device, lacking), verification_table(rows)], differs)
+        compared = compared_blocks(request.models, device, lacking)
+        _deliver(request, data, lambda: [*banner_blocks(device), *verification_blocks(rows), *compared], differs)
     _exit(differs, seen, len(rows), len(chosen))
 
 
 def _on_every_sm(request: VerifyRequest) -> None:
     from accprobe.devices.protocol import OnEverySm
     from accprobe.health.sms import check_every_sm
-    from accprobe.render.content.verification import CheckedUp
     from accprobe.render.data import checked_up_data
-    from accprobe.render.terminal.verification import checkup_table, heading
+    from accprobe.render.subjects.verification import CheckedUp, banner_blocks, checkup_blocks, compared_blocks
 
     rows: list[CheckedUp] = []
 
@@ -164,13 +164,14 @@ def _on_every_sm(request: VerifyRequest) -> None:
     data = {**_head(request, device, lacking), "checked": [checked_up_data(row) for row in rows]}
     differs = any(row.done.faults for row in rows)
     if rows or seen.stop is None:
-        _deliver(request, data, lambda: [*heading(request.models, device, lacking), checkup_table(rows)], differs)
+        compared = compared_blocks(request.models, device, lacking)
+        _deliver(request, data, lambda: [*banner_blocks(device), *checkup_blocks(rows), *compared], differs)
     _exit(differs, seen, len(rows), len(chosen))
 
 
 def _against_vectors(request: VerifyRequest, folder: Path) -> None:
     from accprobe.render.data import compared_data
-    from accprobe.render.terminal.verification import vectors_table
+    from accprobe.render.subjects.verification import vectors_blocks
     from accprobe.report.names import matching
     from accprobe.verify.vectors import compare, find_vectors
 
@@ -192,7 +193,7 @@ def _against_vectors(request: VerifyRequest, folder: Path) -> None:
         tell(f"skipped, as {request.models} has no models of them: {', '.join(others)}")
     data = {"models": request.models, "compared": [compared_data(row) for row in rows]}
     differs = any(row.mismatches for row in rows)
-    _deliver(request, data, lambda: [vectors_table(rows)], differs)
+    _deliver(request, data, lambda: vectors_blocks(rows), differs)
     if differs:
         sys.exit(DIFFERS)
 

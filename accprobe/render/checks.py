@@ -11,8 +11,8 @@ from xml.etree import ElementTree
 
 from accprobe.audit.kernels import Kernel, Reading, distinct
 from accprobe.audit.requirements import Rule, Shortfall
-from accprobe.render.content.sass import kernel_title, shortfall_line, shortfall_reason
 from accprobe.render.plain import plain
+from accprobe.render.subjects.sass import kernel_title, shortfall_line, shortfall_reason
 from accprobe.report.report import Tool
 
 RULES: dict[Rule, str] = {

@@ -19,11 +19,11 @@ from accprobe.compare.differences import Difference
 from accprobe.compare.headline import headline
 from accprobe.compare.products import ProductPair
 from accprobe.operands.exchange import Counterexample
-from accprobe.render.content.budget import budget_notes
-from accprobe.render.content.changes import verdict_counts, why_apart
-from accprobe.render.content.kernel_names import demangled
-from accprobe.render.content.tolerance import tolerance_words
-from accprobe.render.content.verification import CheckedUp, Verified
+from accprobe.render.subjects.budget import budget_notes
+from accprobe.render.subjects.comparison import verdict_counts, why_apart
+from accprobe.render.subjects.kernel_names import demangled
+from accprobe.render.subjects.tolerance import tolerance_words
+from accprobe.render.subjects.verification import CheckedUp, Verified
 from accprobe.report.columns import records
 from accprobe.report.report import Report, Tool
 from accprobe.report.rows import Row

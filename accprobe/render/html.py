@@ -1,181 +1,179 @@
-"""A report, a comparison or an account, as one HTML file that loads nothing: style and script are in it, no others may run.
+"""Documents as one HTML file that loads nothing: style and script are in it, no others may run.
 
-Everything from a report is escaped; the page's policy lets only its own script run, by digest.
+Every word is escaped; the page's policy lets only its own script run, by digest.
 """
 
 from __future__ import annotations
 
 import base64
 import hashlib
-import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, NamedTuple
+from html import escape
+from importlib.resources import files
 
-from accprobe.budget.error_report import ErrorReport
-from accprobe.build import install
-from accprobe.compare.diff import Diff, generation, marked
-from accprobe.compare.headline import headline
-from accprobe.errors import ToolMissing
-from accprobe.isa.instructions import Instruction
-from accprobe.model.tree import DotModel
-from accprobe.render.content import budget, changes, details, evidence, products, series, sweeps
-from accprobe.render.content.cells import HEADERS, TableLine, columns_told, lines, meanings
-from accprobe.render.content.glossary import GLOSSARY
-from accprobe.render.content.overview import (
-    banner,
-    device_facts,
-    is_of_instructions,
-    legend,
-    measured_with,
-    reasons,
-    summary,
-    why_skipped,
+from accprobe.render.document import (
+    Code,
+    Column,
+    Element,
+    Figure,
+    Grid,
+    Heading,
+    List,
+    Paragraph,
+    Phrase,
+    Said,
+    Section,
+    line,
+    on_one_line,
+    text_of,
+    unglued,
 )
-from accprobe.render.content.phrases import MARKED, on_one_line, unglued, words
-from accprobe.render.content.reproduction import commands, recorded_versions
-from accprobe.render.pictures.bits import bits_picture
-from accprobe.render.pictures.budget import budget_charts
-from accprobe.render.pictures.charts import chart_picture
-from accprobe.render.pictures.products import product_picture
-from accprobe.render.pictures.sweeps import Charts, charts
-from accprobe.render.pictures.tree import tree_picture
-from accprobe.report.report import Report
-from accprobe.report.words import detour, effective_bits, ran_as
+from accprobe.report.report import Tool
 
-if TYPE_CHECKING:
-    from jinja2 import Environment
-    from markupsafe import Markup
-
-_NAME = re.compile(r"(\S+\.m\d+n\S+)")
-"""An instruction's name, or a pattern of several, in a sentence."""
+LABEL = 60
+"""Characters of what is read out of a part that scrolls."""
 
 
-class Inline(NamedTuple):
-    """A style sheet or script that stands in the page, and its digest for the page's policy."""
-
-    text: str
-    digest: str
-
-
-Show = Callable[[int, int], None]
-"""Told how many instructions are written, and of how many."""
-
-
-def report_page(report: Report, plots: bool = True, show: Show = lambda done, total: None) -> str:
-    """The whole report. plots: whether sweeps are drawn. The status is beside the name: in sight on pages of any width."""
-    columns = sorted(columns_told(report.measured), key=lambda name: name != "status")
-    written = lines(report.measured, columns, collapse=False)
-    return (
-        _environment()
-        .get_template("report.html")
-        .render(
-            report=report,
-            banner=banner(report),
-            about=[*filter(None, [device_facts(report)]), measured_with(report)],
-            of_instructions=is_of_instructions(report),
-            summary=list(map(words, summary(report))),
-            meanings=meanings(report),
-            headers=HEADERS,
-            columns=columns,
-            lines=written,
-            counted=_counted(written, show),
-            legend=list(legend(report.measured, columns)),
-            weak=reasons(report.measured),
-            skipped=why_skipped(report),
-            charts=charts(report.sweeps) if plots else Charts([], [], []),
-            glossary=GLOSSARY,
-            commands=commands(report),
-            versions=recorded_versions(report),
-        )
-    )
-
-
-def diff_page(diff: Diff, expand: bool = False) -> str:
-    """The whole comparison; `expand`: one entry a pair."""
-    return (
-        _environment()
-        .get_template("diff.html")
-        .render(
-            diff=diff,
-            changes=changes,
-            marked=marked,
-            headline=headline(diff),
-            sides=changes.sides(diff),
-            generations=(generation(diff.a), generation(diff.b)),
-            tables=changes.changed_tables(diff, expand),
-            meanings=changes.meanings(diff),
-            verdicts=changes.verdicts(diff, expand),
-            unmeasured=diff.unmeasured,
-            environment=diff.environment,
-        )
-    )
-
-
-def budget_page(account: ErrorReport) -> str:
-    """The whole account, with its errors drawn."""
-    return (
-        _environment()
-        .get_template("budget.html")
-        .render(account=account, budget=budget, columns=budget.columns_of(account), charts=budget_charts(account))
-    )
-
-
-def _counted(written: Sequence[TableLine], show: Show) -> Iterator[TableLine]:
-    for i, line in enumerate(written):
-        show(i, len(written))
-        yield line
-
-
-def _pictures(inst: Instruction, model: DotModel) -> Iterator[tuple[str, str]]:
-    """One drawing an arithmetic, of the sum that takes most kinds of terms."""
-    nodes = list(model.root.nodes())
-    for index, arithmetic in enumerate(model.arithmetics):
-        having = [node for node in nodes if node.arithmetic == arithmetic]
-        node = max(having, key=lambda node: (bool(node.products), node.has_addend, bool(node.children)))
-        mark = f" @{index}" if len(model.arithmetics) > 1 else ""
-        yield f"a sum{mark} of {len(node.terms)} terms", bits_picture(inst, node)
+def html_page(title: str, blocks: Sequence[Element]) -> str:
+    """Return the whole page. Its parts, the headings of level 2 that have an anchor, are linked at the top."""
+    style, script = _file("page.css") + _file("chart.css"), _file("page.js")
+    policy = f"default-src 'none'; style-src '{_digest(style)}'; script-src '{_digest(script)}'"
+    main = "\n".join(_blocks(blocks))
+    parts = [block for block in blocks if isinstance(block, Heading) and block.level == 2 and block.anchor]
+    links = "".join(f'<li><a href="#{part.anchor}">{_words(part.words)}</a></li>' for part in parts)
+    nav = f'<nav aria-label="Parts of this page"><ul>{links}</ul></nav>' if len(parts) > 1 else ""
+    return f"""<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<meta http-equiv="Content-Security-Policy" content="{policy}">
+<title>{_text(title)}: accprobe</title>
+<style>{style}</style>
+</head>
+<body>
+<a class="skip" href="#main">Skip to the content</a>
+{nav}
+<main id="main">
+{main}
+</main>
+<footer><p>Written by accprobe {_text(Tool.current().version)}. The page loads nothing else.</p></footer>
+<script>{script}</script>
+</body>
+</html>
+"""
 
 
 @cache
-def _environment() -> Environment:
-    try:
-        from jinja2 import Environment, PackageLoader, StrictUndefined
-    except ImportError as e:
-        raise ToolMissing(f"HTML needs jinja2, which cannot be imported ({e}): {install.HTML}") from None
+def _file(name: str) -> str:
+    return files("accprobe.render").joinpath("templates", name).read_text("utf-8")
 
-    loader = PackageLoader("accprobe.render")
-    made = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    made.filters.update(unglued=unglued, on_one_line=on_one_line, whole_names=_whole_names)
-    made.globals.update(
-        details=details,
-        evidence=evidence,
-        products=products,
-        product_picture=product_picture,
-        series=series,
-        sweeps=sweeps,
-        MARKED=MARKED,
-        chart_picture=chart_picture,
-        tree_picture=tree_picture,
-        pictures=_pictures,
+
+def _digest(text: str) -> str:
+    return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
+
+
+def _blocks(blocks: Iterable[Element]) -> Iterator[str]:
+    what = ""
+    for block in blocks:
+        if isinstance(block, Heading):
+            what = text_of(block.words)
+            yield _heading(block.words, block.level, block.anchor)
+        elif isinstance(block, Paragraph):
+            tones = {span.tone for span in line(block.words)}
+            yield _element("p", _words(block.words), f"box {tones.pop()}" if block.boxed and len(tones) == 1 else "")
+        elif isinstance(block, List):
+            yield _list(block)
+        elif isinstance(block, Code):
+            yield f'<pre tabindex="0">{_text(chr(10).join(block.lines))}</pre>'
+        elif isinstance(block, Figure):
+            yield from _figure(block, what)
+        elif isinstance(block, Section):
+            yield from _section(block)
+        else:
+            yield _facts(block) if block.is_of_facts else _scrolling(_table(block), block.caption or what)
+
+
+def _heading(words: Said, level: int, anchor: str) -> str:
+    return f"<h{level}{_id(anchor)}>{_words(words)}</h{level}>"
+
+
+def _section(section: Section) -> Iterator[str]:
+    name = f' data-name="{escape(section.name)}"' if section.name else ""
+    yield f"<details{name}{' open' * section.open}>"
+    yield f"<summary>{_heading(section.title, section.level, section.anchor)}</summary>"
+    yield from _blocks(section.blocks())
+    yield "</details>"
+
+
+def _list(block: List) -> str:
+    items = (_list(item) if isinstance(item, List) else _words(item) for item in block.items)
+    return f"<ul{_class('alarms' if block.mark == '!' else '')}>{''.join(f'<li>{item}</li>' for item in items)}</ul>"
+
+
+def _figure(figure: Figure, what: str) -> Iterator[str]:
+    caption = f"<figcaption>{_text(figure.caption)}</figcaption>" if figure.caption else ""
+    for picture in figure.pictures if len(figure.pictures) == 1 else ():
+        yield f"<figure>{_scrolling(picture, figure.caption or what)}{caption}</figure>"
+    if len(figure.pictures) > 1:
+        yield f'<figure><div class="charts">{"".join(figure.pictures)}</div>{caption}</figure>'
+
+
+def _facts(table: Grid) -> str:
+    return f"<dl>{''.join(f'<dt>{_words(label)}</dt><dd>{_words(said)}</dd>' for label, said in table.rows)}</dl>"
+
+
+def _table(table: Grid) -> str:
+    caption = f"<caption>{_text(table.caption)}</caption>" if table.caption else ""
+    heads = "".join(
+        f'<th scope="col"{_class(_kinds(column))}>{_text(on_one_line(column.header))}</th>' for column in table.columns
     )
-    made.globals.update(ran_as=ran_as, effective_bits=effective_bits, detour=detour)
-    made.globals.update(style=_inline(made, "page.css", "chart.css"), script=_inline(made, "page.js"))
-    return made
+    rows = "\n".join(_row(table.columns, row) for row in table.rows)
+    kind = "filtered sortable" if table.filtered else "sortable"
+    return f'<table class="{kind}">{caption}\n<thead><tr>{heads}</tr></thead>\n<tbody>\n{rows}\n</tbody></table>'
 
 
-def _whole_names(text: str) -> Markup:
-    """The text, with instructions' names and patterns as elements that break no line where they fit on one."""
-    from markupsafe import Markup, escape
-
-    names = Markup('<span class="name">{}</span>')
-    return Markup("").join(names.format(word) if i % 2 else escape(word) for i, word in enumerate(_NAME.split(text)))
+def _row(columns: Sequence[Column], row: Sequence[Said]) -> str:
+    first, *others = (f"{_class(_kinds(column))}>{_words(cell)}" for column, cell in zip(columns, row, strict=True))
+    return f'<tr><th scope="row"{first}</th>{"".join(f"<td{cell}</td>" for cell in others)}</tr>'
 
 
-def _inline(environment: Environment, *names: str) -> Inline:
-    from markupsafe import Markup
+def _kinds(column: Column) -> str:
+    kinds = {"whole": column.whole, "number": column.number, "detail": column.need == "detail"}
+    return " ".join(kind for kind, is_so in kinds.items() if is_so)
 
-    assert environment.loader is not None
-    text = "".join(environment.loader.get_source(environment, name)[0] for name in names)
-    digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
-    return Inline(Markup(text), f"sha256-{digest}")
+
+def _words(words: Said) -> str:
+    return "".join(map(_span, line(words)))
+
+
+def _span(span: Phrase) -> str:
+    text = _text(span.text)
+    if span.target:
+        return f'<a href="#{span.target}">{text}</a>'
+    if span.code:
+        text = f"<code>{text}</code>"
+    return f'<span class="{span.tone}">{text}</span>' if span.tone else text
+
+
+def _text(text: str) -> str:
+    """Return the text as markup that shows it; an arrow is not broken."""
+    return escape(unglued(text)).replace("-&gt;", '<span class="arrow">-&gt;</span>')
+
+
+def _scrolling(inner: str, what: str) -> str:
+    return f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(what[:LABEL])}">{inner}</div>'
+
+
+def _element(name: str, inner: str, class_: str = "") -> str:
+    return f"<{name}{_class(class_)}>{inner}</{name}>"
+
+
+def _class(class_: str) -> str:
+    return f' class="{class_}"' if class_ else ""
+
+
+def _id(anchor: str) -> str:
+    return f' id="{anchor}"' if anchor else ""

@@ -8,8 +8,8 @@ from functools import partial
 from xml.etree import ElementTree
 
 from accprobe.health.outcome import GpuOutcome, HealthOutcome
-from accprobe.render.content.health import gpu_verdict, word_lines
 from accprobe.render.plain import plain
+from accprobe.render.subjects.health import gpu_verdict, word_lines
 
 
 def health_junit(outcome: HealthOutcome) -> str:

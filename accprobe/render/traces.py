@@ -5,14 +5,11 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+from collections.abc import Iterator
 from html import escape
 from xml.etree import ElementTree
 
-from rich import box
-from rich.console import Group
-from rich.table import Table
-from rich.text import Text
-
+from accprobe.render.document import Element, Heading, Paragraph, Phrase, table
 from accprobe.render.plain import plain
 from accprobe.trace import summary
 from accprobe.trace.causes import TraceFindings
@@ -36,16 +33,12 @@ document.getElementById("filter").addEventListener("input", event => {
 _TIMELINE = ("A", "B", "phase", "module", "operation", "result", "state")
 
 
-def trace_terminal(found: TraceFindings) -> Group:
-    """Return the first line, the counts and the table of origins."""
-    style = "green" if found.comparison.equal else "bold red"
-    parts: list[Text | Table] = [Text(plain(summary.trace_headline(found)), style), Text(summary.counts(found))]
+def trace_blocks(found: TraceFindings) -> Iterator[Element]:
+    """Yield the first difference or that there is none; the counts; and a line an origin."""
+    yield Heading(Phrase(summary.trace_headline(found), "good" if found.comparison.equal else "bad"), 1)
+    yield Paragraph(summary.counts(found))
     if found.origins:
-        table = Table(*summary.ORIGIN_HEADERS, box=box.SIMPLE_HEAD)
-        for row in summary.rows(found):
-            table.add_row(*(Text(plain(cell)) for cell in row))
-        parts.append(table)
-    return Group(*parts)
+        yield table(summary.ORIGIN_HEADERS, summary.rows(found))
 
 
 def trace_json(found: TraceFindings) -> str:

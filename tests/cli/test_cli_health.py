@@ -21,8 +21,8 @@ from accprobe.health.bench import CpuBench, Turn
 from accprobe.health.check import check_gpu
 from accprobe.health.outcome import HEALTH_FILE, GpuOutcome, HealthOutcome, Load, Sensors, health_schema_text
 from accprobe.health.plan import CheckPlan
-from accprobe.render.content.health import load_text, remarks
 from accprobe.render.monitors import health_prometheus
+from accprobe.render.subjects.health import load_text, remarks
 
 
 @pytest.fixture(autouse=True)
@@ -51,13 +51,11 @@ def test_a_healthy_gpu() -> None:
     result = health("--device", "sim:h100")
     assert result.exit_code == 0
     lines = result.stdout.splitlines()
-    assert lines[:3] == [
-        "SIMULATED: devices that are models, no hardware was checked",
-        "sim:h100 simulated H100",
-        "against the models of sim:h100",
-    ]
-    assert [line.split()[0] for line in lines[5:11]] == ["fp8", "f16", "bf16", "tf32", "int8", "f64"]
-    assert re.fullmatch(r"healthy: [\d,]+ results", lines[-1])
+    assert lines[:2] == ["SIMULATED: devices that are models, no hardware was checked", ""]
+    named = [line.split()[0] for line in lines if line[:1].isalpha()]
+    assert named[3:9] == ["fp8", "f16", "bf16", "tf32", "int8", "f64"]
+    assert re.fullmatch(r"sim:h100: healthy: [\d,]+ results", lines[2])
+    assert lines[-2:] == ["sim:h100 simulated H100", "against the models of sim:h100"]
     assert re.fullmatch(r"accprobe: sim:h100 \d of 0 s, healthy: [\d,]+ results\n", result.stderr)
 
 
@@ -67,7 +65,7 @@ def test_a_faulty_one_among_healthy_ones() -> None:
     assert "! SM 2: wgmma.m64n256k32.f32.e4m3.e4m3, " in result.stdout
     assert "differs 10 of 10 times when asked again" in result.stdout
     assert re.search(r"fewest operands: k 3: 0x\w\w .*; C 0x00000000 \(0\) → 0x\w{8} .*, expected 0x\w{8}", result.stdout)
-    assert re.search(r"^DIFFERS: [\d,]+ of [\d,]+ results on SM 2$", result.stdout, re.MULTILINE)
+    assert re.search(r"^faulty:h100: DIFFERS: [\d,]+ of [\d,]+ results on SM 2$", result.stdout, re.MULTILINE)
 
 
 @pytest.mark.usefixtures("_later")
@@ -213,7 +211,7 @@ def test_prometheus() -> None:
 def test_devices_of_one_name_are_numbered() -> None:
     devices = ("--device", "sim:h100,sim:a100,sim:h100")
     table = health(*devices)
-    titles = [line for line in table.stdout.splitlines() if line.startswith("sim:")]
+    titles = [line for line in table.stdout.splitlines() if " simulated " in line]
     assert [title.split(" simulated")[0] for title in titles] == ["sim:h100 #1", "sim:a100", "sim:h100 #2"]
     assert [re.split(r" \d+ of ", line)[0] for line in table.stderr.splitlines()] == [
         f"accprobe: {name}" for name in ("sim:h100 #1", "sim:a100", "sim:h100 #2")
@@ -246,8 +244,8 @@ def test_the_table_is_shown_where_json_goes_to_a_file(tmp_path: Path) -> None:
 
 IMPATIENT = """
 from accprobe.__main__ import main
-from accprobe.render.terminal import health
-health.BETWEEN_LINES = 1.0
+from accprobe.render import progress
+progress.BETWEEN_LINES = 1.0
 main()
 """
 

@@ -117,8 +117,8 @@ def test_names_are_wrapped_on_a_terminal_alone(monkeypatch: pytest.MonkeyPatch) 
     list_names([("torch:mm", ""), ("triton:dot", "accprobe's own kernel " * 6)])
     assert shown.getvalue().splitlines() == [
         "torch:mm",
-        "triton:dot  accprobe's own kernel accprobe's own kernel accprobe's own",
-        "    kernel accprobe's own kernel accprobe's own kernel accprobe's own kernel",
+        "triton:dot  accprobe's own kernel accprobe's own kernel accprobe's own kernel",
+        "    accprobe's own kernel accprobe's own kernel accprobe's own kernel",
     ]
 
 

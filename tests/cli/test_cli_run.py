@@ -50,12 +50,14 @@ def lines(text: str) -> list[str]:
 WHOLE = """
 Fake GPU: 2 of 2 instructions confirmed
 
-                                              effective  products           dots       events  rivals
-instruction                           ran as  bits       a sum     C joins  verified   met     left/tried  status
-────────────────────────────────────────────────────────────────────────────────────────────────────────────────────
-mma.sync.m16n8k{16,32}.s32.s8.s8.s32  IMMA    32 wrap    any       any      2.5k-4.5k  all     0/7         confirmed
-any: the bits are the same whatever it is, as those of integer sums that wrap are in every order.
-no probe: 1 of 3 instructions (`accprobe list --instructions sm_90a` names them)
+                                              effective  products per                         dots       events
+instruction                           ran as  bits       fused sum     C added in  status     verified   covered
+────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+mma.sync.m16n8k{16,32}.s32.s8.s8.s32  IMMA    32 wrap    any           any         confirmed  2.5k-4.5k  all
+Left out at this width: alternatives surviving/tested (0/7 everywhere).
+
+any: not observable; integer sums that wrap around are the same in every order.
+skipped: no probe: 1 of 3 instructions (`accprobe list --instructions sm_90a` names them)
 2 instructions measured in TIME s: 2 confirmed; 1 skipped; like ones share a line (1 line, --all has each)
 176 of 176 events met, 0 of 247,244 answers contradict their model
 Fake GPU, sm_90a; compute capability 9.0, 3 SMs

@@ -90,13 +90,15 @@ def test_whole_output_says_simulated_and_has_no_empty_column() -> None:
     shown = [line.rstrip() for line in text[text.index("Truncation") :].splitlines()]
     assert shown == [
         "Truncation-mask sweep: m 64, n 64, k 512, blocks of 64 × 64; masked bits are cut; Triton N",
+        "",
         "operand                            bits,       bits,       relative  shared",
         "type     warps  block-K  ran as    normal      full-width     error     KiB  stages",
         "─" * 83,
         "e4m3         2       32  32×HMMA   ≥21         23 (f32)    3.74e-09       8       3",
-        "e4m3         2      128  128×HMMA  ≥23         23 (f32)    3.74e-09      32       3",
-        "e4m3         4       32  1×QGMMA   13 (e8m13)  13 (e8m13)  4.36e-05      16       3",
-        "e4m3         4      128  4×QGMMA   13 (e8m13)  13 (e8m13)  1.27e-04      48       3",
+        "             2      128  128×HMMA  ≥23         23 (f32)    3.74e-09      32       3",
+        "             4       32  1×QGMMA   13 (e8m13)  13 (e8m13)  4.36e-05      16       3",
+        "             4      128  4×QGMMA   13 (e8m13)  13 (e8m13)  1.27e-04      48       3",
+        "",
         "Simulated: published models evaluated, nothing was measured.",
         "! e4m3 with 2 warps at every block-K: operands are converted and multiplied by HMMA, not by fp8's own unit.",
         "≥: exact sums of these operands would not have shown more either: the data is the limit.",

@@ -12,7 +12,7 @@ from accprobe.compare.differences import UNKNOWN
 from accprobe.compare.headline import headline
 from accprobe.errors import UnknownName
 from accprobe.model.features import finding_names
-from accprobe.render.content.changes import changed_pairs, verdicts
+from accprobe.render.subjects.comparison import changed_pairs, verdicts
 from accprobe.report.published import published
 from accprobe.report.report import Report
 

@@ -21,7 +21,7 @@ from accprobe.gemm.checks.regions import Region
 from accprobe.gemm.findings import findings, row
 from accprobe.gemm.spec import Spec
 from accprobe.isa.formats import FORMATS
-from accprobe.render.content.products import alarms
+from accprobe.render.subjects.products import alarms
 from accprobe.testing import assert_every_k_once
 
 M, N, K = 12, 16, 64

@@ -28,7 +28,7 @@ from accprobe.gemm.tree.tree_builder import NoTree
 from accprobe.gemm.versus import versus
 from accprobe.isa.formats import FORMATS, Bits
 from accprobe.model.product import multiply_add
-from accprobe.render.content.products import proviso
+from accprobe.render.subjects.products import proviso
 from accprobe.report.products import ProductRow
 from accprobe.report.report import Report
 

@@ -39,8 +39,8 @@ from accprobe.isa.instructions import Instruction, in_a_row, parse
 from accprobe.operands.kinds import draw
 from accprobe.operands.request import Request
 from accprobe.operands.sparse import stored_products
-from accprobe.render.content.health import gpu_verdict
 from accprobe.render.monitors import health_prometheus
+from accprobe.render.subjects.health import gpu_verdict
 from accprobe.report.names import named_models
 
 SHORT = CheckPlan(seconds=0.5, again=20)

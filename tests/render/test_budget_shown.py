@@ -8,16 +8,24 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+from shown import in_markdown
 
 from accprobe.budget.accumulation import of_named
 from accprobe.budget.data import OwnData
 from accprobe.budget.error_report import BudgetRequest, ErrorReport, ErrorRow, entries
 from accprobe.budget.errors import Interval
-from accprobe.render.content.budget import BUDGET_COLUMNS, SIMULATED, budget_notes, by_data, columns_of
-from accprobe.render.html import budget_page
-from accprobe.render.markdown import budget_markdown
-from accprobe.render.pictures.budget import budget_charts
-from accprobe.render.pictures.charts import chart_picture
+from accprobe.render.charts import chart_picture
+from accprobe.render.html import html_page
+from accprobe.render.markdown import markdown_text
+from accprobe.render.subjects.budget import (
+    BUDGET_COLUMNS,
+    SIMULATED,
+    budget_blocks,
+    budget_charts,
+    budget_notes,
+    by_data,
+    columns_of,
+)
 
 QGMMA = of_named("QGMMA")
 EVIL = "<script>alert(1)</script>|`x`.npy"
@@ -76,7 +84,6 @@ def test_columns_of_scales_stand_where_scales_are_asked(account: ErrorReport) ->
     assert "scale" not in columns_of(account)
     scaled = replace(account, entries=(replace(account.entries[0], scale="1x128", is_scaled=False),))
     assert {"scale", "snr"} <= set(columns_of(scaled))
-    assert "snr" not in columns_of(scaled, wide=False)
     assert cell("scale", scaled.entries[0]) == "1x128 *"
     assert any(note.startswith("*: scales of blocks") for note in budget_notes(scaled))
 
@@ -85,12 +92,6 @@ def test_what_has_to_be_known_is_noted(account: ErrorReport) -> None:
     notes = list(budget_notes(account))
     assert notes[0].startswith("Of D in f32 against exact sums x; 256 outputs a row, of 16 draws of operands, seed 0.")
     assert any("2048x2048x2048, NVIDIA H200" in note for note in notes)
-    assert not any("Left out" in note for note in notes)
-    few = list(budget_notes(account, ["data", "k", "error"]))
-    assert "seed 0. Relative error: " in few[0]
-    assert "bias" not in few[0]
-    assert few[1].startswith("Left out at this width: promoted every, 95 %, worst, bias, error over sum |a·b|, bound of any, ")
-    assert len(few) == 2
     over = replace(account.entries[0], scale="nv16", errors=replace(account.entries[0].errors, outputs=250, overflowed=6))
     told = list(budget_notes(replace(account, entries=(over,))))
     assert any(note.startswith("Up to 6 outputs") for note in told)
@@ -127,15 +128,15 @@ def test_the_page_runs_nothing_that_a_file_s_name_holds(account: ErrorReport) ->
     own = OwnData(EVIL, None, np.ones((2, 64), np.float32))
     asked = BudgetRequest(data=(own,), outputs=16)
     evil = ErrorReport(asked, (QGMMA,), tuple(entries(QGMMA, asked)), (f"{EVIL} data",), interrupted=True)
-    page = budget_page(evil)
+    page = html_page("budget", list(budget_blocks(evil)))
     assert "<script>alert" not in page
     assert "&lt;script&gt;alert(1)&lt;/script&gt;" in page
     assert "Interrupted" in page
-    assert "`x`" not in budget_markdown(evil).replace("\\`x\\`", "")
+    assert "`x`" not in markdown_text(budget_blocks(evil)).replace("\\`x\\`", "")
 
 
 def test_the_page_has_all_rows_charts_and_words(account: ErrorReport) -> None:
-    page = budget_page(account)
+    page = html_page("budget", list(budget_blocks(account)))
     assert page.count("<tr>") == len(account.entries) + 1
     assert page.count('class="chart"') == 4
     assert "K = 4096: promote." in page
@@ -148,5 +149,5 @@ def test_what_was_not_measured_says_so_in_every_form() -> None:
     asked = BudgetRequest(ks=(64,), outputs=16)
     account = ErrorReport(asked, (simulated, QGMMA), tuple(entries(simulated, asked)))
     assert account.simulated == [simulated.name]
-    assert SIMULATED in budget_page(account)
-    assert SIMULATED in budget_markdown(account)
+    assert SIMULATED in html_page("budget", list(budget_blocks(account)))
+    assert SIMULATED in in_markdown(budget_blocks(account))

@@ -10,7 +10,7 @@ from accprobe.isa.formats import FORMATS
 from accprobe.model.product import Chain, Merged, Order, ProductModel, Scales, addition, multiply_add
 from accprobe.model.product_error import worst_error
 from accprobe.model.tree import DotModel
-from accprobe.render.content import products
+from accprobe.render.subjects import products
 from accprobe.report.products import ProductRow
 
 Row = dict[str, Any]

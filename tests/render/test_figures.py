@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from accprobe.errors import AccprobeError
-from accprobe.render.content.series import by_type
-from accprobe.render.pictures import sweeps as figures
-from accprobe.render.pictures.charts import Axis, Chart, Curve, chart_picture, decades, doublings, upwards
+from accprobe.render.charts import Axis, Chart, Curve, chart_picture, decades, doublings, upwards
+from accprobe.render.subjects import sweep_series as figures
+from accprobe.render.subjects.sweep_series import by_type
 from accprobe.report.report import Report
 from accprobe.report.sweeps import SweepRecord
 
@@ -21,7 +21,7 @@ LETTER = 7.2
 
 
 def few(dtype: str = "e4m3") -> list[SweepRecord]:
-    """Block-K 32 and 512, 2 and 4 warps, never promoted."""
+    """Element-K 32 and 512, 2 and 4 warps, never promoted."""
     every = (each for each in H200 if each.dtype == dtype and each.promote_every is None)
     return [each for each in every if each.num_warps < 8 and each.block_k in (32, 512)]
 

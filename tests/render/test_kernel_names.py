@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-from accprobe.render.content import kernel_names
-from accprobe.render.content.kernel_names import LONGEST, demangled, short_name
+from accprobe.render.subjects import kernel_names
+from accprobe.render.subjects.kernel_names import LONGEST, demangled, short_name
 
 MANGLED = (
     "_ZN6marlin6MarlinI13__nv_bfloat16Ll2814749767172868ELi128ELi1ELi8ELi4ELb0ELi4ELi8ELb0EEEvPK4int4S4_PS2_S5_S4_S4_PKtS4_PKiii"

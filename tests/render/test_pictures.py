@@ -7,9 +7,8 @@ import pytest
 
 from accprobe.model.published import CHIPS, known_models
 from accprobe.model.tree import DotModel
-from accprobe.render.pictures.bits import BitsLine, bits_picture, lines
-from accprobe.render.pictures.svg import text_element
-from accprobe.render.pictures.tree import tree_picture
+from accprobe.render.subjects.instruction_pictures import BitsLine, bits_picture, lines, tree_picture
+from accprobe.render.svg import text_element
 from accprobe.report.report import Report
 from accprobe.report.rows import Row
 

@@ -129,7 +129,7 @@ def test_errors(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPa
 
 
 def test_colours_of_accprobe_itself_stay(monkeypatch: pytest.MonkeyPatch) -> None:
-    from accprobe.render.terminal.console import PlainConsole
+    from accprobe.render.terminal import PlainConsole
 
     out = io.StringIO()
     PlainConsole(file=out, force_terminal=True, color_system="standard", width=80).print(Text(f"x{HOSTILE}", "red"))

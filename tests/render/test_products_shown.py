@@ -7,14 +7,16 @@ from xml.etree import ElementTree
 
 import pytest
 from product_rows import OF_A, TAIL, dropped, product_data, product_model, product_report, step, suggested, two_regions
+from shown import in_markdown, page_of
 
 from accprobe.isa.formats import FORMATS
 from accprobe.model.product import Chain, Merged, ProductModel, addition, multiply_add
 from accprobe.model.tree import Addend, DotModel, FusedSum, Product
-from accprobe.render.content import products
-from accprobe.render.html import report_page
-from accprobe.render.markdown import report_markdown
-from accprobe.render.pictures.products import MARGIN, WIDTH, levels_drawn, product_picture
+from accprobe.render.document import text_of
+from accprobe.render.markdown import markdown_text
+from accprobe.render.subjects import products
+from accprobe.render.subjects.product_picture import MARGIN, WIDTH, levels_drawn, product_picture
+from accprobe.render.subjects.report import report_blocks
 from accprobe.report.products import ProductRow
 
 Row = dict[str, Any]
@@ -164,8 +166,8 @@ def test_an_output_of_its_own_row_and_column_needs_no_line() -> None:
 
 def test_sums_in_any_order_are_confirmed_up_to_it() -> None:
     found = {"reduction_order": {"value": "unordered", "bound": "exact"}}
-    shown = "".join(phrase.text for phrase in products.heading(row(product_data(product_model(slices=4), findings=found))))
-    assert shown.endswith("  confirmed up to the order of atomics")
+    shown = text_of(products.status_spans(row(product_data(product_model(slices=4), findings=found))))
+    assert shown == "confirmed up to the order of atomics"
 
 
 def as_its_own_sum() -> DotModel:
@@ -218,9 +220,9 @@ def test_what_is_wrong_comes_first() -> None:
     misplaced = row(product_data(scale="128x128", name="torch:misplaced", findings=wrong))
     assert [alarm.text for alarm in products.alarms(misplaced)] == ["WRONG SCALES: block 3 has the scales of block 2"]
     assert products.wrong_first([row(product_data()), misplaced])[0] is misplaced
-    page, told = report_page(product_report(*OF_A)), report_markdown(product_report(*OF_A))
+    page, told = page_of(product_report(*OF_A)), in_markdown(report_blocks(product_report(*OF_A)))
     assert page.index("DROPPED PRODUCTS") < page.index('id="products"')
-    assert told.index("DROPPED PRODUCTS") < told.index("every k")
+    assert told.index("DROPPED PRODUCTS") < told.index("accumulation order")
 
 
 def test_nothing_of_a_report_is_markup() -> None:
@@ -228,9 +230,9 @@ def test_nothing_of_a_report_is_markup() -> None:
         name=EVIL, options={EVIL: EVIL}, probed_part=EVIL, remarks=[EVIL], kernels=[{"name": EVIL}], libraries={EVIL: EVIL}
     )
     evil["regions"][0]["where"] = EVIL
-    page = report_page(product_report(evil, two_regions(name=EVIL)))
+    page = page_of(product_report(evil, two_regions(name=EVIL)))
     assert "<script>alert" not in page
-    told = report_markdown(product_report(evil))
+    told = markdown_text(report_blocks(product_report(evil)))
     assert not re.search(r"(?<!\\)<script>", re.sub(r"`[^`]*`", "", told))
 
 
@@ -279,7 +281,7 @@ def test_a_chain_from_the_last_k_on_is_drawn_within_the_strip() -> None:
 
 def test_a_plan_that_nobody_proved_is_drawn_as_such() -> None:
     def words(data: Row) -> list[str]:
-        page = re.search(r"<svg.*?</svg>", report_page(product_report(data)), re.DOTALL)
+        page = re.search(r"<svg.*?</svg>", page_of(product_report(data)), re.DOTALL)
         assert page is not None
         return re.findall(r'class="words">([^<]*)', page[0])
 

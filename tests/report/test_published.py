@@ -9,7 +9,7 @@ from accprobe.infer.findings import Finding, findings_of
 from accprobe.infer.left_out import LEFT_OUT, NO_EFFECT
 from accprobe.isa.instructions import catalog
 from accprobe.model.published import CHIPS, known_models
-from accprobe.render.content.details import tree
+from accprobe.render.subjects.instruction import tree
 from accprobe.report.published import NOT_MEASURED, published
 from accprobe.report.report import Report
 from accprobe.report.rows import Row

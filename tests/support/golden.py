@@ -24,7 +24,7 @@ DIFFS = {
 }
 """By name: the two sides, and the exit status."""
 
-WIDTHS = (80, 160)
+WIDTHS = (80,)
 
 
 def printed(name: str, width: int) -> str:

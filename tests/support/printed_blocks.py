@@ -53,13 +53,13 @@ def detail() -> str:
     """Of one instruction in full: what ran, the tree, and two of its features with what proves them."""
     lines = shown("h200", ONE)
     kept = [0]
-    for heading in ("ran as", "summation tree", "verification"):
+    for heading in ("Ran as", "Summation tree", "Verification"):
         kept += _section(lines, heading)
-    evidence = _section(lines, "evidence")
+    evidence = _section(lines, "Evidence")
     kept += evidence[:2]
     for feature in ("alignment_bits", "result_bits"):
-        start = next(i for i in evidence if lines[i].startswith(f"  {feature}"))
-        for entry in _entries(lines, start, len(lines), " " * 5)[:3]:
+        start = next(i for i in evidence if lines[i].startswith(feature))
+        for entry in _entries(lines, start, len(lines), " " * 6)[:3]:
             kept += entry
     return fenced(gapped(lines, kept))
 

@@ -13,9 +13,9 @@ from block_forms import filled, tabled
 from accprobe.isa.architectures import ARCHITECTURES, get
 from accprobe.isa.instructions import parse
 from accprobe.model.published import chip
-from accprobe.render.content import sweeps
-from accprobe.render.content.cells import cells
-from accprobe.render.content.phrases import on_one_line
+from accprobe.render.document import on_one_line
+from accprobe.render.subjects import sweeps
+from accprobe.render.subjects.report import cells
 from accprobe.report.coverage_status import STATE_WORDS, coverage_statuses
 from accprobe.report.products import ProductRow
 from accprobe.report.recorded import recorded
@@ -144,10 +144,10 @@ def sweep() -> str:
         and each.block_k in (32, 128, 512)
     ]
     ((_, lines),) = sweeps.by_problem(chosen)
-    columns = list(sweeps.COLUMNS)
-    fields, rows = sweeps.sweep_table(lines, columns[: columns.index("registers")])
-    headers = [on_one_line(sweeps.COLUMNS[field].header) for field in fields]
-    return tabled(headers, ([cell.text for cell in row] for row in rows))
+    fields, rows = sweeps.sweep_table(lines)
+    kept = [i for i, field in enumerate(fields) if sweeps.COLUMNS[field].column.need != "detail"]
+    headers = [on_one_line(sweeps.COLUMNS[fields[i]].column.header) for i in kept]
+    return tabled(headers, ([row[i].text for i in kept] for row in rows))
 
 
 def plans(report: str) -> str:

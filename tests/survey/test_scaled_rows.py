@@ -17,7 +17,7 @@ from accprobe.model.tree import Addend, DotModel, FloatArithmetic, FusedSum, Pro
 from accprobe.operands.exchange import Exchange
 from accprobe.operands.request import Request
 from accprobe.operands.sparse import stored_products
-from accprobe.render.content.verification import exchange_text, unglued
+from accprobe.render.subjects.verification import exchange_text, unglued
 from accprobe.report.rows import Row
 from accprobe.survey.surveyor import Surveyor
 

@@ -11,6 +11,7 @@ import pytest
 from faulty import Fault, Place, PlantedDevice
 from long_tail import some
 from outside import Unit
+from shown import page_of as report_page
 from sparse_semantics import kept, patterns_of
 
 from accprobe.devices.recording import ReplayDevice
@@ -18,7 +19,6 @@ from accprobe.isa.formats import Bits
 from accprobe.isa.instructions import Instruction, parse
 from accprobe.model.tree import DotModel, FloatArithmetic, IntegerArithmetic, chain
 from accprobe.operands.request import Request
-from accprobe.render.html import report_page
 from accprobe.report.report import Report
 from accprobe.report.rows import Row
 from accprobe.survey.run import survey

@@ -24,13 +24,13 @@ function filterable(table) {
   const input = document.createElement("input");
   const count = document.createElement("output");
   const open = document.createElement("button");
-  const sections = [...document.querySelectorAll("details.instruction")];
+  const targets = [...table.querySelectorAll("tbody a")].map((link) => document.getElementById(link.hash.slice(1)));
+  const sections = targets.map((target) => target.closest("details"));
   tools.className = "tools";
-  label.textContent = "Filter ";
+  label.textContent = "Filter: ";
   input.type = "search";
-  input.placeholder = "wgmma e4m3";
   open.type = "button";
-  open.textContent = "Open these instructions";
+  open.textContent = "Open all that are shown";
   label.append(input);
   tools.append(label, count, open);
   table.parentElement.before(tools);
@@ -43,7 +43,7 @@ function filterable(table) {
       if (!row.hidden) shown.add(row.cells[0].textContent.trim());
     }
     for (const section of sections) section.hidden = !shown.has(section.dataset.name);
-    count.textContent = `${shown.size} of ${sections.length} instructions`;
+    count.textContent = `${shown.size} of ${sections.length}`;
   });
   open.addEventListener("click", () => {
     for (const section of sections) section.open = !section.hidden;
@@ -60,6 +60,6 @@ function openTarget() {
 }
 
 document.querySelectorAll("table.sortable").forEach(sortable);
-document.querySelectorAll("#rows").forEach(filterable);
+document.querySelectorAll("table.filtered").forEach(filterable);
 addEventListener("hashchange", openTarget);
 openTarget();

@@ -1,1 +1,0 @@
-"""Drawings for pages: trees and bits by themselves, sweeps by matplotlib."""

@@ -1,0 +1,109 @@
+"""The progress of every long command, on standard error: a bar or a table where that is a terminal, else lines now and then."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Protocol
+
+import click
+
+from accprobe.render.plain import plain
+
+if TYPE_CHECKING:
+    from accprobe.health.outcome import GpuOutcome
+    from accprobe.render.terminal import Screen
+
+
+class Show(Protocol):
+    """Shows how far a command is."""
+
+    def __call__(self, completed: int, total: int | None, description: str) -> None: ...
+
+
+BETWEEN_LINES = 10.0
+"""Seconds, where progress is told in lines."""
+
+
+@contextmanager
+def progress_bar(description: str, speed: bool = False, in_lines: str = "") -> Iterator[Show]:
+    """A bar while the block runs; it leaves nothing behind. speed: how many a second, instead of how many of how many.
+
+    in_lines: what is counted, where lines are to tell it to what is no terminal; else nothing is told there.
+    """
+    if not sys.stderr.isatty():
+        yield _Lines(in_lines) if in_lines else lambda completed, total, description: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+
+    done = TaskProgressColumn(show_speed=True) if speed else MofNCompleteColumn()
+    columns = (TextColumn("{task.description}"), BarColumn(), done, TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(description, total=None)
+        yield lambda completed, total, description: bar.update(task, completed=completed, total=total, description=description)
+
+
+class _Lines:
+    def __init__(self, counted: str) -> None:
+        self._counted, self._told = counted, time.monotonic()
+
+    def __call__(self, completed: int, total: int | None, description: str) -> None:
+        now = time.monotonic()
+        if now - self._told < BETWEEN_LINES:
+            return
+        self._told = now
+        of = "" if total is None else f" of {total:,}"
+        click.echo(plain(f"accprobe: {description}: {completed:,}{of} {self._counted}"), err=True)
+
+
+class ShowGpus(Protocol):
+    """Shows how far the GPUs are; `changed` is the one of which something new is known."""
+
+    def __call__(self, gpus: Sequence[GpuOutcome], changed: GpuOutcome) -> None: ...
+
+
+@contextmanager
+def progress_of_gpus(seconds: float) -> Iterator[ShowGpus]:
+    """A live table, which leaves nothing behind; lines where standard error is no terminal."""
+    if not sys.stderr.isatty():
+        yield _GpuLines(seconds)
+        return
+    from rich.live import Live
+
+    from accprobe.render.document import Paragraph
+    from accprobe.render.subjects.health import progress_table
+    from accprobe.render.terminal import PlainConsole, Screen
+
+    latest: list[GpuOutcome] = []
+    started = time.monotonic()
+
+    def table() -> Screen:
+        taken = f"{time.monotonic() - started:.0f} of {seconds:.0f} s, and the time to compile"
+        return Screen([progress_table(latest), Paragraph(taken)])
+
+    def show(gpus: Sequence[GpuOutcome], changed: GpuOutcome) -> None:
+        latest[:] = gpus
+
+    with Live(console=PlainConsole(stderr=True), transient=True, refresh_per_second=4, get_renderable=table):
+        yield show
+
+
+class _GpuLines:
+    """A line a GPU now and then, and one when it ends."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._told: dict[str, float] = {}
+
+    def __call__(self, gpus: Sequence[GpuOutcome], changed: GpuOutcome) -> None:
+        from accprobe.render.subjects.health import gpu_counts
+
+        now = time.monotonic()
+        if not changed.ended and now - self._told.setdefault(changed.where, now) < BETWEEN_LINES:
+            return
+        self._told[changed.where] = now
+        text = f"accprobe: {changed.where} {changed.seconds:.0f} of {self._seconds:.0f} s, {gpu_counts(changed)}"
+        click.echo(plain(text), err=True)

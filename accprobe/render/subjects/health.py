@@ -1,0 +1,182 @@
+"""A check of GPUs: the verdict of each, its units, and what differs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from accprobe.health.outcome import GpuOutcome, HealthOutcome, SmPlace, UnitOutcome, WrongWord
+from accprobe.isa.instructions import in_a_row, parse
+from accprobe.operands.exchange import Counterexample
+from accprobe.render.document import Column, Element, Grid, Heading, List, Paragraph, Phrase, Tone
+from accprobe.render.subjects.verification import mismatch
+
+
+def health_blocks(outcome: HealthOutcome) -> Iterator[Element]:
+    """Yield the verdict of each GPU; below it its units, unless it is a healthy one of a cluster, remarks, and what differs."""
+    if any(gpu.kind == "simulated" for gpu in outcome.gpus):
+        yield Paragraph(Phrase("SIMULATED: devices that are models, no hardware was checked", "bad"), boxed=True)
+    for gpu in outcome.gpus:
+        yield Heading((Phrase(f"{gpu.where}: ", "strong"), Phrase(gpu_verdict(gpu), _tone(gpu))), 2)
+        if lines := tuple(_remarks(gpu)):
+            yield List(lines, "!")
+        if gpu.units and not (gpu.node and gpu.status == "healthy"):
+            yield _units(gpu)
+        about = (gpu_title(gpu), models_text(gpu), load_text(gpu))
+        yield from (Paragraph(Phrase(text, "quiet")) for text in about if text)
+
+
+def _remarks(gpu: GpuOutcome) -> Iterator[Phrase | List]:
+    yield from (Phrase(remark, "warning") for remark in remarks(gpu))
+    for word in gpu.mismatches:
+        first, *others = word_lines(word)
+        yield Phrase(first, "bad")
+        yield List(tuple(Phrase(text, "bad") for text in others))
+
+
+def _tone(gpu: GpuOutcome) -> Tone:
+    if gpu.status != "healthy":
+        return "bad"
+    return "narrow" if gpu.below_full_load else "good"
+
+
+def _units(gpu: GpuOutcome) -> Grid:
+    columns = (
+        Column("unit", whole=True),
+        Column("instruction", least=26),
+        Column("results compared", number=True),
+        Column("mismatches", number=True),
+        Column("seconds", "context", number=True),
+        Column("Tops/s", "context", number=True),
+    )
+    rows = []
+    for unit in gpu.units:
+        tone: Tone = "bad" if unit.wrong else ""
+        counts = (f"{unit.dots:,}", f"{unit.wrong:,}", f"{unit.seconds:.1f}", speed_text(unit))
+        rows.append(tuple(Phrase(text, tone) for text in (unit.unit, unit.instruction, *counts)))
+    return Grid(columns, tuple(rows))
+
+
+def progress_table(gpus: Sequence[GpuOutcome]) -> Grid:
+    """Return a line a GPU, while the check goes on."""
+    columns = (
+        Column("GPU", least=12),
+        Column("name", "context"),
+        Column("status", whole=True),
+        *(Column(header, number=True) for header in ("results compared", "mismatches", "seconds")),
+    )
+    rows = []
+    for gpu in gpus:
+        status = gpu.status if gpu.ended or gpu.wrong else "checking" if gpu.units else "compiling" if gpu.kind else "opening"
+        counts = (f"{gpu.dots:,}", f"{gpu.wrong:,}", f"{gpu.seconds:.0f}")
+        tone: Tone = "bad" if gpu.wrong else ""
+        rows.append(tuple(Phrase(text, tone) for text in (gpu.where, gpu.name, status, *counts)))
+    return Grid(columns, tuple(rows))
+
+
+def gpu_title(gpu: GpuOutcome) -> str:
+    """ "cuda:0 NVIDIA H200, GPU-…, PCI 00000000:1B:00.0"."""
+    board = [gpu.board.uuid, f"PCI {gpu.board.pci_bus}" if gpu.board.pci_bus else None]
+    serial = f"serial {gpu.board.serial}" if gpu.board.serial else None
+    return ", ".join(filter(None, [f"{gpu.where} {gpu.name}" if gpu.name != gpu.device else gpu.where, *board, serial]))
+
+
+def gpu_verdict(gpu: GpuOutcome) -> str:
+    """What became of a GPU, and why, in a sentence without an end."""
+    if gpu.status == "failed":
+        return f"{gpu_counts(gpu)}: {gpu.reason or 'nothing is known of it'}"
+    return "; ".join([gpu_counts(gpu), *filter(None, [gpu.reason]), *load_lacking(gpu)])
+
+
+def load_lacking(gpu: GpuOutcome) -> Iterator[str]:
+    """ "fp8 did not reach full load: 0.3 of 1,141 Tops/s", of each such unit."""
+    for unit in gpu.units:
+        if unit.unit not in gpu.below_full_load:
+            continue
+        full = f"of {_rate_text(unit, unit.loaded_computed, unit.loaded_seconds)} " if unit.loaded_seconds else ""
+        why = ", as the host compares its results" if unit.loaded_seconds is None else ""
+        yield f"{unit.unit} did not reach full load: {speed_text(unit) or 0} {full}Tops/s{why}"
+
+
+def gpu_counts(gpu: GpuOutcome) -> str:
+    """ "DIFFERS: 3 of 8,192 results on SM 2", "FAILED", "healthy: 8,192 results"."""
+    if gpu.wrong:
+        sms = [sm for sm in gpu.wrong_by_sm if sm]
+        return f"DIFFERS: {gpu.wrong:,} of {gpu.dots:,} results" + (f" on SM {', '.join(sms)}" if sms else "")
+    if gpu.status == "failed":
+        return "FAILED"
+    return f"{'healthy' if gpu.finished else 'nothing differs so far'}: {gpu.dots:,} results"
+
+
+def models_text(gpu: GpuOutcome) -> str:
+    """ "against the models of h200"; "" where none were found."""
+    return f"against the models of {gpu.models}" if gpu.models else ""
+
+
+def remarks(gpu: GpuOutcome) -> Iterator[str]:
+    """What one should know besides."""
+    yield from filter(None, [gpu.remark, gpu.shared, gpu.sensors_missing])
+    if gpu.deaths:
+        yield f"its process died {'once' if gpu.deaths == 1 else f'{gpu.deaths} times'}" + (
+            ", and it was begun again" if gpu.finished else ""
+        )
+    if gpu.before and gpu.after:
+        for name, what in COUNTERS.items():
+            first, last = getattr(gpu.before, name), getattr(gpu.after, name)
+            if first is not None and last is not None and last > first:
+                yield f"{last - first:,} more {what} than before"
+    if gpu.load and gpu.load.throttled:
+        yield f"clocks were held down at times: {', '.join(gpu.load.throttled)}"
+    if gpu.vanished:
+        yield f"{gpu.vanished:,} comparisons failed though every word was right: what compares erred, not the matrix unit"
+
+
+COUNTERS = {
+    "ecc_corrected": "memory errors corrected",
+    "ecc_uncorrected": "memory errors that ECC could not correct",
+    "remapped_corrected": "rows remapped for corrected errors",
+    "remapped_uncorrected": "rows remapped for uncorrected errors",
+}
+"""Of sensors that count."""
+
+
+def load_text(gpu: GpuOutcome) -> str:
+    """ "612 W of 700 W, at most 68 °C, SM clock 1,410 MHz at least"; "" without sensors."""
+    if gpu.load is None or gpu.after is None:
+        return ""
+    load, limit = gpu.load, gpu.after.power_limit
+    told = [
+        (load.power, f"{load.power or 0:.0f} W" + (f" of {limit:.0f} W" if limit else "")),
+        (load.highest_temperature, f"at most {load.highest_temperature} °C"),
+        (load.lowest_sm_clock, f"SM clock {load.lowest_sm_clock or 0:,} MHz at least"),
+    ]
+    return ", ".join(text for value, text in told if value is not None)
+
+
+def place_text(place: SmPlace) -> str:
+    """ "SM 17, warp 2, lane 5, register 40"."""
+    named = {"SM": place.sm, "warp": place.warp, "lane": place.lane, "register": place.register_of_lane}
+    return ", ".join(f"{name} {number}" for name, number in named.items() if number is not None) or "an SM that is not told"
+
+
+def word_lines(word: WrongWord) -> Iterator[str]:
+    """A word that differs: where, what, whether it comes back, and the fewest operands that show it."""
+    inst = in_a_row(parse(word.instruction), word.chain)
+    of_chain = f" in a chain of {word.chain}" if word.chain > 1 else ""
+    bits = f"bit{'s' * (len(word.bits) > 1)} {', '.join(map(str, word.bits))}"
+    yield f"{place_text(word.place)}: {word.instruction}{of_chain}, {word.kind} operands, {bits}"
+    again = f"{word.differed_again:,} of {word.asked_again:,} times when asked again"
+    at = ", ".join(f"{value} {unit}" for value, unit in ((word.temperature, "°C"), (word.clock, "MHz")) if value is not None)
+    yield f"differs {again}" + (f"; at {at} when it was seen" if at else "")
+    shown = word.smallest or word
+    found = mismatch(inst, Counterexample(shown.exchange, shown.expected, word.kind))
+    yield ("fewest operands: " if word.smallest else "operands, which no longer differ: ") + found
+
+
+def speed_text(unit: UnitOutcome) -> str:
+    """Floating-point or integer operations a second of the unit, as vendors count: two a product."""
+    return _rate_text(unit, unit.computed, unit.seconds) if unit.seconds else ""
+
+
+def _rate_text(unit: UnitOutcome, computed: int, seconds: float) -> str:
+    rate = 2 * computed * parse(unit.instruction).k / seconds
+    return f"{rate / 1e12:,.1f}" if rate >= 1e11 else f"{rate / 1e12:.2g}"

@@ -1,0 +1,87 @@
+"""Many numbers as few ranges, and many instruction names as few patterns.
+
+A pattern is as a shell would expand it: "wgmma.m64n{8,256}k32.f32.e4m3.e4m3{,.rs}".
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
+
+from accprobe.render.document import Phrase
+
+_NAME = re.compile(
+    r"(?P<head>.+?)\.(?P<m>m\d+)(?P<n>n\d+)(?P<k>k\d+)(?P<saturate>\.satfinite)?(?P<rest>(?:\.[^.]+)*?)(?P<rs>\.rs)?"
+)
+
+FEWEST_STEPS = 4
+"""Numbers that are told as steps."""
+
+Slots = tuple[tuple[str, ...], ...]
+"""For each part of a name the values that it takes; the pattern stands for every combination."""
+
+
+def number_ranges(numbers: list[int]) -> Iterator[str]:
+    """Ascending numbers as "0-15", "20"."""
+    for _, run in groupby(enumerate(numbers), key=lambda pair: pair[1] - pair[0]):
+        members = [number for _, number in run]
+        yield str(members[0]) if len(members) == 1 else f"{members[0]}-{members[-1]}"
+
+
+def evenly_spaced(numbers: Sequence[int]) -> Iterator[str]:
+    """Ascending numbers as "8", "16 to 256 in steps of 16"."""
+    while numbers:
+        step = numbers[1] - numbers[0] if len(numbers) > 1 else 0
+        run = next((i for i in range(1, len(numbers)) if numbers[i] - numbers[i - 1] != step), len(numbers))
+        if run < FEWEST_STEPS:
+            run = 1
+        yield f"{numbers[0]} to {numbers[run - 1]} in steps of {step}" if run > 1 else str(numbers[0])
+        numbers = numbers[run:]
+
+
+def brace_patterns(names: Iterable[str]) -> list[str]:
+    """The names as patterns, in the order of their first names; together they expand to just these names."""
+    found: list[Slots] = [tuple((part,) for part in _parts(name)) for name in names]
+    before = -1
+    while len(found) != before:
+        before = len(found)
+        for slot in reversed(range(max(map(len, found), default=0))):
+            found = _merged(found, slot)
+    return ["".join(map(_written, slots)) for slots in found]
+
+
+def _parts(name: str) -> list[str]:
+    match = _NAME.fullmatch(name)
+    if not match:
+        return [name]
+    words = [f".{word}" for word in match["rest"].split(".")[1:]]
+    return [f"{match['head']}.", match["m"], match["n"], match["k"], match["saturate"] or "", *words, match["rs"] or ""]
+
+
+def _merged(found: list[Slots], slot: int) -> list[Slots]:
+    """Patterns that differ in one slot alone become one."""
+    merged: dict[tuple[Slots, Slots], tuple[str, ...]] = {}
+    kept: list[tuple[Slots, Slots]] = []
+    for slots in found:
+        key = (slots[:slot], slots[slot + 1 :]) if slot < len(slots) else (slots, ())
+        if key not in merged:
+            kept.append(key)
+        values = slots[slot] if slot < len(slots) else ()
+        merged[key] = tuple(dict.fromkeys([*merged.get(key, ()), *values]))
+    return [(*left, merged[left, right], *right) if merged[left, right] else left for left, right in kept]
+
+
+def _written(values: tuple[str, ...]) -> str:
+    if len(values) == 1:
+        return values[0]
+    first = values[0][:1]
+    if first and all(value.startswith(first) for value in values):
+        return f"{first}{{{','.join(value[1:] for value in values)}}}"
+    return f"{{{','.join(values)}}}"
+
+
+def pattern_spans(names: Iterable[str]) -> list[Phrase]:
+    """Return the names as patterns, with commas between."""
+    spans = [span for pattern in brace_patterns(names) for span in (Phrase(", "), Phrase(pattern, code=True))]
+    return spans[1:]

@@ -1,0 +1,130 @@
+"""The recommended test of a product, and what tests notice."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from accprobe.budget.error_report import data_name, is_simulated
+from accprobe.budget.tolerance import CALC_DIFF, CaughtMistake, OwnTest, ToleranceReport
+from accprobe.isa.formats import FORMATS
+from accprobe.render.document import Column, Element, Grid, Heading, List, Paragraph, Phrase, fact_grid
+from accprobe.render.subjects.budget import SIMULATED
+
+THEMSELVES = "(correct results)"
+
+ALWAYS = 0.995
+"""A share of tests that prints as all, and one minus it as none."""
+
+
+def tolerance_blocks(found: ToleranceReport) -> Iterator[Element]:
+    """Yield the suggested test, what it rests on, and the table of what tests notice."""
+    if is_simulated(found.request.accumulation):
+        yield Paragraph(Phrase(SIMULATED, "bad"), boxed=True)
+    yield Heading(f"use {_assert(found)}", 1)
+    yield Paragraph(Phrase(tolerance_title(found), "quiet"))
+    yield fact_grid(tolerance_facts(found))
+    columns = (Column("mistake", least=24), *(Column(title) for title in test_titles(found).values()))
+    yield Grid(columns, tuple(kill_rows(found)))
+    yield List(tuple(tolerance_words(found)), "-")
+
+
+def tolerance_title(found: ToleranceReport) -> str:
+    """The product, on a line."""
+    asked = found.request
+    promoted = f"promoted every {asked.promote_every}" if asked.promote_every else "never promoted"
+    split = f", split K {asked.split_k}" if asked.split_k > 1 else ""
+    scaled = f", scales of {asked.scale}" if asked.scale else ""
+    return f"{asked.accumulation.name}: K = {asked.k}, {promoted}{split}, result {asked.model.result}{scaled}"
+
+
+def test_titles(found: ToleranceReport) -> dict[str, str]:
+    """The columns, by test."""
+    titles = {
+        "elements": "assert_\nmatmul_close",
+        "allclose": "atol, rtol\nabove",
+        "worst_case": "worst\ncase",
+        "calc_diff": f"calc_diff\n< {CALC_DIFF:g}",
+        "own": "own\ntest",
+    }
+    return {name: titles[name] for name in found.passed}
+
+
+def tolerance_facts(found: ToleranceReport) -> Iterator[tuple[str, str]]:
+    """Yield the same test as a formula, then what it rests on."""
+    asked, test = found.request, found.recommended
+    yield "or", f"|got - f64 reference| <= {_formula(test)}"
+    rate = f"{asked.rate:g} false alarms an element, by {found.tail.elements:,} emulated ones"
+    if found.tail.at(asked.rate) < 1:
+        yield "allows", f"sums within {found.over_sum:.2g} of sum |a·b| before D is rounded: {rate}"
+    else:
+        yield "allows", "the worst case: emulated errors bound no tail below it"
+    relative = f", {found.atol_worst / found.size:.2g} of the root mean square of the results" if found.size else ""
+    yield "at worst", f"atol {found.atol_worst:.3g}{relative}; {_of_any(found)}"
+    tests, m, n = asked.shape
+    yield "judged", f"on {tests} tests of {m} x {n} outputs, {data_name(asked.data)} data, from seed {asked.seed} on"
+    if asked.own:
+        yield "own", f"|got - {asked.own.reference} reference| <= {_formula(asked.own)}"
+
+
+def _of_any(found: ToleranceReport) -> str:
+    """The bound over all operands, where it says anything."""
+    if found.over_any_sum is None or found.over_any_sum >= 1:
+        return "over all operands there is no useful bound: sums may lose all of sum |a·b|"
+    return f"over all operands {found.over_any_sum:.2g} of sum |a·b|"
+
+
+def _formula(test: OwnTest) -> str:
+    parts = [f"{test.atol:.3g}"] if test.atol or not test.rtol else []
+    return " + ".join([*parts, f"{test.rtol:.3g}·|reference|"] if test.rtol else parts)
+
+
+def _assert(found: ToleranceReport) -> str:
+    asked = found.request
+    every = f", promote_every={asked.promote_every}" if asked.promote_every else ""
+    split = f", split_k={asked.split_k}" if asked.split_k > 1 else ""
+    rounded = f', out="{asked.model.result}"' if asked.model.result is not FORMATS["f32"] else ""
+    scales = ", scales=(scales_of_a, scales_of_b)" if asked.scale else ""
+    like = f'like="{asked.accumulation.name}"{every}{split}{rounded}{scales}'
+    return f"assert_matmul_close(got, a, b, {like}, false_alarms={asked.rate:g})"
+
+
+def kill_rows(found: ToleranceReport) -> Iterator[tuple[Phrase, ...]]:
+    """The mistake, and in which share of tests each test notices it."""
+    passed = (_passing(share) for share in found.passed.values())
+    yield Phrase(THEMSELVES, "quiet"), *passed
+    for row in found.kill_table:
+        yield Phrase(row.mistake), *(_caught(row.by[name]) for name in found.passed)
+
+
+def _caught(share: float) -> Phrase:
+    if share >= ALWAYS:
+        return Phrase("caught", "good")
+    return Phrase("missed" if share <= 1 - ALWAYS else f"{share:.0%}", "bad" if share <= 0.5 else "")
+
+
+def _passing(share: float) -> Phrase:
+    return Phrase("pass", "good") if share >= ALWAYS else Phrase(f"{1 - share:.0%} FAIL", "bad")
+
+
+def tolerance_words(found: ToleranceReport) -> Iterator[str]:
+    """What follows."""
+    titles = {name: " ".join(title.replace("_\n", "_").split()) for name, title in test_titles(found).items()}
+    missed = [row for row in found.kill_table if row.by["elements"] < ALWAYS]
+    if not missed:
+        yield f"The recommended test catches every mistake of the table on {data_name(found.request.data)} data."
+    yield from map(_why_missed, missed)
+    for name, share in found.passed.items():
+        if share < ALWAYS:
+            title = titles[name].capitalize()
+            yield f"{title} rejects correct results in {1 - share:.0%} of the tests: what it catches says nothing."
+    first = [row for row in found.kill_table if row.by.get("own", 1.0) < ALWAYS]
+    if first:
+        shares = ", ".join(f"'{row.mistake}' ({row.by['own']:.0%})" for row in first)
+        yield f"Your own test does not always catch {shares}."
+
+
+def _why_missed(row: CaughtMistake) -> str:
+    """A mistake that the recommended test cannot see changes results by less than correct sums may lose."""
+    size = f"changes results by {row.size:.2g} of what the test allows (root mean squares)" if row.size else "changes no result"
+    others = f"; {' or '.join(row.noticed_with)} data show it" if row.noticed_with else ""
+    return f"The recommended test catches '{row.mistake}' in {row.by['elements']:.0%} of the tests: it {size}{others}."

@@ -1,1 +1,0 @@
-"""What is told, for the terminal; nothing else in accprobe imports rich."""

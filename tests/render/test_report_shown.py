@@ -1,0 +1,470 @@
+"""Reports: patterns, cells, the table at each width, details; what was not confirmed is nowhere stated as a fact."""
+
+from __future__ import annotations
+
+import csv
+import io
+import itertools
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from fakes import HMMA_OF_FP8, fake_report, float_row, simulated_report
+from hypothesis import given
+from hypothesis import strategies as st
+from long_tail import some
+from shown import details_of, in_markdown, on_terminal, page_of, page_of_diff, table_of
+
+from accprobe.cli import main
+from accprobe.compare.diff import diff
+from accprobe.compare.headline import headline
+from accprobe.isa.instructions import catalog, parse
+from accprobe.render.data import comma_separated, diff_json, verified_data
+from accprobe.render.subjects.comparison import diff_blocks, sides
+from accprobe.render.subjects.patterns import brace_patterns
+from accprobe.render.subjects.report import cells, compact, report_blocks, rows_blocks
+from accprobe.render.subjects.verification import Verified, excluded_faults, verification_blocks
+from accprobe.report.evidence import load_with_evidence
+from accprobe.report.published import published
+from accprobe.report.report import Report
+from accprobe.report.rows import Row
+from accprobe.verify.outcome import Events, TileCoverage, Verification
+
+NAMES = [inst.name for inst in catalog("sm_90a")]
+NAME = "wgmma.m64n8k32.f32.e4m3.e4m3"
+FP8_MMA = "mma.sync.m16n8k32.f32.e4m3.e4m3.f32"
+FACT = "The running sum keeps 13 (e8m13)"
+COVERAGE: dict[str, Any] = {
+    "results": 48_213,
+    "contradicting": 17,
+    "tile": {"covered": 69, "total": 512, "differing": "row 3"},
+    "events": {"hit": 410, "possible": 412, "impossible": {"no operand is subnormal": 3}, "missing": ["tie up", "carry 5"]},
+}
+QUERIES = {"count": 412, "smallest": 1, "largest": 65_537}
+AGREEING = COVERAGE | {"contradicting": 0, "tile": {"covered": 69, "total": 512}, "queries": QUERIES}
+"""Nothing contradicts the model, and not all of it was covered."""
+NOT_CONFIRMED = pytest.mark.parametrize("status", ["inferred", "unstable", "unverified"])
+
+
+def expand(pattern: str) -> list[str]:
+    pieces = [piece[1:-1].split(",") if piece[:1] == "{" else [piece] for piece in re.split(r"(\{[^}]*\})", pattern)]
+    return ["".join(choice) for choice in itertools.product(*pieces)]
+
+
+@given(st.sets(st.sampled_from(NAMES)))
+def test_patterns_expand_to_just_the_names(names: set[str]) -> None:
+    found = [name for pattern in brace_patterns(sorted(names)) for name in expand(pattern)]
+    assert sorted(found) == sorted(names)
+
+
+def test_like_instructions_become_one_pattern() -> None:
+    names = [name for name in NAMES if re.fullmatch(r"wgmma\.m64n\d+k32\.f32\.e4m3\.e4m3(\.rs)?", name)]
+    assert brace_patterns(names) == ["wgmma.m64n{8,256}k32.f32.e4m3.e4m3{,.rs}"]
+
+
+def row_of(changes: dict[str, Any] | None = None, bits: int = 13, **finding: object) -> Row:
+    """The row of `NAME`, with some findings of its own."""
+    data = float_row(NAME, bits, {"QGMMA": 1})
+    data["findings"] |= finding
+    return fake_report(data | (changes or {})).instructions[0]
+
+
+def not_confirmed(status: str = "inferred", **changes: Any) -> dict[str, Any]:
+    row = float_row(NAME, 13, {"QGMMA": 1}, status=status, reason="17 answers differ")
+    row["findings"] = {name: finding | {"bound": "suggested"} for name, finding in row["findings"].items()}
+    row["verification"] |= COVERAGE
+    return row | changes
+
+
+def agreeing() -> dict[str, Any]:
+    return not_confirmed(verification=not_confirmed()["verification"] | AGREEING)
+
+
+def every_form(report: Report) -> list[str]:
+    return [table_of(report, 400), in_markdown(report_blocks(report)), page_of(report)]
+
+
+def in_full(row: dict[str, Any]) -> list[str]:
+    report = fake_report(row)
+    return [details_of(report.instructions[0], 400), in_markdown(rows_blocks(report))]
+
+
+def test_whole_table() -> None:
+    """The narrow accumulator first, what it means below, versions last."""
+    assert table_of(fake_report()) == WHOLE.strip("\n")
+
+
+WHOLE = """
+Fake GPU: FP8 wgmma accumulates in 13 fraction bits (e8m13), truncated (RZ); 3 of 3 instructions confirmed
+
+                                                         effective  align. result   products per                      align.   dots     alternatives
+instruction                         ran as               bits       bits F rounding fused sum    C added in status    rounding verified surviving/tested
+────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+wgmma.m64n8k32.f32.e4m3.e4m3{,.rs}  QGMMA                13 (e8m13) 13     RZ       32           first sum  confirmed truncate 10M      0/40
+
+mma.sync.m16n8k32.f32.e4m3.e4m3.f32 F2FP + 2×HMMA + FADD 23 (f32)   23     RZ       32           first sum  confirmed truncate 10M      0/40
+
+! The running sum keeps 13 (e8m13) of the 23 fraction bits of f32: wgmma.m64n8k32.f32.e4m3.e4m3{,.rs}
+! The operands are converted and multiplied by HMMA, not by a unit of their own format: mma.sync.m16n8k32.f32.e4m3.e4m3.f32
+skipped: no probe: 1 of 4 instructions (`accprobe list --instructions sm_90a` names them)
+3 instructions measured in 1.5 s: 3 confirmed; 1 skipped; like ones share a line (2 lines, --all has each)
+Fake GPU, sm_90a; 3 SMs
+accprobe 0.1.0, seed 0; driver 1.2
+"""  # noqa: E501
+
+
+@pytest.mark.parametrize("width", [40, 80, 120, 160, 300])
+@pytest.mark.parametrize("all_of_them", [False, True])
+def test_every_width_shows_opcode_bits_and_rounding(width: int, all_of_them: bool) -> None:
+    shown = table_of(fake_report(), width, all_of_them)
+    assert max(map(len, shown.splitlines())) <= width
+    if width >= 80:
+        lines = [line for line in shown.splitlines() if "QGMMA" in line]
+        assert len(lines) == (2 if all_of_them else 1)
+        assert all("13 (e8m13)" in line and " RZ" in line for line in lines)
+        assert "status (confirmed everywhere)" in " ".join(shown.split()) or "  confirmed" in lines[0]
+
+
+def test_a_status_that_differs_is_never_left_out() -> None:
+    rows = [float_row(NAME, 13, {"QGMMA": 1}), float_row(FP8_MMA, 23, HMMA_OF_FP8, status="inferred", reason="x")]
+    (line,) = (line for line in table_of(fake_report(*rows), 80).splitlines() if "F2FP" in line)
+    assert line.endswith("inferred")
+
+
+def test_another_unit_is_named() -> None:
+    sentence = "The operands are converted and multiplied by HMMA, not by a unit of their own format: "
+    assert f"{sentence}{FP8_MMA}" in table_of(fake_report())
+    native = fake_report(float_row(FP8_MMA, 13, {"QMMA.16832.F32.E4M3.E4M3": 1}))
+    assert "converted" not in table_of(native)
+    shown = details_of(fake_report(float_row(FP8_MMA, 23, HMMA_OF_FP8)).instructions[0])
+    assert "12×F2FP.F16.E4M3.UNPACK_B, 2×HMMA.16816.F32, 4×FADD" in shown
+    assert "a unit of other formats" in shown
+
+
+@pytest.mark.parametrize(
+    ("feature", "finding", "shown"),
+    [
+        ("effective_bits", {"value": 13, "bound": "at_least"}, "≥13 (e8m13)"),
+        ("effective_bits", {"value": 23, "bound": "exact"}, "23 (f32)"),
+        ("alignment_bits", {"value": None, "bound": "exact"}, "exact"),
+        ("alignment_rounding", {"value": "truncate", "bound": "undetermined", "candidates": ["truncate", "x"]}, "truncate?"),
+        ("products_per_sum", {"value": "8+4", "bound": "exact"}, "8+4"),
+        ("products_per_sum", {"value": 32, "bound": "undetermined"}, "32?"),
+    ],
+)
+def test_a_cell_says_how_far_a_value_is_known(feature: str, finding: dict[str, object], shown: str) -> None:
+    assert getattr(cells(row_of(None, **{feature: finding})), feature) == shown
+
+
+@pytest.mark.parametrize(
+    ("name", "bits", "shown"),
+    [
+        ("wgmma.m64n8k32.f16.e4m3.e4m3", 10, "10 (f16)"),
+        ("wgmma.m64n8k32.f16.e4m3.e4m3", 8, "8 (e5m8)"),
+        ("mma.sync.m8n8k4.f64.f64.f64.f64", 46, "46 (e11m46)"),
+    ],
+)
+def test_effective_bits_name_the_float_that_has_as_many(name: str, bits: int, shown: str) -> None:
+    row = float_row(name, bits, {"QGMMA": 1}, evidence={})
+    row["model"]["arithmetics"][0]["alignment_bits"] = None
+    (exact,) = fake_report(row).instructions
+    assert cells(exact).effective_bits == shown
+    assert "alignment bits exact, zero sign positive" in " ".join(details_of(exact).split())
+
+
+def test_like_instructions_share_a_line_whatever_the_effort() -> None:
+    rows = []
+    for suffix, left, tested, read in (("", 0, 40, 512), (".rs", 2, 41, 69)):
+        row = float_row(f"{NAME}{suffix}", 13, {"QGMMA": 1})
+        row["alternatives"] = {"tested": tested, "surviving": [{"changes": [["zero_sign", str(i)]]} for i in range(left)]}
+        row["verification"] = {"dots": 1000, "mismatches": 0, "seed": 0, "tile": {"covered": read, "total": read}}
+        rows.append(row)
+    (line,) = (line for line in table_of(fake_report(*rows), 400).splitlines() if "{,.rs}" in line and "QGMMA" in line)
+    assert line.split()[-5:] == ["confirmed", "truncate", "1k", "all", "0-2/40-41"]
+
+
+def test_facts_about_the_device_are_in_words() -> None:
+    facts = {"compute_capability": "9.0", "sm_count": 132, "memory_gib": 139.8, "max_clock_mhz": 1980, "other_fact": 1}
+    device = {"kind": "cuda", "name": "GPU", "architecture": "sm_90a", "facts": facts}
+    *_, facts_line, _ = table_of(fake_report(device=device)).splitlines()
+    assert facts_line == "GPU, sm_90a; compute capability 9.0, 132 SMs, 139.8 GiB, 1980 MHz at most, other fact 1"
+
+
+def test_details_mark_what_is_undetermined_and_gather_notes() -> None:
+    open_ = {"value": "positive", "bound": "undetermined", "candidates": ["positive", "ieee"], "note": "nothing found"}
+    shown = details_of(row_of(zero_sign=open_, overflow=open_, carries={"value": "kept", "bound": "exact", "note": "alone"}))
+    assert "zero terms ignored, zero sign positive?, underflow sign kept, overflow" in " ".join(shown.split())
+    assert shown.count("left: positive or ieee (1)") == 2
+    assert shown.count("nothing found") == shown.count("(1) nothing found") == 1
+    assert re.search(r"^carries +kept +exact +alone$", shown, re.MULTILINE)
+
+
+def test_details_show_a_long_order_as_a_tree_alone() -> None:
+    row = float_row(FP8_MMA, 23, HMMA_OF_FP8)
+    order = "[[[0-1 4-5 8-9 12-13] 2-3 6-7 10-11 14-31] c]"
+    row["model"]["order"] = row["findings"]["order"]["value"] = order
+    shown = details_of(fake_report(row).instructions[0])
+    assert order not in shown
+    assert "  sum of C and the sum below\n    sum of products 2-3, 6-7, 10-11, 14-31 and the sum below\n" in shown
+    assert "the tree above" in shown
+
+
+def test_details_show_evidence_of_several_features_once_in_hex_and_value() -> None:
+    row = float_row(NAME, 13, {"QGMMA": 1})
+    row["evidence"]["carries"] = row["evidence"]["alignment_bits"]
+    shown = details_of(fake_report(row).instructions[0])
+    assert "alignment_bits, carries: M - M and an ever smaller term" in shown
+    assert shown.count("k 0: 0x38 (1) × 0x38 (1); C 0x00000000 (0) → 0x3f800000 (1)") == 1
+    assert "alternatives: 40 tested, 0 surviving: none" in shown
+    narrow = details_of(fake_report(row).instructions[0], 52).splitlines()
+    start = narrow.index("  k 0: 0x38 (1) × 0x38 (1); C 0x00000000 (0)")
+    assert narrow[start + 1] == "      → 0x3f800000 (1)"
+
+
+def test_details_of_a_counterexample() -> None:
+    exchange = float_row(NAME, 13, {"QGMMA": 1})["evidence"]["alignment_bits"][0]
+    wrong = {"kind": "tiny", "exchange": exchange, "expected": "3f800001"}
+    done = {"dots": 9, "mismatches": 1, "seed": 0, "counterexample": wrong}
+    shown = details_of(row_of({"status": "inferred", "reason": "1 of 9 differ", "verification": done}))
+    assert "1 of 9 dot products differ from the model, seed 0" in shown
+    assert "the first that differs, tiny: k 0: 0x38 (1) × 0x38 (1); C 0x00000000 (0) → 0x3f800000 (1)" in shown
+    assert "expected 0x3f800001 (1.00000012)" in shown
+
+
+def test_marks_are_explained_only_where_they_are() -> None:
+    assert "≥" not in table_of(fake_report())
+    assert "≥: a lower bound" in table_of(fake_report_of(row_of(effective_bits={"value": 13, "bound": "at_least"})))
+    unknown = table_of(fake_report_of(row_of(products_per_sum={"value": 32, "bound": "undetermined"})))
+    assert "any: " not in unknown
+    assert "products_per_sum 1." in unknown
+    assert "any: not observable" in table_of(Report.load("h200"))
+
+
+def fake_report_of(row: Row) -> Report:
+    return fake_report().model_copy(update={"instructions": (row,)})
+
+
+def test_a_report_that_was_cut_short_says_so() -> None:
+    cut = fake_report(run={"jobs": 1, "seconds": 1.0, "selected": 9})
+    assert "The run was cut short: 5 of 9 instructions missing" in table_of(cut)
+
+
+@pytest.mark.parametrize(
+    ("count", "shown"),
+    [(0, "0"), (999, "999"), (1000, "1k"), (16384, "16k"), (999_999, "999k"), (10**7, "10M"), (2 * 10**9, "2G")],
+)
+def test_compact(count: int, shown: str) -> None:
+    assert compact(count) == shown
+
+
+@NOT_CONFIRMED
+def test_no_form_states_what_is_suggested_as_a_fact(status: str) -> None:
+    for shown in every_form(fake_report(not_confirmed(status))):
+        assert FACT not in shown
+        assert "~13 (e8m13)" in shown
+        assert "~: suggested" in shown
+        assert f"{status}: 17 answers differ" in shown
+    assert FACT in every_form(fake_report())[0]
+
+
+@NOT_CONFIRMED
+def test_even_an_exact_finding_is_no_fact_where_the_row_is_not_confirmed(status: str) -> None:
+    report = fake_report(float_row(NAME, 13, {"QGMMA": 1}, status=status, reason="x"))
+    assert FACT not in table_of(report)
+    assert diff(report, fake_report(float_row(NAME, 23, {"QGMMA": 1}))).pairs[0].marks == (f"A {status}",)
+
+
+def test_in_full_every_suggested_value_has_its_mark() -> None:
+    for shown in in_full(not_confirmed()):
+        assert "What follows is suggested" in shown
+        assert "alignment bits ~13, alignment rounding ~truncate, product exponent ~unnormalised" in shown
+        assert "~13 (e8m13)" in shown
+        assert "suggested" in shown.split("Findings")[1]
+
+
+@pytest.mark.parametrize("form", [0, 1, 2])
+def test_what_no_hardware_computed_is_called_simulated(form: int) -> None:
+    for report in (simulated_report(float_row(NAME, 13, {"QGMMA": 1})), simulated_report()):
+        shown = every_form(report)[form]
+        assert f"Simulated: t{FACT[1:]}" in shown
+        assert FACT not in shown
+        assert "SIMULATED: these are published models, nothing was measured" in shown
+        assert "measured in" not in shown
+    assert "no GPU found (there is no driver); these" in every_form(simulated_report(reason="there is no driver"))[form]
+
+
+@pytest.mark.parametrize("form", ["terminal", "markdown", "html"])
+@pytest.mark.parametrize("rows", some([[], ["*.f32.e4m3.e4m3*"]]), ids=["table", "in full"])
+def test_that_nothing_was_measured_is_said_once(form: str, rows: list[str]) -> None:
+    shown = CliRunner().invoke(main, ["show", "sim:b200", *rows, "--format", form]).stdout
+    assert shown.count("nothing was measured") == 1
+    assert shown.count("simulated") > 2
+    assert "nothing was measured" not in CliRunner().invoke(main, ["show", "h200", *rows, "--format", form]).stdout
+
+
+def test_why_a_simulated_row_would_not_be_confirmed_is_told_of_the_row(tmp_path: Path) -> None:
+    path = tmp_path / "r.json"
+    simulated_report(float_row(NAME, 13, {"QGMMA": 1}, reason="17 answers differ")).save(path)
+    for rows in ([], [NAME]):
+        assert "simulated: 17 answers differ" in CliRunner().invoke(main, ["show", str(path), *rows]).stdout
+
+
+def test_details_say_what_was_covered() -> None:
+    for shown in in_full(not_confirmed()):
+        assert "17 of 48,213 answers contradict the model" in shown
+        assert "read 69 of 512 cells; wrong: row 3" in shown
+        assert "coverage does not count: results contradict the model" in shown
+        assert "excluded" not in shown
+    for shown in in_full(agreeing()):
+        assert "412 queries of 1 to 65,537 dot products" in shown
+        assert "410 of 412 events; 3 cannot occur because no operand is subnormal; missing: tie up, carry 5" in shown
+    excluded = "no mismatch in 10,000,000: faults in more than 3 in 10,000,000 of such operands are excluded at 95 %"
+    assert excluded in details_of(fake_report().instructions[1])
+
+
+@pytest.mark.parametrize(
+    "done",
+    [
+        Verification(10, 1, 0),
+        Verification(10, 0, 0, results=20, contradicting=1),
+        Verification(10, 0, 0, tile=TileCoverage(1, 1, "row 3")),
+        Verification(3, 0, 0),
+    ],
+)
+def test_nothing_is_excluded_where_anything_differs_or_few_were_tried(done: Verification) -> None:
+    assert excluded_faults(done) == ""
+    assert excluded_faults(Verification(10, 0, 0)) == "faults in more than 3 in 10 of such operands are excluded at 95 %"
+
+
+def test_overview_says_what_was_covered() -> None:
+    for shown in every_form(fake_report(not_confirmed())):
+        assert "69 of 512 cells read, 17 of 48,213 answers contradict their model" in shown
+        assert "69/512, some differ" in shown
+        assert "410 of 412" not in shown
+        assert "410/412" not in shown
+    for shown in every_form(fake_report(agreeing())):
+        assert "410 of 412 events met, 69 of 512 cells read, 0 of 48,213 answers contradict their model" in shown
+        assert "410/412" in shown
+
+
+def test_flat_forms_have_a_column_for_each_count() -> None:
+    (line,) = csv.DictReader(io.StringIO(comma_separated(fake_report(not_confirmed()))))
+    found = {key: line[key] for key in ("results", "contradicting", "tile_covered", "tile_total", "tile_differing")}
+    assert list(found.values()) == ["48213", "17", "69", "512", "row 3"]
+    assert (line["events_hit"], line["events_possible"], line["events_missing"]) == ("410", "412", "tie up | carry 5")
+    assert (line["queries"], line["effective_bits_bound"]) == ("", "suggested")
+    (covered,) = csv.DictReader(io.StringIO(comma_separated(fake_report(agreeing()))))
+    assert [covered[key] for key in ("queries", "smallest_query", "largest_query")] == ["412", "1", "65537"]
+
+
+def test_a_comparison_decides_nothing_from_what_is_suggested() -> None:
+    wide = fake_report(float_row(NAME, 23, {"QGMMA": 1}))
+    found = diff(fake_report(not_confirmed()), wide)
+    assert found.pairs[0].verdict == "changed"
+    assert [d.field for d in found.pairs[0].differences if d.verdict == "changed"] == ["status"]
+    assert "13" not in headline(found)
+    assert found.pairs[0].marks == ("A inferred",)
+    forms = [on_terminal(diff_blocks(found), 400), in_markdown(diff_blocks(found)), page_of_diff(found), diff_json(found)]
+    assert all("inferred" in shown for shown in forms)
+    assert "17 of 48,213 answers contradict their model" in forms[0]
+    simulated = simulated_report(float_row(NAME, 13, {"QGMMA": 1}))
+    assert diff(simulated, wide).pairs[0].marks == ("A simulated",)
+
+
+def test_a_headline_of_what_one_side_alone_has_names_no_suggested_bits() -> None:
+    device = {"kind": "cuda", "name": "Other GPU", "architecture": "sm_80"}
+    nothing = fake_report(float_row("mma.sync.m16n8k16.f32.f16.f16.f32", 23, {"HMMA": 1}), device=device)
+    assert "FP8 → f32 (QGMMA, 13 bits)" in headline(diff(fake_report(float_row(NAME, 13, {"QGMMA": 1})), nothing))
+    assert "FP8 → f32 (QGMMA)" in headline(diff(fake_report(not_confirmed()), nothing))
+
+
+def test_a_requirement_on_what_is_suggested_fails(tmp_path: Path) -> None:
+    path = tmp_path / "r.json"
+    fake_report(not_confirmed()).save(path)
+    result = CliRunner().invoke(main, ["check", str(path), "--require", "*: effective_bits >= 10"])
+    assert result.exit_code == 1
+    assert "found ~13" in result.stdout
+
+
+def test_a_verification_shows_what_was_covered() -> None:
+    def shown(done: Verification) -> str:
+        return " ".join(on_terminal(verification_blocks([Verified(parse(NAME), done, 1.0)]), 400).split())
+
+    cells, events = TileCoverage(69, 512, "row 3"), Events(410, 412, {}, ("tie up",))
+    done = Verification(1000, 0, 0, results=5, contradicting=1, tile=cells, events=events)
+    assert "69 of 512" in shown(done)
+    assert "410 of 412" not in shown(done)
+    assert f"! {NAME}: tile elements that differ: row 3" in shown(done)
+    agrees = shown(Verification(1000, 0, 0, results=5, tile=TileCoverage(69, 512), events=events))
+    assert "69 of 512 410 of 412" in agrees
+    assert "missing: tie up" in agrees
+    assert "of each instruction: faults in more than 3 in 1,000 of such operands" in shown(Verification(1000, 0, 0))
+    assert "excluded" not in shown(Verification(9, 1, 0))
+    data = verified_data(Verified(parse(NAME), done, 1.0))
+    assert data["tile"] == {"covered": 69, "total": 512, "differing": "row 3"}
+    assert data["contradicting"] == 1
+    assert not {"results", "tile", "events"} & verified_data(Verified(parse(NAME), Verification(9, 1, 0), 1.0)).keys()
+
+
+SOURCE = "(MATLAB-tensor-core b12b5a7)"
+
+
+def test_recorded_words_that_a_published_model_explains_are_told() -> None:
+    b200 = published("b200")
+    words = f"explains 5,000 words recorded on a B200 {SOURCE}, 0 mismatches"
+    for form in every_form(b200):
+        assert f"Each published model {words}: mma.sync.m16n8k" in form
+    explained, other = (
+        next(row for row in b200.instructions if row.name == name)
+        for name in (FP8_MMA, "tcgen05.m128n16k32.kind::f8f6f4.f32.e4m3.e4m3")
+    )
+    assert f"the published model {words}" in details_of(explained)
+    assert "recorded" not in details_of(other)
+    found = diff(Report.load("h200"), b200)
+    a, b = sides(found)
+    assert "explain" not in a
+    assert b.endswith(f"nothing was measured; 8 of mma.sync explain 40,000 words recorded on a B200 {SOURCE}")
+    told = json.loads(diff_json(found))
+    word = {"words": 5000, "chip": "B200", "source": SOURCE.strip("()")}
+    assert (told["a"]["explains"], told["b"]["explains"]) == ([], [word] * 8)
+    pairs = {pair["b"]: pair["explains"] for pair in told["pairs"] if pair["b"]}
+    assert (pairs[explained.name]["b"], pairs[other.name]["b"]) == ([word], [])
+
+
+def cells_of(line: str) -> list[str]:
+    return [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
+
+
+@pytest.mark.parametrize(
+    "arguments", [("show", "h200"), ("show", "h200", NAME), ("diff", "h200", "sim:b200"), ("show", "h200", "--all")]
+)
+def test_markdown_tables_are_rectangular_and_have_the_values(arguments: tuple[str, ...]) -> None:
+    result = CliRunner().invoke(main, [*arguments, "--format", "markdown"])
+    assert result.stderr == ""
+    tables = [[cells_of(line) for line in each.splitlines()] for each in result.stdout.split("\n\n") if each.startswith("|")]
+    for header, rule, *rows in tables:
+        assert rows
+        assert set(rule) == {"---"}
+        assert {len(row) for row in rows} == {len(header)}
+    if arguments == ("show", "h200"):
+        row = next(row for row in tables[0] if row[0] == "`wgmma.m64n{8,256}k32.f32.{e4m3,e5m2}.{e4m3,e5m2}{,.rs}`")
+        assert row[1:5] == ["QGMMA", "13 (e8m13)", "13", "RZ"]
+        assert ["e4m3", "QGMMA 13 (e8m13), HMMA 23 (f32)"] in [line[:2] for line in tables[1]]
+    if "--all" in arguments:
+        assert len(tables[0]) == 2 + len(Report.load("h200").measured)
+    if NAME in arguments:
+        text = "    k 0: 0x48 (4) × 0x40 (2); k 31: 0xf8 (-2^8) × 0x78 (2^8); C 0x47800000 (2^16) → 0x41000000 (2^3)\n"
+        assert text in result.stdout
+
+
+def test_evidence_of_sparse_rows_tells_what_is_left_out() -> None:
+    row = next(row for row in load_with_evidence("h200").instructions if row.name == "mma.sp.m16n8k16.f32.f16.f16.f32")
+    shown = details_of(row, 400)
+    assert "k 0: 0x7800 (2^15) × 0x7800 (2^15); C 0x43000000 (2^7) → 0x4e800001 (1.07374195e+09)" in shown
+    assert "8 products, C 0xfd246e53 (-1.36603892e+37); elsewhere 0x0000 (0) → 0xfd246e53 (-1.36603892e+37)" in shown
+    others = "the same; elsewhere 0x7c01 (nan), 0xfc01 (nan), 0x7e00 (nan) and 3 more → 0xfd246e53 (-1.36603892e+37)"
+    assert others in shown
+    assert "k: place among the products that A stores" in shown

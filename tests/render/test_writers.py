@@ -1,0 +1,90 @@
+"""The writers: what a width leaves out, where lines are broken, and that no text is markup."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+from shown import on_terminal
+
+import accprobe
+from accprobe.render.document import Code, Column, Element, Heading, List, Paragraph, Phrase, Section, fact_grid, table
+from accprobe.render.html import html_page
+from accprobe.render.markdown import markdown_text
+
+ROOT = Path(accprobe.__file__).parent
+EVIL = "<script>a|b</script>`x`_*\n| c |\n# d"
+NAMES = table(
+    (Column("name", least=10), Column("bits"), Column("F", "context"), Column("dots\nverified", "detail", number=True)),
+    (
+        (Phrase("mma.sync.m16n8k8.f32.f16.{f16,f32}.f32", code=True), "23", "25", "1,000"),
+        (Phrase("wgmma.m64n8k8"), "13", "13", "1,000"),
+    ),
+)
+ALL: list[Element] = [
+    Heading(EVIL, 1),
+    Paragraph(Phrase(EVIL, "bad"), boxed=True),
+    List((EVIL, List((EVIL,))), "!"),
+    table((EVIL, "b"), ((EVIL, Phrase(EVIL, code=True)), (EVIL, "x"))),
+    fact_grid([(EVIL, EVIL)]),
+    Code((EVIL,)),
+    Section(EVIL, lambda: [Paragraph(EVIL)], anchor="s", name=EVIL),
+]
+
+
+@pytest.mark.parametrize(
+    ("width", "columns", "left_out"),
+    [
+        (80, "name bits F verified", ""),
+        (50, "name bits F", "Left out at this width: dots verified"),
+        (23, "name bits F", ""),
+        (18, "name bits", ""),
+    ],
+)
+def test_details_go_before_a_cell_is_broken_and_context_before_it_cannot_be(width: int, columns: str, left_out: str) -> None:
+    shown = on_terminal([NAMES], width).splitlines()
+    assert max(map(len, shown)) <= width
+    (header,) = (line for line in shown if line.startswith("name"))
+    assert " ".join(header.split()) == columns
+    assert left_out in "\n".join(shown)
+
+
+def test_names_are_broken_before_dots_and_braces_stay_whole() -> None:
+    shown = on_terminal([NAMES], 34)
+    assert re.search(r"^mma\.sync\.m16n8k8\.f32\.f16 +23 +25\n  \.\{f16,f32\}\.f32\n", shown, re.MULTILINE)
+
+
+def test_lines_below_go_further_in() -> None:
+    shown = on_terminal([Code(("  one two three",)), List(("four five", List(("six seven eight",))), "-")], 14)
+    assert shown == "    one two\n        three\n- four five\n    six seven\n        eight"
+
+
+def test_a_first_cell_that_repeats_is_shown_once_in_its_group() -> None:
+    grouped = table(("name", "field"), (("a", "1"), ("a", "2"), ("a", "3")), ends=frozenset({1}))
+    assert on_terminal([grouped]).splitlines()[2:] == ["a     1", "      2", "", "a     3"]
+
+
+def test_nothing_of_a_text_is_markup() -> None:
+    page = html_page(EVIL, ALL)
+    assert page.count("<script>") == 1
+    assert page.count("&lt;script&gt;") == 16
+    text = re.sub(r"`[^`\n]*`", "", markdown_text(ALL[:-2]))
+    assert not re.search(r"(?<!\\)<script|^# d", text, re.MULTILINE)
+    for block in text.split("\n\n"):
+        if block.startswith("|"):
+            assert len({len(re.findall(r"(?<!\\)\|", row)) for row in block.splitlines()}) == 1
+
+
+def test_only_the_terminal_and_progress_import_rich() -> None:
+    """A document is made without a terminal."""
+
+    def imported(path: Path) -> set[str]:
+        nodes = list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+        names = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
+        names += [node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)]
+        return {name.partition(".")[0] for name in names}
+
+    having = {path.relative_to(ROOT).as_posix() for path in ROOT.rglob("*.py") if "rich" in imported(path)}
+    assert having == {"render/terminal.py", "render/progress.py"}

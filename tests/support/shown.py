@@ -1,0 +1,47 @@
+"""Documents as each writer has them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from rich.console import Console
+
+from accprobe.compare.diff import Diff
+from accprobe.compare.headline import headline
+from accprobe.render.document import Element
+from accprobe.render.html import html_page
+from accprobe.render.markdown import markdown_text
+from accprobe.render.subjects.comparison import diff_blocks
+from accprobe.render.subjects.instruction import instruction_blocks
+from accprobe.render.subjects.report import report_blocks, report_page
+from accprobe.render.terminal import Screen
+from accprobe.report.report import Report
+from accprobe.report.rows import Row
+
+
+def on_terminal(blocks: Iterable[Element], width: int = 160) -> str:
+    console = Console(width=width, color_system=None)
+    with console.capture() as capture:
+        console.print(Screen(blocks))
+    return "\n".join(line.rstrip() for line in capture.get().splitlines())
+
+
+def in_markdown(blocks: Iterable[Element]) -> str:
+    """Without the backslashes of escaped characters."""
+    return markdown_text(blocks).replace("\\", "")
+
+
+def table_of(report: Report, width: int = 160, expand: bool = False) -> str:
+    return on_terminal(report_blocks(report, expand), width)
+
+
+def details_of(row: Row, width: int = 160) -> str:
+    return on_terminal(instruction_blocks(row), width)
+
+
+def page_of(report: Report, plots: bool = True) -> str:
+    return html_page(report.device.name, list(report_page(report, plots)))
+
+
+def page_of_diff(diff: Diff) -> str:
+    return html_page(headline(diff), list(diff_blocks(diff)))
