@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from accprobe.devices.protocol import Device
-from accprobe.isa.instructions import Instruction
-from accprobe.model.tree import DotModel
+if TYPE_CHECKING:
+    from accprobe.devices.protocol import Device
+    from accprobe.isa.instructions import Instruction
+    from accprobe.model.tree import DotModel
 
 HealthLevel = Literal["quick", "standard", "soak"]
 

@@ -120,7 +120,7 @@ def test_first_page_leads_to_every_other() -> None:
 
 def test_first_page_is_one_page_with_the_two_commands() -> None:
     assert len(text(README).splitlines()) <= MOST_LINES
-    assert 'python3 -m pip install -e ".[cpu]" && accprobe run\n' in blocks(README, "sh")
+    assert "python3 -m pip install -e . && accprobe run\n" in blocks(README, "sh")
     assert 'python3 -m pip install -e ".[test]" && python3 -m pytest\n' in blocks(README, "sh")
 
 
