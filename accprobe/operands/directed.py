@@ -356,12 +356,12 @@ def _numbers(fmt: Format, exponent: Exponents, bits: Exponents, rng: np.random.G
     return np.asarray(magnitude | (random & 1).astype(fmt.dtype) * fmt.dtype.type(fmt.sign_bit))
 
 
-def _addends(fmt: Format, exponent: Exponents, kept: Exponents, cut: Exponents, rng: np.random.Generator) -> Bits:
-    """Numbers of full width, powers of two, numbers of one bit more than is kept, or with their last bit about `cut`."""
+def _addends(fmt: Format, exponent: Exponents, kept: Exponents, last_bit: Exponents, rng: np.random.Generator) -> Bits:
+    """Numbers of full width, powers of two, numbers of one bit more than is kept, or with the last bit about 2^last_bit."""
     way = rng.integers(0, 4, len(exponent))
     numbers = _numbers(fmt, exponent, np.choose(way, [fmt.mantissa_bits, 0, kept + 1, fmt.mantissa_bits]), rng)
     gap = way == 3
-    last = cut[gap] + rng.integers(-2, 2, gap.sum())
+    last = last_bit[gap] + rng.integers(-2, 2, gap.sum())
     numbers[gap] = _with_gap(fmt, numbers[gap], exponent[gap], kept[gap], last)
     return numbers
 
