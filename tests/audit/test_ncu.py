@@ -269,7 +269,8 @@ def test_run_says_why_nothing_is_counted_and_goes_on(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(ncu, "lowerings", fails)
     monkeypatch.setattr("accprobe.survey.run.open_device", lambda _: FakeDevice())
     result = CliRunner().invoke(main, ["run", "--device", "cuda:0", "--jobs", "1", "--select", DENSE, "--dots", "512", "--ncu"])
-    assert (result.exit_code, result.stderr) == (0, "accprobe: nothing was counted, the opcodes are those of the disassembly: no permission\n")
+    said = "accprobe: nothing was counted, the opcodes are those of the disassembly: no permission\n"
+    assert (result.exit_code, result.stderr) == (0, said)
 
 
 def test_run_of_a_simulated_device_has_nothing_to_count() -> None:
