@@ -153,7 +153,7 @@ def test_the_headline_comes_first_and_sweeps_are_a_line_a_type() -> None:
         "e4m3",
         "QGMMA 13 (e8m13), HMMA 23 (f32)",
         "2.0e-08 to 3.4e-04",
-        "624",
+        "630",
         "0",
     ]
 

@@ -185,7 +185,7 @@ def test_workers_end_with_the_same_sentence(tmp_path: Path) -> None:
 def test_an_instruction_that_is_not_in_it_is_skipped(file: Path) -> None:
     result = run("--device", f"replay:{file}", "--select", "wgmma.m64n8k16.f32.f16.f16")
     assert result.exit_code == 2
-    assert result.stderr == "accprobe: the one instruction selected cannot be measured here: not in the recording\n"
+    assert result.stderr == "accprobe: the selected instruction cannot be measured here: not in the recording\n"
 
 
 def test_a_run_cut_short_keeps_what_was_finished(tmp_path: Path) -> None:
