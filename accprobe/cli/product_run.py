@@ -64,7 +64,6 @@ class Measurement:
 
     def row(self, kernels: tuple[KernelRecord, ...] = ()) -> ProductRow:
         """Return the record of what is known."""
-        from accprobe.gemm.callables.kernels import contradictions
         from accprobe.gemm.findings import row
 
         assert self.outcome is not None
@@ -81,7 +80,7 @@ class Measurement:
             device_in_words(opened),
         )
         remarks = (_without_effect(opened.ineffective),) if opened.ineffective else ()
-        return found.model_copy(update={"remarks": (*remarks, *contradictions(found))})
+        return found.model_copy(update={"remarks": remarks})
 
     def on_found(self, outcome: ProductOutcome) -> None:
         """Keep what is known, and print each new line of it on a terminal."""
@@ -188,7 +187,7 @@ class ProductRun:
     def asked(self, question: ProductQuestion, show: Show) -> ProductRow:
         """Measure a product and return its row."""
         from accprobe.gemm.__main__ import arguments
-        from accprobe.gemm.callables.kernels import kernels_of
+        from accprobe.gemm.callables.machine import kernels_of
         from accprobe.gemm.characterise import characterise
         from accprobe.gemm.verification import evaluator_of
 

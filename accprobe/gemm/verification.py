@@ -11,7 +11,7 @@ import numpy as np
 from accprobe.evaluate.any_order import Evaluate, given_by_some_order, on_cpu
 from accprobe.evaluate.product import ScaleWords, product
 from accprobe.gemm.blackbox import RecordedCallable, WholeCall
-from accprobe.gemm.callables.failures import one_sentence
+from accprobe.gemm.callables.adapter import one_sentence
 from accprobe.gemm.dots import got_and_expected
 from accprobe.gemm.layout import Ints, Layout, layout_of
 from accprobe.gemm.operands import DISTRIBUTIONS, OWN, DrawOwn, draw_operands, scales_of_lines

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 
 import numpy as np
@@ -15,10 +15,6 @@ from accprobe.gemm.checks.regions import same_for_all
 from accprobe.gemm.operands import draw_operands, times_power
 from accprobe.gemm.spec import Spec
 from accprobe.isa.formats import Bits
-from accprobe.model.fields import FEATURES
-from accprobe.model.product import ProductModel
-from accprobe.model.record import Field
-from accprobe.model.tree import FloatArithmetic
 from accprobe.report.product_words import PRODUCT_FINDINGS
 from accprobe.report.products import ProductRow
 
@@ -53,29 +49,8 @@ def versus(one: ProductRow, other: ProductRow) -> Versus:
             return Versus(False, f"{what} {verb} {'; '.join(changes)}")
     models = [[region.model for region in row.regions] for row in (one, other)]
     if one.k == other.k and models[0] != models[1]:
-        inside = "; ".join(dict.fromkeys(_step_changes(*models)))
-        where = f"inside a fused sum: {inside}" if inside else "in no named finding"
-        return Versus(False, f"{what} changed the plan, {where}")
+        return Versus(False, f"{what} changed the plan, in no named finding")
     return Versus(True, f"{what} changed nothing")
-
-
-def _step_changes(one: Sequence[ProductModel | None], other: Sequence[ProductModel | None]) -> Iterator[str]:
-    """Yield the fields of fused sums that differ, such as "product bits none -> 23"; a field without meaning is "none"."""
-    for x, y in zip(one, other, strict=False):
-        first, second = (None if each is None else each.step.root.arithmetic for each in (x, y))
-        if isinstance(first, FloatArithmetic) and isinstance(second, FloatArithmetic):
-            for field in fields(FloatArithmetic):
-                values = [_meaning(each, field.name) for each in (first, second)]
-                if values[0] != values[1]:
-                    shown = ("none" if value is None else str(value) for value in values)
-                    yield f"{field.name.replace('_', ' ')} {' -> '.join(shown)}"
-
-
-def _meaning(arithmetic: FloatArithmetic, name: str) -> object:
-    """Return the value of a field, None if it has no meaning, as the rounding of products that are not rounded."""
-    field = FEATURES.get(name)
-    needed = field.only_with if isinstance(field, Field) else ""
-    return None if needed and getattr(arithmetic, needed) is None else getattr(arithmetic, name)
 
 
 def _setting(one: ProductRow, other: ProductRow) -> str:

@@ -13,11 +13,9 @@ from planted_products import Planted
 
 from accprobe.errors import AccprobeError
 from accprobe.evaluate.product import product
-from accprobe.gemm.blackbox import RecordedCallable
 from accprobe.gemm.callables.libraries import ATTENTION_PART, BACKENDS
 from accprobe.gemm.callables.opening import Opened, ProductRequest, open_callable
 from accprobe.gemm.characterise import characterise
-from accprobe.gemm.checks.contract import check_softmax_weights
 from accprobe.gemm.findings import findings, status
 from accprobe.gemm.outcome import ProductOutcome, RegionOutcome
 from accprobe.gemm.versus import same_rows
@@ -114,21 +112,10 @@ def test_keys_that_are_left_out_are_named() -> None:
     assert (once.value, once.note) == ("no", "16 missing: k = 240-255")
 
 
-@pytest.mark.parametrize(
-    ("off", "told"), [(1e-6, "more than 2^-10: ties of D round up"), (-1e-6, "less than 2^-10: ties of D round down"), (0, "")]
-)
-@pytest.mark.parametrize("operands", ["bf16", "f16"])
-def test_ties_tell_weights_that_are_not_exact(off: float, told: str, operands: str) -> None:
-    box = PlantedAttention(replace(FLASH, a=operands, b=operands), off)
-    words = told and f"every element of A is slightly {told}"
-    assert check_softmax_weights(RecordedCallable(box), np.arange(8), np.arange(256)) == words
-
-
 @pytest.mark.slow
 def test_of_weights_that_are_not_exact_nothing_is_confirmed() -> None:
     state, reason = status(asked(PlantedAttention(FLASH, 1e-6)))
-    assert state == "inferred"
-    assert reason.endswith("contradict every plan; every element of A is slightly more than 2^-10: ties of D round up")
+    assert (state, reason.endswith("contradict every plan")) == ("inferred", True)
 
 
 def test_the_number_of_queries_is_swept_as_rows_are() -> None:

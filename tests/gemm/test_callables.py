@@ -12,10 +12,9 @@ from planted_boxes import Warming
 from accprobe.errors import AccprobeError, ToolMissing, UnknownName
 from accprobe.evaluate.product import ScaleWords
 from accprobe.gemm.__main__ import arguments, open_from_arguments
-from accprobe.gemm.callables.adapter import CallableAdapter
+from accprobe.gemm.callables.adapter import CallableAdapter, one_sentence
 from accprobe.gemm.callables.arrays import NumpyArrays, TorchArrays, open_arrays
 from accprobe.gemm.callables.builtin import BUILTIN, _padded
-from accprobe.gemm.callables.failures import one_sentence
 from accprobe.gemm.callables.opening import Opened, ProductRequest, UserFunction, find_callable, open_callable
 from accprobe.gemm.callables.options import FLAGS, parse_options, parse_value, under_flags
 from accprobe.gemm.characterise import characterise

@@ -1,10 +1,9 @@
-"""Kernels of a call, and remarks about opcodes that contradict the inferred plan. All kernels here are made up."""
+"""Kernels of a call, and what computes on this machine. All kernels here are made up."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,66 +12,18 @@ import pytest
 
 from accprobe.audit import ncu
 from accprobe.errors import AccprobeError
-from accprobe.gemm.callables import kernels
+from accprobe.gemm.callables import machine
 from accprobe.gemm.callables.adapter import CallableAdapter
 from accprobe.gemm.callables.arrays import NumpyArrays, open_arrays
 from accprobe.gemm.callables.builtin import Ready
 from accprobe.gemm.callables.machine import cublas_version, device_record, empty_report, library_versions
 from accprobe.gemm.spec import Spec
-from accprobe.gemm.steps import known
-from accprobe.infer.findings import Finding
 from accprobe.isa.formats import FORMATS
-from accprobe.isa.instructions import parse
-from accprobe.model.product import ProductModel, chained, multiply_add
-from accprobe.report.products import KernelRecord, ProductRow, RegionRecord
 from accprobe.sass.lowering import Lowering
 from accprobe.sass.reading import Function, Line
 
-WGMMA = "wgmma.m64n8k32.f32.e4m3.e4m3"
-H16 = parse("wgmma.m64n8k16.f32.bf16.bf16")
 QGMMA = "QGMMA.64x128x32.F32.E4M3.E4M3"
 HMMA = "HMMA.16816.F32"
-NVJET = "nvjet_sm90_qqsss_128x256_128x4_2x1_v_bz_coopA_TNT"
-
-
-def of_named(name: str) -> ProductModel:
-    inst = parse(name)
-    return chained(inst, known("h200")[inst], 128)
-
-
-def of_multiply_adds(fmt: str) -> ProductModel:
-    model = of_named(WGMMA)
-    return replace(model, a=FORMATS[fmt], b=FORMATS[fmt], step=multiply_add(), tree=replace(model.tree, pattern=(0,)))
-
-
-def row(model: ProductModel, *kernels: KernelRecord) -> ProductRow:
-    region = RegionRecord(where="all", elements=64, findings={"split_k": Finding(1)}, model=model)
-    names = {"a": model.a.name, "b": model.b.name, "out": model.result.name}
-    return ProductRow(
-        callable="torch:mm", m=8, n=8, k=128, **names, status="inferred", reason="made up", regions=(region,), kernels=kernels
-    )
-
-
-def told(model: ProductModel, name: str, *opcodes: str) -> tuple[str, ...]:
-    return kernels.contradictions(row(model, KernelRecord(name=name, opcodes=opcodes)))
-
-
-def test_opcodes_that_go_with_the_sum_are_no_remark() -> None:
-    assert told(of_named(WGMMA), NVJET, QGMMA) == ()
-    assert told(of_named(H16.name), NVJET, "HGMMA.64x128x16.F32.BF16") == ()
-    assert told(of_multiply_adds("f32"), "sgemm_128x128x8_NN_vec") == ()
-
-
-def test_a_sum_that_the_unit_does_not_have_is_said_loudly() -> None:
-    (remark,) = told(of_multiply_adds("e4m3"), NVJET, QGMMA)
-    assert remark == ("CONTRADICTION: QGMMA ran, and the sums have 23 fraction bits; on an H200 it keeps 13 for e4m3")
-
-
-def test_a_unit_of_other_formats_is_said_to_have_converted() -> None:
-    (remark,) = told(of_multiply_adds("e4m3"), "kernel", HMMA)
-    assert remark == "CONVERTED: HMMA ran, which does not take e4m3: the kernel converts its operands"
-    (remark,) = told(of_multiply_adds("f32"), "kernel", HMMA)
-    assert remark.startswith("CONVERTED: HMMA ran, which does not take f32")
 
 
 class OnGpu(NumpyArrays):
@@ -86,13 +37,13 @@ def called() -> CallableAdapter:
 
 
 def profiled(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
-    monkeypatch.setattr(kernels, "_profiled", lambda called: (Counter(names), () if names else ("kernels: none",)))
+    monkeypatch.setattr(machine, "_profiled", lambda called: (Counter(names), () if names else ("kernels: none",)))
 
 
 def test_the_opcodes_of_our_kernel_are_those_of_its_cubin(called: CallableAdapter, monkeypatch: pytest.MonkeyPatch) -> None:
     profiled(monkeypatch, "masked_gemm", "fill", "fill")
     made = Ready(np.matmul, Lowering((QGMMA,), ((QGMMA, 4), ("FADD", 1)), "nvdisasm"), "masked_gemm")
-    seen = kernels.kernels_of(called, made)
+    seen = machine.kernels_of(called, made)
     assert [(k.name, k.opcodes, k.launches) for k in seen.kernels] == [("masked_gemm", (QGMMA,), 1), ("fill", (), 2)]
     assert seen.why_not == ()
 
@@ -106,13 +57,13 @@ def test_the_profiler_counts_opcodes_of_a_librarys_kernel(called: CallableAdapte
 
     profiled(monkeypatch, "gemm")
     monkeypatch.setattr(ncu, "launches", launches)
-    seen = kernels.kernels_of(called, Ready(np.matmul), ["torch:mm", "…"])
+    seen = machine.kernels_of(called, Ready(np.matmul), ["torch:mm", "…"])
     assert [(k.name, k.opcodes, k.launches) for k in seen.kernels] == [("gemm", (HMMA,), 2)]
 
 
 def test_what_cannot_be_seen_says_why(called: CallableAdapter, monkeypatch: pytest.MonkeyPatch) -> None:
     profiled(monkeypatch, "gemm")
-    seen, (why,) = kernels.kernels_of(called, Ready(np.matmul))
+    seen, (why,) = machine.kernels_of(called, Ready(np.matmul))
     assert [kernel.name for kernel in seen] == ["gemm"]
     assert why.startswith("opcodes: not read")
 
@@ -120,7 +71,7 @@ def test_what_cannot_be_seen_says_why(called: CallableAdapter, monkeypatch: pyte
         raise AccprobeError("the driver lets root alone read performance counters")
 
     monkeypatch.setattr(ncu, "launches", refused)
-    seen, (why,) = kernels.kernels_of(called, Ready(np.matmul), ["torch:mm"])
+    seen, (why,) = machine.kernels_of(called, Ready(np.matmul), ["torch:mm"])
     assert [kernel.name for kernel in seen] == ["gemm"]
     assert why == "opcodes: the driver lets root alone read performance counters"
 
@@ -129,9 +80,9 @@ def test_a_cpu_has_no_kernels_and_says_whose_product_it_is() -> None:
     f32 = FORMATS["f32"]
     library = open_arrays("numpy")
     mine = CallableAdapter(Spec(2, 2, 4, f32, f32, f32), np.matmul, library, "mine")
-    assert kernels.kernels_of(mine, Ready(np.matmul)) == ((), ())
-    counted = kernels.kernels_of(mine, Ready(np.matmul), ["numpy:matmul"])
-    assert counted == ((), (kernels.NOTHING_TO_COUNT,))
+    assert machine.kernels_of(mine, Ready(np.matmul)) == ((), ())
+    counted = machine.kernels_of(mine, Ready(np.matmul), ["numpy:matmul"])
+    assert counted == ((), (machine.NOTHING_TO_COUNT,))
     versions = library_versions(library)
     assert versions["numpy"] == np.__version__
     assert "BLAS" in versions["blas"].upper() or "MKL" in versions["blas"].upper()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from ml_dtypes import bfloat16
 from planted_boxes import PlantedBox
 from planted_plans import HOPPER, NAMED
 from planted_products import FaultyOutput
-from product_rows import product_data, product_model, product_report
+from product_rows import product_report
 
 from accprobe.cli import main
 from accprobe.evaluate.product import ScaleWords
@@ -25,11 +24,8 @@ from accprobe.gemm.findings import findings, row, status
 from accprobe.gemm.fit import fit
 from accprobe.gemm.spec import Spec
 from accprobe.gemm.tree.tree_builder import NoTree
-from accprobe.gemm.versus import versus
 from accprobe.isa.formats import FORMATS, Bits
-from accprobe.model.product import multiply_add
 from accprobe.render.subjects.products import proviso
-from accprobe.report.products import ProductRow
 from accprobe.report.report import Report
 
 
@@ -128,13 +124,3 @@ def test_dropped_tail_is_kept_shown_and_checked(tmp_path: Path) -> None:
     checked = CliRunner().invoke(main, ["check", str(path), "--require", "planted:tail fast=True: each_product_once == yes"])
     assert checked.exit_code == 1
     assert "found no (8 missing: k = 512-519)" in checked.stdout
-
-
-def test_what_differs_inside_a_sum_is_said_where_no_finding_does() -> None:
-    models = [product_model(of=multiply_add(product_bits=bits)) for bits in (None, 23)]
-    one, other = (ProductRow.model_validate_json(json.dumps(product_data(model))) for model in models)
-    found = versus(one, other.model_copy(update={"callable": "numpy:matmul"}))
-    assert not found.same
-    assert found.sentence == (
-        "torch:mm -> numpy:matmul changed the plan, inside a fused sum: product bits none -> 23; product rounding none -> RNE"
-    )

@@ -78,11 +78,26 @@ def open_arrays(library: str, device: str | None = None) -> ArrayLibrary:
     return CupyArrays(device) if library == "cupy" else JaxArrays(device)
 
 
-class _NumpyTypes:
-    """Results of a library whose arrays have numpy's types."""
+class NumpyArrays:
+    """numpy arrays. Narrow floats have the types of ml_dtypes."""
 
-    def _array(self, result: Any) -> Any:
-        raise NotImplementedError
+    name, device = "numpy", "cpu"
+    _module: Any = np
+
+    def __init__(self) -> None:
+        self._buffers: dict[str, Any] = {}
+
+    def operand(self, role: str, patterns: Bits, fmt: Format, by_columns: bool = False) -> Any:
+        if by_columns:
+            return self.operand(role, patterns.T, fmt).T
+        buffer = self._buffers.get(role)
+        if buffer is None or (buffer.shape, buffer.dtype) != (patterns.shape, patterns.dtype):
+            buffer = self._buffers[role] = self._module.empty(patterns.shape, patterns.dtype)
+        buffer[:] = self._module.asarray(patterns)
+        return buffer.view(_numpy_type(fmt))
+
+    def scale(self, role: str, values: Singles) -> Any:
+        return self._module.array(values)
 
     def received(self, result: Any) -> Received | None:
         found = self._array(result)
@@ -90,25 +105,6 @@ class _NumpyTypes:
 
     def patterns(self, result: Any, fmt: Format) -> Bits:
         return np.array(self._array(result), order="C").view(fmt.dtype)
-
-
-class NumpyArrays(_NumpyTypes):
-    """numpy arrays. Narrow floats have the types of ml_dtypes."""
-
-    name, device = "numpy", "cpu"
-
-    def __init__(self) -> None:
-        self._buffers: dict[str, Bits] = {}
-
-    def operand(self, role: str, patterns: Bits, fmt: Format, by_columns: bool = False) -> Any:
-        buffer = self._buffers.get(role)
-        if buffer is None or (buffer.shape, buffer.dtype) != (patterns.shape, patterns.dtype):
-            buffer = self._buffers[role] = np.empty(patterns.shape, patterns.dtype, order="F" if by_columns else "C")
-        buffer[:] = patterns
-        return buffer.view(_numpy_type(fmt))
-
-    def scale(self, role: str, values: Singles) -> Any:
-        return np.array(values)
 
     def _array(self, result: Any) -> Any:
         if isinstance(result, np.ndarray):
@@ -191,12 +187,13 @@ class TorchArrays:
         return self._torch.from_dlpack(result) if hasattr(result, "__dlpack__") else None
 
 
-class CupyArrays(_NumpyTypes):
+class CupyArrays(NumpyArrays):
     """CuPy arrays, in numpy's own formats only. Never run on hardware."""
 
     name = "cupy"
 
     def __init__(self, device: str | None) -> None:
+        super().__init__()
         try:
             import cupy
         except ImportError as e:
@@ -204,37 +201,26 @@ class CupyArrays(_NumpyTypes):
         self.device = device or "cuda:0"
         if not self.device.startswith("cuda:"):
             raise AccprobeError(f"cupy has no arrays on {self.device}: give --device cuda:0, or other --arrays")
-        self._cupy: Any = cupy
+        self._module = cupy
         try:
             cupy.cuda.Device(int(self.device.removeprefix("cuda:"))).use()
         except Exception as e:  # CuPy has separate exception classes for each CUDA library
             raise DeviceError(f"cupy cannot use {self.device}: {_one_line(e)}") from None
-        self._buffers: dict[str, Any] = {}
 
     def operand(self, role: str, patterns: Bits, fmt: Format, by_columns: bool = False) -> Any:
-        if by_columns:
-            return self.operand(role, patterns.T, fmt).T
-        kind = _numpy_type(fmt)
-        if kind.kind not in "fiu":
+        if _numpy_type(fmt).kind not in "fiu":
             raise AccprobeError(f"cupy has no type for the format {fmt}: give --arrays torch")
-        buffer = self._buffers.get(role)
-        if buffer is None or (buffer.shape, buffer.dtype) != (patterns.shape, patterns.dtype):
-            buffer = self._buffers[role] = self._cupy.empty(patterns.shape, patterns.dtype)
-        buffer.set(np.ascontiguousarray(patterns))
-        return buffer.view(kind)
-
-    def scale(self, role: str, values: Singles) -> Any:
-        return self._cupy.asarray(values)
-
-    def _array(self, result: Any) -> Any:
-        return result if isinstance(result, self._cupy.ndarray) else None
+        return super().operand(role, patterns, fmt, by_columns)
 
     def patterns(self, result: Any, fmt: Format) -> Bits:
-        found: Bits = self._cupy.asnumpy(self._cupy.ascontiguousarray(result)).view(fmt.dtype)
+        found: Bits = self._module.asnumpy(self._module.ascontiguousarray(result)).view(fmt.dtype)
         return found
 
+    def _array(self, result: Any) -> Any:
+        return result if isinstance(result, self._module.ndarray) else None
 
-class JaxArrays(_NumpyTypes):
+
+class JaxArrays(NumpyArrays):
     """JAX arrays, always contiguous by rows. Run on a CPU only."""
 
     name = "jax"
@@ -244,30 +230,24 @@ class JaxArrays(_NumpyTypes):
             import jax
         except ImportError as e:
             raise ToolMissing("jax is not installed: pip install jax, or jax[cuda13] for a GPU") from e
-        self._jax: Any = jax
+        self._module = jax
+        platform, _, number = (device or "").partition(":")
         try:
-            self._to = _jax_device(jax, device)
+            self._to = jax.devices(platform or None)[int(number or 0)]
         except (RuntimeError, IndexError) as e:
             raise DeviceError(f"jax cannot use {device}: {_one_line(e)}") from None
         self.device = "cpu" if self._to.platform == "cpu" else f"cuda:{self._to.id}"
 
     def operand(self, role: str, patterns: Bits, fmt: Format, by_columns: bool = False) -> Any:
-        if fmt.storage_bits == 64 and not self._jax.config.jax_enable_x64:
+        if fmt.storage_bits == 64 and not self._module.config.jax_enable_x64:
             raise AccprobeError(f"jax converts {fmt} to f32: set JAX_ENABLE_X64=1")
-        return self._jax.device_put(np.array(patterns, order="C").view(_numpy_type(fmt)), self._to)
+        return self._module.device_put(np.array(patterns, order="C").view(_numpy_type(fmt)), self._to)
 
     def scale(self, role: str, values: Singles) -> Any:
-        return self._jax.device_put(np.array(values), self._to)
+        return self._module.device_put(np.array(values), self._to)
 
     def _array(self, result: Any) -> Any:
-        return result if isinstance(result, self._jax.Array) else None
-
-
-def _jax_device(jax: Any, device: str | None) -> Any:
-    if device is None:
-        return jax.devices()[0]
-    platform, _, number = device.partition(":")
-    return jax.devices(platform)[int(number or 0)]
+        return result if isinstance(result, self._module.Array) else None
 
 
 def _check_gpu(torch: Any, device: str) -> None:

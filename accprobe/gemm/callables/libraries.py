@@ -72,30 +72,21 @@ def cublaslt(spec: Spec, options: Options, library: ArrayLibrary) -> Multiply:
     return multiply
 
 
-def fp8_gemm_nt(spec: Spec, options: Options, library: ArrayLibrary) -> Multiply:
-    """Scale A by 1 x 128 and B by 128 x 128 blocks in float32, as sm_90 requires. B and its scales are column-major."""
-    if spec.scale is None:
+def deep_gemm(spec: Spec, options: Options, library: ArrayLibrary) -> Multiply:
+    """Return DeepGEMM's product of column-major B: of bf16, or of e4m3 scaled by 1 x 128 and 128 x 128 blocks (sm_90)."""
+    import deep_gemm as installed
+
+    scaled = spec.a.storage_bits == 8
+    if scaled and spec.scale is None:
         raise AccprobeError("deep_gemm:fp8_gemm_nt requires block scales: give --scale 128x128")
-    from deep_gemm import fp8_gemm_nt as multiply_into
+    out, into = torch_type(library, spec.out), installed.fp8_gemm_nt if scaled else installed.bf16_gemm_nt
 
-    out = torch_type(library, spec.out)
-
-    def multiply(a: Any, b: Any, scale_a: Any, scale_b: Any) -> Any:
+    def multiply(a: Any, b: Any, *scales: Any) -> Any:
         d = a.new_empty((spec.m, spec.n), dtype=out)
-        multiply_into((a, scale_a), (b.t(), scale_b.t().contiguous()), d)
-        return d
-
-    return multiply
-
-
-def bf16_gemm_nt(spec: Spec, options: Options, library: ArrayLibrary) -> Multiply:
-    from deep_gemm import bf16_gemm_nt as multiply_into
-
-    out = torch_type(library, spec.out)
-
-    def multiply(a: Any, b: Any) -> Any:
-        d = a.new_empty((spec.m, spec.n), dtype=out)
-        multiply_into(a, b.t(), d)
+        if scaled:
+            into((a, scales[0]), (b.t(), scales[1].t().contiguous()), d)
+        else:
+            into(a, b.t(), d)
         return d
 
     return multiply

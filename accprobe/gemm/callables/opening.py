@@ -13,10 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from accprobe.errors import AccprobeError, UnknownName, nearest
-from accprobe.gemm.callables.adapter import CallableAdapter
+from accprobe.gemm.callables.adapter import CallableAdapter, one_sentence
 from accprobe.gemm.callables.arrays import ARRAYS, ArrayLibrary, open_arrays
 from accprobe.gemm.callables.builtin import BUILTIN, Builtin, Ready, require
-from accprobe.gemm.callables.failures import one_sentence
 from accprobe.gemm.callables.options import FLAGS, Options, OptionValue, under_flags, with_defaults
 from accprobe.gemm.spec import Spec, usual_result
 from accprobe.isa.formats import FORMATS, Format

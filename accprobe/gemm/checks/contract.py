@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from accprobe.errors import AccprobeError
 from accprobe.evaluate.error_free import Floats
 from accprobe.gemm.blackbox import RecordedCallable
-from accprobe.gemm.dots import TERMS, SparseDots, probe
 from accprobe.gemm.layout import Ints, layout_of, numbers_of, whole_product
 from accprobe.gemm.operands import first_operands, ones, random_lines, times_power
 from accprobe.isa.formats import Bits, Format
@@ -231,29 +230,3 @@ class _Changes:
         d = self._changed(self._a, self._b, [line] if of_a else [], [] if of_a else [line])
         lines = (d != self._d).any(axis=1 if of_a else 0)
         return line, int(np.delete(lines, line).sum()), len(lines) - 1
-
-
-# Quarters of the last bit of D beside one of its numbers: the second is a tie.
-QUARTERS = (1, 2, 3)
-
-
-def check_softmax_weights(subject: RecordedCallable, rows: Ints, columns: Ints) -> str:
-    """Describe how a fixed A differs from 2^a_exponent, "" if A is an operand or no difference shows.
-
-    1, and 1 plus a bit, are each added to quarters of D's last bit at other k. Ties go to even. If all of them go up and one
-    quarter does not, A is larger than expected; if all go down and three quarters do not, it is smaller.
-    """
-    spec = subject.spec
-    if spec.a_exponent is None or spec.k < TERMS or spec.out.mantissa_bits > spec.b.mantissa_bits:
-        return ""
-    last = spec.out.mantissa_bits
-    signs = np.array([[1, odd, n >= 2, n % 2] for odd in (0, 1) for n in QUARTERS], np.int64)
-    exponents = np.broadcast_to([0, -last, -last - 1, -last - 2], signs.shape)
-    a, b = layout_of(spec).patterns(signs, exponents, np.full(signs.shape, 8), np.random.default_rng(0))
-    ks = np.broadcast_to(np.arange(signs.shape[1]), signs.shape)
-    d = spec.out.values(probe(subject, SparseDots(ks, a, b), rows, columns).d).reshape(2, len(QUARTERS))
-    steps_up = (d - [[1], [1 + 2.0**-last]]) * 2.0**last
-    if not np.array_equal(steps_up[:, [0, 2]], [[0, 1], [0, 1]]) or steps_up[0, 1] != steps_up[1, 1]:
-        return ""
-    size, way = ("more", "up") if steps_up[0, 1] else ("less", "down")
-    return f"every element of A is slightly {size} than 2^{spec.a_exponent}: ties of D round {way}"
