@@ -9,7 +9,8 @@
 
 Each name is imported when it is first used. Functions with the name of their package are imported from it:
 `accprobe.verify.verify` compares a model with a device, `accprobe.evaluate.evaluate` computes its results, and
-`accprobe.survey.survey` measures a device as `accprobe run` does. `accprobe.matmul` multiplies matrices as a GPU does.
+`accprobe.survey.survey` measures a device as `accprobe run` does. `accprobe.predict` returns the
+result of a recorded model for your own operands.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ TYPE_CHECKING = False
 
 if TYPE_CHECKING:
     from accprobe.devices import Device, open_device
-    from accprobe.emulate import matmul
+    from accprobe.emulate import matmul, predict
     from accprobe.errors import AccprobeError
     from accprobe.infer.characterise import characterise
     from accprobe.infer.findings import Finding
@@ -44,6 +45,7 @@ __all__ = [
     "matmul",
     "open_device",
     "parse",
+    "predict",
 ]
 
 _HOMES = {
@@ -60,6 +62,7 @@ _HOMES = {
     "matmul": "emulate",
     "open_device": "devices",
     "parse": "isa.instructions",
+    "predict": "emulate",
 }
 """Where each name is defined."""
 

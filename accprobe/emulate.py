@@ -1,31 +1,41 @@
-"""Bit-exact emulation of a GPU's matrix instruction in matrix products, without that GPU.
+"""Bit-exact results of a recorded or published model for your operands, without the GPU that was measured.
 
     import ml_dtypes, numpy as np
-    from accprobe import emulate
+    import accprobe
 
     a = np.ones((16, 4096), ml_dtypes.float8_e4m3fn)
     b = np.full((4096, 8), 0.0625, ml_dtypes.float8_e4m3fn)
-    d = emulate.matmul(a, b, like="h200:wgmma.m64n8k32.f32.e4m3.e4m3")
-    promoted = emulate.matmul(a, b, like="h200:wgmma.m64n8k32.f32.e4m3.e4m3", promote_every=128)
+    d = accprobe.predict("h200:wgmma.m64n8k32.f32.e4m3.e4m3", a, b)
+    promoted = accprobe.predict("h200:wgmma.m64n8k32.f32.e4m3.e4m3", a, b, promote_every=128)
 
-A GEMM is a chain of the instruction: C of each block along K is the sum of the blocks before it. With promotion the chain
-restarts every so many products and its sum is added to a float32 sum, as CUTLASS and DeepGEMM do with fp8. Epilogues, scales
-and split-K are not supported.
+A model of an instruction predicts a GEMM that is a chain of the instruction: C of each block along K is the sum of the blocks
+before it. With promotion the chain restarts every so many products and its sum is added to a float32 sum, as CUTLASS and
+DeepGEMM do with fp8. A model of a product (`products-h200:torch:mm`) predicts that library call at the measured shape.
 """
 
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from typing import Any, Protocol, TypeGuard, TypeVar, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
 from accprobe.errors import AccprobeError, UnknownName
-from accprobe.evaluate.product import product
+from accprobe.evaluate.product import ScaleWords, product
 from accprobe.isa.formats import FORMATS, Bits, Format
-from accprobe.model.product import chained
-from accprobe.report.names import EXAMPLE, named_model
+from accprobe.isa.instructions import Instruction
+from accprobe.model.product import ProductModel, chained
+from accprobe.model.tree import DotModel
+from accprobe.report.names import EXAMPLE, named_model, named_products
+from accprobe.report.products import ProductRow
+
+SCALE_BLOCK = 128
+"""Elements of K, and of N for 128x128 blocks, that share a block scale."""
+
+ROWS_LISTED = 4
+"""Products that an error lists."""
 
 
 class Tensor(Protocol):
@@ -40,6 +50,8 @@ class Tensor(Protocol):
 
 T = TypeVar("T", bound=Tensor)
 
+Scales = tuple[Any, Any] | None
+
 
 @overload
 def matmul(
@@ -48,65 +60,181 @@ def matmul(
 @overload
 def matmul(a: T, b: T, c: T | None = None, like: str = ..., promote_every: int | None = ...) -> T: ...
 def matmul(a: Any, b: Any, c: Any = None, like: str = "", promote_every: int | None = None) -> Any:
-    """D = A·B + C as the instruction `like` computes it, bit for bit: a [M, K], b [K, N], c [M, N] or None for zero -> [M, N].
+    """Return `predict(like, a, b, c, promote_every=promote_every)`."""
+    return predict(like, a, b, c, promote_every=promote_every)
 
-    like: a name that `accprobe.report.names` resolves, such as "h200:wgmma.m64n8k32.f32.e4m3.e4m3" or "QGMMA". A UserWarning
-    names the chosen instruction if the name matches several or only another n was measured.
-    a, b, c: numpy arrays or torch tensors, on the CPU or all on one GPU (needs cupy), of the instruction's formats: ml_dtypes'
-    and torch's small floats, float16, float32 (for tf32, low bits are ignored), float64, 8-bit integers; or unsigned numpy
-    arrays of bit patterns.
-    promote_every: products after which the chain restarts, a multiple of the instruction's K; None: never. K is padded with
-    zeros to a multiple of the instruction's K. The chain starts from C, with promotion the float32 sum does.
+
+def predict(like: str, a: Any, b: Any, c: Any = None, *, scales: Scales = None, promote_every: int | None = None) -> Any:
+    """Return D [M, N] of a [M, K] and b [K, N] with the bits of the model that `like` names.
+
+    like: an instruction that `accprobe.report.names` resolves, such as "h200:wgmma.m64n8k32.f32.e4m3.e4m3" or "QGMMA"; or a
+    product of a report, such as "products-h200:torch:mm", whose row is chosen by the shapes and types of a and b. A
+    UserWarning names the chosen instruction if the name matches several or only another n was measured.
+    a, b, c: numpy or cupy arrays or torch tensors, of the model's formats: ml_dtypes' and torch's small floats, float16,
+    float32 (for tf32, low bits are ignored), float64, 8-bit integers; or unsigned arrays of bit patterns.
+    c: [M, N] in D's type, the start of an instruction's chain, or of the float32 sum with promotion; None: zero.
+    scales: float32 scales of A and of B for a scaled product: numbers for "tensor", [M, 1] and [1, N] for "row", [M, K / 128]
+    and [K / 128, N] for "1x128", [M, K / 128] and [K / 128, N / 128] for "128x128".
+    promote_every: products after which an instruction's chain restarts, a multiple of the instruction's K; None: never. K is
+    padded with zeros to a multiple of the instruction's K.
     Returns an array or a tensor, as A is, of D's type; float32 with promotion. NaN patterns are preserved.
 
     Raises AccprobeError if shapes, types or names do not fit.
     """
     if not isinstance(like, str):
         raise UnknownName(f"like={like!r:.40} is not a string; give a report and an instruction, {EXAMPLE}")
+    if type(a).__module__.partition(".")[0] == "cupy":
+        return _predict_cupy(like, a, b, c, scales, promote_every)
+    for name, x in (("b", b), ("c", c)):
+        if _is_tensor(a) and _is_tensor(x) and x.device != a.device:
+            raise AccprobeError(f"`{name}` is on {x.device} and `a` on {a.device}: move them to one device")
+    rows = named_products(like)
+    if not rows:
+        if scales is not None:
+            raise AccprobeError(f"{like} has no scales: name a scaled product, such as products-h200:torch:_scaled_mm")
+        return _of_instruction(like, a, b, c, promote_every)
+    if c is not None or promote_every is not None:
+        raise AccprobeError(f"{like} is a product: it takes neither c nor promote_every")
+    return _of_product(like, rows, a, b, scales)
+
+
+def _predict_cupy(like: str, a: Any, b: Any, c: Any, scales: Scales, promote_every: int | None) -> Any:
+    """Predict on the CPU and copy the result back: words where cupy lacks the type."""
+    import cupy
+
+    a, b, c = (x.get() if isinstance(x, cupy.ndarray) else x for x in (a, b, c))
+    d = predict(like, a, b, c, scales=scales, promote_every=promote_every)
+    return cupy.asarray(d if d.dtype.kind in "fiu" else d.view(f"u{d.itemsize}"))
+
+
+def _of_instruction(like: str, a: Any, b: Any, c: Any, promote_every: int | None) -> Any:
     inst, model, _, remark = named_model(like)
+    _refuse_unchained(inst, promote_every)
+    if remark:
+        warnings.warn(remark, stacklevel=3)
+    if _on_gpu(a):
+        from accprobe.evaluate.cuda import product as on_gpu
+
+        return on_gpu.product(inst, model, a, b, c, promote_every)
+    result = inst.d if promote_every is None else FORMATS["f32"]
+    patterns_a, patterns_b = _operands(a, b, inst.a, inst.b)
+    shape = patterns_a.shape[0], patterns_b.shape[1]
+    start = np.zeros(shape, result.dtype) if c is None else _patterns(c, result, "c")
+    if start.shape != shape:
+        raise AccprobeError(f"`c` has shape {list(start.shape)}; expected {list(shape)}")
+    return _as_given(a, _chained_product(inst, model, patterns_a, patterns_b, start, promote_every), result)
+
+
+def _refuse_unchained(inst: Instruction, promote_every: int | None) -> None:
+    """Raises AccprobeError for an instruction or a promotion interval that makes no chain."""
     if inst.c is not inst.d:
         raise AccprobeError(f"{inst.name} has C in {inst.c} and D in {inst.d}: it cannot be chained")
     if inst.sparse or inst.scale is not None:
         more = "metadata" if inst.sparse else "block scales"
         raise AccprobeError(f"{inst.name} needs {more}, which emulation does not support")
-    if remark:
-        warnings.warn(remark, stacklevel=2)
-    if promote_every is not None and not isinstance(promote_every, int):
+    if promote_every is None:
+        return
+    if not isinstance(promote_every, int):
         raise AccprobeError(f"promote_every={promote_every!r} is not an integer: give a multiple of {inst.k}")
-    if promote_every is not None and (inst.is_integer or promote_every <= 0 or promote_every % inst.k):
-        raise AccprobeError(
-            f"promote_every={promote_every}: integers are never promoted"
-            if inst.is_integer
-            else f"promote_every={promote_every} is not a multiple of the K of {inst.name}, {inst.k}"
-        )
-    result = inst.d if promote_every is None else FORMATS["f32"]
-    if _on_gpu(a):
-        from accprobe.evaluate.cuda import product as on_gpu
+    if inst.is_integer:
+        raise AccprobeError(f"promote_every={promote_every}: integers are never promoted")
+    if promote_every <= 0 or promote_every % inst.k:
+        raise AccprobeError(f"promote_every={promote_every} is not a multiple of the K of {inst.name}, {inst.k}")
 
-        return on_gpu.product(inst, model, a, b, c, promote_every)
-    patterns_a, patterns_b = _patterns(a, inst.a, "a"), _patterns(b, inst.b, "b")
+
+def _chained_product(inst: Instruction, model: DotModel, a: Bits, b: Bits, start: Bits, promote_every: int | None) -> Bits:
+    if inst.bit_op == "xor":  # a xor b = a·(1-b) + (1-a)·b
+        a, b = np.hstack((a, a ^ 1)), np.vstack((b ^ 1, b))
+    whole = chained(inst, model, a.shape[1], promote_every)
+    return product(whole, a, np.ascontiguousarray(b.T), start)
+
+
+def _of_product(like: str, rows: Sequence[ProductRow], a: Any, b: Any, scales: Scales) -> Any:
+    row, model = _fitting_row(like, rows, a, b, scales)
+    patterns_a, patterns_b = _operands(a, b, model.a, model.b)
+    words = None if scales is None else _scale_words(row, scales)
+    patterns_b = np.ascontiguousarray(patterns_b.T)
+    if _on_gpu(a):
+        from accprobe.evaluate.cuda.whole import on_gpu
+
+        if evaluate := on_gpu(str(a.device)):
+            return _as_given(a, evaluate(model, patterns_a, patterns_b, words), model.result)
+    return _as_given(a, product(model, patterns_a, patterns_b, scales=words), model.result)
+
+
+def _fitting_row(like: str, rows: Sequence[ProductRow], a: Any, b: Any, scales: Scales) -> tuple[ProductRow, ProductModel]:
+    """Return the only row with the shapes and types of the operands, and its model. Raises AccprobeError."""
+    typed = [row for row in rows if _has_type(a, FORMATS[row.a]) and _has_type(b, FORMATS[row.b])]
+    fitting = [row for row in typed if (*a.shape, *b.shape) == (row.m, row.k, row.k, row.n) and _fits_scales(row, scales)]
+    if len(fitting) != 1:
+        given = f"a {list(a.shape)} {a.dtype}, b {list(b.shape)} {b.dtype}, {'scales' if scales else 'no scales'}"
+        some = [row.title for row in fitting or typed or rows]
+        named = "; ".join(some[:ROWS_LISTED]) + f"; and {len(some) - ROWS_LISTED} more" * (len(some) > ROWS_LISTED)
+        if fitting:
+            raise AccprobeError(f"{like} means {len(fitting)} products for {given}; add words of one of them: {named}")
+        raise AccprobeError(f"{like} has no product for {given}; it has {named}")
+    (row,) = fitting
+    model = row.regions[0].model if len(row.regions) == 1 else None
+    if row.probed_part:
+        why = f"was probed in part only ({row.probed_part})"
+    elif model is None:
+        why = "has no single model for all elements of D"
+    elif not model.is_ordered:
+        why = "adds its partial sums in an unspecified order"
+    else:
+        if row.status != "confirmed":
+            warnings.warn(f"{row.title} is {row.status}: {row.reason or 'its model is not verified'}", stacklevel=4)
+        return row, model
+    raise AccprobeError(f"{like}: {row.title} {why}, so its results cannot be predicted")
+
+
+def _scale_shapes(row: ProductRow) -> tuple[tuple[int, int], tuple[int, int]]:
+    """Return the shapes of the scales of A and of B."""
+    blocks, columns = -(-row.k // SCALE_BLOCK), -(-row.n // SCALE_BLOCK)
+    return {
+        "tensor": ((1, 1), (1, 1)),
+        "row": ((row.m, 1), (1, row.n)),
+        "1x128": ((row.m, blocks), (blocks, row.n)),
+        "128x128": ((row.m, blocks), (blocks, columns)),
+    }[str(row.scale)]
+
+
+def _fits_scales(row: ProductRow, scales: Scales) -> bool:
+    if scales is None or row.scale is None:
+        return scales is None and row.scale is None
+    return all(np.size(x) == m * n for x, (m, n) in zip(scales, _scale_shapes(row), strict=True))
+
+
+def _scale_words(row: ProductRow, scales: tuple[Any, Any]) -> ScaleWords:
+    a, b = (
+        np.asarray(x.detach().cpu().numpy() if _is_tensor(x) else x, dtype=np.float32).reshape(shape)
+        for x, shape in zip(scales, _scale_shapes(row), strict=True)
+    )
+    return ScaleWords(a, np.repeat(b, SCALE_BLOCK, axis=1)[:, : row.n] if row.scale == "128x128" else b)
+
+
+def _operands(a: Any, b: Any, fmt_a: Format, fmt_b: Format) -> tuple[Bits, Bits]:
+    """Return the bit patterns of a [M, K] and b [K, N]. Raises AccprobeError."""
+    patterns_a, patterns_b = _patterns(a, fmt_a, "a"), _patterns(b, fmt_b, "b")
     if patterns_a.ndim != 2 or patterns_b.ndim != 2 or patterns_a.shape[1] != patterns_b.shape[0]:
         raise AccprobeError(
             f"`a` has shape {list(patterns_a.shape)} and `b` {list(patterns_b.shape)}; expected [M, K] and [K, N]"
         )
-    shape = patterns_a.shape[0], patterns_b.shape[1]
-    start = np.zeros(shape, result.dtype) if c is None else _patterns(c, result, "c")
-    if start.shape != shape:
-        raise AccprobeError(f"`c` has shape {list(start.shape)}; expected {list(shape)}")
-    if inst.bit_op == "xor":  # a xor b = a·(1-b) + (1-a)·b
-        patterns_a, patterns_b = np.hstack((patterns_a, patterns_a ^ 1)), np.vstack((patterns_b ^ 1, patterns_b))
-    whole = chained(inst, model, patterns_a.shape[1], promote_every)
-    d = product(whole, patterns_a, np.ascontiguousarray(patterns_b.T), start)
-    values: NDArray[Any] = d.view(_type(result))
-    return _torch().from_numpy(values) if _is_tensor(a) else values
+    return patterns_a, patterns_b
 
 
 def _patterns(x: Any, fmt: Format, name: str) -> Bits:
     """Return the bit patterns of an array or a tensor of that format."""
-    array = _from_torch(x, name) if _is_tensor(x) else np.asarray(x)
+    array = _from_torch(x) if _is_tensor(x) else np.asarray(x)
     if array.dtype not in (fmt.dtype, _type(fmt)):
         raise AccprobeError(f"`{name}` has type {array.dtype}; expected {_type(fmt)} ({fmt}), or bit patterns as {fmt.dtype}")
     return np.ascontiguousarray(array).view(fmt.dtype)
+
+
+def _has_type(x: Any, fmt: Format) -> bool:
+    """Return whether an array or tensor has the type of a format, or unsigned words of its size."""
+    dtype = SMALL_FLOATS.get(str(x.dtype).removeprefix("torch."), str(x.dtype).removeprefix("torch."))
+    return dtype in (fmt.name, str(fmt.dtype), str(_type(fmt)))
 
 
 def _type(fmt: Format) -> np.dtype[Any]:
@@ -114,17 +242,30 @@ def _type(fmt: Format) -> np.dtype[Any]:
     return fmt.dtype if fmt.ml_dtype is None else np.dtype(fmt.ml_dtype)
 
 
-def _from_torch(x: Any, name: str) -> NDArray[Any]:
-    """Return an array that shares the tensor's memory; torch's small floats become those of ml_dtypes."""
-    if x.device.type != "cpu":
-        raise AccprobeError(f"`{name}` is on {x.device}: move a, b and c to one device")
-    torch, x = _torch(), x.detach().contiguous()
-    same = {"float8_e4m3fn": "e4m3", "float8_e5m2": "e5m2", "bfloat16": "bf16"}.get(str(x.dtype).removeprefix("torch."))
+SMALL_FLOATS = {"float8_e4m3fn": "e4m3", "float8_e5m2": "e5m2", "bfloat16": "bf16"}
+"""Formats of types that numpy has only with ml_dtypes."""
+
+
+def _from_torch(x: Any) -> NDArray[Any]:
+    """Return the values of a tensor; torch's small floats become those of ml_dtypes."""
+    torch, x = _torch(), x.detach().cpu().contiguous()
+    same = SMALL_FLOATS.get(str(x.dtype).removeprefix("torch."))
     if same is None:
         return np.asarray(x.numpy())
     fmt = FORMATS[same]
     plain = x.view(torch.uint8 if fmt.storage_bits == 8 else torch.int16).numpy()
     return np.asarray(plain.view(_type(fmt)))
+
+
+def _as_given(a: Any, patterns: Bits, fmt: Format) -> Any:
+    """Return results as values: a tensor on the device of A if A is one, else an array."""
+    values: NDArray[Any] = patterns.view(_type(fmt))
+    if not _is_tensor(a):
+        return values
+    torch = _torch()
+    if fmt.name == "bf16":
+        return torch.from_numpy(patterns.view(np.int16)).view(torch.bfloat16).to(a.device)
+    return torch.from_numpy(values).to(a.device)
 
 
 def _on_gpu(x: NDArray[Any] | Tensor) -> bool:

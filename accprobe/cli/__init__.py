@@ -18,6 +18,7 @@ from accprobe.cli.health import health_command
 from accprobe.cli.interrupts import TimeLimitReached, interruptible
 from accprobe.cli.inventory import doctor_command, list_command
 from accprobe.cli.output import COULD_NOT, INTERRUPTED, TIMED_OUT, tell
+from accprobe.cli.predict import predict_command
 from accprobe.cli.run import run_command
 from accprobe.cli.sass import sass_command
 from accprobe.cli.show import show_command
@@ -113,6 +114,7 @@ _COMMANDS = (
     diff_command,
     check_command,
     explain_command,
+    predict_command,
     list_command,
     doctor_command,
 )

@@ -199,13 +199,26 @@ def products_named(report: Report, source: str, words: str) -> list[ProductRow]:
     exact = [row for row in report.products if row.title == words]
     if found := exact or [row for row in report.products if row.matches(words or "*")]:
         return found
-    callable_ = words.split()[0]
+    callable_ = words.partition(" ")[0]
     of_callable = [" ".join(row.words) for row in report.products if row.matches(callable_)]
     if not of_callable:
         meant = nearest(callable_, dict.fromkeys(row.callable for row in report.products))
     else:
         meant = f"`accprobe show {source} '{callable_}'` lists its products; {nearest(words, of_callable)}"
     raise UnknownName(f"{source} has no product '{words}'; {meant}")
+
+
+def named_products(word: str) -> list[ProductRow]:
+    """Return the products that "products-h200:torch:mm 512x512x512" means; none where the word names an instruction.
+
+    Without a row, all products of a report that has no instructions. Raises UnknownName, ReportError.
+    """
+    source, row = split_row(word)
+    if not source or source.startswith(SIM):
+        return []
+    report = Report.load(source)
+    is_product = ":" in row.replace("::", "") if row else not report.instructions
+    return products_named(report, source, row) if is_product and report.products else []
 
 
 def _nearest(word: str, known: Iterable[Instruction]) -> NearestShape | None:

@@ -45,3 +45,14 @@ def test_products_with_addend_and_odd_sizes() -> None:
             theirs = emulate.matmul(a, b, c, like, promote_every)
             whole = torch.int16 if theirs.element_size() == 2 else torch.int32
             assert torch.equal(ours.cpu().view(whole), theirs.view(whole))
+
+
+@pytest.mark.parametrize(
+    "row", ["16x128x4096 bf16 -> bf16", "256x256x4096 bf16 -> bf16", "512x512x512 f32", "127x253x1031 f16 -> f16"]
+)
+def test_a_recorded_product_is_that_of_torch(row: str) -> None:
+    torch = pytest.importorskip("torch")
+    m, n, k = map(int, row.split()[0].split("x"))
+    dtype = {"bf16": torch.bfloat16, "f16": torch.float16, "f32": torch.float32}[row.split()[1]]
+    a, b = (torch.randn(shape, device="cuda").to(dtype) for shape in ((m, k), (k, n)))
+    assert torch.equal(emulate.predict(f"products-h200:torch:mm {row}", a, b), torch.mm(a, b))

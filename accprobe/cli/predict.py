@@ -1,0 +1,68 @@
+"""`accprobe predict`: the result of a recorded or published model for operands in files."""
+
+from __future__ import annotations
+
+import io
+import warnings
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+
+from accprobe.cli.output import tell
+from accprobe.errors import AccprobeError
+
+
+@click.command("predict")
+@click.argument("like")
+@click.argument("a", type=click.Path(path_type=Path))
+@click.argument("b", type=click.Path(path_type=Path))
+@click.option("--c", "c", type=click.Path(path_type=Path), metavar="FILE", help="Start of the sum, [M, N] in D's type.")
+@click.option("--scale-a", type=click.Path(path_type=Path), metavar="FILE", help="float32 scales of A.")
+@click.option("--scale-b", type=click.Path(path_type=Path), metavar="FILE", help="float32 scales of B.")
+@click.option("--promote-every", type=int, metavar="K", help="Products after which a chain is added to a float32 sum.")
+@click.option("-o", "out", required=True, type=click.Path(path_type=Path), metavar="FILE.npy", help="Output file.")
+def predict_command(
+    like: str,
+    a: Path,
+    b: Path,
+    c: Path | None,
+    scale_a: Path | None,
+    scale_b: Path | None,
+    promote_every: int | None,
+    out: Path,
+) -> None:
+    """Compute D = A·B with the bits of a recorded or published model.
+
+    LIKE is an instruction (QGMMA, h200:wgmma.m64n8k32.f32.e4m3.e4m3) or a product of a report (products-h200:torch:mm), whose
+    row is chosen by the shapes and types of A [M, K] and B [K, N]. Files are .npy, .pt or .safetensors with one matrix each.
+    A product of scaled operands takes its scales in two more files. D is written as .npy in its own type, without a GPU.
+
+    Exit status: 0 written; 2 error.
+
+    \b
+    Example:
+      accprobe predict products-h200:torch:mm a.npy b.npy -o d.npy
+    """
+    from accprobe.build import atomic
+    from accprobe.cli.arrays import read_array
+    from accprobe.emulate import predict
+
+    if (scale_a is None) != (scale_b is None):
+        raise AccprobeError("give both --scale-a and --scale-b, or neither")
+    scales = None if scale_a is None or scale_b is None else (read_array(scale_a), read_array(scale_b))
+    start = None if c is None else read_array(c)
+    with warnings.catch_warnings(record=True) as remarks:
+        warnings.simplefilter("always", UserWarning)
+        d = predict(like, read_array(a), read_array(b), start, scales=scales, promote_every=promote_every)
+    for remark in dict.fromkeys(str(each.message) for each in remarks):
+        tell(remark)
+    atomic.save(out, _npy(d))
+    click.echo(f"{out}: D {list(d.shape)} {d.dtype}, as {like} computes it")
+
+
+def _npy(d: np.ndarray[Any, Any]) -> bytes:
+    file = io.BytesIO()
+    np.save(file, d)
+    return file.getvalue()

@@ -1,0 +1,77 @@
+"""`accprobe.predict`: which recorded row is used, scales, what is refused, and the command."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+import accprobe
+from accprobe.cli import main
+from accprobe.errors import AccprobeError
+
+E4M3 = ml_dtypes.float8_e4m3fn
+SCALED = "products-h200:torch:_scaled_mm 512x512x512 e4m3 f32 use_fast_accum=True"
+
+
+def matrices(m: int, n: int, k: int, dtype: Any) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    rng = np.random.default_rng(m + n + k)
+    return rng.standard_normal((m, k)).astype(dtype), rng.standard_normal((k, n)).astype(dtype)
+
+
+def test_a_scaled_product_is_its_chain_times_the_scales() -> None:
+    """The row has one chain of QGMMA, which the model of the instruction computes by itself."""
+    a, b = matrices(512, 512, 512, E4M3)
+    chain = accprobe.predict("h200:wgmma.m64n256k32.f32.e4m3.e4m3", a, b)
+    d = accprobe.predict(SCALED, a, b, scales=(np.float32(0.75), np.float32(3)))
+    np.testing.assert_array_equal(d, chain * np.float32(2.25))
+
+
+def test_the_row_is_chosen_by_shape_and_type() -> None:
+    a, b = matrices(16, 128, 4096, np.float16)
+    by_type = accprobe.predict("products-h200:torch:mm 16x128x4096 f16 -> f16", a, b)
+    assert by_type.dtype == np.float16
+    wide = accprobe.predict("products-h200:torch:mm 16x128x4096 f16 -> f32", a, b)
+    np.testing.assert_array_equal(by_type, wide.astype(np.float16))
+    chosen = accprobe.predict("products-h200:torch:_int_mm", *matrices(256, 256, 4096, np.int8))
+    exact = np.matmul(*matrices(256, 256, 4096, np.int8), dtype=np.int32)
+    np.testing.assert_array_equal(chosen, exact)
+
+
+@pytest.mark.parametrize(
+    ("like", "shape", "dtype", "more", "sentence"),
+    [
+        ("products-h200:torch:mm", (512, 512, 512), ml_dtypes.bfloat16, {}, "means 2 products"),
+        ("products-h200:torch:mm", (5, 512, 512), ml_dtypes.bfloat16, {}, "has no product for a \\[5, 512\\] bfloat16"),
+        ("products-h200:torch:mm", (512, 512, 512), np.float64, {}, "has no product for"),
+        (SCALED, (512, 512, 512), E4M3, {}, "no scales"),
+        (SCALED, (512, 512, 512), E4M3, {"scales": (np.ones(3), np.ones(3))}, "has no product for"),
+        ("products-h200:torch:sdpa * *flash*", (1024, 1024, 1024), np.float16, {}, "was probed in part only"),
+        ("products-h200:torch:mm", (512, 512, 512), np.float16, {"promote_every": 64}, "takes neither c nor promote_every"),
+        ("QGMMA", (16, 16, 64), E4M3, {"scales": (1, 1)}, "has no scales"),
+        ("products-h200:torch:nothing", (16, 16, 64), E4M3, {}, "has no product 'torch:nothing'"),
+    ],
+)
+def test_refusals(like: str, shape: tuple[int, int, int], dtype: Any, more: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(AccprobeError, match=sentence):
+        accprobe.predict(like, *matrices(*shape, dtype), **more)
+
+
+def test_the_command_writes_what_predict_returns(tmp_path: Path) -> None:
+    a, b = matrices(16, 128, 4096, ml_dtypes.bfloat16)
+    np.save(tmp_path / "a.npy", a)
+    np.save(tmp_path / "b.npy", b)
+    like = "products-h200:torch:mm 16x128x4096 bf16 -> bf16"
+    words = ["predict", like, *(str(tmp_path / f"{name}.npy") for name in "ab"), "-o", str(tmp_path / "d.npy")]
+    result = CliRunner().invoke(main, words)
+    assert result.exit_code == 0, result.output
+    written = np.load(tmp_path / "d.npy").view(ml_dtypes.bfloat16)
+    np.testing.assert_array_equal(written, accprobe.predict(like, a, b))
+    words[1] = "products-h200:torch:mm"
+    refused = CliRunner().invoke(main, words)
+    assert (refused.exit_code, refused.stdout) == (2, "")
+    assert "add words of one of them" in refused.stderr
