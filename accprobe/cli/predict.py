@@ -5,10 +5,8 @@ from __future__ import annotations
 import io
 import warnings
 from pathlib import Path
-from typing import Any
 
 import click
-import numpy as np
 
 from accprobe.cli.output import tell
 from accprobe.errors import AccprobeError
@@ -39,12 +37,16 @@ def predict_command(
     row is chosen by the shapes and types of A [M, K] and B [K, N]. Files are .npy, .pt or .safetensors with one matrix each.
     A product of scaled operands takes its scales in two more files. D is written as .npy in its own type, without a GPU.
 
+    Needs: nothing; extra fast for large products, torch for .pt.
+
     Exit status: 0 written; 2 error.
 
     \b
     Example:
       accprobe predict products-h200:torch:mm a.npy b.npy -o d.npy
     """
+    import numpy as np
+
     from accprobe.build import atomic
     from accprobe.cli.arrays import read_array
     from accprobe.emulate import predict
@@ -58,11 +60,7 @@ def predict_command(
         d = predict(like, read_array(a), read_array(b), start, scales=scales, promote_every=promote_every)
     for remark in dict.fromkeys(str(each.message) for each in remarks):
         tell(remark)
-    atomic.save(out, _npy(d))
-    click.echo(f"{out}: D {list(d.shape)} {d.dtype}, as {like} computes it")
-
-
-def _npy(d: np.ndarray[Any, Any]) -> bytes:
     file = io.BytesIO()
     np.save(file, d)
-    return file.getvalue()
+    atomic.save(out, file.getvalue())
+    click.echo(f"{out}: D {list(d.shape)} {d.dtype}, as {like} computes it")
