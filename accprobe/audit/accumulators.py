@@ -89,7 +89,7 @@ def _measured_n(architecture: str) -> dict[Kind, set[int]]:
     found: dict[Kind, set[int]] = {}
     for report in _reports_of(architecture).values():
         for row, _ in _native_rows(report):
-            found.setdefault(opcodes.parse(row.opcodes[0]).kind, set()).update(inst.n for inst in row.instructions)
+            found.setdefault(opcodes.parse(row.opcodes[0]).kind, set()).add(row.instruction.n)
     return found
 
 

@@ -7,7 +7,7 @@ One fused sum of L products and the sum before them, aligned to the largest expo
 - rounding: less than 2^(e' - b) for a sum with the exponent e', half of it to nearest.
 
 `tight` walks along K with the largest exponents of the products and the enclosure of the partial sum. `from_sum` uses only the
-sum of |a·b| (`accprobe.model.product_error`). Both hold below the normal range. Both are infinite where a sum may overflow, an
+sum of |a·b| (`accprobe.budget.worst_error`). Both hold below the normal range. Both are infinite where a sum may overflow, an
 operand is not finite, or accumulators wrap.
 """
 
@@ -21,12 +21,12 @@ from numpy.typing import NDArray
 
 from accprobe.budget.enclosure import Enclosure, clipped_power, result_in, result_of, rounded, scaled, summed
 from accprobe.budget.errors import by_k
+from accprobe.budget.worst_error import product_error
 from accprobe.evaluate.decoding import NOTHING, leading, values_of
 from accprobe.evaluate.error_free import Floats, Integers
 from accprobe.evaluate.product import ScaleWords, rounded_words
 from accprobe.isa.formats import FORMATS, Bits, Format
 from accprobe.model.product import NO_K, Chain, Node, ProductModel, folded, of_chains
-from accprobe.model.product_error import product_error
 from accprobe.model.tree import FloatArithmetic, FusedSum, ProductExponent
 
 # Elements that are walked along K at once: few enough for their sums to stay in a core's cache.

@@ -5,7 +5,7 @@ Let d be an output, x the exact sum of its products, S the sum of |a·b|.
 - relative error: ||d - x|| / ||x||, Euclidean norms over all outputs, because x of one output can be near zero.
 - worst relative error: the largest |d - x|, relative to the root mean square of x.
 - bias: the mean of d - x relative to the mean of |x|, with its sign.
-- error over sum: the largest |d - x| / S; `accprobe.model.product_error` bounds it for all operands.
+- error over sum: the largest |d - x| / S; `accprobe.budget.worst_error` bounds it for all operands.
 
 Exact sums are float64 sums of exact products. Their error is at most K · 2^-53 of S, far below the rounding error of float32
 outputs for any K that fits in memory.
@@ -20,13 +20,13 @@ from typing import NamedTuple
 import numpy as np
 
 from accprobe.budget.data import DrawnPatterns
+from accprobe.budget.worst_error import worst_error
 from accprobe.errors import AccprobeError
 from accprobe.evaluate.decoding import values_of
 from accprobe.evaluate.error_free import Floats, two_product, two_sum
 from accprobe.evaluate.product import ScaleWords, SumWords, product, rounded_to, rounded_words
 from accprobe.isa.formats import FORMATS, Bits, Format
 from accprobe.model.product import NO_K, ProductModel
-from accprobe.model.product_error import worst_error
 
 F64 = FORMATS["f64"]
 

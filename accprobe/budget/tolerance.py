@@ -20,12 +20,12 @@ from accprobe.budget.data import DATA_KINDS, Data, drawn_patterns
 from accprobe.budget.error_check import Tolerance
 from accprobe.budget.mutants import MUTATIONS, Operation, mistake_name, never_promoted
 from accprobe.budget.tail import FALSE_ALARMS, Emulated, Tail, rounded_values, tail_of
+from accprobe.budget.worst_error import worst_error
 from accprobe.errors import AccprobeError
 from accprobe.evaluate.error_free import Floats, Truths
 from accprobe.evaluate.product import ScaleWords, product
 from accprobe.isa.formats import FORMATS, Format
 from accprobe.model.product import Chain, ProductModel, ScaleOf, Scales, multiply_add
-from accprobe.model.product_error import worst_error
 
 CALC_DIFF = 1e-3
 

@@ -43,7 +43,6 @@ class RunRequest:
 
     device: str
     select: tuple[str, ...]
-    all_n: bool
     dots: int
     seed: int
     jobs: int | None
@@ -65,7 +64,6 @@ class RunRequest:
     help="Device to measure: auto, gpu, all, cuda:N, cpu, sim:NAME or replay:FILE.",
 )
 @click.option("--select", multiple=True, metavar="NAME", help="Instructions: a name, a glob or an opcode. Repeatable.")
-@click.option("--all-n", is_flag=True, help="Measure every N of each wgmma; equal ones share a row.")
 @click.option("--dots", type=PositiveCount(), default=16384, show_default=True, help="Random dot products per instruction.")
 @seed_option
 @click.option("--jobs", type=click.IntRange(1), metavar="N", help="Worker processes.  [default: one per core, at most 8]")
@@ -143,7 +141,7 @@ def measured_report(request: RunRequest, device: str, output: Path | None) -> Re
         try:
             wanted = (request.select, request.dots, request.seed, request.jobs)
             with time_limit(request.time_limit):
-                survey(device, *wanted, on_row, profiler, request.with_uuid, request.record, request.all_n)
+                survey(device, *wanted, on_row, profiler, request.with_uuid, request.record)
         except KeyboardInterrupt as e:
             stop = e
     if stop is None or output is None or isinstance(stop, TimeLimitReached):

@@ -35,7 +35,7 @@ from numpy.typing import NDArray
 
 from accprobe.errors import UnknownName, nearest
 from accprobe.isa import architectures
-from accprobe.isa.families import WGMMA, Family
+from accprobe.isa.families import Family
 from accprobe.isa.formats import FORMATS, Format
 from accprobe.isa.sparsity import BY_BITS, Sparsity
 from accprobe.isa.tables import BitOp, Kind, Table, every_table
@@ -207,19 +207,6 @@ def alike_but_n(inst: Instruction, among: Iterable[Instruction]) -> list[Instruc
     return sorted(alike, key=lambda other: abs(other.n - inst.n))
 
 
-def every_n(inst: Instruction) -> tuple[int, ...]:
-    """Return each n that PTX allows: for wgmma multiples of 8, for integers above 24 multiples of 16."""
-    if inst.family is not WGMMA:
-        return (inst.n,)
-    return tuple(n for n in range(8, 257, 8) if not inst.is_integer or n <= 24 or n % 16 == 0)
-
-
-def at_n(inst: Instruction, n: int) -> Instruction:
-    """Return the instruction that differs from `inst` in n only."""
-    shape = "m{0.m}n{1}k{0.k}".format
-    return replace(inst, name=inst.name.replace(shape(inst, inst.n), shape(inst, n)), n=n)
-
-
 @cache
 def parse(name: str) -> Instruction:
     """Return the instruction of that name: accprobe's own, the full PTX opcode or a processor's mnemonic.
@@ -236,7 +223,8 @@ def parse(name: str) -> Instruction:
     listed = _listed(canonical)
     if listed is None:
         raise UnknownName(f"unknown instruction '{name}'; {nearest(canonical, _by_name())}")
-    return at_n(listed, _shape(canonical)[1])
+    n = _shape(canonical)[1]
+    return replace(listed, name=listed.name.replace(f"n{listed.n}k", f"n{n}k"), n=n)
 
 
 def _canonical(name: str) -> str:
@@ -262,11 +250,13 @@ def _listed(name: str) -> Instruction | None:
         return None
     m, n, k = _shape(name)
     listed = _by_name().get(name.replace(f"m{m}n{n}k{k}", f"m{m}n8k{k}"))
-    return listed if listed and n in every_n(listed) else None
+    return listed if listed and n in (_INTEGER_N if listed.is_integer else _FLOAT_N) else None
 
 
 # Default of `.scale_vec_size` (PTX ISA, "Block Scaling for mma.sync").
 _DEFAULT_SCALE_VEC = {"kind::mxf8f6f4": "scale_vec::1X", "kind::mxf4": "scale_vec::2X"}
+# Each n of wgmma.
+_FLOAT_N, _INTEGER_N = range(8, 257, 8), (8, 16, 24, *range(32, 257, 16))
 _SHAPE = re.compile(r"\bm([1-9]\d*)n([1-9]\d*)k([1-9]\d*)\b")
 
 

@@ -181,7 +181,7 @@ def rows_named(report: Report, source: str, word: str, dtype: str = "") -> tuple
         products = tuple(products_named(report, source, word))
         run = report.run.model_copy(update={"selected": 0})
         return report.model_copy(update={"instructions": (), "run": run, "sweeps": (), "products": products}), ""
-    opcodes = {inst: row.opcodes for row in report.instructions for inst in row.instructions}
+    opcodes = {row.instruction: row.opcodes for row in report.instructions}
     found, remark = matching(opcodes, word or "*", lambda: opcodes), ""
     if not found and (other := _nearest(word, opcodes)):
         found, remark = [other.nearest], other.sentence(source)
@@ -189,7 +189,7 @@ def rows_named(report: Report, source: str, word: str, dtype: str = "") -> tuple
         meant = near(word, [row.name for row in report.instructions], _stems(opcodes))
         raise UnknownName(f"{source} has no instruction '{word}'; {meant}")
     chosen = set(_of_dtype(found, word or source, dtype))
-    rows = tuple(row for row in report.instructions if chosen.intersection(row.instructions))
+    rows = tuple(row for row in report.instructions if row.instruction in chosen)
     run = report.run.model_copy(update={"selected": len(rows), "seconds": 0.0})  # the time of these alone is not known
     return report.model_copy(update={"instructions": rows, "run": run, "sweeps": (), "products": ()}), remark
 
@@ -258,7 +258,7 @@ def named_models(source: str) -> dict[Instruction, DotModel]:
 
 def models_of(report: Report, name: str) -> dict[Instruction, DotModel]:
     """Return the models of a report that the user calls `name`. Raises AccprobeError where it has none."""
-    models = {inst: row.model for row in report.instructions if row.model is not None for inst in row.instructions}
+    models = {row.instruction: row.model for row in report.instructions if row.model is not None}
     if not models:
         raise AccprobeError(f"{name} has no model of any instruction; name a report that has instructions, or sim:NAME")
     return models
@@ -303,7 +303,7 @@ def _with_instructions() -> Iterator[str]:
 def _opcodes(source: str) -> Opcodes:
     if source.startswith(SIM):
         return {inst: known.lowering.matrix for inst, known in known_models(source).items()}
-    return {inst: row.opcodes for row in Report.load(source).instructions for inst in row.instructions}
+    return {row.instruction: row.opcodes for row in Report.load(source).instructions}
 
 
 def _chosen(source: str, models: Mapping[Instruction, DotModel], found: Sequence[Instruction], word: str) -> NamedModel:

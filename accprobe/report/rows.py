@@ -73,7 +73,6 @@ class Row(BaseModel):
     opcodes: the matrix opcodes that ran; lowering: (opcode, count) of all arithmetic that it became.
     unstable: dot products that gave other bits when repeated. evidence: by feature, the exchanges that decided it.
     explains: of a simulated device, results that others recorded on the real chip and that its published model explains.
-    also_at: other n with the same status, model and findings.
     """
 
     model_config = STRICT
@@ -92,17 +91,11 @@ class Row(BaseModel):
     unstable: int = 0
     seconds: float | None = None
     explains: tuple[Explained, ...] = ()
-    also_at: tuple[int, ...] = ()
     evidence: dict[str, tuple[Exchange, ...]] = {}
 
     @property
     def instruction(self) -> Instruction:
         return instructions.parse(self.name)
-
-    @property
-    def instructions(self) -> tuple[Instruction, ...]:
-        """Return the row's instruction, and those of `also_at`."""
-        return self.instruction, *(instructions.at_n(self.instruction, n) for n in self.also_at)
 
     @property
     def holds(self) -> bool:
@@ -136,8 +129,6 @@ class Row(BaseModel):
         if set(self.opcodes) != set(matrix):
             named, ran = (", ".join(names) or "none" for names in (self.opcodes, matrix))
             raise ValueError(f"opcodes: {named}, yet the matrix opcodes of the lowering are {ran}")
-        if wrong_n := next((n for n in self.also_at if n not in instructions.every_n(inst) or n == inst.n), None):
-            raise ValueError(f"also_at: there is no other {self.name} of n = {wrong_n}")
         if misplaced := next((name for name, finding in self.findings.items() if finding.evidence), None):
             raise ValueError(f"findings.{misplaced}.evidence: evidence has its own key")
         shown = {f"evidence.{name}.{i}": each for name, every in self.evidence.items() for i, each in enumerate(every)}

@@ -11,12 +11,11 @@ from accprobe.devices import open_device
 from accprobe.devices.protocol import Device, HasUuid, Identifies, Prepares
 from accprobe.devices.recording import Exchanges, Recording
 from accprobe.errors import DeviceError, RecordingError
-from accprobe.isa.instructions import Instruction, alike_but_n, at_n, catalog, every_n
+from accprobe.isa.instructions import Instruction
 from accprobe.model.tree import DotModel
 from accprobe.report.names import selected
 from accprobe.report.report import Report, Run
 from accprobe.report.rows import Row
-from accprobe.report.words import ran_as
 from accprobe.sass.lowering import Lowering
 from accprobe.survey.status import with_device_status
 from accprobe.survey.surveyor import copied, counted, lowering_of
@@ -42,20 +41,19 @@ def survey(
     profiler: Profiler | None = None,
     with_uuid: bool = False,
     record: Path | None = None,
-    all_n: bool = False,
 ) -> Report:
     """Return the report of a device, given by name ("cuda:0") or open; an open one is measured in this process.
 
     select: globs or names of instructions; none selects all. on_row: called with the report so far, first with only the skipped
     rows, then after each row. profiler: returns what was executed, which must agree with the disassembly. with_uuid: whether
     the report identifies the board. record: file for every exchange with the device, written at the end or when the run is
-    interrupted. all_n: measure every n of each selected wgmma; those that are alike become one row in the end.
+    interrupted.
     Raises UnknownName if a glob selects nothing, DeviceError if the device stops working.
     """
     started = time.perf_counter()
     name = device if isinstance(device, str) else None
     opened = open_device(device) if isinstance(device, str) else device
-    wanted = with_every_n(selected(opened, select)) if all_n else selected(opened, select)
+    wanted = selected(opened, select)
     empty = Report.empty(opened, name, seed)
     report = _ReportSoFar(_identified(empty, opened) if with_uuid else empty, opened, wanted, started)
     groups = _same_function(opened, [inst for inst in wanted if inst.name not in report.rows])
@@ -85,11 +83,7 @@ def survey(
             report.rows |= {each.name: with_device_status(each, opened) for each in alike}
             keep(alike, exchanges)
             on_row(report.now())
-    if not all_n:
-        return report.now()
-    merged = as_one_row(report.now())
-    on_row(merged)
-    return merged
+    return report.now()
 
 
 class _ReportSoFar:
@@ -146,31 +140,6 @@ def _identified(report: Report, device: Device) -> Report:
         raise DeviceError(f"{device.name} has no UUID; leave --with-uuid out")
     facts = {**report.device.facts, "uuid": device.uuid()}
     return report.model_copy(update={"device": report.device.model_copy(update={"facts": facts})})
-
-
-def with_every_n(insts: Iterable[Instruction]) -> list[Instruction]:
-    """Return the instructions, then those that differ from one of them only in n."""
-    listed = list(insts)
-    return list(dict.fromkeys([*listed, *(at_n(inst, n) for inst in listed for n in every_n(inst))]))
-
-
-def as_one_row(report: Report) -> Report:
-    """Merge the rows of unlisted n into the row of the smallest listed n that is like them."""
-    listed = catalog(report.device.architecture)
-    rows = {row.instruction: row for row in report.instructions}
-    for inst, row in list(rows.items()):
-        if inst in listed or not row.holds:
-            continue
-        alike = (rows[other] for other in sorted(alike_but_n(inst, rows), key=lambda other: other.n) if other in listed)
-        if leader := next((other for other in alike if _alike(row, other)), None):
-            rows[leader.instruction] = leader.model_copy(update={"also_at": tuple(sorted((*leader.also_at, inst.n)))})
-            del rows[inst]
-    run = report.run.model_copy(update={"selected": report.run.selected - len(report.instructions) + len(rows)})
-    return report.model_copy(update={"instructions": tuple(rows.values()), "run": run})
-
-
-def _alike(row: Row, other: Row) -> bool:
-    return all(part(row) == part(other) for part in (lambda r: r.status, lambda r: r.model, lambda r: r.findings, ran_as))
 
 
 def by_kind(names: Sequence[str]) -> dict[str, list[str]]:

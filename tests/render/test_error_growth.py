@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 from product_rows import dropped, product_data, product_model, step, suggested, two_regions
 
+from accprobe.budget.worst_error import worst_error
 from accprobe.isa.formats import FORMATS
 from accprobe.model.product import Chain, Merged, Order, ProductModel, Scales, addition, multiply_add
-from accprobe.model.product_error import worst_error
 from accprobe.model.tree import DotModel
 from accprobe.render.subjects import products
 from accprobe.report.products import ProductRow

@@ -104,10 +104,9 @@ def _device(report: Report) -> str | None:
 
 
 def _selection(report: Report) -> list[str]:
-    every = ["--all-n"] if any(row.also_at for row in report.instructions) else []
     if report.run.selected == len(catalog(report.device.architecture)):
-        return every
+        return []
     names = [row.name for row in report.instructions]
     if len(names) > MOST_SELECTED:
-        return [*every, f"--select …  # {len(names)} instructions, those above"]
-    return every + [word for name in names for word in ("--select", shlex.quote(name))]
+        return [f"--select …  # {len(names)} instructions, those above"]
+    return [word for name in names for word in ("--select", shlex.quote(name))]

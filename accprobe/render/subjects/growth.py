@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from accprobe.budget.worst_error import ErrorShare, Loss, error_shares, unit_roundoff
 from accprobe.model.product import Chain, Merged, ProductModel, folded
-from accprobe.model.product_error import ErrorShare, Loss, error_shares, unit_roundoff
 from accprobe.model.tree import FloatArithmetic
 from accprobe.report.product_words import FindingsByName
 

@@ -16,7 +16,7 @@ from accprobe.operands.exchange import Exchange
 from accprobe.operands.sparse import stored_products
 from accprobe.render.document import GLUE, Code, Column, Element, Figure, Heading, List, Paragraph, Phrase, Section, Tone, table
 from accprobe.render.subjects.instruction_pictures import bits_picture, tree_picture
-from accprobe.render.subjects.patterns import evenly_spaced, number_ranges
+from accprobe.render.subjects.patterns import number_ranges
 from accprobe.render.subjects.verification import elsewhere, exchange_text, outcome, pattern_text
 from accprobe.report.rows import NOT_MEASURED, Row, Status
 from accprobe.report.words import detour, effective_bits, is_narrow, ran_as, word
@@ -239,8 +239,6 @@ def verification(row: Row) -> Iterator[str]:
     if done is None:
         return
     yield from outcome(done)
-    if row.also_at:
-        yield f"measured at n = {', '.join(evenly_spaced(row.also_at))} too, each on as many dot products, and alike"
     if first := done.counterexample:
         inst = row.instruction
         yield f"the first that differs, {first.kind}: {exchange_text(inst, first.exchange)}"

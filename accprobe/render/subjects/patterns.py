@@ -6,7 +6,7 @@ A pattern is as a shell would expand it: "wgmma.m64n{8,256}k32.f32.e4m3.e4m3{,.r
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from itertools import groupby
 
 from accprobe.render.document import Phrase
@@ -14,9 +14,6 @@ from accprobe.render.document import Phrase
 _NAME = re.compile(
     r"(?P<head>.+?)\.(?P<m>m\d+)(?P<n>n\d+)(?P<k>k\d+)(?P<saturate>\.satfinite)?(?P<rest>(?:\.[^.]+)*?)(?P<rs>\.rs)?"
 )
-
-FEWEST_STEPS = 4
-"""Numbers that are told as steps."""
 
 Slots = tuple[tuple[str, ...], ...]
 """For each part of a name the values that it takes; the pattern stands for every combination."""
@@ -27,17 +24,6 @@ def number_ranges(numbers: list[int]) -> Iterator[str]:
     for _, run in groupby(enumerate(numbers), key=lambda pair: pair[1] - pair[0]):
         members = [number for _, number in run]
         yield str(members[0]) if len(members) == 1 else f"{members[0]}-{members[-1]}"
-
-
-def evenly_spaced(numbers: Sequence[int]) -> Iterator[str]:
-    """Ascending numbers as "8", "16 to 256 in steps of 16"."""
-    while numbers:
-        step = numbers[1] - numbers[0] if len(numbers) > 1 else 0
-        run = next((i for i in range(1, len(numbers)) if numbers[i] - numbers[i - 1] != step), len(numbers))
-        if run < FEWEST_STEPS:
-            run = 1
-        yield f"{numbers[0]} to {numbers[run - 1]} in steps of {step}" if run > 1 else str(numbers[0])
-        numbers = numbers[run:]
 
 
 def brace_patterns(names: Iterable[str]) -> list[str]:

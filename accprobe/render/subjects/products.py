@@ -8,9 +8,9 @@ from functools import partial
 from math import ceil, floor, log10
 from typing import NamedTuple
 
+from accprobe.budget.worst_error import worst_error
 from accprobe.isa.formats import FORMATS, Format
 from accprobe.model.product import ProductModel, ScaleOf
-from accprobe.model.product_error import worst_error
 from accprobe.model.tree import FloatArithmetic
 from accprobe.render.document import (
     Column,

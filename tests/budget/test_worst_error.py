@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from product_rows import product_model, step
 
+from accprobe.budget.worst_error import error_shares, worst_error
 from accprobe.evaluate.product import ScaleWords, product
 from accprobe.isa.formats import FORMATS, Bits
 from accprobe.model.product import ProductModel, Scales, multiply_add
-from accprobe.model.product_error import error_shares, worst_error
 from accprobe.model.tree import DotModel, FusedSum, IntegerArithmetic
 
 MODELS = {
