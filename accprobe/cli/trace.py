@@ -85,9 +85,11 @@ def record_command(
 @format_option("json", "html", "junit")
 @output_option("JSON, or by the ending of FILE an HTML page or JUnit XML")
 def compare_command(a: Path, b: Path, mapping: str, form: str, output: Path | None) -> None:
-    """Compare two recorded traces.
+    """Compare two recorded traces, or two dumps of another tool.
 
-    Products whose operands were saved on both sides are explained.
+    Products whose operands were saved on both sides are explained. Dumps: rank_N_activations.log of torchtitan, a folder of
+    SGLang's dumper, or the debug_string() of torch's DebugMode with hashes. They have no operands, so that only the first
+    difference is located.
 
     \b
     Example:

@@ -37,6 +37,8 @@ def trace_blocks(found: TraceFindings) -> Iterator[Element]:
     """Yield the first difference or that there is none; the counts; and a line an origin."""
     yield Heading(Phrase(summary.trace_headline(found), "good" if found.comparison.equal else "bad"), 1)
     yield Paragraph(summary.counts(found))
+    if limits := summary.limits(found):
+        yield Paragraph(Phrase(limits, "warning"))
     if found.origins:
         yield table(summary.ORIGIN_HEADERS, summary.rows(found))
 

@@ -16,11 +16,19 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from accprobe.trace.both import ProgramRun, run_both
     from accprobe.trace.folders import compare_folders, record
+    from accprobe.trace.hashing import hash_of
     from accprobe.trace.recorder import paused
 
-_HOMES = {"ProgramRun": "both", "run_both": "both", "compare_folders": "folders", "record": "folders", "paused": "recorder"}
+_HOMES = {
+    "ProgramRun": "both",
+    "run_both": "both",
+    "compare_folders": "folders",
+    "record": "folders",
+    "hash_of": "hashing",
+    "paused": "recorder",
+}
 
-__all__ = ["ProgramRun", "compare_folders", "paused", "record", "run_both"]
+__all__ = ["ProgramRun", "compare_folders", "hash_of", "paused", "record", "run_both"]
 
 
 def __getattr__(name: str) -> Any:

@@ -92,11 +92,17 @@ class TraceComparison:
 
 def compare_traces(a: RecordedTrace, b: RecordedTrace, mapping: str = "") -> TraceComparison:
     """Compare two traces. mapping: which part should be equal, "" for everything. Raises AccprobeError."""
+    if a.source != b.source:
+        raise AccprobeError(f"{_tool(a)} and {_tool(b)} hash values in different ways: give two traces of one tool")
     mapped = parse_mapping(mapping) if mapping else None
     if mapped is not None:
         _check_parts(a, mapped[0])
         _check_parts(b, mapped[1])
     return _Comparing(TraceComparison((a, b), mapped, ({}, {}))).compared()
+
+
+def _tool(trace: RecordedTrace) -> str:
+    return trace.source or "accprobe"
 
 
 def _check_parts(trace: RecordedTrace, mapped: Mapped) -> None:
@@ -216,6 +222,8 @@ class _Comparing:
 
     def _state(self, x: TracedOperation, y: TracedOperation) -> OperationState:
         outputs_equal = len(x.outputs) == len(y.outputs) and all(map(same, x.outputs, y.outputs))
+        if self._found.traces[0].source and self._found.origins and not (x.inputs or y.inputs or outputs_equal):
+            return "consequence"  # a dump without inputs: what follows the first difference cannot be told from it
         if len(x.inputs) == len(y.inputs) and all(map(same, x.inputs, y.inputs)):
             if self._mixes(x, y) and not outputs_equal:
                 return "unmapped"

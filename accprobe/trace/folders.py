@@ -17,12 +17,13 @@ from accprobe.errors import AccprobeError, RecordingError
 from accprobe.gemm.callables.arrays import TorchArrays, format_of_numpy
 from accprobe.gemm.spec import Spec
 from accprobe.operands.safetensors import Tensors, read_tensors, write_tensors
-from accprobe.trace.causes import Explainer, OriginSide, TraceFindings, product_cause
+from accprobe.trace.causes import Cause, Explainer, OriginSide, TraceFindings, product_cause
 from accprobe.trace.compare import DifferenceOrigin, compare_traces
-from accprobe.trace.mapping import Mapped, part_of
+from accprobe.trace.dumps import read_any
+from accprobe.trace.mapping import Mapped, parse_mapping, part_of
 from accprobe.trace.products import POSITIONS, RecordedProduct
 from accprobe.trace.recorder import Recorder, open_writer
-from accprobe.trace.records import OPERAND_FILE, TracedOperation, read_trace
+from accprobe.trace.records import OPERAND_FILE, TracedOperation
 
 MOST_SAVED = 1 << 33
 """Bytes of operands that one trace saves."""
@@ -108,14 +109,17 @@ def record_script(script: Path, arguments: Sequence[str], folder: Path, **option
 
 
 def compare_folders(a: Path, b: Path, mapping: str = "") -> TraceFindings:
-    """Compare two recorded traces, and explain the products whose operands were saved. Raises AccprobeError."""
-    traces = read_trace(a), read_trace(b)
+    """Compare two traces or dumps, and explain the products whose operands were saved. Raises AccprobeError."""
+    parts = parse_mapping(mapping) if mapping else (None, None)
+    traces = read_any(a, parts[0]), read_any(b, parts[1])
     comparison = compare_traces(*traces, mapping or _recorded_mapping(traces[0].part, traces[1].part))
     saved = _saved(a), _saved(b)
     explainer = Explainer()
     found = TraceFindings(comparison)
     for origin in comparison.origins:
         explained = explainer.explain(origin, OriginSide(origin.left, (), None), OriginSide(origin.right, (), None))
+        if traces[0].source:
+            explained.cause = Cause("unknown", "not modelled: the dump has no operands")
         products = [_product(x, tensors) for x, tensors in zip((origin.left, origin.right), saved, strict=True)]
         if products[0] is not None and products[1] is not None:
             explained.cause = product_cause(explainer.plans, (products[0], products[1]), (origin.left, origin.right))

@@ -82,13 +82,18 @@ class TracedOperation:
 
 @dataclass
 class RecordedTrace:
-    """A recorded run. part: the mapping whose parts were hashed, such as "batch=8". complete: whether it ended by itself."""
+    """A recorded run. part: the mapping whose parts were hashed, such as "batch=8". complete: whether it ended by itself.
+
+    source: the tool that wrote a dump, "" for accprobe. lacks: a sentence on what the dump does not have.
+    """
 
     operations: list[TracedOperation]
     part: str = ""
     versions: Mapping[str, str] = field(default_factory=dict)
     complete: bool = True
     stopped: str = ""
+    source: str = ""
+    lacks: str = ""
 
 
 def header(trace: RecordedTrace) -> Json:

@@ -16,11 +16,17 @@ def trace_headline(found: TraceFindings) -> str:
     comparison = found.comparison
     first, second = comparison.operations
     if comparison.equal:
-        return f"equal: {first} operations" if first == second else f"equal: {first} and {second} operations"
+        verdict = "no difference found" if limits(found) else "equal"
+        return f"{verdict}: {first} operations" if first == second else f"{verdict}: {first} and {second} operations"
     if not found.origins:
         return "different: the inputs of the two runs differ, or the mapping does not fit"
     origin = found.origins[0]
     return f"first difference: {_place(origin)} {_shapes(origin)}: {origin.cause.text}".replace("  ", " ")
+
+
+def limits(found: TraceFindings) -> str:
+    """Return what dumps of other tools do not have; "" for traces of accprobe."""
+    return "; ".join(dict.fromkeys(trace.lacks for trace in found.comparison.traces if trace.lacks))
 
 
 def counts(found: TraceFindings) -> str:
@@ -53,6 +59,7 @@ def findings_json(found: TraceFindings) -> dict[str, Any]:
         "operations": list(found.comparison.operations),
         "consequences": found.comparison.count("consequence"),
         "not_comparable": found.comparison.count("unmapped"),
+        **({"limits": limits(found)} if limits(found) else {}),
         "origins": [_origin(each) for each in found.origins],
     }
 
@@ -83,7 +90,7 @@ def _operands(side: Sequence[TracedOperation]) -> str:
     """Return "[16,4096]·[4096,11008]" of a product, and the shapes of others."""
     if not side:
         return ""
-    shapes = [f"[{','.join(map(str, x.shape))}]" for x in side[-1].inputs]
+    shapes = [f"[{','.join(map(str, x.shape))}]" for x in side[-1].inputs if x.dtype]
     if side[-1].packet in ("aten.addmm", "aten.baddbmm"):
         shapes = shapes[1:]
     return ("·" if "mm" in side[-1].packet else " ").join(shapes[:3])
