@@ -1,4 +1,4 @@
-"""Error-free sums and products of float64 numbers: the error of each is a float64 number too.
+"""Error-free sums and products of float64 numbers: the error of each is a float64 number too. Exact sums of many terms.
 
 None of the numbers may be so small that an error has no normal float64, nor so large that a sum has none. Sources: Dekker, "A
 floating-point technique for extending the available precision" (1971); Knuth, The Art of Computer Programming 2, 4.2.2.
@@ -6,12 +6,19 @@ floating-point technique for extending the available precision" (1971); Knuth, T
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 Truths = NDArray[np.bool_]
+
+Whole = NDArray[np.object_]  # Python integers.
+
+# Significant bits of an exact sum.
+SUM_BITS = 60
 
 # Bits that `top_bits` returns below those of a float64.
 LOWER = 7
@@ -83,6 +90,24 @@ def top_bits(x: Floats, y: Floats, z: Floats) -> tuple[Truths, Integers, Integer
     magnitude |= ~exact | (rest != 0)
     zero = high == 0
     return np.signbit(high) & ~zero, np.where(zero, 0, magnitude), np.where(zero, 0, exponent)
+
+
+def whole(x: Floats) -> Whole:
+    """Return integers of at most 53 bits as Python integers."""
+    return x.astype(np.int64).astype(object)
+
+
+def exact_sum(terms: Sequence[tuple[Whole, Integers]]) -> tuple[Truths, Integers, Integers]:
+    """Return the sums of integer * 2^exponent, each [n], as `top_bits` does; they have 60 bits unless they are zero."""
+    lowest = np.minimum.reduce([exponent for _, exponent in terms])
+    total = sum(integer << (exponent - lowest).astype(object) for integer, exponent in terms)
+    negative = (total < 0).astype(bool)
+    sizes = np.abs(total)
+    drop = np.array([size.bit_length() - SUM_BITS for size in sizes], np.int64)
+    down, up = (np.maximum(bits, 0).astype(object) for bits in (drop, -drop))
+    kept = sizes >> down
+    inexact = (kept << down) != sizes
+    return negative, (kept << up).astype(np.int64) | inexact.astype(bool), np.where(total == 0, 0, lowest + drop)
 
 
 def power_of_two(exponent: Integers) -> Floats:

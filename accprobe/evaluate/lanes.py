@@ -1,244 +1,88 @@
-"""Vectorised sums in float64, compiled by numba: one row of A with LANES columns of B at once, or one row for each column.
+"""Vectorised sums in float64, compiled by numba: one row of A with LANES columns of B at once.
 
-float64 is exact here, as in the reference (`accprobe.evaluate.reference`). The loops over products are LLVM vectors of LANES
-numbers, so that sums stay in registers. One compilation serves every model. Import this module only where it is needed: it
-imports numba, which takes a few tenths of a second.
+float64 is exact here, as in the reference (`accprobe.evaluate.reference`). LLVM turns each loop over lanes into vector
+instructions. One compilation serves every model. Import this module only where it is needed: it imports numba, which takes a
+few tenths of a second.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any
 
 import numpy as np
-from llvmlite import ir
-from numba import njit, types
-from numba.core import cgutils
+from numba import njit
 from numba.extending import intrinsic
 
 from accprobe.evaluate.decoding import ABSENT
 from accprobe.evaluate.steps import LANES, WHOLE_BY
-
-# One LLVM value, a number or a vector.
-_Value: TypeAlias = Any
 
 # Decorates functions without type annotations, which numba infers; mypy does not know records.
 _compiled = njit(nogil=True, cache=True, error_model="numpy")
 
 _BIAS, _FRACTION = 1023, 52
 
-
-class _Numbers(NamedTuple):
-    """Pointer to an array. by_lane: whether the k-th number differs between lanes."""
-
-    first: _Value
-    by_lane: bool
+_TRUNCATE, _NEAREST, _NEAREST_AWAY, _CEILING, _FLOOR, _STICKY, _AWAY = (
+    WHOLE_BY[word] for word in ("truncate", "nearest", "nearest away", "ceiling", "floor", "sticky", "away")
+)
 
 
-class _Code:
-    """Code generator of one loop."""
-
-    def __init__(self, context: Any, builder: Any) -> None:
-        self._context, self.builder = context, builder
-
-    def numbers(self, array: _Value, kind: Any) -> _Numbers:
-        return _Numbers(self._context.make_array(kind)(self._context, self.builder, array).data, kind.ndim > 1)
-
-    def lanes(self, array: _Numbers) -> _Value:
-        """Load the first LANES numbers."""
-        return self.builder.load(self._place(array.first), align=1)
-
-    def at(self, array: _Numbers, k: _Value) -> _Value:
-        """Load the k-th number of each lane, or broadcast the k-th number."""
-        if array.by_lane:
-            return self.builder.load(
-                self._place(self.builder.gep(array.first, [self.builder.mul(k, _integer(LANES))])), align=1
-            )
-        number = self.builder.load(self.builder.gep(array.first, [k]))
-        nothing = ir.Constant(ir.VectorType(number.type, LANES), ir.Undefined)
-        zeros = ir.Constant(ir.VectorType(ir.IntType(32), LANES), [0] * LANES)
-        return self.builder.shuffle_vector(self.builder.insert_element(nothing, number, ir.IntType(32)(0)), nothing, zeros)
-
-    def store(self, value: _Value, array: _Numbers) -> None:
-        self.builder.store(value, self._place(array.first), align=1)
-
-    def _place(self, first: _Value) -> _Value:
-        return self.builder.bitcast(first, ir.VectorType(first.type.pointee, LANES).as_pointer())
-
-    def call(self, name: str, *values: _Value) -> _Value:
-        """Call the LLVM intrinsic of that name."""
-        vector = values[0].type
-        function_type = ir.FunctionType(vector, [vector] * len(values))
-        element = "f32" if vector.element == ir.FloatType() else "f64"
-        function = cgutils.get_or_insert_function(self.builder.module, function_type, f"llvm.{name}.v{LANES}{element}")
-        return self.builder.call(function, values)
-
-    def over(self, n: _Value, array: _Numbers, step: Callable[[_Value, _Value], _Value]) -> None:
-        """Replace the array's LANES numbers x by step(k, x) for each k below n."""
-        builder, before, start = self.builder, self.builder.block, self.lanes(array)
-        body, after = (builder.append_basic_block(name) for name in ("products", "after"))
-        builder.cbranch(builder.icmp_signed(">", n, _integer(0)), body, after)
-        builder.position_at_end(body)
-        k, running = builder.phi(n.type), builder.phi(start.type)
-        made, following = step(k, running), builder.add(k, _integer(1))
-        for phi, first, next_one in ((k, _integer(0), following), (running, start, made)):
-            phi.add_incoming(first, before)
-            phi.add_incoming(next_one, body)
-        builder.cbranch(builder.icmp_signed("<", following, n), body, after)
-        builder.position_at_end(after)
-        result = builder.phi(start.type)
-        result.add_incoming(start, before)
-        result.add_incoming(made, body)
-        self.store(result, array)
-
-    def by_rule(self, rule: _Value, write: Callable[[Callable[[_Value], _Value]], None]) -> None:
-        """Generate `write` for each rounding to integers, and a switch on `rule`."""
-        ways: dict[str, Callable[[_Value], _Value]] = {
-            "truncate": partial(self.call, "trunc"),
-            "nearest": partial(self.call, "rint"),
-            "nearest away": partial(self.call, "round"),
-            "ceiling": partial(self.call, "ceil"),
-            "floor": partial(self.call, "floor"),
-            "sticky": self._sticky,
-            "away": self._away,
-        }
-        after = self.builder.append_basic_block("chosen")
-        switch = self.builder.switch(rule, after)
-        for word, way in ways.items():
-            block = self.builder.append_basic_block("rule")
-            switch.add_case(_integer(WHOLE_BY[word]), block)
-            self.builder.position_at_end(block)
-            write(way)
-            self.builder.branch(after)
-        self.builder.position_at_end(after)
-
-    def _away(self, x: _Value) -> _Value:
-        return self.call("copysign", self.call("ceil", self.call("fabs", x)), x)
-
-    def _sticky(self, x: _Value) -> _Value:
-        """Make truncated even numbers odd, away from zero."""
-        builder, whole = self.builder, self.call("trunc", x)
-        half = builder.fmul(whole, ir.Constant(x.type, [0.5] * LANES))
-        even = builder.fcmp_ordered("==", half, self.call("trunc", half))
-        jammed = builder.and_(even, builder.fcmp_ordered("!=", whole, x))
-        return builder.select(jammed, self._away(x), whole)
-
-
-def _integer(number: int) -> _Value:
-    return ir.Constant(ir.IntType(64), number)
-
-
-def _written(write: Callable[..., None], *kinds: Any) -> tuple[Any, Any]:
-    """Return the signature and code generator of an intrinsic without result, whose code is generated by `write`."""
+@intrinsic
+def _multiply_add(typing_context: Any, x: Any, y: Any, z: Any) -> Any:
+    """Return x * y + z, rounded once."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        code = _Code(context, builder)
-        pairs = zip(arguments, signature.args, strict=True)
-        write(code, *(code.numbers(value, kind) if isinstance(kind, types.Array) else value for value, kind in pairs))
-        return context.get_dummy_value()
+        return builder.fma(*arguments)
 
-    return types.void(*kinds), generate
-
-
-@intrinsic
-def _make_whole(typing_context: Any, values: Any, rule: Any) -> Any:
-    """Round values [LANES] to integers, in place."""
-
-    def write(code: _Code, values: _Numbers, rule: _Value) -> None:
-        code.by_rule(rule, lambda way: code.store(way(code.lanes(values)), values))
-
-    return _written(write, values, rule)
-
-
-@intrinsic
-def _raise_to_exponents(typing_context: Any, a: Any, b: Any, n: Any, largest: Any) -> Any:
-    """Raise largest [LANES] to the largest sum of exponents a [n] or [n, LANES] and b [n, LANES]."""
-
-    def write(code: _Code, a: _Numbers, b: _Numbers, n: _Value, largest: _Numbers) -> None:
-        def step(k: _Value, most: _Value) -> _Value:
-            exponent = code.builder.add(code.at(a, k), code.at(b, k))
-            return code.builder.select(code.builder.icmp_signed(">", exponent, most), exponent, most)
-
-        code.over(n, largest, step)
-
-    return _written(write, a, b, n, largest)
-
-
-@intrinsic
-def _raise_to_products(typing_context: Any, a: Any, b: Any, n: Any, largest: Any) -> Any:
-    """Raise largest [LANES] to the largest magnitude of a product of a [n] or [n, LANES] and b [n, LANES]."""
-
-    def write(code: _Code, a: _Numbers, b: _Numbers, n: _Value, largest: _Numbers) -> None:
-        def step(k: _Value, most: _Value) -> _Value:
-            magnitude = code.call("fabs", code.builder.fmul(code.at(a, k), code.at(b, k)))
-            return code.builder.select(code.builder.fcmp_ordered(">", magnitude, most), magnitude, most)
-
-        code.over(n, largest, step)
-
-    return _written(write, a, b, n, largest)
-
-
-@intrinsic
-def _add_rounded_products(typing_context: Any, a: Any, b: Any, n: Any, scale: Any, rule: Any, total: Any) -> Any:
-    """Add to total [LANES] the products of a [n] or [n, LANES] and b [n, LANES], times scale [LANES], rounded to integers."""
-
-    def write(code: _Code, a: _Numbers, b: _Numbers, n: _Value, scale: _Numbers, rule: _Value, total: _Numbers) -> None:
-        factor = code.lanes(scale)
-
-        def each(way: Callable[[_Value], _Value]) -> None:
-            def step(k: _Value, running: _Value) -> _Value:
-                product = code.builder.fmul(code.at(a, k), code.at(b, k))
-                return code.builder.fadd(running, way(code.builder.fmul(product, factor)))
-
-            code.over(n, total, step)
-
-        code.by_rule(rule, each)
-
-    return _written(write, a, b, n, scale, rule, total)
-
-
-@intrinsic
-def _multiply_add(typing_context: Any, a: Any, b: Any, n: Any, total: Any) -> Any:
-    """Add to total [LANES] the products of a [n] or [n, LANES] and b [n, LANES] in turn, by fused multiply-adds."""
-
-    def write(code: _Code, a: _Numbers, b: _Numbers, n: _Value, total: _Numbers) -> None:
-        code.over(n, total, lambda k, running: code.call("fma", code.at(a, k), code.at(b, k), running))
-
-    return _written(write, a, b, n, total)
-
-
-@intrinsic
-def _multiply_then_add(typing_context: Any, a: Any, b: Any, n: Any, total: Any) -> Any:
-    """As `_multiply_add`, but round each product before it is added."""
-
-    def write(code: _Code, a: _Numbers, b: _Numbers, n: _Value, total: _Numbers) -> None:
-        def step(k: _Value, running: _Value) -> _Value:
-            return code.builder.fadd(running, code.builder.fmul(code.at(a, k), code.at(b, k)))
-
-        code.over(n, total, step)
-
-    return _written(write, a, b, n, total)
+    return x(x, y, z), generate
 
 
 @_compiled
-def look_up(patterns, order, tables, which, found):
-    """Write to found [lines, K] the table entries of patterns [lines, K], in the order of each step."""
-    lines, steps, width = len(patterns), patterns.shape[1] // len(order), len(order)
-    for line in range(lines):
-        for step in range(0, steps * width, width):
-            for place in range(width):
-                found[line, step + place] = tables[which[place], patterns[line, step + order[place]]]
+def _away(x):
+    return np.copysign(np.ceil(abs(x)), x)
+
+
+@_compiled
+def _make_whole(values, rule):
+    """Round values [LANES] to integers, in place."""
+    if rule == _NEAREST:
+        for lane in range(LANES):
+            values[lane] = np.rint(values[lane])
+    elif rule == _NEAREST_AWAY:
+        for lane in range(LANES):
+            whole = np.trunc(values[lane])
+            values[lane] = whole + np.copysign(np.float64(abs(values[lane] - whole) >= 0.5), values[lane])
+    elif rule == _CEILING:
+        for lane in range(LANES):
+            values[lane] = np.ceil(values[lane])
+    elif rule == _FLOOR:
+        for lane in range(LANES):
+            values[lane] = np.floor(values[lane])
+    elif rule == _STICKY:
+        for lane in range(LANES):
+            x = values[lane]
+            whole = np.trunc(x)
+            even = whole * 0.5 == np.trunc(whole * 0.5)
+            values[lane] = _away(x) if even & (whole != x) else whole
+    elif rule == _AWAY:
+        for lane in range(LANES):
+            values[lane] = _away(values[lane])
+    else:
+        for lane in range(LANES):
+            values[lane] = np.trunc(values[lane])
 
 
 @_compiled
 def multiply_adds(fused, a, b, running):
     """As `sums_in_turn`, of multiply-adds rounded to float32 or float64."""
     for row in range(len(a)):
-        if fused:
-            _multiply_add(a[row], b, len(b), running[row])
-        else:
-            _multiply_then_add(a[row], b, len(b), running[row])
+        x, total = a[row], running[row]
+        for k in range(len(b)):
+            if fused:
+                for lane in range(LANES):
+                    total[lane] = _multiply_add(x[k], b[k, lane], total[lane])
+            else:
+                for lane in range(LANES):
+                    total[lane] += x[k] * b[k, lane]
 
 
 @_compiled
@@ -247,8 +91,7 @@ def sums_in_turn(nodes, others, least_addend, a, a_exponents, b, b_exponents, ru
 
     nodes: `steps.NODE` records of a step. others: node numbers of the terms that are not products; the last number stands for
     C. least_addend: smaller C are read as zero.
-    a [rows, K], or [rows, K, LANES] if each column has its own rows, b [K, LANES] and their exponents; running [rows, LANES],
-    in and out. doubtful [rows, LANES]: set where a sum is too large or too small, or a zero whose sign depends on its terms.
+    a [rows, K], b [K, LANES] and their exponents; running [rows, LANES], in and out. doubtful [rows, LANES]: set where a sum is too large or too small, or a zero whose sign depends on its terms.
     """
     products = nodes[len(nodes) - 1].end_products
     results, total = np.empty((len(nodes) + 1, LANES)), np.empty(LANES)
@@ -286,13 +129,17 @@ def _largest_exponent(node, nodes, terms, a, b, a_exponents, b_exponents, result
     if node.by_product:
         magnitudes = work[0]
         magnitudes[:] = 0.0
-        _raise_to_products(a, b, len(b), magnitudes)
+        for k in range(len(b)):
+            for lane in range(LANES):
+                magnitudes[lane] = max(magnitudes[lane], abs(a[k] * b[k, lane]))
         bits = magnitudes.view(np.int64)
         for lane in range(LANES):
             exponent = np.int16(_leading(bits[lane]))
             exponents[lane] = exponent if magnitudes[lane] != 0.0 and exponent > exponents[lane] else exponents[lane]
     else:
-        _raise_to_exponents(a_exponents, b_exponents, len(b), exponents)
+        for k in range(len(b)):
+            for lane in range(LANES):
+                exponents[lane] = max(exponents[lane], np.int16(a_exponents[k] + b_exponents[k, lane]))
     for term in terms:
         least = nodes[min(term, len(nodes) - 1)].min_exponent
         values = results[term]
@@ -318,7 +165,18 @@ def _aligned_sum(node, terms, a, b, results, exponents, total, work):
         _make_whole(cut, node.alignment_rounding)
         for lane in range(LANES):
             total[lane] += cut[lane]
-    _add_rounded_products(a, b, len(b), scale, node.alignment_rounding, total)
+    rule = node.alignment_rounding
+    for k in range(len(b)):
+        x, y = a[k], b[k]
+        if rule == _TRUNCATE:
+            for lane in range(LANES):
+                total[lane] += np.trunc(x * y[lane] * scale[lane])
+        else:
+            for lane in range(LANES):
+                cut[lane] = x * y[lane] * scale[lane]
+            _make_whole(cut, rule)
+            for lane in range(LANES):
+                total[lane] += cut[lane]
     for lane in range(LANES):
         bits[lane] = (exponents[lane] - below + _BIAS) << _FRACTION
     for lane in range(LANES):

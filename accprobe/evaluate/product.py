@@ -84,7 +84,7 @@ def product(model: ProductModel, a: Bits, b: Bits, c: Bits | None = None, scales
         return integer_product(model, a, b)
     many, (m, n) = a.shape[:-2], (a.shape[-2], b.shape[-2])
     d = np.empty((*many, m, n), model.result.dtype)
-    step = _compiled_step(model, m * n, prod(many))
+    step = _compiled_step(model, prod(many), m * n)
     tile = COMPILED_TILE if step else SMALL_TILE if is_multiply_add(model) else TILE
     columns = max(1, min(n, tile // max(1, prod(many)) // (min(m, MOST_ROWS) if step else 1)))
     rows = max(1, tile // max(1, prod(many) * columns))
@@ -103,13 +103,12 @@ def is_multiply_add(model: ProductModel) -> bool:
     return model.step in plain and model.a.is_float and model.a.mantissa_bits <= 23 and model.b.mantissa_bits <= 23
 
 
-def _compiled_step(model: ProductModel, elements: int, products: int) -> CompiledStep | None:
+def _compiled_step(model: ProductModel, products: int, elements: int) -> CompiledStep | None:
     """Return the compiled step if it is estimated to be faster than numpy for so many products of so many elements."""
     step = step_of(model.step, model.instruction)
-    terms = elements * products * model.k
-    panels = -(-products // LANES) if elements == 1 else products
-    compiled = panels * OF_A_PRODUCT + terms * OF_A_TERM[0]
-    in_numpy = model.k / model.step.products * OF_A_SUM + terms * OF_A_TERM[1]
+    terms = products * model.k
+    compiled = products * OF_A_PRODUCT + terms * max(elements, LANES) * OF_A_TERM[0]
+    in_numpy = model.k / model.step.products * OF_A_SUM + terms * elements * OF_A_TERM[1]
     return step if step and compiled < in_numpy and tiles.pays(in_numpy) else None
 
 

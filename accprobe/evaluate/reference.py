@@ -3,7 +3,7 @@
 A fused sum with finite alignment bits is computed in float64, where every step is exact by construction: a product of two
 operands of at most 24 bits, a multiplication by a power of two, the truncation to an integer, and a sum of integers that fits
 in 53 bits (`model.SUM_BITS`, checked when the model is made). The exact sum of two such terms, or of a product and an addend in
-f64, is two or three float64 numbers (`error_free`). Other exact sums go through integer limbs (`limbs`).
+f64, is two or three float64 numbers (`error_free`). Other exact sums are Python integers.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from accprobe.evaluate import limbs, rounding
+from accprobe.evaluate import rounding
 from accprobe.evaluate.decoding import NOTHING, Significands, leading, significands, values_of
-from accprobe.evaluate.error_free import Floats, Integers, Truths, power_of_two, rounded_to_odd, top_bits
+from accprobe.evaluate.error_free import Floats, Integers, Truths, exact_sum, power_of_two, rounded_to_odd, top_bits, whole
 from accprobe.evaluate.terms import CachedTerms, ExactProduct, Other
 from accprobe.isa.formats import Bits, Format
 from accprobe.isa.instructions import Instruction
@@ -46,7 +46,7 @@ class Evaluation:
     def __init__(self, inst: Instruction, request: Request) -> None:
         step = max(1, CHUNK // inst.k)
         self._parts = [slice(start, start + step) for start in range(0, len(request), step)]
-        self._chunks = [_Chunk(inst, request[part]) for part in self._parts]
+        self._chunks = [Chunk(inst, request[part]) for part in self._parts]
         self._inst, self._n = inst, len(request)
 
     def is_of(self, inst: Instruction, request: Request) -> bool:
@@ -63,12 +63,16 @@ class Evaluation:
         d = np.empty(self._n, self._inst.d.dtype)
         with np.errstate(all="ignore"):
             for part, chunk in zip(self._parts, self._chunks, strict=True):
-                d[part] = chunk.sum(model.root, (model.subnormal_operands, model.subnormal_addend, model.addend_bits))
+                d[part] = chunk.sum(model.root, reading_of(model))
         return d
 
 
 # Handling of subnormals of A and B, and of C, and the number of fraction bits of C.
 Reading = tuple[Subnormals, Subnormals, int | None]
+
+
+def reading_of(model: DotModel) -> Reading:
+    return model.subnormal_operands, model.subnormal_addend, model.addend_bits
 
 
 class _Specials(NamedTuple):
@@ -86,8 +90,8 @@ class _Exact(NamedTuple):
     specials: _Specials
 
 
-class _Wide(NamedTuple):
-    """Sums before rounding, [n]: (-1)^negative * magnitude * 2^exponent (see `limbs.Sum.total`)."""
+class ExactSum(NamedTuple):
+    """Sums before rounding, [n]: (-1)^negative * magnitude * 2^exponent (see `top_bits`)."""
 
     negative: Truths
     magnitude: Integers
@@ -95,7 +99,7 @@ class _Wide(NamedTuple):
     specials: _Specials
 
 
-class _Chunk:
+class Chunk:
     """One chunk of dot products, with cached sums of their terms."""
 
     def __init__(self, inst: Instruction, request: Request) -> None:
@@ -104,7 +108,7 @@ class _Chunk:
 
     def sum(self, node: FusedSum, reading: Reading) -> Bits:
         """Return the node's results, [n]."""
-        others = self._others(node, reading)
+        others = self.others(node, reading)
         arithmetic = node.arithmetic
         if isinstance(arithmetic, IntegerArithmetic):
             return self._integer_sum(node, others, arithmetic)
@@ -137,7 +141,7 @@ class _Chunk:
             patterns[(exact.total == 0) & negative] = arithmetic.result.sign_bit
         return self._special(patterns, exact.specials, node, others, arithmetic)
 
-    def _others(self, node: FusedSum, reading: Reading) -> list[Other]:
+    def others(self, node: FusedSum, reading: Reading) -> list[Other]:
         """Return C, then the results of inner sums: the first NaN in this order counts."""
         found = [self.terms.addend(reading[1], reading[2])] if node.has_addend else []
         for child in node.children:
@@ -220,31 +224,26 @@ class _Chunk:
                 total = total.copy()
                 total[specials.rows] = 0.0
             return _Exact(total, np.zeros(len(total), np.int64), specials)
-        negative, magnitude, exponent, specials = self._wide(node, others, reading)
+        negative, magnitude, exponent, specials = self.exact_sum(node, others, reading)
         total = rounding.with_sticky_bit(magnitude)
         return _Exact(np.where(negative, -total, total), exponent + rounding.STICKY, specials)
 
-    def _wide(self, node: FusedSum, others: list[Other], reading: Reading) -> _Wide:
-        """Return the exact sum: error-free float64 arithmetic for two terms, otherwise limbs."""
+    def exact_sum(self, node: FusedSum, others: list[Other], reading: Reading) -> ExactSum:
+        """Return the exact sum: error-free float64 arithmetic for two terms, otherwise Python integers."""
         terms = [self.terms.exact_product(k, reading[0]) for k in node.products]
         addends = [significands(values_of(other.patterns, other.fmt, other.subnormals)) for other in others]
         stand_ins = [x.stand_in for x in terms] + [x.stand_in for x in addends]
         specials = _specials(sum(stand_ins, np.zeros(len(self.terms))))
         if len(terms) == len(addends) == 1:
-            return _Wide(*_product_and_addend(terms[0], addends[0]), specials)
-        total = limbs.Sum(len(self.terms))
-        for term in terms:
-            a, b = (np.abs(x).astype(np.int64) for x in (term.a, term.b))
-            total.add_product(term.high < 0, a, b, term.lowest)
-        for addend in addends:
-            total.add(addend.signed < 0, np.abs(addend.signed).astype(np.int64), addend.lowest)
-        return _Wide(*total.total(), specials)
+            return ExactSum(*_product_and_addend(terms[0], addends[0]), specials)
+        every = [(whole(x.a) * whole(x.b), x.lowest) for x in terms] + [(whole(x.signed), x.lowest) for x in addends]
+        return ExactSum(*exact_sum(every), specials)
 
     def _wide_sum(
         self, node: FusedSum, others: list[Other], arithmetic: FloatArithmetic, reading: Reading, key: Hashable
     ) -> Bits:
         """Return an exact sum with a result in f64."""
-        negative, magnitude, exponent, specials = self._memory.get(("wide", key), lambda: self._wide(node, others, reading))
+        negative, magnitude, exponent, specials = self._memory.get(("wide", key), lambda: self.exact_sum(node, others, reading))
         patterns = rounding.encode_wide(negative, magnitude, exponent, arithmetic)
         if arithmetic.zero_sign == "ieee":
             patterns[(magnitude == 0) & self.terms.all_negative(node.products, others)] = arithmetic.result.sign_bit

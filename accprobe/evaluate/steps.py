@@ -83,15 +83,15 @@ _KNOWN = {
 class CompiledStep:
     """How compiled code computes a step.
 
-    order: its products in turn, those of each sum together. sums: of those that add products, the arithmetic; sum_of: which of
-    them each of `order` belongs to. nodes, others: see `lanes.sums_in_turn`. fused: where a step is a chain of ordinary
+    order: its products in turn, those of each sum together. sums: arithmetic of the sums that add products; ends: where the
+    products of each end in `order`. nodes, others: see `lanes.sums_in_turn`. fused: where a step is a chain of ordinary
     multiply-adds of float32 or float64, whether they are fused.
     """
 
     model: DotModel
     order: NDArray[np.int64]
     sums: tuple[FloatArithmetic, ...]
-    sum_of: NDArray[np.int64]
+    ends: NDArray[np.int64]
     nodes: NDArray[np.void]
     others: NDArray[np.int64]
     fused: bool | None
@@ -100,6 +100,10 @@ class CompiledStep:
     def dtype(self) -> np.dtype[Any]:
         """Return the type of the values that are summed."""
         return np.dtype(np.float64 if self.fused is None else self.sums[0].result.ml_dtype)
+
+    @cached_property
+    def in_order(self) -> bool:
+        return bool((np.diff(self.order) > 0).all())
 
     @cached_property
     def least_addend(self) -> float:
@@ -128,7 +132,7 @@ def step_of(model: DotModel, inst: Instruction) -> CompiledStep | None:
         model,
         np.array([k for node in adding for k in node.products]),
         tuple(node.arithmetic for node in adding if isinstance(node.arithmetic, FloatArithmetic)),
-        np.repeat(np.arange(len(adding)), [len(node.products) for node in adding]),
+        np.cumsum([len(node.products) for node in adding]),
         np.array(records, NODE),
         np.array(others, np.int64),
         fused,

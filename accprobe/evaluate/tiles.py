@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from functools import cache, lru_cache
+from functools import cache
 from math import prod
 from typing import Any, NamedTuple
 
@@ -23,7 +23,6 @@ from accprobe.evaluate.error_free import Truths
 from accprobe.evaluate.steps import LANES, CompiledStep
 from accprobe.isa.formats import Bits, Format
 from accprobe.isa.instructions import Instruction
-from accprobe.model.tree import FloatArithmetic
 
 # Seconds of numpy after which compiled code is loaded; loading takes about as long.
 WORTH = 1.5
@@ -102,8 +101,7 @@ def sums(step: CompiledStep, inst: Instruction, a: Bits, b: Bits, start: Bits) -
     at_once = max(1, PREPARED // max(1, prod(a.shape[1:])))
     for first in range(0, products, at_once):
         some = slice(first, first + at_once)
-        add = _add_side_by_side if running[0].size == 1 else _add
-        add(step, inst, a[some], b[some], running[some], doubtful[some])
+        _add(step, inst, a[some], b[some], running[some], doubtful[some])
     doubtful |= ~np.isfinite(running)
     return _patterns(running, inst).reshape(start.shape), doubtful.reshape(start.shape)
 
@@ -127,22 +125,6 @@ def _add(step: CompiledStep, inst: Instruction, a: Bits, b: Bits, running: Float
     parts = max(1, min(m // LEAST_ROWS, -(-cores() // max(1, products * len(lefts)))))
     tops = [(m * i // parts, m * (i + 1) // parts) for i in range(parts)]
     _share(panel, [(i, left, *of_part) for i in range(products) for left in lefts for of_part in tops])
-
-
-def _add_side_by_side(step: CompiledStep, inst: Instruction, a: Bits, b: Bits, running: Floats, doubtful: Truths) -> None:
-    """Add the chains of products with one output each, LANES of them at once."""
-
-    def panel(first: int) -> None:
-        x = slice(first, first + LANES)
-        rows, columns = _lines(step, a[x, 0], inst.a), _lines(step, b[x, 0], inst.b)
-        of_panel, odd = _padded(running[x, :, 0].T), np.zeros((1, LANES), np.uint8)
-        (of_rows, row_exponents), across = ((_padded(x.values.T), _padded(x.exponents.T)) for x in (rows, columns))
-        _in_lanes(step, of_rows[None], row_exponents[None], *across, of_panel, odd)
-        n = len(rows.special)
-        running[x, 0, 0] = of_panel[0, :n]
-        doubtful[x, 0, 0] |= (odd[0, :n] != 0) | rows.special | columns.special
-
-    _share(panel, [(first,) for first in range(0, len(a), LANES)])
 
 
 def _in_lanes(
@@ -183,46 +165,26 @@ def _pool() -> ThreadPoolExecutor:
 
 
 def _lines(step: CompiledStep, patterns: Bits, fmt: Format) -> _Lines:
-    values = _read(step, patterns, fmt, _values)
-    none = np.zeros((*patterns.shape[:-1], 0), np.int16)
-    exponents = _read(step, patterns, fmt, _exponents) if step.fused is None else none
-    return _Lines(values, exponents, ~np.isfinite(values).all(axis=-1))
-
-
-Reader = Callable[[CompiledStep, Bits, Format, FloatArithmetic], NDArray[Any]]
-
-
-def _values(step: CompiledStep, patterns: Bits, fmt: Format, _: FloatArithmetic) -> Floats:
-    with np.errstate(all="ignore"):
-        return values_of(patterns, fmt, step.model.subnormal_operands).astype(step.dtype, copy=False)
-
-
-def _exponents(step: CompiledStep, patterns: Bits, fmt: Format, arithmetic: FloatArithmetic) -> _Exponents:
-    """Return the operands' exponents in the alignment of a sum."""
-    normalised, counted = arithmetic.product_exponent == "normalised operands", arithmetic.zero_terms == "aligned"
-    return exponents_of(patterns, fmt, step.model.subnormal_operands, normalised, counted)
-
-
-def _read(step: CompiledStep, patterns: Bits, fmt: Format, read: Reader) -> NDArray[Any]:
     """Decode operands [..., lines, K], in the order of each step's sums."""
-    if fmt.storage_bits <= 16:
-        from accprobe.evaluate import lanes
-
-        tables = _tables(step, fmt, read)
-        lines = np.ascontiguousarray(patterns).reshape(-1, patterns.shape[-1])
-        found = np.empty(lines.shape, tables.dtype)
-        lanes.look_up(lines, step.order, tables, step.sum_of, found)
-        return found.reshape(patterns.shape)
-    steps = patterns.reshape(*patterns.shape[:-1], -1, len(step.order))[..., step.order]
-    parts = [read(step, steps[..., step.sum_of == i], fmt, arithmetic) for i, arithmetic in enumerate(step.sums)]
-    return np.ascontiguousarray(np.concatenate(parts, axis=-1).reshape(patterns.shape))
-
-
-@lru_cache(maxsize=256)
-def _tables(step: CompiledStep, fmt: Format, read: Reader) -> NDArray[Any]:
-    """Return the table of each sum: the value or exponent of every code."""
-    every = np.arange(1 << fmt.storage_bits).astype(fmt.dtype)
-    return np.stack([read(step, every, fmt, arithmetic) for arithmetic in step.sums])
+    subnormals = step.model.subnormal_operands
+    width = len(step.order)
+    steps = patterns.reshape(*patterns.shape[:-1], patterns.shape[-1] // width, width)
+    if not step.in_order:
+        steps = steps[..., step.order]
+    with np.errstate(all="ignore"):
+        values = values_of(steps, fmt, subnormals).astype(step.dtype, copy=False).reshape(patterns.shape)
+    special = ~np.isfinite(values).all(axis=-1)
+    if step.fused is not None:
+        return _Lines(values, np.zeros((*patterns.shape[:-1], 0), np.int16), special)
+    parts = zip(np.split(steps, step.ends[:-1], axis=-1), step.sums, strict=True)
+    exponents = np.concatenate(
+        [
+            exponents_of(part, fmt, subnormals, x.product_exponent == "normalised operands", x.zero_terms == "aligned")
+            for part, x in parts
+        ],
+        axis=-1,
+    )
+    return _Lines(values, exponents.reshape(patterns.shape), special)
 
 
 def _padded(columns: NDArray[Any]) -> NDArray[Any]:

@@ -87,10 +87,10 @@ def group_codes(inst: Instruction, node: FusedSum, sums: Sums, request: Request)
     bits = sums.arithmetic.alignment_bits
     if bits is None:
         return
-    cut, some = sums.cuts["product"], sums.finite & sums.some
+    cut, some = sums.truncations["product"], sums.finite & sums.some
     for code, which in enumerate((cut.lost & ~cut.gone, cut.lost & cut.gone)):
         yield "group cut", which & some, 2 * code + (total < 0)
-    lost = np.logical_or.reduce([cut.lost.any(axis=0) for cut in sums.cuts.values()])
+    lost = np.logical_or.reduce([cut.lost.any(axis=0) for cut in sums.truncations.values()])
     first = (busy & (total == 0) & (sums.terms["product"].exponents == sums.largest)).any(axis=0)
     yield "group idle", some & first & lost, 0
     yield "group idle", some & (~busy & (of.exponents(request) > sums.largest + bits)).any(axis=0), 1

@@ -196,7 +196,7 @@ class SumCodes:
         yield from self._largest_terms()
         yield from self._results()
         yield from self._zeros_and_specials()
-        if self._sums.cuts:
+        if self._sums.truncations:
             yield from self._cuts()
 
     def _sizes(self) -> CodeArrays:
@@ -264,7 +264,7 @@ class SumCodes:
 
     def _zeros_and_specials(self) -> CodeArrays:
         sums = self._sums
-        lost = np.logical_or.reduce([cut.lost.any(axis=0) for cut in sums.cuts.values()] or [~sums.finite])
+        lost = np.logical_or.reduce([cut.lost.any(axis=0) for cut in sums.truncations.values()] or [~sums.finite])
         yield "zeros", self._some & self._zero & ~lost, 3
         signs = np.where(self._all_of_sign(0), 0, np.where(self._all_of_sign(1), 1, 2))
         yield "zeros", sums.finite & ~sums.some, signs
@@ -275,11 +275,11 @@ class SumCodes:
 
     def _cuts(self) -> CodeArrays:
         sums, some = self._sums, self._some
-        lost = {role: cut.lost & (sums.terms[role].exponents < sums.aligned_to) for role, cut in sums.cuts.items()}
+        lost = {role: cut.lost & (sums.terms[role].exponents < sums.aligned_to) for role, cut in sums.truncations.items()}
         for role in lost.keys() - {"product"}:
             yield f"cut {role}", some & lost[role].any(axis=0), 0
         if "product" in lost:
-            n, odd = len(lost["product"]), sums.cuts["product"].odd.sum(axis=0)
+            n, odd = len(lost["product"]), sums.truncations["product"].odd.sum(axis=0)
             codes = np.minimum(np.arange(n + 1), 3)
             codes[n - 1 :] = 4 if n > 1 else 0, 5
             yield "cut products", some, codes[lost["product"].sum(axis=0)]
@@ -302,7 +302,7 @@ class SumCodes:
         """Numbers of terms with the last kept bit set, where the result would differ without their carry: two units less."""
         total = self._sums.total
         minus, plus = (
-            sum((cut.odd & (self._minus[role] == sign)).sum(axis=0) for role, cut in self._sums.cuts.items())
+            sum((cut.odd & (self._minus[role] == sign)).sum(axis=0) for role, cut in self._sums.truncations.items())
             for sign in (True, False)
         )
         less = np.where(total.negative, -total.magnitude, total.magnitude) - 2

@@ -1,0 +1,140 @@
+"""Exact sums and the rounding of results, against `fractions.Fraction`."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from magnitudes import magnitudes
+from reference import _round, log2_floor
+
+from accprobe.evaluate import rounding
+from accprobe.evaluate.error_free import exact_sum
+from accprobe.evaluate.rounding import encode, encode_wide
+from accprobe.isa.formats import FORMATS
+from accprobe.model.tree import FloatArithmetic, Rounding, Tininess
+
+ROUNDINGS = ("RZ", "RNE", "RU", "RD")
+F32, F32_BITS = FORMATS["f32"], 23
+
+integers = st.builds(lambda negative, a: -a if negative else a, st.booleans(), magnitudes(106))
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.tuples(integers, st.integers(-2300, 2000)), min_size=1, max_size=6))
+@example([(1, 2000), (-1, -1100)])
+@example([(0, 2000), (-3, -1100)])
+@example([(1, 116), (-1, 0)])
+@example([(5, 7), (-5, 7)])
+def test_sums_of_any_terms(terms: list[tuple[int, int]]) -> None:
+    """The first 60 bits are exact, and the last stands for all below it."""
+    exact = sum(a * Fraction(2) ** exponent for a, exponent in terms)
+    columns = [(np.array([a], object), np.array([exponent])) for a, exponent in terms]
+    negative, magnitude, exponent = (int(x[0]) for x in exact_sum(columns))
+    if exact == 0:
+        assert (negative, magnitude) == (0, 0)
+        return
+    assert negative == (exact < 0)
+    assert exponent == log2_floor(abs(exact)) - 59
+    units = abs(exact) / Fraction(2) ** exponent
+    assert magnitude >> 1 == units // 2
+    assert magnitude & 1 or units == magnitude
+
+
+@st.composite
+def arithmetics(draw: st.DrawFn) -> FloatArithmetic:
+    fmt = FORMATS[draw(st.sampled_from(("f16", "bf16", "f32", "f64")))]
+    return FloatArithmetic(
+        fmt,
+        draw(st.integers(2, fmt.mantissa_bits)),
+        draw(st.sampled_from(ROUNDINGS)),
+        None,
+        underflow_sign=draw(st.sampled_from(("kept", "positive"))),
+        overflow=draw(st.sampled_from(("infinity", "largest"))),
+        subnormal_results=draw(st.sampled_from(("kept", "flushed"))),
+    )
+
+
+def encoded(negative: bool, magnitude: int, exponent: int, arithmetic: FloatArithmetic) -> int:
+    """Encode with `encode_wide`, and check `encode` where it applies."""
+    args = np.array([negative]), np.array([magnitude], np.int64), np.array([exponent], np.int64)
+    with np.errstate(all="ignore"):
+        found = int(encode_wide(*args, arithmetic)[0])
+        if arithmetic.result.name != "f64":
+            less = max(0, magnitude.bit_length() - 53)
+            total = float(magnitude >> less | (magnitude & ((1 << less) - 1) != 0))
+            narrow = encode(np.array([-total if negative else total]), args[2] + less, arithmetic)
+            assert narrow[0] == found
+    return found
+
+
+def assert_encodes(negative: bool, magnitude: int, exponent: int, arithmetic: FloatArithmetic) -> None:
+    value = magnitude * Fraction(2) ** exponent
+    expected = _round(-value if negative else value, arithmetic)
+    got = encoded(negative, magnitude, exponent, arithmetic)
+    assert got == expected, f"{magnitude:#x} * 2^{exponent} {arithmetic}: {got:#x}, expected {expected:#x}"
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    arithmetics(), st.booleans(), magnitudes(61).filter(bool), st.sampled_from(("low", "middle", "high")), st.integers(-70, 8)
+)
+def test_rounding_of_anything(arithmetic: FloatArithmetic, negative: bool, magnitude: int, place: str, offset: int) -> None:
+    """Around the smallest results, around 1, and around the largest."""
+    fmt = arithmetic.result
+    edge = {"low": fmt.min_exponent, "middle": 0, "high": fmt.max_exponent}[place]
+    assert_encodes(negative, magnitude, edge + offset, arithmetic)
+
+
+@pytest.mark.parametrize("rounding", ROUNDINGS)
+@pytest.mark.parametrize(("result", "bits"), [("f32", 23), ("f32", 13), ("f16", 10), ("f16", 8), ("bf16", 7), ("f64", 52)])
+@pytest.mark.parametrize("negative", [False, True])
+def test_ties_and_their_neighbours(result: str, bits: int, rounding: str, negative: bool) -> None:
+    fmt = FORMATS[result]
+    arithmetic = FloatArithmetic(fmt, bits, rounding, None)
+    for fraction in (0, 1, 2, 3, (1 << bits) - 2, (1 << bits) - 1):
+        for below in range(8):
+            significand = ((1 << bits | fraction) << 3) + below
+            for exponent in (0, fmt.max_exponent, *(fmt.min_exponent - less for less in (0, 1, bits, bits + 1, 900))):
+                assert_encodes(negative, significand, exponent - bits - 3, arithmetic)
+
+
+def test_zero_has_no_sign_of_its_own() -> None:
+    assert encoded(False, 0, 5, FloatArithmetic(FORMATS["f32"], 23, "RU", None)) == 0
+
+
+def rounded(value: Fraction, last: Fraction, rule: Rounding) -> Fraction:
+    """Return a positive value as a multiple of `last`."""
+    units = value / last
+    return last * {"RNE": round(units), "RZ": units.__floor__(), "RU": units.__ceil__()}[rule]
+
+
+def is_tiny(value: Fraction, rule: Rounding, detected: Tininess) -> bool:
+    smallest = Fraction(2) ** F32.min_exponent
+    if detected == "before rounding":
+        return value < smallest
+    if detected == "after rounding":
+        return rounded(value, smallest / 2**F32_BITS, rule) < smallest
+    top = value.numerator.bit_length() - value.denominator.bit_length()
+    top -= value < Fraction(2) ** top
+    return rounded(value, Fraction(2) ** (top - F32_BITS), rule) < smallest
+
+
+@pytest.mark.parametrize("rule", ["RNE", "RZ", "RU"])
+@pytest.mark.parametrize("detected", ["after rounding", "before rounding", "after rounding to full precision"])
+def test_flushed_results_match_exact_fractions(rule: Rounding, detected: Tininess) -> None:
+    arithmetic = FloatArithmetic(F32, F32_BITS, rule, None, subnormal_results="flushed", tininess_detected=detected)
+    lowest = F32.min_exponent - F32_BITS - 6
+    about = (1 << (F32_BITS + 6)) + np.arange(-200, 200)
+    magnitudes = np.concatenate([about, about // 2, np.arange(1, 5)])
+    exponents = np.full(len(magnitudes), lowest)
+    flushed = [is_tiny(int(m) * Fraction(2) ** lowest, rule, detected) for m in magnitudes]
+    assert True in flushed
+    assert False in flushed
+    narrow = rounding.encode(magnitudes.astype(np.float64), exponents, arithmetic)
+    wide = rounding.encode_wide(np.zeros(len(magnitudes), bool), magnitudes, exponents, arithmetic)
+    assert [d == 0 for d in narrow.tolist()] == flushed
+    np.testing.assert_array_equal(wide, narrow)
