@@ -1,16 +1,47 @@
-"""Models as text: the order of their sums, and the whole model as JSON, with strict reading."""
+"""Models as JSON, for instructions and for whole products: written compactly, read strictly.
+
+`DotModelField` and `ProductModelField` are the types of these models in pydantic records; `dot_json` and `product_json` write
+them. The order of fused sums is a text ("[[c 0-15] 16-31]"); parts of a product's tree that repeat along K are written
+once.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 import re
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import MISSING, fields
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Annotated, Any, Literal, get_args
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Discriminator,
+    Field,
+    GetPydanticSchema,
+    Tag,
+    create_model,
+)
+from pydantic_core import core_schema
 
 from accprobe.errors import AccprobeError
 from accprobe.isa import formats
 from accprobe.model.fields import fields_of, written_fields
-from accprobe.model.record import Numbers, Patterns, Values, Words
+from accprobe.model.product import (
+    Chain,
+    Merged,
+    Nested,
+    Node,
+    Order,
+    ProductModel,
+    ScaleOf,
+    Scales,
+    Scaling,
+    addition,
+    chains_of,
+)
+from accprobe.model.record import Patterns, Values, Words
 from accprobe.model.tree import (
     Addend,
     Arithmetic,
@@ -19,25 +50,60 @@ from accprobe.model.tree import (
     FusedSum,
     IntegerArithmetic,
     Product,
+    Rounding,
+    Subnormals,
     Term,
 )
 
 # Formats of results of fused sums that the reader accepts.
-RESULTS = ("f16", "bf16", "f32", "f64", "s32")
+FLOAT_RESULTS, INTEGER_RESULTS = ("f16", "bf16", "f32", "f64"), ("s32",)
 
 # Limits of an order that is read: products, and depth of nested sums.
 MOST_PRODUCTS, MOST_NESTED = 1024, 128
 
+# Limits of a product's tree that is read.
+MOST_PARTS, MOST_K = 1 << 14, 1 << 20
 
-def parse_order(text: str, arithmetics: tuple[Arithmetic, ...]) -> FusedSum:
+
+class _Table(BaseModel):
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
+
+
+def _then(build: Callable[[Any], Any]) -> AfterValidator:
+    """Return the step that makes something of what pydantic has read. An AccprobeError means that it is invalid."""
+
+    def built(read: Any) -> Any:
+        try:
+            return build(read)
+        except AccprobeError as e:
+            raise ValueError(str(e)) from None
+
+    return AfterValidator(built)
+
+
+def _read_as(kind: type, table: Any, build: Callable[[Any], Any], write: Callable[[Any], object]) -> GetPydanticSchema:
+    """Return how pydantic reads and writes a kind of model: as a table from which `build` makes it."""
+
+    def schema(source: Any, handler: Any) -> Any:
+        read = handler(Annotated[table, _then(build)])
+        return core_schema.json_or_python_schema(
+            json_schema=read,
+            python_schema=core_schema.union_schema([core_schema.is_instance_schema(kind), read], mode="left_to_right"),
+            serialization=core_schema.plain_serializer_function_ser_schema(write),
+        )
+
+    return GetPydanticSchema(schema)
+
+
+def parse_order(text: str, arithmetics: Sequence[Arithmetic]) -> FusedSum:
     """Return the tree of an order that `DotModel.order` wrote. Raises AccprobeError with the place of the error."""
     try:
-        return _read(text, arithmetics)
+        return _read_order(text, arithmetics)
     except AccprobeError as error:
         raise AccprobeError(f"order '{_shown(text)}': {error}") from None
 
 
-def _read(text: str, arithmetics: tuple[Arithmetic, ...]) -> FusedSum:
+def _read_order(text: str, arithmetics: Sequence[Arithmetic]) -> FusedSum:
     open_sums: list[list[Term]] = []
     leaves: set[Product | Addend] = set()
     root: FusedSum | None = None
@@ -84,7 +150,7 @@ def _leaves(word: str) -> list[Addend] | list[Product]:
     return [Product(k) for k in range(first, last + 1)]
 
 
-def _numbered(mark: str, arithmetics: tuple[Arithmetic, ...]) -> Arithmetic:
+def _numbered(mark: str, arithmetics: Sequence[Arithmetic]) -> Arithmetic:
     """Return the arithmetic that "@i" names; without a mark the first."""
     if mark and not re.fullmatch("@[0-9]{1,9}", mark):
         raise AccprobeError(f"expected a number after '@' at '{_shown(mark)}'")
@@ -94,13 +160,12 @@ def _numbered(mark: str, arithmetics: tuple[Arithmetic, ...]) -> Arithmetic:
     return arithmetics[index]
 
 
-def _shown(value: object) -> str:
-    text = str(value)
+def _shown(text: str) -> str:
     return text if len(text) <= 60 else f"{text[:60]}…"
 
 
-def to_json(model: DotModel) -> dict[str, object]:
-    """Return the model as plain JSON values; `from_json` reads it back."""
+def dot_json(model: DotModel) -> dict[str, object]:
+    """Return the model of an instruction as plain JSON values."""
     return {
         "order": model.order,
         "arithmetics": [
@@ -110,124 +175,212 @@ def to_json(model: DotModel) -> dict[str, object]:
     }
 
 
-def from_json(data: object) -> DotModel:
-    """Return the model that `to_json` wrote. Raises AccprobeError with the key and the reason."""
-    own = fields_of(DotModel)
-    needed = ["order", "arithmetics", *(name for name, field in own.items() if not field.tacit)]
-    model = checked_table(data, "model", needed, own)
-    rows, order = model["arithmetics"], model["order"]
-    if not isinstance(rows, list):
-        raise AccprobeError("arithmetics: expected a list")
-    if not isinstance(order, str):
-        raise AccprobeError("order: expected a text such as '[c 0-15]'")
-    tree = parse_order(order, tuple(_arithmetic(row, f"arithmetics[{i}]") for i, row in enumerate(rows)))
-    given = {name: model[name] for name in own if name in model}
-    for name, value in given.items():
-        _check_value(value, own[name].values, name)
-    return DotModel(tree, **given)
-
-
-def json_schema() -> dict[str, object]:
-    """Return the JSON Schema of models; only `from_json` checks that the order is a tree of all products."""
-    described = fields_of(DotModel)
-    own = {name: _schema(field.values) for name, field in described.items()}
-    needed = {
-        "order": {"type": "string", "pattern": r"^\[.*\](@[0-9]+)?$"},
-        "arithmetics": {"type": "array", "minItems": 1, "items": {"anyOf": [_sums(FloatArithmetic), _sums(IntegerArithmetic)]}},
-    }
-    always = {name: own.pop(name) for name, field in described.items() if not field.tacit}
-    return json_object(needed | always, own)
-
-
-def _sums(kind: type[Arithmetic]) -> dict[str, object]:
-    results = [name for name in RESULTS if formats.get(name).is_integer == issubclass(kind, IntegerArithmetic)]
-    table = {"result": {"enum": results}, **{name: _schema(field.values) for name, field in fields_of(kind).items()}}
-    always = {name: table.pop(name) for name in _required(kind)}
-    return json_object(always, table)
-
-
-def _schema(values: Values) -> dict[str, object]:
+def _type(values: Values) -> Any:
     if isinstance(values, Words):
-        return {"enum": list(values.words)}
-    low, high, none = _range(values)
-    number: dict[str, object] = {"type": "integer", "minimum": low, "maximum": high}
-    return {"anyOf": [number, {"type": "null"}]} if none else number
-
-
-def _range(values: Numbers | Patterns) -> tuple[int, int, bool]:
-    """Return the smallest and the largest value, and whether None is allowed."""
+        return Literal[values.words]
     if isinstance(values, Patterns):
-        return 0, (1 << values.bits) - 1, False
-    return values.low, values.high, values.none is not None
+        return Annotated[int, Field(ge=0, lt=1 << values.bits)]
+    number: Any = Annotated[int, Field(ge=values.low, le=values.high)]
+    return number if values.none is None else number | None
 
 
-def _required(kind: type[Arithmetic]) -> list[str]:
-    """Return the keys that every arithmetic has."""
-    return [field.name for field in fields(kind) if field.default is MISSING]
+def table_of(kind: type[Arithmetic] | type[DotModel], **others: Any) -> Any:
+    """Return the table that pydantic reads for a kind, with the values that the records of its fields allow."""
+    usual = {field.name: field.default for field in dataclasses.fields(kind)}
+    types: dict[str, Any] = {
+        name: (_type(field.values), usual[name] if field.tacit else ...) for name, field in fields_of(kind).items()
+    }
+    return create_model(kind.__name__, __base__=_Table, **others, **types)
 
 
-def _arithmetic(data: object, place: str) -> Arithmetic:
-    name = checked_object(data, place).get("result")
-    if not isinstance(name, str):
-        raise AccprobeError(f"{place}.result: expected the name of a format")
-    result = formats.get(name)
-    kind = IntegerArithmetic if result.is_integer else FloatArithmetic
-    row = checked_table(data, place, _required(kind), fields_of(kind))
-    if result.name not in RESULTS:
-        raise AccprobeError(f"{place}.result: '{result}' is not one of {', '.join(RESULTS)}")
-    for name, field in fields_of(kind).items():
-        if name in row:
-            _check_value(row[name], field.values, f"{place}.{name}")
-    usual = {} if result.is_integer else {"nan": result.sign_bit - 1}
-    arithmetic = kind(**{**usual, **row, "result": result})
-    if isinstance(arithmetic, FloatArithmetic) and arithmetic.nan >> result.storage_bits:
-        raise AccprobeError(f"{place}.nan: {arithmetic.nan} is not a bit pattern of {result}")
-    return arithmetic
+def _float(read: Any) -> FloatArithmetic:
+    result = formats.get(read.result)
+    if read.nan >> result.storage_bits:
+        raise AccprobeError(f"nan: {read.nan} is not a bit pattern of {result}")
+    return FloatArithmetic(**dict(read) | {"result": result})
 
 
-def _check_value(value: object, values: Values, place: str) -> None:
-    """Raise AccprobeError if the value is not allowed."""
-    if isinstance(values, Words):
-        checked_word(value, values.words, place)
+def _integer(read: Any) -> IntegerArithmetic:
+    return IntegerArithmetic(**dict(read) | {"result": formats.get(read.result)})
+
+
+def _number_kind(arithmetic: Any) -> str:
+    return "integers" if isinstance(arithmetic, dict) and arithmetic.get("result") in INTEGER_RESULTS else "floats"
+
+
+_ORDER: Any = Annotated[str, Field(json_schema_extra={"pattern": r"^\[.*\](@[0-9]+)?$"})]
+_FLOATS: Any = Annotated[table_of(FloatArithmetic, result=Literal[FLOAT_RESULTS]), _then(_float), Tag("floats")]
+_INTEGERS: Any = Annotated[table_of(IntegerArithmetic, result=Literal[INTEGER_RESULTS]), _then(_integer), Tag("integers")]
+_ARITHMETICS: Any = Annotated[list[Annotated[_FLOATS | _INTEGERS, Discriminator(_number_kind)]], Field(min_length=1)]
+
+
+def _dot(read: Any) -> DotModel:
+    fields = dict(read)
+    return DotModel(parse_order(fields.pop("order"), fields.pop("arithmetics")), **fields)
+
+
+_DOT: Any = table_of(DotModel, order=_ORDER, arithmetics=_ARITHMETICS)
+DotModelField = Annotated[DotModel, _read_as(DotModel, _DOT, _dot, dot_json)]
+
+
+def product_json(model: ProductModel) -> dict[str, object]:
+    """Return the model of a product as plain JSON values."""
+    written: dict[str, object] = {
+        "a": model.a.name,
+        "b": model.b.name,
+        "k": model.k,
+        "step": dot_json(model.step),
+        "tree": _tree(model.tree, model.step.products),
+        "result": model.result.name,
+        "result_rounding": model.result_rounding,
+    }
+    if model.operand_rounding != "RZ":
+        written["operand_rounding"] = model.operand_rounding
+    if model.scales is not None:
+        written["scales"] = {"of": model.scales.of, "how": model.scales.how, "fused": model.scales.fused}
+    return written
+
+
+def _tree(node: Node, products: int) -> dict[str, object]:
+    if isinstance(node, Chain):
+        usual = Chain(node.start, node.stop, tuple(range(products)))
+        written: dict[str, object] = {"chain": [node.start, node.stop]}
+        if node != usual:
+            written |= {"pattern": list(node.pattern), "period": node.period, "shift": node.shift}
+        return written
+    written = {"reduction": list(_parts(node.parts, products)), "order": node.order}
+    written |= {"format": node.arithmetic.result.name, "rounding": getattr(node.arithmetic, "result_rounding", "RNE")}
+    if getattr(node.arithmetic, "subnormal_results", "kept") == "flushed":
+        written["subnormals"] = "flushed"
+    return written | ({"partial_format": node.kept.name} if node.kept is not None else {})
+
+
+def _parts(parts: Sequence[Node], products: int) -> Iterator[dict[str, object]]:
+    """Return the parts; a run of parts that repeats along K becomes one, with its count and distance."""
+    first = 0
+    while first < len(parts):
+        by = _start(parts[first + 1]) - _start(parts[first]) if first + 1 < len(parts) else 0
+        count = 1
+        while first + count < len(parts) and parts[first + count] == _moved(parts[first], count * by):
+            count += 1
+        part = _tree(parts[first], products)
+        yield part if count == 1 else {"repeat": count, "distance": by, "part": part}
+        first += count
+
+
+def _start(node: Node) -> int:
+    return node.start if isinstance(node, Chain) else _start(node.parts[0])
+
+
+def _moved(node: Node, by: int) -> Node:
+    """Return the same part shifted along K."""
+    if isinstance(node, Chain):
+        return replace(node, start=node.start + by, stop=node.stop + by)
+    return replace(node, parts=tuple(_moved(part, by) for part in node.parts))
+
+
+_Named = Annotated[str, _then(formats.get)]
+_Distance = Annotated[int, Field(ge=-MOST_K, le=MOST_K)]
+_Place = Annotated[int, Field(ge=0, le=2 * MOST_K)]
+
+
+class _Chain(_Table):
+    chain: Annotated[list[_Place], Field(min_length=2, max_length=2)]
+    pattern: Annotated[list[_Place], Field(min_length=1)] | None = None
+    period: _Place = 0
+    shift: _Distance = 0
+
+
+class _Reduction(_Table):
+    reduction: Annotated[list[_Part], Field(min_length=1)]
+    order: Order | int | list[Any]
+    format: _Named
+    rounding: Rounding
+    partial_format: _Named | None = None
+    subnormals: Subnormals = "kept"
+
+
+class _Repeated(_Table):
+    repeat: Annotated[int, Field(ge=1, le=MOST_PARTS)]
+    distance: _Distance
+    part: _Node
+
+
+def _kind_of(part: Any) -> str:
+    return next((key for key in ("chain", "repeat") if isinstance(part, dict) and key in part), "reduction")
+
+
+_NodeKinds = Annotated[_Chain, Tag("chain")] | Annotated[_Reduction, Tag("reduction")]
+_Node = Annotated[_NodeKinds, Discriminator(_kind_of)]
+_Part = Annotated[_NodeKinds | Annotated[_Repeated, Tag("repeat")], Discriminator(_kind_of)]
+
+
+class _Scales(_Table):
+    of: ScaleOf
+    how: Scaling
+    fused: bool
+
+
+class _Product(_Table):
+    a: _Named
+    b: _Named
+    k: Annotated[int, Field(ge=1, le=MOST_K)]
+    step: DotModelField
+    tree: _Node
+    result: _Named
+    result_rounding: Rounding
+    scales: _Scales | None = None
+    operand_rounding: Literal["RZ", "RNE", "RNA"] = "RZ"
+
+
+def _build_product(read: Any) -> ProductModel:
+    """Raises AccprobeError for incomplete borders and orders."""
+    tree = _node(read.tree, read.step.products)
+    if beyond := next((chain for chain in chains_of(tree) if chain.start < 0 or chain.stop > read.k), None):
+        raise AccprobeError(f"tree: a chain of the products {beyond.start} to {beyond.stop}, of {read.k}")
+    scales = read.scales and Scales(read.scales.of, read.scales.how, read.scales.fused)
+    return ProductModel(
+        read.a, read.b, read.k, read.step, tree, read.result, read.result_rounding, scales, read.operand_rounding
+    )
+
+
+ProductModelField = Annotated[ProductModel, _read_as(ProductModel, _Product, _build_product, product_json)]
+
+
+def _node(table: Any, products: int) -> Node:
+    """Return the node of a tree as it was read. products: of each fused sum of a chain."""
+    if isinstance(table, _Chain):
+        start, stop = table.chain
+        if stop <= start:
+            raise AccprobeError(f"chain: {stop} does not lie after {start}")
+        pattern = range(products) if table.pattern is None else table.pattern
+        return Chain(start, stop, tuple(pattern), table.period, table.shift)
+    parts: list[Node] = []
+    chains = 0
+    for part in table.reduction:
+        count, by, one = (part.repeat, part.distance, part.part) if isinstance(part, _Repeated) else (1, 0, part)
+        node = _node(one, products)
+        chains += count * sum(1 for _ in chains_of(node))
+        if chains > MOST_PARTS:
+            raise AccprobeError(f"reduction: more than {MOST_PARTS} parts")
+        parts += [_moved(node, i * by) for i in range(count)]
+    order = table.order if table.order in get_args(Order) else _nested(table.order)
+    if not isinstance(order, str) and sorted(_numbers(order)) != list(range(len(parts))):
+        raise AccprobeError(f"order: expected each of the {len(parts)} parts once")
+    return Merged(tuple(parts), order, addition(table.format, table.rounding, table.subnormals), table.partial_format)
+
+
+def _nested(order: Any) -> Nested:
+    if isinstance(order, list) and order:
+        return tuple(map(_nested, order))
+    if type(order) is not int:
+        raise AccprobeError(f"order: '{_shown(str(order))}' is not the number of a part")
+    return order
+
+
+def _numbers(order: Nested) -> Iterator[int]:
+    if isinstance(order, int):
+        yield order
     else:
-        low, high, none = _range(values)
-        if value is not None or not none:
-            checked_number(value, place, low, high, ", or null" * none)
-
-
-def checked_table(data: object, place: str, needed: Collection[str], optional: Collection[str] = ()) -> dict[str, Any]:
-    """Return a JSON object with these keys. Raises AccprobeError with the place."""
-    table = checked_object(data, place)
-    for key in needed:
-        if key not in table:
-            raise AccprobeError(f"{place}.{key} is missing")
-    if unknown := {str(key) for key in table.keys() - {*needed, *optional}}:
-        raise AccprobeError(f"{place}: there is no key '{_shown(min(unknown))}'")
-    return table
-
-
-def checked_object(data: object, place: str) -> dict[str, Any]:
-    """Return a JSON object. Raises AccprobeError with the place."""
-    if not isinstance(data, dict):
-        raise AccprobeError(f"{place}: expected an object, not '{_shown(data)}'")
-    return data
-
-
-def checked_number(value: object, place: str, low: int, high: int, otherwise: str = "") -> int:
-    """Return a whole number in this range. Raises AccprobeError with the place."""
-    if type(value) is not int or not low <= value <= high:
-        raise AccprobeError(f"{place}: '{_shown(value)}' is not a whole number from {low} to {high}{otherwise}")
-    return value
-
-
-def checked_word(value: object, words: Sequence[Any], place: str) -> Any:
-    """Return one of the words. Raises AccprobeError with the place."""
-    if value not in words:
-        raise AccprobeError(f"{place}: '{_shown(value)}' is not one of {', '.join(words)}")
-    return value
-
-
-def json_object(needed: Mapping[str, object], optional: Mapping[str, object] = {}) -> dict[str, object]:
-    """Return the JSON Schema of an object with these keys."""
-    properties = {**needed, **optional}
-    return {"type": "object", "properties": properties, "required": list(needed), "additionalProperties": False}
+        for part in order:
+            yield from _numbers(part)

@@ -4,36 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
-from typing import Annotated, Self
+from typing import Self
 
-from pydantic import BaseModel, GetPydanticSchema, WithJsonSchema, model_validator
-from pydantic_core import core_schema
+from pydantic import BaseModel, model_validator
 
-from accprobe.errors import AccprobeError
 from accprobe.infer.findings import Finding
 from accprobe.isa import formats
-from accprobe.model import product_notation
-from accprobe.model.product import ProductModel, ScaleOf
+from accprobe.model.notation import ProductModelField
+from accprobe.model.product import ScaleOf
 from accprobe.report.rows import STRICT, SerializedFinding, Status, doubts
 from accprobe.verify.outcome import Count
-
-
-def _read(data: object) -> ProductModel:
-    if isinstance(data, ProductModel):
-        return data
-    try:
-        return product_notation.from_json(data)
-    except (AccprobeError, TypeError, AttributeError, KeyError) as e:
-        raise ValueError(str(e)) from None
-
-
-_SCHEMA = core_schema.no_info_plain_validator_function(
-    _read, serialization=core_schema.plain_serializer_function_ser_schema(product_notation.to_json)
-)
-
-Model = Annotated[
-    ProductModel, GetPydanticSchema(lambda source, handler: _SCHEMA), WithJsonSchema(product_notation.json_schema())
-]
 
 Option = str | int | float | bool | None
 
@@ -85,7 +65,7 @@ class RegionRecord(BaseModel):
     where: str
     elements: Count
     findings: dict[str, SerializedFinding] = {}
-    model: Model | None = None
+    model: ProductModelField | None = None
     alternatives: ProductAlternatives | None = None
     chains: Count = 0
     chains_probed: Count = 0

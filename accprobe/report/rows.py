@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, PlainSerializer, PlainValidator, WithJsonSchema, model_validator
+from pydantic import BaseModel, ConfigDict, PlainSerializer, model_validator
 
 from accprobe.errors import AccprobeError
 from accprobe.infer.alternatives.alternative import Deviation
 from accprobe.infer.findings import Finding
 from accprobe.isa import instructions
 from accprobe.isa.instructions import Instruction
-from accprobe.model import notation
 from accprobe.model.explained import Explained
-from accprobe.model.tree import DotModel
+from accprobe.model.notation import DotModelField
 from accprobe.operands.exchange import Exchange, digits
 from accprobe.sass.lowering import OpcodeSource, is_ordinary
 from accprobe.sass.opcodes import MATRIX
@@ -30,22 +29,6 @@ run. simulated: no hardware, whatever else is known. skipped: not measured."""
 
 NOT_MEASURED = "a published model; nothing was measured"
 """The reason of a row of a published model."""
-
-
-def _read_model(data: object) -> DotModel:
-    if isinstance(data, DotModel):
-        return data
-    if not isinstance(data, dict):
-        raise ValueError("expected an object")
-    try:
-        return notation.from_json(data)
-    except (AccprobeError, TypeError, AttributeError) as e:
-        raise ValueError(str(e)) from None
-
-
-Model = Annotated[
-    DotModel, PlainValidator(_read_model), PlainSerializer(notation.to_json), WithJsonSchema(notation.json_schema())
-]
 
 
 def _serialized(finding: Finding) -> dict[str, Any]:
@@ -85,7 +68,7 @@ class Row(BaseModel):
     opcode_source: OpcodeSource | None = None
     cubin_sha256: str | None = None
     findings: dict[str, SerializedFinding] = {}
-    model: Model | None = None
+    model: DotModelField | None = None
     verification: Verification | None = None
     alternatives: Alternatives | None = None
     unstable: int = 0

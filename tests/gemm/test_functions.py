@@ -10,14 +10,15 @@ import pytest
 from long_tail import some
 from planted_boxes import FunctionBox
 from planted_sums import Array
+from pydantic import TypeAdapter
 
 from accprobe.errors import AccprobeError
 from accprobe.gemm.characterise import characterise
 from accprobe.gemm.findings import findings, status
 from accprobe.gemm.spec import Spec
 from accprobe.isa.formats import FORMATS
+from accprobe.model.notation import ProductModelField, product_json
 from accprobe.model.product import Merged
-from accprobe.model.product_notation import from_json, to_json
 
 ELEMENTS = 1 << 12
 
@@ -216,7 +217,7 @@ def test_additions_of_partial_sums_that_flush_are_found(orders: Iterator[list[in
     model = outcome.main.model
     assert isinstance(model and model.tree, Merged)
     assert model.tree.order == order
-    assert from_json(to_json(model)) == model
+    assert TypeAdapter(ProductModelField).validate_python(product_json(model)) == model
 
 
 @pytest.mark.parametrize("of", [pytest.param((flushed, kept), marks=pytest.mark.slow), (kept, flushed)], ids=["of A", "of B"])

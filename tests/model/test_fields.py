@@ -8,13 +8,14 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import pytest
 from inferred import FP8, KNOWN, found
+from pydantic import TypeAdapter
 
 from accprobe.evaluate.cuda import source
 from accprobe.infer.alternatives.single import alternatives
 from accprobe.isa.formats import Format
-from accprobe.model import notation
 from accprobe.model.features import Name, finding_names, parsed, title
 from accprobe.model.fields import FEATURES, fields_of
+from accprobe.model.notation import DotModelField, dot_json, table_of
 from accprobe.model.record import Field, Numbers, Words
 from accprobe.model.tree import DotModel, FloatArithmetic, FusedSum, IntegerArithmetic
 from accprobe.operands.directed import target
@@ -82,14 +83,12 @@ TOY = Field(
 def test_a_new_record_appears_in_everything_derived(monkeypatch: pytest.MonkeyPatch) -> None:
     """A new field and its record are written, read, reported, varied in alternatives and passed to compiled code."""
     monkeypatch.setitem(FEATURES, "toy_steps", TOY)
-    monkeypatch.setattr(notation, "FloatArithmetic", Toy)
     model = KNOWN[FP8].with_arithmetic(lambda has: Toy(**vars(has)))
     assert title("add_toy_steps") == "toy steps (separate add)"
     assert {"toy_steps", "add_toy_steps"} <= set(finding_names())
-    sums = notation.json_schema()["properties"]["arithmetics"]["items"]["anyOf"][0]  # type: ignore[index]
-    assert sums["properties"]["toy_steps"] == {"enum": ["once", "twice"]}
+    assert table_of(Toy).model_json_schema()["properties"]["toy_steps"]["enum"] == ["once", "twice"]
     twice = model.with_arithmetic(lambda has: replace(has, toy_steps="twice"))  # type: ignore[call-arg]
-    assert notation.from_json(notation.to_json(twice)) == twice
+    assert dot_json(twice)["arithmetics"][0]["toy_steps"] == "twice"  # type: ignore[index]
     (alternative,) = (
         alternative for alternative in alternatives(model, found(model)) if alternative.changes == (("toy_steps", "twice"),)
     )
@@ -99,14 +98,11 @@ def test_a_new_record_appears_in_everything_derived(monkeypatch: pytest.MonkeyPa
 
 
 def test_tacit_fields_are_written_only_at_unusual_values() -> None:
-    """Old reports omit them and can still be read."""
     usual = KNOWN[FP8]
-    written = notation.to_json(usual)
-    assert "accumulator_bits" not in str(written)
-    assert "addend_bits" not in written
-    assert notation.from_json(written) == usual
+    assert "accumulator_bits" not in str(dot_json(usual))
+    assert "addend_bits" not in dot_json(usual)
     narrow = replace(usual.with_arithmetic(lambda has: replace(has, accumulator_bits=7)), addend_bits=9)  # type: ignore[arg-type]
-    assert "'accumulator_bits': 7" in str(notation.to_json(narrow))
-    assert notation.from_json(notation.to_json(narrow)) == narrow
+    assert "'accumulator_bits': 7" in str(dot_json(narrow))
+    assert TypeAdapter(DotModelField).validate_python(dot_json(narrow)) == narrow
     assert source.not_compiled(usual) == ""
     assert source.not_compiled(narrow) == "addend_bits 9"

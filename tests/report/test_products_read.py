@@ -107,10 +107,10 @@ BROKEN = {
         lambda x: region(x)["findings"]["split_k"].update(evidence=[["00", "00", "00", "00"]]),
         "products.0: regions.0.findings.split_k.evidence: a product's findings have none",
     ),
-    "model without a tree": (lambda x: region(x)["model"].pop("tree"), "products.0.regions.0.model: model.tree is missing"),
+    "model without a tree": (lambda x: region(x)["model"].pop("tree"), "products.0.regions.0.model.tree: the key is missing"),
     "a tree of nothing": (
         lambda x: region(x)["model"]["tree"].update(reduction=[]),
-        "products.0.regions.0.model: tree.reduction: expected a list of parts",
+        "products.0.regions.0.model.tree.reduction.reduction: list should have at least 1 item",
     ),
     "a tree beyond K": (
         lambda x: region(x)["model"]["tree"]["reduction"][0].update(repeat=9),
@@ -120,7 +120,7 @@ BROKEN = {
         lambda x: region(x)["model"]["tree"]["reduction"][0].update(
             repeat=1 << 14, part=json.loads(json.dumps(region(x)["model"]["tree"]))
         ),
-        "products.0.regions.0.model: tree.reduction[0]: more than 16384 parts",
+        "products.0.regions.0.model: reduction: more than 16384 parts",
     ),
 }
 

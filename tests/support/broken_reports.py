@@ -76,7 +76,7 @@ BROKEN = {
     ),
     "no model": (changed("instructions.1.model", None), "instructions.1: status: 'confirmed', yet there is no model"),
     "broken model": (changed("instructions.1.model.order", "[c 0-"), "instructions.1.model: order"),
-    "model of another kind": (changed("instructions.1.model.arithmetics", 3), "instructions.1.model: arithmetics"),
+    "model of another kind": (changed("instructions.1.model.arithmetics", 3), "instructions.1.model.arithmetics"),
     "unknown key of a finding": (
         changed("instructions.1.findings.alignment_bits.why", "so"),
         "instructions.1.findings.alignment_bits.why: there is no such key in schema 4",

@@ -75,6 +75,7 @@ def float_row(name: str, bits: int, sequence: dict[str, int], **changes: Any) ->
         "overflow": "infinity",
         "subnormal_results": "kept",
         "nan": 0x7FFF if inst.d.bits == 16 else 0x7FFFFFFF,
+        "nan_payload": "dropped",
     }
     values = {
         "order": order,

@@ -14,7 +14,7 @@ from outside import PLAIN, Unit, Wide
 from accprobe.isa.families import MMA_SYNC
 from accprobe.isa.formats import FORMATS, Format
 from accprobe.isa.instructions import Instruction, parse
-from accprobe.model.notation import to_json
+from accprobe.model.notation import dot_json
 from accprobe.model.tree import (
     SUM_BITS,
     Addend,
@@ -109,7 +109,7 @@ class Plant:
 
     def parameters(self) -> dict[str, Any]:
         """What was drawn, as JSON values."""
-        parameters: dict[str, Any] = {"model": to_json(self.model)}
+        parameters: dict[str, Any] = {"model": dot_json(self.model)}
         if self.wide != PLAIN:
             parameters["wide"] = _changed(self.wide)
         if self.fault:

@@ -8,7 +8,7 @@ from typing import Any
 from fakes import report_data
 
 from accprobe.isa.formats import FORMATS
-from accprobe.model import product_notation
+from accprobe.model.notation import product_json
 from accprobe.model.product import Merged, Node, ProductModel, Scales, addition, in_chunks
 from accprobe.model.tree import Addend, DotModel, FloatArithmetic, FusedSum, Product
 from accprobe.report.report import Report
@@ -77,7 +77,7 @@ def product_data(model: ProductModel | None = None, name: str = "torch:mm", **ch
         "where": "rows 0-15, columns 0-7",
         "elements": 128,
         "findings": findings | found,
-        "model": product_notation.to_json(model),
+        "model": product_json(model),
         "alternatives": {"tested": 26},
     }
     return {
