@@ -22,14 +22,12 @@ def masked_gemm(
     ACCUMULATOR: tl.constexpr,
     PRECISION: tl.constexpr,
     PROMOTE_EVERY: tl.constexpr,
-    ROUNDED: tl.constexpr,
     CHAINED: tl.constexpr,
 ):
     """M, n and k are multiples of the blocks. mask: what each partial sum is and-ed with, of 32 bits.
 
     PRECISION: of f32 operands, "tf32" or "ieee". PROMOTE_EVERY: products that `tl.dot` adds before it promotes them itself,
-    or None. ROUNDED: a partial sum is rounded to the bits that the mask keeps, halves away from zero, else cut.
-    CHAINED: no mask; the accumulator is the addend of `tl.dot`, so that the unit itself adds the partial sums.
+    or None. CHAINED: no mask; the accumulator is the addend of `tl.dot`, so that the unit itself adds the partial sums.
     """
     rows = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)
     columns = tl.program_id(1) * BLOCK_N + tl.arange(0, BLOCK_N)
@@ -44,7 +42,5 @@ def masked_gemm(
         else:
             partial = tl.dot(x, y, input_precision=PRECISION, max_num_imprecise_acc=PROMOTE_EVERY, out_dtype=ACCUMULATOR)
             bits = partial.to(tl.int32, bitcast=True)
-            if ROUNDED:
-                bits += (~mask + 1) >> 1
             total += (bits & mask).to(ACCUMULATOR, bitcast=True)
     tl.store(c + rows.to(tl.int64)[:, None] * n + columns[None, :], total)

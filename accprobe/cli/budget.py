@@ -3,64 +3,62 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
 from dataclasses import replace
-from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from accprobe.cli.output import (
     INTERRUPTED,
     Output,
-    PositiveCount,
     count,
     count_or_none,
-    format_option,
-    output_option,
+    document_text,
+    output_options,
     seed_option,
+    several,
     tell,
-    values,
 )
 from accprobe.errors import AccprobeError
 from accprobe.render.progress import Show, progress_bar
 
 if TYPE_CHECKING:
     from accprobe.budget.error_report import ErrorReport, ErrorRow
-    from accprobe.render.document import Element
 
 _OUTS = ("f32", "f16", "bf16")
-
-_ENDINGS = {".html": "html", ".csv": "csv", ".md": "markdown"}
 
 
 @click.command("budget")
 @click.argument("names", metavar="NAME...", nargs=-1, required=True)
 @click.option("--dtype", metavar="A[:B]", help="Operand formats where NAME leaves them open, such as bf16.")
-@click.option("--k", "ks", metavar="N,…", help="K of the product.  [default: 1024,4096,16384; that of a product or FILE]")
-@click.option("--promote-every", "intervals", metavar="N,…", help="Promotion interval, or none.  [default: none,128]")
-@click.option("--split-k", "splits", metavar="N,…", help="Slices of K.  [default: 1]")
+@click.option(
+    "--k",
+    "ks",
+    type=several(count),
+    metavar="N,…",
+    help="K of the product.  [default: 1024,4096,16384; that of a product or FILE]",
+)
+@click.option(
+    "--promote-every",
+    "intervals",
+    type=several(count_or_none),
+    metavar="N,…",
+    help="Promotion interval, or none.  [default: none,128]",
+)
+@click.option("--split-k", "splits", type=several(count), metavar="N,…", help="Slices of K.  [default: 1]")
 @click.option("--out", metavar="FORMAT", help="Format of D: f32, f16 or bf16.  [default: not rounded]")
-@click.option("--data", default="normal,positive", show_default=True, metavar="KIND|FILE,…", help="Operands.")
-@click.option("--scale", "scales", default="none", show_default=True, metavar="KIND,…", help="Scales of the operands.")
-@click.option("--outputs", type=PositiveCount(), default=4096, show_default=True, help="Smallest number of outputs per row.")
+@click.option(
+    "--data", type=several(str), default="normal,positive", show_default=True, metavar="KIND|FILE,…", help="Operands."
+)
+@click.option(
+    "--scale", "scales", type=several(str), default="none", show_default=True, metavar="KIND,…", help="Scales of the operands."
+)
+@click.option(
+    "--outputs", type=count, default=4096, show_default=True, metavar="COUNT", help="Smallest number of outputs per row."
+)
 @seed_option
-@format_option("json", "markdown", "csv", "html")
-@output_option("Output file, as its name ends: .html, .csv, .md, else JSON")
-def budget_command(
-    names: tuple[str, ...],
-    dtype: str | None,
-    ks: str | None,
-    intervals: str | None,
-    splits: str | None,
-    out: str | None,
-    data: str,
-    scales: str,
-    outputs: int,
-    seed: int,
-    form: str,
-    output: Path | None,
-) -> None:
+@output_options("json", "html", "csv", "markdown")
+def budget_command(names: tuple[str, ...], dtype: str | None, to: Output, **options: Any) -> None:
     """Compute the error of a matrix product, and how often to promote.
 
     NAME is an opcode (QGMMA), an instruction of a report (h200:wgmma.m64n8k32.f32.e4m3.e4m3, sim:b200:UTCQMMA), or a measured
@@ -85,19 +83,14 @@ def budget_command(
     from accprobe.cli.arrays import data_named, scale_named
     from accprobe.isa import formats
 
-    request = BudgetRequest(
-        ks=values("--k", ks, count),
-        intervals=values("--promote-every", intervals, count_or_none),
-        splits=values("--split-k", splits, count),
-        out=formats.get(out) if out else None,
-        data=values("--data", data, data_named) or (),
-        scales=values("--scale", scales, lambda word: scale_named(word, SHARINGS)) or (),
-        outputs=outputs,
-        seed=seed,
-    )
+    out = options["out"]
+    options["out"] = formats.get(out) if out else None
+    options["data"] = tuple(map(data_named, options["data"]))
+    request = BudgetRequest(**options)
+    for scale in request.scales:
+        scale_named(scale, SHARINGS)
     if request.out is not None and request.out.name not in _OUTS:
         raise AccprobeError(f"--out {out} is not supported; give one of {', '.join(_OUTS)}")
-    to = Output.of(form, output, _ENDINGS)
     accumulations = tuple({each.name: each for each in (of_named(name, dtype or "") for name in names)}.values())
     for each in accumulations:
         planned(each, request)
@@ -107,7 +100,9 @@ def budget_command(
     with progress_bar("errors") as show:
         found = _computed(ErrorReport(request, accumulations, ()), show)
     if found.entries or not found.interrupted:
-        to.deliver(lambda: _shown(found), lambda form: _text(found, form))
+        from accprobe.render.subjects.budget import budget_blocks
+
+        to.deliver(lambda: budget_blocks(found), lambda form: _text(found, form))
     if found.interrupted:
         from accprobe.report.words import so_many
 
@@ -135,23 +130,10 @@ def _computed(report: ErrorReport, show: Show) -> ErrorReport:
     return replace(report, entries=tuple(found), words=tuple(sentences(found, advised)), interrupted=interrupted)
 
 
-def _shown(found: ErrorReport) -> Iterable[Element]:
+def _text(found: ErrorReport, form: str) -> str:
+    from accprobe.render.data import budget_csv, budget_json
     from accprobe.render.subjects.budget import budget_blocks
 
-    return budget_blocks(found)
-
-
-def _text(found: ErrorReport, form: str) -> str:
-    if form == "html":
-        from accprobe.render.html import html_page
-        from accprobe.render.subjects.budget import budget_blocks
-
-        return html_page("Error budget", list(budget_blocks(found)))
-    if form == "markdown":
-        from accprobe.render.markdown import markdown_text
-        from accprobe.render.subjects.budget import budget_blocks
-
-        return markdown_text(budget_blocks(found))
-    from accprobe.render.data import budget_csv, budget_json
-
-    return budget_csv(found) if form == "csv" else budget_json(found)
+    if form in ("csv", "json"):
+        return budget_csv(found) if form == "csv" else budget_json(found)
+    return document_text(form, budget_blocks(found), "Error budget")

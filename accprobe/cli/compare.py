@@ -8,15 +8,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from accprobe.cli.output import DIFFERS, deliver, form_of_file, format_option, output_option, tell
+from accprobe.cli.output import DIFFERS, Output, document_text, output_options, tell
 from accprobe.cli.reports import read_report
 from accprobe.errors import AccprobeError
-from accprobe.render.plain import plain
 
 if TYPE_CHECKING:
     from accprobe.compare.diff import Diff
-
-_ENDINGS = {".html": "html", ".md": "markdown"}
 
 
 @click.command("diff")
@@ -24,10 +21,9 @@ _ENDINGS = {".html": "html", ".md": "markdown"}
 @click.argument("b")
 @click.option("--only", multiple=True, metavar="FIELD", help="Compare this field only. Repeatable.")
 @click.option("--exit-zero", is_flag=True, help="Exit with 0 even if something differs.")
-@format_option("json", "markdown", "html")
 @click.option("--all", "expand", is_flag=True, help="Print one entry per instruction instead of grouping equal ones.")
-@output_option("Output file, HTML if it ends in .html, Markdown in .md, else JSON")
-def diff_command(a: str, b: str, only: tuple[str, ...], exit_zero: bool, form: str, expand: bool, output: Path | None) -> None:
+@output_options("json", "html", "markdown", is_shown=False)
+def diff_command(a: str, b: str, only: tuple[str, ...], exit_zero: bool, expand: bool, to: Output) -> None:
     """Compare two reports, or a report and published models.
 
     A and B are each a file, a recorded report, sim:NAME for published models, or - for standard input; REPORT:NAME compares
@@ -45,40 +41,23 @@ def diff_command(a: str, b: str, only: tuple[str, ...], exit_zero: bool, form: s
       accprobe diff h100 h200 -o gpus.html
     """
     from accprobe.compare.diff import diff
+    from accprobe.render.subjects.comparison import diff_blocks
     from accprobe.report.recorded import STANDARD_INPUT
 
     if a == b == STANDARD_INPUT:
         raise click.UsageError("A and B are both standard input: give one of them as a file")
-    if output and form == "terminal":
-        form = form_of_file(output, _ENDINGS)
     found = diff(read_report(a), read_report(b), only)
-    if form == "terminal":
-        from accprobe.render.subjects.comparison import diff_blocks
-        from accprobe.render.terminal import print_blocks
-
-        print_blocks(diff_blocks(found, expand))
-    else:
-        deliver(plain(_text(found, form, expand)), output)
+    to.deliver(lambda: diff_blocks(found, expand), lambda form: _text(found, form, expand))
     if found.differs and not exit_zero:
         sys.exit(DIFFERS)
 
 
 def _text(found: Diff, form: str, expand: bool) -> str:
-    if form == "json":
-        from accprobe.render.data import diff_json
-
-        return diff_json(found) + "\n"
+    from accprobe.compare.headline import headline
+    from accprobe.render.data import diff_json
     from accprobe.render.subjects.comparison import diff_blocks
 
-    blocks = list(diff_blocks(found, expand))
-    if form == "markdown":
-        from accprobe.render.markdown import markdown_text
-
-        return markdown_text(blocks)
-    from accprobe.compare.headline import headline
-    from accprobe.render.html import html_page
-
-    return html_page(headline(found), blocks)
+    return diff_json(found) + "\n" if form == "json" else document_text(form, diff_blocks(found, expand), headline(found))
 
 
 @click.command("check")

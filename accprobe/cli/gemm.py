@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from accprobe.cli.interrupts import TimeLimitReached, ending_by, time_limit, time_limit_option
+from accprobe.cli.interrupts import TimeLimitReached, ending_by, supervised, time_limit, time_limit_option
 from accprobe.cli.output import (
     DIFFERS,
-    PositiveCount,
     check_writable,
+    count,
     format_option,
     list_names,
     output_option,
@@ -27,7 +27,6 @@ from accprobe.cli.output import (
 from accprobe.cli.product_run import ProductQuestion, ProductRun
 from accprobe.cli.reports import check_report, end_interrupted, saving
 from accprobe.cli.streams import libraries_on_stderr
-from accprobe.cli.supervision import supervised
 from accprobe.errors import AccprobeError, DeviceError
 from accprobe.render.progress import progress_bar
 
@@ -78,7 +77,7 @@ class GemmRequest:
 @click.option("--arrays", type=click.Choice(("torch", "numpy", "cupy", "jax")), help="Arrays that your function takes.")
 @click.option(
     "--elements",
-    type=PositiveCount(),
+    type=count,
     help="Fresh elements to verify the plan on.  [default: 2^18; 2^22 on a GPU; at most 4,096 calls]",
 )
 @click.option(

@@ -6,24 +6,18 @@ import math
 import sys
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
-from accprobe.cli.output import COULD_NOT, DIFFERS, INTERRUPTED, Output, format_option, output_option, seed_option, tell
+from accprobe.cli.output import COULD_NOT, DIFFERS, INTERRUPTED, Output, output_options, seed_option, tell
 from accprobe.health.plan import HANG_SECONDS, SECONDS, CheckPlan, HealthLevel
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from accprobe.health.outcome import GpuOutcome, HealthOutcome, OnOutcome
-    from accprobe.render.document import Element
 
 LEAST_MINUTES = 0.001
 MOST_MINUTES = 60 * 24 * 7
-
-_ENDINGS = {".xml": "junit", ".prom": "prometheus"}
 
 
 @click.command("health")
@@ -76,8 +70,7 @@ _ENDINGS = {".xml": "junit", ".prom": "prometheus"}
     show_default=True,
     help="With --ray: how often a check whose process died is repeated.",
 )
-@format_option("json", "junit", "prometheus")
-@output_option("Output file, JUnit if it ends in .xml, Prometheus in .prom, else JSON")
+@output_options("json", "junit", "prometheus")
 def health_command(
     devices: str,
     level: HealthLevel,
@@ -86,10 +79,8 @@ def health_command(
     seed: int,
     with_serial: bool,
     ray: str | None,
-    patience: float,
-    retries: int,
-    form: str,
-    output: Path | None,
+    to: Output,
+    **of_cluster: Any,
 ) -> None:
     """Compare the results of GPUs with their models, bit for bit.
 
@@ -113,8 +104,8 @@ def health_command(
     """
     if minutes is not None and math.isnan(minutes):
         raise click.BadParameter("nan is not a duration; give a number of minutes.", param_hint="'--minutes'")
-    to = Output.of(form, output, _ENDINGS)
     from accprobe.health.outcome import HealthOutcome
+    from accprobe.render.subjects.health import health_blocks
     from accprobe.report.names import named_models
 
     if like is not None:
@@ -122,9 +113,9 @@ def health_command(
 
     seconds = SECONDS[level] if minutes is None else 60 * minutes
     plan = CheckPlan(seconds, seed, like, serial=with_serial)
-    gpus, interrupted = _of_cluster(ray, devices, plan, patience, retries) if ray else _of_host(devices, plan)
+    gpus, interrupted = _of_cluster(ray, devices, plan, **of_cluster) if ray else _of_host(devices, plan)
     outcome = HealthOutcome.of(level if minutes is None else None, seconds / 60, gpus)
-    to.deliver(lambda: _shown(outcome), lambda form: _text(outcome, form), outcome.differs)
+    to.deliver(lambda: health_blocks(outcome), lambda form: _text(outcome, form), outcome.differs)
     _exit(outcome, interrupted)
 
 
@@ -169,12 +160,6 @@ def _watched(plan: CheckPlan, gpus: list[GpuOutcome], check: Callable[[OnOutcome
         except KeyboardInterrupt:
             return gpus, True
     return gpus, False
-
-
-def _shown(outcome: HealthOutcome) -> Iterable[Element]:
-    from accprobe.render.subjects.health import health_blocks
-
-    return health_blocks(outcome)
 
 
 def _text(outcome: HealthOutcome, form: str) -> str:

@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -15,17 +16,7 @@ from accprobe.errors import AccprobeError
 from accprobe.render.plain import plain
 
 if TYPE_CHECKING:
-    from click import ParamType as ParamType
-
     from accprobe.render.document import Element
-else:
-
-    class ParamType(click.ParamType):
-        """Click's own, with a subscript in the versions that have none."""
-
-        def __class_getitem__(cls, converted: type) -> type:
-            return cls
-
 
 DIFFERS = 1
 """The exit status of a finding: not confirmed, a mismatch, a difference, a requirement that failed."""
@@ -44,51 +35,59 @@ LARGEST_COUNT = 10**15
 
 STDOUT = Path("/dev/stdout")
 
-NOT_JSON = (".txt", ".html", ".htm", ".md", ".csv", ".tsv", ".jsonl", ".xml", ".prom", ".svg", ".pdf", ".yaml", ".yml", ".toml")
+ENDINGS = {"html": ".html", "csv": ".csv", "markdown": ".md", "jsonl": ".jsonl", "junit": ".xml", "prometheus": ".prom"}
+"""Endings of files by their format."""
+
+NOT_JSON = (*ENDINGS.values(), ".txt", ".htm", ".tsv", ".svg", ".pdf", ".yaml", ".yml", ".toml")
 """Endings of files in which nobody expects JSON."""
 
 T = TypeVar("T")
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
-class PositiveCount(ParamType[int]):
-    """A positive whole number, also as 1e10 or 10_000_000."""
-
-    name = "count"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        try:
-            number = int(value)
-        except ValueError:
-            try:
-                number = int(float(value))
-            except (ValueError, OverflowError):
-                number = 0
-            else:
-                number = number if number == float(value) else 0
-        if number < 1:
-            self.fail(f"'{value}' is not a positive whole number, such as 1e9 or 10_000_000")
-        if number > LARGEST_COUNT:
-            self.fail(f"'{value}' is too large; give at most {LARGEST_COUNT:.0e}")
-        return number
+def count(word: str | int) -> int:
+    """Return a positive whole number, also of 1e10 or 10_000_000. Raises BadParameter."""
+    try:
+        number = float(word)
+    except ValueError:
+        number = 0.0
+    if number < 1 or not number.is_integer():
+        raise click.BadParameter(f"'{word}' is not a positive whole number, such as 1e9 or 10_000_000")
+    if number > LARGEST_COUNT:
+        raise click.BadParameter(f"'{word}' is too large; give at most {LARGEST_COUNT:.0e}")
+    return int(number)
 
 
-class OutputFile(ParamType[Path]):
-    """A file to write; - is standard output, ./- a file of that name."""
+def count_or_none(word: str) -> int | None:
+    return None if word == "none" else count(word)
 
-    name = "file"
 
-    def __init__(self, stdout: bool = True) -> None:
-        self._stdout = stdout
+def several(read: Callable[[str], T]) -> Callable[[str], tuple[T, ...]]:
+    """Return a reader of values separated by commas, each once."""
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
-        if value == "":
-            self.fail("no file is named: give its name", param, ctx)
-        if os.path.basename(value) in ("", ".", ".."):
-            self.fail(f"'{value}' is a folder: give the name of a file", param, ctx)
-        if value == "-" and not self._stdout:
-            self.fail("standard output is not possible here; give a file, ./- for one of the name -", param, ctx)
-        return STDOUT if value == "-" else Path(value)
+    def values(text: str) -> tuple[T, ...]:
+        words = filter(None, (word.strip() for word in text.split(",")))
+        if found := tuple(dict.fromkeys(map(read, words))):
+            return found
+        raise click.BadParameter("no value is given")
+
+    return values
+
+
+def file_to_write(word: str) -> Path:
+    """Return the file; - is standard output, ./- a file of that name. Raises BadParameter."""
+    if word == "":
+        raise click.BadParameter("no file is named: give its name")
+    if os.path.basename(word) in ("", ".", ".."):
+        raise click.BadParameter(f"'{word}' is a folder: give the name of a file")
+    return STDOUT if word == "-" else Path(word)
+
+
+def regular_file_to_write(word: str) -> Path:
+    """Return a file other than standard output. Raises BadParameter."""
+    if word == "-":
+        raise click.BadParameter("standard output is not possible here; give a file, ./- for one of the name -")
+    return file_to_write(word)
 
 
 def seed_option(command: Command) -> Command:
@@ -104,62 +103,75 @@ def format_option(*forms: str) -> Callable[[Command], Command]:
 
 
 def output_option(help_text: str) -> Callable[[Command], Command]:
-    return click.option("-o", "--output", type=OutputFile(), metavar="FILE", help=f"{help_text} (`-` for stdout).")
+    return click.option("-o", "--output", type=file_to_write, metavar="FILE", help=f"{help_text} (`-` for stdout).")
 
 
-def values(option: str, words: str | None, read: Callable[[str], T]) -> tuple[T, ...] | None:
-    """Return the comma-separated values of an option, each once. Raises UsageError that names the option."""
-    if words is None:
-        return None
-    try:
-        return tuple(dict.fromkeys(read(word.strip()) for word in words.split(",")))
-    except click.BadParameter as e:
-        raise click.UsageError(f"{option} {words}: {e.message}") from None
+def output_options(*forms: str, is_shown: bool = True) -> Callable[[Command], Command]:
+    """Add --format and -o, whose values the command gets as one argument `to`. is_shown: as for `Output`."""
+    endings = {ENDINGS[form]: form for form in forms if form != "json"}
+    as_named = f", as its name ends: {', '.join(endings)}, else JSON" if endings else ", as JSON"
 
+    def decorated(command: Command) -> Command:
+        @wraps(command)
+        def with_output(*, form: str, output: Path | None, **options: Any) -> None:
+            command(to=Output.of(form, output, endings, is_shown), **options)
 
-def count(word: str) -> int:
-    return PositiveCount().convert(word, None, None)
+        found: Any = output_option(f"Output file{as_named}")(with_output)
+        return format_option(*forms)(found)  # type: ignore[no-any-return]
 
-
-def count_or_none(word: str) -> int | None:
-    return None if word == "none" else count(word)
+    return decorated
 
 
 @dataclass(frozen=True)
 class Output:
-    """Where a result goes. form: the format that --format names; file: that of -o, which has the format `in_file`."""
+    """Where a result goes. form: the format that --format names; file: that of -o, which has the format `in_file`.
+
+    is_shown: whether the terminal shows a result that -o writes to a file.
+    """
 
     form: str
     file: Path | None
     in_file: str
+    is_shown: bool = True
 
     @classmethod
-    def of(cls, form: str, file: Path | None, endings: Mapping[str, str]) -> Output:
+    def of(cls, form: str, file: Path | None, endings: Mapping[str, str], is_shown: bool = True) -> Output:
         """endings: formats by the ending of a file's name. Raises UsageError for other endings, AccprobeError where the file
         cannot be written.
         """
         in_file = form_of_file(file, endings) if file and form == "terminal" else form
         if file:
             check_writable(file)
-        return cls(form, file, in_file)
+        return cls(form, file, in_file, is_shown)
 
     def deliver(self, shown: Callable[[], Iterable[Element]], text: Callable[[str], str], differs: bool = False) -> None:
         """Print the result, and write it to the file. shown: for a terminal; text: in another format.
 
         differs: the result is a finding, so a file that cannot be written is a message and not the end.
         """
-        if self.form == "terminal" and self.file != STDOUT:
+        if self.form == "terminal" and self.file != STDOUT and (self.is_shown or self.file is None):
             from accprobe.render.terminal import print_blocks
 
             print_blocks(shown())
         if self.form == "terminal" and self.file is None:
             return
         try:
-            deliver(plain(text(self.in_file)), self.file)
+            _write_text(plain(text(self.in_file)), self.file)
         except AccprobeError as e:
             if not differs:
                 raise
             tell(str(e))
+
+
+def document_text(form: str, blocks: Iterable[Element], title: str) -> str:
+    """Return blocks as Markdown, or as an HTML page of that title."""
+    if form == "markdown":
+        from accprobe.render.markdown import markdown_text
+
+        return markdown_text(blocks)
+    from accprobe.render.html import html_page
+
+    return html_page(title, list(blocks))
 
 
 def form_of_file(file: Path, endings: Mapping[str, str]) -> str:
@@ -196,8 +208,8 @@ def check_writable(path: Path) -> None:
         raise AccprobeError(f"{path} cannot be written: {e.strerror}") from None
 
 
-def deliver(text: str, output: Path | None) -> None:
-    """Write a text to its file, or to standard output. Raises AccprobeError where it cannot be written."""
+def _write_text(text: str, output: Path | None) -> None:
+    """Write to the file, or to standard output. Raises AccprobeError where it cannot be written."""
     from accprobe.build import atomic
 
     if output is None or output == STDOUT:

@@ -8,9 +8,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from accprobe.cli.interrupts import TimeLimitReached, uninterrupted
+from accprobe.cli.interrupts import TimeLimitReached, time_limit, uninterrupted
 from accprobe.cli.output import INTERRUPTED, TIMED_OUT, tell
 from accprobe.errors import AccprobeError
+from accprobe.render.progress import progress_bar
 
 if TYPE_CHECKING:
     from accprobe.report.report import Report
@@ -86,13 +87,53 @@ def saving(output: Path | None) -> Iterator[Callable[[Report], None]]:
         raise AccprobeError(f"{output} cannot be written: {e.strerror}") from None
 
 
+def measured_report(
+    measure: Callable[[Callable[[Report], None]], object],
+    output: Path | None,
+    seconds: float | None,
+    steps: Callable[[Report], tuple[int, int]],
+    counted: Callable[[Report], str],
+    shown: Callable[[Report], None],
+) -> Report:
+    """Return the report that `measure` makes, kept and printed; a signal or the time limit ends the process with what there is.
+
+    measure: calls its argument with each growing report. steps: what is done, and of how many; counted: the same in words.
+    """
+    latest: list[Report] = []
+    stop: KeyboardInterrupt | None = None
+    with saving(output) as save, progress_bar("opening the device") as show:
+
+        def on_report(report: Report) -> None:
+            if not latest and report.device.reason:
+                announce(report)
+            latest[:] = [report]
+            save(report)
+            show(*steps(report), f"measuring {report.device.name}")
+
+        try:
+            with time_limit(seconds):
+                measure(on_report)
+        except KeyboardInterrupt as e:
+            stop = e
+    if stop is None or output is None or isinstance(stop, TimeLimitReached):
+        for report in latest:
+            shown(report)
+    if stop is not None:
+        end_interrupted(counted(latest[0]) if latest else "", output, stop)
+    return latest[0]
+
+
 def announce(report: Report) -> None:
     """Say which device replaces a GPU, and why."""
+    from accprobe.devices import why_no_processor
+
     missing = f"no GPU found ({report.device.reason})"
     if report.device.kind == "cpu":
         tell(f"{missing}; measuring the processor, {report.device.name}")
-    else:
-        tell(f"SIMULATED: {missing}; using {report.device.name}")
+        return
+    tell(f"SIMULATED: {missing}; using {report.device.name}")
+    if report.run.selected and (reason := why_no_processor()):
+        tell(f"the processor is not measured: {reason}")
 
 
 def say_what_is_unseen(devices: str) -> None:

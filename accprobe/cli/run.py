@@ -1,31 +1,31 @@
-"""`accprobe run`: characterise, verify and report every instruction of one device; of several, see `run_many`."""
+"""`accprobe run`: characterise, verify and report every instruction of a device."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from accprobe.cli.interrupts import TimeLimitReached, time_limit, time_limit_option
+from accprobe.cli.interrupts import time_limit_option
 from accprobe.cli.output import (
     DIFFERS,
-    OutputFile,
-    PositiveCount,
     check_writable,
+    count,
     format_option,
     output_option,
+    regular_file_to_write,
     report_output,
     seed_option,
     tell,
     write,
 )
-from accprobe.cli.reports import announce, end_interrupted, saving, say_what_is_unseen
+from accprobe.cli.reports import measured_report, say_what_is_unseen
 from accprobe.errors import AccprobeError
-from accprobe.render.progress import Show, progress_bar
 
 if TYPE_CHECKING:
     from accprobe.isa.instructions import Instruction
@@ -61,17 +61,19 @@ class RunRequest:
     default="auto",
     show_default=True,
     metavar="NAME",
-    help="Device to measure: auto, gpu, all, cuda:N, cpu, sim:NAME or replay:FILE.",
+    help="Device to measure: auto, gpu, cuda:N, cpu, sim:NAME or replay:FILE.",
 )
 @click.option("--select", multiple=True, metavar="NAME", help="Instructions: a name, a glob or an opcode. Repeatable.")
-@click.option("--dots", type=PositiveCount(), default=16384, show_default=True, help="Random dot products per instruction.")
+@click.option(
+    "--dots", type=count, default=16384, show_default=True, metavar="COUNT", help="Random dot products per instruction."
+)
 @seed_option
 @click.option("--jobs", type=click.IntRange(1), metavar="N", help="Worker processes.  [default: one per core, at most 8]")
 @output_option("Report file, written row by row; rows of the same device, version and seed are kept, the old file as FILE~")
 @click.option("--ncu", is_flag=True, help="Count the executed opcodes with Nsight Compute (mostly needs root).")
 @click.option(
     "--record",
-    type=OutputFile(stdout=False),
+    type=regular_file_to_write,
     metavar="FILE",
     help="Recording of every exchange with the device; `--device replay:FILE` replays it without a GPU.",
 )
@@ -89,8 +91,7 @@ def run_command(**options: Any) -> None:
     Without a GPU, `--device auto` measures the processor if it has matrix instructions, else it runs published models under a
     banner: their rows are simulated, never confirmed. In CI, use `--device gpu`, which fails instead.
 
-    `--device all`, or several names separated by commas, measures the first GPU of each kind and verifies the others of that
-    kind against its report; with several kinds, -o FILE becomes one file per kind.
+    `accprobe health --like report.json` checks other GPUs of that kind against the report.
 
     Needs: extra cuda13 or cuda12 on a GPU; nothing for sim: and replay: devices.
 
@@ -105,67 +106,39 @@ def run_command(**options: Any) -> None:
     request = RunRequest(**options)
     if request.record and request.output and request.record.resolve() == request.output.resolve():
         raise click.UsageError("-o and --record name the same file; give two")
-    several = request.device == "all" or "," in request.device
-    if several and (request.ncu or request.record or request.time_limit):
-        raise click.UsageError("--ncu, --record and --time-limit are for one device; name it with --device")
     say_what_is_unseen(request.device)
-    if several:
-        from accprobe.cli.run_many import run_each
-
-        good = run_each(request)
-    else:
-        good = report_holds(measured_report(request, request.device, request.output))
-    if not good:
-        sys.exit(DIFFERS)
-
-
-def measured_report(request: RunRequest, device: str, output: Path | None) -> Report:
-    """Measure, keep and print the report of a device; a signal or the time limit ends the process with what was measured."""
-    for file in filter(None, (output, request.record)):
+    for file in filter(None, (request.output, request.record)):
         check_writable(file)
     from accprobe.survey.run import survey
 
-    profiler = _profiler(device) if request.ncu else None
-    latest: list[Report] = []
-    with saving(output) as save, progress_bar("opening the device") as show:
-
-        def on_row(report: Report) -> None:
-            if not latest and report.device.reason:
-                announce(report)
-                _say_why_no_processor(report)
-            latest[:] = [report]
-            save(report)
-            _advance(show, report)
-
-        stop: KeyboardInterrupt | None = None
-        try:
-            wanted = (request.select, request.dots, request.seed, request.jobs)
-            with time_limit(request.time_limit):
-                survey(device, *wanted, on_row, profiler, request.with_uuid, request.record)
-        except KeyboardInterrupt as e:
-            stop = e
-    if stop is None or output is None or isinstance(stop, TimeLimitReached):
-        for report in latest:
-            print_report(report, request)
-    if stop is not None:
-        end_interrupted(_count(latest[0]) if latest else "", output, stop)
-    return latest[0]
+    profiler = _profiler(request.device) if request.ncu else None
+    wanted = (request.device, request.select, request.dots, request.seed, request.jobs)
+    report = measured_report(
+        lambda on_row: survey(*wanted, on_row, profiler, request.with_uuid, request.record),
+        request.output,
+        request.time_limit,
+        _steps,
+        _count,
+        partial(_print, request),
+    )
+    _check_any_measured(report)
+    if not all(row.holds for row in report.measured):
+        sys.exit(DIFFERS)
 
 
-def _say_why_no_processor(report: Report) -> None:
-    """Say why a simulated GPU replaces the processor."""
-    from accprobe.devices import why_no_processor
-
-    if report.device.kind == "simulated" and (reason := why_no_processor()):
-        tell(f"the processor is not measured: {reason}")
+def _steps(report: Report) -> tuple[int, int]:
+    """Return how many instructions are measured, and how many can be."""
+    return len(report.measured), report.run.selected - (len(report.instructions) - len(report.measured))
 
 
-def _advance(show: Show, report: Report) -> None:
-    skipped = len(report.instructions) - len(report.measured)
-    show(len(report.measured), report.run.selected - skipped, f"measuring {report.device.name}")
+def _count(report: Report) -> str:
+    from accprobe.report.words import so_many
+
+    done, total = _steps(report)
+    return f"{done} of {so_many(total, 'instruction')}"
 
 
-def print_report(report: Report, request: RunRequest) -> None:
+def _print(request: RunRequest, report: Report) -> None:
     """Print a report; `announce` said before which device replaces a GPU."""
     if request.form == "json":
         write(report.dumps())
@@ -190,24 +163,13 @@ def _beside() -> str:
     return f"For comparison, a recorded GPU, {report.device.name}:\n! {beside(report)}\n{rest}"
 
 
-def _count(report: Report) -> str:
-    from accprobe.report.words import so_many
-
-    skipped = len(report.instructions) - len(report.measured)
-    return f"{len(report.measured)} of {so_many(report.run.selected - skipped, 'instruction')}"
-
-
-def report_holds(report: Report) -> bool:
-    """Return whether every instruction is confirmed, or simulated without a contradiction.
-
-    Raises AccprobeError where none could be measured.
-    """
+def _check_any_measured(report: Report) -> None:
+    """Raise AccprobeError where no instruction could be measured."""
     if not report.measured:
         reasons = ", ".join(dict.fromkeys(row.reason for row in report.instructions))
         one = len(report.instructions) == 1
         none = "the selected instruction" if one else f"none of the {len(report.instructions)} selected instructions"
         raise AccprobeError(f"{none} can{'not' * one} be measured here: {reasons}")
-    return all(row.holds for row in report.measured)
 
 
 def _profiler(device: str) -> Profiler:

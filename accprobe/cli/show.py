@@ -2,43 +2,30 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from accprobe.cli.output import deliver, form_of_file, format_option, output_option
+from accprobe.cli.output import Output, document_text, output_options
 from accprobe.cli.reports import read_report
 from accprobe.errors import AccprobeError
-from accprobe.render.plain import plain
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from accprobe.render.document import Element
-    from accprobe.report.report import Report
-
-_ENDINGS = {".html": "html", ".md": "markdown", ".csv": "csv", ".jsonl": "jsonl"}
 
 
 @click.command("show")
 @click.argument("report")
 @click.argument("instruction", required=False)
 @click.option("--dtype", metavar="A[:B]", help="Show only instructions with these operands, such as bf16 or e4m3:e5m2.")
-@format_option("markdown", "html", "json", "jsonl", "csv")
 @click.option("--all", "expand", is_flag=True, help="Print one line per instruction instead of grouping equal ones.")
 @click.option("--sweeps", is_flag=True, help="Print every sweep instead of one line per operand type.")
 @click.option("--plots/--no-plots", default=True, help="Draw the sweeps in HTML.")
-@output_option("Output file, as its name ends: .html, .md, .csv, .jsonl, else JSON")
+@output_options("json", "html", "markdown", "csv", "jsonl", is_shown=False)
 def show_command(
-    report: str,
-    instruction: str | None,
-    dtype: str | None,
-    form: str,
-    expand: bool,
-    sweeps: bool,
-    plots: bool,
-    output: Path | None,
+    report: str, instruction: str | None, dtype: str | None, expand: bool, sweeps: bool, plots: bool, to: Output
 ) -> None:
     """Show a report: a table, or one instruction in full.
 
@@ -60,39 +47,27 @@ def show_command(
     """
     from accprobe.report.names import split_row
 
-    if output and form == "terminal":
-        form = form_of_file(output, _ENDINGS)
     of_rows = bool(instruction or dtype or split_row(report)[1])
+    form = to.in_file
     loaded = read_report(report, instruction or "", dtype or "", evidence=of_rows or form not in ("terminal", "csv", "jsonl"))
-    in_full = of_rows and len(loaded.instructions) <= 1
     if form in ("csv", "jsonl") and loaded.products and not loaded.instructions:
         raise AccprobeError(f"{form} has columns of instructions only, not of products; give --format json, markdown or html")
-    if form == "terminal":
-        from accprobe.render.terminal import print_blocks
 
-        print_blocks(_blocks(loaded, in_full, expand, sweeps))
-    else:
-        deliver(plain(_text(loaded, form, in_full, expand, sweeps, plots)), output)
+    def blocks() -> Iterator[Element]:
+        from accprobe.render.subjects.report import report_blocks, rows_blocks
 
+        is_in_full = of_rows and len(loaded.instructions) <= 1
+        return rows_blocks(loaded) if is_in_full else report_blocks(loaded, expand, sweeps)
 
-def _blocks(report: Report, in_full: bool, expand: bool, sweeps: bool) -> Iterator[Element]:
-    from accprobe.render.subjects.report import report_blocks, rows_blocks
+    def text(form: str) -> str:
+        if form == "json":
+            return loaded.dumps()
+        if form in ("csv", "jsonl"):
+            from accprobe.render.data import comma_separated, json_lines
 
-    return rows_blocks(report) if in_full else report_blocks(report, expand, sweeps)
-
-
-def _text(report: Report, form: str, in_full: bool, expand: bool, sweeps: bool, plots: bool) -> str:
-    if form == "json":
-        return report.dumps()
-    if form == "html":
-        from accprobe.render.html import html_page
+            return comma_separated(loaded) if form == "csv" else json_lines(loaded)
         from accprobe.render.subjects.report import report_page
 
-        return html_page(report.device.name, list(report_page(report, plots)))
-    if form == "markdown":
-        from accprobe.render.markdown import markdown_text
+        return document_text(form, blocks() if form == "markdown" else report_page(loaded, plots), loaded.device.name)
 
-        return markdown_text(_blocks(report, in_full, expand, sweeps))
-    from accprobe.render.data import comma_separated, json_lines
-
-    return comma_separated(report) if form == "csv" else json_lines(report)
+    to.deliver(blocks, text)

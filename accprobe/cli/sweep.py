@@ -3,26 +3,28 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from accprobe.cli.interrupts import TimeLimitReached, time_limit, time_limit_option
+from accprobe.cli.interrupts import time_limit_option
 from accprobe.cli.output import (
     DIFFERS,
-    OutputFile,
-    ParamType,
     check_writable,
+    count,
     format_option,
     output_option,
+    regular_file_to_write,
     report_output,
     seed_option,
+    several,
     write,
 )
-from accprobe.cli.reports import announce, check_report, end_interrupted, saving
+from accprobe.cli.reports import check_report, measured_report
 from accprobe.errors import AccprobeError, UnknownName, nearest
 from accprobe.render.progress import progress_bar
 
@@ -35,87 +37,65 @@ if TYPE_CHECKING:
 COMPILED_FOR = "sm_80,sm_89,sm_90,sm_100,sm_120"
 
 
-class _Several(ParamType[list[Any]]):
-    """Values separated by commas."""
-
-    def __init__(self, kind: Callable[[str], Any], name: str) -> None:
-        self._kind, self.name = kind, name
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> list[Any]:
-        if isinstance(value, list):
-            return value
-        try:
-            return [self._kind(word.strip()) for word in value.split(",") if word.strip()] or self.fail(
-                "no value is given", param
-            )
-        except ValueError:
-            self.fail(f"'{value}' is not {self.name}", param, ctx)
-
-
-_NUMBERS = _Several(int, "a list of whole numbers, such as 32,64")
-_NAMES = _Several(str, "a list of names")
-_SIZE = click.IntRange(1)
-
-
 @dataclass(frozen=True)
 class SweepRequest:
     """The options of `accprobe sweep`; `output` is the report's file, `plot` that of a drawing."""
 
     device: str
-    dtypes: list[str]
-    block_ks: list[int]
-    num_warps: list[int]
+    dtypes: tuple[str, ...]
+    block_ks: tuple[int, ...]
+    num_warps: tuple[int, ...]
     block_m: int
     block_n: int
     m: int | None
     n: int | None
     k: int
     promote_every: int | None
-    rounded: bool
-    operand_sets: list[str] | None
+    operand_sets: tuple[str, ...] | None
     seed: int
     output: Path | None
     plot: Path | None
-    ncu: bool
     time_limit: float | None
     form: str
     expand: bool
     compile_only: bool
-    arch: list[str]
+    arch: tuple[str, ...]
 
 
 @click.command("sweep")
 @click.option("--device", default="auto", show_default=True, metavar="NAME", help="Device: auto, gpu, cuda:N or sim:NAME.")
-@click.option("--dtype", "dtypes", type=_NAMES, default="e4m3", show_default=True, metavar="NAME,…", help="Operand formats.")
+@click.option(
+    "--dtype", "dtypes", type=several(str), default="e4m3", show_default=True, metavar="NAME,…", help="Operand formats."
+)
 @click.option(
     "--block-k",
     "block_ks",
-    type=_NUMBERS,
+    type=several(count),
     default="32,64,128,256,512",
     show_default=True,
     metavar="N,…",
     help="Block sizes in K.",
 )
-@click.option("--num-warps", type=_NUMBERS, default="2,4,8", show_default=True, metavar="N,…", help="Warps of a program.")
-@click.option("--block-m", type=_SIZE, default=64, show_default=True, metavar="N", help="Block size in M.")
-@click.option("--block-n", type=_SIZE, default=64, show_default=True, metavar="N", help="Block size in N.")
-@click.option("--m", type=_SIZE, metavar="N", help="Rows of A.  [default: 2048; 64 simulated]")
-@click.option("--n", type=_SIZE, metavar="N", help="Columns of B.  [default: 2048; 64 simulated]")
-@click.option("--k", type=_SIZE, default=2048, show_default=True, metavar="N", help="Columns of A.")
-@click.option("--promote-every", type=_SIZE, metavar="N", help="Promotion interval of tl.dot itself.")
-@click.option("--round", "rounded", is_flag=True, help="Round partial sums to the bits of a mask instead of truncating them.")
-@click.option("--operands", "operand_sets", type=_NAMES, metavar="SET,…", help="Sets: normal, full-width.  [default: both]")
+@click.option("--num-warps", type=several(count), default="2,4,8", show_default=True, metavar="N,…", help="Warps of a program.")
+@click.option("--block-m", type=count, default=64, show_default=True, metavar="N", help="Block size in M.")
+@click.option("--block-n", type=count, default=64, show_default=True, metavar="N", help="Block size in N.")
+@click.option("--m", type=count, metavar="N", help="Rows of A.  [default: 2048; 64 simulated]")
+@click.option("--n", type=count, metavar="N", help="Columns of B.  [default: 2048; 64 simulated]")
+@click.option("--k", type=count, default=2048, show_default=True, metavar="N", help="Columns of A.")
+@click.option("--promote-every", type=count, metavar="N", help="Promotion interval of tl.dot itself.")
+@click.option(
+    "--operands", "operand_sets", type=several(str), metavar="SET,…", help="Sets: normal, full-width.  [default: both]"
+)
 @seed_option
 @output_option("Report file, written sweep by sweep; results of the same device are kept, the old file as FILE~")
-@click.option("--plot", type=OutputFile(stdout=False), metavar="FILE", help="Drawing of the sweeps, an .svg file.")
-@click.option("--ncu", is_flag=True, help="Compare the executed opcodes with the cubin, with Nsight Compute.")
+@click.option("--plot", type=regular_file_to_write, metavar="FILE", help="Drawing of the sweeps, an .svg file.")
 @time_limit_option
 @format_option("json")
 @click.option("--all", "expand", is_flag=True, help="Print all 24 counts of changed elements per configuration.")
 @click.option("--compile-only", is_flag=True, help="Print the opcode of each configuration on each --arch; needs no GPU.")
 @click.option(
     "--arch",
-    type=_NAMES,
+    type=several(str),
     default=COMPILED_FOR,
     show_default=True,
     metavar="NAME,…",
@@ -129,8 +109,10 @@ def sweep_command(**options: Any) -> None:
 
     Needs: extra cuda13 or cuda12 on a GPU; extra sweep for sim: devices and --compile-only.
 
-    Exit status: 0 every result agrees with the published model of its opcode, or there is none; 1 some do not, or execute
-    other opcodes than their cubin has, or --time-limit ended it; 2 nothing could be measured; 130 interrupted.
+    `accprobe sass --ncu -- accprobe sweep ...` counts the opcodes that a sweep executes.
+
+    Exit status: 0 every result agrees with the published model of its opcode, or there is none; 1 some do not, or --time-limit
+    ended it; 2 nothing could be measured; 130 interrupted.
 
     \b
     Examples:
@@ -143,7 +125,7 @@ def sweep_command(**options: Any) -> None:
     options["output"], options["form"] = report_output(options["output"], options["form"])
     request = SweepRequest(**options)
     blocks = (request.block_ks, request.num_warps, request.block_m, request.block_n)
-    wanted = configurations(request.dtypes, *blocks, request.promote_every, request.rounded)
+    wanted = configurations(request.dtypes, *blocks, request.promote_every)
     if request.compile_only:
         if request.time_limit:
             raise click.UsageError("--compile-only measures nothing: leave out --time-limit")
@@ -163,34 +145,19 @@ def sweep_command(**options: Any) -> None:
 def _sweep(request: SweepRequest, wanted: Sequence[Configuration], sets: list[OperandSet]) -> None:
     from accprobe.sweep.sweeper import Problem, sweep
 
-    latest: list[Report] = []
-    stop: KeyboardInterrupt | None = None
-    with saving(request.output) as save, progress_bar("compiling") as show:
+    def steps(report: Report) -> tuple[int, int]:
+        return len({(each.dtype, each.num_warps, each.block_k) for each in report.sweeps}), len(wanted)
 
-        def on_record(report: Report) -> None:
-            if not latest and report.device.reason:
-                announce(report)
-            latest[:] = [report]
-            save(report)
-            done = {(each.dtype, each.num_warps, each.block_k) for each in report.sweeps}
-            show(len(done), len(wanted), f"sweeping on {report.device.name}")
-
-        try:
-            with time_limit(request.time_limit):
-                problem = Problem(request.m, request.n, request.k, request.seed)
-                sweep(request.device, wanted, problem, sets, on_record, request.ncu)
-        except KeyboardInterrupt as e:
-            stop = e
-    if stop is None or request.output is None or isinstance(stop, TimeLimitReached):
-        _print(latest, request.form, request.expand)
-    if request.plot and latest and latest[0].sweeps:
-        from accprobe.render.subjects.sweep_series import save as draw
-
-        draw(latest[0].sweeps, request.plot, latest[0].device.kind == "simulated")
-    if stop is not None:
-        done = len(latest[0].sweeps) if latest else 0
-        end_interrupted(f"{done} sweeps" if done else "", request.output, stop)
-    _exit(latest[0])
+    problem = Problem(request.m, request.n, request.k, request.seed)
+    report = measured_report(
+        lambda on_record: sweep(request.device, wanted, problem, sets, on_record),
+        request.output,
+        request.time_limit,
+        steps,
+        lambda report: f"{len(report.sweeps)} sweeps" if report.sweeps else "",
+        partial(_print, request),
+    )
+    _exit(report)
 
 
 def _known_sets(names: Sequence[str]) -> list[OperandSet]:
@@ -202,18 +169,21 @@ def _known_sets(names: Sequence[str]) -> list[OperandSet]:
     return [known for known in SETS if known in names]
 
 
-def _print(latest: list[Report], form: str, expand: bool) -> None:
-    for report in latest:
-        if form == "json":
-            write(report.dumps())
-        else:
-            from accprobe.render.subjects.report import report_blocks
-            from accprobe.render.terminal import print_blocks
+def _print(request: SweepRequest, report: Report) -> None:
+    if request.form == "json":
+        write(report.dumps())
+    else:
+        from accprobe.render.subjects.report import report_blocks
+        from accprobe.render.terminal import print_blocks
 
-            print_blocks(report_blocks(report, expand, every_sweep=True))
+        print_blocks(report_blocks(report, request.expand, every_sweep=True))
+    if request.plot and report.sweeps:
+        from accprobe.render.subjects.sweep_series import save as draw
+
+        draw(report.sweeps, request.plot, report.device.kind == "simulated")
 
 
-def _compile_only(wanted: Sequence[Configuration], names: list[str], form: str, file: Path | None) -> None:
+def _compile_only(wanted: Sequence[Configuration], names: Sequence[str], form: str, file: Path | None) -> None:
     from accprobe.sweep.atlas import atlas, compile_targets
 
     if file:
@@ -243,5 +213,5 @@ def _exit(report: Report) -> None:
         reasons = "; ".join(dict.fromkeys(each.reason for each in report.sweeps))
         raise AccprobeError(f"none of the configurations can be swept here: {reasons}")
     differ = (each.prediction is not None and each.prediction.differ > 0 for each in report.sweeps)
-    if any(differ) or any(each.profile is not None and not each.profile.agrees for each in report.sweeps):
+    if any(differ):
         sys.exit(DIFFERS)

@@ -2,33 +2,36 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
-from accprobe.cli.output import Output, PositiveCount, count_or_none, format_option, output_option, seed_option, tell
+from accprobe.cli.output import Output, count, count_or_none, document_text, output_options, seed_option, tell
 from accprobe.errors import AccprobeError
 from accprobe.render.progress import progress_bar
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from accprobe.budget.tolerance import Reference, ToleranceReport
-    from accprobe.render.document import Element
+    from accprobe.budget.tolerance import ToleranceRequest
 
 MOST_OUTPUTS = 1 << 22
 """Largest M·N; M·K and N·K may be eight times as large. Each planted mistake is a product of its own."""
 
 
+def _interval(word: str) -> int:
+    """Return the products of a promotion interval, 0 for none."""
+    return count_or_none(word) or 0
+
+
 @click.command("tolerance")
 @click.argument("name")
 @click.option("--dtype", metavar="A[:B]", help="Operand formats where NAME leaves them open, such as bf16.")
-@click.option("--k", type=PositiveCount(), help="K of the product.  [default: that of a product or FILE]")
-@click.option("--m", type=PositiveCount(), help="Rows of a test's result.  [default: as K allows, at most 64]")
-@click.option("--n", type=PositiveCount(), help="Columns of a test's result.  [default: as K allows, at most 64]")
-@click.option("--promote-every", metavar="N|none", help="Promotion interval.  [default: none; that of a product]")
-@click.option("--split-k", type=PositiveCount(), help="Slices of K.  [default: 1; that of a product]")
+@click.option("--k", type=count, metavar="COUNT", help="K of the product.  [default: that of a product or FILE]")
+@click.option("--m", type=count, metavar="COUNT", help="Rows of a test's result.  [default: as K allows, at most 64]")
+@click.option("--n", type=count, metavar="COUNT", help="Columns of a test's result.  [default: as K allows, at most 64]")
+@click.option(
+    "--promote-every", type=_interval, metavar="N|none", help="Promotion interval.  [default: none; that of a product]"
+)
+@click.option("--split-k", type=count, metavar="COUNT", help="Slices of K.  [default: 1; that of a product]")
 @click.option("--out", metavar="FORMAT", help="Format of D.  [default: not rounded; that of a product]")
 @click.option("--data", default="normal", show_default=True, metavar="KIND|FILE", help="Operands.")
 @click.option("--scale", default="none", show_default=True, metavar="KIND", help="Scales of the operands.")
@@ -44,27 +47,8 @@ MOST_OUTPUTS = 1 << 22
 @click.option("--rtol", type=click.FloatRange(0), metavar="X", help="Relative tolerance of your own test.")
 @click.option("--reference", type=click.Choice(["f64", "f32", "bf16"]), help="Reference of your own test.  [default: f64]")
 @seed_option
-@format_option("json", "markdown")
-@output_option("Output file, Markdown if it ends in .md, else JSON")
-def tolerance_command(
-    name: str,
-    dtype: str | None,
-    k: int | None,
-    m: int | None,
-    n: int | None,
-    promote_every: str | None,
-    split_k: int | None,
-    out: str | None,
-    data: str,
-    scale: str,
-    false_alarms: float,
-    atol: float | None,
-    rtol: float | None,
-    reference: Reference | None,
-    seed: int,
-    form: str,
-    output: Path | None,
-) -> None:
+@output_options("json", "markdown")
+def tolerance_command(to: Output, **options: Any) -> None:
     """Recommend a test of a product, and show the mistakes it detects.
 
     NAME is an opcode, an instruction of a report or a measured product, as for `accprobe budget`. The recommended tolerance
@@ -82,9 +66,42 @@ def tolerance_command(
     Example:
       accprobe tolerance QGMMA --k 7168 --promote-every 128 --out bf16
     """
+    from accprobe.budget.tolerance import advised
+    from accprobe.render.data import tolerance_json
+    from accprobe.render.subjects.tolerance import tolerance_blocks
+
+    request = _request(**options)
+    with progress_bar("tolerance") as show:
+        found = advised(request, lambda what: show(0, None, what))
+    if request.accumulation.remark:
+        tell(request.accumulation.remark)
+    to.deliver(
+        lambda: tolerance_blocks(found),
+        lambda form: tolerance_json(found) if form == "json" else document_text(form, tolerance_blocks(found), ""),
+    )
+
+
+def _request(
+    name: str,
+    dtype: str | None,
+    k: int | None,
+    m: int | None,
+    n: int | None,
+    promote_every: int | None,
+    split_k: int | None,
+    out: str | None,
+    data: str,
+    scale: str,
+    false_alarms: float,
+    atol: float | None,
+    rtol: float | None,
+    reference: Any,
+    seed: int,
+) -> ToleranceRequest:
+    """Fill in what a measured product or the user's data say. Raises UsageError, AccprobeError."""
     from accprobe.budget.accumulation import of_named
     from accprobe.budget.data import OwnData
-    from accprobe.budget.tolerance import OwnTest, ToleranceRequest, advised
+    from accprobe.budget.tolerance import OwnTest, ToleranceRequest
     from accprobe.cli.arrays import data_named, scale_named
     from accprobe.isa import formats
     from accprobe.model.product import ScaleOf
@@ -100,50 +117,20 @@ def tolerance_command(
     rounded = formats.get(out) if out else measured.result if measured else accumulation.result
     if rounded.kind != "float" or rounded.infinity is None:
         raise AccprobeError(f"--out {out} is not supported; give a float format with infinities, such as f32, bf16 or f16")
-    to = Output.of(form, output, {".md": "markdown"})
     if reference and atol is None and rtol is None:
         raise click.UsageError("--reference is for your own test: give its --atol or --rtol too")
-    request = ToleranceRequest(
+    known: Any = scale_named(scale, ["none", *get_args(ScaleOf)])
+    return ToleranceRequest(
         accumulation,
         found_k,
         m,
         n,
-        accumulation.promote_every if promote_every is None else _interval(promote_every),
+        accumulation.promote_every if promote_every is None else promote_every or None,
         split_k or accumulation.split_k,
         rounded,
         operands,
-        _scale(scale_named(scale, ["none", *get_args(ScaleOf)])),
+        None if known == "none" else known,
         seed,
         rate=false_alarms,
         own=None if atol is None and rtol is None else OwnTest(atol or 0.0, rtol or 0.0, reference or "f64"),
     )
-    with progress_bar("tolerance") as show:
-        found = advised(request, lambda what: show(0, None, what))
-    if accumulation.remark:
-        tell(accumulation.remark)
-    to.deliver(lambda: _shown(found), lambda form: _text(found, form))
-
-
-def _interval(word: str) -> int | None:
-    try:
-        return count_or_none(word)
-    except click.BadParameter as e:
-        raise click.UsageError(f"--promote-every: {e.message}, nor none") from None
-
-
-def _scale(word: str) -> Any:
-    return None if word == "none" else word
-
-
-def _shown(found: ToleranceReport) -> Iterable[Element]:
-    from accprobe.render.subjects.tolerance import tolerance_blocks
-
-    return tolerance_blocks(found)
-
-
-def _text(found: ToleranceReport, form: str) -> str:
-    from accprobe.render.data import tolerance_json
-    from accprobe.render.markdown import markdown_text
-    from accprobe.render.subjects.tolerance import tolerance_blocks
-
-    return markdown_text(tolerance_blocks(found)) if form == "markdown" else tolerance_json(found)

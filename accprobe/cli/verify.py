@@ -1,11 +1,11 @@
-"""`accprobe verify`: models against a device, each of its SMs, or recorded results of hardware."""
+"""`accprobe verify`: models against a device, or recorded results of hardware."""
 
 from __future__ import annotations
 
 import json
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -14,17 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from accprobe.cli.interrupts import TimeLimitReached, time_limit, time_limit_option
-from accprobe.cli.output import (
-    DIFFERS,
-    INTERRUPTED,
-    TIMED_OUT,
-    Output,
-    PositiveCount,
-    format_option,
-    output_option,
-    seed_option,
-    tell,
-)
+from accprobe.cli.output import DIFFERS, INTERRUPTED, TIMED_OUT, Output, count, output_options, seed_option, tell
 from accprobe.cli.reports import read_report, say_what_is_unseen
 from accprobe.errors import AccprobeError, UnknownName
 from accprobe.render.progress import progress_bar
@@ -34,8 +24,7 @@ if TYPE_CHECKING:
     from accprobe.isa.instructions import Instruction
     from accprobe.model.tree import DotModel
     from accprobe.render.document import Element
-    from accprobe.render.subjects.verification import CheckedUp, Verified
-    from accprobe.verify.outcome import Advance
+    from accprobe.render.subjects.verification import Verified
     from accprobe.verify.vectors import Comparison
 
 
@@ -49,7 +38,6 @@ class VerifyRequest:
     dots: int
     select: tuple[str, ...]
     seed: int
-    every_sm: bool
     coverage: bool
     time_limit: float | None
     to: Output
@@ -57,29 +45,29 @@ class VerifyRequest:
 
 @click.command("verify")
 @click.argument("models", metavar="MODELS")
-@click.option("--device", metavar="NAME", help="Device: auto, gpu, cuda:N, cpu, sim:NAME or faulty:NAME.  [default: gpu]")
+@click.option("--device", metavar="NAME", help="Device: auto, gpu, cuda:N, cpu or sim:NAME.  [default: gpu]")
 @click.option(
     "--vectors",
     type=click.Path(path_type=Path),
     metavar="DIR",
     help="Recorded results instead of a device, in the layout of MATLAB-tensor-core's model_validation.",
 )
-@click.option("--dots", type=PositiveCount(), default="1e6", show_default=True, help="Random dot products per instruction.")
+@click.option(
+    "--dots", type=count, default="1e6", show_default=True, metavar="COUNT", help="Random dot products per instruction."
+)
 @click.option("--select", multiple=True, metavar="NAME", help="Instructions: a name, a glob or an opcode. Repeatable.")
 @seed_option
-@click.option("--every-sm", is_flag=True, help="Run all dot products on every SM of the GPU, and name SMs that differ.")
 @click.option("--coverage", is_flag=True, help="Generate operands for every event of a model, and count the events covered.")
 @time_limit_option
-@format_option("json")
-@output_option("Output file, as JSON")
-def verify_command(form: str, output: Path | None, **options: Any) -> None:
+@output_options("json")
+def verify_command(**options: Any) -> None:
     """Verify models on a GPU, or against recorded results of hardware.
 
     Every bit of every result is compared. MODELS is a report, some rows of one (h200:QGMMA), or sim:NAME for published
     models. On a GPU this checks the GPU and its driver. --vectors DIR checks the models instead: the name of each GPU in DIR
     selects its models (sim:all: published models of every GPU).
 
-    sim: devices have no SMs, so --every-sm refuses them. faulty:NAME has four SMs, one of them faulty.
+    `accprobe health` checks each SM of a GPU.
 
     Needs: extra cuda13 or cuda12 on a GPU; nothing for --vectors and sim: devices.
 
@@ -90,18 +78,15 @@ def verify_command(form: str, output: Path | None, **options: Any) -> None:
     Examples:
       accprobe verify h200 --device cuda:0 --dots 1e9 --select 'wgmma.*e4m3*'
       accprobe verify h200 --device cuda:0 --coverage
-      accprobe verify h200 --device cuda:0 --every-sm
       accprobe verify sim:all --vectors model_validation
     """
-    request = VerifyRequest(to=Output.of(form, output, {}), **options)
-    if request.vectors:
-        if request.device or request.every_sm or request.coverage or request.time_limit:
-            raise click.UsageError("--vectors needs no device: leave out --device, --every-sm, --coverage and --time-limit")
+    request = VerifyRequest(**options)
+    if not request.vectors:
+        _against_device(request)
+    elif request.device or request.coverage or request.time_limit:
+        raise click.UsageError("--vectors needs no device: leave out --device, --coverage and --time-limit")
+    else:
         _against_vectors(request, request.vectors)
-        return
-    if request.every_sm and request.coverage:
-        raise click.UsageError("--coverage and --every-sm exclude each other: give one of them")
-    _on_every_sm(request) if request.every_sm else _against_device(request)
 
 
 def _deliver(request: VerifyRequest, data: object, shown: Callable[[], Iterable[Element]], differs: bool) -> None:
@@ -110,30 +95,22 @@ def _deliver(request: VerifyRequest, data: object, shown: Callable[[], Iterable[
 
 def _against_device(request: VerifyRequest) -> None:
     from accprobe.render.data import verified_data
-    from accprobe.render.subjects.verification import Verified, banner_blocks, compared_blocks, verification_blocks
-    from accprobe.verify.bulk import prepare_to_verify, verify_in_bulk
-    from accprobe.verify.coverage import cover, together
-    from accprobe.verify.shrink import shrink
+    from accprobe.render.subjects.verification import banner_blocks, compared_blocks, verification_blocks
+    from accprobe.verify.bulk import prepare_to_verify
 
     rows: list[Verified] = []
-
-    def measure(device: Device, chosen: Mapping[Instruction, DotModel], advance: Advance) -> None:
-        for inst, model in chosen.items():
-            started = time.perf_counter()
-            done = verify_in_bulk(device, inst, model, request.dots, request.seed, advance)
-            seconds = time.perf_counter() - started
-            if request.coverage:
-                done = together(done, cover(device, inst, model, 0, request.seed, advance))
-            smallest = shrink(partial(device.dot, inst), inst, model, found) if (found := done.counterexample) else None
-            rows.append(Verified(inst, done, seconds, smallest))
-
     with time_limit(request.time_limit):
         with progress_bar("compiling for the device"):
             device, chosen, lacking = _opened(request)
             prepare_to_verify(device, chosen)
         say_what_is_unseen(request.device or "")
-        seen = _measured(partial(measure, device, chosen), len(chosen) * request.dots, device)
-    data = {**_head(request, device, lacking), "verified": [verified_data(row) for row in rows]}
+        seen = _measured(request, device, chosen, rows)
+    data = {
+        "models": request.models,
+        "device": {"kind": device.kind, "name": device.name, "architecture": device.architecture},
+        "lacking": [inst.name for inst in lacking],
+        "verified": [verified_data(row) for row in rows],
+    }
     differs = any(row.done.mismatches or (row.done.events and row.done.events.missing) for row in rows)
     if rows or seen.stop is None:
         compared = compared_blocks(request.models, device, lacking)
@@ -141,32 +118,41 @@ def _against_device(request: VerifyRequest) -> None:
     _exit(differs, seen, len(rows), len(chosen))
 
 
-def _on_every_sm(request: VerifyRequest) -> None:
-    from accprobe.devices.protocol import OnEverySm
-    from accprobe.health.sms import check_every_sm
-    from accprobe.render.data import checked_up_data
-    from accprobe.render.subjects.verification import CheckedUp, banner_blocks, checkup_blocks, compared_blocks
+class _Seen(NamedTuple):
+    """Numbers of dot products compared and of mismatches; stop: the signal that ended it early."""
 
-    rows: list[CheckedUp] = []
+    compared: int
+    differed: int
+    stop: KeyboardInterrupt | None = None
 
-    def measure(device: OnEverySm, chosen: Mapping[Instruction, DotModel], advance: Advance) -> None:
-        for inst, model in chosen.items():
-            started = time.perf_counter()
-            done = check_every_sm(device, inst, model, request.dots, request.seed, advance)
-            rows.append(CheckedUp(inst, done, time.perf_counter() - started))
 
-    with time_limit(request.time_limit):
-        device, chosen, lacking = _opened(request)
-        if not isinstance(device, OnEverySm):
-            known = "" if device.kind != "simulated" else "; faulty:NAME has SMs, one of them faulty"
-            raise AccprobeError(f"--every-sm: {device.name} does not report which SM computed a result{known}")
-        seen = _measured(partial(measure, device, chosen), None, device)
-    data = {**_head(request, device, lacking), "checked": [checked_up_data(row) for row in rows]}
-    differs = any(row.done.faults for row in rows)
-    if rows or seen.stop is None:
-        compared = compared_blocks(request.models, device, lacking)
-        _deliver(request, data, lambda: [*banner_blocks(device), *checkup_blocks(rows), *compared], differs)
-    _exit(differs, seen, len(rows), len(chosen))
+def _measured(request: VerifyRequest, device: Device, chosen: Mapping[Instruction, DotModel], rows: list[Verified]) -> _Seen:
+    """Add a row of each instruction until all are verified or a signal comes."""
+    from accprobe.render.subjects.verification import Verified
+    from accprobe.verify.bulk import verify_in_bulk
+    from accprobe.verify.coverage import cover, together
+    from accprobe.verify.shrink import shrink
+
+    seen, total = [0, 0], len(chosen) * request.dots
+    with progress_bar(f"verifying {device.name}", speed=True, in_lines="dot products") as show:
+
+        def advance(compared: int, differed: int) -> None:
+            seen[0] += compared
+            seen[1] += differed
+            show(seen[0], total, f"verifying {device.name}" + (f", {seen[1]:,} differ" if seen[1] else ""))
+
+        try:
+            for inst, model in chosen.items():
+                started = time.perf_counter()
+                done = verify_in_bulk(device, inst, model, request.dots, request.seed, advance)
+                seconds = time.perf_counter() - started
+                if request.coverage:
+                    done = together(done, cover(device, inst, model, 0, request.seed, advance))
+                smallest = shrink(partial(device.dot, inst), inst, model, found) if (found := done.counterexample) else None
+                rows.append(Verified(inst, done, seconds, smallest))
+        except KeyboardInterrupt as e:
+            return _Seen(seen[0], seen[1], e)
+    return _Seen(seen[0], seen[1])
 
 
 def _against_vectors(request: VerifyRequest, folder: Path) -> None:
@@ -241,35 +227,6 @@ def _opened(request: VerifyRequest) -> _Opened:
     if isinstance(device, Prepares):
         device.prepare(fitting)
     return _Opened(device, fitting, [inst for inst in known if inst not in fitting] if not request.select else [])
-
-
-class _Seen(NamedTuple):
-    """Numbers of dot products compared and of mismatches; stop: the signal that ended it early."""
-
-    compared: int
-    differed: int
-    stop: KeyboardInterrupt | None = None
-
-
-def _measured(measure: Callable[[Advance], None], total: int | None, device: Device) -> _Seen:
-    seen = [0, 0]
-    with progress_bar(f"verifying {device.name}", speed=True, in_lines="dot products") as show:
-
-        def advance(compared: int, differed: int) -> None:
-            seen[0] += compared
-            seen[1] += differed
-            show(seen[0], total, f"verifying {device.name}" + (f", {seen[1]:,} differ" if seen[1] else ""))
-
-        try:
-            measure(advance)
-        except KeyboardInterrupt as e:
-            return _Seen(seen[0], seen[1], e)
-    return _Seen(seen[0], seen[1])
-
-
-def _head(request: VerifyRequest, device: Device, lacking: Sequence[Instruction]) -> dict[str, object]:
-    about = {"kind": device.kind, "name": device.name, "architecture": device.architecture}
-    return {"models": request.models, "device": about, "lacking": [inst.name for inst in lacking]}
 
 
 def _exit(differs: bool, seen: _Seen, done: int, wanted: int) -> None:

@@ -89,7 +89,7 @@ SCHEMES = {
         "NAME",
         _faulty,
         lambda: [("NAME", "sim:NAME with one faulty SM, to see what `accprobe health` reports")],
-        "its faulty SM is not used here; `accprobe health` and `accprobe verify --every-sm` run on every SM",
+        "its faulty SM is not used here; `accprobe health` runs on every SM",
     ),
     "replay": Scheme("FILE", _replay, lambda: [("FILE", "a recording that `accprobe run --record FILE` made")]),
 }

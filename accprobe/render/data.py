@@ -23,7 +23,7 @@ from accprobe.render.subjects.budget import budget_notes
 from accprobe.render.subjects.comparison import verdict_counts, why_apart
 from accprobe.render.subjects.kernel_names import demangled
 from accprobe.render.subjects.tolerance import tolerance_words
-from accprobe.render.subjects.verification import CheckedUp, Verified
+from accprobe.render.subjects.verification import Verified
 from accprobe.report.columns import records
 from accprobe.report.report import Report, Tool
 from accprobe.report.rows import Row
@@ -195,19 +195,6 @@ def verified_data(row: Verified) -> dict[str, object]:
         "dots_per_second": round(row.dots_a_second),
         "macs_per_second": round(row.dots_a_second * row.inst.k),
         **({"counterexample": _counterexample(found)} if found else {}),
-    }
-
-
-def checked_up_data(row: CheckedUp) -> dict[str, object]:
-    return {
-        "name": row.inst.name,
-        "dots": row.done.dots,
-        "sms": row.done.sms,
-        "seconds": round(row.seconds, 3),
-        "faults": {
-            str(sm): {"mismatches": fault.mismatches, "counterexample": _counterexample(fault.smallest or fault.first)}
-            for sm, fault in row.done.faults.items()
-        },
     }
 
 

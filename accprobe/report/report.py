@@ -22,7 +22,7 @@ from accprobe.report.products import ProductRow
 from accprobe.report.recorded import find, recorded
 from accprobe.report.rows import STRICT, Row
 from accprobe.report.sweeps import SweepRecord
-from accprobe.report.text import outcome_of_another, pictured, reason, written
+from accprobe.report.text import pictured, reason, written
 
 SCHEMA: Literal[4] = 4
 
@@ -145,7 +145,7 @@ class Report(BaseModel):
         try:
             return cls.model_validate_json(text)
         except ValidationError as e:
-            raise ReportError(f"{name}: {outcome_of_another(text) or reason(e, SCHEMA)}") from None
+            raise ReportError(f"{name}: {reason(e, SCHEMA)}") from None
 
 
 def _read(name: str | Path) -> Report:

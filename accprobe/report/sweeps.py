@@ -85,7 +85,6 @@ class SweepRecord(_Record):
     n: int
     k: int
     promote_every: int | None = None
-    rounded: bool = False
     reason: str = ""
     triton: str = ""
     num_stages: int | None = None
@@ -118,7 +117,7 @@ class SweepRecord(_Record):
     def key(self) -> tuple[object, ...]:
         """Return what identifies the record: of two with one key, the newer one counts."""
         shape = (self.dtype, self.operands, self.block_k, self.num_warps, self.block_m, self.block_n, self.m, self.n, self.k)
-        return (*shape, self.promote_every, self.rounded)
+        return (*shape, self.promote_every)
 
     @model_validator(mode="after")
     def _check(self) -> Self:

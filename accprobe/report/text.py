@@ -16,18 +16,6 @@ _PICTURES = 0x2400
 _ESCAPED = re.compile(rb"\\(?:u00(?P<code>[01][0-9A-Fa-f])|(?P<letter>[bfnrt])|.)", re.DOTALL)
 _LETTERS = dict(zip(b"bfnrt", b"\b\f\n\r\t", strict=True))
 
-OUTCOMES = {
-    "gpus": "health: gpus[].status has the result of each GPU, gpus[].mismatches the results that differ (docs/health.md)",
-    "verified": "verify: verified[].mismatches has how many dot products differ",
-    "checked": "verify --every-sm: checked[].faults has the SMs that differ",
-    "compared": "verify --vectors: compared[].mismatches has how many dot products differ",
-    "pairs": "diff: counts has how many pairs differ, pairs has each",
-    "kernels": "sass: kernels has each, with its opcodes",
-    "accumulations": "budget: rows has each error",
-    "kill_table": "tolerance: absolute has the recommended tolerance, kill_table the mistakes that it notices",
-}
-"""JSON of other commands, by a key that no other has: the command, and the keys to read."""
-
 
 def written(data: object) -> str:
     """Return the JSON text of plain values."""
@@ -56,16 +44,6 @@ def _picture(escape: re.Match[bytes]) -> bytes:
     if escape["code"]:
         return chr(_PICTURES + int(escape["code"], 16)).encode()
     return chr(_PICTURES + _LETTERS[escape["letter"][0]]).encode() if escape["letter"] else escape[0]
-
-
-def outcome_of_another(text: bytes) -> str:
-    """Return which command's JSON it is and what to read in it; "" for all else."""
-    try:
-        found = json.loads(text)
-    except (ValueError, RecursionError):
-        return ""
-    outcome = next((outcome for key, outcome in OUTCOMES.items() if isinstance(found, dict) and key in found), "")
-    return f"it is no report, but the JSON of accprobe {outcome}" if outcome else ""
 
 
 def reason(error: ValidationError, schema: int) -> str:

@@ -12,7 +12,6 @@ from accprobe.devices.protocol import Device, HasUuid, Identifies, Prepares
 from accprobe.devices.recording import Exchanges, Recording
 from accprobe.errors import DeviceError, RecordingError
 from accprobe.isa.instructions import Instruction
-from accprobe.model.tree import DotModel
 from accprobe.report.names import selected
 from accprobe.report.report import Report, Run
 from accprobe.report.rows import Row
@@ -20,8 +19,6 @@ from accprobe.sass.lowering import Lowering
 from accprobe.survey.status import with_device_status
 from accprobe.survey.surveyor import copied, counted, lowering_of
 from accprobe.survey.workers import default_jobs, here, in_processes
-from accprobe.verify.bulk import prepare_to_verify, verify_in_bulk
-from accprobe.verify.outcome import Verification
 
 # Default number of random dot products in the verification of a model.
 DOTS = 1 << 14
@@ -140,21 +137,3 @@ def _identified(report: Report, device: Device) -> Report:
         raise DeviceError(f"{device.name} has no UUID; leave --with-uuid out")
     facts = {**report.device.facts, "uuid": device.uuid()}
     return report.model_copy(update={"device": report.device.model_copy(update={"facts": facts})})
-
-
-def by_kind(names: Sequence[str]) -> dict[str, list[str]]:
-    """Return the names of devices by marketing name. Raises DeviceError, UnknownName as `open_device`."""
-    kinds: dict[str, list[str]] = {}
-    for name in names:
-        kinds.setdefault(open_device(name).name, []).append(name)
-    return kinds
-
-
-def verified_as(
-    device: Device, models: Mapping[Instruction, DotModel], dots: int, seed: int
-) -> Iterator[tuple[Instruction, Verification]]:
-    """Verify the models of one device on another one of the same kind, instruction by instruction."""
-    runnable = {inst: model for inst, model in models.items() if device.why_not(inst) is None}
-    prepare_to_verify(device, runnable)
-    for inst, model in runnable.items():
-        yield inst, verify_in_bulk(device, inst, model, dots, seed)

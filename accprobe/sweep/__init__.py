@@ -2,5 +2,5 @@
 
 `sweeper.sweep` is `accprobe sweep`; `atlas.atlas` is its `--compile-only`. Noun by noun: what is swept (`configurations`), on
 what (`operands`), with which masks and against which control (`masks`), compiled by Triton (`compilation`), run on a GPU
-(`gpu`) or by published models (`prediction`), and where integers end (`overflow`).
+(`gpu`) or by published models (`prediction`).
 """

@@ -118,7 +118,6 @@ def _constants(config: Configuration) -> dict[str, Any]:
         "ACCUMULATOR": tl.int32 if config.dtype.is_integer else tl.float32,
         "PRECISION": config.dtype.precision,
         "PROMOTE_EVERY": config.promote_every,
-        "ROUNDED": config.rounded,
         "CHAINED": config.chained,
     }
 

@@ -55,8 +55,7 @@ DTYPES = {
 class Configuration:
     """One compilation of the kernel. promote_every: as Triton's max_num_imprecise_acc, None: Triton's own choice.
 
-    rounded: partial sums are rounded to the bits that the mask keeps, else truncated. chained: the unit's own accumulator
-    goes from block to block, and nothing is masked.
+    chained: the unit's own accumulator goes from block to block, and nothing is masked.
     """
 
     dtype: Dtype
@@ -65,7 +64,6 @@ class Configuration:
     block_m: int = 64
     block_n: int = 64
     promote_every: int | None = None
-    rounded: bool = False
     chained: bool = False
 
     @property
@@ -92,7 +90,6 @@ def configurations(
     block_m: int = 64,
     block_n: int = 64,
     promote_every: int | None = None,
-    rounded: bool = False,
 ) -> list[Configuration]:
     """Every combination, by operand type, warps, block-K. Raises AccprobeError where Triton has no such block."""
     for name, size in (("--block-m", block_m), ("--block-n", block_n)):
@@ -106,7 +103,7 @@ def configurations(
     if promote_every is not None and promote_every % 32:
         raise AccprobeError(f"--promote-every {promote_every} is no multiple of 32, the products of one QGMMA")
     return [
-        Configuration(each, block_k, count, block_m, block_n, promote_every, rounded)
+        Configuration(each, block_k, count, block_m, block_n, promote_every)
         for each, count, block_k in product(types, warps, blocks)
     ]
 

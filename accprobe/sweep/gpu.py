@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -10,14 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from accprobe.audit import ncu
 from accprobe.build import install
 from accprobe.errors import AccprobeError, DeviceError, ToolMissing
-from accprobe.report.sweeps import Profile
-from accprobe.sweep.bench import Measured, Sample
-from accprobe.sweep.compilation import KERNEL, Compiled
-from accprobe.sweep.configurations import Configuration, Dtype
-from accprobe.sweep.masks import mask
+from accprobe.sweep.compilation import Compiled
+from accprobe.sweep.configurations import Dtype
+from accprobe.sweep.masks import Measured, Sample, mask
 from accprobe.sweep.operands import Operands
 
 TIMED_LAUNCHES, TIMED_ROUNDS = 10, 3
@@ -64,13 +60,6 @@ class GpuBench:
                 registers=compiled.kernel.n_regs,
                 spills=compiled.kernel.n_spills,
             )
-
-    def launch(self, compiled: Compiled, operands: Operands) -> None:
-        """One launch without a mask, for a profiler to look at."""
-        with self._guard(f"failed on {compiled.configuration.dtype.name}"):
-            a, b = (self._tensor(each) for each in operands)
-            self._launched(compiled, a, b, mask(0))
-            self._torch.cuda.synchronize()
 
     def product(self, compiled: Compiled, operands: Operands) -> NDArray[np.int32]:
         """The whole result of one launch without a mask, as 32-bit integers: [M, N]."""
@@ -126,46 +115,3 @@ class GpuBench:
             raise
         except Exception as e:  # torch and Triton raise RuntimeError and their own
             raise DeviceError(f"cuda:{self._index} {what}: {' '.join(str(e).split())}") from e
-
-
-SIZE = 512
-"""M, N and K of the launch, where blocks are no larger: enough for every block-K that is usual, few enough to count at once."""
-
-
-def size(config: Configuration) -> int:
-    return max(SIZE, config.block_m, config.block_n, config.block_k)
-
-
-def expected(compiled: Compiled) -> dict[str, int]:
-    """Executions, each by a warp, of one launch."""
-    config, side = compiled.configuration, size(compiled.configuration)
-    times = side // config.block_k * (side // config.block_m) * (side // config.block_n) * config.num_warps
-    counts = dict(compiled.lowering.sequence) if compiled.lowering else {}
-    return {opcode: counts[opcode] * times for opcode in (compiled.lowering.matrix if compiled.lowering else ())}
-
-
-def profiles(index: int, every: Sequence[Compiled]) -> dict[Configuration, Profile]:
-    """Return the launches of all that compiles, from one run of a child under the profiler. Raises as `ncu.launches`, and
-    DeviceError where the child did not launch them all.
-    """
-    launched = [each for each in every if each.kernel is not None]
-    if not launched:
-        return {}
-    command = [sys.executable, "-m", "accprobe.sweep", "--device", str(index)]
-    command += [argument(each.configuration) for each in launched]
-    seen = [dict(launch.count()) for launch in ncu.launches(command, f"^{KERNEL}$")]
-    if len(seen) != len(launched):
-        raise DeviceError(f"the profiler saw {len(seen)} of {len(launched)} configurations on cuda:{index}")
-    return {each.configuration: profile(each, counts) for each, counts in zip(launched, seen, strict=True)}
-
-
-def profile(compiled: Compiled, executed: dict[str, int]) -> Profile:
-    return Profile(
-        size=size(compiled.configuration), executed=tuple(executed.items()), expected=tuple(expected(compiled).items())
-    )
-
-
-def argument(config: Configuration) -> str:
-    """A configuration as the child takes it: "e4m3:128:4:64:64", then the products of a promotion, then "round"."""
-    fields = [config.dtype.name, config.block_k, config.num_warps, config.block_m, config.block_n, config.promote_every or ""]
-    return ":".join(map(str, [*fields, "round" if config.rounded else ""])).rstrip(":")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,21 +20,35 @@ CUTS = tuple(range(FRACTION_BITS + 1))
 """How many low bits are masked."""
 
 
+Sample = tuple[NDArray[np.int64], NDArray[np.int64]]
+"""Rows and columns of the elements whose bits are kept."""
+
+
+class Measured(NamedTuple):
+    """The results of a run. For each mask: the elements that it changes, |C - exact| / |exact|, and the bits of the sampled
+    elements, [masks, rows, columns]. Where a GPU ran it: TFLOP/s without a mask, registers and spills a thread.
+    """
+
+    changed: list[int]
+    errors: list[float]
+    sampled: NDArray[np.uint32]
+    tflops: float | None = None
+    registers: int | None = None
+    spills: int | None = None
+
+
 def mask(cut: int) -> int:
     """Return the mask that clears low bits of a partial sum, as a signed 32-bit integer."""
     return -(1 << cut)
 
 
-def totals(partials: Iterable[Totals], cuts: Sequence[int] = CUTS, rounded: bool = False) -> list[Totals]:
-    """Add up the sums of blocks as the kernel does: one array for each mask. rounded: as in `probes/triton_dot.py`."""
+def totals(partials: Iterable[Totals], cuts: Sequence[int] = CUTS) -> list[Totals]:
+    """Add up the sums of blocks as the kernel does: one array for each mask."""
     found: list[Totals] = []
     for partial in partials:
-        bits = partial.view(np.int32)
-        for i, cut in enumerate(cuts):
-            kept = ((bits + np.int32(1 << cut >> 1) if rounded else bits) & np.int32(mask(cut))).view(partial.dtype)
-            if i == len(found):
-                found.append(np.zeros_like(partial))
-            found[i] += kept
+        found = found or [np.zeros_like(partial) for _ in cuts]
+        for total, cut in zip(found, cuts, strict=True):
+            total += (partial.view(np.int32) & np.int32(mask(cut))).view(partial.dtype)
     return found
 
 

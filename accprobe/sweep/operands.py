@@ -1,4 +1,10 @@
-"""Operands of a sweep: standard-normal ones, as published, and ones made so that every partial sum needs all bits of f32."""
+"""Operands of a sweep: standard-normal ones, as published; ones made so that every partial sum needs all bits of f32; and
+integers whose exact sums lie around both ends of 32 bits.
+
+A partial sum of a block of integers cannot overflow: 131,072 products of -128 · -128 are 2^31, and the largest block-K is far
+from that. So the sums go on from block to block, once in the matrix unit's own accumulator, once in the register of each thread
+to which an ordinary addition adds the blocks' sums.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from accprobe.isa.formats import Bits, Format
-from accprobe.report.sweeps import OperandSet
+from accprobe.report.sweeps import OperandSet, Overflow, OverflowRule
 from accprobe.sweep.configurations import Dtype
 
 FLOAT_SETS: tuple[OperandSet, ...] = ("normal", "full-width")
@@ -96,3 +102,44 @@ def _digits(rng: np.random.Generator, width: int, shape: tuple[int, ...]) -> NDA
     drawn = rng.integers(0, 1 << width, shape, np.int8)
     top = 1 << (width - 1)
     return np.where(drawn & top, -1, 1).astype(np.float32) * (drawn & (top - 1) | top)
+
+
+OVERFLOW_K = 135_168
+"""Products of a sum that overflows: 132 · 1024, enough for 2^31 with products of 127 · -128 too."""
+
+_END = 1 << 31
+_LOW, _HIGH = np.int8(-128), np.int8(127)
+
+
+def wanted_sums(m: int) -> NDArray[np.int64]:
+    """The exact sum of each of m rows: half of them around 2^31, half around -2^31, in steps of one."""
+    near = np.arange(m // 2) - m // 4
+    return np.concatenate([_END + near, -_END - near])
+
+
+def overflowing_matrices(m: int, n: int) -> Operands:
+    """Return A and B with those sums, the same in every column; products of a row have one sign, the smallest come last."""
+    sums = wanted_sums(m)
+    a = np.zeros((m, OVERFLOW_K), np.int8)
+    b = np.full((n, OVERFLOW_K), _LOW)
+    b[:, -1] = 1
+    for row, total in zip(a, sums, strict=True):
+        sign, factor = (-1, _LOW) if total > 0 else (1, _HIGH)
+        count, rest = divmod(abs(int(total)), abs(int(factor)) * 128)
+        row[:count] = factor
+        row[-2] = sign * (rest // 128)
+        row[-1] = -sign * (rest % 128)
+    return Operands(a.view(np.uint8), b.view(np.uint8))
+
+
+def overflow_of(result: NDArray[np.int32]) -> Overflow:
+    """Return where the sums of `overflowing_matrices` end: [M, N] as the device has them."""
+    sums = np.broadcast_to(wanted_sums(len(result))[:, None], result.shape)
+    right = sums[result == sums]
+    return Overflow(largest=int(right.max(initial=0)), smallest=int(right.min(initial=0)), rule=_rule(result, sums))
+
+
+def _rule(result: NDArray[np.int32], sums: NDArray[np.int64]) -> OverflowRule:
+    if (result == ((sums + _END) % (2 * _END) - _END)).all():
+        return "wrap"
+    return "saturate" if (result == np.clip(sums, -_END, _END - 1)).all() else "neither"

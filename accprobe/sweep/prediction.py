@@ -24,9 +24,8 @@ from accprobe.model.tree import DotModel
 from accprobe.sass import opcodes
 from accprobe.sass.lowering import Lowering
 from accprobe.sweep import masks
-from accprobe.sweep.bench import Measured
 from accprobe.sweep.configurations import Configuration, Dtype
-from accprobe.sweep.masks import Totals
+from accprobe.sweep.masks import Measured, Totals
 from accprobe.sweep.operands import Operands
 
 _K = re.compile(r"\.(?:\d+x\d+x|168)(\d+)\b")
@@ -88,7 +87,7 @@ def _groups(inst: Instruction, converted: bool) -> tuple[tuple[int, ...], ...]:
 
 def predict(config: Configuration, found: PublishedChain, operands: Operands, cuts: Sequence[int]) -> Measured:
     """Return the kernel's results for these operands, all elements sampled."""
-    of_cuts = masks.totals(partials(config, found, operands), cuts, config.rounded)
+    of_cuts = masks.totals(partials(config, found, operands), cuts)
     a, b = (_values(x, config.dtype.format) for x in operands)
     wanted = _product(a, b)
     errors = [float(np.linalg.norm(each - wanted) / np.linalg.norm(wanted)) for each in of_cuts]

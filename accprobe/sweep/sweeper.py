@@ -13,16 +13,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from accprobe.devices import open_device
-from accprobe.devices.protocol import Device
 from accprobe.errors import AccprobeError, DeviceError
 from accprobe.report.report import Report
-from accprobe.report.sweeps import EffectiveBits, OperandSet, Overflow, Prediction, Profile, SweepRecord
-from accprobe.sweep import masks, overflow, prediction
-from accprobe.sweep.bench import Bench, Measured, Sample
+from accprobe.report.sweeps import EffectiveBits, OperandSet, Overflow, Prediction, SweepRecord
+from accprobe.sweep import masks, prediction
 from accprobe.sweep.compilation import Compiled, compile_configurations, triton_version
 from accprobe.sweep.configurations import Configuration, Dtype, check_problem
-from accprobe.sweep.gpu import profiles
-from accprobe.sweep.operands import Operands, draw_matrices, sets
+from accprobe.sweep.gpu import GpuBench
+from accprobe.sweep.masks import Measured, Sample
+from accprobe.sweep.operands import Operands, draw_matrices, overflow_of, overflowing_matrices, sets
 
 GPU_SIZE, SIMULATED_SIZE = 2048, 64
 """M and N where nothing else is asked for: enough to keep a GPU busy; few enough for a CPU to evaluate at once."""
@@ -51,24 +50,19 @@ def sweep(
     problem: Problem = Problem(),
     operand_sets: Sequence[OperandSet] = (),
     on_record: OnRecord = lambda _: None,
-    profiled: bool = False,
 ) -> Report:
     """The sweeps of a device, "cuda:0" or "sim:h100", as a report without instructions; see `accprobe.report.sweeps`.
 
     operand_sets: those of `operands.sets` that are wanted, none of them: all. on_record: called with the report so far.
-    profiled: the profiler counts what each configuration executes, on a GPU, before they are swept.
     Raises AccprobeError where a matrix is no multiple of a block, ToolMissing without Triton or torch.
     """
     started = time.perf_counter()
     triton_version()
     opened = open_device(device, of_gpus=True)
-    sweeper = Sweeper(opened.architecture, _bench(opened, device), problem)
+    bench = None if opened.kind == "simulated" else GpuBench(int(device.partition(":")[2] or 0))  # 0 of "auto" and "gpu"
+    sweeper = Sweeper(opened.architecture, bench, problem)
     check_problem(configurations, *sweeper.shape)
     report = Report.empty(opened, device, problem.seed)
-    if profiled and opened.kind == "simulated":
-        raise AccprobeError("a simulated device executes nothing that a profiler could count: leave --ncu out")
-    if profiled:
-        sweeper.profile(configurations, _index(device))
     records: list[SweepRecord] = []
     on_record(report)
     for record in sweeper.records(configurations, operand_sets):
@@ -79,26 +73,13 @@ def sweep(
     return report
 
 
-def _bench(opened: Device, name: str) -> Bench | None:
-    if opened.kind == "simulated":
-        return None
-    from accprobe.sweep.gpu import GpuBench
-
-    return GpuBench(_index(name))
-
-
-def _index(name: str) -> int:
-    """Return the index of "cuda:1"; 0 of "auto" and "gpu"."""
-    return int(name.partition(":")[2] or 0)
-
-
 class Sweeper:
     """Sweeps configurations for a compile target on a bench, or where there is none on the published models of that target.
 
     Raises AccprobeError where the problem is larger than the machine's memory.
     """
 
-    def __init__(self, target: str, bench: Bench | None, problem: Problem) -> None:
+    def __init__(self, target: str, bench: GpuBench | None, problem: Problem) -> None:
         self._target, self._bench, self._seed = target, bench, problem.seed
         size = GPU_SIZE if bench else SIMULATED_SIZE
         self.shape = (problem.m or size, problem.n or size, problem.k)
@@ -107,7 +88,6 @@ class Sweeper:
         self._operands = lru_cache(8)(self._draw)
         self._controls = lru_cache(8)(self._control)
         self._predictions = lru_cache(64)(self._predicted)
-        self._profiles: dict[Configuration, Profile] = {}
         self._check_memory()
 
     def _check_memory(self) -> None:
@@ -120,10 +100,6 @@ class Sweeper:
                 f"operands, {m} and {n} rows of {k}, take {needed / 2**30:,.0f} GiB of memory when they are drawn and added,"
                 f" and this machine has {has / 2**30:,.0f}: give a smaller --k, --m or --n"
             )
-
-    def profile(self, configurations: Sequence[Configuration], index: int) -> None:
-        """Has GPU `index` launch each under the profiler. Raises as `profile.profiles`."""
-        self._profiles = profiles(index, list(compile_configurations(configurations, self._target)))
 
     def records(self, configurations: Sequence[Configuration], operand_sets: Sequence[OperandSet]) -> Iterator[SweepRecord]:
         """One record a configuration and operand set, in order."""
@@ -146,8 +122,6 @@ class Sweeper:
         if lowering:
             found |= {"opcodes": lowering.matrix, "lowering": lowering.sequence, "opcode_source": lowering.source}
             found["cubin_sha256"] = lowering.cubin_sha256
-        if profile := self._profiles.get(config):
-            found |= {"profile": profile, "opcode_source": "ncu"}
         m, n, k = self.shape
         return SweepRecord(
             dtype=config.dtype.name,
@@ -160,7 +134,6 @@ class Sweeper:
             n=n,
             k=k,
             promote_every=config.promote_every,
-            rounded=config.rounded,
             triton=triton_version(),
             num_stages=compiled.num_stages,
             shared_bytes=compiled.shared_bytes,
@@ -221,11 +194,11 @@ class Sweeper:
         if compiled.reason or not (self._bench or chain):
             return None
         config = compiled.configuration
-        operands = overflow.operands(config.block_m, config.block_n if self._bench else 1)
+        operands = overflowing_matrices(config.block_m, config.block_n if self._bench else 1)
         if self._bench:
-            return overflow.judge(self._bench.product(compiled, operands))
+            return overflow_of(self._bench.product(compiled, operands))
         assert chain is not None
-        return overflow.judge(prediction.predict(config, chain, operands, (0,)).sampled[0].view(np.int32))
+        return overflow_of(prediction.predict(config, chain, operands, (0,)).sampled[0].view(np.int32))
 
     def _draw(self, kind: OperandSet, dtype: Dtype, block_k: int | None) -> Operands:
         return draw_matrices(kind, dtype, *self.shape, block_k or 0, self._seed)
@@ -238,7 +211,7 @@ class Sweeper:
     def _control(self, config: Configuration, kind: OperandSet) -> list[int]:
         """Count what each mask changes in the exact sums of the sampled elements."""
         partials = prediction.exact_partials(config, self._sampled(config, kind))
-        return masks.changed(masks.totals(partials, masks.CUTS, config.rounded))
+        return masks.changed(masks.totals(partials))
 
     def _predicted(self, config: Configuration, chain: prediction.PublishedChain, kind: OperandSet) -> Measured:
         return prediction.predict(config, chain, self._sampled(config, kind), _cuts(config))

@@ -135,10 +135,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     torch.save({"x": torch.from_numpy(a), "y": torch.from_numpy(b), "n": 3}, "three.pt")
     (tmp_path / "ab.safetensors").write_bytes(safetensors({"a": a, "b": b}))
     (tmp_path / "layers.safetensors").write_bytes(safetensors({"0.weight": a, "1.weight": np.ascontiguousarray(b.T)}))
-    for name in ("nothing.npy", "nothing.pt", "nothing.safetensors", "list.safetensors"):
-        (tmp_path / name).write_bytes(b"")
-    (tmp_path / "short.safetensors").write_bytes(safetensors({"w": a})[:-4])
-    (tmp_path / "list.safetensors").write_bytes((2).to_bytes(8, "little") + b"[]")
     return tmp_path
 
 
@@ -174,20 +170,18 @@ def test_what_of_a_file_is_taken_is_told() -> None:
     ("arguments", "said"),
     [
         ((), "Missing argument 'NAME...'"),
-        (("wgmma",), "did you mean the glob 'wgmma*'?"),
         (("HMMA", "--dtype", "s8"), "HMMA has no operands of s8; it has f16, bf16, tf32"),
         (("h201:QGMMA",), "there is no file and no recorded report 'h201'; did you mean h200?"),
         (("XGMMA",), "accprobe has no model of 'XGMMA'; did you mean QGMMA?"),
         (("IMMA",), "give a dense float instruction"),
         (("h200:mma.sync.m8n8k4.f64.f64.f64.f64",), "float64 does not hold their exact sums"),
         (("products-h200:torch:mm",), "match 'torch:mm': add words of one of them, such as torch:mm"),
-        (("h200:mma.sync.m16n8k32.s32.s8.s8.s32",), "give a dense float instruction"),
         (("products-h200:nothing",), "products-h200 has no product 'nothing'"),
-        (("QGMMA", "--k", "0"), "--k 0: '0' is not a positive whole number"),
-        (("QGMMA", "--k", "x"), "--k x: 'x' is not a positive whole number"),
+        (("QGMMA", "--k", "0"), "Invalid value for '--k': '0' is not a positive whole number"),
+        (("QGMMA", "--k", ","), "Invalid value for '--k': no value is given"),
         (("QGMMA", "--k", "1e12"), "would not fit in memory; give a K of at most"),
         (("QGMMA", "--promote-every", "48"), "not a multiple of the 32 products of a fused sum"),
-        (("QGMMA", "--promote-every", "some"), "--promote-every some: 'some' is not a positive whole number"),
+        (("QGMMA", "--promote-every", "some"), "Invalid value for '--promote-every': 'some' is not a positive whole number"),
         (("QGMMA", "--split-k", "1000"), "there are only 32 fused sums of 32 products"),
         (("QGMMA", "--out", "f33"), "unknown format 'f33'; did you mean"),
         (("QGMMA", "--out", "e4m3"), "is not supported; give one of f32, f16, bf16"),
@@ -204,11 +198,6 @@ def test_what_of_a_file_is_taken_is_told() -> None:
         (("QGMMA", "--data", "empty.npy"), "empty.npy is empty"),
         (("QGMMA", "--data", "complex.npy"), "complex64; expected real numbers"),
         (("QGMMA", "--data", "words.npy"), "which is not a format"),
-        (("QGMMA", "--data", "nothing.npy"), "is not an .npy file"),
-        (("QGMMA", "--data", "nothing.pt"), "was not written by torch.save"),
-        (("QGMMA", "--data", "nothing.safetensors"), "truncated: it has"),
-        (("QGMMA", "--data", "list.safetensors"), "its header is not an object"),
-        (("QGMMA", "--data", "short.safetensors"), "truncated: it has"),
         (("QGMMA", "--data", "turned.pt"), "a has K = 96 and b has K = 12"),
         (("QGMMA", "--data", "three.pt"), "has 3 tensors, not only a and b; give three.pt:NAME"),
         (("QGMMA", "--data", "three.pt:n"), "holds a int, and no tensor"),

@@ -52,30 +52,6 @@ def test_a_glob_that_matches_several_is_a_table_and_one_that_matches_one_is_that
     assert "| wgmma" in several.replace("`", "")
 
 
-FP16 = "wgmma.m64n8k16.f32.f16.f16"
-
-
-@pytest.mark.parametrize(
-    "command",
-    [
-        "health --device faulty:h100 --minutes 0.001",
-        f"verify h200 --device faulty:h100 --every-sm --dots 100 --select {FP16}",
-        f"verify h200 --device sim:h100 --dots 100 --select {FP16}",
-        "diff h200 sim:b200",
-        "budget QGMMA --k 64 --outputs 64",
-        "tolerance QGMMA --k 64",
-    ],
-)
-def test_the_json_of_another_command_is_named(command: str, tmp_path: Path) -> None:
-    file = tmp_path / "outcome.json"
-    file.write_text(CliRunner().invoke(main, [*command.split(), "--format", "json"]).stdout)
-    result = show(str(file))
-    assert (result.exit_code, result.stdout) == (2, "")
-    name, *options = command.split()
-    named = f"{name} --every-sm" if "--every-sm" in options else name
-    assert result.stderr.startswith(f"accprobe: {file}: it is no report, but the JSON of accprobe {named}: ")
-
-
 def test_json_is_the_report_again(path: Path) -> None:
     assert show(str(path), "--format", "json").stdout == path.read_text()
     one = Report.model_validate_json(show(str(path), "wgmma*.rs", "--format", "json").stdout)
@@ -106,12 +82,6 @@ def test_standard_output_is_an_output_too_and_one_that_cannot_be_written_is_told
     assert show(str(path), "-o", "-").stdout == path.read_text()
     result = show(str(path), "-o", f"{path}/x.html")
     assert (result.exit_code, result.stderr) == (2, f"accprobe: {path}/x.html cannot be written: Not a directory\n")
-
-
-def test_unknown_instruction_is_told(path: Path) -> None:
-    result = show(str(path), "wgmma.m64n8k32.f32.e4m3.e4m4")
-    assert result.exit_code == 2
-    assert "has no instruction 'wgmma.m64n8k32.f32.e4m3.e4m4'; did you mean wgmma.m64n8k32.f32.e4m3.e4m3" in result.stderr
 
 
 def test_broken_report_is_told(path: Path) -> None:

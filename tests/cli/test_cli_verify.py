@@ -19,7 +19,7 @@ from measured import Measured
 from accprobe import devices
 from accprobe.cli import main
 from accprobe.devices.protocol import Device
-from accprobe.devices.simulated import SMS, SimulatedDevice
+from accprobe.devices.simulated import SimulatedDevice
 from accprobe.evaluate.evaluator import evaluate
 from accprobe.isa.formats import Bits
 from accprobe.isa.instructions import Instruction, parse
@@ -41,21 +41,10 @@ def verify(*arguments: str, columns: int = 120) -> Result:
     return CliRunner(env={"COLUMNS": str(columns)}).invoke(main, ["verify", *arguments])
 
 
-class Gpu(Measured):
-    """What `cuda:0` is in these tests: a few SMs, one of which may compute another model."""
-
-    def __init__(self, models: Mapping[Instruction, DotModel], faulty: Mapping[Instruction, DotModel] | None = None) -> None:
-        super().__init__(models)
-        self._faulty = SimulatedDevice(faulty or models)
-
-    def dot_on_every_sm(self, inst: Instruction, request: Request) -> Mapping[int, Bits]:
-        return {sm: (self._faulty if sm == 2 else self).dot(inst, request) for sm in range(4)}
-
-
 @pytest.fixture
 def gpu(monkeypatch: pytest.MonkeyPatch) -> dict[str, SimulatedDevice]:
     """The device that is opened, under "device"."""
-    opened: dict[str, SimulatedDevice] = {"device": Gpu(MODELS)}
+    opened: dict[str, SimulatedDevice] = {"device": Measured(MODELS)}
     monkeypatch.setattr(devices, "open_device", lambda name: opened["device"])
     return opened
 
@@ -90,17 +79,15 @@ def test_whole_output(gpu: dict[str, SimulatedDevice]) -> None:
 
 def test_what_the_device_lacks_is_told_where_all_was_meant(gpu: dict[str, SimulatedDevice]) -> None:
     options = ("sim:h100", "--device", "cuda:0", "--dots", "100", "--format", "json")
-    for more in ((), ("--every-sm",)):
-        assert json.loads(verify(*options, *more).stdout)["lacking"] == [
-            inst.name for inst in known_models("h100") if inst not in MODELS
-        ]
+    lacking = [inst.name for inst in known_models("h100") if inst not in MODELS]
+    assert json.loads(verify(*options).stdout)["lacking"] == lacking
     assert json.loads(verify(*options, "--select", "wgmma*").stdout)["lacking"] == []
-    gpu["device"] = Gpu({inst: known.model for inst, known in known_models("h100").items()})
+    gpu["device"] = Measured({inst: known.model for inst, known in known_models("h100").items()})
     assert "not verified" not in verify(*options[:5]).stdout
 
 
 def test_planted_fault_is_found_and_shrunk(gpu: dict[str, SimulatedDevice]) -> None:
-    gpu["device"] = Gpu({FP8: fewer_bits(FP8), F16: MODELS[F16]})
+    gpu["device"] = Measured({FP8: fewer_bits(FP8), F16: MODELS[F16]})
     result = verify("h200", "--device", "cuda:0", "--dots", "4000", "--format", "json")
     assert result.exit_code == 1
     right, wrong = json.loads(result.stdout)["verified"]
@@ -132,7 +119,7 @@ def test_pairs_of_codes_are_among_many_dots(gpu: dict[str, SimulatedDevice]) -> 
 
 
 def test_a_mismatch_that_does_not_come_back_is_told(gpu: dict[str, SimulatedDevice]) -> None:
-    class Once(Gpu):
+    class Once(Measured):
         asked = 0
 
         def dot(self, inst: Instruction, request: Request, placement: int = 0) -> Bits:
@@ -146,7 +133,7 @@ def test_a_mismatch_that_does_not_come_back_is_told(gpu: dict[str, SimulatedDevi
 
 
 def test_interrupt_shows_what_was_compared(gpu: dict[str, SimulatedDevice]) -> None:
-    class Interrupted(Gpu):
+    class Interrupted(Measured):
         def dot(self, inst: Instruction, request: Request, placement: int = 0) -> Bits:
             if inst == FP8:
                 raise KeyboardInterrupt
@@ -164,7 +151,7 @@ def test_on_a_device_that_lends_its_gpu_verification_runs_there(
 ) -> None:
     prepared: list[Mapping[Instruction, DotModel]] = []
 
-    class Lends(Gpu):
+    class Lends(Measured):
         def lend(self, what: str) -> AbstractContextManager[None]:
             return nullcontext()
 
@@ -181,75 +168,32 @@ def test_on_a_device_that_lends_its_gpu_verification_runs_there(
     assert "0 mismatches: 2 instructions, 20,000,000,000,000 dot products" in result.stdout
 
 
-def test_the_sm_that_differs_is_named(gpu: dict[str, SimulatedDevice]) -> None:
-    healthy = verify("sim:h100", "--device", "cuda:0", "--every-sm", "--dots", "2e3")
-    assert healthy.exit_code == 0
-    assert "no SM differs" in healthy.stdout
-    gpu["device"] = Gpu(MODELS, MODELS | {FP8: fewer_bits(FP8)})
-    faulty = verify("sim:h100", "--device", "cuda:0", "--every-sm", "--dots", "2e3")
-    assert faulty.exit_code == 1
-    assert faulty.stdout.startswith("SM 2 differs from the model\n")
-    assert re.search(rf"! SM 2: \d+ mismatches, {re.escape(FP8.name)}: ", faulty.stdout)
-    data = json.loads(verify("sim:h100", "--device", "x", "--every-sm", "--dots", "2e3", "--format", "json").stdout)
-    assert [(row["name"], row["sms"], list(row["faults"])) for row in data["checked"]] == [
-        (F16.name, 4, []),
-        (FP8.name, 4, ["2"]),
-    ]
-
-
-SHRUNK = """
-SIMULATED: the device is published models, nothing was measured
-SM 2 differs from the model
-
-instruction                   dots per SM  SMs  that differ  RATE
-───
-wgmma.m64n8k32.f32.e4m3.e4m3        2,000    4            1  RATE
-
-! SM 2: 86 mismatches, wgmma.m64n8k32.f32.e4m3.e4m3: k 3: 0xd9 (-18) × 0xf3 (-176); C 0x00000000 (0) → 0x45460200
-    (3168.125), expected 0x45460000 (3168)
-models of h200 against simulated H100, SM 2 of which computes wrong results, sm_90a
-"""
-
-
-def test_what_an_sm_gets_wrong_is_shrunk() -> None:
-    """To the product by which a faulty device errs, k 3."""
-    arguments = ("h200", "--device", "faulty:h100", "--every-sm", "--dots", "2000", "--select", FP8.name)
-    result = verify(*arguments)
-    shown = re.sub(r" +(\d(\.\d)?e\+\d\d|dots/s)$", "  RATE", re.sub("─+", "───", result.stdout), flags=re.MULTILINE)
-    assert (result.exit_code, shown) == (1, SHRUNK.lstrip("\n"))
-    (row,) = json.loads(verify(*arguments, "--format", "json").stdout)["checked"]
-    a, _, c, _ = row["faults"]["2"]["counterexample"]["exchange"]
-    assert (a.replace("00", ""), int(c, 16)) == ("d9", 0)
-
-
-@pytest.mark.parametrize("more", [("--every-sm",), ()])
-def test_progress_is_told_in_lines_where_no_terminal_is(more: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_progress_is_told_in_lines_where_no_terminal_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    arguments = ("h200", "--device", "sim:h100", "--dots", "100", "--select", FP8.name)
     monkeypatch.setattr(progress, "BETWEEN_LINES", 0.0)
-    lines = verify("h200", "--device", "faulty:h100", *more, "--dots", "100", "--select", FP8.name).stderr.splitlines()
-    told = [line for line in lines if "verifying" in line]
-    sms = SMS if more else 1
-    verifying = r"accprobe: verifying simulated H100, SM 2 of which computes wrong results(, \d+ differ)?"
-    assert re.fullmatch(rf"{verifying}: {100 * sms}( of 100)? dot products", told[-1])
+    lines = [line for line in verify(*arguments).stderr.splitlines() if "verifying" in line]
+    assert lines[-1] == "accprobe: verifying simulated H100: 100 of 100 dot products"
     monkeypatch.setattr(progress, "BETWEEN_LINES", 60.0)
-    assert "verifying" not in verify("h200", "--device", "faulty:h100", *more, "--dots", "100", "--select", FP8.name).stderr
+    assert "verifying" not in verify(*arguments).stderr
 
 
-def test_what_errs_on_one_sm_alone_is_told_where_not_all_are_asked() -> None:
-    arguments = ("h200", "--device", "faulty:h100", "--dots", "100", "--select", FP8.name)
-    one, every = verify(*arguments), verify(*arguments, "--every-sm")
-    sentence = "its faulty SM is not used here; `accprobe health` and `accprobe verify --every-sm` run on every SM"
-    assert (one.exit_code, one.stderr) == (0, f"accprobe: faulty:h100: {sentence}\n")
-    assert (every.exit_code, every.stderr) == (1, "")
-    run = CliRunner().invoke(main, ["run", "--device", "faulty:h100", "--select", FP8.name, "--dots", "100"])
-    assert (run.exit_code, run.stderr) == (0, one.stderr)
+def test_a_faulty_sm_is_not_seen_and_that_is_said() -> None:
+    arguments = ("--device", "faulty:h100", "--dots", "100", "--select", FP8.name)
+    sentence = "accprobe: faulty:h100: its faulty SM is not used here; `accprobe health` runs on every SM\n"
+    for command in ("verify h200", "run"):
+        result = CliRunner().invoke(main, [*command.split(), *arguments])
+        assert (result.exit_code, result.stderr) == (0, sentence)
 
 
-def test_the_outcome_is_kept_in_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_outcome_is_kept_in_a_file(
+    gpu: dict[str, SimulatedDevice], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gpu["device"] = Measured({F16: fewer_bits(F16)})
     file = tmp_path / "verified.json"
-    arguments = ("h200", "--device", "faulty:h100", "--every-sm", "--dots", "500", "--select", FP8.name)
+    arguments = ("h200", "--device", "cuda:0", "--dots", "4000")
     result = verify(*arguments, "-o", str(file))
-    assert (result.exit_code, result.stdout.splitlines()[1]) == (1, "SM 2 differs from the model")
-    assert [row["name"] for row in json.loads(file.read_text())["checked"]] == [FP8.name]
+    assert (result.exit_code, "mismatches: 1 instruction" in result.stdout) == (1, True)
+    assert [row["name"] for row in json.loads(file.read_text())["verified"]] == [F16.name]
     assert json.loads(verify(*arguments, "-o", "-").stdout)["models"] == "h200"
 
     def full(*_: object) -> None:
@@ -257,23 +201,9 @@ def test_the_outcome_is_kept_in_a_file(tmp_path: Path, monkeypatch: pytest.Monke
 
     monkeypatch.setattr("accprobe.build.atomic.save", full)
     assert verify(*arguments, "-o", str(file)).exit_code == 1
-    right = verify("h200", "--device", "sim:h100", "--dots", "500", "--select", FP8.name, "-o", str(file))
+    gpu["device"] = Measured({F16: MODELS[F16]})
+    right = verify(*arguments, "-o", str(file))
     assert (right.exit_code, right.stderr) == (2, f"accprobe: {file} cannot be written: No space left on device\n")
-
-
-def test_an_sm_that_does_not_differ_again_is_told(gpu: dict[str, SimulatedDevice]) -> None:
-    class Once(Gpu):
-        asked = 0
-
-        def dot_on_every_sm(self, inst: Instruction, request: Request) -> Mapping[int, Bits]:
-            self.asked += 1
-            right = self.dot(inst, request)
-            return dict.fromkeys(range(4), right) | {3: right ^ inst.d.dtype.type(self.asked == 1)}
-
-    gpu["device"] = Once({F16: MODELS[F16]})
-    result = verify("sim:h100", "--device", "cuda:0", "--every-sm", "--dots", "100")
-    assert result.exit_code == 1
-    assert "a repetition did not differ" in result.stdout.replace("\n   ", "")
 
 
 @pytest.mark.parametrize(
@@ -286,20 +216,14 @@ def test_an_sm_that_does_not_differ_again_is_told(gpu: dict[str, SimulatedDevice
         (["sim:h101", "--device", "sim:h100"], "no published model of 'sim:h101'; did you mean sim:h100"),
         (["sim:all", "--device", "sim:h100"], "sim:all goes with --vectors; for a device, name one chip, such as sim:h100"),
         (
-            ["sim:h100", "--device", "sim:h100", "--every-sm"],
-            "--every-sm: simulated H100 does not report which SM computed a result; faulty:NAME has SMs, one of them faulty",
-        ),
-        (
             ["sim:v100", "--device", "sim:h100", "--select", "wgmma*"],
             "sim:v100 has no model of a selected instruction that simulated H100 can run",
         ),
         (["sim:h100", "--device", "sim:h100", "--dots", "0"], "Invalid value for '--dots': '0' is not a positive whole number"),
-        (["sim:h100", "--device", "sim:h100", "--dots", "1e-3"], "Invalid value for '--dots': '1e-3' is not a positive"),
-        (["sim:h100", "--device", "sim:h100", "--dots", "inf"], "Invalid value for '--dots': 'inf' is not a positive"),
         (["sim:h100", "--device", "sim:h100", "--select", "wgma*"], "'wgma*' selects no instruction of sm_90a; "),
         (
-            ["sim:h100", "--vectors", "x", "--every-sm"],
-            "--vectors needs no device: leave out --device, --every-sm, --coverage and --time-limit",
+            ["sim:h100", "--vectors", "x", "--coverage"],
+            "--vectors needs no device: leave out --device, --coverage and --time-limit",
         ),
         (["sim:h100", "--vectors", "nowhere"], "nowhere is no folder; give one that has GPU/FORMAT/d_GPU_fp32.txt in it"),
     ],
@@ -365,7 +289,7 @@ def test_an_event_that_is_missed_is_no_success(gpu: dict[str, SimulatedDevice], 
     ],
 )
 def test_a_time_limit_keeps_what_was_compared(gpu: dict[str, SimulatedDevice], at: Instruction, said: str) -> None:
-    class Stopped(Gpu):
+    class Stopped(Measured):
         def dot(self, inst: Instruction, request: Request, placement: int = 0) -> Bits:
             if inst == at:
                 signal.raise_signal(signal.SIGALRM)

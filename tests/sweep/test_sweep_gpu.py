@@ -9,18 +9,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
-from accprobe.audit import ncu
-from accprobe.cli import main
 from accprobe.errors import DeviceError
-from accprobe.report.sweeps import Profile, SweepRecord
+from accprobe.render.markdown import markdown_text
+from accprobe.render.subjects.sweeps import sweep_tables
+from accprobe.report.report import Report
+from accprobe.report.sweeps import Profile
 from accprobe.sass.lowering import Lowering
-from accprobe.sass.reading import Function, Line
-from accprobe.sweep import __main__ as child
-from accprobe.sweep import gpu, masks, sweeper
+from accprobe.sweep import masks
 from accprobe.sweep.compilation import Compiled
-from accprobe.sweep.configurations import DTYPES, Configuration, configurations
+from accprobe.sweep.configurations import DTYPES, Configuration
 from accprobe.sweep.gpu import GpuBench
 from accprobe.sweep.operands import draw_matrices
 
@@ -97,55 +95,9 @@ def test_errors_of_a_launch_are_sentences() -> None:
         raise RuntimeError("two lines\n  of it")
 
 
-def test_configurations_reach_the_profilers_child_as_they_are() -> None:
-    every = configurations(["e4m3", "int8"], [32, 128], [2], 128, 64, promote_every=64, rounded=True)
-    assert [child.parse_configuration(gpu.argument(config)) for config in (*every, CONFIG)] == [*every, CONFIG]
-    assert gpu.argument(CONFIG) == "e4m3:64:4:64:64"
-
-
-def test_expected_executions_are_those_that_an_h200_showed() -> None:
-    """4,096 QGMMA and 65,536 HMMA were counted by Nsight Compute for M = N = K = 512."""
-    four = Configuration(DTYPES["e4m3"], 128, 4)
-    lowering = Lowering((QGMMA,), ((QGMMA, 4), ("FADD", 32)), "nvdisasm")
-    assert gpu.expected(Compiled(four, lowering=lowering)) == {QGMMA: 4096}
-    two = Configuration(DTYPES["e4m3"], 128, 2)
-    lowering = Lowering(("HMMA.16816.F32",), (("HMMA.16816.F32", 128),), "nvdisasm")
-    assert gpu.expected(Compiled(two, lowering=lowering)) == {"HMMA.16816.F32": 65536}
-
-
-def _launch(count: int) -> ncu.Launch:
-    return ncu.Launch(Function("masked_gemm", "", (Line(0, "", QGMMA, ""),), {}), (count,))
-
-
-def test_profiles_hold_what_was_counted_beside_what_was_expected(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[Any] = []
-
-    def launches(command: list[str], names: str) -> list[ncu.Launch]:
-        asked.append((command[1:], names))
-        return [_launch(4096), _launch(7)]
-
-    monkeypatch.setattr(ncu, "launches", launches)
-    other = Configuration(DTYPES["e4m3"], 32, 4)
-    compiled = [Compiled(each, kernel=Kernel(), lowering=LOWERING) for each in (CONFIG, other)]
-    found = gpu.profiles(1, [compiled[0], Compiled(CONFIG, "too large"), compiled[1]])
-    command = ["-m", "accprobe.sweep", "--device", "1", "e4m3:64:4:64:64", "e4m3:32:4:64:64"]
-    assert asked == [(command, "^masked_gemm$")]
-    assert found[CONFIG] == Profile(size=512, executed=((QGMMA, 4096),), expected=((QGMMA, 4096),))
-    assert (found[CONFIG].agrees, found[other].agrees) == (True, False)
-    with pytest.raises(DeviceError, match="the profiler saw 2 of 1 configurations on cuda:0"):
-        gpu.profiles(0, compiled[:1])
-
-
-@pytest.mark.parametrize(("counted", "status", "told"), [(64, 0, "counted as many executions"), (63, 1, "counted 63×")])
-def test_counts_that_disagree_are_a_finding(monkeypatch: pytest.MonkeyPatch, counted: int, status: int, told: str) -> None:
+@pytest.mark.parametrize(("counted", "told"), [(64, "counted as many executions"), (63, "counted 63×")])
+def test_recorded_counts_of_the_profiler_are_shown(counted: int, told: str) -> None:
     executed = Profile(size=512, executed=((QGMMA, counted),), expected=((QGMMA, 64),))
-    swept = sweeper.Sweeper._record
-
-    def record(self: sweeper.Sweeper, *rest: Any) -> SweepRecord:
-        return swept(self, *rest).model_copy(update={"profile": executed, "opcode_source": "ncu"})
-
-    monkeypatch.setattr(sweeper.Sweeper, "_record", record)
-    arguments = ["sweep", "--device", "sim:h100", "--k", "64", "--block-k", "64", "--num-warps", "4"]
-    result = CliRunner(env={"COLUMNS": "300"}).invoke(main, arguments)
-    assert result.exit_code == status
-    assert told in result.stdout
+    record = next(each for each in Report.load("h200").sweeps if each.opcodes == (QGMMA,))
+    blocks = sweep_tables([record.model_copy(update={"profile": executed})])
+    assert told in markdown_text(blocks)

@@ -11,12 +11,9 @@ from sparse_semantics import kept
 
 from accprobe.devices.simulated import SimulatedDevice
 from accprobe.evaluate.evaluator import Trial, evaluate
-from accprobe.health.sms import check_every_sm
-from accprobe.isa.formats import Bits
-from accprobe.isa.instructions import Instruction, parse
+from accprobe.isa.instructions import parse
 from accprobe.model.tree import DotModel, FloatArithmetic, chain
 from accprobe.operands.kinds import draw
-from accprobe.operands.request import Request
 from accprobe.operands.sparse import LAYOUTS, laid_out, own_layouts
 from accprobe.report.names import named_models
 from accprobe.verify.coverage import cover
@@ -107,20 +104,6 @@ def test_a_wrong_model_is_shown_a_sparse_question_that_shrinks(seed: int) -> Non
     stored = kept(INST, request.metadata[0])
     left = [k for k in range(INST.k) if k not in stored]
     assert small.b[0, left].tolist() == request.b[0, left].tolist()
-
-
-class EverySm(SimulatedDevice):
-    def dot_on_every_sm(self, inst: Instruction, request: Request) -> dict[int, Bits]:
-        request.check(INST)
-        d = self.dot(inst, request)
-        return {0: d, 1: d ^ d.dtype.type(1)}
-
-
-def test_every_sm_is_asked_sparse_questions() -> None:
-    done = check_every_sm(EverySm({INST: model(25)}), INST, model(25), 500)
-    assert list(done.faults) == [1]
-    assert done.faults[1].mismatches == 500
-    done.faults[1].first.exchange.request(INST).check(INST)
 
 
 def test_matrix_products_are_laid_out_alike_in_every_row() -> None:

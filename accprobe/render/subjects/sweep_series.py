@@ -107,8 +107,7 @@ def _agree(some: Sequence[SweepRecord], others: Sequence[SweepRecord]) -> bool:
 
 
 def _problem(record: SweepRecord) -> str:
-    size = f"m {record.m}, n {record.n}, k {record.k}, blocks of {record.block_m} × {record.block_n}"
-    return f"{size}, rounded" if record.rounded else size
+    return f"m {record.m}, n {record.n}, k {record.k}, blocks of {record.block_m} × {record.block_n}"
 
 
 def either(numbers: Iterable[int]) -> str:

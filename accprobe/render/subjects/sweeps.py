@@ -144,9 +144,8 @@ def by_problem(records: Sequence[SweepRecord]) -> Iterator[tuple[str, list[Sweep
 def _problem(line: SweepLine) -> str:
     each = line.first
     promoted = f", promoted every {each.promote_every} products" if each.promote_every else ""
-    how = "rounded" if each.rounded else "cut"
     size = f"m {each.m}, n {each.n}, k {each.k}, blocks of {each.block_m} × {each.block_n}"
-    return f"Truncation-mask sweep: {size}{promoted}; masked bits are {how}; Triton {each.triton}"
+    return f"Truncation-mask sweep: {size}{promoted}; masked bits are cleared; Triton {each.triton}"
 
 
 def sweep_table(shown: Sequence[SweepLine]) -> tuple[list[str], list[list[Phrase]]]:

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
-from itertools import islice
 from typing import NamedTuple
 
 from accprobe.devices.protocol import Device
-from accprobe.health.sms import SMS_SHRUNK, Checkup
 from accprobe.isa.formats import Format
 from accprobe.isa.instructions import Instruction
 from accprobe.operands.exchange import Counterexample, Exchange
@@ -38,14 +36,6 @@ class Verified(NamedTuple):
     @property
     def dots_a_second(self) -> float:
         return self.done.dots / self.seconds if self.seconds else 0.0
-
-
-class CheckedUp(NamedTuple):
-    """One instruction on every SM."""
-
-    inst: Instruction
-    done: Checkup
-    seconds: float
 
 
 _COVERAGE: dict[str, Callable[[Verification], str]] = {
@@ -125,37 +115,6 @@ def _counterexamples(rows: Sequence[Verified]) -> Iterator[Phrase]:
         if found := row.smallest or row.done.counterexample:
             again = "" if row.smallest else "; a repetition did not differ"
             yield Phrase(f"{row.inst.name}: {mismatch(row.inst, found)} ({found.kind}){again}", "bad")
-
-
-def checkup_blocks(rows: Sequence[CheckedUp]) -> Iterator[Element]:
-    """Yield which SMs differ; a line an instruction; and every SM that differs."""
-    faulty = sorted({sm for row in rows for sm in row.done.faults})
-    named = ", ".join(map(str, faulty[:SMS_SHRUNK])) + (", …" if len(faulty) > SMS_SHRUNK else "")
-    differ = Phrase(f"SM {named} differ{'s' * (len(faulty) == 1)} from the model", "bad")
-    yield Heading(differ if faulty else Phrase("no SM differs from the model", "good"), 1)
-    columns = (
-        Column("instruction", least=44),
-        Column("dots per SM", "detail", number=True),
-        _number("SMs"),
-        _number("that differ"),
-        Column("dots/s", "detail", number=True),
-    )
-    cells = []
-    for row in rows:
-        speed = row.done.dots * row.done.sms / row.seconds if row.seconds else 0.0
-        faults = len(row.done.faults)
-        texts = (row.inst.name, f"{row.done.dots:,}", str(row.done.sms), str(faults), f"{speed:.2g}")
-        cells.append(_red(texts, bool(faults)))
-    yield Grid(columns, tuple(cells))
-    if lines := tuple(each for row in rows for each in _faults(row.inst, row.done)):
-        yield List(lines, "!")
-
-
-def _faults(inst: Instruction, done: Checkup) -> Iterator[Phrase]:
-    for sm, fault in islice(done.faults.items(), SMS_SHRUNK):
-        again = "" if fault.smallest else "; a repetition did not differ"
-        shown = mismatch(inst, fault.smallest or fault.first)
-        yield Phrase(f"SM {sm}: {_mismatches(fault.mismatches)}, {inst.name}: {shown}{again}", "bad")
 
 
 def vectors_blocks(rows: Sequence[Comparison]) -> Iterator[Element]:
