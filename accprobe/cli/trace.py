@@ -38,7 +38,7 @@ def trace_command() -> None:
     """
 
 
-_MAP_HELP = "Part that should be equal: batch=1:8, rows=16 or token=last."
+_MAP_HELP = "Part that should be equal: batch=1:8, rows=16, token=last or shard=0/2."
 
 
 @trace_command.command("record", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
@@ -46,7 +46,11 @@ _MAP_HELP = "Part that should be equal: batch=1:8, rows=16 or token=last."
     "-o", "output", required=True, type=click.Path(path_type=Path, file_okay=False), metavar="DIR", help="Folder to write."
 )
 @click.option(
-    "--map", "part", default="", metavar="PART", help="Part to hash beside each tensor: batch=8, rows=16 or token=last."
+    "--map",
+    "part",
+    default="",
+    metavar="PART",
+    help="Part to hash beside each tensor: batch=8, rows=16, token=last or shard=0/2.",
 )
 @click.option("--save", multiple=True, metavar="GLOB", help="Save operands of modules, operations or a number; repeatable.")
 @click.option("--steps", type=click.IntRange(1), help="Calls of the model, or optimizer steps, to record.")

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from accprobe.errors import AccprobeError
 from accprobe.trace.compare import DifferenceOrigin, TraceComparison
-from accprobe.trace.mapping import Mapped, taken
+from accprobe.trace.mapping import WHOLE_RUN, Mapped, taken
 from accprobe.trace.products import POSITIONS, PlanCache, RecordedProduct, block_product, mismatches, recorded_product
 from accprobe.trace.records import TracedOperation
 from accprobe.trace.replay import CallBlock, Operand, RecordedCall, count_differing, tensor_words
@@ -34,6 +34,9 @@ REDUCTIONS = (
     "native_batch_norm", "_fused_rms_norm", "index_add", "scatter_add", "index_put", "dot", "mv", "pool", "loss",
 )  # fmt: skip
 """Words in the names of operations that add."""
+
+SUMS_OVER_RANKS = ("all_reduce", "allreduce", "reduce_scatter")
+"""Words in the names of collectives that add."""
 
 COPIES = (
     "aten._to_copy",
@@ -158,8 +161,7 @@ def _parts(left: OriginSide, right: OriginSide) -> tuple[Any, Any]:
     assert left.value is not None
     assert right.value is not None
     x, y = left.value.tensor, right.value.tensor
-    whole = Mapped("batch", 1)
-    return taken(x, y, left.mapped or whole), taken(y, x, right.mapped or whole)
+    return taken(x, y, left.mapped or WHOLE_RUN), taken(y, x, right.mapped or WHOLE_RUN)
 
 
 def _product_of(side: OriginSide) -> RecordedProduct | None:
@@ -316,8 +318,7 @@ def _gives(call: RecordedCall, operands: list[Any], wanted: OriginSide, other: O
         x, y = call(dict(enumerate(operands)))[0], wanted.calls[0].results[0].tensor
     except RuntimeError:  # the arguments do not fit operands of other shapes
         return False
-    whole = Mapped("batch", 1)
-    part, expected = taken(x, y, other.mapped or whole), taken(y, x, wanted.mapped or whole)
+    part, expected = taken(x, y, other.mapped or WHOLE_RUN), taken(y, x, wanted.mapped or WHOLE_RUN)
     return part.shape == expected.shape and not count_differing(part, expected)
 
 
@@ -387,6 +388,11 @@ def _located(origin: DifferenceOrigin, left: OriginSide, right: OriginSide) -> C
     """Name operations whose arithmetic accprobe does not model yet."""
     operations = (*left.operations, *right.operations)
     changed = origin.operation if " against " in origin.operation else operations[0].packet if operations else ""
+    added = [any(word in x.name for x in side.operations for word in SUMS_OVER_RANKS) for side in (left, right)]
+    if added == [True, True]:
+        return Cause("unknown", "other ranks gave other partial sums; compare their traces")
+    if any(added):
+        return Cause("split_k", "K is divided between ranks, whose partial sums are added: another summation tree")
     verified = bool(left.value and right.value) and left.operations != right.operations and all(map(_replays, (left, right)))
     if any(word in x.packet for x in operations for word in REDUCTIONS):
         return Cause("reduction", f"{changed}: another order of a sum; {NOT_MODELLED}")
@@ -441,8 +447,7 @@ def fixes(left: OriginSide, right: OriginSide) -> Iterator[str]:
 
 def _agree(left: OriginSide, right: OriginSide, a: RecordedCall, b: RecordedCall) -> bool:
     x, y = a()[0], b()[0]
-    whole = Mapped("batch", 1)
-    return not count_differing(taken(x, y, left.mapped or whole), taken(y, x, right.mapped or whole))
+    return not count_differing(taken(x, y, left.mapped or WHOLE_RUN), taken(y, x, right.mapped or WHOLE_RUN))
 
 
 def _padded_agrees(left: OriginSide, right: OriginSide) -> bool:

@@ -14,7 +14,7 @@ from difflib import SequenceMatcher
 from typing import Literal
 
 from accprobe.errors import AccprobeError
-from accprobe.trace.mapping import Mapped, comparable, parse_mapping, same
+from accprobe.trace.mapping import WHOLE_RUN, Mapped, comparable, parse_mapping, same
 from accprobe.trace.records import RecordedTrace, TensorValue, TracedOperation
 
 OperationState = Literal["equal", "origin", "consequence", "unmapped", "other call", "only one"]
@@ -96,6 +96,8 @@ def compare_traces(a: RecordedTrace, b: RecordedTrace, mapping: str = "") -> Tra
         raise AccprobeError(f"{_tool(a)} and {_tool(b)} hash values in different ways: give two traces of one tool")
     mapped = parse_mapping(mapping) if mapping else None
     if mapped is not None:
+        if mapped[0].kind == "shard" and b.part and not a.part:
+            mapped = mapped[1], mapped[0]
         _check_parts(a, mapped[0])
         _check_parts(b, mapped[1])
     return _Comparing(TraceComparison((a, b), mapped, ({}, {}))).compared()
@@ -106,7 +108,7 @@ def _tool(trace: RecordedTrace) -> str:
 
 
 def _check_parts(trace: RecordedTrace, mapped: Mapped) -> None:
-    if trace.part != str(mapped) and str(mapped) != "batch=1":
+    if trace.part != str(mapped) and mapped != WHOLE_RUN:
         recorded = f"the parts of {trace.part}" if trace.part else "whole tensors only"
         raise AccprobeError(f"a trace has hashes of {recorded}: record it with --map {mapped}")
 
@@ -190,6 +192,7 @@ class _Comparing:
         self._runs = _Run(found.traces[0]), _Run(found.traces[1])
         self._mixing: dict[int, str] = {}
         """Operations of the first run whose rows are in another order, and the module in which they are."""
+        self._sharded = any(each.kind == "shard" for each in found.mapping or ())
 
     def compared(self) -> TraceComparison:
         found = self._found
@@ -242,11 +245,11 @@ class _Comparing:
 
         Outside of the module, as behind the experts of a mixture, rows are taken to be in their order again.
         """
-        if self._found.mapping is None:
+        if self._found.mapping is None or self._sharded:
             return False
         numbers = (self._runs[0].producer.get(value.id, -1) for value in x.inputs)
         scope = next((self._mixing[number] for number in numbers if number in self._mixing), None)
-        if scope is None and x.packet in MIXING and any(p.shape != q.shape for p, q in zip(x.inputs, y.inputs, strict=False)):
+        if scope is None and x.packet in MIXING and any(map(_reshaped, x.inputs, y.inputs)):
             scope = x.module
         if scope is None or not x.module.startswith(scope):
             return False
@@ -257,6 +260,8 @@ class _Comparing:
         differing = next(((p, q) for p, q in zip(x.outputs, y.outputs, strict=False) if not same(p, q)), None)
         if differing is None or not comparable(*differing, self._found.mapping):
             return "unmapped"
+        if self._sharded and differing[0].shape == differing[1].shape and any(map(_reshaped, x.inputs, y.inputs)):
+            return "other call"  # a partial sum: the sum over the ranks is compared where it is read
         self._found.origins.append(DifferenceOrigin((x,), (y,), differing))
         return "origin"
 
@@ -300,3 +305,7 @@ class _Comparing:
             found.add(number)
             waiting += [x for x in operation.inputs if x.id != each.id]
         return _Source(tuple(sorted(found)), False, unknown)
+
+
+def _reshaped(x: TensorValue, y: TensorValue) -> bool:
+    return x.shape != y.shape

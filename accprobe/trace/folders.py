@@ -20,7 +20,7 @@ from accprobe.operands.safetensors import Tensors, read_tensors, write_tensors
 from accprobe.trace.causes import Cause, Explainer, OriginSide, TraceFindings, product_cause
 from accprobe.trace.compare import DifferenceOrigin, compare_traces
 from accprobe.trace.dumps import read_any
-from accprobe.trace.mapping import Mapped, parse_mapping, part_of
+from accprobe.trace.mapping import WHOLE_RUN, Mapped, parse_mapping, part_of, taken
 from accprobe.trace.products import POSITIONS, RecordedProduct
 from accprobe.trace.recorder import Recorder, open_writer
 from accprobe.trace.records import OPERAND_FILE, TracedOperation
@@ -170,10 +170,6 @@ def _differing(
     origin: DifferenceOrigin, x: RecordedProduct, y: RecordedProduct, mapping: tuple[Mapped, Mapped] | None
 ) -> tuple[int, int]:
     """Return how many words of the compared part differ, and how many there are."""
-    results = [x.d, y.d]
-    if mapping is not None and x.d.shape != y.d.shape:
-        results = [
-            each.d[-1:] if part.kind == "token" else each.d[: part.rows(each.d.shape)]
-            for each, part in zip((x, y), mapping, strict=True)
-        ]
-    return int((results[0] != results[1]).sum()), int(results[0].size)
+    parts = mapping or (WHOLE_RUN, WHOLE_RUN)
+    left, right = taken(x.d, y.d, parts[0]), taken(y.d, x.d, parts[1])
+    return int((left != right).sum()), int(left.size)

@@ -1,66 +1,88 @@
-"""Parts of two runs of different shapes that should be equal: the first sequence of a batch, some rows, the last token."""
+"""Parts of two runs that should be equal: the first sequence of a batch, some rows, the last token, the slice of a rank."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from accprobe.errors import AccprobeError
 from accprobe.trace.records import TensorValue
 
-_FORM = re.compile(r"batch=(\d{1,6})(?::(\d{1,6}))?|rows=(\d{1,9})|token=last")
+_FORM = re.compile(
+    r"batch=(?P<first>\d{1,6})(:(?P<second>\d{1,6}))?|rows=(?P<rows>\d{1,9})|token=last"
+    r"|shard=((?P<dimension>\d):)?(?P<rank>\d{1,4})/(?P<ranks>\d{1,4})"
+)
 
-MAPPING_FORMS = "give batch=1:8, rows=16 or token=last"
+MAPPING_FORMS = "give batch=1:8, rows=16, token=last or shard=0/2"
 
 
 @dataclass(frozen=True)
 class Mapped:
-    """The part of one run. kind: "batch": the first of `size` equal parts of dimension 0; "rows": the first `size` rows of it;
-    "token": the last place of a dimension, for each dimension.
+    """The part of one run.
+
+    kind: "batch": the first of `size` equal parts of dimension 0; "rows": the first `size` rows of it; "token": the last place
+    of each dimension; "shard": slice `rank` of `size` equal ones of `dimension`, of each dimension where it is None.
     """
 
     kind: str
     size: int = 1
+    rank: int = 0
+    dimension: int | None = None
 
     def __str__(self) -> str:
+        if self.kind == "shard":
+            return f"shard={'' if self.dimension is None else f'{self.dimension}:'}{self.rank}/{self.size}"
         return "token=last" if self.kind == "token" else f"{self.kind}={self.size}"
+
+    def slices(self, shape: tuple[int, ...]) -> Iterator[tuple[int, int, int]]:
+        """Yield dimension, start and length of each part of a tensor that differs from the whole."""
+        for dimension, size in enumerate(shape):
+            if self.kind == "token":
+                start, length = size - 1, 1
+            elif self.kind == "shard":
+                length = size // self.size if size % self.size == 0 and self.dimension in (None, dimension) else 0
+                start = self.rank * length
+            else:
+                start, length = 0, 0 if dimension else self._rows(size)
+            if 0 < length < size:
+                yield dimension, start, length
+
+    def _rows(self, size: int) -> int:
+        if self.kind == "batch":
+            return size // self.size if size % self.size == 0 else 0
+        return self.size
 
     def parts(self, tensor: Any) -> list[Any]:
         """Return the parts of a tensor that differ from the whole."""
-        shape = tensor.shape
-        if not shape or not tensor.numel():
-            return []
-        if self.kind == "token":
-            return [tensor.narrow(d, size - 1, 1) for d, size in enumerate(shape) if size > 1]
-        rows = self.rows(tuple(shape))
-        return [tensor.narrow(0, 0, rows)] if rows not in (0, shape[0]) else []
+        return [tensor.narrow(*each) for each in self.slices(tuple(tensor.shape))] if tensor.numel() else []
 
-    def rows(self, shape: tuple[int, ...]) -> int:
-        """Return how many rows of dimension 0 the part has; 0 where a tensor of this shape has no such part."""
-        first = shape[0] if shape else 0
-        if self.kind == "batch":
-            return first // self.size if first % self.size == 0 else 0
-        return self.size if first >= self.size else 0
+
+WHOLE_RUN = Mapped("batch", 1)
 
 
 def parse_mapping(text: str) -> tuple[Mapped, Mapped]:
-    """Return the parts of both runs, of "batch=1:8", "rows=16" or "token=last". Raises AccprobeError."""
+    """Return the parts of both runs. Of "shard=0/2" the first run is whole and the second is rank 0. Raises AccprobeError."""
     found = _FORM.fullmatch(text.strip())
     if found is None:
         raise AccprobeError(f"'{text:.40}' is not a mapping: {MAPPING_FORMS}")
-    first, second, rows = (int(x) if x else None for x in found.groups())
-    if 0 in (first, second, rows):
+    given = {name: int(x) for name, x in found.groupdict().items() if x is not None}
+    if 0 in (given.get(name) for name in ("first", "second", "rows", "ranks")):
         raise AccprobeError(f"'{text:.40}' has a size of 0: {MAPPING_FORMS}")
-    if first is not None:
-        return Mapped("batch", first), Mapped("batch", second or first)
-    mapped = Mapped("token") if rows is None else Mapped("rows", rows)
+    if "ranks" in given:
+        if given["rank"] >= given["ranks"]:
+            raise AccprobeError(f"'{text:.40}' names rank {given['rank']} of {given['ranks']}; the first rank is 0")
+        return Mapped("shard", given["ranks"], given["rank"], given.get("dimension")), WHOLE_RUN
+    if "first" in given:
+        return Mapped("batch", given["first"]), Mapped("batch", given.get("second", given["first"]))
+    mapped = Mapped("rows", given["rows"]) if "rows" in given else Mapped("token")
     return mapped, mapped
 
 
 def part_of(text: str) -> Mapped:
-    """Return the part of one run, of "batch=8", "rows=16" or "token=last". Raises AccprobeError."""
-    if ":" in text:
+    """Return the part of one run, of "batch=8", "rows=16", "token=last" or "shard=0/2". Raises AccprobeError."""
+    if text.startswith("batch") and ":" in text:
         raise AccprobeError(f"'{text:.40}' names two runs: give batch=N of the run that is recorded")
     return parse_mapping(text)[0]
 
@@ -76,21 +98,19 @@ def comparable(x: TensorValue, y: TensorValue, mapping: tuple[Mapped, Mapped] | 
     """Whether the shapes of two values let their mapped parts be equal."""
     if x.shape == y.shape:
         return True
-    if mapping is None or len(x.shape) != len(y.shape) or not x.shape:
+    if mapping is None:
         return False
-    if mapping[0].kind == "token":
-        return sum(p != q for p, q in zip(x.shape, y.shape, strict=True)) == 1 and all(
-            p == q or 1 in (p, q) for p, q in zip(x.shape, y.shape, strict=True)
-        )
-    rows = [each.rows(value.shape) for each, value in zip(mapping, (x, y), strict=True)]
-    return rows[0] == rows[1] > 0 and x.shape[1:] == y.shape[1:]
+    shapes = [{value.shape, *_shapes(value.shape, each)} for value, each in zip((x, y), mapping, strict=True)]
+    return bool(shapes[0] & shapes[1])
+
+
+def _shapes(shape: tuple[int, ...], mapped: Mapped) -> Iterator[tuple[int, ...]]:
+    return ((*shape[:dimension], length, *shape[dimension + 1 :]) for dimension, _, length in mapped.slices(shape))
 
 
 def taken(tensor: Any, other: Any, mapped: Mapped) -> Any:
-    """Return the part of a tensor that is compared with the part of `other`, a tensor of the other run."""
-    if tensor.shape == other.shape:
-        return tensor
-    if mapped.kind == "token":
-        d = next(d for d, (p, q) in enumerate(zip(tensor.shape, other.shape, strict=True)) if p != q)
-        return tensor.narrow(d, tensor.shape[d] - 1, 1)
-    return tensor.narrow(0, 0, mapped.rows(tuple(tensor.shape)))
+    """Return the part of a tensor or array that is compared with the part of `other`, which is of the other run."""
+    for dimension, start, length in mapped.slices(tuple(tensor.shape)):
+        if tensor.shape[dimension] != other.shape[dimension]:
+            return tensor[(slice(None),) * dimension + (slice(start, start + length),)]
+    return tensor

@@ -20,7 +20,7 @@ from accprobe.trace.mapping import Mapped
 from accprobe.trace.modules import ModuleTracker
 from accprobe.trace.records import RecordedTrace, TracedOperation, TraceWriter
 from accprobe.trace.replay import Operand, RecordedCall, copy_operand
-from accprobe.trace.schemas import schema_of, tensors_in
+from accprobe.trace.schemas import schema_of, tensors_in, wait_for
 from accprobe.trace.storages import PendingValue, Storages
 
 _OLDEST = (2, 10)
@@ -110,7 +110,7 @@ class Recorder:
         schema = schema_of(function)
         if schema.is_skipped or self.paused or self._ended():
             return function(*arguments, **keywords)
-        read = list(tensors_in(arguments))
+        read = list(tensors_in(arguments[schema.buffers :]))
         read += [x for name, given in keywords.items() if name not in schema.results for x in tensors_in(given)]
         inputs = [self._storages.value(x) for x in read]
         module, phase = self._modules.place()
@@ -126,6 +126,8 @@ class Recorder:
             operation = TracedOperation(**{**vars(operation), "kernels": names})
         else:
             result = function(*arguments, **keywords)
+        if schema.is_collective:
+            wait_for(result)
         addresses = {self._storages.address(x) for x in read}
         results = [x for x in tensors_in(result) if self._storages.address(x) not in addresses]
         for i, name in schema.written:

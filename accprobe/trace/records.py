@@ -77,7 +77,7 @@ class TracedOperation:
     def packet(self) -> str:
         """The name without its overload: "aten.mm" of "aten.mm.default"."""
         parts = self.name.split(".")
-        return ".".join(parts[:2]) if parts[0] == "aten" else self.name
+        return ".".join(parts[:2]) if parts[0] == "aten" else self.name.removesuffix(".default")
 
 
 @dataclass
