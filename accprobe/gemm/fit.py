@@ -26,7 +26,7 @@ from accprobe.gemm.tree.decomposition import FusedGroups, Reduction, width, with
 from accprobe.gemm.tree.slices import slice_readings
 from accprobe.gemm.tree.tree_builder import NoTree
 from accprobe.gemm.verification import TOGETHER
-from accprobe.infer.alternatives.single import alternatives
+from accprobe.infer.alternatives.neighbours import alternatives
 from accprobe.isa.formats import Bits, Format
 from accprobe.model.product import OPERAND_ROUNDINGS, multiply_add
 from accprobe.model.tree import Arithmetic, DotModel, FloatArithmetic, Rounding

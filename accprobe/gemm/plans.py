@@ -9,7 +9,7 @@ from accprobe.gemm.layout import shows_subnormals
 from accprobe.gemm.spec import Spec
 from accprobe.gemm.steps import EITHER, ROUNDINGS, flushing_variants
 from accprobe.gemm.tree.decomposition import FusedGroups, Reduction, as_chain, named_order, same_order
-from accprobe.infer.alternatives.single import alternatives
+from accprobe.infer.alternatives.neighbours import alternatives
 from accprobe.isa.formats import FORMATS, Format
 from accprobe.model.product import OPERAND_ROUNDINGS, Merged, Node, ProductModel, Scales, addition, nested
 from accprobe.model.tree import DotModel, FloatArithmetic, Rounding, Subnormals

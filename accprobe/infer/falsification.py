@@ -9,7 +9,7 @@ tried too; if several fields decide together, so are alternatives that change th
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import takewhile
@@ -19,10 +19,19 @@ import numpy as np
 
 from accprobe.devices.protocol import Device
 from accprobe.infer.alternatives.alternative import Alternative
-from accprobe.infer.alternatives.bound_search import Floors, coarser_bounds, floors, further, further_pairs, max_width
+from accprobe.infer.alternatives.neighbours import (
+    Floors,
+    Lazily,
+    alternatives,
+    coarser_bounds,
+    differing,
+    floors,
+    further,
+    groups,
+    max_width,
+    pairs,
+)
 from accprobe.infer.alternatives.nonstandard import nonstandard_alternatives
-from accprobe.infer.alternatives.several import differing, groups, pairs
-from accprobe.infer.alternatives.single import alternatives
 from accprobe.infer.distinguishing import Batch, Results, search_for
 from accprobe.infer.findings import (
     SAME_BITS,
@@ -87,48 +96,47 @@ def falsify(device: Device, inst: Instruction, result: Characterisation, seed: i
     for levels in floors(inst, model):
         surviving += _surviving_floors(levels, trial)
     for candidates in coarser_bounds(model):
-        first = len(_surviving_prefix(candidates, trial))
-        _query_near_boundary(candidates[max(first - LAST_SURVIVING, 0) :], trial)
+        _query_near_boundary(candidates[max(_surviving_prefix(candidates, trial) - LAST_SURVIVING, 0) :], trial)
     possible = {(field, value) for alternative in surviving for field, value in alternative.changes}
     for alternative in (*pairs(model), *groups(model), *differing(model, result.other_models)):
         if not possible.issuperset(alternative.changes) and trial.survives(alternative):
-            same = [alternative, *_while_surviving(list(further_pairs(model, alternative)), trial)]
+            same = [alternative, *_while_surviving(list(further(model, alternative)), trial)]
             surviving += same
             possible |= {change for one in same for change in one.changes}
     return Falsification(trial.tried, tuple(surviving), log.contradictions(model))
 
 
-def _while_surviving(candidates: Sequence[Alternative], trial: _Trial) -> Sequence[Alternative]:
+def _while_surviving(candidates: Lazily, trial: _Trial) -> list[Alternative]:
     """Return the alternatives before the first that does not survive."""
-    surviving = list(takewhile(trial.survives, candidates))
+    surviving = list(takewhile(trial.survives, (make() for make in candidates)))
     _query_near_boundary(candidates[len(surviving) + 1 :], trial)
     return surviving
 
 
-def _query_near_boundary(candidates: Sequence[Alternative], trial: _Trial) -> None:
+def _query_near_boundary(candidates: Lazily, trial: _Trial) -> None:
     """Probe a few of the alternatives: a wrong model is most likely wrong where one of them is right."""
     for offset in BEYOND:
         if offset < len(candidates):
-            trial.query_for(candidates[offset])
+            trial.query_for(candidates[offset]())
 
 
-def _surviving_prefix(candidates: Sequence[Alternative], trial: _Trial) -> Sequence[Alternative]:
-    """Find by bisection the first alternatives that survive few operands; after one that does not, no other does."""
+def _surviving_prefix(candidates: Lazily, trial: _Trial) -> int:
+    """Count by bisection the first alternatives that survive few operands; after one that does not, no other does."""
     low, high = 0, len(candidates)
     while low < high:
         middle = (low + high) // 2
-        if trial.survives(candidates[middle], thorough=False):
+        if trial.survives(candidates[middle](), thorough=False):
             low = middle + 1
         else:
             high = middle
-    return candidates[:low]
+    return low
 
 
-def _thoroughly_surviving(candidates: Sequence[Alternative], trial: _Trial) -> Sequence[Alternative]:
-    """As `_surviving_prefix`; the last one survives many operands too."""
-    surviving = _surviving_prefix(candidates, trial)
+def _thoroughly_surviving(candidates: Lazily, trial: _Trial) -> list[Alternative]:
+    """Return the first alternatives that survive few operands, of which the last one survives many operands too."""
+    surviving = [make() for make in candidates[: _surviving_prefix(candidates, trial)]]
     while surviving and not trial.survives(surviving[-1]):
-        surviving = surviving[:-1]
+        surviving.pop()
     return surviving
 
 
@@ -136,7 +144,7 @@ def _surviving_floors(levels: Floors, trial: _Trial) -> list[Alternative]:
     """Without a floor every lower one is possible too, so the highest stands for all."""
     above = _thoroughly_surviving(levels.above, trial)
     if levels.none is None:
-        return list(above[-1:])
+        return above[-1:]
     if trial.survives(levels.none):
         return [levels.none, *above[-1:]]
     return [*above, *_thoroughly_surviving(levels.below, trial)]

@@ -14,9 +14,7 @@ from plants import Plant, float_models, integer_models
 from accprobe.evaluate import evaluator, terms
 from accprobe.evaluate.evaluator import evaluate
 from accprobe.evaluate.reference import Evaluation
-from accprobe.infer.alternatives.bound_search import coarser_bounds, floors
-from accprobe.infer.alternatives.several import groups, pairs
-from accprobe.infer.alternatives.single import alternatives
+from accprobe.infer.alternatives.neighbours import alternatives, coarser_bounds, floors, groups, pairs
 from accprobe.infer.distinguishing import SOME, Results, spread
 from accprobe.infer.findings import Finding
 from accprobe.isa.formats import Bits

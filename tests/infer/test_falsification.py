@@ -12,8 +12,7 @@ from plants import instruction
 from accprobe.devices.simulated import SimulatedDevice
 from accprobe.evaluate.evaluator import evaluate
 from accprobe.infer.alternatives.alternative import Alternative
-from accprobe.infer.alternatives.several import groups, pairs
-from accprobe.infer.alternatives.single import alternatives
+from accprobe.infer.alternatives.neighbours import alternatives, groups, pairs
 from accprobe.infer.falsification import Falsification, falsify, resolve_findings
 from accprobe.infer.findings import Characterisation, Finding
 from accprobe.infer.query_log import LogEntry

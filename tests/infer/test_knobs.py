@@ -14,7 +14,7 @@ from plants import instruction
 
 from accprobe.devices.simulated import SimulatedDevice
 from accprobe.evaluate.evaluator import evaluate
-from accprobe.infer.alternatives.several import groups
+from accprobe.infer.alternatives.neighbours import groups
 from accprobe.infer.characterise import characterise
 from accprobe.infer.distinguishing import Results, Search
 from accprobe.infer.falsification import Falsification, falsify

@@ -11,9 +11,8 @@ from inferred import CONVERTED, F16, F64, FP8, KNOWN, S32, TWO_SUMS, found
 from plants import Plant, float_models, integer_models
 
 from accprobe.infer.alternatives.alternative import Alternative
+from accprobe.infer.alternatives.neighbours import alternatives, pairs
 from accprobe.infer.alternatives.nonstandard import nonstandard_alternatives
-from accprobe.infer.alternatives.several import pairs
-from accprobe.infer.alternatives.single import alternatives
 from accprobe.isa.formats import FORMATS
 from accprobe.isa.instructions import Instruction
 from accprobe.model.tree import SUM_BITS, DotModel, FloatArithmetic, FusedSum, IntegerArithmetic, chain

@@ -11,7 +11,7 @@ from inferred import FP8, KNOWN, found
 from pydantic import TypeAdapter
 
 from accprobe.evaluate.cuda import source
-from accprobe.infer.alternatives.single import alternatives
+from accprobe.infer.alternatives.neighbours import alternatives
 from accprobe.isa.formats import Format
 from accprobe.model.features import Name, finding_names, parsed, title
 from accprobe.model.fields import FEATURES, fields_of

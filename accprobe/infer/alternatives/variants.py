@@ -8,8 +8,7 @@ from itertools import combinations, product, starmap
 from typing import get_args
 
 from accprobe.infer.alternatives.alternative import Alternative, float_arithmetics, with_features, with_fields
-from accprobe.infer.alternatives.bound_search import floors, max_width
-from accprobe.infer.alternatives.single import alternatives
+from accprobe.infer.alternatives.neighbours import alternatives, floors, max_width
 from accprobe.infer.findings import Findings
 from accprobe.isa.instructions import Instruction
 from accprobe.model.features import Name
@@ -50,7 +49,15 @@ def every_floor(inst: Instruction, model: DotModel, findings: Findings) -> Itera
 
 def _floors(inst: Instruction, model: DotModel) -> Iterator[Alternative]:
     for levels in floors(inst, model):
-        yield from (*([levels.none] if levels.none else []), *levels.above, *levels.below)
+        yield from [levels.none] if levels.none else []
+        yield from (make() for make in (*levels.above, *levels.below))
+
+
+def _grid(model: DotModel, arithmetic: FloatArithmetic, values: Mapping[str, Iterable[Value]]) -> Iterator[DotModel]:
+    """Yield the models with every combination of values of an arithmetic's fields, where its sums allow them."""
+    for combination in product(*values.values()):
+        if changed := with_fields(model, arithmetic, dict(zip(values, combination, strict=True))):
+            yield changed
 
 
 def floors_of_exact_sums(inst: Instruction, model: DotModel, findings: Findings) -> Iterator[DotModel]:
@@ -58,9 +65,9 @@ def floors_of_exact_sums(inst: Instruction, model: DotModel, findings: Findings)
     for arithmetic, role in float_arithmetics(model):
         if arithmetic.alignment_bits is None and role == "sum":
             lowest, most = arithmetic.result.min_exponent, max_width(model)["alignment_bits"]
-            for level, rounding in product(range(lowest - most, lowest + 1), get_args(AlignmentRounding)):
-                fields = {"alignment_bits": most, "alignment_rounding": rounding, "min_exponent": level}
-                yield from _changed(model, arithmetic, fields)
+            levels, roundings = range(lowest - most, lowest + 1), get_args(AlignmentRounding)
+            ways = {"alignment_bits": [most], "min_exponent": levels, "alignment_rounding": roundings}
+            yield from _grid(model, arithmetic, ways)
 
 
 def smallest_results(inst: Instruction, model: DotModel, findings: Findings) -> Iterator[DotModel]:
@@ -81,21 +88,14 @@ def alignments_or_results(inst: Instruction, model: DotModel, findings: Findings
     yield from _alignments(model)
     for arithmetic, _ in float_arithmetics(model):
         widths = range(arithmetic.result.mantissa_bits + 1)
-        for bits, mode, overflow in product(widths, get_args(Rounding), get_args(Overflow)):
-            fields = {"result_bits": bits, "result_rounding": mode, "overflow": overflow}
-            yield from _changed(model, arithmetic, fields)
+        ways = {"result_bits": widths, "result_rounding": get_args(Rounding), "overflow": get_args(Overflow)}
+        yield from _grid(model, arithmetic, ways)
 
 
 def _alignments(model: DotModel) -> Iterator[DotModel]:
+    ways = {"alignment_bits": (*range(SUM_BITS), None), "alignment_rounding": get_args(AlignmentRounding)}
     for arithmetic, _ in float_arithmetics(model):
-        for bits, rounding in product((*range(SUM_BITS), None), get_args(AlignmentRounding)):
-            yield from _changed(model, arithmetic, {"alignment_bits": bits, "alignment_rounding": rounding})
-
-
-def _changed(model: DotModel, arithmetic: FloatArithmetic, fields: Mapping[str, Value]) -> Iterator[DotModel]:
-    changed = with_fields(model, arithmetic, fields)
-    if changed:
-        yield changed
+        yield from _grid(model, arithmetic, ways)
 
 
 def undetermined_fields(inst: Instruction, model: DotModel, findings: Findings) -> Iterator[DotModel]:
@@ -130,17 +130,12 @@ def _is_meaningful(name: str, field: Field, words: Mapping[str, str]) -> bool:
 def all_bit_fields(inst: Instruction, model: DotModel, findings: Findings) -> Iterator[DotModel]:
     """Bits and roundings of terms and of results, and the exponents that align them: one shows through the other."""
     fields = fields_of(FloatArithmetic).items()
-    names = [[name for name, field in fields if field.words and field.decides == what] for what in ("results", "terms")]
-    every = ("result_bits", *names[0], "alignment_bits", *names[1])
-    of_results, of_terms = ([dict(fields)[name].words for name in some] for some in names)
+    results, terms = ({name: x.words for name, x in fields if x.words and x.decides == what} for what in ("results", "terms"))
     for arithmetic, _ in float_arithmetics(model):
-        f = arithmetic.alignment_bits
-        if f is None:
-            continue
-        results: Iterable[tuple[Value, ...]] = product(range(arithmetic.result.mantissa_bits + 1), *of_results)
-        terms: list[tuple[Value, ...]] = list(product((f - 1, f, f + 1), *of_terms))
-        for result, term in product(results, terms):
-            yield from _changed(model, arithmetic, dict(zip(every, (*result, *term), strict=True)))
+        if (f := arithmetic.alignment_bits) is not None:
+            widths = range(arithmetic.result.mantissa_bits + 1)
+            ways: dict[str, Iterable[Value]] = {"result_bits": widths, **results, "alignment_bits": (f - 1, f, f + 1), **terms}
+            yield from _grid(model, arithmetic, ways)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,345 @@
+"""Alternatives near a model: in one field, in several at once, and in steps further and further away.
+
+Agreement on random data is weak evidence: with 24 instead of 25 alignment bits only one bf16 result in ten is wrong. So every
+field of the model is changed, of all sums of a role at once and of each sum alone, and so is the order of the sums; each
+alternative must be contradicted by some dot product. Fields that can stand in for one another, or show through one another,
+are changed together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import combinations, product
+from typing import NamedTuple, get_args
+
+from accprobe.infer.alternatives.alternative import Alternative, float_arithmetics, with_arithmetic, with_features, with_fields
+from accprobe.infer.findings import Finding, feature_values, irrelevant_features
+from accprobe.isa.instructions import Instruction
+from accprobe.model.features import Name, parsed
+from accprobe.model.fields import FEATURES, fields_of, with_values
+from accprobe.model.record import Field, Numbers, Patterns, Signal, Value, Words
+from accprobe.model.tree import (
+    SUM_BITS,
+    AddendPlace,
+    Arithmetic,
+    DotModel,
+    FloatArithmetic,
+    IntegerArithmetic,
+    Role,
+    are_whole,
+    chain,
+    fits,
+)
+
+# Alternatives that are made only when they are tried, each further from the model than the one before.
+Lazily = Sequence[Callable[[], Alternative]]
+
+# Properties of a result that can be explained by one another through the next sum: a zero's sign, or that it is a zero.
+GROUPS: tuple[tuple[Signal, ...], ...] = (("sign of zero", "subnormal"), ("overflow",))
+
+# Fields of a group that are changed together, at most.
+MOST_CHANGED = 3
+
+
+def alternatives(model: DotModel, findings: Mapping[str, Finding]) -> Iterator[Alternative]:
+    """Yield every model that differs from `model` in one field or in the order of its sums, each once."""
+    seen = {model}
+    for alternative in (*_in_reading(model), *_in_arithmetic(model), *_in_order(model, findings)):
+        if alternative.model not in seen:
+            seen.add(alternative.model)
+            yield alternative
+
+
+def _in_reading(model: DotModel) -> Iterator[Alternative]:
+    """Models that read their operands differently."""
+    if isinstance(model.root.arithmetic, IntegerArithmetic):
+        return
+    for name, field in fields_of(DotModel).items():
+        value = getattr(model, name)
+        others: Sequence[Value] = field.words or ((*one_bit_beside(value), None) if value is not None else ())
+        for other in others:
+            yield Alternative(with_values(model, {name: other}), ((name, other),))
+
+
+def _in_arithmetic(model: DotModel) -> Iterator[Alternative]:
+    for arithmetic in model.arithmetics:
+        sharing = [node for node in model.root.nodes() if node.arithmetic == arithmetic]
+        digits = arithmetic.result.storage_bits // 4
+        role = model.role(arithmetic)
+        for name, field, value in _mutations(arithmetic, role, arithmetic == model.root.arithmetic):
+            everywhere = with_fields(model, arithmetic, {name: value})
+            if everywhere is None:
+                continue
+            shown = field.text(value, digits) if isinstance(field.values, Patterns) else value
+            changes = ((str(Name(name, role)), shown),)
+            yield Alternative(everywhere, changes)
+            for node in sharing if len(sharing) > 1 and field.in_one_sum and field.is_compiled(value) else ():
+                where = f"the sum with product {node.products[0]}" if node.products else "a sum without products"
+                changed = with_arithmetic(model, arithmetic, with_values(arithmetic, {name: value}), only=node)
+                yield Alternative(changed, changes, where)
+
+
+def _mutations(arithmetic: Arithmetic, role: Role, is_root: bool) -> Iterator[tuple[str, Field, Value]]:
+    """Yield numbers of bits, then words, those of the alignment before the others; then bit patterns."""
+    kinds = (Numbers, Words, Patterns)
+    fields = sorted(fields_of(type(arithmetic)).items(), key=lambda x: (kinds.index(type(x[1].values)), not x[1].of_alignment))
+    for name, field in fields:
+        if isinstance(arithmetic, FloatArithmetic):
+            values = _values_beside(arithmetic, role, is_root, name, field)
+        else:
+            values = field.words
+        yield from ((name, field, value) for value in values)
+
+
+def _values_beside(arithmetic: FloatArithmetic, role: Role, is_root: bool, name: str, field: Field) -> Sequence[Value]:
+    if not _may_differ(name, field, arithmetic, role):
+        return ()
+    if field.tacit and not field.only_with and field.is_compiled(getattr(arithmetic, name)):
+        return ()
+    match field.values:
+        case Words(words):
+            return words
+        case Numbers(counts_bits=True):
+            bits = getattr(arithmetic, name)
+            return (*one_bit_beside(bits), None) if field.tacit and bits is not None else one_bit_beside(bits)
+        case Patterns() if is_root:
+            result = arithmetic.result
+            return arithmetic.nan ^ result.sign_bit, (result.infinity or 0) | 1 << (result.mantissa_bits - 1)
+    return ()
+
+
+def _may_differ(name: str, field: Field, arithmetic: FloatArithmetic, role: Role) -> bool:
+    """Return whether sums of that arithmetic may differ in the field."""
+    if field.only_where and getattr(arithmetic, field.only_where[0]) != field.only_where[1]:
+        return False
+    if field.only_with and getattr(arithmetic, field.only_with) is None:
+        return False
+    if field.of_alignment and arithmetic.alignment_bits is None:
+        return False
+    if field.of_f64 and arithmetic.result.name != "f64" and getattr(arithmetic, name) == field.words[0]:
+        return False
+    return role == "sum" or field.place != "products"
+
+
+def one_bit_beside(bits: int | None) -> tuple[int, ...]:
+    """Return one bit fewer and one more; nothing for a sum that keeps every bit."""
+    return (bits - 1, bits + 1) if bits is not None else ()
+
+
+def _in_order(model: DotModel, findings: Mapping[str, Finding]) -> Iterator[Alternative]:
+    """Other groupings of the products, other orders of the sums, and other places for C.
+
+    Orders that are the same function are omitted: those of integer sums if the experiment on the order found that, and C
+    anywhere but in the first of them, since products alone do not overflow.
+    """
+    places = get_args(AddendPlace)
+    if isinstance(model.root.arithmetic, IntegerArithmetic):
+        if findings["order"].bound == "undetermined":
+            return
+        places = ("first",)
+    summing = next(node for node in model.root.nodes() if node.products).arithmetic
+    add = model.root.arithmetic if not model.root.products else None
+    k = model.products
+    groups = [list(node.products) for node in model.root.nodes() if node.products]
+    size = max(map(len, groups))
+    groupings = [groups, groups[::-1], [list(range(k))]]
+    for part in dict.fromkeys((size, size // 2, size * 2)):
+        if 0 < part <= k:
+            parts = -(-k // part)
+            groupings.append([list(range(k))[i : i + part] for i in range(0, k, part)])
+            groupings.append([list(range(i, k, parts)) for i in range(parts)])
+    runs = [run for run in (1, 2, 4) if k % (2 * run) == 0]
+    groupings += [[[i for i in range(k) if i // run % 2 == half] for half in (0, 1)] for run in runs]
+    for grouping in groupings:
+        for place in places:
+            alternative = _chained(model, grouping, place, summing, add)
+            if alternative is not None:
+                yield Alternative(alternative, (("order", alternative.order),))
+
+
+def _chained(
+    model: DotModel, groups: list[list[int]], place: AddendPlace, summing: Arithmetic, add: Arithmetic | None
+) -> DotModel | None:
+    """Return the model as a chain of sums of these groups, with C in that place.
+
+    None if the alignment bits do not fit the longer sums, or products that are scaled at once are separated.
+    """
+    if isinstance(summing, FloatArithmetic) and not fits(summing, max(map(len, groups)) + 2):
+        return None
+    if not all(are_whole(group, summing) for group in groups):
+        return None
+    return replace(model, root=chain(groups, summing, place, add or _plain_add(summing)))
+
+
+def _plain_add(summing: Arithmetic) -> Arithmetic:
+    if isinstance(summing, IntegerArithmetic):
+        return summing
+    bits = summing.result.mantissa_bits
+    return replace(summing, alignment_bits=None, result_bits=bits, result_rounding="RNE", min_exponent=None)
+
+
+def pairs(model: DotModel) -> Iterator[Alternative]:
+    """Yield models that differ in how many bits of results or terms are kept, and in what else decides about these bits.
+
+    If a lowest alignment truncates the smallest terms, it and the alignment bits can stand in for one another too.
+    """
+    for arithmetic, role in float_arithmetics(model):
+        bits, level = arithmetic.alignment_bits, arithmetic.min_exponent
+        for step in (-1, 1) if bits is not None and level is not None else ():
+            changes = {"min_exponent": (level or 0) + step, "alignment_bits": (bits or 0) + step}
+            if changed := with_fields(model, arithmetic, changes):
+                yield Alternative(changed, tuple((str(Name(name, role)), value) for name, value in changes.items()))
+        for counted, of_bits in fields_of(FloatArithmetic).items():
+            beside = one_bit_beside(getattr(arithmetic, counted)) if of_bits.counts_bits and of_bits.decides else ()
+            for number, (name, field) in product(beside, _deciding_with(of_bits, role)):
+                for word in field.words:
+                    if getattr(arithmetic, name) == word:
+                        continue
+                    if changed := with_fields(model, arithmetic, {counted: number, name: word}):
+                        yield Alternative(changed, ((str(Name(counted, role)), number), (str(Name(name, role)), word)))
+
+
+def _deciding_with(of_bits: Field, role: Role) -> list[tuple[str, Field]]:
+    """Return the fields with words that decide about the same bits."""
+    fields = fields_of(FloatArithmetic).items()
+    alike = [(name, field) for name, field in fields if field.words and field.decides == of_bits.decides]
+    return [(name, field) for name, field in alike if role == "sum" or field.place != "products"]
+
+
+def groups(model: DotModel) -> Iterator[Alternative]:
+    """Yield models that differ in two or three of the fields that show through one another."""
+    if isinstance(model.root.arithmetic, IntegerArithmetic):
+        return
+    known = feature_values(model)
+    for signals in GROUPS:
+        names = [name for signal in signals for name in _showing_as(signal) if str(name) in known]
+        others = [[(str(x), word) for word in x.field.words if word != known[str(x)]] for x in names if x.field]
+        for few in range(2, MOST_CHANGED + 1):
+            for chosen in combinations(others, few):
+                for changes in product(*chosen):
+                    changed = with_features(model, dict(changes))
+                    if changed != model:
+                        yield Alternative(changed, changes)
+
+
+def _showing_as(signal: Signal) -> Iterator[Name]:
+    """Yield the features that decide it, those of sums of products first."""
+    for role in get_args(Role):
+        for name, record in FEATURES.items():
+            if isinstance(record, Field) and record.shows_as == signal and (role == "sum" or record.of_adds):
+                yield Name(name, role)
+
+
+def differing(model: DotModel, others: Iterable[DotModel]) -> Iterator[Alternative]:
+    """Yield other models as alternatives, each in all fields in which it differs.
+
+    The alignment of a sum that keeps every bit is no difference: with enough bits it is the same function.
+    """
+    known = feature_values(model)
+    exact = {name for name, value in known.items() if parsed(name).feature == "alignment_bits" and value is None}
+    same = exact | irrelevant_features(model)
+    for other in others:
+        values = feature_values(other).items()
+        changes = tuple((name, value) for name, value in values if known.get(name) != value and name not in same)
+        if changes:
+            yield Alternative(other, changes)
+
+
+def further(model: DotModel, alternative: Alternative) -> Iterator[Callable[[], Alternative]]:
+    """Yield the numbers of bits beyond that of an alternative with one bit more or fewer in all sums of a role.
+
+    If it has other alignment bits and another lowest alignment, both change in step: the smallest terms are truncated where
+    the model truncates them.
+    """
+    names = [parsed(name) for name, _ in alternative.changes]
+    values = {name.feature: value for name, (_, value) in zip(names, alternative.changes, strict=True)}
+    in_step = values.keys() == {"alignment_bits", "min_exponent"}
+    counted = "alignment_bits" if in_step else names[0].feature
+    field = names[0].field
+    if not in_step and (len(names) > 1 or counted in fields_of(DotModel) or field is None or not field.counts_bits):
+        return
+    for arithmetic, role in float_arithmetics(model):
+        numbers = {feature: value for feature, value in values.items() if isinstance(value, int)}
+        own = getattr(arithmetic, counted)
+        unlike = role != names[0].role or (in_step and None in (own, arithmetic.min_exponent))
+        if unlike or alternative.where or len(numbers) < len(names):
+            continue
+        step = 1 if own is not None and numbers[counted] > own else -1
+        while changed := with_fields(model, arithmetic, numbers := {name: number + step for name, number in numbers.items()}):
+            yield partial(Alternative, changed, tuple(zip(map(str, names), numbers.values(), strict=True)))
+
+
+def max_width(model: DotModel) -> dict[str, int]:
+    """Return the most bits that result_bits and alignment_bits can have, in all sums of a role."""
+    most: dict[str, int] = {}
+    for arithmetic, role in float_arithmetics(model):
+        fitting = (f for f in range(SUM_BITS, -1, -1) if with_fields(model, arithmetic, {"alignment_bits": f}))
+        for feature, bits in (("result_bits", arithmetic.result.mantissa_bits), ("alignment_bits", next(fitting))):
+            name = str(Name(feature, role))
+            most[name] = min(bits, most.get(name, bits))
+    return most
+
+
+def coarser_bounds(model: DotModel) -> Iterator[Lazily]:
+    """Yield, for sums without alignment, models that align to fewer and fewer bits, in every way that may show.
+
+    The ways are the words of `Field.with_coarser`; for sums of products also a lowest alignment, because the bits that they
+    lose may be below all that other ways lose.
+    """
+    fields = fields_of(FloatArithmetic).items()
+    for arithmetic, role in float_arithmetics(model):
+        if arithmetic.alignment_bits is not None:
+            continue
+        bits = Name("alignment_bits", role)
+        ways: list[tuple[str, Value]] = [
+            (name, word) for name, field in fields if role == "sum" or field.of_adds for word in field.with_coarser
+        ]
+        if role == "sum":
+            ways.append(("min_exponent", arithmetic.result.min_exponent))
+        for name, value in ways:
+            widths = range(max_width(model)[str(bits)], arithmetic.result_bits, -1)
+            yield [partial(_changed, model, arithmetic, role, {"alignment_bits": f, name: value}) for f in widths]
+
+
+def _changed(model: DotModel, arithmetic: FloatArithmetic, role: Role, fields: Mapping[str, Value]) -> Alternative:
+    changed = with_fields(model, arithmetic, fields)
+    assert changed is not None
+    return Alternative(changed, tuple((str(Name(name, role)), value) for name, value in fields.items()))
+
+
+class Floors(NamedTuple):
+    """Models with other lowest exponents of the alignment, the nearest ones first.
+
+    none: the model without one. If the model has none, `above` begins at a floor that no operand reaches.
+    """
+
+    none: Alternative | None
+    above: Lazily
+    below: Lazily
+
+
+def floors(inst: Instruction, model: DotModel) -> Iterator[Floors]:
+    """Yield the floors of each role whose sums are aligned."""
+    for arithmetic, role in float_arithmetics(model):
+        if arithmetic.alignment_bits is None:
+            continue
+        level, lowest = arithmetic.min_exponent, _lowest_bit(inst, arithmetic) + arithmetic.alignment_bits
+        top = inst.d.max_exponent + 1
+
+        def at(levels: range, arithmetic: FloatArithmetic = arithmetic, role: Role = role) -> Lazily:
+            return [partial(_changed, model, arithmetic, role, {"min_exponent": level}) for level in levels]
+
+        if level is None:
+            yield Floors(None, at(range(lowest, max(top, lowest + 1))), ())
+        else:
+            without = _changed(model, arithmetic, role, {"min_exponent": None})
+            yield Floors(without, at(range(level + 1, top)), at(range(level - 1, lowest - 1, -1)))
+
+
+def _lowest_bit(inst: Instruction, arithmetic: FloatArithmetic) -> int:
+    """Return the exponent of the last bit of the smallest term that operands can make."""
+    factors = (inst.a, inst.b, *(() if inst.scale is None else (inst.scale, inst.scale)))
+    products: int = sum(fmt.min_exponent - fmt.mantissa_bits for fmt in factors)
+    return min(products, *(fmt.min_exponent - fmt.mantissa_bits for fmt in (inst.c, arithmetic.result)))
