@@ -207,7 +207,6 @@ class _Opened(NamedTuple):
 def _opened(request: VerifyRequest) -> _Opened:
     """Raises AccprobeError where no instruction can be verified."""
     from accprobe.devices import open_device
-    from accprobe.devices.protocol import Prepares
     from accprobe.report.names import models_of, nearest_measured, selected
 
     models = request.models
@@ -224,8 +223,7 @@ def _opened(request: VerifyRequest) -> _Opened:
             fitting[inst] = known[other.nearest]
     if not fitting:
         raise AccprobeError(f"{models} has no model of a selected instruction that {device.name} can run")
-    if isinstance(device, Prepares):
-        device.prepare(fitting)
+    device.prepare(fitting)
     return _Opened(device, fitting, [inst for inst in known if inst not in fitting] if not request.select else [])
 
 

@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from accprobe.devices.protocol import Device, DeviceKind, dot_expecting
+from accprobe.devices.protocol import Device, DeviceKind
 from accprobe.errors import DeviceError, UnknownName, did_you_mean
 
-__all__ = ["SCHEMES", "Device", "DeviceKind", "Scheme", "device_names", "dot_expecting", "open_device"]
+__all__ = ["SCHEMES", "Device", "DeviceKind", "Scheme", "device_names", "open_device"]
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from accprobe.build import machine_code, processor
-from accprobe.devices.protocol import DeviceKind
+from accprobe.devices.protocol import Device, DeviceKind
 from accprobe.errors import DeviceError
 from accprobe.isa import tile
 from accprobe.isa.formats import Bits
@@ -51,7 +51,7 @@ SETTINGS = {
 _SYS_ARCH_PRCTL, _ARCH_REQ_XCOMP_PERM, _XFEATURE_XTILEDATA = 158, 0x1023, 18
 
 
-class CpuDevice:
+class CpuDevice(Device):
     """The processor that runs this process.
 
     Raises DeviceError if it has none of the instructions, ToolMissing without llvmlite.
@@ -85,9 +85,6 @@ class CpuDevice:
             return self._refused
         return machine_code.why_not(mnemonic)
 
-    def placements(self, inst: Instruction) -> int:
-        return tile.placements(inst)
-
     def prepare(self, insts: Iterable[Instruction]) -> None:
         for inst in insts:
             machine_code.loaded(_mnemonic(inst))
@@ -106,7 +103,6 @@ class CpuDevice:
         return tuple(SETTINGS[self.architecture])
 
     def dot_under(self, setting: str, inst: Instruction, request: Request) -> Bits:
-        """As `Controlled.dot_under`."""
         return self._dot(inst, request, 0, SETTINGS[self.architecture][setting])
 
     def _dot(self, inst: Instruction, request: Request, placement: int, control: int) -> Bits:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from accprobe.build import cache, compiler, driver, install, inventory, probes
-from accprobe.devices.protocol import DeviceKind
+from accprobe.devices.protocol import Device, DeviceKind
 from accprobe.errors import AccprobeError, DeviceError, ToolMissing
 from accprobe.isa import architectures, tile
 from accprobe.isa.formats import Bits
@@ -33,7 +33,7 @@ BLOCKS_PER_SM = 32
 LAUNCHES = 8
 
 
-class CudaDevice:
+class CudaDevice(Device):
     """GPU number `index`, with one loaded kernel per instruction and buffers that only grow. Not thread-safe.
 
     Raises ToolMissing without cupy, DeviceError without that GPU.
@@ -90,9 +90,6 @@ class CudaDevice:
 
     def why_not(self, inst: Instruction) -> str | None:
         return probes.why_no_probe(inst)
-
-    def placements(self, inst: Instruction) -> int:
-        return tile.placements(inst)
 
     def prepare(self, insts: Iterable[Instruction]) -> None:
         """Compile and disassemble many instructions at once, which is much faster than one at a time."""

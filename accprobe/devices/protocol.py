@@ -1,6 +1,6 @@
-"""The protocols of devices: one that every device implements, and optional ones.
+"""Devices: the base class, what a GPU adds to it, and devices that pass their queries on to another one.
 
-Bit patterns, never floats, cross them.
+Bit patterns, never floats, cross it.
 """
 
 from __future__ import annotations
@@ -9,20 +9,25 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Literal, Protocol, runtime_checkable
 
+import numpy as np
+
+from accprobe.isa import tile
 from accprobe.isa.formats import Bits
 from accprobe.isa.instructions import Instruction
 from accprobe.model.explained import Explained
 from accprobe.model.published import Left
 from accprobe.model.tree import DotModel
+from accprobe.operands.exchange import Exchange
 from accprobe.operands.request import Request
+from accprobe.operands.sparse import LAYOUTS, laid_out, own_layouts
 from accprobe.sass.lowering import Lowering
 
 # cpu: a processor's own instructions, or products that a library computed on it.
 DeviceKind = Literal["cuda", "simulated", "replay", "cpu"]
 
 
-class Device(Protocol):
-    """Runs independent dot products of one instruction.
+class Device:
+    """Runs independent dot products of one instruction. A device needs the methods without a default.
 
     name: marketing name, e.g. "NVIDIA H200" or "simulated H100". architecture: compile target with its suffix, e.g. "sm_90a".
     pure: whether the same operands give the same bits by construction, so that repeating a query shows nothing.
@@ -35,15 +40,19 @@ class Device(Protocol):
 
     def describe(self) -> dict[str, object]:
         """Return facts for the report's `device` table: compute_capability, sm_count, …; no host names, no paths."""
+        return {}
 
     def environment(self) -> dict[str, str]:
         """Return versions for the report's `environment` table: driver, cuda, nvrtc, …"""
+        return {}
 
     def instructions(self) -> Sequence[Instruction]:
         """Return every instruction of the architecture, including those without a probe."""
+        raise NotImplementedError
 
     def why_not(self, inst: Instruction) -> str | None:
         """Return why this device cannot run `inst`, as a short clause ("no probe"), or None if it can."""
+        raise NotImplementedError
 
     def dot(self, inst: Instruction, request: Request, placement: int = 0) -> Bits:
         """Return the results of N independent dot products, [N], bit patterns of D's format.
@@ -51,73 +60,50 @@ class Device(Protocol):
         They fill tile after tile, the first one laid out as `placement` says (`accprobe.isa.tile`); the bits must not depend on
         it. Raises DeviceError if the launch fails.
         """
+        raise NotImplementedError
+
+    def dot_expecting(self, inst: Instruction, request: Request, expected: Callable[[], Bits], placement: int = 0) -> Bits:
+        """As `dot`, for dot products whose results a model predicts, as `expected` returns; a recording keeps what differs."""
+        return self.dot(inst, request, placement)
 
     def placements(self, inst: Instruction) -> int:
         """Return how many placements `dot` has for `inst`: those of its tile, or 1 if there is no tile."""
+        return tile.placements(inst)
 
     def lowering(self, inst: Instruction) -> Lowering | None:
         """Return the SASS that runs, or None without a disassembler."""
+        raise NotImplementedError
 
+    def prepare(self, insts: Iterable[Instruction]) -> None:
+        """Compile what will run, if that is faster for all at once."""
 
-@runtime_checkable
-class Expecting(Protocol):
-    """A device that uses the expected results: a recorded or a replayed one."""
-
-    def dot_expecting(self, inst: Instruction, request: Request, expected: Callable[[], Bits], placement: int = 0) -> Bits:
-        """As `Device.dot`; `expected` returns the results that a model predicts."""
-
-
-@runtime_checkable
-class Controlled(Protocol):
-    """A device with a control register, whose settings of rounding and subnormals an instruction may obey."""
+    def identity(self, inst: Instruction) -> Hashable:
+        """Return equal values for instructions that the same function computes."""
+        return inst.name
 
     def settings(self, inst: Instruction) -> tuple[str, ...]:
-        """Return the names of the settings other than the one that `dot` runs under."""
+        """Return the settings of a control register, other than the one that `dot` runs under, that an instruction may obey."""
+        return ()
 
     def dot_under(self, setting: str, inst: Instruction, request: Request) -> Bits:
-        """As `Device.dot`, under a setting, which is restored whatever happens."""
-
-
-@runtime_checkable
-class EvaluatesModels(Protocol):
-    """A device that computes by models."""
+        """As `dot`, under a setting, which is restored whatever happens."""
+        raise NotImplementedError
 
     def with_models(self, more: Mapping[Instruction, DotModel]) -> Device:
-        """Return the same device with more instructions."""
+        """Return the same device with more instructions, if it computes by models."""
+        return self
 
+    def explains(self, inst: Instruction) -> tuple[Explained, ...]:
+        """Return the results that others recorded on the real chip and the published model predicts."""
+        return ()
 
-@runtime_checkable
-class Prepares(Protocol):
-    """A device that is faster if it knows beforehand what it will run."""
+    def candidates(self, inst: Instruction) -> Left:
+        """Return the values of the features that no public result of the real chip determines."""
+        return {}
 
-    def prepare(self, insts: Iterable[Instruction]) -> None: ...
-
-
-@runtime_checkable
-class Identifies(Protocol):
-    """A device that knows which instructions the same function computes: those of equal identity."""
-
-    def identity(self, inst: Instruction) -> Hashable: ...
-
-
-@runtime_checkable
-class Explains(Protocol):
-    """A device of published models.
-
-    explains: results that others recorded on the real chip and the model predicts. candidates: values of the features that no
-    public result determines.
-    """
-
-    def explains(self, inst: Instruction) -> tuple[Explained, ...]: ...
-
-    def candidates(self, inst: Instruction) -> Left: ...
-
-
-@runtime_checkable
-class HasUuid(Protocol):
-    """A device that identifies its board."""
-
-    def uuid(self) -> str: ...
+    def uuid(self) -> str | None:
+        """Return what identifies the board. Raises DeviceError if the driver does not report it."""
+        return None
 
 
 @runtime_checkable
@@ -138,7 +124,7 @@ class OnGpu(Protocol):
         """Make this the current GPU and yield cupy. Errors of CUDA become DeviceError: "cuda:0 WHAT: …"."""
 
 
-class Passing:
+class Passing(Device):
     """A device that passes everything except `dot` on to another one."""
 
     def __init__(self, device: Device) -> None:
@@ -164,17 +150,50 @@ class Passing:
         return self._device.lowering(inst)
 
     def settings(self, inst: Instruction) -> tuple[str, ...]:
-        return self._device.settings(inst) if isinstance(self._device, Controlled) else ()
+        return self._device.settings(inst)
 
     def dot_under(self, setting: str, inst: Instruction, request: Request) -> Bits:
-        assert isinstance(self._device, Controlled)
         return self._device.dot_under(setting, inst, request)
 
 
-def dot_expecting(
-    device: Device, inst: Instruction, request: Request, expected: Callable[[], Bits], placement: int = 0
-) -> Bits:
-    """As `Device.dot`, for dot products whose results a model predicts."""
-    if isinstance(device, Expecting):
-        return device.dot_expecting(inst, request, expected, placement)
-    return device.dot(inst, request, placement)
+class StoredProducts(Passing):
+    """A device that takes dense requests of `inst.stored` and sends them as requests of `inst` (`accprobe.operands.sparse`).
+
+    Requests of `inst` are passed on unchanged. The inferred model has the stored products. used: the layouts of all requests.
+    """
+
+    def __init__(self, device: Device, inst: Instruction) -> None:
+        super().__init__(device)
+        self.inst, self.used = inst, np.zeros(LAYOUTS, bool)
+
+    def dot(self, inst: Instruction, request: Request, placement: int = 0) -> Bits:
+        return self._device.dot(self.inst, self._laid_out(inst, request), placement)
+
+    def dot_expecting(self, inst: Instruction, request: Request, expected: Callable[[], Bits], placement: int = 0) -> Bits:
+        return self._device.dot_expecting(self.inst, self._laid_out(inst, request), expected, placement)
+
+    def placements(self, inst: Instruction) -> int:
+        return self._device.placements(self.inst)
+
+    def why_not(self, inst: Instruction) -> str | None:
+        return self._device.why_not(self.inst)
+
+    def lowering(self, inst: Instruction) -> Lowering | None:
+        return self._device.lowering(self.inst)
+
+    def sparse(self, exchange: Exchange) -> Exchange:
+        """Return a dense exchange as that of `inst`."""
+        request = laid_out(self.inst, exchange.request(self.inst.stored))
+        return Exchange.of(request, 0, exchange.answer(self.inst))
+
+    def _laid_out(self, inst: Instruction, request: Request) -> Request:
+        if inst.sparse:
+            return request
+        which = own_layouts(request)
+        self.used[which] = True
+        return laid_out(self.inst, request, which)
+
+
+def dense(device: Device, inst: Instruction) -> Device:
+    """Return the device for requests of `inst.stored`; `device` itself if A is dense."""
+    return StoredProducts(device, inst) if inst.sparse else device

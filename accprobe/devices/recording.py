@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from accprobe.build import atomic
-from accprobe.devices.protocol import Controlled, Device, DeviceKind, Passing
+from accprobe.devices.protocol import Device, DeviceKind, Passing
 from accprobe.errors import NotRecorded, RecordingError
 from accprobe.isa.formats import Bits
 from accprobe.isa.instructions import Instruction, alike_but_n, parse
@@ -87,7 +87,7 @@ def _digest(expected: Bits) -> bytes:
 class Facts:
     """Facts of a device about one instruction.
 
-    leader: the instruction that is computed by the same function and was measured instead. settings: those of `Controlled`.
+    leader: the instruction that is computed by the same function and was measured instead. settings: of a control register.
     complete: whether all its queries were recorded; not if the run was cut short.
     """
 
@@ -130,9 +130,8 @@ class Recording:
             if reason := device.why_not(inst):
                 self.instructions[inst.name] = Facts(inst.name, reason)
             else:
-                settings = device.settings(inst) if isinstance(device, Controlled) else ()
-                facts = Facts(inst.name, None, device.placements(inst), leaders[inst.name], settings=settings)
-                self.instructions[inst.name] = facts
+                placements, settings = device.placements(inst), device.settings(inst)
+                self.instructions[inst.name] = Facts(inst.name, None, placements, leaders[inst.name], settings=settings)
 
     def add(self, lowerings: Mapping[str, Lowering | None], exchanges: Exchanges) -> None:
         """Add all exchanges about some instructions, and their lowerings."""
@@ -294,7 +293,7 @@ class RecordedDevice(Passing):
             results.append(kept)
 
 
-class ReplayDevice:
+class ReplayDevice(Device):
     """The device of a recording; a simulated one stays simulated.
 
     A query that was sent several times gets the recorded results in turn. Raises RecordingError if the file cannot be read.
@@ -327,7 +326,7 @@ class ReplayDevice:
         return facts.why_not
 
     def identity(self, inst: Instruction) -> Hashable:
-        return self._facts(inst).leader
+        return self._facts(inst).leader or inst.name
 
     def placements(self, inst: Instruction) -> int:
         return self._facts(inst).placements

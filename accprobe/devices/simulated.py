@@ -11,7 +11,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from accprobe.devices.protocol import DeviceKind, Passing
+from accprobe.devices.protocol import Device, DeviceKind, Passing
 from accprobe.evaluate.evaluator import evaluate
 from accprobe.isa.formats import Bits
 from accprobe.isa.instructions import Instruction, alike_but_n, catalog
@@ -23,7 +23,7 @@ from accprobe.operands.sparse import stored_products
 from accprobe.sass.lowering import Lowering
 
 
-class SimulatedDevice:
+class SimulatedDevice(Device):
     """A device whose instructions are pure functions: each evaluates its `DotModel`."""
 
     kind: DeviceKind = "simulated"
@@ -42,9 +42,6 @@ class SimulatedDevice:
         self._models, self._lowerings = dict(models), dict(lowerings or {})
         self._explained, self._candidates = dict(explained or {}), dict(candidates or {})
 
-    def describe(self) -> dict[str, object]:
-        return {}
-
     def environment(self) -> dict[str, str]:
         """Return the versions that the evaluation depends on."""
         return {"python": python_version(), "numpy": version("numpy")}
@@ -58,13 +55,11 @@ class SimulatedDevice:
         return None if inst in self._models or self._alike(inst) else NO_MODEL
 
     def with_models(self, more: Mapping[Instruction, DotModel]) -> Self:
-        """As `EvaluatesModels.with_models`."""
         other = copy(self)
         other._models = self._models | dict(more)
         return other
 
     def identity(self, inst: Instruction) -> Hashable:
-        """Return equal values for instructions that the same function computes."""
         of_operands = inst.a, inst.b, inst.c, inst.d, inst.k, inst.bit_op, inst.sparse, inst.scale, inst.scale_block
         return self.model(inst), *of_operands
 
@@ -118,7 +113,6 @@ class FaultyDevice(Passing):
         self.name = f"{simulated.name}, SM {FAULTY_SM} of which computes wrong results"
 
     def with_models(self, more: Mapping[Instruction, DotModel]) -> FaultyDevice:
-        """As `EvaluatesModels.with_models`."""
         return FaultyDevice(self._simulated.with_models(more))
 
     def dot(self, inst: Instruction, request: Request, placement: int = 0) -> Bits:

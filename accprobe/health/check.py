@@ -9,7 +9,7 @@ from itertools import cycle
 from accprobe.build import driver
 from accprobe.build.golden import is_golden
 from accprobe.devices import open_device
-from accprobe.devices.protocol import Device, HasUuid, OnGpu
+from accprobe.devices.protocol import Device, OnGpu
 from accprobe.errors import AccprobeError, ToolMissing
 from accprobe.evaluate.cuda.source import not_compiled
 from accprobe.health.bench import CpuBench, SeenWord, Turn, UnitBench
@@ -52,7 +52,7 @@ def _checked(name: str, plan: CheckPlan, until: float) -> Iterator[GpuOutcome]:
         kind="simulated" if device.kind == "simulated" else "cuda",
         architecture=device.architecture,
         status="healthy",
-        board=nvml.board(plan.serial) if nvml else Board(uuid=device.uuid() if isinstance(device, HasUuid) else None),
+        board=nvml.board(plan.serial) if nvml else Board(uuid=device.uuid()),
         sensors_missing=missing,
         shared=shared,
     )

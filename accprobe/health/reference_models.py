@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from accprobe.devices.protocol import Device, EvaluatesModels
+from accprobe.devices.protocol import Device
 from accprobe.errors import DeviceError
 from accprobe.isa.instructions import Instruction
 from accprobe.model.published import chip, known_models, names, sparse_models, title
@@ -61,7 +61,7 @@ def _recorded_of(device: Device) -> Trusted | None:
 def with_sparse_units(device: Device) -> Device:
     """Add the sparse units to a device of published models; return any other as it is."""
     source = simulated_chip(device)
-    return device.with_models(sparse_models(source)) if isinstance(device, EvaluatesModels) and source else device
+    return device.with_models(sparse_models(source)) if source else device
 
 
 def simulated_chip(device: Device) -> str | None:

@@ -15,7 +15,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from accprobe.devices.protocol import Device, Passing, dot_expecting
+from accprobe.devices.protocol import Device, Passing
 from accprobe.evaluate.evaluator import evaluate
 from accprobe.isa import tile
 from accprobe.isa.formats import Bits
@@ -270,7 +270,7 @@ class QueryLog(Passing):
         return self._tiles % self._placements
 
     def _expecting(self, inst: Instruction, request: Request, expected: Callable[[], Bits]) -> Bits:
-        return dot_expecting(self._device, inst, request, expected, self._place)
+        return self._device.dot_expecting(inst, request, expected, self._place)
 
     def _logged(self, inst: Instruction, request: Request, of: tuple[DotModel, Bits] | None, query: Callable[[], Bits]) -> Bits:
         if not len(request):
@@ -319,7 +319,7 @@ class _Tests(Passing):
         return d
 
     def dot_expecting(self, inst: Instruction, request: Request, expected: Callable[[], Bits], placement: int = 0) -> Bits:
-        d = dot_expecting(self._device, inst, request, expected, placement)
+        d = self._device.dot_expecting(inst, request, expected, placement)
         self._log.log_test(inst, request, d)
         return d
 

@@ -8,8 +8,7 @@ from functools import partial
 
 import numpy as np
 
-from accprobe.devices.protocol import Device
-from accprobe.devices.stored import StoredProducts
+from accprobe.devices.protocol import Device, StoredProducts
 from accprobe.infer.characterise import characterise
 from accprobe.infer.falsification import Falsification, falsify, resolve_findings
 from accprobe.infer.findings import Characterisation

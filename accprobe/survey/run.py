@@ -5,10 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
+from functools import partial
 from pathlib import Path
 
 from accprobe.devices import open_device
-from accprobe.devices.protocol import Device, HasUuid, Identifies, Prepares
+from accprobe.devices.protocol import Device
 from accprobe.devices.recording import Exchanges, Recording
 from accprobe.errors import DeviceError, RecordingError
 from accprobe.isa.instructions import Instruction
@@ -57,18 +58,14 @@ def survey(
     leaders = [group[0] for group in groups]
     report.workers = workers = max(min(jobs or default_jobs(), len(groups)) if name else 1, 1)
 
-    def prepare() -> None:
-        if isinstance(opened, Prepares):
-            opened.prepare(leaders)
-
     on_row(report.now())
     if profiler or workers == 1:
-        prepare()
+        opened.prepare(leaders)
     executed = profiler(leaders) if profiler else {}
     members = {group[0].name: group[1:] for group in groups}
     with (
         closing(
-            in_processes(name, leaders, dots, seed, workers, record is not None, prepare)
+            in_processes(name, leaders, dots, seed, workers, record is not None, partial(opened.prepare, leaders))
             if name and workers > 1
             else here(opened, leaders, dots, seed, record is not None)
         ) as measured,
@@ -126,14 +123,13 @@ def _same_function(device: Device, insts: Sequence[Instruction]) -> list[list[In
     """Group the instructions that the device computes with the same function."""
     groups: dict[Hashable, list[Instruction]] = {}
     for inst in insts:
-        identity = device.identity(inst) if isinstance(device, Identifies) else None
-        groups.setdefault(inst.name if identity is None else identity, []).append(inst)
+        groups.setdefault(device.identity(inst), []).append(inst)
     return list(groups.values())
 
 
 def _identified(report: Report, device: Device) -> Report:
     """Return the report with the UUID of its GPU. Raises DeviceError."""
-    if not isinstance(device, HasUuid):
+    if (uuid := device.uuid()) is None:
         raise DeviceError(f"{device.name} has no UUID; leave --with-uuid out")
-    facts = {**report.device.facts, "uuid": device.uuid()}
+    facts = {**report.device.facts, "uuid": uuid}
     return report.model_copy(update={"device": report.device.model_copy(update={"facts": facts})})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from accprobe.devices.protocol import Device, Explains
+from accprobe.devices.protocol import Device
 from accprobe.infer.findings import Finding
 from accprobe.isa.instructions import Instruction
 from accprobe.report.published import with_open
@@ -43,11 +43,9 @@ def with_device_status(row: Row, device: Device) -> Row:
     """
     if device.kind != "simulated":
         return row
-    changes: dict[str, object] = {"status": "simulated"}
-    if isinstance(device, Explains):
-        undetermined = {name: values for name, values in device.candidates(row.instruction).items() if name in row.findings}
-        changes |= {"explains": device.explains(row.instruction), "findings": with_open(row.findings, undetermined)}
-    return row.model_copy(update=changes)
+    undetermined = {name: values for name, values in device.candidates(row.instruction).items() if name in row.findings}
+    findings, explains = with_open(row.findings, undetermined), device.explains(row.instruction)
+    return row.model_copy(update={"status": "simulated", "explains": explains, "findings": findings})
 
 
 def _contradicted(done: Verification) -> str:

@@ -8,9 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from accprobe.devices.protocol import Device
+from accprobe.devices.protocol import Device, StoredProducts, dense
 from accprobe.devices.recording import Exchanges, RecordedDevice
-from accprobe.devices.stored import StoredProducts, dense
 from accprobe.errors import AccprobeError, DeviceError, NotRecorded
 from accprobe.infer.findings import Characterisation, Finding
 from accprobe.infer.left_out import LEFT_OUT, NO_EFFECT, left_out

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from accprobe.devices.stored import StoredProducts
+from accprobe.devices.protocol import StoredProducts
 from accprobe.isa.instructions import Instruction
 from accprobe.operands.kinds import draw
 from accprobe.operands.request import Request

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from accprobe.devices.protocol import Device, dot_expecting
+from accprobe.devices.protocol import Device
 from accprobe.errors import NotRecorded
 from accprobe.isa import tile
 from accprobe.isa.families import FAMILIES
@@ -55,7 +55,7 @@ def misplaced(device: Device, inst: Instruction) -> str:
         return ""
     asked = one_hot(_alike(inst))
     try:
-        d = dot_expecting(device, inst, asked.request, lambda: asked.expected)
+        d = device.dot_expecting(inst, asked.request, lambda: asked.expected)
     except NotRecorded:
         return ""
     wrong = np.flatnonzero(d != asked.expected)[:LOOKED_AT].tolist()

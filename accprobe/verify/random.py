@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from accprobe.devices.protocol import Device, dot_expecting
+from accprobe.devices.protocol import Device
 from accprobe.errors import AccprobeError
 from accprobe.evaluate.evaluator import evaluate
 from accprobe.isa import tile
@@ -56,7 +56,7 @@ def compared(device: Device, inst: Instruction, known: Iterable[Known], seed: in
     counts: dict[str, int] = {}
     mismatches, first, place = 0, None, 0
     for kind, request, expected in known:
-        got = dot_expecting(device, inst, request, partial(_same, expected), place % device.placements(inst))
+        got = device.dot_expecting(inst, request, partial(_same, expected), place % device.placements(inst))
         place += tile.tiles(inst, len(expected))
         wrong = np.flatnonzero(got != expected)
         counts[kind] = counts.get(kind, 0) + len(expected)

@@ -41,8 +41,8 @@ class Unlike(Measured):
         lowerings = {inst: entry.lowering for inst, entry in known.items()}
         super().__init__({inst: entry.model for inst, entry in known.items()}, lowerings=lowerings)
 
-    def identity(self, inst: Instruction) -> None:
-        return None
+    def identity(self, inst: Instruction) -> str:
+        return inst.name
 
     def describe(self) -> dict[str, object]:
         return {"sm_count": 3}

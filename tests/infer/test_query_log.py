@@ -11,8 +11,8 @@ from inferred import FP8, KNOWN
 from measured import Tiled
 from outside import Unit
 
+from accprobe.devices.protocol import dense
 from accprobe.devices.simulated import SimulatedDevice
-from accprobe.devices.stored import dense
 from accprobe.evaluate.evaluator import evaluate
 from accprobe.infer.left_out import NO_EFFECT, left_out
 from accprobe.infer.query_log import QueryLog

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from accprobe.devices.protocol import Device
 from accprobe.isa.formats import Bits
 from accprobe.isa.instructions import Instruction, parse
 from accprobe.operands.request import Request
@@ -20,7 +21,7 @@ SPARSE = "mma.sp.m16n8k32.s32.s8.s8.s32"
 Spoil = Callable[[Instruction, Bits], Bits]
 
 
-class FakeDevice:
+class FakeDevice(Device):
     """Integer sums that wrap, computed by numpy; `spoil` may change the answers or raise."""
 
     kind = "cuda"

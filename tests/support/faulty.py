@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from outside import Unit
 
-from accprobe.devices.protocol import DeviceKind
+from accprobe.devices.protocol import Device, DeviceKind
 from accprobe.isa.formats import Bits
 from accprobe.isa.instructions import Instruction
 from accprobe.operands.request import Request
@@ -128,7 +128,7 @@ class Fault:
         return (1.0 if self.place is None else float(self.place.holds(inst, rows, columns).mean())) / self.number
 
 
-class PlantedDevice:
+class PlantedDevice(Device):
     """One instruction, computed by `unit`, with a fault."""
 
     kind: DeviceKind = "cuda"

@@ -13,7 +13,7 @@ from gpus import only_on_a_gpu
 
 from accprobe.cli import main
 from accprobe.devices.cuda import CudaDevice
-from accprobe.devices.stored import dense
+from accprobe.devices.protocol import dense
 from accprobe.evaluate.evaluator import evaluate
 from accprobe.infer.characterise import characterise
 from accprobe.isa.instructions import parse

@@ -12,8 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from accprobe.devices.protocol import Device
-from accprobe.devices.stored import StoredProducts
+from accprobe.devices.protocol import Device, StoredProducts
 from accprobe.evaluate.evaluator import evaluate
 from accprobe.isa.families import FAMILIES
 from accprobe.isa.instructions import Instruction
