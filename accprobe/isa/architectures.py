@@ -19,23 +19,37 @@ from accprobe.errors import UnknownName, nearest
 class Architecture:
     """One architecture.
 
-    name: "sm_90"; generation: "Hopper"; products: marketing names, not all of them.
-    target: the compile target that has every instruction, with the architecture-specific suffix where there is one ("sm_90a").
-    compute_capability: (major, minor), as the driver reports it.
-    shared_bytes: shared memory that a block of threads may have.
-    last_cuda: the last major version of CUDA that compiles for it; None if the newest does.
+    name: "sm_90"; generation: "Hopper"; products: marketing names, not all of them. shared_kib: shared memory that a block of
+    threads may have. last_cuda: the last major version of CUDA that compiles for it; None if the newest does.
     """
 
     name: str
     generation: str
     products: tuple[str, ...]
-    target: str
-    compute_capability: tuple[int, int]
-    shared_bytes: int
-    last_cuda: int | None
+    shared_kib: int
+    last_cuda: int | None = None
 
     def __str__(self) -> str:
         return self.name
+
+    @property
+    def compute_capability(self) -> tuple[int, int]:
+        """Return (major, minor), as the driver reports it."""
+        return divmod(int(self.name.removeprefix("sm_")), 10)
+
+    @property
+    def shared_bytes(self) -> int:
+        return self.shared_kib << 10
+
+    @property
+    def target(self) -> str:
+        """Return the compile target that has every instruction: with the suffix where there is one, "sm_90a"."""
+        return self.name + "a" * (self.compute_capability >= (9, 0))
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """Return the compile targets with different instructions: ("sm_90", "sm_90a")."""
+        return (self.name,) if self.target == self.name else (self.name, self.target)
 
     @property
     def caveat(self) -> str:
@@ -43,45 +57,25 @@ class Architecture:
         last = self.last_cuda
         return f"CUDA {last + 1} no longer compiles for {self.name}, CUDA {last} does" if last else ""
 
-    @property
-    def targets(self) -> tuple[str, ...]:
-        """Return the compile targets with different instructions: ("sm_90", "sm_90a")."""
-        return (self.name,) if self.target == self.name else (self.name, self.target)
 
-
-def _architecture(name: str, generation: str, *products: str) -> Architecture:
-    number = int(name.removeprefix("sm_"))
-    target = name + "a" * (number >= 90)
-    return Architecture(
-        name, generation, products, target, divmod(number, 10), _SHARED_KIB[number] << 10, _LAST_CUDA.get(number)
-    )
-
-
-_SHARED_KIB = {70: 96, 72: 96, 75: 64, 80: 163, 87: 163, **dict.fromkeys((86, 88, 89, 120, 121), 99)}
-_SHARED_KIB |= dict.fromkeys((90, 100, 101, 103, 110), 227)
-"""Maximum of a thread block (CUDA C++ Programming Guide, "Compute Capabilities": technical specifications)."""
-
-
-# CUDA Toolkit 13.0 Release Notes, "Deprecated Architectures"; sm_101 has been sm_110 since.
-_LAST_CUDA = dict.fromkeys((70, 72, 101), 12)
-
-
-ARCHITECTURES: tuple[Architecture, ...] = (
-    _architecture("sm_70", "Volta", "V100"),
-    _architecture("sm_72", "Volta", "Jetson AGX Xavier"),
-    _architecture("sm_75", "Turing", "T4", "RTX 2080"),
-    _architecture("sm_80", "Ampere", "A100", "A30"),
-    _architecture("sm_86", "Ampere", "A2", "A10", "A40", "RTX 3090"),
-    _architecture("sm_87", "Ampere", "Jetson AGX Orin"),
-    _architecture("sm_88", "Ampere"),
-    _architecture("sm_89", "Ada", "L4", "L40S", "RTX 4090", "RTX 1000 Ada"),
-    _architecture("sm_90", "Hopper", "H100", "H200", "GH200"),
-    _architecture("sm_100", "Blackwell", "B200", "GB200"),
-    _architecture("sm_101", "Blackwell", "Jetson Thor (before CUDA 13)"),
-    _architecture("sm_103", "Blackwell", "B300", "GB300"),
-    _architecture("sm_110", "Blackwell", "Jetson Thor"),
-    _architecture("sm_120", "Blackwell", "RTX 5070", "RTX 5090", "RTX PRO 6000 Blackwell"),
-    _architecture("sm_121", "Blackwell", "DGX Spark (GB10)"),
+# Shared memory: CUDA C++ Programming Guide, "Compute Capabilities", technical specifications. Last CUDA: CUDA Toolkit 13.0
+# Release Notes, "Deprecated Architectures"; sm_101 has been sm_110 since.
+ARCHITECTURES = (
+    Architecture("sm_70", "Volta", ("V100",), 96, last_cuda=12),
+    Architecture("sm_72", "Volta", ("Jetson AGX Xavier",), 96, last_cuda=12),
+    Architecture("sm_75", "Turing", ("T4", "RTX 2080"), 64),
+    Architecture("sm_80", "Ampere", ("A100", "A30"), 163),
+    Architecture("sm_86", "Ampere", ("A2", "A10", "A40", "RTX 3090"), 99),
+    Architecture("sm_87", "Ampere", ("Jetson AGX Orin",), 163),
+    Architecture("sm_88", "Ampere", (), 99),
+    Architecture("sm_89", "Ada", ("L4", "L40S", "RTX 4090", "RTX 1000 Ada"), 99),
+    Architecture("sm_90", "Hopper", ("H100", "H200", "GH200"), 227),
+    Architecture("sm_100", "Blackwell", ("B200", "GB200"), 227),
+    Architecture("sm_101", "Blackwell", ("Jetson Thor (before CUDA 13)",), 227, last_cuda=12),
+    Architecture("sm_103", "Blackwell", ("B300", "GB300"), 227),
+    Architecture("sm_110", "Blackwell", ("Jetson Thor",), 227),
+    Architecture("sm_120", "Blackwell", ("RTX 5070", "RTX 5090", "RTX PRO 6000 Blackwell"), 99),
+    Architecture("sm_121", "Blackwell", ("DGX Spark (GB10)",), 99),
 )
 
 # Processor architectures, as `uname -m` prints them; the flags of a processor list its instructions.

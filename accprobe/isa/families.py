@@ -53,17 +53,17 @@ class Family:
     """
 
     name: str
-    sparse_name: str
-    since: tuple[int, int]
-    threads: int
-    in_registers: str
-    adds_to_d: bool
-    converts: bool
-    promoted_by_triton: bool
-    opcode: str
     units: Sequence[str]
-    typed_opcode: bool
-    probe: Probe | None
+    opcode: str = "{}"
+    sparse_name: str = ""
+    since: tuple[int, int] = (0, 0)
+    threads: int = 1
+    in_registers: str = ""
+    adds_to_d: bool = True
+    converts: bool = False
+    promoted_by_triton: bool = False
+    typed_opcode: bool = False
+    probe: Probe | None = None
     lanes: bool = False
 
     def __str__(self) -> str:
@@ -118,70 +118,46 @@ def _tensor_memory(inst: Instruction) -> dict[str, int]:
 
 
 MMA_SYNC = Family(
-    name="mma.sync",
+    "mma.sync",
+    "BDHIOQ",
+    "{}MMA",
     sparse_name="mma.sp",
     since=(7, 0),
     threads=32,
     in_registers="abcd",
+    typed_opcode=True,
     adds_to_d=False,
     converts=True,
-    promoted_by_triton=False,
-    opcode="{}MMA",
-    units="BDHIOQ",
-    typed_opcode=True,
     probe=Probe("mma_sync.cu", 8, _fragments_of_a_warp, ptx.mma_sync, golden=True),
 )
 WGMMA = Family(
-    name="wgmma",
+    "wgmma",
+    "BHIQ",
+    "{}GMMA",
     sparse_name="wgmma.sp",
     since=(9, 0),
     threads=128,
     in_registers="cd",
-    adds_to_d=True,
-    converts=False,
-    promoted_by_triton=True,
-    opcode="{}GMMA",
-    units="BHIQ",
     typed_opcode=True,
+    promoted_by_triton=True,
     probe=Probe("wgmma.cu", 1, _core_matrices, ptx.wgmma, golden=True),
 )
 TCGEN05 = Family(
-    name="tcgen05",
+    "tcgen05",
+    "HIOQ",
+    "UTC{}MMA",
     sparse_name="tcgen05.sp",
     since=(10, 0),
     threads=128,
-    in_registers="",
-    adds_to_d=True,
-    converts=False,
-    promoted_by_triton=False,
-    opcode="UTC{}MMA",
-    units="HIOQ",
-    typed_opcode=False,
     probe=Probe("tcgen05.cu", 0, _rows_in_lanes, ptx.tcgen05, _tensor_memory),
 )
 
 
-def _of_processor(name: str, lanes: bool) -> Family:
-    """Instructions of one core: D is the addend too, and no compiler makes anything else of them."""
-    return Family(
-        name=name,
-        sparse_name="",
-        since=(0, 0),
-        threads=1,
-        in_registers="",
-        adds_to_d=True,
-        converts=False,
-        promoted_by_triton=False,
-        opcode="{}",
-        units=[each.mnemonic for each in processors.MNEMONICS if each.family == name],
-        typed_opcode=False,
-        probe=None,
-        lanes=lanes,
-    )
+def _of_processor(name: str, lanes: bool = False) -> Family:
+    """Return the instructions of one core: no compiler makes anything else of them."""
+    return Family(name, [each.mnemonic for each in processors.MNEMONICS if each.family == name], lanes=lanes)
 
 
-AVX512 = _of_processor("avx512", lanes=True)
-AMX = _of_processor("amx", lanes=False)
-NEON = _of_processor("neon", lanes=True)
-NEON_MMLA = _of_processor("neon_mmla", lanes=False)
+AVX512, AMX = _of_processor("avx512", lanes=True), _of_processor("amx")
+NEON, NEON_MMLA = _of_processor("neon", lanes=True), _of_processor("neon_mmla")
 FAMILIES = (MMA_SYNC, WGMMA, TCGEN05, AVX512, AMX, NEON, NEON_MMLA)

@@ -14,7 +14,6 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
-QUARTERS_OF_GROUP = 4
 CODE_BITS = 4
 # Four neighbouring lanes hold two rows of A; one of them gives 8 codes of metadata.
 GROUPS_OF_LANE = 4
@@ -33,11 +32,13 @@ class Sparsity:
     @cached_property
     def places(self) -> dict[int, tuple[int, ...]]:
         """Stored elements of a group, ascending, by valid code."""
-        quarters = {low | high << 2: (low, high) for low, high in combinations(range(QUARTERS_OF_GROUP), 2)}
-        elements = {code: self._whole(stored) for code, stored in quarters.items()}
-        return {code: places for code, places in elements.items() if len(places) == self.group // 2}
+        if self.group == 2:
+            return {0b0100: (0,), 0b1110: (1,)}
+        each = self.group // 4
+        pairs = combinations(range(4), 2)
+        return {low | high << 2: tuple(q * each + i for q in (low, high) for i in range(each)) for low, high in pairs}
 
-    @cached_property
+    @property
     def codes(self) -> tuple[int, ...]:
         """Valid codes: two different quarters, the lower one first, that hold whole elements."""
         return tuple(self.places)
@@ -54,17 +55,6 @@ class Sparsity:
     def lanes(self, k: int) -> int:
         """Return how many lanes of four neighbours supply metadata for a K; a selector chooses them."""
         return k // self.group // GROUPS_OF_LANE
-
-    def _whole(self, quarters: tuple[int, ...]) -> tuple[int, ...]:
-        """Return the elements whose bits all lie in these quarters."""
-        every = range(self.group)
-        return tuple(e for e in every if {q for q in range(QUARTERS_OF_GROUP) if self._meet(e, q)} <= set(quarters))
-
-    def _meet(self, element: int, quarter: int) -> bool:
-        return (
-            element * QUARTERS_OF_GROUP < (quarter + 1) * self.group
-            and quarter * self.group < (element + 1) * QUARTERS_OF_GROUP
-        )
 
 
 # Sparsity by the bits of an element of A in registers.

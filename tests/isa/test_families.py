@@ -24,7 +24,7 @@ def multiply(inst: Instruction, held: Mapping[str, int]) -> str:
 def toy(name: str, **probe: object) -> Instruction:
     """An instruction of a family that is a pair of warps, and holds C and D alone in registers."""
     made = replace(Probe("mma_sync.cu", 2, lambda inst: inst.m == 16, multiply), **probe)
-    record = Family("toy", "toy.sp", (99, 0), 64, "cd", False, False, False, "TOY{}MMA", "H", True, made)
+    record = Family("toy", "H", "TOY{}MMA", threads=64, in_registers="cd", adds_to_d=False, typed_opcode=True, probe=made)
     return replace(parse(name), name="toy.x", family=record)
 
 
