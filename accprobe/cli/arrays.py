@@ -99,10 +99,8 @@ def _named(word: str) -> tuple[Path, str | None]:
 
 def _values(name: str, array: NDArray[Any]) -> Singles:
     matrix = _matrix(name, array)
-    if matrix.dtype.kind not in "fiuV" and format_of_numpy(matrix.dtype) is None:
-        raise AccprobeError(f"{name} has the type {matrix.dtype}; expected real numbers")
-    if matrix.dtype.kind == "V" and format_of_numpy(matrix.dtype) is None:
-        raise AccprobeError(f"{name} has the type {matrix.dtype}, which is not a format; save it as float32 or .safetensors")
+    if matrix.dtype.kind not in "fiu" and format_of_numpy(matrix.dtype) is None:
+        raise AccprobeError(f"{name} has the type {matrix.dtype}; expected real numbers: save them as float32 or .safetensors")
     with np.errstate(over="ignore", invalid="ignore"):
         return np.ascontiguousarray(matrix.astype(np.float32))
 

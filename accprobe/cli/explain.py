@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,7 @@ from accprobe.errors import AccprobeError
 from accprobe.render.progress import progress_bar
 
 if TYPE_CHECKING:
-    from accprobe.gemm.explain.explanation import Candidate, Explanation, Unknown
+    from accprobe.gemm.explain.explanation import Candidate, Explanation
     from accprobe.gemm.spec import Spec
     from accprobe.isa.formats import Bits, Format
 
@@ -132,7 +133,7 @@ def _json(names: list[str], found: list[Explanation]) -> dict[str, Any]:
 
     told: dict[str, Any] = {"results": [{"file": name, **_explanation(each)} for name, each in zip(names, found, strict=True)]}
     if (differ := differing_plans(found)) is not None:
-        told["differ"] = {name: list(two) for name, two in differ.items()}
+        told["differ"] = differ
     return told
 
 
@@ -144,26 +145,11 @@ def _explanation(found: Explanation) -> dict[str, Any]:
         "plans": [{"name": plan.name, "findings": dict(plan.findings)} for plan in found.plans],
         "more": found.more,
         "others_tried": not found.stopped,
-        "instructions": list(found.instructions),
-        "regions": [
-            {"rows": list(part.rows), "columns": list(part.columns), **_explanation(part.found)} for part in found.regions
-        ],
+        "instructions": found.instructions,
+        "regions": [{"rows": part.rows, "columns": part.columns, **_explanation(part.found)} for part in found.regions],
         "unexplained": [
             {"row": place.row, "column": place.column, "got": hex(place.got), "expected": hex(place.expected)}
             for place in found.places
         ],
-        "unknown": _unknown(found.unknown) if found.unknown else None,
-    }
-
-
-def _unknown(known: Unknown) -> dict[str, Any]:
-    return {
-        "compared": known.compared,
-        "differing_from_exact": known.differing,
-        "median_ulp": known.median,
-        "largest_ulp": known.largest,
-        "rows": list(known.rows),
-        "columns": list(known.columns),
-        "miscounts": list(known.miscounts),
-        "miscounts_explain": known.explained,
+        "unknown": found.unknown and asdict(found.unknown),
     }

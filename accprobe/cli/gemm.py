@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from accprobe.cli.interrupts import TimeLimitReached, ending_by, supervised, time_limit, time_limit_option
+from accprobe.cli.interrupts import TimeLimitReached, ending_by, supervised, time_limit_option
+from accprobe.cli.interrupts import time_limit as limited
 from accprobe.cli.output import (
     DIFFERS,
     check_writable,
@@ -31,37 +31,10 @@ from accprobe.errors import AccprobeError, DeviceError
 from accprobe.render.progress import progress_bar
 
 if TYPE_CHECKING:
-    from accprobe.gemm.callables.opening import ProductRequest
+    from accprobe.budget.data import OwnData
     from accprobe.report.report import Report
 
 SCALE_NAMES = ("none", "tensor", "row", "1x128", "128x128")
-
-
-@dataclass(frozen=True)
-class GemmRequest:
-    """The options of `accprobe gemm`; `output` is the report's file."""
-
-    callable_: str
-    shapes: tuple[str, ...]
-    dtype: str | None
-    out: str | None
-    scale: str
-    options: tuple[str, ...]
-    versus: str | None
-    sweep: str | None
-    device: str | None
-    arrays: str | None
-    elements: int | None
-    data: str | None
-    seed: int
-    ncu: bool
-    form: str
-    output: Path | None
-    time_limit: float | None
-
-    @property
-    def callables(self) -> list[str]:
-        return [self.callable_, *([self.versus] if self.versus else [])]
 
 
 @click.command("gemm")
@@ -92,7 +65,21 @@ class GemmRequest:
 @output_option("Report file, written product by product; results of the same device are kept, the old file as FILE~")
 @time_limit_option
 @click.option("--list", "listing", is_flag=True, help="List built-in callables and missing dependencies.")
-def gemm_command(listing: bool, callable_: str | None, **options: Any) -> None:
+def gemm_command(
+    listing: bool,
+    callable_: str | None,
+    versus: str | None,
+    sweep: str | None,
+    elements: int | None,
+    seed: int,
+    device: str | None,
+    ncu: bool,
+    data: str | None,
+    form: str,
+    output: Path | None,
+    time_limit: float | None,
+    **asked: Any,
+) -> None:
     """Find the arithmetic of a matrix product.
 
     CALLABLE is a built-in name (see --list), FILE.py:FUNCTION or package.module:FUNCTION. A function takes a [M, K] and
@@ -119,33 +106,24 @@ def gemm_command(listing: bool, callable_: str | None, **options: Any) -> None:
       accprobe gemm torch:mm --shape 128x4096x4096 --sweep m=1,2,4,8,16,128
     """
     if listing:
-        _list(options["form"])
+        _list(form)
         return
     if callable_ is None:
         raise click.UsageError("no CALLABLE is given; `accprobe gemm --list` lists the built-in ones")
-    options["output"], options["form"] = report_output(options["output"], options["form"])
-    request = GemmRequest(callable_=callable_, **options)
-    ms = _sizes(request.sweep) if request.sweep else ()
-    if request.output:
-        check_writable(request.output)
-    supervised(" or ".join(request.callables), request.output)
-    check_report(request.output)
-    _probe(request, ms)
-
-
-def _probe(request: GemmRequest, ms: tuple[int, ...]) -> None:
-    data = None
-    if request.data is not None:
-        from accprobe.cli.arrays import own_data
-
-        data = own_data(request.data)
-    run = ProductRun(request.elements, request.seed, request.device, request.ncu, data)
+    output, form = report_output(output, form)
+    callables = [callable_, *([versus] if versus else [])]
+    ms = _sizes(sweep) if sweep else ()
+    if output:
+        check_writable(output)
+    supervised(" or ".join(callables), output)
+    check_report(output)
+    run = ProductRun(elements, seed, device, ncu, _own_data(data))
     stopped: KeyboardInterrupt | AccprobeError | None = None
-    ends = partial(_end_now, run, request)
-    with libraries_on_stderr(), saving(request.output) as save, progress_bar("opening") as show, ending_by(ends):
+    ends = partial(_end_now, run, output, form)
+    with libraries_on_stderr(), saving(output) as save, progress_bar("opening") as show, ending_by(ends):
         try:
-            with time_limit(request.time_limit):
-                questions = _questions(request)
+            with limited(time_limit):
+                questions = _questions(callables, **asked)
                 run.open_each(questions)
                 for question in questions:
                     for row in run.swept(question, ms, show) if ms else [run.asked(question, show)]:
@@ -155,17 +133,24 @@ def _probe(request: GemmRequest, ms: tuple[int, ...]) -> None:
             ended_early = isinstance(e, KeyboardInterrupt | DeviceError)
             if ended_early and (report := run.keep_measured(_why_stopped(e))):
                 save(report)
-    _end(run, request, stopped)
+    _end(run, output, form, stopped)
+
+
+def _own_data(word: str | None) -> OwnData | None:
+    if word is None:
+        return None
+    from accprobe.cli.arrays import own_data
+
+    return own_data(word)
 
 
 def _why_stopped(error: KeyboardInterrupt | AccprobeError) -> str:
     return str(error) or "interrupted"
 
 
-def _end(run: ProductRun, request: GemmRequest, stopped: KeyboardInterrupt | AccprobeError | None) -> None:
-    output = request.output
+def _end(run: ProductRun, output: Path | None, form: str, stopped: KeyboardInterrupt | AccprobeError | None) -> None:
     if run.report is not None and run.rows and (stopped is None or output is None or isinstance(stopped, TimeLimitReached)):
-        _print(run, run.report, request.form)
+        _print(run, run.report, form)
     for sentence in run.unseen:
         tell(sentence)
     if isinstance(stopped, KeyboardInterrupt):
@@ -178,50 +163,44 @@ def _end(run: ProductRun, request: GemmRequest, stopped: KeyboardInterrupt | Acc
         sys.exit(DIFFERS)
 
 
-def _end_now(run: ProductRun, request: GemmRequest, stopped: KeyboardInterrupt) -> None:
+def _end_now(run: ProductRun, output: Path | None, form: str, stopped: KeyboardInterrupt) -> None:
     """End the command inside a callable that does not react to signals."""
     run.keep_measured(_why_stopped(stopped))
-    if request.output and run.report and run.rows:
-        with saving(request.output) as save:
+    if output and run.report and run.rows:
+        with saving(output) as save:
             save(run.report)
-    _end(run, request, stopped)
+    _end(run, output, form, stopped)
 
 
-def _questions(request: GemmRequest) -> list[ProductQuestion]:
+def _questions(
+    callables: list[str],
+    shapes: tuple[str, ...],
+    dtype: str | None,
+    out: str | None,
+    scale: str,
+    options: tuple[str, ...],
+    arrays: str | None,
+) -> list[ProductQuestion]:
     """Return each callable, shape and combination of options once; a second callable is given the options that it takes."""
-    from accprobe.gemm.callables.opening import DEFAULT_SHAPE, UserFunction, find_callable
+    from accprobe.gemm.callables.opening import DEFAULT_SHAPE, ProductRequest, UserFunction, find_callable
     from accprobe.gemm.callables.options import parse_options
     from accprobe.gemm.spec import parse_shape
-
-    asking = _asking(request)
-    every = {name: find_callable(name) for name in request.callables}
-    any_own = any(isinstance(found, UserFunction) for found in every.values())
-    questions = []
-    for name, found in every.items():
-        for shape in dict.fromkeys(map(parse_shape, request.shapes)) or (DEFAULT_SHAPE,):
-            for chosen in parse_options(request.options):
-                taken = {key: value for key, value in chosen.items() if name == request.callable_ or found.takes(key)}
-                arrays = request.arrays if isinstance(found, UserFunction) or not any_own else None
-                question = ProductQuestion(name, replace(asking, shape=shape), taken, arrays)
-                questions += [question] if question not in questions else []
-    return questions
-
-
-def _asking(request: GemmRequest) -> ProductRequest:
-    from accprobe.gemm.callables.opening import ProductRequest
     from accprobe.isa import formats
 
-    a, _, b = (request.dtype or "").partition(":")
-    return ProductRequest(
-        a=formats.get(a) if a else None,
-        b=formats.get(b) if b else None,
-        out=formats.get(request.out) if request.out else None,
-        scale=_scale(request.scale),
-    )
-
-
-def _scale(name: str) -> Any:
-    return None if name == "none" else name
+    of_a, _, of_b = (dtype or "").partition(":")
+    a, b, d = (formats.get(name) if name else None for name in (of_a, of_b, out))
+    scale_of: Any = None if scale == "none" else scale
+    every = {name: find_callable(name) for name in callables}
+    any_own = any(isinstance(found, UserFunction) for found in every.values())
+    questions: dict[str, ProductQuestion] = {}
+    for name, found in every.items():
+        for shape in dict.fromkeys(map(parse_shape, shapes)) or (DEFAULT_SHAPE,):
+            for chosen in parse_options(options):
+                taken = {key: value for key, value in chosen.items() if name == callables[0] or found.takes(key)}
+                own = arrays if isinstance(found, UserFunction) or not any_own else None
+                question = ProductQuestion(name, ProductRequest(shape, a, b, d, scale_of), taken, own)
+                questions.setdefault(repr(question), question)
+    return list(questions.values())
 
 
 def _sizes(text: str) -> tuple[int, ...]:

@@ -16,8 +16,8 @@ from accprobe.render.progress import Show
 if TYPE_CHECKING:
     from accprobe.budget.data import OwnData
     from accprobe.gemm.callables.opening import Opened, ProductRequest
+    from accprobe.gemm.findings import ProductOutcome
     from accprobe.gemm.operands import DrawOwn
-    from accprobe.gemm.outcome import ProductOutcome
     from accprobe.gemm.spec import Spec
     from accprobe.isa.formats import Bits
     from accprobe.report.products import KernelRecord, ProductRow
@@ -67,20 +67,11 @@ class Measurement:
         from accprobe.gemm.findings import row
 
         assert self.outcome is not None
-        seconds = round(time.perf_counter() - self.started, 3)
-        opened = self.opened
-        found = row(
-            self.outcome,
-            self.question.callable,
-            opened.options,
-            kernels,
-            self.libraries,
-            seconds,
-            opened.probed_part,
-            device_in_words(opened),
-        )
-        remarks = (_without_effect(opened.ineffective),) if opened.ineffective else ()
-        return found.model_copy(update={"remarks": remarks})
+        seconds, opened = round(time.perf_counter() - self.started, 3), self.opened
+        device, remarks = device_in_words(opened), (_without_effect(opened.ineffective),) if opened.ineffective else ()
+        measured = {"kernels": kernels, "libraries": self.libraries, "seconds": seconds, "device": device, "remarks": remarks}
+        found = row(self.outcome, self.question.callable, opened.options)
+        return found.model_copy(update=measured | {"probed_part": opened.probed_part})
 
     def on_found(self, outcome: ProductOutcome) -> None:
         """Keep what is known, and print each new line of it on a terminal."""
@@ -167,10 +158,13 @@ class ProductRun:
 
     def _announce(self, opened: Opened) -> None:
         """Say once where the CPU replaces a GPU, and which options have no effect there."""
-        library, name = opened.adapter.library, opened.adapter.name
-        clauses = []
+        from accprobe.build import driver
+
+        library, clauses = opened.adapter.library, []
         if self.device is None and library.device == "cpu" and library.name == "torch":
-            clauses.append(f"{_why_no_gpu()}: {name} runs on {device_in_words(opened)}")
+            count, why = driver.gpus()
+            why = "the installed torch cannot use a GPU" if count else f"no GPU was found ({why})"
+            clauses.append(f"{why}: {opened.adapter.name} runs on {device_in_words(opened)}")
         if opened.ineffective:
             clauses.append(_without_effect(opened.ineffective))
         if (sentence := "; ".join(clauses)) and sentence not in self.announced:
@@ -264,13 +258,6 @@ def device_in_words(opened: Opened) -> str:
 
 def _without_effect(options: Sequence[str]) -> str:
     return f"{' and '.join(options)} {'has' if len(options) == 1 else 'have'} no effect on the CPU"
-
-
-def _why_no_gpu() -> str:
-    from accprobe.build import driver
-
-    count, why = driver.gpus()
-    return "the installed torch cannot use a GPU" if count else f"no GPU was found ({why})"
 
 
 def usual_elements(spec: Any, device: str) -> int:

@@ -13,6 +13,8 @@ from accprobe.evaluate.product import ScaleWords
 from accprobe.gemm.spec import Spec
 from accprobe.isa.formats import Bits, Format
 
+Lines = NDArray[np.intp]
+
 # Products of the elements that are kept of each call for comparison with the final model, and the minimum of elements.
 KEPT_PRODUCTS, LEAST_KEPT = 1 << 18, 16
 
@@ -38,25 +40,32 @@ class TooManyCalls(AccprobeError):
     """An experiment exceeds its limit of calls."""
 
 
-class WholeCall(NamedTuple):
-    """A call with all its operands and its result, which can be repeated identically."""
+class Call(NamedTuple):
+    """Operands a [M, K], b [N, K], scales and result d [M, N] of a call, which can be repeated identically."""
 
     a: Bits
     b: Bits
-    d: Bits
     scales: ScaleWords | None
-
-
-@dataclass(frozen=True)
-class Call:
-    """Some rows and columns of a call. d: [rows, columns]."""
-
-    a: Bits
-    b: Bits
     d: Bits
-    scales: ScaleWords | None
-    rows: NDArray[np.intp]
-    columns: NDArray[np.intp]
+
+    def part(self, rows: Lines, columns: Lines) -> Call:
+        """Return the call of some rows and columns of D."""
+        scales = self.scales and scales_of_lines(self.scales, rows, columns)
+        return Call(self.a[rows], self.b[columns], scales, self.d[np.ix_(rows, columns)])
+
+
+def scales_of_lines(scales: ScaleWords, rows: Lines, columns: Lines) -> ScaleWords:
+    """Return the scales of some rows and columns."""
+    a, b = scales
+    return ScaleWords(a if len(a) == 1 else a[rows], b if b.shape[1] == 1 else b[:, columns])
+
+
+class KeptPart(NamedTuple):
+    """A call of some rows and columns of D."""
+
+    call: Call
+    rows: Lines
+    columns: Lines
 
 
 @dataclass
@@ -69,8 +78,8 @@ class RecordedCallable:
     box: BlackBox
     calls: int = 0
     elements: int = 0
-    kept: list[Call] = field(default_factory=list)
-    whole: list[WholeCall] = field(default_factory=list)
+    kept: list[KeptPart] = field(default_factory=list)
+    whole: list[Call] = field(default_factory=list)
     most: int | None = None
     _words: int = 0
     _every: int = 1
@@ -86,39 +95,32 @@ class RecordedCallable:
         self.calls += 1
         self.elements += d.size
         if keep:
-            self.keep(WholeCall(a, b, d, scales))
+            self.keep(Call(a, b, scales, d))
         return d
 
-    def keep(self, call: WholeCall) -> None:
-        """Keep some rows and columns of a call, and everything of every n-th call."""
-        if self._words < KEPT_WORDS:
-            self._keep(*call)
-        if self.calls % self._every == 0:
-            self._keep_whole(*call)
-
-    def repeat(self, call: WholeCall) -> NDArray[np.bool_]:
+    def repeat(self, call: Call) -> NDArray[np.bool_]:
         """Repeat a call identically and return which elements differ, [M, N]."""
         return np.asarray(self.product(call.a, call.b, call.scales, keep=False) != call.d)
 
-    def _keep_whole(self, a: Bits, b: Bits, d: Bits, scales: ScaleWords | None) -> None:
-        """Keep copies, because some experiments reuse the operand arrays of the call before."""
-        self.whole.append(WholeCall(a.copy(), b.copy(), d, scales))
-        while len(self.whole) > min(MOST_WHOLE, max(1, WHOLE_WORDS // (a.size + b.size + d.size))):
-            self._every *= 2
-            self.whole = self.whole[1::2]
+    def keep(self, call: Call) -> None:
+        """Keep some rows and columns of a call, and everything of every n-th call.
 
-    def _keep(self, a: Bits, b: Bits, d: Bits, scales: ScaleWords | None) -> None:
-        rng = np.random.default_rng(self.calls)
-        elements = max(LEAST_KEPT, KEPT_PRODUCTS // a.shape[1])
-        height = min(len(a), max(int(elements**0.5), elements // len(b)))
-        rows = np.sort(rng.permutation(len(a))[:height])
-        columns = np.sort(rng.permutation(len(b))[: max(1, elements // height)])
-        if scales is not None:
-            scales = ScaleWords(
-                scales.a if len(scales.a) == 1 else scales.a[rows], scales.b if scales.b.shape[1] == 1 else scales.b[:, columns]
-            )
-        self.kept.append(Call(a[rows], b[columns], d[np.ix_(rows, columns)], scales, rows, columns))
-        self._words += (len(rows) + len(columns)) * a.shape[1]
+        Operands are copied, because some experiments reuse the arrays of the call before.
+        """
+        (m, k), n = call.a.shape, len(call.b)
+        if self._words < KEPT_WORDS:
+            rng = np.random.default_rng(self.calls)
+            elements = max(LEAST_KEPT, KEPT_PRODUCTS // k)
+            height = min(m, max(int(elements**0.5), elements // n))
+            rows = np.sort(rng.permutation(m)[:height])
+            columns = np.sort(rng.permutation(n)[: max(1, elements // height)])
+            self.kept.append(KeptPart(call.part(rows, columns), rows, columns))
+            self._words += (len(rows) + len(columns)) * k
+        if self.calls % self._every == 0:
+            self.whole.append(Call(call.a.copy(), call.b.copy(), call.scales, call.d))
+            while len(self.whole) > min(MOST_WHOLE, max(1, WHOLE_WORDS // (call.a.size + call.b.size + call.d.size))):
+                self._every *= 2
+                self.whole = self.whole[1::2]
 
 
 def one_nan(d: Bits, fmt: Format) -> Bits:

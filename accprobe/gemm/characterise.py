@@ -13,19 +13,18 @@ import numpy as np
 
 from accprobe.errors import AccprobeError
 from accprobe.evaluate.any_order import Evaluate, on_cpu
-from accprobe.gemm import dots, probes
+from accprobe.gemm import dots
 from accprobe.gemm.blackbox import BlackBox, RecordedCallable, TooManyCalls
-from accprobe.gemm.checks import contract, multiplicity, repeatability
+from accprobe.gemm.checks import contract, multiplicity
 from accprobe.gemm.checks.contract import Dependence
-from accprobe.gemm.checks.regions import find_regions
+from accprobe.gemm.checks.regions import compare_at_end, count_changed, find_regions, repeat_first
 from accprobe.gemm.dots import ProbedDots
-from accprobe.gemm.fit import compare_kept, fit, fit_operand_rounding, is_contradicted, refit_step
+from accprobe.gemm.findings import ProductOutcome, RegionOutcome
+from accprobe.gemm.fit import KeptResults, compare_kept, fit, is_contradicted, other_bits, refit
 from accprobe.gemm.layout import Ints, shows_subnormals
 from accprobe.gemm.operands import DrawOwn
-from accprobe.gemm.outcome import ProductOutcome, RegionOutcome
-from accprobe.gemm.plans import ONLY_SUBNORMAL, AlternativePlan, ProductPlan, alternative_plans
+from accprobe.gemm.plans import ONLY_SUBNORMAL, AlternativePlan, ProductPlan, alternative_plans, integer_step
 from accprobe.gemm.scaling import applied_before_in_calls, infer_scales
-from accprobe.gemm.steps import integer_step
 from accprobe.gemm.tree.decomposition import (
     FusedGroups,
     Reduction,
@@ -36,9 +35,8 @@ from accprobe.gemm.tree.decomposition import (
 )
 from accprobe.gemm.tree.slices import in_slices
 from accprobe.gemm.tree.tree_builder import NoTree, make_tree_builder
-from accprobe.gemm.verification import PlannedPart, verify_plans
+from accprobe.gemm.verification import verify_plans
 from accprobe.isa.formats import Bits
-from accprobe.model.tree import Rounding
 
 # Dot products of one set of sparse probes, and of a set with subnormal sums or subnormal operands in B.
 SPARSE_DOTS, SUBNORMAL_DOTS = 1536, 256
@@ -57,9 +55,6 @@ MOST_REGIONS, LEAST_REGION = 4, 8
 
 # Attempts to find another fused sum if a result contradicts the plan while alternatives are tested.
 REFITS = 3
-
-# The rounding of operands whose words are not wider than their format, which has no effect.
-DEFAULT_OPERAND_ROUNDING: Rounding = "RZ"
 
 UNFINISHED = "the measurement is not finished"
 
@@ -87,7 +82,7 @@ def characterise(
     """
     subject = RecordedCallable(box, calls=len(before))
     progress("is it a matrix product", 0)
-    first = repeatability.repeat_first(subject, before)
+    first = repeat_first(subject, before)
     contract.refuse_non_products(subject, seed)
     outcome = ProductOutcome(box.spec, find_regions(subject, seed, first), first, None, seed=seed, stopped=UNFINISHED)
     outcome.found.append(RegionOutcome(outcome.region_map.regions[0]))
@@ -104,18 +99,13 @@ def characterise(
     for found in outcome.found:
         if not found.reason:
             _find_plan(subject, found, seed, evaluate, experiment, depends)
-    parts = [PlannedPart(x.model, x.region.rows, x.region.columns) for x in outcome.found if x.model is not None]
+    parts = [(found.region, found.plan.model()) for found in outcome.found if found.plan is not None]
     if parts and outcome.fits_in_range:
-        verify_plans(
-            subject,
-            parts,
-            elements,
-            seed,
-            evaluate,
-            lambda count: experiment("fresh operands", min(1, count / elements)),
-            outcome.verification,
-            own,
-        )
+
+        def progressed(count: int) -> None:
+            experiment("fresh operands", min(1, count / elements))
+
+        verify_plans(subject, parts, elements, seed, evaluate, progressed, outcome.verification, own)
         _explain_scales(outcome)
     for found in outcome.found:
         _probe_overflow(subject, found)
@@ -131,7 +121,7 @@ def _count_products(subject: RecordedCallable, outcome: ProductOutcome) -> Depen
     regions = outcome.region_map.regions[:MOST_REGIONS]
     some = [x for x in regions if x is regions[0] or len(x.rows) * len(x.columns) >= LEAST_REGION]
     counted = multiplicity.count_products(subject, some)
-    outcome.found[:] = [RegionOutcome(x.region, x.once, x.reason, x.mispaired) for x in counted]
+    outcome.found[:] = [RegionOutcome(*each) for each in counted]
     if not any(found.mispaired for found in outcome.found):
         return outcome.depends
     if outcome.depends is not None and not outcome.depends.is_on_others:
@@ -151,22 +141,21 @@ def _explain_scales(outcome: ProductOutcome) -> None:
 
 def _probe_overflow(subject: RecordedCallable, found: RegionOutcome) -> None:
     """Compare the plan with the results of sums beyond the range of D."""
-    overflowing = probes.overflow_probes(subject.spec, np.flatnonzero(found.multiplicity))
+    overflowing = dots.overflow_probes(subject.spec, np.flatnonzero(found.multiplicity))
     if found.model is not None and overflowing is not None:
-        probed = dots.probe(subject, overflowing, found.region.rows, found.region.columns)
+        probed, kept = dots.probe(subject, overflowing, found.region.rows, found.region.columns), found.kept
         wrong = dots.count_mismatches(found.model, probed)
-        found.checked += len(probed)
-        found.contradicting += wrong
-        found.overflowed += wrong
-        found.overflow = probes.observed_overflow(found.model, probed)
+        counts = kept.results + len(probed), kept.contradicting + wrong, kept.overflowed + wrong
+        found.kept = KeptResults(*counts, kept.subnormal)
+        found.overflow = dots.observed_overflow(found.model, probed)
 
 
 def _repeat(subject: RecordedCallable, outcome: ProductOutcome) -> None:
     """Repeat the first call, and many calls if the plans do not explain everything."""
-    outcome.first = repeatability.compare_at_end(subject, outcome.first)
+    outcome.first = compare_at_end(subject, outcome.first)
     changed = outcome.first.changed
     if not outcome.explained and not outcome.first.other:
-        changed += repeatability.count_changed(subject, outcome.verification.disputed)
+        changed += count_changed(subject, outcome.verification.disputed)
     if changed:
         outcome.region_map = replace(outcome.region_map, changed=changed, values=2)
 
@@ -232,7 +221,7 @@ class _PlanSearch:
         self.progress("alternative plans", 0)
         for attempt in range(REFITS):
             self._falsify(probed, self.seed + attempt)
-            if found.plan is None or not found.mismatches or not (other := refit_step(found.plan, probed)):
+            if found.plan is None or not found.mismatches or not (other := refit(found.plan, other_bits(found.plan), probed)):
                 break
             found.plan, found.mismatches, found.reason, found.counterexample = other, 0, "", ""
         if found.plan is not None and not found.mismatches:
@@ -260,29 +249,25 @@ class _PlanSearch:
     def _fit(self, tree: FusedGroups | Reduction) -> list[ProbedDots]:
         spec, seed, found = self.subject.spec, self.seed, self.found
         some = sampled_sums(tree)
-        sets = [self._probe(probes.sparse_probes(spec, some[:1], SPARSE_DOTS, seed + 1))]
-        sets.append(self._probe(probes.sparse_probes(spec, some, SPARSE_DOTS, seed + 2)))
+        drawn = [
+            dots.sparse_probes(spec, some[:1], SPARSE_DOTS, seed + 1),
+            dots.sparse_probes(spec, some, SPARSE_DOTS, seed + 2),
+        ]
         if shows_subnormals(spec):
-            sets.append(self._probe(probes.underflow_probes(spec, some, SUBNORMAL_DOTS, seed + 3)))
+            drawn.append(dots.underflow_probes(spec, some, SUBNORMAL_DOTS, seed + 3))
         if spec.a_exponent is None:
-            sets.append(self._probe(probes.exchanged_probes(spec, some, SUBNORMAL_DOTS, seed + 4)))
-        every, rounding = dots.joined_dots(sets), DEFAULT_OPERAND_ROUNDING
-        probed = [every]
-        if spec.rounds_operands:
-            rounding, of_ties = fit_operand_rounding(self.subject, some[0], found.region.rows, found.region.columns)
-            probed.append(of_ties)
+            drawn.append(dots.exchanged_probes(spec, some, SUBNORMAL_DOTS, seed + 4))
+        every = dots.joined_dots(list(map(self._probe, drawn)))
         inner = every.within({k for group in some[0] for k in group})
-        fitted = fit(spec, tree, every, inner, found.region.changing, rounding)
-        if fitted.mismatches and (other := with_first_sums_swapped(tree)) != tree:
-            second = fit(spec, other, every, inner, found.region.changing, rounding)
-            fitted = min(fitted, second, key=lambda each: each.mismatches)
-        found.plan, found.mismatches, found.results = fitted.plan, fitted.mismatches, fitted.results
+        found.plan, wrong = fit(spec, tree, every, inner, found.region.changing)
+        if wrong and (other := with_first_sums_swapped(tree)) != tree:
+            second = fit(spec, other, every, inner, found.region.changing)
+            found.plan, wrong = min((found.plan, wrong), second, key=lambda fitted: fitted[1])
+        found.results, found.mismatches = len(every), wrong and dots.count_in_range(found.plan.model(), every)
         if found.mismatches:
-            found.mismatches = dots.count_in_range(fitted.plan.model(), every)
-        if found.mismatches:
-            found.counterexample = dots.counterexamples(fitted.plan.model(), every)
-            found.reason = f"{fitted.mismatches} of {fitted.results} sparse dot products contradict every plan"
-        return probed
+            found.counterexample = dots.counterexamples(found.plan.model(), every)
+            found.reason = f"{wrong} of {found.results} sparse dot products contradict every plan"
+        return [every]
 
     def _scale(self, plan: ProductPlan) -> None:
         found = self.found
@@ -311,7 +296,7 @@ class _PlanSearch:
         """Probe dot products on which the plans differ, in all chains, in one, or at borders. Return whether any exist."""
         found, some = self.found, sampled_sums(plan.tree)
         borders = [(chain[0], chain[-1]) for chain in some[:3]]
-        draw = probes.underflow_probes if other.property in ONLY_SUBNORMAL else probes.sparse_probes
+        draw = dots.underflow_probes if other.property in ONLY_SUBNORMAL else dots.sparse_probes
         for attempt in range(MORE_SETS):
             drawn = draw(self.subject.spec, (some, some[:1], borders)[attempt % 3], SPARSE_DOTS, seed + attempt)
             try:
@@ -331,8 +316,7 @@ class _PlanSearch:
     def _cover(self, plan: ProductPlan) -> None:
         """Compare the plan with dot products that reach every chain, or a sample of them."""
         found = self.found
-        found.coverage = probes.probe_chains(self.subject, found.region, plan, self.seed)
-        probed = found.coverage.probed
+        probed, found.chains, found.chains_reached = dots.probe_chains(self.subject, found.region, plan, self.seed)
         found.results += len(probed)
         found.mismatches = dots.count_in_range(plan.model(), probed)
         if found.mismatches:
@@ -344,9 +328,8 @@ class _PlanSearch:
         found, kept = self.found, self.subject.kept
         if found.plan is None or found.plan.unordered or found.compared == (found.plan, len(kept)):
             return
-        compared = compare_kept(found.plan, kept, found.region, probed, not found.mismatches, self.evaluate)
-        found.plan, found.checked, found.contradicting = compared.plan, compared.results, compared.contradicting
-        found.overflowed, found.subnormal = compared.overflowed, compared.subnormal
+        similar = not found.mismatches
+        found.plan, found.kept = compare_kept(found.plan, kept, found.region, probed, similar, self.evaluate)
         found.compared = found.plan, len(kept)
 
 

@@ -1,29 +1,123 @@
-"""The findings of a callable by name, its status, and its row of a report."""
+"""The outcome of a characterisation: of each region of D and of the callable; its findings by name, status and row."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
-from accprobe.gemm.checks.regions import PRODUCTS_REPEATED, REPEATS, ranges
-from accprobe.gemm.checks.repeatability import FirstCalls
+from accprobe.gemm.checks.contract import Dependence
+from accprobe.gemm.checks.regions import PRODUCTS_REPEATED, REPEATS, FirstCalls, Region, RegionMap, ranges
+from accprobe.gemm.fit import KeptResults
 from accprobe.gemm.layout import Ints, shows_subnormals
-from accprobe.gemm.outcome import ProductOutcome, RegionOutcome
-from accprobe.gemm.plans import AlternativePlan, ProductPlan, subnormal_results
+from accprobe.gemm.plans import HOPPER, AlternativePlan, ProductPlan, instructions_of, one_sum, subnormal_results
 from accprobe.gemm.scaling import scaling_in_words
 from accprobe.gemm.spec import Spec
-from accprobe.gemm.steps import HOPPER, instructions_of, one_sum
 from accprobe.gemm.tree.decomposition import FusedGroups, Reduction, width
 from accprobe.gemm.tree.structures import Structure, members, name_members, order_in_words, shared_products
 from accprobe.gemm.verification import PlanVerification
 from accprobe.infer.findings import Finding
+from accprobe.model.product import ProductModel
 from accprobe.model.record import Value
 from accprobe.model.tree import DotModel, FloatArithmetic
-from accprobe.report.products import KernelRecord, ProductAlternatives, ProductRow, ProductVerification, RegionRecord
+from accprobe.report.products import ProductAlternatives, ProductRow, ProductVerification, RegionRecord
 from accprobe.report.rows import Status
+
+# A plan is not shown if more than one of so many results of sparse probes contradicts it.
+FAR_OFF = 10
+
+
+@dataclass
+class RegionOutcome:
+    """The findings of one region.
+
+    multiplicity: how often each k is counted, empty if not known yet; mispaired: which other products are added. tree: as last
+    measured. plan: None without a tree, and `reason` says why. mismatches: results of sparse probes that contradict the plan,
+    of `results`; counterexample: the simplest of them. kept: the comparison with kept results; overflow: "NaN for -Inf".
+    alternatives: how many were tested. other_scalings: other ways to scale that explain everything; misplaced: scales of
+    another block. compared: the plan that was last compared with the kept results, and the number of their calls.
+    """
+
+    region: Region
+    multiplicity: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+    reason: str = ""
+    mispaired: str = ""
+    tree: FusedGroups | Reduction | None = None
+    plan: ProductPlan | None = None
+    counterexample: str = ""
+    mismatches: int = 0
+    results: int = 0
+    kept: KeptResults = field(default_factory=KeptResults)
+    overflow: tuple[str, ...] = ()
+    alternatives: int = 0
+    surviving: list[AlternativePlan] = field(default_factory=list)
+    other_scalings: tuple[str, ...] = ()
+    misplaced: str = ""
+    chains: int = 0
+    chains_reached: int = 0
+    compared: tuple[ProductPlan, int] | None = None
+
+    @property
+    def model(self) -> ProductModel | None:
+        return None if self.plan is None else self.plan.model()
+
+    @property
+    def is_far_off(self) -> bool:
+        """Return whether so many results contradict the plan that it suggests nothing."""
+        return self.mismatches * FAR_OFF > self.results
+
+    @property
+    def fits_in_range(self) -> bool:
+        """Return whether the plan explains all sparse probes, and all kept results in the normal range of D."""
+        return self.plan is not None and not self.mismatches and self.kept.fit_in_range
+
+
+@dataclass
+class ProductOutcome:
+    """The findings of a callable for one shape.
+
+    first: identical calls at the start of the run. depends: what an output depends on, None if results change or it is unknown.
+    calls, elements: probed in all. stopped: why the run ended early, "" if it did not.
+    """
+
+    spec: Spec
+    region_map: RegionMap
+    first: FirstCalls
+    depends: Dependence | None
+    found: list[RegionOutcome] = field(default_factory=list)
+    verification: PlanVerification = field(default_factory=PlanVerification)
+    calls: int = 0
+    elements: int = 0
+    seed: int = 0
+    stopped: str = ""
+
+    @property
+    def main(self) -> RegionOutcome:
+        return self.found[0]
+
+    @property
+    def checked(self) -> int:
+        return sum(found.kept.results for found in self.found)
+
+    @property
+    def contradicting(self) -> int:
+        return sum(found.kept.contradicting for found in self.found)
+
+    @property
+    def fits_in_range(self) -> bool:
+        """Return whether the plans explain all kept results in the normal range of D."""
+        return all(found.kept.fit_in_range for found in self.found)
+
+    @property
+    def explained(self) -> bool:
+        """Return whether every element of D has a plan that no result contradicts, from the first call on."""
+        covered = sum(found.region.elements for found in self.found if found.plan is not None)
+        wrong = any(found.mismatches for found in self.found) or self.contradicting or self.verification.mismatches
+        finished = covered == self.spec.m * self.spec.n and self.verification.elements > 0 and not self.stopped
+        return finished and not wrong and not self.first.other
+
 
 # Findings that only a product of several slices, or chunks, has.
 BETWEEN_SLICES = ("partial_format", "reduction_order", "slice_sizes", "promotion_rounding")
@@ -32,25 +126,13 @@ BETWEEN_SLICES = ("partial_format", "reduction_order", "slice_sizes", "promotion
 OBSERVED = ("each_product_once", "repeatable", "first_calls", "depends_on", "same_everywhere")
 
 
-def row(
-    outcome: ProductOutcome,
-    callable_: str,
-    options: Mapping[str, Any] | None = None,
-    kernels: tuple[KernelRecord, ...] = (),
-    libraries: Mapping[str, str] | None = None,
-    seconds: float | None = None,
-    probed_part: str = "",
-    device: str = "",
-) -> ProductRow:
-    """Return the row of a report. callable_, options: as on the command line; others: see `ProductRow`."""
-    spec, (state, reason) = outcome.spec, status(outcome)
-    verification = outcome.verification
+def row(outcome: ProductOutcome, callable_: str, options: Mapping[str, Any] | None = None) -> ProductRow:
+    """Return the row of a report. callable_, options: as on the command line."""
+    spec, (state, reason), verification = outcome.spec, status(outcome), outcome.verification
     sparse = next((found.counterexample for found in outcome.found if found.counterexample), "")
-    fresh = verification.first[0].in_words(spec.out) if verification.first else ""
     return ProductRow(
         callable=callable_,
         options=dict(options or {}),
-        probed_part=probed_part,
         m=spec.m,
         n=spec.n,
         k=spec.k,
@@ -68,13 +150,9 @@ def row(
             kinds=verification.kinds,
             results=outcome.checked,
             contradicting=outcome.contradicting,
-            counterexample=sparse or fresh,
+            counterexample=sparse or (verification.first[0].in_words(spec.out) if verification.first else ""),
         ),
-        kernels=kernels,
-        libraries=dict(libraries or {}),
         calls=outcome.calls,
-        seconds=seconds,
-        device=device,
     )
 
 
@@ -88,8 +166,8 @@ def _region(outcome: ProductOutcome, found: RegionOutcome) -> RegionRecord:
         alternatives=ProductAlternatives(tested=found.alternatives, surviving=surviving)
         if found.plan and not found.is_far_off
         else None,
-        chains=found.coverage.chains if found.coverage else 0,
-        chains_probed=found.coverage.reached if found.coverage else 0,
+        chains=found.chains,
+        chains_probed=found.chains_reached,
     )
 
 
@@ -114,7 +192,8 @@ def _why_not(outcome: ProductOutcome) -> str:
             far = ["the nearest plan is too far off to be suggested"] if found.is_far_off else []
             fresh = [_fresh_mismatches(verification)] if found.mismatches and verification.mismatches else []
             return "; ".join([f"{found.region}: {found.reason}", *fresh, *far])
-    if (outcome.contradicting or verification.mismatches) and _only_subnormal(outcome):
+    in_range = all(found.fits_in_range and not found.kept.overflowed for found in outcome.found)
+    if (outcome.contradicting or verification.mismatches) and in_range and verification.mismatches == verification.subnormal:
         compared = f"{verification.mismatches:,} of {verification.elements:,} fresh ones"
         differ = f"{outcome.contradicting:,} of {outcome.checked:,} kept results and {compared} differ"
         return f"{differ}, and all of these are subnormal: only subnormal results are in doubt"
@@ -146,34 +225,23 @@ def findings(outcome: ProductOutcome, found: RegionOutcome | None = None) -> dic
             named[which] = replace(named[which], bound="undetermined")
             continue
         finding = named.get(name) or Finding(_value(name, found.plan))
-        others = (_value(name, alternative.plan) for alternative in _surviving(found, name))
+        others = (_value(name, alternative.plan) for alternative in found.surviving if alternative.property == name)
         candidates = tuple(dict.fromkeys((*finding.candidates, finding.value, *others)))
         named[name] = Finding(finding.value, "undetermined", candidates, finding.note)
     if not is_verified(outcome, found):
         in_doubt = set(named) - set(OBSERVED)
     else:
-        subnormal = found.subnormal or outcome.verification.subnormal
+        subnormal = found.kept.subnormal or outcome.verification.subnormal
         in_doubt = {"subnormal_operands", "subnormal_results"} if subnormal else set()
     return {name: replace(finding, bound="suggested") if name in in_doubt else finding for name, finding in named.items()}
 
 
-def _only_subnormal(outcome: ProductOutcome) -> bool:
-    """Return whether both words of every mismatch are subnormal."""
-    kept = all(found.fits_in_range and not found.overflowed for found in outcome.found)
-    return kept and outcome.verification.mismatches == outcome.verification.subnormal
-
-
 def is_verified(outcome: ProductOutcome, found: RegionOutcome) -> bool:
     """Return whether at most subnormal results of this region contradict its plan. Other regions do not matter."""
-    if outcome.explained:
-        return True
     done = outcome.verification
     verified = done.elements > 0 and done.mismatches == done.subnormal and not outcome.stopped
-    return status(outcome)[0] == "inferred" and found.fits_in_range and not found.overflowed and verified
-
-
-def _surviving(found: RegionOutcome, name: str) -> Iterator[AlternativePlan]:
-    return (alternative for alternative in found.surviving if alternative.property == name)
+    in_range = found.fits_in_range and not found.kept.overflowed
+    return outcome.explained or (status(outcome)[0] == "inferred" and in_range and verified)
 
 
 def _value(name: str, plan: ProductPlan | None) -> Value:
@@ -238,21 +306,14 @@ def first_in_words(first: FirstCalls) -> str:
 
 
 def _each_once(multiplicity: Ints) -> Finding:
-    wrong = np.flatnonzero(multiplicity != 1)
-    if not len(wrong):
-        return Finding("yes", note=f"{len(multiplicity)} of {len(multiplicity)}")
-    return Finding("no", note="; ".join(f"{len(ks)} {what}: k = {ranges(ks)}" for what, ks in miscounts(multiplicity)))
+    wrong = "; ".join(f"{len(ks)} {what}: k = {ranges(ks)}" for what, ks in miscounts(multiplicity))
+    return Finding("no", note=wrong) if wrong else Finding("yes", note=f"{len(multiplicity)} of {len(multiplicity)}")
 
 
 def miscounts(multiplicity: Ints) -> Iterator[tuple[str, Ints]]:
     """Yield the k that are not counted once, by what is wrong with them."""
-    for what, there in (
-        ("missing", multiplicity == 0),
-        ("counted more than once", multiplicity > 1),
-        ("subtracted", multiplicity < 0),
-    ):
-        if there.any():
-            yield what, np.flatnonzero(there)
+    wrong = {"missing": multiplicity == 0, "counted more than once": multiplicity > 1, "subtracted": multiplicity < 0}
+    yield from ((what, np.flatnonzero(there)) for what, there in wrong.items() if there.any())
 
 
 def _everywhere(outcome: ProductOutcome) -> Finding:

@@ -24,6 +24,9 @@ ANY_SIGNIFICAND = 0
 # Share of the dot products X + y - X in which X has a subnormal factor.
 SUBNORMAL = 0.1
 
+# Share of ties among words that are wider than their format.
+TIES = 0.25
+
 # Limit of the exponents of products on both sides of 0, beside those of the formats.
 PRODUCT_REACH = 60
 
@@ -45,9 +48,7 @@ _KEPT = 26
 
 @dataclass(frozen=True)
 class Units:
-    """unit, large: exponents of the two factors of a unit and of a large product. most: units that are counted without
-    rounding.
-    """
+    """unit, large: exponents of the two factors of a unit and of a large product. most: units that sums count exactly."""
 
     unit: tuple[int, int]
     large: tuple[int, int]
@@ -137,8 +138,7 @@ class Layout:
 
     def one(self) -> tuple[int, int]:
         """Return the patterns of two factors of 1."""
-        spec = self.spec
-        return (1, 1) if spec.a.is_integer else (power(spec.a, 0), power(spec.b, 0))
+        return (1, 1) if self.spec.a.is_integer else self.power(0)
 
     def distinct_rows(self, rows: Ints) -> Ints:
         """Return the rows that can hold different queries."""
@@ -174,9 +174,6 @@ class OnlyB(Layout):
 
     def a(self, words: Bits) -> Bits:
         return np.full_like(words, self._pattern)
-
-    def one(self) -> tuple[int, int]:
-        return int(self._pattern), power(self.spec.b, -self._exponent)
 
     def distinct_rows(self, rows: Ints) -> Ints:
         return rows[:1]
@@ -260,8 +257,11 @@ def _fractions(fmt: Format, significands: Ints) -> Ints:
 
 
 def _low_bits(fmt: Format, shape: tuple[int, ...], rng: np.random.Generator) -> Ints:
-    """Return random values for the bits of a word below its format."""
-    return rng.integers(0, 1 << fmt.ignored_low_bits, shape) if fmt.ignored_low_bits else np.zeros(shape, np.int64)
+    """Return random values for the bits of a word below its format, a share of them ties."""
+    if not fmt.ignored_low_bits:
+        return np.zeros(shape, np.int64)
+    tie = 1 << (fmt.ignored_low_bits - 1)
+    return np.where(rng.random(shape) < TIES, tie, rng.integers(0, 2 * tie, shape))
 
 
 def _encoded(fmt: Format, exponent: Ints, fraction: Ints) -> Ints:

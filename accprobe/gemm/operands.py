@@ -207,9 +207,3 @@ def unit_scales(spec: Spec) -> ScaleWords:
 def random_scales(spec: Spec, rng: np.random.Generator) -> ScaleWords | None:
     """Return scales that are not powers of two; None if the product has none."""
     return None if spec.scale is None else make_scales(spec, lambda shape: rng.uniform(0.5, 2.0, shape).astype(np.float32))
-
-
-def scales_of_lines(scales: ScaleWords, rows: Ints, columns: Ints) -> ScaleWords:
-    """Return the scales of some rows and columns."""
-    a, b = scales
-    return ScaleWords(a if len(a) == 1 else a[rows], b if b.shape[1] == 1 else b[:, columns])

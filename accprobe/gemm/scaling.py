@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple, get_args
+from typing import get_args
 
 import numpy as np
 from numpy.random import Generator
 
 from accprobe.evaluate.any_order import Evaluate, on_cpu
 from accprobe.evaluate.product import ScaleWords, is_multiply_add, product
-from accprobe.gemm.blackbox import RecordedCallable, WholeCall
+from accprobe.gemm.blackbox import Call, RecordedCallable, scales_of_lines
 from accprobe.gemm.layout import Ints, layout_of, power
-from accprobe.gemm.operands import draw_operands, make_scales, random_lines, random_scales, scales_of_lines, unit_scales
+from accprobe.gemm.operands import draw_operands, make_scales, random_lines, random_scales, unit_scales
 from accprobe.gemm.plans import ProductPlan
 from accprobe.gemm.spec import BLOCK
 from accprobe.gemm.verification import count_wrong
@@ -46,15 +46,6 @@ OTHER_FACTOR = "ones are scaled by another factor than the product of their scal
 KINDS = ("normal", "same sign", "wide")
 
 
-class ScaledCall(NamedTuple):
-    """Some rows and columns of a scaled product: a [rows, K], b [columns, K], their scales and results."""
-
-    a: Bits
-    b: Bits
-    scales: ScaleWords
-    d: Bits
-
-
 @dataclass(frozen=True)
 class Scaled:
     """The plan with its scales, None if scales are applied to the operands or its results are far off.
@@ -76,17 +67,20 @@ def infer_scales(
 ) -> Scaled:
     """Probe with scales that are not powers of two, whose products must be rounded."""
     rng = np.random.default_rng((seed, 0x5CA1E))
-    few = _FewProducts(subject, plan, rows[:WIDE], columns[:WIDE], rng, evaluate)
+    wide = rows[:WIDE], columns[:WIDE]
     rows, columns = rows[: UNORDERED_SIDE if plan.unordered else SIDE], columns[:SIDE]
-    calls = [_scaled_call(subject, kind, rows, columns, rng) for kind in KINDS]
+    calls = []
+    for kind in KINDS:
+        a, b, scales = draw_operands(subject.spec, kind, rng, rows, columns)
+        calls.append(Call(a, b, scales, subject.product(a, b, scales, keep=False)).part(rows, columns))
     ways = list(_ways(plan))
     counts = {way: sum(count_wrong(evaluate, replace(plan, scales=way).model(), *call) for call in calls) for way in ways}
+    distinguish = _of_two_blocks if ways[0].inside else _of_one_product
     for _ in range(MOST_DRAWN):
         possible = [way for way in ways if not counts[way]]
         if len(possible) < 2:
             break
-        wrong = few.of_two_blocks(possible) if ways[0].inside else few.of_one_product(possible)
-        for way, count in zip(possible, wrong, strict=True):
+        for way, count in zip(possible, distinguish(subject, plan, *wide, rng, evaluate, possible), strict=True):
             counts[way] += count
     best = min(counts, key=lambda way: counts[way])
     elements = sum(call.d.size for call in calls)
@@ -97,13 +91,6 @@ def infer_scales(
         if before or any(_relative_error(found.model(), call) > MOST_ERROR for call in calls):
             return Scaled(None, counts[best], elements, others, misplaced, before)
     return Scaled(found, counts[best], elements, others, misplaced)
-
-
-def _scaled_call(subject: RecordedCallable, kind: str, rows: Ints, columns: Ints, rng: Generator) -> ScaledCall:
-    a, b, scales = draw_operands(subject.spec, kind, rng, rows, columns)
-    assert scales is not None
-    d = subject.product(a, b, scales, keep=False)[np.ix_(rows, columns)]
-    return ScaledCall(a[rows], b[columns], scales_of_lines(scales, rows, columns), d)
 
 
 def scaling_in_words(scales: Scales) -> str:
@@ -123,60 +110,63 @@ def _ways(plan: ProductPlan) -> Iterator[Scales]:
             yield replace(ways, fused=True)
 
 
-@dataclass
-class _FewProducts:
-    """Scaled elements of one or two products, which distinguish ways to scale."""
+def _of_two_blocks(
+    subject: RecordedCallable,
+    plan: ProductPlan,
+    rows: Ints,
+    columns: Ints,
+    rng: Generator,
+    evaluate: Evaluate,
+    ways: Sequence[Scales],
+) -> list[int]:
+    """Count the elements of one or two products that each way does not explain, none if all ways predict the same.
 
-    subject: RecordedCallable
-    plan: ProductPlan
-    rows: Ints
-    columns: Ints
-    rng: Generator
-    evaluate: Evaluate
+    The same product of two blocks cancels, and their scales are nearly equal, so that a D of few bits shows what was rounded.
+    """
+    spec, scales = subject.spec, random_scales(subject.spec, rng)
+    few = np.arange(0, min(spec.k, 2 * BLOCK), BLOCK)
+    assert scales is not None
+    a, b = layout_of(spec).blank()
+    a[np.ix_(rows, few)], b[np.ix_(columns, few)] = (
+        random_lines(fmt, (count, 1), "normal", rng) for fmt, count in ((spec.a, len(rows)), (spec.b, len(columns)))
+    )
+    if len(few) > 1:
+        b[columns, few[1]] ^= spec.b.dtype.type(spec.b.sign_bit)
+        scales.a[:, 1] = scales.a[:, 0] * rng.uniform(1 - _NEAR, 1 + _NEAR, spec.m)
+        scales.b[1] = scales.b[0]
+    smaller, ks = restricted(plan.model(), few)
+    words = scales_of_lines(scales, rows, columns)
+    expected = [evaluate(replace(smaller, scales=way), a[rows][:, ks], b[columns][:, ks], words) for way in ways]
+    if all(np.array_equal(expected[0], other) for other in expected[1:]):
+        return [0] * len(ways)
+    d = subject.product(a, b, scales, keep=False)[np.ix_(rows, columns)]
+    return [int(np.count_nonzero(each != d)) for each in expected]
 
-    def of_two_blocks(self, ways: Sequence[Scales]) -> list[int]:
-        """Count the elements that each way does not explain. Nothing is probed if all ways predict the same.
 
-        The same product of two blocks cancels, and their scales are nearly equal, so that a D of few bits shows what was
-        rounded.
-        """
-        spec, rows, columns, rng = self.subject.spec, self.rows, self.columns, self.rng
-        few = np.arange(0, min(spec.k, 2 * BLOCK), BLOCK)
-        scales = random_scales(spec, rng)
-        assert scales is not None
-        a, b = layout_of(spec).blank()
-        a[np.ix_(rows, few)], b[np.ix_(columns, few)] = (
-            random_lines(fmt, (count, 1), "normal", rng) for fmt, count in ((spec.a, len(rows)), (spec.b, len(columns)))
-        )
-        if len(few) > 1:
-            b[columns, few[1]] ^= spec.b.dtype.type(spec.b.sign_bit)
-            scales.a[:, 1] = scales.a[:, 0] * rng.uniform(1 - _NEAR, 1 + _NEAR, spec.m)
-            scales.b[1] = scales.b[0]
-        smaller, ks = restricted(self.plan.model(), few)
-        words = scales_of_lines(scales, rows, columns)
-        expected = [self.evaluate(replace(smaller, scales=way), a[rows][:, ks], b[columns][:, ks], words) for way in ways]
-        if all(np.array_equal(expected[0], other) for other in expected[1:]):
-            return [0] * len(ways)
-        d = self.subject.product(a, b, scales, keep=False)[np.ix_(rows, columns)]
-        return [int(np.count_nonzero(each != d)) for each in expected]
-
-    def of_one_product(self, ways: Sequence[Scales]) -> list[int]:
-        """Count the same if a row of A, and a column of B, has one scale. Only distinguishing pairs of scales are probed."""
-        spec, rng = self.subject.spec, self.rng
-        smaller, ks = restricted(self.plan.model(), np.zeros(1, np.int64))
-        x, y = (random_lines(fmt, (WIDE, 1), "normal", rng) * (ks == 0).astype(fmt.dtype) for fmt in (spec.a, spec.b))
-        pairs = ScaleWords(*(rng.uniform(0.5, 2.0, shape).astype(np.float32) for shape in ((WIDE, 1), (1, WIDE))))
-        expected = np.stack([self.evaluate(replace(smaller, scales=way), x, y, pairs) for way in ways])
-        differing = np.argwhere((expected != expected[0]).any(axis=0))
-        if not len(differing):
-            return [0] * len(ways)
-        i, j = differing[0]
-        a, b = layout_of(spec).blank()
-        a[self.rows, 0], b[self.columns, 0] = x[i].max(), y[j].max()
-        plain = unit_scales(spec)
-        scales = ScaleWords(plain.a * pairs.a[i], plain.b * pairs.b[0, j])
-        d = self.subject.product(a, b, scales, keep=False)[np.ix_(self.rows, self.columns)]
-        return [int(np.count_nonzero(each != d)) for each in expected[:, i, j]]
+def _of_one_product(
+    subject: RecordedCallable,
+    plan: ProductPlan,
+    rows: Ints,
+    columns: Ints,
+    rng: Generator,
+    evaluate: Evaluate,
+    ways: Sequence[Scales],
+) -> list[int]:
+    """Count the same if a row of A, and a column of B, has one scale. Only distinguishing pairs of scales are probed."""
+    spec, plain = subject.spec, unit_scales(subject.spec)
+    smaller, ks = restricted(plan.model(), np.zeros(1, np.int64))
+    x, y = (random_lines(fmt, (WIDE, 1), "normal", rng) * (ks == 0).astype(fmt.dtype) for fmt in (spec.a, spec.b))
+    pairs = ScaleWords(*(rng.uniform(0.5, 2.0, shape).astype(np.float32) for shape in ((WIDE, 1), (1, WIDE))))
+    expected = np.stack([evaluate(replace(smaller, scales=way), x, y, pairs) for way in ways])
+    differing = np.argwhere((expected != expected[0]).any(axis=0))
+    if not len(differing):
+        return [0] * len(ways)
+    i, j = differing[0]
+    a, b = layout_of(spec).blank()
+    a[rows, 0], b[columns, 0] = x[i].max(), y[j].max()
+    scales = ScaleWords(plain.a * pairs.a[i], plain.b * pairs.b[0, j])
+    d = subject.product(a, b, scales, keep=False)[np.ix_(rows, columns)]
+    return [int(np.count_nonzero(each != d)) for each in expected[:, i, j]]
 
 
 def _misplaced(subject: RecordedCallable, rows: Ints, columns: Ints, rng: Generator) -> str:
@@ -205,7 +195,7 @@ def _factors(
     return np.broadcast_to(a.astype(np.float64) * b, (len(rows), len(columns)))
 
 
-def applied_before(model: ProductModel, calls: Sequence[ScaledCall]) -> str:
+def applied_before(model: ProductModel, calls: Sequence[Call]) -> str:
     """Describe scales that are applied before the product, if that explains every result; otherwise "".
 
     model: of the product without scales.
@@ -220,30 +210,25 @@ def applied_before(model: ProductModel, calls: Sequence[ScaledCall]) -> str:
     return ""
 
 
-def applied_before_in_calls(plan: ProductPlan, calls: Sequence[WholeCall], rows: Ints, columns: Ints) -> str:
+def applied_before_in_calls(plan: ProductPlan, calls: Sequence[Call], rows: Ints, columns: Ints) -> str:
     """Return the same for whole calls that contradict a plan with scales. A narrow D shows the difference in few elements."""
-    rows, columns = rows[:SIDE], columns[:SIDE]
-    some = [
-        ScaledCall(x.a[rows], x.b[columns], scales_of_lines(x.scales, rows, columns), x.d[np.ix_(rows, columns)])
-        for x in calls[:_MOST_EXPLAINED]
-        if x.scales is not None
-    ]
+    some = [call.part(rows[:SIDE], columns[:SIDE]) for call in calls[:_MOST_EXPLAINED] if call.scales is not None]
     return applied_before(replace(plan, scales=None).model(), some) if some and not plan.unordered else ""
 
 
-def _scaled_operands(call: ScaledCall, model: ProductModel, fmt: Format) -> tuple[Bits, Bits]:
-    k = call.a.shape[1]
+def _scaled_operands(call: Call, model: ProductModel, fmt: Format) -> tuple[Bits, Bits]:
     assert fmt.ml_dtype is not None
+    assert call.scales is not None
     words = []
     for operand, patterns, scales in ((model.a, call.a, call.scales.a), (model.b, call.b, call.scales.b.T)):
-        each = np.repeat(scales, BLOCK, axis=1)[:, :k] if scales.shape[1] > 1 else scales
+        each = np.repeat(scales, BLOCK, axis=1)[:, : call.a.shape[1]] if scales.shape[1] > 1 else scales
         with np.errstate(all="ignore"):
             values = operand.values(patterns).astype(np.float32) * each.astype(np.float32)
             words.append(values.astype(fmt.ml_dtype).view(fmt.dtype))
     return words[0], words[1]
 
 
-def _relative_error(model: ProductModel, call: ScaledCall) -> float:
+def _relative_error(model: ProductModel, call: Call) -> float:
     """Return the largest error of the model's finite results, relative to the largest result."""
     got, expected = (model.result.values(d) for d in (call.d, product(model, call.a, call.b, scales=call.scales)))
     finite = np.isfinite(got) & np.isfinite(expected)

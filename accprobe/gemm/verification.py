@@ -10,11 +10,11 @@ import numpy as np
 
 from accprobe.evaluate.any_order import Evaluate, given_by_some_order, on_cpu
 from accprobe.evaluate.product import ScaleWords, product
-from accprobe.gemm.blackbox import RecordedCallable, WholeCall
+from accprobe.gemm.blackbox import Call, RecordedCallable, scales_of_lines
 from accprobe.gemm.callables.adapter import one_sentence
-from accprobe.gemm.dots import got_and_expected
+from accprobe.gemm.checks.regions import Region
 from accprobe.gemm.layout import Ints, Layout, layout_of
-from accprobe.gemm.operands import DISTRIBUTIONS, OWN, DrawOwn, draw_operands, scales_of_lines
+from accprobe.gemm.operands import DISTRIBUTIONS, OWN, DrawOwn, draw_operands
 from accprobe.isa.formats import Bits, Format
 from accprobe.model.product import ProductModel
 
@@ -32,23 +32,50 @@ MANY = 16
 class ElementMismatch:
     """An element whose result differs from the prediction. kind: the operand distribution."""
 
-    kind: str
     row: int
     column: int
     got: int
     expected: int
+    kind: str = ""
 
     def in_words(self, fmt: Format) -> str:
         found = got_and_expected(fmt, self.got, self.expected)
         return f"row {self.row}, column {self.column} of {self.kind} operands: {found}"
 
 
+def got_and_expected(fmt: Format, got: int, expected: int) -> str:
+    """Return "0x3f800001 (1.00000012), expected 0x3f800000 (1), 1 ulp"."""
+    distance = "" if (far := ulps(fmt, got, expected)) is None else f", {far:,} ulp"
+    return f"{_pattern(fmt, got)}, expected {_pattern(fmt, expected)}{distance}"
+
+
+def ulps(fmt: Format, got: int, expected: int) -> int | None:
+    """Return the distance in units in the last place; None of infinities, NaNs and integers."""
+    words = np.array([got, expected], fmt.dtype)
+    if fmt.is_integer or not np.isfinite(fmt.values(words)).all():
+        return None
+    first, second = ordered(fmt, words)
+    return abs(int(first) - int(second))
+
+
+def ordered(fmt: Format, words: Bits) -> Ints:
+    """Return integers whose differences count the numbers of the format in between."""
+    if fmt.is_integer:
+        return fmt.integers(words)
+    size = (words & fmt.dtype.type(fmt.sign_bit - 1)).astype(np.int64)
+    return np.where(words & fmt.dtype.type(fmt.sign_bit), -size, size)
+
+
+def _pattern(fmt: Format, pattern: int) -> str:
+    value = float(fmt.values(np.array([pattern], fmt.dtype))[0])
+    return f"0x{pattern:0{fmt.storage_bits // 4}x} ({value:.9g})"
+
+
 @dataclass
 class PlanVerification:
     """Compared elements and mismatches, also by operand distribution.
 
-    subnormal: mismatches in which both words are subnormal. first: the first mismatches. disputed: the calls with the first
-    one.
+    subnormal: mismatches of two subnormal words. first: the first mismatches. disputed: the calls with the first one.
     """
 
     elements: int = 0
@@ -57,7 +84,7 @@ class PlanVerification:
     mismatches_of: dict[str, int] = field(default_factory=dict)
     subnormal: int = 0
     first: list[ElementMismatch] = field(default_factory=list)
-    disputed: list[WholeCall] = field(default_factory=list)
+    disputed: list[Call] = field(default_factory=list)
 
     def count(self, kind: str, elements: int, mismatches: int) -> None:
         self.elements += elements
@@ -75,16 +102,7 @@ class PlanVerification:
             self.subnormal += int(np.count_nonzero(differ & fmt.is_subnormal(got) & fmt.is_subnormal(expected)))
         for place in map(tuple, np.argwhere(differ)[: MOST_SHOWN - len(self.first)] if count else ()):
             y, x = place[-2:]
-            self.first.append(ElementMismatch(kind, int(rows[y]), int(columns[x]), int(got[place]), int(expected[place])))
-
-
-@dataclass(frozen=True)
-class PlannedPart:
-    """Some rows and columns of D, and their model."""
-
-    model: ProductModel
-    rows: Ints
-    columns: Ints
+            self.first.append(ElementMismatch(int(rows[y]), int(columns[x]), int(got[place]), int(expected[place]), kind))
 
 
 def evaluator_of(device: str) -> Evaluate:
@@ -106,7 +124,7 @@ def evaluator_of(device: str) -> Evaluate:
 
 def verify_plans(
     subject: RecordedCallable,
-    parts: Sequence[PlannedPart],
+    parts: Sequence[tuple[Region, ProductModel]],
     elements: int,
     seed: int,
     evaluate: Evaluate = on_cpu,
@@ -116,74 +134,68 @@ def verify_plans(
 ) -> PlanVerification:
     """Compare at least `elements` results of fresh operands of every distribution.
 
-    progress: called with the elements compared so far. verification: the record to fill. own: draws the user's operands, a
-    further distribution.
+    parts: regions and their models. progress: called with the elements compared so far. verification: the record to fill. own:
+    draws the user's operands, a further distribution.
     """
     verification, layout = verification or PlanVerification(), layout_of(subject.spec)
     rng = np.random.default_rng((seed, 0xF5E5))
     kinds = DISTRIBUTIONS if own is None else (*DISTRIBUTIONS, OWN)
-    share, area = -(-elements // len(kinds)), sum(len(part.rows) * len(part.columns) for part in parts)
+    share, area = -(-elements // len(kinds)), sum(len(region.rows) * len(region.columns) for region, _ in parts)
     several = max(1, min(TOGETHER // area, -(-share // area)))
     at_once = several > 1 if evaluate is on_cpu else several >= MANY
     for number, kind in enumerate(cycle(kinds), 1):
         calls = []
         for _ in range(several):
             a, b, scales = draw_operands(subject.spec, kind, rng, own=own)
-            calls.append(WholeCall(a, b, subject.product(a, b, scales, keep=False), scales))
-        for part in parts:
+            calls.append(Call(a, b, scales, subject.product(a, b, scales, keep=False)))
+        for region, model in parts:
             left = max(1, (share if number <= len(kinds) else min(share, elements - verification.elements)) // several)
-            rows = part.rows
-            if len(rows) * len(part.columns) > left:
-                rows = np.sort(rng.permutation(rows)[: max(1, left // len(part.columns))])
-            if at_once and subject.spec.scale is None and part.model.is_ordered:
-                _compare_together(layout, verification, kind, part, rows, calls)
+            rows = region.rows
+            if len(rows) * len(region.columns) > left:
+                rows = np.sort(rng.permutation(rows)[: max(1, left // len(region.columns))])
+            if at_once and subject.spec.scale is None and model.is_ordered:
+                a = np.stack([call.a[layout.distinct_rows(rows)] for call in calls])
+                b = np.stack([call.b[region.columns] for call in calls])
+                got = np.stack([call.d[np.ix_(rows, region.columns)] for call in calls])
+                verification.compare(kind, model.result, got, product(model, a, b), rows, region.columns)
             else:
                 for call in calls:
-                    _compare(layout, verification, kind, part, rows, call, evaluate)
+                    _compare(layout, verification, kind, model, rows, region.columns, call, evaluate)
         if verification.mismatches and not verification.disputed:
             verification.disputed = calls
         progress(verification.elements)
         enough = verification.elements >= elements and number >= len(kinds)
-        if enough or (verification.mismatches and not all(part.model.is_ordered for part in parts)):
+        if enough or (verification.mismatches and not all(model.is_ordered for _, model in parts)):
             return verification
     return verification
-
-
-def _compare_together(
-    layout: Layout, verification: PlanVerification, kind: str, part: PlannedPart, rows: Ints, calls: Sequence[WholeCall]
-) -> None:
-    a, b = np.stack([call.a[layout.distinct_rows(rows)] for call in calls]), np.stack([call.b[part.columns] for call in calls])
-    got = np.stack([call.d[np.ix_(rows, part.columns)] for call in calls])
-    verification.compare(kind, part.model.result, got, product(part.model, a, b), rows, part.columns)
 
 
 def _compare(
     layout: Layout,
     verification: PlanVerification,
     kind: str,
-    part: PlannedPart,
+    model: ProductModel,
     rows: Ints,
-    call: WholeCall,
+    columns: Ints,
+    call: Call,
     evaluate: Evaluate,
 ) -> None:
-    a, b, d, columns = call.a, call.b, call.d, part.columns
     distinct = layout.distinct_rows(rows)
-    if not part.model.is_ordered:
-        rows = distinct
-    got = d if len(rows) == len(a) and len(columns) == len(b) else d[np.ix_(rows, columns)]
-    of_rows, of_columns = a if len(distinct) == len(a) else a[distinct], b if len(columns) == len(b) else b[columns]
+    rows = rows if model.is_ordered else distinct
+    whole = len(rows) == len(call.a) and len(columns) == len(call.b)  # then no copies are needed
+    got = call.d if whole else call.d[np.ix_(rows, columns)]
+    a, b = call.a if len(distinct) == len(call.a) else call.a[distinct], call.b if whole else call.b[columns]
     scales = call.scales and scales_of_lines(call.scales, distinct, columns)
-    if part.model.is_ordered:
-        expected = evaluate(part.model, of_rows, of_columns, scales)
-        verification.compare(kind, part.model.result, got, expected, rows, columns)
+    if model.is_ordered:
+        verification.compare(kind, model.result, got, evaluate(model, a, b, scales), rows, columns)
         return
-    found = given_by_some_order(part.model, of_rows, of_columns, got, scales, evaluate, stop=True)
+    found = given_by_some_order(model, a, b, got, scales, evaluate, stop=True)
     verification.count(kind, len(found), int(np.count_nonzero(~found)))
     for place in np.flatnonzero(~found)[: MOST_SHOWN - len(verification.first)]:
         y, x = divmod(int(place), len(columns))
-        of_one = scales and scales_of_lines(scales, np.array([y]), np.array([x]))
-        one = product(part.model, of_rows[[y]], of_columns[[x]], scales=of_one)
-        verification.first.append(ElementMismatch(kind, int(rows[y]), int(columns[x]), int(got[y, x]), int(one[0, 0])))
+        scale = scales and scales_of_lines(scales, np.array([y]), np.array([x]))
+        one = product(model, a[[y]], b[[x]], scales=scale)
+        verification.first.append(ElementMismatch(int(rows[y]), int(columns[x]), int(got[y, x]), int(one[0, 0]), kind))
 
 
 def count_wrong(evaluate: Evaluate, model: ProductModel, a: Bits, b: Bits, scales: ScaleWords | None, got: Bits) -> int:

@@ -13,7 +13,7 @@ from planted_products import Planted
 
 from accprobe.evaluate.integer_product import Multiplied, by_torch, integer_product, is_wrapped
 from accprobe.evaluate.product import product
-from accprobe.gemm.steps import integer_step
+from accprobe.gemm.plans import integer_step
 from accprobe.isa.formats import FORMATS, Bits
 from accprobe.model.product import Chain, ProductModel
 from accprobe.model.tree import DotModel, IntegerArithmetic

@@ -7,18 +7,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from planted_boxes import Warming
 
-from accprobe.errors import AccprobeError, ToolMissing, UnknownName
+from accprobe.errors import AccprobeError
 from accprobe.evaluate.product import ScaleWords
 from accprobe.gemm.__main__ import arguments, open_from_arguments
 from accprobe.gemm.callables.adapter import CallableAdapter, one_sentence
 from accprobe.gemm.callables.arrays import NumpyArrays, TorchArrays, open_arrays
-from accprobe.gemm.callables.builtin import BUILTIN, _padded
+from accprobe.gemm.callables.builtin import _padded
 from accprobe.gemm.callables.opening import Opened, ProductRequest, UserFunction, find_callable, open_callable
-from accprobe.gemm.callables.options import FLAGS, parse_options, parse_value, under_flags
-from accprobe.gemm.characterise import characterise
-from accprobe.gemm.findings import status
+from accprobe.gemm.callables.options import FLAGS, under_flags
 from accprobe.gemm.operands import ones
 from accprobe.gemm.spec import Spec
 from accprobe.isa.formats import FORMATS, Bits, Format
@@ -72,11 +69,6 @@ def test_a_bias_of_addmm_changes_no_zero() -> None:
     a[:, 1:], a[:, 0] = 0, 0x80000000
     reference = opened("torch:mm", "f32").adapter
     assert np.array_equal(called.product(a, b), reference.product(a, b))
-
-
-def test_a_bias_is_a_row_or_a_matrix() -> None:
-    with pytest.raises(UnknownName, match="torch:addmm has no bias 'bogus'; known are row and matrix"):
-        opened("torch:addmm", "f32", bias="bogus")
 
 
 @pytest.mark.parametrize("scale", ["tensor", "row"])
@@ -139,19 +131,6 @@ def test_a_function_of_the_users_is_given_options_and_torch_its_flags(tmp_path: 
         assert FORMATS["bf16"].values(d).tolist() == [[8 * flag] * 2] * 2
 
 
-def test_options_are_every_combination_of_their_values() -> None:
-    assert parse_options(["x=1,2", "y=True"]) == [{"x": 1, "y": True}, {"x": 2, "y": True}]
-    assert parse_options([]) == [{}]
-    assert [parse_value(text) for text in ("True", "false", "None", "12", "1.5", "fast")] == [
-        True,
-        False,
-        None,
-        12,
-        1.5,
-        "fast",
-    ]
-
-
 @pytest.mark.parametrize(
     ("name", "keywords", "message"),
     [
@@ -177,12 +156,6 @@ def test_an_unavailable_callable_is_one_sentence(name: str, keywords: dict[str, 
         opened(name, **keywords, **options)
 
 
-def test_accprobes_kernel_needs_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("accprobe.build.driver.gpus", lambda: (0, "there is no NVIDIA driver"))
-    with pytest.raises(ToolMissing, match="triton:dot is not available: it needs a GPU, and there is no NVIDIA driver"):
-        opened("triton:dot")
-
-
 def test_a_file_that_cannot_be_imported_is_named_with_its_line(tmp_path: Path) -> None:
     path = tmp_path / "broken.py"
     path.write_text("import numpy\n\nnumpy.gone\n")
@@ -191,21 +164,6 @@ def test_a_file_that_cannot_be_imported_is_named_with_its_line(tmp_path: Path) -
     path.write_text("import sys\nsys.exit('no GPU')\n")
     with pytest.raises(AccprobeError, match=rf"cannot be imported: SystemExit: no GPU \({path}, line 2\)"):
         find_callable(f"{path}:f")
-
-
-def test_a_package_whose_import_fails_is_not_one_that_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "needs_more.py").write_text("import no_such_package\n")
-    monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(AccprobeError, match="needs_more cannot be imported: ModuleNotFoundError: No module named 'no_such"):
-        find_callable("needs_more:f")
-
-
-def test_a_long_error_is_shortened(tmp_path: Path) -> None:
-    path = tmp_path / "talks.py"
-    path.write_text("def f(a, b): raise RuntimeError('word ' * 1000)\n")
-    with pytest.raises(AccprobeError, match=rf"raises RuntimeError: word word .* … \({path}, line 1\)") as caught:
-        open_callable(f"{path}:f", ProductRequest(SHAPE), {}, "cpu")
-    assert len(str(caught.value)) < 700
 
 
 def test_arrays_are_those_of_the_library_that_a_file_names(tmp_path: Path) -> None:
@@ -221,12 +179,6 @@ def test_a_profiler_launches_the_same_call() -> None:
     first = opened("torch:_scaled_mm", "e5m2", "f32", "row", use_fast_accum=True)
     again = open_from_arguments(arguments(first, {"use_fast_accum": True}))
     assert (again.adapter.spec, again.adapter.name, again.options) == (first.adapter.spec, "torch:_scaled_mm", first.options)
-
-
-def test_names_that_are_unknown_are_their_own_error() -> None:
-    with pytest.raises(UnknownName):
-        find_callable("mm")
-    assert all(find_callable(name) is listed for name, listed in BUILTIN.items())
 
 
 @pytest.mark.parametrize("arrays", ["numpy", "torch"])
@@ -260,18 +212,6 @@ def test_operands_that_a_later_call_changes_are_noticed() -> None:
         called.check()
     with pytest.raises(AccprobeError, match="changes its operand b in place"):
         called.check()
-
-
-def test_calls_that_open_a_callable_are_its_first() -> None:
-    """A warm-up of two calls: one for the result's format, one for the check."""
-    f32 = FORMATS["f32"]
-    function = Warming(2)
-    called = CallableAdapter(Spec(8, 8, 32, f32, f32, f32), function, NumpyArrays(), "own:warming")
-    called.take_result_format()
-    called.check()
-    outcome = characterise(called, 1 << 8, before=called.before)
-    assert (outcome.first.other, outcome.calls) == (2, function.calls)
-    assert status(outcome)[1].startswith("the first 2 calls give other bits than later ones: ")
 
 
 ADVICE = "give a smaller --shape or fewer --elements, or end other processes (`nvidia-smi` lists them)"
@@ -311,22 +251,10 @@ def test_full_memory_comes_with_what_to_do(error: BaseException, begins: str) ->
     assert told.endswith(f"; the memory of cuda:0 is full: {ADVICE}")
 
 
-def test_other_errors_have_no_advice_about_memory() -> None:
-    assert sentence(RuntimeError("out of resource: shared memory")) == "f raises RuntimeError: out of resource: shared memory"
-
-
 def test_errors_of_any_class_are_caught_and_ctrl_c_is_not() -> None:
     assert sentence(Own("no")) == "f raises Own: no"
     with pytest.raises(KeyboardInterrupt), one_sentence("f raises", "cpu"):
         raise KeyboardInterrupt
-
-
-def test_an_error_without_a_text_is_its_class() -> None:
-    class Silent(Exception):
-        def __str__(self) -> str:
-            raise ValueError
-
-    assert sentence(Silent()) == "f raises Silent"
 
 
 def test_the_reason_of_a_compiler_comes_before_the_source() -> None:
@@ -348,12 +276,6 @@ def test_memory_that_is_full_where_operands_and_results_are_copied(role: str, mo
         AccprobeError, match=r"numpy:matmul .*: OutOfMemoryError: CUDA out of memory; the memory of cpu is full"
     ):
         called.check()
-
-
-def test_a_file_that_raises_anything_is_named(tmp_path: Path) -> None:
-    (tmp_path / "own.py").write_text("class Own(BaseException): pass\nraise Own\n")
-    with pytest.raises(AccprobeError, match=r"own.py cannot be imported: Own \(.*own.py, line 2\)"):
-        find_callable(f"{tmp_path}/own.py:f")
 
 
 def test_gradients_are_recorded_in_a_callable_as_outside(tmp_path: Path) -> None:

@@ -15,10 +15,9 @@ from accprobe.errors import AccprobeError
 from accprobe.gemm.blackbox import RecordedCallable
 from accprobe.gemm.characterise import characterise
 from accprobe.gemm.checks.contract import find_dependence
-from accprobe.gemm.checks.repeatability import FIRST, QUIET, compare_at_end, repeat_first
-from accprobe.gemm.findings import findings, row, status
+from accprobe.gemm.checks.regions import FIRST, QUIET, compare_at_end, repeat_first
+from accprobe.gemm.findings import ProductOutcome, findings, row, status
 from accprobe.gemm.operands import first_operands
-from accprobe.gemm.outcome import ProductOutcome
 from accprobe.gemm.spec import Spec
 from accprobe.isa.formats import FORMATS
 from accprobe.report.product_words import miscounted

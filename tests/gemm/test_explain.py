@@ -114,12 +114,6 @@ def test_how_f32_words_become_tf32(how: Rounding) -> None:
     assert found.plans[0].model.operand_rounding == how
 
 
-def test_a_tail_that_is_missing_is_looked_for() -> None:
-    found = explained(replace(SMALL_FP8, k=328, dropped_tail=8))
-    assert not found.mismatches
-    assert found.plans[0].findings["each_product_once"] == "no: k 320-327 missing"
-
-
 K = 512
 BLOCKS = np.arange(K)
 EXCHANGED = BLOCKS.copy()
@@ -213,9 +207,9 @@ def test_of_a_result_without_a_plan_its_own_properties_are_known() -> None:
     assert not found.nearly
     assert found.unknown is not None
     assert found.unknown.miscounts == ("k 0-31 missing",)
-    assert found.unknown.explained > 0.99
+    assert found.unknown.miscounts_explain > 0.99
     assert (found.unknown.rows, found.unknown.columns) == ((0, 31), (0, 31))
-    assert 0 < found.unknown.median < found.unknown.largest
+    assert 0 < found.unknown.median_ulp < found.unknown.largest_ulp
 
 
 def test_one_bit_flipped_is_named() -> None:
@@ -265,14 +259,6 @@ def test_plans_that_few_words_distinguish_are_distinguished() -> None:
     (found,) = explain([spec_of(chain)], a, b, [other])
     assert not found.mismatches
     assert all(plan.findings["promote_every"] or plan.findings["split_k"] != 1 for plan in found.plans)
-
-
-def test_several_plans_with_the_same_bits_are_counted() -> None:
-    ones = np.full((16, 320), 0x38, np.uint8)
-    (found,) = explain([spec_of(SMALL_FP8)], ones, ones, [np.full((16, 16), np.float32(320)).view(np.uint32)])
-    assert not found.mismatches
-    assert found.alike > 100
-    assert found.plans[0].findings["split_k"] == 1
 
 
 def test_recorded_plans_come_first() -> None:

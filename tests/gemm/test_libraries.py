@@ -23,9 +23,6 @@ from accprobe.model.product import ScaleOf
 torch = pytest.importorskip("torch")
 
 
-SHAPE = 16, 256, 256
-
-
 class CudaDataType(Enum):
     CUDA_R_32F = torch.float32
     CUDA_R_16BF = torch.bfloat16

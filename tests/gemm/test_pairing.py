@@ -11,12 +11,12 @@ from long_tail import some
 from planted_boxes import FunctionBox, PlantedBox
 from planted_disturbances import Mispaired
 from planted_plans import FMAS, HOPPER, NAMED
-from planted_products import Planted
 from planted_sums import Array
 
 from accprobe.gemm.blackbox import RecordedCallable
 from accprobe.gemm.characterise import characterise
 from accprobe.gemm.checks import mistakes, pairing
+from accprobe.gemm.checks.multiplicity import Counted, count_products
 from accprobe.gemm.checks.regions import Region
 from accprobe.gemm.findings import findings, row
 from accprobe.gemm.spec import Spec
@@ -49,29 +49,29 @@ OTHERS = {
 }
 
 
-def found_in(plan: Planted) -> tuple[list[pairing.Mispaired], int]:
-    subject = RecordedCallable(PlantedBox(plan))
-    whole = Region(np.arange(plan.m), np.arange(plan.n), plan.m * plan.n)
-    return pairing.mispaired(subject, [(whole, np.ones(plan.k, np.int64))]), subject.calls
+def found_in(box: PlantedBox | FunctionBox) -> list[Counted]:
+    """Return the elements that add other products."""
+    spec = box.spec
+    whole = Region(np.arange(spec.m), np.arange(spec.n), spec.m * spec.n)
+    return [each for each in count_products(RecordedCallable(box), [whole]) if each.mispaired]
 
 
-@pytest.mark.parametrize("mistake", MISTAKES, ids=lambda x: x.named)
+@pytest.mark.parametrize("mistake", MISTAKES, ids=lambda x: x.named(K))
 def test_a_mistake_is_named(mistake: Mispaired) -> None:
-    (found,), _ = found_in(replace(SMALL, mispaired=mistake))
-    assert mistake.named in found.description
-    expected = np.zeros((M, N), bool)
-    wrong = slice(mistake.at, mistake.at + mistake.count)
-    expected[wrong if mistake.mistake == "rows" else slice(None), wrong if mistake.mistake == "columns" else slice(None)] = True
-    assert np.array_equal(found.there, expected)
+    (found,) = found_in(PlantedBox(replace(SMALL, mispaired=mistake)))
+    assert mistake.named(K) in found.mispaired
+    wrong = np.arange(mistake.at, mistake.at + mistake.count)
+    rows, columns = (wrong if mistake.mistake == name else np.arange(n) for name, n in (("rows", M), ("columns", N)))
+    assert (found.region.rows.tolist(), found.region.columns.tolist()) == (rows.tolist(), columns.tolist())
 
 
 @pytest.mark.parametrize("name", some(list(OTHERS), 3))
 def test_of_every_format(name: str) -> None:
     plan = OTHERS[name]
-    assert found_in(plan) == ([], pairing.CALLS)
+    assert found_in(PlantedBox(plan)) == []
     for mistake in (Mispaired("exchanged", 5, 2), Mispaired("columns", 8, 0, 8)):
-        (found,), _ = found_in(replace(plan, mispaired=mistake))
-        assert mistake.named in found.description
+        (found,) = found_in(PlantedBox(replace(plan, mispaired=mistake)))
+        assert mistake.named(plan.k) in found.mispaired
 
 
 def test_of_a_large_k_some_are_determined() -> None:
@@ -84,12 +84,8 @@ def test_of_a_large_k_some_are_determined() -> None:
     def moved(a: Array, b: Array) -> Array:
         return product(a, np.concatenate([b[:640], b[768:896], b[640:768], b[896:]]))
 
-    whole = Region(np.arange(4), np.arange(4), 16)
-    for function, named in ((product, []), (moved, ["k 640-767 and 768-895 of B are exchanged"])):
-        subject = RecordedCallable(FunctionBox(spec, function))
-        found = pairing.mispaired(subject, [(whole, np.ones(k, np.int64))])
-        assert subject.calls < 800
-        assert [each.description for each in found] == named
+    for function, named in ((product, []), (moved, ["a[640-767] is multiplied by b[768-895], a[768-895] by b[640-767]"])):
+        assert [each.mispaired for each in found_in(FunctionBox(spec, function))] == named
 
 
 def test_where_a_cannot_be_chosen_columns_are() -> None:
@@ -101,15 +97,14 @@ def test_where_a_cannot_be_chosen_columns_are() -> None:
         d[:, 4:8] = d[:, 12:16]
         return d.astype(np.float16)
 
-    whole = Region(np.arange(4), np.arange(N), 4 * N)
-    (found,) = pairing.mispaired(RecordedCallable(FunctionBox(spec, attended)), [(whole, np.ones(K, np.int64))])
-    assert (found.description, str(found.region)) == ("columns 4-7 read B of columns 12-15", "rows 0-3, columns 4-7")
+    (found,) = found_in(FunctionBox(spec, attended))
+    assert (found.mispaired, str(found.region)) == ("columns 4-7 read B of columns 12-15", "rows 0-3, columns 4-7")
 
 
 @pytest.mark.parametrize(
     ("mistake", "named", "where"),
     [
-        (Mispaired("rolled"), "a[k] is multiplied by b[k - 1], a[0] by b[63]", ""),
+        (Mispaired("rolled"), "a[0] is multiplied by b[63], a[1-63] by b[0-62]", ""),
         pytest.param(
             Mispaired("columns", 8, 0, 8),
             "columns 8-15 read B of columns 0-7",
@@ -137,10 +132,8 @@ def test_a_tile_of_both_is_where_it_is_found() -> None:
         other[16:32, 8:] = b[16:32, :8]
         return np.asarray(a @ other)
 
-    whole = Region(np.arange(M), np.arange(N), M * N)
-    subject = RecordedCallable(FunctionBox(Spec(M, N, K, *[FORMATS["f32"]] * 3), function))
-    (found,) = pairing.mispaired(subject, [(whole, np.ones(K, np.int64))])
-    assert found.description == "other products than a[i, k]·b[k, j] are added: at k = 16-31, columns 8-15"
+    (found,) = found_in(FunctionBox(Spec(M, N, K, *[FORMATS["f32"]] * 3), function))
+    assert found.mispaired == "other products than a[i, k]·b[k, j] are added: at k = 16-31, columns 8-15"
     assert str(found.region) == "rows 0-11, columns 8-15"
 
 
@@ -156,19 +149,21 @@ def test_nothing_is_said_of_wrong_sums(name: str) -> None:
     def function(a: Array, b: Array) -> Array:
         return np.asarray(NOT_MISTAKES[name](np.asarray(a @ b)))
 
-    whole = Region(np.arange(M), np.arange(N), M * N)
-    subject = RecordedCallable(FunctionBox(Spec(M, N, K, *[FORMATS["f32"]] * 3), function))
-    assert pairing.mispaired(subject, [(whole, np.ones(K, np.int64))]) == []
+    subject, once = RecordedCallable(FunctionBox(Spec(M, N, K, *[FORMATS["f32"]] * 3), function)), np.ones(K, np.int64)
+    there, draws = pairing.differing(subject, [(Region(np.arange(M), np.arange(N), M * N), once)])
+    assert list(pairing.mispaired(subject, there, draws, once)) == []
 
 
 def test_names() -> None:
     ks = np.arange(256)
     partners = {
         "": ks,
-        "a[k] is multiplied by b[k + 1], a[255] by nothing": np.append(ks[1:], mistakes.NO_PARTNER),
-        "k 64-127 and 192-255 of B are exchanged": np.concatenate([ks[:64], ks[192:], ks[128:192], ks[64:128]]),
+        "a[0-254] is multiplied by b[1-255], a[255] by nothing": np.append(ks[1:], mistakes.NO_PARTNER),
+        "a[64-127] is multiplied by b[192-255], a[192-255] by b[64-127]": np.concatenate(
+            [ks[:64], ks[192:], ks[128:192], ks[64:128]]
+        ),
         "a[64-127] is multiplied by b[0-63]": np.concatenate([ks[:64], ks[:64], ks[128:]]),
-        "k 0 and 255, 1 and 254, 2 and 253, 3 and 252, … of B are exchanged": ks[::-1],
+        "a[0] is multiplied by b[255], a[1] by b[254], a[2] by b[253], a[3] by b[252], …": ks[::-1],
     }
     assert {name: mistakes.name_ks(partner) for name, partner in partners.items()} == {name: name for name in partners}
     assert mistakes.name_lines(ks ^ 1, "row", "A") == (

@@ -8,14 +8,12 @@ from long_tail import some
 from numpy.typing import NDArray
 
 from accprobe.gemm.blackbox import RecordedCallable
-from accprobe.gemm.characterise import MOST_CALLS, SWEEPS
-from accprobe.gemm.layout import Units, batch_sizes, factors, unit_candidates
+from accprobe.gemm.layout import Units, unit_candidates
 from accprobe.gemm.spec import Spec
-from accprobe.gemm.tree.decomposition import Reduction, decompose
+from accprobe.gemm.tree.decomposition import decompose
 from accprobe.gemm.tree.pairs import ProductPairs
-from accprobe.gemm.tree.tree_builder import PartialTree, make_tree_builder, measured_units
+from accprobe.gemm.tree.tree_builder import PartialTree, measured_units
 from accprobe.isa.formats import FORMATS
-from accprobe.model.product import nested
 
 FLOATS = ("e4m3", "e5m2", "f16", "bf16", "tf32", "f32")
 
@@ -95,39 +93,6 @@ def test_few_calls_where_d_is_small(m: int, n: int, k: int) -> None:
     assert box.calls <= 3 * k // n
 
 
-class EvenSlices:
-    """Slices of K, each a chain of sums, added forward; the last products are dropped."""
-
-    def __init__(self, spec: Spec, slices: int, size: int, width: int) -> None:
-        self.spec, self._shape = spec, (spec.n, slices, size // width, width)
-
-    def product(
-        self, a: NDArray[np.unsignedinteger], b: NDArray[np.unsignedinteger], scales: object = None
-    ) -> NDArray[np.uint32]:
-        products = self.spec.a.values(a) * self.spec.b.values(b)
-        sums = products[:, : np.prod(self._shape[1:])].reshape(self._shape)
-        parts = np.zeros((*self._shape[:2], 1))
-        for step in range(self._shape[2]):
-            parts = _swamped(np.concatenate([parts, sums[:, :, step]], axis=-1))[..., None]
-        total = parts[:, 0]
-        for part in range(1, self._shape[1]):
-            total = _swamped(np.concatenate([total, parts[:, part]], axis=-1))[..., None]
-        return total.T.astype(np.float32).view(np.uint32)
-
-
-@pytest.mark.slow
-def test_the_order_of_a_long_product_of_eight_elements_is_found_within_the_calls_that_it_may_take() -> None:
-    """The shape of which cuBLAS drops eight products: 12 slices of 960 and a remainder."""
-    subject = RecordedCallable(EvenSlices(_spec(1, 8, 11528), 12, 960, 16))
-    leaves = np.arange(11520)
-    subject.most = MOST_CALLS + SWEEPS * -(-subject.spec.k // 8)
-    tree = decompose(make_tree_builder(subject, np.arange(1), np.arange(8), leaves).tree(leaves))
-    assert isinstance(tree, Reduction)
-    assert tree.nested == nested("forward", 12)
-    chains = [[tuple(range(k, k + 16)) for k in range(start, start + 960, 16)] for start in range(0, 11520, 960)]
-    assert list(map(list, tree.parts)) == chains
-
-
 @pytest.mark.parametrize("name", FLOATS)
 @pytest.mark.parametrize("out", ["f32", "bf16", "f16"])
 def test_numbers_are_of_the_formats_and_the_nearest_of_f16(name: str, out: str) -> None:
@@ -142,24 +107,11 @@ def test_numbers_are_of_the_formats_and_the_nearest_of_f16(name: str, out: str) 
     assert f16.try_encode(1, sum(last.large)) is not None
 
 
-def test_fewer_units_are_those_of_narrower_formats() -> None:
-    assert list(batch_sizes(8192)) == [8192, 2048, 256]
-    assert list(batch_sizes(256)) == [256]
-
-
-@pytest.mark.parametrize("exponent", range(-18, 17))
-def test_factors_multiply_to_the_power(exponent: int) -> None:
-    a, b = factors(exponent, FORMATS["e4m3"], FORMATS["e5m2"])
-    assert a + b == exponent
-    assert FORMATS["e4m3"].try_encode(1, a) is not None
-    assert FORMATS["e5m2"].try_encode(1, b) is not None
-
-
 def test_a_descending_chain_begins_with_its_first_sum() -> None:
     """Blocks of four from the last to the first, as attention may take its keys: product 0 joins what was there before."""
     last = PartialTree(8, ((9, 10, 11),))
-    middle = PartialTree(4, ((5, 6, 7, last),))
-    assert decompose(PartialTree(0, ((1, 2, 3, middle),))) == ((8, 9, 10, 11), (4, 5, 6, 7), (0, 1, 2, 3))
+    middle = PartialTree(4, ((5, 6, 7, last),)).from_its_start()
+    assert decompose(PartialTree(0, ((1, 2, 3, middle),)).from_its_start()) == ((8, 9, 10, 11), (4, 5, 6, 7), (0, 1, 2, 3))
 
 
 class KeepingBox:

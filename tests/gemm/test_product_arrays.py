@@ -102,14 +102,6 @@ def test_arrays_of_other_libraries_are_read_as_results() -> None:
         assert np.array_equal(library.patterns(given, FORMATS["f32"]), ours.view(np.uint32))
 
 
-def test_read_only_patterns_are_handed_over() -> None:
-    words = patterns("bf16", (2, 4))
-    words.flags.writeable = False
-    assert np.array_equal(
-        TorchArrays("cpu").operand("a", words, FORMATS["bf16"]).view(torch.int16).numpy().view(np.uint16), words
-    )
-
-
 def test_formats_that_a_library_lacks_are_named() -> None:
     with pytest.raises(AccprobeError, match="torch has no type for the format e3m2"):
         TorchArrays("cpu").operand("a", patterns("e3m2", (2, 2)), FORMATS["e3m2"])
@@ -121,8 +113,3 @@ def test_formats_that_a_library_lacks_are_named() -> None:
 def test_a_missing_library_is_named_with_its_install_command(arrays: str) -> None:
     with pytest.raises(ToolMissing, match=rf"^{arrays} is not installed: .*pip install"):
         open_arrays(arrays)
-
-
-def test_numpy_has_no_gpu() -> None:
-    with pytest.raises(AccprobeError, match=r"^numpy has no arrays on cuda:0: give --device cpu"):
-        open_arrays("numpy", "cuda:0")

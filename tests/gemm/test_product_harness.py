@@ -5,13 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import product_judge
 import pytest
 from benchmark import loaded
 from long_tail import some
-from planted_disturbances import Around, Mispaired
-from planted_plans import FAMILIES, FIRST_OF_FAMILIES, HOPPER, drawn
+from planted_disturbances import Around
+from planted_plans import HOPPER, drawn
 from planted_products import Planted
 from product_judge import judged
 
@@ -48,31 +47,6 @@ def test_another_plan_is_wrong(monkeypatch: pytest.MonkeyPatch, name: str) -> No
     assert judgement.verdict == "wrong"
     assert judgement.contradicted > 0
     assert set(false) <= set(judgement.false_exact)
-
-
-MISTAKES = {
-    "a[k] is multiplied by b[k - 2]": (Mispaired("rolled", to=2), lambda i, k, j: (i, (k - 2) % 12, j)),
-    "k 2-3 and 8-9 of B are exchanged": (
-        Mispaired("exchanged", 8, 2, 2),
-        lambda i, k, j: (i, {2: 8, 3: 9, 8: 2, 9: 3}.get(k, k), j),
-    ),
-    "columns 4-5 read B of columns 0-1": (Mispaired("columns", 4, 0, 2), lambda i, k, j: (i, k, j - 4 * (j in (4, 5)))),
-    "row 3 reads A of row 1": (Mispaired("rows", 3, 1, 1), lambda i, k, j: (1 if i == 3 else i, k, j)),
-}
-
-
-@pytest.mark.parametrize("name", MISTAKES)
-def test_a_mistake_is_what_it_is_called(name: str) -> None:
-    mispaired, read = MISTAKES[name]
-    rng = np.random.default_rng(0)
-    a, b = (rng.integers(-3, 4, shape).astype(np.float32) for shape in ((5, 12), (12, 6)))
-    expected = np.zeros((5, 6))
-    for i, j, k in np.ndindex(5, 6, 12):
-        row, of_b, column = read(i, k, j)
-        expected[i, j] += a[row, k] * b[of_b, column]
-    assert mispaired.named == name
-    plan = Planted("f32", "f32", 5, 6, 12, 1, None, mispaired=mispaired)
-    assert np.array_equal(plan(a, b), expected)
 
 
 @pytest.mark.slow
@@ -116,13 +90,6 @@ def test_a_deterministic_product_must_not_be_called_unstable(monkeypatch: pytest
     assert [line for line in loaded("products").table([judgement]) if line.startswith("called unstable")] == [
         f"{'called unstable':18} {1:4}"
     ]
-
-
-def test_families_plant_what_they_are_named_after() -> None:
-    plans = [drawn(FIRST_OF_FAMILIES + number) for number in range(12 * len(FAMILIES))]
-    kinds = {plan.around.kind for plan in plans if plan.around}
-    assert kinds == {"first calls", "scaled by tensor", "Strassen"}
-    assert {plan.orders for plan in plans if plan.merge == "unordered"} >= {"call", "tile"}
 
 
 def test_one_structure_of_several_that_is_exact_is_false(monkeypatch: pytest.MonkeyPatch) -> None:

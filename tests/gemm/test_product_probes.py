@@ -16,13 +16,21 @@ from accprobe.evaluate.product import ScaleWords
 from accprobe.gemm.blackbox import RecordedCallable
 from accprobe.gemm.characterise import characterise
 from accprobe.gemm.checks.regions import Region
-from accprobe.gemm.dots import ProbedDots, SparseDots, count_mismatches, counterexamples, predicted, probe
+from accprobe.gemm.dots import (
+    OVERFLOWING_PAIRS,
+    ProbedDots,
+    SparseDots,
+    count_mismatches,
+    counterexamples,
+    overflow_probes,
+    predicted,
+    probe,
+    probe_chains,
+)
 from accprobe.gemm.findings import findings, row, status
-from accprobe.gemm.plans import ProductPlan
-from accprobe.gemm.probes import OVERFLOWING_PAIRS, overflow_probes, probe_chains
+from accprobe.gemm.plans import HOPPER as HOPPER_SUM
+from accprobe.gemm.plans import ProductPlan, one_sum
 from accprobe.gemm.spec import Spec
-from accprobe.gemm.steps import HOPPER as HOPPER_SUM
-from accprobe.gemm.steps import one_sum
 from accprobe.gemm.tree.decomposition import Reduction
 from accprobe.isa.formats import FORMATS, Bits
 from accprobe.model.product import ProductModel, multiply_add, nested
@@ -118,9 +126,9 @@ def test_a_sample_of_many_chains_is_probed() -> None:
     chains = tuple((tuple(range(start, start + 16)),) for start in range(0, plan.k, 16))
     found = ProductPlan(box.spec, Reduction(chains, nested("forward", len(chains))), one_sum(HOPPER_SUM, 16))
     region = Region(np.arange(plan.m), np.arange(plan.n), plan.m * plan.n)
-    coverage = probe_chains(RecordedCallable(box), region, found, seed=0)
-    assert (coverage.reached, coverage.chains) == (64, 70)
-    assert not count_mismatches(found.model(), coverage.probed)
+    probed, chains_of_plan, reached = probe_chains(RecordedCallable(box), region, found, seed=0)
+    assert (reached, chains_of_plan) == (64, 70)
+    assert not count_mismatches(found.model(), probed)
 
 
 K = 8

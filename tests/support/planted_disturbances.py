@@ -39,15 +39,17 @@ class Mispaired:
                 rows[here] = rows[there]
         return np.ascontiguousarray(a[rows]), np.ascontiguousarray(b[np.ix_(ks, columns)])
 
-    @property
-    def named(self) -> str:
-        """Return the words with which a report names the mistake."""
+    def named(self, k: int) -> str:
+        """Return the words with which a report names the mistake in a product of this K."""
         here, there = (_lines(start, self.count) for start in (self.at, self.to))
         match self.mistake:
             case "rolled":
-                return f"a[k] is multiplied by b[k - {self.to}]"
+                rest = k - self.to
+                first = f"a[{_lines(0, self.to)}] is multiplied by b[{_lines(rest, self.to)}]"
+                return f"{first}, a[{_lines(self.to, rest)}] by b[{_lines(0, rest)}]"
             case "exchanged":
-                return f"k {min(here, there, key=_first)} and {max(here, there, key=_first)} of B are exchanged"
+                first, second = (here, there) if self.at < self.to else (there, here)
+                return f"a[{first}] is multiplied by b[{second}], a[{second}] by b[{first}]"
             case "columns" | "rows":
                 line, many = self.mistake.removesuffix("s"), "s" * (self.count > 1)
                 of = "B" if line == "column" else "A"
@@ -67,10 +69,6 @@ def drawn_mistake(rng: np.random.Generator, m: int, n: int, k: int) -> Mispaired
 
 def _lines(start: int, count: int) -> str:
     return str(start) if count == 1 else f"{start}-{start + count - 1}"
-
-
-def _first(lines: str) -> int:
-    return int(lines.partition("-")[0])
 
 
 # first calls: the first `first` calls compute another product. scaled by tensor: A is divided by its largest number and rounded

@@ -18,10 +18,9 @@ from planted_sums import TYPES, Array
 
 from accprobe.evaluate.any_order import given_by_some_order
 from accprobe.evaluate.product import ScaleWords, product
+from accprobe.gemm.blackbox import scales_of_lines
 from accprobe.gemm.characterise import characterise
-from accprobe.gemm.findings import findings, status
-from accprobe.gemm.operands import scales_of_lines
-from accprobe.gemm.outcome import ProductOutcome, RegionOutcome
+from accprobe.gemm.findings import ProductOutcome, RegionOutcome, findings, status
 from accprobe.model.product import Merged, Nested, Node, nested
 
 Verdict = Literal["right", "wrong", "called unstable", "not confirmed", "crashed", "too late"]
@@ -73,7 +72,7 @@ def judged(plan: Planted, elements: int = 1 << 16) -> Judgement:
     found, reason = status(outcome)
     fresh, contradicted = contradictions(plan, outcome.main)
     told = findings(outcome)
-    false = [f"{name}: {value}, {true}" for name, value, true in _false(plan, outcome)]
+    false = [f"{name}: {value}, {true}" for name, value, true in false_findings(plan, outcome, outcome.main)]
     verdict: Verdict = "not confirmed"
     if found == "confirmed":
         has_model = not plan.around and plan.truncated_step is None  # None has one step of its own.
@@ -184,8 +183,8 @@ def _additions(node: Merged, order: Nested) -> object:
     return total
 
 
-def _false(plan: Planted, outcome: ProductOutcome) -> Iterator[tuple[str, object, object]]:
-    """Findings that are exact and not as planted: name, value, truth."""
+def false_findings(plan: Planted, outcome: ProductOutcome, found: RegionOutcome) -> Iterator[tuple[str, object, object]]:
+    """Yield the findings of a region that are exact and not as planted: name, value, truth."""
     truth: dict[str, object] = {}
     if plan.out != "s32":
         bits, kept = plan.alignment_bits, plan.result_bits
@@ -202,7 +201,7 @@ def _false(plan: Planted, outcome: ProductOutcome) -> Iterator[tuple[str, object
             truth |= {"partial_format": plan.partial_format, "reduction_order": plan.merge, "split_k": len(plan.slices)}
     if plan.mispaired is not None:
         truth.pop("each_product_once", None)
-    told = findings(outcome)
+    told = findings(outcome, found)
     truth["first_calls"] = "other bits" if plan.around and plan.around.kind == "first calls" else "same bits"
     truth["repeatable"] = "yes" if plan.is_deterministic else "no"
     if "depends_on" in told and (told["depends_on"].value != "own row and column") != plan.depends_on_others:
@@ -215,8 +214,8 @@ def _false(plan: Planted, outcome: ProductOutcome) -> Iterator[tuple[str, object
             yield name, finding.value, "one of several structures with the same bits"
     if plan.mispaired is not None:  # of the elements that are
         notes = [findings(outcome, found)["each_product_once"].note for found in outcome.found]
-        if not any(plan.mispaired.named in note for note in notes):
-            yield "each_product_once", "; ".join(notes), plan.mispaired.named
+        if not any(plan.mispaired.named(plan.k) in note for note in notes):
+            yield "each_product_once", "; ".join(notes), plan.mispaired.named(plan.k)
 
 
 OF_ONE_STRUCTURE = ("split_k", "promote_every", "slice_sizes")

@@ -69,6 +69,11 @@ class Builtin:
     probed_part: str = ""
     gpu_options: tuple[str, ...] = ()
 
+    def require(self) -> None:
+        """Raise ToolMissing if the callable is not available."""
+        if reason := self.why_not():
+            raise ToolMissing(f"{self.name} is not available: {reason}")
+
     def make(self, spec: Spec, options: Options, library: ArrayLibrary) -> Ready:
         made = self.maker(spec, options, library)
         return made if isinstance(made, Ready) else Ready(made)
@@ -95,13 +100,6 @@ class Builtin:
             raise AccprobeError(f"{self.name} runs on a GPU only: give --device cuda:0")
         if spec.a.name == "tf32" and library.device == "cpu":
             raise AccprobeError("only GPUs compute tf32 products: give --device cuda:0, or --dtype f32")
-
-
-def require(builtin: Builtin) -> Callable[[Spec, Options, ArrayLibrary], Ready]:
-    """Return how to make the callable. Raises ToolMissing if it is not available."""
-    if reason := builtin.why_not():
-        raise ToolMissing(f"{builtin.name} is not available: {reason}")
-    return builtin.make
 
 
 def _result_argument(spec: Spec, library: ArrayLibrary) -> dict[str, Any]:

@@ -99,10 +99,7 @@ SPARSE_PART = "a 2:4 sparse A: K counts stored elements, at places 0 and 3 of ea
 
 
 def semi_structured(spec: Spec, options: Options, library: ArrayLibrary) -> Multiply:
-    """Return `torch._cslt_sparse_mm` of a 2:4 sparse A. A [M, K] holds the stored elements; rows of B without one hold ones.
-
-    Raises AccprobeError if K is odd.
-    """
+    """Return `torch._cslt_sparse_mm` of a 2:4 sparse A. A [M, K] holds the stored elements; rows of B without one hold ones."""
     import torch
 
     out = None if spec.out == spec.a else torch_type(library, spec.out)
@@ -148,10 +145,7 @@ def weight_exponent(fmt: Format, keys: int) -> int:
 
 
 def attention(spec: Spec, options: Options, library: ArrayLibrary) -> Multiply:
-    """Return `scaled_dot_product_attention` of M queries and K keys; N / head_dim heads lie side by side in the columns of V.
-
-    Raises AccprobeError, UnknownName.
-    """
+    """Return `scaled_dot_product_attention` of M queries and K keys; N / head_dim heads lie side by side in V."""
     import torch
 
     backend, head_dim, device = options["backend"], whole_option(options, "head_dim"), library.device

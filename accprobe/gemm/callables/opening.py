@@ -9,13 +9,14 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import redirect_stdout
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from accprobe.errors import AccprobeError, UnknownName, nearest
 from accprobe.gemm.callables.adapter import CallableAdapter, one_sentence
 from accprobe.gemm.callables.arrays import ARRAYS, ArrayLibrary, open_arrays
-from accprobe.gemm.callables.builtin import BUILTIN, Builtin, Ready, require
+from accprobe.gemm.callables.builtin import BUILTIN, Builtin, Ready
 from accprobe.gemm.callables.options import FLAGS, Options, OptionValue, under_flags, with_defaults
 from accprobe.gemm.spec import Spec, usual_result
 from accprobe.isa.formats import FORMATS, Format
@@ -58,15 +59,18 @@ class ProductRequest:
 
 @dataclass(frozen=True)
 class Opened:
-    """An opened callable and its options. probed_part: see `Builtin`; ineffective: given options that only GPUs know, on a
-    CPU.
-    """
+    """An opened callable and its options. probed_part: see `Builtin`; gpu_options: given options that only GPUs know."""
 
     adapter: CallableAdapter
     options: Options
     ready: Ready
     probed_part: str = ""
-    ineffective: tuple[str, ...] = ()
+    gpu_options: Sequence[str] = ()
+
+    @property
+    def ineffective(self) -> Sequence[str]:
+        """Return the given options that have no effect on this device."""
+        return self.gpu_options if self.adapter.library.device == "cpu" else ()
 
 
 def find_callable(name: str) -> Builtin | UserFunction:
@@ -97,7 +101,7 @@ def open_callable(
     found = find_callable(name)
     if isinstance(found, UserFunction):
         return _open_user_function(found, request, dict(options or {}), open_arrays(arrays or found.arrays, device))
-    make = require(found)
+    found.require()
     if arrays not in (None, found.arrays):
         raise AccprobeError(f"{name} takes arrays of {found.arrays} only, not of {arrays}")
     chosen = with_defaults(options or {}, found.options, name)
@@ -107,14 +111,10 @@ def open_callable(
     found.check(spec, library)
     if found.a_exponent is not None:
         spec = replace(spec, a_exponent=found.a_exponent(a, spec.k))
-    ready = make(spec, chosen, library)
+    ready = found.make(spec, chosen, library)
     shown = {option: value for option, value in chosen.items() if value is not None}
     adapter = CallableAdapter(spec, ready.function, library, name, found.by_columns)
-    return Opened(adapter, shown, ready, found.probed_part, _ineffective(library, options or {}, (*FLAGS, *found.gpu_options)))
-
-
-def _ineffective(library: ArrayLibrary, options: Options, gpu_options: Sequence[str]) -> tuple[str, ...]:
-    return tuple(name for name in options if name in gpu_options) if library.device == "cpu" else ()
+    return Opened(adapter, shown, ready, found.probed_part, [x for x in options or () if x in (*FLAGS, *found.gpu_options)])
 
 
 def _open_user_function(
@@ -125,38 +125,14 @@ def _open_user_function(
     with_defaults(flags, dict.fromkeys(FLAGS), own.name)
     if flags and library.name != "torch":
         raise AccprobeError(f"option {next(iter(flags))} is torch's, and {own.name} takes arrays of {library.name}")
-    keywords = {option: value for option, value in options.items() if option not in flags}
-    _check_arguments(own, 2 if request.scale is None else 4, keywords)
-
-    def function(*operands: Any) -> Any:
-        return own.function(*operands, **keywords)
-
+    function = partial(own.function, **{option: value for option, value in options.items() if option not in flags})
     ready = Ready(under_flags(function, flags) if library.name == "torch" else function)
     a = request.a or FORMATS["f32"]
     spec = Spec(*request.shape, a, request.b or a, request.out or usual_result(a), request.scale)
     adapter = CallableAdapter(spec, ready.function, library, own.name, file=own.file)
     if request.out is None:
         adapter.take_result_format()
-    return Opened(adapter, options, ready, ineffective=_ineffective(library, flags, FLAGS))
-
-
-def _check_arguments(own: UserFunction, arrays: int, keywords: Options) -> None:
-    try:
-        signature = inspect.signature(own.function)
-    except (TypeError, ValueError):
-        return
-    parameters = signature.parameters
-    free = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
-    for option in keywords:
-        if not free and option not in parameters:
-            rest = list(parameters)[arrays:]
-            raise UnknownName(f"{own.name} has no option '{option}'; {nearest(option, rest) if rest else 'it has none'}")
-    try:
-        signature.bind(*[None] * arrays, **keywords)
-    except TypeError:
-        has = f"{own.name.partition(':')[2]}{signature}"
-        call = ", ".join(("a", "b", "scale_a", "scale_b")[:arrays])
-        raise AccprobeError(f"{has} takes other arguments: accprobe calls f({call})") from None
+    return Opened(adapter, options, ready, gpu_options=list(flags))
 
 
 def _file(path: Path) -> Any:

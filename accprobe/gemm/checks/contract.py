@@ -1,6 +1,4 @@
-"""Detect callables that do not compute A·B alone: an added bias, a factor, a transposed operand, or results that depend on
-more.
-"""
+"""Detect callables that do not compute A·B alone: an added bias, a factor, a transposed operand, or other dependences."""
 
 from __future__ import annotations
 
@@ -94,9 +92,7 @@ def _least(out: Format) -> float:
 
 
 def _refuse_transposed(subject: RecordedCallable, seed: int) -> None:
-    """Raise AccprobeError if the result is the product of a transposed matrix. Each row of A has one 1, which selects a row of
-    B.
-    """
+    """Raise AccprobeError if the result is the product of a transposed matrix. One 1 in each row of A selects a row of B."""
     spec = subject.spec
     if spec.a_exponent is not None:
         return
@@ -223,9 +219,7 @@ class _Changes:
         return bool(((other != d) & numbers).any())
 
     def of_one(self, of_a: bool) -> tuple[int, int, int]:
-        """Redraw one row of A or column of B. Return its number, the other lines whose outputs change, and how many others
-        exist.
-        """
+        """Redraw one row of A or column of B. Return its number, how many other lines change, and how many there are."""
         line = int(self._rng.integers(len(self._a if of_a else self._b)))
         d = self._changed(self._a, self._b, [line] if of_a else [], [] if of_a else [line])
         lines = (d != self._d).any(axis=1 if of_a else 0)

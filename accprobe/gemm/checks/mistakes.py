@@ -41,18 +41,9 @@ class LineRun(NamedTuple):
 
 def name_ks(partner: Ints) -> str:
     """Name the factors of each a[k]. partner [K]: the k of B, or NO_PARTNER. "" if each is b[k]."""
-    moved = list(_moved_runs(partner))
-    pairs = _exchanged(moved)
-    names = [f"k {_first_few([f'{run.lines} and {other.lines}' for run, other in pairs])} of B are exchanged"] if pairs else []
-    rest = [run for run in moved if not any(run in pair for pair in pairs)]
-    if rest and not pairs and len(partner) == sum(run.length for run in moved):
-        longest = max(rest, key=lambda run: (run.source != NO_PARTNER, run.length))
-        if longest.source != NO_PARTNER and 2 * longest.length > len(partner):
-            offset = longest.source - longest.first
-            names = [f"a[k] is multiplied by b[k {'+' if offset > 0 else '-'} {abs(offset)}]"]
-            rest.remove(longest)
-    by = [f"a[{run.lines}] {'' if names or n else 'is multiplied '}by {_factor(run)}" for n, run in enumerate(rest)]
-    return ", ".join([*names, *([_first_few(by)] if by else [])])
+    by = [f"by {'nothing' if run.source == NO_PARTNER else f'b[{run.sources}]'}" for run in _moved_runs(partner)]
+    of = [f"a[{run.lines}] {'' if n else 'is multiplied '}" for n, run in enumerate(_moved_runs(partner))]
+    return _first_few([first + second for first, second in zip(of, by, strict=True)])
 
 
 def name_lines(source: Ints, line: str, operand: str) -> str:
@@ -76,21 +67,6 @@ def _moved_runs(source: Ints) -> Iterator[LineRun]:
     for run in np.split(np.arange(len(source)), edges):
         if offset[run[0]] or nothing[run[0]]:
             yield LineRun(int(run[0]), int(run[-1]), int(source[run[0]]))
-
-
-def _exchanged(moved: Sequence[LineRun]) -> list[tuple[LineRun, LineRun]]:
-    """Return pairs of runs that read each other's lines, each pair once."""
-    by_first = {run.first: run for run in moved}
-    others = [(run, by_first.get(run.source)) for run in moved]
-    return [
-        (run, other)
-        for run, other in others
-        if other and run.first < other.first and (run.first, run.length) == (other.source, other.length)
-    ]
-
-
-def _factor(run: LineRun) -> str:
-    return "nothing" if run.source == NO_PARTNER else f"b[{run.sources}]"
 
 
 def _range(first: int, last: int) -> str:

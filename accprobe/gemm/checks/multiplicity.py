@@ -1,4 +1,4 @@
-"""Detect whether each product is counted once: first with ones at a single k, then at many k for every element of D."""
+"""Count how often each product is added: with ones at a single k, and at many k for elements that differ."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 
 from accprobe.errors import AccprobeError
 from accprobe.gemm.blackbox import RecordedCallable
-from accprobe.gemm.checks import contract
-from accprobe.gemm.checks.pairing import mispaired
+from accprobe.gemm.checks import contract, pairing
+from accprobe.gemm.checks.pairing import There
 from accprobe.gemm.checks.regions import Region, region_of, without
 from accprobe.gemm.layout import Ints, layout_of, numbers_of
-from accprobe.isa.formats import Bits, Format
+from accprobe.isa.formats import Bits
 
 # Sign patterns with which each element adds ones at every k. Two missing products escape all of them in one of 256 cases.
 SIGN_PATTERNS = 8
@@ -41,18 +41,19 @@ def count_products(subject: RecordedCallable, regions: Sequence[Region]) -> list
     Raises AccprobeError if the result is no number of products.
     """
     known = [(region, term_multiplicity(subject, region.rows, region.columns)) for region in regions]
-    others = list(deviating_elements(subject, known))
-    wrong = mispaired(subject, [*known, *others])
+    there, draws = pairing.differing(subject, known)
+    others = list(_miscounted(subject, there, draws, known))
+    rest = there & ~np.any([there & False, *(same for same, _ in others)], axis=0)
+    wrong = list(pairing.mispaired(subject, rest, draws, known[0][1]))
     if wrong:  # Counted anew: the ones of wrong elements may have come from other lines.
-        there = np.any([each.there for each in wrong], axis=0)
-        known = [(x, term_multiplicity(subject, x.rows, x.columns)) for region in regions if (x := without(region, there))]
-        others = list(deviating_elements(subject, known)) if known else []
-        others = [(x, once) for region, once in others if (x := without(region, there))]
+        moved = np.any([each.there for each in wrong], axis=0)
+        known = [(x, term_multiplicity(subject, x.rows, x.columns)) for region in regions if (x := without(region, moved))]
+        others = list(_miscounted(subject, there & ~moved, draws, known)) if known else []
     ones = np.ones(subject.spec.k, np.int64)
     return [
         *(Counted(*each) for each in known),
-        *(Counted(each.region, ones, each.description, each.description) for each in wrong),
-        *(Counted(*each, "these elements add other products than most elements do") for each in others),
+        *(Counted(region_of(each.there), ones, each.description, each.description) for each in wrong),
+        *(Counted(region_of(same), once, "these elements add other products than most elements do") for same, once in others),
     ]
 
 
@@ -108,56 +109,46 @@ def single_products(
     return found
 
 
-def deviating_elements(subject: RecordedCallable, known: Sequence[tuple[Region, Ints]]) -> Iterator[tuple[Region, Ints]]:
-    """Yield groups of elements that count some k differently from their region (or the first region), with their counts.
+def _miscounted(
+    subject: RecordedCallable, there: There, draws: Sequence[pairing.Draw], known: Sequence[tuple[Region, Ints]]
+) -> Iterator[tuple[There, Ints]]:
+    """Yield groups of these elements that count some k differently from their region (or the first one), with their counts.
 
     Half of the ones are negative, so a complete sum is 0. Missing products leave a remainder unless their signs balance.
     """
     spec, rng = subject.spec, np.random.default_rng(0)
-    ks, found = np.arange(spec.k), []
-    there = np.zeros((spec.m, spec.n), bool)
-    for _ in range(SIGN_PATTERNS):
-        signs = np.ones(spec.k, np.int64) if spec.b.is_integer else rng.permutation(np.resize([1, -1], spec.k))
-        found.append(_ones(subject, ks, signs))
-        there |= _deviations(spec.out, found[-1], known, signs)
-    sums = np.stack([numbers_of(spec.out, d[there]) for d in found], axis=1)
-    counted = (sums == np.round(sums)).all(axis=1) & (numbers_of(spec.out, _ones(subject, ks[:0])[there]) == 0)
-    there[there] = counted
-    _, groups, sizes = np.unique(sums[counted], axis=0, return_inverse=True, return_counts=True)
+    if not there.any():
+        return
+    ks, region_number = np.arange(spec.k), np.zeros(there.shape, np.int64)
+    for number, (region, _) in enumerate(known):
+        region_number[np.ix_(region.rows, region.columns)] = number
+    whole = np.ones(spec.k, np.int64)
+    signs = [whole if spec.b.is_integer else rng.permutation(np.resize([1, -1], spec.k)) for _ in range(SIGN_PATTERNS)]
+    sums = np.stack([numbers_of(spec.out, _ones(subject, ks, each)[there]) for each in signs], axis=1)
+    usual = np.array([[once @ each for each in signs] for _, once in known])[region_number[there]]
+    deviating = (sums != usual).any(axis=1) & (sums == np.round(sums)).all(axis=1)
+    places = np.argwhere(there)[deviating]
+    _, groups, sizes = np.unique(sums[deviating], axis=0, return_inverse=True, return_counts=True)
     for group in np.argsort(-sizes, kind="stable")[:MOST_MISCOUNTED]:
-        same = np.zeros_like(there)
-        same[there] = groups.reshape(-1) == group
-        (row, column), once = np.argwhere(same)[0], known[0][1].copy()
+        rows, columns = places[groups.reshape(-1) == group].T
+        once = known[0][1].copy()
         for window in np.array_split(ks, -(-spec.k // ONES)):
-            _count_part(subject, row, column, window, once, rng)
-        yield region_of(same, int(sizes[group])), once
+            _count_part(subject, rows[0], columns[0], window, once, rng)
+        same = np.zeros_like(there)
+        same[rows, columns] = True
+        same &= pairing.explained(spec.out, draws, once)
+        if same.any():
+            yield same, once
 
 
-def _ones(subject: RecordedCallable, ks: Ints, signs: Ints | None = None) -> Bits:
+def _ones(subject: RecordedCallable, ks: Ints, signs: Ints) -> Bits:
     """Return D [M, N] for ones at some k, some of them negative."""
     layout, b_format = layout_of(subject.spec), subject.spec.b
     a, b = (lines[:1].copy() for lines in layout.blank())
     a[:, ks], b[:, ks] = layout.one()
-    if signs is not None and b_format.is_float:
+    if b_format.is_float:
         b[:, ks[signs < 0]] |= b_format.dtype.type(b_format.sign_bit)
     return subject.product(np.repeat(a, subject.spec.m, axis=0), np.repeat(b, subject.spec.n, axis=0), keep=False)
-
-
-def _deviations(out: Format, d: Bits, known: Sequence[tuple[Region, Ints]], signs: Ints) -> NDArray[np.bool_]:
-    """Return the elements that differ from the expected result of their region, [M, N]."""
-    deviates = _other_values(out, d, int(known[0][1] @ signs))
-    for region, once in known[1:]:
-        place = np.ix_(region.rows, region.columns)
-        deviates[place] = _other_values(out, d[place], int(once @ signs))
-    return deviates
-
-
-def _other_values(out: Format, d: Bits, expected: int) -> NDArray[np.bool_]:
-    """Compare the values; decode only the patterns that differ from the first element, as most elements share one pattern."""
-    other = np.asarray(d != d.flat[0])
-    deviates = ~other if numbers_of(out, d[:1, :1])[0, 0] != expected else np.zeros_like(other)
-    deviates[other] = numbers_of(out, d[other]) != expected
-    return deviates
 
 
 def _count_part(subject: RecordedCallable, row: int, column: int, ks: Ints, once: Ints, rng: np.random.Generator) -> None:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from accprobe.evaluate.error_free import Floats
 from accprobe.gemm.blackbox import RecordedCallable
 from accprobe.gemm.checks import mistakes
-from accprobe.gemm.checks.regions import Region, ranges, region_of
+from accprobe.gemm.checks.regions import Region, ranges
 from accprobe.gemm.layout import Ints, layout_of, numbers_of, whole_operands, whole_product, whole_zeros
 from accprobe.gemm.spec import Spec
 from accprobe.isa.formats import Bits, Format
@@ -59,16 +59,13 @@ There = NDArray[np.bool_]
 class Mispaired:
     """Elements that add the same other products. description: which products."""
 
-    region: Region
     there: There
     description: str
 
 
 @dataclass(frozen=True)
-class _Draw:
-    """A product of whole numbers: row i of A is distinct_a[row_of[i]], column j of B is distinct_b[column_of[j]]. d: its
-    result.
-    """
+class Draw:
+    """A product d of whole numbers: row i of A is distinct_a[row_of[i]], column j of B is distinct_b[column_of[j]]."""
 
     distinct_a: Floats
     distinct_b: Floats
@@ -76,15 +73,16 @@ class _Draw:
     column_of: Ints
     d: Bits
 
-    def sums(self, weights: Ints | None = None, source: _Source | None = None) -> Floats:
-        """Return the exact sums of the distinct lines, [rows, columns]: with these counts of each k, or with other pairs."""
-        a, b = self.distinct_a, self.distinct_b
-        if source is not None:
-            some = source.partner != mistakes.NO_PARTNER
-            a, b = a[:, some], b[:, source.partner[some]]
-        elif weights is not None:
-            a = a * weights
-        return np.asarray(a @ b.T)
+    def differs(self, out: Format, products: Ints | _Source) -> There:
+        """Return the elements that are not the sum of these products: of counts of each k, or of other operands, [M, N]."""
+        a, b, rows, columns = self.distinct_a, self.distinct_b, self.row_of, self.column_of
+        if isinstance(products, _Source):
+            some = products.partner != mistakes.NO_PARTNER
+            a, b = a[:, some], b[:, products.partner[some]]
+            rows, columns = rows[products.row], columns[products.column]
+        else:
+            a = a * products
+        return _differ(out, np.asarray(a @ b.T), rows, columns, self.d)
 
 
 @dataclass(frozen=True)
@@ -114,18 +112,28 @@ class _Source:
         return "; ".join(filter(None, names))
 
 
-def mispaired(subject: RecordedCallable, known: Sequence[tuple[Region, Ints]]) -> list[Mispaired]:
-    """Return the elements that add other products than a[i, k]·b[k, j]. known: counts of each k by region."""
-    spec = subject.spec
-    if not any(_mismatches(spec, draw, known).any() for draw in _draws(subject, EXACT_IN_F16)):
-        return []
+def differing(subject: RecordedCallable, known: Sequence[tuple[Region, Ints]]) -> tuple[There, list[Draw]]:
+    """Return the elements that add other products than their region counts, [M, N], and the random products that show it."""
+    out = subject.spec.out
+    if not any(_mismatches(out, draw, known).any() for draw in _draws(subject, EXACT_IN_F16)):
+        return np.zeros((subject.spec.m, subject.spec.n), bool), []
     draws = list(_draws(subject, EXACT_IN_BF16, MORE_CALLS))
-    times = np.sum([_mismatches(spec, draw, known) for draw in draws], axis=0)
-    there = (times >= MIN_MISMATCHES) & _whole_numbers(subject, draws)
-    return list(_named(subject, there, draws, known[0][1]))
+    times = np.sum([_mismatches(out, draw, known) for draw in draws], axis=0)
+    return (times >= MIN_MISMATCHES) & _whole_numbers(subject, draws), draws
 
 
-def _draws(subject: RecordedCallable, exact_limit: int, more: int = 0) -> Iterator[_Draw]:
+def mispaired(subject: RecordedCallable, there: There, draws: Sequence[Draw], once: Ints) -> Iterator[Mispaired]:
+    """Yield these elements in groups with the operands that each group reads instead of a[i, k] and b[k, j]."""
+    for _ in range(MAX_GROUPS):
+        if not there.any():
+            return
+        group = _first_group(subject, there, draws, once)
+        if group is not None:
+            yield group
+        there = there & ~(there if group is None else group.there)
+
+
+def _draws(subject: RecordedCallable, exact_limit: int, more: int = 0) -> Iterator[Draw]:
     """Yield random products whose partial sums are whole numbers up to a limit. If K is too long, several cover it in parts."""
     spec, rng = subject.spec, np.random.default_rng(exact_limit)
     exact_limit = (
@@ -145,7 +153,7 @@ def _draws(subject: RecordedCallable, exact_limit: int, more: int = 0) -> Iterat
             of_a[:] = 1  # the factor of a fixed A, which `whole_operands` compensates
         row_of, column_of = (rng.permutation(np.arange(n) % min(n, DISTINCT_LINES)) for n in (spec.m, spec.n))
         a, b = whole_operands(spec, of_a, of_b)
-        yield _Draw(of_a, of_b, row_of, column_of, subject.product(a[row_of], b[column_of], keep=False))
+        yield Draw(of_a, of_b, row_of, column_of, subject.product(a[row_of], b[column_of], keep=False))
 
 
 def _sides(spec: Spec) -> tuple[tuple[Format, int], tuple[Format, int]]:
@@ -158,14 +166,13 @@ def _random_numbers(fmt: Format, most: int, shape: tuple[int, int], rng: np.rand
     return np.asarray(rng.integers(1, top + 1, shape) * signs, np.float64)
 
 
-def _mismatches(spec: Spec, draw: _Draw, known: Sequence[tuple[Region, Ints]]) -> There:
+def _mismatches(out: Format, draw: Draw, known: Sequence[tuple[Region, Ints]]) -> There:
     """Return the elements that differ from the sum of the products that their region counts, [M, N]."""
-    mismatches = _differ(spec.out, draw.sums(known[0][1]), draw.row_of, draw.column_of, draw.d)
+    found = draw.differs(out, known[0][1])
     for region, once in known[1:]:
-        rows, columns = region.rows, region.columns
-        d = draw.d[np.ix_(rows, columns)]
-        mismatches[np.ix_(rows, columns)] = _differ(spec.out, draw.sums(once), draw.row_of[rows], draw.column_of[columns], d)
-    return mismatches
+        place = np.ix_(region.rows, region.columns)
+        found[place] = draw.differs(out, once)[place]
+    return found
 
 
 def _differ(out: Format, sums: Floats, rows: Ints, columns: Ints, d: Bits) -> There:
@@ -195,7 +202,7 @@ def _step(out: Format, exact: Floats) -> Floats:
     return np.where(exact % step == 0, 0.5 * np.minimum(step, 1), step)
 
 
-def _whole_numbers(subject: RecordedCallable, draws: Sequence[_Draw]) -> There:
+def _whole_numbers(subject: RecordedCallable, draws: Sequence[Draw]) -> There:
     """Return the elements that are whole numbers in each draw and zero for zero operands. Others are no sums of products."""
     spec = subject.spec
     a, b = layout_of(spec).blank()
@@ -206,46 +213,27 @@ def _whole_numbers(subject: RecordedCallable, draws: Sequence[_Draw]) -> There:
     return np.asarray(whole)
 
 
-def _named(subject: RecordedCallable, there: There, draws: Sequence[_Draw], once: Ints) -> Iterator[Mispaired]:
-    """Yield the elements in groups with the operands that each group reads."""
-    for _ in range(MAX_GROUPS):
-        if not there.any():
-            return
-        group = _first_group(subject, there, draws, once)
-        if group is not None:
-            yield group
-        there = there & ~(there if group is None else group.there)
-
-
-def _first_group(subject: RecordedCallable, there: There, draws: Sequence[_Draw], once: Ints) -> Mispaired | None:
+def _first_group(subject: RecordedCallable, there: There, draws: Sequence[Draw], once: Ints) -> Mispaired | None:
     """Return the group of the first element. None if every single product is right, so that only the sum is wrong."""
     row, column = map(int, np.argwhere(there)[0])
     for source in _possible_sources(subject, there, row, column, once):
-        explained = _explained(subject.spec.out, draws, source)
-        if explained[row, column]:
-            differ = there & explained
-            explained &= source.applies() & np.outer(differ.any(axis=1), differ.any(axis=0))
-            return _group(differ | explained, source.named(differ) or DEPENDS_ON_VALUES)
+        same = explained(subject.spec.out, draws, source)
+        if same[row, column]:
+            differ = there & same
+            same &= source.applies() & np.outer(differ.any(axis=1), differ.any(axis=0))
+            return Mispaired(differ | same, source.named(differ) or DEPENDS_ON_VALUES)
     if subject.spec.a_exponent is not None:
         return None
     description = mistakes.name_pruning(subject, there)
     if description or (source.partner[once == 0] != mistakes.NO_PARTNER).any():
-        return _group(there, description or DEPENDS_ON_VALUES)
+        return Mispaired(there, description or DEPENDS_ON_VALUES)
     ks, columns = _wrong_singles(subject, once)
-    return _group(there, f"other products than a[i, k]·b[k, j] are added: {ks}, {columns}") if ks else None
+    return Mispaired(there, f"other products than a[i, k]·b[k, j] are added: {ks}, {columns}") if ks else None
 
 
-def _group(there: There, description: str) -> Mispaired:
-    return Mispaired(region_of(there, int(there.sum())), there, description)
-
-
-def _explained(out: Format, draws: Sequence[_Draw], source: _Source) -> There:
+def explained(out: Format, draws: Sequence[Draw], products: Ints | _Source) -> There:
     """Return the elements that equal the sum of these products in each draw, [M, N]."""
-    explained: There = np.ones(draws[0].d.shape, bool)
-    for draw in draws:
-        sums = draw.sums(source=source)
-        explained &= ~_differ(out, sums, draw.row_of[source.row], draw.column_of[source.column], draw.d)
-    return explained
+    return np.asarray(~np.any([draw.differs(out, products) for draw in draws], axis=0))
 
 
 def _possible_sources(subject: RecordedCallable, there: There, row: int, column: int, once: Ints) -> Iterator[_Source]:

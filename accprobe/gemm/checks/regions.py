@@ -1,18 +1,95 @@
-"""Divide D into regions: elements that give the same bits if all rows of A, and all columns of B, are equal."""
+"""Repeat identical calls, and divide D into regions of the same bits if all rows of A, and all columns of B, are equal."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import chain, repeat
 
 import numpy as np
 from numpy.typing import NDArray
 
-from accprobe.gemm.blackbox import RecordedCallable
-from accprobe.gemm.checks.repeatability import FirstCalls
+from accprobe.gemm.blackbox import Call, RecordedCallable, one_nan
 from accprobe.gemm.layout import MAX_EXPONENT, MIN_EXPONENT, Ints, Layout, layout_of
-from accprobe.gemm.operands import random_lines
+from accprobe.gemm.operands import first_operands, random_lines
 from accprobe.gemm.spec import Spec
 from accprobe.isa.formats import Bits
+
+# Identical calls at the start of a run, including those that opened the callable.
+FIRST = 6
+
+# Calls without a new value after which repetition ends, and the maximum number of calls.
+QUIET, MOST = 8, 64
+
+# Elements whose values are counted if results change.
+ELEMENTS_WATCHED = 1 << 10
+
+# Calls that are repeated at the end if the plan does not explain everything.
+REPEATED_AT_END = 512
+
+
+@dataclass(frozen=True)
+class FirstCalls:
+    """Identical calls at the start of a run. call: operands and last result. calls: their number.
+
+    other: first calls that differ from all later ones, in so many `elements`. changed: elements that keep changing; values: the
+    largest number of values of one element.
+    """
+
+    call: Call
+    calls: int
+    other: int = 0
+    elements: int = 0
+    changed: int = 0
+    values: int = 1
+
+
+def repeat_first(subject: RecordedCallable, before: Sequence[Bits] = ()) -> FirstCalls:
+    """Repeat `first_operands` until results settle or no new values appear. before: results of earlier such calls."""
+    a, b = first_operands(subject.spec)
+    earlier = (one_nan(d, subject.spec.out) for d in before)
+    results = chain(earlier, (subject.product(a, b, keep=False) for _ in repeat(None)))
+    last = next(results)
+    changed, values = np.zeros(last.shape, bool), [_sample(last)]
+    calls = unchanged = 1  # unchanged: how many of the last results are equal
+    quiet = 0  # calls since an element had a new value
+    while calls < max(FIRST, len(before)) or (changed.any() and max(unchanged, quiet) < QUIET and calls < MOST):
+        d = next(results)
+        differ, sample = d != last, _sample(d)
+        calls, unchanged, last = calls + 1, 1 if differ.any() else unchanged + 1, d
+        changed |= differ
+        is_new = ~np.logical_or.reduce([sample == known for known in values])
+        quiet = 0 if is_new.any() else quiet + 1
+        values += [sample] if is_new.any() else []
+    call, count = Call(a, b, None, last), int(changed.sum())
+    if count and unchanged < QUIET:
+        ordered = np.sort(np.stack(values), axis=0)
+        most = int(1 + np.count_nonzero(ordered[1:] != ordered[:-1], axis=0).max())
+        return FirstCalls(call, calls, changed=count, values=most)
+    subject.keep(call)
+    return FirstCalls(call, calls, calls - unchanged if count else 0, count)
+
+
+def _sample(d: Bits) -> Bits:
+    """Return evenly spaced elements, flat."""
+    return d.reshape(-1)[:: -(-d.size // ELEMENTS_WATCHED)]
+
+
+def compare_at_end(subject: RecordedCallable, first: FirstCalls) -> FirstCalls:
+    """Repeat the first call after all others, as settled results may have changed since."""
+    if first.changed or not (differ := subject.repeat(first.call)).any():
+        return first
+    last = subject.product(first.call.a, first.call.b, keep=False)
+    if ((last != first.call.d) == differ).all():
+        return replace(first, other=first.calls, elements=int(differ.sum()))
+    return replace(first, changed=int(differ.sum()), values=2)
+
+
+def count_changed(subject: RecordedCallable, disputed: Sequence[Call]) -> int:
+    """Count the elements that differ in repeated calls: fresh calls that contradict the plan, and a sample of the rest."""
+    calls = [*disputed, *subject.whole[:: -(-len(subject.whole) // REPEATED_AT_END) or 1]]
+    return sum(int(np.count_nonzero(subject.repeat(call))) for call in calls)
+
 
 # Pairs of a row and a column that every element computes.
 PRODUCTS_REPEATED = 6
@@ -97,9 +174,7 @@ def same_for_all(spec: Spec, draw: int, rng: np.random.Generator) -> tuple[Bits,
 
 
 def _spread(layout: Layout, pairs: int, rng: np.random.Generator) -> tuple[Bits, Bits]:
-    """Return a row and a column of small products and a few large ones that cancel. The surviving small products show the
-    order.
-    """
+    """Return a row and a column of small products and some large ones that cancel; surviving small ones show the order."""
     spec, (low, high) = layout.spec, layout.exponents()
     low, high = max(low, MIN_EXPONENT), min(high, MAX_EXPONENT - pairs.bit_length())
     exponents = rng.integers(low, low + _SMALL, spec.k)
@@ -117,13 +192,13 @@ def _first(changed: NDArray[np.bool_]) -> list[tuple[int, int]]:
     return [(int(i), int(j)) for i, j in np.argwhere(changed)[:4]]
 
 
-def region_of(there: NDArray[np.bool_], elements: int) -> Region:
+def region_of(there: NDArray[np.bool_], elements: int | None = None) -> Region:
     """Return the rows and columns of a block without other elements. Lines with the most others are removed first."""
     rows, columns = np.flatnonzero(there.any(axis=1)), np.flatnonzero(there.any(axis=0))
     while True:
         others = ~there[np.ix_(rows, columns)]
         if not others.any():
-            return Region(rows, columns, elements)
+            return Region(rows, columns, int(there.sum()) if elements is None else elements)
         of_rows, of_columns = others.mean(axis=1), others.mean(axis=0)
         if of_rows.max() >= of_columns.max():
             rows = np.delete(rows, int(of_rows.argmax()))

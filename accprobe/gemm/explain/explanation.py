@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from accprobe.gemm.verification import ElementMismatch
 from accprobe.isa.formats import Bits
 from accprobe.model.product import ProductModel
 
@@ -26,24 +26,14 @@ class Candidate:
 
 
 @dataclass(frozen=True)
-class Unexplained:
-    """An element that the plan does not give."""
-
-    row: int
-    column: int
-    got: int
-    expected: int
-
-
-@dataclass(frozen=True)
 class Explanation:
     """The plans that explain one result.
 
     plans: the first, and others that give the same bits; more: the number of further plans that a sample did not distinguish.
     compared: of `words`; mismatches: of the compared ones. instructions: others with the arithmetic of the first plan. stopped:
-    the search ended at an arithmetic that explains the result, so some others were not tried. rows: the compared rows with the
-    first plan's results. regions: parts of the result with another plan, whose words are not among the mismatches. unknown:
-    facts about a result that no plan explains.
+    the search ended at an arithmetic that explains the result, so some others were not tried. rows: the numbers [R] of the
+    compared rows, and the first plan's results there, [R, N]. regions: parts of the result with another plan, whose words are
+    not among the mismatches. unknown: facts about a result that no plan explains.
     """
 
     words: int
@@ -51,10 +41,10 @@ class Explanation:
     mismatches: int
     plans: tuple[Candidate, ...]
     more: int = 0
-    places: tuple[Unexplained, ...] = ()
+    places: tuple[ElementMismatch, ...] = ()
     instructions: tuple[str, ...] = ()
     stopped: bool = False
-    rows: ComparedRows | None = field(default=None, compare=False, repr=False)
+    rows: tuple[NDArray[np.int64], Bits] | None = field(default=None, compare=False, repr=False)
     regions: tuple[ExplainedRegion, ...] = ()
     unknown: Unknown | None = None
 
@@ -82,26 +72,19 @@ class ExplainedRegion:
 class Unknown:
     """A result that no plan explains, compared with the exact sums rounded once.
 
-    differing: of `compared` words; median, largest: difference in units in the last place. rows, columns: the first and the
-    last with mismatches of the nearest plan. miscounts: missing, repeated or mispaired products by least squares; explained:
-    their share of the squared difference.
+    differing_from_exact: of `compared` words; median_ulp, largest_ulp: difference in units in the last place. rows, columns:
+    the first and the last with mismatches of the nearest plan. miscounts: missing, repeated or mispaired products by least
+    squares; miscounts_explain: their share of the squared difference.
     """
 
     compared: int
-    differing: int
-    median: int
-    largest: int
+    differing_from_exact: int
+    median_ulp: int
+    largest_ulp: int
     rows: tuple[int, int]
     columns: tuple[int, int]
     miscounts: tuple[str, ...] = ()
-    explained: float = 0.0
-
-
-class ComparedRows(NamedTuple):
-    """numbers [R] of the compared rows, and a plan's results there, [R, N]."""
-
-    numbers: NDArray[np.int64]
-    expected: Bits
+    miscounts_explain: float = 0.0
 
 
 def differences(x: Candidate, y: Candidate) -> dict[str, tuple[object, object]]:

@@ -1,25 +1,28 @@
-"""Plans of libraries: chains of instructions, promoted or not, an even split of K, and the reduction of partial sums."""
+"""Plans of libraries: chains of instructions, promoted or not, an even split of K, and the reduction of partial sums.
+
+References: an f64 sum that is rounded once, and f32 sums in the orders of numpy and SIMD loops.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, replace
+from functools import cached_property, reduce
 from itertools import accumulate, groupby, pairwise, starmap
 from typing import NamedTuple
 
 import numpy as np
 
-from accprobe.evaluate.miscounts import Miscounts
+from accprobe.evaluate.error_free import Floats
 from accprobe.evaluate.product import SumWords, added, merged, product, rounded_to, rounded_words
 from accprobe.gemm.explain.explanation import Candidate
-from accprobe.gemm.layout import Ints
-from accprobe.gemm.plans import PARTIAL_FORMATS
+from accprobe.gemm.plans import PARTIAL_FORMATS, integer_step, known_steps, single_steps
 from accprobe.gemm.spec import Spec
-from accprobe.gemm.steps import integer_step, known_steps, single_steps
 from accprobe.isa.formats import FORMATS, Bits, Format
-from accprobe.model.product import Chain, Merged, Node, Order, ProductModel, addition, in_chunks
+from accprobe.model.product import Chain, Merged, Nested, Node, Order, ProductModel, addition, in_chunks, multiply_add, nested
 from accprobe.model.tree import DotModel, Rounding
+
+F32, F64 = FORMATS["f32"], FORMATS["f64"]
 
 # Promotion intervals.
 PROMOTIONS = (32, 64, 96, 128, 192, 256, 384, 512)
@@ -37,18 +40,7 @@ Sizes = int | tuple[int, ...]
 
 ORDERS: tuple[Order, ...] = ("forward", "backward", "tree")
 
-
-@dataclass(frozen=True)
-class Merge:
-    """The reduction of slices: the format that each sum is rounded to (None: not rounded), that of their sum, and the order."""
-
-    kept: Format | None = None
-    running: Format = FORMATS["f32"]
-    order: Order = "forward"
-
-    @property
-    def order_name(self) -> str:
-        return self.order if self.running.name in ("f32", "f64", "s32") else "serial"
+FORWARD = Merged((), "forward", addition())
 
 
 class KnownStep(NamedTuple):
@@ -73,12 +65,12 @@ class KnownStep(NamedTuple):
 
 @dataclass(frozen=True)
 class KnownPlan:
-    """One plan. size: of its slices."""
+    """One plan. size: of its slices; merge: how their sums are added, without the slices."""
 
     step: KnownStep
     size: Sizes
     promote_every: int | None = None
-    merge: Merge = Merge()
+    merge: Merged = FORWARD
     result_rounding: Rounding = "RNE"
 
     @cached_property
@@ -100,7 +92,9 @@ class KnownPlan:
         }
         if len(self.slices) > 1:
             found["slice_sizes"] = ", ".join(str(len(ks)) for ks in self.slices)
-            found |= {"partial_format": str(self.merge.kept or "f32"), "reduction_order": self.merge.order_name}
+            is_serial = self.merge.arithmetic.result.name in PARTIAL_FORMATS  # the running sum is rounded each time
+            order = "serial" if is_serial else self.merge.order
+            found |= {"partial_format": str(self.merge.kept or "f32"), "reduction_order": order}
         if spec.rounds_operands:
             found["operand_rounding"] = self.step.operand_rounding
         return found | {"result_rounding": self.result_rounding}
@@ -109,15 +103,11 @@ class KnownPlan:
         spec, step, how, inner = self.step.spec, self.step.model, self.step.operand_rounding, self.step.inner_sum
         pattern = tuple(range(step.products))
         parts = [in_chunks(ks, self.promote_every or len(ks), pattern, addition(inner)) for ks in self.slices]
-        tree: Node = parts[0] if len(parts) == 1 else node(self.merge, tuple(parts))
+        tree: Node = parts[0] if len(parts) == 1 else replace(self.merge, parts=tuple(parts))
         return ProductModel(spec.a, spec.b, spec.k, step, tree, spec.out, self.result_rounding, operand_rounding=how)
 
     def candidate(self) -> Candidate:
         return Candidate(self.step.name, self.findings, self.model())
-
-
-def node(merge: Merge, parts: tuple[Node, ...]) -> Merged:
-    return Merged(parts, merge.order, addition(merge.running), merge.kept)
 
 
 def slices(k: int, size: Sizes) -> list[range]:
@@ -141,17 +131,15 @@ def promotions(size: Sizes) -> list[int | None]:
     return [None, *(every for every in PROMOTIONS if every < longest)]
 
 
-def merges(count: int, inner: Format) -> Iterator[Merge]:
-    """Yield the distinct reductions of this number of slices of this format."""
+def merges(count: int, inner: Format) -> Iterator[Merged]:
+    """Yield the distinct reductions of this number of slices of this format, without the slices."""
     if count == 1 or inner.is_integer:
-        yield Merge(running=inner)
+        yield Merged((), "forward", addition(inner))
         return
     orders = ORDERS if count > 3 else ORDERS[:2] if count == 3 else ORDERS[:1]
-    for kept in (None, *(FORMATS[name] for name in PARTIAL_FORMATS)):
-        for order in orders:
-            yield Merge(kept, inner, order)
-    for name in PARTIAL_FORMATS:
-        yield Merge(FORMATS[name], FORMATS[name])
+    partial = [FORMATS[name] for name in PARTIAL_FORMATS]
+    yield from (Merged((), order, addition(inner), kept) for kept in (None, *partial) for order in orders)
+    yield from (Merged((), "forward", addition(fmt), fmt) for fmt in partial)
 
 
 def roundings(spec: Spec, last: Format) -> tuple[Rounding, ...]:
@@ -188,11 +176,6 @@ def other_steps(spec: Spec, operand_rounding: Rounding = "RZ") -> Iterator[Known
                 yield KnownStep(spec, operand_rounding, name, step)
 
 
-def _merged(merge: Merge, parts: Sequence[SumWords]) -> SumWords:
-    whole = node(merge, tuple(Chain(i, i + 1, (0,)) for i in range(len(parts))))
-    return merged(whole, parts, whole.nested)
-
-
 class SampledPlans:
     """Results of sampled elements under all plans with one fused sum. Each chain is computed once.
 
@@ -211,7 +194,8 @@ class SampledPlans:
             every = promotions(size) if inner.name == "f32" else [None]
             parts = self._slices(slices(spec.k, size), every)
             for merge in merges(len(parts), inner):
-                total = parts[0] if len(parts) == 1 else _merged(merge, parts)
+                whole = replace(merge, parts=tuple(Chain(i, i + 1, (0,)) for i in range(len(parts))))
+                total = parts[0] if len(parts) == 1 else merged(whole, parts, whole.nested)
                 for rounding in roundings(spec, total.fmt):
                     found = rounded_to(total, spec.out, rounding)
                     for promoted, d in zip(every, found, strict=True):
@@ -225,10 +209,8 @@ class SampledPlans:
         for ks in parts:
             sums = []
             for size in every:
-                first, *others = (SumWords(self._known[chunk], result) for chunk in _chunks(ks, size))
-                total = first
-                for other in others:
-                    total = added(total, other, addition(inner))
+                chunks = (SumWords(self._known[chunk], result) for chunk in _chunks(ks, size))
+                total = reduce(lambda x, y: added(x, y, addition(inner)), chunks)
                 sums.append(rounded_to(total, inner) if len(every) > 1 else total.patterns)
             found.append(SumWords(np.stack(sums), inner if len(every) > 1 else result))
         return found
@@ -252,64 +234,95 @@ def _chunks(ks: range, size: int | None) -> list[range]:
     return [ks[start : start + every] for start in range(0, len(ks), every)]
 
 
-# A zero in place of an operand.
-OMITTED = -1
+# Accumulators of a SIMD loop. Each takes every n-th product.
+SIMD_LANES = (4, 8, 16, 32)
 
-# Maximum number of times that a product may be counted.
-MOST_COUNTED = 2
-
-
-class Arrangement(NamedTuple):
-    """The k of A and the k of B of each product in turn, or OMITTED. sizes: of slices to try."""
-
-    a: Ints
-    b: Ints
-    sizes: list[Sizes]
-
-    def operands(self, a: Bits, b: Bits) -> tuple[Bits, Bits]:
-        """Return the operands of a [M, K] and b [N, K] in this arrangement."""
-        x, y = (np.where(ks == OMITTED, 0, words[:, ks]).astype(words.dtype) for ks, words in ((self.a, a), (self.b, b)))
-        return x, y
+# Block and lanes of `numpy.add.reduce` along contiguous memory (pairwise_sum in numpy/_core/src/umath/loops_utils.h.src).
+PAIRWISE_BLOCK, PAIRWISE_LANES = 128, 8
 
 
-def arrangements(found: Miscounts) -> Iterator[Arrangement]:
-    """Yield arrangements of operands that explain the miscounts, the likeliest first."""
-    k = len(found.counts)
-    every, missing, twice = np.arange(k), found.counts == -1, found.counts == 1
-    if found.is_mispaired:
-        a, b = np.where(missing, OMITTED, every), np.where(missing, OMITTED, found.partner)
-        yield Arrangement(a, b, list(sizes(k)))
-        if len(np.unique(found.partner)) == k:
-            order = np.argsort(found.partner)
-            yield Arrangement(a[order], b[order], list(sizes(k)))
+def f64_references(spec: Spec) -> Iterator[Candidate]:
+    """Yield an f64 sum rounded once to the result, and rounded to f32 first if that is wider than the result."""
+    if not spec.a.is_float or F64 in (spec.a, spec.b, spec.out):
         return
-    if missing.all() or (found.counts < -1).any() or (found.counts >= MOST_COUNTED).any():
+    found = {"each_product_once": "yes", "instruction": "f64 sum, in any order", "effective_bits": F64.mantissa_bits}
+    sums, step = Chain(0, spec.k, (0,)), multiply_add(F64)
+    yield _reference(spec, step, sums, found | {"rounded": f"once, to {spec.out}"})
+    if spec.out is not F32:
+        through_f32 = Merged((sums,), "forward", addition(), F32)
+        yield _reference(spec, step, through_f32, found | {"rounded": f"to f32, then to {spec.out}"})
+
+
+def _reference(spec: Spec, step: DotModel, tree: Node, findings: dict[str, object]) -> Candidate:
+    return Candidate(str(findings["instruction"]), findings, ProductModel(spec.a, spec.b, spec.k, step, tree, spec.out))
+
+
+def is_f64_reference(model: ProductModel) -> bool:
+    return model.step == multiply_add(F64) and F64 not in (model.a, model.b)
+
+
+def predicted(model: ProductModel, a: Bits, b: Bits, got: Bits) -> Bits:
+    """Return the results of a [..., M, K] and b [..., N, K]. The order of an f64 reference is unknown: return `got` if some
+    order can give it.
+    """
+    if not is_f64_reference(model):
+        return product(model, a, b)
+    x, y = model.a.values(a), model.b.values(b)
+    with np.errstate(all="ignore"):
+        sums = x @ np.swapaxes(y, -1, -2)
+        off = (np.abs(x) @ np.abs(np.swapaxes(y, -1, -2))) * (model.k * 2.0**-F64.mantissa_bits)
+        kept = model.tree.kept if isinstance(model.tree, Merged) else None
+        low, middle, high = (_rounded(each, kept, model.result) for each in (sums - off, sums, sums + off))
+    return np.where((got == low) | (got == high), got, middle)
+
+
+def rounded_once(spec: Spec, a: Bits, b: Bits) -> Bits:
+    """Return the exact sums of a [M, K] and b [N, K], rounded once to the result's format."""
+    with np.errstate(all="ignore"):
+        sums = spec.a.values(a) @ spec.b.values(b).T
+    return sums.astype(np.int64).astype(spec.out.dtype) if spec.out.is_integer else _rounded(sums, None, spec.out)
+
+
+def _rounded(sums: Floats, kept: Format | None, out: Format) -> Bits:
+    words = SumWords(np.ascontiguousarray(sums).view(np.uint64), F64)
+    return rounded_to(words if kept is None else SumWords(rounded_to(words, kept), kept), out)
+
+
+def f32_references(spec: Spec) -> Iterator[Candidate]:
+    """Yield SIMD loops with several accumulators, by FMA or multiply then add, and numpy's pairwise sum of rounded products."""
+    if not spec.a.is_float or spec.out.mantissa_bits > F32.mantissa_bits:
         return
-    if missing.any() and not twice.any():
-        zeroed, left = np.where(missing, OMITTED, every), every[~missing]
-        yield Arrangement(zeroed, zeroed, list(sizes(k)))
-        yield Arrangement(left, left, list(sizes(len(left))))
-    elif missing.sum() == twice.sum():
-        read = every.copy()
-        read[missing] = every[twice]
-        yield Arrangement(read, read, list(sizes(k)))
-    elif not missing.any():
-        yield from _repeated(every, twice)
+    for name, step in (("f32 FMA", multiply_add()), ("f32 multiply, then add", multiply_add(product_bits=F32.mantissa_bits))):
+        found = {"each_product_once": "yes", "instruction": name, "products_per_sum": 1}
+        for lanes in SIMD_LANES:
+            if lanes < spec.k:
+                parts = tuple(Chain(lane, spec.k, (0,), lanes) for lane in range(lanes))
+                for how, order in (("in turn", nested("forward", lanes)), ("halves first", _halves(range(lanes)))):
+                    words = {"lanes": f"{lanes}, added {how}"}
+                    yield _reference(spec, step, Merged(parts, order, addition()), found | words)
+    pairwise = _pairwise(range(spec.k))
+    if isinstance(pairwise, Merged):
+        yield _reference(spec, step, pairwise, found | {"lanes": "pairwise, as numpy's sum"})
 
 
-def _repeated(every: Ints, twice: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Iterator[Arrangement]:
-    """Yield repeated products directly after the first ones (overlapping slices, one loop pass too many), or at the end."""
-    ks, k = every[twice], len(every)
-    low, high = int(ks[0]), int(ks[-1]) + 1
-    if high - low == len(ks):
-        behind = np.concatenate([every[:high], ks, every[high:]])
-        overlapping: list[Sizes] = []
-        for size in sizes(k)[1:]:
-            borders = [part.stop for part in slices(k, size)]
-            if low in borders or high in borders:
-                moved = [high if border == low else border + len(ks) * (border > high) for border in borders]
-                steps = np.diff([0, *moved[:-1], k + len(ks)])
-                overlapping += [tuple(steps.tolist())] if steps.all() else []
-        yield Arrangement(behind, behind, [*overlapping, *sizes(len(behind))])
-    after = np.concatenate([every, ks])
-    yield Arrangement(after, after, list(sizes(len(after))))
+def _halves(lanes: range) -> Nested:
+    """Return the order that adds lanes i and i + n / 2 first, as shuffles reduce the lanes of a register."""
+    order: list[Nested] = list(lanes)
+    while len(order) > 1:
+        half = len(order) // 2
+        order = [(order[i], order[i + half]) for i in range(half)]
+    return order[0]
+
+
+def _pairwise(ks: range) -> Node:
+    lanes = PAIRWISE_LANES
+    if len(ks) < lanes:
+        return Chain(ks.start, ks.stop, (0,))
+    if len(ks) > PAIRWISE_BLOCK:
+        half = len(ks) // 2 - len(ks) // 2 % lanes
+        parts = tuple(_pairwise(part) for part in (ks[:half], ks[half:]))
+        return Merged(parts, "forward", addition())
+    whole = ks.start + len(ks) // lanes * lanes
+    even = Merged(tuple(Chain(ks.start + i, whole, (0,), lanes) for i in range(lanes)), "tree", addition())
+    rest = tuple(Chain(k, k + 1, (0,)) for k in range(whole, ks.stop))
+    return Merged((even, *rest), "forward", addition()) if rest else even

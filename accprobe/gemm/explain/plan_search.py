@@ -14,20 +14,23 @@ import numpy as np
 
 from accprobe.gemm.characterise import Progress
 from accprobe.gemm.explain import known_plans
-from accprobe.gemm.explain.explanation import Candidate, ComparedRows, Explanation, Unexplained
+from accprobe.gemm.explain.explanation import Candidate, Explanation
 from accprobe.gemm.explain.known_plans import (
     KnownPlan,
     KnownStep,
     SampledPlans,
     Sizes,
     arithmetic_core,
+    f32_references,
+    f64_references,
     instruction_steps,
     other_steps,
+    predicted,
 )
-from accprobe.gemm.explain.references import PlanFindings, f32_references, f64_references, predicted
 from accprobe.gemm.layout import Ints
+from accprobe.gemm.plans import instructions_of
 from accprobe.gemm.spec import Spec
-from accprobe.gemm.steps import instructions_of
+from accprobe.gemm.verification import ElementMismatch
 from accprobe.isa.formats import Bits
 from accprobe.model.product import OPERAND_ROUNDINGS, ProductModel
 
@@ -130,19 +133,18 @@ class PlanSearch:
         self,
         recorded: Sequence[Candidate],
         steps: Sequence[KnownStep],
-        references: Sequence[tuple[PlanFindings, ProductModel]],
+        references: Sequence[Candidate],
     ) -> list[Explanation]:
         """Explain each result. references: tried after the first step, if there is one."""
         best = [_Best(d[self._sample.rows, self._sample.columns]) for d in self._results]
-        named = [Candidate(str(has["instruction"]), has, model) for has, model in references]
-        self._offer(best, recorded if steps else [*recorded, *named])
+        self._offer(best, recorded if steps else [*recorded, *references])
         for number, step in enumerate(steps):
             self._progress("plans", number / len(steps))
             for plan, d in SampledPlans(step, self._sample.a, self._sample.b).results(self._sizes):
                 for each in best:
                     each.offer(plan, d)
             if number == 0:
-                self._offer(best, named)
+                self._offer(best, references)
             if not any(each.mismatches for each in best):
                 compared = [self._compared(each, d) for each, d in zip(best, self._results, strict=True)]
                 if all(each.mismatches * HARDLY_ANY <= each.compared for each in compared):
@@ -177,11 +179,11 @@ class PlanSearch:
         got = d[self._rows]
         expected = predicted(candidate.model, self._a[self._rows], self._b, got)
         differ = np.argwhere(got != expected)
+        rows = self._rows
         places = tuple(
-            Unexplained(int(self._rows[y]), int(x), int(got[y, x]), int(expected[y, x])) for y, x in differ[:MOST_SHOWN]
+            ElementMismatch(int(rows[y]), int(x), int(got[y, x]), int(expected[y, x])) for y, x in differ[:MOST_SHOWN]
         )
-        rows = ComparedRows(self._rows, expected)
-        return Explanation(d.size, got.size, len(differ), (candidate,), places=places, rows=rows)
+        return Explanation(d.size, got.size, len(differ), (candidate,), places=places, rows=(rows, expected))
 
     def _with_variants(self, found: Explanation, d: Bits, steps: Sequence[KnownStep]) -> Explanation:
         """Try arithmetics that differ only for tiny numbers if some words are unexplained."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,20 +18,12 @@ from accprobe.evaluate.error_free import Truths
 from accprobe.evaluate.miscounts import ENOUGH, Miscounts, fit_miscounts
 from accprobe.gemm.blackbox import one_nan
 from accprobe.gemm.characterise import Progress
-from accprobe.gemm.dots import ordered
-from accprobe.gemm.explain.explanation import (
-    Candidate,
-    ComparedRows,
-    ExplainedRegion,
-    Explanation,
-    Unexplained,
-    Unknown,
-    differences,
-)
-from accprobe.gemm.explain.known_plans import arrangements
+from accprobe.gemm.explain.explanation import Candidate, ExplainedRegion, Explanation, Unknown, differences
+from accprobe.gemm.explain.known_plans import Sizes, rounded_once, sizes, slices
 from accprobe.gemm.explain.plan_search import PlanSearch
-from accprobe.gemm.explain.references import rounded_once
+from accprobe.gemm.layout import Ints
 from accprobe.gemm.spec import Spec
+from accprobe.gemm.verification import ElementMismatch, ordered
 from accprobe.isa.formats import Bits
 
 # Maximum number of products whose sums are computed to compare one plan with all elements.
@@ -118,45 +110,43 @@ class _OneResult:
         rows = found.rows
         if not found.mismatches or rows is None:
             return found
-        differ = self.d[rows.numbers] != rows.expected
+        numbers, expected = rows
+        differ = self.d[numbers] != expected
         regions = [(y, x) for y, x in _rectangles(differ) if (y.stop - y.start) * (x.stop - x.start) >= LEAST_REGION]
         size = sum((y.stop - y.start) * (x.stop - x.start) for y, x in regions)
         if not regions or len(regions) > MOST_REGIONS or size > MOST_OF * differ.size:
             return found
         parts, mismatches = [], found.mismatches
         for y, x in regions:
-            part = self._part(rows, y, x)
+            specs = [replace(spec, m=y.stop - y.start, n=x.stop - x.start) for spec in self.specs]
+            operands = self.a[numbers[y]], self.b[x], [self.d[numbers[y], x]]
+            (part,) = explain(specs, *operands, self.recorded, self.at_most, self.progress)
             if part.nearly:
-                numbers = rows.numbers[y]
-                parts.append(ExplainedRegion((int(numbers[0]), int(numbers[-1])), (x.start, x.stop - 1), part))
+                ends = int(numbers[y][0]), int(numbers[y][-1])
+                parts.append(ExplainedRegion(ends, (x.start, x.stop - 1), part))
                 mismatches += part.mismatches - int(differ[y, x].sum())
         inside = [(part.rows, part.columns) for part in parts]
         places = tuple(place for place in found.places if not any(_is_in(place, *where) for where in inside))
         return replace(found, mismatches=mismatches, regions=tuple(parts), places=places)
 
-    def _part(self, compared: ComparedRows, y: slice, x: slice) -> Explanation:
-        rows, specs = compared.numbers[y], [replace(spec, m=y.stop - y.start, n=x.stop - x.start) for spec in self.specs]
-        (found,) = explain(specs, self.a[rows], self.b[x], [self.d[rows, x]], self.recorded, self.at_most, self.progress)
-        return found
-
     def _unknown(self, found: Explanation) -> Unknown:
         """Return facts about the result that hold for any plan."""
-        rows = found.rows.numbers if found.rows else np.arange(len(self.d))[: max(1, self.at_most // self.b.size)]
+        rows, expected = found.rows or (np.arange(len(self.d))[: max(1, self.at_most // self.b.size)], None)
         spec, got = self.specs[0], self.d[rows]
         exact = rounded_once(spec, self.a[rows], self.b)
         steps = np.abs(ordered(spec.out, got) - ordered(spec.out, exact))
-        differ = got != (found.rows.expected if found.rows else exact)
+        differ = got != (exact if expected is None else expected)
         y, x = (np.flatnonzero(differ.any(axis=axis)) for axis in (1, 0))
         miscounts = tuple(self.counts.sentences()) if self.counts and self.counts.explained > REPORTED_SHARE else ()
         return Unknown(
             compared=got.size,
-            differing=int(np.count_nonzero(steps)),
-            median=int(np.median(steps[steps > 0])) if steps.any() else 0,
-            largest=int(steps.max()),
+            differing_from_exact=int(np.count_nonzero(steps)),
+            median_ulp=int(np.median(steps[steps > 0])) if steps.any() else 0,
+            largest_ulp=int(steps.max()),
             rows=(int(rows[y[0]]), int(rows[y[-1]])),
             columns=(int(x[0]), int(x[-1])),
             miscounts=miscounts,
-            explained=self.counts.explained if miscounts else 0.0,
+            miscounts_explain=self.counts.explained if miscounts else 0.0,
         )
 
 
@@ -177,7 +167,7 @@ def _ranges(there: NDArray[Any] | np.bool[bool]) -> list[slice]:
     return [slice(int(run[0]), int(run[-1]) + 1) for run in np.split(found, np.flatnonzero(np.diff(found) > REGION_GAP) + 1)]
 
 
-def _is_in(place: Unexplained, rows: tuple[int, int], columns: tuple[int, int]) -> bool:
+def _is_in(place: ElementMismatch, rows: tuple[int, int], columns: tuple[int, int]) -> bool:
     return rows[0] <= place.row <= rows[1] and columns[0] <= place.column <= columns[1]
 
 
@@ -192,3 +182,66 @@ def _alike(found: Sequence[Explanation]) -> list[Explanation]:
 
 def _first(plan: Candidate, plans: Sequence[Candidate]) -> tuple[Candidate, ...]:
     return (plan, *(other for other in plans if other is not plan))
+
+
+# A zero in place of an operand.
+OMITTED = -1
+
+# Maximum number of times that a product may be counted.
+MOST_COUNTED = 2
+
+
+class Arrangement(NamedTuple):
+    """The k of A and the k of B of each product in turn, or OMITTED. sizes: of slices to try."""
+
+    a: Ints
+    b: Ints
+    sizes: list[Sizes]
+
+    def operands(self, a: Bits, b: Bits) -> tuple[Bits, Bits]:
+        """Return the operands of a [M, K] and b [N, K] in this arrangement."""
+        x, y = (np.where(ks == OMITTED, 0, words[:, ks]).astype(words.dtype) for ks, words in ((self.a, a), (self.b, b)))
+        return x, y
+
+
+def arrangements(found: Miscounts) -> Iterator[Arrangement]:
+    """Yield arrangements of operands that explain the miscounts, the likeliest first."""
+    k = len(found.counts)
+    every, missing, twice = np.arange(k), found.counts == -1, found.counts == 1
+    if found.is_mispaired:
+        a, b = np.where(missing, OMITTED, every), np.where(missing, OMITTED, found.partner)
+        yield Arrangement(a, b, list(sizes(k)))
+        if len(np.unique(found.partner)) == k:
+            order = np.argsort(found.partner)
+            yield Arrangement(a[order], b[order], list(sizes(k)))
+        return
+    if missing.all() or (found.counts < -1).any() or (found.counts >= MOST_COUNTED).any():
+        return
+    if missing.any() and not twice.any():
+        zeroed, left = np.where(missing, OMITTED, every), every[~missing]
+        yield Arrangement(zeroed, zeroed, list(sizes(k)))
+        yield Arrangement(left, left, list(sizes(len(left))))
+    elif missing.sum() == twice.sum():
+        read = every.copy()
+        read[missing] = every[twice]
+        yield Arrangement(read, read, list(sizes(k)))
+    elif not missing.any():
+        yield from _repeated(every, twice)
+
+
+def _repeated(every: Ints, twice: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Iterator[Arrangement]:
+    """Yield repeated products directly after the first ones (overlapping slices, one loop pass too many), or at the end."""
+    ks, k = every[twice], len(every)
+    low, high = int(ks[0]), int(ks[-1]) + 1
+    if high - low == len(ks):
+        behind = np.concatenate([every[:high], ks, every[high:]])
+        overlapping: list[Sizes] = []
+        for size in sizes(k)[1:]:
+            borders = [part.stop for part in slices(k, size)]
+            if low in borders or high in borders:
+                moved = [high if border == low else border + len(ks) * (border > high) for border in borders]
+                steps = np.diff([0, *moved[:-1], k + len(ks)])
+                overlapping += [tuple(steps.tolist())] if steps.all() else []
+        yield Arrangement(behind, behind, [*overlapping, *sizes(len(behind))])
+    after = np.concatenate([every, ks])
+    yield Arrangement(after, after, list(sizes(len(after))))

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from accprobe.gemm.layout import Ints
 from accprobe.gemm.tree.tree_builder import NoTree, PartialTree
 from accprobe.model.product import Chain, Nested, Order, nested
+
+# Fused sums after which the k of a chain may repeat.
+PERIODS = (1, 2, 3, 4, 6, 8, 16, 32)
 
 # The k of each fused sum of a chain, in order.
 FusedGroups = tuple[tuple[int, ...], ...]
@@ -44,7 +47,6 @@ def renumbered(nested: Nested, numbers: Sequence[Nested]) -> Nested:
 
 def decompose(partial: PartialTree) -> FusedGroups | Reduction:
     """Return the chain or reduction that a tree is. Raises NoTree if one sum adds three partial sums."""
-    partial = _from_its_start(partial)
     leaves = 0
     while leaves < len(partial.joins) and all(isinstance(x, int) for x in partial.joins[leaves]):
         leaves += 1
@@ -62,23 +64,12 @@ def decompose(partial: PartialTree) -> FusedGroups | Reduction:
     chunks = next((i for i, part in enumerate(later) if isinstance(part, Reduction)), len(later))
     parts: list[FusedGroups | Reduction] = [chain, *later[:chunks]]
     if later[chunks:]:
-        first = _forward(parts) if chunks else chain
+        first = forward(parts) if chunks else chain
         parts = [first, *later[chunks:]]
-    return _forward(parts)
+    return forward(parts)
 
 
-def _from_its_start(partial: PartialTree) -> PartialTree:
-    """Return the tree as seen from the chain that is added up first, if its first product joins an earlier partial sum."""
-    while partial.joins:
-        before = [x for x in partial.joins[0] if isinstance(x, PartialTree)]
-        if len(before) != 1 or (len(partial.joins[0]) == 1 and not before[0].is_chain):
-            break
-        others = tuple(x for x in partial.joins[0] if isinstance(x, int))
-        partial = PartialTree(before[0].first, (*before[0].joins, (partial.first, *others), *partial.joins[1:]))
-    return partial
-
-
-def _forward(parts: Sequence[FusedGroups | Reduction]) -> Reduction:
+def forward(parts: Sequence[FusedGroups | Reduction]) -> Reduction:
     return Reduction(tuple(parts), nested("forward", len(parts)))
 
 
@@ -89,11 +80,15 @@ def _groups(first: int, joins: Sequence[tuple[int, ...]]) -> FusedGroups:
     return (tuple(sorted((first, *joins[0]))), *(tuple(sorted(join)) for join in joins[1:]))
 
 
+def map_chains(tree: FusedGroups | Reduction, change: Callable[[FusedGroups], FusedGroups]) -> FusedGroups | Reduction:
+    if isinstance(tree, Reduction):
+        return replace(tree, parts=tuple(map_chains(part, change) for part in tree.parts))
+    return change(tree)
+
+
 def with_first_sums_swapped(tree: FusedGroups | Reduction) -> FusedGroups | Reduction:
     """Return the tree with the first two sums of each chain swapped: both start from zero, so no query orders them."""
-    if isinstance(tree, Reduction):
-        return replace(tree, parts=tuple(map(with_first_sums_swapped, tree.parts)))
-    return (*tree[1::-1], *tree[2:]) if all(len(group) == 1 for group in tree[:2]) else tree
+    return map_chains(tree, lambda chain: (*chain[1::-1], *chain[2:]) if all(len(x) == 1 for x in chain[:2]) else chain)
 
 
 def every_chain(part: FusedGroups | Reduction) -> Iterator[FusedGroups]:
@@ -116,35 +111,21 @@ def as_chain(groups: FusedGroups, products: int) -> Chain:
     if any(len(group) > products for group in groups):
         raise NoTree(f"fused sums of {products} products, and one of {max(map(len, groups))}, from product {groups[0][0]} on")
     start, stop = min(map(min, groups)), max(map(max, groups)) + 1
-    for sums in (1, 2, 3, 4, 6, 8, 16, 32):
-        for whole in (groups[0], groups[1] if len(groups) > 1 else groups[0]):
-            found = _repeating(groups, products, sums, start, stop, whole)
-            if found is not None:
-                return found
+    for skipped, sums in (*((0, sums) for sums in PERIODS), (1, 1)):  # an incomplete first sum is the end of a pattern
+        head, later = groups[skipped : skipped + sums], groups[skipped + sums :]
+        flat = [k for group in head for k in group]
+        if not head or len(flat) < products * len(head):
+            continue
+        period = later[0][0] - flat[0] if later else max(flat) - min(flat) + 1
+        shift = min(flat) - period - start if skipped else 0
+        pattern = tuple(k - (min(flat) if skipped else start) for k in flat)
+        if period > 0:
+            chain = Chain(start, stop, pattern, 0 if period == len(pattern) else period, shift)
+            if groups_of(chain, products) == groups:
+                return chain
     beyond = stop - start
-    pattern = [k - start for group in groups for k in (*group, *[start + beyond] * (products - len(group)))]
-    return Chain(start, stop, tuple(pattern), period=beyond + 1)
-
-
-def _repeating(groups: FusedGroups, products: int, sums: int, start: int, stop: int, second: tuple[int, ...]) -> Chain | None:
-    """Return the chain with a period of `sums` sums if it equals these groups. second: the sum that fixes the pattern."""
-    shift = 0
-    model = groups
-    if second is not groups[0]:
-        model = groups[1:]
-    head = model[:sums]
-    if any(len(group) < products for group in head):
-        return None
-    flat = [k for group in head for k in group]
-    period = model[sums][0] - model[0][0] if len(model) > sums else max(flat) - min(flat) + 1
-    if period <= 0:
-        return None
-    if second is not groups[0]:
-        shift = min(flat) - period * 1 - start if sums == 1 else 0
-    base = start + shift
-    pattern = tuple(k - (min(flat) if second is not groups[0] else base) for k in flat)
-    chain = Chain(start, stop, pattern, 0 if period == len(pattern) else period, shift)
-    return chain if groups_of(chain, products) == groups else None
+    pattern = tuple(k - start for group in groups for k in (*group, *[start + beyond] * (products - len(group))))
+    return Chain(start, stop, pattern, period=beyond + 1)
 
 
 def groups_of(chain: Chain, products: int) -> FusedGroups:
@@ -158,27 +139,22 @@ def with_repeated_products(tree: FusedGroups | Reduction, doubled: Ints) -> Fuse
 
     Raises NoTree if they lie elsewhere.
     """
-    for k in map(int, doubled):
-        ends = any(k - 1 in chain[-1] for chain in every_chain(tree))
-        begins = any(k + 1 in chain[0] for chain in every_chain(tree))
-        if not ends and not begins:
+    twice, products = doubled.tolist(), width(tree)
+    for k in twice:
+        if not any(k - 1 in chain[-1] or k + 1 in chain[0] for chain in every_chain(tree)):
             raise NoTree(f"product {k} is counted twice, but not at the border of two chains")
-    products = width(tree)
-    runs = [int(k) for k in doubled]
-    return _added(tree, runs, products)
 
+    def extended(chain: FusedGroups) -> FusedGroups:
+        groups = list(chain)
+        for k in twice:
+            if k - 1 in groups[-1]:
+                groups[-1:] = [(*groups[-1], k)] if len(groups[-1]) < products else [groups[-1], (k,)]
+        for k in reversed(twice):
+            if k + 1 in groups[0]:
+                groups[:1] = [(k, *groups[0])] if len(groups[0]) < products else [(k,), groups[0]]
+        return tuple(groups)
 
-def _added(part: FusedGroups | Reduction, doubled: list[int], products: int) -> FusedGroups | Reduction:
-    if isinstance(part, Reduction):
-        return Reduction(tuple(_added(x, doubled, products) for x in part.parts), part.nested)
-    groups = list(part)
-    for k in doubled:
-        if k - 1 in groups[-1]:
-            groups[-1:] = [(*groups[-1], k)] if len(groups[-1]) < products else [groups[-1], (k,)]
-    for k in reversed(doubled):
-        if k + 1 in groups[0]:
-            groups[:1] = [(k, *groups[0])] if len(groups[0]) < products else [(k,), groups[0]]
-    return tuple(groups)
+    return map_chains(tree, extended)
 
 
 def named_order(order: Nested, parts: int) -> Order | Nested:

@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 from accprobe.evaluate.error_free import Floats
 from accprobe.gemm.blackbox import RecordedCallable
 from accprobe.gemm.layout import Ints, Units, layout_of, power, units_in
-from accprobe.isa.formats import Bits
 
 # Candidate bases of these digits; the one with the fewest calls is used.
 BASES = (2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
@@ -41,24 +40,20 @@ class ProductPairs:
         others = leaves[leaves != i]
         wanted = np.isin(others, j)
         survivors = np.zeros(len(others))
-        for query in self._pair_queries(len(others)):
+        height, width, most = len(self._rows), len(self._columns), self._units.most
+        base = min(BASES, key=lambda base: _calls(len(others), base, height, width, most))
+        for query in _pair_queries(len(others), base, width, most):
             at = query.js[wanted[query.js]]
-            for left in range(0, len(at), len(self._columns)):
-                js = at[left : left + len(self._columns)]
-                for top in range(0, len(query.windows), len(self._rows)):
-                    windows = query.windows[top : top + len(self._rows)]
+            for left in range(0, len(at), width):
+                js = at[left : left + width]
+                for top in range(0, len(query.windows), height):
+                    windows = query.windows[top : top + height]
                     classes = js % query.modulus, np.concatenate(windows) % query.modulus
                     found = self._surviving_units([i], others[js], [others[units] for units in windows], classes)
                     survivors[js] += found.sum(axis=0)
         sizes = np.full(len(j), 1.0)
         sizes[j != i] = len(leaves) - survivors[np.searchsorted(others, j[j != i])]
         return sizes
-
-    def _pair_queries(self, n: int) -> Iterator[_PairQuery]:
-        """Return the queries of all pairs of n numbers in the base with the fewest calls."""
-        height, width, most = len(self._rows), len(self._columns), self._units.most
-        base = min(BASES, key=lambda base: _calls(n, base, height, width, most))
-        return _pair_queries(n, base, width, most)
 
     def joined(self, ks: Ints, before: int) -> NDArray[np.bool_]:
         """Return which of n products are added to one another before `before` is added to either, [n, n]."""
@@ -113,9 +108,7 @@ class ProductPairs:
 
 @dataclass(frozen=True)
 class _PairQuery:
-    """js: numbers that share a digit. windows: numbers with another digit there, in parts. Units count at once if they equal a
-    j modulo `modulus`, that is, if no lower digit differs.
-    """
+    """js: numbers that share a digit. windows: others, in parts; a unit counts beside a j that it equals modulo `modulus`."""
 
     js: Ints
     windows: Sequence[Ints]
@@ -179,47 +172,39 @@ def is_whole(sizes: Floats, leaves: int) -> bool:
     return bool(np.all((sizes >= 1) & (sizes <= leaves) & (sizes == np.round(sizes))))
 
 
-class ColumnPairs:
+class ColumnPairs(ProductPairs):
     """`ProductPairs` for a fixed A: each query takes one column, and all rows of D have the same results."""
 
-    def __init__(self, subject: RecordedCallable, row: int, columns: Ints, a: Bits, units: Units) -> None:
-        self._subject, self._row, self._columns, self._a, self._units = subject, row, columns, a, units
-
     def sizes(self, i: int, j: Ints, leaves: Ints) -> Floats:
-        most = self._units.most
-        others = [j[j != i], leaves[leaves != i]]
-        windows = [others[1][start : start + most] for start in range(0, len(others[1]), most)]
-        which = np.repeat(np.arange(len(others[0])), len(windows))
-        survivors = np.zeros(len(others[0]))
-        found = self._surviving_units(np.full(len(which), i), others[0][which], windows * len(others[0]))
-        np.add.at(survivors, which, found)
+        others, units, most = j[j != i], leaves[leaves != i], self._units.most
+        windows = [units[start : start + most] for start in range(0, len(units), most)]
+        found = self._of_columns(np.full(len(others) * len(windows), i), np.repeat(others, len(windows)), windows * len(others))
         sizes = np.full(len(j), 1.0)
-        sizes[j != i] = len(leaves) - survivors
+        sizes[j != i] = len(leaves) - found.reshape(len(others), -1).sum(axis=1)
         return sizes
 
     def joined(self, ks: Ints, before: int) -> NDArray[np.bool_]:
         found = np.eye(len(ks), dtype=bool)
         y, x = np.triu_indices(len(ks), 1)
-        found[y, x] = found[x, y] = self._surviving_units(ks[y], ks[x], [np.array([before])] * len(y)) != 0
+        found[y, x] = found[x, y] = self._of_columns(ks[y], ks[x], [np.array([before])] * len(y)) != 0
         return found
 
     def joined_with(self, i: int, ks: Ints, before: int) -> NDArray[np.bool_]:
         others = ks[ks != i]
         found: NDArray[np.bool_] = ks == i
-        found[ks != i] = self._surviving_units(np.full(len(others), i), others, [np.array([before])] * len(others)) != 0
+        found[ks != i] = self._of_columns(np.full(len(others), i), others, [np.array([before])] * len(others)) != 0
         return found
 
-    def _surviving_units(self, i: Ints, j: Ints, windows: Sequence[Ints]) -> Floats:
+    def _of_columns(self, i: Ints, j: Ints, windows: Sequence[Ints]) -> Floats:
         """Return the units that survive in a window beside each pair, [queries]. i and j hold no unit."""
         spec, each, width = self._subject.spec, self._units, len(self._columns)
         found = np.empty(len(i))
         for start in range(0, len(i), width):
             some = slice(start, start + width)
-            b = np.zeros((spec.n, spec.k), spec.b.dtype)
-            columns = self._columns[: len(i[some])]
-            lengths = [len(window) for window in windows[some]]
+            columns, lengths = self._columns[: len(i[some])], [len(window) for window in windows[some]]
+            b = np.zeros_like(self._b)
             b[np.repeat(columns, lengths), np.concatenate(windows[some])] = power(spec.b, each.unit[1])
             b[columns, i[some]] = power(spec.b, each.large[1])
             b[columns, j[some]] = power(spec.b, each.large[1], negative=True)
-            found[some] = units_in(self._subject.product(self._a, b)[self._row, columns], spec, each)
+            found[some] = units_in(self._subject.product(self._a, b)[self._rows[0], columns], spec, each)
         return found

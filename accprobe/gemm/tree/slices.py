@@ -16,11 +16,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from accprobe.gemm.blackbox import RecordedCallable
 from accprobe.gemm.layout import Ints, Units, layout_of, power, units_in
-from accprobe.gemm.tree.decomposition import FusedGroups, Reduction, every_chain, order_name, renumbered
+from accprobe.gemm.tree.decomposition import FusedGroups, Reduction, every_chain, forward, order_name, renumbered
 from accprobe.gemm.tree.tree_builder import NoTree, measured_units
 from accprobe.model.product import Nested, nested
 
@@ -75,28 +74,27 @@ def chunks(part: FusedGroups | Reduction) -> list[FusedGroups] | None:
     if not isinstance(part, Reduction):
         return [part]
     flat = part.flat()
-    run = _run(flat.nested)
-    chains = [] if run is None else [_chain(flat, i) for i in run]
-    return chains if chains and _follow(chains) else None
-
-
-def _follow(chains: Sequence[FusedGroups]) -> bool:
-    """Return whether each chain starts after the previous one ends, except for k that both have."""
+    chains, run = list(every_chain(flat)), _run(flat.nested)
+    if run is None:
+        return None
     before, last = set[int](), -1
-    for chain in chains:
-        ks = {k for group in chain for k in group} - before
+    for ks in (set(_ks(chains[i])) - before for i in run):  # each chain starts after the previous one ends, but for shared k
         if ks and min(ks) < last:
-            return False
+            return None
         before |= ks
         last = max(before)
-    return True
+    return [chains[i] for i in run]
+
+
+def _ks(chain: FusedGroups) -> Iterator[int]:
+    return (k for group in chain for k in group)
 
 
 def sizes(chains: Sequence[FusedGroups]) -> list[int]:
     """Return how many products of each chain no earlier chain has."""
     found, before = [], set[int]()
     for chain in chains:
-        ks = {k for group in chain for k in group} - before
+        ks = set(_ks(chain)) - before
         found.append(len(ks))
         before |= ks
     return found
@@ -109,7 +107,8 @@ def is_even(of: Sequence[int]) -> bool:
 
 def _of_even_chunks(flat: Reduction) -> Iterator[Reduction]:
     """Yield slices of equal chunks, then variants with fewer chunks in the first slice, which the additions do not exclude."""
-    of_chain = sizes([_chain(flat, i) for i in range(len(flat.parts))])
+    chains = list(every_chain(flat))
+    of_chain = sizes(chains)
     longest = max(of_chain)
 
     def slices(node: Nested) -> tuple[list[list[int]], Nested]:
@@ -120,36 +119,29 @@ def _of_even_chunks(flat: Reduction) -> Iterator[Reduction]:
         parts: list[list[int]] = []
         order: list[Nested] = []
         for x in node:
-            inside, nested = slices(x)
-            order.append(renumbered(nested, range(len(parts), len(parts) + len(inside))))
+            inside, within = slices(x)
+            order.append(renumbered(within, range(len(parts), len(parts) + len(inside))))
             parts += inside
         return parts, tuple(order)
+
+    def grouped(slices: Sequence[Sequence[int]], order: Nested) -> Reduction:
+        """Return the chains grouped into slices of one or several chunks."""
+        if len(slices) == 1:
+            return forward([chains[i] for i in slices[0]])
+        by_start = sorted(range(len(slices)), key=lambda i: slices[i][0])
+        parts = tuple(as_slice([chains[i] for i in slices[number]]) for number in by_start)
+        return Reduction(parts, renumbered(order, [by_start.index(i) for i in range(len(slices))]))
 
     (first, *others), order = slices(flat.nested)
     for count in range(len(first), 0, -1):
         left = [[chain] for chain in first[count:]]
-        numbers = [_forward(len(left) + 1), *range(len(left) + 1, len(left) + 1 + len(others))]
-        yield _grouped(flat, [first[:count], *left, *others], renumbered(order, numbers))
+        numbers = [nested("forward", len(left) + 1), *range(len(left) + 1, len(left) + 1 + len(others))]
+        yield grouped([first[:count], *left, *others], renumbered(order, numbers))
 
 
-def _grouped(flat: Reduction, slices: Sequence[Sequence[int]], order: Nested) -> Reduction:
-    """Return the chains of a reduction grouped into slices of one or several chunks."""
-    if len(slices) == 1:
-        return Reduction(tuple(_chain(flat, i) for i in slices[0]), _forward(len(slices[0])))
-    by_start = sorted(range(len(slices)), key=lambda i: slices[i][0])
-    parts = [[_chain(flat, i) for i in slices[number]] for number in by_start]
-    merged = tuple(part[0] if len(part) == 1 else Reduction(tuple(part), _forward(len(part))) for part in parts)
-    return Reduction(merged, renumbered(order, [by_start.index(i) for i in range(len(slices))]))
-
-
-def _forward(parts: int) -> Nested:
-    return nested("forward", parts)
-
-
-def _chain(flat: Reduction, number: int) -> FusedGroups:
-    part = flat.parts[number]
-    assert not isinstance(part, Reduction)
-    return part
+def as_slice(chains: Sequence[FusedGroups]) -> FusedGroups | Reduction:
+    """Return one chain, or chunks that are added in turn."""
+    return chains[0] if len(chains) == 1 else forward(chains)
 
 
 def _run(node: Nested) -> list[int] | None:
@@ -177,30 +169,22 @@ QUIET = 16
 
 
 def in_slices(subject: RecordedCallable, rows: Ints, columns: Ints, chains: Sequence[FusedGroups]) -> Reduction:
-    """Return the chains as chunks of slices that are added in any order. Raises NoTree if there are too many slices or fewer
-    than three.
-    """
-    each = measured_units(
-        subject, rows, columns, np.array(sorted(k for chain in chains for group in chain for k in group), np.int64)
-    )
+    """Return the chains as chunks of slices that are added in any order. Raises NoTree if there are too many, or two."""
+    units = measured_units(subject, rows, columns, np.array(sorted(k for chain in chains for k in _ks(chain)), np.int64))
     rows, columns = (lines[:: -(-len(lines) // most)] for lines, most in ((rows, MOST_ROWS), (columns, MOST_COLUMNS)))
     firsts = np.array([chain[0][0] for chain in chains], np.int64)
     slices: list[list[int]] = []
     for number in range(len(chains)):
-        of = next(
-            (slice_ for slice_ in slices[::-1] if _are_of_one(subject, rows, columns, each, firsts, slice_[0], number)), None
-        )
-        if of is None:
-            slices.append([])
-            of = slices[-1]
-        of.append(number)
+        own = next((x for x in slices[::-1] if _are_of_one(subject, rows, columns, units, firsts, x[0], number)), None)
+        if own is None:
+            slices.append([number])
+        else:
+            own.append(number)
         if len(slices) > MOST_SLICES:
             raise NoTree(f"more than {MOST_SLICES} slices are added in an order that changes")
     if len(slices) < 3:
         raise NoTree("results change between identical calls, but not through the order of three or more slices")
-    parts = [tuple(chains[i] for i in slice_) for slice_ in slices]
-    merged = tuple(part[0] if len(part) == 1 else Reduction(part, nested("forward", len(part))) for part in parts)
-    return Reduction(merged, nested("forward", len(merged)))
+    return forward([as_slice([chains[i] for i in own]) for own in slices])
 
 
 def _are_of_one(subject: RecordedCallable, rows: Ints, columns: Ints, each: Units, firsts: Ints, one: int, other: int) -> bool:
@@ -210,22 +194,16 @@ def _are_of_one(subject: RecordedCallable, rows: Ints, columns: Ints, each: Unit
         return False
     beside = np.resize(np.delete(firsts, [one, other]), len(rows))
     a, b = layout_of(spec).blank()
-    large_a, large_b = each.large
     for k, negative in ((firsts[one], False), (firsts[other], True)):
-        a[:, k], b[:, k] = power(spec.a, large_a), power(spec.b, large_b, negative=negative)
+        a[:, k], b[:, k] = power(spec.a, each.large[0]), power(spec.b, each.large[1], negative=negative)
     a[rows, beside] = power(spec.a, each.unit[0])
     b[:, beside] = power(spec.b, each.unit[1])
     chain = np.searchsorted(np.unique(beside), beside)
     always, never = (np.ones(chain.max() + 1, bool) for _ in range(2))
     for _ in range(QUIET):
         units = units_in(subject.product(a, b, keep=False)[np.ix_(rows, columns)], spec, each)
-        always &= _in_each(chain, units == 1)
-        never &= _in_each(chain, units == 0)
+        always &= np.bincount(chain, (units != 1).any(axis=1)) == 0  # in all rows of each chain
+        never &= np.bincount(chain, (units != 0).any(axis=1)) == 0
         if not (always | never).all() or not always.any():
             return False
     return True
-
-
-def _in_each(chain: Ints, there: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Return whether a condition holds in all rows of each chain."""
-    return np.asarray(np.bincount(chain, ~there.all(axis=1)) == 0)

@@ -1,13 +1,12 @@
-"""Describe how a product divides K: slices, promoted parts or lanes. Structures with the same bits for all operands form a
-class.
+"""Describe how a product divides K: slices, promoted parts or lanes.
 
-docs/products.md defines the class and its canonical member.
+Structures with the same bits for all operands form a class. docs/products.md defines the class and its canonical member.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -76,15 +75,25 @@ class Structure:
 
 
 def members(plan: ProductPlan) -> list[Structure]:
-    """Return structures that give the same bits for all operands: the canonical one, all parts promoted, a slice for each part,
-    lanes.
+    """Return structures with the same bits for all operands, the canonical one first: promoted parts, slices, lanes.
 
     If only one exists, add slices of another number of whole parts where possible.
     """
     tree = plan.tree
     if not isinstance(tree, Reduction):
         return [_structure_of(tree)]
-    found = _distinct(_members(plan, tree))
+    flat, lanes, whole = tree.flat(), lanes_of(tree), _one_slice(plan)
+    slices, order = _structure_of(flat).slices, _order(plan, flat)
+    promoted = [Structure((KSlice(whole, chunked=True),), "forward")] if whole else []
+    in_lanes = [Structure(slices, order, lanes)] if lanes else []
+    if lanes and lanes.block <= plan.step.products:
+        canonical = in_lanes
+    elif whole and (max(sizes(whole)) <= PROMOTED or len(whole) > MOST_SLICES):
+        canonical = promoted
+    else:
+        canonical = [Structure(_structure_of(tree).slices, _order(plan, tree))]
+    alone = [Structure(slices, order)] if lanes or has_uniform_rounding(plan) else []
+    found = _distinct([*canonical, *promoted, *alone, *in_lanes])
     if len(found) == 1 and has_uniform_rounding(plan):
         found = _distinct([*found, *map(_structure_of, slice_readings(tree))])[:2]
     return found
@@ -96,31 +105,6 @@ def _distinct(structures: Iterable[Structure]) -> list[Structure]:
     for each in structures:
         kinds.setdefault((each.split_k, each.slice_sizes, each.promote_every, each.lanes), each)
     return list(kinds.values())
-
-
-def _members(plan: ProductPlan, tree: Reduction) -> Iterator[Structure]:
-    yield canonical(plan)
-    if whole := _one_slice(plan):
-        yield Structure((KSlice(whole, chunked=True),), "forward")
-    lanes, flat = lanes_of(tree), tree.flat()
-    if lanes or has_uniform_rounding(plan):
-        slices, order = _structure_of(flat).slices, _order(plan, flat)
-        yield Structure(slices, order)
-        if lanes:
-            yield Structure(slices, order, lanes)
-
-
-def canonical(plan: ProductPlan) -> Structure:
-    """Return the structure that names a plan."""
-    tree = plan.tree
-    if not isinstance(tree, Reduction):
-        return _structure_of(tree)
-    lanes = lanes_of(tree)
-    if lanes and lanes.block <= plan.step.products:
-        return Structure(_structure_of(tree.flat()).slices, _order(plan, tree.flat()), lanes)
-    if (whole := _one_slice(plan)) and (max(sizes(whole)) <= PROMOTED or len(whole) > MOST_SLICES):
-        return Structure((KSlice(whole, chunked=True),), "forward")
-    return Structure(_structure_of(tree).slices, _order(plan, tree))
 
 
 def has_uniform_rounding(plan: ProductPlan) -> bool:

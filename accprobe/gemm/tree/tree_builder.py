@@ -41,6 +41,16 @@ class PartialTree:
     def shifted(self, by: int) -> PartialTree:
         return self.mapped(lambda k: k + by)
 
+    def from_its_start(self) -> PartialTree:
+        """Return the tree as seen from the chain that is added up first, if its first product joins an earlier partial sum."""
+        if not self.joins:
+            return self
+        before = [x for x in self.joins[0] if isinstance(x, PartialTree)]
+        if len(before) != 1 or (len(self.joins[0]) == 1 and not before[0].is_chain):
+            return self
+        others = tuple(x for x in self.joins[0] if isinstance(x, int))
+        return PartialTree(before[0].first, (*before[0].joins, (self.first, *others), *self.joins[1:]))
+
     def ks(self) -> list[int]:
         found = [self.first]
         for join in self.joins:
@@ -52,7 +62,7 @@ class PartialTree:
 class TreeBuilder:
     """Probes and builds the tree. thorough: never assume that a subtree equals another of its shape."""
 
-    def __init__(self, pairs: ProductPairs | ColumnPairs, thorough: bool = False) -> None:
+    def __init__(self, pairs: ProductPairs, thorough: bool = False) -> None:
         self._pairs = pairs
         self._sampled = 1 << 30 if thorough else SAMPLED_PARTS
         self._known: dict[tuple[int, ...], list[tuple[int | PartialTree, ...]]] = {}
@@ -69,7 +79,7 @@ class TreeBuilder:
             if new is None:
                 raise NoTree("the number of products that survive beside two cancelling large products fits no summation tree")
             joins.append((*map(int, new),) if exact else self._inside(new, first))
-        return _from_its_beginning(PartialTree(first, tuple(joins)))
+        return PartialTree(first, tuple(joins)).from_its_start()
 
     def chains(self, leaves: Ints) -> list[PartialTree]:
         """Return the products that share an accumulator, without the order in which the accumulators are added."""
@@ -152,17 +162,7 @@ def make_tree_builder(
     spec = subject.spec
     if spec.a_exponent is None:
         return TreeBuilder(ProductPairs(subject, rows, columns, measured_units(subject, rows, columns, leaves)), thorough)
-    a, _ = layout_of(spec).blank()
-    return TreeBuilder(ColumnPairs(subject, int(rows[0]), columns, a, units_of_b(spec, spec.a_exponent)), thorough)
-
-
-def _from_its_beginning(partial: PartialTree) -> PartialTree:
-    """Return the tree with its first product appended to the chain that it is added to alone."""
-    if partial.joins and len(partial.joins[0]) == 1:
-        (part,) = partial.joins[0]
-        if isinstance(part, PartialTree) and part.is_chain:
-            return PartialTree(part.first, (*part.joins, (partial.first,), *partial.joins[1:]))
-    return partial
+    return TreeBuilder(ColumnPairs(subject, rows, columns, units_of_b(spec, spec.a_exponent)), thorough)
 
 
 def _are_known(sums: Sequence[tuple[Ints | None, bool]]) -> bool:
@@ -187,9 +187,7 @@ SOME, FEWER = 32, 64
 
 
 def measured_units(subject: RecordedCallable, rows: Ints, columns: Ints, leaves: Ints) -> Units:
-    """Return the units farthest from the large products that are visible at each k, cancel exactly and count without rounding.
-    If none pass, return the nearest.
-    """
+    """Return the units farthest from the large products that are visible, cancel and count exactly; else the nearest."""
     several = list(unit_candidates(subject.spec))
     for each in several[:-1]:
         if _is_visible(subject, rows, columns, leaves, each) and _cancels(subject, rows, columns, leaves, each):

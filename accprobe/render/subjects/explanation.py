@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from accprobe.gemm.explain.explanation import Candidate, Explanation, Unexplained, differences, differing_plans
+from accprobe.gemm.explain.explanation import Candidate, Explanation, differences, differing_plans
+from accprobe.gemm.verification import ElementMismatch
 from accprobe.isa.formats import Format
 from accprobe.render.document import Element, Heading, List, Paragraph, Phrase, Said, fact_grid
 
@@ -85,13 +86,14 @@ def _known(found: Explanation) -> Iterator[str]:
         yield f"the others lie in rows {_span(known.rows)}, columns {_span(known.columns)}"
     else:
         yield f"no known plan gives one of {found.compared} words that were tried"
+    differing = known.differing_from_exact / known.compared
     yield (
-        f"against exact sums, rounded once: {known.differing / known.compared:.1%} of the words differ, by {known.median:,}"
-        f" ulp in the median, {known.largest:,} ulp at most"
+        f"against exact sums, rounded once: {differing:.1%} of the words differ, by {known.median_ulp:,} ulp in the median,"
+        f" {known.largest_ulp:,} ulp at most"
     )
     if known.miscounts:
         yield f"likeliest: {'; '.join(known.miscounts)}"
-        yield f"(that is {known.explained:.1%} of the squared difference; no plan confirms it bit for bit)"
+        yield f"(that is {known.miscounts_explain:.1%} of the squared difference; no plan confirms it bit for bit)"
     else:
         yield "no missing, repeated or mispaired k were found in the difference from exact sums"
     yield "where the program is at hand, `accprobe gemm` probes it"
@@ -131,7 +133,7 @@ def _short(plan: Candidate, beside: Candidate) -> str:
     return " and ".join(told) or plan.name
 
 
-def _place(place: Unexplained, out: Format) -> str:
+def _place(place: ElementMismatch, out: Format) -> str:
     digits = out.storage_bits // 4
     return f"row {place.row}, column {place.column}: {place.got:0{digits}x}, expected {place.expected:0{digits}x}"
 
