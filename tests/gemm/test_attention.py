@@ -95,12 +95,6 @@ def test_keys_that_are_left_out_are_named() -> None:
     assert (once.value, once.note) == ("no", "16 missing: k = 240-255")
 
 
-@pytest.mark.slow
-def test_of_weights_that_are_not_exact_nothing_is_confirmed() -> None:
-    state, reason = status(asked(PlantedAttention(FLASH, 1e-6)))
-    assert (state, reason.endswith("contradict every plan")) == ("inferred", True)
-
-
 def test_the_number_of_queries_is_swept_as_rows_are() -> None:
     def box(m: int) -> PlantedAttention:
         return PlantedAttention(replace(FLASH, m=m, promote_every=None if m < 16 else 256))

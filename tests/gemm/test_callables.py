@@ -13,8 +13,7 @@ from accprobe.evaluate.product import ScaleWords
 from accprobe.gemm.__main__ import arguments, open_from_arguments
 from accprobe.gemm.callables.adapter import CallableAdapter, one_sentence
 from accprobe.gemm.callables.arrays import NumpyArrays, TorchArrays, open_arrays
-from accprobe.gemm.callables.builtin import _padded
-from accprobe.gemm.callables.opening import Opened, ProductRequest, UserFunction, find_callable, open_callable
+from accprobe.gemm.callables.opening import Opened, ProductRequest, find_callable, open_callable
 from accprobe.gemm.callables.options import FLAGS, under_flags
 from accprobe.gemm.operands import ones
 from accprobe.gemm.spec import Spec
@@ -98,14 +97,6 @@ def test_scales_of_blocks_are_handed_over_as_blocks() -> None:
     assert seen == [((4, 3), [[0, 1, 2], [3, 4, 5], [6, 7, 8]]), ((4, 3), [[1] * 3] * 3)]
 
 
-@pytest.mark.parametrize("blocks", [3, 4, 5])
-def test_scales_of_blocks_of_columns_lie_padded(blocks: int) -> None:
-    scales = torch.arange(2.0 * blocks).reshape(blocks, 2)
-    padded = _padded(scales)
-    assert torch.equal(padded, scales)
-    assert padded.stride() == (1, -(-blocks // 4) * 4)
-
-
 def test_flags_are_set_for_the_call_and_restored() -> None:
     matmul = torch.backends.cuda.matmul
     before = [getattr(matmul, name) for name in FLAGS]
@@ -164,15 +155,6 @@ def test_a_file_that_cannot_be_imported_is_named_with_its_line(tmp_path: Path) -
     path.write_text("import sys\nsys.exit('no GPU')\n")
     with pytest.raises(AccprobeError, match=rf"cannot be imported: SystemExit: no GPU \({path}, line 2\)"):
         find_callable(f"{path}:f")
-
-
-def test_arrays_are_those_of_the_library_that_a_file_names(tmp_path: Path) -> None:
-    for number, (text, arrays) in enumerate((("import numpy as np", "numpy"), ("import torch, numpy", "torch"), ("", "torch"))):
-        path = tmp_path / f"names_{number}.py"
-        path.write_text(f"{text}\ndef f(a, b): return a @ b\n")
-        found = find_callable(f"{path}:f")
-        assert isinstance(found, UserFunction)
-        assert found.arrays == arrays
 
 
 def test_a_profiler_launches_the_same_call() -> None:

@@ -19,7 +19,7 @@ from planted_products import Edge, Planted
 from planted_sums import OperandRounding
 from product_judge import additions, contradictions, false_findings, is_planted_order
 
-from accprobe.gemm.characterise import characterise, sampled_sums
+from accprobe.gemm.characterise import characterise
 from accprobe.gemm.findings import ProductOutcome, RegionOutcome, findings, plan_findings, status
 from accprobe.gemm.plans import ProductPlan, alternative_plans
 from accprobe.gemm.spec import Spec
@@ -61,7 +61,7 @@ def hold_as_planted(plan: Planted, outcome: ProductOutcome, found: RegionOutcome
     """Assert that the model of a confirmed region is the planted one, and that its findings name it."""
     found = found or outcome.main
     by_name = {name: finding.value for name, finding in findings(outcome, found).items()}
-    fresh, wrong = contradictions(plan, found)
+    fresh, wrong = contradictions(plan, found.model)
     assert (fresh > 0, wrong, is_planted_order(plan, found)) == (True, 0, True)
     assert list(false_findings(plan, outcome, found)) == []
     if plan.scales is not None:
@@ -94,10 +94,6 @@ def test_the_only_operand_with_wide_words_is_rounded(rounding: OperandRounding) 
     assert status(outcome) == ("confirmed", "")
     by_name = findings(outcome)["operand_rounding"]
     assert (by_name.value, by_name.bound) == (rounding, "exact")
-
-
-def test_operands_as_wide_as_their_words_have_no_rounding() -> None:
-    assert "operand_rounding" not in findings(outcome_of(replace(NAMED["chain of FMAs"], k=64)))
 
 
 def plan_of(tree: Reduction, **formats: Any) -> ProductPlan:
@@ -166,18 +162,6 @@ def test_lanes_are_named_and_are_not_slices(count: int, order: str) -> None:
     assert "slice_sizes" not in by_name
 
 
-def test_lanes_of_narrow_partial_sums_may_be_slices() -> None:
-    lanes = Reduction(tuple(tuple((k,) for k in range(lane, 1024, 2)) for lane in range(2)), nested("forward", 2))
-    by_name = dict(plan_findings(plan_of(lanes, kept=FORMATS["bf16"])))
-    assert (by_name["split_k"].bound, by_name["split_k"].candidates) == ("equivalent", (1, 2))
-
-
-def test_a_format_below_f32_makes_slices_of_chains() -> None:
-    tree = tree_of((256,) * 4, nested("forward", 4))
-    by_name = dict(plan_findings(plan_of(tree, kept=FORMATS["bf16"])))
-    assert (by_name["promote_every"].value, by_name["split_k"].value, by_name["split_k"].note) == (None, 4, "")
-
-
 def test_a_product_that_two_chunks_share_is_named() -> None:
     one, two, three = tree_of((256, 256, 256), 0).parts
     assert not isinstance(three, Reduction)
@@ -218,17 +202,6 @@ def test_a_size_of_chunks_is_undetermined_if_another_border_survives() -> None:
     assert "slice_sizes" not in by_name
 
 
-def test_every_slice_has_terms_in_sparse_probes() -> None:
-    slices = [tree_of((64, 64, 32), nested("forward", 3)).parts for _ in range(6)]
-    borders = range(0, 960, 160)
-    moved = [
-        Reduction(tuple(tuple((k + start,) for (k,) in part) for part in parts), nested("forward", 3))  # type: ignore[misc]
-        for parts, start in zip(slices, borders, strict=True)
-    ]
-    firsts = {chain[0][0] for chain in sampled_sums(Reduction(tuple(moved), nested("forward", 6)))}
-    assert firsts >= {*borders, 64, 128}
-
-
 def test_unordered_sums_change_from_call_to_call() -> None:
     outcome = outcome_of(NAMED["5 even slices, unordered"])
     assert status(outcome) == ("confirmed", "")
@@ -246,15 +219,6 @@ def test_unordered_sums_may_be_scaled(name: str) -> None:
     assert status(outcome) == ("confirmed", "")
     hold_as_planted(NAMED[name], outcome)
     assert findings(outcome)["repeatable"].value == "no"
-
-
-@pytest.mark.slow
-def test_unordered_slices_may_be_promoted() -> None:
-    plan = replace(HOPPER, k=768, slices=(192, 256, 192, 128), promote_every=64, merge="unordered")
-    outcome = outcome_of(plan)
-    assert status(outcome) == ("confirmed", "")
-    hold_as_planted(plan, outcome)
-    assert findings(outcome)["promote_every"].value == 64
 
 
 EDGES = {

@@ -82,17 +82,6 @@ def test_a_refusal_names_what_is_computed_instead(message: str) -> None:
         assert_every_k_once(REFUSED[message], shape=(M, N, K))
 
 
-@pytest.mark.parametrize("name", some(["bf16", "e4m3", "s8"], 2))
-def test_a_bias_is_named_in_other_formats(name: str) -> None:
-    out = "s32" if name == "s8" else "f32"
-
-    def biased(a: Array, b: Array) -> Array:
-        return chain(a, b).astype(FORMATS[out].ml_dtype) + FORMATS[out].ml_dtype(7)
-
-    with pytest.raises(AccprobeError, match="it adds 7 to each element: "):
-        characterise(box(biased, of=name, out=out), elements=1 << 8)
-
-
 def without_smallest(x: Array, kept: int, of: int) -> Array:
     """Zero the smallest numbers of each group; of equal ones the first."""
     groups = np.array(x).reshape(len(x), -1, of)
@@ -185,12 +174,6 @@ def test_products_that_some_elements_do_not_count_once_are_named(function: Multi
     with pytest.raises(AssertionError) as refused:
         assert_every_k_once(function, shape=(16, 12, 140))
     assert all(ks in str(refused.value) for which in expected.values() for ks in re.findall("k = [0-9-]+", which))
-
-
-def test_a_chain_that_counts_all_is_confirmed() -> None:
-    outcome = outcome_of(chain, 16, 12, 140)
-    assert (status(outcome), len(outcome.found)) == (("confirmed", ""), 1)
-    assert findings(outcome)["each_product_once"].value == "yes"
 
 
 @pytest.mark.parametrize(

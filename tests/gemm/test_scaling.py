@@ -64,13 +64,6 @@ def test_ways_to_scale_the_result_are_distinguished_in_few_calls(how: Scaling, o
     assert subject.calls < 12
 
 
-@pytest.mark.parametrize("how", get_args(Scaling))
-def test_one_block_is_not_added_to_anything(how: Scaling) -> None:
-    found, _ = of_blocks(Scales("128x128", how), 128, out="f32")
-    assert found.plan.scales == Scales("128x128", how)
-    assert (found.mismatches, found.others) == (0, ())
-
-
 def of_blocks(scales: Scales, k: int, out: str = "bf16") -> tuple[Scaled, int]:
     """Return the inferred scales of blocks, and the number of calls."""
     model = replace(model_of(replace(NAMED["block scales"], k=k, out=out)), scales=scales)

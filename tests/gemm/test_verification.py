@@ -3,25 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 import pytest
 from planted_boxes import FunctionBox, chain
-from planted_models import model_of
-from planted_plans import NAMED
 from planted_sums import Array
 
-from accprobe.evaluate.product import ScaleWords, product
-from accprobe.gemm.blackbox import RecordedCallable
 from accprobe.gemm.characterise import characterise
-from accprobe.gemm.checks.regions import Region
 from accprobe.gemm.findings import ProductOutcome, status
 from accprobe.gemm.operands import DISTRIBUTIONS, LARGE, OWN, draw_operands, random_lines
 from accprobe.gemm.spec import Spec
-from accprobe.gemm.verification import verify_plans
 from accprobe.isa.formats import FORMATS, Bits
-from accprobe.model.product import ProductModel
 
 FLOATS = ("e4m3", "e5m2", "f16", "bf16", "tf32", "f32", "f64")
 SHAPE = (300, 300)
@@ -64,32 +56,6 @@ def test_only_the_given_lines_are_drawn() -> None:
     assert (a.shape, b.shape, scales.a.shape, scales.b.shape) == ((16, 512), (24, 512), (16, 1), (1, 24))
     assert np.flatnonzero(a.any(axis=1)).tolist() == [3, 5]
     assert np.flatnonzero(b.any(axis=1)).tolist() == [7]
-
-
-@dataclass(frozen=True)
-class ModelBox:
-    """A black box of a model."""
-
-    spec: Spec
-    model: ProductModel
-
-    def product(self, a: Bits, b: Bits, scales: ScaleWords | None = None) -> Bits:
-        return product(self.model, a, b, scales=scales)
-
-
-@pytest.mark.parametrize(("m", "n", "singly"), [(1, 8, False), (16, 64, True)])
-def test_small_products_are_predicted_together(m: int, n: int, singly: bool) -> None:
-    model = model_of(NAMED["chain of 32"])
-    spec, seen = Spec(m, n, model.k, model.a, model.b, model.result), []
-
-    def evaluate(given: ProductModel, a: Bits, b: Bits, scales: ScaleWords | None) -> Bits:
-        seen.append(a.shape)
-        return product(given, a, b)
-
-    parts = [(Region(np.arange(m), np.arange(n), m * n), model)]
-    verification = verify_plans(RecordedCallable(ModelBox(spec, model)), parts, 1 << 12, 0, evaluate)
-    assert (verification.elements >= 1 << 12, verification.mismatches) == (True, 0)
-    assert bool(seen) == singly
 
 
 Otherwise = Callable[[Array, Array], bool]

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
+from planted_disturbances import scaled
 from planted_disturbances import strassen as one_level_of_strassen
 from planted_products import BLOCK, Planted
 from planted_products import Scales as Planted_scales
 from planted_sums import TYPES
 
 from accprobe.evaluate.product import ScaleWords
+from accprobe.gemm.operands import unit_scales
 from accprobe.gemm.spec import Spec
 from accprobe.isa.formats import FORMATS, Bits
 from accprobe.model.product import ScaleOf
@@ -48,20 +49,16 @@ class PlantedBox:
         return np.ascontiguousarray(d).view(self.spec.out.dtype)
 
     def _scales(self, scales: ScaleWords | None) -> list[Array]:
-        spec = self.spec
-        blocks = -(-spec.k // BLOCK)
+        if self.plan.scales is None:
+            return []
+        of_a, of_b = (each.astype(np.float32) for each in scales or unit_scales(self.spec))
         match self.plan.scales:
-            case None:
-                return []
             case "tensor":
-                of_a, of_b = (np.ones((1, 1)),) * 2 if scales is None else (scales.a, scales.b)
-                return [np.float32(of_a[0, 0]), np.float32(of_b[0, 0])]
+                return [of_a[0, 0], of_b[0, 0]]
             case "row":
-                of_a, of_b = (np.ones((spec.m, 1)), np.ones((1, spec.n))) if scales is None else (scales.a, scales.b)
-                return [of_a[:, 0].astype(np.float32), of_b[0].astype(np.float32)]
+                return [of_a[:, 0], of_b[0]]
             case _:
-                of_a, of_b = (np.ones((spec.m, blocks)), np.ones((blocks, spec.n))) if scales is None else (scales.a, scales.b)
-                return [of_a.astype(np.float32), of_b[:, ::BLOCK].astype(np.float32)]
+                return [of_a, of_b[:, ::BLOCK]]
 
 
 @dataclass(frozen=True)
@@ -80,12 +77,10 @@ class FunctionBox:
 class PlantedAttention:
     """Attention of M queries, N columns and K keys with Q = 0: V times weights of 1, divided by their sum at the end.
 
-    plan: of the sums in f32, for any M and format of D. off: the relative error of the sum of the weights. other: plan of the
-    queries from `since` on.
+    plan: of the sums in f32, for any M and format of D. other: plan of the queries from `since` on.
     """
 
     plan: Planted
-    off: float = 0.0
     other: Planted | None = None
     since: int = 0
 
@@ -106,7 +101,7 @@ class PlantedAttention:
     def _query(self, plan: Planted, v: Array) -> Array:
         ones = np.ones((1, plan.k), v.dtype)
         sums = replace(plan, m=1, out="f32")(ones, v)
-        return np.asarray((sums / np.float32(plan.k * (1 - self.off))).astype(v.dtype))
+        return np.asarray((sums / np.float32(plan.k)).astype(v.dtype))
 
 
 Multiply = Callable[[Array, Array], Array]
@@ -121,38 +116,15 @@ def chain(a: Array, b: Array, step: int = 1) -> Array:
     return d
 
 
-def strassen(a: Array, b: Array) -> Array:
-    return one_level_of_strassen(chain, a, b)
+strassen = partial(one_level_of_strassen, chain)
+scaled_by_tensor = partial(scaled, chain)
+scaled_by_row = partial(scaled, chain, axis=1)
 
 
 def wrong_tile(a: Array, b: Array) -> Array:
     """The second half of the columns is computed with the first half of B's."""
     half = b.shape[1] // 2
     return chain(a, np.concatenate([b[:, :half], b[:, :half], b[:, 2 * half :]], axis=1))
-
-
-def _quantised(x: Array, axis: int | None) -> tuple[Array, Array]:
-    """e4m3 numbers of x scaled by its largest number, or each line's, and the scales."""
-    with np.errstate(all="ignore"):
-        scale = np.maximum(np.abs(x).max(axis=axis, keepdims=True), np.float32(2**-100)) / np.float32(448)
-        return (x / scale).astype(ml_dtypes.float8_e4m3fn).astype(np.float32), scale
-
-
-def _times(x: Array, scale: Array) -> Array:
-    with np.errstate(all="ignore"):
-        return np.asarray(x * scale)
-
-
-def scaled_by_tensor(a: Array, b: Array) -> Array:
-    """A is quantised to e4m3 with one scale, that of its largest number."""
-    x, scale = _quantised(a, None)
-    return _times(chain(x, b), scale)
-
-
-def scaled_by_row(a: Array, b: Array) -> Array:
-    """Each row of A is quantised to e4m3 with the scale of its largest number."""
-    x, scale = _quantised(a, 1)
-    return _times(chain(x, b), scale)
 
 
 class Warming:

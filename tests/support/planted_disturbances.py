@@ -92,15 +92,16 @@ class Around:
             case "first calls":
                 return (other if self.calls <= self.first else product)(a, b)
             case "scaled by tensor":
-                return _scaled(product, a, b)
+                return scaled(product, a, b)
             case "Strassen":
                 return strassen(half, a, b)
 
 
-def _scaled(product: Multiply, a: Array, b: Array) -> Array:
+def scaled(product: Multiply, a: Array, b: Array, axis: int | None = None) -> Array:
+    """Return the product of A divided by its largest number, or each line's, and rounded to its format, times that number."""
     with np.errstate(all="ignore"):
-        largest = np.abs(a.astype(np.float32)).max()
-        scale = largest if np.isfinite(largest) and largest > 0 else np.float32(1)
+        largest = np.abs(a.astype(np.float32)).max(axis=axis, keepdims=True)
+        scale = np.where(np.isfinite(largest) & (largest > 0), largest, np.float32(1))
         d = product((a.astype(np.float32) / scale).astype(a.dtype), b)
         return np.asarray((d.astype(np.float32) * scale).astype(d.dtype))
 

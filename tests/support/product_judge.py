@@ -21,7 +21,7 @@ from accprobe.evaluate.product import ScaleWords, product
 from accprobe.gemm.blackbox import scales_of_lines
 from accprobe.gemm.characterise import characterise
 from accprobe.gemm.findings import ProductOutcome, RegionOutcome, findings, status
-from accprobe.model.product import Merged, Nested, Node, nested
+from accprobe.model.product import Merged, Nested, Node, ProductModel, nested
 
 Verdict = Literal["right", "wrong", "called unstable", "not confirmed", "crashed", "too late"]
 """right: confirmed, and nothing contradicts it. wrong: confirmed, and the plant contradicts it, in a result or in the order of
@@ -70,7 +70,7 @@ def judged(plan: Planted, elements: int = 1 << 16) -> Judgement:
     outcome = characterise(PlantedBox(plan), elements=elements, seed=plan.seed)
     seconds = time.process_time() - started
     found, reason = status(outcome)
-    fresh, contradicted = contradictions(plan, outcome.main)
+    fresh, contradicted = contradictions(plan, outcome.main.model)
     told = findings(outcome)
     false = [f"{name}: {value}, {true}" for name, value, true in false_findings(plan, outcome, outcome.main)]
     verdict: Verdict = "not confirmed"
@@ -100,9 +100,8 @@ def cause(reason: str) -> str:
     return next((name for name, words in CAUSES.items() if re.search(words, reason)), "other" if reason else "")
 
 
-def contradictions(plan: Planted, found: RegionOutcome) -> tuple[int, int]:
+def contradictions(plan: Planted, model: ProductModel | None) -> tuple[int, int]:
     """Fresh elements of the plant, and those of them that the model gets wrong."""
-    model = found.model
     if model is None:
         return 0, 0
     fresh = wrong = 0

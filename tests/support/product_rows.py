@@ -1,4 +1,4 @@
-"""Rows of whole products made by hand: nothing was asked, the model and the findings are said to be so."""
+"""Rows of whole products made by hand."""
 
 from __future__ import annotations
 
