@@ -15,7 +15,6 @@ from accprobe.report.report import Report
 ProductPair: TypeAlias = Compared[ProductRow]
 
 ONCE = "each_product_once"
-
 # Fields of a row that are not findings.
 STATUS, REGIONS = "status", "regions"
 

@@ -17,10 +17,8 @@ Lines = NDArray[np.intp]
 
 # Products of the elements that are kept of each call for comparison with the final model, and the minimum of elements.
 KEPT_PRODUCTS, LEAST_KEPT = 1 << 18, 16
-
 # Limit of operand words kept in all.
 KEPT_WORDS = 1 << 25
-
 # Limits of calls that are kept whole: words of operands and results, and calls. Every n-th call of a run is kept.
 WHOLE_WORDS, MOST_WHOLE = 1 << 25, 1 << 10
 

@@ -40,22 +40,16 @@ from accprobe.isa.formats import Bits
 
 # Dot products of one set of sparse probes, and of a set with subnormal sums or subnormal operands in B.
 SPARSE_DOTS, SUBNORMAL_DOTS = 1536, 256
-
 # Sets that are drawn in search of dot products that distinguish a plan from an alternative.
 MORE_SETS = 8
-
 # Limit of calls for the order of a region: so many, and so many for each row of columns that K has.
 MOST_CALLS, SWEEPS = 4000, 6
-
 # Maximum number of slices that each have terms in a set of sparse probes.
 MOST_SLICES = 8
-
 # Maximum number of regions, and minimum number of elements of one, that are characterised separately.
 MOST_REGIONS, LEAST_REGION = 4, 8
-
 # Attempts to find another fused sum if a result contradicts the plan while alternatives are tested.
 REFITS = 3
-
 UNFINISHED = "the measurement is not finished"
 
 # Receives the name of an experiment and the share of it that is done, 0 to 1.

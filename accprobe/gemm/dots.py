@@ -28,26 +28,20 @@ from accprobe.model.tree import FloatArithmetic
 
 # Maximum number of terms of a dot product.
 TERMS = 6
-
 # Maximum number of calls of one probe.
 MOST_CALLS = 512
-
 # Results that a plan is compared with before all others. Most wrong plans fail at these.
 FIRST = 96
 
 
 # Bits below X where formats and accumulators end.
 WIDTHS = range(7, 29)
-
 # Maximum bits from the largest to the smallest term.
 DEEPEST = 45
-
 # Pairs of products of each sign whose sum is too large for D.
 OVERFLOWING_PAIRS = 4
-
 # Maximum number of chains that are probed, chosen at random.
 MOST_CHAINS = 64
-
 # Dot products with y in a given chain. In so many of them X and -X lie in other chains, -X in one that is added later, whether
 # partial sums are added from the first or from the last.
 DOTS_OF_CHAIN, ACROSS = 32, 24

@@ -121,7 +121,6 @@ class ProductOutcome:
 
 # Findings that only a product of several slices, or chunks, has.
 BETWEEN_SLICES = ("partial_format", "reduction_order", "slice_sizes", "promotion_rounding")
-
 # Findings that were observed directly and need no plan.
 OBSERVED = ("each_product_once", "repeatable", "first_calls", "depends_on", "same_everywhere")
 

@@ -20,28 +20,20 @@ Ints = NDArray[np.int64]
 
 # A placeholder for a random significand of every free factor.
 ANY_SIGNIFICAND = 0
-
 # Share of the dot products X + y - X in which X has a subnormal factor.
 SUBNORMAL = 0.1
-
 # Share of ties among words that are wider than their format.
 TIES = 0.25
-
 # Limit of the exponents of products on both sides of 0, beside those of the formats.
 PRODUCT_REACH = 60
-
 # Largest exponent of a product whose partial sum fits f16.
 MAX_EXPONENT = 14
-
 # Smallest exponent of a unit that f16 partial sums and results hold with a few bits to spare.
 MIN_EXPONENT = -22
-
 # Exponent limit on both sides of 0 if nothing is f16; doubled for f64.
 UNIT_REACH = 30
-
 # Units counted at once. An accumulator with 13 fraction bits holds twice as many.
 MAX_UNITS = 1 << 13
-
 # Maximum accumulator bits below which units are lost; f64 has 29 more.
 _KEPT = 26
 

@@ -20,29 +20,22 @@ from accprobe.isa.formats import FORMATS, Bits, Format
 
 # A, B or both as large as their formats and the range of D allow, of either sign.
 LARGE = ("large", "large A", "large B")
-
 # uniform: in [0, 1). integers: whole numbers that the format holds exactly.
 DISTRIBUTIONS = ("normal", "wide", "same sign", "cancelling", "sparse", *LARGE, "uniform", "integers")
-
 # Distributions that are made from numbers in [0, 1); the others are made from normal ones.
 _FROM_UNIFORM = (*LARGE, "uniform", "integers")
-
 # The distribution of operands that the user gives, and the function that draws A [M, K] and B [N, K] from them.
 OWN = "own data"
 DrawOwn = Callable[[np.random.Generator], tuple[Bits, Bits]]
 
 # Share of zeros among sparse numbers.
 _ZEROS = 0.9
-
 # Limit of wide numbers: beyond it no sum would be small.
 _LARGEST_WIDE = 2.0**8
-
 # Entries of a table of patterns: no more than 16 bits have.
 _TABLE = 1 << 16
-
 # Numbers drawn for a large matrix. Each line is a run of them from a random start, which is faster than drawing every element.
 _POOL = 1 << 20
-
 # Number of 256 pairs of cancelling products that cancel completely.
 _CANCELLED = 230
 

@@ -22,27 +22,19 @@ from accprobe.model.product import ProductModel, Scales, Scaling, multiply_add, 
 
 # Rows, and columns, of a call on which ways to scale are compared; and of calls in which an element is one or two products.
 SIDE, WIDE = 64, 512
-
 # Rows of the same if partial sums are added in any order, because each order is tried.
 UNORDERED_SIDE = 8
-
 # Draws of one or two products for each element in search of some that distinguish ways to scale.
 MOST_DRAWN = 256
-
 # Relative difference of the scales of two blocks whose products cancel.
 _NEAR = 2.0**-9
-
 # Calls that contradict a scaled plan and are compared with scales applied to the operands.
 _MOST_EXPLAINED = 4
-
 # Formats to which scaled operands may be rounded.
 SCALED_FORMATS = ("f32", "bf16", "f16")
-
 # A plan is too far off to be suggested if a result differs by more than this share of the largest result.
 MOST_ERROR = 2.0**-4
-
 OTHER_FACTOR = "ones are scaled by another factor than the product of their scales"
-
 KINDS = ("normal", "same sign", "wide")
 
 

@@ -10,13 +10,10 @@ from accprobe.isa.formats import FORMATS, Format
 from accprobe.model.product import ScaleOf
 
 SCALES: tuple[ScaleOf, ...] = ("tensor", "row", "1x128", "128x128")
-
 # Upper limit of M, N and K.
 LARGEST = 1 << 20
-
 # Products, rows or columns that share a scale.
 BLOCK = 128
-
 SHAPE = re.compile(r"(\d{1,9})[x×](\d{1,9})[x×](\d{1,9})")
 
 

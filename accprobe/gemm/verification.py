@@ -20,10 +20,8 @@ from accprobe.model.product import ProductModel
 
 # Mismatches that are kept as counterexamples.
 MOST_SHOWN = 4
-
 # Elements that are predicted together: several calls of a small product.
 TOGETHER = 1 << 12
-
 # From so many small calls on, predicting all of them together on the CPU is faster than one by one on a GPU.
 MANY = 16
 

@@ -20,9 +20,7 @@ from accprobe.report.products import ProductRow
 
 # Findings that follow from others, reported only if nothing else differs.
 DERIVED = ("order", "instruction")
-
 KINDS = ("normal", "wide", "cancelling", "same sign")
-
 # Products whose rows are compared. In some of them A is subnormal, or as large as its format allows.
 PRODUCTS_SHARED = 16
 

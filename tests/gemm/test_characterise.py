@@ -30,7 +30,6 @@ from accprobe.isa.formats import FORMATS
 from accprobe.model.product import OPERAND_ROUNDINGS, Nested, multiply_add, nested
 
 ELEMENTS = 1 << 12
-
 # Plans with a separate test, like that of a wrong block scale.
 ALONE = {name for name, plan in NAMED.items() if plan.edge or plan.faulty or plan.by_m or plan.merge == "unordered"}
 

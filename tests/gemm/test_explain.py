@@ -45,7 +45,6 @@ SMALL_HOPPER = replace(HOPPER, m=16, n=16, k=320)
 SMALL_AMPERE = replace(AMPERE, m=16, n=16, k=192)
 SMALL_FMAS = replace(FMAS, m=16, n=16, k=320)
 SMALL_S8 = Planted("s8", "s8", 16, 16, 300, out="s32")
-
 WHOLE = {"promote_every": None, "split_k": 1}
 
 PLANTS: dict[str, tuple[Planted, dict[str, Any]]] = {

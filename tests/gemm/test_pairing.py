@@ -15,7 +15,7 @@ from planted_sums import Array
 
 from accprobe.gemm.blackbox import RecordedCallable
 from accprobe.gemm.characterise import characterise
-from accprobe.gemm.checks import mistakes, pairing
+from accprobe.gemm.checks import pairing
 from accprobe.gemm.checks.multiplicity import Counted, count_products
 from accprobe.gemm.checks.regions import Region
 from accprobe.gemm.findings import findings, row
@@ -158,15 +158,15 @@ def test_names() -> None:
     ks = np.arange(256)
     partners = {
         "": ks,
-        "a[0-254] is multiplied by b[1-255], a[255] by nothing": np.append(ks[1:], mistakes.NO_PARTNER),
+        "a[0-254] is multiplied by b[1-255], a[255] by nothing": np.append(ks[1:], pairing.NO_PARTNER),
         "a[64-127] is multiplied by b[192-255], a[192-255] by b[64-127]": np.concatenate(
             [ks[:64], ks[192:], ks[128:192], ks[64:128]]
         ),
         "a[64-127] is multiplied by b[0-63]": np.concatenate([ks[:64], ks[:64], ks[128:]]),
         "a[0] is multiplied by b[255], a[1] by b[254], a[2] by b[253], a[3] by b[252], …": ks[::-1],
     }
-    assert {name: mistakes.name_ks(partner) for name, partner in partners.items()} == {name: name for name in partners}
-    assert mistakes.name_lines(ks ^ 1, "row", "A") == (
+    assert {name: pairing.name_ks(partner) for name, partner in partners.items()} == {name: name for name in partners}
+    assert pairing.name_lines(ks ^ 1, "row", "A") == (
         "row 0 reads A of row 1, row 1 reads A of row 0, row 2 reads A of row 3, row 3 reads A of row 2, …"
     )
 

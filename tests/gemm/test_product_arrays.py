@@ -16,7 +16,6 @@ torch = pytest.importorskip("torch")
 
 FLOATS = ("f64", "f32", "tf32", "f16", "bf16", "e5m2", "e4m3")
 HERE = [name for name in ("torch", "numpy", "jax") if importlib.util.find_spec(name)]
-
 NAMES = (*FLOATS, "s32", "s8", "u8")
 
 

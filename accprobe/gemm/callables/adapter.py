@@ -143,10 +143,8 @@ class CallableAdapter:
 
 # Maximum characters of a message: torch lists every back end that it was built with.
 MAX_MESSAGE = 400
-
 # A line with which a compiler marks a place in the source line above it.
 _CARET = re.compile(r"[\s^~]*\^[\s^~]*")
-
 # Messages of torch, CuPy, JAX and cuBLAS about full GPU memory.
 _FULL = re.compile(r"out of memory|cudaErrorMemoryAllocation|RESOURCE_EXHAUSTED|CUBLAS_STATUS_ALLOC_FAILED", re.IGNORECASE)
 

@@ -16,7 +16,6 @@ from accprobe.evaluate.product import Singles
 from accprobe.isa.formats import FORMATS, Bits, Format
 
 ARRAYS = ("torch", "numpy", "cupy", "jax")
-
 # A large operand is transposed on the device in so many parts, so that only one of them needs extra memory.
 PARTS = 8
 

@@ -148,7 +148,7 @@ def _scaled_mm(spec: Spec, options: Options, library: ArrayLibrary) -> Multiply:
             scale_b = _padded(scale_b)
         return torch._scaled_mm(a, b, scale_a, scale_b, out_dtype=out, use_fast_accum=fast)
 
-    return under_flags(scaled, {})
+    return scaled
 
 
 def _padded(scales: Any) -> Any:
@@ -162,11 +162,8 @@ def _padded(scales: Any) -> Any:
 def _int_mm(spec: Spec, options: Options, library: ArrayLibrary) -> Multiply:
     import torch
 
-    return under_flags(torch._int_mm, {})
-
-
-def _numpy_matmul(spec: Spec, options: Options, library: ArrayLibrary) -> Multiply:
-    return np.matmul
+    multiply: Multiply = torch._int_mm
+    return multiply
 
 
 def _triton_dot(spec: Spec, options: Options, library: ArrayLibrary) -> Ready:
@@ -205,6 +202,7 @@ def _f32_or_s32(a: Format) -> Format:
 
 
 _NO_FLAGS: dict[str, OptionValue] = dict.fromkeys(FLAGS)
+_NUMPY = ("numpy", "pip install numpy")
 _TORCH = ("torch", f"{install.GPU_STACK}, or pip install torch")
 _TORCH_FLOATS = ("bf16", "f16", "f32", "tf32", "f64")
 _TRITON_OPTIONS: dict[str, OptionValue] = {
@@ -264,9 +262,7 @@ BUILTIN: dict[str, Builtin] = {
             a_exponent=weight_exponent,
             probed_part=ATTENTION_PART,
         ),
-        Builtin(
-            "numpy:matmul", "numpy.matmul(a, b)", ("numpy", "pip install numpy"), ("f32", "f64"), _numpy_matmul, arrays="numpy"
-        ),
+        Builtin("numpy:matmul", "numpy.matmul(a, b)", _NUMPY, ("f32", "f64"), lambda *_: np.matmul, arrays="numpy"),
         Builtin(
             "triton:dot",
             "accprobe's own kernel: tl.dot in steps of block_k",

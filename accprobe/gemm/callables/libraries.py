@@ -22,7 +22,6 @@ from accprobe.isa.formats import FORMATS, Format
 
 # CUDA names of the result formats of 8-bit products.
 _RESULTS = {"f32": "CUDA_R_32F", "bf16": "CUDA_R_16BF", "f16": "CUDA_R_16F"}
-
 _SINGLE = {"f32": "COMPUTE_32F", "tf32": "COMPUTE_32F_FAST_TF32"}
 
 
@@ -94,7 +93,6 @@ def deep_gemm(spec: Spec, options: Options, library: ArrayLibrary) -> Multiply:
 
 # Stored places of each group of four.
 STORED = (0, 3)
-
 SPARSE_PART = "a 2:4 sparse A: K counts stored elements, at places 0 and 3 of each 4; the other rows of B hold ones"
 
 
@@ -122,15 +120,13 @@ def semi_structured(spec: Spec, options: Options, library: ArrayLibrary) -> Mult
         dense = dense.t().contiguous().t().view(dtype) if plain is not dtype else dense
         return torch._cslt_sparse_mm(packed, dense, out_dtype=out, alg_id=algorithm, split_k=split_k)
 
-    return under_flags(multiply, {})
+    return multiply
 
 
 # Names of `torch.nn.attention.SDPBackend`.
 BACKENDS = {"flash": "FLASH_ATTENTION", "efficient": "EFFICIENT_ATTENTION", "cudnn": "CUDNN_ATTENTION", "math": "MATH"}
-
 # How torch's errors begin if a back end does not support the operands, on the CPU and on GPUs.
 UNSUPPORTED = ("No viable backend", "No available kernel")
-
 ATTENTION_PART = "P·V of attention: Q = 0 makes every weight 1/keys, so only V varies and all queries are equal"
 
 

@@ -119,7 +119,6 @@ def empty_report(library: ArrayLibrary, seed: int) -> Report:
 
 # Names of profiler events that are not kernels.
 NO_KERNEL = re.compile(r"Memcpy|Memset|\[CUDA")
-
 NOTHING_TO_COUNT = "opcodes: --ncu has nothing to count, because the CPU computed the product"
 
 

@@ -18,7 +18,6 @@ from accprobe.isa.formats import Bits, Format
 
 # Tolerance in units of the last place: the product and the added value are both rounded.
 LAST_PLACES = 4
-
 # Rows, columns or elements in one message.
 _MOST_LISTED = 3
 
@@ -118,10 +117,8 @@ def _refuse_transposed(subject: RecordedCallable, seed: int) -> None:
 # Exponent added to changed numbers; some 8-bit ones become the largest of their format. A scale derived from the maximum of a
 # row or matrix then changes too, and not by a power of two.
 LARGER = 10
-
 # Share of the other rows or columns that change with one line if outputs depend on the whole tensor.
 NEARLY_ALL = 0.9
-
 OWN, TENSOR = "own row and column", "whole tensor"
 ON_OTHERS = {(True, False): "other rows", (False, True): "other columns", (True, True): "other rows and columns"}
 # Values by (changes in A matter, changes in B matter). ON_ZEROS: the products of all changed elements are zero.

@@ -18,10 +18,8 @@ from accprobe.isa.formats import Bits
 
 # Sign patterns with which each element adds ones at every k. Two missing products escape all of them in one of 256 cases.
 SIGN_PATTERNS = 8
-
 # Ones added in one query: f16 and bf16 hold sums of this many exactly.
 ONES = 128
-
 # Largest number of element groups whose missing products are located.
 MOST_MISCOUNTED = 4
 

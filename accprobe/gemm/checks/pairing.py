@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 
 from accprobe.evaluate.error_free import Floats
 from accprobe.gemm.blackbox import RecordedCallable
-from accprobe.gemm.checks import mistakes
 from accprobe.gemm.checks.regions import Region, ranges
 from accprobe.gemm.layout import Ints, layout_of, numbers_of, whole_operands, whole_product, whole_zeros
 from accprobe.gemm.spec import Spec
@@ -22,34 +21,28 @@ from accprobe.isa.formats import Bits, Format
 
 # Random products in which every element is compared.
 CALLS = 8
-
 # Further products probed after a mismatch, to find all elements that differ.
 MORE_CALLS = 24
-
 # Minimum number of products in which an element must differ: a single mismatch may have another cause.
 MIN_MISMATCHES = 2
-
 # Distinct rows, and distinct columns, of a call.
 DISTINCT_LINES = 64
-
 # Largest whole numbers up to which partial sums in f16, and in bf16, are exact.
 EXACT_IN_F16, EXACT_IN_BF16 = 1 << 11, 1 << 8
-
 # Standard deviations of a random sum that must stay exact: fewer than one of 10^14 sums exceeds them.
 DEVIATIONS = 8
-
 # Mean square of the whole numbers from 1 to each maximum.
 MEAN_SQUARES = {4: 7.5, 2: 2.5, 1: 1.0}
-
 # Maximum width of the digits that encode line numbers.
 MAX_DIGIT_BITS = 8
-
 # Maximum number of element groups that are explained, each with its own mistake.
 MAX_GROUPS = 4
-
 # Initial calls that determine partners of single k; a larger K is sampled at even distances.
 MAX_CALLS = 256
-
+# Partner of a k that no element of B multiplies.
+NO_PARTNER = -1
+# Runs of lines in one sentence.
+MAX_NAMED = 4
 DEPENDS_ON_VALUES = "which products are added depends on the values of the operands"
 
 There = NDArray[np.bool_]
@@ -77,7 +70,7 @@ class Draw:
         """Return the elements that are not the sum of these products: of counts of each k, or of other operands, [M, N]."""
         a, b, rows, columns = self.distinct_a, self.distinct_b, self.row_of, self.column_of
         if isinstance(products, _Source):
-            some = products.partner != mistakes.NO_PARTNER
+            some = products.partner != NO_PARTNER
             a, b = a[:, some], b[:, products.partner[some]]
             rows, columns = rows[products.row], columns[products.column]
         else:
@@ -105,11 +98,40 @@ class _Source:
             for axis, lines in enumerate((self.row, self.column))
         )
         names = (
-            mistakes.name_lines(columns, "column", "B"),
-            mistakes.name_lines(rows, "row", "A"),
-            mistakes.name_ks(self.partner),
+            name_lines(columns, "column", "B"),
+            name_lines(rows, "row", "A"),
+            name_ks(self.partner),
         )
         return "; ".join(filter(None, names))
+
+
+def name_ks(partner: Ints) -> str:
+    """Name the factors of each a[k]. partner [K]: the k of B, or NO_PARTNER. "" if each is b[k]."""
+    moved = [(lines, f"b[{sources}]" if sources else "nothing") for lines, sources in _moved_runs(partner)]
+    return _first_few([f"a[{lines}] {'' if n else 'is multiplied '}by {factor}" for n, (lines, factor) in enumerate(moved)])
+
+
+def name_lines(source: Ints, line: str, operand: str) -> str:
+    """Name the rows or columns of D that read another line of an operand. "" if each reads its own."""
+    names = []
+    for lines, sources in _moved_runs(source):
+        many = "s" * ("-" in lines)
+        names.append(f"{line}{many} {lines} read{'' if many else 's'} {operand} of {line}{many} {sources}")
+    return _first_few(names)
+
+
+def _first_few(names: Sequence[str]) -> str:
+    return ", ".join([*names[:MAX_NAMED], *(["…"] if len(names) > MAX_NAMED else [])])
+
+
+def _moved_runs(source: Ints) -> Iterator[tuple[str, str]]:
+    """Yield runs of lines that read other lines at one distance, as in ("3-5", "0-2"), or nothing, as in ("3", "")."""
+    nothing = source == NO_PARTNER
+    offset = np.where(nothing, 0, source - np.arange(len(source)))
+    edges = np.flatnonzero((np.diff(offset) != 0) | (np.diff(nothing) != 0)) + 1
+    for run in np.split(np.arange(len(source)), edges):
+        if offset[run[0]] or nothing[run[0]]:
+            yield ranges(run), "" if nothing[run[0]] else ranges(source[run])
 
 
 def differing(subject: RecordedCallable, known: Sequence[tuple[Region, Ints]]) -> tuple[There, list[Draw]]:
@@ -224,9 +246,8 @@ def _first_group(subject: RecordedCallable, there: There, draws: Sequence[Draw],
             return Mispaired(differ | same, source.named(differ) or DEPENDS_ON_VALUES)
     if subject.spec.a_exponent is not None:
         return None
-    description = mistakes.name_pruning(subject, there)
-    if description or (source.partner[once == 0] != mistakes.NO_PARTNER).any():
-        return Mispaired(there, description or DEPENDS_ON_VALUES)
+    if (source.partner[once == 0] != NO_PARTNER).any():
+        return Mispaired(there, DEPENDS_ON_VALUES)
     ks, columns = _wrong_singles(subject, once)
     return Mispaired(there, f"other products than a[i, k]·b[k, j] are added: {ks}, {columns}") if ks else None
 
@@ -244,7 +265,7 @@ def _possible_sources(subject: RecordedCallable, there: There, row: int, column:
     if spec.a_exponent is None:
         rows = _lines_read(subject, counted, of_a=True)[:, column]
     rows, columns = (np.where(lines < 0, np.arange(len(lines)), lines) for lines in (rows, columns))
-    yield _Source(rows, columns, np.where(once == 0, mistakes.NO_PARTNER, ks))
+    yield _Source(rows, columns, np.where(once == 0, NO_PARTNER, ks))
     if spec.a_exponent is None:
         yield _Source(rows, columns, _partners(subject, rows, np.flatnonzero(there[:, column]), column))
 
@@ -276,7 +297,7 @@ def _partners(subject: RecordedCallable, rows: Ints, usable: Ints, column: int) 
     usable = usable[first]
     most = max(2, MAX_CALLS // (1 + len(_digits(spec, spec.k)))) * len(usable)
     ks = np.unique(np.linspace(0, spec.k - 1, min(spec.k, most)).astype(np.int64))
-    partner = np.full(spec.k, mistakes.NO_PARTNER)
+    partner = np.full(spec.k, NO_PARTNER)
     known = np.zeros(spec.k, bool)
     for _ in range(spec.k.bit_length()):
         for some in np.array_split(ks, -(-len(ks) // len(usable))):
@@ -290,8 +311,8 @@ def _partners(subject: RecordedCallable, rows: Ints, usable: Ints, column: int) 
         ks = (ks[differing] + ks[differing + 1]) // 2
     ks = np.flatnonzero(known)
     before = ks[np.searchsorted(ks, np.arange(spec.k), side="right") - 1]
-    found = np.where(partner[before] < 0, mistakes.NO_PARTNER, partner[before] - before + np.arange(spec.k))
-    return np.where((found >= spec.k) | (found < 0), mistakes.NO_PARTNER, found)
+    found = np.where(partner[before] < 0, NO_PARTNER, partner[before] - before + np.arange(spec.k))
+    return np.where((found >= spec.k) | (found < 0), NO_PARTNER, found)
 
 
 def _partners_of(subject: RecordedCallable, ks: Ints, rows: Ints, of_d: Ints, column: int) -> Ints:

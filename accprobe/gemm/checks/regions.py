@@ -17,13 +17,10 @@ from accprobe.isa.formats import Bits
 
 # Identical calls at the start of a run, including those that opened the callable.
 FIRST = 6
-
 # Calls without a new value after which repetition ends, and the maximum number of calls.
 QUIET, MOST = 8, 64
-
 # Elements whose values are counted if results change.
 ELEMENTS_WATCHED = 1 << 10
-
 # Calls that are repeated at the end if the plan does not explain everything.
 REPEATED_AT_END = 512
 
@@ -93,10 +90,8 @@ def count_changed(subject: RecordedCallable, disputed: Sequence[Call]) -> int:
 
 # Pairs of a row and a column that every element computes.
 PRODUCTS_REPEATED = 6
-
 # Calls for each pair.
 REPEATS = 3
-
 # Cancelling pairs of large products by draw, and the exponent range of the small products. One pair leaves some slices without
 # a large product.
 _CANCELLING, _SMALL = (1, 1, 6), 4

@@ -23,15 +23,11 @@ from accprobe.model.product import Chain, Merged, Nested, Node, Order, ProductMo
 from accprobe.model.tree import DotModel, Rounding
 
 F32, F64 = FORMATS["f32"], FORMATS["f64"]
-
 # Promotion intervals.
 PROMOTIONS = (32, 64, 96, 128, 192, 256, 384, 512)
-
 MOST_SLICES = 16
-
 # Slices are multiples of one of these.
 MULTIPLES = (16, 32, 64, 128)
-
 # Products per fused sum, newer units first.
 WIDTHS = (64, 32, 16, 8, 4, 2)
 
@@ -39,7 +35,6 @@ WIDTHS = (64, 32, 16, 8, 4, 2)
 Sizes = int | tuple[int, ...]
 
 ORDERS: tuple[Order, ...] = ("forward", "backward", "tree")
-
 FORWARD = Merged((), "forward", addition())
 
 
@@ -236,7 +231,6 @@ def _chunks(ks: range, size: int | None) -> list[range]:
 
 # Accumulators of a SIMD loop. Each takes every n-th product.
 SIMD_LANES = (4, 8, 16, 32)
-
 # Block and lanes of `numpy.add.reduce` along contiguous memory (pairwise_sum in numpy/_core/src/umath/loops_utils.h.src).
 PAIRWISE_BLOCK, PAIRWISE_LANES = 128, 8
 

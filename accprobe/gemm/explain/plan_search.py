@@ -37,19 +37,14 @@ from accprobe.model.product import OPERAND_ROUNDINGS, ProductModel
 # Elements on which every plan is tried. Long sums have fewer, so that the sample has at most SAMPLE_PRODUCTS.
 SAMPLE = 64
 SAMPLE_PRODUCTS = 1 << 18
-
 # Elements that are compared with the best plans of the sample.
 LARGER_SAMPLE = 1 << 10
-
 # Plans that are compared with the larger sample, and with all elements.
 SURVIVORS, FINALISTS = 256, 4
-
 # Unexplained elements that are listed.
 MOST_SHOWN = 8
-
 # The search ends at a plan that leaves at most one of so many elements unexplained.
 HARDLY_ANY = 1 << 10
-
 # Operands of which exact sums are computed.
 EXACT_OPERANDS = 1 << 24
 

@@ -28,16 +28,12 @@ from accprobe.isa.formats import Bits
 
 # Maximum number of products whose sums are computed to compare one plan with all elements.
 AT_MOST = 1 << 29
-
 # Maximum number of rows, or columns, without a mismatch inside one region.
 REGION_GAP = 8
-
 # Minimum number of elements of a region, and maximum number of regions.
 LEAST_REGION, MOST_REGIONS = 32, 4
-
 # Regions that cover more than this share of a result are not explained separately.
 MOST_OF = 0.9
-
 # Miscounts of a result without a plan are reported if they explain this share of the squared difference.
 REPORTED_SHARE = 0.4
 
@@ -186,7 +182,6 @@ def _first(plan: Candidate, plans: Sequence[Candidate]) -> tuple[Candidate, ...]
 
 # A zero in place of an operand.
 OMITTED = -1
-
 # Maximum number of times that a product may be counted.
 MOST_COUNTED = 2
 

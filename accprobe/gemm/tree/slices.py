@@ -158,10 +158,8 @@ def _run(node: Nested) -> list[int] | None:
 
 # Maximum number of slices, as every order of them is tried.
 MOST_SLICES = 8
-
 # Rows and columns in which units are counted, evenly spaced.
 MOST_ROWS, MOST_COLUMNS = 64, 512
-
 # Identical calls in which the units of other chains survive before two chains count as one slice. If one order occurs nine
 # times of ten and each call is a single sample, two slices are mistaken for one in one of five runs. Each tile with an order
 # of its own is a further sample.

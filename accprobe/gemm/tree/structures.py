@@ -22,7 +22,6 @@ from accprobe.report.product_words import BACKWARD, BLOCKS_BACKWARD, IN_DISORDER
 # Equal parts added in increasing order of K count as promoted parts if they have at most PROMOTED products or number more than
 # MOST_SLICES; otherwise they count as slices.
 PROMOTED, MOST_SLICES = 512, 8
-
 # Possible numbers of interleaved accumulators.
 LANE_COUNTS = range(2, 65)
 

@@ -171,7 +171,6 @@ def _are_known(sums: Sequence[tuple[Ints | None, bool]]) -> bool:
 
 # Maximum width of a fused sum. Wider ones mean that large products do not absorb units.
 WIDEST = 64
-
 # Maximum number of products whose pairs are all probed at once.
 ALL_PAIRS = 256
 
