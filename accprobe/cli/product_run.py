@@ -124,9 +124,9 @@ class ProductRun:
         from accprobe.gemm.versus import versus
 
         if self.rows and compare and not self.sweeping:
-            found = versus(self.rows[0], row)
-            self.said.append(found.sentence)
-            self.unlike |= not found.same
+            same, sentence = versus(self.rows[0], row)
+            self.said.append(sentence)
+            self.unlike |= not same
         self.rows.append(row)
         assert self.report is not None
         seconds = round(time.perf_counter() - self.started, 3)

@@ -21,7 +21,7 @@ from accprobe.gemm.checks.regions import compare_at_end, count_changed, find_reg
 from accprobe.gemm.dots import ProbedDots
 from accprobe.gemm.findings import ProductOutcome, RegionOutcome
 from accprobe.gemm.fit import KeptResults, compare_kept, fit, is_contradicted, other_bits, refit
-from accprobe.gemm.layout import Ints, shows_subnormals
+from accprobe.gemm.layout import shows_subnormals
 from accprobe.gemm.operands import DrawOwn
 from accprobe.gemm.plans import ONLY_SUBNORMAL, AlternativePlan, ProductPlan, alternative_plans, integer_step
 from accprobe.gemm.scaling import applied_before_in_calls, infer_scales
@@ -92,7 +92,7 @@ def characterise(
     depends = _count_products(subject, outcome)
     for found in outcome.found:
         if not found.reason:
-            _find_plan(subject, found, seed, evaluate, experiment, depends)
+            _PlanSearch(subject, found, seed, evaluate, experiment).find(depends)
     parts = [(found.region, found.plan.model()) for found in outcome.found if found.plan is not None]
     if parts and outcome.fits_in_range:
 
@@ -154,42 +154,32 @@ def _repeat(subject: RecordedCallable, outcome: ProductOutcome) -> None:
         outcome.region_map = replace(outcome.region_map, changed=changed, values=2)
 
 
-def _find_plan(
-    subject: RecordedCallable,
-    found: RegionOutcome,
-    seed: int,
-    evaluate: Evaluate,
-    progress: Progress,
-    depends: Dependence | None,
-) -> None:
-    once, twice = (np.flatnonzero(found.multiplicity == times) for times in (1, 2))
-    if len(once) + len(twice) != np.count_nonzero(found.multiplicity):
-        found.reason = f"product {int(np.argmax(found.multiplicity))} is counted {int(found.multiplicity.max())} times"
-        return
-    if depends is not None and depends.is_on_others:
-        found.reason = str(depends)
-        return
-    search = _PlanSearch(subject, found, once, twice, seed, evaluate, progress)
-    for thorough in (False, True):
-        try:
-            search.run(thorough)
-        except (NoTree, TooManyCalls) as e:
-            found.reason, subject.most = str(e), None
-        if found.fits_in_range:
-            break
-
-
 @dataclass
 class _PlanSearch:
-    """The search for the plan of one region. once, twice: the k that are counted so often."""
+    """The search for the plan of one region."""
 
     subject: RecordedCallable
     found: RegionOutcome
-    once: Ints
-    twice: Ints
     seed: int
     evaluate: Evaluate
     progress: Progress
+
+    def find(self, depends: Dependence | None) -> None:
+        """Find the plan, unless products are counted three times or outputs depend on others."""
+        found, counts = self.found, self.found.multiplicity
+        if not np.isin(counts, (0, 1, 2)).all():
+            found.reason = f"product {int(np.argmax(counts))} is counted {int(counts.max())} times"
+            return
+        if depends is not None and depends.is_on_others:
+            found.reason = str(depends)
+            return
+        for thorough in (False, True):
+            try:
+                self.run(thorough)
+            except (NoTree, TooManyCalls) as e:
+                found.reason, self.subject.most = str(e), None
+            if found.fits_in_range:
+                return
 
     def run(self, thorough: bool) -> None:
         """Find the plan. thorough: never assume that a subtree equals another of its shape."""
@@ -225,17 +215,18 @@ class _PlanSearch:
 
     def _tree(self, thorough: bool) -> FusedGroups | Reduction:
         """Return the tree, or slices that are added in any order if elements change from call to call."""
-        region = self.found.region
+        region, times = self.found.region, self.found.multiplicity
         if self.subject.spec.a.is_integer:
-            return tuple((int(k),) for k in np.sort(np.concatenate([self.once, self.twice])))
-        partial = make_tree_builder(self.subject, region.rows, region.columns, self.once, thorough)
-        separate = partial.chains(self.once) if region.changing else []
+            return tuple((int(k),) for k in np.flatnonzero(times))
+        once, twice = np.flatnonzero(times == 1), np.flatnonzero(times == 2)
+        builder = make_tree_builder(self.subject, region.rows, region.columns, once, thorough)
+        separate = builder.chains(once) if region.changing else []
         chains = [groups for chain in separate for groups in every_chain(decompose(chain))]
         if len(chains) > 1:
             tree: FusedGroups | Reduction = in_slices(self.subject, region.rows, region.columns, chains)
         else:
-            tree = decompose(partial.tree(self.once))
-        return with_repeated_products(tree, self.twice) if len(self.twice) else tree
+            tree = decompose(builder.tree(once))
+        return with_repeated_products(tree, twice) if len(twice) else tree
 
     def _probe(self, wanted: dots.SparseDots) -> ProbedDots:
         return dots.probe(self.subject, wanted, self.found.region.rows, self.found.region.columns)

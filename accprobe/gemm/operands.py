@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from accprobe.evaluate.product import ScaleWords, Singles
-from accprobe.gemm.layout import Ints, layout_of
+from accprobe.gemm.layout import layout_of
 from accprobe.gemm.spec import BLOCK, Spec
 from accprobe.isa.formats import FORMATS, Bits, Format
 
@@ -109,27 +109,18 @@ def times_power(fmt: Format, patterns: Bits, exponent: int) -> Bits:
 
 
 def draw_operands(
-    spec: Spec,
-    kind: str,
-    rng: np.random.Generator,
-    rows: Ints | None = None,
-    columns: Ints | None = None,
-    own: DrawOwn | None = None,
+    spec: Spec, kind: str, rng: np.random.Generator, own: DrawOwn | None = None
 ) -> tuple[Bits, Bits, ScaleWords | None]:
-    """Return A [M, K], B [N, K] and scales. rows, columns: lines to draw, all others are zero (None: all lines)."""
+    """Return A [M, K], B [N, K] and scales."""
     if kind == OWN and own is not None:
         a, b = own(rng)
         return layout_of(spec).a(a), b, random_scales(spec, rng)
-    shapes = ((spec.m if rows is None else len(rows), spec.k), (spec.n if columns is None else len(columns), spec.k))
-    exponents = _large_exponents(spec, kind) if kind in LARGE else (0, 0)
-    a, b = (
-        random_lines(fmt, shape, kind, rng, exponent)
-        for fmt, shape, exponent in zip((spec.a, spec.b), shapes, exponents, strict=True)
-    )
+    of_a, of_b = _large_exponents(spec, kind) if kind in LARGE else (0, 0)
+    a = random_lines(spec.a, (spec.m, spec.k), kind, rng, of_a)
+    b = random_lines(spec.b, (spec.n, spec.k), kind, rng, of_b)
     if kind == "cancelling" and spec.a.is_float:
         a, b = _cancelling(spec, a, b, rng)
-    a = layout_of(spec).a(_among_zeros(a, rows, spec.m))
-    return a, _among_zeros(b, columns, spec.n), random_scales(spec, rng)
+    return layout_of(spec).a(a), b, random_scales(spec, rng)
 
 
 def _large_exponents(spec: Spec, kind: str) -> tuple[int, int]:
@@ -154,14 +145,6 @@ def _cancelling(spec: Spec, a: Bits, b: Bits, rng: np.random.Generator) -> tuple
     b[:, half : 2 * half] = np.where(near, b[:, :half] ^ spec.b.dtype.type(spec.b.sign_bit), b[:, half : 2 * half])
     places = rng.permutation(spec.k)
     return a.take(places, axis=1), b.take(places, axis=1)
-
-
-def _among_zeros(some: Bits, places: Ints | None, count: int) -> Bits:
-    if places is None:
-        return some
-    whole = np.zeros((count, some.shape[1]), some.dtype)
-    whole[places] = some
-    return whole
 
 
 def first_operands(spec: Spec) -> tuple[Bits, Bits]:

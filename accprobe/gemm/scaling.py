@@ -63,7 +63,7 @@ def infer_scales(
     rows, columns = rows[: UNORDERED_SIDE if plan.unordered else SIDE], columns[:SIDE]
     calls = []
     for kind in KINDS:
-        a, b, scales = draw_operands(subject.spec, kind, rng, rows, columns)
+        a, b, scales = draw_operands(subject.spec, kind, rng)
         calls.append(Call(a, b, scales, subject.product(a, b, scales, keep=False)).part(rows, columns))
     ways = list(_ways(plan))
     counts = {way: sum(count_wrong(evaluate, replace(plan, scales=way).model(), *call) for call in calls) for way in ways}

@@ -25,16 +25,8 @@ KINDS = ("normal", "wide", "cancelling", "same sign")
 PRODUCTS_SHARED = 16
 
 
-@dataclass(frozen=True)
-class Versus:
-    """same: whether nothing differs; sentence: the difference, or that there is none."""
-
-    same: bool
-    sentence: str
-
-
-def versus(one: ProductRow, other: ProductRow) -> Versus:
-    """Return "use_fast_accum False -> True changed promote every: 128 -> none", or "… changed nothing"."""
+def versus(one: ProductRow, other: ProductRow) -> tuple[bool, str]:
+    """Return whether nothing differs, and "use_fast_accum False -> True changed promote every: 128 -> none", or "… nothing"."""
     what = _setting(one, other)
     of_shape = {"slice_sizes", "order"} if one.k != other.k else set()
     fields = [name for name in PRODUCT_FINDINGS if name not in of_shape]
@@ -44,11 +36,11 @@ def versus(one: ProductRow, other: ProductRow) -> Versus:
         if found:
             first = [each for each in found if each.field not in DERIVED] or found
             changes = (f"{each.title}: {each.a} -> {each.b}" for each in first)
-            return Versus(False, f"{what} {verb} {'; '.join(changes)}")
+            return False, f"{what} {verb} {'; '.join(changes)}"
     models = [[region.model for region in row.regions] for row in (one, other)]
     if one.k == other.k and models[0] != models[1]:
-        return Versus(False, f"{what} changed the plan, in no named finding")
-    return Versus(True, f"{what} changed nothing")
+        return False, f"{what} changed the plan, in no named finding"
+    return True, f"{what} changed nothing"
 
 
 def _setting(one: ProductRow, other: ProductRow) -> str:

@@ -92,14 +92,6 @@ def test_a_cpu_has_no_kernels_and_says_whose_product_it_is() -> None:
     assert empty_report(library, 3).device == record
 
 
-def test_versions_of_torch_name_what_computes_on_a_cpu() -> None:
-    torch = pytest.importorskip("torch")
-    versions = library_versions(open_arrays("torch", "cpu"))
-    assert versions["torch"] == str(torch.__version__)
-    assert versions["threads"] == str(torch.get_num_threads())
-    assert ("mkl" in versions) == torch.backends.mkl.is_available()
-
-
 def test_cublas_is_asked_only_where_it_is_loaded(tmp_path: Path) -> None:
     maps = tmp_path / "maps"
     maps.write_text("7f00-7f01 r--p 0 0:0 1 /usr/lib/libc.so.6\n")

@@ -120,26 +120,6 @@ def test_every_row_that_two_sizes_share_is_compared() -> None:
         assert_batch_invariant(last_rows_backward, ms=(4, 6, 7, 8), shape=(8, 8, 64))
 
 
-SMALLEST = np.float32(2**-126)
-AT_TWO_ROWS: dict[str, Callable[[Array], Array]] = {
-    "subnormal operands are zero": lambda x: np.where(abs(x) < SMALLEST, np.float32(0), x),
-    "results are finite": lambda x: np.clip(x, np.float32(-3e38), np.float32(3e38)),
-}
-
-
-@pytest.mark.parametrize("name", AT_TWO_ROWS)
-def test_differences_of_the_smallest_and_largest_numbers_are_compared(name: str) -> None:
-    def function(a: Array, b: Array) -> Array:
-        with np.errstate(all="ignore"):
-            if len(a) != 2:
-                return in_order(a, b, 1)
-            change = AT_TWO_ROWS[name]
-            return in_order(change(a), b, 1) if name.startswith("sub") else change(in_order(a, b, 1))
-
-    with pytest.raises(AssertionError, match=r"2 results: m = 1, 4: the same bits .*; m = 2: other bits in some row"):
-        assert_batch_invariant(function, ms=(1, 2, 4), shape=(8, 8, 64))
-
-
 def test_a_function_that_changes_from_call_to_call() -> None:
     plan = replace(SMALL, slices=(64,) * 4, merge="unordered")
     with pytest.raises(AssertionError, match="which change from call to call"):

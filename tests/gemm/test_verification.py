@@ -47,17 +47,6 @@ def test_narrow_formats_have_all_patterns_near_one() -> None:
         assert set(range(one, two)) <= set(found.tolist())
 
 
-def test_only_the_given_lines_are_drawn() -> None:
-    e4m3 = FORMATS["e4m3"]
-    spec = Spec(16, 24, 512, e4m3, e4m3, FORMATS["f32"], "row")
-    rows, columns = np.array([3, 5]), np.array([7])
-    a, b, scales = draw_operands(spec, "normal", np.random.default_rng(0), rows, columns)
-    assert scales is not None
-    assert (a.shape, b.shape, scales.a.shape, scales.b.shape) == ((16, 512), (24, 512), (16, 1), (1, 24))
-    assert np.flatnonzero(a.any(axis=1)).tolist() == [3, 5]
-    assert np.flatnonzero(b.any(axis=1)).tolist() == [7]
-
-
 Otherwise = Callable[[Array, Array], bool]
 
 

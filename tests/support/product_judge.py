@@ -12,15 +12,14 @@ import census
 import numpy as np
 from planted_boxes import PlantedBox
 from planted_models import model_of
-from planted_plans import operands
 from planted_products import Planted
-from planted_sums import TYPES, Array
 
 from accprobe.evaluate.any_order import given_by_some_order
-from accprobe.evaluate.product import ScaleWords, product
+from accprobe.evaluate.product import product
 from accprobe.gemm.blackbox import scales_of_lines
 from accprobe.gemm.characterise import characterise
 from accprobe.gemm.findings import ProductOutcome, RegionOutcome, findings, status
+from accprobe.gemm.operands import draw_operands
 from accprobe.model.product import Merged, Nested, Node, ProductModel, nested
 
 Verdict = Literal["right", "wrong", "called unstable", "not confirmed", "crashed", "too late"]
@@ -104,55 +103,18 @@ def contradictions(plan: Planted, model: ProductModel | None) -> tuple[int, int]
     """Fresh elements of the plant, and those of them that the model gets wrong."""
     if model is None:
         return 0, 0
-    fresh = wrong = 0
+    box, fresh, wrong = PlantedBox(plan), 0, 0
     for number, way in enumerate(WAYS):
-        a, b, *scales = _changed(plan, operands(plan, plan.seed + 1000 * number), way)
-        got = plan(a, b, *scales)
-        words = a.view(model.a.dtype), np.ascontiguousarray(b.T).view(model.b.dtype)
-        d = got.view(model.result.dtype)
-        of = ScaleWords(*_spread(plan, *scales)) if scales else None
+        a, b, scales = draw_operands(box.spec, way, np.random.default_rng((plan.seed, number, 0x1D6E)))
+        d = box.product(a, b, scales)
         if model.is_ordered:
-            differ = product(model, *words, scales=of) != d
+            differ = product(model, a, b, scales=scales) != d
         else:
             rows = np.arange(min(plan.m, max(1, 2048 // plan.n)))
-            of_rows = of and scales_of_lines(of, rows, np.arange(plan.n))
-            differ = ~given_by_some_order(model, words[0][rows], words[1], d[rows], of_rows)
+            of_rows = scales and scales_of_lines(scales, rows, np.arange(plan.n))
+            differ = ~given_by_some_order(model, a[rows], b, d[rows], of_rows)
         fresh, wrong = fresh + differ.size, wrong + int(np.count_nonzero(differ))
     return fresh, wrong
-
-
-def _changed(plan: Planted, given: tuple[Array, ...], way: str) -> tuple[Array, ...]:
-    """Other operands of the same shape, scales as they are."""
-    a, b, *scales = given
-    if plan.a == "s8" or way == "normal":
-        return given
-    rng = np.random.default_rng(plan.seed)
-    x, y = a.astype(np.float64), b.astype(np.float64)
-    if way == "wide":
-        reach = 10 if TYPES[plan.a].min_exponent == -126 else 3
-        x, y = (each * np.exp2(rng.integers(-reach, reach, each.shape)) for each in (x, y))
-    elif way == "same sign":
-        x, y = abs(x), abs(y)
-    elif way == "cancelling":
-        half = plan.k // 2
-        places = rng.permutation(plan.k)
-        x[:, places[half : 2 * half]] = -x[:, places[:half]]
-        y[places[half : 2 * half]] = y[places[:half]]
-        y *= np.where(rng.random(y.shape) < 0.05, 1.5, 1)
-    else:
-        x, y = (np.where(rng.random(each.shape) < 0.2, each, 0) for each in (x, y))
-    return x.astype(a.dtype), y.astype(b.dtype), *scales
-
-
-def _spread(plan: Planted, sa: Array, sb: Array) -> tuple[Array, Array]:
-    """Scales as accprobe's evaluator takes them."""
-    match plan.scales:
-        case "tensor":
-            return np.reshape(sa, (1, 1)), np.reshape(sb, (1, 1))
-        case "row":
-            return np.reshape(sa, (-1, 1)), np.reshape(sb, (1, -1))
-        case _:
-            return sa, np.repeat(sb, 128, axis=1)[:, : plan.n]
 
 
 def is_planted_order(plan: Planted, found: RegionOutcome) -> bool:

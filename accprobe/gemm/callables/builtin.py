@@ -32,6 +32,15 @@ from accprobe.isa.formats import FORMATS, Format
 from accprobe.model.product import ScaleOf
 from accprobe.sass.lowering import Lowering
 
+# The package that each group of names needs, and the command that installs it.
+NEEDS = {
+    "torch": ("torch", f"{install.GPU_STACK}, or pip install torch"),
+    "numpy": ("numpy", "pip install numpy"),
+    "triton": ("triton", install.TRITON),
+    "cublaslt": ("nvmath", "pip install 'nvmath-python[cu13]'"),
+    "deep_gemm": ("deep_gemm", "see https://github.com/deepseek-ai/DeepGEMM"),
+}
+
 
 @dataclass(frozen=True)
 class Ready:
@@ -49,14 +58,12 @@ Make = Callable[[Spec, Options, ArrayLibrary], Multiply | Ready]
 class Builtin:
     """A built-in callable. formats: of the operands, the default first; result: the default format of D.
 
-    needs: a package and the command that installs it. gpu_options: options, beside torch's flags, that have no effect on a CPU.
-    a_exponent: if the callable fixes A, the exponent of its elements by format and K. probed_part: which part of the result is
-    probed, if not all of it.
+    gpu_options: options, beside torch's flags, that have no effect on a CPU. a_exponent: if the callable fixes A, the exponent
+    of its elements by format and K. probed_part: which part of the result is probed, if not all of it.
     """
 
     name: str
     title: str
-    needs: tuple[str, str]
     formats: tuple[str, ...]
     maker: Make
     result: Callable[[Format], Format] = lambda a: a
@@ -80,7 +87,7 @@ class Builtin:
 
     def why_not(self) -> str:
         """Return why the callable is not available, "" if it is."""
-        package, command = self.needs
+        package, command = NEEDS[self.name.partition(":")[0]]
         missing = f"{package} is not installed: {command}" if importlib.util.find_spec(package) is None else ""
         count, why = driver.gpus() if self.gpu_only else (1, "")
         return "; ".join(filter(None, (missing, "" if count else f"it needs a GPU, and {why}")))
@@ -202,109 +209,94 @@ def _f32_or_s32(a: Format) -> Format:
 
 
 _NO_FLAGS: dict[str, OptionValue] = dict.fromkeys(FLAGS)
-_NUMPY = ("numpy", "pip install numpy")
-_TORCH = ("torch", f"{install.GPU_STACK}, or pip install torch")
-_TORCH_FLOATS = ("bf16", "f16", "f32", "tf32", "f64")
-_TRITON_OPTIONS: dict[str, OptionValue] = {
-    "block_k": 64,
-    "num_warps": 4,
-    "promote_every": None,
-    "chained": True,
-    "block_m": 64,
-    "block_n": 64,
-}
-_DEEP_GEMM = ("deep_gemm", "see https://github.com/deepseek-ai/DeepGEMM")
+_FLOATS = ("bf16", "f16", "f32", "tf32", "f64")
+_BLOCKS = {"block_k": 64, "num_warps": 4, "promote_every": None, "chained": True, "block_m": 64, "block_n": 64}
 
-BUILTIN: dict[str, Builtin] = {
-    each.name: each
-    for each in (
-        Builtin("torch:mm", "torch.mm(a, b)", _TORCH, _TORCH_FLOATS, _mm, own_result, options=_NO_FLAGS),
-        Builtin(
-            "torch:addmm",
-            "torch.addmm(c, a, b) with a C of -0; option bias: row or matrix",
-            _TORCH,
-            _TORCH_FLOATS,
-            _addmm,
-            own_result,
-            options={"bias": "row", **_NO_FLAGS},
-        ),
-        Builtin(
-            "torch:_scaled_mm",
-            "torch._scaled_mm(a, b, scale_a, scale_b); scales by tensor, row, 1x128 and 128x128",
-            _TORCH,
-            ("e4m3", "e5m2"),
-            _scaled_mm,
-            lambda a: FORMATS["bf16"],
-            ("tensor", "row", "1x128", "128x128"),
-            {"use_fast_accum": False},
-            by_columns=True,
-            gpu_options=("use_fast_accum",),
-        ),
-        Builtin("torch:_int_mm", "torch._int_mm(a, b)", _TORCH, ("s8",), _int_mm, _f32_or_s32),
-        Builtin(
-            "torch:_cslt_sparse_mm",
-            "torch._cslt_sparse_mm(compressed a, b), of cuSPARSELt; K counts stored products",
-            _TORCH,
-            ("f16", "bf16", "e4m3", "s8"),
-            semi_structured,
-            lambda a: FORMATS["s32"] if a.is_integer else a if a.storage_bits == 16 else FORMATS["f32"],
-            options={"alg_id": 0, "split_k": 1},
-            gpu_only=True,
-            probed_part=SPARSE_PART,
-        ),
-        Builtin(
-            "torch:sdpa",
-            "attention, P·V along K keys: M queries, N / head_dim heads; option backend: flash, efficient, cudnn or math",
-            _TORCH,
-            ("bf16", "f16", "f32"),
-            attention,
-            options={"backend": None, "head_dim": 64, **_NO_FLAGS},
-            a_exponent=weight_exponent,
-            probed_part=ATTENTION_PART,
-        ),
-        Builtin("numpy:matmul", "numpy.matmul(a, b)", _NUMPY, ("f32", "f64"), lambda *_: np.matmul, arrays="numpy"),
-        Builtin(
-            "triton:dot",
-            "accprobe's own kernel: tl.dot in steps of block_k",
-            ("triton", install.TRITON),
-            ("e4m3", "e5m2", "f16", "bf16", "tf32", "s8"),
-            _triton_dot,
-            _f32_or_s32,
-            options=_TRITON_OPTIONS,
-            gpu_only=True,
-            by_columns=True,
-        ),
-        Builtin(
-            "cublaslt:matmul",
-            "cuBLASLt through nvmath-python; option algorithm: index into its heuristic's list",
-            ("nvmath", "pip install 'nvmath-python[cu13]'"),
-            ("bf16", "f16", "f32", "tf32", "e4m3", "e5m2"),
-            cublaslt,
-            lambda a: FORMATS["bf16"] if a.storage_bits == 8 else own_result(a),
-            ("tensor",),
-            {"algorithm": 0, "fast_accumulation": False},
-            gpu_only=True,
-            by_columns=True,
-        ),
-        Builtin(
-            "deep_gemm:fp8_gemm_nt",
-            "DeepGEMM, A scaled by 1 x 128 and B by 128 x 128 (--scale 128x128), sm_90; never run on hardware",
-            _DEEP_GEMM,
-            ("e4m3",),
-            deep_gemm,
-            lambda a: FORMATS["bf16"],
-            ("128x128",),
-            gpu_only=True,
-            by_columns=True,
-        ),
-        Builtin(
-            "deep_gemm:bf16_gemm_nt",
-            "DeepGEMM, without scales; never run on hardware",
-            _DEEP_GEMM,
-            ("bf16",),
-            deep_gemm,
-            gpu_only=True,
-            by_columns=True,
-        ),
-    )
-}
+
+def _bf16(a: Format) -> Format:
+    return FORMATS["bf16"]
+
+
+_ALL = (
+    Builtin("torch:mm", "torch.mm(a, b)", _FLOATS, _mm, own_result, options=_NO_FLAGS),
+    Builtin(
+        "torch:addmm",
+        "torch.addmm(c, a, b) with a C of -0; option bias: row or matrix",
+        _FLOATS,
+        _addmm,
+        own_result,
+        options={"bias": "row", **_NO_FLAGS},
+    ),
+    Builtin(
+        "torch:_scaled_mm",
+        "torch._scaled_mm(a, b, scale_a, scale_b); scales by tensor, row, 1x128 and 128x128",
+        ("e4m3", "e5m2"),
+        _scaled_mm,
+        _bf16,
+        ("tensor", "row", "1x128", "128x128"),
+        {"use_fast_accum": False},
+        by_columns=True,
+        gpu_options=("use_fast_accum",),
+    ),
+    Builtin("torch:_int_mm", "torch._int_mm(a, b)", ("s8",), _int_mm, _f32_or_s32),
+    Builtin(
+        "torch:_cslt_sparse_mm",
+        "torch._cslt_sparse_mm(compressed a, b), of cuSPARSELt; K counts stored products",
+        ("f16", "bf16", "e4m3", "s8"),
+        semi_structured,
+        lambda a: a if a.storage_bits == 16 else _f32_or_s32(a),
+        options={"alg_id": 0, "split_k": 1},
+        gpu_only=True,
+        probed_part=SPARSE_PART,
+    ),
+    Builtin(
+        "torch:sdpa",
+        "attention, P·V along K keys: M queries, N / head_dim heads; option backend: flash, efficient, cudnn or math",
+        ("bf16", "f16", "f32"),
+        attention,
+        options={"backend": None, "head_dim": 64, **_NO_FLAGS},
+        a_exponent=weight_exponent,
+        probed_part=ATTENTION_PART,
+    ),
+    Builtin("numpy:matmul", "numpy.matmul(a, b)", ("f32", "f64"), lambda *_: np.matmul, arrays="numpy"),
+    Builtin(
+        "triton:dot",
+        "accprobe's own kernel: tl.dot in steps of block_k",
+        ("e4m3", "e5m2", "f16", "bf16", "tf32", "s8"),
+        _triton_dot,
+        _f32_or_s32,
+        options=_BLOCKS,
+        gpu_only=True,
+        by_columns=True,
+    ),
+    Builtin(
+        "cublaslt:matmul",
+        "cuBLASLt through nvmath-python; option algorithm: index into its heuristic's list",
+        ("bf16", "f16", "f32", "tf32", "e4m3", "e5m2"),
+        cublaslt,
+        lambda a: FORMATS["bf16"] if a.storage_bits == 8 else own_result(a),
+        ("tensor",),
+        {"algorithm": 0, "fast_accumulation": False},
+        gpu_only=True,
+        by_columns=True,
+    ),
+    Builtin(
+        "deep_gemm:fp8_gemm_nt",
+        "DeepGEMM, A scaled by 1 x 128 and B by 128 x 128 (--scale 128x128), sm_90; never run on hardware",
+        ("e4m3",),
+        deep_gemm,
+        _bf16,
+        ("128x128",),
+        gpu_only=True,
+        by_columns=True,
+    ),
+    Builtin(
+        "deep_gemm:bf16_gemm_nt",
+        "DeepGEMM, without scales; never run on hardware",
+        ("bf16",),
+        deep_gemm,
+        gpu_only=True,
+        by_columns=True,
+    ),
+)
+BUILTIN = {each.name: each for each in _ALL}

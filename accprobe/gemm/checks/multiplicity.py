@@ -41,7 +41,9 @@ def count_products(subject: RecordedCallable, regions: Sequence[Region]) -> list
     known = [(region, term_multiplicity(subject, region.rows, region.columns)) for region in regions]
     there, draws = pairing.differing(subject, known)
     others = list(_miscounted(subject, there, draws, known))
-    rest = there & ~np.any([there & False, *(same for same, _ in others)], axis=0)
+    rest = there.copy()
+    for same, _ in others:
+        rest &= ~same
     wrong = list(pairing.mispaired(subject, rest, draws, known[0][1]))
     if wrong:  # Counted anew: the ones of wrong elements may have come from other lines.
         moved = np.any([each.there for each in wrong], axis=0)
