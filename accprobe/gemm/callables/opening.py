@@ -6,7 +6,7 @@ import importlib
 import importlib.util
 import inspect
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import redirect_stdout
 from dataclasses import dataclass, replace
 from functools import partial
@@ -65,10 +65,10 @@ class Opened:
     options: Options
     ready: Ready
     probed_part: str = ""
-    gpu_options: Sequence[str] = ()
+    gpu_options: tuple[str, ...] = ()
 
     @property
-    def ineffective(self) -> Sequence[str]:
+    def ineffective(self) -> tuple[str, ...]:
         """Return the given options that have no effect on this device."""
         return self.gpu_options if self.adapter.library.device == "cpu" else ()
 
@@ -114,7 +114,8 @@ def open_callable(
     ready = found.make(spec, chosen, library)
     shown = {option: value for option, value in chosen.items() if value is not None}
     adapter = CallableAdapter(spec, ready.function, library, name, found.by_columns)
-    return Opened(adapter, shown, ready, found.probed_part, [x for x in options or () if x in (*FLAGS, *found.gpu_options)])
+    gpu_options = tuple(name for name in options or () if name in (*FLAGS, *found.gpu_options))
+    return Opened(adapter, shown, ready, found.probed_part, gpu_options)
 
 
 def _open_user_function(
@@ -132,7 +133,7 @@ def _open_user_function(
     adapter = CallableAdapter(spec, ready.function, library, own.name, file=own.file)
     if request.out is None:
         adapter.take_result_format()
-    return Opened(adapter, options, ready, gpu_options=list(flags))
+    return Opened(adapter, options, ready, gpu_options=tuple(flags))
 
 
 def _file(path: Path) -> Any:
