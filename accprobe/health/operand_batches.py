@@ -16,7 +16,7 @@ from accprobe.model.tree import DotModel
 from accprobe.operands.drawing import Recipe, recipes
 from accprobe.operands.sparse import laid_out
 from accprobe.verify.coverage.coverage import covering
-from accprobe.verify.left_out import layouts_do
+from accprobe.verify.coverage.layouts import events_of_layouts
 
 TOGGLING = "toggling"
 """Operands of which each has all bits of sign and significand turned over from step to step."""
@@ -77,7 +77,7 @@ def covering_layouts(inst: Instruction) -> Places:
     """Return few `layouts` with each code of metadata at each group, and each class of left-out numbers at each place."""
     if inst.sparsity is None:
         return np.zeros(1, np.intp)
-    does, found = layouts_do(inst).does, list[int]()
+    does, found = events_of_layouts(inst).reached, list[int]()
     wanted = does.any(axis=0)
     while wanted.any():
         found.append(int((does & wanted).sum(axis=1).argmax()))

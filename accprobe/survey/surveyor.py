@@ -20,7 +20,7 @@ from accprobe.report.rows import Alternatives, Row
 from accprobe.sass.lowering import Lowering
 from accprobe.survey.pipeline import instability, measured
 from accprobe.survey.status import verdict, with_status
-from accprobe.verify.left_out import as_asked
+from accprobe.verify.coverage.layouts import of_sparse
 from accprobe.verify.onehot import misplaced
 
 # A row, and every exchange that led to it if the run is recorded.
@@ -75,7 +75,7 @@ class Surveyor:
         result, falsification, verification = measured(log, dots, seed, stored)
         if omitted and stored:
             result = _with_sparse_evidence(stored, omitted, result)
-            verification = verification and as_asked(stored, verification)
+            verification = verification and of_sparse(stored, verification)
         if verification is None:
             reason = "no model explains the device's results"
             return Row(name=inst.name, status="unverified", reason=reason, unstable=log.unstable, **_known(result))

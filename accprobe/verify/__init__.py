@@ -1,4 +1,4 @@
-"""A model against a device, or against recorded results, bit for bit."""
+"""Comparison of a model with a device, or with recorded results, bit for bit."""
 
 from accprobe.verify.random import verify
 

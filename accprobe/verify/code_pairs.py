@@ -1,10 +1,10 @@
-"""Every pair of codes of two formats that have few, packed: a product table that is wrong in one entry is found.
+"""Every pair of codes of two formats that have few, packed into dot products: one wrong entry of a product table shows.
 
-Pairs whose products have one exponent share a dot product, so that no bit of theirs is cut, and as few of them as a result
-holds every bit of; those of about one size and of both signs, so that they cancel where one alone would be too large. A pair
-of magnitudes lies in four dot products, one for each of its signs, as a wrong one must not cancel itself.
+Pairs whose products have one exponent share a dot product, so that the alignment truncates no bit, and only as many as a result
+holds every bit of. They have about one size and both signs, so that they cancel where one alone would be too large. A pair of
+magnitudes lies in four dot products, one for each of its signs, since a wrong product must not cancel itself.
 
-Of block scales, every pair of codes too, or every code where they are powers of two.
+Block scales: every pair of codes too, or every code if they are powers of two.
 """
 
 from __future__ import annotations
@@ -20,54 +20,54 @@ from accprobe.isa.instructions import Instruction
 from accprobe.model.tree import DotModel, FloatArithmetic
 from accprobe.operands.request import Request
 
-FEW_BITS = 8  # Of a format whose codes are all asked.
+FEW_BITS = 8  # Bits of a format whose codes are all probed.
 
-# Bits that a sum of products of both signs takes beside those of a product, for each of four times as many one more.
+# Bits that a sum of products of both signs needs beyond those of a product; one more for every four times as many products.
 USUAL_SIZE = log2(7)
 
 Pairs = NDArray[np.int64]  # Codes of A and of B, [2, dot products, products of each].
 
 
 def every_pair(inst: Instruction, model: DotModel) -> Request | None:
-    """All pairs of codes, those of an infinity or a NaN alone, with C zero; None where there are too many."""
+    """Return all pairs of codes, those with an infinity or a NaN alone, with C zero; None if there are too many."""
     if inst.a.bits > FEW_BITS or inst.b.bits > FEW_BITS:
         return None
     parts = list(_packed(inst, min(inst.k, _together(inst, model))))
-    asked = Request.zeros(inst, sum(pairs.shape[1] for pairs in parts))
+    request = Request.zeros(inst, sum(pairs.shape[1] for pairs in parts))
     start = 0
     for pairs in parts:
         rows, places = np.arange(start, start + pairs.shape[1])[:, None], np.arange(pairs.shape[2])
-        asked.a[rows, (rows + places) % inst.k], asked.b[rows, (rows + places) % inst.k] = pairs
+        request.a[rows, (rows + places) % inst.k], request.b[rows, (rows + places) % inst.k] = pairs
         start += pairs.shape[1]
-    return asked
+    return request
 
 
 def every_scale(inst: Instruction) -> Request | None:
-    """All pairs of codes of two scales of a few bits, or all codes of each, in every block; None where there are no scales.
+    """Return all pairs of codes of two scales of a few bits, or all codes of each, in every block; None without scales.
 
-    Each is that of one product, 1 × 1. Pairs of about one size share a dot product, each in a block of its own.
+    Each scales one product, 1 × 1. Pairs of about one size share a dot product, each in a separate block.
     """
     if inst.scale is None or inst.scale_block is None:
         return None
     fmt, blocks = inst.scale, inst.k // inst.scale_block
     pairs = _pairs_of_scales(fmt, blocks) if fmt.mantissa_bits else _codes_of_scales(fmt, blocks)
     n = pairs.shape[1]
-    asked = Request.zeros(inst, n)
+    request = Request.zeros(inst, n)
     rows, columns = np.arange(n)[:, None], np.arange(blocks)
     ks = columns * inst.scale_block + rows % inst.scale_block
     there = (pairs >= 0).all(axis=0)
     for of_operand, of_scale, operand, codes in (
-        (asked.a, asked.scales_a, inst.a, pairs[0]),
-        (asked.b, asked.scales_b, inst.b, pairs[1]),
+        (request.a, request.scales_a, inst.a, pairs[0]),
+        (request.b, request.scales_b, inst.b, pairs[1]),
     ):
         assert of_scale is not None
         of_operand[rows, ks] = np.where(there, operand.encode(False, 1, 0), 0)
         of_scale[:] = np.where(there, codes, of_scale)
-    return asked
+    return request
 
 
 def _pairs_of_scales(fmt: Format, blocks: int) -> Pairs:
-    """By size; those with a NaN alone."""
+    """Return all pairs by size; those with a NaN alone."""
     pairs = _crossed(fmt.largest + 2, fmt.largest + 2)
     nan = (pairs[0] > fmt.largest) | (pairs[1] > fmt.largest)
     values = fmt.values(pairs.astype(fmt.dtype))
@@ -79,7 +79,7 @@ def _pairs_of_scales(fmt: Format, blocks: int) -> Pairs:
 
 
 def _codes_of_scales(fmt: Format, blocks: int) -> Pairs:
-    """Each of A and of B, beside one and beside its inverse, in each block."""
+    """Return each code of A and of B, beside one and beside its inverse, in each block."""
     codes = np.arange(fmt.largest + 2)
     one = fmt.encode(False, 1, 0)
     inverse = np.clip(2 * one - codes, 0, fmt.largest)
@@ -93,7 +93,7 @@ def _codes_of_scales(fmt: Format, blocks: int) -> Pairs:
 
 
 def _together(inst: Instruction, model: DotModel) -> int:
-    """Products of one exponent whose sum the model's sums nearly always hold to its last bit."""
+    """Return how many products of one exponent the model's sums nearly always add without losing a bit."""
     sums = [x for x in model.arithmetics if isinstance(x, FloatArithmetic)]
     kept = min((x.result_bits if x.alignment_bits is None else min(x.alignment_bits, x.result_bits) for x in sums), default=64)
     return max(1, int(4 ** (kept + 1 - inst.a.mantissa_bits - inst.b.mantissa_bits - USUAL_SIZE)))
@@ -123,6 +123,6 @@ def _crossed(a: int, b: int) -> Pairs:
 
 
 def _rows(pairs: Pairs, together: int) -> Pairs:
-    """So many pairs a row; zeros fill the last."""
+    """Return so many pairs a row; zeros fill the last."""
     rows = -(-pairs.shape[1] // together)
     return np.pad(pairs, ((0, 0), (0, rows * together - pairs.shape[1]))).reshape(2, rows, together)

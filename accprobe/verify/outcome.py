@@ -1,4 +1,4 @@
-"""The outcome of a verification, and how it is followed while it goes on."""
+"""The outcome of a verification, and its progress."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ Advance = Callable[[int, int], None]
 
 
 def silent(compared: int, differed: int) -> None:
-    """Nobody is told."""
+    """Report no progress."""
 
 
-# The kinds of operands that are made for events, and that are every pair of codes: no random ones.
+# The kinds of operands that are not random: made for events, and every pair of codes.
 COVERING, CODE_PAIRS = "coverage", "code pairs"
 
 Count = Annotated[int, Field(ge=0)]
@@ -26,7 +26,7 @@ Count = Annotated[int, Field(ge=0)]
 
 @dataclass(frozen=True)
 class TileCoverage:
-    """Tile elements whose results were compared, of all. differing: in words, which of them differ."""
+    """Tile elements whose results were compared, of all. differing: those that differ, in words."""
 
     covered: Count
     total: Count
@@ -35,9 +35,9 @@ class TileCoverage:
 
 @dataclass(frozen=True)
 class Events:
-    """Functional coverage: what the sums of the model can do, and how much of it the dot products asked made them do.
+    """Functional coverage: how many events the dot products reached, of those that are possible.
 
-    impossible: why events cannot occur -> how many. missing: names of those that can and did not.
+    impossible: reason -> number of events that cannot occur. missing: names of possible events that were not reached.
     """
 
     hit: Count
@@ -57,11 +57,10 @@ class Queries:
 
 @dataclass(frozen=True)
 class Verification:
-    """The outcome: dots compared (in all and of each operand kind), how many differed, and the first that did.
+    """The outcome: dot products compared (in all and of each kind of operands), mismatches, and the first of them.
 
-    dots, kinds: those of the kinds COVERING and CODE_PAIRS are made, all others random.
-    results: all that the device ever gave in that row, those of experiments and rivals too; contradicting: how many of them
-    the model does not explain. queries: None in older reports, which do not say, and of comparisons on the GPU itself.
+    results: all results that the device ever gave in that row, in experiments too; contradicting: how many of them the model
+    does not explain. queries: None in older reports, and of comparisons on the GPU itself.
     """
 
     dots: Count
@@ -77,10 +76,10 @@ class Verification:
 
     @property
     def refuted(self) -> bool:
-        """Whether some result differs from the model: what the model's sums were made to do says nothing then."""
+        """Return whether some result contradicts the model; its coverage is then meaningless."""
         return bool(self.mismatches or self.contradicting or (self.tile and self.tile.differing))
 
     @property
     def random(self) -> int:
-        """Dot products that were drawn at random, of which a rate can be told."""
+        """Return the number of random dot products, from which a fault rate follows."""
         return self.dots - sum(self.kinds.get(kind, 0) for kind in (COVERING, CODE_PAIRS))

@@ -1,4 +1,4 @@
-"""A model against a device on random operands, bit for bit."""
+"""Comparison of a model with a device on random operands, bit for bit."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ def verify(
     with_pairs: bool = False,
     advance: Advance = silent,
 ) -> Verification:
-    """Compare the model with the device on `dots` fresh random dot products, spread evenly over all operand kinds.
+    """Compare the model with the device on `dots` fresh random dot products, spread evenly over all operand distributions.
 
-    The same seed draws the same operands. Each batch goes on in the tile where the one before ended. with_pairs: every pair
-    of two 8-bit codes is among them at `pair_places`. Raises AccprobeError where dots is negative.
+    The same seed draws the same operands. Each batch continues in the tile where the one before ended. with_pairs: every pair
+    of two 8-bit codes is among them at `pair_places`. Raises AccprobeError if dots is negative.
     """
     if dots < 0:
         raise AccprobeError(f"dots is {dots}; there are no fewer than 0 dot products")
@@ -44,7 +44,7 @@ def verify(
 
 
 class Known(NamedTuple):
-    """Dot products of one kind, and what a model expects of them, [n]."""
+    """Dot products of one distribution, and the results of a model, [n]."""
 
     kind: str
     request: Request
@@ -52,11 +52,11 @@ class Known(NamedTuple):
 
 
 def compared(device: Device, inst: Instruction, known: Iterable[Known], seed: int, advance: Advance = silent) -> Verification:
-    """What a model expects against what the device answers."""
+    """Compare a model's results with the device's."""
     counts: dict[str, int] = {}
     mismatches, first, place = 0, None, 0
     for kind, request, expected in known:
-        got = device.dot_expecting(inst, request, partial(_same, expected), place % device.placements(inst))
+        got = device.dot_expecting(inst, request, partial(np.asarray, expected), place % device.placements(inst))
         place += tile.tiles(inst, len(expected))
         wrong = np.flatnonzero(got != expected)
         counts[kind] = counts.get(kind, 0) + len(expected)
@@ -68,18 +68,14 @@ def compared(device: Device, inst: Instruction, known: Iterable[Known], seed: in
     return Verification(sum(counts.values()), mismatches, seed, every | counts, first)
 
 
-def _same(expected: Bits) -> Bits:
-    return expected
-
-
 def parts(inst: Instruction, model: DotModel, dots: int, seed: int, with_pairs: bool = False) -> Iterator[Known]:
-    """`batches`, and what the model expects of them."""
+    """Yield `batches` with the model's results."""
     for kind, request in batches(inst, dots, seed, with_pairs):
         yield Known(kind, request, evaluate(model, inst, request))
 
 
 def batches(inst: Instruction, dots: int, seed: int, with_pairs: bool = False) -> Iterator[tuple[str, Request]]:
-    """`dots` dot products, a few at a time, with the name of their kind."""
+    """Yield `dots` dot products, a few at a time, with the name of their distribution."""
     names = list(kinds(inst))
     places = pair_places(inst.stored, dots, seed) if with_pairs else ()
     for k in places:

@@ -18,7 +18,6 @@ from measured import Measured
 
 from accprobe import devices
 from accprobe.cli import main
-from accprobe.devices.protocol import Device
 from accprobe.devices.simulated import SimulatedDevice
 from accprobe.evaluate.evaluator import evaluate
 from accprobe.isa.formats import Bits
@@ -28,7 +27,7 @@ from accprobe.model.tree import DotModel
 from accprobe.operands.request import Request
 from accprobe.render import progress
 from accprobe.report.report import Report
-from accprobe.verify import on_gpu
+from accprobe.verify import bulk
 from accprobe.verify.coverage import Coverage
 from accprobe.verify.outcome import Advance, Verification
 
@@ -155,13 +154,13 @@ def test_on_a_device_that_lends_its_gpu_verification_runs_there(
         def lend(self, what: str) -> AbstractContextManager[None]:
             return nullcontext()
 
-    def verified(device: Device, inst: Instruction, model: DotModel, dots: int, seed: int, advance: Advance) -> Verification:
-        assert device is gpu["device"]
-        assert model == MODELS[inst] == prepared[0][inst]
-        return Verification(dots, 0, seed, {"uniform": dots})
+    def verified(cupy: None, of: tuple[Instruction, DotModel], batches: object, seed: int, advance: Advance) -> Verification:
+        assert of[1] == MODELS[of[0]] == prepared[0][of[0]]
+        return Verification(10**13, 0, seed, {"uniform": 10**13})
 
-    monkeypatch.setattr(on_gpu, "prepare_to_verify", lambda _, models: prepared.append(models))
-    monkeypatch.setattr(on_gpu, "verify", verified)
+    monkeypatch.setattr(bulk, "prepare_to_verify", lambda _, models: prepared.append(models))
+    monkeypatch.setattr(bulk, "Verifier", lambda cupy, inst, model, target, seed: (inst, model))
+    monkeypatch.setattr(bulk, "_verified", verified)
     gpu["device"] = Lends(MODELS)
     result = verify("sim:h100", "--device", "cuda:0", "--dots", "1e13")
     assert result.exit_code == 0

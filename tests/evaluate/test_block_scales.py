@@ -114,14 +114,6 @@ def test_a_nan_scale_makes_the_sum_nan(inst: Instruction, code: int, nan: bool, 
     assert evaluator.evaluate(model, inst, ones).tolist() == [0x7FFFFFFF if nan else 0]
 
 
-def test_scales_of_consecutive_requests_are_independent() -> None:
-    inst = parse(MIXED.format("e4m3", "e4m3"))
-    model = fused(inst, ONE_TERM_A_PRODUCT)
-    request = one(inst, {0: 0x38}, {0: 0x38}, [127], [127])
-    twice = one(inst, {0: 0x38}, {0: 0x38}, [128], [127])
-    assert [evaluator.evaluate(model, inst, x).view(np.float32)[0] for x in (request, twice, request)] == [1.0, 2.0, 1.0]
-
-
 def test_scale_patterns_depend_on_their_format() -> None:
     four = parse(FP4.format(4, "ue8m0"))
     request = one(NVFP4, {0: 2}, {0: 2}, [0x40] * 4, [0x38] * 4)

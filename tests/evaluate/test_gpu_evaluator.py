@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-import re
 import shutil
-from collections import Counter
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -30,7 +28,7 @@ from accprobe.model.tree import Addend, DotModel, FloatArithmetic, FusedSum, Pro
 from accprobe.operands.kinds import draw, kinds
 from accprobe.operands.request import Request
 from accprobe.report.names import named_models
-from accprobe.sass.reading import Function, Line, functions
+from accprobe.sass.reading import functions
 
 ROWS, COLUMNS = 21, 19
 needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="no C++ compiler")
@@ -311,37 +309,3 @@ def test_compiles_for_every_architecture(name: str, target: str, single: bool) -
     made = list(functions(cubin(name, target, single).path, targets=False))
     assert {function.name for function in made} >= {"evaluate", "describe"}
     assert {function.architecture for function in made} == {target}
-
-
-def innermost_loops(function: Function) -> list[tuple[Line, ...]]:
-    """Whatever a jump back leads to, but for what has another such loop in it."""
-    targets = [(found[0], i) for i, line in enumerate(function.lines) if (found := re.search(r"\.L_\w+", line.operands))]
-    loops = [(function.labels[label], end) for label, end in targets if function.labels.get(label, end) < end]
-    inner = [(a, z) for a, z in loops if not any((a, z) != (b, y) and a <= b and y <= z for b, y in loops)]
-    return [function.lines[a : z + 1] for a, z in inner]
-
-
-def test_a_product_costs_one_fused_multiply_add_and_half_a_comparison() -> None:
-    """QGMMA in float32, on Hopper: while a block is summed and the next one's exponents are sought, little is anything else."""
-    needs("nvdisasm")
-    function = {found.name: found for found in functions(cubin("QGMMA", "sm_90a", True).path)}["evaluate"]
-    loops = [Counter(line.stem for line in loop) for loop in innermost_loops(function)]
-    (opcodes,) = [found for found in loops if found["FFMA"] and found["VIADDMNMX"]]
-    assert opcodes["FFMA"] == 2 * opcodes["VIADDMNMX"] > 0
-    assert 7 * opcodes["FFMA"] == 64 * opcodes["LDS"]
-    assert opcodes["FFMA"] + opcodes["VIADDMNMX"] > 0.88 * opcodes.total()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("name", "multiply_adds"), [("QGMMA", 1), ("sticky", 2)])
-def test_a_product_costs_multiply_adds_alone_where_matrix_units_seek_exponents(name: str, multiply_adds: int) -> None:
-    """On Hopper: eight values of A and eight of B, in four loads, for 64 products; all else is an eighth of it or less."""
-    needs("nvdisasm")
-    function = {found.name: found for found in functions(cubin(name, "sm_90a", True, True).path)}["evaluate"]
-    loops = [Counter(line.stem for line in loop) for loop in innermost_loops(function)]
-    summing = [found for found in loops if found["FFMA"] and not found["VIADDMNMX"]]
-    assert summing
-    for opcodes in summing:
-        assert opcodes["FFMA"] == 16 * multiply_adds * opcodes["LDS"] > 0
-        assert opcodes["FFMA"] > 0.88 * opcodes.total()
-    assert any(line.stem == "HMMA" for line in function.lines)

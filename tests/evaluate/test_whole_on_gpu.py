@@ -14,21 +14,17 @@ from typing import Any, get_args
 
 import numpy as np
 import pytest
-from compiled import needs
 from gpus import only_on_a_gpu
 from planted_models import model_of
 from planted_plans import NAMED
 from planted_products import Planted
 
-from accprobe.build import compiler
-from accprobe.errors import ToolMissing
 from accprobe.evaluate.cuda.whole import HOW, WholeOnGpu, on_gpu, source_of
 from accprobe.evaluate.product import ScaleWords, product
 from accprobe.gemm.operands import DISTRIBUTIONS, draw_operands
 from accprobe.gemm.spec import Spec
 from accprobe.isa.formats import Bits
 from accprobe.model.product import NO_K, ProductModel, Scales, Scaling, addition, in_chunks
-from accprobe.sass.reading import functions
 
 needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="no C++ compiler")
 
@@ -174,21 +170,6 @@ def test_scales_of_blocks_are_applied_as_on_the_cpu(scales: Scales, monkeypatch:
     assert np.count_nonzero(other != expected)
     monkeypatch.setattr("accprobe.evaluate.cuda.whole.product", None)
     np.testing.assert_array_equal(HOST(model, a, b, words), expected)
-
-
-@pytest.mark.parametrize("scales", WAYS, ids=str)
-def test_sums_of_blocks_are_compiled_as_they_are_written(scales: Scales) -> None:
-    """Separate steps are not fused."""
-    needs("nvdisasm")
-    try:
-        made = compiler.compile_source(
-            source_of("scaled_sums", HOW=HOW[scales.how], FUSED=int(scales.fused)), "sm_90a", "blocks"
-        )
-    except ToolMissing as e:
-        pytest.skip(str(e))
-    (function,) = functions(made.path)
-    stems = [line.stem for line in function.lines if line.stem in ("FMUL", "FADD", "FFMA")]
-    assert sorted(stems) == (["FFMA", "FMUL"] if scales.fused else ["FADD", "FMUL", "FMUL"])
 
 
 @pytest.mark.parametrize("kind", DISTRIBUTIONS)

@@ -20,7 +20,7 @@ from accprobe.operands.request import Request, joined
 from accprobe.operands.sparse import LAYOUTS, layouts, stored_products
 from accprobe.report.names import named_models
 from accprobe.verify.coverage import Coverage
-from accprobe.verify.left_out import layout_events
+from accprobe.verify.coverage.layouts import layout_events
 
 LARGEST = {
     "fp8": "wgmma.m64n256k32.f32.e4m3.e4m3",

@@ -214,23 +214,3 @@ def test_c_is_about_an_end_of_its_range(compiled: Callable[[str], Draw], name: s
         assert set(((c & inst.c.dtype.type(inst.c.sign_bit - 1)).astype(np.int64) - end).flat) == set(apart)
         assert (c & inst.c.dtype.type(inst.c.sign_bit) != 0).any()
         assert (a & inst.a.dtype.type(inst.a.sign_bit - 1) == 0).any() == (inst.k > 3)
-
-
-def test_fours_are_four_times_the_same_ends(compiled: Callable[[str], Draw]) -> None:
-    a, b, c = compiled(INT8)(drawing.recipes(parse(INT8))["repeated fours"], 50, 50)
-    for x in (a, b):
-        groups = x.reshape(len(x), -1, 4)
-        assert (groups == groups[:, :, :1]).all()
-        assert len(np.unique(groups[:, :, 0], axis=1)) > 1
-    assert 0.4 < (c == 0).mean() < 0.6
-
-
-def test_extreme_integers(compiled: Callable[[str], Draw]) -> None:
-    inst = parse(INT8)
-    a, b, c = compiled(INT8)(drawing.recipes(inst)["extreme"], 50, 50)
-    assert set(np.unique(a)) == {0, 1, 0x7F, 0x80, 0xFF}
-    assert set(np.unique(b)) == {0, 1, 0xFF}
-    middle = c.astype(np.int64)
-    distance = np.minimum(abs(middle - (1 << 31)), np.minimum(middle, (1 << 32) - middle))
-    assert distance.max() <= inst.k << 15
-    assert distance.min() < 4096

@@ -127,7 +127,7 @@ def _of_finite(x: FloatArithmetic, terms: list[tuple[str, Term]]) -> Iterator[st
         if bits is None or not any_lost:
             yield "a sum of zero, exact cancellation"
         if gone := {t.negative for (_, t), gone in zip(terms, lost, strict=True) if gone}:
-            yield f"a sum of zero, {'terms of both signs' if len(gone) == 2 else SIGN[gone.pop()] + ' terms'} cut away"
+            yield f"a sum of zero, {'terms of both signs' if len(gone) == 2 else SIGN[gone.pop()] + ' terms'} truncated away"
         return
     lead = max(log2_floor(t.value) for _, t in terms if t.value)
     carry = log2_floor(total) - lead
@@ -168,14 +168,16 @@ def _largest(roles: list[str], first: list[int]) -> Iterator[str]:
 
 def _cut(roles: list[str], lost: list[bool], whole: list[int]) -> Iterator[str]:
     yield from (
-        f"{role} cut" for role in ("C", "inner sum") if any(r == role and gone for r, gone in zip(roles, lost, strict=True))
+        f"{role} truncated"
+        for role in ("C", "inner sum")
+        if any(r == role and gone for r, gone in zip(roles, lost, strict=True))
     )
     n = roles.count("product")
     if n:
         count = sum(gone for r, gone in zip(roles, lost, strict=True) if r == "product")
         words = {0: "no product", n: "every product"}
         words |= {n - 1: "all products but one"} if n > 1 and count else {}
-        yield words.get(count, {1: "1 product", 2: "2 products"}.get(count, "several products")) + " cut"
+        yield words.get(count, {1: "1 product", 2: "2 products"}.get(count, "several products")) + " truncated"
         odd = sum(w % 2 for r, w in zip(roles, whole, strict=True) if r == "product")
         for low, high in ((2, 2), (3, 3), (4, 7), (8, 15), (16, 31), (32, 10**9)):
             if low <= odd <= high:

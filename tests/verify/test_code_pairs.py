@@ -14,7 +14,7 @@ from accprobe.evaluate.evaluator import evaluate
 from accprobe.isa.instructions import parse
 from accprobe.model.published import known_models
 from accprobe.operands.kinds import PAIRS
-from accprobe.verify import on_gpu, random
+from accprobe.verify import bulk, random
 from accprobe.verify.code_pairs import every_pair
 from accprobe.verify.coverage import cover
 from accprobe.verify.outcome import CODE_PAIRS
@@ -84,7 +84,7 @@ def test_many_dot_products_have_every_pair_at_every_place(name: str) -> None:
     for fewer, places in ((dots, range(inst.k)), (dots - 1, [7]), (2 * PAIRS - 1, [])):
         names = [kind for kind, _ in islice(random.batches(inst, fewer, 7 + inst.k, with_pairs=True), inst.k + 1)]
         assert names.count("pairs") == len(places)
-        made = list(on_gpu.batches(inst, fewer, 7 + inst.k))
+        made = list(bulk.batches(inst, fewer, 7 + inst.k))
         assert [batch.recipe.slots for batch in made if batch.kind == "pairs"] == list(places)
         assert [batch.number for batch in made] == list(range(len(made)))
         assert sum(batch.dots for batch in made) >= fewer

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 from gpus import only_on_a_gpu
 
-from accprobe.cli import main
 from accprobe.devices.cuda import CudaDevice
 from accprobe.devices.protocol import dense
 from accprobe.evaluate.evaluator import evaluate
@@ -20,9 +16,7 @@ from accprobe.isa.instructions import parse
 from accprobe.model.tree import Arithmetic, DotModel, FloatArithmetic
 from accprobe.operands.request import Request
 from accprobe.report.names import named_models
-from accprobe.report.report import Report
-from accprobe.verify.bulk import prepare_to_verify, verify_in_bulk
-from accprobe.verify.on_gpu import Verifier, batches
+from accprobe.verify.bulk import Verifier, batches, prepare_to_verify, verify_in_bulk
 from accprobe.verify.shrink import shrink
 
 pytestmark = only_on_a_gpu
@@ -125,22 +119,3 @@ def test_products_of_what_is_stored_are_the_model_s(h200: CudaDevice, name: str)
     smallest = shrink(lambda operands: h200.dot(inst, operands), inst, wrong(model), found)
     assert smallest is not None
     assert np.count_nonzero(smallest.exchange.request(inst).a) <= inst.stored.k // 2
-
-
-def test_planted_fault_at_the_command_line(gpu: CudaDevice, tmp_path: Path) -> None:
-    planted = tmp_path / "wrong.json"
-    report = json.loads(Report.load("h200").dumps())
-    for row in report["instructions"]:
-        if row["name"] == QGMMA:
-            row["model"]["arithmetics"][0]["alignment_bits"] -= 1
-    planted.write_text(json.dumps(report))
-    result = CliRunner().invoke(main, ["verify", str(planted), "--device", "cuda:0", "--select", QGMMA, "--dots", "1e6"])
-    assert result.exit_code == 1, result.output
-    assert f"! {QGMMA}" in result.output
-
-
-def test_verify_tells_the_progress(gpu: CudaDevice) -> None:
-    inst, told = parse(QGMMA), []
-    done = verify_in_bulk(gpu, inst, named_models("h200")[inst], 10**6, 0, lambda *batch: told.append(batch))
-    assert sum(compared for compared, _ in told) == done.dots
-    assert not any(differed for _, differed in told)

@@ -27,7 +27,7 @@ def test_published_models_are_covered_and_nothing_impossible_happens(inst: Instr
     for _, request in batches(inst, 1000, 5):
         coverage.see(request)
     list(coverage.directed())
-    assert coverage.wrong() == ()
+    assert not [event.name for event, hit, _ in coverage.events() if hit and event.impossible]
     assert coverage.missing() == ()
 
 
@@ -66,7 +66,7 @@ def test_what_a_group_does_before_it_is_scaled() -> None:
     assert not any("added" in name for name in met({0: (ONE, ONE), 16: (ONE, ONE)}))
 
 
-@pytest.mark.parametrize(("exponent", "words"), [(60, "cut away"), (39, "cut in part")])
+@pytest.mark.parametrize(("exponent", "words"), [(60, "truncated away"), (39, "truncated in part")])
 def test_groups_that_are_cut(exponent: int, words: str) -> None:
     """C is that power of two: beside 2^39 the last kept bit is 2^4, and 6 × 6 + 1 is 32."""
     assert f"sum 0-63: a group {words}, positive" in met({0: (SIX, SIX), 1: (ONE, ONE)}, 0x38, (exponent + 127) << 23)
@@ -75,7 +75,9 @@ def test_groups_that_are_cut(exponent: int, words: str) -> None:
 def test_groups_of_nothing() -> None:
     c = (-45 + 127) << 23 | 1
     assert "sum 0-63: a group of zeros with scales far above every term" in met({}, 0x38, c)
-    assert "sum 0-63: a group that cancels the largest term, others cut" in met({0: (SIX, SIX), 1: (MINUS_SIX, SIX)}, 0x38, c)
+    assert "sum 0-63: a group that cancels the largest term, others truncated" in met(
+        {0: (SIX, SIX), 1: (MINUS_SIX, SIX)}, 0x38, c
+    )
 
 
 @pytest.mark.parametrize("inst", MODELS, ids=str)

@@ -16,9 +16,9 @@ from accprobe.model.tree import DotModel, FloatArithmetic, chain
 from accprobe.operands.kinds import draw
 from accprobe.operands.sparse import LAYOUTS, laid_out, own_layouts
 from accprobe.report.names import named_models
+from accprobe.verify.bulk import LaidOut, MatrixProduct, recipes
 from accprobe.verify.coverage import cover
-from accprobe.verify.left_out import layout_events, layout_operands
-from accprobe.verify.on_gpu import LaidOut, MatrixProduct, recipes
+from accprobe.verify.coverage.layouts import layout_events, layout_operands
 from accprobe.verify.outcome import Events
 from accprobe.verify.random import verify
 from accprobe.verify.shrink import shrink

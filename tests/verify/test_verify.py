@@ -16,7 +16,6 @@ from accprobe.isa.formats import FORMATS, Bits
 from accprobe.isa.instructions import Instruction, parse
 from accprobe.model.published import known_models
 from accprobe.model.tree import DotModel, FloatArithmetic, IntegerArithmetic, chain
-from accprobe.operands.exchange import hex_of
 from accprobe.operands.kinds import draw, kinds
 from accprobe.operands.request import Request
 from accprobe.verify import random as module
@@ -146,32 +145,11 @@ class Spoiled(SimulatedDevice):
         return super().dot(inst, request) ^ inst.d.dtype.type(1)
 
 
-def test_batches_are_not_the_same_operands(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "BATCH", 64)
-    device = Spoiled()
-    verify(device, BF16, HOPPER[BF16], 2000)
-    assert len(set(device.rows)) > 1900
-
-
-def test_first_mismatch_is_the_first() -> None:
-    result = verify(Spoiled(), BF16, HOPPER[BF16], 100, seed=3)
-    assert result.counterexample is not None
-    first = draw("uniform", BF16, np.random.default_rng([3, 0, 0]), result.kinds["uniform"])
-    assert result.counterexample.kind == "uniform"
-    assert result.counterexample.exchange.a == hex_of(first.a[0])
-    assert result.counterexample.exchange.c == hex_of(first.c[0])
-
-
 def test_seed_decides() -> None:
     device = changed(BF16, result_rounding="RNE")
     first, again, other = (against(device, BF16, seed=seed) for seed in (1, 1, 2))
     assert first == again
     assert first.counterexample != other.counterexample
-
-
-def test_seed_and_dots_have_defaults() -> None:
-    result = verify(SimulatedDevice(HOPPER), FP8, HOPPER[FP8])
-    assert (result.dots, result.seed, result.mismatches) == (1 << 14, 0, 0)
 
 
 def test_rare_mistakes_are_counted_exactly() -> None:

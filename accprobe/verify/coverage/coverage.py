@@ -1,4 +1,4 @@
-"""Functional coverage: which events of a model's sums dot products reached, and operands for the others."""
+"""Functional coverage: the events of a model's sums that dot products reached, and operands for the others."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from accprobe.verify.code_pairs import every_pair, every_scale
 from accprobe.verify.coverage.corpora import stored_operands, tries_of
 from accprobe.verify.coverage.events import Event, EventFamily, Key
 from accprobe.verify.coverage.integers import DRAWS, ODD_PRODUCTS, IntegerTrace, integer_families, integer_operands
+from accprobe.verify.coverage.layouts import layout_operands, of_sparse
 from accprobe.verify.coverage.search import Found, Reached, search
 from accprobe.verify.coverage.trace import Trace, float_families
-from accprobe.verify.left_out import as_asked, layout_operands
 from accprobe.verify.outcome import CODE_PAIRS, COVERING, Advance, Events, Verification, silent
 from accprobe.verify.random import Known, compared, parts
 
@@ -32,10 +32,9 @@ AT_ONCE = 512  # Dot products of one request.
 
 MODELS_KEPT = 256  # Models whose dot products are kept.
 
-DOTS_KEPT = 1 << 20  # Random dot products that are kept for the next instruction like it, at most.
+DOTS_KEPT = 1 << 20  # Most random dot products that are kept for the next instruction like it.
 
-SEEN = 1 << 11  # Random dot products of each batch whose events are determined: operands are searched for all others.
-
+SEEN = 1 << 11  # Random dot products of each batch whose events are determined; directed operands reach the others.
 
 EventPlace = tuple[Key, int]  # An event: its family, and its code there.
 
@@ -69,11 +68,7 @@ class Coverage:
 
     def missing(self) -> tuple[Event, ...]:
         """Return the events for which operands are known and that were not reached."""
-        return tuple(event for event, reason in self.unmet() if not reason)
-
-    def wrong(self) -> tuple[str, ...]:
-        """Return events that were reached although they are said to be impossible: none, unless a range is wrong."""
-        return tuple(event.name for _, event, hit in self._every() if hit and event.impossible)
+        return tuple(event for event, hit, reason in self.events() if not (hit or reason))
 
     def directed(self) -> Iterator[Request]:
         """Yield operands for the events that are missing now, a few hundred dot products at a time; count what they reach."""
@@ -87,24 +82,20 @@ class Coverage:
 
     def outcome(self) -> Events:
         """Return the counts, the reasons of events that were not reached, and the names of those that were missed."""
-        impossible = Counter(reason for _, reason in self.unmet() if reason)
-        missing = self.missing()
-        hit = sum(hit for *_, hit in self._every())
-        return Events(hit, hit + len(missing), dict(sorted(impossible.items())), tuple(sorted(event.name for event in missing)))
+        every = list(self.events())
+        impossible = Counter(reason for _, hit, reason in every if reason and not hit)
+        hits, missing = sum(hit for _, hit, _ in every), sorted(event.name for event in self.missing())
+        return Events(hits, hits + len(missing), dict(sorted(impossible.items())), tuple(missing))
 
-    def unmet(self) -> Iterator[tuple[Event, str]]:
-        """Yield events that were not reached, and why they cannot be; empty: operands are known, or the formats have some."""
+    def events(self) -> Iterator[tuple[Event, bool, str]]:
+        """Yield each event, whether it was reached, and why it cannot be; "": operands are known, or the formats have some."""
         made = self._covering
         not_found = f"no operands were found in {made.tries:,} tries"
-        for place, event, hit in self._every():
-            if not hit:
-                yield event, event.impossible or ("" if event.expected or place in made.rows else not_found)
-
-    def _every(self) -> Iterator[tuple[EventPlace, Event, bool]]:
         for key, events in self._events.items():
             for code, (event, hit) in enumerate(zip(events, self._reached.hit[key].tolist(), strict=True)):
                 if event:
-                    yield (key, code), event, hit
+                    known = event.expected or (key, code) in made.rows
+                    yield event, hit, event.impossible or ("" if known else not_found)
 
     @property
     def _covering(self) -> Covering:
@@ -120,13 +111,13 @@ def cover(
     advance: Advance = silent,
     stored: StoredProducts | None = None,
 ) -> Verification:
-    """As `random.verify`, then on every pair of codes, and on operands for every event that none of these reached.
+    """Verify as `random.verify`, then on every pair of codes, and on operands for every event that none of these reached.
 
-    stored: what lays dense requests of `inst` out for a sparse A, if any does; operands are made for its events too.
+    stored: the device, if it lays requests out for a sparse A; operands are made for the events of its layouts too.
     """
     if inst.sparse:
-        asked = StoredProducts(device, inst)
-        return as_asked(asked, cover(asked, inst.stored, model, dots, seed, advance, asked))
+        sparse = StoredProducts(device, inst)
+        return of_sparse(sparse, cover(sparse, inst.stored, model, dots, seed, advance, sparse))
     coverage = Coverage(inst, model, seed)
 
     def known() -> Iterator[Known]:
@@ -154,7 +145,7 @@ class _Random(NamedTuple):
 
 @lru_cache(maxsize=1)
 def _random(inst: Instruction, model: DotModel, dots: int, seed: int) -> _Random:
-    """Made once for instructions that are alike and measured one after another."""
+    """Return the same for instructions that are alike and measured one after another."""
     drawn, coverage = tuple(_undirected(inst, model, dots, seed)), Coverage(inst, model, seed)
     for part in drawn:
         coverage.see(part.request[:SEEN])
@@ -162,7 +153,7 @@ def _random(inst: Instruction, model: DotModel, dots: int, seed: int) -> _Random
 
 
 def _undirected(inst: Instruction, model: DotModel, dots: int, seed: int) -> Iterator[Known]:
-    """Random dot products, and every pair of codes where there are few, of operands and of scales."""
+    """Yield random dot products, and every pair of codes of operands and of scales, if they are few."""
     yield from parts(inst, model, dots, seed)
     for codes in (every_pair(inst, model), every_scale(inst)):
         if codes is not None:
@@ -219,7 +210,7 @@ def _integer_operands(inst: Instruction, model: DotModel, seed: int) -> Found:
 
 
 def _found(inst: Instruction, model: DotModel, seed: int) -> Found:
-    """The stored operands where they are known to cover the model; else a search that starts from them."""
+    """Return the stored operands if they are known to cover the model; otherwise search from them on."""
     stored, tries = stored_operands(inst), tries_of(inst, model)
     if stored is not None and tries is not None:
         return Found(stored, tries)

@@ -21,7 +21,7 @@ from accprobe.verify.coverage.trace import Reaching, reaching
 
 GROUP_OF = 4  # Products.
 
-FEWEST_BITS = 8  # Of sums of products from this power of two on, the largest power of two in them is an event.
+FEWEST_BITS = 8  # From this power of two on, the leading bit of a sum of products is an event.
 
 ENDS = (
     "the largest number",

@@ -1,6 +1,6 @@
 """Changes to the operands of dot products, for a search that keeps those that reach new events.
 
-Each changes some dot products in place: exponents, last bits, fractions, signs, C, scales; or clears, copies, moves terms.
+Each changes some dot products in place: the patterns of A, B or C, the places of terms, classes of operands, or scales.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Mask = NDArray[np.bool_]
 
 SHIFTS = np.array([-12, -6, -3, -2, -1, 1, 2, 3, 6, 12])  # Powers of two that an operand moves by, half of the time.
 
-MOST_CHANGES = 3  # Of one dot product.
+MOST_CHANGES = 3  # Changes of one dot product.
 
 AT_ONCE = 6  # Kinds of changes made to the dot products of one batch.
 
@@ -37,25 +37,17 @@ class Mutations:
             (sorted(k for inner in node.nodes() for k in inner.products), any(inner.has_addend for inner in node.nodes()))
             for node in model.root.nodes()
         ]
+        several = len(self._sums) > 1
         self._changes: list[Callable[[Request], None]] = [
-            self._move_exponents,
-            self._step_last_bits,
-            self._replace_fractions,
-            self._flip_signs,
+            *[self._change_factor] * 3,
+            *[self._change_addend] * 2,
+            *[self._copy_terms] * 2,
+            *[self._use_one_sum] * (1 + 2 * several),
+            *[self._change_scales] * (3 * (inst.scale is not None)),
             self._clear_terms,
-            self._copy_terms,
-            self._rotate_terms,
-            self._mix_terms,
-            self._keep_one_sum,
             self._put_classes,
-            self._change_addend,
-            self._change_addend,
             self._derive_addend,
         ]
-        if len(self._sums) > 1:
-            self._changes += [self._move_to_another_sum] * 2
-        if inst.scale is not None:
-            self._changes += [self._change_scales] * 3
 
     def of(self, parents: Request) -> Request:
         """Return dot products with up to `MOST_CHANGES` changes each."""
@@ -78,41 +70,34 @@ class Mutations:
         found[np.arange(n), self._rng.integers(0, k, n)] = True
         return found
 
-    def _factor(self, some: Request) -> tuple[Format, Bits]:
-        return (self._inst.a, some.a) if self._rng.integers(0, 2) else (self._inst.b, some.b)
-
-    def _move_exponents(self, some: Request) -> None:
-        fmt, factor = self._factor(some)
+    def _change_factor(self, some: Request) -> None:
         there = self._some_terms(len(some))
-        factor[there] = _moved(fmt, factor, self._shifts(fmt, (len(some), 1)))[there]
-
-    def _shifts(self, fmt: Format, shape: tuple[int, ...]) -> NDArray[np.int64]:
-        reach = fmt.max_exponent - fmt.min_exponent
-        far = self._rng.integers(-reach, reach + 1, shape)
-        return np.where(self._rng.random(shape) < 0.5, self._rng.choice(SHIFTS, shape), far)
-
-    def _step_last_bits(self, some: Request) -> None:
-        fmt, factor = self._factor(some)
-        there = self._some_terms(len(some))
-        factor[there] = _stepped(fmt, factor, self._rng.choice([-2, -1, 1, 2], factor.shape))[there]
-
-    def _replace_fractions(self, some: Request) -> None:
         for fmt, factor in ((self._inst.a, some.a), (self._inst.b, some.b)):
-            there = self._some_terms(len(some))
-            factor[there] = self._with_fractions(fmt, factor)[there]
+            if self._rng.random() < 0.7:
+                factor[there] = self._changed(fmt, factor)[there]
 
-    def _with_fractions(self, fmt: Format, patterns: Bits) -> Bits:
-        """Fractions of zeros, of ones, of one bit, or any."""
-        bits, shape = fmt.mantissa_bits, patterns.shape
-        one_bit = np.int64(1) << self._rng.integers(0, max(bits, 1), shape)
-        ways = [np.zeros(shape, np.int64), np.full(shape, (1 << bits) - 1), one_bit, self._rng.integers(0, 1 << bits, shape)]
-        way = self._rng.integers(0, len(ways), (len(patterns), *(1,) * (patterns.ndim - 1)))
-        return _signed_as(fmt, patterns, _magnitudes(fmt, patterns) >> bits << bits | np.choose(way, ways))
+    def _change_addend(self, some: Request) -> None:
+        some.c[:] = self._changed(self._inst.c, some.c)
 
-    def _flip_signs(self, some: Request) -> None:
-        some.a[self._some_terms(len(some))] ^= self._inst.a.dtype.type(self._inst.a.sign_bit)
-        if self._rng.integers(0, 2):
-            some.c[:] ^= self._inst.c.dtype.type(self._inst.c.sign_bit)
+    def _changed(self, fmt: Format, patterns: Bits) -> Bits:
+        """Change the exponents, last bits, fractions or signs of each dot product [n] or [n, K], or make them zero."""
+        rng, rows = self._rng, (len(patterns), *(1,) * (patterns.ndim - 1))
+        bits, reach = fmt.mantissa_bits, fmt.max_exponent - fmt.min_exponent
+        sign = fmt.dtype.type(fmt.sign_bit)
+        powers = np.where(rng.random(rows) < 0.5, rng.choice(SHIFTS, rows), rng.integers(-reach, reach + 1, rows))
+        one_bit = np.int64(1) << rng.integers(0, max(bits, 1), patterns.shape)
+        fractions = np.choose(
+            rng.integers(0, 4, rows), [0, (1 << bits) - 1, one_bit, rng.integers(0, 1 << bits, patterns.shape)]
+        )
+        magnitudes = _magnitudes(fmt, patterns)
+        ways = [
+            _signed_as(fmt, patterns, np.where(magnitudes, magnitudes + (powers << bits), 0)),
+            _stepped(fmt, patterns, rng.choice([-2, -1, 1, 2], patterns.shape)),
+            _signed_as(fmt, patterns, magnitudes >> bits << bits | fractions),
+            patterns ^ sign,
+            patterns & sign,
+        ]
+        return np.choose(rng.integers(0, len(ways), rows), ways)
 
     def _clear_terms(self, some: Request) -> None:
         there = self._some_terms(len(some))
@@ -120,33 +105,20 @@ class Mutations:
         some.b[there] &= self._inst.b.dtype.type(self._inst.b.sign_bit)
 
     def _copy_terms(self, some: Request) -> None:
-        """One term onto others, with its sign or the opposite one."""
-        rows, there = np.arange(len(some)), self._some_terms(len(some))
-        source = self._rng.integers(0, self._inst.k, len(some))
-        flips = self._rng.integers(0, 2, (len(some), 1)).astype(some.a.dtype) * some.a.dtype.type(self._inst.a.sign_bit)
-        some.a[:] = np.where(there, some.a[rows, source][:, None] ^ flips, some.a)
-        some.b[:] = np.where(there, some.b[rows, source][:, None], some.b)
+        """Terms of the same dot product or the next: one of them, or those some places further; with either sign."""
+        n, k, rng = len(some), self._inst.k, self._rng
+        there, source = self._some_terms(n), rng.integers(0, k, (n, 1))
+        source = np.where(rng.random((n, 1)) < 0.5, source, (np.arange(k) + source * rng.integers(0, 2, (n, 1))) % k)
+        rows = (np.arange(n) + rng.integers(0, 2, n))[:, None] % max(n, 1)
+        flips = rng.integers(0, 2, (n, 1)).astype(some.a.dtype) * some.a.dtype.type(self._inst.a.sign_bit)
+        some.a[:] = np.where(there, some.a[rows, source] ^ flips, some.a)
+        some.b[:] = np.where(there, some.b[rows, source], some.b)
 
-    def _rotate_terms(self, some: Request) -> None:
-        order = (np.arange(self._inst.k) + self._rng.integers(0, self._inst.k, (len(some), 1))) % self._inst.k
-        some.a[:], some.b[:] = (np.take_along_axis(factor, order, 1) for factor in (some.a, some.b))
-
-    def _mix_terms(self, some: Request) -> None:
-        """Terms of the next dot product beside its own."""
-        there = self._some_terms(len(some))
-        some.a[:], some.b[:] = (np.where(there, np.roll(factor, 1, axis=0), factor) for factor in (some.a, some.b))
-
-    def _keep_one_sum(self, some: Request) -> None:
-        """All terms outside one sum are zero: its events reach the result."""
-        ks, has_addend = self._sums[self._rng.integers(0, len(self._sums))]
-        outside = np.delete(np.arange(self._inst.k), ks)
-        some.a[:, outside] = 0
-        if not has_addend:
-            some.c[:] = 0
-
-    def _move_to_another_sum(self, some: Request) -> None:
-        """The terms of one sum on those of another, all others zero."""
-        (ks, _), (others, has_addend) = (self._sums[self._rng.integers(0, len(self._sums))] for _ in range(2))
+    def _use_one_sum(self, some: Request) -> None:
+        """The terms of one sum on those of another or the same, all others zero: its events reach the result."""
+        (ks, _), (others, has_addend) = (self._sums[i] for i in self._rng.integers(0, len(self._sums), 2))
+        if self._rng.integers(0, 2):
+            ks = others
         count = min(len(ks), len(others))
         a, b = some.a[:, ks[:count]], some.b[:, ks[:count]]
         some.a[:], some.b[:] = 0, 0
@@ -164,18 +136,6 @@ class Mutations:
                 made = rng.choice(np.array(codes, fmt.dtype)) | signs.astype(fmt.dtype) * fmt.dtype.type(fmt.sign_bit)
                 column[:] = np.where(there, made, column) if column.ndim == 2 else made
 
-    def _change_addend(self, some: Request) -> None:
-        fmt, way = self._inst.c, self._rng.integers(0, 5, len(some))
-        sign = fmt.dtype.type(fmt.sign_bit)
-        ways = [
-            _moved(fmt, some.c, self._shifts(fmt, some.c.shape)),
-            _stepped(fmt, some.c, self._rng.choice([-2, -1, 1, 2], some.c.shape)),
-            self._with_fractions(fmt, some.c),
-            some.c & sign,
-            some.c ^ sign,
-        ]
-        some.c[:] = np.choose(way, ways)
-
     def _derive_addend(self, some: Request) -> None:
         """C of the size of a product, or the result taken away from itself; or a little beside that."""
         inst, rows = self._inst, np.arange(len(some))
@@ -192,17 +152,16 @@ class Mutations:
         some.c[:] = np.where(np.isfinite(size), _stepped(inst.c, c, self._rng.choice([-1, 0, 0, 1], len(some))), some.c)
 
     def _change_scales(self, some: Request) -> None:
-        fmt = self._inst.scale
+        fmt, rng = self._inst.scale, self._rng
         assert fmt is not None
-        codes = [code for known in scale_codes(fmt).values() for code in known]
+        codes = np.array([code for known in scale_codes(fmt).values() for code in known])
         for scales in (some.scales_a, some.scales_b):
             assert scales is not None
-            there = self._rng.random(scales.shape) < self._rng.choice([0.3, 1.0], (len(some), 1))
-            shape = scales.shape if self._rng.integers(0, 2) else (len(some), 1)
-            step = self._rng.choice(SHIFTS, shape) << fmt.mantissa_bits * int(self._rng.integers(0, 2))
+            there = rng.random(scales.shape) < rng.choice([0.3, 1.0], (len(some), 1))
+            shape = scales.shape if rng.integers(0, 2) else (len(some), 1)
+            step = rng.choice(SHIFTS, shape) << fmt.mantissa_bits * int(rng.integers(0, 2))
             moved = np.clip(scales.astype(np.int64) + step, 0, fmt.largest)
-            some_code = self._rng.choice(np.array(codes), shape)
-            scales[there] = np.where(self._rng.random(shape) < 0.3, some_code, moved).astype(fmt.dtype)[there]
+            scales[there] = np.where(rng.random(shape) < 0.3, rng.choice(codes, shape), moved).astype(fmt.dtype)[there]
 
 
 def _magnitudes(fmt: Format, patterns: Bits) -> NDArray[np.int64]:
@@ -215,12 +174,6 @@ def _signed_as(fmt: Format, patterns: Bits, magnitudes: NDArray[np.int64]) -> Bi
     """Magnitudes, the largest at most, with the signs of these patterns."""
     clipped = np.clip(magnitudes, 0, fmt.largest >> fmt.ignored_low_bits) << fmt.ignored_low_bits
     return np.asarray(clipped.astype(fmt.dtype) | patterns & fmt.dtype.type(fmt.sign_bit))
-
-
-def _moved(fmt: Format, patterns: Bits, powers: NDArray[np.int64]) -> Bits:
-    """Times powers of two; zeros stay."""
-    magnitudes = _magnitudes(fmt, patterns)
-    return _signed_as(fmt, patterns, np.where(magnitudes, magnitudes + (powers << fmt.mantissa_bits), 0))
 
 
 def _stepped(fmt: Format, patterns: Bits, units: NDArray[np.int64]) -> Bits:

@@ -1,6 +1,6 @@
 """Ranges of the terms of a fused sum, from formats and model alone: which exponents, bits and sizes they can have.
 
-They number the events of a sum, such as the carries that its terms can bring about.
+They determine how many events a sum has, such as carries.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class TermRange:
 
 
 class SumRange:
-    """What the terms of one floating-point sum can reach."""
+    """The range of each role of terms of one floating-point sum, and what follows for the sum."""
 
     def __init__(self, inst: Instruction, model: DotModel, node: FusedSum, inner: list[SumRange]) -> None:
         assert isinstance(node.arithmetic, FloatArithmetic)

@@ -1,6 +1,6 @@
-"""Events of products that are scaled at once: what their sum does before it is scaled, and as a term beside others.
+"""Events of products that are scaled at once: of their sum before it is scaled, and as a term beside others.
 
-What it does by itself counts where all other terms are zero and the result is a normal number, which has all of its bits.
+Events before scaling count where all other terms are zero and the result is a normal number, which has all of its bits.
 """
 
 from __future__ import annotations
@@ -69,9 +69,9 @@ def group_families(inst: Instruction, node: FusedSum) -> dict[str, EventFamily]:
         ),
         "group cancelled": events_of(f"{name}, cancelled {depth}" for name, depth in product(names, depths)),
         "group largest": events_of(f"{k} the largest of those that are scaled with it" for k in of.ks.ravel()),
-        "group cut": events_of(signed(["a group cut in part", "a group cut away"])),
+        "group truncated": events_of(signed(["a group truncated in part", "a group truncated away"])),
         "group idle": events_of(
-            ["a group that cancels the largest term, others cut", "a group of zeros with scales far above every term"]
+            ["a group that cancels the largest term, others truncated", "a group of zeros with scales far above every term"]
         ),
     }
 
@@ -87,10 +87,10 @@ def group_codes(inst: Instruction, node: FusedSum, sums: Sums, request: Request)
     bits = sums.arithmetic.alignment_bits
     if bits is None:
         return
-    cut, some = sums.truncations["product"], sums.finite & sums.some
-    for code, which in enumerate((cut.lost & ~cut.gone, cut.lost & cut.gone)):
-        yield "group cut", which & some, 2 * code + (total < 0)
-    lost = np.logical_or.reduce([cut.lost.any(axis=0) for cut in sums.truncations.values()])
+    truncation, some = sums.truncations["product"], sums.finite & sums.some
+    for code, which in enumerate((truncation.lost & ~truncation.gone, truncation.lost & truncation.gone)):
+        yield "group truncated", which & some, 2 * code + (total < 0)
+    lost = np.logical_or.reduce([truncation.lost.any(axis=0) for truncation in sums.truncations.values()])
     first = (busy & (total == 0) & (sums.terms["product"].exponents == sums.largest)).any(axis=0)
     yield "group idle", some & first & lost, 0
     yield "group idle", some & (~busy & (of.exponents(request) > sums.largest + bits)).any(axis=0), 1

@@ -1,4 +1,4 @@
-"""The search for operands that make a model's sums do everything they can: it keeps and changes those that reach new events."""
+"""The search for operands that reach all events of a model: it keeps and changes those that reach new events."""
 
 from __future__ import annotations
 

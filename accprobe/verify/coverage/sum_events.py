@@ -1,4 +1,4 @@
-"""Events of one floating-point sum: what its terms, its alignment and its rounding can do."""
+"""Events of one floating-point sum: of its terms, its alignment and its rounding."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from accprobe.verify.coverage.sums import Sums
 
 ROUNDED = ("exact", "below half", "half beside an even bit", "half beside an odd bit", "above half")
 ROUNDED_SHORT = ("exact", "below half", "half", "above half")
-SHORT = np.array((0, 1, 2, 2, 3))  # Of each of ROUNDED, the one of ROUNDED_SHORT.
+SHORT = np.array((0, 1, 2, 2, 3))  # ROUNDED -> ROUNDED_SHORT.
 LARGEST_TERMS = (
     "C alone",
     "an inner sum alone",
@@ -28,8 +28,8 @@ LARGEST_TERMS = (
     "several, inner sums among them",
 )
 ZEROS = ("zeros of +", "zeros of -", "zeros of both signs", "exact cancellation")
-LOST = ("positive terms cut away", "negative terms cut away", "terms of both signs cut away")
-CUT_PRODUCTS = ("no product", "1 product", "2 products", "several products", "all products but one", "every product")
+LOST = ("positive terms truncated away", "negative terms truncated away", "terms of both signs truncated away")
+LOSSY_PRODUCTS = ("no product", "1 product", "2 products", "several products", "all products but one", "every product")
 ABOVE = ("one above", "at", "one below", "far below")
 LARGEST_NUMBER = (
     "the largest number",
@@ -51,14 +51,14 @@ SMALLEST_NUMBERS = (
     "half of the smallest subnormal number",
     "below half of the smallest subnormal number",
 )
-# Of each of ROUNDED, the one of SMALLEST_NUMBERS about the largest subnormal number, and below the smallest.
+# ROUNDED -> SMALLEST_NUMBERS, about the largest subnormal number, and below the smallest.
 ABOUT_LARGEST_SUBNORMAL, BELOW_SMALLEST = np.array((4, 3, 2, 2, 1)), np.array((5, 10, 9, 9, 8))
 SPECIAL = ("an infinity, positive", "an infinity, negative", "infinities of both signs", "a NaN")
 ODD = ((2, 2), (3, 3), (4, 7), (8, 15), (16, 31), (32, 1 << 30))  # Products with the last kept bit set: from, to.
 CANCELLED = ("a little", "by half of its bits", "to nothing")
 
-BANDS, NARROW_BANDS = 16, 128  # Of exponents, at most. The search keeps operands for narrow bands too, which are no events.
-NEAR_BITS = 6  # Where nothing is cut, a sum is near half a unit where it lies within a unit shifted down by so many bits.
+BANDS, NARROW_BANDS = 16, 128  # Bands of exponents, at most; the search keeps operands for narrow ones too.
+NEAR_BITS = 6  # Near half a unit, for sums without truncation: within a unit shifted down by so many bits.
 
 ONE_TERM = "the sum has a single term"
 TOO_FAR = "no two terms are so far apart"
@@ -68,7 +68,7 @@ NOT_UP = "results are rounded toward zero"
 def steps(arithmetic: FloatArithmetic, first: int) -> list[int]:
     """Return the numbers of bits from which steps begin, the last of which is open.
 
-    Each number down to two below the cut; where nothing is cut, each about the result's last bit, few above.
+    Each number down to two below the last kept bit; without truncation, each about the result's last bit, few above.
     """
     bits = arithmetic.alignment_bits
     if bits is not None:
@@ -130,10 +130,12 @@ def sum_families(bound: SumRange) -> dict[str, EventFamily]:
 
 def _of_alignment(bound: SumRange, products: int) -> dict[str, EventFamily]:
     """Events of terms that lose bits, and of those whose last kept bit is set."""
-    found = {f"cut {role}": events_of([f"{role} cut"]) for role in bound.roles if role != "product"}
+    found = {f"truncated {role}": events_of([f"{role} truncated"]) for role in bound.roles if role != "product"}
     if products:
         present = (True, products > 2, products > 3, products > 4, products > 1, True)
-        found["cut products"] = events_of(f"{word} cut" * there for word, there in zip(CUT_PRODUCTS, present, strict=True))
+        found["truncated products"] = events_of(
+            f"{word} truncated" * there for word, there in zip(LOSSY_PRODUCTS, present, strict=True)
+        )
         words = [f"{low if low == high else f'{low} or more'} products" for low, high in ODD if low <= products]
         words += [""] * (len(ODD) - len(words))
         found["odd"] = events_of(word and f"{word} with the last kept bit set" for word in (*words, "every product"))
@@ -145,8 +147,8 @@ def _of_alignment(bound: SumRange, products: int) -> dict[str, EventFamily]:
         for i, sign in enumerate(EXTREMES)
     )
     if bound.terms > 1:
-        found["cut rounded"] = events_of(f"terms of both signs cut, {word}" for word in ROUNDED_SHORT)
-        found["cut against"] = events_of(f"terms cut {word} the sum's sign" for word in ("of", "against"))
+        found["truncated rounded"] = events_of(f"terms of both signs truncated, {word}" for word in ROUNDED_SHORT)
+        found["truncated against"] = events_of(f"terms truncated {word} the sum's sign" for word in ("of", "against"))
     return found
 
 
@@ -197,7 +199,7 @@ class SumCodes:
         yield from self._results()
         yield from self._zeros_and_specials()
         if self._sums.truncations:
-            yield from self._cuts()
+            yield from self._truncations()
 
     def _sizes(self) -> CodeArrays:
         sums, carry, x = self._sums, self._carry, self._x
@@ -264,7 +266,7 @@ class SumCodes:
 
     def _zeros_and_specials(self) -> CodeArrays:
         sums = self._sums
-        lost = np.logical_or.reduce([cut.lost.any(axis=0) for cut in sums.truncations.values()] or [~sums.finite])
+        lost = np.logical_or.reduce([lossy.lost.any(axis=0) for lossy in sums.truncations.values()] or [~sums.finite])
         yield "zeros", self._some & self._zero & ~lost, 3
         signs = np.where(self._all_of_sign(0), 0, np.where(self._all_of_sign(1), 1, 2))
         yield "zeros", sums.finite & ~sums.some, signs
@@ -273,16 +275,16 @@ class SumCodes:
         of_sign = np.where(plus & minus, 2, minus)
         yield "special", ~sums.finite, np.where(np.isnan(values).any(axis=0), 3, of_sign)
 
-    def _cuts(self) -> CodeArrays:
+    def _truncations(self) -> CodeArrays:
         sums, some = self._sums, self._some
-        lost = {role: cut.lost & (sums.terms[role].exponents < sums.aligned_to) for role, cut in sums.truncations.items()}
+        lost = {role: lossy.lost & (sums.terms[role].exponents < sums.aligned_to) for role, lossy in sums.truncations.items()}
         for role in lost.keys() - {"product"}:
-            yield f"cut {role}", some & lost[role].any(axis=0), 0
+            yield f"truncated {role}", some & lost[role].any(axis=0), 0
         if "product" in lost:
             n, odd = len(lost["product"]), sums.truncations["product"].odd.sum(axis=0)
             codes = np.minimum(np.arange(n + 1), 3)
             codes[n - 1 :] = 4 if n > 1 else 0, 5
-            yield "cut products", some, codes[lost["product"].sum(axis=0)]
+            yield "truncated products", some, codes[lost["product"].sum(axis=0)]
             for code, (low, high) in enumerate(ODD):
                 yield "odd", some & (low <= odd) & (odd <= high), code
             yield "odd", some & (odd == n), len(ODD)
@@ -291,9 +293,9 @@ class SumCodes:
             for sign in (True, False)
         )
         yield "lost zeros", some & self._zero & (plus | minus), np.where(plus & minus, 2, minus)
-        yield "cut rounded", self._normal & plus & minus, SHORT[self._rounded]
-        yield "cut against", self._nonzero & np.where(self._sign == 1, minus, plus), 0
-        yield "cut against", self._nonzero & np.where(self._sign == 1, plus, minus), 1
+        yield "truncated rounded", self._normal & plus & minus, SHORT[self._rounded]
+        yield "truncated against", self._nonzero & np.where(self._sign == 1, minus, plus), 0
+        yield "truncated against", self._nonzero & np.where(self._sign == 1, plus, minus), 1
         yield "odd terms", *self._odd_terms()
         if self._bound.floor is not None:
             yield from self._floor(self._bound.floor, plus, minus)
@@ -302,7 +304,7 @@ class SumCodes:
         """Numbers of terms with the last kept bit set, where the result would differ without their carry: two units less."""
         total = self._sums.total
         minus, plus = (
-            sum((cut.odd & (self._minus[role] == sign)).sum(axis=0) for role, cut in self._sums.truncations.items())
+            sum((lossy.odd & (self._minus[role] == sign)).sum(axis=0) for role, lossy in self._sums.truncations.items())
             for sign in (True, False)
         )
         less = np.where(total.negative, -total.magnitude, total.magnitude) - 2

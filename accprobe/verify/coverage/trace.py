@@ -24,7 +24,7 @@ from accprobe.verify.coverage.sums import Sums
 
 RowNumbers = NDArray[np.intp]
 
-Reaching = Iterator[tuple[Key, RowNumbers, EventCodes]]  # Of each family, dot products and the codes of events that they reach.
+Reaching = Iterator[tuple[Key, RowNumbers, EventCodes]]  # A family, dot products, and the codes of events that they reach.
 
 
 def float_families(inst: Instruction, model: DotModel) -> dict[Key, EventFamily]:
