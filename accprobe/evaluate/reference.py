@@ -171,7 +171,7 @@ class Chunk:
         sums = [*terms]
         if ks:
             size = arithmetic.scaled_products
-            products, of_products = self._products(ks, reading[0], size)
+            products, of_products = self.terms.products(ks, reading[0], size)
             if arithmetic.product_bits is not None:
                 products = rounding.significands_rounded(arithmetic.product_rounding, arithmetic.product_bits, products)
             sums.append(of_products)
@@ -203,15 +203,12 @@ class Chunk:
 
         def make() -> tuple[NDArray[np.int16]]:
             if rule == "normalised product":
-                exponents = leading(self._products(ks, subnormals, size)[0])
+                exponents = leading(self.terms.products(ks, subnormals, size)[0])
             else:
                 exponents = self.terms.exponents(ks, subnormals, rule == "normalised operands", zeros == "aligned", size)
             return (exponents.max(axis=0),)
 
         return self._memory.get(("largest", ks, subnormals, rule, zeros, size), make)[0]
-
-    def _products(self, ks: tuple[int, ...], subnormals: Subnormals, size: int | None) -> tuple[Floats, Floats]:
-        return self.terms.products(ks, subnormals) if size is None else self.terms.groups(ks, subnormals, size)
 
     def _exact_sum(self, node: FusedSum, others: list[Other], reading: Reading) -> _Exact:
         narrow = "f64" not in (self._inst.a.name, *(other.fmt.name for other in others))

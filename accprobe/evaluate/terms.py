@@ -111,27 +111,18 @@ class CachedTerms:
 
         return self.memory.get(("decoded", other.key), make)
 
-    def products(self, ks: tuple[int, ...], subnormals: Subnormals) -> tuple[Floats, Floats]:
-        """Return the values of the products [k, n], and their plain sum [n]."""
+    def products(self, ks: tuple[int, ...], subnormals: Subnormals, size: int | None = None) -> tuple[Floats, Floats]:
+        """Return the products [k, n], or sums of `size` products, added before they are scaled; and their plain sum [n]."""
 
         def make() -> tuple[Floats, Floats]:
             values = self._unscaled(ks, subnormals)
-            for scales, fmt in self._scales_of(ks):
+            if size is not None:
+                values = values.reshape(-1, size, len(self)).sum(axis=1)
+            for scales, fmt in self._scales_of(ks[:: size or 1]):
                 values *= values_of(scales, fmt, "kept")
             return values, values.sum(axis=0)
 
-        return self.memory.get(("products", ks, subnormals), make)
-
-    def groups(self, ks: tuple[int, ...], subnormals: Subnormals, size: int) -> tuple[Floats, Floats]:
-        """Return the sums of `size` products, added before they are scaled, [k / size, n], and their plain sum [n]."""
-
-        def make() -> tuple[Floats, Floats]:
-            values = self._unscaled(ks, subnormals).reshape(-1, size, len(self)).sum(axis=1)
-            for scales, fmt in self._scales_of(ks[::size]):
-                values *= values_of(scales, fmt, "kept")
-            return values, values.sum(axis=0)
-
-        return self.memory.get(("groups", ks, subnormals, size), make)
+        return self.memory.get(("products", ks, subnormals, size), make)
 
     def exponents(
         self, ks: tuple[int, ...], subnormals: Subnormals, normalised: bool, counted: bool, size: int | None

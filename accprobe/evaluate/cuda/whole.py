@@ -18,7 +18,7 @@ from accprobe.build import compiler
 from accprobe.build.probes import device_code
 from accprobe.evaluate.cuda.launch import Evaluator
 from accprobe.evaluate.integer_product import by_torch, integer_product, is_wrapped
-from accprobe.evaluate.product import ScaleWords, is_multiply_add, product, rounded_words
+from accprobe.evaluate.product import ScaleWords, is_multiply_add, product, rounded_words, scaled_sums
 from accprobe.isa import architectures
 from accprobe.isa.formats import Bits, Format
 from accprobe.model.product import (
@@ -73,7 +73,7 @@ class WholeOnGpu:
         work = _Work(self._cupy, self, model, a, b, scales)
         sums = work.node(model.tree)
         if scales is not None and model.scales is not None and not model.scales_inside:
-            sums = _scaled(self._cupy, sums, scales, model.scales.how)
+            sums = scaled_sums(sums, *map(self._cupy.asarray, scales), model.scales)
         patterns: Bits = self._cupy.asnumpy(_converted(self._cupy, sums, model.result, model.result_rounding))
         return patterns
 
@@ -187,14 +187,6 @@ class _Work:
         blocks = len(ks) // self._model.step.products
         self._gpu.evaluator(self._model).evaluate(self._a, self._b, None, d, blocks, promote, ks)
         return d
-
-
-def _scaled(cupy: Any, sums: Any, scales: ScaleWords, how: str) -> Any:
-    a, b = (cupy.asarray(x) for x in scales)
-    if how == "product of scales":
-        return sums * (a * b)
-    first, second = (a, b) if how == "a then b" else (b, a)
-    return sums * first * second
 
 
 def _rounded(cupy: Any, sums: Any, fmt: Format, how: str) -> Any:

@@ -93,10 +93,9 @@ class Sums:
     def _products(self, kept: CachedTerms, ks: tuple[int, ...], subnormals: Subnormals) -> Terms:
         """Products times their block scales, or sums of those that are scaled at once."""
         x, size = self.arithmetic, self.arithmetic.scaled_products
-        values, _ = kept.products(ks, subnormals)
+        values, _ = kept.products(ks, subnormals, size)
         if size is not None:
-            negative = np.signbit(values).reshape(-1, size, len(kept)).all(axis=1)
-            values, _ = kept.groups(ks, subnormals, size)
+            negative = np.signbit(kept.products(ks, subnormals)[0]).reshape(-1, size, len(kept)).all(axis=1)
             values = np.where((values == 0) & negative, -0.0, values)
         leads = _leads(values)
         if self._bits is None or x.product_exponent == "normalised product":
