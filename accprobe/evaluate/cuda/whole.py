@@ -73,7 +73,8 @@ class WholeOnGpu:
         work = _Work(self._cupy, self, model, a, b, scales)
         sums = work.node(model.tree)
         if scales is not None and model.scales is not None and not model.scales_inside:
-            sums = scaled_sums(sums, *map(self._cupy.asarray, scales), model.scales)
+            of_a, of_b = map(self._cupy.asarray, scales)
+            sums = scaled_sums(sums, of_a, of_b, model.scales)
         patterns: Bits = self._cupy.asnumpy(_converted(self._cupy, sums, model.result, model.result_rounding))
         return patterns
 
