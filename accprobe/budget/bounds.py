@@ -27,7 +27,7 @@ from accprobe.evaluate.error_free import Floats, Integers
 from accprobe.evaluate.product import ScaleWords, rounded_words
 from accprobe.isa.formats import FORMATS, Bits, Format
 from accprobe.model.product import NO_K, Chain, Node, ProductModel, folded, of_chains
-from accprobe.model.tree import FloatArithmetic, FusedSum, ProductExponent
+from accprobe.model.tree import Arithmetic, FloatArithmetic, FusedSum, ProductExponent
 
 # Elements that are walked along K at once: few enough for their sums to stay in a core's cache.
 WALKED = 1 << 14
@@ -79,8 +79,18 @@ def from_sum(model: ProductModel, a: Bits, b: Bits, scales: ScaleWords | None = 
 
 
 def _is_bounded(model: ProductModel) -> bool:
-    """Return whether the model implies a bound: no wrapping, no alignment to zeros, subnormal operands kept."""
-    return product_error(model) is not None and model.step.subnormal_operands == "kept"
+    """Return whether the model implies a bound: no wrapping, no alignment to zeros, subnormal operands kept.
+
+    Every recorded and published model truncates aligned terms and rounds a sum once; others have no bound.
+    """
+    known = product_error(model) is not None and model.step.subnormal_operands == "kept"
+    return known and all(_is_usual(node.arithmetic) for node in model.step.root.nodes())
+
+
+def _is_usual(arithmetic: Arithmetic) -> bool:
+    if not isinstance(arithmetic, FloatArithmetic) or arithmetic.first_bits is not None:
+        return False
+    return arithmetic.alignment_rounding == "truncate" and arithmetic.product_exponent != "normalised product"
 
 
 def _raised(fmt: Format, words: Bits) -> Floats:
@@ -132,11 +142,6 @@ class _Lines:
 
 def _largest(a: _Lines, b: _Lines, of: ProductExponent) -> Integers:
     """Return the largest exponent of the products, [M, N]."""
-    if of == "normalised product":
-        sizes = np.zeros((a.values.shape[1], b.values.shape[1]))
-        for x, y in zip(np.abs(a.values), np.abs(b.values), strict=True):
-            np.maximum(sizes, np.multiply.outer(x, y), out=sizes)
-        return leading(sizes).astype(np.int64)
     own = (x.exponents if of == "unnormalised" else leading(x.values) for x in (a, b))
     found = np.full((a.values.shape[1], b.values.shape[1]), NOTHING, np.int16)
     for i, j in zip(*own, strict=True):
@@ -245,11 +250,6 @@ class _Walk:
         total = summed([*others, *products])._replace(slack=self._slack, grain=self._grain)
         if arithmetic.alignment_bits is not None:
             total, truncated = self._truncated(total, others, a, b, arithmetic)
-        if arithmetic.first_bits is not None:
-            first = to._replace(
-                bits=arithmetic.first_bits, how=arithmetic.first_rounding, lowest=F64.min_exponent, flushed=False
-            )
-            total, truncated = rounded(total, first, truncated), None
         return rounded(total, to, truncated)
 
     def _read(self, before: Enclosure) -> Enclosure:
@@ -286,26 +286,11 @@ class _Walk:
             exponent = np.maximum(exponent, floor)
         unit = clipped_power(exponent - bits)
         lost = np.maximum(unit - self._grain, 0.0)
-        match arithmetic.alignment_rounding:
-            case "truncate":
-                below, above = np.minimum(positive, losing), np.minimum(negative, losing)
-            case "floor":
-                below, above = losing, np.zeros_like(losing)
-            case "ceiling":
-                below, above = np.zeros_like(losing), losing
-            case "nearest" | "nearest away":
-                below = above = losing
-                lost = np.where(lost > 0, unit / 2, 0.0)
-            case "away":
-                below, above = np.minimum(negative, losing), np.minimum(positive, losing)
-            case "sticky":
-                below = above = losing
+        below, above = np.minimum(positive, losing), np.minimum(negative, losing)
         last = np.minimum(below, 1) * lost, np.minimum(above, 1) * lost
-        if arithmetic.alignment_rounding not in ("truncate", "floor"):
-            last = np.zeros_like(lost), np.zeros_like(lost)
         truncated = total.below + (below * lost - last[0]), total.above + (above * lost - last[1])
         return total._replace(below=truncated[0], above=truncated[1]), last
 
     def _product_bits(self, arithmetic: FloatArithmetic) -> int:
-        bits = self._model.a.mantissa_bits + self._model.b.mantissa_bits + (arithmetic.product_exponent == "normalised product")
+        bits = self._model.a.mantissa_bits + self._model.b.mantissa_bits
         return bits if arithmetic.product_bits is None else min(bits, arithmetic.product_bits + 1)

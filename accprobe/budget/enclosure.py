@@ -101,6 +101,8 @@ def rounded(x: Enclosure, to: Result, truncated: tuple[Floats, Floats] | None = 
     truncated: what the truncation of the last term can lose below and above. It leaves a multiple of the sum's unit, so
     truncating the sum in the same direction loses no more than the larger of the two.
     """
+    if to.how in ("RU", "RD"):  # no known model rounds so
+        return x._replace(below=np.full_like(x.below, np.inf), above=np.full_like(x.above, np.inf))
     if truncated is not None:
         wide = x._replace(below=x.below + truncated[0], above=x.above + truncated[1])
     elif x.bits <= to.bits and x.lowest >= to.lowest and not to.flushed:
@@ -109,8 +111,10 @@ def rounded(x: Enclosure, to: Result, truncated: tuple[Floats, Floats] | None = 
         wide = x
     low, high = wide.low, wide.high
     quantum = clipped_power(np.maximum(leading(np.maximum(high, -low)).astype(np.int64), to.lowest) - to.bits)
-    loss = np.maximum(quantum - x.grain, 0.0)
-    below, above = _lost(to.how, loss, np.where(quantum > x.grain, quantum / 2, 0.0), low, high)
+    below = above = np.where(quantum > x.grain, quantum / 2, 0.0)
+    if to.how == "RZ":
+        loss = np.maximum(quantum - x.grain, 0.0)
+        below, above = np.where(high > 0, loss, 0.0), np.where(low < 0, loss, 0.0)
     if truncated is not None and to.how == "RZ":
         below, above = np.maximum(below, truncated[0]), np.maximum(above, truncated[1])
     elif truncated is not None:
@@ -122,19 +126,6 @@ def rounded(x: Enclosure, to: Result, truncated: tuple[Floats, Floats] | None = 
     grain = np.maximum(x.grain, 2.0 ** (to.lowest - to.bits))
     found = Enclosure(x.exact, x.below + below, x.above + above, x.slack, grain, to.bits, to.lowest)
     return _overflowing(found, to, wide)
-
-
-def _lost(how: Rounding, loss: Floats, half: Floats, low: Floats, high: Floats) -> tuple[Floats, Floats]:
-    """Return what one rounding can subtract and add."""
-    match how:
-        case "RZ":
-            return np.where(high > 0, loss, 0.0), np.where(low < 0, loss, 0.0)
-        case "RU":
-            return np.zeros_like(loss), loss
-        case "RD":
-            return loss, np.zeros_like(loss)
-        case "RNE" | "RNA":
-            return half, half
 
 
 def _overflowing(x: Enclosure, to: Result, before: Enclosure | None = None) -> Enclosure:

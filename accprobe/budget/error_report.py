@@ -11,7 +11,7 @@ import numpy as np
 
 from accprobe.budget.accumulation import Accumulation
 from accprobe.budget.data import Data, DrawnValues, OwnData, drawn_values
-from accprobe.budget.errors import Errors, Tally, check_formats, exact_sums, plain_product, tally
+from accprobe.budget.errors import F64, Errors, Tally, exact_sums, plain_product, tally
 from accprobe.budget.quantise import Fidelity, quantised
 from accprobe.errors import AccprobeError
 from accprobe.evaluate.error_free import Floats
@@ -173,7 +173,8 @@ def _promoting(intervals: Iterable[int | None], k: int) -> Iterable[int | None]:
 
 def planned(accumulation: Accumulation, request: BudgetRequest) -> list[tuple[Data, list[PlannedProduct]]]:
     """Return every plan, by kind of operands. Raises AccprobeError if one is impossible."""
-    check_formats(accumulation.a, accumulation.b)
+    if F64 in (accumulation.a, accumulation.b):
+        raise AccprobeError("products of f64 have no error report: float64 does not hold their exact sums")
     if set(request.scales) != {"none"} and max(accumulation.a.bits, accumulation.b.bits) > LARGEST_SCALED:
         raise AccprobeError(
             f"{accumulation.name}: --scale supports operands of at most {LARGEST_SCALED} bits; products of {accumulation.a}"

@@ -21,11 +21,10 @@ import numpy as np
 
 from accprobe.budget.data import DrawnPatterns
 from accprobe.budget.worst_error import worst_error
-from accprobe.errors import AccprobeError
 from accprobe.evaluate.decoding import values_of
 from accprobe.evaluate.error_free import Floats, two_product, two_sum
 from accprobe.evaluate.product import ScaleWords, SumWords, product, rounded_to, rounded_words
-from accprobe.isa.formats import FORMATS, Bits, Format
+from accprobe.isa.formats import FORMATS, Bits
 from accprobe.model.product import NO_K, ProductModel
 
 F64 = FORMATS["f64"]
@@ -98,12 +97,6 @@ def _compensated(x: Floats, y: Floats) -> tuple[Floats, Floats]:
         total, error = two_sum(total, product)
         rest += error + off
     return total + rest, np.full_like(total, x.shape[1] * 2.0**-1000)
-
-
-def check_formats(a: Format, b: Format) -> None:
-    """Raise AccprobeError if float64 does not hold the products of such operands."""
-    if F64 in (a, b):
-        raise AccprobeError("products of f64 have no error report: float64 does not hold their exact sums")
 
 
 @dataclass(frozen=True)

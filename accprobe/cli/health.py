@@ -6,7 +6,7 @@ import math
 import sys
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, get_args
 
 import click
 
@@ -62,14 +62,6 @@ MOST_MINUTES = 60 * 24 * 7
     metavar="SECONDS",
     help="With --ray: silence after which a GPU counts as hanging.",
 )
-@click.option(
-    "--retries",
-    type=click.IntRange(0),
-    metavar="N",
-    default=1,
-    show_default=True,
-    help="With --ray: how often a check whose process died is repeated.",
-)
 @output_options("json", "junit", "prometheus")
 def health_command(
     devices: str,
@@ -80,7 +72,7 @@ def health_command(
     with_serial: bool,
     ray: str | None,
     to: Output,
-    **of_cluster: Any,
+    patience: float,
 ) -> None:
     """Compare the results of GPUs with their models, bit for bit.
 
@@ -113,7 +105,7 @@ def health_command(
 
     seconds = SECONDS[level] if minutes is None else 60 * minutes
     plan = CheckPlan(seconds, seed, like, serial=with_serial)
-    gpus, interrupted = _of_cluster(ray, devices, plan, **of_cluster) if ray else _of_host(devices, plan)
+    gpus, interrupted = _of_cluster(ray, devices, plan, patience) if ray else _of_host(devices, plan)
     outcome = HealthOutcome.of(level if minutes is None else None, seconds / 60, gpus)
     to.deliver(lambda: health_blocks(outcome), lambda form: _text(outcome, form), outcome.differs)
     _exit(outcome, interrupted)
@@ -135,7 +127,7 @@ def _of_host(devices: str, plan: CheckPlan) -> tuple[list[GpuOutcome], bool]:
     return _watched(plan, gpus, partial(check_host, names, plan))
 
 
-def _of_cluster(address: str, devices: str, plan: CheckPlan, patience: float, retries: int) -> tuple[list[GpuOutcome], bool]:
+def _of_cluster(address: str, devices: str, plan: CheckPlan, patience: float) -> tuple[list[GpuOutcome], bool]:
     """As `_of_host`."""
     from accprobe.fleet.checks import check_cluster, unopened
     from accprobe.fleet.cluster import connected, replacements
@@ -143,7 +135,7 @@ def _of_cluster(address: str, devices: str, plan: CheckPlan, patience: float, re
     with connected(address) as cluster:
         names = replacements(devices, len(cluster.gpus))
         gpus = [unopened(gpu, name) for gpu, name in zip(cluster.gpus, names, strict=True)]
-        return _watched(plan, gpus, partial(check_cluster, cluster, names, plan, patience, retries))
+        return _watched(plan, gpus, partial(check_cluster, cluster, names, plan, patience))
 
 
 def _watched(plan: CheckPlan, gpus: list[GpuOutcome], check: Callable[[OnOutcome], None]) -> tuple[list[GpuOutcome], bool]:

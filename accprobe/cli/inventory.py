@@ -67,30 +67,25 @@ def _fields() -> Iterator[tuple[str, str]]:
 
 
 def _coverage() -> Iterator[tuple[str, str]]:
-    from accprobe.report.coverage_status import STATE_WORDS, coverage_statuses
+    from accprobe.report.coverage_status import MEASURED, STATES, coverage_statuses
 
     for one in coverage_statuses():
-        words = {
-            f"{STATE_WORDS['measured']} ({', '.join(one.devices)})": one.measured,
-            STATE_WORDS["never run"]: one.never_run,
-            STATE_WORDS["published"]: one.published,
-            STATE_WORDS["nothing"]: one.nothing,
-        }
-        counts = ", ".join(f"{count} {state}" for state, count in words.items() if count)
-        yield one.target, f"{one.generation}, {one.instructions} instructions: {counts}"
+        on = f" ({', '.join(one.devices)})"
+        counts = [f"{one.counts[state]} {state}{on * (state == MEASURED)}" for state in STATES if one.counts[state]]
+        yield one.target, f"{one.generation}, {one.counts.total()} instructions: {', '.join(counts)}"
 
 
 def _instructions(architecture: str, coverage: bool) -> Iterator[tuple[str, str]]:
     """Yield each instruction with what it needs to be measured, and with its state where coverage is given."""
     from accprobe.build import probes
     from accprobe.isa import architectures, processors
-    from accprobe.report.coverage_status import STATE_WORDS, measured_on, states
+    from accprobe.report.coverage_status import MEASURED, NEVER_RUN, measured_on, states
 
     every, on = states(architecture), measured_on(architecture)
     known = None if architecture in architectures.PROCESSORS else architectures.get(architecture)
     for inst, state in every.items():
-        where = f" on {', '.join(on[inst])}" if state == "measured" else ""
-        standing = f"{STATE_WORDS[state]}{where}" if coverage or state == "never run" else ""
+        where = f" on {', '.join(on[inst])}" if state == MEASURED else ""
+        standing = f"{state}{where}" if coverage or state == NEVER_RUN else ""
         if inst.mnemonic:
             needs = f"{inst.mnemonic}, of processors with {' and '.join(processors.BY_MNEMONIC[inst.mnemonic].flags)}"
             remarks = (needs, standing)

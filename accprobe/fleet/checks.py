@@ -19,19 +19,19 @@ def unopened(gpu: FleetGpu, device: str | None) -> GpuOutcome:
 
 
 def check_cluster(
-    cluster: Cluster, devices: Sequence[str | None], plan: CheckPlan, patience: float, retries: int, on_change: OnOutcome
+    cluster: Cluster, devices: Sequence[str | None], plan: CheckPlan, patience: float, on_change: OnOutcome
 ) -> None:
     """Check all GPUs at once. devices: the one that replaces each, or None.
 
-    patience: seconds of silence after which a GPU hangs. retries: how often a check whose process died is repeated, unless
-    results had differed before. on_change: called with each change, and with each unfinished GPU where the cluster is lost.
+    patience: seconds of silence after which a GPU hangs. on_change: called with each change, and with each unfinished GPU where
+    the cluster is lost. A check whose process died is repeated once, unless results had differed before.
     """
     latest = [unopened(gpu, device) for gpu, device in zip(cluster.gpus, devices, strict=True)]
     deaths = [0] * len(latest)
 
     def retry(gpu: int) -> bool:
         deaths[gpu] += 1
-        return deaths[gpu] <= retries and not latest[gpu].wrong
+        return deaths[gpu] == 1 and not latest[gpu].wrong
 
     tasks = [Task(gpu, checking, (plan,), device, plan.seconds, patience) for gpu, device in enumerate(devices)]
     try:
@@ -53,14 +53,17 @@ def checking(device: str, plan: CheckPlan) -> Iterator[str]:
 
 
 def _after(so_far: GpuOutcome, event: FleetEvent, deaths: int, replacement: str | None) -> GpuOutcome:
-    node = so_far.node
+    """Return the outcome after an event, under the cluster's name of the GPU: each process sees one GPU, as cuda:0."""
+    node, device = so_far.node, so_far.device
     assert node is not None
     match event.what:
         case "began":
             device = replacement or f"cuda:{event.text}"
             return so_far.model_copy(update={"node": node.model_copy(update={"gpu": event.text}), "device": device})
         case "said":
-            return _renamed(GpuOutcome.model_validate_json(event.text), so_far.device, node, deaths)
+            said = GpuOutcome.model_validate_json(event.text)
+            ours = {"device": device, "node": node, "deaths": deaths, "reason": said.reason.replace(said.device, device)}
+            return said.model_copy(update=ours if said.kind else ours | {"name": device})
         case "ended":
             return so_far if so_far.ended else so_far.stopped("its process ended before the check did")
         case "died":
@@ -68,9 +71,3 @@ def _after(so_far: GpuOutcome, event: FleetEvent, deaths: int, replacement: str 
             return so_far.stopped(f"{event.text}{times}").model_copy(update={"deaths": deaths})
         case "failed":
             return so_far.stopped(event.text)
-
-
-def _renamed(said: GpuOutcome, device: str, node: ClusterNode, deaths: int) -> GpuOutcome:
-    """Return an outcome under the cluster's name of the GPU: each process sees one GPU, as cuda:0."""
-    ours = {"device": device, "node": node, "deaths": deaths, "reason": said.reason.replace(said.device, device)}
-    return said.model_copy(update=ours if said.kind else ours | {"name": device})

@@ -82,10 +82,9 @@ def drive(address: str, client: Connection) -> None:
     except Exception as e:  # Ray raises half a dozen kinds, RuntimeError among them
         client.send(str(e))
         return
-    nodes = sorted((n for n in ray.nodes() if n["Alive"]), key=lambda n: (n["NodeManagerAddress"], n["NodeID"]))
     gpus = []
-    for node in nodes:
-        count = int(node["Resources"].get("GPU", 0))
+    for node in sorted(ray.nodes(), key=lambda node: (node["NodeManagerAddress"], node["NodeID"])):
+        count = int(node["Resources"].get("GPU", 0)) if node["Alive"] else 0
         gpus += [FleetGpu(node["NodeManagerAddress"], node["NodeID"], number, count) for number in range(count)]
     client.send(gpus)
     try:
@@ -161,7 +160,7 @@ class _Driver:
 
     def _forward(self, generator: Any) -> None:
         import ray
-        from ray.exceptions import RayError, RayTaskError
+        from ray.exceptions import NodeDiedError, RayError, RayTaskError
 
         running = self._running[generator]
         try:
@@ -171,7 +170,7 @@ class _Driver:
         except RayTaskError as e:
             self._end(generator, "failed", _raised(e))
         except RayError as e:
-            self._end(generator, "died", _cause_of_death(e))
+            self._end(generator, "died", "its node died" if isinstance(e, NodeDiedError) else "its process died")
         else:
             self._client.send(FleetEvent(running.task.gpu, "said" if running.began else "began", text))
             running.began, running.heard = True, time.monotonic()
@@ -186,16 +185,9 @@ class _Driver:
         for generator, running in list(self._running.items()):
             if now > running.due:
                 ray.cancel(generator, force=True)
-                self._end(generator, "failed", self._why_late(running))
-
-    def _why_late(self, running: _Running) -> str:
-        from ray.util.placement_group import placement_group_table
-
-        if running.began:
-            return f"it hangs: nothing came back for {running.task.patience:.0f} s"
-        if placement_group_table(self._places[running.task.gpu])["state"] == "PENDING":
-            return f"no GPU came free on its node within {STARTING:.0f} s: other work of the cluster has it"
-        return f"no process began on its node within {STARTING:.0f} s"
+                hangs = f"it hangs: nothing came back for {running.task.patience:.0f} s"
+                waits = f"no process began on its node within {STARTING:.0f} s: other work of the cluster may have the GPU"
+                self._end(generator, "failed", hangs if running.began else waits)
 
     def _drop_dead_nodes(self) -> None:
         import ray
@@ -214,16 +206,6 @@ def _raised(error: Exception) -> str:
     if "ModuleNotFoundError" in kind or "ImportError" in kind:
         return f"accprobe cannot be imported there ({text}): install accprobe {accprobe.__version__} on every node"
     return text if kind.startswith("accprobe.errors.") else last
-
-
-def _cause_of_death(error: Exception) -> str:
-    from ray.exceptions import NodeDiedError, OutOfMemoryError
-
-    if isinstance(error, NodeDiedError):
-        return "its node died"
-    if isinstance(error, OutOfMemoryError):
-        return "Ray ended its process, as its node had too little memory"
-    return "its process died"
 
 
 def run_on_node(version: str, work: Work, device: str | None, arguments: tuple[Any, ...]) -> Iterator[str]:

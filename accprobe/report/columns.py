@@ -22,36 +22,10 @@ Record = dict[str, Scalar]
 SEPARATOR = " | "
 """Between the values of one column."""
 
-_NUMBERS = frozenset(
-    [
-        "m",
-        "n",
-        "k",
-        "dots",
-        "mismatches",
-        "results",
-        "contradicting",
-        "tile_covered",
-        "tile_total",
-        "events_hit",
-        "events_possible",
-        "queries",
-        "smallest_query",
-        "largest_query",
-        "alternatives_tested",
-        "alternatives_surviving",
-        "unstable",
-        "results_explained",
-        "seconds",
-        "split_k",
-        "promote_every",
-        "products_per_sum",
-        "product_bits",
-        "calls",
-        "regions",
-        "elements",
-    ]
-)
+_COUNTS = ("dots", "mismatches", "results", "contradicting", "queries", "smallest_query", "largest_query", "unstable", "calls")
+_COVERED = ("tile_covered", "tile_total", "events_hit", "events_possible", "alternatives_tested", "alternatives_surviving")
+_OF_PRODUCTS = ("split_k", "promote_every", "products_per_sum", "product_bits", "regions", "elements")
+_NUMBERS = frozenset(("m", "n", "k", *_COUNTS, *_COVERED, *_OF_PRODUCTS, "results_explained", "seconds"))
 """Columns with numbers, beside the findings whose record says so."""
 
 

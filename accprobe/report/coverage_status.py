@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
-from typing import Literal, get_args
 
 from accprobe.build.probes import why_no_probe
 from accprobe.isa import architectures
@@ -16,8 +15,9 @@ from accprobe.model.published import CHIPS, known_models
 from accprobe.report.recorded import recorded
 from accprobe.report.report import Report
 
-State = Literal["measured", "never run", "published", "nothing"]
-"""A recorded report has the instruction; its probe never ran; it has only a published model; it has neither."""
+MEASURED, NEVER_RUN = "measured", "probe never run on hardware"
+STATES = (MEASURED, NEVER_RUN, "no probe, but a published model", "no probe, no published model")
+"""The states of an instruction. A measured one is in a recorded report."""
 
 
 @dataclass(frozen=True)
@@ -26,59 +26,40 @@ class CoverageStatus:
 
     target: str
     generation: str
-    measured: int
-    never_run: int
-    published: int
-    nothing: int
+    counts: Counter[str]
     devices: tuple[str, ...]
-
-    @property
-    def instructions(self) -> int:
-        return self.measured + self.never_run + self.published + self.nothing
-
-
-STATE_WORDS: dict[State, str] = {
-    "measured": "measured",
-    "never run": "probe never run on hardware",
-    "published": "no probe, but a published model",
-    "nothing": "no probe, no published model",
-}
-"""How lists and tables name a state."""
 
 
 def coverage_statuses() -> Iterator[CoverageStatus]:
     """Yield the status of every architecture, processors last."""
     every = [(known.target, known.generation) for known in ARCHITECTURES]
     for target, generation in (*every, *((name, "processors") for name in PROCESSORS)):
-        counts = Counter(states(target).values())
         devices = tuple(dict.fromkeys(report.device.name for report in _reports(target)))
-        measured, never_run, published, nothing = (counts[state] for state in get_args(State))
-        yield CoverageStatus(target, generation, measured, never_run, published, nothing, devices)
+        yield CoverageStatus(target, generation, Counter(states(target).values()), devices)
 
 
-def states(architecture: str) -> dict[Instruction, State]:
+def states(architecture: str) -> dict[Instruction, str]:
     """Return the state of each instruction of an architecture. Raises UnknownName."""
-    listed, target = catalog(architecture), _target(architecture)
-    measured = {inst for report in _reports(target) for inst in _measured(report)}
+    measured, target = measured_on(architecture), _target(architecture)
     chips = [name for name, chip in CHIPS.items() if chip.architecture == target]
     published = {inst for name in chips for inst in known_models(name)}
 
-    def state(inst: Instruction) -> State:
+    def state(inst: Instruction) -> str:
         if inst in measured:
-            return "measured"
+            return MEASURED
         if inst.mnemonic is not None or why_no_probe(inst) is None:
-            return "never run"
-        return "published" if inst in published else "nothing"
+            return NEVER_RUN
+        return STATES[2] if inst in published else STATES[3]
 
-    return {inst: state(inst) for inst in listed}
+    return {inst: state(inst) for inst in catalog(architecture)}
 
 
 def measured_on(architecture: str) -> dict[Instruction, list[str]]:
     """Return the devices with a recorded report, by measured instruction. Raises UnknownName."""
     found: dict[Instruction, list[str]] = {}
     for report in _reports(_target(architecture)):
-        for inst in _measured(report):
-            found.setdefault(inst, []).append(report.device.name)
+        for row in report.measured:
+            found.setdefault(row.instruction, []).append(report.device.name)
     return found
 
 
@@ -100,7 +81,3 @@ def _reports(target: str) -> list[Report]:
 def _measuring() -> list[Report]:
     """Return the recorded reports of instructions that hardware computed."""
     return [report for report in map(Report.load, recorded()) if report.device.kind in ("cuda", "cpu") and report.instructions]
-
-
-def _measured(report: Report) -> list[Instruction]:
-    return [row.instruction for row in report.measured]

@@ -21,7 +21,7 @@ from accprobe.errors import nearest
 from accprobe.isa.architectures import ARCHITECTURES, PROCESSORS
 from accprobe.isa.instructions import catalog
 from accprobe.model.published import names
-from accprobe.report.coverage_status import STATE_WORDS
+from accprobe.report.coverage_status import NEVER_RUN
 from accprobe.report.recorded import recorded
 from accprobe.report.report import Report
 
@@ -40,7 +40,7 @@ def test_list_of_instructions_has_them_all() -> None:
 def test_instructions_of_processors_name_the_flags_that_they_need() -> None:
     lines = dict(line.split("\t") for line in listed("--instructions", "x86_64"))
     assert lines["avx512.m1n16k2.f32.bf16.bf16"] == "VDPBF16PS, of processors with avx512f and avx512_bf16"
-    assert lines["amx.m16n16k32.f32.f16.f16"].endswith(f"amx_tile and amx_fp16; {STATE_WORDS['never run']}")
+    assert lines["amx.m16n16k32.f32.f16.f16"].endswith(f"amx_tile and amx_fp16; {NEVER_RUN}")
 
 
 def test_list_of_devices_has_every_simulated_one() -> None:

@@ -43,14 +43,14 @@ class PlayedCluster:
             yield FleetEvent(task.gpu, "died" if end else "ended", "its process died" if end else "")
 
 
-def checked(played: PlayedCluster, names: list[str], retries: int = 1) -> list[GpuOutcome]:
+def checked(played: PlayedCluster, names: list[str]) -> list[GpuOutcome]:
     cluster = cast(Cluster, played)
     gpus = [unopened(gpu, name) for gpu, name in zip(cluster.gpus, names, strict=True)]
 
     def told(index: int, so_far: GpuOutcome) -> None:
         gpus[index] = so_far
 
-    check_cluster(cluster, names, CheckPlan(0.01, again=1), 60.0, retries, told)
+    check_cluster(cluster, names, CheckPlan(0.01, again=1), 60.0, told)
     return gpus
 
 
@@ -66,12 +66,6 @@ def test_a_check_whose_process_died_runs_again() -> None:
     assert (once.status, once.reason, once.deaths) == ("healthy", "", 1)
     assert (twice.status, twice.reason, twice.deaths) == ("failed", "its process died, 2 times", 2)
     assert played.runs == 4
-
-
-def test_without_retries_one_death_is_enough() -> None:
-    played = PlayedCluster(1, {0: ["died"]})
-    (gpu,) = checked(played, ["sim:h100"], retries=0)
-    assert (gpu.status, gpu.reason, gpu.deaths, played.runs) == ("failed", "its process died", 1, 1)
 
 
 def test_one_that_differed_before_it_died_is_not_begun_again() -> None:

@@ -16,7 +16,7 @@ from accprobe.model.published import chip
 from accprobe.render.document import on_one_line
 from accprobe.render.subjects import sweeps
 from accprobe.render.subjects.report import cells
-from accprobe.report.coverage_status import STATE_WORDS, coverage_statuses
+from accprobe.report.coverage_status import STATES, coverage_statuses
 from accprobe.report.products import ProductRow
 from accprobe.report.recorded import recorded
 from accprobe.report.report import Report
@@ -112,10 +112,10 @@ def coverage() -> str:
     """By architecture, like ones together: what is known of its instructions."""
     alike: dict[tuple[object, ...], list[str]] = {}
     for one in coverage_statuses():
-        counts = (one.instructions, one.measured, one.never_run, one.published, one.nothing)
+        counts = (one.counts.total(), *(one.counts[state] for state in STATES))
         alike.setdefault((one.generation, *counts, ", ".join(one.devices)), []).append(one.target)
     table = [(f"{generation}: {', '.join(targets)}", *told) for (generation, *told), targets in alike.items()]
-    return tabled(("architecture", "instructions", *STATE_WORDS.values(), "on"), table)
+    return tabled(("architecture", "instructions", *STATES, "on"), table)
 
 
 def explained() -> str:
