@@ -114,7 +114,7 @@ def health_command(
 def _of_host(devices: str, plan: CheckPlan) -> tuple[list[GpuOutcome], bool]:
     """Return (the outcome of each GPU, whether the check was interrupted)."""
     from accprobe.devices import device_names
-    from accprobe.health.host import check_host, check_named
+    from accprobe.health.check import check_host, check_named
     from accprobe.health.outcome import GpuOutcome
 
     names = device_names(devices)

@@ -25,11 +25,9 @@ from accprobe.devices.protocol import OnGpu
 from accprobe.errors import DeviceError
 from accprobe.evaluate.cuda.launch import Drawing, Evaluator, evaluator_name
 from accprobe.evaluate.cuda.source import source
-from accprobe.evaluate.evaluator import evaluate
 from accprobe.health.bench import SeenWord, Turn
-from accprobe.health.operand_batches import OperandKind, covering_sets, operand_kinds, turned_over
+from accprobe.health.operand_batches import OperandKind, cell, covering_sets, evaluate_chain, operand_kinds, singly, turned_over
 from accprobe.health.outcome import SmPlace
-from accprobe.isa.families import registers
 from accprobe.isa.formats import Bits
 from accprobe.isa.instructions import Instruction, in_a_row
 from accprobe.isa.sparsity import Places
@@ -52,9 +50,7 @@ TIMES_PREPARED = 6
 
 FIRST_ROUNDS = 256
 """Rounds per group of threads before the time of a round is known."""
-
-MOST_GROWTH = 64
-MOST_ROUNDS = 1 << 24
+MOST_GROWTH, MOST_ROUNDS = 64, 1 << 24
 
 MOST_RECORDS = 256
 """Mismatches recorded per set; all are counted."""
@@ -72,16 +68,6 @@ SHRINK_ROUNDS = 16
 
 TRIES = 8
 """Launches without a block on an SM after which the SM counts as not computing."""
-
-
-def evaluate_chain(model: DotModel, inst: Instruction, request: Request) -> Bits:
-    """Evaluate chains of `inst` that begin with C; the request is that of `in_a_row` -> [N]."""
-    d, chain = request.c, request.b.shape[1] // inst.k
-    for i in range(chain):
-        a, b = (np.ascontiguousarray(np.split(x, chain, axis=1)[i]) for x in (request.a, request.b))
-        metadata = None if request.metadata is None else np.split(request.metadata, chain, axis=1)[i]
-        d = evaluate(model, inst, Request(a, b, d, metadata))
-    return d
 
 
 @dataclass(eq=False)
@@ -142,10 +128,9 @@ class _Program:
 
 
 class _Set:
-    """The memory of one set of operands and of its results.
+    """The memory of one set of operands and of its results. every_metadata, every_stored: of a sparse A, those of `layouts`.
 
-    every_metadata, every_stored: of a sparse A, those of `layouts`. metadata: [METADATA_LINES, chain, K / group], of each row;
-    stored: [METADATA_LINES, chain * K / 2], the places of its products.
+    metadata [METADATA_LINES, chain, K / group], stored [METADATA_LINES, chain * K / 2]: the places of each row's products.
     """
 
     def __init__(self, cupy: Any, program: _Program, every_metadata: Any = None, every_stored: Any = None) -> None:
@@ -181,11 +166,6 @@ def prepare_golden(device: OnGpu, models: Mapping[Instruction, DotModel]) -> Non
     sources += [(drawing.source(inst.stored), f"the operands of {inst.name}") for inst in models]
     with cache.one_at_a_time(f"golden-{device.architecture}"):
         compiler.fill_cache(sources, device.architecture)
-
-
-def singly(shape: GoldenShape) -> GoldenShape:
-    """Return the shape for operands made for events: chains of one instruction, with C."""
-    return replace(shape, chain=1, addends=True)
 
 
 class GoldenBench:
@@ -418,12 +398,3 @@ class GoldenBench:
                     got: Bits = words.get(stream=self._stream)
                     return got
         raise DeviceError(f"SM {sm} does not compute any more: the GPU gave it no work in {TRIES} tries")
-
-
-def cell(shape: GoldenShape, thread: int, register: int) -> tuple[int, int]:
-    """Return row and column of the result in that register of a thread: `cell` of golden.cuh."""
-    of_tile = registers(shape.inst)["d"]
-    tile, i = divmod(register, of_tile)
-    lane, halves = thread % 32, 1 if shape.inst.m < 16 else 2
-    row = tile // shape.tiles_n * shape.inst.m + thread // 32 * 16 + lane // 4 + 8 * (i // 2 % halves)
-    return row, tile % shape.tiles_n * shape.inst.n + lane % 4 * 2 + i % 2 + 8 * (i // (2 * halves))

@@ -1,19 +1,22 @@
-"""Sets of operands of golden chains: distributions in turn, drawn on the GPU from a seed, or made for coverage events."""
+"""Golden chains: operands that are drawn on the GPU or made for coverage events, evaluation, and the places of results."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 
 from accprobe.build.golden import METADATA_LINES, GoldenShape
+from accprobe.evaluate.evaluator import evaluate
+from accprobe.isa.families import registers
 from accprobe.isa.formats import Bits, Format
 from accprobe.isa.instructions import Instruction
 from accprobe.isa.sparsity import Places
 from accprobe.model.tree import DotModel
 from accprobe.operands.drawing import Recipe, recipes
+from accprobe.operands.request import Request
 from accprobe.operands.sparse import laid_out
 from accprobe.verify.coverage.coverage import covering
 from accprobe.verify.coverage.layouts import events_of_layouts
@@ -83,3 +86,27 @@ def covering_layouts(inst: Instruction) -> Places:
         found.append(int((does & wanted).sum(axis=1).argmax()))
         wanted &= ~does[found[-1]]
     return np.array(found)
+
+
+def evaluate_chain(model: DotModel, inst: Instruction, request: Request) -> Bits:
+    """Evaluate chains of `inst` that begin with C; the request is that of `in_a_row` -> [N]."""
+    d, chain = request.c, request.b.shape[1] // inst.k
+    for i in range(chain):
+        a, b = (np.ascontiguousarray(np.split(x, chain, axis=1)[i]) for x in (request.a, request.b))
+        metadata = None if request.metadata is None else np.split(request.metadata, chain, axis=1)[i]
+        d = evaluate(model, inst, Request(a, b, d, metadata))
+    return d
+
+
+def singly(shape: GoldenShape) -> GoldenShape:
+    """Return the shape for operands made for events: chains of one instruction, with C."""
+    return replace(shape, chain=1, addends=True)
+
+
+def cell(shape: GoldenShape, thread: int, register: int) -> tuple[int, int]:
+    """Return row and column of the result in that register of a thread: `cell` of golden.cuh."""
+    of_tile = registers(shape.inst)["d"]
+    tile, i = divmod(register, of_tile)
+    lane, halves = thread % 32, 1 if shape.inst.m < 16 else 2
+    row = tile // shape.tiles_n * shape.inst.m + thread // 32 * 16 + lane // 4 + 8 * (i // 2 % halves)
+    return row, tile % shape.tiles_n * shape.inst.n + lane % 4 * 2 + i % 2 + 8 * (i // (2 * halves))

@@ -21,10 +21,10 @@ if TYPE_CHECKING:
         assert_batch_invariant,
         assert_every_k_once,
         assert_promotes,
+        assert_same_bits,
         assert_same_plan,
     )
     from accprobe.testing.results import assert_matmul_close
-    from accprobe.testing.runs import assert_same_bits
 
 __all__ = [
     "assert_accumulates",
@@ -40,5 +40,5 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module 'accprobe.testing' has no attribute '{name}'")
-    home = {"assert_matmul_close": "results", "assert_same_bits": "runs"}.get(name, "functions")
+    home = "results" if name == "assert_matmul_close" else "functions"
     return getattr(import_module(f"accprobe.testing.{home}"), name)

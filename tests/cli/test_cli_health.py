@@ -16,10 +16,10 @@ from heeding import heed_ctrl_c
 from jsonschema import Draft202012Validator
 
 from accprobe.cli import main
-from accprobe.health import host
+from accprobe.health import check
 from accprobe.health.bench import CpuBench, Turn
 from accprobe.health.check import check_gpu
-from accprobe.health.outcome import HEALTH_FILE, GpuOutcome, HealthOutcome, Load, Sensors, health_schema_text
+from accprobe.health.outcome import HEALTH_FILE, GpuOutcome, HealthOutcome, Load, OnOutcome, Sensors, health_schema_text
 from accprobe.health.plan import CheckPlan
 from accprobe.render.monitors import health_prometheus
 from accprobe.render.subjects.health import load_text, remarks
@@ -29,18 +29,18 @@ from accprobe.render.subjects.health import load_text, remarks
 def _here(monkeypatch: pytest.MonkeyPatch) -> None:
     """One GPU after the other, in this process: processes have tests of their own."""
 
-    def check_host(names: list[str], plan: CheckPlan, told: host.OnOutcome) -> None:
+    def check_host(names: list[str], plan: CheckPlan, told: OnOutcome) -> None:
         for index, name in enumerate(names):
             for so_far in check_gpu(name, CheckPlan(plan.seconds, plan.seed, plan.like, again=10)):
                 told(index, so_far)
 
-    monkeypatch.setattr(host, "check_host", check_host)
+    monkeypatch.setattr(check, "check_host", check_host)
 
 
 @pytest.fixture
 def _later(monkeypatch: pytest.MonkeyPatch) -> None:
     """sim:nope is seen to be none only when it is opened, as a GPU that is lost."""
-    monkeypatch.setattr(host, "check_named", lambda name: None)
+    monkeypatch.setattr(check, "check_named", lambda name: None)
 
 
 def health(*arguments: str) -> Result:
@@ -155,7 +155,7 @@ def test_a_time_that_is_none_is_refused(minutes: str, sentence: str) -> None:
 def test_json_has_the_time_that_was_asked_for(
     asked: tuple[str, ...], level: str | None, minutes: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(host, "check_host", lambda names, plan, told: None)
+    monkeypatch.setattr(check, "check_host", lambda names, plan, told: None)
     result = CliRunner().invoke(main, ["health", "--device", "sim:h100", "--format", "json", *asked])
     data = json.loads(result.stdout)
     assert (data["level"], data["minutes"]) == (level, pytest.approx(minutes))

@@ -26,10 +26,10 @@ from accprobe.devices.simulated import (
     simulated_device,
 )
 from accprobe.errors import DeviceError, ToolMissing, UnknownName
-from accprobe.health import check, host
+from accprobe.health import check
 from accprobe.health.bench import Turn
 from accprobe.health.check import KEPT_OF_AN_SM, MOST_KEPT, check_gpu
-from accprobe.health.golden import evaluate_chain
+from accprobe.health.operand_batches import evaluate_chain
 from accprobe.health.outcome import GpuOutcome, HealthOutcome, SmPlace
 from accprobe.health.plan import SECONDS, UNHURRIED, UNITS, CheckPlan
 from accprobe.health.reference_models import trusted
@@ -268,7 +268,7 @@ def test_a_chain_adds_each_instruction_to_the_one_before() -> None:
 
 def all_of(names: list[str], plan: CheckPlan = SHORT) -> list[GpuOutcome]:
     latest: dict[int, GpuOutcome] = {}
-    host.check_host(names, plan, latest.__setitem__)
+    check.check_host(names, plan, latest.__setitem__)
     return [latest[index] for index in range(len(names))]
 
 
@@ -292,15 +292,15 @@ def hangs(name: str, plan: CheckPlan, sending: Connection) -> None:
 
 
 def test_a_process_that_dies_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(host, "_check_in_worker", dies)
+    monkeypatch.setattr(check, "_check_in_worker", dies)
     seen, unseen = all_of(["sim:h100", "sim:a100"])
     assert (seen.status, seen.dots, seen.reason) == ("failed", 5, "its process died (exit status 3)")
     assert (unseen.status, unseen.reason) == ("failed", "its process died (exit status 3)")
 
 
 def test_a_process_that_hangs_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(host, "_check_in_worker", hangs)
-    monkeypatch.setattr(host, "HANG_SECONDS", 8.0)
+    monkeypatch.setattr(check, "_check_in_worker", hangs)
+    monkeypatch.setattr(check, "HANG_SECONDS", 8.0)
     done, hung = all_of(["sim:h100", "sim:a100"])
     assert (done.status, done.reason) == ("healthy", "")
     assert (hung.status, hung.reason) == ("failed", "it hangs: nothing came back for 8 s after its time was over")

@@ -16,7 +16,8 @@ from emulated_golden import compiled_for_cpu, pointer
 from accprobe.build import compiler, toolchain
 from accprobe.build.golden import METADATA_LINES, MOST_SMS, GoldenShape, Planted, golden_shape, golden_source
 from accprobe.devices.simulated import SimulatedDevice
-from accprobe.health.golden import NOWHERE, STRIDE, cell, singly
+from accprobe.health.golden import NOWHERE, STRIDE
+from accprobe.health.operand_batches import cell, singly
 from accprobe.health.plan import UNITS, chosen
 from accprobe.isa.instructions import Instruction, parse
 from accprobe.report.names import named_models

@@ -18,8 +18,8 @@ from accprobe.build.golden import GoldenShape, Planted, golden_shape
 from accprobe.devices.simulated import simulated_device
 from accprobe.health import check, golden
 from accprobe.health.check import check_gpu
-from accprobe.health.golden import GoldenBench, evaluate_chain, singly
-from accprobe.health.operand_batches import OperandKind
+from accprobe.health.golden import GoldenBench
+from accprobe.health.operand_batches import OperandKind, evaluate_chain, singly
 from accprobe.health.outcome import SmPlace
 from accprobe.health.plan import CheckPlan
 from accprobe.isa.instructions import Instruction, in_a_row, parse
