@@ -69,14 +69,3 @@ def test_a_measured_product_is_selected_by_words_of_its_title() -> None:
     assert all(isinstance(part, Chain) for part in longer.parts)
     with pytest.raises(UnknownName, match="products-h200 has no product 'nothing'"):
         of_named("products-h200:nothing")
-
-
-@pytest.mark.parametrize("name", ["XGMMA", "h200:wgmma.m64n8k32.f33.e4m3.e4m3"])
-def test_unknown_names(name: str) -> None:
-    with pytest.raises(UnknownName):
-        of_named(name)
-
-
-def test_integers_and_mixed_results_are_refused() -> None:
-    with pytest.raises(AccprobeError, match="dense float instruction"):
-        of_named("h200:mma.sync.m16n8k32.s32.s8.s8.s32")

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from accprobe.budget.data import DATA_KINDS, KEPT_BACK, OwnData, drawn_values, nearest_patterns
-from accprobe.errors import AccprobeError
 from accprobe.isa.formats import FORMATS
 
 
@@ -81,17 +80,3 @@ def test_own_matrices_are_drawn_by_rows_and_truncated_or_repeated_along_k() -> N
     assert own.taken(4) == ""
     assert own.taken(2) == "W: only the first 2 of its 4 k are used."
     assert own.taken(6) == "W: its 4 k are repeated up to 6."
-
-
-@pytest.mark.parametrize(
-    ("a", "b", "said"),
-    [
-        (None, np.empty((0, 4)), "is empty"),
-        (None, np.array([[1, np.nan]]), "NaN or infinite"),
-        (np.array([[np.inf, 1]]), np.ones((1, 2)), "NaN or infinite"),
-        (np.ones((2, 3)), np.ones((2, 4)), "a has K = 3 and b has K = 4"),
-    ],
-)
-def test_own_matrices_that_have_no_errors(a: np.ndarray | None, b: np.ndarray, said: str) -> None:
-    with pytest.raises(AccprobeError, match=said):
-        OwnData("file", a, b)

@@ -10,8 +10,7 @@ import pytest
 
 from accprobe.budget.accumulation import of_named
 from accprobe.budget.data import DrawnPatterns, drawn_patterns
-from accprobe.budget.errors import Errors, Exact, Tally, check_formats, exact_sums, tally
-from accprobe.errors import AccprobeError
+from accprobe.budget.errors import Errors, Exact, Tally, exact_sums, tally
 from accprobe.evaluate.product import product
 from accprobe.isa.formats import FORMATS
 from accprobe.model.product import ProductModel
@@ -121,8 +120,3 @@ def test_the_confidence_interval_contains_the_mean_of_many_draws() -> None:
     intervals = [run.relative_error_interval for run in runs]
     assert 30 <= sum(each is not None and each.low <= 1 <= each.high for each in intervals) <= 40
     assert Errors.of(E4M3.product(32), [of_draw()]).relative_error_interval is None
-
-
-def test_double_precision_is_refused() -> None:
-    with pytest.raises(AccprobeError, match="float64 does not hold"):
-        check_formats(FORMATS["f64"], FORMATS["f64"])

@@ -64,26 +64,6 @@ def test_only_one_field() -> None:
     assert "HGMMA" not in result.stdout
 
 
-def test_unknown_field_names_the_nearest() -> None:
-    result = diff("h200", "h200", "--only", "efective_bits")
-    assert (result.exit_code, result.stdout) == (2, "")
-    assert "there is no field 'efective_bits' to compare; did you mean effective_bits" in result.stderr
-
-
-@pytest.mark.parametrize(
-    ("sides", "reason"),
-    [
-        (("h200", "sim:z9"), "no published model of 'sim:z9'; known are sim:"),
-        (("h200", "nowhere.json"), "there is no file and no recorded report 'nowhere.json'"),
-    ],
-)
-def test_trouble_is_told(sides: tuple[str, str], reason: str) -> None:
-    result = diff(*sides)
-    assert (result.exit_code, result.stdout) == (2, "")
-    assert reason in result.stderr
-    assert result.stderr.count("\n") == 1
-
-
 @pytest.mark.parametrize("form", ["terminal", "markdown", "html"])
 def test_every_form_starts_with_the_headline_and_marks_the_simulated_side(form: str) -> None:
     shown = diff("h200", "sim:b200", "--format", form).stdout
@@ -92,13 +72,6 @@ def test_every_form_starts_with_the_headline_and_marks_the_simulated_side(form: 
         rows = [line for line in shown.splitlines() if re.match(r"\| (FP8|F16|only|same|undecided|changed)", line)]
         assert len(rows) > 10
         assert all("B simulated |" in line for line in rows)
-
-
-@pytest.mark.parametrize(("name", "form"), [("x.html", "html"), ("x.md", "markdown"), ("x.json", "json"), ("x", "json")])
-def test_the_name_of_a_file_tells_the_form(name: str, form: str, tmp_path: Path) -> None:
-    done = diff("products-h100", "products-h200", "-o", str(tmp_path / name))
-    assert (done.exit_code, done.stdout) == (1, "")
-    assert (tmp_path / name).read_text(encoding="utf-8") == diff("products-h100", "products-h200", "--format", form).stdout
 
 
 def test_json_has_every_pair_with_both_values() -> None:
@@ -112,12 +85,6 @@ def test_json_has_every_pair_with_both_values() -> None:
     assert (bits["a"]["value"], bits["b"]["value"]) == (13, 23)
     assert "promoting" in bits["means"]
     assert {pair["verdict"] for pair in data["pairs"]} == {"changed", "only in A", "only in B", "undecided", "same"}
-
-
-def test_all_has_one_entry_a_pair() -> None:
-    shown = diff("h200", "sim:b200", "--all").stdout
-    assert shown.count("QGMMA") >= 32
-    assert "same: mma.sync.m16n8k8.f32.bf16.bf16.f32 (B simulated)" in shown
 
 
 def test_standard_input_is_one_of_the_two() -> None:

@@ -18,11 +18,9 @@ from click.testing import CliRunner, Result
 from accprobe.build import driver
 from accprobe.cli import main
 from accprobe.cli.interrupts import SIGNALS
-from accprobe.cli.product_run import ProductQuestion, ProductRun, usual_elements
+from accprobe.cli.product_run import ProductQuestion, ProductRun
 from accprobe.gemm.callables.opening import ProductRequest
 from accprobe.gemm.operands import DISTRIBUTIONS
-from accprobe.gemm.spec import Spec
-from accprobe.isa.formats import FORMATS
 from accprobe.report.report import Report
 
 FUNCTIONS = '''
@@ -140,18 +138,6 @@ def test_whole_output_of_one_callable(file: str) -> None:
     ]
 
 
-def test_additions_of_chunks_are_part_of_what_the_error_grows_with(file: str) -> None:
-    told = gemm(f"{file}:chain", *SMALL, "--option", "every=8").stdout
-    growth = "of the error 56 % grows with 8; 44 % grows with K, by its 8 chunks: at this K at most 9.6e-7 of sum |a·b|"
-    assert growth in " ".join(told.split())
-
-
-def test_exact_products_may_be_fused_with_their_addition_or_not(file: str) -> None:
-    words = "multiply-adds (fused or not: products are exact in f32), 23 fraction bits, RNE"
-    for name in ("widened", "fused"):
-        assert words in gemm(f"{file}:{name}", *SMALL, "--dtype", "f16").stdout
-
-
 def test_two_values_of_an_option_say_what_it_changed(file: str) -> None:
     result = gemm(f"{file}:chain", *SMALL, "--option", "every=16,None")
     assert (result.exit_code, result.stderr) == (1, "")
@@ -209,14 +195,6 @@ def test_the_report_keeps_rows_and_what_it_had(file: str, tmp_path: Path) -> Non
     both = Report.load(path)
     assert [row.options for row in both.products] == [{}, {"every": 16}]
     assert Report.load(tmp_path / "report.json~") == first
-
-
-@pytest.mark.parametrize(("form", "begins"), [("markdown", "#"), ("html", "<!doctype html>")])
-def test_other_forms(file: str, form: str, begins: str) -> None:
-    result = gemm(f"{file}:chain", *SMALL, "--format", form)
-    assert result.exit_code == 0
-    assert result.stdout.lower().startswith(begins)
-    assert "chain" in result.stdout
 
 
 def test_what_a_function_prints_is_no_part_of_the_report(file: str) -> None:
@@ -309,14 +287,6 @@ def test_the_cpu_in_place_of_a_gpu_is_said_before_anything_is_measured(
     assert capsys.readouterr().err == ""
 
 
-def test_a_row_says_on_which_device_and_which_options_had_no_effect(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pytest.importorskip("torch").cuda, "is_available", lambda: False)
-    question = ProductQuestion("torch:mm", ProductRequest((8, 8, 16), FORMATS["f32"]), {"allow_tf32": False}, None)
-    row = ProductRun(64, 0, "cpu", False).asked(question, lambda *_: None)
-    assert row.device.startswith("the CPU, ")
-    assert row.remarks == ("allow_tf32 has no effect on the CPU",)
-
-
 def test_operands_of_the_users_own_are_verified_too(file: str, tmp_path: Path) -> None:
     np.save(tmp_path / "own.npy", np.random.default_rng(0).standard_normal((8, 20)).astype(np.float32))
     result = gemm(
@@ -348,7 +318,6 @@ def test_an_error_of_a_later_row_loses_no_other(file: str) -> None:
             "own:tall returns an array of shape (8, 16) (transposed?); a product of 16x8x64 has (16, 8)",
         ),
         (["own:chain", "--dtype", "fp8"], "unknown format 'fp8'; did you mean e4m3 or e5m2?"),
-        (["own:chain", "-o", "page.html"], "-o cannot write .html: let the name end in .json, or redirect: > page.html"),
         (["own:shape"], "own:shape returns an array of shape (16, 64); a product of 16x16x64 has (16, 16)"),
         (["own:wide"], "own:wide returns an array of complex64; accprobe has no such format"),
         (
@@ -372,14 +341,6 @@ def test_an_error_of_a_later_row_loses_no_other(file: str) -> None:
         (["own:chian"], "own has no 'chian'; did you mean own:chain?"),
         (["own:number"], "own:number is not a function (got int)"),
         (["own:chain", "--device", "cuda:0"], "numpy has no arrays on cuda:0: give --device cpu, or other --arrays"),
-        (["own:chain", "--dtype", "f31"], "unknown format 'f31'; did you mean f32 or f16?"),
-        (["own:chain", "--sweep", "k=1"], "--sweep 'k=1' is not a list of M; give for example m=1,2,4,8,16"),
-        (["own:chain", "--option", "every"], "'every' is not an option: give NAME=VALUE, such as use_fast_accum=True,False"),
-        (["gone.py:f"], "there is no file gone.py"),
-        (["numpy:matmul", "--arrays", "jax"], "numpy:matmul takes arrays of numpy only, not of jax"),
-        (["numpy:matmul", "--dtype", "e4m3"], "numpy:matmul does not support e4m3: give --dtype f32 or f64"),
-        ([], "no CALLABLE is given; `accprobe gemm --list` lists the built-in ones"),
-        (["--list", "--format", "html"], "--list cannot print html; give --format json or leave it out"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
@@ -397,13 +358,6 @@ def test_what_is_no_product_is_told_by_what_it_makes_of_ones(file: str) -> None:
     result = gemm(f"{file}:half", *SMALL)
     assert (result.exit_code, result.stdout) == (2, "")
     assert result.stderr.startswith("accprobe: the result is 0.5 times A·B: this is not a product of two matrices")
-
-
-def test_small_products_are_proved_on_fewer_elements() -> None:
-    f32 = FORMATS["f32"]
-    shapes = [(1, 8), (16, 128), (256, 256)]
-    fresh = [[usual_elements(Spec(m, n, 64, f32, f32, f32), device) for m, n in shapes] for device in ("cpu", "cuda:0")]
-    assert fresh == [[1 << 15, 1 << 18, 1 << 18], [1 << 15, 1 << 22, 1 << 22]]
 
 
 def test_names_are_listed_with_what_they_lack() -> None:
@@ -427,22 +381,6 @@ def test_names_are_listed_with_what_they_lack() -> None:
     assert {each["name"] for each in told} == {name for name in lines if not name.startswith("FILE.py")}
     for each in told:
         assert lines[each["name"]] == "; ".join(filter(None, (each["title"], each["lacks"])))
-
-
-def test_attention_is_asked_by_back_end() -> None:
-    pytest.importorskip("torch")
-    small = ("torch:sdpa", "--device", "cpu", "--shape", "8x32x64", "--dtype", "f32", "--option", "head_dim=16")
-    result = gemm(*small, "--elements", "1024", "--option", "backend=math,flash")
-    assert result.exit_code in (0, 1)
-    assert [line.split("  ")[0] for line in result.stdout.splitlines() if line.startswith("torch:sdpa")] == [
-        f"torch:sdpa 8x32x64 f32 -> f32, backend={name}, head_dim=16" for name in ("math", "flash")
-    ]
-    assert result.stdout.count("asked       P·V of attention: Q = 0 makes every weight 1/keys") == 2
-    assert result.stdout.count("every k     counted once: 64 of 64") == 2
-    gone = gemm(*small, "--option", "backend=cudnn")
-    assert (gone.exit_code, gone.stdout) == (2, "")
-    assert gone.stderr.startswith("accprobe: torch has no cudnn attention for f32 8x32x64 on cpu: give --option backend=")
-    assert gone.stderr.count("\n") == 1
 
 
 def test_first_calls_are_those_of_the_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

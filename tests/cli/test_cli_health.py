@@ -86,27 +86,6 @@ def test_the_schema_is_the_published_one() -> None:
     assert HEALTH_FILE.read_text(encoding="utf-8") == health_schema_text(), "python tests/support/golden.py writes it again"
 
 
-@pytest.mark.usefixtures("_later")
-def test_a_gpu_that_cannot_be_checked() -> None:
-    result = health("--device", "sim:h100,sim:nope")
-    assert result.exit_code == 2
-    assert "FAILED: no published model of 'sim:nope'" in result.stdout
-
-
-@pytest.mark.parametrize(
-    ("like", "sentence"),
-    [
-        ("h201", "there is no file and no recorded report 'h201'; did you mean h200?"),
-        ("nothing", "there is no file and no recorded report 'nothing'; known are cpu-emerald-rapids, cpu-zen4, h100 and h200"),
-        ("products-h200", "products-h200 has no model of any instruction; name a report that has instructions, or sim:NAME"),
-        ("sim:h201", "no published model of 'sim:h201'; did you mean sim:h200?"),
-    ],
-)
-def test_models_that_are_none_are_refused_at_once(like: str, sentence: str) -> None:
-    result = health("--device", "sim:h100,sim:h100", "--like", like)
-    assert (result.exit_code, result.stdout, result.stderr) == (2, "", f"accprobe: {sentence}\n")
-
-
 def test_what_several_gpus_fail_by_is_told_once() -> None:
     result = health("--device", "sim:h100,faulty:h100", "--like", "cpu-zen4", "--format", "junit")
     assert result.exit_code == 2
@@ -118,47 +97,6 @@ def test_without_a_gpu_it_says_so() -> None:
     result = CliRunner().invoke(main, ["health"])
     assert result.exit_code == 2
     assert re.match(r"accprobe: there is no GPU: .*; --device sim:h100 needs none\n$", result.stderr)
-
-
-@pytest.mark.parametrize(
-    ("devices", "sentence"),
-    [
-        ("auto", "'auto' is not a GPU; give all, or some of cuda:N, sim:NAME and faulty:NAME with commas between"),
-        ("cpu", "'cpu' is not a GPU; "),
-        ("sim:h100,", "'' is not a GPU; "),
-        ("faulty:nope", "no published model of 'sim:nope'; known are sim:"),
-        ("cuda:99", "there is no cuda:99: "),
-    ],
-)
-def test_what_is_no_gpu_is_refused_at_once(devices: str, sentence: str) -> None:
-    result = health("--device", devices)
-    assert (result.exit_code, result.stdout) == (2, "")
-    assert result.stderr.startswith(f"accprobe: {sentence}")
-    assert result.stderr.count("\n") == 1
-
-
-@pytest.mark.parametrize(("minutes", "sentence"), [("nan", "nan is not a duration"), ("1e-9", "is not in the range 0.001<=x")])
-def test_a_time_that_is_none_is_refused(minutes: str, sentence: str) -> None:
-    result = CliRunner().invoke(main, ["health", "--device", "sim:h100", "--minutes", minutes])
-    assert (result.exit_code, result.stdout) == (2, "")
-    assert sentence in result.stderr
-
-
-@pytest.mark.parametrize(
-    ("asked", "level", "minutes"),
-    [
-        (("--minutes", "0.005"), None, 0.005),
-        (("--minutes", "0.005", "--level", "soak"), None, 0.005),
-        (("--level", "quick"), "quick", 1 / 3),
-    ],
-)
-def test_json_has_the_time_that_was_asked_for(
-    asked: tuple[str, ...], level: str | None, minutes: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(check, "check_host", lambda names, plan, told: None)
-    result = CliRunner().invoke(main, ["health", "--device", "sim:h100", "--format", "json", *asked])
-    data = json.loads(result.stdout)
-    assert (data["level"], data["minutes"]) == (level, pytest.approx(minutes))
 
 
 def test_a_unit_that_compared_nothing_is_not_healthy(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -234,12 +172,6 @@ def test_labels_are_escaped() -> None:
 def test_a_file_is_of_the_form_that_its_name_says(name: str, begins: str, tmp_path: Path) -> None:
     assert health("--device", "sim:h100", "-o", str(tmp_path / name)).stdout.startswith("SIMULATED")
     assert (tmp_path / name).read_text().startswith(begins)
-
-
-def test_the_table_is_shown_where_json_goes_to_a_file(tmp_path: Path) -> None:
-    result = health("--device", "sim:h100", "-o", str(tmp_path / "health.json"))
-    assert "healthy: " in result.stdout
-    assert json.loads((tmp_path / "health.json").read_text())["gpus"][0]["status"] == "healthy"
 
 
 IMPATIENT = """

@@ -155,21 +155,6 @@ def test_json_is_not_written_where_the_name_means_another_format(command: str, e
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize(
-    ("arguments", "sentence"),
-    [
-        ("rum", "there is no command 'rum'; did you mean run?\n"),
-        ("list --instructions x86", "unknown architecture 'x86'; did you mean x86_64?\n"),
-        ("list --instructions H200", "unknown architecture 'H200'; it is of sm_90a\n"),
-        ("show ''", "no report is named: give a file, a recorded report, "),
-    ],
-)
-def test_what_is_unknown_is_one_sentence(arguments: str, sentence: str) -> None:
-    result = CliRunner().invoke(main, [word.strip("'") for word in arguments.split()])
-    assert (result.exit_code, result.stdout) == (2, "")
-    assert result.stderr.startswith(f"accprobe: {sentence}")
-
-
 def test_a_hint_has_few_names_that_are_near_or_says_which_are_known() -> None:
     many = [f"mma.sync.m16n8k{k}.f32.f16.f16.f32" for k in range(20)] + ["wgmma.m64n8k16.f32.f16.f16"]
     assert nearest("h201", ["cpu-zen4", "h200", "products-h200"]) == "did you mean h200?"

@@ -41,11 +41,6 @@ def test_products_stand_after_instructions_and_instructions_alone_without_them(p
     assert "torch:" not in one.stdout
 
 
-def test_all_has_each_in_full(path: str) -> None:
-    assert "every k" not in run("show", path).stdout
-    assert run("show", path, "--all").stdout.count("every k") == 6
-
-
 @pytest.mark.parametrize("form", ["terminal", "markdown", "html"])
 @pytest.mark.parametrize("alone", ["products", "sweeps"])
 def test_nothing_is_said_of_instructions_where_there_are_only_others(alone: str, form: str, tmp_path: Path) -> None:
@@ -56,18 +51,6 @@ def test_nothing_is_said_of_instructions_where_there_are_only_others(alone: str,
     assert result.exit_code == 0
     assert not re.search(r"\d instructions? |9\.9 s|href=.#instructions|id=.rows", result.stdout)
     assert not re.search(r"<a href=\"#summary\"", result.stdout)
-
-
-def test_glob_with_a_colon_names_products(path: str) -> None:
-    shown = json.loads(run("show", path, "torch:* 16x8x1024", "--format", "json").stdout)
-    assert [row["callable"] for row in shown["products"]] == ["torch:mm", "torch:addmm", "torch:bmm", "torch:odd"]
-    assert shown["instructions"] == []
-
-
-def test_product_that_is_not_there_is_told(path: str) -> None:
-    result = run("show", path, "torch:nn")
-    assert result.exit_code == 2
-    assert "has no product 'torch:nn'; did you mean torch:mm" in result.stderr
 
 
 def test_products_of_a_callable_are_told_where_none_has_the_shape() -> None:
@@ -92,18 +75,3 @@ def test_diff_compares_one_field_alone(path: str, tmp_path: Path) -> None:
     other.save(tmp_path / "b.json")
     assert run("diff", path, str(tmp_path / "b.json"), "--only", "promote_every").exit_code == 1
     assert run("diff", path, str(tmp_path / "b.json"), "--only", "split_k").exit_code == 0
-
-
-def test_diff_names_fields_of_products_where_there_are_products(path: str) -> None:
-    result = run("diff", path, path, "--only", "promote_evry")
-    assert result.exit_code == 2
-    assert "there is no field 'promote_evry' to compare; did you mean promote_every" in result.stderr
-    assert run("diff", "h200", "h200", "--only", "promote_every").exit_code == 2
-
-
-@pytest.mark.parametrize("form", ["terminal", "json", "markdown", "html"])
-def test_every_form_has_products(path: str, form: str) -> None:
-    shown = run("show", path, "--format", form)
-    assert shown.exit_code == 0
-    assert "torch:addmm" in shown.stdout
-    assert run("diff", path, path, "--format", form).exit_code == 0

@@ -18,7 +18,6 @@ from planted_processor import planted
 
 from accprobe.cli import main
 from accprobe.devices import open_device
-from accprobe.devices.simulated import simulated_device
 from accprobe.errors import DeviceError
 from accprobe.infer.falsification import Falsification
 from accprobe.isa.instructions import parse
@@ -78,14 +77,6 @@ def test_json_on_standard_output_is_the_report(device: FakeDevice, tmp_path: Pat
     assert result.exit_code == 0
     assert result.stdout == path.read_text()
     assert Report.load(path).device.name == "Fake GPU"
-
-
-def test_a_report_that_is_there_is_kept_beside(device: FakeDevice, tmp_path: Path) -> None:
-    output = tmp_path / "report.json"
-    output.write_text("of last week")
-    assert run("-o", str(output)).exit_code == 0
-    assert (tmp_path / "report.json~").read_text() == "of last week"
-    assert Report.load(str(output)).measured
 
 
 @pytest.mark.parametrize(
@@ -168,59 +159,6 @@ def test_interruption_in_this_process_keeps_what_was_measured(device: FakeDevice
     assert "The run was cut short: 1 of 3 instructions missing" in result.stdout
 
 
-@pytest.mark.parametrize(
-    ("arguments", "sentence"),
-    [
-        (["--select", "e9m9"], "'e9m9' selects no instruction of sm_90a; "),
-        (["--select", "*e9m9*"], "'*e9m9*' selects no instruction of sm_90a; "),
-        (["-o", "/nonexistent/r.json"], "/nonexistent/r.json cannot be written: No such file or directory"),
-        (["-o", "/usr"], "/usr cannot be written: it is a directory"),
-        (["--format", "xml"], "Invalid value for '--format': 'xml' is not one of 'terminal', 'json'"),
-        (["--dots", "0"], "Invalid value for '--dots': '0' is not a positive whole number"),
-        (["--divice", "x"], "No such option"),
-    ],
-)
-def test_bad_input_is_told_in_one_sentence(device: FakeDevice, arguments: list[str], sentence: str) -> None:
-    result = run(*arguments)
-    assert result.exit_code == 2
-    assert result.stdout == ""
-    assert result.stderr.startswith(f"accprobe: {sentence}")
-    assert result.stderr.count("\n") == 1
-
-
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_unwritable_folder_is_told_before_the_run(device: FakeDevice, tmp_path: Path) -> None:
-    tmp_path.chmod(0o500)
-    result = run("-o", str(tmp_path / "r.json"))
-    assert (result.exit_code, result.stdout) == (2, "")
-    assert result.stderr == f"accprobe: {tmp_path}/r.json cannot be written: Permission denied\n"
-
-
-def test_disk_that_fills_up_is_told(device: FakeDevice) -> None:
-    result = run("-o", "/dev/full")
-    assert (result.exit_code, result.stderr) == (2, "accprobe: /dev/full cannot be written: No space left on device\n")
-
-
-@pytest.mark.parametrize(
-    ("device_name", "sentence"),
-    [
-        (
-            "cuda",
-            "unknown device 'cuda' (did you mean cuda:0?); devices are auto, gpu, cpu, cuda:N, sim:NAME, faulty:NAME and",
-        ),
-        ("h200", "unknown device 'h200' (did you mean sim:h200?); devices are auto, gpu"),
-        ("cpu-zen4", "unknown device 'cpu-zen4' (did you mean cpu?); devices are auto, gpu"),
-        ("xx", "unknown device 'xx'; devices are auto, gpu, cpu, cuda:N, sim:NAME, faulty:NAME and replay:FILE (see"),
-        ("cuda:x", "'cuda:x' is not a device; a GPU is named cuda:0, cuda:1, …"),
-        ("sim:h1000", "no published model of 'sim:h1000'; did you mean sim:h100, sim:v100 or sim:h200?\n"),
-    ],
-)
-def test_unknown_device_is_told(device_name: str, sentence: str) -> None:
-    result = CliRunner().invoke(main, ["run", "--device", device_name])
-    assert result.exit_code == 2
-    assert result.stderr.startswith(f"accprobe: {sentence}")
-
-
 @pytest.fixture
 def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("accprobe.build.driver.why_no_gpu", lambda: "there is no NVIDIA driver")
@@ -263,14 +201,6 @@ def test_gpu_and_auto_are_the_first_gpu(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr("accprobe.build.driver.why_no_gpu", lambda: None)
     monkeypatch.setattr("accprobe.devices.cuda.CudaDevice", lambda index: f"GPU {index}")
     assert [open_device(name) for name in ("gpu", "auto", "cuda:1")] == ["GPU 0", "GPU 0", "GPU 1"]
-
-
-def test_simulated_row_that_would_not_be_confirmed_gives_status_1(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(survey_run, "open_device", lambda name: simulated_device("h100"))
-    result = run(*SOME, "--dots", "2")
-    assert result.exit_code == 1
-    why = "simulated: 2 random dot products are not enough for every kind of operands; give more --dots: "
-    assert why in " ".join(result.stdout.split())
 
 
 @contextmanager
@@ -352,13 +282,6 @@ def test_uuid_is_in_the_report_only_where_it_is_asked_for(
     assert Report.load(path).device.facts["uuid"] == "GPU-fake"
 
 
-def test_device_without_a_uuid_is_told() -> None:
-    arguments = ["run", "--device", "sim:h100", "--select", "mma.sync.m8n8k4.f64*", "--with-uuid"]
-    result = CliRunner().invoke(main, arguments)
-    assert (result.exit_code, result.stdout) == (2, "")
-    assert result.stderr == "accprobe: simulated H100 has no UUID; leave --with-uuid out\n"
-
-
 def test_output_may_be_standard_output(device: FakeDevice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     result = run("-o", "-")
@@ -368,13 +291,6 @@ def test_output_may_be_standard_output(device: FakeDevice, tmp_path: Path, monke
     assert run("-o", "./-").exit_code == 0
     assert [path.name for path in tmp_path.iterdir()] == ["-"]
     assert "standard output is not possible here" in run("--record", "-").stderr
-
-
-def test_an_n_that_no_catalog_lists_is_simulated() -> None:
-    name = "wgmma.m64n16k32.f32.e4m3.e4m3"
-    result = run("--device", "sim:h100", "--select", name, "--format", "json")
-    (row,) = Report.model_validate_json(result.stdout).instructions
-    assert (row.name, row.opcodes, row.findings["effective_bits"].value) == (name, ("QGMMA",), 13)
 
 
 @pytest.mark.usefixtures("no_gpu")
@@ -406,9 +322,3 @@ def test_a_sweep_takes_no_processor(monkeypatch: pytest.MonkeyPatch) -> None:
     result = CliRunner().invoke(main, ["sweep", "--device", "cpu"])
     assert (result.exit_code, result.stdout) == (2, "")
     assert result.stderr.startswith("accprobe: this command needs a GPU, and cpu is none")
-
-
-def test_the_profiler_counts_nothing_on_a_processor() -> None:
-    result = CliRunner().invoke(main, ["run", "--device", "cpu", "--ncu"])
-    assert (result.exit_code, result.stdout) == (2, "")
-    assert result.stderr.startswith("accprobe: --ncu needs a GPU; the opcodes of a processor come from its machine code")

@@ -219,14 +219,6 @@ def test_requirements(promoted: str, arguments: list[str], status: int, told: st
     assert error.count("\n") == (1 if told else 0)
 
 
-def test_nothing_that_is_required_is_there(tmp_path: Path) -> None:
-    needs("nvdisasm", "ptxas")
-    (tmp_path / "k.ptx").write_text(".version 8.0\n.target sm_80\n.address_size 64\n.visible .entry k() { ret; }\n")
-    status, lines, told = sass(str(tmp_path / "k.ptx"), "--require", "HMMA")
-    assert (status, told) == (1, "accprobe: no kernel has a matrix opcode, and HMMA is required\n")
-    assert lines == ["1 function read (sm_80 1), 0 with matrix opcodes"]
-
-
 def test_unknown_accumulators_fall_short(tmp_path: Path) -> None:
     needs("nvdisasm")
     (tmp_path / "k.cubin").write_bytes(triton_dot(121, 4, None, True)["cubin"])

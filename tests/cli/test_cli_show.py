@@ -7,7 +7,6 @@ from click.testing import CliRunner, Result
 from fakes import fake_report
 
 from accprobe.cli import main
-from accprobe.report.recorded import recorded
 from accprobe.report.report import Report
 
 
@@ -26,11 +25,6 @@ def test_report_is_shown_as_a_table(path: Path) -> None:
     assert (result.exit_code, result.stderr) == (0, "")
     assert "13 (e8m13)" in result.stdout
     assert "! The running sum keeps 13 (e8m13) of the 23 fraction bits of f32" in result.stdout
-
-
-def test_all_shows_each_instruction(path: Path) -> None:
-    assert "wgmma.m64n8k32.f32.e4m3.e4m3.rs" not in show(str(path)).stdout
-    assert "wgmma.m64n8k32.f32.e4m3.e4m3.rs" in show(str(path), "--all", COLUMNS="120").stdout
 
 
 def test_one_instruction_is_shown_in_full(path: Path) -> None:
@@ -78,32 +72,12 @@ def test_the_file_is_in_the_format_that_is_asked_or_that_its_name_has(
     assert Path(options[1]).read_text().startswith(begins)
 
 
-def test_standard_output_is_an_output_too_and_one_that_cannot_be_written_is_told(path: Path) -> None:
-    assert show(str(path), "-o", "-").stdout == path.read_text()
-    result = show(str(path), "-o", f"{path}/x.html")
-    assert (result.exit_code, result.stderr) == (2, f"accprobe: {path}/x.html cannot be written: Not a directory\n")
-
-
 def test_broken_report_is_told(path: Path) -> None:
     path.write_text("{")
     result = show(str(path))
     assert result.exit_code == 2
     assert result.stderr.startswith(f"accprobe: {path}: it is not JSON, or cut short")
     assert result.stderr.count("\n") == 1
-
-
-@pytest.mark.parametrize(
-    ("name", "near"),
-    [
-        ("nowhere.json", f"known are {', '.join(recorded()[:-1])} and {recorded()[-1]}"),
-        ("h2000", "did you mean h200 or h100?"),
-        ("zen4", "did you mean cpu-zen4?"),
-    ],
-)
-def test_missing_report_is_told(name: str, near: str) -> None:
-    result = show(name)
-    assert (result.exit_code, result.stdout) == (2, "")
-    assert result.stderr == f"accprobe: there is no file and no recorded report '{name}'; {near}\n"
 
 
 def test_colours_go_to_terminals_only_and_never_with_no_color(path: Path) -> None:
@@ -155,14 +129,6 @@ def test_no_line_ends_in_blanks_where_nobody_looks_at_a_terminal(arguments: str)
     assert lines == [line.rstrip() for line in lines]
 
 
-def test_published_models_are_shown_as_a_report() -> None:
-    result = show("sim:b200")
-    assert (result.exit_code, result.stderr) == (0, "")
-    never = "no probe has run on hardware of this architecture"
-    told = " ".join(result.stdout.split())
-    assert told.startswith(f"SIMULATED: these are published models, nothing was measured; {never} simulated B200: ")
-
-
 def test_of_an_n_that_was_not_measured_the_nearest_is_shown_and_named() -> None:
     result = show("h200", "wgmma.mma_async.sync.aligned.m64n16k32.f32.e4m3.e4m3", "--format", "csv")
     assert [line.split(",")[7] for line in result.stdout.splitlines()] == ["name", "wgmma.m64n8k32.f32.e4m3.e4m3"]
@@ -209,12 +175,3 @@ def test_a_file_with_a_recorded_name_is_told(path: Path, monkeypatch: pytest.Mon
     file = show("./h200")
     assert "NVIDIA H200" not in file.stdout
     assert (file.exit_code, file.stderr) == (0, "")
-
-
-@pytest.mark.parametrize("form", ["csv", "jsonl"])
-def test_products_alone_are_no_empty_table(form: str, tmp_path: Path) -> None:
-    path = tmp_path / f"p.{form}"
-    for arguments in (("products-h100", "--format", form), ("products-h100", "-o", str(path))):
-        result = show(*arguments)
-        assert (result.exit_code, result.stdout, path.exists()) == (2, "", False)
-        assert result.stderr.startswith(f"accprobe: {form} has columns of instructions only")

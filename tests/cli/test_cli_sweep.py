@@ -18,7 +18,7 @@ from heeding import time_limit_can_end
 from accprobe.cli import main
 from accprobe.report.report import Report
 from accprobe.report.sweeps import SweepRecord
-from accprobe.sweep import compilation, sweeper
+from accprobe.sweep import sweeper
 
 pytest.importorskip("triton")
 needs("nvdisasm")
@@ -138,50 +138,6 @@ def test_report_keeps_other_sweeps_and_figures_are_drawn(tmp_path: Path) -> None
     assert "Simulated: published models evaluated" in markdown
 
 
-def test_a_gpu_without_fp8_is_one_sentence() -> None:
-    result = sweep("--device", "sim:a100", "--block-k", "64", "--num-warps", "4")
-    assert result.exit_code == 2
-    assert "none of the configurations can be swept here: Triton" in result.stderr
-    assert "fp8e4nv not supported in this architecture" in result.stderr
-    assert result.stderr.count("\n") == 1
-    assert "─" not in result.stdout  # no table
-
-
-@pytest.mark.parametrize(
-    ("arguments", "told"),
-    [
-        (["--block-k", "48"], "--block-k 48: Triton takes powers of two, here from 32 to 4096; give 32 or 64"),
-        (["--block-k", "16"], "--block-k 16: Triton takes powers of two, here from 32 to 4096; give 32"),
-        (["--num-warps", "3"], "--num-warps 3: Triton takes powers of two, here from 1 to 32; give 2 or 4"),
-        (["--block-m", "100"], "--block-m 100: Triton takes powers of two, here from 16 to 1024; give 64 or 128"),
-        (["--promote-every", "48"], "--promote-every 48 is no multiple of 32, the products of one QGMMA"),
-        (["--m", "100"], "--m 100 is no multiple of block-M 64; give 128"),
-        (["--k", "1000"], "--k 1000 is no multiple of block-K 32; give 1024"),
-        (["--plot", "x.pdf"], "x.pdf cannot be drawn: give a name that ends in .svg"),
-    ],
-)
-def test_bad_input_is_one_sentence(arguments: list[str], told: str) -> None:
-    result = sweep("--device", "sim:h100", *arguments)
-    assert (result.exit_code, result.stderr) == (2, f"accprobe: {told}\n")
-
-
-@pytest.mark.parametrize(
-    ("arguments", "told"),
-    [
-        (["--dtype", "fp9"], "there is no operand type 'fp9'; "),
-        (["--operands", "norml"], "there is no operand set 'norml'; did you mean normal"),
-        (["--compile-only", "--arch", "sm_91"], "sm_91"),
-        (["--compile-only", "-o", "x.json"], "--compile-only measures nothing, so x.json cannot be written"),
-        (["--device", "sim:h1000"], "no published model of 'sim:h1000'; did you mean sim:h100"),
-        (["--block-k", "a"], "'a' is not a positive whole number"),
-    ],
-)
-def test_unknown_names_are_told(arguments: list[str], told: str) -> None:
-    result = sweep("--device", "sim:h100", *arguments)
-    assert result.exit_code == 2
-    assert told in result.stderr
-
-
 @pytest.mark.parametrize(
     ("error", "told"),
     [
@@ -217,14 +173,6 @@ def test_without_triton_the_line_that_installs_it_is_told_once(
         monkeypatch.delitem(sys.modules, name)
     result = sweep(*arguments)
     assert (result.exit_code, result.stdout, result.stderr) == (2, "", f"accprobe: {told}\n")
-
-
-def test_more_than_the_memory_is_refused_before_it_is_drawn() -> None:
-    result = sweep("--device", "sim:h100", "--k", "1000000000")
-    assert (result.exit_code, result.stdout) == (2, "")
-    assert re.search(
-        r"operands, 64 and 64 rows of 1000000000, take 1,431 GiB .*: give a smaller --k, --m or --n\n$", result.stderr
-    )
 
 
 @pytest.mark.parametrize(
@@ -289,9 +237,3 @@ def test_compile_only_as_json_names_opcodes(monkeypatch: pytest.MonkeyPatch) -> 
     assert two["opcodes"] == [["HMMA.16816.F32", 32]]
     assert four["opcodes"] == [["QGMMA.64x64x32.F32.E4M3.E4M3", 1]]
     assert four["accumulator"] == "13 (e8m13)"
-
-
-def test_reasons_of_triton_are_one_sentence() -> None:
-    assert compilation._said(ValueError("at 3:4:\n  code\nValueError('type fp8e4nv not supported')")) == (
-        "type fp8e4nv not supported"
-    )

@@ -57,12 +57,6 @@ def test_markdown_and_files(tmp_path: Path) -> None:
     assert json.loads(tolerance(*SMALL, "-o", "-").stdout)["k"] == 512
 
 
-def test_what_is_simulated_says_so() -> None:
-    of_b200 = ("sim:b200:tcgen05.m128n16k32.kind::f8f6f4.f32.e4m3.e4m3", "--k", "128", "--m", "4", "--n", "4")
-    assert "Simulated" in tolerance(*of_b200).stdout
-    assert json.loads(tolerance(*of_b200, "--format", "json").stdout)["simulated"]
-
-
 def test_operands_from_files(tmp_path: Path) -> None:
     weights = np.random.default_rng(0).standard_normal((16, 96)).astype(np.float32)
     np.save(tmp_path / "w.npy", weights)
@@ -74,34 +68,3 @@ def test_a_measured_product_has_its_own_k_and_result() -> None:
     name = "products-h200:torch:_scaled_mm 512x512x512 e4m3 -> bf16, scale=tensor, use_fast_accum=False"
     found = json.loads(tolerance(name, "--m", "4", "--n", "4", "--format", "json").stdout)
     assert (found["k"], found["promote_every"], found["out"]) == (512, 128, "bf16")
-
-
-@pytest.mark.parametrize(
-    ("arguments", "told"),
-    [
-        (("QGMMA",), "K of the product is missing"),
-        (
-            ("QGMMA", "--k", "100", "--promote-every", "100"),
-            "not a multiple of the 32 products of a fused sum; the nearest are 96 and 128",
-        ),
-        (("QGMMA", "--k", "100", "--promote-every", "x"), "Invalid value for '--promote-every': 'x' is not"),
-        (("QGMMA", "--k", "128", "--split-k", "9"), "in 9 slices"),
-        (("QGMMA", "--k", "128", "--data", "normal,positive"), "'normal,positive' is several kinds of data: give one"),
-        (("QGMMA", "--k", "128", "--out", "e4m3"), "give a float format with infinities"),
-        (("QGMMA", "--k", "128", "--scale", "col"), "unknown scale 'col'"),
-        (("QGMMA", "--k", "128", "--scale", "1x128"), "promote every 128"),
-        (("QGMMA", "--k", "1e9"), "is too large"),
-        (("QGMMA", "--k", "128", "--reference", "bf16"), "give its --atol or --rtol too"),
-        (("QGMMA", "--k", "128", "--atol", "1", "--reference", "f32", "--scale", "row"), "--reference f32 has no scales"),
-        (("QGMMA", "--k", "128", "--false-alarms", "0"), "--false-alarms"),
-        (
-            ("h200:mma.sync.m8n8k4.f64.f64.f64.f64", "--k", "64", "--split-k", "2"),
-            "promotion and split-K need",
-        ),
-    ],
-)
-def test_what_is_wrong_is_one_sentence(arguments: tuple[str, ...], told: str) -> None:
-    result = tolerance(*arguments)
-    assert result.exit_code == 2
-    assert told in result.stderr
-    assert len(result.stderr.splitlines()) == 1

@@ -25,7 +25,6 @@ from accprobe.isa.instructions import Instruction, parse
 from accprobe.model.published import known_models
 from accprobe.model.tree import DotModel
 from accprobe.operands.request import Request
-from accprobe.render import progress
 from accprobe.report.report import Report
 from accprobe.verify import bulk
 from accprobe.verify.coverage import Coverage
@@ -167,15 +166,6 @@ def test_on_a_device_that_lends_its_gpu_verification_runs_there(
     assert "0 mismatches: 2 instructions, 20,000,000,000,000 dot products" in result.stdout
 
 
-def test_progress_is_told_in_lines_where_no_terminal_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    arguments = ("h200", "--device", "sim:h100", "--dots", "100", "--select", FP8.name)
-    monkeypatch.setattr(progress, "BETWEEN_LINES", 0.0)
-    lines = [line for line in verify(*arguments).stderr.splitlines() if "verifying" in line]
-    assert lines[-1] == "accprobe: verifying simulated H100: 100 of 100 dot products"
-    monkeypatch.setattr(progress, "BETWEEN_LINES", 60.0)
-    assert "verifying" not in verify(*arguments).stderr
-
-
 def test_a_faulty_sm_is_not_seen_and_that_is_said() -> None:
     arguments = ("--device", "faulty:h100", "--dots", "100", "--select", FP8.name)
     sentence = "accprobe: faulty:h100: its faulty SM is not used here; `accprobe health` runs on every SM\n"
@@ -205,59 +195,12 @@ def test_the_outcome_is_kept_in_a_file(
     assert (right.exit_code, right.stderr) == (2, f"accprobe: {file} cannot be written: No space left on device\n")
 
 
-@pytest.mark.parametrize(
-    ("arguments", "sentence"),
-    [
-        (
-            ["h201", "--device", "sim:h100"],
-            "there is no file and no recorded report 'h201'; did you mean h200?",
-        ),
-        (["sim:h101", "--device", "sim:h100"], "no published model of 'sim:h101'; did you mean sim:h100"),
-        (["sim:all", "--device", "sim:h100"], "sim:all goes with --vectors; for a device, name one chip, such as sim:h100"),
-        (
-            ["sim:v100", "--device", "sim:h100", "--select", "wgmma*"],
-            "sim:v100 has no model of a selected instruction that simulated H100 can run",
-        ),
-        (["sim:h100", "--device", "sim:h100", "--dots", "0"], "Invalid value for '--dots': '0' is not a positive whole number"),
-        (["sim:h100", "--device", "sim:h100", "--select", "wgma*"], "'wgma*' selects no instruction of sm_90a; "),
-        (
-            ["sim:h100", "--vectors", "x", "--coverage"],
-            "--vectors needs no device: leave out --device, --coverage and --time-limit",
-        ),
-        (["sim:h100", "--vectors", "nowhere"], "nowhere is no folder; give one that has GPU/FORMAT/d_GPU_fp32.txt in it"),
-    ],
-)
-def test_bad_input_is_one_sentence(arguments: list[str], sentence: str) -> None:
-    result = verify(*arguments)
-    assert (result.exit_code, result.stdout) == (2, "")
-    assert result.stderr.startswith(f"accprobe: {sentence}")
-    assert result.stderr.count("\n") == 1
-
-
-def test_without_a_gpu_there_must_be_something_else(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("accprobe.build.driver.why_no_gpu", lambda: "there is no NVIDIA driver")
-    result = verify("h200")
-    assert (result.exit_code, result.stdout) == (2, "")
-    assert result.stderr.startswith("accprobe: there is no GPU to measure: there is no NVIDIA driver; ")
-
-
 def test_recorded_models_are_the_published_ones() -> None:
     """Of every instruction of the H200's report with a dense A, wherever few random operands can show a difference."""
     result = verify("h200", "--device", "sim:h200", "--dots", "3000")
     assert result.exit_code == 0, result.stdout
     dense = [row for row in Report.load("h200").measured if not row.instruction.sparse]
     assert f"0 mismatches: {len(dense)} instructions, {len(dense) * 3000:,} dot products\n" in result.stdout
-
-
-def test_of_an_n_that_has_no_model_the_nearest_one_is_held_against_the_device() -> None:
-    name = "wgmma.m64n16k32.f32.e4m3.e4m3"
-    arguments = ["verify", "h200", "--device", "sim:h100", "--dots", "300", "--select", name]
-    result = CliRunner().invoke(main, [*arguments, "--format", "json"])
-    assert result.exit_code == 0
-    assert [row["name"] for row in json.loads(result.stdout)["verified"]] == [name]
-    assert f"accprobe: h200 has {name} at n = 8 and 256, not at 16: using the nearest, wgmma.m64n8k32.f32.e4m3.e4m3\n" in (
-        result.stderr
-    )
 
 
 def test_coverage_says_which_events_were_met(gpu: dict[str, SimulatedDevice]) -> None:

@@ -1,0 +1,142 @@
+"""What commands refuse: exit status 2, nothing on standard output, and one sentence that says what to do."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from compiled import needs
+
+from accprobe.cli import main
+
+UNKNOWN_DEVICE = "devices are auto, gpu, cpu, cuda:N, sim:NAME, faulty:NAME and replay:FILE (see"
+
+REFUSED = [
+    ("rum", "there is no command 'rum'; did you mean run?"),
+    ("list --instructions H200", "unknown architecture 'H200'; it is of sm_90a"),
+    ("show ''", "no report is named: give a file, a recorded report, "),
+    ("show nowhere.json", "there is no file and no recorded report 'nowhere.json'; known are cpu-emerald-rapids, "),
+    ("show h2000", "there is no file and no recorded report 'h2000'; did you mean h200 or h100?"),
+    ("show h200 wgmma.m64n12k32.f32.e4m3.e4m3", "h200 has no instruction"),
+    ("show products-h100 --format csv", "csv has columns of instructions only, not of products"),
+    ("show products-h100 -o p.jsonl", "jsonl has columns of instructions only, not of products"),
+    ("show h200 -o absent/x.html", "absent/x.html cannot be written: No such file or directory"),
+    ("diff h200 sim:z9", "no published model of 'sim:z9'; known are sim:"),
+    ("diff h200 h200 --only efective_bits", "there is no field 'efective_bits' to compare; did you mean effective_bits"),
+    ("diff h200 h200 --only promote_every", "there is no field 'promote_every' to compare"),
+    ("check h200", "there is nothing to check: give --require LINE or --file TOML"),
+    ("check h200 --file nowhere.toml", "nowhere.toml cannot be read: No such file"),
+    ("run --device sim:h100 --select e9m9", "'e9m9' selects no instruction of sm_90a; "),
+    ("run --device sim:h100 --select '*e9m9*'", "'*e9m9*' selects no instruction of sm_90a; "),
+    ("run --device sim:h100 -o /usr", "/usr cannot be written: it is a directory"),
+    ("run --device sim:h100 --format xml", "Invalid value for '--format': 'xml' is not one of 'terminal', 'json'"),
+    ("run --device sim:h100 --dots 0", "Invalid value for '--dots': '0' is not a positive whole number"),
+    ("run --device sim:h100 --record -", "standard output is not possible here"),
+    ("run --device sim:h100 --select 'mma.sync.m8n8k4.f64*' --with-uuid", "simulated H100 has no UUID; leave --with-uuid out"),
+    ("run --divice x", "No such option"),
+    ("run --device cuda", f"unknown device 'cuda' (did you mean cuda:0?); {UNKNOWN_DEVICE}"),
+    ("run --device h200", f"unknown device 'h200' (did you mean sim:h200?); {UNKNOWN_DEVICE}"),
+    ("run --device xx", f"unknown device 'xx'; {UNKNOWN_DEVICE}"),
+    ("run --device cuda:x", "'cuda:x' is not a device; a GPU is named cuda:0, cuda:1, …"),
+    ("run --device sim:h1000", "no published model of 'sim:h1000'; did you mean sim:h100, sim:v100 or sim:h200?"),
+    ("run --device cpu --ncu", "--ncu needs a GPU; the opcodes of a processor come from its machine code"),
+    ("verify h201 --device sim:h100", "there is no file and no recorded report 'h201'; did you mean h200?"),
+    ("verify sim:h101 --device sim:h100", "no published model of 'sim:h101'; did you mean sim:h100"),
+    ("verify sim:all --device sim:h100", "sim:all goes with --vectors; for a device, name one chip, such as sim:h100"),
+    (
+        "verify sim:v100 --device sim:h100 --select 'wgmma*'",
+        "sim:v100 has no model of a selected instruction that simulated H100 can run",
+    ),
+    ("verify sim:h100 --device sim:h100 --dots 1e-3", "Invalid value for '--dots': '1e-3' is not a positive whole number"),
+    ("verify sim:h100 --device sim:h100 --dots inf", "Invalid value for '--dots': 'inf' is not a positive whole number"),
+    ("verify sim:h100 --vectors x --coverage", "--vectors needs no device: leave out --device, --coverage and --time-limit"),
+    ("verify sim:h100 --vectors nowhere", "nowhere is no folder; give one that has GPU/FORMAT/d_GPU_fp32.txt in it"),
+    ("health --device sim:h100 --like h201", "there is no file and no recorded report 'h201'; did you mean h200?"),
+    ("health --device sim:h100 --like products-h200", "products-h200 has no model of any instruction; name a report that has"),
+    ("health --device sim:h100 --minutes nan", "nan is not a duration"),
+    ("health --device sim:h100 --minutes 1e-9", "is not in the range 0.001<=x"),
+    ("health --device auto", "'auto' is not a GPU; give all, or some of cuda:N, sim:NAME and faulty:NAME with commas between"),
+    ("health --device sim:h100,", "'' is not a GPU; "),
+    ("health --device faulty:nope", "no published model of 'sim:nope'; known are sim:"),
+    ("health --device cuda:99", "there is no cuda:99: "),
+    ("budget", "Missing argument 'NAME...'"),
+    ("budget HMMA --dtype s8", "HMMA has no operands of s8; it has f16, bf16, tf32"),
+    ("budget h201:QGMMA", "there is no file and no recorded report 'h201'; did you mean h200?"),
+    ("budget XGMMA", "accprobe has no model of 'XGMMA'; did you mean QGMMA?"),
+    ("budget IMMA", "give a dense float instruction"),
+    ("budget h200:mma.sync.m8n8k4.f64.f64.f64.f64", "float64 does not hold their exact sums"),
+    ("budget products-h200:torch:mm", "match 'torch:mm': add words of one of them, such as torch:mm"),
+    ("budget products-h200:nothing", "products-h200 has no product 'nothing'"),
+    ("budget QGMMA --k 0", "Invalid value for '--k': '0' is not a positive whole number"),
+    ("budget QGMMA --k ,", "Invalid value for '--k': no value is given"),
+    ("budget QGMMA --k 1e12", "would not fit in memory; give a K of at most"),
+    ("budget QGMMA --promote-every 48", "not a multiple of the 32 products of a fused sum"),
+    ("budget QGMMA --promote-every some", "Invalid value for '--promote-every': 'some' is not a positive whole number"),
+    ("budget QGMMA --split-k 1000", "there are only 32 fused sums of 32 products"),
+    ("budget QGMMA --out f33", "unknown format 'f33'; did you mean"),
+    ("budget QGMMA --out e4m3", "is not supported; give one of f32, f16, bf16"),
+    ("budget QGMMA --data norml", "and not a kind of data; did you mean normal"),
+    ("budget QGMMA HGMMA --scale none,row", "--scale supports operands of at most 8 bits"),
+    ("budget QGMMA --scale 2x128", "unknown scale '2x128'; did you mean"),
+    ("budget QGMMA --data absent.npy", "absent.npy cannot be read: No such file"),
+    ("budget QGMMA --data ./w.txt", "give a matrix as .npy, .pt or .safetensors"),
+    ("tolerance QGMMA", "K of the product is missing"),
+    ("tolerance QGMMA --k 100 --promote-every 100", "not a multiple of the 32 products of a fused sum; the nearest are 96 and"),
+    ("tolerance QGMMA --k 100 --promote-every x", "Invalid value for '--promote-every': 'x' is not a positive whole number"),
+    ("tolerance QGMMA --k 128 --split-k 9", "in 9 slices"),
+    ("tolerance QGMMA --k 128 --data normal,positive", "'normal,positive' is several kinds of data: give one"),
+    ("tolerance QGMMA --k 128 --out e4m3", "give a float format with infinities"),
+    ("tolerance QGMMA --k 128 --scale 1x128", "promote every 128"),
+    ("tolerance QGMMA --k 1e9", "is too large"),
+    ("tolerance QGMMA --k 128 --reference bf16", "give its --atol or --rtol too"),
+    ("tolerance QGMMA --k 128 --atol 1 --reference f32 --scale row", "--reference f32 has no scales"),
+    ("tolerance QGMMA --k 128 --false-alarms 0", "--false-alarms"),
+    ("tolerance h200:mma.sync.m8n8k4.f64.f64.f64.f64 --k 64 --split-k 2", "promotion and split-K need"),
+    ("gemm", "no CALLABLE is given; `accprobe gemm --list` lists the built-in ones"),
+    ("gemm --list --format html", "--list cannot print html; give --format json or leave it out"),
+    ("gemm gone.py:f", "there is no file gone.py"),
+    ("gemm numpy:matmul --arrays jax", "numpy:matmul takes arrays of numpy only, not of jax"),
+    ("gemm numpy:matmul --dtype e4m3", "numpy:matmul does not support e4m3: give --dtype f32 or f64"),
+    ("gemm numpy:matmul --sweep k=1", "--sweep 'k=1' is not a list of M; give for example m=1,2,4,8,16"),
+    ("gemm numpy:matmul --option every", "'every' is not an option: give NAME=VALUE, such as use_fast_accum=True,False"),
+    ("explain --a missing.npy --b b.npy d.npy", "missing.npy cannot be read: No such file"),
+]
+
+REFUSED_SWEEPS = [
+    ("--block-k 48", "--block-k 48: Triton takes powers of two, here from 32 to 4096; give 32 or 64"),
+    ("--block-k 16", "--block-k 16: Triton takes powers of two, here from 32 to 4096; give 32"),
+    ("--block-k a", "Invalid value for '--block-k': 'a' is not a positive whole number"),
+    ("--num-warps 3", "--num-warps 3: Triton takes powers of two, here from 1 to 32; give 2 or 4"),
+    ("--block-m 100", "--block-m 100: Triton takes powers of two, here from 16 to 1024; give 64 or 128"),
+    ("--promote-every 48", "--promote-every 48 is no multiple of 32, the products of one QGMMA"),
+    ("--m 100", "--m 100 is no multiple of block-M 64; give 128"),
+    ("--k 1000", "--k 1000 is no multiple of block-K 32; give 1024"),
+    ("--plot x.pdf", "x.pdf cannot be drawn: give a name that ends in .svg"),
+    ("--dtype fp9", "there is no operand type 'fp9'; "),
+    ("--operands norml", "there is no operand set 'norml'; did you mean normal"),
+    ("--compile-only --arch sm_91", "sm_91"),
+    ("--compile-only -o x.json", "--compile-only measures nothing, so x.json cannot be written"),
+    ("--k 1000000000", "operands, 64 and 64 rows of 1000000000, take 1,431 GiB of memory when they are drawn and added"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "sentence"), REFUSED, ids=[arguments for arguments, _ in REFUSED])
+def test_a_refusal_is_one_sentence(arguments: str, sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = CliRunner().invoke(main, shlex.split(arguments))
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr.startswith("accprobe: ")
+    assert sentence in result.stderr
+    assert result.stderr.count("\n") == 1
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(("arguments", "sentence"), REFUSED_SWEEPS, ids=[arguments for arguments, _ in REFUSED_SWEEPS])
+def test_a_refused_sweep_is_one_sentence(
+    arguments: str, sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("triton")
+    needs("nvdisasm")
+    test_a_refusal_is_one_sentence(f"sweep --device sim:h100 {arguments}", sentence, tmp_path, monkeypatch)
