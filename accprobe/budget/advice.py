@@ -15,7 +15,6 @@ from accprobe.budget.error_report import (
     ErrorRow,
     PlannedProduct,
     Speed,
-    data_name,
     error_of_plan,
     measured_speeds,
 )
@@ -99,7 +98,7 @@ def advice(
     kinds = [data for data in request.data if errors.of(data, None).error_of_sums is not None]
     longest: list[int | None] = []
     for data in kinds:
-        show(f"promotion interval, {data_name(data)} data")
+        show(f"promotion interval, {data!s} data")
         if weighed(errors.of_sums(data, None), rounding) == "more":
             longest.append(_longest(errors.intervals(), partial(errors.of_sums, data), rounding / MARGIN))
     if not kinds:
@@ -117,7 +116,7 @@ def advice(
         speed=max(speeds, key=lambda speed: speed.tflops, default=None) if is_enough else None,
         kinds=tuple(
             DataAdvice(
-                data_name(data),
+                str(data),
                 errors.of_sums(data, None),
                 errors.of(data, None).bias_of_sums or 0.0,
                 errors.of_sums(data, every),
@@ -141,7 +140,7 @@ class _ErrorsOfPlans:
         self._found: dict[tuple[str, int | None], Errors] = {(each.data, each.promote_every): each.errors for each in same}
 
     def of(self, data: Data, every: int | None) -> Errors:
-        key = data_name(data), every
+        key = str(data), every
         if key not in self._found:
             model = self._accumulation.product(self._k, every, self._split, self._out)
             plan = PlannedProduct(self._k, every, self._split, model)

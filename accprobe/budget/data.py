@@ -63,6 +63,9 @@ class OwnData:
                 f"{self.name}: a has K = {self.a.shape[1]} and b has K = {self.b.shape[1]}; expected [M, K] and [K, N]"
             )
 
+    def __str__(self) -> str:
+        return self.name
+
     @property
     def k(self) -> int:
         return int(self.b.shape[1])

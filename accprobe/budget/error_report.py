@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import isqrt
@@ -16,10 +15,9 @@ from accprobe.budget.quantise import Fidelity, quantised
 from accprobe.errors import AccprobeError
 from accprobe.evaluate.error_free import Floats
 from accprobe.isa.formats import Format
-from accprobe.isa.instructions import parse
 from accprobe.model.product import ProductModel
-from accprobe.report.names import nearest_measured
 from accprobe.report.report import Report
+from accprobe.sass import opcodes
 
 USUAL_KS = (1024, 4096, 16384)
 USUAL_INTERVALS = (None, 128)
@@ -35,11 +33,6 @@ MOST_NUMBERS = 1 << 26
 
 # Largest operand width that scales are supported for, in bits.
 LARGEST_SCALED = 8
-
-# Progress: products done, products in all, and the current one.
-Tick = Callable[[int, int, str], None]
-
-_M_AND_N = re.compile(r"\.\d+x\d+x")
 
 
 @dataclass(frozen=True)
@@ -58,9 +51,9 @@ class BudgetRequest:
     outputs: int = 4096
     seed: int = 0
 
-    def shape(self, draws: int = SEEDS) -> tuple[int, int]:
+    def shape(self) -> tuple[int, int]:
         """Return M, N of one draw."""
-        of_draw = -(-self.outputs // draws)
+        of_draw = -(-self.outputs // SEEDS)
         m = max(min(4, of_draw), isqrt(of_draw // COLUMNS_A_ROW))
         return m, -(-of_draw // m)
 
@@ -140,10 +133,6 @@ def is_simulated(accumulation: Accumulation) -> bool:
     return source == "sim" or Report.load(source).device.kind == "simulated"
 
 
-def data_name(data: Data) -> str:
-    return data.name if isinstance(data, OwnData) else data
-
-
 def plans_of(accumulation: Accumulation, request: BudgetRequest, data: Data) -> list[PlannedProduct]:
     """Return the plans by K, then by split, then by interval. Raises AccprobeError if one is impossible."""
     measured, out = accumulation.measured, request.out
@@ -183,7 +172,9 @@ def planned(accumulation: Accumulation, request: BudgetRequest) -> list[tuple[Da
     return [(data, plans_of(accumulation, request, data)) for data in request.data]
 
 
-def entries(accumulation: Accumulation, request: BudgetRequest, tick: Tick = lambda *_: None) -> Iterator[ErrorRow]:
+def entries(
+    accumulation: Accumulation, request: BudgetRequest, show: Callable[[int, int, str], object] = lambda *_: None
+) -> Iterator[ErrorRow]:
     """Yield every plan with every kind of operands and every scale; all plans of one K have the same operands."""
     every = planned(accumulation, request)
     speeds = measured_speeds(accumulation)
@@ -197,7 +188,7 @@ def entries(accumulation: Accumulation, request: BudgetRequest, tick: Tick = lam
                 values = drawn_values(data, *request.shape(), k, np.random.default_rng([request.seed, draw]))
                 wide = plain_product(*(x.astype(np.float64) for x in values))
                 for ledger in ledgers:
-                    tick(done, total, f"{accumulation.name}: {data_name(data)}, K = {k}")
+                    show(done, total, f"{accumulation.name}: {data!s}, K = {k}")
                     ledger.add(values, wide)
                     done += len(of_k)
             for ledger in ledgers:
@@ -254,7 +245,7 @@ class _Ledger:
                 plan.promote_every,
                 plan.split_k,
                 plan.model.result.name,
-                data_name(self._data),
+                str(self._data),
                 self._scale,
                 model.scales is not None,
                 Errors.of(model, tallies),
@@ -273,10 +264,10 @@ def measured_speeds(accumulation: Accumulation) -> dict[int, Speed]:
     if source == "sim" or accumulation.measured is not None or accumulation.a is not accumulation.b:
         return {}
     report = Report.load(source)
-    units = _opcodes_at_any_size(report, name)
+    units = {opcodes.stem(opcode) for row in report.instructions if row.name == name for opcode in row.opcodes}
     found: dict[int, Speed] = {}
     for record in report.sweeps:
-        ran = {_M_AND_N.sub(".", opcode) for opcode in record.opcodes}
+        ran = set(map(opcodes.stem, record.opcodes))
         if record.tflops is None or record.dtype != accumulation.a.name or not ran or not ran <= units:
             continue
         interval = min(record.block_k, record.promote_every or record.block_k)
@@ -284,12 +275,3 @@ def measured_speeds(accumulation: Accumulation) -> dict[int, Speed]:
             shape = f"{record.m}x{record.n}x{record.k}"
             found[interval] = Speed(record.tflops, record.block_k, record.num_warps, report.device.name, shape)
     return found
-
-
-def _opcodes_at_any_size(report: Report, name: str) -> set[str]:
-    """Return the opcodes of the instruction, or of the nearest measured one, without M and N."""
-    rows = {row.instruction: row for row in report.instructions if row.model is not None}
-    inst = parse(name)
-    other = None if inst in rows else nearest_measured(inst, rows)
-    found = rows.get(other.nearest if other else inst)
-    return {_M_AND_N.sub(".", opcode) for opcode in found.opcodes} if found else set()

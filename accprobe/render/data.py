@@ -11,7 +11,7 @@ from typing import Any
 
 from accprobe.audit.accumulators import Accumulator
 from accprobe.audit.kernels import Kernel, Reading
-from accprobe.budget.error_report import ErrorReport, ErrorRow, Speed, data_name, is_simulated
+from accprobe.budget.error_report import ErrorReport, ErrorRow, Speed, is_simulated
 from accprobe.budget.errors import Interval
 from accprobe.budget.tolerance import ToleranceReport
 from accprobe.compare.diff import Diff, Pair, generation
@@ -307,7 +307,7 @@ def tolerance_json(found: ToleranceReport) -> str:
         "promote_every": asked.promote_every,
         "split_k": asked.split_k,
         "out": asked.model.result.name,
-        "data": data_name(asked.data),
+        "data": str(asked.data),
         "scale": asked.scale,
         "seed": asked.seed,
         "false_alarms": asked.rate,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from accprobe.budget.error_report import data_name, is_simulated
+from accprobe.budget.error_report import is_simulated
 from accprobe.budget.tolerance import CALC_DIFF, CaughtMistake, OwnTest, ToleranceReport
 from accprobe.isa.formats import FORMATS
 from accprobe.render.document import Column, Element, Grid, Heading, List, Paragraph, Phrase, fact_grid
@@ -61,7 +61,7 @@ def tolerance_facts(found: ToleranceReport) -> Iterator[tuple[str, str]]:
     relative = f", {found.atol_worst / found.size:.2g} of the root mean square of the results" if found.size else ""
     yield "at worst", f"atol {found.atol_worst:.3g}{relative}; {_of_any(found)}"
     tests, m, n = asked.shape
-    yield "judged", f"on {tests} tests of {m} x {n} outputs, {data_name(asked.data)} data, from seed {asked.seed} on"
+    yield "judged", f"on {tests} tests of {m} x {n} outputs, {asked.data!s} data, from seed {asked.seed} on"
     if asked.own:
         yield "own", f"|got - {asked.own.reference} reference| <= {_formula(asked.own)}"
 
@@ -111,7 +111,7 @@ def tolerance_words(found: ToleranceReport) -> Iterator[str]:
     titles = {name: " ".join(title.replace("_\n", "_").split()) for name, title in test_titles(found).items()}
     missed = [row for row in found.kill_table if row.by["elements"] < ALWAYS]
     if not missed:
-        yield f"The recommended test catches every mistake of the table on {data_name(found.request.data)} data."
+        yield f"The recommended test catches every mistake of the table on {found.request.data!s} data."
     yield from map(_why_missed, missed)
     for name, share in found.passed.items():
         if share < ALWAYS:
