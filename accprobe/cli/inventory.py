@@ -58,7 +58,8 @@ def _reports() -> Iterator[tuple[str, str]]:
 
 
 def _fields() -> Iterator[tuple[str, str]]:
-    from accprobe.compare.requirements import instruction_fields, product_fields
+    from accprobe.compare.requirements import instruction_fields
+    from accprobe.report.columns import product_fields
 
     of_instructions, of_products = instruction_fields(), product_fields()
     for name in dict.fromkeys((*of_instructions, *of_products)):

@@ -136,13 +136,12 @@ def announce(report: Report) -> None:
         tell(f"the processor is not measured: {reason}")
 
 
-def say_what_is_unseen(devices: str) -> None:
-    """Say of each device, separated by commas, what only a check of every SM finds."""
+def say_what_is_unseen(device: str) -> None:
+    """Say what of the device only a check of every SM finds."""
     from accprobe.devices import unseen
 
-    for name in dict.fromkeys(each.strip() for each in devices.split(",")):
-        if clause := unseen(name):
-            tell(f"{name}: {clause}")
+    if clause := unseen(device):
+        tell(f"{device}: {clause}")
 
 
 def end_interrupted(measured: str, output: Path | None, stop: KeyboardInterrupt) -> NoReturn:

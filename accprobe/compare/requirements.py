@@ -16,7 +16,7 @@ from accprobe.compare.differences import Span, holds, possible
 from accprobe.errors import RequirementError, nearest
 from accprobe.infer.findings import Finding
 from accprobe.model.features import finding_names
-from accprobe.report.columns import Scalar, is_number, product_record, product_record_fields, record
+from accprobe.report.columns import Scalar, is_number, product_fields, product_record, record
 from accprobe.report.names import matching
 from accprobe.report.product_words import PRODUCT_FINDINGS
 from accprobe.report.products import ProductRow
@@ -193,11 +193,6 @@ def _finding_failure(finding: Finding | None, requirement: Requirement, row: Row
         note = f" ({finding.note})" if finding.note and requirement.is_of_products else ""
         return value(finding, field) + left + note
     return "" if row.holds else f"{value(finding, field)}, {row.status}: {row.reason}"
-
-
-def product_fields() -> list[str]:
-    """Return the fields of a whole product."""
-    return list(product_record_fields())
 
 
 def instruction_fields() -> list[str]:

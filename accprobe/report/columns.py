@@ -117,7 +117,7 @@ def product_record(row: ProductRow) -> Record:
     }
 
 
-def product_record_fields() -> list[str]:
+def product_fields() -> list[str]:
     """Return every name that a requirement on products may use."""
     nothing = ProductRow(callable="", m=1, n=1, k=1, a="f32", b="f32", out="f32", status="skipped")
     return [*PRODUCT_FINDINGS, *product_record(nothing)]

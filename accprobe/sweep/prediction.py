@@ -85,7 +85,7 @@ def _groups(inst: Instruction, converted: bool) -> tuple[tuple[int, ...], ...]:
     return tuple(tuple(k for k in range(2 * inst.k) if k // 2 % 2 == odd) for odd in (0, 1))
 
 
-def predict(config: Configuration, found: PublishedChain, operands: Operands, cuts: Sequence[int]) -> Measured:
+def predict_masks(config: Configuration, found: PublishedChain, operands: Operands, cuts: Sequence[int]) -> Measured:
     """Return the kernel's results for these operands, all elements sampled."""
     of_cuts = masks.totals(partials(config, found, operands), cuts)
     a, b = (_values(x, config.dtype.format) for x in operands)

@@ -198,7 +198,7 @@ class Sweeper:
         if self._bench:
             return overflow_of(self._bench.product(compiled, operands))
         assert chain is not None
-        return overflow_of(prediction.predict(config, chain, operands, (0,)).sampled[0].view(np.int32))
+        return overflow_of(prediction.predict_masks(config, chain, operands, (0,)).sampled[0].view(np.int32))
 
     def _draw(self, kind: OperandSet, dtype: Dtype, block_k: int | None) -> Operands:
         return draw_matrices(kind, dtype, *self.shape, block_k or 0, self._seed)
@@ -214,7 +214,7 @@ class Sweeper:
         return masks.changed(masks.totals(partials))
 
     def _predicted(self, config: Configuration, chain: prediction.PublishedChain, kind: OperandSet) -> Measured:
-        return prediction.predict(config, chain, self._sampled(config, kind), _cuts(config))
+        return prediction.predict_masks(config, chain, self._sampled(config, kind), _cuts(config))
 
 
 def _variants(config: Configuration) -> list[Configuration]:

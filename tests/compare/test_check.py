@@ -186,12 +186,6 @@ def test_invalid_files_are_refused(tmp_path: Path, text: str, reason: str) -> No
     assert result.stderr.count("\n") == 1
 
 
-def test_missing_file_and_missing_requirements_are_refused(tmp_path: Path) -> None:
-    assert "nowhere.toml cannot be read: No such file" in run("h200", "--file", str(tmp_path / "nowhere.toml")).stderr
-    result = run("h200")
-    assert (result.exit_code, result.stderr) == (2, "accprobe: there is nothing to check: give --require LINE or --file TOML\n")
-
-
 @pytest.fixture
 def simulated(tmp_path: Path) -> Path:
     path = tmp_path / "r.json"

@@ -31,7 +31,7 @@ from accprobe.health.bench import Turn
 from accprobe.health.check import KEPT_OF_AN_SM, MOST_KEPT, check_gpu
 from accprobe.health.operand_batches import evaluate_chain
 from accprobe.health.outcome import GpuOutcome, HealthOutcome, SmPlace
-from accprobe.health.plan import SECONDS, UNHURRIED, UNITS, CheckPlan
+from accprobe.health.plan import SECONDS, UNITS, CheckPlan
 from accprobe.health.reference_models import trusted
 from accprobe.health.sensors import Nvml, Watch
 from accprobe.isa.formats import Bits
@@ -85,10 +85,6 @@ def test_a_faulty_sm_is_named_and_its_operands_are_shrunk() -> None:
     outcome = last("faulty:h100")
     assert [unit.unit for unit in outcome.units] == list(UNITS)
     faulty_words(outcome)
-
-
-def test_simulated_chips_of_which_nobody_has_measured_sparse_units_have_none() -> None:
-    assert not [unit.unit for unit in last("sim:a100", CheckPlan(0.01)).units if UNITS[unit.unit].sparse]
 
 
 def test_sparse_units_are_checked_where_somebody_has_models(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -146,21 +142,11 @@ def test_a_gpu_that_stops_keeps_what_was_seen(monkeypatch: pytest.MonkeyPatch) -
     assert outcome.dots > 0
 
 
-def test_words_that_differ_count_for_more_than_a_failure() -> None:
-    seen = GpuOutcome.unopened("cuda:0").model_copy(update={"wrong": 3, "status": "differs"})
-    assert (seen.stopped("it hangs").status, seen.stopped("it hangs").reason) == ("differs", "it hangs")
-
-
 def test_a_gpu_that_cannot_be_opened_fails() -> None:
     outcome = last("cuda:7")
     assert (outcome.status, outcome.name) == ("failed", "cuda:7")
     assert outcome.reason.startswith("cuda:7 cannot be opened")
     assert last("sim:h100", CheckPlan(0.1, like="sim:nope")).reason.startswith("no published model of 'sim:nope'")
-
-
-@pytest.mark.parametrize(("seconds", "turn"), [(SECONDS["quick"], 20 / 18), (SECONDS["soak"], UNHURRIED)])
-def test_every_unit_has_three_turns(seconds: float, turn: float) -> None:
-    assert CheckPlan(seconds).turn(6) == pytest.approx(turn)
 
 
 class Clock:

@@ -58,14 +58,6 @@ def test_two_runs_and_a_product_keep_what_the_others_wrote(path: Path) -> None:
     assert {entry.name for entry in path.parent.iterdir()} == {"r.json", "r.json~"}
 
 
-def test_rows_that_a_run_has_no_longer_do_not_come_back(path: Path) -> None:
-    one, other = Autosave(path), Autosave(path)
-    save_at_once(one, fake_report(FIRST, SECOND))
-    save_at_once(other, PRODUCT)
-    save_at_once(one, fake_report(FIRST))
-    assert saved(path) == ([FIRST["name"]], ["torch:mm"])
-
-
 def test_writers_at_once_lose_nothing(path: Path) -> None:
     def write(name: str) -> None:
         data = product_data(name=name)

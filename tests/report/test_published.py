@@ -3,7 +3,6 @@
 import pytest
 
 from accprobe.devices.simulated import simulated_device
-from accprobe.errors import UnknownName
 from accprobe.infer.characterise import characterise
 from accprobe.infer.findings import Finding, findings_of
 from accprobe.infer.left_out import LEFT_OUT, NO_EFFECT
@@ -86,8 +85,3 @@ def test_a_run_of_a_simulated_device_leaves_open_what_its_models_do() -> None:
     assert row.model is not None
     assert next(tree(row, row.model)) == "sum of C and products 0-31?"
     assert next(tree(said, row.model)) == "sum of C and products 0-31"
-
-
-def test_unknown_chip_names_the_known_ones() -> None:
-    with pytest.raises(UnknownName, match="no published model of 'h20'; did you mean h200"):
-        published("h20")

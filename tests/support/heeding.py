@@ -19,6 +19,7 @@ def time_limit_can_end() -> Iterator[None]:
     """After a signal a command ignores further ones, as its process ends then: here they are as before."""
     before = {number: signal.getsignal(number) for number in SIGNALS}
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         yield
     finally:
