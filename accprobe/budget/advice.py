@@ -1,7 +1,8 @@
-"""Recommendations from an error report: whether to promote and how often, and the tolerance of a test."""
+"""Recommendations from an error report: whether to promote, and how often."""
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -19,7 +20,6 @@ from accprobe.budget.error_report import (
     measured_speeds,
 )
 from accprobe.budget.errors import Errors
-from accprobe.budget.tolerance import OwnTest, ToleranceRequest, usual_test
 from accprobe.isa.formats import FORMATS, Format
 
 # Draws of operands in the search for an interval.
@@ -33,9 +33,6 @@ BIASED = 0.5
 
 # Errors within this factor of the rounding error of D count as about as large: which is larger depends on the operands.
 MARGIN = 1.25
-
-# Longest K for which a tolerance is computed; bounds of longer products take long.
-MOST_K = 1 << 16
 
 
 def own_rounding(out: Format) -> float:
@@ -55,14 +52,13 @@ def weighed(error: float, rounding: float) -> Literal["less", "about", "more"]:
 @dataclass(frozen=True)
 class DataAdvice:
     """One kind of operands. unpromoted, bias: of sums that are never promoted, before D is rounded; error: of the sums when
-    promoted as recommended. tolerance: of a test of that plan against f64 sums, None if it was not computed.
+    promoted as recommended.
     """
 
     data: str
     unpromoted: float
     bias: float
     error: float
-    tolerance: OwnTest | None
 
 
 @dataclass(frozen=True)
@@ -100,7 +96,9 @@ def advice(
     for data in kinds:
         show(f"promotion interval, {data!s} data")
         if weighed(errors.of_sums(data, None), rounding) == "more":
-            longest.append(_longest(errors.intervals(), partial(errors.of_sums, data), rounding / MARGIN))
+            intervals = errors.intervals()
+            enough = bisect_right(intervals, rounding / MARGIN, key=partial(errors.of_sums, data))
+            longest.append(intervals[enough - 1] if enough else None)
     if not kinds:
         return None
     is_enough = all(longest)
@@ -120,7 +118,6 @@ def advice(
                 errors.of_sums(data, None),
                 errors.of(data, None).bias_of_sums or 0.0,
                 errors.of_sums(data, every),
-                _tolerance(accumulation, request, k, every, data),
             )
             for data in kinds
         ),
@@ -160,33 +157,13 @@ class _ErrorsOfPlans:
         return sorted({each for each in (*doubles, *known) if each and each < self._k}) or [of_sum]
 
 
-def _longest(intervals: Sequence[int], error_of: Callable[[int], float], at_most: float) -> int | None:
-    """Return the longest interval whose error is at most that, by bisection; None if there is none."""
-    low, high, best = 0, len(intervals), None
-    while low < high:
-        middle = (low + high) // 2
-        if error_of(intervals[middle]) <= at_most:
-            low, best = middle + 1, intervals[middle]
-        else:
-            high = middle
-    return best
-
-
-def _tolerance(accumulation: Accumulation, request: BudgetRequest, k: int, every: int | None, data: Data) -> OwnTest | None:
-    if request.scales[0] != "none" or k > MOST_K:
-        return None
-    split = request.splits[0] if request.splits else accumulation.split_k
-    out = request.out or (accumulation.measured.result if accumulation.measured else FORMATS["f32"])
-    return usual_test(ToleranceRequest(accumulation, k, None, None, every, split, out, data, None, request.seed))
-
-
 def sentences(found: Sequence[ErrorRow], advised: Iterable[Advice]) -> Iterator[str]:
     """Yield the recommendation of each accumulation, its reason by kind of operands, and the error of rounded operands."""
     several = len({entry.accumulation for entry in found}) > 1
     for each in advised:
         yield f"{each.accumulation}: {_recommendation(each)}" if several else _recommendation(each)
         for kind in each.kinds:
-            yield " ".join(filter(None, (_reason(each, kind), _tolerance_text(each, kind))))
+            yield _reason(each, kind)
     yield from _operands(found, several)
 
 
@@ -222,14 +199,6 @@ def _reason(advice: Advice, kind: DataAdvice) -> str:
             compared = f"{ratio(kind.unpromoted / advice.rounding)} times {own}"
     promoted = f" With promotion every {advice.promote_every}: {percent(kind.error)}." if advice.promote_every else ""
     return f"{kind.data} data: without promotion {error}, {compared}.{promoted}"
-
-
-def _tolerance_text(advice: Advice, kind: DataAdvice) -> str:
-    if kind.tolerance is None:
-        return ""
-    plan = f"promotion every {advice.promote_every}" if advice.promote_every else "no promotion"
-    rtol = f"rtol = {kind.tolerance.rtol:.3g}, " if kind.tolerance.rtol else ""
-    return f"Test tolerance against f64 sums, {plan}: {rtol}atol = {kind.tolerance.atol:.3g}."
 
 
 def _operands(found: Sequence[ErrorRow], several: bool) -> Iterator[str]:

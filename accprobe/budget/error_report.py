@@ -14,7 +14,7 @@ from accprobe.budget.errors import F64, Errors, Tally, exact_sums, plain_product
 from accprobe.budget.quantise import Fidelity, quantised
 from accprobe.errors import AccprobeError
 from accprobe.evaluate.error_free import Floats
-from accprobe.isa.formats import Format
+from accprobe.isa.formats import FORMATS, Format
 from accprobe.model.product import ProductModel
 from accprobe.report.report import Report
 from accprobe.sass import opcodes
@@ -262,6 +262,8 @@ def measured_speeds(accumulation: Accumulation) -> dict[int, Speed]:
     """
     source, _, name = accumulation.name.partition(":")
     if source == "sim" or accumulation.measured is not None or accumulation.a is not accumulation.b:
+        return {}
+    if accumulation.result is not FORMATS["f32"]:  # in which the swept kernels accumulate
         return {}
     report = Report.load(source)
     units = {opcodes.stem(opcode) for row in report.instructions if row.name == name for opcode in row.opcodes}

@@ -252,12 +252,6 @@ def recommended_test(request: ToleranceRequest, draws: Sequence[Draw], tail: Tai
     return OwnTest(tail.at(request.rate) * max(float(draw.emulated.worst.max()) for draw in draws) * (1 + rtol), rtol)
 
 
-def usual_test(request: ToleranceRequest) -> OwnTest | None:
-    """Return the recommended test from one product; None if there is no bound."""
-    draw = Draw.of(request, request.operation(request.data, USUAL_SIDE, USUAL_SIDE))
-    return recommended_test(request, [draw], _tail([draw])) if np.isfinite(draw.worst.bound).all() else None
-
-
 def _tail(draws: Sequence[Draw]) -> Tail:
     every = [draw.emulated for draw in draws]
     shares = [each.errors[each.worst > 0] / each.worst[each.worst > 0] for each in every]

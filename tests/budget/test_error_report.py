@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -149,13 +148,6 @@ def test_if_no_interval_is_short_enough_the_advice_is_one_fused_sum() -> None:
     assert next(sentences([], [told])).startswith("Promote after every fused sum at K = 512: even then the error is not below")
 
 
-@pytest.mark.parametrize(("scale", "k"), [("row", 512), ("none", 1 << 17)])
-def test_scaled_and_very_long_products_have_no_tolerance_here(scale: str, k: int) -> None:
-    told = recommended(replace(SMALL, scales=(scale,), data=("normal",), outputs=16), k)
-    assert told.kinds[0].tolerance is None
-    assert not any("tolerance" in each for each in sentences([], [told]))
-
-
 def test_in_words(found: list[ErrorRow]) -> None:
     told = recommended(SMALL, 2048, found)
     first, normal, positive, *rest = sentences(found, [told])
@@ -164,10 +156,8 @@ def test_in_words(found: list[ErrorRow]) -> None:
     assert normal.startswith(
         f"normal data: without promotion the random error is 0.1 %, below {own}. With promotion every 128: 0.0"
     )
-    assert re.match(
-        rf"positive data: without promotion the result is 3.1 % too low, 19 times {own}. With promotion every 128: 0.049 %."
-        r" Test tolerance against f64 sums, promotion every 128: atol = [\d.]+\.",
-        positive,
+    assert positive == (
+        f"positive data: without promotion the result is 3.1 % too low, 19 times {own}. With promotion every 128: 0.049 %."
     )
     assert len(rest) == 4
     assert all("rounding the operands" in each for each in rest)

@@ -73,23 +73,6 @@ def test_fidelity_equals_a_count_of_each_number() -> None:
     assert quantised_operand(None, E4M3, exact).fidelity(exact).snr is None
 
 
-def test_scales_take_the_memory_that_they_take() -> None:
-    values = np.ones((256, 512), np.float32)
-    bytes_of = {
-        kind: quantised_operand(sharing[1], E4M3, values).fidelity(values).scale_bytes
-        for kind, sharing in SHARINGS.items()
-        if sharing
-    }
-    assert bytes_of == {
-        "tensor": 4 / values.size,
-        "row": 4 / 512,
-        "1x128": 4 / 128,
-        "128x128": 4 / 128**2,
-        "mx32": 1 / 32,
-        "nv16": 1 / 16 + 4 / values.size,
-    }
-
-
 @pytest.mark.parametrize(
     ("kind", "promote_every", "split_k", "inside"),
     [

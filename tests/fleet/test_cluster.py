@@ -16,8 +16,6 @@ from simulated_cluster import LONG, SimulatedCluster, kill_node
 
 pytest.importorskip("ray", reason="Ray is not installed; extra fleet")
 
-INTERRUPTED = 130
-
 
 def start(arguments: list[str], environment: Mapping[str, str]) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "accprobe", *arguments]
@@ -89,83 +87,3 @@ def test_what_errs_dies_and_hangs_is_named(tmp_path: Path) -> None:
     for sentence in ("on SM 2", "its process died, 2 times", "it hangs", "died once, and it was begun again", "its node died"):
         assert sentence in out
     assert f"({third[:8]}): its node died" in errors
-
-
-@pytest.mark.slow
-def test_a_cluster_in_all_else(tmp_path: Path) -> None:
-    """One test, so that there is one cluster."""
-    says_that_there_is_none()
-    with SimulatedCluster() as cluster:
-        says_that_nobody_claims_a_gpu(cluster)
-        cluster.add(3)
-        cluster.add(3)
-        names_nodes_without_this_accprobe(cluster, tmp_path)
-        keeps_what_it_saw(cluster, tmp_path / "interrupted.json")
-        says_that_versions_differ(cluster, tmp_path)
-
-
-def says_that_there_is_none() -> None:
-    environment = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
-    asked = start(["health", "--ray", "auto"], environment)
-    out, errors = asked.communicate(timeout=LONG)
-    assert (asked.returncode, out) == (2, "")
-    assert "there is no Ray cluster on this host" in errors
-
-
-def says_that_nobody_claims_a_gpu(cluster: SimulatedCluster) -> None:
-    asked = start(["health", "--ray", cluster.address], cluster.environment)
-    out, errors = asked.communicate(timeout=LONG)
-    assert (asked.returncode, out) == (2, "")
-    assert errors.startswith("accprobe: no node of the Ray cluster at ")
-    assert "claims a GPU" in errors
-    assert is_quiet(errors)
-
-
-def names_nodes_without_this_accprobe(cluster: SimulatedCluster, folder: Path) -> None:
-    """Six healthy GPUs, a node where accprobe cannot be imported, and one with another version."""
-    absent, other = folder / "absent" / "accprobe", folder / "other"
-    absent.mkdir(parents=True)
-    (absent / "__init__.py").write_text("raise ModuleNotFoundError(\"No module named 'accprobe'\")")
-    other.mkdir()
-    (other / "sitecustomize.py").write_text("import accprobe\naccprobe.__version__ = '0.0.1'")
-    without, old = cluster.add(1, PYTHONPATH=str(absent.parent)), cluster.add(1, PYTHONPATH=str(other))
-    file = folder / "two-bad-nodes.json"
-    asked = ["health", "--ray", cluster.address, "--device", "sim:h100", "--minutes", "0.001", "-o", str(file)]
-    checking = start(asked, cluster.environment)
-    _, errors = checking.communicate(timeout=LONG)
-    assert checking.returncode == 2
-    assert is_quiet(errors)
-    reasons = {gpu["node"]["id"]: gpu["reason"] for gpu in gpus_of(file)}
-    assert "accprobe cannot be imported there (No module named 'accprobe'): install accprobe " in reasons.pop(without)
-    assert "accprobe 0.0.1 is installed there, not " in reasons.pop(old)
-    assert set(reasons.values()) == {""}
-
-
-def keeps_what_it_saw(cluster: SimulatedCluster, file: Path) -> None:
-    """Interrupted when one GPU has ended; the others of its node are in the midst of it."""
-    for number in (2, 3):
-        cluster.hold(cluster.nodes[1], number)
-    asked = ["health", "--ray", cluster.address, "--device", "sim:h100", "--minutes", "10", "-o", str(file)]
-    checking = start(asked, cluster.environment)
-    assert checking.stderr is not None
-    assert any("healthy: " in line for line in checking.stderr)
-    for number in (2, 3):
-        cluster.held(cluster.nodes[1], number)
-    checking.send_signal(signal.SIGTERM)  # as Ctrl-C, which a shell's background jobs ignore
-    _, errors = checking.communicate(timeout=LONG)
-    assert checking.returncode == INTERRUPTED
-    assert "interrupted: " in errors
-    gpus = gpus_of(file)
-    assert any(gpu["finished"] and gpu["dots"] for gpu in gpus)
-    assert sum(gpu["finished"] for gpu in gpus) <= len(gpus) - 2
-
-
-def says_that_versions_differ(cluster: SimulatedCluster, folder: Path) -> None:
-    (folder / "sitecustomize.py").write_text("import ray\nray.__version__ = '2.51.0'")
-    asked = ["health", "--ray", cluster.address]
-    asking = start(asked, cluster.environment | {"PYTHONPATH": str(folder)})
-    _, errors = asking.communicate(timeout=LONG)
-    assert asking.returncode == 2
-    assert "has other versions than this host: Version mismatch" in errors
-    assert is_quiet(errors)
-    assert len(errors.splitlines()) == 1

@@ -368,24 +368,6 @@ def test_what_a_board_does_not_tell_is_left_out(monkeypatch: pytest.MonkeyPatch)
     assert gpu.others() == ""
 
 
-@pytest.mark.parametrize(
-    ("processes", "busy", "words"),
-    [
-        (
-            [SimpleNamespace(usedGpuMemory=41 << 30), SimpleNamespace(usedGpuMemory=None)],
-            97,
-            "2 processes with 41.0 GiB, busy 97",
-        ),
-        ([], 60, "(busy 60 %"),
-        ([], 2, ""),
-    ],
-)
-def test_who_else_uses_the_gpu(monkeypatch: pytest.MonkeyPatch, processes: list[object], busy: int, words: str) -> None:
-    gpu = nvml(monkeypatch, ComputeRunningProcesses=processes, UtilizationRates=SimpleNamespace(gpu=busy))
-    assert words in gpu.others()
-    assert bool(gpu.others()) == bool(words)
-
-
 def test_no_nvml_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", None)
     with pytest.raises(ToolMissing, match=r"^no NVML: pynvml is not installed: .*nvidia-ml-py"):
