@@ -28,8 +28,7 @@ from accprobe.compare.roles import InstructionRole, nearest_shape, offered, role
 from accprobe.errors import UnknownName, nearest
 from accprobe.isa import architectures
 from accprobe.isa.instructions import architectures_with
-from accprobe.model.features import finding_names, parsed
-from accprobe.model.fields import FEATURES
+from accprobe.model.fields import FEATURES, finding_names, parsed
 from accprobe.report.report import Report
 from accprobe.report.rows import Row
 from accprobe.report.words import effective_bits, found, ran_as

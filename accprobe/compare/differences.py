@@ -12,8 +12,7 @@ from math import inf
 from typing import Generic, Literal, TypeVar
 
 from accprobe.infer.findings import Finding
-from accprobe.model.features import parsed, title
-from accprobe.model.fields import FEATURES
+from accprobe.model.fields import FEATURES, parsed, title
 from accprobe.model.record import Numbers, Value
 from accprobe.report.rows import Row
 

@@ -9,7 +9,7 @@ from accprobe.compare.diff import Diff, Pair, generation, marked, shown
 from accprobe.compare.products import contrast
 from accprobe.compare.roles import role_of
 from accprobe.isa.instructions import catalog
-from accprobe.model.features import IMPORTANCE, title
+from accprobe.model.fields import IMPORTANCE, title
 from accprobe.report.rows import Row
 from accprobe.report.words import value
 from accprobe.sass import opcodes

@@ -15,7 +15,7 @@ from pathlib import Path
 from accprobe.compare.differences import Span, holds, possible
 from accprobe.errors import RequirementError, nearest
 from accprobe.infer.findings import Finding
-from accprobe.model.features import finding_names
+from accprobe.model.fields import finding_names
 from accprobe.report.columns import Scalar, is_number, product_fields, product_record, record
 from accprobe.report.names import matching
 from accprobe.report.product_words import PRODUCT_FINDINGS

@@ -11,8 +11,7 @@ from accprobe.infer.findings import Finding, Findings
 from accprobe.infer.workbench import NORMAL, Reach, Workbench, eliminate
 from accprobe.isa.formats import Format
 from accprobe.isa.instructions import Instruction
-from accprobe.model.features import Name, parsed
-from accprobe.model.fields import fields_of, with_values
+from accprobe.model.fields import Name, fields_of, parsed, with_values
 from accprobe.model.record import Value
 from accprobe.model.tree import Addend, Arithmetic, DotModel, FloatArithmetic, FusedSum, Product, Role, Subnormals, Term
 from accprobe.operands.request import Request

@@ -44,7 +44,7 @@ from accprobe.infer.findings import (
 )
 from accprobe.infer.query_log import NONE, Contradictions, LogEntry, QueryLog
 from accprobe.isa.instructions import Instruction
-from accprobe.model.features import Name, parsed
+from accprobe.model.fields import Name, parsed
 from accprobe.model.record import Value
 from accprobe.model.tree import DotModel, Role
 from accprobe.operands.kinds import draw, kinds

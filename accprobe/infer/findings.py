@@ -12,8 +12,7 @@ from pydantic.json_schema import SkipJsonSchema
 
 from accprobe.infer.query_log import LogEntry
 from accprobe.isa.instructions import Instruction
-from accprobe.model.features import Name, finding_names, of_alignment, parsed
-from accprobe.model.fields import fields_of
+from accprobe.model.fields import Name, fields_of, finding_names, of_alignment, parsed
 from accprobe.model.record import Patterns, Value
 from accprobe.model.tree import DotModel, FloatArithmetic, FusedSum, IntegerArithmetic, Role
 from accprobe.operands.exchange import Exchange

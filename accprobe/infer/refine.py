@@ -23,7 +23,7 @@ from accprobe.infer.findings import Finding, Findings, feature_values, is_omitte
 from accprobe.infer.query_log import Budget
 from accprobe.infer.workbench import Workbench
 from accprobe.isa.instructions import Instruction
-from accprobe.model.features import of_alignment, parsed
+from accprobe.model.fields import of_alignment, parsed
 from accprobe.model.record import Value
 from accprobe.model.tree import DotModel
 from accprobe.operands.kinds import draw, kinds

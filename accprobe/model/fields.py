@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from math import inf
-from typing import Any, TypeVar, get_args
+from typing import Any, NamedTuple, TypeVar, get_args
 
 from accprobe.model.record import Feature, Field, Numbers, Patterns, Words
 from accprobe.model.tree import (
@@ -18,11 +18,13 @@ from accprobe.model.tree import (
     Arithmetic,
     Detected,
     DotModel,
+    FloatArithmetic,
     IntegerArithmetic,
     IntegerOverflow,
     NanPayload,
     Overflow,
     ProductExponent,
+    Role,
     Rounding,
     Subnormals,
     Tininess,
@@ -30,12 +32,6 @@ from accprobe.model.tree import (
     ZeroSign,
     ZeroTerms,
 )
-
-
-def _digits(letters: str) -> int:
-    """Return 231 for "b c a"."""
-    return int("".join(str(" abc".index(letter)) for letter in letters.split()))
-
 
 # By name, in the order of reports.
 FEATURES: dict[str, Feature] = {
@@ -55,23 +51,19 @@ FEATURES: dict[str, Feature] = {
         "alignment bits F",
         "fraction bits kept below the largest exponent when the terms of a sum are aligned; exact: all",
         "Small terms beside a large one are truncated elsewhere: the last bits of the same dot product can differ.",
-        number=True,
         of_adds=True,
         evidence="M - M and an ever smaller term: the last that survives, the first that is lost",
         values=Numbers(0, SUM_BITS, none=inf, counts_bits=True),
         decides="terms",
-        in_one_sum=True,
     ),
     "result_bits": Field(
         "result bits",
         "fraction bits that a sum's result keeps; of an integer all its bits",
         "Each partial sum is rounded elsewhere.",
-        number=True,
         of_adds=True,
         evidence="M and an ever smaller term: the last that the result shows, the first that it does not",
         values=Numbers(0, 52, counts_bits=True),
         decides="results",
-        in_one_sum=True,
     ),
     "result_rounding": Field(
         "result rounding",
@@ -82,7 +74,6 @@ FEATURES: dict[str, Feature] = {
         values=Words(get_args(Rounding)),
         compiled=("RZ", "RNE", "RU", "RD"),
         decides="results",
-        in_one_sum=True,
     ),
     "alignment_rounding": Field(
         "alignment rounding",
@@ -94,7 +85,6 @@ FEATURES: dict[str, Feature] = {
         values=Words(get_args(AlignmentRounding)),
         compiled=("truncate", "floor", "nearest", "sticky"),
         decides="terms",
-        in_one_sum=True,
         with_coarser=("truncate", "floor", "nearest", "sticky"),
     ),
     "products_per_sum": Feature(
@@ -150,7 +140,6 @@ FEATURES: dict[str, Feature] = {
         "smallest exponent",
         "terms are aligned no lower than this exponent; none: no floor",
         "Sums of tiny numbers lose bits at other magnitudes.",
-        number=True,
         of_alignment=True,
         evidence="the smallest numbers, alone: bits below the lowest alignment are lost",
         values=Numbers(-512, 512, none=-inf),
@@ -189,7 +178,7 @@ FEATURES: dict[str, Feature] = {
         "NaN payload",
         "whether a NaN operand's payload passes through, and which operand's",
         "NaN payloads differ: compare them as NaNs, not as patterns.",
-        values=Words(get_args(NanPayload), codes=(0, *map(_digits, get_args(NanPayload)[1:]))),
+        values=Words(get_args(NanPayload), codes=(0, 123, 132, 213, 231, 312, 321)),
         of_f64=True,
     ),
     "zero_sign": Field(
@@ -234,7 +223,6 @@ FEATURES: dict[str, Feature] = {
         "product bits",
         "fraction bits that a product keeps below its leading bit, before it is aligned; none: all",
         "Low bits of products of wide significands are lost on the one.",
-        number=True,
         of_alignment=True,
         values=Numbers(0, SUM_BITS, none=inf, counts_bits=True),
         compiled=(None,),
@@ -252,7 +240,6 @@ FEATURES: dict[str, Feature] = {
         "first bits",
         "fraction bits that a sum is rounded to before it is rounded to its result; none: it is rounded once",
         "Sums near a tie are rounded to the other side.",
-        number=True,
         of_adds=True,
         values=Numbers(0, SUM_BITS - 2, none=inf, counts_bits=True),
         compiled=(None,),
@@ -270,7 +257,6 @@ FEATURES: dict[str, Feature] = {
         "products scaled at once",
         "products that are added exactly before their block scales are applied; none: each is scaled separately",
         "Small products beside others of their block are truncated elsewhere, and so are blocks with small scales.",
-        number=True,
         of_alignment=True,
         evidence="small products beside cancelling ones of a larger scale: the remainder",
         values=Numbers(2, 1024, none=1),
@@ -280,7 +266,6 @@ FEATURES: dict[str, Feature] = {
         "bits of C",
         "fraction bits of C that are read; none: all",
         "Low bits of C are lost on the one.",
-        number=True,
         values=Numbers(0, 52, none=inf, counts_bits=True),
         compiled=(None,),
     ),
@@ -288,7 +273,6 @@ FEATURES: dict[str, Feature] = {
         "accumulator bits",
         "bits of a sum's accumulator above F, the sign one of them; none: as many as it takes",
         "Sums of many large terms of one sign are wrong on one side.",
-        number=True,
         of_adds=True,
         of_alignment=True,
         evidence="as many of the largest significands as the sum has terms, of one sign",
@@ -367,3 +351,53 @@ def with_values(record: _M, values: Mapping[str, object]) -> _M:
     """Return a model or an arithmetic with changed fields, given by name."""
     changed: _M = dataclasses.replace(record, **values)
     return changed
+
+
+# Prefix of features of sums that add only results and C, no products.
+ADD = "add_"
+
+# Features, the most important first.
+IMPORTANCE = sorted(FEATURES, key=lambda name: name == "ran_as")
+
+
+class Name(NamedTuple):
+    """A feature of the sums of one role; features of the whole model have the role "sum"."""
+
+    feature: str
+    role: Role = "sum"
+
+    def __str__(self) -> str:
+        return ADD + self.feature if self.role == "add" else self.feature
+
+    @property
+    def record(self) -> Feature | None:
+        return FEATURES.get(self.feature)
+
+    @property
+    def field(self) -> Field | None:
+        """Return the record of the model field, if the feature is one."""
+        record = self.record
+        return record if isinstance(record, Field) else None
+
+
+def parsed(name: str) -> Name:
+    """Return the feature and the role of a name in a report."""
+    return Name(name.removeprefix(ADD), "add") if name.startswith(ADD) else Name(name)
+
+
+def finding_names() -> list[str]:
+    """Return every feature that a finding can have, including those of separate adds."""
+    findings = {name: record for name, record in FEATURES.items() if not record.of_row}
+    return [*findings, *(str(Name(name, "add")) for name, record in findings.items() if record.of_adds)]
+
+
+def of_alignment() -> list[str]:
+    """Return the features that have no meaning if every bit of the terms is kept."""
+    return [name for name, field in fields_of(FloatArithmetic).items() if field.of_alignment]
+
+
+def title(name: str) -> str:
+    """Return the title of a feature in tables; an unknown feature keeps its name."""
+    what = parsed(name)
+    words = what.record.title if what.record else what.feature.replace("_", " ")
+    return f"{words} (separate add)" if what.role == "add" else words

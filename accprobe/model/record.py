@@ -67,6 +67,10 @@ class Feature:
     of_chains: bool = False
     of_row: bool = False
 
+    @property
+    def is_number(self) -> bool:
+        return self.number
+
 
 @dataclass(frozen=True, kw_only=True)
 class Field(Feature):
@@ -77,8 +81,8 @@ class Field(Feature):
     of_f64: values other than the first are tried for f64 results only. compiled: values that compiled code supports, () for
     all; if it supports one, models and reports omit the field at that value.
 
-    Alternative models: in_one_sum: try models that differ in it in one sum only. decides: whether it changes bits of terms or
-    of results, so that other such fields can explain the same results. shows_as: property of a result that the next sum reads.
+    Alternative models: decides: whether it changes bits of terms or of results, so that other such fields can
+    explain the same results. shows_as: property of a result that the next sum reads.
     with_coarser: values that are tried together with a finite alignment if the model has none.
 
     place: operands that show it.
@@ -91,11 +95,19 @@ class Field(Feature):
     only_with: str = ""
     of_f64: bool = False
     compiled: tuple[Value, ...] = ()
-    in_one_sum: bool = False
     decides: Literal["terms", "results"] | None = None
     shows_as: Signal | None = None
     with_coarser: tuple[str, ...] = ()
     place: Place = "anywhere"
+
+    @property
+    def is_number(self) -> bool:
+        return isinstance(self.values, Numbers)
+
+    @property
+    def in_one_sum(self) -> bool:
+        """Return whether models that differ in it in one sum only are alternatives."""
+        return self.of_adds and self.decides is not None
 
     @property
     def counts_bits(self) -> bool:

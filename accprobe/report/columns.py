@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from accprobe.infer.findings import Finding
-from accprobe.model.features import finding_names, parsed
+from accprobe.model.fields import finding_names, parsed
 from accprobe.report.product_words import PRODUCT_FINDINGS
 from accprobe.report.products import ProductRow
 from accprobe.report.report import Report
@@ -126,7 +126,7 @@ def product_fields() -> list[str]:
 def is_number(column: str) -> bool:
     """Return whether a column has numbers; others have words."""
     record = parsed(column).record
-    return column in _NUMBERS or (record is not None and record.number)
+    return column in _NUMBERS or (record is not None and record.is_number)
 
 
 def _finding(name: str, finding: Finding | None) -> Record:

@@ -10,7 +10,7 @@ from fakes import HMMA_OF_FP8, SPARSE, fake_report, float_row, simulated_report
 from accprobe.compare.diff import Diff, Pair, diff
 from accprobe.compare.differences import UNKNOWN
 from accprobe.compare.headline import headline
-from accprobe.model.features import finding_names
+from accprobe.model.fields import finding_names
 from accprobe.render.subjects.comparison import changed_pairs, verdicts
 from accprobe.report.published import published
 from accprobe.report.report import Report

@@ -11,10 +11,9 @@ from planted_processor import FMA, planted
 
 from accprobe.build import machine_code, processor
 from accprobe.devices import cpu, open_device, why_no_processor
-from accprobe.devices.cpu import SETTINGS, USUAL, CpuDevice
+from accprobe.devices.cpu import USUAL, CpuDevice
 from accprobe.errors import AccprobeError, DeviceError
 from accprobe.evaluate.evaluator import evaluate
-from accprobe.isa import tile
 from accprobe.isa.instructions import Instruction, parse
 from accprobe.isa.processors import MNEMONICS
 from accprobe.model.tree import Addend, DotModel, FusedSum, IntegerArithmetic, Product, chain
@@ -52,15 +51,6 @@ def test_this_processor_computes_what_its_manual_says() -> None:
 
 
 @here
-def test_where_a_dot_product_lies_does_not_matter() -> None:
-    device = CpuDevice()
-    inst = next(inst for inst in device.instructions() if device.why_not(inst) is None)
-    asked = of_every_kind(inst)
-    for placement in (1, 7, tile.placements(inst) - 1):
-        np.testing.assert_array_equal(device.dot(inst, asked, placement), device.dot(inst, asked))
-
-
-@here
 def test_the_opcode_is_read_from_the_code_that_runs() -> None:
     device = CpuDevice()
     for inst in device.instructions():
@@ -90,22 +80,6 @@ def test_the_control_register_is_put_back_after_answers_and_after_errors() -> No
         with pytest.raises(AccprobeError, match="expected"):
             device.dot_under(setting, inst, Request(asked.a[:, :1], asked.b, asked.c))
         assert control_now(inst.mnemonic) == before
-
-
-@here
-def test_the_settings_are_those_under_which_it_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The register is set before the loop: what the loop is told arrives as it was asked for."""
-    device, told = CpuDevice(), list[int]()
-    inst = next(inst for inst in device.instructions() if device.why_not(inst) is None)
-
-    class Listening:
-        def run(self, a: int, b: int, c: int, d: int, tiles: int, words: int, config: int, row: int) -> None:
-            told.append(int(np.ctypeslib.as_array((np.ctypeslib.ctypes.c_uint64 * 2).from_address(words))[0]))
-
-    monkeypatch.setattr(machine_code, "loaded", lambda mnemonic: Listening())
-    for setting in device.settings(inst):
-        device.dot_under(setting, inst, Request.zeros(inst, 1))
-    assert told == list(SETTINGS[device.architecture].values())
 
 
 INTEGERS = ("VPDPBUSDS", "VPDPWSSD", "TDPBSSD", "TDPBSUD", "TDPBUSD", "TDPBUUD")
@@ -165,15 +139,6 @@ def test_what_a_processor_lacks_is_skipped_with_its_flag(monkeypatch: pytest.Mon
     assert device.why_not(parse("TDPBF16PS")) == "this processor has no flag"
     with pytest.raises(DeviceError, match="cannot be run: this processor has no flag"):
         device.dot(parse("TDPBF16PS"), Request.zeros(parse("TDPBF16PS"), 1))
-
-
-def test_a_kernel_that_refuses_the_tiles_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    inst = parse("TDPBSSD")
-    monkeypatch.setattr(cpu, "_amx_refused", lambda: "Linux does not")
-    device = planted(monkeypatch, {"TDPBSSD": integers(inst)})
-    assert device.why_not(inst) is None
-    monkeypatch.setattr(processor, "flags", lambda: frozenset({"amx_tile"}))
-    assert CpuDevice().why_not(inst) == "Linux does not"
 
 
 def test_a_processor_without_any_is_told_in_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -75,12 +75,6 @@ def test_uuid_is_as_nvidia_smi_writes_it(monkeypatch: pytest.MonkeyPatch) -> Non
     assert driver.uuid(1) == "GPU-01020304-0506-0708-090a-0b0c0d0e0f10"
 
 
-def test_driver_that_tells_no_uuid(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(driver, "_library", lambda: FakeDriver(801))
-    with pytest.raises(DeviceError, match=r"has no UUID of cuda:0 \(error 801\)"):
-        driver.uuid(0)
-
-
 def small_integers(random: np.random.Generator, fmt: Format, shape: tuple[int, ...]) -> tuple[Bits, np.ndarray]:
     """(bit patterns, values) of integers from -2 to 2, from 0 to 2, or of bits."""
     values = random.integers(-2 if fmt.signed else 0, 2 if fmt.kind == "bit" else 3, shape)

@@ -14,13 +14,13 @@ import pytest
 from click.testing import CliRunner, Result
 from fakes import DENSE, SPARSE, WIDE, FakeDevice
 from measured import Measured
-from replaying import ContinuedReplay, content
+from replaying import content
 
 from accprobe.cli import main
-from accprobe.devices import Device, open_device, recording
+from accprobe.devices import Device, recording
 from accprobe.devices.recording import Recording, ReplayDevice
 from accprobe.devices.simulated import simulated_device
-from accprobe.errors import DeviceError, NotRecorded, RecordingError
+from accprobe.errors import NotRecorded, RecordingError
 from accprobe.isa.formats import Bits
 from accprobe.isa.instructions import Instruction, parse
 from accprobe.model.published import known_models
@@ -166,22 +166,6 @@ def test_other_options_were_not_recorded(file: Path, options: tuple[str, ...]) -
     )
 
 
-@pytest.mark.parametrize("seed", [4, 5])
-def test_models_go_on_where_a_recording_ends_and_are_counted(file: Path, seed: int) -> None:
-    """For tests alone: `--device replay:FILE` answers nothing but what was recorded."""
-    device = ContinuedReplay(file, {FP8: known_models("h100")[FP8].model})
-    (row,) = survey(device, dots=700, seed=seed).measured
-    assert row.status == "confirmed"
-    assert set(device.by_model) == ({FP8.name} if seed == 5 else set())
-
-
-def test_workers_end_with_the_same_sentence(tmp_path: Path) -> None:
-    path = tmp_path / "r.npz"
-    recorded(Unlike(), path)
-    with pytest.raises(NotRecorded, match=r"does not have a result of .* that this run needs"):
-        replayed(path, jobs=2, seed=5)
-
-
 def test_an_instruction_that_is_not_in_it_is_skipped(file: Path) -> None:
     result = run("--device", f"replay:{file}", "--select", "wgmma.m64n8k16.f32.f16.f16")
     assert result.exit_code == 2
@@ -279,11 +263,6 @@ def changed(raw: bytes, **arrays: bytes) -> bytes:
     return archive(kept | {name: np.frombuffer(data, np.uint8) for name, data in arrays.items()})
 
 
-def test_file_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(RecordingError, match="none cannot be read: No such file or directory"):
-        open_device(f"replay:{tmp_path / 'none'}")
-
-
 def test_a_pipe_that_nobody_writes_to_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(RecordingError, match="pipe is not a regular file"):
@@ -294,22 +273,6 @@ def test_recording_cannot_be_written(tmp_path: Path) -> None:
     result = run("--device", "sim:h100", "--record", str(tmp_path / "no" / "file"))
     assert (result.exit_code, result.stdout) == (2, "")
     assert "cannot be written: No such file or directory" in result.stderr
-
-
-def test_a_device_that_stops_is_no_replay_that_ends(tmp_path: Path) -> None:
-    """What a launch raises is recorded nowhere; the rows before it are."""
-
-    class Stops(Unlike):
-        def dot(self, inst: Instruction, request: Request, placement: int = 0) -> Bits:
-            if inst != FP8 and inst.k == 32:
-                raise DeviceError("the launch failed")
-            return super().dot(inst, request)
-
-    path = tmp_path / "r.npz"
-    report = recorded(Stops(), path, [FP8.name, "mma.sync.m16n8k32.s32.s8.u8.s32"])
-    assert sorted(row.status for row in report.measured) == ["confirmed", "unverified"]
-    with pytest.raises(NotRecorded):
-        replayed(path)
 
 
 def test_what_is_no_file_is_written_to_and_not_replaced(tmp_path: Path) -> None:

@@ -71,10 +71,6 @@ def test_a_survivor_explains_all_that_was_asked() -> None:
     assert "overflow" not in [alternative.field for alternative in falsification(FP8, KNOWN[FP8], asked).surviving]
 
 
-def test_no_model_no_alternatives() -> None:
-    assert falsify(SimulatedDevice({}), FP8, Characterisation(FP8)) == Falsification(0, ())
-
-
 @pytest.mark.parametrize("overflow", ["wrap", "saturate"])
 def test_the_other_integer_rule_is_contradicted(overflow: str) -> None:
     model = DotModel(chain([range(32)], IntegerArithmetic(S32, overflow)))

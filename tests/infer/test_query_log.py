@@ -12,7 +12,6 @@ from measured import Tiled
 from outside import Unit
 
 from accprobe.devices.protocol import dense
-from accprobe.devices.simulated import SimulatedDevice
 from accprobe.evaluate.evaluator import evaluate
 from accprobe.infer.left_out import NO_EFFECT, left_out
 from accprobe.infer.query_log import QueryLog
@@ -41,13 +40,6 @@ def test_what_is_asked_goes_on_in_the_tile_where_it_ended() -> None:
         log.query(random(2 * few))
     assert log.covered.all()
     assert log.dots == every
-
-
-def test_device_without_a_tile_has_no_cells() -> None:
-    log = QueryLog(SimulatedDevice({FP8: MODEL}), FP8)
-    log.query(random(5))
-    log.repeat(np.random.default_rng(0))
-    assert (log.covered.size, log.dots) == (0, 5), "a pure function is not asked again"
 
 
 def test_every_answer_that_a_model_does_not_explain_counts() -> None:
@@ -198,16 +190,6 @@ def test_queries_have_all_sizes() -> None:
     assert max(log.sizes) > 6720
 
 
-def test_the_largest_query_of_the_widest_instruction_is_larger_than_any_other() -> None:
-    inst = parse("wgmma.m64n8k256.s32.b1.b1.and.popc")
-    (model,) = (row.model for row in Report.load("h200").measured if row.instruction == inst)
-    assert model is not None
-    log = QueryLog(Tiled(inst, model), inst)
-    log.query(Request.zeros(inst, 6720))
-    log.repeat(np.random.default_rng(0))
-    assert 6720 < max(log.sizes) < 10_000
-
-
 @pytest.mark.parametrize("wrong", [lambda n: n % 8 == 1, lambda n: n > 50_000, lambda n: n == 1])
 def test_a_fault_at_some_sizes_of_queries_is_found(wrong: Callable[[int], bool]) -> None:
     log = QueryLog(Tiled(FP8, MODEL, lambda d, **_: d ^ np.uint32(wrong(len(d)))), FP8)
@@ -233,11 +215,3 @@ def test_arithmetic_that_is_wrong_everywhere_is_no_instability() -> None:
     assert done.contradicting
     assert done.counterexample is not None
     assert done.counterexample.kind != "repeated query"
-
-
-def test_a_sound_device_is_read_wholly_by_the_default_run() -> None:
-    log, done = surveyed(lambda d, **_: d)
-    assert (log.unstable, done.contradicting, done.mismatches) == (0, 0, 0)
-    assert done.results == log.dots > 1 << 14
-    assert done.tile is not None
-    assert (done.tile.covered, done.tile.differing) == (done.tile.total, "")

@@ -37,7 +37,6 @@ from accprobe.operands.kinds import draw, kinds
 from accprobe.operands.request import joined
 
 E5M2 = parse("mma.sync.m16n8k32.f16.e5m2.e5m2.f16")
-F16 = parse("wgmma.m64n8k16.f32.f16.f16")
 
 
 def changed(model: DotModel, **fields: object) -> DotModel:

@@ -17,12 +17,6 @@ def test_look_ups_agree(architecture: Architecture) -> None:
     assert architecture.name == "sm_{}{}".format(*architecture.compute_capability)
 
 
-def test_names_and_products_are_unique() -> None:
-    assert len(set(architectures.targets())) == len(architectures.targets())
-    products = [product for architecture in ARCHITECTURES for product in architecture.products]
-    assert len(set(products)) == len(products)
-
-
 @pytest.mark.parametrize("name", ["sm_89a", "sm_99", "hopper", ""])
 def test_unknown_names_are_refused(name: str) -> None:
     with pytest.raises(UnknownName, match=rf"^unknown architecture '{name}'; "):

@@ -15,8 +15,6 @@ from accprobe.isa.instructions import Instruction, architectures_with, catalog, 
 
 TARGETS = architectures.targets()
 EVERY = {inst.name: inst for target in TARGETS for inst in catalog(target)}
-FP8 = "(e4m3|e5m2)"
-INT8 = "(s8|u8)"
 
 
 @pytest.mark.parametrize("target", TARGETS)
@@ -121,36 +119,6 @@ def test_unknown_name_is_one_sentence_with_the_nearest(name: str, near: str) -> 
     with pytest.raises(UnknownName, match=rf"^unknown instruction '{re.escape(name)}'; did you mean .*\?$") as caught:
         parse(name)
     assert near in str(caught.value)
-
-
-def families(target: str) -> set[str]:
-    return {inst.family.name for inst in catalog(target)}
-
-
-def test_families_of_an_architecture() -> None:
-    assert families("sm_90") == families("sm_100") == families("sm_120a") == {"mma.sync"}
-    assert families("sm_90a") == {"mma.sync", "wgmma"}
-    assert families("sm_100a") == families("sm_103a") == families("sm_110a") == {"mma.sync", "tcgen05"}
-    assert {inst.a.name for inst in catalog("sm_70")} == {"f16"}
-
-
-@pytest.mark.parametrize(
-    ("name", "first", "missing"),
-    [
-        ("mma.sync.m8n8k4.f32.f16.f16.f32", "sm_70", set()),
-        ("mma.sync.m16n8k8.f16.f16.f16.f16", "sm_75", set()),
-        ("mma.sync.m8n8k4.f64.f64.f64.f64", "sm_80", set()),
-        ("mma.sync.m16n8k8.f64.f64.f64.f64", "sm_90", set()),
-        ("mma.sync.m16n8k32.f32.e4m3.e5m2.f32", "sm_89", set()),
-        ("tcgen05.m128n16k32.kind::i8.s32.s8.u8", "sm_100a", {"sm_103a"}),
-        ("tcgen05.m128n16k32.kind::f8f6f4.f32.e4m3.e4m3", "sm_100a", set()),
-    ],
-)
-def test_first_architecture(name: str, first: str, missing: set[str]) -> None:
-    later = TARGETS[TARGETS.index(first) :]
-    if name.startswith("tcgen05"):
-        later = tuple(t for t in later if re.fullmatch(r"sm_1[01]\da", t))
-    assert architectures_with(parse(name)) == tuple(t for t in later if t not in missing)
 
 
 @pytest.mark.parametrize(

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from functools import partial
-
 import explained_words
 import pytest
-from hardware_vectors import FOLDERS, needs_vectors
+from hardware_vectors import needs_vectors
 
 from accprobe.devices import open_device
 from accprobe.isa.instructions import parse
 from accprobe.model.explained import Explained, explained_text, words_explained
 from accprobe.model.published import CHIPS, known_models
-from accprobe.model.tree import Arithmetic, FloatArithmetic
 from accprobe.report.published import published
 from accprobe.report.report import Report
-from accprobe.verify.vectors import compare, find_vectors, published_models
 
 B200 = "MATLAB-tensor-core b12b5a7"
 KEPT = explained_words.recorded()
@@ -43,13 +38,6 @@ def test_fp8_results_of_a_b200_belong_to_the_lowered_instruction() -> None:
     assert not [name for name in explained if name.startswith("tcgen05")]
 
 
-def test_two_gpus_of_one_chip_stand_side_by_side() -> None:
-    name = "mma.sync.m16n8k8.f32.bf16.bf16.f32"
-    assert {one.chip for one in words_explained("l40s")[name]} == {"Ada", "L40S"}
-    assert words_explained("ada") == words_explained("sim:l40s") != words_explained("a2")
-    assert words_explained("h200") == words_explained("h100")
-
-
 def test_counts_of_one_chip_are_added() -> None:
     twice = [Explained(5000, "B200", B200)] * 2
     assert explained_text(twice) == f"10,000 words recorded on a B200 ({B200})"
@@ -65,24 +53,3 @@ def test_devices_and_reports_of_published_models_have_the_counts(chip: str) -> N
     assert {row.name: row.explains for row in report.instructions if row.explains} == explained
     assert {inst.name: told for inst in device.instructions() if (told := device.explains(inst))} == explained  # type: ignore[attr-defined]
     assert Report.model_validate_json(report.dumps()) == report
-
-
-@needs_vectors
-@pytest.mark.parametrize(("bits", "contradicted"), [(19, True), (20, False), (25, False)])
-def test_e4m3_results_of_a_b200_do_not_distinguish_20_from_25_alignment_bits(bits: int, contradicted: bool) -> None:
-    """As docs/verification.md says."""
-    sets = [one for folder in FOLDERS for one in find_vectors(folder)]
-    for recorded_words in [one for one in sets if (one.gpu, one.operand, one.result) == ("B200", "E4M3", "fp32")]:
-        known = {
-            inst: model.with_arithmetic(partial(with_alignment, bits))
-            for inst, model in published_models("B200").items()
-            if inst.family.name == "mma.sync"
-        }
-        assert (compare(recorded_words, lambda _, known=known: known).mismatches > 0) == contradicted  # type: ignore[misc]
-
-
-def with_alignment(bits: int, arithmetic: Arithmetic) -> Arithmetic:
-    """The arithmetic with that many alignment bits where it aligns at all."""
-    if isinstance(arithmetic, FloatArithmetic) and arithmetic.alignment_bits is not None:
-        return replace(arithmetic, alignment_bits=bits)
-    return arithmetic

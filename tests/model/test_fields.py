@@ -13,8 +13,7 @@ from pydantic import TypeAdapter
 from accprobe.evaluate.cuda import source
 from accprobe.infer.alternatives.neighbours import alternatives
 from accprobe.isa.formats import Format
-from accprobe.model.features import Name, finding_names, parsed, title
-from accprobe.model.fields import FEATURES, fields_of
+from accprobe.model.fields import FEATURES, Name, fields_of, finding_names, parsed, title
 from accprobe.model.notation import DotModelField, dot_json, table_of
 from accprobe.model.record import Field, Numbers, Words
 from accprobe.model.tree import DotModel, FloatArithmetic, FusedSum, IntegerArithmetic
@@ -75,7 +74,6 @@ TOY = Field(
     "It is done another number of times.",
     of_adds=True,
     values=Words(("once", "twice")),
-    in_one_sum=True,
     place="overflow",
 )
 

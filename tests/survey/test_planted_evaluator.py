@@ -11,7 +11,7 @@ from hostile import hostile
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from outside import PLAIN, Entry, Unit, Wide
-from outside_numbers import Packing, cut
+from outside_numbers import Packing
 from plants import Plant, float_models, integer_models
 from reference import evaluate_one
 
@@ -43,27 +43,6 @@ def test_models_of_the_grammar_are_computed_as_the_reference_does(planted: Plant
 def test_models_of_hardware_are_computed_as_the_reference_does(name: str) -> None:
     inst = parse(name)
     assert_as_reference(inst, known_models("h100")[inst].model, hostile(inst, 1, each=50)[:600])
-
-
-@pytest.mark.parametrize(
-    ("word", "fives", "sixes", "sevens"),
-    [
-        ("truncate", (1, -1), (1, -1), (1, -1)),
-        ("floor", (1, -2), (1, -2), (1, -2)),
-        ("up", (2, -1), (2, -1), (2, -1)),
-        ("away", (2, -2), (2, -2), (2, -2)),
-        ("nearest", (1, -1), (2, -2), (2, -2)),
-        ("ties away", (1, -1), (2, -2), (2, -2)),
-        ("ties up", (1, -1), (2, -1), (2, -2)),
-        ("ties to zero", (1, -1), (1, -1), (2, -2)),
-        ("ties to odd", (1, -1), (1, -1), (2, -2)),
-        ("sticky", (1, -1), (1, -1), (1, -1)),
-    ],
-)
-def test_cuts(word: str, fives: tuple[int, int], sixes: tuple[int, int], sevens: tuple[int, int]) -> None:
-    """A quarter of ±5, ±6 and ±7, and of numbers that have no rest."""
-    values = np.array([5, -5, 6, -6, 7, -7, 8, -8, 0])
-    assert cut(values, np.full(9, 2), word).tolist() == [*fives, *sixes, *sevens, 2, -2, 0]
 
 
 HALVES, BRAIN = "mma.sync.m16n8k8.f32.f16.f16.f32", "mma.sync.m16n8k8.f32.bf16.bf16.f32"
@@ -157,22 +136,6 @@ def test_results_beyond_the_grammar(
 ) -> None:
     assert answer(Wide(packing=packing), products, c, BRAIN, **rules) == single(expected)
     assert answer(PLAIN, products, c, BRAIN, **rules) == single(plain)
-
-
-@pytest.mark.parametrize(
-    ("word", "factors", "c", "expected"),
-    [
-        ("signed", [], 0xFF800001, 0xFFFFFFFF),
-        ("signed", [], 0x7F800001, 0x7FFFFFFF),
-        ("invalid", [(0, inf)], 0, 0x7FFFFFFE),
-        ("invalid", [(1, inf)], 0xFF800000, 0x7FFFFFFE),
-        ("invalid", [], 0x7F800001, 0x7FFFFFFF),
-        ("from C", [], 0x7F800001, 0x7FC00001),
-        ("from C", [(0, inf)], 0, 0x7FFFFFFF),
-    ],
-)
-def test_nans_beyond_the_grammar(word: str, factors: list[tuple[float, float]], c: int, expected: int) -> None:
-    assert answer(Wide(nan=word), factors, float(np.uint32(c).view(np.float32))) == expected
 
 
 @pytest.mark.parametrize(("wide", "expected"), [(PLAIN, 2.0**-60), (Wide(separately=True), 0.0)], ids=["fused", "separately"])

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 from typing import Any
 
-import census
 import numpy as np
 import pytest
-from benchmark import loaded
-from census import each_apart
-from drawn_plants import KINDS, drawn
 from faulty import Fault, Place, PlantedDevice, cells, placements
-from hostile import hostile, huge_cancelling
+from hostile import hostile
 from judge import judged
-from outside import PLAIN, Entry, Unit, Wide
+from outside import Entry, Unit, Wide
 from plants import OPCODES, SPARSE, Plant, usual
 
 from accprobe.evaluate.evaluator import evaluate
@@ -47,29 +42,6 @@ def test_dot_products_lie_where_the_probes_put_them(name: str) -> None:
         np.testing.assert_array_equal(cells(inst, 1000, placement), tile.cells_of(inst, 1000, placement))
 
 
-@pytest.mark.parametrize(
-    "name", ["mma.sync.m16n8k16.f16.f16.f16.f16", "mma.sync.m8n8k4.f64.f64.f64.f64", "wgmma.m64n8k32.s32.s8.s8"]
-)
-def test_places_share_the_tile(name: str) -> None:
-    inst = parse(name)
-    rows, columns = (x.ravel() for x in np.meshgrid(np.arange(inst.m), np.arange(inst.n), indexing="ij"))
-    registers = inst.m * inst.n // inst.family.threads * inst.d.storage_bits // inst.register_bits
-    shares = {
-        "cell": [Place("cell", row, column) for row in range(inst.m) for column in range(inst.n)],
-        "row": [Place("row", row) for row in range(inst.m)],
-        "column": [Place("column", column) for column in range(inst.n)],
-        "lane": [Place("lane", lane, warp) for lane in range(32) for warp in range(inst.family.warps)],
-        "lane of all warps": [Place("lane", lane) for lane in range(32)],
-        "register": [Place("register", register) for register in range(registers)],
-        "upper and lower": [Place("half", half) for half in (0, 1)],
-        "left and right": [Place("half", half) for half in (2, 3)],
-    }
-    for places in shares.values():
-        held = np.stack([place.holds(inst, rows, columns) for place in places])
-        assert (held.sum(axis=0) == 1).all()
-        assert len(set(held.sum(axis=1).tolist())) == 1
-
-
 def wrong(device: PlantedDevice, request: Request = ASKED, placement: int = 0) -> list[int]:
     """Which answers the fault has changed."""
     return np.flatnonzero(device.dot(INST, request, placement) != Unit(INST, MODEL).dot(request)).tolist()
@@ -77,13 +49,6 @@ def wrong(device: PlantedDevice, request: Request = ASKED, placement: int = 0) -
 
 def planted(when: Any, number: int = 1, place: Place | None = None) -> PlantedDevice:
     return PlantedDevice(Unit(INST, MODEL), OPCODE, Fault(when, number, place))
-
-
-def test_a_fault_of_a_cell_is_seen_where_the_cell_is_read() -> None:
-    device = planted("always", place=Place("cell", 11, 3))
-    rows, columns = cells(INST, len(ASKED), 3)
-    there = np.flatnonzero((rows == 11) & (columns == 3)).tolist()
-    assert wrong(device, placement=3) == there != []
 
 
 def test_random_faults_are_others_each_time_and_patterns_the_same() -> None:
@@ -118,32 +83,6 @@ def test_random_faults_are_others_each_time_and_patterns_the_same() -> None:
 def test_calls_in_which_a_fault_acts(when: Any, number: int, sizes: tuple[int, ...], acts: tuple[int, ...]) -> None:
     device = planted(when, number)
     assert [int(bool(wrong(device, ASKED[:size]))) for size in sizes] == list(acts)
-
-
-def test_faults_that_begin_are_known_to_have_begun() -> None:
-    device = planted("from call", 0)
-    assert not device.begun()
-    wrong(device)
-    assert device.begun()
-
-
-@pytest.mark.parametrize(
-    ("how", "expected"), [("flip", 0b1010), ("set", 0b1110), ("clear", 0b1010), ("next", 0b1111), ("neighbour", 7)]
-)
-def test_what_faults_do(how: Any, expected: int) -> None:
-    request = Request.zeros(INST, 2)
-    request.c[:] = 0b1110, 7
-    device = PlantedDevice(Unit(INST, MODEL), OPCODE, Fault("always", how=how, bit=2))
-    assert device.dot(INST, request)[0] == expected
-
-
-@pytest.mark.parametrize("seed", [0, 10, 42, 48])
-def test_a_seed_draws_one_device(seed: int) -> None:
-    one, again = drawn(seed), drawn(seed)
-    assert one.parameters() == again.parameters() != drawn(seed + len(KINDS)).parameters()
-    assert (one.kind, one.family) == KINDS[seed][:2]
-    assert (one.fault is not None) == (one.family in ("place", "time"))
-    assert (one.wide != PLAIN) == (one.family in ("wider", "outside"))
 
 
 def row(status: Any, model: DotModel | None, dots: int = 16384, **findings: Finding) -> Row:
@@ -217,50 +156,10 @@ def test_exact_findings_that_are_false(monkeypatch: pytest.MonkeyPatch, plant: P
     assert judgement(monkeypatch, plant, told).false_exact == false
 
 
-def test_devices_are_counted_whatever_becomes_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    script = loaded("planted")
-
-    def judge(plant: Plant) -> Any:
-        match plant.seed:
-            case 70:
-                raise ValueError("no")
-            case 132:
-                os._exit(3)
-            case 194:
-                while True:
-                    pass
-        return script.without_row(plant.seed, "wrong", "", 0.0)
-
-    monkeypatch.setattr(script, "judged", judge)
-    assert census.seeds("8-9,10,11") == [8, 9, 10, 11]
-    limit = 0.5
-    found = sorted(each_apart(script.CENSUS.work, [8, 70, 132, 194], 4, limit), key=lambda judgement: judgement.seed)
-    assert [(j.seed, j.verdict, j.reason) for j in found] == [
-        (8, "wrong", ""),
-        (70, "crashed", "ValueError: no"),
-        (132, "crashed", "the process ended with 3"),
-        (194, "too late", f"no row in {limit:g} s"),
-    ]
-    lines = list(script.table(found))
-    assert lines[-1].split()[:2] == ["all", "4"]
-    assert next(script.told(found[1])).endswith("crashed; ValueError: no")
-
-
 def test_faults_of_a_self_test_act_on_nothing_else() -> None:
     tests, device = one_hot(INST).request, planted("one hot", 2)
     assert 0.3 < len(wrong(device, tests)) / len(tests) < 0.7
     assert wrong(device) == []
-
-
-def test_huge_products_that_cancel() -> None:
-    inst = parse("mma.sync.m16n8k16.f32.bf16.bf16.f32")
-    model = known_models("h100")[inst].model
-    device = PlantedDevice(Unit(inst, model), OPCODES[inst.name], Fault("huge cancels", 250))
-    request = huge_cancelling(inst, 0)
-    sizes = np.abs(inst.a.values(request.a).astype(float) * inst.b.values(request.b).astype(float)).max(axis=1)
-    changed = device.dot(inst, request) != Unit(inst, model).dot(request)
-    np.testing.assert_array_equal(changed, sizes >= 2.0**250)
-    assert 0 < changed.sum() < len(changed)
 
 
 def test_sparse_devices_add_what_is_stored() -> None:

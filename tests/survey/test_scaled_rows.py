@@ -14,10 +14,8 @@ from accprobe.infer.experiments.scales import settling_requests
 from accprobe.isa.formats import FORMATS, Bits
 from accprobe.isa.instructions import Instruction, parse
 from accprobe.model.tree import Addend, DotModel, FloatArithmetic, FusedSum, Product, chain
-from accprobe.operands.exchange import Exchange
 from accprobe.operands.request import Request
 from accprobe.operands.sparse import stored_products
-from accprobe.render.subjects.verification import exchange_text, unglued
 from accprobe.report.rows import Row
 from accprobe.survey.surveyor import Surveyor
 
@@ -127,29 +125,6 @@ def test_the_words_that_settle_nvfp4_are_in_the_evidence() -> None:
     assert [x.request(NVFP4).scales_a[0].tolist() for x in first] == words.scales_a.tolist()  # type: ignore[union-attr]
     assert [x.d for x in first] == ["35800000", "36000000", "37000000"]
     assert row.findings["scaled_products"].value == 8
-
-
-def test_evidence_is_told_with_its_scales() -> None:
-    words = settling_requests(NVFP4)
-    told = exchange_text(NVFP4, Exchange.of(words, 0, np.array([0x35800000, 0, 0], np.uint32)))
-    scales = "0x78 (2^8), 0x01 (2^-9), 0x38 (1), 0x38 (1)"
-    assert f"; scales of A {scales}; scales of B {scales} → 0x35800000 (2^-20)" in unglued(told)
-    assert "scales" not in exchange_text(NVFP4, Exchange.of(Request.zeros(NVFP4, 1), 0, np.zeros(1, np.uint32)))
-
-
-@pytest.mark.parametrize(
-    ("bits", "at_once", "answers"),
-    [(35, 16, ["00000000", "36000000", "00000000"]), (35, 8, ["00000000"] * 3), (36, 4, ["35800000", "36000000", "37000000"])],
-)
-def test_what_the_words_answer(bits: int, at_once: int, answers: list[str]) -> None:
-    d = Scaled(NVFP4, fused(NVFP4, bits, at_once)).dot(NVFP4, settling_requests(NVFP4))
-    assert [f"{word:08x}" for word in d.tolist()] == answers
-
-
-@pytest.mark.parametrize(("bits", "answer"), [(34, "00000000"), (35, "2e000000")])
-def test_what_the_word_of_ue8m0_answers(bits: int, answer: str) -> None:
-    d = Scaled(FOUR, fused(FOUR, bits, 16)).dot(FOUR, settling_requests(FOUR))
-    assert [f"{word:08x}" for word in d.tolist()] == [answer]
 
 
 @pytest.mark.slow

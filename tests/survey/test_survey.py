@@ -14,7 +14,6 @@ from accprobe.infer.query_log import Contradictions, QueryLog
 from accprobe.isa.formats import FORMATS, Bits
 from accprobe.isa.instructions import Instruction, catalog, parse
 from accprobe.model.tree import DotModel, IntegerArithmetic, chain
-from accprobe.report.names import matching
 from accprobe.report.report import Report
 from accprobe.report.rows import Row
 from accprobe.survey import pipeline, surveyor
@@ -173,25 +172,6 @@ def test_device_that_stops_working_ends_the_run_after_what_was_measured() -> Non
     assert [row.name for row in seen[-1].measured] == [DENSE]
 
 
-def test_each_row_is_handed_over_as_it_is_finished() -> None:
-    seen: list[Report] = []
-    survey(FakeDevice(), dots=100, on_row=seen.append)
-    assert [[row.name for row in report.instructions] for report in seen] == [[SPARSE], [SPARSE, DENSE], [SPARSE, DENSE, WIDE]]
-    assert {report.run.selected for report in seen} == {3}
-
-
-def test_device_is_told_beforehand_what_will_run() -> None:
-    class Prepared(FakeDevice):
-        told: list[str]
-
-        def prepare(self, insts: list[Instruction]) -> None:
-            self.told = [inst.name for inst in insts]
-
-    device = Prepared()
-    survey(device, dots=100)
-    assert device.told == [DENSE, WIDE]
-
-
 def test_instructions_of_one_function_are_measured_once() -> None:
     class Twins(FakeDevice):
         def identity(self, inst: Instruction) -> int:
@@ -206,17 +186,6 @@ def test_instructions_of_one_function_are_measured_once() -> None:
     assert asked == {DENSE}
     first, second = report.instructions
     assert second == first.model_copy(update={"name": DENSE.replace("m16n8k16", "m8n8k16")})
-
-
-def test_selection_is_a_union_in_catalog_order() -> None:
-    report = survey(FakeDevice(), [WIDE, "mma.sync.*k16*"], dots=100)
-    assert [row.name for row in report.instructions] == [DENSE, WIDE]
-
-
-def test_full_ptx_opcode_selects() -> None:
-    insts = [parse("wgmma.m64n8k32.f32.e4m3.e4m3")]
-    assert matching(insts, "wgmma.mma_async.sync.aligned.m64n8k32.f32.e4m3.e4m3", dict) == insts
-    assert matching(insts, "nonsense", dict) == []
 
 
 def test_instruction_that_the_catalog_leaves_out_can_be_named() -> None:
@@ -262,13 +231,6 @@ def test_the_longest_tasks_come_first() -> None:
     for alike in (converting, floats[len(converting) :]):
         bits = [inst.a.bits * inst.stored.k for inst in alike]
         assert bits == sorted(bits, reverse=True)
-
-
-def test_a_task_has_the_instructions_that_one_search_serves() -> None:
-    tasks = _tasks(catalog("sm_90a"))
-    assert sum(map(len, tasks)) == len(catalog("sm_90a")) > 2 * len(tasks)
-    for task in tasks:
-        assert len({(inst.a, inst.b, inst.c, inst.d, inst.stored.k) for inst in task}) == 1
 
 
 @pytest.mark.parametrize("bound", ["exact", "at_least", "undetermined"])

@@ -12,8 +12,6 @@ import pytest
 
 from accprobe.survey.workers import interrupts_held_back
 
-TELL = "import signal; print(signal.pthread_sigmask(signal.SIG_BLOCK, ()))"
-
 
 @pytest.fixture
 def _interruptible() -> Iterator[None]:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from accprobe.model.features import parsed
-from accprobe.model.fields import fields_of, with_values
+from accprobe.model.fields import fields_of, parsed, with_values
 from accprobe.model.record import Numbers, Value
 from accprobe.model.tree import Arithmetic, DotModel, FloatArithmetic, FusedSum, Role, are_whole, fits
 

@@ -17,8 +17,7 @@ from typing import NamedTuple, get_args
 from accprobe.infer.alternatives.alternative import Alternative, float_arithmetics, with_arithmetic, with_features, with_fields
 from accprobe.infer.findings import Finding, feature_values, irrelevant_features
 from accprobe.isa.instructions import Instruction
-from accprobe.model.features import Name, parsed
-from accprobe.model.fields import FEATURES, fields_of, with_values
+from accprobe.model.fields import FEATURES, Name, fields_of, parsed, with_values
 from accprobe.model.record import Field, Numbers, Patterns, Signal, Value, Words
 from accprobe.model.tree import (
     SUM_BITS,

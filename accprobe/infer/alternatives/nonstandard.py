@@ -15,8 +15,7 @@ from typing import get_args
 from accprobe.infer.alternatives.alternative import Alternative, float_arithmetics, with_fields
 from accprobe.infer.findings import Findings
 from accprobe.isa.instructions import Instruction
-from accprobe.model.features import Name
-from accprobe.model.fields import fields_of, with_values
+from accprobe.model.fields import Name, fields_of, with_values
 from accprobe.model.record import Value
 from accprobe.model.tree import (
     Addend,

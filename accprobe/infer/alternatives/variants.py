@@ -11,8 +11,7 @@ from accprobe.infer.alternatives.alternative import Alternative, float_arithmeti
 from accprobe.infer.alternatives.neighbours import alternatives, floors, max_width
 from accprobe.infer.findings import Findings
 from accprobe.isa.instructions import Instruction
-from accprobe.model.features import Name
-from accprobe.model.fields import fields_of, with_values
+from accprobe.model.fields import Name, fields_of, with_values
 from accprobe.model.record import Field, Value
 from accprobe.model.tree import (
     SUM_BITS,

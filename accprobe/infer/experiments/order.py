@@ -27,7 +27,7 @@ from accprobe.infer.experiments.series import named
 from accprobe.infer.findings import Finding, Findings
 from accprobe.infer.workbench import Dyadic, Row, Workbench, two_to
 from accprobe.isa.formats import FORMATS
-from accprobe.model.features import Name
+from accprobe.model.fields import Name
 from accprobe.model.tree import FloatArithmetic
 from accprobe.operands.exchange import Exchange
 from accprobe.operands.kinds import draw, kinds

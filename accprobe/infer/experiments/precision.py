@@ -21,7 +21,7 @@ from accprobe.infer.experiments.series import REACH, RowSeries, agree, limit, na
 from accprobe.infer.experiments.two_terms import two_term_precision, two_term_rows
 from accprobe.infer.findings import Bound, Finding, Findings
 from accprobe.infer.workbench import EVIDENCE, Dyadic, Row, Workbench, eliminate, two_to
-from accprobe.model.features import Name
+from accprobe.model.fields import Name
 from accprobe.model.record import Value
 from accprobe.model.tree import SUM_BITS, DotModel, FloatArithmetic, ProductExponent, Role, Rounding, UnderflowSign
 from accprobe.operands.exchange import Exchange

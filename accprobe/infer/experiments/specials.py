@@ -12,7 +12,7 @@ from accprobe.infer.draft import Draft, choose_word
 from accprobe.infer.findings import Finding, Findings
 from accprobe.infer.workbench import EVIDENCE, Dyadic, Row, Workbench, eliminate, encode, two_to
 from accprobe.isa.formats import Format
-from accprobe.model.features import Name
+from accprobe.model.fields import Name
 from accprobe.model.tree import DotModel, FloatArithmetic, NanPayload, Role
 from accprobe.operands.kinds import draw, kinds
 from accprobe.operands.request import Request, joined

@@ -13,7 +13,7 @@ from accprobe.infer.experiments.scales import tiny_blocks
 from accprobe.infer.findings import Findings
 from accprobe.infer.workbench import Dyadic, Reach, Row, Workbench, encode, two_to
 from accprobe.isa.formats import Format
-from accprobe.model.features import Name
+from accprobe.model.fields import Name
 from accprobe.model.tree import Subnormals, UnderflowSign, ZeroSign
 from accprobe.operands.request import Request, joined
 

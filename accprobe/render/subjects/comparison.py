@@ -12,7 +12,7 @@ from accprobe.compare.differences import VerdictWord
 from accprobe.compare.headline import headline
 from accprobe.compare.products import ProductPair, contrast
 from accprobe.model.explained import explained_text
-from accprobe.model.features import IMPORTANCE, title
+from accprobe.model.fields import IMPORTANCE, title
 from accprobe.render.document import Column, Element, Grid, Heading, List, Paragraph, Phrase, Phrases, Tone, table
 from accprobe.render.subjects.patterns import brace_patterns
 from accprobe.render.subjects.verification import coverage

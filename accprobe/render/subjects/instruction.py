@@ -8,8 +8,7 @@ from typing import NamedTuple
 
 from accprobe.isa.instructions import Instruction
 from accprobe.model.explained import explained_text
-from accprobe.model.features import Name
-from accprobe.model.fields import FEATURES, written_fields
+from accprobe.model.fields import FEATURES, Name, written_fields
 from accprobe.model.record import Patterns
 from accprobe.model.tree import Addend, Arithmetic, DotModel, FloatArithmetic, FusedSum, Role
 from accprobe.operands.exchange import Exchange
