@@ -17,8 +17,7 @@ from accprobe.report.names import selected
 from accprobe.report.report import Report, Run
 from accprobe.report.rows import Row
 from accprobe.sass.lowering import Lowering
-from accprobe.survey.status import with_device_status
-from accprobe.survey.surveyor import copied, counted, lowering_of
+from accprobe.survey.row import copied, counted, with_device_status
 from accprobe.survey.workers import default_jobs, here, in_processes
 
 # Default number of random dot products in the verification of a model.
@@ -108,7 +107,7 @@ def _recording(
     recording.announce(device, wanted, {inst.name: group[0].name for group in groups for inst in group})
 
     def keep(rows: Sequence[Row], exchanges: Exchanges) -> None:
-        recording.add({row.name: lowering_of(row) for row in rows}, exchanges)
+        recording.add({row.name: _lowering(row) for row in rows}, exchanges)
 
     try:
         yield keep
@@ -117,6 +116,12 @@ def _recording(
             recording.save(path)
         except OSError as e:
             raise RecordingError(f"{path} cannot be written: {e.strerror}") from None
+
+
+def _lowering(row: Row) -> Lowering | None:
+    if row.opcode_source is None:
+        return None
+    return Lowering(row.opcodes, row.lowering, row.opcode_source, row.cubin_sha256)
 
 
 def _same_function(device: Device, insts: Sequence[Instruction]) -> list[list[Instruction]]:

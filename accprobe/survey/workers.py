@@ -17,10 +17,12 @@ from multiprocessing.queues import SimpleQueue
 
 from accprobe.devices import open_device
 from accprobe.devices.protocol import Device
+from accprobe.devices.recording import Exchanges
 from accprobe.errors import DeviceError
 from accprobe.evaluate.tiles import share_cores
 from accprobe.isa.instructions import Instruction
-from accprobe.survey.surveyor import RowAndExchanges, Surveyor
+from accprobe.report.rows import Row
+from accprobe.survey.row import Surveyor
 
 MOST_JOBS = 8
 
@@ -35,7 +37,7 @@ def default_jobs() -> int:
 
 def here(
     device: Device, insts: Iterable[Instruction], dots: int, seed: int, record: bool
-) -> Generator[RowAndExchanges, None, None]:
+) -> Generator[tuple[Row, Exchanges], None, None]:
     surveyor = Surveyor(device, record)
     for inst in insts:
         yield surveyor.measured(inst, dots, seed)
@@ -48,10 +50,10 @@ def _surveyor(name: str, record: bool) -> Surveyor:
 
 
 # Where this worker process sends its rows.
-_finished: SimpleQueue[RowAndExchanges] | None = None
+_finished: SimpleQueue[tuple[Row, Exchanges]] | None = None
 
 
-def _begin_worker(jobs: int, finished: SimpleQueue[RowAndExchanges]) -> None:
+def _begin_worker(jobs: int, finished: SimpleQueue[tuple[Row, Exchanges]]) -> None:
     global _finished
     _finished = finished
     end_with_parent()
@@ -100,14 +102,14 @@ def _tasks(insts: Iterable[Instruction]) -> list[list[Instruction]]:
 
 def in_processes(
     name: str, insts: Sequence[Instruction], dots: int, seed: int, jobs: int, record: bool, prepare: Callable[[], None]
-) -> Generator[RowAndExchanges, None, None]:
+) -> Generator[tuple[Row, Exchanges], None, None]:
     """Yield rows as they are finished. Workers end with this generator, even in the middle of a row.
 
     prepare: called in this process while they start.
     """
     context = multiprocessing.get_context("spawn")
     others = set(multiprocessing.active_children())
-    finished: SimpleQueue[RowAndExchanges] = context.SimpleQueue()
+    finished: SimpleQueue[tuple[Row, Exchanges]] = context.SimpleQueue()
     missing = len(insts)
     with ProcessPoolExecutor(jobs, mp_context=context, initializer=_begin_worker, initargs=(jobs, finished)) as pool:
         try:

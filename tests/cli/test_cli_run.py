@@ -23,7 +23,7 @@ from accprobe.infer.falsification import Falsification
 from accprobe.isa.instructions import parse
 from accprobe.model.tree import DotModel, IntegerArithmetic, chain
 from accprobe.report.report import Report
-from accprobe.survey import pipeline
+from accprobe.survey import row as rows
 from accprobe.survey import run as survey_run
 
 
@@ -32,7 +32,7 @@ def device(monkeypatch: pytest.MonkeyPatch) -> FakeDevice:
     """The device that `cuda:0` is."""
     fake = FakeDevice()
     monkeypatch.setattr(survey_run, "open_device", lambda name: fake)
-    monkeypatch.setattr(pipeline, "falsify", lambda *_: Falsification(7, ()))
+    monkeypatch.setattr(rows, "falsify", lambda *_: Falsification(7, ()))
     return fake
 
 

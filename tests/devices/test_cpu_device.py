@@ -19,7 +19,7 @@ from accprobe.isa.processors import MNEMONICS
 from accprobe.model.tree import Addend, DotModel, FusedSum, IntegerArithmetic, Product, chain
 from accprobe.operands.kinds import draw, kinds
 from accprobe.operands.request import Request, joined
-from accprobe.survey.surveyor import Surveyor
+from accprobe.survey.row import Surveyor
 
 here = pytest.mark.skipif(bool(why_no_processor()), reason=why_no_processor() or "")
 

@@ -20,7 +20,7 @@ from accprobe.isa.formats import FORMATS
 from accprobe.isa.instructions import Instruction
 from accprobe.model.tree import DotModel, FloatArithmetic, IntegerArithmetic, chain
 from accprobe.operands.request import Request
-from accprobe.survey.pipeline import settle
+from accprobe.survey.row import settle
 
 
 def falsification(inst: Instruction, model: DotModel, asked: list[LogEntry] | None = None, **bounds: str) -> Falsification:

@@ -21,7 +21,7 @@ from accprobe.isa.instructions import Instruction, parse
 from accprobe.operands.kinds import draw
 from accprobe.operands.request import Request
 from accprobe.report.report import Report
-from accprobe.survey.pipeline import checked, instability, settle
+from accprobe.survey.row import checked, instability, settle
 from accprobe.verify.onehot import misplaced, one_hot
 from accprobe.verify.outcome import Queries, Verification
 

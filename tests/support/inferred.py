@@ -15,7 +15,7 @@ from accprobe.isa.instructions import parse
 from accprobe.model.notation import parse_order
 from accprobe.model.published import known_models
 from accprobe.model.tree import Arithmetic, DotModel, FloatArithmetic, chain
-from accprobe.survey.pipeline import settle
+from accprobe.survey.row import settle
 from accprobe.verify.random import verify
 
 FP8 = parse("wgmma.m64n8k32.f32.e4m3.e4m3")

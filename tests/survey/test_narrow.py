@@ -15,7 +15,7 @@ from accprobe.operands.request import Request
 from accprobe.report.rows import Row
 from accprobe.report.words import detour
 from accprobe.sass.lowering import Lowering
-from accprobe.survey.surveyor import Surveyor
+from accprobe.survey.row import Surveyor
 
 KNOWN = known_models("h100")
 NAMES = [

@@ -16,7 +16,7 @@ from accprobe.model.tree import DotModel, FloatArithmetic, chain
 from accprobe.operands.kinds import draw, kinds
 from accprobe.operands.request import Request, joined
 from accprobe.report.rows import Row
-from accprobe.survey.surveyor import Surveyor
+from accprobe.survey.row import Surveyor
 from accprobe.verify.coverage import Coverage, cover
 
 MIXED = parse("mma.sync.m16n8k32.kind::mxf8f6f4.scale_vec::1X.f32.e5m2.e4m3.f32.ue8m0")

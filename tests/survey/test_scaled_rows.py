@@ -17,7 +17,7 @@ from accprobe.model.tree import Addend, DotModel, FloatArithmetic, FusedSum, Pro
 from accprobe.operands.request import Request
 from accprobe.operands.sparse import stored_products
 from accprobe.report.rows import Row
-from accprobe.survey.surveyor import Surveyor
+from accprobe.survey.row import Surveyor
 
 MIXED = parse("mma.sync.m16n8k32.kind::mxf8f6f4.scale_vec::1X.f32.e4m3.e3m2.f32.ue8m0")
 NVFP4 = parse("mma.sync.m16n8k64.kind::mxf4nvf4.scale_vec::4X.f32.e2m1.e2m1.f32.ue4m3")

@@ -16,9 +16,9 @@ from accprobe.isa.instructions import Instruction, catalog, parse
 from accprobe.model.tree import DotModel, IntegerArithmetic, chain
 from accprobe.report.report import Report
 from accprobe.report.rows import Row
-from accprobe.survey import pipeline, surveyor
+from accprobe.survey import row as rows
+from accprobe.survey.row import with_status
 from accprobe.survey.run import survey
-from accprobe.survey.status import with_status
 from accprobe.survey.workers import _tasks
 from accprobe.verify.outcome import Verification
 
@@ -29,7 +29,7 @@ BITS = (("A", 20), ("B", 21))
 @pytest.fixture(autouse=True)
 def _no_alternatives(monkeypatch: pytest.MonkeyPatch) -> None:
     """Alternatives have their own tests; here each row has none left unless a test says so."""
-    monkeypatch.setattr(pipeline, "falsify", lambda *_: Falsification(7, ()))
+    monkeypatch.setattr(rows, "falsify", lambda *_: Falsification(7, ()))
 
 
 def row_of(report: Report, name: str) -> Row:
@@ -104,20 +104,20 @@ def test_a_model_that_is_the_nearest_again_is_looked_for_no_more(
 ) -> None:
     models = {letter: DotModel(chain([range(32)], IntegerArithmetic(FORMATS["s32"], "wrap", bits))) for letter, bits in BITS}
     left = list(nearest)
-    monkeypatch.setattr(pipeline, "characterise", lambda _, inst, __: Characterisation(inst, model=models[left.pop(0)]))
-    monkeypatch.setattr(pipeline, "falsify", lambda *_: Falsification(7, (), Contradictions(1, ())))
-    monkeypatch.setattr(pipeline, "checked", lambda *_: Verification(1, 1, 0))
-    pipeline.measured(QueryLog(FakeDevice(), parse(DENSE)), 1, 0)
+    monkeypatch.setattr(rows, "characterise", lambda _, inst, __: Characterisation(inst, model=models[left.pop(0)]))
+    monkeypatch.setattr(rows, "falsify", lambda *_: Falsification(7, (), Contradictions(1, ())))
+    monkeypatch.setattr(rows, "checked", lambda *_: Verification(1, 1, 0))
+    rows.measured(QueryLog(FakeDevice(), parse(DENSE)), 1, 0)
     assert len(nearest) - len(left) == looked_for
 
 
 def test_surviving_alternatives_make_their_field_undetermined(monkeypatch: pytest.MonkeyPatch) -> None:
-    def falsify(device: object, inst: Instruction, result: surveyor.Characterisation, seed: int) -> Falsification:
+    def falsify(device: object, inst: Instruction, result: Characterisation, seed: int) -> Falsification:
         assert result.model is not None
         alternatives = [("overflow", "saturate"), ("result_bits", 31), ("result_bits", 30), ("unheard_of", "x")]
         return Falsification(9, tuple(Alternative(result.model, ((field, value),)) for field, value in alternatives))
 
-    monkeypatch.setattr(pipeline, "falsify", falsify)
+    monkeypatch.setattr(rows, "falsify", falsify)
     row = row_of(survey(FakeDevice(), [DENSE], dots=100), DENSE)
     assert row.status == "confirmed"
     found = {
@@ -211,7 +211,7 @@ def test_selecting_nothing_is_told(glob: str, sentence: str) -> None:
 
 
 def test_worker_processes_find_what_this_process_finds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pipeline, "falsify", falsification.falsify)
+    monkeypatch.setattr(rows, "falsify", falsification.falsify)
     select = ["wgmma.m64n8k32*.s32.*"]
     alone = survey("sim:h100", select, dots=200, jobs=1)
     spread = survey("sim:h100", select, dots=200, jobs=2)

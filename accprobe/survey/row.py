@@ -1,0 +1,295 @@
+"""The row of one instruction: its model is inferred, its alternatives falsified, and it is verified against every result.
+
+The status and its reason say what was tested; findings claim no more than that.
+"""
+
+from __future__ import annotations
+
+import time
+import traceback
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from accprobe.devices.protocol import Device, StoredProducts, dense
+from accprobe.devices.recording import Exchanges, RecordedDevice
+from accprobe.errors import AccprobeError, DeviceError, NotRecorded
+from accprobe.infer.characterise import characterise
+from accprobe.infer.falsification import Falsification, falsify, resolve_findings
+from accprobe.infer.findings import Characterisation, Finding
+from accprobe.infer.left_out import LEFT_OUT, NO_EFFECT, left_out
+from accprobe.infer.query_log import Contradictions, QueryLog
+from accprobe.isa import tile
+from accprobe.isa.instructions import Instruction
+from accprobe.model.tree import DotModel
+from accprobe.operands.exchange import Counterexample, Exchange
+from accprobe.operands.request import Request
+from accprobe.report.published import with_open
+from accprobe.report.rows import Alternatives, Row, Status
+from accprobe.sass import opcodes
+from accprobe.sass.lowering import Lowering, is_ordinary
+from accprobe.verify.coverage import cover
+from accprobe.verify.coverage.layouts import of_sparse
+from accprobe.verify.onehot import misplaced
+from accprobe.verify.outcome import Queries, TileCoverage, Verification
+from accprobe.verify.random import verify
+from accprobe.verify.shrink import shrink
+
+# Repetitions of the inference for a model that some result contradicts, at most.
+RECONSIDERED = 5
+
+
+class Surveyor:
+    """Measures one instruction after another on one device."""
+
+    def __init__(self, device: Device, record: bool = False) -> None:
+        self._recorded = RecordedDevice(device) if record else None
+        self._device = self._recorded or device
+        self._worked: Instruction | None = None
+
+    def measured(self, inst: Instruction, dots: int, seed: int) -> tuple[Row, Exchanges]:
+        """Return the row, and every exchange that led to it if the run is recorded."""
+        row = self.row(inst, dots, seed)
+        return row, self._recorded.take() if self._recorded else {}
+
+    def row(self, inst: Instruction, dots: int, seed: int) -> Row:
+        """Return the row of `inst`, `unverified` if it fails.
+
+        Raises DeviceError if an instruction that worked before fails too, NotRecorded if a replay cannot continue.
+        """
+        started = time.perf_counter()
+        lowering: Lowering | None = None
+        try:
+            lowering = self._device.lowering(inst)
+            row = self._row(inst, dots, seed)
+            self._worked = inst
+        except NotRecorded:
+            raise
+        except AccprobeError as e:
+            if isinstance(e, DeviceError) and self._worked:
+                self._check_still_works(self._worked, e)
+            row = Row(name=inst.name, status="unverified", reason=str(e))
+        except Exception as e:  # a defect in one instruction must not cost the others their rows
+            row = Row(name=inst.name, status="unverified", reason=_defect(e))
+        return copied(row, inst, lowering).model_copy(update={"seconds": round(time.perf_counter() - started, 3)})
+
+    def _row(self, inst: Instruction, dots: int, seed: int) -> Row:
+        device = dense(self._device, inst)
+        stored = device if isinstance(device, StoredProducts) else None
+        log = QueryLog(device, inst.stored)
+        if wrong := misplaced(log.tests, inst):
+            return Row(name=inst.name, status="unverified", reason=wrong)
+        omitted = {LEFT_OUT: left_out(log.tests, inst)} if inst.sparse else {}
+        if omitted and omitted[LEFT_OUT].value != NO_EFFECT:
+            reason = f"elements of B that a sparse A leaves out change results: {omitted[LEFT_OUT].value}"
+            return Row(name=inst.name, status="unverified", reason=reason, **_known(omitted))
+        result, falsification, verification = measured(log, dots, seed, stored)
+        if stored:
+            sparse = {
+                name: replace(finding, evidence=tuple(map(stored.sparse, finding.evidence)))
+                for name, finding in result.findings.items()
+            }
+            result = replace(result, findings=sparse | omitted)
+            verification = verification and of_sparse(stored, verification)
+        if verification is None:
+            reason = "no model explains the device's results"
+            known = _known(result.findings)
+            return Row(name=inst.name, status="unverified", reason=reason, unstable=log.unstable, **known)
+        surviving = tuple(alternative.deviation for alternative in falsification.surviving)
+        return Row(
+            name=inst.name,
+            status="inferred",
+            reason=instability(log),
+            model=result.model,
+            verification=verification,
+            alternatives=Alternatives(tested=falsification.tried, surviving=surviving),
+            unstable=log.unstable,
+            **_known(result.findings),
+        )
+
+    def _check_still_works(self, worked: Instruction, error: DeviceError) -> None:
+        try:
+            self._device.dot(worked, Request.zeros(worked, 1))
+        except DeviceError:
+            raise DeviceError(f"{self._device.name} stopped working: {error}") from error
+
+
+def _defect(error: Exception) -> str:
+    where = traceback.extract_tb(error.__traceback__)[-1]
+    place = f"{Path(where.filename).name}:{where.lineno}"
+    return f"a defect of accprobe, please report it: {type(error).__name__}: {error} ({place})"
+
+
+def _known(findings: dict[str, Finding]) -> dict[str, Any]:
+    """Return the fields of a row for findings and their evidence."""
+    evidence = {name: finding.evidence for name, finding in findings.items() if finding.evidence}
+    return {"findings": {name: replace(finding, evidence=()) for name, finding in findings.items()}, "evidence": evidence}
+
+
+def measured(
+    log: QueryLog, dots: int, seed: int, stored: StoredProducts | None = None
+) -> tuple[Characterisation, Falsification, Verification | None]:
+    """Infer, falsify and verify; once more if only the verification contradicts the model. stored: as in `cover`."""
+    known: list[Exchange] = []
+    for again in range(2):
+        result, falsification = settle(log, log.inst, seed, known)
+        if result.model is None:
+            return result, falsification, None
+        contradictions = falsification.contradictions
+        done = checked(log, result.model, contradictions, dots, seed + again, stored)
+        if not done.mismatches or contradictions.count or log.unstable or not log.budget.remaining:
+            break
+        known = [log.dense(wrong.exchange) for wrong in log.contradictions(result.model).sample]
+    return result, falsification, done
+
+
+def settle(
+    device: Device, inst: Instruction, seed: int = 0, counterexamples: Sequence[Exchange] = ()
+) -> tuple[Characterisation, Falsification]:
+    """Infer an instruction and falsify the alternatives of its model.
+
+    counterexamples: dot products that the model has to explain too. If any result contradicts the model, the inference is
+    repeated with that result; not on an unstable device, not after the budget of the search is spent, and not if it ends with
+    the same model.
+    """
+    log = QueryLog.of(device, inst)
+    known, contradicted = list(counterexamples), None
+    for again in range(RECONSIDERED + 1):
+        result = characterise(log, inst, known)
+        falsification = falsify(log, inst, result, seed + again)
+        wrong = falsification.contradictions
+        if not wrong.count or result.model == contradicted or log.unstable or not log.budget.remaining:
+            break
+        contradicted = result.model
+        known += [log.dense(found.exchange) for found in wrong.sample]
+    model = None if wrong.count or log.unstable else result.model
+    return replace(result, findings=resolve_findings(result.findings, falsification, model)), falsification
+
+
+def checked(
+    log: QueryLog, model: DotModel, known: Contradictions, dots: int, seed: int, stored: StoredProducts | None = None
+) -> Verification:
+    """Compare the model with fresh dot products and with those that cover it, then repeat a share of all queries.
+
+    Coverage of a simulated device is not measured: a model compared with itself shows nothing.
+    """
+    compare = verify if log.kind == "simulated" else partial(cover, stored=stored)
+    done = compare(log, log.inst, model, dots, seed)
+    log.repeat(np.random.default_rng([seed, dots]))
+    found = [*known.sample, *filter(None, [done.counterexample])]
+    if found or log.unstable:
+        log.localize_fault(found)
+    covered = None
+    if log.covered.size:
+        covered = TileCoverage(int(log.covered.sum()), log.covered.size, tile.smallest_part(log.inst, log.differing))
+    return replace(
+        done,
+        counterexample=_smallest(log, model, found),
+        results=log.dots,
+        contradicting=known.count + done.mismatches,
+        tile=covered,
+        queries=Queries(sum(log.sizes.values()), min(log.sizes), max(log.sizes)),
+    )
+
+
+def instability(log: QueryLog) -> str:
+    """Return, in words, when and where results changed; "" if none did."""
+    if not log.unstable:
+        return ""
+    part = tile.smallest_part(log.inst, log.differing)
+    if part:
+        where = f", in {part} of the tile"
+    else:
+        where = ", occasionally, at no tile element always" if log.covered.size and not log.differing.any() else ""
+    return f"{log.unstable:,} dot products gave different bits when repeated, {log.first_change}{where}"
+
+
+def _smallest(log: QueryLog, model: DotModel, found: list[Counterexample]) -> Counterexample | None:
+    """Return the change, if results changed; otherwise a counterexample with as few products as possible."""
+    if log.changed or not found:
+        return log.changed
+    few = min(found, key=lambda one: sum(digit != "0" for digit in one.exchange.a))
+    inst = log.instruction(few.exchange)
+    return shrink(partial(log.dot, inst), inst, model, few) or few
+
+
+def copied(row: Row, inst: Instruction, lowering: Lowering | None) -> Row:
+    """Return the row of an instruction that is computed by the function of `row` and became `lowering`."""
+    changes: dict[str, object] = {"name": inst.name}
+    if lowering is not None:
+        changes |= {"opcodes": lowering.matrix, "lowering": lowering.sequence, "opcode_source": lowering.source}
+        changes["cubin_sha256"] = lowering.cubin_sha256
+    if row.model is not None:
+        changes["status"], changes["reason"] = verdict(inst, row, lowering)
+    return with_status(row.model_copy(update=changes))
+
+
+def counted(row: Row, executed: Lowering) -> Row:
+    """Return the row with the opcodes that the profiler counted; unverified if the disassembly differs."""
+    if sorted(executed.sequence) == sorted(row.lowering):
+        return row.model_copy(update={"opcode_source": executed.source})
+    counted, read = (", ".join(f"{count}×{opcode}" for opcode, count in seen) for seen in (executed.sequence, row.lowering))
+    reason = f"the profiler counted {counted or 'nothing'}, the disassembly has {read or 'nothing'}"
+    return with_status(row.model_copy(update={"status": "unverified", "reason": reason}))
+
+
+def verdict(inst: Instruction, row: Row, lowering: Lowering | None) -> tuple[Status, str]:
+    """Return the status of a row that has a model, and the reason if it is not confirmed."""
+    if lowering is None:
+        return "unverified", "which opcode ran is not known: see `accprobe doctor`"
+    known = lowering.matrix or (inst.family.converts and is_ordinary(lowering.sequence))
+    if not known or any(opcodes.relation(inst, opcode) == "foreign" for opcode in lowering.matrix):
+        ran = ", ".join(lowering.matrix) or "no matrix opcode"
+        return "unverified", f"{ran} ran, not an opcode of {inst.family}'s unit"
+    if row.unstable:
+        return "unstable", row.reason
+    done = row.verification
+    reason = (_contradicted(done) or _uncovered(done)) if done else "nothing was verified"
+    return ("inferred", reason) if reason else ("confirmed", "")
+
+
+def with_status(row: Row) -> Row:
+    """Return the row with findings that claim what was tested: unless it is confirmed, they are only suggested."""
+    if row.status == "confirmed":
+        return row
+    return row.model_copy(update={"findings": {name: _suggested(finding) for name, finding in row.findings.items()}})
+
+
+def with_device_status(row: Row, device: Device) -> Row:
+    """Return the row as the report has it: `simulated` on a simulated device; its reason says what else prevents confirmation.
+
+    A feature that no public result of the real chip determines is undetermined, even if that of the simulation was found.
+    """
+    if device.kind != "simulated":
+        return row
+    undetermined = {name: values for name, values in device.candidates(row.instruction).items() if name in row.findings}
+    findings, explains = with_open(row.findings, undetermined), device.explains(row.instruction)
+    return row.model_copy(update={"status": "simulated", "explains": explains, "findings": findings})
+
+
+def _contradicted(done: Verification) -> str:
+    if done.contradicting:
+        return f"{done.contradicting:,} of {done.results:,} results differ from the model"
+    return f"{done.mismatches:,} of {done.dots:,} dot products differ from the model" if done.mismatches else ""
+
+
+def _uncovered(done: Verification) -> str:
+    if not all(done.kinds.values()):
+        return f"{done.random} random dot products are not enough for every kind of operands; give more --dots"
+    if done.tile and done.tile.covered < done.tile.total:
+        return f"{done.tile.covered:,} of the {done.tile.total:,} tile elements were covered; give more --dots"
+    if done.events and done.events.missing:
+        missing, first = len(done.events.missing), done.events.missing[0]
+        return f"{missing:,} of {done.events.possible:,} events of the model were not covered, the first: {first}"
+    return ""
+
+
+def _suggested(finding: Finding) -> Finding:
+    """Return the finding without a claim: its candidates are those of models near a wrong one, so another may be true."""
+    if finding.candidates:
+        return replace(finding, bound="suggested", candidates=(), note="")
+    return replace(finding, bound="suggested") if finding.bound in ("exact", "at_least") else finding
