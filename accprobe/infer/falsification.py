@@ -31,8 +31,8 @@ from accprobe.infer.alternatives.neighbours import (
     max_width,
     pairs,
 )
-from accprobe.infer.alternatives.nonstandard import nonstandard_alternatives
 from accprobe.infer.distinguishing import Batch, Results, search_for
+from accprobe.infer.experiments.nonstandard import nonstandard_alternatives
 from accprobe.infer.findings import (
     SAME_BITS,
     Characterisation,

@@ -16,9 +16,9 @@ import numpy as np
 
 from accprobe.evaluate.evaluator import evaluate
 from accprobe.infer.alternatives import variants
-from accprobe.infer.alternatives.nonstandard import nonstandard_variants
 from accprobe.infer.alternatives.variants import Variants
 from accprobe.infer.distinguishing import Results, spread
+from accprobe.infer.experiments.nonstandard import nonstandard_variants
 from accprobe.infer.findings import Finding, Findings, feature_values, is_omitted
 from accprobe.infer.query_log import Budget
 from accprobe.infer.workbench import Workbench

@@ -12,7 +12,7 @@ from plants import Plant, float_models, integer_models
 
 from accprobe.infer.alternatives.alternative import Alternative
 from accprobe.infer.alternatives.neighbours import alternatives, pairs
-from accprobe.infer.alternatives.nonstandard import nonstandard_alternatives
+from accprobe.infer.experiments.nonstandard import nonstandard_alternatives
 from accprobe.isa.formats import FORMATS
 from accprobe.isa.instructions import Instruction
 from accprobe.model.tree import SUM_BITS, DotModel, FloatArithmetic, FusedSum, IntegerArithmetic, chain

@@ -2,6 +2,5 @@
 
 alternative.py  an alternative model with the values in which it differs, and functions that make one
 neighbours.py   alternatives in one field, in several that stand in for one another, or in steps further and further away
-nonstandard.py  alternatives in fields that no chip is known to use
 variants.py     models that differ in many fields at once, as steps of the search
 """

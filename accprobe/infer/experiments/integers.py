@@ -10,8 +10,8 @@ import numpy as np
 
 from accprobe.evaluate.evaluator import evaluate
 from accprobe.infer.alternatives.alternative import with_arithmetic
-from accprobe.infer.alternatives.nonstandard import narrow_groups
 from accprobe.infer.draft import Draft, Tree
+from accprobe.infer.experiments.nonstandard import narrow_groups
 from accprobe.infer.findings import Finding, Findings
 from accprobe.infer.workbench import EVIDENCE, Workbench, eliminate
 from accprobe.isa.formats import Format

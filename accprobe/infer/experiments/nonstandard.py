@@ -1,24 +1,63 @@
-"""Behaviour that no chip is known to have: rows that would show it. Nothing is reported if all results are the usual ones."""
+"""Behaviour that no chip is known to have, in fields that models and reports omit at their usual value.
+
+First its models: as alternatives only those that differ least from the model, so that few queries are needed; as steps of the
+search, every one that may show. Then the rows that would show it: nothing is reported if all results are the usual ones.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import product
+from itertools import islice, product
+from math import ceil, floor
+from typing import get_args
 
 import numpy as np
 
 from accprobe.evaluate.evaluator import evaluate
-from accprobe.infer.alternatives import nonstandard as variants
-from accprobe.infer.alternatives.nonstandard import Variants, named
+from accprobe.infer.alternatives.alternative import Alternative, float_arithmetics, with_fields
 from accprobe.infer.draft import Draft, DraftNode
 from accprobe.infer.experiments.series import span
 from accprobe.infer.findings import Finding, Findings
 from accprobe.infer.workbench import EVIDENCE, Dyadic, Row, Workbench, encode, two_to
 from accprobe.isa.formats import Format
-from accprobe.model.tree import Role
+from accprobe.isa.instructions import Instruction
+from accprobe.model.fields import Name, fields_of, with_values
+from accprobe.model.record import Value
+from accprobe.model.tree import (
+    Addend,
+    DotModel,
+    FloatArithmetic,
+    FusedSum,
+    IntegerArithmetic,
+    IntegerOverflow,
+    Product,
+    Role,
+    Rounding,
+    Tininess,
+    fits,
+)
 from accprobe.operands.kinds import floats
 from accprobe.operands.request import Request, joined
+
+# FieldValues of one arithmetic, or of the model, that change together.
+FieldValues = Mapping[str, Value]
+
+# Values of such fields, those that show least first; only of the models that differ least if the flag is set.
+Variants = Callable[[Instruction, DotModel, FloatArithmetic, bool], Iterable[FieldValues]]
+
+
+# Integer accumulators are wider.
+TOO_NARROW = 10
+
+# Products that may be scaled at once: a block of scales has 32 or 16.
+BLOCKS = (32, 16, 8, 4, 2)
+
+# Alignment bits of sums of such products.
+ALIGNMENTS = range(40, 12, -1)
+
+# Bits beyond those of the result to which an exact sum may be rounded first.
+EXACT = 20
 
 SEED = 20_25
 # Numbers of any significand.
@@ -26,6 +65,171 @@ ANY = 96
 
 # Sums of a role that are probed, each with other kinds of terms than the ones before.
 SUMS = 3
+
+
+def nonstandard_alternatives(inst: Instruction, model: DotModel) -> Iterator[Alternative]:
+    """Yield the alternatives that differ least from the model."""
+    if inst.is_integer and not model.root.children:
+        narrow = islice(narrow_groups(inst, model, (4,)), 2)
+        yield from (
+            Alternative(changed, (("accumulator_bits", changed.arithmetics[0].accumulator_bits),)) for changed in narrow
+        )
+    for role, fields, changed in _variants(inst, model, nearest=True):
+        if changed != model:
+            yield Alternative(changed, tuple(named(fields, role).items()))
+
+
+def nonstandard_variants(inst: Instruction, model: DotModel, findings: Findings) -> Iterator[DotModel]:
+    """Yield every model that may show."""
+    return (changed for _, _, changed in _variants(inst, model, nearest=False))
+
+
+def named(fields: FieldValues, role: Role) -> FieldValues:
+    """Return the fields by the names of their findings."""
+    return {name if name in fields_of(DotModel) else str(Name(name, role)): value for name, value in fields.items()}
+
+
+def _variants(inst: Instruction, model: DotModel, nearest: bool) -> Iterator[tuple[Role, FieldValues, DotModel]]:
+    for arithmetic, role in float_arithmetics(model):
+        for fields in (fields for variants in EVERY for fields in variants(inst, model, arithmetic, nearest)):
+            of_model = fields.keys() <= fields_of(DotModel).keys()
+            changed = with_values(model, fields) if of_model else with_fields(model, arithmetic, fields)
+            if changed:
+                yield role, fields, changed
+
+
+def narrow_groups(inst: Instruction, model: DotModel, sizes: Sequence[int]) -> Iterator[DotModel]:
+    """Yield integer models that add groups of products in too few bits, then the groups and C; the widest first.
+
+    Groups that wrap to at least as many bits as the result has, which wraps too, are omitted: they are the same function.
+    """
+    outer = model.root.arithmetic
+    assert isinstance(outer, IntegerArithmetic)
+    largest = max(inst.a.largest, inst.a.largest + 1 if inst.a.signed else 0) * (inst.b.largest + inst.b.signed)
+    for size in (min(size, inst.k) for size in sizes):
+        needed, parts = (size * largest).bit_length() + 1, -(-inst.k // size)
+        in_turn = [range(i, min(i + size, inst.k)) for i in range(0, inst.k, size)]
+        for bits, groups in product(
+            range(needed - 1, TOO_NARROW, -1), (in_turn, [range(i, inst.k, parts) for i in range(parts)])
+        ):
+            for word in reversed(get_args(IntegerOverflow)):
+                if word == outer.overflow == "wrap" and bits >= outer.result.bits:
+                    continue
+                inner = replace(outer, overflow=word, accumulator_bits=bits)
+                sums = (FusedSum(tuple(map(Product, group)), inner) for group in groups)
+                yield replace(model, root=FusedSum((*sums, Addend()), outer))
+
+
+def addends(inst: Instruction, model: DotModel, arithmetic: FloatArithmetic, nearest: bool) -> Iterator[FieldValues]:
+    """C is read with fewer bits than the sum that it joins can show."""
+    if not _adds_c(model, arithmetic):
+        return
+    bits = inst.c.mantissa_bits if arithmetic.alignment_bits is None else min(inst.c.mantissa_bits, arithmetic.alignment_bits)
+    for some in _downwards(bits, model.addend_bits, nearest):
+        yield {"addend_bits": some}
+
+
+def products(inst: Instruction, model: DotModel, arithmetic: FloatArithmetic, nearest: bool) -> Iterator[FieldValues]:
+    """Products are rounded to fewer bits than the alignment keeps of the largest."""
+    if arithmetic.alignment_bits is None or not any(n.products for n in model.root.nodes() if n.arithmetic == arithmetic):
+        return
+    bits = min(inst.a.mantissa_bits + inst.b.mantissa_bits + 1, arithmetic.alignment_bits + 1)
+    words = ("RZ", "RNE") if nearest else get_args(Rounding)
+    for some, word in product(_downwards(bits, arithmetic.product_bits, nearest), words):
+        yield {"product_bits": some, "product_rounding": word}
+
+
+def scaled_at_once(inst: Instruction, model: DotModel, arithmetic: FloatArithmetic, nearest: bool) -> Iterator[FieldValues]:
+    """Products of e2m1 are added before their block scales are applied, with all alignment bits of their sums."""
+    if inst.scale_block is None or {inst.a.name, inst.b.name} != {"e2m1"} or arithmetic.alignment_bits is None:
+        return
+    sums = [node for node in model.root.nodes() if node.arithmetic == arithmetic and node.products]
+    if not sums:
+        return
+    sizes = [None, *(some for some in BLOCKS if inst.scale_block % some == 0)]
+    alignments = (arithmetic.alignment_bits,) if nearest else ALIGNMENTS
+    for some, bits in product(sizes, alignments):
+        fields: FieldValues = {"scaled_products": some} | ({} if nearest else {"alignment_bits": bits})
+        changed = replace(arithmetic, scaled_products=some, alignment_bits=bits)
+        if changed != arithmetic and all(fits(changed, len(node.terms)) for node in sums):
+            yield fields
+
+
+def first_roundings(inst: Instruction, model: DotModel, arithmetic: FloatArithmetic, nearest: bool) -> Iterator[FieldValues]:
+    """Sums are first rounded to more bits than the result keeps, and fewer than sums have."""
+    kept, aligned = arithmetic.result_bits, arithmetic.alignment_bits
+    most = max(len(node.terms) for node in model.root.nodes() if node.arithmetic == arithmetic)
+    bits = kept + EXACT if aligned is None else aligned + most.bit_length() - 1
+    if nearest and (arithmetic.first_bits is not None or bits < kept + 2):
+        return
+    for some, word in product(
+        [kept + 1] if nearest else range(kept + 1, bits), ("RZ", "RNE") if nearest else get_args(Rounding)
+    ):
+        if not (word == "RZ" and arithmetic.result_rounding in ("RZ", "RNA") and nearest):
+            yield {"first_bits": some, "first_rounding": word}
+
+
+def overflows(inst: Instruction, model: DotModel, arithmetic: FloatArithmetic, nearest: bool) -> Iterator[FieldValues]:
+    """Overflow is detected before rounding, if sums with C can lie between the largest result and the next number."""
+    result, bits = arithmetic.result, arithmetic.alignment_bits
+    reach = inst.a.max_exponent + inst.b.max_exponent
+    finer = bits is None or bits > arithmetic.result_bits + 1
+    may = inst.c == result and arithmetic.overflow == "infinity" and reach >= result.max_exponent - arithmetic.result_bits
+    if _adds_c(model, arithmetic) and finer and may:
+        yield {"overflow_detected": "before rounding"}
+
+
+def underflows(inst: Instruction, model: DotModel, arithmetic: FloatArithmetic, nearest: bool) -> Iterator[FieldValues]:
+    """Tininess is not detected after rounding, if tiny results are zero and sums with C have more bits."""
+    bits = arithmetic.alignment_bits
+    finer = bits is None or bits > arithmetic.result_bits
+    if _adds_c(model, arithmetic) and inst.c == arithmetic.result and finer and arithmetic.subnormal_results == "flushed":
+        yield from ({"tininess_detected": word} for word in get_args(Tininess)[1:])
+
+
+def _adds_c(model: DotModel, arithmetic: FloatArithmetic) -> bool:
+    return any(node.has_addend for node in model.root.nodes() if node.arithmetic == arithmetic)
+
+
+def _downwards(bits: int, own: int | None, nearest: bool) -> Iterable[int]:
+    """Return smaller numbers of bits; as alternatives only of a model that has all: `single` makes the others."""
+    if nearest:
+        return [bits - 1] if own is None and bits > 0 else []
+    return range(bits - 1, -1, -1)
+
+
+def accumulators(inst: Instruction, model: DotModel, arithmetic: FloatArithmetic, nearest: bool) -> Iterator[FieldValues]:
+    """Accumulators are too narrow for the largest sum."""
+    bits = _needed_bits(inst, model, arithmetic)
+    for some, overflow in product(_downwards(bits, arithmetic.accumulator_bits, nearest), get_args(IntegerOverflow)):
+        if some:
+            yield {"accumulator_bits": some, "accumulator_overflow": overflow}
+
+
+def _needed_bits(inst: Instruction, model: DotModel, arithmetic: FloatArithmetic) -> int:
+    """Return the fewest `accumulator_bits` that are enough for every sum with that arithmetic; 0 if sums are not aligned."""
+    if arithmetic.alignment_bits is None:
+        return 0
+    sums = [node for node in model.root.nodes() if node.arithmetic == arithmetic]
+    most = max(sum(_largest(inst, arithmetic, term) for term in node.terms) for node in sums)
+    return max(most.bit_length() + 1 - arithmetic.alignment_bits, 1)
+
+
+def _largest(inst: Instruction, arithmetic: FloatArithmetic, term: FusedSum | Product | Addend) -> int:
+    """Return the most that a term with the largest exponent can be, in units of the last bit kept."""
+    match term:
+        case Product():
+            a, b = (2 - 2.0**-fmt.mantissa_bits for fmt in (inst.a, inst.b))
+            significand = min(a * b, 2 - 2.0**-52) if arithmetic.product_exponent == "normalised product" else a * b
+        case Addend():
+            significand = 2 - 2.0**-inst.c.mantissa_bits
+        case FusedSum():
+            significand = 2 - 2.0 ** -getattr(term.arithmetic, "result_bits", 0)
+    rounded = floor if arithmetic.alignment_rounding in ("truncate", "floor", "sticky") else ceil
+    return rounded(significand * 2.0 ** (arithmetic.alignment_bits or 0))
+
+
+EVERY: tuple[Variants, ...] = (scaled_at_once, accumulators, addends, products, first_roundings, overflows, underflows)
 
 
 def room(bench: Workbench, draft: Draft) -> tuple[Draft, Findings]:
@@ -45,21 +249,21 @@ def room(bench: Workbench, draft: Draft) -> tuple[Draft, Findings]:
 
 def nonstandard(bench: Workbench, draft: Draft) -> tuple[Draft, Findings]:
     """Find nonstandard handling of the terms and results of the sums of each role."""
-    return _every(bench, draft, OF_TERMS)
+    return _each_role(bench, draft, OF_TERMS)
 
 
 def detection(bench: Workbench, draft: Draft) -> tuple[Draft, Findings]:
     """Find whether overflow and underflow are detected before sums are rounded."""
-    return _every(bench, draft, OF_ENDS)
+    return _each_role(bench, draft, OF_ENDS)
 
 
 Experiments = tuple[tuple[Variants, Callable[[Workbench, Draft, Role], Request]], ...]
 
 
-def _every(bench: Workbench, draft: Draft, experiments: Experiments) -> tuple[Draft, Findings]:
+def _each_role(bench: Workbench, draft: Draft, experiments: Experiments) -> tuple[Draft, Findings]:
     findings: Findings = {}
-    for role, (fields_of, operands) in product(draft.roles(), experiments):
-        draft, found = _found(bench, draft, role, fields_of, operands(bench, draft, role))
+    for role, (variants, operands) in product(draft.roles(), experiments):
+        draft, found = _found(bench, draft, role, variants, operands(bench, draft, role))
         findings |= found
     return draft, findings
 
@@ -154,7 +358,7 @@ def _beside_ties(bench: Workbench, draft: Draft, role: Role) -> Request:
         for g in dict.fromkeys((0, max(most.bit_length() - 1, 0))):
             used, half = heads[: 1 << g], heads[-1] if len(heads) > 1 else None
             big = min(*(span(bench, slot)[-1] for slot in (tail, *heads)), bench.inst.d.max_exponent - g - 2)
-            below = range(kept + 2, (kept + variants.EXACT if bits is None else bits + g) + 1)
+            below = range(kept + 2, (kept + EXACT if bits is None else bits + g) + 1)
             for j, t, last, sign in product(below, (0, 1, 3), (1, -1), (1, -1)):
                 row = {slot.leaf: Dyadic(sign, big) for slot in used}
                 if half is None:
@@ -191,9 +395,9 @@ def _about_smallest(bench: Workbench, draft: Draft, role: Role) -> Request:
 
 
 OF_TERMS: Experiments = (
-    (variants.products, _wide_products),
-    (variants.addends, _wide_addends),
-    (variants.accumulators, _dense),
-    (variants.first_roundings, _beside_ties),
+    (products, _wide_products),
+    (addends, _wide_addends),
+    (accumulators, _dense),
+    (first_roundings, _beside_ties),
 )
-OF_ENDS: Experiments = ((variants.overflows, _about_largest), (variants.underflows, _about_smallest))
+OF_ENDS: Experiments = ((overflows, _about_largest), (underflows, _about_smallest))

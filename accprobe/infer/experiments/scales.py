@@ -13,8 +13,8 @@ from typing import NamedTuple
 import numpy as np
 
 from accprobe.evaluate.evaluator import evaluate
-from accprobe.infer.alternatives.nonstandard import FieldValues, scaled_at_once
 from accprobe.infer.draft import Draft
+from accprobe.infer.experiments.nonstandard import FieldValues, scaled_at_once
 from accprobe.infer.findings import Finding, Findings
 from accprobe.infer.workbench import EVIDENCE, Workbench
 from accprobe.isa.formats import Format
