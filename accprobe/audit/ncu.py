@@ -177,7 +177,7 @@ def lowerings(device: str, insts: Sequence[Instruction]) -> dict[str, Lowering]:
 
     Raises as `launches`, and DeviceError where the child did not launch them all.
     """
-    command = [sys.executable, "-m", "accprobe.devices.launches", device, *(inst.name for inst in insts)]
+    command = [sys.executable, "-m", "accprobe.devices.cuda", device, *(inst.name for inst in insts)]
     seen = list(launches(command, f"^{probes.KERNEL_NAME}$"))
     if len(seen) != len(insts):
         raise DeviceError(f"the profiler saw {len(seen)} of {len(insts)} probes on {device}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
@@ -14,7 +15,7 @@ from accprobe.devices.protocol import Device, DeviceKind
 from accprobe.errors import AccprobeError, DeviceError, ToolMissing
 from accprobe.isa import architectures, tile
 from accprobe.isa.formats import Bits
-from accprobe.isa.instructions import Instruction, catalog
+from accprobe.isa.instructions import Instruction, catalog, parse
 from accprobe.operands.request import Request
 from accprobe.sass import lowering
 from accprobe.sass.lowering import Lowering
@@ -230,3 +231,10 @@ def dot_on_every_sm(cupy: Any, inst: Instruction, target: str, sms: int, request
 def _loaded(cupy: Any, inst: Instruction, target: str) -> Any:
     cubin = compiler.compile_source(probes.source(inst, probes.Part.EVERY_SM), target, inst.name)
     return cupy.RawModule(path=str(cubin.path)).get_function(probes.KERNEL_NAME)
+
+
+# Launches the probe of each named instruction once, for a profiler: python -m accprobe.devices.cuda cuda:0 NAME …
+if __name__ == "__main__":
+    launching = CudaDevice(int(sys.argv[1].removeprefix("cuda:")))
+    for named in map(parse, sys.argv[2:]):
+        launching.dot(named, Request.zeros(named, 1))

@@ -37,35 +37,18 @@ SUM_BITS = 53
 
 @dataclass(frozen=True)
 class FloatArithmetic:
-    """How one floating-point fused sum is computed.
+    """How one floating-point fused sum is computed. `accprobe.model.fields` describes each field; more precisely:
 
-    alignment_bits: F, fraction bits kept below the largest exponent (None: the sum is exact).
-    alignment_rounding: of the bits below F; "truncate", "sticky" (the dropped bits are or-ed into the last
-        one) and "away" act on magnitudes, "floor" and "ceiling" on two's complement, "nearest" rounds ties to even, "nearest
-        away" away from zero.
-    result: format of the result; result_bits: fraction bits kept in it (13 for e8m13 in f32); result_rounding: of the sum, RNA
-        to nearest with ties away from zero.
-    product_exponent: the exponent with which a product takes part in the search for the largest one: the sum of the
-        operands' exponents as encoded (a subnormal has the smallest normal exponent), the same after normalising the
-        operands, or the exponent of the product's leading bit.
-    min_exponent: terms are aligned no lower than this exponent (None: no floor).
-    zero_terms: whether the exponent of a product with a zero operand, a zero having that of the smallest normal number, counts
-        in the search for the largest one.
-    zero_sign: sign of a sum that is exactly zero: always positive, or negative where every term is negative (IEEE 754).
-    underflow_sign: sign of a sum that is not zero and becomes it by rounding: the sum's own, or always positive.
-    overflow: result of a finite sum that is too large. subnormal_results: whether results may be subnormal.
-    overflow_detected: whether a sum is too large when it is larger than the largest result before, or after, it is rounded.
-    tininess_detected: the same of sums that are smaller than the smallest normal one, where results are not subnormal: rounded
-        to the last place of the smallest normal one, or to the result's bits as if exponents had no end (IEEE 754-2019, 7.5).
-    product_bits: fraction bits that each product is rounded to below its leading bit, before it is aligned (None: all);
-        product_rounding: how.
-    first_bits: fraction bits that a sum is rounded to before it is rounded to its result (None: all); first_rounding: how.
-    scaled_products: of operands with block scales, so many products one after the other are added exactly, and their sum times
-        its two scales is one term, which has the exponent of the scales where product_exponent says that of the operands (None:
-        each product times its scales is a term, and its exponent has theirs added).
-    accumulator_bits: bits of the two's-complement accumulator above the F below the largest exponent, the sign one of them
-        (None: unlimited); accumulator_overflow: how larger sums are handled.
-    nan: bit pattern of a NaN result.
+    alignment_rounding: "truncate", "sticky" (the dropped bits are or-ed into the last one) and "away" act on magnitudes,
+        "floor" and "ceiling" on two's complement, "nearest" rounds ties to even, "nearest away" away from zero.
+    product_exponent: the sum of the operands' exponents as encoded (a subnormal has the smallest normal exponent), the same
+        after normalising the operands, or the exponent of the product's leading bit.
+    zero_terms: a zero operand has the exponent of the smallest normal number.
+    zero_sign: always positive, or negative where every term is negative (IEEE 754).
+    tininess_detected: of sums where results are not subnormal; "after rounding" is to the last place of the smallest normal
+        number, "to full precision" to the result's bits as if exponents had no end (IEEE 754-2019, 7.5).
+    scaled_products: so many products one after the other are added exactly, and their sum times its two scales is one term,
+        which has the exponent of the scales where product_exponent says that of the operands.
     nan_payload: "dropped" where every NaN result is `nan`; else a NaN operand passes through, made quiet, and `nan` is what
         an invalid operation gives. The first of several NaN operands counts: "b c a" looks at those of B, then at C, then at
         the results of inner sums, then at those of A.

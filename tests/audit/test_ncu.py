@@ -236,7 +236,7 @@ def test_what_probes_executed_for_a_tile(fake: Fake) -> None:
     found = ncu.lowerings("cuda:0", insts)
     assert found[DENSE] == Lowering(("IMMA.16816.S8.S8",), (("IMMA.16816.S8.S8", 1),), "ncu")
     assert found[insts[1].name].sequence == (("IGMMA.64x8x32.S8.S8", 1),)
-    assert json.loads(arguments.read_text())[-5:] == ["-m", "accprobe.devices.launches", "cuda:0", *(i.name for i in insts)]
+    assert json.loads(arguments.read_text())[-5:] == ["-m", "accprobe.devices.cuda", "cuda:0", *(i.name for i in insts)]
     with pytest.raises(DeviceError, match="saw 2 of 1 probes on cuda:0"):
         ncu.lowerings("cuda:0", insts[:1])
 
