@@ -145,13 +145,15 @@ class TreeBuilder:
         if len(known) >= self._sampled and all(x == known[0] for x in known):
             return tuple(x + base if isinstance(x, int) else x.shifted(base) for x in known[0])
         found: list[int | PartialTree] = []
-        every = self._pairs.joined(ks, below) if len(ks) <= ALL_PAIRS else None
-        left = ks
-        while len(left):
+        left, joined = ks, self._pairs.joined_with(base, ks, below)
+        every = None if joined.all() or len(ks) > ALL_PAIRS else self._pairs.joined(ks, below)
+        while True:
+            found.append(int(left[0]) if joined.sum() <= 1 else self.tree(left[joined]))
+            left = left[~joined]
+            if not len(left):
+                break
             first = int(left[0])
             joined = self._pairs.joined_with(first, left, below) if every is None else every[ks == first][0, np.isin(ks, left)]
-            found.append(first if joined.sum() <= 1 else self.tree(left[joined]))
-            left = left[~joined]
         known.append(tuple(x - base if isinstance(x, int) else x.shifted(-base) for x in found))
         return tuple(found)
 
