@@ -199,7 +199,7 @@ class ProductRun:
             self._drawing(called.spec),
         )
         measured.finished = True
-        seen = kernels_of(called, opened.ready, arguments(opened, question.options) if self.ncu else None)
+        seen = kernels_of(called, arguments(opened, question.options) if self.ncu else None)
         self.unseen |= dict.fromkeys(seen.why_not)
         found, self.measured = measured.row(seen.kernels), None
         return found

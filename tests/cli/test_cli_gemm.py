@@ -368,7 +368,6 @@ def test_names_are_listed_with_what_they_lack() -> None:
         "torch:_cslt_sparse_mm",
         "torch:sdpa",
         "numpy:matmul",
-        "triton:dot",
         "cublaslt:matmul",
         "deep_gemm:fp8_gemm_nt",
         "deep_gemm:bf16_gemm_nt",

@@ -15,14 +15,11 @@ from accprobe.errors import AccprobeError
 from accprobe.gemm.callables import machine
 from accprobe.gemm.callables.adapter import CallableAdapter
 from accprobe.gemm.callables.arrays import NumpyArrays, open_arrays
-from accprobe.gemm.callables.builtin import Ready
 from accprobe.gemm.callables.machine import cublas_version, device_record, empty_report, library_versions
 from accprobe.gemm.spec import Spec
 from accprobe.isa.formats import FORMATS
-from accprobe.sass.lowering import Lowering
 from accprobe.sass.reading import Function, Line
 
-QGMMA = "QGMMA.64x128x32.F32.E4M3.E4M3"
 HMMA = "HMMA.16816.F32"
 
 
@@ -40,14 +37,6 @@ def profiled(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
     monkeypatch.setattr(machine, "_profiled", lambda called: (Counter(names), () if names else ("kernels: none",)))
 
 
-def test_the_opcodes_of_our_kernel_are_those_of_its_cubin(called: CallableAdapter, monkeypatch: pytest.MonkeyPatch) -> None:
-    profiled(monkeypatch, "masked_gemm", "fill", "fill")
-    made = Ready(np.matmul, Lowering((QGMMA,), ((QGMMA, 4), ("FADD", 1)), "nvdisasm"), "masked_gemm")
-    seen = machine.kernels_of(called, made)
-    assert [(k.name, k.opcodes, k.launches) for k in seen.kernels] == [("masked_gemm", (QGMMA,), 1), ("fill", (), 2)]
-    assert seen.why_not == ()
-
-
 def test_the_profiler_counts_opcodes_of_a_librarys_kernel(called: CallableAdapter, monkeypatch: pytest.MonkeyPatch) -> None:
     def launches(command: list[str]) -> Iterator[ncu.Launch]:
         assert command[1:] == ["-m", "accprobe.gemm", "torch:mm", "…"]
@@ -57,13 +46,13 @@ def test_the_profiler_counts_opcodes_of_a_librarys_kernel(called: CallableAdapte
 
     profiled(monkeypatch, "gemm")
     monkeypatch.setattr(ncu, "launches", launches)
-    seen = machine.kernels_of(called, Ready(np.matmul), ["torch:mm", "…"])
+    seen = machine.kernels_of(called, ["torch:mm", "…"])
     assert [(k.name, k.opcodes, k.launches) for k in seen.kernels] == [("gemm", (HMMA,), 2)]
 
 
 def test_what_cannot_be_seen_says_why(called: CallableAdapter, monkeypatch: pytest.MonkeyPatch) -> None:
     profiled(monkeypatch, "gemm")
-    seen, (why,) = machine.kernels_of(called, Ready(np.matmul))
+    seen, (why,) = machine.kernels_of(called)
     assert [kernel.name for kernel in seen] == ["gemm"]
     assert why.startswith("opcodes: not read")
 
@@ -71,7 +60,7 @@ def test_what_cannot_be_seen_says_why(called: CallableAdapter, monkeypatch: pyte
         raise AccprobeError("the driver lets root alone read performance counters")
 
     monkeypatch.setattr(ncu, "launches", refused)
-    seen, (why,) = machine.kernels_of(called, Ready(np.matmul), ["torch:mm"])
+    seen, (why,) = machine.kernels_of(called, ["torch:mm"])
     assert [kernel.name for kernel in seen] == ["gemm"]
     assert why == "opcodes: the driver lets root alone read performance counters"
 
@@ -80,8 +69,8 @@ def test_a_cpu_has_no_kernels_and_says_whose_product_it_is() -> None:
     f32 = FORMATS["f32"]
     library = open_arrays("numpy")
     mine = CallableAdapter(Spec(2, 2, 4, f32, f32, f32), np.matmul, library, "mine")
-    assert machine.kernels_of(mine, Ready(np.matmul)) == ((), ())
-    counted = machine.kernels_of(mine, Ready(np.matmul), ["numpy:matmul"])
+    assert machine.kernels_of(mine) == ((), ())
+    counted = machine.kernels_of(mine, ["numpy:matmul"])
     assert counted == ((), (machine.NOTHING_TO_COUNT,))
     versions = library_versions(library)
     assert versions["numpy"] == np.__version__

@@ -105,8 +105,8 @@ def called(
 ) -> CallableAdapter:
     builtin, library = BUILTIN[name], TorchArrays("cpu")
     spec = Spec(*shape, a, a, out, scale)
-    ready = builtin.make(spec, {**builtin.options, **options}, library)
-    return CallableAdapter(spec, ready.function, library, name, builtin.by_columns)
+    function = builtin.make(spec, {**builtin.options, **options}, library)
+    return CallableAdapter(spec, function, library, name, builtin.by_columns)
 
 
 def powers(fmt: Format, shape: tuple[int, int], seed: int) -> Bits:

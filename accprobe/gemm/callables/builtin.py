@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from accprobe.build import driver, install
-from accprobe.errors import AccprobeError, ToolMissing, UnknownName, nearest
+from accprobe.errors import AccprobeError, ToolMissing
 from accprobe.gemm.callables.adapter import Multiply
 from accprobe.gemm.callables.arrays import ArrayLibrary, torch_type
 from accprobe.gemm.callables.libraries import (
@@ -26,32 +26,18 @@ from accprobe.gemm.callables.libraries import (
     semi_structured,
     weight_exponent,
 )
-from accprobe.gemm.callables.options import FLAGS, Options, OptionValue, given_flags, under_flags, whole_option
+from accprobe.gemm.callables.options import FLAGS, Options, OptionValue, given_flags, under_flags
 from accprobe.gemm.spec import Spec
 from accprobe.isa.formats import FORMATS, Format
 from accprobe.model.product import ScaleOf
-from accprobe.sass.lowering import Lowering
 
 # The package that each group of names needs, and the command that installs it.
 NEEDS = {
     "torch": ("torch", f"{install.GPU_STACK}, or pip install torch"),
     "numpy": ("numpy", "pip install numpy"),
-    "triton": ("triton", install.TRITON),
     "cublaslt": ("nvmath", "pip install 'nvmath-python[cu13]'"),
     "deep_gemm": ("deep_gemm", "see https://github.com/deepseek-ai/DeepGEMM"),
 }
-
-
-@dataclass(frozen=True)
-class Ready:
-    """A function ready to be called. lowering, kernel: of accprobe's own kernel."""
-
-    function: Multiply
-    lowering: Lowering | None = None
-    kernel: str = ""
-
-
-Make = Callable[[Spec, Options, ArrayLibrary], Multiply | Ready]
 
 
 @dataclass(frozen=True)
@@ -65,7 +51,7 @@ class Builtin:
     name: str
     title: str
     formats: tuple[str, ...]
-    maker: Make
+    make: Callable[[Spec, Options, ArrayLibrary], Multiply]
     result: Callable[[Format], Format] = lambda a: a
     scales: tuple[ScaleOf, ...] = ()
     options: Mapping[str, OptionValue] = field(default_factory=dict)
@@ -80,10 +66,6 @@ class Builtin:
         """Raise ToolMissing if the callable is not available."""
         if reason := self.why_not():
             raise ToolMissing(f"{self.name} is not available: {reason}")
-
-    def make(self, spec: Spec, options: Options, library: ArrayLibrary) -> Ready:
-        made = self.maker(spec, options, library)
-        return made if isinstance(made, Ready) else Ready(made)
 
     def why_not(self) -> str:
         """Return why the callable is not available, "" if it is."""
@@ -126,18 +108,6 @@ def _mm(spec: Spec, options: Options, library: ArrayLibrary) -> Multiply:
     return under_flags(lambda a, b: torch.mm(a, b, **argument), given_flags(options, spec.a.name))
 
 
-def _addmm(spec: Spec, options: Options, library: ArrayLibrary) -> Multiply:
-    """C is -0, which changes no sum. It is a row, as the bias of a layer, or a matrix."""
-    import torch
-
-    shapes = {"row": (spec.n,), "matrix": (spec.m, spec.n)}
-    if (bias := str(options["bias"])) not in shapes:
-        raise UnknownName(f"torch:addmm has no bias '{bias}'; {nearest(bias, shapes)}")
-    c = torch.full(shapes[bias], -0.0, dtype=torch_type(library, spec.out), device=library.device)
-    argument = _result_argument(spec, library)
-    return under_flags(lambda a, b: torch.addmm(c, a, b, **argument), given_flags(options, spec.a.name))
-
-
 def _scaled_mm(spec: Spec, options: Options, library: ArrayLibrary) -> Multiply:
     """Block scales are laid out as cuBLASLt requires: by columns, and each column of B's scales padded to a multiple of 4.
 
@@ -173,44 +143,12 @@ def _int_mm(spec: Spec, options: Options, library: ArrayLibrary) -> Multiply:
     return multiply
 
 
-def _triton_dot(spec: Spec, options: Options, library: ArrayLibrary) -> Ready:
-    """accprobe's own kernel: `tl.dot` in steps of block_k, with the accumulator as the addend of the next step."""
-    import torch
-
-    from accprobe.isa import architectures
-    from accprobe.sweep.compilation import KERNEL, compile_configurations
-    from accprobe.sweep.configurations import DTYPES, check_problem, configurations
-
-    name = next(dtype.name for dtype in DTYPES.values() if dtype.format is spec.a)
-    promoted = options["promote_every"]
-    if promoted is not None and type(promoted) is not int:
-        raise AccprobeError(f"option promote_every of triton:dot is a whole number, or None, not {promoted}")
-    block_k, warps, block_m, block_n = (whole_option(options, name) for name in ("block_k", "num_warps", "block_m", "block_n"))
-    (found,) = configurations([name], [block_k], [warps], block_m, block_n, promoted)
-    config = replace(found, chained=bool(options["chained"]))
-    check_problem([config], spec.m, spec.n, spec.k)
-    target = architectures.from_compute_capability(*torch.cuda.get_device_capability(library.device)).target
-    (compiled,) = compile_configurations([config], target)
-    if compiled.reason:
-        raise AccprobeError(f"triton:dot cannot be compiled with these options: {compiled.reason}")
-    grid = (spec.m // config.block_m, spec.n // config.block_n, 1)
-    d = torch.empty((spec.m, spec.n), dtype=torch_type(library, spec.out), device=library.device)
-
-    def launch(a: Any, b: Any) -> Any:
-        with torch.cuda.device(library.device):
-            compiled.kernel[grid](a, b.t(), d, spec.n, spec.k, -1, *compiled.arguments)
-        return d
-
-    return Ready(launch, compiled.lowering, KERNEL)
-
-
 def _f32_or_s32(a: Format) -> Format:
     return FORMATS["s32"] if a.is_integer else FORMATS["f32"]
 
 
 _NO_FLAGS: dict[str, OptionValue] = dict.fromkeys(FLAGS)
 _FLOATS = ("bf16", "f16", "f32", "tf32", "f64")
-_BLOCKS = {"block_k": 64, "num_warps": 4, "promote_every": None, "chained": True, "block_m": 64, "block_n": 64}
 
 
 def _bf16(a: Format) -> Format:
@@ -219,14 +157,6 @@ def _bf16(a: Format) -> Format:
 
 _ALL = (
     Builtin("torch:mm", "torch.mm(a, b)", _FLOATS, _mm, own_result, options=_NO_FLAGS),
-    Builtin(
-        "torch:addmm",
-        "torch.addmm(c, a, b) with a C of -0; option bias: row or matrix",
-        _FLOATS,
-        _addmm,
-        own_result,
-        options={"bias": "row", **_NO_FLAGS},
-    ),
     Builtin(
         "torch:_scaled_mm",
         "torch._scaled_mm(a, b, scale_a, scale_b); scales by tensor, row, 1x128 and 128x128",
@@ -259,16 +189,6 @@ _ALL = (
         probed_part=ATTENTION_PART,
     ),
     Builtin("numpy:matmul", "numpy.matmul(a, b)", ("f32", "f64"), lambda *_: np.matmul, arrays="numpy"),
-    Builtin(
-        "triton:dot",
-        "accprobe's own kernel: tl.dot in steps of block_k",
-        ("e4m3", "e5m2", "f16", "bf16", "tf32", "s8"),
-        _triton_dot,
-        _f32_or_s32,
-        options=_BLOCKS,
-        gpu_only=True,
-        by_columns=True,
-    ),
     Builtin(
         "cublaslt:matmul",
         "cuBLASLt through nvmath-python; option algorithm: index into its heuristic's list",

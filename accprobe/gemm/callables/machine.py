@@ -1,7 +1,7 @@
 """The device that computes a product, the versions of its libraries, and the kernels of one call, as a report records them.
 
-torch's profiler (CUPTI) gives the names of kernels. Opcodes come from the cubin of accprobe's own kernel, or from Nsight
-Compute, which launches the call again in a child process. No opcode is derived from the name of a kernel.
+torch's profiler (CUPTI) gives the names of kernels. Opcodes come from Nsight Compute, which launches the call again in a child
+process. No opcode is derived from the name of a kernel.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from accprobe.build import inventory, processor
 from accprobe.errors import AccprobeError
 from accprobe.gemm.callables.adapter import CallableAdapter
 from accprobe.gemm.callables.arrays import ArrayLibrary
-from accprobe.gemm.callables.builtin import Ready
 from accprobe.report.products import KernelRecord
 from accprobe.report.report import SCHEMA, DeviceRecord, Report, Run, Tool
 
@@ -129,7 +128,7 @@ class Kernels(NamedTuple):
     why_not: tuple[str, ...] = ()
 
 
-def kernels_of(adapter: CallableAdapter, ready: Ready, command: Sequence[str] | None = None) -> Kernels:
+def kernels_of(adapter: CallableAdapter, command: Sequence[str] | None = None) -> Kernels:
     """Return the kernels of one call with the current operands. A CPU's kernels have no names.
 
     command: arguments of `python -m accprobe.gemm` that launch the same call under Nsight Compute; None: do not use it.
@@ -137,14 +136,9 @@ def kernels_of(adapter: CallableAdapter, ready: Ready, command: Sequence[str] | 
     if adapter.library.device == "cpu":
         return Kernels(why_not=() if command is None else (NOTHING_TO_COUNT,))
     names, why_not = _profiled(adapter)
-    of_own = ready.lowering.matrix if ready.lowering else ()
-    kernels = tuple(
-        KernelRecord(name=name, opcodes=of_own if name == ready.kernel else (), launches=n) for name, n in names.items()
-    )
-    if any(kernel.opcodes for kernel in kernels):
-        return Kernels(kernels, why_not)
+    kernels = tuple(KernelRecord(name=name, launches=n) for name, n in names.items())
     if command is None:
-        return Kernels(kernels, (*why_not, "opcodes: not read, because the kernels belong to a library; --ncu counts them"))
+        return Kernels(kernels, (*why_not, "opcodes: not read; --ncu counts them"))
     try:
         return Kernels(_counted(command) or kernels, why_not)
     except AccprobeError as e:

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from accprobe.errors import AccprobeError, UnknownName, nearest
-from accprobe.gemm.callables.adapter import CallableAdapter, one_sentence
+from accprobe.gemm.callables.adapter import CallableAdapter, Multiply, one_sentence
 from accprobe.gemm.callables.arrays import ARRAYS, ArrayLibrary, open_arrays
-from accprobe.gemm.callables.builtin import BUILTIN, Builtin, Ready
+from accprobe.gemm.callables.builtin import BUILTIN, Builtin
 from accprobe.gemm.callables.options import FLAGS, Options, OptionValue, under_flags, with_defaults
 from accprobe.gemm.spec import Spec, usual_result
 from accprobe.isa.formats import FORMATS, Format
@@ -63,7 +63,6 @@ class Opened:
 
     adapter: CallableAdapter
     options: Options
-    ready: Ready
     probed_part: str = ""
     gpu_options: tuple[str, ...] = ()
 
@@ -111,11 +110,11 @@ def open_callable(
     found.check(spec, library)
     if found.a_exponent is not None:
         spec = replace(spec, a_exponent=found.a_exponent(a, spec.k))
-    ready = found.make(spec, chosen, library)
+    function = found.make(spec, chosen, library)
     shown = {option: value for option, value in chosen.items() if value is not None}
-    adapter = CallableAdapter(spec, ready.function, library, name, found.by_columns)
+    adapter = CallableAdapter(spec, function, library, name, found.by_columns)
     gpu_options = tuple(name for name in options or () if name in (*FLAGS, *found.gpu_options))
-    return Opened(adapter, shown, ready, found.probed_part, gpu_options)
+    return Opened(adapter, shown, found.probed_part, gpu_options)
 
 
 def _open_user_function(
@@ -126,14 +125,15 @@ def _open_user_function(
     with_defaults(flags, dict.fromkeys(FLAGS), own.name)
     if flags and library.name != "torch":
         raise AccprobeError(f"option {next(iter(flags))} is torch's, and {own.name} takes arrays of {library.name}")
-    function = partial(own.function, **{option: value for option, value in options.items() if option not in flags})
-    ready = Ready(under_flags(function, flags) if library.name == "torch" else function)
+    function: Multiply = partial(own.function, **{name: value for name, value in options.items() if name not in flags})
+    if library.name == "torch":
+        function = under_flags(function, flags)
     a = request.a or FORMATS["f32"]
     spec = Spec(*request.shape, a, request.b or a, request.out or usual_result(a), request.scale)
-    adapter = CallableAdapter(spec, ready.function, library, own.name, file=own.file)
+    adapter = CallableAdapter(spec, function, library, own.name, file=own.file)
     if request.out is None:
         adapter.take_result_format()
-    return Opened(adapter, options, ready, gpu_options=tuple(flags))
+    return Opened(adapter, options, gpu_options=tuple(flags))
 
 
 def _file(path: Path) -> Any:
