@@ -33,29 +33,23 @@ WIDEST_SUM = 128
 
 
 def fit(
-    spec: Spec,
-    tree: FusedGroups | Reduction,
-    probed: ProbedDots,
-    inner: ProbedDots,
-    unordered: bool = False,
+    spec: Spec, tree: FusedGroups | Reduction, probed: ProbedDots, inner: ProbedDots, unordered: bool = False
 ) -> tuple[ProductPlan, int]:
     """Return the plan with the fewest mismatches, and their number. inner: results of one chain alone, whatever the slices."""
-    start: ProductPlan | None = None
-    best: tuple[ProductPlan, int] | None = None
-    for reading in (tree,) if unordered else slice_readings(tree):
-        any_order = unordered and isinstance(reading, Reduction)
-        if start is None:
-            blank = ProductPlan(spec, reading, multiply_add(), unordered=any_order)
-            start = _fit_chain(blank, inner)
-        plan = replace(start, tree=reading, unordered=any_order)
-        fewest = _count(plan, probed)
-        found = _improved(plan, len(probed) if fewest is None else fewest, probed, _other_roundings)
-        if best is None or found[1] < best[1]:
-            best = found
-        if not best[1] or _count(start, inner):  # no reading changes the sums of one chain
+    readings = [tree] if unordered else list(slice_readings(tree))
+    any_order = unordered and isinstance(tree, Reduction)
+    start = _fit_chain(ProductPlan(spec, readings[0], multiply_add(), unordered=any_order), inner)
+    if _count(start, inner):  # no reading changes the sums of one chain
+        readings = readings[:1]
+    best, fewest = start, len(probed) + 1
+    for plan in (replace(start, tree=reading) for reading in readings):
+        count = _count(plan, probed)
+        found, wrong = _improved(plan, len(probed) if count is None else count, probed, _other_roundings)
+        if wrong < fewest:
+            best, fewest = found, wrong
+        if not fewest:
             break
-    assert best is not None
-    return best
+    return best, fewest
 
 
 def _fit_chain(blank: ProductPlan, inner: ProbedDots) -> ProductPlan:

@@ -74,20 +74,6 @@ def test_of_every_format(name: str) -> None:
         assert mistake.named(plan.k) in found.mispaired
 
 
-def test_of_a_large_k_some_are_determined() -> None:
-    k = 5000
-    spec = Spec(4, 4, k, *[FORMATS["bf16"]] * 3)
-
-    def product(a: Array, b: Array) -> Array:
-        return (a.astype(np.float32) @ b.astype(np.float32)).astype(a.dtype)
-
-    def moved(a: Array, b: Array) -> Array:
-        return product(a, np.concatenate([b[:640], b[768:896], b[640:768], b[896:]]))
-
-    for function, named in ((product, []), (moved, ["a[640-767] is multiplied by b[768-895], a[768-895] by b[640-767]"])):
-        assert [each.mispaired for each in found_in(FunctionBox(spec, function))] == named
-
-
 def test_where_a_cannot_be_chosen_columns_are() -> None:
     spec = Spec(4, N, K, *[FORMATS["f16"]] * 3, a_exponent=-6)
 

@@ -12,14 +12,13 @@ from numpy.typing import NDArray
 from accprobe.errors import AccprobeError
 from accprobe.evaluate.error_free import Floats
 from accprobe.gemm.blackbox import RecordedCallable
-from accprobe.gemm.layout import Ints, layout_of, numbers_of, whole_product
+from accprobe.gemm.checks.regions import first_few
+from accprobe.gemm.layout import Ints, layout_of, numbers_of, whole_product, whole_zeros
 from accprobe.gemm.operands import first_operands, ones, random_lines, times_power
 from accprobe.isa.formats import Bits, Format
 
 # Tolerance in units of the last place: the product and the added value are both rounded.
 LAST_PLACES = 4
-# Rows, columns or elements in one message.
-_MOST_LISTED = 3
 
 
 def refuse_non_products(subject: RecordedCallable, seed: int) -> None:
@@ -56,29 +55,19 @@ def added_in_words(added: Floats) -> str:
         return f"{added[0, 0]:.9g} to each element"
     for name, lines in (("column", added), ("row", added.T)):
         if (lines == lines[0]).all():
-            return _listed([f"{lines[0, i]:.9g} to each element of {name} {i}" for i in np.flatnonzero(lines[0])])
-    return _listed([f"{added[i, j]:.9g} at row {i}, column {j}" for i, j in np.argwhere(added)])
+            return first_few([f"{lines[0, i]:.9g} to each element of {name} {i}" for i in np.flatnonzero(lines[0])])
+    return first_few([f"{added[i, j]:.9g} at row {i}, column {j}" for i, j in np.argwhere(added)])
 
 
 def factor_in_words(subject: RecordedCallable, rows: Ints, columns: Ints, k: int) -> str:
     """Name the factor of a product: "0.125 times A·B". "" if results are not proportional to the product at this k."""
-    spec, layout = subject.spec, layout_of(subject.spec)
-    low, high = layout.exponents()
     found = []
-    for exponent in (0, min(2, high), max(-2, low)):
-        for negative in (False, True):
-            a, b = layout.blank()
-            word_a, word_b = layout.one() if spec.a.is_integer else layout.power(exponent)
-            a[:, k], b[:, k] = word_a, word_b | (spec.b.sign_bit if negative and spec.b.is_float else 0)
-            d = numbers_of(spec.out, subject.product(a, b, keep=False))[np.ix_(rows, columns)]
-            exact = 1.0 if spec.a.is_integer else 2.0**exponent
-            found.append(d / (-exact if negative and spec.b.is_float else exact))
+    for number in (1, 2, 4, -1, -2) if subject.spec.b.is_float else (1,):
+        a, b = whole_zeros(subject.spec)
+        a[:, k], b[:, k] = 1, number
+        found.append(whole_product(subject, a, b)[np.ix_(rows, columns)] / number)
     factor = found[0].flat[0]
     return f"{factor:.9g} times A·B" if factor and all((each == factor).all() for each in found) else ""
-
-
-def _listed(phrases: list[str]) -> str:
-    return ", ".join([*phrases[:_MOST_LISTED], *(["…"] if len(phrases) > _MOST_LISTED else [])])
 
 
 def _last_place(out: Format, size: Floats) -> Floats:

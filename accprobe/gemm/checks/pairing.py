@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from accprobe.evaluate.error_free import Floats
 from accprobe.gemm.blackbox import RecordedCallable
-from accprobe.gemm.checks.regions import Region, ranges
+from accprobe.gemm.checks.regions import Region, first_few, ranges
 from accprobe.gemm.layout import Ints, layout_of, numbers_of, whole_operands, whole_product, whole_zeros
 from accprobe.gemm.spec import Spec
 from accprobe.isa.formats import Bits, Format
@@ -37,12 +37,10 @@ MEAN_SQUARES = {4: 7.5, 2: 2.5, 1: 1.0}
 MAX_DIGIT_BITS = 8
 # Maximum number of element groups that are explained, each with its own mistake.
 MAX_GROUPS = 4
-# Initial calls that determine partners of single k; a larger K is sampled at even distances.
-MAX_CALLS = 256
+# Maximum number of calls that probe single k.
+MAX_CALLS = 1024
 # Partner of a k that no element of B multiplies.
 NO_PARTNER = -1
-# Runs of lines in one sentence.
-MAX_NAMED = 4
 DEPENDS_ON_VALUES = "which products are added depends on the values of the operands"
 
 There = NDArray[np.bool_]
@@ -108,7 +106,7 @@ class _Source:
 def name_ks(partner: Ints) -> str:
     """Name the factors of each a[k]. partner [K]: the k of B, or NO_PARTNER. "" if each is b[k]."""
     moved = [(lines, f"b[{sources}]" if sources else "nothing") for lines, sources in _moved_runs(partner)]
-    return _first_few([f"a[{lines}] {'' if n else 'is multiplied '}by {factor}" for n, (lines, factor) in enumerate(moved)])
+    return first_few([f"a[{lines}] {'' if n else 'is multiplied '}by {factor}" for n, (lines, factor) in enumerate(moved)])
 
 
 def name_lines(source: Ints, line: str, operand: str) -> str:
@@ -117,11 +115,7 @@ def name_lines(source: Ints, line: str, operand: str) -> str:
     for lines, sources in _moved_runs(source):
         many = "s" * ("-" in lines)
         names.append(f"{line}{many} {lines} read{'' if many else 's'} {operand} of {line}{many} {sources}")
-    return _first_few(names)
-
-
-def _first_few(names: Sequence[str]) -> str:
-    return ", ".join([*names[:MAX_NAMED], *(["…"] if len(names) > MAX_NAMED else [])])
+    return first_few(names)
 
 
 def _moved_runs(source: Ints) -> Iterator[tuple[str, str]]:
@@ -287,43 +281,24 @@ def _lines_read(subject: RecordedCallable, k: int, of_a: bool) -> Ints:
 
 
 def _partners(subject: RecordedCallable, rows: Ints, usable: Ints, column: int) -> Ints:
-    """Return the k of B that multiplies each k of A in a column of D, [K].
+    """Return the k of B that multiplies each k of A in a column of D, [K]; no partners if that takes too many calls.
 
-    rows: the row of A that each row of D reads; usable: rows of D that read alike. A large K is sampled, then refined between
-    samples whose offsets differ; other k get the offset of the k before them.
+    rows: the row of A that each row of D reads; usable: rows of D that read alike. Each reads a row of A with a 1 at one k.
     """
     spec = subject.spec
     _, first = np.unique(rows[usable], return_index=True)
-    usable = usable[first]
-    most = max(2, MAX_CALLS // (1 + len(_digits(spec, spec.k)))) * len(usable)
-    ks = np.unique(np.linspace(0, spec.k - 1, min(spec.k, most)).astype(np.int64))
-    partner = np.full(spec.k, NO_PARTNER)
-    known = np.zeros(spec.k, bool)
-    for _ in range(spec.k.bit_length()):
-        for some in np.array_split(ks, -(-len(ks) // len(usable))):
-            partner[some] = _partners_of(subject, some, rows, usable[: len(some)], column)
-        known[ks] = True
-        ks = np.flatnonzero(known)
-        offset = np.where(partner[ks] < 0, spec.k, partner[ks] - ks)
-        differing = np.flatnonzero((np.diff(offset) != 0) & (np.diff(ks) > 1))[:most]
-        if not len(differing):
-            break
-        ks = (ks[differing] + ks[differing + 1]) // 2
-    ks = np.flatnonzero(known)
-    before = ks[np.searchsorted(ks, np.arange(spec.k), side="right") - 1]
-    found = np.where(partner[before] < 0, NO_PARTNER, partner[before] - before + np.arange(spec.k))
-    return np.where((found >= spec.k) | (found < 0), NO_PARTNER, found)
+    usable, partner = usable[first], np.full(spec.k, NO_PARTNER)
+    parts = -(-spec.k // len(usable))
+    for ks in np.array_split(np.arange(spec.k), parts) if parts * (1 + len(_digits(spec, spec.k))) <= MAX_CALLS else ():
+        own = usable[: len(ks)]
 
+        def query(digits: Ints, own: Ints = own, ks: Ints = ks) -> Floats:
+            a, b = whole_zeros(spec)
+            a[rows[own], ks], b[:] = 1, digits
+            return np.asarray(whole_product(subject, a, b)[own, column])
 
-def _partners_of(subject: RecordedCallable, ks: Ints, rows: Ints, of_d: Ints, column: int) -> Ints:
-    """Return the partners of at most M values of k: each row of D reads a row of A with a 1 at one k."""
-
-    def query(digits: Ints) -> Floats:
-        a, b = whole_zeros(subject.spec)
-        a[rows[of_d], ks], b[:] = 1, digits
-        return np.asarray(whole_product(subject, a, b)[of_d, column])
-
-    return _decoded(subject.spec, query, np.arange(subject.spec.k))
+        partner[ks] = _decoded(spec, query, np.arange(spec.k))
+    return partner
 
 
 def _wrong_singles(subject: RecordedCallable, once: Ints) -> tuple[str, str]:

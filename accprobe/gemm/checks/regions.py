@@ -88,6 +88,8 @@ def count_changed(subject: RecordedCallable, disputed: Sequence[Call]) -> int:
     return sum(int(np.count_nonzero(subject.repeat(call))) for call in calls)
 
 
+# Runs of lines, and other phrases, in one sentence.
+MOST_LISTED = 4
 # Pairs of a row and a column that every element computes.
 PRODUCTS_REPEATED = 6
 # Calls for each pair.
@@ -213,5 +215,9 @@ def without(region: Region, there: NDArray[np.bool_]) -> Region | None:
 def ranges(lines: Ints) -> str:
     """Return "0-127", or the first few runs."""
     runs = np.split(lines, np.flatnonzero(np.diff(lines) != 1) + 1)
-    shown = [f"{run[0]}" if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs[:4]]
-    return ", ".join(shown) + (", …" if len(runs) > 4 else "")
+    return first_few([f"{run[0]}" if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs])
+
+
+def first_few(phrases: Sequence[str]) -> str:
+    """Return the first phrases of a list, in a sentence."""
+    return ", ".join([*phrases[:MOST_LISTED], *(["…"] if len(phrases) > MOST_LISTED else [])])
