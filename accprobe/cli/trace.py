@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from accprobe.cli.output import DIFFERS, Output, format_option, output_option, tell
+from accprobe.cli.output import DIFFERS, Output, document_text, format_option, output_option, tell
 from accprobe.errors import AccprobeError
 
 if TYPE_CHECKING:
     from accprobe.trace.both import ProgramRun
     from accprobe.trace.causes import TraceFindings
 
-ENDINGS = {".html": "html", ".xml": "junit"}
+ENDINGS = {".html": "html", ".md": "markdown", ".xml": "junit"}
 """Formats by the ending of an output file."""
 
 
@@ -86,8 +87,8 @@ def record_command(
 @click.argument("a", type=click.Path(path_type=Path))
 @click.argument("b", type=click.Path(path_type=Path))
 @click.option("--map", "mapping", default="", metavar="MAP", help=_MAP_HELP)
-@format_option("json", "html", "junit")
-@output_option("JSON, or by the ending of FILE an HTML page or JUnit XML")
+@format_option("json", "html", "markdown", "junit")
+@output_option("JSON, or by the ending of FILE an HTML page, Markdown or JUnit XML")
 def compare_command(a: Path, b: Path, mapping: str, form: str, output: Path | None) -> None:
     """Compare two recorded traces, or two dumps of another tool.
 
@@ -114,8 +115,8 @@ def compare_command(a: Path, b: Path, mapping: str, form: str, output: Path | No
 @click.option("--flag", "flags", multiple=True, metavar="FLAG=A,B", help="Two values of an attribute of torch; repeatable.")
 @click.option("--map", "mapping", default="", metavar="MAP", help=_MAP_HELP)
 @click.option("--fix", is_flag=True, help="Try changes that make the origins equal.")
-@format_option("json", "html", "junit")
-@output_option("JSON, or by the ending of FILE an HTML page or JUnit XML")
+@format_option("json", "html", "markdown", "junit")
+@output_option("JSON, or by the ending of FILE an HTML page, Markdown or JUnit XML")
 def run_command(
     function: str,
     versus: str | None,
@@ -202,10 +203,23 @@ def _dtype(text: str) -> Any:
 
 def _end(found: TraceFindings, out: Output) -> None:
     """Print or write the findings, and exit with the status."""
-    from accprobe.render import traces
+    from accprobe.render.subjects.trace import trace_blocks
 
-    writers = {"json": traces.trace_json, "html": traces.trace_html, "junit": traces.trace_junit}
     differs = not found.comparison.equal
-    out.deliver(lambda: traces.trace_blocks(found), lambda form: writers[form](found), differs)
+    out.deliver(lambda: trace_blocks(found), lambda form: _text(found, form), differs)
     if differs:
         sys.exit(DIFFERS)
+
+
+def _text(found: TraceFindings, form: str) -> str:
+    if form == "json":
+        from accprobe.trace.summary import findings_json
+
+        return json.dumps(findings_json(found), indent=2) + "\n"
+    if form == "junit":
+        from accprobe.render.checks import trace_junit
+
+        return trace_junit(found)
+    from accprobe.render.subjects.trace import trace_blocks, trace_page
+
+    return document_text(form, trace_blocks(found) if form == "markdown" else trace_page(found), "trace")

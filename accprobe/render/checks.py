@@ -1,4 +1,4 @@
-"""Kernels that fall short, for what runs checks: JUnit's XML, SARIF 2.1.0, and annotations of GitHub's workflows."""
+"""Findings for what runs checks, kernels and traces: JUnit's XML, SARIF 2.1.0, and annotations of GitHub's workflows."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from accprobe.audit.requirements import Rule, Shortfall
 from accprobe.render.plain import plain
 from accprobe.render.subjects.sass import kernel_title, shortfall_line, shortfall_reason
 from accprobe.report.report import Tool
+from accprobe.trace.causes import TraceFindings
+from accprobe.trace.summary import trace_headline
 
 RULES: dict[Rule, str] = {
     "accumulator": "Every accumulator has the bits that --fail-below asks for, or is promoted as --unless-promoted says.",
@@ -36,10 +38,31 @@ def junit(kernels: Sequence[Kernel], reading: Reading, found: Sequence[Shortfall
     for problem in reading.problems:
         case = ElementTree.SubElement(suite, "testcase", classname="accprobe sass", name="reading")
         ElementTree.SubElement(case, "error", message=plain(problem))
+    return _suite_text(suite)
+
+
+def _suite_text(suite: ElementTree.Element) -> str:
     for count, tag in (("tests", "testcase"), ("failures", "testcase/failure"), ("errors", "testcase/error")):
         suite.set(count, str(len(suite.findall(tag))))
     ElementTree.indent(suite)
     return ElementTree.tostring(suite, encoding="unicode", xml_declaration=True) + "\n"
+
+
+def trace_junit(found: TraceFindings) -> str:
+    """Return a test suite with a test case for each module of the first run; one with an origin fails."""
+    suite = ElementTree.Element("testsuite", name="accprobe trace")
+    failed = {each.origin.module: each for each in reversed(found.origins)}
+    modules = dict.fromkeys(operation.module for operation in found.comparison.traces[0].operations)
+    for module in dict.fromkeys((*modules, *failed)):
+        case = ElementTree.SubElement(suite, "testcase", classname="accprobe trace", name=plain(module or "outside of modules"))
+        if module in failed:
+            each = failed[module]
+            message = plain(f"{each.origin.operation}: {each.cause.text}")
+            ElementTree.SubElement(case, "failure", type=each.cause.kind, message=message)
+    if not found.comparison.equal and not failed:
+        case = ElementTree.SubElement(suite, "testcase", classname="accprobe trace", name="result")
+        ElementTree.SubElement(case, "failure", type="different", message=plain(trace_headline(found)))
+    return _suite_text(suite)
 
 
 def _fail(case: ElementTree.Element, found: Sequence[Shortfall]) -> None:

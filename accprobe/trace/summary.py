@@ -1,14 +1,12 @@
-"""What a comparison of two traces says: its first line, a table of origins, and JSON."""
+"""The comparison of two traces in words and as JSON: the first difference, and how many operations are in each state."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any
 
 from accprobe.trace.causes import ExplainedOrigin, TraceFindings
 from accprobe.trace.records import TracedOperation
-
-ORIGIN_HEADERS = ("module", "operation", "operands", "words that differ", "cause", "verified")
 
 
 def trace_headline(found: TraceFindings) -> str:
@@ -21,7 +19,7 @@ def trace_headline(found: TraceFindings) -> str:
     if not found.origins:
         return "different: the inputs of the two runs differ, or the mapping does not fit"
     origin = found.origins[0]
-    return f"first difference: {_place(origin)} {_shapes(origin)}: {origin.cause.text}".replace("  ", " ")
+    return f"first difference: {_place(origin)} {operand_shapes(origin)}: {origin.cause.text}".replace("  ", " ")
 
 
 def limits(found: TraceFindings) -> str:
@@ -41,15 +39,6 @@ def counts(found: TraceFindings) -> str:
     more = (("only one", "in one run only"), ("other call", "part of a block"), ("unmapped", "not comparable"))
     told += [f"{comparison.count(state):,} {words}" for state, words in more if comparison.count(state)]  # type: ignore[arg-type]
     return f"{first:,} and {second:,} operations: {', '.join(told)}"
-
-
-def rows(found: TraceFindings) -> Iterator[tuple[str, ...]]:
-    """Return a row of the table for each origin, the first one first."""
-    for each in found.origins:
-        differing = "" if each.differing is None else f"{each.differing:,} of {each.of:,}"
-        fixes = f"; fixed by {' or '.join(each.cause.fixes)}" if each.cause.fixes else ""
-        verified = "yes" if each.cause.verified else "no"
-        yield each.origin.module, each.origin.operation, _shapes(each), differing, each.cause.text + fixes, verified
 
 
 def findings_json(found: TraceFindings) -> dict[str, Any]:
@@ -81,7 +70,8 @@ def _place(each: ExplainedOrigin) -> str:
     return f"{each.origin.module} {each.origin.operation}".strip()
 
 
-def _shapes(each: ExplainedOrigin) -> str:
+def operand_shapes(each: ExplainedOrigin) -> str:
+    """Return the shapes of the operands of both sides, once where they are the same."""
     sides = [_operands(side) for side in (each.origin.left, each.origin.right)]
     return sides[0] if sides[0] == sides[1] else " against ".join(filter(None, sides))
 
@@ -94,38 +84,3 @@ def _operands(side: Sequence[TracedOperation]) -> str:
     if side[-1].packet in ("aten.addmm", "aten.baddbmm"):
         shapes = shapes[1:]
     return ("·" if "mm" in side[-1].packet else " ").join(shapes[:3])
-
-
-class TimelineRow(NamedTuple):
-    """One operation of the first run, of the second, or of both."""
-
-    first: str
-    second: str
-    phase: str
-    module: str
-    operation: str
-    results: str
-    state: str
-
-
-def timeline(found: TraceFindings) -> Iterator[TimelineRow]:
-    """Return the operations of both runs in their order; corresponding ones are one row."""
-    comparison = found.comparison
-    a, b = (trace.operations for trace in comparison.traces)
-    before = (0, 0)
-    for i, j in (*comparison.pairs, (len(a), len(b))):
-        for operation in a[before[0] : i]:
-            yield _timeline_row(operation, None, comparison.states[0][operation.number])
-        for operation in b[before[1] : j]:
-            yield _timeline_row(None, operation, comparison.states[1][operation.number])
-        if i < len(a):
-            yield _timeline_row(a[i], b[j], comparison.states[0][i])
-        before = i + 1, j + 1
-
-
-def _timeline_row(x: TracedOperation | None, y: TracedOperation | None, state: str) -> TimelineRow:
-    operation = x or y
-    assert operation is not None
-    results = " ".join(f"{value.dtype}[{','.join(map(str, value.shape))}]" for value in operation.outputs)
-    first, second = ("" if each is None else str(each.number) for each in (x, y))
-    return TimelineRow(first, second, operation.phase, operation.module, operation.packet, results, state)

@@ -32,18 +32,20 @@ function filterable(table) {
   open.type = "button";
   open.textContent = "Open all that are shown";
   label.append(input);
-  tools.append(label, count, open);
+  tools.append(label, count);
+  if (sections.length) tools.append(open);
   table.parentElement.before(tools);
   input.addEventListener("input", () => {
     const words = input.value.toLowerCase().split(/\s+/);
     const shown = new Set();
-    for (const row of table.tBodies[0].rows) {
+    const rows = [...table.tBodies[0].rows];
+    for (const row of rows) {
       const text = row.textContent.toLowerCase();
       row.hidden = !words.every((word) => text.includes(word));
       if (!row.hidden) shown.add(row.cells[0].textContent.trim());
     }
     for (const section of sections) section.hidden = !shown.has(section.dataset.name);
-    count.textContent = `${shown.size} of ${sections.length}`;
+    count.textContent = `${rows.filter((row) => !row.hidden).length} of ${rows.length}`;
   });
   open.addEventListener("click", () => {
     for (const section of sections) section.open = !section.hidden;

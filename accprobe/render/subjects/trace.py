@@ -1,0 +1,81 @@
+"""The comparison of two traces: the first difference and its cause, the origins, and on a page every operation of both runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from accprobe.render.document import Column, Element, Grid, Heading, Paragraph, Phrase, Said, Tone, table
+from accprobe.trace.causes import ExplainedOrigin, TraceFindings
+from accprobe.trace.compare import OperationState
+from accprobe.trace.records import TracedOperation
+from accprobe.trace.summary import counts, limits, operand_shapes, trace_headline
+
+_TONES: dict[OperationState, Tone] = {"equal": "good", "origin": "bad", "consequence": "warning"}
+"""Tones of states; the others are quiet."""
+
+
+def trace_blocks(found: TraceFindings) -> Iterator[Element]:
+    """Yield the first difference or that there is none; the counts; and a line an origin."""
+    yield Heading(Phrase(trace_headline(found), "good" if found.comparison.equal else "bad"), 1)
+    yield Paragraph(counts(found))
+    if lacks := limits(found):
+        yield Paragraph(Phrase(lacks, "warning"))
+    if found.origins:
+        yield _origins(found)
+
+
+def trace_page(found: TraceFindings) -> Iterator[Element]:
+    """Yield the same under headings, and the operations of both runs in their order; a page filters them by module."""
+    *verdict, last = trace_blocks(found)
+    yield from verdict
+    if isinstance(last, Grid):
+        yield Heading("Origins", 2, "origins")
+    yield last
+    yield Heading("Operations", 2, "operations")
+    yield Paragraph("An origin computes other bits from equal inputs. A consequence has inputs that differ already.")
+    yield _timeline(found)
+
+
+def _origins(found: TraceFindings) -> Grid:
+    return table(("module", "operation", "operands", "words that differ", "cause", "verified"), map(_origin, found.origins))
+
+
+def _origin(each: ExplainedOrigin) -> tuple[str, ...]:
+    differing = "" if each.differing is None else f"{each.differing:,} of {each.of:,}"
+    fixes = f"; fixed by {' or '.join(each.cause.fixes)}" if each.cause.fixes else ""
+    verified = "yes" if each.cause.verified else "no"
+    return each.origin.module, each.origin.operation, operand_shapes(each), differing, each.cause.text + fixes, verified
+
+
+def _timeline(found: TraceFindings) -> Grid:
+    columns = (
+        Column("module"),
+        Column("operation"),
+        Column("state", whole=True),
+        Column("result"),
+        Column("phase", need="detail"),
+        Column("A", number=True),
+        Column("B", number=True),
+    )
+    return table(columns, _rows(found), filtered=True)
+
+
+def _rows(found: TraceFindings) -> Iterator[tuple[Said, ...]]:
+    """Yield the operations of both runs in their order; corresponding ones are one row."""
+    comparison = found.comparison
+    a, b = (trace.operations for trace in comparison.traces)
+    before = (0, 0)
+    for i, j in (*comparison.pairs, (len(a), len(b))):
+        for operation in a[before[0] : i]:
+            yield _row(operation, comparison.states[0][operation.number], str(operation.number), "")
+        for operation in b[before[1] : j]:
+            yield _row(operation, comparison.states[1][operation.number], "", str(operation.number))
+        if i < len(a):
+            yield _row(a[i], comparison.states[0][i], str(i), str(j))
+        before = i + 1, j + 1
+
+
+def _row(operation: TracedOperation, state: OperationState, first: str, second: str) -> tuple[Said, ...]:
+    results = " ".join(f"{value.dtype}[{','.join(map(str, value.shape))}]" for value in operation.outputs if value.dtype)
+    shown = Phrase(state, _TONES.get(state, "quiet"))
+    return operation.module, operation.packet, shown, results, operation.phase, first, second
