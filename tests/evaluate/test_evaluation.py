@@ -15,7 +15,6 @@ from accprobe.evaluate import evaluator, terms
 from accprobe.evaluate.evaluator import evaluate
 from accprobe.evaluate.reference import Evaluation
 from accprobe.infer.alternatives.neighbours import alternatives, coarser_bounds, floors, groups, pairs
-from accprobe.infer.distinguishing import SOME, Results, spread
 from accprobe.infer.findings import Finding
 from accprobe.isa.formats import Bits
 from accprobe.isa.instructions import Instruction, parse
@@ -107,21 +106,3 @@ def test_changed_operands_are_evaluated_again() -> None:
         np.testing.assert_array_equal(evaluate(models[inst], inst, Request(a, b, c)), alone(inst))
     assert (evaluate(models[inst], inst, Request(a, b, c)) != first).any()
     np.testing.assert_array_equal(evaluate(models[inst], inst, Request(a[:7], b[:7], c[:7])), alone(inst)[:7])
-
-
-def test_results_that_contradict_a_model() -> None:
-    inst = parse(ONE_ROUND[0])
-    model = known_models("h100")[inst].model
-    operands = every_kind(inst, 1, 30)
-    right = Results(inst, operands, model)
-    assert len(right) == len(operands.c)
-    np.testing.assert_array_equal(right.d, evaluator.evaluate(model, inst, operands))
-    assert right.explained_by(model)
-    d = right.d.copy()
-    unseen = next(i for i in range(len(d)) if i not in spread(np.arange(len(d)), SOME))
-    d[unseen] ^= 1
-    wrong = Results(inst, operands, d)
-    assert wrong.mismatches(model).tolist() == [unseen]
-    assert not wrong.explained_by(model)
-    assert wrong.subset(np.array([0, unseen])).mismatches(model).tolist() == [1]
-    assert wrong.subset(np.delete(np.arange(len(d)), unseen)).explained_by(model)

@@ -20,7 +20,7 @@ from accprobe.build import compiler
 from accprobe.build.cache import Cubin
 from accprobe.errors import AccprobeError, ToolMissing
 from accprobe.evaluate import evaluator
-from accprobe.evaluate.cuda.source import can_promote, has_bf16_units, plan, source
+from accprobe.evaluate.cuda.source import can_promote, plan, source
 from accprobe.isa.formats import Bits
 from accprobe.isa.instructions import Instruction, parse
 from accprobe.model.product import addition
@@ -230,24 +230,6 @@ def test_differences_are_counted_and_the_first_are_kept() -> None:
     for row, column, got, pattern in found.tolist():
         assert (row, column) in wrong
         assert (got, pattern) == (expected[row, column], right[row, column])
-
-
-def test_which_models_use_float32_and_tiles() -> None:
-    for name, (inst, model) in CASES.items():
-        assert plan(model, inst).single == inst.is_integer
-        assert plan(model, inst, chained=True).single == (name in SINGLE)
-        assert plan(model, inst, chained=True).links == LINKS.get(name, 0)
-        assert plan(model, inst).tiled == (name != "one by one")
-
-
-def test_where_matrix_units_seek_exponents() -> None:
-    """Eight of K at once where products differ by more than 2^31 or so."""
-    bases = {name: plan(model, inst, chained=True, matrix_units=True).base for name, (inst, model) in CASES.items()}
-    assert {name: base for name, base in bases.items() if base} == {"QGMMA": 8, "sticky": 8, "wide exponents": 4}
-    inst, model = CASES["QGMMA"]
-    assert not plan(model, inst, chained=False, matrix_units=True).base
-    assert has_bf16_units("sm_80")
-    assert not has_bf16_units("sm_75")
 
 
 def test_sums_that_are_not_a_chain() -> None:
