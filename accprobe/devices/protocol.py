@@ -184,7 +184,7 @@ class StoredProducts(Passing):
     def sparse(self, exchange: Exchange) -> Exchange:
         """Return a dense exchange as that of `inst`."""
         request = laid_out(self.inst, exchange.request(self.inst.stored))
-        return Exchange.of(request, 0, exchange.answer(self.inst))
+        return Exchange.of(request, 0, exchange.result(self.inst))
 
     def _laid_out(self, inst: Instruction, request: Request) -> Request:
         if inst.sparse:

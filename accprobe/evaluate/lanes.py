@@ -154,7 +154,7 @@ def _largest_exponent(node, nodes, terms, a, b, a_exponents, b_exponents, result
 
 @_compiled
 def _aligned_sum(node, terms, a, b, results, exponents, total, work):
-    scale, cut, below = work[0], work[1], node.alignment_bits
+    scale, rounded, below = work[0], work[1], node.alignment_bits
     bits = scale.view(np.int64)
     for lane in range(LANES):
         bits[lane] = (below + _BIAS - exponents[lane]) << _FRACTION
@@ -162,10 +162,10 @@ def _aligned_sum(node, terms, a, b, results, exponents, total, work):
     for term in terms:
         values = results[term]
         for lane in range(LANES):
-            cut[lane] = values[lane] * scale[lane]
-        _make_whole(cut, node.alignment_rounding)
+            rounded[lane] = values[lane] * scale[lane]
+        _make_whole(rounded, node.alignment_rounding)
         for lane in range(LANES):
-            total[lane] += cut[lane]
+            total[lane] += rounded[lane]
     rule = node.alignment_rounding
     for k in range(len(b)):
         x, y = a[k], b[k]
@@ -174,10 +174,10 @@ def _aligned_sum(node, terms, a, b, results, exponents, total, work):
                 total[lane] += np.trunc(x * y[lane] * scale[lane])
         else:
             for lane in range(LANES):
-                cut[lane] = x * y[lane] * scale[lane]
-            _make_whole(cut, rule)
+                rounded[lane] = x * y[lane] * scale[lane]
+            _make_whole(rounded, rule)
             for lane in range(LANES):
-                total[lane] += cut[lane]
+                total[lane] += rounded[lane]
     for lane in range(LANES):
         bits[lane] = (exponents[lane] - below + _BIAS) << _FRACTION
     for lane in range(LANES):

@@ -122,7 +122,7 @@ class Chunk:
         if arithmetic.alignment_bits is None:
             exact = self._memory.get(("exact", key), lambda: self._exact_sum(node, others, reading))
         else:
-            cut = (
+            of_alignment = (
                 arithmetic.alignment_bits,
                 arithmetic.alignment_rounding,
                 arithmetic.min_exponent,
@@ -134,7 +134,7 @@ class Chunk:
                 arithmetic.accumulator_bits,
                 arithmetic.accumulator_overflow,
             )
-            exact = self._memory.get((*cut, key), lambda: self._aligned_sum(node, others, arithmetic, reading, key))
+            exact = self._memory.get((*of_alignment, key), lambda: self._aligned_sum(node, others, arithmetic, reading, key))
         patterns = rounding.encode(exact.total, exact.exponent, arithmetic)
         if arithmetic.zero_sign == "ieee":
             negative = self.terms.all_negative(node.products, others)
@@ -187,8 +187,8 @@ class Chunk:
         exponent = largest - arithmetic.alignment_bits
         scale, total = power_of_two(-exponent), np.zeros(n)
         for term in terms:
-            cut = round_terms(term * scale, arithmetic)
-            total += cut.sum(axis=0) if cut.ndim == 2 else cut
+            rounded = round_terms(term * scale, arithmetic)
+            total += rounded.sum(axis=0) if rounded.ndim == 2 else rounded
         if arithmetic.accumulator_bits is not None:
             total = _accumulated(
                 total, arithmetic.alignment_bits + arithmetic.accumulator_bits, arithmetic.accumulator_overflow

@@ -18,7 +18,7 @@ from accprobe.model.tree import DotModel
 from accprobe.operands.drawing import Recipe, recipes
 from accprobe.operands.request import Request
 from accprobe.operands.sparse import laid_out
-from accprobe.verify.coverage.coverage import covering
+from accprobe.verify.coverage.coverage import alike, covering
 from accprobe.verify.coverage.layouts import events_of_layouts
 
 TOGGLING = "toggling"
@@ -66,7 +66,7 @@ class OperandBatch(NamedTuple):
 
 def covering_sets(inst: Instruction, shape: GoldenShape, model: DotModel, seed: int) -> Iterator[OperandBatch]:
     """As many as it takes until they have each dot product that covers the model, and of a sparse A all that layouts can do."""
-    made, order = covering(inst.stored, model, seed).request, covering_layouts(inst)
+    made, order = covering(alike(inst.stored), model, seed).request, covering_layouts(inst)
     rows, columns = shape.steps * shape.rows, shape.steps * shape.columns
     pairs = np.arange(min(rows, columns))
     of_a, of_b = (np.arange(lines) % len(pairs) for lines in (rows, columns))

@@ -203,7 +203,7 @@ class QueryLog(Passing):
         if not exchange.metadata:
             return exchange
         inst = self.instruction(exchange)
-        return Exchange.of(stored_products(inst, exchange.request(inst)), 0, exchange.answer(inst))
+        return Exchange.of(stored_products(inst, exchange.request(inst)), 0, exchange.result(inst))
 
     def localize_fault(self, contradicting: Sequence[Counterexample] = ()) -> None:
         """Query a few of these, and of those that changed, at every tile element: is it the arithmetic, a place, or a moment?
@@ -213,7 +213,7 @@ class QueryLog(Passing):
         if self.pure:
             return
         known = [(self.instruction(found.exchange), found.exchange) for found in contradicting]
-        suspects = [*self._suspects, *((inst, exchange.request(inst), exchange.answer(inst)) for inst, exchange in known)]
+        suspects = [*self._suspects, *((inst, exchange.request(inst), exchange.result(inst)) for inst, exchange in known)]
         chosen = suspects[:: -(-len(suspects) // MAX_SUSPECTS) or 1]
         votes = np.zeros(self.covered.shape, int)
         for inst, one, before in chosen:

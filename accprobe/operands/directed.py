@@ -178,21 +178,21 @@ def _cancel(inst: Instruction, a: Bits, b: Bits, leaves: Exponents, centre: Expo
     a[rows, second], b[rows, second] = x ^ x.dtype.type(inst.a.sign_bit), np.where(rng.random(n) < 0.5, y, _beside(inst, y))
 
 
-def _lose(inst: Instruction, asked: Request, leaves: Exponents, cut: Exponents, rng: np.random.Generator) -> None:
+def _lose(inst: Instruction, request: Request, leaves: Exponents, last_bit: Exponents, rng: np.random.Generator) -> None:
     """All negative and about the last kept bit, but for two products that meet: of both signs, and below it (in place).
 
     If these are truncated alike, their sum is zero, and its sign shows among results that underflow to negative zeros.
     """
-    n = len(cut)
-    exponent = np.repeat(cut[:, None] + rng.integers(0, 3, (n, 1)), inst.k, axis=1)
+    n = len(last_bit)
+    exponent = np.repeat(last_bit[:, None] + rng.integers(0, 3, (n, 1)), inst.k, axis=1)
     pair = np.flatnonzero((leaves[:, :2] < inst.k).all(axis=1))[:, None]
-    exponent[pair, leaves[pair[:, 0], :2]] = cut[pair] - rng.integers(3, 6, (len(pair), 2))
+    exponent[pair, leaves[pair[:, 0], :2]] = last_bit[pair] - rng.integers(3, 6, (len(pair), 2))
     positive = np.zeros(exponent.shape, bool)
     positive[pair[:, 0], leaves[pair[:, 0], 0]] = True
     of_a = np.clip(exponent // 2, inst.a.min_exponent, inst.a.max_exponent)
     a, b = floats(inst.a, rng, of_a), floats(inst.b, rng, exponent - of_a)
-    asked.a[:] = np.where(positive, a & inst.a.dtype.type(inst.a.sign_bit - 1), a | inst.a.dtype.type(inst.a.sign_bit))
-    asked.b[:], asked.c[:] = b & inst.b.dtype.type(inst.b.sign_bit - 1), inst.c.sign_bit
+    request.a[:] = np.where(positive, a & inst.a.dtype.type(inst.a.sign_bit - 1), a | inst.a.dtype.type(inst.a.sign_bit))
+    request.b[:], request.c[:] = b & inst.b.dtype.type(inst.b.sign_bit - 1), inst.c.sign_bit
 
 
 def _beside(inst: Instruction, b: Bits) -> Bits:
@@ -212,11 +212,11 @@ def _bits(
     """Return fraction bits of the sum's result, and its alignment bits or the alternative's; any if it has none."""
     sums = [node.arithmetic for node in nodes if isinstance(node.arithmetic, FloatArithmetic)]
     kept = np.array([x.result_bits for x in sums])[which]
-    cut = np.array([-1 if x.alignment_bits is None else x.alignment_bits for x in sums])[which]
+    aligned = np.array([-1 if x.alignment_bits is None else x.alignment_bits for x in sums])[which]
     if alignments:
-        cut = np.where(rng.random(len(which)) < 0.5, rng.choice(np.array(alignments), len(which)), cut)
+        aligned = np.where(rng.random(len(which)) < 0.5, rng.choice(np.array(alignments), len(which)), aligned)
     anywhere = kept + _under(np.maximum(1, SUM_BITS - 6 - kept), rng)
-    return kept, np.where(cut < 0, anywhere, cut)
+    return kept, np.where(aligned < 0, anywhere, aligned)
 
 
 def _last_bits(
@@ -224,8 +224,8 @@ def _last_bits(
 ) -> Exponents:
     """Return the last bit's exponent of leading products: half of the result's last place, the first truncated one, or any."""
     n, way = len(centre), rng.random(len(centre))
-    cut, any_bit = aligned - reach - rng.integers(0, 2, n), centre - 1 - _under(kept + 2, rng)
-    return np.where(way < 0.45, half, np.where(way < 0.7, cut, any_bit))
+    truncated, any_bit = aligned - reach - rng.integers(0, 2, n), centre - 1 - _under(kept + 2, rng)
+    return np.where(way < 0.45, half, np.where(way < 0.7, truncated, any_bit))
 
 
 def _meeting(inst: Instruction, nodes: list[FusedSum], which: Exponents, rng: np.random.Generator) -> NDArray[np.bool_]:

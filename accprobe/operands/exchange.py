@@ -46,7 +46,7 @@ class Exchange:
         scales = (_patterns(x, inst.scale)[None] if x and inst.scale else None for x in (self.scales_a, self.scales_b))
         return Request(a, b, _patterns(self.c, inst.c), metadata, *scales)
 
-    def answer(self, inst: Instruction) -> Bits:
+    def result(self, inst: Instruction) -> Bits:
         """Return the result, [1]."""
         return _patterns(self.d, inst.d)
 

@@ -37,8 +37,8 @@ def _scaled(inst: Instruction, rng: np.random.Generator, operands: Request) -> R
     centre = np.where(way == 0, 0, rng.integers(-MAX_SCALE_DISTANCE, MAX_SCALE_DISTANCE + 1, (shape[0], 1)))
 
     def drawn(sign: int) -> Bits:
-        apart = (rng.random(shape) * (2 * spread + 1)).astype(np.int64) - spread
-        some = floats(fmt, rng, sign * centre // 2 + apart)
+        distance = (rng.random(shape) * (2 * spread + 1)).astype(np.int64) - spread
+        some = floats(fmt, rng, sign * centre // 2 + distance)
         ones = np.full(shape, fmt.encode(False, 1, 0), fmt.dtype)
         return np.asarray(np.choose(way, (ones, some, some, _patterns(fmt, rng, shape))))
 

@@ -68,13 +68,13 @@ def _fewest_stored(query: Results, expect: Results, inst: Instruction, found: Co
     def again(dense: Request) -> Request:
         return laid_out_like(inst, known, dense)
 
-    dense = Exchange.of(stored_products(inst, known), 0, found.exchange.answer(inst))
+    dense = Exchange.of(stored_products(inst, known), 0, found.exchange.result(inst))
     of_stored = replace(found, exchange=dense)
     small = fewest(lambda stored: query(again(stored)), lambda stored: expect(again(stored)), inst.stored, of_stored)
     if small is None:
         return None
     request = again(small.exchange.request(inst.stored))
-    return replace(small, exchange=Exchange.of(request, 0, small.exchange.answer(inst)))
+    return replace(small, exchange=Exchange.of(request, 0, small.exchange.result(inst)))
 
 
 def _size(choice: Choice) -> tuple[int, bool]:

@@ -76,7 +76,7 @@ def test_a_model_that_is_wrong_where_an_alternative_is_right_is_no_confirmed_one
     for found in result.contradictions.sample:
         request = found.exchange.request(E5M2)
         answers = [evaluate(model, E5M2, request)[0] for model in (right, wrong)]
-        assert answers == [found.exchange.answer(E5M2)[0], int(found.expected, 16)]
+        assert answers == [found.exchange.result(E5M2)[0], int(found.expected, 16)]
         assert answers[0] != answers[1]
 
 

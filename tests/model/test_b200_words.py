@@ -29,7 +29,7 @@ MOST = 40
 
 
 def explains(inst: Instruction, model: DotModel) -> bool:
-    exchanges = [(word.request(inst), word.answer(inst)) for word in WORDS[inst]]
+    exchanges = [(word.request(inst), word.result(inst)) for word in WORDS[inst]]
     return all((evaluate(model, inst, request) == answer).all() for request, answer in exchanges)
 
 

@@ -22,7 +22,7 @@ def test_every_bit_comes_back(inst: Instruction) -> None:
         assert seen.widths == digits(inst)
         again = READER.validate_json(READER.dump_json(seen))
         assert again == seen
-        assert again.answer(inst) == answers[row]
+        assert again.result(inst) == answers[row]
         one = again.request(inst)
         one.check(inst)
         assert all(np.array_equal(x[0], y[row]) for x, y in zip(one.columns, asked.columns, strict=True))

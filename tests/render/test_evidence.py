@@ -43,6 +43,6 @@ def test_the_evidence_of_an_order_whose_inner_sums_are_wider_refutes_others(rows
     assert model is not None
     assert model.order == "[[[[0-1]@0 c]@0 [2-3]@0]@0]@1"
     alternative = replace(model, root=parse_order(other, model.arithmetics))
-    asked = [(shown.request(inst), shown.answer(inst)) for shown in row.evidence["order"]]
+    asked = [(shown.request(inst), shown.result(inst)) for shown in row.evidence["order"]]
     assert all(evaluate(model, inst, request) == d for request, d in asked)
     assert any(evaluate(alternative, inst, request) != d for request, d in asked)

@@ -57,7 +57,7 @@ def evidence_of(row: Row) -> tuple[Request, Bits]:
     """Return every exchange of the evidence as one request, and D."""
     inst = row.instruction
     seen = list(dict.fromkeys(x for some in row.evidence.values() for x in some))
-    return joined([x.request(inst) for x in seen]), np.concatenate([x.answer(inst) for x in seen])
+    return joined([x.request(inst) for x in seen]), np.concatenate([x.result(inst) for x in seen])
 
 
 @pytest.mark.parametrize("name", recorded())

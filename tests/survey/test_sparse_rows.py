@@ -107,7 +107,7 @@ def test_evidence_is_what_was_asked(name: str) -> None:
     for exchange in shown:
         request = exchange.request(device.inst)
         assert request.metadata is not None
-        assert device.dot(device.inst, request).tolist() == exchange.answer(device.inst).tolist()
+        assert device.dot(device.inst, request).tolist() == exchange.result(device.inst).tolist()
 
 
 def nan_counts(inst: Instruction, d: Bits, others: Bits, a: Bits) -> Bits:

@@ -99,7 +99,7 @@ def test_a_wrong_model_is_shown_a_sparse_question_that_shrinks(seed: int) -> Non
     assert small.metadata is not None
     assert small.metadata.tolist() == request.metadata.tolist()
     assert (small.a != 0).sum() <= (request.a != 0).sum()
-    assert DEVICE.dot(INST, small).tolist() == smallest.exchange.answer(INST).tolist()
+    assert DEVICE.dot(INST, small).tolist() == smallest.exchange.result(INST).tolist()
     assert evaluate(model(22), INST, small).tolist() == [int(smallest.expected, 16)]
     stored = kept(INST, request.metadata[0])
     left = [k for k in range(INST.k) if k not in stored]

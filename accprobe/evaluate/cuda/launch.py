@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from accprobe.build import compiler, probes
 from accprobe.evaluate.cuda import source
+from accprobe.isa import architectures
 from accprobe.isa.instructions import Instruction
 from accprobe.model.product import NO_K
 from accprobe.model.tree import DotModel
@@ -31,6 +32,12 @@ _NOTHING = np.uint64(0)
 
 def _pointer(array: Any) -> np.uint64:
     return _NOTHING if array is None else np.uint64(array.data.ptr)
+
+
+def current_target(cupy: Any) -> str:
+    """Return the target of the current GPU."""
+    capability = cupy.cuda.Device().compute_capability
+    return architectures.from_compute_capability(int(capability[:-1]), int(capability[-1])).target
 
 
 def sources(inst: Instruction, model: DotModel) -> list[tuple[str, str]]:

@@ -7,9 +7,8 @@ from typing import Any
 
 from accprobe.build import install
 from accprobe.errors import AccprobeError, ToolMissing
-from accprobe.evaluate.cuda.launch import Evaluator
+from accprobe.evaluate.cuda.launch import Evaluator, current_target
 from accprobe.evaluate.cuda.source import can_promote
-from accprobe.isa import architectures
 from accprobe.isa.formats import FORMATS, Format
 from accprobe.isa.instructions import Instruction
 from accprobe.model.tree import DotModel
@@ -52,7 +51,7 @@ def product(inst: Instruction, model: DotModel, a: Any, b: Any, c: Any, promote_
         lines = [_filled(x.detach(), blocks * inst.k - a.shape[1], torch) for x in (a, b.t())]
         rows, columns, addends, results = (None if x is None else _patterns(x, torch, cupy) for x in (*lines, c, d))
         with _current_stream(torch, cupy):
-            evaluator = _evaluator(cupy, inst, model, _target(cupy, a.device.index), a.device.index)
+            evaluator = _evaluator(cupy, inst, model, current_target(cupy), a.device.index)
             evaluator.evaluate(rows, columns, addends, results, blocks, (promote_every or 0) // inst.k)
     return d
 
@@ -90,11 +89,6 @@ def _current_stream(torch: Any, cupy: Any) -> Any:
     if hasattr(cupy.cuda.Stream, "from_external") and hasattr(stream, "__cuda_stream__"):
         return cupy.cuda.Stream.from_external(stream)
     return cupy.cuda.ExternalStream(stream.cuda_stream)
-
-
-def _target(cupy: Any, index: int) -> str:
-    properties = cupy.cuda.runtime.getDeviceProperties(index)
-    return architectures.from_compute_capability(properties["major"], properties["minor"]).target
 
 
 @lru_cache(maxsize=64)

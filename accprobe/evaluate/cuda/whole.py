@@ -16,10 +16,9 @@ from numpy.typing import NDArray
 
 from accprobe.build import compiler
 from accprobe.build.probes import device_code
-from accprobe.evaluate.cuda.launch import Evaluator
+from accprobe.evaluate.cuda.launch import Evaluator, current_target
 from accprobe.evaluate.integer_product import by_torch, integer_product, is_wrapped
 from accprobe.evaluate.product import ScaleWords, is_multiply_add, product, rounded_words, scaled_sums
-from accprobe.isa import architectures
 from accprobe.isa.formats import Bits, Format
 from accprobe.model.product import (
     NO_K,
@@ -49,9 +48,7 @@ def on_gpu(device: str) -> WholeOnGpu | None:
     except ImportError:
         return None
     cupy.cuda.Device(int(device.partition(":")[2] or 0)).use()
-    capability = cupy.cuda.Device().compute_capability
-    target = architectures.from_compute_capability(int(capability[:-1]), int(capability[-1])).target
-    return WholeOnGpu(cupy, target, device)
+    return WholeOnGpu(cupy, current_target(cupy), device)
 
 
 class WholeOnGpu:

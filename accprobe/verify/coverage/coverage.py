@@ -52,9 +52,9 @@ class Coverage:
     """The events of a model, and which of them dot products reached."""
 
     def __init__(self, inst: Instruction, model: DotModel, seed: int = 0) -> None:
-        self._inst, self._model, self._seed = inst, model, seed
-        self._events = families_of(alike(inst), self._model)
-        self._trace = _trace(inst, self._model)
+        self._key = alike(inst), model, seed
+        self._events = families_of(alike(inst), model)
+        self._trace = _trace(inst, model)
         self._reached = Reached(self._events)
 
     def see(self, request: Request) -> None:
@@ -72,7 +72,7 @@ class Coverage:
 
     def directed(self) -> Iterator[Request]:
         """Yield operands for the events that are missing now, a few hundred dot products at a time; count what they reach."""
-        made = self._covering
+        made = covering(*self._key)
         missing = [rows for (key, code), rows in made.rows.items() if not self._reached.hit[key][code]]
         rows = sorted({row for rows in missing for row in rows.tolist()})
         for start in range(0, len(rows), AT_ONCE):
@@ -82,24 +82,19 @@ class Coverage:
 
     def outcome(self) -> Events:
         """Return the counts, the reasons of events that were not reached, and the names of those that were missed."""
-        every = list(self.events())
-        impossible = Counter(reason for _, hit, reason in every if reason and not hit)
-        hits, missing = sum(hit for _, hit, _ in every), sorted(event.name for event in self.missing())
+        impossible = Counter(reason for _, hit, reason in self.events() if reason and not hit)
+        hits, missing = sum(hit for _, hit, _ in self.events()), sorted(event.name for event in self.missing())
         return Events(hits, hits + len(missing), dict(sorted(impossible.items())), tuple(missing))
 
     def events(self) -> Iterator[tuple[Event, bool, str]]:
         """Yield each event, whether it was reached, and why it cannot be; "": operands are known, or the formats have some."""
-        made = self._covering
+        made = covering(*self._key)
         not_found = f"no operands were found in {made.tries:,} tries"
         for key, events in self._events.items():
             for code, (event, hit) in enumerate(zip(events, self._reached.hit[key].tolist(), strict=True)):
                 if event:
                     known = event.expected or (key, code) in made.rows
                     yield event, hit, event.impossible or ("" if known else not_found)
-
-    @property
-    def _covering(self) -> Covering:
-        return covering(self._inst, self._model, self._seed)
 
 
 def cover(
@@ -173,11 +168,6 @@ def together(random: Verification, covered: Verification) -> Verification:
     )
 
 
-def covering(inst: Instruction, model: DotModel, seed: int) -> Covering:
-    """Return dot products that cover the model; made once for all instructions of these formats."""
-    return _covering(alike(inst), model, seed)
-
-
 def alike(inst: Instruction) -> Instruction:
     """Return one instruction for all whose dot products are alike."""
     return replace(
@@ -196,21 +186,20 @@ def _trace(inst: Instruction, model: DotModel) -> Trace | IntegerTrace:
 
 
 @lru_cache(maxsize=MODELS_KEPT)
-def _covering(inst: Instruction, model: DotModel, seed: int) -> Covering:
-    found = _integer_operands(inst, model, seed) if inst.is_integer else _found(inst, model, seed)
+def covering(inst: Instruction, model: DotModel, seed: int) -> Covering:
+    """Return dot products that cover the model. Pass `alike` instructions: they share the result."""
+    found = _operands(inst, model, seed)
     rows = covering_rows(inst, model, found.request)
     chosen = {place: every[:DRAWS] if place[0][1] == ODD_PRODUCTS else every[[0, -1]] for place, every in rows.items()}
     some = np.unique(np.concatenate(list(chosen.values())))
     return Covering(found.request[some], {place: np.searchsorted(some, own) for place, own in chosen.items()}, found.tries)
 
 
-def _integer_operands(inst: Instruction, model: DotModel, seed: int) -> Found:
-    request = integer_operands(inst, model, np.random.default_rng([seed, inst.k]))
-    return Found(request, len(request))
-
-
-def _found(inst: Instruction, model: DotModel, seed: int) -> Found:
-    """Return the stored operands if they are known to cover the model; otherwise search from them on."""
+def _operands(inst: Instruction, model: DotModel, seed: int) -> Found:
+    """Return the stored operands if they are known to cover the model; otherwise search from them on. Integers need none."""
+    if inst.is_integer:
+        request = integer_operands(inst, model, np.random.default_rng([seed, inst.k]))
+        return Found(request, len(request))
     stored, tries = stored_operands(inst), tries_of(inst, model)
     if stored is not None and tries is not None:
         return Found(stored, tries)

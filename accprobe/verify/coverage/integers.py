@@ -131,16 +131,16 @@ def _odd_operands(inst: Instruction, node: FusedSum, rng: np.random.Generator) -
     """Products of any size of which so many are odd, for each number that there can be."""
     ks = np.array(node.products, np.intp)
     counts = np.repeat(np.arange(len(ks) + 1), DRAWS)
-    asked = Request.zeros(inst, len(counts))
+    request = Request.zeros(inst, len(counts))
     odd = rng.permuted(np.arange(len(ks)) < counts[:, None], axis=1)
     even = rng.integers(0, 3, odd.shape)
     first, second = odd | (even == 0), odd | (even == 1)
     if inst.bit_op == "xor":
         first = even == 0
         second = first ^ odd
-    for column, fmt, last in ((asked.a, inst.a, first), (asked.b, inst.b, second)):
+    for column, fmt, last in ((request.a, inst.a, first), (request.b, inst.b, second)):
         column[:, ks] = rng.integers(0, 1 << (fmt.bits - 1), odd.shape) << 1 | last
-    return asked
+    return request
 
 
 def _extreme_operands(inst: Instruction, node: FusedSum) -> Request:
@@ -158,9 +158,9 @@ def _extreme_operands(inst: Instruction, node: FusedSum) -> Request:
         rows += [(ks[:count], x, y, c) for count in (1, 2, 3) for x, y in ((1, sign), (sign, 1))]
     low, high = _ends(inst.c)
     rows = [row for row in dict.fromkeys(rows) if low <= row[3] <= high]
-    asked = Request.zeros(inst, len(rows))
+    request = Request.zeros(inst, len(rows))
     for row, (some, a, b, c) in enumerate(rows):
-        asked.a[row, list(some)] = a & ((1 << inst.a.bits) - 1)
-        asked.b[row, list(some)] = b & ((1 << inst.b.bits) - 1)
-        asked.c[row] = c & ((1 << inst.c.bits) - 1)
-    return asked
+        request.a[row, list(some)] = a & ((1 << inst.a.bits) - 1)
+        request.b[row, list(some)] = b & ((1 << inst.b.bits) - 1)
+        request.c[row] = c & ((1 << inst.c.bits) - 1)
+    return request
