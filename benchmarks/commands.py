@@ -46,7 +46,7 @@ def seconds(arguments: str, **environment: str) -> float:
 
 def without_gpu(repeat: int) -> Iterator[dict[str, object]]:
     limits = {"--help": HELP, "run --device sim:h100": SIMULATED}
-    limits |= {"diff h200 sim:b200": DIFF, "diff h200 sim:h100": DIFF, "show h200 --format html --no-plots": PAGE}
+    limits |= {"diff h200 sim:b200": DIFF, "diff h200 sim:h100": DIFF, "show h200 --format html": PAGE}
     limits |= {"gemm numpy:matmul --shape 1024x1024x1024": GEMM_ON_CPU}
     for arguments, limit in limits.items():
         yield result(f"accprobe {arguments}", "", [seconds(arguments) for _ in range(repeat)], limit)

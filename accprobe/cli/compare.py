@@ -90,7 +90,7 @@ def check_command(report: str, require: tuple[str, ...], files: tuple[Path, ...]
       accprobe check report.json --require 'torch:_scaled_mm 4096x4096x*: promote_every <= 128'
     """
     from accprobe.compare.requirements import check_requirements, parse_requirement, read_file
-    from accprobe.render.subjects.requirements import requirement_blocks
+    from accprobe.render.subjects.comparison import requirement_blocks
     from accprobe.render.terminal import print_blocks
 
     requirements = [*map(parse_requirement, require), *(one for path in files for one in read_file(path))]

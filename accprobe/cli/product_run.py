@@ -37,7 +37,7 @@ class ProductQuestion:
     arrays: str | None
 
 
-NOT_OF_A_FINDING = ("asked", "device", "runs", "proven", "by kind", "in words")
+NOT_OF_A_FINDING = ("probed", "device", "kernels", "verified", "tested on", "error bound")
 """Labels of lines that only the report has."""
 
 

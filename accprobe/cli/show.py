@@ -22,11 +22,8 @@ if TYPE_CHECKING:
 @click.option("--dtype", metavar="A[:B]", help="Show only instructions with these operands, such as bf16 or e4m3:e5m2.")
 @click.option("--all", "expand", is_flag=True, help="Print one line per instruction instead of grouping equal ones.")
 @click.option("--sweeps", is_flag=True, help="Print every sweep instead of one line per operand type.")
-@click.option("--plots/--no-plots", default=True, help="Draw the sweeps in HTML.")
 @output_options("json", "html", "markdown", "csv", "jsonl", is_shown=False)
-def show_command(
-    report: str, instruction: str | None, dtype: str | None, expand: bool, sweeps: bool, plots: bool, to: Output
-) -> None:
+def show_command(report: str, instruction: str | None, dtype: str | None, expand: bool, sweeps: bool, to: Output) -> None:
     """Show a report: a table, or one instruction in full.
 
     REPORT is a file, a recorded report, sim:NAME for published models, or - for standard input. INSTRUCTION is a name, a glob
@@ -68,6 +65,6 @@ def show_command(
             return comma_separated(loaded) if form == "csv" else json_lines(loaded)
         from accprobe.render.subjects.report import report_page
 
-        return document_text(form, blocks() if form == "markdown" else report_page(loaded, plots), loaded.device.name)
+        return document_text(form, blocks() if form == "markdown" else report_page(loaded), loaded.device.name)
 
     to.deliver(blocks, text)

@@ -18,7 +18,6 @@ from accprobe.cli.output import (
     count,
     format_option,
     output_option,
-    regular_file_to_write,
     report_output,
     seed_option,
     several,
@@ -39,7 +38,7 @@ COMPILED_FOR = "sm_80,sm_89,sm_90,sm_100,sm_120"
 
 @dataclass(frozen=True)
 class SweepRequest:
-    """The options of `accprobe sweep`; `output` is the report's file, `plot` that of a drawing."""
+    """The options of `accprobe sweep`; `output` is the report's file."""
 
     device: str
     dtypes: tuple[str, ...]
@@ -54,7 +53,6 @@ class SweepRequest:
     operand_sets: tuple[str, ...] | None
     seed: int
     output: Path | None
-    plot: Path | None
     time_limit: float | None
     form: str
     expand: bool
@@ -88,7 +86,6 @@ class SweepRequest:
 )
 @seed_option
 @output_option("Report file, written sweep by sweep; results of the same device are kept, the old file as FILE~")
-@click.option("--plot", type=regular_file_to_write, metavar="FILE", help="Drawing of the sweeps, an .svg file.")
 @time_limit_option
 @format_option("json")
 @click.option("--all", "expand", is_flag=True, help="Print all 24 counts of changed elements per configuration.")
@@ -116,7 +113,7 @@ def sweep_command(**options: Any) -> None:
 
     \b
     Examples:
-      accprobe sweep --block-k 32,128,512 --num-warps 4 --dtype e4m3,bf16 -o report.json --plot sweep.svg
+      accprobe sweep --block-k 32,128,512 --num-warps 4 --dtype e4m3,bf16 -o report.json
       accprobe sweep --device sim:h100
       accprobe sweep --compile-only --arch sm_90,sm_100 --num-warps 2,4
     """
@@ -129,15 +126,11 @@ def sweep_command(**options: Any) -> None:
     if request.compile_only:
         if request.time_limit:
             raise click.UsageError("--compile-only measures nothing: leave out --time-limit")
-        _compile_only(wanted, request.arch, request.form, request.output or request.plot)
+        _compile_only(wanted, request.arch, request.form, request.output)
         return
     sets = _known_sets(request.operand_sets or [])
-    for path in filter(None, (request.output, request.plot)):
-        check_writable(path)
-    if request.plot:
-        from accprobe.render.subjects.sweep_series import check_suffix
-
-        check_suffix(request.plot)
+    if request.output:
+        check_writable(request.output)
     check_report(request.output)
     _sweep(request, wanted, sets)
 
@@ -177,10 +170,6 @@ def _print(request: SweepRequest, report: Report) -> None:
         from accprobe.render.terminal import print_blocks
 
         print_blocks(report_blocks(report, request.expand, every_sweep=True))
-    if request.plot and report.sweeps:
-        from accprobe.render.subjects.sweep_series import save as draw
-
-        draw(report.sweeps, request.plot, report.device.kind == "simulated")
 
 
 def _compile_only(wanted: Sequence[Configuration], names: Sequence[str], form: str, file: Path | None) -> None:

@@ -63,7 +63,7 @@ def _chips() -> Iterable[tuple[str, str]]:
 
     for name in names():
         words = explained_text(one for every in words_explained(name).values() for one in every)
-        explained = f"they explain {words}" if words else "nobody has published words of the real chip"
+        explained = f"they match {words}" if words else "nobody has published results of the real chip"
         yield name, f"published models of {title(name)}, {chip(name).architecture}; {explained}"
 
 

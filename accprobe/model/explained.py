@@ -41,12 +41,12 @@ def words_explained(name: str) -> dict[str, tuple[Explained, ...]]:
 
 
 def explained_text(every: Iterable[Explained]) -> str:
-    """Return "10,000 words recorded on a B200 (SOURCE)"; counts of one chip are added, "" if there are none."""
+    """Return "10,000 results recorded on a B200 (SOURCE)"; counts of one chip are added, "" if there are none."""
     counts: dict[tuple[str, str], int] = {}
     for one in every:
         counts[one.chip, one.source] = counts.get((one.chip, one.source), 0) + one.words
     texts = [f"{words:,} {{}}on {_article(name)} {name} ({source})" for (name, source), words in counts.items()]
-    return " and ".join(text.format("words recorded " * (i == 0)) for i, text in enumerate(texts))
+    return " and ".join(text.format("results recorded " * (i == 0)) for i, text in enumerate(texts))
 
 
 def _article(name: str) -> str:

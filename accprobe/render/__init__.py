@@ -1,5 +1,4 @@
-"""Reports and comparisons for readers.
+"""Output for readers and other programs.
 
-`content` has what is said, in plain words; `terminal`, `markdown` and `html` give it their form, with `pictures` for pages, and
-`data` writes for other programs. No form knows of another.
+`subjects` makes a document tree of each result; `terminal`, `markdown` and `html` write it. `data` writes JSON and CSV.
 """

@@ -1,4 +1,4 @@
-"""Findings for what runs checks, kernels and traces: JUnit's XML, SARIF 2.1.0, and annotations of GitHub's workflows."""
+"""Failed requirements on kernels, and traces, for CI systems: JUnit XML, SARIF 2.1.0, and annotations of GitHub workflows."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import os
 from collections.abc import Iterator, Sequence
 from typing import Any
 from urllib.parse import quote
-from xml.etree import ElementTree
 
 from accprobe.audit.kernels import Kernel, Reading, distinct
 from accprobe.audit.requirements import Rule, Shortfall
+from accprobe.render.junit import Case, junit_text, suite_element
 from accprobe.render.plain import plain
 from accprobe.render.subjects.sass import kernel_title, shortfall_line, shortfall_reason
 from accprobe.report.report import Tool
@@ -18,63 +18,55 @@ from accprobe.trace.causes import TraceFindings
 from accprobe.trace.summary import trace_headline
 
 RULES: dict[Rule, str] = {
-    "accumulator": "Every accumulator has the bits that --fail-below asks for, or is promoted as --unless-promoted says.",
+    "accumulator": "Every accumulator has the bits that --fail-below requires, or is promoted as --unless-promoted allows.",
     "required": "Every kernel with matrix opcodes has one that --require names.",
     "forbidden": "No kernel has an opcode that --forbid names.",
 }
-"""What each rule asks."""
+"""Descriptions of the rules."""
 
 _SARIF = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 
 
 def junit(kernels: Sequence[Kernel], reading: Reading, found: Sequence[Shortfall]) -> str:
-    """A test case a kernel, the same one once; a file that could not be read is one with an error."""
-    suite = ElementTree.Element("testsuite", name="accprobe sass")
-    for same in distinct(kernels):
-        case = ElementTree.SubElement(suite, "testcase", classname=plain(same[0].file), name=plain(kernel_title(same[0])))
-        _fail(case, [each for each in found if each.kernels == same])
+    """Return a test case for each different kernel, and one with an error for each file that could not be read."""
+    cases = [
+        _case(same[0].file, kernel_title(same[0]), [each for each in found if each.kernels == same])
+        for same in distinct(kernels)
+    ]
     if nowhere := [each for each in found if not each.kernels]:
-        _fail(ElementTree.SubElement(suite, "testcase", classname="accprobe sass", name="required"), nowhere)
-    for problem in reading.problems:
-        case = ElementTree.SubElement(suite, "testcase", classname="accprobe sass", name="reading")
-        ElementTree.SubElement(case, "error", message=plain(problem))
-    return _suite_text(suite)
+        cases.append(_case("accprobe sass", "required", nowhere))
+    cases += [Case("accprobe sass", "reading", "error", message=problem) for problem in reading.problems]
+    return junit_text(suite_element("accprobe sass", cases))
 
 
-def _suite_text(suite: ElementTree.Element) -> str:
-    for count, tag in (("tests", "testcase"), ("failures", "testcase/failure"), ("errors", "testcase/error")):
-        suite.set(count, str(len(suite.findall(tag))))
-    ElementTree.indent(suite)
-    return ElementTree.tostring(suite, encoding="unicode", xml_declaration=True) + "\n"
+def _case(group: str, name: str, found: Sequence[Shortfall]) -> Case:
+    """Return a case with at most one failure, as schemas of JUnit XML require."""
+    if not found:
+        return Case(group, name)
+    message = "; ".join(shortfall_reason(each) if each.kernels else each.reason for each in found)
+    files = "\n".join(dict.fromkeys(kernel.file for each in found for kernel in each.kernels))
+    return Case(group, name, "failure", found[0].rule, message, files)
 
 
 def trace_junit(found: TraceFindings) -> str:
-    """Return a test suite with a test case for each module of the first run; one with an origin fails."""
-    suite = ElementTree.Element("testsuite", name="accprobe trace")
+    """Return a test case for each module of the first run; one with an origin fails."""
+    suite = "accprobe trace"
     failed = {each.origin.module: each for each in reversed(found.origins)}
     modules = dict.fromkeys(operation.module for operation in found.comparison.traces[0].operations)
+    cases = []
     for module in dict.fromkeys((*modules, *failed)):
-        case = ElementTree.SubElement(suite, "testcase", classname="accprobe trace", name=plain(module or "outside of modules"))
-        if module in failed:
-            each = failed[module]
-            message = plain(f"{each.origin.operation}: {each.cause.text}")
-            ElementTree.SubElement(case, "failure", type=each.cause.kind, message=message)
+        case = Case(suite, module or "outside of modules")
+        if each := failed.get(module):
+            message = f"{each.origin.operation}: {each.cause.text}"
+            case = case._replace(outcome="failure", kind=each.cause.kind, message=message)
+        cases.append(case)
     if not found.comparison.equal and not failed:
-        case = ElementTree.SubElement(suite, "testcase", classname="accprobe trace", name="result")
-        ElementTree.SubElement(case, "failure", type="different", message=plain(trace_headline(found)))
-    return _suite_text(suite)
-
-
-def _fail(case: ElementTree.Element, found: Sequence[Shortfall]) -> None:
-    """One failure, as schemas of JUnit's XML allow no more in a case."""
-    if found:
-        message = plain("; ".join(shortfall_reason(each) if each.kernels else each.reason for each in found))
-        files = "\n".join(dict.fromkeys(kernel.file for each in found for kernel in each.kernels))
-        ElementTree.SubElement(case, "failure", type=found[0].rule, message=message).text = plain(files)
+        cases.append(Case(suite, "result", "failure", "different", trace_headline(found)))
+    return junit_text(suite_element(suite, cases))
 
 
 def sarif(reading: Reading, found: Sequence[Shortfall]) -> str:
-    """A log of one run: a result a shortfall, at the first file that has the kernel; its other files are related places."""
+    """Return a log of one run: a result for each shortfall, at the first file with the kernel; others are related places."""
     rules = [{"id": rule, "shortDescription": {"text": text}} for rule, text in RULES.items()]
     driver = {"name": "accprobe", "version": Tool.current().version, "rules": rules}
     unread = [{"level": "error", "message": {"text": problem}} for problem in reading.problems]
@@ -96,7 +88,7 @@ def _result(found: Shortfall) -> dict[str, Any]:
 
 
 def _location(kernel: Kernel) -> dict[str, Any]:
-    """GitHub shows no result without a line; a binary has one."""
+    """Return the place of a kernel, in line 1: GitHub shows no result without a line."""
     return {
         "physicalLocation": {"artifactLocation": {"uri": quote(os.fsencode(kernel.file))}, "region": {"startLine": 1}},
         "logicalLocations": [{"name": kernel.name, "kind": "function"}],
@@ -104,7 +96,7 @@ def _location(kernel: Kernel) -> dict[str, Any]:
 
 
 def github(reading: Reading, found: Sequence[Shortfall]) -> str:
-    """Commands of a workflow, which become annotations: `::error file=…,title=…::…`."""
+    """Return commands of a workflow that become annotations: `::error file=…,title=…::…`."""
     return "".join(f"{line}\n" for line in _annotations(reading, found))
 
 
@@ -117,7 +109,7 @@ def _annotations(reading: Reading, found: Sequence[Shortfall]) -> Iterator[str]:
 
 
 def _escaped(text: str) -> str:
-    """As GitHub's own toolkit writes messages (packages/core/src/command.ts)."""
+    """Escape a message as GitHub's toolkit does (packages/core/src/command.ts)."""
     return plain(text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A"))
 
 

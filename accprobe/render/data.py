@@ -1,18 +1,17 @@
-"""What is known, for other programs: comma-separated values and JSON."""
+"""JSON and comma-separated values for other programs."""
 
 from __future__ import annotations
 
 import csv
 import io
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, fields
 from typing import Any
 
 from accprobe.audit.accumulators import Accumulator
 from accprobe.audit.kernels import Kernel, Reading
 from accprobe.budget.error_report import ErrorReport, ErrorRow, Speed, is_simulated
-from accprobe.budget.errors import Interval
 from accprobe.budget.tolerance import ToleranceReport
 from accprobe.compare.diff import Diff, Pair, generation
 from accprobe.compare.differences import Difference
@@ -20,8 +19,8 @@ from accprobe.compare.headline import headline
 from accprobe.compare.products import ProductPair
 from accprobe.operands.exchange import Counterexample
 from accprobe.render.subjects.budget import budget_notes
-from accprobe.render.subjects.comparison import verdict_counts, why_apart
-from accprobe.render.subjects.kernel_names import demangled
+from accprobe.render.subjects.comparison import contrast_words, verdict_counts
+from accprobe.render.subjects.sass import demangled
 from accprobe.render.subjects.tolerance import tolerance_words
 from accprobe.render.subjects.verification import Verified
 from accprobe.report.columns import records
@@ -30,28 +29,34 @@ from accprobe.report.rows import Row
 from accprobe.sass.promotion import UNBOUNDED, Chain
 from accprobe.verify.vectors import Comparison
 
-KERNELS_SCHEMA = 1
-BUDGET_SCHEMA = 1
-TOLERANCE_SCHEMA = 2
+JsonObject = dict[str, Any]
 
 
 def comma_separated(report: Report) -> str:
-    """A header and a line an instruction (RFC 4180, lines end in a line feed); nothing known is an empty cell."""
-    every = list(records(report))
-    text = io.StringIO()
-    writer = csv.DictWriter(text, every[0].keys() if every else (), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(every)
-    return text.getvalue()
+    """Return a header and a line for each instruction (RFC 4180, lines end in a line feed); unknown values are empty."""
+    return _csv(list(records(report)))
 
 
 def json_lines(report: Report) -> str:
-    """One flat JSON object an instruction, all with the same keys; nothing known is null."""
+    """Return a flat JSON object for each instruction, all with the same keys; unknown values are null."""
     return "".join(json.dumps(one, ensure_ascii=False) + "\n" for one in records(report))
 
 
+def _csv(rows: Sequence[Mapping[str, object]]) -> str:
+    text = io.StringIO()
+    writer = csv.DictWriter(text, dict.fromkeys(key for row in rows for key in row), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()
+
+
+def _document(kind: str, schema: int, **data: Any) -> str:
+    head = {"schema": schema, "kind": kind, "tool": Tool.current().model_dump(exclude_none=True)}
+    return json.dumps(head | data, indent=1, ensure_ascii=False) + "\n"
+
+
 def diff_json(diff: Diff) -> str:
-    """One object: both sides, the headline, environment, counts by verdict, every pair and product with its differences."""
+    """Return both sides, the headline, environment, counts by verdict, every pair and product with its differences."""
     data = {
         "headline": headline(diff),
         "differs": diff.differs,
@@ -67,24 +72,22 @@ def diff_json(diff: Diff) -> str:
     return json.dumps(data, indent=1, ensure_ascii=False)
 
 
-def _side(report: Report) -> dict[str, Any]:
-    device = report.device
+def _side(report: Report) -> JsonObject:
     return {
-        "name": device.name,
-        "kind": device.kind,
-        "architecture": device.architecture,
+        "name": report.device.name,
+        "kind": report.device.kind,
+        "architecture": report.device.architecture,
         "generation": generation(report),
         "instructions": len(report.measured),
         "explains": [one for row in report.measured for one in _explained(row)],
     }
 
 
-def _explained(row: Row | None) -> list[dict[str, Any]]:
-    """Words of the real chip that a row's published model has."""
+def _explained(row: Row | None) -> list[JsonObject]:
     return [asdict(one) for one in row.explains] if row else []
 
 
-def _pair(pair: Pair) -> dict[str, Any]:
+def _pair(pair: Pair) -> JsonObject:
     return {
         "verdict": pair.verdict,
         "word": pair.word,
@@ -99,39 +102,36 @@ def _pair(pair: Pair) -> dict[str, Any]:
     }
 
 
-def _product_pair(diff: Diff, pair: ProductPair) -> dict[str, Any]:
+def _product_pair(diff: Diff, pair: ProductPair) -> JsonObject:
     return {
         "verdict": pair.verdict,
         "word": pair.word,
         "product": pair.row.title,
         "marks": list(pair.marks),
-        "why": why_apart(diff, pair),
+        "why": contrast_words(diff, pair),
         "fields": [asdict(each) for each in pair.differences],
     }
 
 
-def _difference(pair: Pair, difference: Difference) -> dict[str, Any]:
-    return {
-        "field": difference.field,
-        "verdict": difference.verdict,
+def _difference(pair: Pair, difference: Difference) -> JsonObject:
+    return asdict(difference) | {
         "a": _value(pair.a, difference.field, difference.a),
         "b": _value(pair.b, difference.field, difference.b),
-        "means": difference.means,
     }
 
 
-def _value(row: Row | None, field: str, text: str) -> dict[str, Any]:
-    """The value as the report has it, and as tables show it."""
+def _value(row: Row | None, field: str, text: str) -> JsonObject:
+    """Return the value as the report has it, and as tables show it."""
     finding = row.findings.get(field) if row else None
     if finding is None:
         return {"text": text}
-    return {"value": finding.value, "bound": finding.bound, "left": list(finding.candidates), "text": text}
+    return {"value": finding.value, "bound": finding.bound, "candidates": list(finding.candidates), "text": text}
 
 
 def kernels_json(kernels: Sequence[Kernel], reading: Reading) -> str:
-    """Everything, one kernel a line."""
+    """Return all kernels, one a line."""
     head = {
-        "schema": KERNELS_SCHEMA,
+        "schema": 1,
         "kind": "sass",
         "tool": Tool.current().model_dump(exclude_none=True),
         "functions": dict(reading.functions),
@@ -142,9 +142,8 @@ def kernels_json(kernels: Sequence[Kernel], reading: Reading) -> str:
     return f'{json.dumps(head)[:-1]},\n "kernels": [\n{body}\n ]}}\n'
 
 
-def _kernel(kernel: Kernel) -> dict[str, Any]:
-    known = {opcode: _accumulator(a) for opcode, a in kernel.accumulators.items()}
-    data: dict[str, Any] = {
+def _kernel(kernel: Kernel) -> JsonObject:
+    data: JsonObject = {
         "file": kernel.file,
         "name": kernel.name,
         "demangled": demangled(kernel.name),
@@ -153,7 +152,7 @@ def _kernel(kernel: Kernel) -> dict[str, Any]:
         "opcodes": dict(kernel.matrix),
         "conversions": [{"opcode": c.opcode, "count": c.count, "feeds": list(c.feeds)} for c in kernel.conversions],
         "emulated": None if kernel.emulated is None else {"format": kernel.emulated[0], "by": kernel.emulated[1]},
-        "accumulators": known,
+        "accumulators": {opcode: _accumulator(known) for opcode, known in kernel.accumulators.items()},
         "sums": [_chain(chain) for chain in kernel.chains],
     }
     if kernel.executed is not None:
@@ -161,36 +160,26 @@ def _kernel(kernel: Kernel) -> dict[str, Any]:
     return data
 
 
-def _accumulator(known: Accumulator | None) -> dict[str, Any] | None:
-    if known is None:
-        return None
-    plain = {"bits": known.bits, "bound": known.bound, "format": known.format}
-    return {**plain, "alignment_bits": known.alignment_bits, "source": known.source}
+def _accumulator(known: Accumulator | None) -> JsonObject | None:
+    return {key: value for key, value in asdict(known).items() if key != "wider"} if known else None
 
 
-def _chain(chain: Chain) -> dict[str, Any]:
-    return {
-        "opcodes": dict(chain.opcodes),
-        "verdict": chain.verdict,
-        "least": chain.least,
-        "most": chain.most if chain.most < UNBOUNDED else None,
-        "k": chain.k or None,
-        "by": chain.by,
-        "reason": chain.reason,
-    }
+def _chain(chain: Chain) -> JsonObject:
+    most = chain.most if chain.most < UNBOUNDED else None
+    return asdict(chain) | {"opcodes": dict(chain.opcodes), "most": most, "k": chain.k or None}
 
 
-def verified_data(row: Verified) -> dict[str, object]:
-    found = row.smallest or row.done.counterexample
+def verified_data(row: Verified) -> JsonObject:
+    done, found = row.done, row.smallest or row.done.counterexample
     return {
         "name": row.inst.name,
-        "dots": row.done.dots,
-        "mismatches": row.done.mismatches,
-        "seed": row.done.seed,
-        "kinds": row.done.kinds,
-        **({"results": row.done.results, "contradicting": row.done.contradicting} if row.done.results else {}),
-        **({"tile": asdict(row.done.tile)} if row.done.tile else {}),
-        **({"events": asdict(row.done.events)} if row.done.events else {}),
+        "dots": done.dots,
+        "mismatches": done.mismatches,
+        "seed": done.seed,
+        "kinds": done.kinds,
+        **({"results": done.results, "contradicting": done.contradicting} if done.results else {}),
+        **({"tile": asdict(done.tile)} if done.tile else {}),
+        **({"events": asdict(done.events)} if done.events else {}),
         "seconds": round(row.seconds, 3),
         "dots_per_second": round(row.dots_a_second),
         "macs_per_second": round(row.dots_a_second * row.inst.k),
@@ -198,13 +187,12 @@ def verified_data(row: Verified) -> dict[str, object]:
     }
 
 
-def compared_data(row: Comparison) -> dict[str, object]:
-    inst = row.reading.inst
+def compared_data(row: Comparison) -> JsonObject:
     return {
         "gpu": row.recorded.gpu,
         "operand": row.recorded.operand,
         "result": row.recorded.result,
-        "name": inst.name,
+        "name": row.reading.inst.name,
         "without_c": row.reading.without_c,
         "dots": row.dots,
         "mismatches": row.mismatches,
@@ -213,76 +201,42 @@ def compared_data(row: Comparison) -> dict[str, object]:
     }
 
 
-def _counterexample(found: Counterexample) -> dict[str, object]:
+def _counterexample(found: Counterexample) -> JsonObject:
     return {"exchange": found.exchange.columns, "expected": found.expected}
 
 
 def budget_json(account: ErrorReport) -> str:
-    """One object: what was asked, a row a plan, kind of data and scale, and what it means in words."""
-    data = {
-        "schema": BUDGET_SCHEMA,
-        "kind": "budget",
-        "tool": Tool.current().model_dump(exclude_none=True),
-        "accumulations": [each.name for each in account.accumulations],
-        "simulated": account.simulated,
-        "seed": account.request.seed,
-        "interrupted": account.interrupted,
-        "rows": [_budget_row(account, entry) for entry in account.entries],
-        "words": account.words,
-        "notes": list(budget_notes(account)),
-    }
-    return json.dumps(data, indent=1, ensure_ascii=False) + "\n"
+    """Return the request, a row for each plan, kind of data and scale, and the recommendation in words."""
+    return _document(
+        "budget",
+        1,
+        accumulations=[each.name for each in account.accumulations],
+        simulated=account.simulated,
+        seed=account.request.seed,
+        interrupted=account.interrupted,
+        rows=[_budget_row(account, entry) for entry in account.entries],
+        words=account.words,
+        notes=list(budget_notes(account)),
+    )
 
 
 def budget_csv(account: ErrorReport) -> str:
-    """The same rows, flat: of an interval both ends, of an operand each share; nothing known is an empty cell."""
-    flat = [dict(_flat("", _budget_row(account, entry))) for entry in account.entries]
-    text = io.StringIO()
-    writer = csv.DictWriter(text, dict.fromkeys(key for row in flat for key in row), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(flat)
-    return text.getvalue()
+    """Return the same rows, flat: both ends of an interval, each number of an operand; unknown values are empty."""
+    return _csv([dict(_flat("", _budget_row(account, entry))) for entry in account.entries])
 
 
-def _budget_row(account: ErrorReport, entry: ErrorRow) -> dict[str, Any]:
-    """promote_every is null where sums are never promoted; numbers are null where no output is finite, or all are zero."""
-    errors = entry.errors
-    return {
-        "accumulation": entry.accumulation,
-        "simulated": entry.accumulation in account.simulated,
-        "k": entry.k,
-        "promote_every": entry.promote_every,
-        "split_k": entry.split_k,
-        "out": entry.out,
-        "data": entry.data,
-        "scale": entry.scale,
-        "scales_applied": entry.is_scaled,
-        "seed": account.request.seed,
-        "outputs": errors.outputs,
-        "overflowed": errors.overflowed,
-        "seeds": errors.seeds,
-        "relative_error": errors.relative_error,
-        "relative_error_interval": _ends(errors.relative_error_interval),
-        "relative_error_worst": errors.relative_error_worst,
-        "bias": errors.bias,
-        "bias_interval": _ends(errors.bias_interval),
-        "max_error": errors.max_error,
-        "max_error_over_sum": errors.max_error_over_sum,
-        "bound_over_sum": errors.bound_over_sum,
-        "sum_error": errors.error_of_sums,
-        "rounding_error": errors.error_of_rounding,
-        "operands_error": entry.quantisation_error,
-        "operands": {"a": asdict(entry.a), "b": asdict(entry.b)},
-        "speed": asdict(entry.speed) if entry.speed else dict.fromkeys(field.name for field in fields(Speed)),
-    }
-
-
-def _ends(interval: Interval | None) -> list[float | None]:
-    return [interval.low, interval.high] if interval else [None, None]
+def _budget_row(account: ErrorReport, entry: ErrorRow) -> JsonObject:
+    """Return a row. promote_every: null where sums are never promoted; numbers: null without a finite output that is not 0."""
+    row, errors = asdict(entry), asdict(entry.errors)
+    ends = {name: list((errors[name] or {"low": None, "high": None}).values()) for name in errors if name.endswith("interval")}
+    del row["errors"]
+    speed = row.pop("speed") or dict.fromkeys(field.name for field in fields(Speed))
+    simulated = entry.accumulation in account.simulated
+    return row | {"simulated": simulated, "seed": account.request.seed} | errors | ends | {"speed": speed}
 
 
 def _flat(name: str, value: Any) -> Iterator[tuple[str, Any]]:
-    """Of a tree its leaves, named by the way to each."""
+    """Yield the leaves of a tree, named by their path."""
     inner = value if isinstance(value, dict) else {"low": value[0], "high": value[1]} if isinstance(value, list) else None
     if inner is None:
         yield name, value
@@ -292,38 +246,37 @@ def _flat(name: str, value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def tolerance_json(found: ToleranceReport) -> str:
-    """One object. promote_every is null where sums are never promoted, or as they were measured."""
-    asked = found.request
-    data = {
-        "schema": TOLERANCE_SCHEMA,
-        "kind": "tolerance",
-        "tool": Tool.current().model_dump(exclude_none=True),
-        "accumulation": asked.accumulation.name,
-        "simulated": is_simulated(asked.accumulation),
-        "k": asked.k,
-        "tests": asked.shape[0],
-        "m": asked.shape[1],
-        "n": asked.shape[2],
-        "promote_every": asked.promote_every,
-        "split_k": asked.split_k,
-        "out": asked.model.result.name,
-        "data": str(asked.data),
-        "scale": asked.scale,
-        "seed": asked.seed,
-        "false_alarms": asked.rate,
-        "atol": found.recommended.atol,
-        "rtol": found.recommended.rtol,
-        "atol_worst_case": found.atol_worst,
-        "sums_over_sum": found.over_sum,
-        "worst_case_over_sum": found.worst_over_sum,
-        "any_operands_over_sum": found.over_any_sum,
-        "share_of_worst_case": found.tail.at(asked.rate),
-        "emulated_elements": found.tail.elements,
-        "own": asked.own._asdict() if asked.own else None,
-        "passed": dict(found.passed),
-        "kill_table": [
+    """Return the tolerance and the mistakes that tests catch. promote_every: null where sums are never promoted."""
+    request = found.request
+    tests, m, n = request.shape
+    return _document(
+        "tolerance",
+        2,
+        accumulation=request.accumulation.name,
+        simulated=is_simulated(request.accumulation),
+        k=request.k,
+        tests=tests,
+        m=m,
+        n=n,
+        promote_every=request.promote_every,
+        split_k=request.split_k,
+        out=request.model.result.name,
+        data=str(request.data),
+        scale=request.scale,
+        seed=request.seed,
+        false_alarms=request.rate,
+        atol=found.recommended.atol,
+        rtol=found.recommended.rtol,
+        atol_worst_case=found.atol_worst,
+        sums_over_sum=found.over_sum,
+        worst_case_over_sum=found.worst_over_sum,
+        any_operands_over_sum=found.over_any_sum,
+        share_of_worst_case=found.tail.at(request.rate),
+        emulated_elements=found.tail.elements,
+        own=request.own._asdict() if request.own else None,
+        passed=dict(found.passed),
+        kill_table=[
             {"mistake": row.mistake, "caught": dict(row.by), "noticed_with": list(row.noticed_with)} for row in found.kill_table
         ],
-        "words": list(tolerance_words(found)),
-    }
-    return json.dumps(data, indent=1, ensure_ascii=False) + "\n"
+        words=list(tolerance_words(found)),
+    )

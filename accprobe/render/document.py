@@ -1,13 +1,14 @@
 """The document tree: each subject becomes one, and the writers (`terminal`, `markdown`, `html`) read nothing else.
 
-A document is a sequence of blocks. Its words are spans, each with a tone; a writer has one look for each tone.
+A document is a sequence of blocks. Its text is made of phrases, each with a tone; a writer has one style for each tone.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from itertools import pairwise
+from typing import Any, Literal, NamedTuple
 
 from accprobe.report.rows import Status
 
@@ -19,7 +20,7 @@ GLUE = "\ue000"
 
 
 class Phrase(NamedTuple):
-    """Some words. code: a name or pattern that is typed as it is. target: the anchor that a page links it to."""
+    """Words in one tone. code: a name or pattern that is typed as it is. target: the anchor that a page links it to."""
 
     text: str
     tone: Tone = ""
@@ -29,7 +30,6 @@ class Phrase(NamedTuple):
 
 Phrases = tuple[Phrase, ...]
 Said = str | Phrase | Sequence[Phrase]
-"""What a line is made from."""
 
 
 def line(words: Said) -> Phrases:
@@ -44,7 +44,7 @@ def text_of(words: Said) -> str:
 
 
 def toned(words: Said, tone: Tone) -> Phrases:
-    """Return the words in a tone, but for spans that have their own."""
+    """Return the words in a tone, except phrases that have their own."""
     return tuple(span if span.tone else span._replace(tone=tone) for span in line(words))
 
 
@@ -64,7 +64,7 @@ class Heading:
 
 @dataclass(frozen=True)
 class Paragraph:
-    """boxed: what must be read before anything else; a page draws a frame around it."""
+    """boxed: must be read before anything else; a page draws a frame around it."""
 
     words: Said
     boxed: bool = False
@@ -72,7 +72,7 @@ class Paragraph:
 
 @dataclass(frozen=True)
 class List:
-    """mark: before each item on a terminal: "-", "!" or nothing. An item may be a list, which goes further in."""
+    """mark: printed before each item on a terminal: "-", "!" or nothing. An item may be a list, which is indented further."""
 
     items: tuple[Said | List, ...]
     mark: str = ""
@@ -80,14 +80,15 @@ class List:
 
 @dataclass(frozen=True)
 class Column:
-    """A column of a table. header: may have two lines, where width is short.
+    """A column of a table. header: may have two lines. cell: of a record, for `tabulate`.
 
-    need: "answer" columns are never left out, "context" ones only where the others would not fit, "detail" ones before any
-    cell takes a second line. least: characters that the column needs. whole: no cell is broken. number: aligned to the right.
+    need: "always" columns are never left out; "context" ones are shown while the others fit, "detail" ones while no cell takes
+    a second line. least: the smallest width. whole: no cell is broken. number: aligned to the right.
     """
 
     header: str = ""
-    need: Literal["answer", "context", "detail"] = "answer"
+    cell: Callable[[Any], Said] | None = None
+    need: Literal["always", "context", "detail"] = "always"
     least: int = 0
     whole: bool = False
     number: bool = False
@@ -95,9 +96,9 @@ class Column:
 
 @dataclass(frozen=True)
 class Grid:
-    """Cells in rows. A table without headers is of facts: a label and what is said of it.
+    """A table. One without headers is of facts: a label and its text.
 
-    ends: rows below which a gap is left. caption: on pages alone. filtered: a page searches it, and the sections it links to.
+    ends: rows with a gap below. caption: on pages alone. filtered: a page searches it, and the sections it links to.
     A first cell that repeats within a group is shown once on a terminal.
     """
 
@@ -113,16 +114,8 @@ class Grid:
 
 
 @dataclass(frozen=True)
-class Figure:
-    """Drawings beside one another, as SVG, which pages show and other writers leave out."""
-
-    pictures: tuple[str, ...]
-    caption: str = ""
-
-
-@dataclass(frozen=True)
 class Code:
-    """Lines as they are, for what is indented or typed."""
+    """Lines printed as they are, with their indentation."""
 
     lines: tuple[str, ...]
 
@@ -139,18 +132,40 @@ class Section:
     open: bool = False
 
 
-Element = Heading | Paragraph | List | Grid | Figure | Code | Section
+Element = Heading | Paragraph | List | Grid | Code | Section
 
 
 def fact_grid(rows: Iterable[tuple[str, Said]]) -> Grid:
-    """Return a table of labels, each with what is said of it."""
+    """Return a table of labels with their texts."""
     return Grid((Column(whole=True), Column()), tuple((Phrase(label, "quiet"), words) for label, words in rows))
 
 
-def table(columns: Iterable[Column | str], rows: Iterable[Sequence[Said]], **more: object) -> Grid:
-    """Return a table; a column may be its header alone."""
+def table(columns: Iterable[Column | str], rows: Iterable[Sequence[Said]], **more: Any) -> Grid:
+    """Return a table of texts; a column may be its header alone."""
     heads = tuple(Column(each) if isinstance(each, str) else each for each in columns)
-    return Grid(heads, tuple(map(tuple, rows)), **more)  # type: ignore[arg-type]
+    return Grid(heads, tuple(map(tuple, rows)), **more)
+
+
+def tabulate(
+    columns: Sequence[Column],
+    records: Iterable[Any],
+    tone: Callable[[Any], Tone] = lambda record: "",
+    group: Callable[[Any], object] | None = None,
+    links: str = "",
+    **more: Any,
+) -> Grid:
+    """Return a table with a row for each record, without empty columns.
+
+    tone: of a row. group: a gap where it changes. links: a first cell links to the anchor of this name and its number.
+    """
+    every = list(records)
+    rows = [[toned(column.cell(record), tone(record)) for column in columns if column.cell] for record in every]
+    if links:
+        rows = [[(row[0][0]._replace(target=f"{links}{i}"),), *row[1:]] for i, row in enumerate(rows)]
+    kept = [i for i in range(len(columns)) if any(text_of(row[i]) for row in rows)]
+    groups = [group(record) for record in every] if group else []
+    ends = frozenset(i for i, (one, below) in enumerate(pairwise(groups)) if one != below)
+    return Grid(tuple(columns[i] for i in kept), tuple(tuple(row[i] for i in kept) for row in rows), ends, **more)
 
 
 def paragraphs(texts: Iterable[Said], tone: Tone = "") -> Iterator[Paragraph]:

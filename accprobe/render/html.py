@@ -16,7 +16,6 @@ from accprobe.render.document import (
     Code,
     Column,
     Element,
-    Figure,
     Grid,
     Heading,
     List,
@@ -37,7 +36,7 @@ LABEL = 60
 
 def html_page(title: str, blocks: Sequence[Element]) -> str:
     """Return the whole page. Its parts, the headings of level 2 that have an anchor, are linked at the top."""
-    style, script = _file("page.css") + _file("chart.css"), _file("page.js")
+    style, script = _file("page.css"), _file("page.js")
     policy = f"default-src 'none'; style-src '{_digest(style)}'; script-src '{_digest(script)}'"
     main = "\n".join(_blocks(blocks))
     parts = [block for block in blocks if isinstance(block, Heading) and block.level == 2 and block.anchor]
@@ -88,8 +87,6 @@ def _blocks(blocks: Iterable[Element]) -> Iterator[str]:
             yield _list(block)
         elif isinstance(block, Code):
             yield f'<pre tabindex="0">{_text(chr(10).join(block.lines))}</pre>'
-        elif isinstance(block, Figure):
-            yield from _figure(block, what)
         elif isinstance(block, Section):
             yield from _section(block)
         else:
@@ -111,14 +108,6 @@ def _section(section: Section) -> Iterator[str]:
 def _list(block: List) -> str:
     items = (_list(item) if isinstance(item, List) else _words(item) for item in block.items)
     return f"<ul{_class('alarms' if block.mark == '!' else '')}>{''.join(f'<li>{item}</li>' for item in items)}</ul>"
-
-
-def _figure(figure: Figure, what: str) -> Iterator[str]:
-    caption = f"<figcaption>{_text(figure.caption)}</figcaption>" if figure.caption else ""
-    for picture in figure.pictures if len(figure.pictures) == 1 else ():
-        yield f"<figure>{_scrolling(picture, figure.caption or what)}{caption}</figure>"
-    if len(figure.pictures) > 1:
-        yield f'<figure><div class="charts">{"".join(figure.pictures)}</div>{caption}</figure>'
 
 
 def _facts(table: Grid) -> str:
@@ -152,7 +141,7 @@ def _words(words: Said) -> str:
 def _span(span: Phrase) -> str:
     text = _text(span.text)
     if span.target:
-        return f'<a href="#{span.target}">{text}</a>'
+        return f'<a href="#{span.target}">{text.replace(".", "<wbr>.")}</a>'
     if span.code:
         text = f"<code>{text}</code>"
     return f'<span class="{span.tone}">{text}</span>' if span.tone else text

@@ -1,14 +1,13 @@
-"""Text that others wrote, for a terminal: names in binaries and reports may hold what steers one.
+"""Text from binaries and reports, made safe for a terminal.
 
-Control characters of ASCII and of Latin-1 (escape sequences begin with one of either), and those that turn the direction of
-writing around, so that a line reads otherwise than it is (Boucher & Anderson, "Trojan Source", arXiv 2111.00169). Halves of
-characters too, which no encoding has: Python reads bytes of a file's name that are no UTF-8 as such.
+Replaces control characters of ASCII and Latin-1, which begin escape sequences; characters that change the direction of writing
+(Boucher & Anderson, "Trojan Source", arXiv 2111.00169); and surrogates, which stand for bytes of file names that are not UTF-8.
 """
 
 from __future__ import annotations
 
 _PICTURES = 0x2400
-"""Unicode's pictures of control characters, in their order: U+241B shows that an escape character is there."""
+"""Start of Unicode's pictures of control characters: U+241B stands for an escape character."""
 _UNKNOWN = "\ufffd"
 _TURNING = [*range(0x202A, 0x202F), *range(0x2066, 0x206A), 0x200E, 0x200F, 0x061C]
 
@@ -18,5 +17,5 @@ _SHOWN |= dict.fromkeys([*range(0x80, 0xA0), *_TURNING, 0x2028, 0x2029, *range(0
 
 
 def plain(text: str) -> str:
-    """The text with a picture in place of each character that would steer a terminal; tabs and ends of lines are left."""
+    """Return the text with a picture in place of each control character, except tabs and line feeds."""
     return text.translate(_SHOWN)

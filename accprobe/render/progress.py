@@ -1,4 +1,4 @@
-"""The progress of every long command, on standard error: a bar or a table where that is a terminal, else lines now and then."""
+"""Progress of long commands on standard error: a bar or a table on a terminal, otherwise a line every ten seconds."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ if TYPE_CHECKING:
 
 
 class Show(Protocol):
-    """Shows how far a command is."""
+    """Shows the progress of a command."""
 
     def __call__(self, completed: int, total: int | None, description: str) -> None: ...
 
 
 BETWEEN_LINES = 10.0
-"""Seconds, where progress is told in lines."""
+"""Seconds."""
 
 
 @contextmanager
 def progress_bar(description: str, speed: bool = False, in_lines: str = "") -> Iterator[Show]:
-    """A bar while the block runs; it leaves nothing behind. speed: how many a second, instead of how many of how many.
+    """Show a bar while the block runs, then remove it. speed: items a second, instead of N of M.
 
-    in_lines: what is counted, where lines are to tell it to what is no terminal; else nothing is told there.
+    in_lines: the noun of lines that are printed where standard error is not a terminal; "": none.
     """
     if not sys.stderr.isatty():
         yield _Lines(in_lines) if in_lines else lambda completed, total, description: None
@@ -48,26 +48,26 @@ def progress_bar(description: str, speed: bool = False, in_lines: str = "") -> I
 
 class _Lines:
     def __init__(self, counted: str) -> None:
-        self._counted, self._told = counted, time.monotonic()
+        self._counted, self._printed = counted, time.monotonic()
 
     def __call__(self, completed: int, total: int | None, description: str) -> None:
         now = time.monotonic()
-        if now - self._told < BETWEEN_LINES:
+        if now - self._printed < BETWEEN_LINES:
             return
-        self._told = now
+        self._printed = now
         of = "" if total is None else f" of {total:,}"
         click.echo(plain(f"accprobe: {description}: {completed:,}{of} {self._counted}"), err=True)
 
 
 class ShowGpus(Protocol):
-    """Shows how far the GPUs are; `changed` is the one of which something new is known."""
+    """Shows the progress of GPUs; `changed` is the one with news."""
 
     def __call__(self, gpus: Sequence[GpuOutcome], changed: GpuOutcome) -> None: ...
 
 
 @contextmanager
 def progress_of_gpus(seconds: float) -> Iterator[ShowGpus]:
-    """A live table, which leaves nothing behind; lines where standard error is no terminal."""
+    """Show a live table, then remove it; lines where standard error is not a terminal."""
     if not sys.stderr.isatty():
         yield _GpuLines(seconds)
         return
@@ -92,18 +92,18 @@ def progress_of_gpus(seconds: float) -> Iterator[ShowGpus]:
 
 
 class _GpuLines:
-    """A line a GPU now and then, and one when it ends."""
+    """Prints a line for each GPU every ten seconds, and one when it ends."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
-        self._told: dict[str, float] = {}
+        self._printed: dict[str, float] = {}
 
     def __call__(self, gpus: Sequence[GpuOutcome], changed: GpuOutcome) -> None:
         from accprobe.render.subjects.health import gpu_counts
 
         now = time.monotonic()
-        if not changed.ended and now - self._told.setdefault(changed.where, now) < BETWEEN_LINES:
+        if not changed.ended and now - self._printed.setdefault(changed.where, now) < BETWEEN_LINES:
             return
-        self._told[changed.where] = now
+        self._printed[changed.where] = now
         text = f"accprobe: {changed.where} {changed.seconds:.0f} of {self._seconds:.0f} s, {gpu_counts(changed)}"
         click.echo(plain(text), err=True)

@@ -1,4 +1,4 @@
-"""Documents on a terminal, as wide as that is; no text can steer it."""
+"""Documents on a terminal, in its width."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ FILE_COLUMNS = 160
 """Width where the output is no terminal and COLUMNS does not say."""
 
 NARROWEST = 80
-"""Columns below which cells would be cut to single letters: a narrower terminal wraps the lines instead."""
+"""Columns; a narrower terminal wraps the lines instead."""
 
 HANG = 4
-"""Columns by which the second line of a paragraph goes further in."""
+"""Columns by which the second line of a paragraph is indented."""
 
 LEAST = 8
-"""Characters that a column has at least."""
+"""Smallest width of a column."""
 
 STYLES: dict[Tone, str] = {
     "": "",
@@ -64,14 +64,14 @@ STYLES: dict[Tone, str] = {
 
 _BLANKS = re.compile(r"[ \t]+$", re.MULTILINE)
 _DOTS = re.compile(r"(?=\.)(?![^{]*\})")
-"""Before the dots of a name; what braces hold is whole."""
+"""Before the dots of a name, not inside braces."""
 
 
 class PlainConsole(Console):
-    """A console that no text can steer: whatever names and reasons hold, colours and layout are accprobe's own."""
+    """A console that replaces control characters, so that only accprobe sets colours and layout."""
 
     def print(self, *objects: Any, **how: Any) -> None:
-        """As ever on a terminal; elsewhere without the blanks that fill a table's lines."""
+        """Print; without trailing blanks where the output is not a terminal."""
         if self.is_terminal:
             super().print(*objects, **how)
             return
@@ -107,7 +107,7 @@ class Screen:
         before: Element | None = None
         for block in _unfolded(self._blocks):
             lines = list(_lines(block, options.max_width))
-            if lines and before is not None and _is_apart(before, block):
+            if lines and before is not None and _is_separate(before, block):
                 yield Text()
             yield from lines
             before = block if lines else before
@@ -122,8 +122,8 @@ def _unfolded(blocks: Iterable[Element]) -> Iterator[Element]:
             yield block
 
 
-def _is_apart(before: Element, block: Element) -> bool:
-    """Whether a line is left empty between two blocks."""
+def _is_separate(before: Element, block: Element) -> bool:
+    """Return whether an empty line separates two blocks."""
     tables = [isinstance(each, Grid) and not each.is_of_facts for each in (before, block)]
     return any(tables) or (isinstance(block, Heading) and block.level > 1)
 
@@ -157,7 +157,7 @@ def _list(block: List, width: int, indent: int) -> Iterator[Text]:
 
 
 def _hanging(text: Text, width: int) -> Iterator[Text]:
-    """Break a line between words; what goes on below stands further in, beyond the indent of the line itself."""
+    """Break a line between words; the lines below are indented further."""
     indent = len(text.plain) - len(text.plain.lstrip())
     yield from (Text(" " * indent) + each for each in _broken(text[indent:], width - indent, HANG))
 
@@ -190,7 +190,7 @@ def _breaks(text: str, width: int, hang: int) -> Iterator[int]:
 
 
 def _short(pieces: Iterable[str], width: int) -> Iterator[str]:
-    """Pieces of a word, those that are longer than a line in parts."""
+    """Yield pieces of a word, no longer than a line."""
     for piece in pieces:
         yield from (piece[i : i + max(width, 1)] for i in range(0, len(piece), max(width, 1)))
 
@@ -210,7 +210,7 @@ def _table(table: Grid, width: int) -> Iterator[Text]:
 
 
 def _rows(table: Grid, shown: Sequence[int], widths: Sequence[int], gap: int) -> Iterator[Text]:
-    """The rows; a first cell that several rows of a group have stands beside them once."""
+    """Yield the rows; a first cell that several rows of a group share is printed once."""
     columns, hang = [table.columns[i] for i in shown], 0 if table.is_of_facts else 2
     others: list[Text] = []
     for at, row in enumerate(table.rows):
@@ -226,7 +226,7 @@ def _rows(table: Grid, shown: Sequence[int], widths: Sequence[int], gap: int) ->
 
 
 def _beside(cells: Sequence[list[Text]], columns: Sequence[Column], widths: Sequence[int], gap: int) -> Iterator[Text]:
-    """Cells of several lines beside one another."""
+    """Join texts of several lines side by side."""
     for row in zip_longest(*cells, fillvalue=Text()):
         found = Text()
         for i, (text, column, wide) in enumerate(zip(row, columns, widths, strict=True)):
@@ -262,13 +262,13 @@ def _least(column: Column, wide: int) -> int:
 
 
 def _column(table: Grid, i: int) -> list[str]:
-    """The lines of a column's header and cells."""
+    """Return the lines of a column, with its header."""
     cells = (text_of(row[i]).split("\n") for row in table.rows)
     return [*table.columns[i].header.split("\n"), *(each for cell in cells for each in cell)]
 
 
 def _left_out(table: Grid, i: int) -> str:
-    """ "C joins"; "status (confirmed everywhere)"."""
+    """Return "C joins"; "status (confirmed everywhere)"."""
     cells = [text_of(row[i]) for row in table.rows]
     same = f" ({cells[0]} everywhere)" if cells[0] and all(a == b for a, b in pairwise(cells)) else ""
     return f"{on_one_line(table.columns[i].header)}{same}"

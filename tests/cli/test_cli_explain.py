@@ -45,9 +45,9 @@ def test_one_result() -> None:
     result = explain("chain.npy")
     assert result.exit_code == 0, result.output
     lines = [" ".join(line.split()) for line in result.stdout.splitlines()]
-    assert lines[0] == "chain.npy: explained: 128 words, bit for bit, by"
+    assert lines[0] == "chain.npy: explained: 128 results, bit for bit, by"
     assert lines[-2].endswith("other instructions have the same arithmetic, such as h200:wgmma.m64n8k32.f32.e4m3.e4m3.rs")
-    assert lines[-1] == "plans with other arithmetics may too: the search ends where one explains the words"
+    assert lines[-1] == "plans with another arithmetic may match too: the search ends at the first that explains the results"
     assert {"every k once yes", "inside h200:wgmma.m64n8k32.f32.e4m3.e4m3", "promotion every never", "split K 1"} <= set(lines)
 
 
@@ -59,7 +59,7 @@ def test_missing_k_and_regions_stand_in_the_output(folder: Path) -> None:
     np.save(folder / "part.npy", d)
     result = explain("part.npy")
     assert result.exit_code == 0, result.output
-    assert "explained: 128 words, bit for bit, by 2 plans; most by" in result.stdout
+    assert "explained: 128 results, bit for bit, by 2 plans; the plan of most" in result.stdout
     whole, part = result.stdout.split("part.npy, rows 0-7, columns 8-15: ")
     assert "WRONG PRODUCTS" not in whole
     assert "WRONG PRODUCTS: k 224-255 missing" in part
@@ -71,7 +71,7 @@ def test_missing_k_and_regions_stand_in_the_output(folder: Path) -> None:
 def test_two_results_that_differ() -> None:
     result = explain("split.npy", "chain.npy")
     assert result.exit_code == 1
-    assert result.stdout.splitlines()[0] == "the two differ by split K 2 against 1"
+    assert result.stdout.splitlines()[0] == "the two differ by split K 2 versus 1"
 
 
 def test_a_flipped_bit(folder: Path) -> None:
@@ -81,9 +81,9 @@ def test_a_flipped_bit(folder: Path) -> None:
     np.save(folder / "chain.npy", d)
     result = explain("chain.npy")
     assert result.exit_code == 1
-    assert "1 word has no explanation, of 128; the others have" in result.stdout
+    assert "1 of 128 results not explained; the plan of the others" in result.stdout
     assert f"row 5, column 9: {right ^ 1 << 11:08x}, expected {right:08x}" in result.stdout
-    assert "wrong hardware, or another program" in result.stdout
+    assert "the cause is faulty hardware, or another program" in result.stdout
 
 
 def test_no_known_plan(folder: Path) -> None:
@@ -93,7 +93,7 @@ def test_no_known_plan(folder: Path) -> None:
     assert result.exit_code == 1
     assert "NOT explained: no known plan gives these bits" in result.stdout
     assert "every k once" not in result.stdout  # that the nearest plan counts every k says nothing of the result
-    assert "no missing, repeated or mispaired k were found" in result.stdout
+    assert "shows no missing, repeated or mispaired k" in result.stdout
     told = json.loads(explain("other.npy", "--format", "json").stdout)["results"][0]
     assert told["others_tried"] is True
     known = told["unknown"]

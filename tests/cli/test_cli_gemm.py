@@ -123,18 +123,18 @@ def test_whole_output_of_one_callable(file: str) -> None:
     assert (result.exit_code, result.stderr) == (0, "")
     assert shown(result.stdout, file) == [
         "own.py:chain 16x16x64 f32 -> f32  confirmed: one chain, 23 fraction bits, RNE to f32",
-        "device      the CPU, N",
-        "runs        kernels not recorded; loaded: numpy N",
-        "every k     counted once: 64 of 64",
-        "inside      one product after the other, each rounded to 23 bits first, 23 fraction bits, RNE",
-        "promoted    no",
-        "split K     no",
-        "result      RNE to f32",
-        "everywhere  all 256 outputs by the same plan",
-        "repeatable  yes, in 3 calls each of 6 products",
-        "proven      1,024 fresh outputs, 0 differ; 19 of 19 rival plans contradicted",
-        f"by kind     160 normal, {', '.join(f'96 {kind}' for kind in DISTRIBUTIONS[1:])}",
-        "in words    the error grows with K: at this K at most 3.9e-6 of sum |a·b| (a bound; overflow and tiny numbers aside)",
+        "device       the CPU, N",
+        "kernels      not recorded; loaded: numpy N",
+        "every k      counted once: 64 of 64",
+        "fused sums   1 product, each rounded to 23 bits first, 23 fraction bits, RNE",
+        "promotion    none",
+        "split K      none",
+        "result       RNE to f32",
+        "everywhere   all 256 outputs by the same plan",
+        "repeatable   yes, in 3 calls each of 6 products",
+        "verified     1,024 fresh outputs, 0 mismatches; 19 of 19 alternative plans contradicted",
+        f"tested on    160 normal, {', '.join(f'96 {kind}' for kind in DISTRIBUTIONS[1:])}",
+        "error bound  3.9e-6 of sum |a·b| (without overflow and subnormals)",
     ]
 
 
@@ -264,7 +264,7 @@ def test_findings_are_printed_as_they_come_where_somebody_looks(file: str, monke
     said = re.findall("16x16x64: (.*)", sys.stderr.getvalue())
     first = ["everywhere: all 256 outputs are computed alike", "repeatable: yes, in 3 calls each of 6 products"]
     assert said[:3] == [*first, "every k: counted once: 64 of 64"]
-    assert "inside: ~one product after the other" in said
+    assert "fused sums: ~1 product" in said
     assert row.status == "confirmed"
 
 

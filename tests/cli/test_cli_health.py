@@ -63,7 +63,7 @@ def test_a_faulty_one_among_healthy_ones() -> None:
     result = health("--device", "sim:h100,faulty:h100")
     assert result.exit_code == 1
     assert "! SM 2: wgmma.m64n256k32.f32.e4m3.e4m3, " in result.stdout
-    assert "differs 10 of 10 times when asked again" in result.stdout
+    assert "differs 10 of 10 times when repeated" in result.stdout
     assert re.search(r"fewest operands: k 3: 0x\w\w .*; C 0x00000000 \(0\) → 0x\w{8} .*, expected 0x\w{8}", result.stdout)
     assert re.search(r"^faulty:h100: DIFFERS: [\d,]+ of [\d,]+ results on SM 2$", result.stdout, re.MULTILINE)
 
@@ -213,6 +213,6 @@ def test_what_sensors_say_besides() -> None:
     assert list(remarks(gpu)) == [
         "in use by others",
         "3 more memory errors corrected than before",
-        "clocks were held down at times: power cap",
-        "2 comparisons failed though every word was right: what compares erred, not the matrix unit",
+        "clocks were throttled at times: power cap",
+        "2 comparisons failed though each result was right: the comparison erred, not the matrix unit",
     ]

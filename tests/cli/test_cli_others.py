@@ -47,7 +47,7 @@ def test_list_of_devices_has_every_simulated_one() -> None:
     lines = listed("--devices")
     assert {line.split("\t")[0] for line in lines} >= {"auto", "gpu", "cpu", *(f"sim:{name}" for name in names())}
     b200 = next(line for line in lines if line.startswith("sim:b200\t"))
-    assert b200.endswith("; they explain 40,000 words recorded on a B200 (MATLAB-tensor-core b12b5a7)")
+    assert b200.endswith("; they match 40,000 results recorded on a B200 (MATLAB-tensor-core b12b5a7)")
 
 
 def test_list_of_reports_counts_statuses() -> None:

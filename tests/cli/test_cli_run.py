@@ -58,7 +58,7 @@ Left out at this width: alternatives surviving/tested (0/7 everywhere).
 any: not observable; integer sums that wrap around are the same in every order.
 skipped: no probe: 1 of 3 instructions (`accprobe list --instructions sm_90a` names them)
 2 instructions measured in TIME s: 2 confirmed; 1 skipped; like ones share a line (1 line, --all has each)
-176 of 176 events met, 0 of 247,244 answers contradict their model
+176 of 176 events covered, 0 of 247,244 results contradict the model
 Fake GPU, sm_90a; compute capability 9.0, 3 SMs
 accprobe VERSION, seed 0; driver 1.2
 """
@@ -100,7 +100,7 @@ def test_a_time_limit_keeps_the_rows_so_far(
     assert (result.exit_code, result.stderr) == (1, sentence)
     assert path.exists() == (rows is not None)
     if rows:
-        assert f"The run was cut short: {4 - rows} of 4 instructions missing" in result.stdout
+        assert f"The run was interrupted: {4 - rows} of 4 instructions missing" in result.stdout
         assert len(Report.load(path).instructions) == rows
 
 
@@ -156,7 +156,7 @@ def test_interruption_in_this_process_keeps_what_was_measured(device: FakeDevice
         130,
         "accprobe: interrupted: 1 of 2 instructions measured; use -o FILE to keep them\n",
     )
-    assert "The run was cut short: 1 of 3 instructions missing" in result.stdout
+    assert "The run was interrupted: 1 of 3 instructions missing" in result.stdout
 
 
 @pytest.fixture

@@ -30,7 +30,7 @@ def test_report_is_shown_as_a_table(path: Path) -> None:
 def test_one_instruction_is_shown_in_full(path: Path) -> None:
     result = show(str(path), "wgmma.m64n8k32.f32.e4m3.e4m3")
     assert result.exit_code == 0
-    assert result.stdout.startswith("wgmma.m64n8k32.f32.e4m3.e4m3  confirmed\n")
+    assert result.stdout.startswith("wgmma.m64n8k32.f32.e4m3.e4m3  confirmed: QGMMA, 13 (e8m13) effective bits, RZ\n")
     assert "k 0: 0x38 (1) × 0x38 (1)" in result.stdout
 
 
@@ -41,7 +41,7 @@ def test_a_glob_that_matches_several_is_a_table_and_one_that_matches_one_is_that
     assert "k 0: " not in table
     assert len(re.findall(r"^wgmma\S+ +QGMMA", show(str(path), "wgmma*", "--all").stdout, re.MULTILINE)) == 2
     one = show(str(path), "wgmma*.rs")
-    assert one.stdout.startswith("wgmma.m64n8k32.f32.e4m3.e4m3.rs  confirmed\n")
+    assert one.stdout.startswith("wgmma.m64n8k32.f32.e4m3.e4m3.rs  confirmed: QGMMA, 13 (e8m13) effective bits, RZ\n")
     several = show(str(path), "wgmma*", "--format", "markdown").stdout
     assert "| wgmma" in several.replace("`", "")
 
@@ -104,9 +104,9 @@ def test_the_headline_comes_first_and_sweeps_are_a_line_a_type() -> None:
 
 def test_all_sweeps_are_shown_where_they_are_asked_for() -> None:
     shown = show("h200", "--sweeps", COLUMNS="160").stdout
-    assert "promoted every 128 products" in shown
+    assert "promotion interval 128" in shown
     assert re.search(r" +4 +512 +16×QGMMA +20 of 23 +22 of 23", shown)
-    assert "N of 23: what is masked is an f32 sum" in shown
+    assert "N of 23: the mask clears bits of an f32 sum" in shown
     assert "e8m20" not in shown
     assert "masking 0 to 23 bits" in show("h200", "--sweeps", "--all", COLUMNS="160").stdout
 

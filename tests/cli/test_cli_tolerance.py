@@ -40,8 +40,8 @@ def test_terminal_leads_with_the_recommended_test(columns: int) -> None:
     lines = " ".join(result.stdout.split())
     like = 'like="h200:wgmma.m64n8k32.f32.e4m3.e4m3", promote_every=128, out="bf16", false_alarms=1e-09'
     assert lines.startswith(f"use assert_matmul_close(got, a, b, {like}) ")
-    assert "K = 512, promoted every 128, result bf16 or |got - f64 reference| <= " in lines
-    assert "1e-09 false alarms an element" in lines
+    assert "K = 512, promotion interval 128, result bf16 or |got - f64 reference| <= " in lines
+    assert "1e-09 false alarms per element" in lines
     assert "accumulator of 10 bits," in lines
     assert "own |got - bf16 reference| <= 0.01 " in lines
     assert "scales=(scales_of_a, scales_of_b), false" in " ".join(tolerance(*SMALL, "--scale", "row").stdout.split())

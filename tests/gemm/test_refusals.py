@@ -72,7 +72,9 @@ def test_a_doubt_about_one_element_leaves_the_others_exact() -> None:
     told = findings(outcome)
     assert {told[name].bound for name in ("order", "effective_bits", "sum_rounding")} == {"exact"}
     assert told["same_everywhere"].value == "no"
-    assert proviso(row(outcome, "planted")) == "What follows is verified for the outputs of the plans shown, and for no others."
+    assert (
+        proviso(row(outcome, "planted")) == "The findings are verified for the outputs of the plans shown, and for no others."
+    )
 
 
 def test_a_contradicted_region_has_suggested_findings_alone() -> None:

@@ -40,8 +40,10 @@ def test_fp8_results_of_a_b200_belong_to_the_lowered_instruction() -> None:
 
 def test_counts_of_one_chip_are_added() -> None:
     twice = [Explained(5000, "B200", B200)] * 2
-    assert explained_text(twice) == f"10,000 words recorded on a B200 ({B200})"
-    assert explained_text([Explained(1, "Ada", "x"), *twice]) == f"1 words recorded on an Ada (x) and 10,000 on a B200 ({B200})"
+    assert explained_text(twice) == f"10,000 results recorded on a B200 ({B200})"
+    assert (
+        explained_text([Explained(1, "Ada", "x"), *twice]) == f"1 results recorded on an Ada (x) and 10,000 on a B200 ({B200})"
+    )
     assert explained_text([]) == ""
 
 

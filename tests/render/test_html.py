@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import html
 import json
-import os
 import re
 import shutil
 import subprocess
@@ -28,8 +27,6 @@ from accprobe.report.report import Report
 
 WGMMA = "wgmma.m64n8k32.f32.e4m3.e4m3"
 EVIL = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>{{ 7*7 }}</style></title>"
-AXE = os.environ.get("ACCPROBE_AXE", "")
-"""axe.min.js of the npm package axe-core, which finds faults that keep people from reading a page."""
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 
 
@@ -65,7 +62,7 @@ class Page(HTMLParser):
 
 @pytest.fixture(scope="module")
 def h200() -> str:
-    result = CliRunner().invoke(main, ["show", "h200", "--format", "html", "--no-plots"])
+    result = CliRunner().invoke(main, ["show", "h200", "--format", "html"])
     assert (result.exit_code, result.stderr) == (0, "")
     return result.stdout
 
@@ -135,8 +132,6 @@ def test_every_measured_instruction_has_a_line_and_a_section(h200: str, page: Pa
     assert [one["data-name"] for one in page.all("details") if "data-name" in one] == [
         each.row.name for each in lines(report.measured, collapse=False)
     ]
-    assert len(page.all("svg")) >= 2 * len(report.measured)
-    assert all(one["role"] == "img" and one["aria-label"] for one in page.all("svg"))
     words = " ".join(page.words)
     for row in report.measured[::10]:
         for opcode, _ in row.lowering:
@@ -197,18 +192,6 @@ def test_sweeps_are_shown_where_there_are_some() -> None:
     shown = Page(report_page(report))
     words = " ".join(shown.words)
     assert {"≥13", "128", "4096,", "4×QGMMA", "2.50e-01", "why"} <= set(words.split())
-    assert "e4m3: relative error against block-K" in (shown.all("svg")[0]["aria-label"] or "")
-    assert not any("chart" in (one.get("class") or "") for one in Page(report_page(report, plots=False)).all("svg"))
-
-
-def test_tables_and_errors_come_before_what_is_folded() -> None:
-    text = report_page(load_with_evidence("h200"))
-    table, sweeps = text.index('<table class="filtered'), text.index('<h2 id="sweeps">')
-    folded = [text.index(f"<h3>{what}") for what in ("Speed", "Changed elements", "Every configuration")]
-    first = text.index('<svg width="400"')
-    assert table < sweeps < first < folded[0]
-    assert folded == sorted(folded)
-    assert text[first : folded[0]].count('class="chart"') == 6
 
 
 def test_comparison_has_the_headline_and_marks_every_row() -> None:
@@ -318,29 +301,3 @@ def test_browser_runs_nothing_of_a_hostile_report(tmp_path: Path) -> None:
     path.write_text(report_page(evil_report()).replace("alert(", "document.body.append(666, "), encoding="utf-8")
     found = browsed(path, "return { ran: document.body.lastChild.data === '666', images: document.images.length, seen };")
     assert found == {"ran": False, "images": 0, "seen": []}
-
-
-@pytest.mark.skipif(
-    CHROMIUM is None or not AXE, reason="needs chromium, and ACCPROBE_AXE that names axe.min.js of npm's axe-core"
-)
-@pytest.mark.parametrize("what", ["report", "comparison"])
-def test_axe_finds_no_fault(tmp_path: Path, what: str) -> None:
-    report = load_with_evidence("h200")
-    path = tmp_path / "page.html"
-    text = report_page(report) if what == "report" else diff_page(diff(report, published("b200")))
-    path.write_text(text, encoding="utf-8")
-    shutil.copyfile(AXE, tmp_path / "axe.js")
-    found = browsed(
-        path,
-        """
-        const script = document.createElement("script");
-        script.src = "axe.js";
-        await new Promise((loaded) => { script.onload = loaded; document.body.append(script); });
-        for (const one of [...document.querySelectorAll("details[data-name]")].slice(0, 140).filter((_, i) => i % 10 === 0)) {
-          one.open = true;
-        }
-        const faults = await axe.run(document, { resultTypes: ["violations"] });
-        return { faults: faults.violations.map((one) => `${one.impact} ${one.id}: ${one.nodes[0].html.slice(0, 80)}`) };
-        """,
-    )
-    assert found == {"faults": []}

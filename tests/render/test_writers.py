@@ -17,7 +17,12 @@ from accprobe.render.markdown import markdown_text
 ROOT = Path(accprobe.__file__).parent
 EVIL = "<script>a|b</script>`x`_*\n| c |\n# d"
 NAMES = table(
-    (Column("name", least=10), Column("bits"), Column("F", "context"), Column("dots\nverified", "detail", number=True)),
+    (
+        Column("name", least=10),
+        Column("bits"),
+        Column("F", need="context"),
+        Column("dots\nverified", need="detail", number=True),
+    ),
     (
         (Phrase("mma.sync.m16n8k8.f32.f16.{f16,f32}.f32", code=True), "23", "25", "1,000"),
         (Phrase("wgmma.m64n8k8"), "13", "13", "1,000"),

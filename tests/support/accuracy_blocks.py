@@ -9,8 +9,6 @@ from typing import Any
 import numpy as np
 from block_forms import RESULTS, filled, tabled
 
-from accprobe.report.report import Report
-
 FOLDER = RESULTS / "accuracy"
 FP8, FP16 = "wgmma.m64n8k32.f32.e4m3.e4m3", "wgmma.m64n8k16.f32.f16.f16"
 KINDS = {"normal": "zero-mean", "positive": "same-sign"}
@@ -52,29 +50,6 @@ def accuracy_made() -> str:
         " the exact sums x. Zero-mean data are normal, same-sign data uniform in [0, 1), both rounded to e4m3."
     )
     return filled(told) + "\n"
-
-
-def ways_of_counting() -> str:
-    """What each number counts, whose it is, and who says so."""
-    rows = {row.name: row for row in Report.load("h200").instructions}
-    kept, other = (rows[name].findings[feature].value for name, feature in ((FP8, "effective_bits"), (FP16, "alignment_bits")))
-    assert isinstance(kept, int)
-    exponent = rows[FP8].instruction.d.exponent_bits
-    measured = "measured: `reports/h200.json`"
-    table = (
-        (kept, "fraction bits of the running sum of an FP8 `wgmma` (QGMMA), and those to which it aligns products", measured),
-        (kept + 1, "the same with the hidden leading one", f"{measured}; DeepSeek-V3's 14 bits"),
-        (
-            kept + 1 + exponent,
-            "the same with the sign and the exponent too: a float e8m13",
-            f"{measured}; SageAttention2's FP22",
-        ),
-        (other, "bits to which HMMA and HGMMA align products, before the sum is truncated to 23", measured),
-        (other, "the same of Blackwell's FP8, whose sums keep 23", "published only: MMA-Sim; Khattak & Mikaitis"),
-        (34, "bits that a fused sum of 32 FP8 products needs for a precise f32 result", "DeepSeek-V3's advice to chip makers"),
-        (35, "bits to which Blackwell's block-scaled FP4 (mxf4, nvf4) aligns products", "published only: MMA-Sim"),
-    )
-    return tabled(("number", "counts", "known from"), table)
 
 
 def same_sign() -> str:
@@ -152,42 +127,6 @@ def granularity() -> str:
         header = (f"{data} data", "SNR", "as integers", "product off by", "flushed", "saturated", "bytes of scales")
         told += f"\n{tabled(header, table)}"
     return told
-
-
-def failures() -> str:
-    """One number each, and what helps."""
-    softmax = recorded()["softmax"][0]
-    largest = recorded()["outliers"][-1]["largest"]
-    plain, scaled = (line("scales", data="outliers", scale=name) for name in ("none", "tensor"))
-    one, fine = (line("outliers", largest=largest, scale=name)["e4m3"] for name in ("tensor", "1x128"))
-    rows = (
-        (
-            "saturation",
-            "outliers without a scale",
-            f"{percent(plain['saturated'])} of A's numbers; the product is off by {percent(plain['quantisation_error'])}",
-            f"a scale: {percent(scaled['quantisation_error'])}",
-        ),
-        (
-            "flush to zero",
-            f"softmax over {softmax['keys']:,} keys, divided by its sum, without a scale",
-            f"{percent(softmax['flushed'])} of P becomes 0",
-            f"exp(s - max) times a scale, divided afterwards: the product is off by"
-            f" {percent(line('attention', data='attention', k=softmax['keys'], promote_every=None)['quantisation_error'])}",
-        ),
-        (
-            "outliers, one scale",
-            f"one number of {largest:,.0f} among normal ones",
-            f"the others are off by {percent(one)}",
-            f"a scale each 128: {percent(fine)}",
-        ),
-        (
-            "accumulator bias",
-            "same-sign data, K = 16384",
-            f"{percent(error(16384, 'positive'))} low",
-            f"promotion every 128: {percent(error(16384, 'positive', promote_every=128))}",
-        ),
-    )
-    return tabled(("failure", "shown by", "FP8 as it comes", "what helps"), rows)
 
 
 def attention_over_keys() -> str:

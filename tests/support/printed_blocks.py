@@ -98,12 +98,6 @@ def headline() -> str:
     return fenced(lines[: lines.index("")])
 
 
-def gpus() -> str:
-    """What a comparison of the two recorded GPUs, measured by one commit, says first."""
-    same = printed("diff", "h100", "h200", status=0)[0]
-    return filled(f"`accprobe diff h100 h200`, two GPUs of one architecture: {same}.") + "\n"
-
-
 def products_of_gpus() -> str:
     """What a comparison of their products says first, and of the first product that changed."""
     lines = printed("diff", "products-h100", "products-h200", status=1)

@@ -13,14 +13,15 @@ from block_forms import filled, tabled
 from accprobe.isa.architectures import ARCHITECTURES, get
 from accprobe.isa.instructions import parse
 from accprobe.model.published import chip
-from accprobe.render.document import on_one_line
+from accprobe.render.document import on_one_line, text_of
 from accprobe.render.subjects import sweeps
-from accprobe.render.subjects.report import cells
 from accprobe.report.coverage_status import STATES, coverage_statuses
 from accprobe.report.products import ProductRow
 from accprobe.report.recorded import recorded
 from accprobe.report.report import Report
 from accprobe.report.rows import Row
+from accprobe.report.words import effective_bits, ran_as
+from accprobe.report.words import found as finding
 
 
 def ran() -> str:
@@ -75,11 +76,12 @@ def found() -> str:
     """One line for all instructions that have one arithmetic, whatever their shape."""
     groups: dict[tuple[str, ...], list[Row]] = {}
     for row in Report.load("h200").measured:
-        inst, told = row.instruction, cells(row)
+        inst = row.instruction
         family = f"`{inst.family}`{' `.satfinite`' if inst.satfinite else ''}"
-        key = (family, inst.d.name, told.ran_as, told.effective_bits, told.alignment_bits, told.alignment_rounding)
-        addend = "" if inst.is_integer else told.addend
-        groups.setdefault((*key, told.result_rounding, addend, told.status), []).append(row)
+        shown = (finding(row, name) for name in ("alignment_bits", "alignment_rounding", "result_rounding"))
+        addend = "" if inst.is_integer else finding(row, "addend")
+        key = (family, inst.d.name, ran_as(row), effective_bits(row), *shown, addend, row.status)
+        groups.setdefault(key, []).append(row)
     header = (
         "instruction",
         "A, B",
@@ -94,18 +96,18 @@ def found() -> str:
         "C",
     )
     table = []
-    for (family, d, ran_as, effective, f, cut, rounding, addend, status), rows in groups.items():
+    for (family, d, opcodes, effective, f, below, rounding, addend, status), rows in groups.items():
         operands = ", ".join(dict.fromkeys(fmt.name for row in rows for fmt in (row.instruction.a, row.instruction.b)))
         products = ", ".join(dict.fromkeys(map(_products, rows)))
         flag = "" if status == "confirmed" else f" ({status})"
-        table.append((f"{family}{flag}", operands, d, len(rows), ran_as, effective, f, cut, rounding, products, addend))
+        table.append((f"{family}{flag}", operands, d, len(rows), opcodes, effective, f, below, rounding, products, addend))
     return tabled(header, table)
 
 
 def _products(row: Row) -> str:
     """Products a sum, in terms of the instruction's K where they grow with it."""
-    told, k = cells(row).products_per_sum, row.instruction.k
-    return {str(k): "K", str(k // 2): "K/2"}.get(told, told) if told != "1" else told
+    products, k = finding(row, "products_per_sum"), row.instruction.k
+    return {str(k): "K", str(k // 2): "K/2"}.get(products, products) if products != "1" else products
 
 
 def coverage() -> str:
@@ -144,10 +146,10 @@ def sweep() -> str:
         and each.block_k in (32, 128, 512)
     ]
     ((_, lines),) = sweeps.by_problem(chosen)
-    fields, rows = sweeps.sweep_table(lines)
-    kept = [i for i, field in enumerate(fields) if sweeps.COLUMNS[field].column.need != "detail"]
-    headers = [on_one_line(sweeps.COLUMNS[fields[i]].column.header) for i in kept]
-    return tabled(headers, ([row[i].text for i in kept] for row in rows))
+    grid = sweeps.sweep_table(lines)
+    kept = [i for i, column in enumerate(grid.columns) if column.need != "detail"]
+    headers = [on_one_line(grid.columns[i].header) for i in kept]
+    return tabled(headers, ([text_of(row[i]) for i in kept] for row in grid.rows))
 
 
 def plans(report: str) -> str:

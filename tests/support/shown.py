@@ -39,8 +39,8 @@ def details_of(row: Row, width: int = 160) -> str:
     return on_terminal(instruction_blocks(row), width)
 
 
-def page_of(report: Report, plots: bool = True) -> str:
-    return html_page(report.device.name, list(report_page(report, plots)))
+def page_of(report: Report) -> str:
+    return html_page(report.device.name, list(report_page(report)))
 
 
 def page_of_diff(diff: Diff) -> str:

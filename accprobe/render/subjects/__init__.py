@@ -1,1 +1,1 @@
-"""What is told of reports, comparisons and kernels: words and their tones, the same for every output form."""
+"""Documents of each subject: reports, comparisons, sweeps, products, checks, binaries and error reports."""

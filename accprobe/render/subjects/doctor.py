@@ -1,11 +1,11 @@
-"""The tools that accprobe uses: what works here, what does not, and how to install what is missing."""
+"""The tools that accprobe uses: abilities here, and how to install missing tools."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
 from accprobe.build.inventory import Item
-from accprobe.render.document import Column, Element, Grid, Heading, Phrase
+from accprobe.render.document import Column, Element, Heading, Phrase, tabulate
 
 ABILITIES = {
     "read binaries": ("nvdisasm", "cuobjdump"),
@@ -13,13 +13,14 @@ ABILITIES = {
     "measure a GPU": ("driver", "GPU", "cupy", "cuda.core", "nvrtc"),
     "sweep block-K": ("driver", "GPU", "triton", "torch"),
 }
+"""The tools that each ability needs."""
 
-
-NAMES = {"driver": "NVIDIA driver"}  # in a sentence
+NAMES = {"driver": "NVIDIA driver"}
+"""Names of tools in a sentence, where they differ."""
 
 
 def abilities_line(items: Iterable[Item]) -> str:
-    """ "can read reports, read binaries; cannot measure a GPU: no NVIDIA driver": the tools that each ability needs."""
+    """Return "can read reports, read binaries; cannot measure a GPU: no NVIDIA driver"."""
     found = {item.name: item.found for item in items}
     can, cannot = ["read reports"], dict[str, list[str]]()
     for ability, needs in ABILITIES.items():
@@ -33,23 +34,19 @@ def abilities_line(items: Iterable[Item]) -> str:
 
 
 def doctor_blocks(items: Sequence[Item]) -> Iterator[Element]:
-    """Yield what works; then a line a tool."""
+    """Yield what works here, then a line for each tool."""
     yield Heading(abilities_line(items), 1)
-    columns = (
-        Column("tool", whole=True),
-        Column("found", least=9),
-        Column("for", "context", least=14),
-        Column("remark", least=44),
-    )
-    yield Grid(columns, tuple(_cells(item) for item in items))
+    yield tabulate(COLUMNS, items)
 
 
-def _cells(item: Item) -> tuple[Phrase, ...]:
-    remarks = [item.note] if item.found else [item.note, _advice(item.install)]
-    found = Phrase(item.version or "missing", "good" if item.found else "bad")
-    return Phrase(item.name), found, Phrase(item.purpose), Phrase("; ".join(filter(None, remarks)))
+def _remark(item: Item) -> str:
+    install = f"install: {item.install}" if item.install.startswith(("pip ", "http")) else item.install
+    return "; ".join(filter(None, [item.note, "" if item.found else install]))
 
 
-def _advice(install: str) -> str:
-    """A command or an address gets a heading; a sentence needs none."""
-    return f"install: {install}" if install.startswith(("pip ", "http")) else install
+COLUMNS = (
+    Column("tool", lambda item: item.name, whole=True),
+    Column("found", lambda item: Phrase(item.version or "missing", "good" if item.found else "bad"), least=9),
+    Column("for", lambda item: item.purpose, "context", least=14),
+    Column("remark", _remark, least=44),
+)

@@ -1,4 +1,4 @@
-"""A check of GPUs: the verdict of each, its units, and what differs."""
+"""A check of GPUs: the verdict of each, its units, and the mismatches."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Iterator, Sequence
 from accprobe.health.outcome import GpuOutcome, HealthOutcome, SmPlace, UnitOutcome, WrongWord
 from accprobe.isa.instructions import in_a_row, parse
 from accprobe.operands.exchange import Counterexample
-from accprobe.render.document import Column, Element, Grid, Heading, List, Paragraph, Phrase, Tone
+from accprobe.render.document import Column, Element, Grid, Heading, List, Paragraph, Phrase, Tone, paragraphs, tabulate
 from accprobe.render.subjects.verification import mismatch
 
 
 def health_blocks(outcome: HealthOutcome) -> Iterator[Element]:
-    """Yield the verdict of each GPU; below it its units, unless it is a healthy one of a cluster, remarks, and what differs."""
+    """Yield the verdict of each GPU, remarks and mismatches, and its units, except of healthy GPUs of a cluster."""
     if any(gpu.kind == "simulated" for gpu in outcome.gpus):
         yield Paragraph(Phrase("SIMULATED: devices that are models, no hardware was checked", "bad"), boxed=True)
     for gpu in outcome.gpus:
@@ -20,9 +20,9 @@ def health_blocks(outcome: HealthOutcome) -> Iterator[Element]:
         if lines := tuple(_remarks(gpu)):
             yield List(lines, "!")
         if gpu.units and not (gpu.node and gpu.status == "healthy"):
-            yield _units(gpu)
+            yield tabulate(UNIT_COLUMNS, gpu.units, lambda unit: "bad" if unit.wrong else "")
         about = (gpu_title(gpu), models_text(gpu), load_text(gpu))
-        yield from (Paragraph(Phrase(text, "quiet")) for text in about if text)
+        yield from paragraphs(filter(None, about), "quiet")
 
 
 def _remarks(gpu: GpuOutcome) -> Iterator[Phrase | List]:
@@ -39,56 +39,31 @@ def _tone(gpu: GpuOutcome) -> Tone:
     return "narrow" if gpu.below_full_load else "good"
 
 
-def _units(gpu: GpuOutcome) -> Grid:
-    columns = (
-        Column("unit", whole=True),
-        Column("instruction", least=26),
-        Column("results compared", number=True),
-        Column("mismatches", number=True),
-        Column("seconds", "context", number=True),
-        Column("Tops/s", "context", number=True),
-    )
-    rows = []
-    for unit in gpu.units:
-        tone: Tone = "bad" if unit.wrong else ""
-        counts = (f"{unit.dots:,}", f"{unit.wrong:,}", f"{unit.seconds:.1f}", speed_text(unit))
-        rows.append(tuple(Phrase(text, tone) for text in (unit.unit, unit.instruction, *counts)))
-    return Grid(columns, tuple(rows))
+def _status(gpu: GpuOutcome) -> str:
+    return gpu.status if gpu.ended or gpu.wrong else "checking" if gpu.units else "compiling" if gpu.kind else "opening"
 
 
 def progress_table(gpus: Sequence[GpuOutcome]) -> Grid:
-    """Return a line a GPU, while the check goes on."""
-    columns = (
-        Column("GPU", least=12),
-        Column("name", "context"),
-        Column("status", whole=True),
-        *(Column(header, number=True) for header in ("results compared", "mismatches", "seconds")),
-    )
-    rows = []
-    for gpu in gpus:
-        status = gpu.status if gpu.ended or gpu.wrong else "checking" if gpu.units else "compiling" if gpu.kind else "opening"
-        counts = (f"{gpu.dots:,}", f"{gpu.wrong:,}", f"{gpu.seconds:.0f}")
-        tone: Tone = "bad" if gpu.wrong else ""
-        rows.append(tuple(Phrase(text, tone) for text in (gpu.where, gpu.name, status, *counts)))
-    return Grid(columns, tuple(rows))
+    """Return a line for each GPU, while the check goes on."""
+    return tabulate(PROGRESS_COLUMNS, gpus, lambda gpu: "bad" if gpu.wrong else "")
 
 
 def gpu_title(gpu: GpuOutcome) -> str:
-    """ "cuda:0 NVIDIA H200, GPU-…, PCI 00000000:1B:00.0"."""
+    """Return "cuda:0 NVIDIA H200, GPU-…, PCI 00000000:1B:00.0"."""
     board = [gpu.board.uuid, f"PCI {gpu.board.pci_bus}" if gpu.board.pci_bus else None]
     serial = f"serial {gpu.board.serial}" if gpu.board.serial else None
     return ", ".join(filter(None, [f"{gpu.where} {gpu.name}" if gpu.name != gpu.device else gpu.where, *board, serial]))
 
 
 def gpu_verdict(gpu: GpuOutcome) -> str:
-    """What became of a GPU, and why, in a sentence without an end."""
+    """Return the verdict and its reason, without a full stop."""
     if gpu.status == "failed":
-        return f"{gpu_counts(gpu)}: {gpu.reason or 'nothing is known of it'}"
+        return f"{gpu_counts(gpu)}: {gpu.reason or 'no reason is known'}"
     return "; ".join([gpu_counts(gpu), *filter(None, [gpu.reason]), *load_lacking(gpu)])
 
 
 def load_lacking(gpu: GpuOutcome) -> Iterator[str]:
-    """ "fp8 did not reach full load: 0.3 of 1,141 Tops/s", of each such unit."""
+    """Return "fp8 did not reach full load: 0.3 of 1,141 Tops/s", of each such unit."""
     for unit in gpu.units:
         if unit.unit not in gpu.below_full_load:
             continue
@@ -98,22 +73,22 @@ def load_lacking(gpu: GpuOutcome) -> Iterator[str]:
 
 
 def gpu_counts(gpu: GpuOutcome) -> str:
-    """ "DIFFERS: 3 of 8,192 results on SM 2", "FAILED", "healthy: 8,192 results"."""
+    """Return "DIFFERS: 3 of 8,192 results on SM 2", "FAILED", "healthy: 8,192 results"."""
     if gpu.wrong:
         sms = [sm for sm in gpu.wrong_by_sm if sm]
         return f"DIFFERS: {gpu.wrong:,} of {gpu.dots:,} results" + (f" on SM {', '.join(sms)}" if sms else "")
     if gpu.status == "failed":
         return "FAILED"
-    return f"{'healthy' if gpu.finished else 'nothing differs so far'}: {gpu.dots:,} results"
+    return f"{'healthy' if gpu.finished else 'no mismatch so far'}: {gpu.dots:,} results"
 
 
 def models_text(gpu: GpuOutcome) -> str:
-    """ "against the models of h200"; "" where none were found."""
+    """Return "against the models of h200"; "" where none were found."""
     return f"against the models of {gpu.models}" if gpu.models else ""
 
 
 def remarks(gpu: GpuOutcome) -> Iterator[str]:
-    """What one should know besides."""
+    """Yield remarks on the check and the board."""
     yield from filter(None, [gpu.remark, gpu.shared, gpu.sensors_missing])
     if gpu.deaths:
         yield f"its process died {'once' if gpu.deaths == 1 else f'{gpu.deaths} times'}" + (
@@ -125,9 +100,9 @@ def remarks(gpu: GpuOutcome) -> Iterator[str]:
             if first is not None and last is not None and last > first:
                 yield f"{last - first:,} more {what} than before"
     if gpu.load and gpu.load.throttled:
-        yield f"clocks were held down at times: {', '.join(gpu.load.throttled)}"
+        yield f"clocks were throttled at times: {', '.join(gpu.load.throttled)}"
     if gpu.vanished:
-        yield f"{gpu.vanished:,} comparisons failed though every word was right: what compares erred, not the matrix unit"
+        yield f"{gpu.vanished:,} comparisons failed though each result was right: the comparison erred, not the matrix unit"
 
 
 COUNTERS = {
@@ -136,11 +111,11 @@ COUNTERS = {
     "remapped_corrected": "rows remapped for corrected errors",
     "remapped_uncorrected": "rows remapped for uncorrected errors",
 }
-"""Of sensors that count."""
+"""Counters of the sensors, in words."""
 
 
 def load_text(gpu: GpuOutcome) -> str:
-    """ "612 W of 700 W, at most 68 °C, SM clock 1,410 MHz at least"; "" without sensors."""
+    """Return "612 W of 700 W, at most 68 °C, SM clock 1,410 MHz at least"; "" without sensors."""
     if gpu.load is None or gpu.after is None:
         return ""
     load, limit = gpu.load, gpu.after.power_limit
@@ -153,18 +128,18 @@ def load_text(gpu: GpuOutcome) -> str:
 
 
 def place_text(place: SmPlace) -> str:
-    """ "SM 17, warp 2, lane 5, register 40"."""
+    """Return "SM 17, warp 2, lane 5, register 40"."""
     named = {"SM": place.sm, "warp": place.warp, "lane": place.lane, "register": place.register_of_lane}
-    return ", ".join(f"{name} {number}" for name, number in named.items() if number is not None) or "an SM that is not told"
+    return ", ".join(f"{name} {number}" for name, number in named.items() if number is not None) or "an unknown SM"
 
 
 def word_lines(word: WrongWord) -> Iterator[str]:
-    """A word that differs: where, what, whether it comes back, and the fewest operands that show it."""
+    """Yield a mismatch: place, instruction and bits; how often it recurred; and the fewest operands that show it."""
     inst = in_a_row(parse(word.instruction), word.chain)
     of_chain = f" in a chain of {word.chain}" if word.chain > 1 else ""
     bits = f"bit{'s' * (len(word.bits) > 1)} {', '.join(map(str, word.bits))}"
     yield f"{place_text(word.place)}: {word.instruction}{of_chain}, {word.kind} operands, {bits}"
-    again = f"{word.differed_again:,} of {word.asked_again:,} times when asked again"
+    again = f"{word.differed_again:,} of {word.asked_again:,} times when repeated"
     at = ", ".join(f"{value} {unit}" for value, unit in ((word.temperature, "°C"), (word.clock, "MHz")) if value is not None)
     yield f"differs {again}" + (f"; at {at} when it was seen" if at else "")
     shown = word.smallest or word
@@ -173,10 +148,29 @@ def word_lines(word: WrongWord) -> Iterator[str]:
 
 
 def speed_text(unit: UnitOutcome) -> str:
-    """Floating-point or integer operations a second of the unit, as vendors count: two a product."""
+    """Return Tops/s of the unit as vendors count: two operations per product."""
     return _rate_text(unit, unit.computed, unit.seconds) if unit.seconds else ""
 
 
 def _rate_text(unit: UnitOutcome, computed: int, seconds: float) -> str:
     rate = 2 * computed * parse(unit.instruction).k / seconds
     return f"{rate / 1e12:,.1f}" if rate >= 1e11 else f"{rate / 1e12:.2g}"
+
+
+UNIT_COLUMNS = (
+    Column("unit", lambda unit: unit.unit, whole=True),
+    Column("instruction", lambda unit: unit.instruction, least=26),
+    Column("results compared", lambda unit: f"{unit.dots:,}", number=True),
+    Column("mismatches", lambda unit: f"{unit.wrong:,}", number=True),
+    Column("seconds", lambda unit: f"{unit.seconds:.1f}", "context", number=True),
+    Column("Tops/s", speed_text, "context", number=True),
+)
+
+PROGRESS_COLUMNS = (
+    Column("GPU", lambda gpu: gpu.where, least=12),
+    Column("name", lambda gpu: gpu.name, "context"),
+    Column("status", _status, whole=True),
+    Column("results compared", lambda gpu: f"{gpu.dots:,}", number=True),
+    Column("mismatches", lambda gpu: f"{gpu.wrong:,}", number=True),
+    Column("seconds", lambda gpu: f"{gpu.seconds:.0f}", number=True),
+)

@@ -1,4 +1,4 @@
-"""Many numbers as few ranges, and many instruction names as few patterns.
+"""Numbers as ranges, and instruction names as patterns.
 
 A pattern is as a shell would expand it: "wgmma.m64n{8,256}k32.f32.e4m3.e4m3{,.rs}".
 """
@@ -16,18 +16,18 @@ _NAME = re.compile(
 )
 
 Slots = tuple[tuple[str, ...], ...]
-"""For each part of a name the values that it takes; the pattern stands for every combination."""
+"""The values of each part of a name; the pattern stands for every combination."""
 
 
 def number_ranges(numbers: list[int]) -> Iterator[str]:
-    """Ascending numbers as "0-15", "20"."""
+    """Yield ascending numbers as "0-15", "20"."""
     for _, run in groupby(enumerate(numbers), key=lambda pair: pair[1] - pair[0]):
         members = [number for _, number in run]
         yield str(members[0]) if len(members) == 1 else f"{members[0]}-{members[-1]}"
 
 
 def brace_patterns(names: Iterable[str]) -> list[str]:
-    """The names as patterns, in the order of their first names; together they expand to just these names."""
+    """Return patterns that together expand to just these names, in the order of their first names."""
     found: list[Slots] = [tuple((part,) for part in _parts(name)) for name in names]
     before = -1
     while len(found) != before:
@@ -46,7 +46,7 @@ def _parts(name: str) -> list[str]:
 
 
 def _merged(found: list[Slots], slot: int) -> list[Slots]:
-    """Patterns that differ in one slot alone become one."""
+    """Join patterns that differ only in one slot."""
     merged: dict[tuple[Slots, Slots], tuple[str, ...]] = {}
     kept: list[tuple[Slots, Slots]] = []
     for slots in found:

@@ -1,139 +1,134 @@
-"""Kernels in machine code: those that are alike, their opcodes, accumulators and sums; and what instructions become."""
+"""Kernels in machine code: their opcodes, accumulators and sums, like kernels together; and the opcodes of instructions."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from itertools import groupby, pairwise
-from typing import cast
+from functools import cache
+from itertools import groupby
+from typing import NamedTuple
 
 from accprobe.audit.accumulators import Accumulator
 from accprobe.audit.atlas import Atlas
 from accprobe.audit.kernels import Kernel, Reading
 from accprobe.audit.requirements import Shortfall
 from accprobe.isa.formats import FORMATS
-from accprobe.render.document import Column, Element, Grid, Heading, List, Paragraph, Phrase, Said
-from accprobe.render.subjects.kernel_names import short_name
+from accprobe.render.document import Column, Element, Heading, List, Paragraph, Phrase, paragraphs, tabulate
 from accprobe.render.subjects.patterns import brace_patterns
-from accprobe.report.words import lowered
+from accprobe.report.words import lowered, so_many
 from accprobe.sass.opcodes import parse
 from accprobe.sass.promotion import Chain
 
 NAMED = 3
 """Kernels of a group that are named; `--all` has each."""
 
-
-@dataclass(frozen=True)
-class OpcodeLine:
-    """A matrix opcode of kernels that are alike. count: "×4", "×4-64" where they have it so often; executed: where counted."""
-
-    opcode: str
-    count: str
-    executed: str | None
-    accumulator: Phrase
-    sums: list[str]
+LONGEST = 96
+"""Characters of a shortened name."""
 
 
-@dataclass(frozen=True)
-class AlikeKernels:
-    """Kernels of a file and architecture whose opcodes, sums and conversions are the same, however many of each."""
+class OpcodeLine(NamedTuple):
+    """A matrix opcode of kernels that are alike."""
 
     kernels: Sequence[Kernel]
+    opcode: str
 
     @property
-    def first(self) -> Kernel:
-        return self.kernels[0]
+    def executed(self) -> str:
+        if self.kernels[0].executed is None:
+            return ""
+        return f"{sum(dict(kernel.executed or ()).get(self.opcode, 0) for kernel in self.kernels):,}"
 
     @property
-    def lines(self) -> Iterator[OpcodeLine]:
-        for opcode, _ in self.first.matrix:
-            counts = [dict(kernel.matrix)[opcode] for kernel in self.kernels]
-            count = f"×{min(counts)}" if min(counts) == max(counts) else f"×{min(counts)}-{max(counts)}"
-            executed = sum(dict(kernel.executed or ()).get(opcode, 0) for kernel in self.kernels)
-            told = f"{executed:,}" if self.first.executed is not None else None
-            yield OpcodeLine(opcode, count, told, _accumulator(self.first, opcode), _sums(self.first, opcode))
+    def in_text(self) -> str:
+        """Return "×4", "×4-64" where kernels have different counts."""
+        counts = [dict(kernel.matrix)[self.opcode] for kernel in self.kernels]
+        return "" if self.executed else f"×{min(counts)}" if min(counts) == max(counts) else f"×{min(counts)}-{max(counts)}"
 
     @property
-    def notes(self) -> Iterator[Phrase]:
-        """What unpacks operands for another unit, and what else feeds it."""
-        kernel = self.first
-        if kernel.emulated:
-            narrow, unit = kernel.emulated
-            unpacks = ", ".join(f"{c.count}×{c.opcode}" for c in kernel.conversions if c.unpacked)
-            arithmetic = f"the arithmetic is {unit}'s, not an {narrow} unit's"
-            yield Phrase(f"{narrow} operands are unpacked for {unit} ({unpacks}): {arithmetic}", "converted")
-        fed = [c for c in kernel.conversions if c.feeds and not c.unpacked]
-        if fed:
-            yield Phrase("fed by " + ", ".join(f"{c.count}×{c.opcode} → {' and '.join(c.feeds)}" for c in fed), "quiet")
+    def accumulator(self) -> Phrase:
+        known = self.kernels[0].accumulators[self.opcode]
+        return Phrase(known.text if known else "unknown", "narrow" if _narrow(self.opcode, known) else "" if known else "quiet")
+
+
+COLUMNS = (
+    Column("kernel", lambda line: Phrase(_title(line.kernels), code=True), least=20),
+    Column("opcode", lambda line: Phrase(line.opcode, code=True), least=14),
+    Column("executed", lambda line: line.executed, number=True),
+    Column("in the text", lambda line: line.in_text, number=True),
+    Column("accumulator", lambda line: line.accumulator, least=11),
+    Column("sums", lambda line: "; ".join(_sums(line.kernels[0], line.opcode)), least=16),
+)
 
 
 def kernel_blocks(kernels: Sequence[Kernel], expand: bool = False) -> Iterator[Element]:
     """Yield each file with its summary, then its kernels; those that are alike together, unless `expand`."""
     for file, of_file in groupby(kernels, lambda kernel: kernel.file):
         found = list(of_file)
-        summary = "; ".join(file_summary(found))
-        yield Heading((Phrase(file, "strong"), Phrase(f": {summary}" if summary else "")), 2)
+        yield Heading((Phrase(file, "strong"), Phrase(f": {file_summary(found)}")), 2)
         groups = alike_kernels(found, expand)
-        counted = any(kernel.executed is not None for kernel in found)
-        columns = [Column("kernel", least=20), Column("opcode", least=14)]
-        columns += [Column("executed" if counted else "in the text", number=True)]
-        columns += [Column("accumulator", least=11), Column("sums", least=16)]
-        rows = [(i, _row(group, line)) for i, group in enumerate(groups) for line in group.lines]
-        ends = frozenset(at for at, ((i, _), (below, _)) in enumerate(pairwise(rows)) if i != below)
-        yield Grid(tuple(columns), tuple(row for _, row in rows), ends)
-        if notes := [(Phrase(f"{_title(group)}: "), note) for group in groups for note in group.notes]:
+        lines = [OpcodeLine(group, opcode) for group in groups for opcode, _ in group[0].matrix]
+        yield tabulate(COLUMNS, lines, group=lambda line: id(line.kernels))
+        if notes := [(Phrase(f"{_title(group)}: "), note) for group in groups for note in _notes(group[0])]:
             yield List(tuple(notes), "!")
 
 
-def _row(group: AlikeKernels, line: OpcodeLine) -> tuple[Said, ...]:
-    often = line.count if line.executed is None else line.executed
-    return Phrase(_title(group), code=True), Phrase(line.opcode, code=True), often, line.accumulator, "; ".join(line.sums)
+def _notes(kernel: Kernel) -> Iterator[Phrase]:
+    """Yield the conversions that unpack operands for another unit, and others that feed a unit."""
+    if kernel.emulated:
+        narrow, unit = kernel.emulated
+        unpacks = ", ".join(f"{c.count}×{c.opcode}" for c in kernel.conversions if c.unpacked)
+        arithmetic = f"the arithmetic is {unit}'s, not an {narrow} unit's"
+        yield Phrase(f"{narrow} operands are unpacked for {unit} ({unpacks}): {arithmetic}", "converted")
+    if fed := [c for c in kernel.conversions if c.feeds and not c.unpacked]:
+        yield Phrase("fed by " + ", ".join(f"{c.count}×{c.opcode} → {' and '.join(c.feeds)}" for c in fed), "quiet")
 
 
-def _title(group: AlikeKernels) -> str:
-    """ "2 kernels: f, g, sm_90a, 4 launches"."""
-    different = list(dict.fromkeys(short_name(kernel.name) for kernel in group.kernels))
+def _title(kernels: Sequence[Kernel]) -> str:
+    """Return "2 kernels: f, g, sm_90a, 4 launches"."""
+    different = list(dict.fromkeys(short_name(kernel.name) for kernel in kernels))
     names = ", ".join(different[:NAMED]) + (", …" if len(different) > NAMED else "")
-    count = f"{len(group.kernels)} kernels: " if len(group.kernels) > 1 else ""
-    launched = sum(kernel.launches or 0 for kernel in group.kernels)
-    times = f", {launched} launch{'es' * (launched != 1)}" if group.first.executed is not None else ""
-    return f"{count}{names}, {group.first.architecture}{times}"
+    count = f"{len(kernels)} kernels: " if len(kernels) > 1 else ""
+    launched = sum(kernel.launches or 0 for kernel in kernels)
+    times = f", {launched} launch{'es' * (launched != 1)}" if kernels[0].executed is not None else ""
+    return f"{count}{names}, {kernels[0].architecture}{times}"
 
 
 def kernels_total(kernels: Sequence[Kernel], reading: Reading) -> Iterator[Element]:
-    """Yield what stands below all files: how accumulators are known, and how much was read."""
-    yield from (Paragraph(Phrase(text, "quiet")) for text in accumulator_sources(kernels))
+    """Yield the sources of the accumulators, and how much was read."""
+    yield from paragraphs(accumulator_sources(kernels), "quiet")
     yield Paragraph(Phrase(kernels_summary(kernels, reading), "strong"))
 
 
+LOWERED = (
+    Column("instruction", lambda line: Phrase(line[0], code=True), least=26),
+    Column("becomes", lambda line: line[1], least=14),
+    Column("on", lambda line: line[2], least=8),
+)
+
+
 def lowering_blocks(atlas: Atlas) -> Iterator[Element]:
-    columns = (Column("instruction", least=26), Column("becomes", least=14), Column("on", least=8))
-    yield Grid(columns, tuple((Phrase(name, code=True), became, on) for name, became, on in lowering_lines(atlas)))
-    yield from (Paragraph(Phrase(text, "quiet")) for text in lowering_notes(atlas))
+    yield tabulate(LOWERED, lowering_lines(atlas))
+    yield Paragraph(
+        Phrase(f"compiled with NVRTC {atlas.compiler}, read with nvdisasm {atlas.disassembler}; nothing ran", "quiet")
+    )
+    if atlas.missing:
+        missing = ", ".join(atlas.missing)
+        yield Paragraph(Phrase(f"without a probe, or no longer supported by this compiler: {missing}", "quiet"))
 
 
-def alike_kernels(kernels: Sequence[Kernel], expand: bool) -> list[AlikeKernels]:
-    """`expand`: each kernel by itself."""
+def alike_kernels(kernels: Sequence[Kernel], expand: bool) -> list[list[Kernel]]:
+    """Return kernels with the same opcodes, sums and conversions together. expand: each kernel by itself."""
     groups: dict[object, list[Kernel]] = {}
     for number, kernel in enumerate(kernels):
         opcodes = tuple(sorted(opcode for opcode, _ in kernel.matrix))
         sums = tuple(sorted({text for opcode in opcodes for text in _sums(kernel, opcode)}))
         key = (kernel.file, kernel.architecture, opcodes, sums, kernel.emulated, kernel.executed is None)
         groups.setdefault(number if expand else key, []).append(kernel)
-    return list(map(AlikeKernels, groups.values()))
-
-
-def _accumulator(kernel: Kernel, opcode: str) -> Phrase:
-    known = kernel.accumulators[opcode]
-    if known is None:
-        return Phrase("unknown", "quiet")
-    narrow = known.bits is not None and known.bits < FORMATS[known.format].mantissa_bits
-    return Phrase(known.text, "narrow" if narrow else "")
+    return list(groups.values())
 
 
 def _sums(kernel: Kernel, opcode: str) -> list[str]:
-    """What becomes of the sums that an opcode makes, one text for those that are alike."""
+    """Return the promotion of an opcode's sums, one text for equal ones."""
     return list(dict.fromkeys(promotion(chain) for chain in kernel.chains if opcode in dict(chain.opcodes)))
 
 
@@ -141,10 +136,10 @@ def promotion(chain: Chain) -> str:
     """ "4 × k32, then promoted by FADD: 128 products"."""
     size = f" × k{chain.k}" if chain.k else f" × {chain.unit}"
     if chain.verdict == "never":
-        return "never promoted: one sum for as long as the loop runs"
+        return "never promoted in the loop"
     if chain.verdict == "unknown":
         least = f"; {chain.least}{size} or more" if chain.least > 1 else ""
-        return f"promotion cannot be told: {chain.reason}{least}"
+        return f"promotion not known: {chain.reason}{least}"
     total = f": {chain.products} products" if chain.k else ""
     if chain.verdict == "whole":
         return f"{chain.most}{size} in all{total}"
@@ -158,14 +153,13 @@ def kernel_title(kernel: Kernel) -> str:
 
 
 def shortfall_reason(found: Shortfall) -> str:
-    """Opcode, bits and promotion: "QGMMA.64x64x32 keeps 13 (e8m13) bits, fewer than 22; never promoted: …"."""
-    told = f"{found.opcode} {found.reason}".lstrip()
+    """Return opcode, bits and promotion: "QGMMA.64x64x32 keeps 13 (e8m13) bits, fewer than 22; never promoted in the loop"."""
     sums = _sums(found.kernels[0], found.opcode) if found.rule == "accumulator" else []
-    return "; ".join([told, *sums])
+    return "; ".join([f"{found.opcode} {found.reason}".lstrip(), *sums])
 
 
 def shortfall_line(found: Shortfall) -> str:
-    """All of it on one line, the file first."""
+    """Return all of it on one line, the file first."""
     if not found.kernels:
         return found.reason
     first, *others = found.kernels
@@ -174,7 +168,7 @@ def shortfall_line(found: Shortfall) -> str:
 
 
 def accumulator_sources(kernels: Sequence[Kernel]) -> Iterator[str]:
-    """Where accumulators are known from, one line a source."""
+    """Yield each source of accumulators with its opcodes."""
     found: dict[str, dict[str, None]] = {}
     for kernel in kernels:
         for opcode, known in kernel.accumulators.items():
@@ -184,26 +178,23 @@ def accumulator_sources(kernels: Sequence[Kernel]) -> Iterator[str]:
         yield f"{', '.join(where)}: {source}"
 
 
-def file_summary(kernels: Sequence[Kernel]) -> Iterator[str]:
-    """Of a file with several kernels: "412 kernels with matrix instructions; 38 accumulate FP8 in 13 bits (promotion
-    interval 128: 36, never promoted: 2)"."""
-    if len(kernels) < 2 or any(kernel.executed is not None for kernel in kernels):
-        return
+def file_summary(kernels: Sequence[Kernel]) -> str:
+    """Return "FP8 accumulates in 13 bits (promotion interval 128: 36, never promoted: 2); 412 kernels with matrix opcodes"."""
     narrow: dict[tuple[str, int], list[Kernel]] = {}
     for kernel in kernels:
-        for key in {_narrow(opcode, known) for opcode, known in kernel.accumulators.items()} - {None}:
-            narrow.setdefault(cast(tuple[str, int], key), []).append(kernel)
-    parts = [f"{len(kernels):,} kernels with matrix instructions"]
-    for (name, bits), found in sorted(narrow.items()):
-        verb = f"accumulate{'s' * (len(found) == 1)}"
-        parts.append(f"{len(found):,} {verb} {name} in {bits} bits{_promotion_of(found, (name, bits))}")
+        for key in dict.fromkeys(_narrow(opcode, known) for opcode, known in kernel.accumulators.items()):
+            if key is not None:
+                narrow.setdefault(key, []).append(kernel)
+    parts = [f"{name} accumulates in {bits} bits{_promotion_of(found, (name, bits))}" for (name, bits), found in narrow.items()]
+    if not parts and all(known for kernel in kernels for known in kernel.accumulators.values()):
+        parts.append("no accumulator is narrower than its result")
     if emulated := sum(kernel.emulated is not None for kernel in kernels):
-        parts.append(f"{emulated:,} unpack{'s' * (emulated == 1)} narrow operands for a wider unit")
-    yield "; ".join(parts)
+        parts.append(f"{so_many(emulated, 'kernel')} unpack{'s' * (emulated == 1)} narrow operands for a wider unit")
+    return "; ".join([*parts, f"{so_many(len(kernels), 'kernel')} with matrix opcodes"])
 
 
 def _narrow(opcode: str, known: Accumulator | None) -> tuple[str, int] | None:
-    """("FP8", 13) of an opcode that accumulates fewer bits than its result has; None of others."""
+    """Return ("FP8", 13) of an opcode that accumulates fewer bits than its result has, None of others."""
     if known is None or known.bits is None or known.bits >= FORMATS[known.format].mantissa_bits:
         return None
     operand = parse(opcode).a
@@ -211,16 +202,16 @@ def _narrow(opcode: str, known: Accumulator | None) -> tuple[str, int] | None:
 
 
 def _promotion_of(kernels: Sequence[Kernel], narrow: tuple[str, int]) -> str:
-    """ " (promotion interval 128: 36, never promoted: 2)"."""
+    """Return " (promotion interval 128: 36, never promoted: 2)", without a count for a single kernel."""
     counts: Counter[str] = Counter()
     for kernel in kernels:
         opcodes = {opcode for opcode, known in kernel.accumulators.items() if _narrow(opcode, known) == narrow}
         counts[_interval([chain for chain in kernel.chains if opcodes & dict(chain.opcodes).keys()])] += 1
-    return f" ({', '.join(f'{text}: {count:,}' for text, count in counts.most_common())})"
+    return f" ({', '.join(f'{text}: {count:,}' if len(kernels) > 1 else text for text, count in counts.most_common())})"
 
 
 def _interval(chains: Sequence[Chain]) -> str:
-    """What becomes of the sums of a kernel: of those that go on for as long as a loop runs, if there are any."""
+    """Return the promotion of a kernel's sums, "never promoted" if that is so of any."""
     verdicts = {chain.verdict for chain in chains}
     if "never" in verdicts:
         return "never promoted"
@@ -245,7 +236,7 @@ def kernels_summary(kernels: Sequence[Kernel], reading: Reading) -> str:
 
 
 def lowering_lines(atlas: Atlas) -> Iterator[tuple[str, str, str]]:
-    """Instructions that become the same on the same architectures share a line."""
+    """Yield instruction, opcodes and architectures; instructions with the same opcodes share a line."""
     alike: dict[tuple[tuple[str, str], ...], list[str]] = {}
     for name, became in atlas.lowerings.items():
         shown: dict[str, list[str]] = {}
@@ -259,7 +250,35 @@ def lowering_lines(atlas: Atlas) -> Iterator[tuple[str, str, str]]:
                 yield pattern, text, on
 
 
-def lowering_notes(atlas: Atlas) -> Iterator[str]:
-    yield f"compiled with NVRTC {atlas.compiler}, read with nvdisasm {atlas.disassembler}; nothing ran"
-    if atlas.missing:
-        yield f"No probe, or no longer known to this compiler: {', '.join(atlas.missing)}"
+@cache
+def demangled(name: str) -> str:
+    """Return the name as in C++; unchanged where it is not mangled, or cxxfilt is missing."""
+    if not name.startswith("_Z"):
+        return name
+    try:
+        import cxxfilt
+
+        return str(cxxfilt.demangle(name))
+    except Exception:  # without the package or a C++ library, and of a name that is none
+        return name
+
+
+@cache
+def short_name(name: str) -> str:
+    """Return the demangled name without its result and parameters, at most LONGEST characters."""
+    full = demangled(name)
+    text = full if full == name else _without_parameters(full).replace("> >", ">>").replace("> >", ">>")
+    return text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"
+
+
+def _without_parameters(text: str) -> str:
+    """Return "f<int>" of "void f<int>(int*)"; brackets also belong to `(anonymous namespace)` and to casts of arguments."""
+    text = text.replace("(anonymous namespace)::", "")
+    level = start = 0
+    for i, character in enumerate(text):
+        level += (character == "<") - (character == ">")
+        if character == " " and not level:
+            start = i + 1
+        elif character == "(" and not level:
+            return text[start:i]
+    return text[start:]

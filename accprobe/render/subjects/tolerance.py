@@ -1,4 +1,4 @@
-"""The recommended test of a product, and what tests notice."""
+"""The recommended test of a product, and the mistakes that tests catch."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from accprobe.render.subjects.budget import SIMULATED
 THEMSELVES = "(correct results)"
 
 ALWAYS = 0.995
-"""A share of tests that prints as all, and one minus it as none."""
+"""Shares of tests from here on print as all, and below one minus it as none."""
 
 
 def tolerance_blocks(found: ToleranceReport) -> Iterator[Element]:
-    """Yield the suggested test, what it rests on, and the table of what tests notice."""
+    """Yield the recommended test, its basis, and the table of mistakes that tests catch."""
     if is_simulated(found.request.accumulation):
         yield Paragraph(Phrase(SIMULATED, "bad"), boxed=True)
     yield Heading(f"use {_assert(found)}", 1)
@@ -29,16 +29,15 @@ def tolerance_blocks(found: ToleranceReport) -> Iterator[Element]:
 
 
 def tolerance_title(found: ToleranceReport) -> str:
-    """The product, on a line."""
-    asked = found.request
-    promoted = f"promoted every {asked.promote_every}" if asked.promote_every else "never promoted"
-    split = f", split K {asked.split_k}" if asked.split_k > 1 else ""
-    scaled = f", scales of {asked.scale}" if asked.scale else ""
-    return f"{asked.accumulation.name}: K = {asked.k}, {promoted}{split}, result {asked.model.result}{scaled}"
+    request = found.request
+    promoted = f"promotion interval {request.promote_every}" if request.promote_every else "never promoted"
+    split = f", split K {request.split_k}" if request.split_k > 1 else ""
+    scaled = f", scales of {request.scale}" if request.scale else ""
+    return f"{request.accumulation.name}: K = {request.k}, {promoted}{split}, result {request.model.result}{scaled}"
 
 
 def test_titles(found: ToleranceReport) -> dict[str, str]:
-    """The columns, by test."""
+    """Return the columns by test."""
     titles = {
         "elements": "assert_\nmatmul_close",
         "allclose": "atol, rtol\nabove",
@@ -50,24 +49,24 @@ def test_titles(found: ToleranceReport) -> dict[str, str]:
 
 
 def tolerance_facts(found: ToleranceReport) -> Iterator[tuple[str, str]]:
-    """Yield the same test as a formula, then what it rests on."""
-    asked, test = found.request, found.recommended
+    """Yield the same test as a formula, then its basis."""
+    request, test = found.request, found.recommended
     yield "or", f"|got - f64 reference| <= {_formula(test)}"
-    rate = f"{asked.rate:g} false alarms an element, by {found.tail.elements:,} emulated ones"
-    if found.tail.at(asked.rate) < 1:
+    rate = f"{request.rate:g} false alarms per element, by {found.tail.elements:,} emulated ones"
+    if found.tail.at(request.rate) < 1:
         yield "allows", f"sums within {found.over_sum:.2g} of sum |a·b| before D is rounded: {rate}"
     else:
         yield "allows", "the worst case: emulated errors bound no tail below it"
     relative = f", {found.atol_worst / found.size:.2g} of the root mean square of the results" if found.size else ""
     yield "at worst", f"atol {found.atol_worst:.3g}{relative}; {_of_any(found)}"
-    tests, m, n = asked.shape
-    yield "judged", f"on {tests} tests of {m} x {n} outputs, {asked.data!s} data, from seed {asked.seed} on"
-    if asked.own:
-        yield "own", f"|got - {asked.own.reference} reference| <= {_formula(asked.own)}"
+    tests, m, n = request.shape
+    yield "judged", f"on {tests} tests of {m} x {n} outputs, {request.data!s} data, from seed {request.seed} on"
+    if request.own:
+        yield "own", f"|got - {request.own.reference} reference| <= {_formula(request.own)}"
 
 
 def _of_any(found: ToleranceReport) -> str:
-    """The bound over all operands, where it says anything."""
+    """Return the bound over all operands."""
     if found.over_any_sum is None or found.over_any_sum >= 1:
         return "over all operands there is no useful bound: sums may lose all of sum |a·b|"
     return f"over all operands {found.over_any_sum:.2g} of sum |a·b|"
@@ -79,17 +78,17 @@ def _formula(test: OwnTest) -> str:
 
 
 def _assert(found: ToleranceReport) -> str:
-    asked = found.request
-    every = f", promote_every={asked.promote_every}" if asked.promote_every else ""
-    split = f", split_k={asked.split_k}" if asked.split_k > 1 else ""
-    rounded = f', out="{asked.model.result}"' if asked.model.result is not FORMATS["f32"] else ""
-    scales = ", scales=(scales_of_a, scales_of_b)" if asked.scale else ""
-    like = f'like="{asked.accumulation.name}"{every}{split}{rounded}{scales}'
-    return f"assert_matmul_close(got, a, b, {like}, false_alarms={asked.rate:g})"
+    request = found.request
+    every = f", promote_every={request.promote_every}" if request.promote_every else ""
+    split = f", split_k={request.split_k}" if request.split_k > 1 else ""
+    rounded = f', out="{request.model.result}"' if request.model.result is not FORMATS["f32"] else ""
+    scales = ", scales=(scales_of_a, scales_of_b)" if request.scale else ""
+    like = f'like="{request.accumulation.name}"{every}{split}{rounded}{scales}'
+    return f"assert_matmul_close(got, a, b, {like}, false_alarms={request.rate:g})"
 
 
 def kill_rows(found: ToleranceReport) -> Iterator[tuple[Phrase, ...]]:
-    """The mistake, and in which share of tests each test notices it."""
+    """Yield each mistake, and the share of tests that catch it."""
     passed = (_passing(share) for share in found.passed.values())
     yield Phrase(THEMSELVES, "quiet"), *passed
     for row in found.kill_table:
@@ -107,7 +106,7 @@ def _passing(share: float) -> Phrase:
 
 
 def tolerance_words(found: ToleranceReport) -> Iterator[str]:
-    """What follows."""
+    """Yield conclusions."""
     titles = {name: " ".join(title.replace("_\n", "_").split()) for name, title in test_titles(found).items()}
     missed = [row for row in found.kill_table if row.by["elements"] < ALWAYS]
     if not missed:
@@ -116,7 +115,7 @@ def tolerance_words(found: ToleranceReport) -> Iterator[str]:
     for name, share in found.passed.items():
         if share < ALWAYS:
             title = titles[name].capitalize()
-            yield f"{title} rejects correct results in {1 - share:.0%} of the tests: what it catches says nothing."
+            yield f"{title} rejects correct results in {1 - share:.0%} of the tests: its catches mean nothing."
     first = [row for row in found.kill_table if row.by.get("own", 1.0) < ALWAYS]
     if first:
         shares = ", ".join(f"'{row.mistake}' ({row.by['own']:.0%})" for row in first)
@@ -124,7 +123,7 @@ def tolerance_words(found: ToleranceReport) -> Iterator[str]:
 
 
 def _why_missed(row: CaughtMistake) -> str:
-    """A mistake that the recommended test cannot see changes results by less than correct sums may lose."""
+    """Return why a mistake is missed: it changes results by less than correct sums may lose."""
     size = f"changes results by {row.size:.2g} of what the test allows (root mean squares)" if row.size else "changes no result"
     others = f"; {' or '.join(row.noticed_with)} data show it" if row.noticed_with else ""
     return f"The recommended test catches '{row.mistake}' in {row.by['elements']:.0%} of the tests: it {size}{others}."

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -12,21 +12,26 @@ from accprobe.isa.instructions import Instruction
 from accprobe.operands.exchange import Counterexample, Exchange
 from accprobe.operands.request import Request
 from accprobe.operands.sparse import stored_products
-from accprobe.render.document import GLUE, Column, Element, Grid, Heading, List, Paragraph, Phrase, Phrases, Tone, unglued
+from accprobe.render.document import GLUE, Column, Element, Heading, List, Paragraph, Phrase, tabulate, unglued
 from accprobe.render.subjects.patterns import number_ranges
+from accprobe.report.rows import Status
 from accprobe.report.words import so_many
-from accprobe.verify.outcome import Events, Queries, Verification
+from accprobe.verify.outcome import Events, TileCoverage, Verification
 from accprobe.verify.vectors import Comparison
 
-UNCOVERED = "coverage does not count: results contradict the model"
-"""What stands where the events of a model would, which some result contradicts."""
+PROVISOS: dict[Status, str] = {
+    "inferred": "The findings are suggestions: a result contradicts the model, or coverage is incomplete.",
+    "unstable": "The findings are suggestions: one query returned two results.",
+    "unverified": "The findings are suggestions: no model explains the results, or the unit that ran is not known.",
+}
+"""The sentence to read before the findings of a row that is not confirmed."""
 
 LEFT_OUT_SHOWN = 3
-"""Different numbers that are shown of those that a sparse A leaves out."""
+"""Different numbers of B that are shown of those that a sparse A leaves out."""
 
 
 class Verified(NamedTuple):
-    """One instruction: the outcome, the wall seconds, and the smallest counterexample (None: none, or it did not come back)."""
+    """One instruction: the outcome, the wall seconds, and the smallest counterexample; None if no repetition differed."""
 
     inst: Instruction
     done: Verification
@@ -38,49 +43,53 @@ class Verified(NamedTuple):
         return self.done.dots / self.seconds if self.seconds else 0.0
 
 
-_COVERAGE: dict[str, Callable[[Verification], str]] = {
-    "tile elements": lambda done: f"{done.tile.covered:,} of {done.tile.total:,}" if done.tile else "",
-    "events": lambda done: f"{done.events.hit:,} of {done.events.possible:,}" if done.events and not done.refuted else "",
-}
-"""Columns that are there where anything was counted, and their cells."""
-
-
 def banner_blocks(device: Device) -> Iterator[Element]:
     if device.kind == "simulated":
         yield Paragraph(Phrase("SIMULATED: the device is published models, nothing was measured", "bad"), boxed=True)
 
 
 def compared_blocks(models: str, device: Device, lacking: Sequence[Instruction]) -> Iterator[Element]:
-    """Yield what was compared with what, and which models the device cannot run."""
-    yield Paragraph(Phrase(f"models of {models} against {device.name}, {device.architecture}", "quiet"))
+    """Yield the models, the device, and the models that the device cannot run."""
+    yield Paragraph(Phrase(f"models of {models} compared with {device.name}, {device.architecture}", "quiet"))
     if lacking:
         others = f" and {so_many(len(lacking) - 1, 'other')}" if len(lacking) > 1 else ""
         text = f"! {len(lacking):,} not verified, as the device cannot run them: {lacking[0]}{others}"
         yield Paragraph(Phrase(text, "warning"))
 
 
+VERIFIED = (
+    Column("instruction", lambda row: row.inst.name, least=44),
+    Column("dot products", lambda row: f"{row.done.dots:,}", number=True),
+    Column("mismatches", lambda row: f"{row.done.mismatches:,}", number=True),
+    Column("tile elements", lambda row: _tile(row.done.tile), "context", number=True),
+    Column("events", lambda row: "" if row.done.refuted else _events(row.done.events), "context", number=True),
+    Column("dots/s", lambda row: f"{row.dots_a_second:.2g}", "detail", number=True),
+    Column("MAC/s", lambda row: f"{row.dots_a_second * row.inst.k:.2g}", "detail", number=True),
+)
+
+VECTORS = (
+    Column("GPU", lambda row: row.recorded.gpu),
+    Column("operands", lambda row: row.recorded.operand, "context"),
+    Column("result", lambda row: row.recorded.result, "context"),
+    Column("dot products", lambda row: f"{row.dots:,}", number=True),
+    Column("mismatches", lambda row: f"{row.mismatches:,}", number=True),
+    Column("read as", lambda row: str(row.reading), least=26),
+)
+
+
+def _tile(tile: TileCoverage | None) -> str:
+    return f"{tile.covered:,} of {tile.total:,}" if tile else ""
+
+
+def _events(events: Events | None) -> str:
+    return f"{events.hit:,} of {events.possible:,}" if events else ""
+
+
 def verification_blocks(rows: Sequence[Verified]) -> Iterator[Element]:
-    """Yield the verdict; a line an instruction; what differs, and the faults that none that differs excludes."""
+    """Yield the verdict; a line for each instruction; mismatches, or the fault rate that their absence excludes."""
     dots, wrong = sum(row.done.dots for row in rows), sum(row.done.mismatches for row in rows)
-    total = f"{_mismatches(wrong)}: {so_many(len(rows), 'instruction')}, {so_many(dots, 'dot product')}"
-    yield Heading(Phrase(total, "bad" if wrong else "good"), 1)
-    covered = {header: tell for header, tell in _COVERAGE.items() if any(tell(row.done) for row in rows)}
-    columns = [Column("instruction", least=44), _number("dot products"), _number("mismatches")]
-    columns += [Column(header, "context", number=True) for header in covered]
-    columns += [Column("dots/s", "detail", number=True), Column("MAC/s", "detail", number=True)]
-    cells = (
-        (
-            row.inst.name,
-            f"{row.done.dots:,}",
-            f"{row.done.mismatches:,}",
-            *(tell(row.done) for tell in covered.values()),
-            f"{row.dots_a_second:.2g}",
-            f"{row.dots_a_second * row.inst.k:.2g}",
-        )
-        for row in rows
-    )
-    bad = [bool(row.done.mismatches) for row in rows]
-    yield Grid(tuple(columns), tuple(_red(texts, is_bad) for texts, is_bad in zip(cells, bad, strict=True)))
+    yield _verdict(wrong, f"{so_many(len(rows), 'instruction')}, {so_many(dots, 'dot product')}")
+    yield tabulate(VERIFIED, rows, lambda row: "bad" if row.done.mismatches else "")
     if below := (*_uncovered(rows), *_counterexamples(rows)):
         yield List(below, "!")
     least = min((row.done for row in rows), key=lambda done: done.dots, default=None)
@@ -88,17 +97,12 @@ def verification_blocks(rows: Sequence[Verified]) -> Iterator[Element]:
         yield Paragraph(Phrase(f"of each instruction: {excluded}", "quiet"))
 
 
+def _verdict(wrong: int, among: str) -> Heading:
+    return Heading(Phrase(f"{_mismatches(wrong)}: {among}", "bad" if wrong else "good"), 1)
+
+
 def _mismatches(count: int) -> str:
     return f"{count:,} mismatch{'es' * (count != 1)}"
-
-
-def _number(header: str) -> Column:
-    return Column(header, number=True)
-
-
-def _red(texts: Sequence[str], is_bad: bool) -> Phrases:
-    tone: Tone = "bad" if is_bad else ""
-    return tuple(Phrase(text, tone) for text in texts)
 
 
 def _uncovered(rows: Sequence[Verified]) -> Iterator[Phrase]:
@@ -118,24 +122,10 @@ def _counterexamples(rows: Sequence[Verified]) -> Iterator[Phrase]:
 
 
 def vectors_blocks(rows: Sequence[Comparison]) -> Iterator[Element]:
-    """Yield the verdict; a line a set of results; how else they were read, and what differs."""
+    """Yield the verdict; a line for each set of results; other readings of a set, and the first mismatches."""
     dots, wrong = sum(row.dots for row in rows), sum(row.mismatches for row in rows)
-    total = f"{_mismatches(wrong)}: {so_many(len(rows), 'set')} of results, {so_many(dots, 'dot product')}"
-    yield Heading(Phrase(total, "bad" if wrong else "good"), 1)
-    columns = (
-        Column("GPU"),
-        Column("operands", "context"),
-        Column("result", "context"),
-        _number("dot products"),
-        _number("mismatches"),
-        Column("read as", least=26),
-    )
-    cells = (
-        (each.gpu, each.operand, each.result, f"{row.dots:,}", f"{row.mismatches:,}", str(row.reading))
-        for row in rows
-        for each in (row.recorded,)
-    )
-    yield Grid(columns, tuple(_red(texts, bool(row.mismatches)) for texts, row in zip(cells, rows, strict=True)))
+    yield _verdict(wrong, f"{so_many(len(rows), 'set')} of results, {so_many(dots, 'dot product')}")
+    yield tabulate(VECTORS, rows, lambda row: "bad" if row.mismatches else "")
     for row in rows:
         if row.others:
             others = "; ".join(f"as {reading} {count:,} would differ" for reading, count in row.others)
@@ -145,31 +135,27 @@ def vectors_blocks(rows: Sequence[Comparison]) -> Iterator[Element]:
 
 
 def outcome(done: Verification) -> Iterator[str]:
-    """How many dot products of which operands were tried, what that excludes, and how much of the instruction it covers."""
+    """Yield the dot products compared, the fault rate that they exclude, and the coverage."""
     yield f"{done.mismatches:,} of {done.dots:,} dot products differ from the model, seed {done.seed}"
     if excluded := excluded_faults(done):
         yield f"no mismatch in {done.random:,}: {excluded}"
     if done.kinds:
         yield "operands: " + ", ".join(f"{count:,} {kind}" for kind, count in done.kinds.items())
     if done.results:
-        yield f"{done.contradicting:,} of {done.results:,} answers contradict the model, of experiments and rivals too"
+        yield f"{done.contradicting:,} of {done.results:,} results contradict the model, including experiments and alternatives"
     if done.queries:
-        yield queries_text(done.queries)
+        yield f"{done.queries.count:,} queries of {done.queries.smallest:,} to {done.queries.largest:,} dot products"
     if done.tile:
-        wrong = f"; wrong: {done.tile.differing}" if done.tile.differing else ""
-        yield f"read {done.tile.covered:,} of {done.tile.total:,} cells{wrong}"
+        wrong = f"; mismatches: {done.tile.differing}" if done.tile.differing else ""
+        yield f"{_tile(done.tile)} tile elements covered{wrong}"
     if done.events:
-        yield UNCOVERED if done.refuted else events_text(done.events)
-
-
-def queries_text(queries: Queries) -> str:
-    """ "412 queries of 1 to 65,537 dot products"."""
-    return f"{queries.count:,} queries of {queries.smallest:,} to {queries.largest:,} dot products"
+        yield "coverage does not count: results contradict the model" if done.refuted else events_text(done.events)
 
 
 def excluded_faults(done: Verification) -> str:
-    """What dot products without a mismatch exclude: of a fault rate above 3/n, one at least of n would have differed with 95 %
-    (the rule of three: Hanley & Lippman-Hand, JAMA 1983). "" where anything differed, or few were tried.
+    """Return the fault rate that n dot products without a mismatch exclude; "" after a mismatch, or of few.
+
+    A rate above 3/n would have shown in one of n with 95 % (the rule of three: Hanley & Lippman-Hand, JAMA 1983).
     """
     if done.refuted or done.random <= 3:
         return ""
@@ -177,72 +163,62 @@ def excluded_faults(done: Verification) -> str:
 
 
 def events_text(events: Events) -> str:
-    """ "410 of 412 events; 3 cannot occur because no operand is subnormal; missing: …"."""
-    impossible = "".join(f"; {count:,} cannot occur because {why}" for why, count in events.impossible.items())
+    """Return "410 of 412 events covered; missing: …; 3 others not reached: no operand is subnormal"."""
     missing = f"; missing: {', '.join(events.missing)}" if events.missing else ""
-    return f"{events.hit:,} of {events.possible:,} events{impossible}{missing}"
+    others = "".join(f"; {count:,} others not reached: {why}" for why, count in events.impossible.items())
+    return f"{_events(events)} events covered{missing}{others}"
 
 
 def coverage(done: Sequence[Verification]) -> str:
-    """Of several rows together: "412 of 412 events met, 512 of 512 cells read, 17 of 48,213 answers contradict their model".
+    """Return the coverage of several rows: "412 of 412 events covered, 512 of 512 tile elements covered, …".
 
     Events of models that some result contradicts are not counted.
     """
     events = [each.events for each in done if each.events and not each.refuted]
-    cells = [each.tile for each in done if each.tile]
-    told = []
+    tiles = [each.tile for each in done if each.tile]
+    parts = []
     if events:
-        told.append(f"{sum(each.hit for each in events):,} of {sum(each.possible for each in events):,} events met")
-    if cells:
-        told.append(f"{sum(each.covered for each in cells):,} of {sum(each.total for each in cells):,} cells read")
-    if answers := sum(each.results for each in done):
-        told.append(f"{sum(each.contradicting for each in done):,} of {answers:,} answers contradict their model")
-    return ", ".join(told)
+        parts.append(f"{sum(each.hit for each in events):,} of {sum(each.possible for each in events):,} events covered")
+    if tiles:
+        parts.append(f"{sum(each.covered for each in tiles):,} of {sum(each.total for each in tiles):,} tile elements covered")
+    if results := sum(each.results for each in done):
+        parts.append(f"{sum(each.contradicting for each in done):,} of {results:,} results contradict the model")
+    return ", ".join(parts)
 
 
-def exchange_text(inst: Instruction, shown: Exchange, whole: bool = True) -> str:
-    """ "k 0: 0x38 (1) × 0x38 (1); k 1-31: …; C 0x0 (0) → 0x3f800000 (1)"; products of two zeros are left out.
+def exchange_text(inst: Instruction, shown: Exchange) -> str:
+    """Return "k 0: 0x38 (1) × 0x38 (1); k 1-31: …; C 0x0 (0) → 0x3f800000 (1)" without products of two zeros.
 
-    Of a sparse A, k counts the products that are stored, as the model has them. whole: where they are stored, and what B has
-    elsewhere, is told by itself.
+    With a sparse A, k counts the stored products, as in the model; their places, and B elsewhere, follow.
     """
-    question = shown.request(inst)
-    asked = stored_products(inst, question)
-    pairs = list(zip(asked.a[0].tolist(), asked.b[0].tolist(), strict=True))
+    request = shown.request(inst)
+    stored = stored_products(inst, request)
+    pairs = list(zip(stored.a[0].tolist(), stored.b[0].tolist(), strict=True))
     terms = []
     for pair in dict.fromkeys(pairs):
         if pair != (0, 0):
             at = ", ".join(number_ranges([k for k in range(len(pairs)) if pairs[k] == pair]))
             terms.append(f"k {at}:{GLUE}{pattern_text(inst.a, pair[0])}{GLUE}×{GLUE}{pattern_text(inst.b, pair[1])}")
-    terms.append(f"C{GLUE}{pattern_text(inst.c, int(asked.c[0]))}")
-    terms += _scales(inst, question)
-    if whole and inst.sparsity is not None and question.metadata is not None:
-        stored = inst.sparsity.stored(question.metadata)[0].tolist()
-        terms += [f"stored at {', '.join(number_ranges(stored))}", f"left out of B {elsewhere(inst, shown)}"]
+    terms.append(f"C{GLUE}{pattern_text(inst.c, int(stored.c[0]))}")
+    terms += _scales(inst, request)
+    if inst.sparsity is not None and request.metadata is not None:
+        places = inst.sparsity.stored(request.metadata)[0].tolist()
+        others = dict.fromkeys(int(x) for k, x in enumerate(request.b[0]) if k not in places)
+        first = ", ".join([pattern_text(inst.b, x) for x in others][:LEFT_OUT_SHOWN])
+        more = f" and {len(others) - LEFT_OUT_SHOWN} more" if len(others) > LEFT_OUT_SHOWN else ""
+        terms += [f"stored at {', '.join(number_ranges(places))}", f"left out of B {first}{more}"]
     return f"{'; '.join(terms)} →{GLUE}{pattern_text(inst.d, int(shown.d, 16))}"
 
 
-def _scales(inst: Instruction, asked: Request) -> Iterator[str]:
-    """The block scales of A and of B, block after block, where they are not all one."""
-    for operand, scales in (("A", asked.scales_a), ("B", asked.scales_b)):
+def _scales(inst: Instruction, request: Request) -> Iterator[str]:
+    """Yield the block scales of A and of B, block after block, where they are not all one."""
+    for operand, scales in (("A", request.scales_a), ("B", request.scales_b)):
         if inst.scale is not None and scales is not None and (scales != inst.scale.encode(False, 1, 0)).any():
             yield f"scales of {operand} " + ", ".join(pattern_text(inst.scale, code) for code in scales[0].tolist())
 
 
-def elsewhere(inst: Instruction, shown: Exchange) -> str:
-    """Which numbers B has where a sparse A stores nothing, the first few of them."""
-    asked = shown.request(inst)
-    assert inst.sparsity is not None
-    assert asked.metadata is not None
-    stored = inst.sparsity.stored(asked.metadata)[0].tolist()
-    others = dict.fromkeys(int(x) for k, x in enumerate(asked.b[0]) if k not in stored)
-    told = [pattern_text(inst.b, x) for x in others][:LEFT_OUT_SHOWN]
-    more = f" and {len(others) - len(told)} more" if len(others) > len(told) else ""
-    return f"{', '.join(told)}{more}"
-
-
 def mismatch(inst: Instruction, found: Counterexample) -> str:
-    """A dot product in hex and value, what came back, and what was expected."""
+    """Return a dot product in hex and value, its result, and the expected one."""
     return unglued(f"{exchange_text(inst, found.exchange)}, expected {pattern_text(inst.d, int(found.expected, 16))}")
 
 
@@ -255,7 +231,7 @@ def pattern_text(fmt: Format, pattern: int) -> str:
 
 
 def _value_text(value: float) -> str:
-    """A power of two as such where that is shorter to read."""
+    """Return the value, a large or small power of two as such."""
     if value != 0 and abs(value) not in (float("inf"), 1.0, 2.0, 4.0) and value == value:
         mantissa, exponent = value.hex().split("p")
         if mantissa.lstrip("-") == "0x1.0000000000000":
