@@ -108,7 +108,7 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def gemm(*arguments: str) -> Result:
-    return CliRunner(env={"COLUMNS": "130"}).invoke(main, ["gemm", *arguments])
+    return CliRunner(env={"COLUMNS": "140"}).invoke(main, ["gemm", *arguments])
 
 
 def shown(text: str, file: str) -> list[str]:

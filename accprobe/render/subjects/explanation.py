@@ -92,8 +92,8 @@ def _unknown(found: Explanation) -> Iterator[str]:
     else:
         yield f"no known plan gives any of {found.compared} compared results"
     yield (
-        f"compared with exact sums, rounded once, {known.differing_from_exact / known.compared:.1%} of the results differ: median"
-        f" {known.median_ulp:,} ulp, maximum {known.largest_ulp:,} ulp"
+        f"compared with exact sums, rounded once, {known.differing_from_exact / known.compared:.1%} of the results differ:"
+        f" median {known.median_ulp:,} ulp, maximum {known.largest_ulp:,} ulp"
     )
     if known.miscounts:
         yield f"likeliest cause: {'; '.join(known.miscounts)}"
