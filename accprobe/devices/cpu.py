@@ -20,11 +20,8 @@ from accprobe.isa.processors import BY_MNEMONIC, Mnemonic
 from accprobe.operands.request import Request
 from accprobe.sass.lowering import Lowering
 
-# Tiles of one call; more go in several, so that memory stays bounded.
-CHUNK_TILES = 1 << 14
-
-# Every byte of results before they are stored.
-_POISON = 0xA5
+CHUNK_TILES = 1 << 14  # Tiles of one call; more go in several, so that memory stays bounded.
+_POISON = 0xA5  # Every byte of results before they are stored.
 
 # The default control register: MXCSR and FPCR round to nearest, keep subnormals, and mask every exception.
 USUAL = {"x86_64": 0x1F80, "aarch64": 0}
@@ -47,8 +44,7 @@ SETTINGS = {
     },
 }
 
-# Linux, Documentation/arch/x86/xstate.rst.
-_SYS_ARCH_PRCTL, _ARCH_REQ_XCOMP_PERM, _XFEATURE_XTILEDATA = 158, 0x1023, 18
+_SYS_ARCH_PRCTL, _ARCH_REQ_XCOMP_PERM, _XFEATURE_XTILEDATA = 158, 0x1023, 18  # Linux, Documentation/arch/x86/xstate.rst.
 
 
 class CpuDevice(Device):

@@ -24,14 +24,10 @@ from accprobe.sass.lowering import Lowering
 CHUNK_BYTES = 64 << 20
 
 _ALIGNMENT = 256
-# Initial byte of results and of the count of stored results in front of them, which must have grown by N.
-_POISON = 0xA5
-
-# As in tile.cuh.
-CLAIMABLE = 4096
+_POISON = 0xA5  # Initial byte of results and of the count of stored results in front of them, which must have grown by N.
+CLAIMABLE = 4096  # As in tile.cuh.
 BLOCKS_PER_SM = 32
-# Launches after which an SM that got no block counts as failed.
-LAUNCHES = 8
+LAUNCHES = 8  # Launches after which an SM that got no block counts as failed.
 
 
 class CudaDevice(Device):

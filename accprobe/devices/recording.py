@@ -31,11 +31,8 @@ from accprobe.isa.instructions import Instruction, alike_but_n, parse
 from accprobe.operands.request import Request
 from accprobe.sass.lowering import Lowering
 
-# Version of the file's layout.
-VERSION = 2
-
-# Bytes of all members, unpacked, at most: eighty times what every instruction of an H200 needs.
-MOST_UNPACKED = 1 << 26
+VERSION = 2  # Version of the file's layout.
+MOST_UNPACKED = 1 << 26  # Bytes of all members, unpacked, at most: eighty times what every instruction of an H200 needs.
 
 # Query -> its results each time that it was sent, up to the last time that they changed (see `RecordedDevice._note`).
 Exchanges = dict[bytes, list[bytes]]

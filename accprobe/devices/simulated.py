@@ -97,8 +97,7 @@ def simulated_device(name: str) -> SimulatedDevice:
     return SimulatedDevice(models, f"simulated {title(name)}", chip(name).architecture, lowerings, explained, candidates)
 
 
-# A faulty device: its SMs, the faulty one, and the bit of D that this flips.
-SMS, FAULTY_SM, FLIPPED_BIT = 4, 2, 9
+SMS, FAULTY_SM, FLIPPED_BIT = 4, 2, 9  # A faulty device: its SMs, the faulty one, and the bit of D that this flips.
 
 # The fault occurs if the sign and the lowest bit of both operands of this product are set. A sparse A stores it.
 FAULTY_PRODUCT = 3

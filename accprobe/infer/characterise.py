@@ -24,8 +24,7 @@ from accprobe.isa.instructions import Instruction
 from accprobe.model.tree import FloatArithmetic, IntegerArithmetic
 from accprobe.operands.exchange import Exchange
 
-# Alignment bits of the draft before they are measured; the rows until then need two or three.
-PROVISIONAL_BITS = 30
+PROVISIONAL_BITS = 30  # Alignment bits of the draft before they are measured; the rows until then need two or three.
 
 # Floats: the tree, the bits and the roundings, then the other rules. Integers: everything at once.
 Stage = Literal["structure", "rules", "integers"]

@@ -26,11 +26,8 @@ Batch = tuple[Target | None, int]
 
 RowIndices = NDArray[np.intp]
 
-# Results that are enough to contradict most models.
-SOME = 60
-
-# Results that are compared in little more time than a few of them.
-WHOLE = 256
+SOME = 60  # Results that are enough to contradict most models.
+WHOLE = 256  # Results that are compared in little more time than a few of them.
 
 
 class Results:

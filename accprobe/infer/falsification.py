@@ -50,14 +50,9 @@ from accprobe.model.tree import DotModel, Role
 from accprobe.operands.kinds import draw, kinds
 from accprobe.operands.request import joined
 
-# Dot products of one query of the experiments that every alternative is compared with, at most.
-MAX_PER_QUERY = 600
-
-# Random dot products of each kind that every alternative is compared with.
-OF_A_KIND = 48
-
-# Operands made where an alternative may differ from the model: at first, and if it survives these.
-FEW, MANY = 1024, 4096
+MAX_PER_QUERY = 600  # Dot products of one query of the experiments that every alternative is compared with, at most.
+OF_A_KIND = 48  # Random dot products of each kind that every alternative is compared with.
+FEW, MANY = 1024, 4096  # Operands made where an alternative may differ from the model: at first, and if it survives these.
 
 # Alternatives of a row that are probed for the model's sake, counted from the first that is contradicted, or a little before.
 BEYOND = (0, 1, 2, 4, 7)

@@ -17,14 +17,9 @@ from accprobe.operands.kinds import draw, kinds
 from accprobe.operands.request import Request, joined
 from accprobe.operands.sparse import laid_out, left_out_patterns
 
-# Dot products of each kind of operands for each class of numbers that are left out.
-ROWS = 32
-
-# The feature, and its value if these positions have no effect.
-LEFT_OUT, NO_EFFECT = "left_out", "absent"
-
-# The class of 0 only.
-ZERO_CLASS = ""
+ROWS = 32  # Dot products of each kind of operands for each class of numbers that are left out.
+LEFT_OUT, NO_EFFECT = "left_out", "absent"  # The feature, and its value if these positions have no effect.
+ZERO_CLASS = ""  # The class of 0 only.
 
 
 def left_out(device: Device, inst: Instruction) -> Finding:

@@ -27,11 +27,8 @@ from accprobe.operands.kinds import draw
 from accprobe.operands.request import Request, joined
 from accprobe.operands.sparse import defined, laid_out, stored_products
 
-# One in so many dot products is repeated at the end.
-REPEATED = 8
-
-# Dot products repeated at the end, at most, unless the tile has more elements.
-MOST_REPEATED = 1 << 14
+REPEATED = 8  # One in so many dot products is repeated at the end.
+MOST_REPEATED = 1 << 14  # Dot products repeated at the end, at most, unless the tile has more elements.
 
 SMALL_SIZES = (1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 17, 22, 31, 45, 64, 65, 127, 254, 257, 509, 516, 1018, 1024, 1025, 2039)
 # Dot products of the queries that repeat others: odd, prime and even numbers, powers of two, and every remainder modulo 8, few
@@ -41,20 +38,11 @@ SIZES = (*SMALL_SIZES, 3001, 4096, 4099, 8193, 20011, 65537)
 # Elements of an operand of these queries, at most: larger sizes are omitted, so that each takes milliseconds whatever K is.
 MOST_ELEMENTS = 2_200_000
 
-# Dot products that are queried at every tile element, of those whose results changed or contradict the model.
-MAX_SUSPECTS = 6
-
-# Passes through the tile in which a suspect is queried at half of the elements, then at the other half, and so on.
-TURNS = 4
-
-# Random dot products that stand between those of a suspect.
-RANDOM_NEIGHBOURS = 64
-
-# Suspects for which a tile element has to differ every time before it is reported.
-MIN_VOTES = 2
-
-# Counterexamples that are kept of one query.
-MAX_PER_QUERY = 20
+MAX_SUSPECTS = 6  # Dot products that are queried at every tile element, of those whose results changed or contradict the model.
+TURNS = 4  # Passes through the tile in which a suspect is queried at half of the elements, then at the other half, and so on.
+RANDOM_NEIGHBOURS = 64  # Random dot products that stand between those of a suspect.
+MIN_VOTES = 2  # Suspects for which a tile element has to differ every time before it is reported.
+MAX_PER_QUERY = 20  # Counterexamples that are kept of one query.
 
 # Models that are compared with the results of one instruction, at most. An H200's instructions need none, planted ones
 # hundreds, seldom thousands.

@@ -32,16 +32,11 @@ from accprobe.operands.request import joined
 SEED = 20_25
 # Random dot products of each kind for the whole model, round by round; the last round is for models that needed a change.
 ROUNDS = (80, 240, 480, 240)
-# The round from which on all neighbours are tried, unless the device contradicts itself.
-THOROUGH = 2
-# Neighbours that are compared with the results beside the model that explains them, at most.
-MOST_OTHERS = 4000
-# Changes to a model, at most.
-STEPS = 12
-# Wrong results that every neighbour is compared with first, among four times as many others.
-SCREEN = 60
-# Neighbours that explain most of those, which are compared with all results.
-FINALISTS = 24
+THOROUGH = 2  # The round from which on all neighbours are tried, unless the device contradicts itself.
+MOST_OTHERS = 4000  # Neighbours that are compared with the results beside the model that explains them, at most.
+STEPS = 12  # Changes to a model, at most.
+SCREEN = 60  # Wrong results that every neighbour is compared with first, among four times as many others.
+FINALISTS = 24  # Neighbours that explain most of those, which are compared with all results.
 
 NEAR: tuple[Variants, ...] = (
     variants.chain_beginnings,

@@ -23,11 +23,8 @@ from accprobe.model.tree import DotModel
 from accprobe.operands.exchange import Exchange
 from accprobe.operands.request import Request
 
-# Exchanges that are kept as the evidence of a finding, at most.
-EVIDENCE = 4
-
-# A product is made of two factors; the significand of one of them is at most this.
-LARGEST_FACTOR = 1 << 10
+EVIDENCE = 4  # Exchanges that are kept as the evidence of a finding, at most.
+LARGEST_FACTOR = 1 << 10  # A product is made of two factors; the significand of one of them is at most this.
 
 
 class Dyadic(NamedTuple):
@@ -66,8 +63,7 @@ class Reach:
     max_same_sign: int = 1 << 10
 
 
-# Normal numbers only, as long as nothing is known about others.
-NORMAL = Reach()
+NORMAL = Reach()  # Normal numbers only, as long as nothing is known about others.
 
 
 class Workbench:

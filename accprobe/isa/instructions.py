@@ -255,8 +255,7 @@ def _listed(name: str) -> Instruction | None:
 
 # Default of `.scale_vec_size` (PTX ISA, "Block Scaling for mma.sync").
 _DEFAULT_SCALE_VEC = {"kind::mxf8f6f4": "scale_vec::1X", "kind::mxf4": "scale_vec::2X"}
-# Each n of wgmma.
-_FLOAT_N, _INTEGER_N = range(8, 257, 8), (8, 16, 24, *range(32, 257, 16))
+_FLOAT_N, _INTEGER_N = range(8, 257, 8), (8, 16, 24, *range(32, 257, 16))  # Each n of wgmma.
 _SHAPE = re.compile(r"\bm([1-9]\d*)n([1-9]\d*)k([1-9]\d*)\b")
 
 

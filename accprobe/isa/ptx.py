@@ -158,14 +158,9 @@ OPERAND_CODES: dict[str, dict[str, int]] = {
 RESULT_CODES = {"f16": 0, "f32": 1, "s32": 2}
 SCALE_CODES = {"ue4m3": 0, "ue8m0": 1}
 
-# Columns of up to four scales of 128 rows of A or columns of B; 32 lanes hold the scales of 32.
-SCALE_COLUMNS = 4
-
-# Columns reserved for the metadata of 128 rows of a sparse A: it takes one or two, at a multiple of four.
-METADATA_COLUMNS = 4
-
-# Smallest allocation of tensor memory; larger ones are powers of two.
-LEAST_COLUMNS = 32
+SCALE_COLUMNS = 4  # Columns of up to four scales of 128 rows of A or columns of B; 32 lanes hold the scales of 32.
+METADATA_COLUMNS = 4  # Columns reserved for the metadata of 128 rows of a sparse A: it takes one or two, at a multiple of four.
+LEAST_COLUMNS = 32  # Smallest allocation of tensor memory; larger ones are powers of two.
 
 
 def instruction_descriptor(inst: Instruction) -> int:

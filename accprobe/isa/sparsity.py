@@ -15,8 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 CODE_BITS = 4
-# Four neighbouring lanes hold two rows of A; one of them gives 8 codes of metadata.
-GROUPS_OF_LANE = 4
+GROUPS_OF_LANE = 4  # Four neighbouring lanes hold two rows of A; one of them gives 8 codes of metadata.
 
 # Places along K, ascending.
 Places = NDArray[np.intp]

@@ -17,8 +17,7 @@ from typing import Any
 from accprobe.build.checkout import data_folder
 from accprobe.model.published import chip
 
-# Name of the file beside the recorded reports, without its suffix.
-EXPLAINED = "explained"
+EXPLAINED = "explained"  # Name of the file beside the recorded reports, without its suffix.
 
 
 @dataclass(frozen=True)

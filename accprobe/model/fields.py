@@ -353,11 +353,8 @@ def with_values(record: _M, values: Mapping[str, object]) -> _M:
     return changed
 
 
-# Prefix of features of sums that add only results and C, no products.
-ADD = "add_"
-
-# Features, the most important first.
-IMPORTANCE = sorted(FEATURES, key=lambda name: name == "ran_as")
+ADD = "add_"  # Prefix of features of sums that add only results and C, no products.
+IMPORTANCE = sorted(FEATURES, key=lambda name: name == "ran_as")  # Features, the most important first.
 
 
 class Name(NamedTuple):

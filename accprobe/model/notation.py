@@ -58,11 +58,8 @@ from accprobe.model.tree import (
 # Formats of results of fused sums that the reader accepts.
 FLOAT_RESULTS, INTEGER_RESULTS = ("f16", "bf16", "f32", "f64"), ("s32",)
 
-# Limits of an order that is read: products, and depth of nested sums.
-MOST_PRODUCTS, MOST_NESTED = 1024, 128
-
-# Limits of a product's tree that is read.
-MOST_PARTS, MOST_K = 1 << 14, 1 << 20
+MOST_PRODUCTS, MOST_NESTED = 1024, 128  # Limits of an order that is read: products, and depth of nested sums.
+MOST_PARTS, MOST_K = 1 << 14, 1 << 20  # Limits of a product's tree that is read.
 
 
 class _Table(BaseModel):

@@ -44,11 +44,9 @@ ScaleOf = Literal["tensor", "row", "1x128", "128x128"]
 # Order in which two scales are applied: RNE(sa·sb) first, or one after the other.
 Scaling = Literal["product of scales", "a then b", "b then a"]
 
-# Rounding of operands to a format narrower than their words.
-OPERAND_ROUNDINGS: tuple[Rounding, ...] = ("RZ", "RNE", "RNA")
+OPERAND_ROUNDINGS: tuple[Rounding, ...] = ("RZ", "RNE", "RNA")  # Rounding of operands to a format narrower than their words.
 
-# Placeholder for k where a fused sum has one product fewer.
-NO_K = -1
+NO_K = -1  # Placeholder for k where a fused sum has one product fewer.
 
 
 @dataclass(frozen=True)

@@ -139,11 +139,8 @@ CHIPS: dict[str, Chip] = {
 ALIASES = {"ada": "l40s", "h200": "h100"}
 ALIAS_TITLES = {"h200": "H200"}
 
-# Why a device of published models cannot run an instruction.
-NO_MODEL = "no published model"
-
-# Prefix of a chip's name where a device or a report can be named too.
-SIM = "sim:"
+NO_MODEL = "no published model"  # Why a device of published models cannot run an instruction.
+SIM = "sim:"  # Prefix of a chip's name where a device or a report can be named too.
 
 
 def names() -> tuple[str, ...]:

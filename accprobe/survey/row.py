@@ -39,8 +39,7 @@ from accprobe.verify.outcome import Queries, TileCoverage, Verification
 from accprobe.verify.random import verify
 from accprobe.verify.shrink import shrink
 
-# Repetitions of the inference for a model that some result contradicts, at most.
-RECONSIDERED = 5
+RECONSIDERED = 5  # Repetitions of the inference for a model that some result contradicts, at most.
 
 
 class Surveyor:

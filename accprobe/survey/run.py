@@ -20,8 +20,7 @@ from accprobe.sass.lowering import Lowering
 from accprobe.survey.row import copied, counted, with_device_status
 from accprobe.survey.workers import default_jobs, here, in_processes
 
-# Default number of random dot products in the verification of a model.
-DOTS = 1 << 14
+DOTS = 1 << 14  # Default number of random dot products in the verification of a model.
 
 OnRow = Callable[[Report], None]
 # Returns the opcodes that instructions executed, by name: `ncu.lowerings` of a device.

@@ -26,8 +26,7 @@ from accprobe.survey.row import Surveyor
 
 MOST_JOBS = 8
 
-# Seconds between two checks for finished rows.
-POLL = 0.02
+POLL = 0.02  # Seconds between two checks for finished rows.
 
 
 def default_jobs() -> int:

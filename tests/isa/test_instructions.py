@@ -10,6 +10,7 @@ import pytest
 from accprobe.build import compiler, probes
 from accprobe.errors import AccprobeError, ToolMissing, UnknownName
 from accprobe.isa import architectures, instructions
+from accprobe.isa.architectures import ARCHITECTURES, Architecture
 from accprobe.isa.families import TCGEN05, WGMMA
 from accprobe.isa.instructions import Instruction, architectures_with, catalog, parse
 
@@ -151,3 +152,24 @@ def test_probes_compile_exactly_where_the_catalog_has_the_instruction(name: str)
         except AccprobeError as e:
             print(target, e)
     assert compiled == [target for target in targets if target in architectures_with(inst)]
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES, ids=str)
+def test_look_ups_agree(architecture: Architecture) -> None:
+    assert architectures.get(architecture.name) is architecture
+    assert architectures.get(architecture.target) is architecture
+    assert architectures.from_compute_capability(*architecture.compute_capability) is architecture
+    assert architecture.name == "sm_{}{}".format(*architecture.compute_capability)
+
+
+@pytest.mark.parametrize("name", ["sm_89a", "sm_99", "hopper", ""])
+def test_unknown_names_are_refused(name: str) -> None:
+    with pytest.raises(UnknownName, match=rf"^unknown architecture '{name}'; "):
+        architectures.get(name)
+
+
+def test_unknown_compute_capability() -> None:
+    with pytest.raises(
+        UnknownName, match=r"^no known architecture has compute capability 6\.1; accprobe knows sm_70 to sm_121$"
+    ):
+        architectures.from_compute_capability(6, 1)

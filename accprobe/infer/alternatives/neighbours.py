@@ -38,8 +38,7 @@ Lazily = Sequence[Callable[[], Alternative]]
 # Properties of a result that can be explained by one another through the next sum: a zero's sign, or that it is a zero.
 GROUPS: tuple[tuple[Signal, ...], ...] = (("sign of zero", "subnormal"), ("overflow",))
 
-# Fields of a group that are changed together, at most.
-MOST_CHANGED = 3
+MOST_CHANGED = 3  # Fields of a group that are changed together, at most.
 
 
 def alternatives(model: DotModel, findings: Mapping[str, Finding]) -> Iterator[Alternative]:

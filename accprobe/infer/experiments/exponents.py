@@ -20,8 +20,7 @@ Codes = tuple[int, int]
 # Rows with the exponent of their last bit.
 RowSeries = list[tuple[int, Row]]
 
-# Bits probed below the last one that a sum keeps beside its smallest result.
-DEEPER = 12
+DEEPER = 12  # Bits probed below the last one that a sum keeps beside its smallest result.
 
 
 def largest_exponent(bench: Workbench, draft: Draft) -> tuple[Draft, Findings]:

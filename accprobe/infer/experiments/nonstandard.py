@@ -47,24 +47,14 @@ FieldValues = Mapping[str, Value]
 Variants = Callable[[Instruction, DotModel, FloatArithmetic, bool], Iterable[FieldValues]]
 
 
-# Integer accumulators are wider.
-TOO_NARROW = 10
-
-# Products that may be scaled at once: a block of scales has 32 or 16.
-BLOCKS = (32, 16, 8, 4, 2)
-
-# Alignment bits of sums of such products.
-ALIGNMENTS = range(40, 12, -1)
-
-# Bits beyond those of the result to which an exact sum may be rounded first.
-EXACT = 20
+TOO_NARROW = 10  # Integer accumulators are wider.
+BLOCKS = (32, 16, 8, 4, 2)  # Products that may be scaled at once: a block of scales has 32 or 16.
+ALIGNMENTS = range(40, 12, -1)  # Alignment bits of sums of such products.
+EXACT = 20  # Bits beyond those of the result to which an exact sum may be rounded first.
 
 SEED = 20_25
-# Numbers of any significand.
-ANY = 96
-
-# Sums of a role that are probed, each with other kinds of terms than the ones before.
-SUMS = 3
+ANY = 96  # Numbers of any significand.
+SUMS = 3  # Sums of a role that are probed, each with other kinds of terms than the ones before.
 
 
 def nonstandard_alternatives(inst: Instruction, model: DotModel) -> Iterator[Alternative]:

@@ -34,19 +34,15 @@ from accprobe.operands.kinds import draw, kinds
 from accprobe.operands.request import Request, joined
 
 EVIDENCE = 6
-# log2(M / unit) at most: more than the products of any format need.
-RATIO = 120
-# log2(M / unit) at least if only C is probed: more than any sum is known to keep of a term beside a larger one.
-FAR_BELOW = 48
+RATIO = 120  # log2(M / unit) at most: more than the products of any format need.
+FAR_BELOW = 48  # log2(M / unit) at least if only C is probed: more than any sum is known to keep of a term beside a larger one.
 # Values of the map from a pair of leaves to the one that meets the pivot first, if it is neither.
 PAIR_FIRST, ALL_AT_ONCE = -1, -2
 SEED = 20_25
-# Random dot products of each of these kinds that the roundings of wider inner sums have to explain.
-TRIED = 60
+TRIED = 60  # Random dot products of each of these kinds that the roundings of wider inner sums have to explain.
 FINITE = ("normal", "near one", "spread exponents", "cancelling", "clustered")
 
-# Terms of an ordinary add and of a multiply-add.
-ORDINARY = 2
+ORDINARY = 2  # Terms of an ordinary add and of a multiply-add.
 
 F32 = FORMATS["f32"]
 

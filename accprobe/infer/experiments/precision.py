@@ -29,10 +29,8 @@ from accprobe.operands.kinds import draw
 from accprobe.operands.request import joined
 
 SEED = 20_25
-# Random products that show how lone products are rounded.
-LONE = 100
-# Random dot products of a kind.
-DENSE = 1500
+LONE = 100  # Random products that show how lone products are rounded.
+DENSE = 1500  # Random dot products of a kind.
 
 
 def precision(bench: Workbench, draft: Draft) -> tuple[Draft, Findings]:

@@ -21,17 +21,10 @@ from accprobe.isa.formats import Format
 from accprobe.isa.instructions import Instruction
 from accprobe.operands.request import Request, joined
 
-# Powers of two below the smallest result that are probed.
-TINY = 40
-
-# Bits between the scales of two blocks, at most.
-FURTHEST = 44
-
-# Places of a block between two small products that may be added before they are truncated.
-DISTANCES = (1, 2, 4, 8, 16)
-
-# Exponents of the factors of the small products, and of those that lead and cancel.
-HALF, FOUR = -1, 2
+TINY = 40  # Powers of two below the smallest result that are probed.
+FURTHEST = 44  # Bits between the scales of two blocks, at most.
+DISTANCES = (1, 2, 4, 8, 16)  # Places of a block between two small products that may be added before they are truncated.
+HALF, FOUR = -1, 2  # Exponents of the factors of the small products, and of those that lead and cancel.
 
 # Four scales of A: the second block's is 2^-17 or 2^-35 times the first one's; with ue4m3, those of B too.
 LARGE_AND_SMALL = {"ue4m3": (0x78, 0x01, 0x38, 0x38), "ue8m0": (127, 92, 127, 127)}

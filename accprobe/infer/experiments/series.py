@@ -13,10 +13,8 @@ from accprobe.infer.workbench import Dyadic, Row, Workbench
 from accprobe.model.tree import DotModel
 from accprobe.operands.exchange import Exchange
 
-# Bits below M that are probed at most.
-REACH = 70
-# Exponents beyond +-WINDOW are not used: rows need not come near overflow or the smallest exponents.
-WINDOW = 100
+REACH = 70  # Bits below M that are probed at most.
+WINDOW = 100  # Exponents beyond +-WINDOW are not used: rows need not come near overflow or the smallest exponents.
 
 # Rows by j, ascending: their small term is 2^-j M.
 RowSeries = list[tuple[int, Row]]

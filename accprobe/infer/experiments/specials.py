@@ -17,8 +17,7 @@ from accprobe.model.tree import DotModel, FloatArithmetic, NanPayload, Role
 from accprobe.operands.kinds import draw, kinds
 from accprobe.operands.request import Request, joined
 
-# Random dot products of each kind under each setting of a control register.
-OF_A_KIND = 256
+OF_A_KIND = 256  # Random dot products of each kind under each setting of a control register.
 
 
 def nan(bench: Workbench, draft: Draft) -> tuple[Draft, Findings]:

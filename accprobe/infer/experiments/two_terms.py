@@ -16,8 +16,7 @@ from accprobe.infer.findings import Finding, Findings
 from accprobe.infer.workbench import Dyadic, Row, Workbench, two_to
 from accprobe.model.tree import Rounding
 
-# Bits from one row to the next in sums that should be exact because another one is.
-EVERY = 8
+EVERY = 8  # Bits from one row to the next in sums that should be exact because another one is.
 
 
 def two_term_precision(bench: Workbench, draft: Draft, node: DraftNode) -> tuple[Draft, Findings]:
