@@ -231,6 +231,8 @@ def _loaded(cupy: Any, inst: Instruction, target: str) -> Any:
 
 # Launches the probe of each named instruction once, for a profiler: python -m accprobe.devices.cuda cuda:0 NAME …
 if __name__ == "__main__":
-    launching = CudaDevice(int(sys.argv[1].removeprefix("cuda:")))
+    from accprobe.devices import open_device
+
+    launching = open_device(sys.argv[1])
     for named in map(parse, sys.argv[2:]):
         launching.dot(named, Request.zeros(named, 1))

@@ -23,8 +23,8 @@ from accprobe.infer.alternatives.neighbours import (
     Floors,
     Lazily,
     alternatives,
+    as_alternatives,
     coarser_bounds,
-    differing,
     floors,
     further,
     groups,
@@ -93,7 +93,7 @@ def falsify(device: Device, inst: Instruction, result: Characterisation, seed: i
     for candidates in coarser_bounds(model):
         _query_near_boundary(candidates[max(_surviving_prefix(candidates, trial) - LAST_SURVIVING, 0) :], trial)
     possible = {(field, value) for alternative in surviving for field, value in alternative.changes}
-    for alternative in (*pairs(model), *groups(model), *differing(model, result.other_models)):
+    for alternative in (*pairs(model), *groups(model), *as_alternatives(model, result.other_models)):
         if not possible.issuperset(alternative.changes) and trial.survives(alternative):
             same = [alternative, *_while_surviving(list(further(model, alternative)), trial)]
             surviving += same

@@ -1,6 +1,6 @@
 """Families of matrix instructions; the record of a family holds everything that distinguishes it.
 
-To add a family, add a record here and its tables in `accprobe.isa.tables`; with device code, also the record's `Probe`.
+To add a family, add a record here and its lines in `accprobe.isa.instructions`; with device code, also the record's `Probe`.
 """
 
 from __future__ import annotations

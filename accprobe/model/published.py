@@ -18,8 +18,7 @@ from typing import NamedTuple
 
 from accprobe.errors import UnknownName, nearest
 from accprobe.isa.formats import FORMATS, Format
-from accprobe.isa.instructions import Instruction, catalog
-from accprobe.isa.tables import Kind
+from accprobe.isa.instructions import Instruction, Kind, catalog
 from accprobe.model.record import Value
 from accprobe.model.tree import Addend, DotModel, FloatArithmetic, FusedSum, IntegerArithmetic, Product, Rounding, chain
 from accprobe.sass.lowering import Lowering

@@ -246,7 +246,7 @@ def test_child_launches_each_once(monkeypatch: pytest.MonkeyPatch) -> None:
     device = FakeDevice(lambda inst, d: launched.append(inst.name) or d)  # type: ignore[func-returns-value]
     monkeypatch.setattr("accprobe.devices.open_device", lambda name: device)
     monkeypatch.setattr("sys.argv", ["launches", "cuda:0", DENSE, WIDE])
-    runpy.run_path(str(Path(accprobe.devices.__file__).with_name("launches.py")), run_name="__main__")
+    runpy.run_path(str(Path(accprobe.devices.__file__).with_name("cuda.py")), run_name="__main__")
     assert launched == [DENSE, WIDE]
 
 

@@ -230,7 +230,7 @@ def _showing_as(signal: Signal) -> Iterator[Name]:
                 yield Name(name, role)
 
 
-def differing(model: DotModel, others: Iterable[DotModel]) -> Iterator[Alternative]:
+def as_alternatives(model: DotModel, others: Iterable[DotModel]) -> Iterator[Alternative]:
     """Yield other models as alternatives, each in all fields in which it differs.
 
     The alignment of a sum that keeps every bit is no difference: with enough bits it is the same function.
