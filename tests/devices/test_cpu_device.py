@@ -50,14 +50,6 @@ def test_this_processor_computes_what_its_manual_says() -> None:
             np.testing.assert_array_equal(device.dot(inst, asked), evaluate(model, inst, asked))
 
 
-@here
-def test_the_opcode_is_read_from_the_code_that_runs() -> None:
-    device = CpuDevice()
-    for inst in device.instructions():
-        if device.why_not(inst) is None:
-            assert device.lowering(inst).sequence == ((inst.mnemonic, 1),)
-
-
 def control_now(mnemonic: str) -> int:
     """The control register as a loop finds it, but for the flags that say what happened (MXCSR 0 to 5)."""
     loop = machine_code.loaded(next(each for each in MNEMONICS if each.mnemonic == mnemonic))

@@ -21,12 +21,6 @@ def test_all_placements_read_every_element_once(shape: tuple[int, int]) -> None:
     assert whole == inst.m * inst.n == len(set(zip(rows.tolist(), columns.tolist(), strict=True)))
 
 
-def test_dot_products_of_one_tile_share_no_row_and_no_column() -> None:
-    for placement in range(tile.placements(DENSE)):
-        for line in tile.cells_of(DENSE, tile.problems(DENSE), placement):
-            assert len(set(line.tolist())) == tile.problems(DENSE)
-
-
 Cell = tuple[slice | int, slice | int]
 
 

@@ -108,16 +108,3 @@ def _words(model: ProductModel, rng: np.random.Generator, shape: tuple[int, int]
 
 def _without_sign_of_zero(model: ProductModel, d: np.ndarray) -> np.ndarray:  # type: ignore[type-arg]
     return d if model.result.is_integer else np.where(model.result.values(d) == 0, 0, d)
-
-
-def test_restricted_to_no_operand_is_zero() -> None:
-    smaller, ks = restricted(product_model(1024, promote=128), np.array([], np.int64))
-    assert len(ks) == smaller.k == 32
-    a, b = np.full((2, 32), 0x38, np.uint8), np.zeros((3, 32), np.uint8)
-    assert not product(smaller, a, b).any()
-
-
-def test_a_dropped_product_is_in_no_restricted_model() -> None:
-    model = UNSCALED["dropped tail of one chain"]
-    _, ks = restricted(model, np.array([519]))
-    assert 519 not in ks

@@ -98,18 +98,6 @@ def test_what_is_planted_is_found_over_the_stored_products(name: str) -> None:
     assert row.verification.events.hit > codes
 
 
-@pytest.mark.parametrize("name", some(list(PLANTED)[:2]))
-def test_evidence_is_what_was_asked(name: str) -> None:
-    device = planted(name)
-    row = row_of(device)
-    shown = [exchange for every in row.evidence.values() for exchange in every]
-    assert len(shown) > 20
-    for exchange in shown:
-        request = exchange.request(device.inst)
-        assert request.metadata is not None
-        assert device.dot(device.inst, request).tolist() == exchange.result(device.inst).tolist()
-
-
 def nan_counts(inst: Instruction, d: Bits, others: Bits, a: Bits) -> Bits:
     return np.where(np.isnan(inst.b.values(others)).any(axis=1), d.dtype.type(0x7FFFFFFF), d)
 
