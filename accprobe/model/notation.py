@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Annotated, Any, Literal, get_args
@@ -94,71 +95,43 @@ def _read_as(kind: type, table: Any, build: Callable[[Any], Any], write: Callabl
 
 def parse_order(text: str, arithmetics: Sequence[Arithmetic]) -> FusedSum:
     """Return the tree of an order that `DotModel.order` wrote. Raises AccprobeError with the place of the error."""
+    shown = text if len(text) <= 60 else f"{text[:60]}…"
     try:
-        return _read_order(text, arithmetics)
+        root = _read_order(text, arithmetics)
     except AccprobeError as error:
-        raise AccprobeError(f"order '{_shown(text)}': {error}") from None
-
-
-def _read_order(text: str, arithmetics: Sequence[Arithmetic]) -> FusedSum:
-    open_sums: list[list[Term]] = []
-    leaves: set[Product | Addend] = set()
-    root: FusedSum | None = None
-    for word in re.findall(r"\[|\](?:@[^\s\[\]]*)?|[^\s\[\]]+", text):
-        if root is not None or (word != "[" and not open_sums):
-            raise AccprobeError(f"'{_shown(word)}' stands outside of the brackets")
-        if word == "[":
-            open_sums.append([])
-            if len(open_sums) > MOST_NESTED:
-                raise AccprobeError(f"more than {MOST_NESTED} sums within sums")
-        elif word.startswith("]"):
-            node = FusedSum(tuple(open_sums.pop()), _numbered(word[1:], arithmetics))
-            if not node.terms:
-                raise AccprobeError("a sum has no terms")
-            if open_sums:
-                open_sums[-1].append(node)
-            else:
-                root = node
-        else:
-            for leaf in _leaves(word):
-                if leaf in leaves:
-                    raise AccprobeError(f"{'c' if isinstance(leaf, Addend) else f'product {leaf.k}'} is there twice")
-                leaves.add(leaf)
-                open_sums[-1].append(leaf)
-    if root is None:
-        raise AccprobeError("a ']' is missing at the end" if open_sums else "expected a sum in brackets")
+        raise AccprobeError(f"order '{shown}': {error}") from None
+    leaves = Counter(term for node in root.nodes() for term in node.terms if not isinstance(term, FusedSum))
+    if twice := next((leaf for leaf, count in leaves.items() if count > 1), None):
+        raise AccprobeError(f"order '{shown}': {'c' if isinstance(twice, Addend) else f'product {twice.k}'} is there twice")
     products = {leaf.k for leaf in leaves if isinstance(leaf, Product)}
-    if missing := set(range(max(products, default=0))) - products:
-        raise AccprobeError(f"product {min(missing)} is missing")
+    if missing := set(range(len(products))) - products:
+        raise AccprobeError(f"order '{shown}': product {min(missing)} is missing")
     return root
 
 
-def _leaves(word: str) -> list[Addend] | list[Product]:
-    if word == "c":
-        return [Addend()]
-    found = re.fullmatch(r"([0-9]{1,9})(?:-([0-9]{1,9}))?", word)
-    if found is None:
-        raise AccprobeError(f"'{_shown(word)}' is not 'c', a product or a range of products")
-    first, last = int(found[1]), int(found[2] or found[1])
-    if last < first:
-        raise AccprobeError(f"the range '{word}' is the wrong way round")
-    if last >= MOST_PRODUCTS:
-        raise AccprobeError(f"'{word}' is beyond product {MOST_PRODUCTS - 1}")
-    return [Product(k) for k in range(first, last + 1)]
-
-
-def _numbered(mark: str, arithmetics: Sequence[Arithmetic]) -> Arithmetic:
-    """Return the arithmetic that "@i" names; without a mark the first."""
-    if mark and not re.fullmatch("@[0-9]{1,9}", mark):
-        raise AccprobeError(f"expected a number after '@' at '{_shown(mark)}'")
-    index = int(mark[1:] or 0)
-    if index >= len(arithmetics):
-        raise AccprobeError(f"there is no arithmetic {index}")
-    return arithmetics[index]
-
-
-def _shown(text: str) -> str:
-    return text if len(text) <= 60 else f"{text[:60]}…"
+def _read_order(text: str, arithmetics: Sequence[Arithmetic]) -> FusedSum:
+    whole: list[Term] = []
+    open_sums = [whole]
+    for word in re.findall(r"\[|\](?:@[^\s\[\]]*)?|[^\s\[\]]+", text):
+        if word == "[" and len(open_sums) <= MOST_NESTED:
+            open_sums.append([])
+        elif word[0] == "]" and len(open_sums) > 1 and (terms := open_sums.pop()):
+            index = re.fullmatch(r"\](?:@([0-9]{1,9}))?", word, re.ASCII)
+            if index is None or int(index[1] or 0) >= len(arithmetics):
+                raise AccprobeError(f"there is no arithmetic '{word[2:]}'")
+            open_sums[-1].append(FusedSum(tuple(terms), arithmetics[int(index[1] or 0)]))
+        elif word == "c":
+            open_sums[-1].append(Addend())
+        elif found := re.fullmatch(r"([0-9]{1,9})(?:-([0-9]{1,9}))?", word, re.ASCII):
+            first, last = int(found[1]), int(found[2] or found[1])
+            if not first <= last < MOST_PRODUCTS:
+                raise AccprobeError(f"'{word}' is no range of the products 0 to {MOST_PRODUCTS - 1}")
+            open_sums[-1] += map(Product, range(first, last + 1))
+        else:
+            raise AccprobeError(f"'{word}' cannot stand there")
+    if len(open_sums) > 1 or len(whole) != 1 or not isinstance(whole[0], FusedSum):
+        raise AccprobeError("expected one sum in brackets")
+    return whole[0]
 
 
 def dot_json(model: DotModel) -> dict[str, object]:
@@ -371,7 +344,7 @@ def _nested(order: Any) -> Nested:
     if isinstance(order, list) and order:
         return tuple(map(_nested, order))
     if type(order) is not int:
-        raise AccprobeError(f"order: '{_shown(str(order))}' is not the number of a part")
+        raise AccprobeError(f"order: {order!s:.60} is not the number of a part")
     return order
 
 
