@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import numpy as np
@@ -53,7 +53,7 @@ CANDIDATES = 15_000
 class LogEntry:
     """One query of `inst` and its results `d`. before: dot products queried before it.
 
-    model: a model that explains all results except those of the rows `wrong`, if one was expected.
+    model: a model that is known to explain all results.
     """
 
     inst: Instruction
@@ -61,7 +61,6 @@ class LogEntry:
     d: Bits
     before: int
     model: DotModel | None = None
-    wrong: NDArray[np.intp] = field(default_factory=lambda: np.empty(0, np.intp))
 
     def __getitem__(self, rows: NDArray[np.intp] | NDArray[np.bool_]) -> LogEntry:
         return LogEntry(self.inst, self.request[rows], self.d[rows], self.before)
@@ -173,7 +172,7 @@ class QueryLog(Passing):
         """Return what the model does not explain of all results ever received."""
         count, some = 0, list[Counterexample]()
         for entry in (*self._joined_tests(), *self.entries):
-            if entry.model == model and not len(entry.wrong):
+            if entry.model == model:
                 continue
             expected = evaluate(model, entry.inst, entry.request)
             wrong = np.flatnonzero(entry.d != expected)
@@ -264,8 +263,8 @@ class QueryLog(Passing):
         if not len(request):
             return np.empty(0, self.inst.d.dtype)
         d = query()
-        expected = (of[0], np.flatnonzero(d != of[1])) if of else ()
-        self.entries.append(LogEntry(inst, request, d, self.dots, *expected))
+        explained = of[0] if of and np.array_equal(d, of[1]) else None
+        self.entries.append(LogEntry(inst, request, d, self.dots, explained))
         self._count(len(d))
         return d
 
