@@ -50,7 +50,7 @@ class Tensor(Protocol):
 
 T = TypeVar("T", bound=Tensor)
 
-Scales = tuple[Any, Any] | None
+ScaleArrays = tuple[Any, Any] | None
 
 
 @overload
@@ -64,7 +64,7 @@ def matmul(a: Any, b: Any, c: Any = None, like: str = "", promote_every: int | N
     return predict(like, a, b, c, promote_every=promote_every)
 
 
-def predict(like: str, a: Any, b: Any, c: Any = None, *, scales: Scales = None, promote_every: int | None = None) -> Any:
+def predict(like: str, a: Any, b: Any, c: Any = None, *, scales: ScaleArrays = None, promote_every: int | None = None) -> Any:
     """Return D [M, N] of a [M, K] and b [K, N] with the bits of the model that `like` names.
 
     like: an instruction that `accprobe.report.names` resolves, such as "h200:wgmma.m64n8k32.f32.e4m3.e4m3" or "QGMMA"; or a
@@ -98,7 +98,7 @@ def predict(like: str, a: Any, b: Any, c: Any = None, *, scales: Scales = None, 
     return _of_product(like, rows, a, b, scales)
 
 
-def _predict_cupy(like: str, a: Any, b: Any, c: Any, scales: Scales, promote_every: int | None) -> Any:
+def _predict_cupy(like: str, a: Any, b: Any, c: Any, scales: ScaleArrays, promote_every: int | None) -> Any:
     """Predict on the CPU and copy the result back: words where cupy lacks the type."""
     import cupy
 
@@ -149,7 +149,7 @@ def _chained_product(inst: Instruction, model: DotModel, a: Bits, b: Bits, start
     return product(whole, a, np.ascontiguousarray(b.T), start)
 
 
-def _of_product(like: str, rows: Sequence[ProductRow], a: Any, b: Any, scales: Scales) -> Any:
+def _of_product(like: str, rows: Sequence[ProductRow], a: Any, b: Any, scales: ScaleArrays) -> Any:
     row, model = _fitting_row(like, rows, a, b, scales)
     patterns_a, patterns_b = _operands(a, b, model.a, model.b)
     words = None if scales is None else _scale_words(row, scales)
@@ -162,7 +162,7 @@ def _of_product(like: str, rows: Sequence[ProductRow], a: Any, b: Any, scales: S
     return _as_given(a, product(model, patterns_a, patterns_b, scales=words), model.result)
 
 
-def _fitting_row(like: str, rows: Sequence[ProductRow], a: Any, b: Any, scales: Scales) -> tuple[ProductRow, ProductModel]:
+def _fitting_row(like: str, rows: Sequence[ProductRow], a: Any, b: Any, scales: ScaleArrays) -> tuple[ProductRow, ProductModel]:
     """Return the only row with the shapes and types of the operands, and its model. Raises AccprobeError."""
     typed = [row for row in rows if _has_type(a, FORMATS[row.a]) and _has_type(b, FORMATS[row.b])]
     fitting = [row for row in typed if (*a.shape, *b.shape) == (row.m, row.k, row.k, row.n) and _fits_scales(row, scales)]
@@ -199,7 +199,7 @@ def _scale_shapes(row: ProductRow) -> tuple[tuple[int, int], tuple[int, int]]:
     }[str(row.scale)]
 
 
-def _fits_scales(row: ProductRow, scales: Scales) -> bool:
+def _fits_scales(row: ProductRow, scales: ScaleArrays) -> bool:
     if scales is None or row.scale is None:
         return scales is None and row.scale is None
     return all(np.size(x) == m * n for x, (m, n) in zip(scales, _scale_shapes(row), strict=True))

@@ -18,7 +18,7 @@ Truths = NDArray[np.bool_]
 Whole = NDArray[np.object_]  # Python integers.
 
 # Significant bits of an exact sum.
-SUM_BITS = 60
+EXACT_BITS = 60
 
 # Bits that `top_bits` returns below those of a float64.
 LOWER = 7
@@ -103,7 +103,7 @@ def exact_sum(terms: Sequence[tuple[Whole, Integers]]) -> tuple[Truths, Integers
     total = sum(integer << (exponent - lowest).astype(object) for integer, exponent in terms)
     negative = (total < 0).astype(bool)
     sizes = np.abs(total)
-    drop = np.array([size.bit_length() - SUM_BITS for size in sizes], np.int64)
+    drop = np.array([size.bit_length() - EXACT_BITS for size in sizes], np.int64)
     down, up = (np.maximum(bits, 0).astype(object) for bits in (drop, -drop))
     kept = sizes >> down
     inexact = (kept << down) != sizes

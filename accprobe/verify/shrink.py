@@ -20,12 +20,12 @@ from accprobe.operands.sparse import laid_out_like, stored_products
 
 MOST_TRIED = 1 << 14  # Numbers of products with at most so many choices are tried in full, smallest first.
 
-Results = Callable[[Request], Bits]  # The results of a device, or of a model.
+ResultsOf = Callable[[Request], Bits]  # The results of a device, or of a model.
 
 Choice = tuple[tuple[int, ...], bool]  # The products that are kept, and whether C is.
 
 
-def shrink(query: Results, inst: Instruction, model: DotModel, found: Counterexample) -> Counterexample | None:
+def shrink(query: ResultsOf, inst: Instruction, model: DotModel, found: Counterexample) -> Counterexample | None:
     """Return the same mismatch with the fewest products that are not 0 × 0, and C zero if possible.
 
     A sparse A keeps its metadata, and B its left-out elements. None if the mismatch does not occur again.
@@ -33,7 +33,7 @@ def shrink(query: Results, inst: Instruction, model: DotModel, found: Counterexa
     return fewest(query, partial(evaluate, model, inst), inst, found)
 
 
-def fewest(query: Results, expect: Results, inst: Instruction, found: Counterexample) -> Counterexample | None:
+def fewest(query: ResultsOf, expect: ResultsOf, inst: Instruction, found: Counterexample) -> Counterexample | None:
     """As `shrink`; `expect` returns the model's results."""
     if inst.sparse:
         return _fewest_stored(query, expect, inst, found)
@@ -62,7 +62,7 @@ def fewest(query: Results, expect: Results, inst: Instruction, found: Counterexa
     return small
 
 
-def _fewest_stored(query: Results, expect: Results, inst: Instruction, found: Counterexample) -> Counterexample | None:
+def _fewest_stored(query: ResultsOf, expect: ResultsOf, inst: Instruction, found: Counterexample) -> Counterexample | None:
     known = found.exchange.request(inst)
 
     def again(dense: Request) -> Request:

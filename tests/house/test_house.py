@@ -29,7 +29,6 @@ HOMONYMS = {
     "pairs",
     "parse",
     "record",
-    "save",
     "source",
 }
 """Public names that several folders define. It may only shrink."""

@@ -110,7 +110,7 @@ def single_products(
 
 
 def _miscounted(
-    subject: RecordedCallable, there: There, draws: Sequence[pairing.Draw], known: Sequence[tuple[Region, Ints]]
+    subject: RecordedCallable, there: There, draws: Sequence[pairing.OperandDraw], known: Sequence[tuple[Region, Ints]]
 ) -> Iterator[tuple[There, Ints]]:
     """Yield groups of these elements that count some k differently from their region (or the first one), with their counts.
 

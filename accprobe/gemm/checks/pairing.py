@@ -55,7 +55,7 @@ class Mispaired:
 
 
 @dataclass(frozen=True)
-class Draw:
+class OperandDraw:
     """A product d of whole numbers: row i of A is distinct_a[row_of[i]], column j of B is distinct_b[column_of[j]]."""
 
     distinct_a: Floats
@@ -128,7 +128,7 @@ def _moved_runs(source: Ints) -> Iterator[tuple[str, str]]:
             yield ranges(run), "" if nothing[run[0]] else ranges(source[run])
 
 
-def differing(subject: RecordedCallable, known: Sequence[tuple[Region, Ints]]) -> tuple[There, list[Draw]]:
+def differing(subject: RecordedCallable, known: Sequence[tuple[Region, Ints]]) -> tuple[There, list[OperandDraw]]:
     """Return the elements that add other products than their region counts, [M, N], and the random products that show it."""
     out = subject.spec.out
     if not any(_mismatches(out, draw, known).any() for draw in _draws(subject, EXACT_IN_F16)):
@@ -138,7 +138,7 @@ def differing(subject: RecordedCallable, known: Sequence[tuple[Region, Ints]]) -
     return (times >= MIN_MISMATCHES) & _whole_numbers(subject, draws), draws
 
 
-def mispaired(subject: RecordedCallable, there: There, draws: Sequence[Draw], once: Ints) -> Iterator[Mispaired]:
+def mispaired(subject: RecordedCallable, there: There, draws: Sequence[OperandDraw], once: Ints) -> Iterator[Mispaired]:
     """Yield these elements in groups with the operands that each group reads instead of a[i, k] and b[k, j]."""
     for _ in range(MAX_GROUPS):
         if not there.any():
@@ -149,7 +149,7 @@ def mispaired(subject: RecordedCallable, there: There, draws: Sequence[Draw], on
         there = there & ~(there if group is None else group.there)
 
 
-def _draws(subject: RecordedCallable, exact_limit: int, more: int = 0) -> Iterator[Draw]:
+def _draws(subject: RecordedCallable, exact_limit: int, more: int = 0) -> Iterator[OperandDraw]:
     """Yield random products whose partial sums are whole numbers up to a limit. If K is too long, several cover it in parts."""
     spec, rng = subject.spec, np.random.default_rng(exact_limit)
     exact_limit = (
@@ -169,7 +169,7 @@ def _draws(subject: RecordedCallable, exact_limit: int, more: int = 0) -> Iterat
             of_a[:] = 1  # the factor of a fixed A, which `whole_operands` compensates
         row_of, column_of = (rng.permutation(np.arange(n) % min(n, DISTINCT_LINES)) for n in (spec.m, spec.n))
         a, b = whole_operands(spec, of_a, of_b)
-        yield Draw(of_a, of_b, row_of, column_of, subject.product(a[row_of], b[column_of], keep=False))
+        yield OperandDraw(of_a, of_b, row_of, column_of, subject.product(a[row_of], b[column_of], keep=False))
 
 
 def _sides(spec: Spec) -> tuple[tuple[Format, int], tuple[Format, int]]:
@@ -182,7 +182,7 @@ def _random_numbers(fmt: Format, most: int, shape: tuple[int, int], rng: np.rand
     return np.asarray(rng.integers(1, top + 1, shape) * signs, np.float64)
 
 
-def _mismatches(out: Format, draw: Draw, known: Sequence[tuple[Region, Ints]]) -> There:
+def _mismatches(out: Format, draw: OperandDraw, known: Sequence[tuple[Region, Ints]]) -> There:
     """Return the elements that differ from the sum of the products that their region counts, [M, N]."""
     found = draw.differs(out, known[0][1])
     for region, once in known[1:]:
@@ -218,7 +218,7 @@ def _step(out: Format, exact: Floats) -> Floats:
     return np.where(exact % step == 0, 0.5 * np.minimum(step, 1), step)
 
 
-def _whole_numbers(subject: RecordedCallable, draws: Sequence[Draw]) -> There:
+def _whole_numbers(subject: RecordedCallable, draws: Sequence[OperandDraw]) -> There:
     """Return the elements that are whole numbers in each draw and zero for zero operands. Others are no sums of products."""
     spec = subject.spec
     a, b = layout_of(spec).blank()
@@ -229,7 +229,7 @@ def _whole_numbers(subject: RecordedCallable, draws: Sequence[Draw]) -> There:
     return np.asarray(whole)
 
 
-def _first_group(subject: RecordedCallable, there: There, draws: Sequence[Draw], once: Ints) -> Mispaired | None:
+def _first_group(subject: RecordedCallable, there: There, draws: Sequence[OperandDraw], once: Ints) -> Mispaired | None:
     """Return the group of the first element. None if every single product is right, so that only the sum is wrong."""
     row, column = map(int, np.argwhere(there)[0])
     for source in _possible_sources(subject, there, row, column, once):
@@ -246,7 +246,7 @@ def _first_group(subject: RecordedCallable, there: There, draws: Sequence[Draw],
     return Mispaired(there, f"other products than a[i, k]·b[k, j] are added: {ks}, {columns}") if ks else None
 
 
-def explained(out: Format, draws: Sequence[Draw], products: Ints | _Source) -> There:
+def explained(out: Format, draws: Sequence[OperandDraw], products: Ints | _Source) -> There:
     """Return the elements that equal the sum of these products in each draw, [M, N]."""
     return np.asarray(~np.any([draw.differs(out, products) for draw in draws], axis=0))
 
