@@ -1,0 +1,30 @@
+"""The walk through `accprobe trace` in docs/questions.md: its program and command give the output that stands there."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+pytest.importorskip("torch")
+
+from accprobe.cli import main  # noqa: E402
+
+PAGE = Path(__file__).parents[2] / "docs" / "questions.md"
+
+WALK = re.compile(r"```py\n(# model\.py\n.*?)```\n\n```sh\naccprobe (.*?)\n```\n\n```\n(.*?)```\n", re.DOTALL)
+
+
+def test_the_walk_prints_what_the_page_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = WALK.search(PAGE.read_text(encoding="utf-8"))
+    assert found is not None
+    program, command, output = found.groups()
+    (tmp_path / "model.py").write_text(program)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "120")
+    result = CliRunner().invoke(main, command.split())
+    assert result.exit_code == 1
+    assert [line.rstrip() for line in result.output.splitlines()] == output.splitlines()
+    assert CliRunner().invoke(main, [*command.split()[:3], "--batch", "1,8"]).output.startswith("equal: 3 operations")
