@@ -70,7 +70,9 @@ def test_command_that_is_shown_exists_with_these_options(page: Path) -> None:
 
 @every_page
 def test_option_that_is_named_exists(page: Path) -> None:
-    known = {name for command in (main, *main.commands.values()) for option in command.params for name in option.opts}
+    commands = [main, *main.commands.values()]
+    commands += [each for group in main.commands.values() if isinstance(group, click.Group) for each in group.commands.values()]
+    known = {name for command in commands for option in command.params for name in option.opts}
     named = {word.split()[0].split("=")[0] for word in inline(page) if word.startswith("--")}
     assert named <= known | {"--help"}
 

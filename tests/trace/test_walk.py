@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 pytest.importorskip("torch")
 
-from accprobe.cli import main  # noqa: E402
+from accprobe.cli import main
 
 PAGE = Path(__file__).parents[2] / "docs" / "questions.md"
 
