@@ -1,8 +1,11 @@
-"""128-bit hashes of the bits of tensors, computed on the device of the tensor.
+"""128-bit hashes of the bits of tensors, computed on the device of the tensor and fetched later.
 
-A hash is two sums of words times 64-bit weights, modulo 2^64. The weight of a word depends on its position, so a permutation
-changes the sum. Two different contents agree with a probability below 2^-60 (multilinear hashing: Lemire and Kaser, Strongly
-universal string hashing is fast, Computer Journal 2014). It is not a defence against somebody who searches for a collision.
+The bits of a tensor, in its logical order, are 32-bit words; the last one is filled with zeros. A hash has two lanes. Each is
+the sum of all words times 64-bit weights, modulo 2^64. The weight of a word depends on its position, so a permutation changes
+the sum. Two different contents agree with a probability below 2^-60 (multilinear hashing: Lemire and Kaser, Strongly universal
+string hashing is fast, Computer Journal 2014). It is not a defence against somebody who searches for a collision.
+
+A GPU computes both lanes in one kernel (`accprobe.trace.hash_kernel`); elsewhere torch computes the same sums.
 """
 
 from __future__ import annotations
@@ -11,105 +14,154 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
-TABLE = 1 << 16
-"""Words of one block; each block has the same weights, and the sums of blocks have weights of their own."""
+import numpy as np
+from numpy.typing import NDArray
 
-_TOGETHER = 1 << 22
-"""Words that are multiplied at once: their products take 16 bytes each."""
+from accprobe.trace.hash_kernel import ODD, HashKernel, hash_kernel, kind_of
 
-_LANES = 2
+BLOCK = 1 << 12
+"""Words of one block, as in tensor_hash.cu. Each block has the same weights; the sums of blocks have weights of their own."""
 
-MASK = (1 << 64) - 1
+LANES = 2
+
+_TOGETHER = 1 << 9
+"""Blocks that torch multiplies at once: their products take 32 MiB."""
+
+_SLOTS = 1 << 13
+"""Hashes in one buffer on a GPU."""
+
+Words = NDArray[np.uint64]
+
+
+def _mixed(x: Words) -> Words:
+    """Return the finalizer of splitmix64: each bit of a word changes half of the result."""
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        x = (x ^ x >> np.uint64(shift)) * np.uint64(factor)
+    return x ^ x >> np.uint64(31)
+
+
+def _table(number: int, size: int) -> NDArray[np.int64]:
+    """Return odd weights: an odd factor keeps a difference in the top bit of a word."""
+    at = (np.uint64(number) << np.uint64(40)) + np.arange(1, size + 1, dtype=np.uint64)
+    return (_mixed(at * np.uint64(ODD)) | np.uint64(1)).view(np.int64)
 
 
 @cache
-def _weights(device: Any, seed: int) -> Any:
-    """Return odd weights [_LANES, TABLE]: an odd factor keeps a difference in the top bit of a word."""
+def _weights_of_words(device: Any) -> Any:
     import torch
 
-    generator = torch.Generator().manual_seed(seed)
-    drawn = torch.randint(-(1 << 63), (1 << 63) - 1, (_LANES, TABLE), dtype=torch.int64, generator=generator)
-    return (drawn | 1).to(device)
+    return torch.from_numpy(np.stack([_table(lane, BLOCK) for lane in range(LANES)])).to(device)
+
+
+@cache
+def _weights_of_blocks(device: Any, size: int) -> Any:
+    import torch
+
+    found = np.stack([_table(LANES + lane, size) for lane in range(LANES)])
+    found[:, 0] = 1
+    return torch.from_numpy(found).to(device)
 
 
 def words_of(tensor: Any) -> Any:
-    """Return the bits of a tensor as integers [n], of the widest type up to 32 bits that fits its size."""
+    """Return the bits of a tensor as int32 words [n]."""
     import torch
 
-    flat = tensor.detach().resolve_conj().resolve_neg().contiguous().reshape(-1)
+    flat = tensor.detach().contiguous().reshape(-1)
     if flat.dtype.is_complex:
         flat = torch.view_as_real(flat).reshape(-1)
-    size = flat.numel() * flat.element_size()
-    widest = next(kind for kind, width in ((torch.int32, 4), (torch.int16, 2), (torch.uint8, 1)) if size % width == 0)
     if flat.stride(0) != 1:  # of one element, which is contiguous with any stride
         flat = flat.as_strided(flat.shape, (1,))
-    if flat.element_size() < widest.itemsize and flat.storage_offset() * flat.element_size() % widest.itemsize:
-        flat = flat.clone()
-    return flat.view(widest)
+    size = flat.element_size()
+    if size < 4 and (flat.numel() * size % 4 or flat.storage_offset() * size % 4):
+        flat = torch.nn.functional.pad(flat.view(torch.int8 if size == 1 else torch.int16), (0, -flat.numel() % (4 // size)))
+    return flat.view(torch.int32)
 
 
 def lanes(tensor: Any) -> Any:
-    """Return the two sums of a tensor, int64 [_LANES], on its device."""
+    """Return the two sums of a tensor, int64 [LANES], on its device."""
+    import torch
+
     words = words_of(tensor)
-    first, second = _weights(words.device, 0), _weights(words.device, 1)
-    if len(words) <= TABLE:
-        return (words * first[:, : len(words)]).sum(-1)
-    whole = len(words) // TABLE
-    blocks, total = words[: whole * TABLE].view(whole, TABLE), 0
-    for start in range(0, whole, _TOGETHER // TABLE):
-        some = blocks[start : start + _TOGETHER // TABLE]
-        sums = (some * first[:, None]).sum(-1)
-        factors = second[:, start % TABLE : start % TABLE + len(some)]
-        total = total * 3 + (sums * factors).sum(-1)
-    tail = words[whole * TABLE :]
-    return total * 5 + (tail * second[:, : len(tail)]).sum(-1) if len(tail) else total
+    weights = _weights_of_words(words.device)
+    if len(words) <= BLOCK:
+        return (words * weights[:, : len(words)]).sum(-1)
+    blocks = torch.nn.functional.pad(words, (0, -len(words) % BLOCK)).view(-1, BLOCK)
+    of_blocks = _weights_of_blocks(words.device, 1 << (len(blocks) - 1).bit_length())
+    total = torch.zeros(LANES, dtype=torch.int64, device=words.device)
+    for start in range(0, len(blocks), _TOGETHER):
+        some = blocks[start : start + _TOGETHER]
+        sums = (some * weights[:, None]).sum(-1)
+        total += (sums * of_blocks[:, start : start + len(some)]).sum(-1)
+    return total
+
+
+@dataclass
+class _Buffer:
+    """Sums on one GPU that its kernel adds to. numbers: of the hashes in its slots."""
+
+    kernel: HashKernel
+    sums: Any
+    address: int
+    numbers: list[int] = field(default_factory=list)
 
 
 @dataclass
 class HashQueue:
     """Hashes that are still on their devices. They are fetched together, because each fetch waits for the device."""
 
-    _sums: list[Any] = field(default_factory=list)
-    _sizes: list[tuple[int, str]] = field(default_factory=list)
     found: list[str] = field(default_factory=list)
+    _kinds: list[int] = field(default_factory=list)
+    _full: list[_Buffer] = field(default_factory=list)
+    _buffers: dict[Any, _Buffer | None] = field(default_factory=dict)
+    _sums: dict[int, Any] = field(default_factory=dict)
 
-    def add(self, tensor: Any) -> int:
-        """Start hashing a tensor, and return the number of its hash in `found`."""
-        self._sums.append(lanes(tensor))
-        self._sizes.append((tensor.numel() * tensor.element_size(), str(tensor.dtype)))
-        return len(self.found) + len(self._sums) - 1
+    def add(self, tensor: Any, shape: tuple[int, ...], strides: tuple[int, ...], dtype: Any) -> int:
+        """Start hashing a tensor of these properties, and return the number of its hash in `found`."""
+        number, device = len(self.found) + len(self._kinds), tensor.device
+        if device not in self._buffers:
+            self._buffers[device] = _new_buffer(device)
+        buffer = self._buffers[device]
+        if buffer is None:
+            self._kinds.append(kind_of(dtype, tensor.nbytes))
+            self._sums[number] = lanes(tensor)
+            return number
+        slot = len(buffer.numbers)
+        self._kinds.append(buffer.kernel.add_to(buffer.address + slot * 8 * LANES, tensor, shape, strides, dtype))
+        buffer.numbers.append(number)
+        if slot + 1 == _SLOTS:
+            self._full.append(buffer)
+            self._buffers[device] = _new_buffer(device)
+        return number
 
     def fetch(self) -> None:
         """Move all hashes to `found`."""
         import torch
 
+        sums = np.zeros((len(self._kinds), LANES), np.int64)
         by_device: dict[Any, list[int]] = {}
-        for number, sums in enumerate(self._sums):
-            by_device.setdefault(sums.device, []).append(number)
-        digits = [""] * len(self._sums)
+        for number, each in self._sums.items():
+            by_device.setdefault(each.device, []).append(number)
         for numbers in by_device.values():
-            for number, two in zip(numbers, torch.stack([self._sums[i] for i in numbers]).tolist(), strict=True):
-                digits[number] = _digits(two, *self._sizes[number])
-        self.found += digits
-        self._sums, self._sizes = [], []
+            of_torch = torch.stack([self._sums[number] for number in numbers])
+            sums[np.array(numbers) - len(self.found)] = of_torch.cpu().numpy()
+        for buffer in (*self._full, *self._buffers.values()):
+            if buffer is not None:
+                torch.accelerator.synchronize(buffer.sums.device)
+                of_kernel = buffer.sums[: len(buffer.numbers)].cpu().numpy()
+                sums[np.array(buffer.numbers, np.intp) - len(self.found)] = of_kernel
+        self._full, self._buffers = [], {}
+        digits = _mixed(sums.view(np.uint64) ^ np.array(self._kinds, np.uint64)[:, None])
+        self.found += [f"{first:016x}{second:016x}" for first, second in digits.tolist()]
+        self._kinds, self._sums = [], {}
 
 
-def _digits(sums: list[int], size: int, dtype: str) -> str:
-    """Mix the sums, the size and the type into 32 hexadecimal digits."""
-    length = size * 0x9E3779B97F4A7C15 + int.from_bytes(dtype.encode()[-8:], "little")
-    return "".join(f"{_mixed((each ^ length) & MASK):016x}" for each in sums)
+def _new_buffer(device: Any) -> _Buffer | None:
+    """Return a buffer without hashes; None for a device without the kernel."""
+    import torch
 
-
-def _mixed(word: int) -> int:
-    """Return the finalizer of MurmurHash3: each bit of the word changes half of the result."""
-    for factor in (0xFF51AFD7ED558CCD, 0xC4CEB9FE1A85EC53):
-        word = (word ^ word >> 33) * factor & MASK
-    return word ^ word >> 33
-
-
-def hash_of(tensor: Any) -> str:
-    """Return the hash of one tensor."""
-    queue = HashQueue()
-    queue.add(tensor)
-    queue.fetch()
-    return queue.found[0]
+    kernel = hash_kernel(device)
+    if kernel is None:
+        return None
+    sums = torch.zeros((_SLOTS, LANES), dtype=torch.int64, device=device)
+    torch.accelerator.synchronize(device)  # tensors of any stream may be hashed
+    return _Buffer(kernel, sums, sums.data_ptr())

@@ -35,6 +35,8 @@ class ModuleTracker:
         if self._in_optimizer:
             return "", "optimizer"
         node = torch._C._current_autograd_node()
+        if node is None and not torch.is_grad_enabled():
+            return self.path, "forward"
         if node is None:
             self._of_sequence.setdefault(torch._C._autograd._get_sequence_nr() - 1, self.path)
             return self.path, "forward"

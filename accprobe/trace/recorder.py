@@ -6,21 +6,23 @@ library calls; Triton kernels are seen in `CachingAutotuner.run`, as by torch's 
 
 from __future__ import annotations
 
+import gc
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 from accprobe.errors import ToolMissing
 from accprobe.trace.hashing import HashQueue
 from accprobe.trace.mapping import Mapped
 from accprobe.trace.modules import ModuleTracker
-from accprobe.trace.records import RecordedTrace, TracedOperation, TraceWriter
+from accprobe.trace.records import RecordedTrace, TensorValue, TracedOperation, TraceWriter
 from accprobe.trace.replay import Operand, RecordedCall, copy_operand
-from accprobe.trace.schemas import schema_of, tensors_in, wait_for
+from accprobe.trace.schemas import Schema, schema_of, tensor_class, tensors_in, wait_for
 from accprobe.trace.storages import PendingValue, Storages
 
 _OLDEST = (2, 10)
@@ -37,20 +39,52 @@ PRODUCT_FLAGS = (
 )
 
 Keep = Callable[[TracedOperation], bool]
-"""Whether the operands of an operation are kept; it has no hashes yet."""
+"""Selects operations whose operands are kept; the operation has no hashes yet."""
+
+MOST_ARGUMENTS = 1000
+"""Characters of arguments that are stored."""
 
 
-@dataclass
-class _Pending:
-    """An operation whose hashes are not fetched yet."""
+class _Pending(NamedTuple):
+    """An operation whose hashes are not fetched yet. listed, named: its arguments (see `_divide`)."""
 
-    operation: TracedOperation
-    inputs: list[PendingValue]
-    outputs: list[PendingValue]
+    name: str
+    module: str
+    phase: str
+    inputs: Sequence[PendingValue]
+    outputs: Sequence[PendingValue]
+    listed: Sequence[Any] = ()
+    named: Mapping[str, Any] = MappingProxyType({})
+    random: bool = False
+    flags: Mapping[str, Any] = MappingProxyType({})
+    kernels: tuple[str, ...] = ()
 
-    def fetched(self, found: list[str]) -> TracedOperation:
-        inputs, outputs = (tuple(x.fetched(found) for x in values) for values in (self.inputs, self.outputs))
-        return TracedOperation(**{**vars(self.operation), "inputs": inputs, "outputs": outputs})
+    def fetched(self, number: int, values: _Values) -> TracedOperation:
+        inputs, outputs = tuple([values[x] for x in self.inputs]), tuple([values[x] for x in self.outputs])
+        return TracedOperation(
+            number,
+            self.name,
+            self.module,
+            self.phase,
+            inputs,
+            outputs,
+            _text(self.listed, self.named),
+            self.random,
+            self.flags,
+            self.kernels,
+        )
+
+
+class _Values(dict[PendingValue, TensorValue]):
+    """Values with the hashes that were fetched; one that is read several times is made once."""
+
+    def __init__(self, found: list[str]) -> None:
+        super().__init__()
+        self._found = found
+
+    def __missing__(self, pending: PendingValue) -> TensorValue:
+        self[pending] = pending.fetched(self._found)
+        return self[pending]
 
 
 @dataclass
@@ -78,7 +112,7 @@ class Recorder:
         self._pending: list[_Pending] = []
         self._count = 0
         self._copies: dict[Any, Any] = {}
-        self._last: list[PendingValue] = []
+        self._last: Sequence[PendingValue] = ()
         self.results: list[Operand] = []
 
     @contextmanager
@@ -87,10 +121,12 @@ class Recorder:
         check_torch()
         mode = _mode_class()(self)
         self._modules.start()
+        gc.freeze()  # what is recorded makes the garbage collector run often: let it pass over all that is here already
         try:
             with _triton_kernels(self._triton), _active(self), mode:
                 yield self
         finally:
+            gc.unfreeze()
             self._modules.stop()
             self._fetch()
 
@@ -99,7 +135,7 @@ class Recorder:
         inputs = [self._storages.value(each) for each in tensors_in(result)] or self._last
         if self.keep is not None:
             self.results = [self._copy(each) for each in tensors_in(result)]
-        self._add(TracedOperation(self._count, "return", "", "forward", (), ()), inputs, [])
+        self._add(_Pending("return", "", "forward", inputs, []))
         self._fetch()
 
     def trace(self) -> RecordedTrace:
@@ -110,24 +146,39 @@ class Recorder:
         schema = schema_of(function)
         if schema.is_skipped or self.paused or self._ended():
             return function(*arguments, **keywords)
-        read = list(tensors_in(arguments[schema.buffers :]))
-        read += [x for name, given in keywords.items() if name not in schema.results for x in tensors_in(given)]
+        read: list[Any] = []
+        listed = [_divide(given, read if i >= schema.buffers else []) for i, given in enumerate(arguments)]
+        named = {name: _divide(given, [] if name in schema.results else read) for name, given in keywords.items()}
         inputs = [self._storages.value(x) for x in read]
         module, phase = self._modules.place()
-        text = _scalars(arguments, keywords)
-        flags = product_flags() if "mm" in schema.name or "linear" in schema.name or "conv" in schema.name else {}
-        random = schema.random
-        if schema.dropout is not None:
-            random = bool(arguments[schema.dropout] if schema.dropout < len(arguments) else keywords.get("dropout_p"))
-        operation = TracedOperation(self._count, schema.name, module, phase, (), (), text, random, flags)
-        call = self._kept_call(operation, function, arguments, keywords)
+        flags = product_flags() if schema.multiplies else {}
+        random = schema.draws(arguments, keywords)
+        call, kernels = None, tuple[str, ...]()
+        if self.keep is not None:
+            operation = _Pending(schema.name, module, phase, (), (), listed, named, random, flags)
+            call = self._kept_call(operation, function, arguments, keywords)
         if self.kernels:
-            result, names = _profiled(function, arguments, keywords)
-            operation = TracedOperation(**{**vars(operation), "kernels": names})
+            result, kernels = _profiled(function, arguments, keywords)
         else:
             result = function(*arguments, **keywords)
         if schema.is_collective:
             wait_for(result)
+        results = (
+            [result]
+            if isinstance(result, tensor_class()) and schema.is_pure
+            else self._results(schema, arguments, keywords, read, result)
+        )
+        if not results:
+            return result
+        if call is not None:
+            call.results = [self._copy(x, settled=False) for x in results]
+            self.kept[self._count] = call
+        outputs = [self._storages.value(x, settled=False) for x in results]
+        self._add(_Pending(schema.name, module, phase, inputs, outputs, listed, named, random, flags, kernels))
+        return result
+
+    def _results(self, schema: Schema, arguments: tuple[Any, ...], keywords: Mapping[str, Any], read: Any, result: Any) -> Any:
+        """Return the tensors that an operation wrote, views of its inputs left out."""
         addresses = {self._storages.address(x) for x in read}
         results = [x for x in tensors_in(result) if self._storages.address(x) not in addresses]
         for i, name in schema.written:
@@ -138,24 +189,19 @@ class Recorder:
         if schema.dropout is not None:  # an attention: the state of the random generator, and padding, are undefined
             for tensor in results[1:]:
                 self._storages.conceal(tensor)
-        if not results:
-            return result
-        if call is not None:
-            call.results = [self._copy(x, settled=False) for x in results]
-            self.kept[self._count] = call
-        self._add(operation, inputs, [self._storages.value(x, settled=False) for x in results])
-        return result
+        return results
 
-    def _add(self, operation: TracedOperation, inputs: list[PendingValue], outputs: list[PendingValue]) -> None:
-        self._pending.append(_Pending(operation, inputs, outputs))
-        self._last = outputs
+    def _add(self, operation: _Pending) -> None:
+        self._pending.append(operation)
+        self._last = operation.outputs
         self._count += 1
         if len(self._pending) >= FETCH_EVERY:
             self._fetch()
 
     def _fetch(self) -> None:
         self._queue.fetch()
-        found = [each.fetched(self._queue.found) for each in self._pending]
+        values, first = _Values(self._queue.found), self._count - len(self._pending)
+        found = [each.fetched(first + i, values) for i, each in enumerate(self._pending)]
         self._pending = []
         self.operations += found
         if self.writer is not None:
@@ -170,8 +216,8 @@ class Recorder:
             self.stopped = f"--steps {self.steps} reached"
         return bool(self.stopped)
 
-    def _kept_call(self, operation: TracedOperation, function: Any, arguments: Any, keywords: Any) -> RecordedCall | None:
-        if self.keep is None or not self.keep(operation):
+    def _kept_call(self, operation: _Pending, function: Any, arguments: Any, keywords: Any) -> RecordedCall | None:
+        if self.keep is None or not self.keep(operation.fetched(self._count, _Values([]))):
             return None
         return RecordedCall(function, self._frozen(arguments), self._frozen(dict(keywords)), operation.flags)
 
@@ -188,7 +234,7 @@ class Recorder:
         return values
 
     def _copy(self, tensor: Any, settled: bool = True) -> Operand:
-        return copy_operand(self._storages.value(tensor, hashed=False, settled=settled).id, tensor, self._copies)
+        return copy_operand(self._storages.id(tensor, settled), tensor, self._copies)
 
     def _triton(self, name: str, arguments: Mapping[str, Any], run: Callable[[], Any]) -> Any:
         """Run one of Inductor's Triton kernels and record it. Its arguments are named in_ptr0, out_ptr0, in_out_ptr0, …"""
@@ -203,11 +249,8 @@ class Recorder:
         outputs = [x for key, x in tensors.items() if "out" in key]
         for tensor in outputs:
             self._storages.written(tensor)
-        self._add(
-            TracedOperation(self._count, f"triton.{name}", module, phase, (), ()),
-            inputs,
-            [self._storages.value(x, settled=False) for x in outputs],
-        )
+        written = [self._storages.value(x, settled=False) for x in outputs]
+        self._add(_Pending(f"triton.{name}", module, phase, inputs, written))
         return result
 
 
@@ -311,23 +354,24 @@ def _triton_kernels(record: Callable[[str, Mapping[str, Any], Callable[[], Any]]
         CachingAutotuner.run = original
 
 
-def _scalars(arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> str:
+def _divide(value: Any, tensors: list[Any]) -> Any:
+    """Return arguments with "tensor" in the place of each tensor, which goes to `tensors`."""
+    if isinstance(value, tensor_class()):
+        tensors.append(value)
+        return "tensor"
+    if isinstance(value, list | tuple):
+        return [_divide(x, tensors) for x in value]
+    return value
+
+
+_ENCODER = json.JSONEncoder(separators=(",", ":"), default=str)
+
+
+def _text(listed: Sequence[Any], named: Mapping[str, Any]) -> str:
     """Return the arguments that are not tensors, as JSON; "" if there are none."""
-    import torch
-
-    def plain(value: Any) -> Any:
-        if isinstance(value, torch.Tensor):
-            return "tensor"
-        return [plain(x) for x in value] if isinstance(value, list | tuple) else _plain(value)
-
-    listed, named = [plain(x) for x in arguments], {key: plain(x) for key, x in keywords.items()}
-    if all(x == "tensor" for x in listed) and not named:
+    if not named and all(x == "tensor" for x in listed):
         return ""
-    return json.dumps([listed, named] if named else listed, separators=(",", ":"))[:1000]
-
-
-def _plain(value: Any) -> Any:
-    return value if value is None or isinstance(value, bool | int | float | str) else str(value)
+    return _ENCODER.encode([listed, named] if named else listed)[:MOST_ARGUMENTS]
 
 
 def _profiled(function: Any, arguments: Any, keywords: Any) -> tuple[Any, tuple[str, ...]]:

@@ -9,9 +9,10 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 from accprobe.errors import RecordingError
 
@@ -29,8 +30,7 @@ MOST_SIZE = 1 << 48
 Json = dict[str, Any]
 
 
-@dataclass(frozen=True)
-class TensorValue:
+class TensorValue(NamedTuple):
     """A tensor at the input or the output of an operation.
 
     id: identifies the data of a storage between two writes; views of it have the same. hash: of its bits, "" where they were
@@ -56,8 +56,7 @@ class TensorValue:
         return math.prod(self.shape)
 
 
-@dataclass(frozen=True)
-class TracedOperation:
+class TracedOperation(NamedTuple):
     """One operation. phase: forward, backward or optimizer. arguments: those that are not tensors. random: whether it draws
     random numbers. flags: torch's flags of matrix products when it ran.
     """
@@ -70,7 +69,7 @@ class TracedOperation:
     outputs: tuple[TensorValue, ...]
     arguments: str = ""
     random: bool = False
-    flags: Mapping[str, Any] = field(default_factory=dict)
+    flags: Mapping[str, Any] = MappingProxyType({})
     kernels: tuple[str, ...] = ()
 
     @property
@@ -101,11 +100,12 @@ def header(trace: RecordedTrace) -> Json:
 
 
 def operation_json(operation: TracedOperation) -> Json:
-    """Return a line of the file; fields at their default are left out."""
-    stored = {key: value for key, value in asdict(operation).items() if value not in ("", (), {}, False) or key == "number"}
-    for key in ("inputs", "outputs"):
-        stored[key] = [_value_json(x) for x in getattr(operation, key)]
-    return stored
+    """Return a line of the file; fields at their default are absent."""
+    stored: Json = {"number": operation.number, "name": operation.name}
+    for key in ("module", "phase", "arguments", "random", "flags", "kernels"):
+        if value := getattr(operation, key):
+            stored[key] = value
+    return stored | {key: [_value_json(x) for x in getattr(operation, key)] for key in ("inputs", "outputs")}
 
 
 def _value_json(value: TensorValue) -> list[Any]:

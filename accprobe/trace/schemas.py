@@ -1,8 +1,8 @@
-"""What a torch operation does to its tensors, and the tensors among its arguments."""
+"""How a torch operation treats its tensors, and the tensors among its arguments."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -15,25 +15,43 @@ _UNRECORDED = ("aten.empty", "aten.new_empty", "aten.detach", "aten.alias", "ate
 
 @dataclass(frozen=True)
 class Schema:
-    """What an operation does to its tensors. is_skipped: it makes views, or memory without content.
+    """How an operation treats its tensors. is_skipped: it makes views, or memory without content. is_pure: its results are new.
 
-    dropout: position of the argument `dropout_p`, without which an attention is not random. buffers: first arguments that are
-    only written to. is_collective: it returns before its results are there.
+    written: position and name of the arguments that it writes; results: names of the arguments that are only written.
+    multiplies: torch's flags of matrix products may matter. dropout: position of the argument `dropout_p`, without which an
+    attention is not random. buffers: first arguments that are only written to. is_collective: it returns before its results
+    are there.
     """
 
+    function: Any
     name: str
     is_skipped: bool
+    is_pure: bool
     written: tuple[tuple[int, str], ...]
     results: tuple[str, ...]
+    multiplies: bool
     random: bool
     dropout: int | None
     buffers: int
     is_collective: bool
 
+    def draws(self, arguments: Sequence[Any], keywords: Mapping[str, Any]) -> bool:
+        """Return whether a call of these arguments draws random numbers."""
+        if self.dropout is None:
+            return self.random
+        return bool(arguments[self.dropout] if self.dropout < len(arguments) else keywords.get("dropout_p"))
 
-@cache
+
+_SCHEMAS: dict[int, Schema] = {}
+"""By the id of the operation, because the hash of an `OpOverload` is slow; a schema keeps its operation alive."""
+
+
 def schema_of(function: Any) -> Schema:
     """Return the schema of an `OpOverload`."""
+    return _SCHEMAS.get(id(function)) or _SCHEMAS.setdefault(id(function), _schema(function))
+
+
+def _schema(function: Any) -> Schema:
     import torch
 
     name = str(function)
@@ -44,10 +62,13 @@ def schema_of(function: Any) -> Schema:
         written = ((0, arguments[0].name),)
     buffers = int(name.startswith("c10d.") and not name.startswith(_IN_PLACE))
     results = tuple(x.name for x in arguments if x.is_out)
+    is_pure = not written and not any(x.alias_info is not None for x in arguments)
     is_view = not written and any(x.alias_info is not None for x in arguments)
+    multiplies = any(word in name for word in ("mm", "linear", "conv"))
     random = torch.Tag.nondeterministic_seeded in function.tags
     dropout = next((i for i, x in enumerate(arguments) if x.name == "dropout_p"), None)
-    return Schema(name, is_view or name.startswith(_UNRECORDED), written, results, random, dropout, buffers, is_collective)
+    is_skipped = is_view or name.startswith(_UNRECORDED)
+    return Schema(function, name, is_skipped, is_pure, written, results, multiplies, random, dropout, buffers, is_collective)
 
 
 def wait_for(result: Any) -> None:
@@ -61,11 +82,16 @@ def wait_for(result: Any) -> None:
         torch.ops._c10d_functional.wait_tensor(tensor)
 
 
-def tensors_in(values: Any) -> Iterator[Any]:
-    """The tensors of arguments or results, in their order."""
+@cache
+def tensor_class() -> Any:
     import torch
 
-    if isinstance(values, torch.Tensor):
+    return torch.Tensor
+
+
+def tensors_in(values: Any) -> Iterator[Any]:
+    """Yield the tensors of arguments or results, in their order."""
+    if isinstance(values, tensor_class()):
         yield values
     elif isinstance(values, list | tuple):
         for each in values:

@@ -7,7 +7,8 @@ storage from being used again while it is remembered.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from functools import cache
+from typing import Any, NamedTuple
 
 from accprobe.trace.hashing import HashQueue
 from accprobe.trace.mapping import Mapped
@@ -16,10 +17,10 @@ from accprobe.trace.records import TensorValue
 PRUNE_EVERY = 4096
 
 
-@dataclass
+@dataclass(slots=True)
 class _Storage:
-    """value: the id of its data. version: torch's count of writes, None where the next one seen is taken. is_input: whether no
-    recorded operation computed it. is_opaque: whether its bits mean nothing. hashed: by view.
+    """value: the id of its data. version: torch's count of writes, None where the next one seen is taken. is_input: no recorded
+    operation computed it. is_opaque: its bits mean nothing. views: values by geometry, since the last write.
     """
 
     reference: Any
@@ -28,12 +29,11 @@ class _Storage:
     is_input: bool = True
     is_opaque: bool = False
     base: int = -1
-    hashed: dict[tuple[Any, ...], tuple[int, tuple[int, ...]]] = field(default_factory=dict)
+    views: dict[tuple[Any, ...], PendingValue] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class PendingValue:
-    """A value whose hash is not fetched yet. hash, parts: their numbers in the queue."""
+class PendingValue(NamedTuple):
+    """A value whose hash is not fetched yet. hash, parts, base: their numbers in the queue, -1 for none."""
 
     id: int
     hash: int
@@ -44,36 +44,50 @@ class PendingValue:
     dtype: str
 
     def fetched(self, found: list[str]) -> TensorValue:
-        parts = tuple(found[x] for x in self.parts)
-        whole, base = (found[x] if x >= 0 else "" for x in (self.hash, self.base))
-        return TensorValue(self.id, whole, self.shape, self.strides, self.dtype, parts, base)
+        whole, base = found[self.hash] if self.hash >= 0 else "", found[self.base] if self.base >= 0 else ""
+        parts = tuple([found[x] for x in self.parts]) if self.parts else ()
+        return TensorValue(self.id, whole, tuple(self.shape), self.strides, self.dtype, parts, base)
 
 
 class Storages:
     """mapped: the parts of each tensor that are hashed as well."""
 
     def __init__(self, queue: HashQueue, mapped: Mapped | None) -> None:
-        self._queue, self._mapped = queue, mapped
+        from torch.multiprocessing.reductions import StorageWeakRef
+
+        self._queue, self._mapped, self._reference = queue, mapped, StorageWeakRef
         self._known: dict[int, _Storage] = {}
         self._values = 0
 
-    def value(self, tensor: Any, hashed: bool = True, settled: bool = True) -> PendingValue:
+    def value(self, tensor: Any, settled: bool = True) -> PendingValue:
         """Return the value of a tensor, and start hashing it if its bits are not known.
 
         settled: False for what an operation has just written to, as torch counts the write only after it.
         """
         storage = self._storage(tensor, settled)
-        shape, strides, dtype = tuple(tensor.shape), tuple(tensor.stride()), str(tensor.dtype).removeprefix("torch.")
-        if not hashed or tensor.is_meta or storage.is_opaque:
-            return PendingValue(storage.value, -1, (), -1, shape, strides, dtype)
-        key = (tensor.storage_offset(), shape, strides, dtype, tensor.is_conj(), tensor.is_neg())
-        if key not in storage.hashed:
-            parts = () if self._mapped is None else tuple(self._queue.add(part) for part in self._mapped.parts(tensor))
-            storage.hashed[key] = self._queue.add(tensor), parts
+        shape, strides, dtype = tensor.shape, tensor.stride(), tensor.dtype
+        lazy = tensor.is_neg() + 2 * (dtype.is_complex and tensor.is_conj())  # the bits differ from those in memory
+        key = (tensor.storage_offset(), shape, strides, dtype, lazy)
+        found = storage.views.get(key)
+        if found is not None:
+            return found
+        whole, parts, name = -1, tuple[int, ...](), _name(dtype)
+        if not tensor.is_meta and not storage.is_opaque:
+            plain = tensor.resolve_conj().resolve_neg() if lazy else tensor
+            whole = self._queue.add(plain, shape, plain.stride() if lazy else strides, dtype)
+            if self._mapped is not None:
+                parts = tuple([self._add(part) for part in self._mapped.parts(plain)])
             if storage.is_input and storage.base < 0 and not _is_whole(tensor):
-                storage.base = self._queue.add(_whole(tensor))
-        whole, parts = storage.hashed[key]
-        return PendingValue(storage.value, whole, parts, storage.base, shape, strides, dtype)
+                storage.base = self._add(_whole(tensor))
+        found = storage.views[key] = PendingValue(storage.value, whole, parts, storage.base, shape, strides, name)
+        return found
+
+    def _add(self, tensor: Any) -> int:
+        return self._queue.add(tensor, tensor.shape, tensor.stride(), tensor.dtype)
+
+    def id(self, tensor: Any, settled: bool = True) -> int:
+        """Return the id of the data of a tensor."""
+        return self._storage(tensor, settled).value
 
     def address(self, tensor: Any) -> int:
         """Return what identifies the storage of a tensor."""
@@ -89,22 +103,21 @@ class Storages:
         storage = self._storage(tensor, settled=False)
         self._values += 1
         storage.value, storage.version = self._values, None
-        storage.is_input, storage.base, storage.hashed = False, -1, {}
+        storage.is_input, storage.base, storage.views = False, -1, {}
 
-    def _storage(self, tensor: Any, settled: bool = True) -> _Storage:
-        from torch.multiprocessing.reductions import StorageWeakRef
-
-        address = self.address(tensor)
+    def _storage(self, tensor: Any, settled: bool) -> _Storage:
+        memory = tensor.untyped_storage()
+        address = memory._cdata
         version = None if tensor.is_inference() else tensor._version
         storage = self._known.get(address)
-        if storage is None or storage.reference.expired():
+        if storage is None:
             self._values += 1
-            storage = self._known[address] = _Storage(StorageWeakRef(tensor.untyped_storage()), self._values)
+            storage = self._known[address] = _Storage(self._reference(memory), self._values)
             if self._values % PRUNE_EVERY == 0:
                 self._known = {key: each for key, each in self._known.items() if not each.reference.expired()}
         if storage.version is not None and version is not None and version != storage.version:  # a write that was not recorded
             self._values += 1
-            storage.value, storage.base, storage.hashed = self._values, -1, {}
+            storage.value, storage.base, storage.views = self._values, -1, {}
         if settled:
             storage.version = version
         else:
@@ -112,8 +125,13 @@ class Storages:
         return storage
 
 
+@cache
+def _name(dtype: Any) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
 def _is_whole(tensor: Any) -> bool:
-    """Whether a tensor is its storage, element by element."""
+    """Return whether a tensor is its storage, element by element."""
     size: int = tensor.untyped_storage().nbytes()
     return bool(tensor.is_contiguous()) and size == tensor.numel() * tensor.element_size()
 
