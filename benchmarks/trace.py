@@ -1,26 +1,30 @@
-"""What `accprobe trace` finds in models of transformers with random weights, on the first GPU or on the CPU.
+"""Compare runs of transformers models with random weights on the first GPU, and measure the overhead of recording.
 
-    python benchmarks/trace.py -o trace.json
-    python benchmarks/trace.py --tiny        # on a CPU, in a minute or two
+    python benchmarks/trace.py -o FOLDER                 # every case
+    python benchmarks/trace.py -o FOLDER --only batch    # cases whose name has this text
+    python benchmarks/trace.py -o FOLDER record llama    # record one model, to compare two machines by `accprobe trace compare`
+    python benchmarks/trace.py --tiny                    # small models, on a CPU
 
-Models: Llama of bf16 and of f32 (4 layers, hidden 2048), Qwen2-MoE of bf16. Runs: batch 1 against 2, 8 and 16; eager against
-torch.compile; prefill against decode with a cache; allow_bf16_reduced_precision_reduction and allow_tf32 on against off. Prints
-for each comparison the operations, the origins, how many causes were verified, and the seconds; first the overhead of record.
--o writes it as JSON; operands of origins without a cause are kept beside it (at most 8 MB), for work on the causes offline.
+Models: Llama of bf16 and of f32 (4 layers, hidden 2048), Mixtral, Mamba; weights and tokens are drawn on the CPU with one seed.
+Each case becomes a line of FOLDER/trace.jsonl: seconds, counts of operations, origins with causes, whether they are verified.
+A case that fails leaves its error there. Operands of origins without a verified cause are saved, at most 8 MB.
 """
 
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import time
 import traceback
 from collections.abc import Callable, Iterator
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 import torch
 
+import accprobe.trace
 from accprobe.operands.safetensors import write_tensors
 from accprobe.trace import ProgramRun, paused, run_both
 from accprobe.trace.causes import TraceFindings
@@ -28,71 +32,51 @@ from accprobe.trace.folders import array_of
 from accprobe.trace.recorder import Recorder
 from accprobe.trace.summary import counts, findings_json, trace_headline
 
-TOKENS = 128
+TOKENS, BATCH = 128, 16
 MOST_KEPT_BYTES = 8 << 20
 MATMUL = "torch.backends.cuda.matmul"
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+
+SIZES = {"hidden_size": 2048, "intermediate_size": 5632, "num_hidden_layers": 4, "num_attention_heads": 16, "vocab_size": 8192}
+TINY = {"hidden_size": 128, "intermediate_size": 256, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 512}
 
 
-def llama(tiny: bool) -> Any:
+def llama(sizes: dict[str, int]) -> Any:
     from transformers import LlamaConfig, LlamaForCausalLM
 
-    small = {"hidden_size": 128, "intermediate_size": 256, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 512}
-    large = {
-        "hidden_size": 2048,
-        "intermediate_size": 5632,
-        "num_hidden_layers": 4,
-        "num_attention_heads": 16,
-        "vocab_size": 8192,
-    }
-    return LlamaForCausalLM(LlamaConfig(**(small if tiny else large), max_position_embeddings=512))
+    return LlamaForCausalLM(LlamaConfig(**sizes, max_position_embeddings=512))
 
 
-def moe(tiny: bool) -> Any:
-    from transformers import Qwen2MoeConfig, Qwen2MoeForCausalLM
+def mixtral(sizes: dict[str, int]) -> Any:
+    from transformers import MixtralConfig, MixtralForCausalLM
 
-    small = {"hidden_size": 128, "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 512}
-    large = {
-        "hidden_size": 2048,
-        "intermediate_size": 4096,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 16,
-        "vocab_size": 8192,
-    }
-    sizes = small if tiny else large
-    return Qwen2MoeForCausalLM(
-        Qwen2MoeConfig(
-            **sizes,
-            num_key_value_heads=4,
-            moe_intermediate_size=64 if tiny else 1408,
-            shared_expert_intermediate_size=128 if tiny else 5632,
-            num_experts=8,
-            num_experts_per_tok=2,
-            max_position_embeddings=512,
-        )
-    )
+    sizes = {**sizes, "num_hidden_layers": 2, "intermediate_size": sizes["intermediate_size"] // 4}
+    config = MixtralConfig(**sizes, num_key_value_heads=4, num_local_experts=8, max_position_embeddings=512)
+    return MixtralForCausalLM(config)
+
+
+def mamba(sizes: dict[str, int]) -> Any:
+    from transformers import MambaConfig, MambaForCausalLM
+
+    hidden, vocabulary = sizes["hidden_size"] // 2, sizes["vocab_size"]
+    return MambaForCausalLM(MambaConfig(hidden_size=hidden, num_hidden_layers=2, vocab_size=vocabulary, use_mambapy=False))
 
 
 class Model:
     """A model on its device, and functions that run it on the same tokens."""
 
-    def __init__(self, make: Callable[[bool], Any], dtype: torch.dtype, device: str, tiny: bool) -> None:
+    def __init__(self, make: Callable[[dict[str, int]], Any], dtype: torch.dtype, tiny: bool) -> None:
         torch.manual_seed(0)
-        self.model = make(tiny).eval().to(device, dtype)
-        self.tokens = torch.randint(0, 512, (16, 32 if tiny else TOKENS), generator=torch.Generator().manual_seed(1)).to(device)
-        self.compiled: Any = None
+        self.model = make(TINY if tiny else SIZES).eval().to(dtype).to(DEVICE)
+        drawn = torch.randint(0, 512, (BATCH, 32 if tiny else TOKENS), generator=torch.Generator().manual_seed(1))
+        self.tokens = drawn.to(DEVICE)
 
     def forward(self, batch: int = 1) -> Any:
         with torch.no_grad():
             return self.model(self.tokens[:batch], use_cache=False).logits
 
-    def compiled_forward(self, batch: int = 1) -> Any:
-        self.compiled = torch.compile(self.model) if self.compiled is None else self.compiled
-        with torch.no_grad():
-            return self.compiled(self.tokens[:batch], use_cache=False).logits
-
     def prefill(self) -> Any:
-        with torch.no_grad():
-            return self.model(self.tokens[:1], use_cache=False).logits
+        return self.forward(1)
 
     def decode(self) -> Any:
         with torch.no_grad():
@@ -100,66 +84,167 @@ class Model:
                 past = self.model(self.tokens[:1, :-1], use_cache=True).past_key_values
             return self.model(self.tokens[:1, -1:], past_key_values=past, use_cache=True).logits
 
-    def trained(self) -> Any:
-        self.model.zero_grad()
-        loss = self.model(self.tokens[:2], labels=self.tokens[:2], use_cache=False).loss
-        loss.backward()
-        return loss
+
+MODELS: dict[str, tuple[Callable[[dict[str, int]], Any], torch.dtype]] = {
+    "llama": (llama, torch.bfloat16),
+    "llama-f32": (llama, torch.float32),
+    "mixtral": (mixtral, torch.bfloat16),
+    "mamba": (mamba, torch.bfloat16),
+}
 
 
-def comparisons(device: str, tiny: bool) -> Iterator[tuple[str, Callable[[], TraceFindings]]]:
-    """Name each comparison, and return what runs it. Models are built when their first comparison comes."""
-    for name, make, dtype in (
-        ("llama bf16", llama, torch.bfloat16),
-        ("llama f32", llama, torch.float32),
-        ("moe bf16", moe, torch.bfloat16),
-    ):
-        model = Model(make, dtype, device, tiny)
-        forward = model.forward
-        for batch in (2, 8, 16) if name == "llama bf16" else (8,):
-            sides = ProgramRun(function=forward, keywords={"batch": 1}), ProgramRun(function=forward, keywords={"batch": batch})
-            yield f"{name}: batch 1 against {batch}", lambda s=sides, b=batch: run_both(*s, f"batch=1:{b}", with_fixes=True)
-        if name != "moe bf16":
-            sides = ProgramRun(function=model.prefill), ProgramRun(function=model.decode)
-            yield f"{name}: prefill against decode", lambda s=sides: run_both(*s, "token=last")
-        if name == "llama bf16":
-            flag = f"{MATMUL}.allow_bf16_reduced_precision_reduction"
-            sides = ProgramRun(function=forward, flags={flag: True}), ProgramRun(function=forward, flags={flag: False})
-            yield f"{name}: {flag} True against False", lambda s=sides: run_both(*s)
-            sides = ProgramRun(function=model.trained), ProgramRun(function=model.trained)
-            yield f"{name}: training step against itself", lambda s=sides: run_both(*s)
-        if name == "llama f32":
-            flag = f"{MATMUL}.allow_tf32"
-            sides = ProgramRun(function=forward, flags={flag: True}), ProgramRun(function=forward, flags={flag: False})
-            yield f"{name}: {flag} True against False", lambda s=sides: run_both(*s)
-        sides = ProgramRun(function=forward), ProgramRun(function=model.compiled_forward)
-        yield f"{name}: eager against torch.compile", lambda s=sides: run_both(*s)
+@cache
+def model(name: str, tiny: bool) -> Model:
+    return Model(*MODELS[name], tiny)
 
 
-def overhead(device: str, tiny: bool) -> dict[str, float]:
-    """Return the seconds of a forward pass, without recording, and of the first and of a later recorded one."""
-    model = Model(llama, torch.bfloat16, device, tiny)
+def batches(name: str, tiny: bool, batch: int) -> TraceFindings:
+    forward = model(name, tiny).forward
+    one, other = (ProgramRun(function=forward, keywords={"batch": x}) for x in (1, batch))
+    return run_both(one, other, f"batch=1:{batch}", with_fixes=True)
 
-    def seconds(times: int) -> float:
-        if device != "cpu":
-            torch.cuda.synchronize()
+
+def compiled(name: str, tiny: bool) -> TraceFindings:
+    forward = model(name, tiny).forward
+    return run_both(ProgramRun(function=forward), ProgramRun(function=forward, backend="inductor"))
+
+
+def cached(name: str, tiny: bool) -> TraceFindings:
+    of = model(name, tiny)
+    return run_both(ProgramRun(function=of.prefill), ProgramRun(function=of.decode), "token=last")
+
+
+def flagged(name: str, tiny: bool, flag: str) -> TraceFindings:
+    forward = model(name, tiny).forward
+    one, other = (ProgramRun(function=forward, flags={f"{MATMUL}.{flag}": x}) for x in (True, False))
+    return run_both(one, other, with_fixes=True)
+
+
+def cases(tiny: bool) -> Iterator[tuple[str, Callable[[], TraceFindings]]]:
+    """Yield the name of each case and the function that runs it, the most important first."""
+    for batch in (2, 8, 16):
+        yield f"llama: batch 1 against {batch}", partial(batches, "llama", tiny, batch)
+    yield "llama-f32: allow_tf32 True against False", lambda: flagged("llama-f32", tiny, "allow_tf32")
+    yield "llama: eager against torch.compile", lambda: compiled("llama", tiny)
+    yield "llama: prefill against decode", lambda: cached("llama", tiny)
+    yield "mixtral: batch 1 against 8", lambda: batches("mixtral", tiny, 8)
+    yield "mamba: batch 1 against 8", lambda: batches("mamba", tiny, 8)
+    flag = "allow_bf16_reduced_precision_reduction"
+    yield f"llama: {flag} True against False", lambda: flagged("llama", tiny, flag)
+    yield "llama-f32: batch 1 against 8", lambda: batches("llama-f32", tiny, 8)
+
+
+def overhead(tiny: bool) -> dict[str, Any]:
+    """Measure a forward pass without and with recording, the transfer and the making of hashes included. Best of three."""
+    run, passes = model("llama", tiny).forward, 5
+
+    def eager() -> float:
+        synchronize()
         start = time.perf_counter()
-        for _ in range(times):
-            model.forward(8)
-        if device != "cpu":
-            torch.cuda.synchronize()
-        return (time.perf_counter() - start) / times
+        for _ in range(passes):
+            run(8)
+        synchronize()
+        return (time.perf_counter() - start) / passes
 
-    seconds(3)
-    eager = seconds(10)
-    recorder = Recorder()
-    with recorder.recording():
-        first, later = seconds(1), seconds(10)
-    return {"eager": eager, "first recorded": first, "later recorded": later, "operations": len(recorder.operations) / 11}
+    def recorded(recorder: Recorder) -> float:
+        with recorder.recording():
+            run(8)  # hashes the weights, and compiles the kernel
+            synchronize()
+            start = time.perf_counter()
+            for _ in range(passes):
+                run(8)
+        recorder.finish()
+        synchronize()
+        return (time.perf_counter() - start) / passes
+
+    eager()
+    without = min(eager() for _ in range(3))
+    before = peak_memory()
+    recorders = [Recorder() for _ in range(3)]
+    with_it = min(recorded(each) for each in recorders)
+    operations = len([x for x in recorders[0].operations if x.name != "return"]) // (passes + 1)
+    return {
+        "eager_ms": without * 1e3,
+        "recorded_ms": with_it * 1e3,
+        "ratio": with_it / without,
+        "operations": operations,
+        "added_us_per_operation": (with_it - without) / operations * 1e6,
+        "memory_mib": [before / 2**20, peak_memory() / 2**20],
+        "hash_kernel": torch.cuda.is_available() and kernel_is_used(),
+    }
 
 
-def kept(found: TraceFindings, left: int) -> dict[str, Any]:
-    """Return operands and results of origins that have no verified cause, as arrays by name, of at most `left` bytes."""
+def kernel_is_used() -> bool:
+    from accprobe.trace.hash_kernel import hash_kernel
+
+    return hash_kernel(torch.device("cuda", torch.cuda.current_device())) is not None
+
+
+def same_hashes() -> dict[str, Any]:
+    """Compare hashes of the GPU with those of the CPU, of tensors of many types, sizes and strides."""
+    from accprobe.trace.hashing import HashQueue
+
+    generator = torch.Generator().manual_seed(3)
+    tensors = []
+    for dtype in (torch.uint8, torch.bfloat16, torch.float32, torch.float64, torch.int64, torch.complex64, torch.float8_e4m3fn):
+        for shape in ((), (1,), (5,), (4099,), (70_001,), (33, 65, 7), (3, 4, 5, 6, 7)):
+            drawn = torch.randint(-128, 127, (*shape, dtype.itemsize), dtype=torch.int8, generator=generator)
+            each = drawn.view(dtype).reshape(shape)
+            tensors += [each, each.transpose(0, -1)] if each.dim() > 1 else [each]
+            tensors += [each[1:]] if each.dim() and len(each) > 1 else []
+            tensors += [each[..., ::2]] if each.dim() else []
+    queues = HashQueue(), HashQueue()
+    for each in tensors:
+        moved = torch.empty_strided(each.shape, each.stride(), dtype=each.dtype, device=DEVICE)
+        moved.copy_(each)
+        for queue, tensor in zip(queues, (each, moved), strict=True):
+            queue.add(tensor, tensor.shape, tensor.stride(), tensor.dtype)
+    for queue in queues:
+        queue.fetch()
+    wrong = [
+        f"{x.dtype} {list(x.shape)} {x.stride()}"
+        for x, p, q in zip(tensors, queues[0].found, queues[1].found, strict=True)
+        if p != q
+    ]
+    return {"tensors": len(tensors), "different": wrong}
+
+
+def synchronize() -> None:
+    if DEVICE == "cuda":
+        torch.cuda.synchronize()
+
+
+def peak_memory() -> int:
+    if DEVICE == "cpu":
+        return 0
+    peak = torch.cuda.max_memory_allocated()
+    torch.cuda.reset_peak_memory_stats()
+    return int(peak)
+
+
+def described(found: TraceFindings) -> dict[str, Any]:
+    """Return the line of a comparison, and print it."""
+    verified = sum(each.cause.verified for each in found.origins)
+    print(f"  {trace_headline(found)}\n  {counts(found)}; {verified} of {len(found.origins)} causes verified", flush=True)
+    for each in found.origins:
+        cause = each.cause
+        print(
+            f"    {each.origin.module} {each.origin.operation}: {each.differing} of {each.of}: {cause.kind}: {cause.text};"
+            f" {'verified' if cause.verified else 'NOT verified'}{f'; fixes: {cause.fixes}' if cause.fixes else ''}",
+            flush=True,
+        )
+    names = [[[x.packet, x.module] for x in trace.operations][:3000] for trace in found.comparison.traces]
+    return {
+        "first": trace_headline(found),
+        "verified": verified,
+        "counts": counts(found),
+        **findings_json(found),
+        "names": names,
+    }
+
+
+def unverified_operands(found: TraceFindings, room: int) -> dict[str, Any]:
+    """Return operands and results of origins that have no verified cause, as arrays by name, of at most `room` bytes."""
     arrays: dict[str, Any] = {}
     for i, each in enumerate(found.origins):
         if each.cause.verified or each.sides is None:
@@ -169,61 +254,78 @@ def kept(found: TraceFindings, left: int) -> dict[str, Any]:
             values += [("result", side.value)] if side.value is not None else []
             for where, operand in values:
                 array = array_of(operand.tensor)
-                if array is not None and array.nbytes <= left:
+                if array is not None and array.nbytes <= room:
                     arrays[f"{i}.{name}.{where}"] = array
-                    left -= array.nbytes
+                    room -= array.nbytes
     return arrays
+
+
+def record(name: str, folder: Path, tiny: bool) -> None:
+    """Record one forward pass of a model, with the operands of the products of its first layer and of its head."""
+    of = model(name, tiny)
+    with accprobe.trace.record(folder, save=["model.layers.0.*", "lm_head"]):
+        of.forward(1)
+    print(f"{name}: {folder}: {sum(x.stat().st_size for x in folder.iterdir()) / 2**20:.1f} MiB")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("mode", nargs="?", default="compare", choices=("compare", "record"))
+    parser.add_argument("model", nargs="?", default="llama", choices=tuple(MODELS))
     parser.add_argument("--tiny", action="store_true", help="small models")
-    parser.add_argument("--only", default="", help="comparisons whose name has this text")
-    parser.add_argument("--seconds", type=float, default=440, help="start no comparison after so many seconds")
-    parser.add_argument("-o", "--output", type=Path, help="JSON file to write")
+    parser.add_argument("--only", default="", help="cases whose name has this text")
+    parser.add_argument("--seconds", type=float, default=330, help="start no case after so many seconds")
+    parser.add_argument("-o", "--output", type=Path, default=Path("trace-out"), help="folder to write")
     chosen = parser.parse_args()
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    start = time.perf_counter()
-    results: dict[str, Any] = {
-        "torch": torch.__version__,
-        "device": torch.cuda.get_device_name() if device == "cuda" else "cpu",
+    chosen.output.mkdir(parents=True, exist_ok=True)
+    if chosen.mode == "record":
+        record(chosen.model, chosen.output / f"{chosen.model}-trace", chosen.tiny)
+        return
+    start, room = time.perf_counter(), MOST_KEPT_BYTES
+    arrays: dict[str, Any] = {}
+    every: dict[str, Callable[[], Any]] = {
+        "hashes: GPU against CPU": same_hashes,
+        "overhead": lambda: overhead(chosen.tiny),
+        **dict(cases(chosen.tiny)),
     }
-    results["comparisons"], arrays, left = [], {}, MOST_KEPT_BYTES
-    if not chosen.only:
-        results["overhead"] = overhead(device, chosen.tiny)
-        print("overhead", {key: round(value, 5) for key, value in results["overhead"].items()}, flush=True)
-    for number, (name, run) in enumerate(comparisons(device, chosen.tiny)):
-        if chosen.only not in name or time.perf_counter() - start > chosen.seconds:
-            continue
-        before = time.perf_counter()
-        line: dict[str, Any] = {"name": name}
-        try:
-            found = run()
-        except Exception as e:  # the others are still of use
-            line["error"] = traceback.format_exc()[-2000:]
-            print(f"\n{name}: {type(e).__name__}: {e}", flush=True)
-        else:
-            verified = sum(each.cause.verified for each in found.origins)
-            share = verified / len(found.origins) if found.origins else 1.0
-            line |= {"verified": verified, "share": share, "counts": counts(found), **findings_json(found)}
-            line["trace"] = [[side.name, side.module] for trace in found.comparison.traces for side in trace.operations][:4000]
-            print(f"\n{name}\n  {trace_headline(found)}\n  {counts(found)}; {verified} verified", flush=True)
-            for each in found.origins:
-                print(
-                    f"    {each.origin.module} {each.origin.operation}: {each.differing} of {each.of}: {each.cause}", flush=True
-                )
-            more = {f"{number}.{key}": array for key, array in kept(found, left).items()}
-            left -= sum(array.nbytes for array in more.values())
-            arrays |= more
-        line["seconds"] = round(time.perf_counter() - before, 2)
-        print(f"  {line['seconds']} s", flush=True)
-        results["comparisons"].append(line)
-        if chosen.output:
-            chosen.output.write_text(json.dumps(results, indent=1))
-            write_tensors(chosen.output.with_suffix(".safetensors"), arrays)
-    results["seconds"] = time.perf_counter() - start
-    if chosen.output:
-        chosen.output.write_text(json.dumps(results, indent=1))
+    summary = []
+    with (chosen.output / "trace.jsonl").open("w") as file:
+        for name, run in every.items():
+            before = time.perf_counter()
+            if chosen.only not in name or before - start > chosen.seconds:
+                continue
+            print(name, flush=True)
+            line: dict[str, Any] = {"name": name, "torch": torch.__version__, "device": device_name()}
+            try:
+                found = run()
+                if isinstance(found, dict):
+                    print(f"  {found}", flush=True)
+                    line |= found
+                else:
+                    line |= described(found)
+                    more = {f"{name}.{key}": array for key, array in unverified_operands(found, room).items()}
+                    room -= sum(array.nbytes for array in more.values())
+                    arrays |= more
+                    del found
+            except Exception as e:  # the other cases are still of use
+                line["error"] = traceback.format_exc()[-3000:]
+                print(f"  {type(e).__name__}: {e}", flush=True)
+            line["seconds"] = round(time.perf_counter() - before, 2)
+            print(f"  {line['seconds']} s", flush=True)
+            file.write(json.dumps(line) + "\n")
+            file.flush()
+            causes = (
+                f"{line['verified']} of {len(line['origins'])} verified" if "origins" in line else line.get("error", "")[-80:]
+            )
+            summary.append(f"{name:60} {line['seconds']:7.1f} s  {' '.join(causes.split())}")
+            gc.collect()
+    if arrays:
+        write_tensors(chosen.output / "unverified.safetensors", arrays)
+    print("\n".join(("", *summary)))
+
+
+def device_name() -> str:
+    return torch.cuda.get_device_name() if DEVICE == "cuda" else "cpu"
 
 
 if __name__ == "__main__":

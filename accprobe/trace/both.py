@@ -5,16 +5,17 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from accprobe.errors import AccprobeError
 from accprobe.gemm.callables.opening import UserFunction, find_callable
-from accprobe.trace.causes import Explainer, OriginSide, TraceFindings
+from accprobe.trace.causes import Explainer, TraceFindings
 from accprobe.trace.compare import DifferenceOrigin, TraceComparison, compare_traces
 from accprobe.trace.mapping import Mapped, parse_mapping
 from accprobe.trace.recorder import Recorder, check_torch
 from accprobe.trace.records import RecordedTrace, TracedOperation
+from accprobe.trace.sides import Cause, OriginSide
 
 MOST_EXPLAINED = 32
 """Origins whose operands are kept and whose causes are looked for; the others are only located."""
@@ -35,6 +36,10 @@ class ProgramRun:
     backend: str = ""
     flags: Mapping[str, Any] = field(default_factory=dict)
 
+    @property
+    def is_compiled(self) -> bool:
+        return self.backend not in ("", "eager")
+
     def load(self) -> Callable[..., Any]:
         """Return the function, with the same random state each time. Raises AccprobeError."""
         import torch
@@ -47,20 +52,35 @@ class ProgramRun:
                 raise AccprobeError(f"{self.name} is a product of accprobe: give FILE.py:FUNCTION")
             function = found.function
         _check_keywords(function, self.name, self.keywords)
-        return function if self.backend in ("", "eager") else torch.compile(function, backend=self.backend)
+        return function
 
-    def recorded(self, mapped: Mapped | None, **options: Any) -> Recorder:
-        """Record the run. options: see `Recorder`."""
+
+class _Side:
+    """Runs one side and records it.
+
+    A compiled function is compiled once, in a first call that is not recorded: otherwise the trace would have the operations
+    of the compiler, such as those that it times.
+    """
+
+    def __init__(self, run: ProgramRun, mapped: Mapped | None) -> None:
+        self.run, self.mapped = run, mapped
+        self._compiled: Callable[..., Any] | None = None
+
+    def recorded(self, **options: Any) -> Recorder:
+        """Run it once more. options: see `Recorder`."""
         import torch
 
-        if options.get("keep") is None or self.backend in ("", "eager"):
-            torch.compiler.reset()
-        recorder = Recorder(mapped=mapped, **options)
-        with flags_of_torch(self.flags):
-            function = self.load()
+        recorder = Recorder(mapped=self.mapped, **options)
+        with flags_of_torch(self.run.flags):
+            function = self._compiled or self.run.load()
+            if self.run.is_compiled and self._compiled is None:
+                torch.compiler.reset()
+                function = self._compiled = torch.compile(function, backend=self.run.backend)
+                torch.manual_seed(_SEED)
+                function(**self.run.keywords)
             torch.manual_seed(_SEED)
             with recorder.recording():
-                result = function(**self.keywords)
+                result = function(**self.run.keywords)
             recorder.finish(result)
         return recorder
 
@@ -94,6 +114,8 @@ def _holder(name: str) -> tuple[Any, str]:
     import torch
 
     first, *path, attribute = name.split(".") if "." in name else (name, "")
+    if path[:2] == ["_inductor", "config"]:
+        import torch._inductor.config
     holder: Any = torch
     for part in path:
         holder = getattr(holder, part, None)
@@ -110,22 +132,49 @@ def run_both(
     """Record two runs, compare them and explain each origin. mapping: see `compare_traces`. Raises AccprobeError."""
     check_torch()
     mapped: tuple[Mapped | None, Mapped | None] = parse_mapping(mapping) if mapping else (None, None)
-    traces = [run.recorded(part).trace() for run, part in zip((a, b), mapped, strict=True)]
+    sides = _Side(a, mapped[0]), _Side(b, mapped[1])
+    traces = [side.recorded().trace() for side in sides]
     found = compare_traces(traces[0], traces[1], mapping)
     explained = TraceFindings(found)
     if not found.origins:
         return explained
-    kept = [_kept_again(run, found, which, most) for which, run in enumerate((a, b))]
+    kept = [_kept_again(side, found, which, most) for which, side in enumerate(sides)]
     explainer = Explainer(_same_data(traces[0], traces[1]), with_fixes)
     for i, origin in enumerate(found.origins):
-        sides = [_side(origin, which, kept[which], traces[which], mapped[which]) for which in (0, 1)]
+        both = [_side(origin, which, kept[which], traces[which], mapped[which]) for which in (0, 1)]
         if i >= most:
-            sides = [OriginSide(x.operations, (), None) for x in sides]
-        explained.origins.append(explainer.explain(origin, *sides))
+            both = [OriginSide(x.operations, (), None) for x in both]
+        explained.origins.append(explainer.explain(origin, *both))
+    if a.is_compiled != b.is_compiled:
+        _explain_fusion(explained, sides)
     return explained
 
 
-def _kept_again(run: ProgramRun, found: TraceComparison, which: int, most: int) -> Recorder:
+EMULATED = "torch._inductor.config.emulate_precision_casts"
+"""Makes Inductor round intermediate results of fused operations as eager operations do."""
+
+
+def _explain_fusion(found: TraceFindings, sides: tuple[_Side, _Side]) -> None:
+    """Verify origins in compiled code: with `EMULATED`, the compiled side has to give the bits of the eager one."""
+    which = 0 if sides[0].run.is_compiled else 1
+    fused = [i for i, each in enumerate(found.origins) if each.cause.kind == "fusion" and not each.cause.verified]
+    if not fused or sides[which].run.backend != "inductor":
+        return
+    run = replace(sides[which].run, flags={**sides[which].run.flags, EMULATED: True})
+    known: set[str] = set()
+    for operation in _Side(run, sides[which].mapped).recorded().operations:
+        for value in (*operation.inputs, *operation.outputs):
+            known |= value.hashes
+    for i in fused:
+        each = found.origins[i]
+        if each.origin.values[1 - which].hashes & known:
+            text = (
+                f"operations fused on side {'AB'[which]}: it does not round their intermediate results; with {EMULATED} it does"
+            )
+            found.origins[i] = replace(each, cause=Cause("fusion", text, verified=True, fixes=(f"{EMULATED} = True",)))
+
+
+def _kept_again(side: _Side, found: TraceComparison, which: int, most: int) -> Recorder:
     """Run a side once more and keep the operands of its origins."""
     numbers: set[int] = set()
     for origin in found.origins[:most]:
@@ -135,7 +184,7 @@ def _kept_again(run: ProgramRun, found: TraceComparison, which: int, most: int) 
     def keep(operation: TracedOperation) -> bool:
         return operation.number in numbers
 
-    return run.recorded(None, keep=keep)
+    return side.recorded(keep=keep)
 
 
 def _side(origin: DifferenceOrigin, which: int, kept: Recorder, trace: RecordedTrace, mapped: Mapped | None) -> OriginSide:

@@ -2,32 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any
 
 from accprobe.errors import AccprobeError
 from accprobe.trace.compare import DifferenceOrigin, TraceComparison
-from accprobe.trace.mapping import WHOLE_RUN, Mapped, taken
-from accprobe.trace.products import POSITIONS, PlanCache, RecordedProduct, block_product, mismatches, recorded_product
-from accprobe.trace.records import TracedOperation
+from accprobe.trace.fixes import fixes
+from accprobe.trace.product_causes import cause_of_products
+from accprobe.trace.products import POSITIONS
 from accprobe.trace.replay import CallBlock, Operand, RecordedCall, count_differing, tensor_words
-
-Kind = Literal[
-    "split_k",
-    "order",
-    "promotion",
-    "partials",
-    "cast",
-    "fusion",
-    "layout",
-    "argument",
-    "function",
-    "reduction",
-    "atomics",
-    "dropout",
-    "unknown",
-]
+from accprobe.trace.sides import Cause, OriginSide, compared_parts, same_part
 
 REDUCTIONS = (
     "sum", "mean", "var", "std", "norm", "softmax", "logsumexp", "cumsum", "prod", "native_layer_norm", "native_group_norm",
@@ -52,34 +37,6 @@ NEARLY = 0.02
 """Share of words up to which a fusion that does not predict them is named."""
 
 NOT_MODELLED = "located, not modelled yet"
-
-
-@dataclass(frozen=True)
-class Cause:
-    """verified: whether each side's words were predicted bit for bit. fixes: changes that made both sides equal when tried."""
-
-    kind: Kind
-    text: str
-    verified: bool = False
-    fixes: tuple[str, ...] = ()
-
-
-@dataclass
-class OriginSide:
-    """One side of an origin. calls: its operations with operands, empty where none were kept. value: the result that differs.
-
-    after: whether a second run of this side gave the same bits.
-    """
-
-    operations: tuple[TracedOperation, ...]
-    calls: tuple[RecordedCall, ...]
-    value: Operand | None
-    mapped: Mapped | None = None
-    repeated: bool = True
-
-    @property
-    def block(self) -> CallBlock:
-        return CallBlock(self.calls)
 
 
 @dataclass
@@ -107,13 +64,12 @@ class Explainer:
 
     values: Mapping[int, int] = field(default_factory=dict)
     with_fixes: bool = False
-    plans: PlanCache = field(default_factory=PlanCache)
 
     def explain(self, origin: DifferenceOrigin, left: OriginSide, right: OriginSide) -> ExplainedOrigin:
         found = ExplainedOrigin(origin, _without_operands(origin), sides=(left, right))
         if left.value is None or right.value is None:
             return found
-        parts = _parts(left, right)
+        parts = compared_parts(left, right)
         found.differing, found.of = count_differing(*parts), parts[0].numel()
         try:
             found.cause = self._cause(origin, left, right, parts)
@@ -129,112 +85,17 @@ class Explainer:
             lambda: _unstable(left, right),
             lambda: _changed(left, right),
             lambda: _arguments(left, right),
-            lambda: self._products(origin, left, right),
+            lambda: cause_of_products(left, right, self.values),
             lambda: _cast(left, right),
             lambda: _fusion(left, right),
             lambda: _located(origin, left, right),
         ]
         return next(filter(None, (each() for each in tried)), None) or _unexplained(left, right, parts)
 
-    def _products(self, origin: DifferenceOrigin, left: OriginSide, right: OriginSide) -> Cause | None:
-        products = [_product_of(x) for x in (left, right)]
-        if products[0] is None and products[1] is None:
-            return None
-        for which, (side, other) in enumerate(((left, right), (right, left))):
-            product = products[1 - which]
-            if products[which] is None and product is not None and side.calls:
-                values = self.values if which else {y: x for x, y in self.values.items()}
-                products[which] = block_product(product, other.calls[0], other.operations[0].packet, side.block, values)
-        if products[0] is None or products[1] is None:
-            return None
-        keys = [_signature(side) for side in (left, right)]
-        return product_cause(self.plans, (products[0], products[1]), (left.operations, right.operations), keys)
-
 
 def _without_operands(origin: DifferenceOrigin) -> Cause:
     located = _located(origin, OriginSide(origin.left, (), None), OriginSide(origin.right, (), None))
     return located or Cause("unknown", "located; the operands were not saved")
-
-
-def _parts(left: OriginSide, right: OriginSide) -> tuple[Any, Any]:
-    """Return the parts of both results that are compared."""
-    assert left.value is not None
-    assert right.value is not None
-    x, y = left.value.tensor, right.value.tensor
-    return taken(x, y, left.mapped or WHOLE_RUN), taken(y, x, right.mapped or WHOLE_RUN)
-
-
-def _product_of(side: OriginSide) -> RecordedProduct | None:
-    return recorded_product(side.operations[0].packet, side.calls[0]) if len(side.calls) == 1 else None
-
-
-def _signature(side: OriginSide) -> tuple[Any, ...]:
-    """Return what the plan of a side can depend on."""
-    return tuple(
-        (
-            operation.name,
-            tuple((x.shape, x.strides, str(x.memory.dtype)) for x in call.operands()),
-            tuple(sorted(call.flags.items())),
-            operation.arguments,
-        )
-        for operation, call in zip(side.operations, side.calls, strict=True)
-    )
-
-
-OF_KIND: tuple[tuple[Kind, tuple[str, ...]], ...] = (
-    ("split_k", ("split_k",)),
-    ("promotion", ("promote_every", "promotion_format", "promotion_rounding")),
-    ("partials", ("partial_format", "merge_order", "slice_sizes")),
-    ("order", ("order", "products_per_sum", "instruction", "alignment_bits", "effective_bits", "result_bits", "sum_rounding")),
-)
-"""Findings of a plan by the kind of cause that a difference in them is, the most telling first."""
-
-
-def product_cause(
-    plans: PlanCache,
-    products: tuple[RecordedProduct, RecordedProduct],
-    operations: tuple[tuple[TracedOperation, ...], tuple[TracedOperation, ...]],
-    keys: Sequence[Any] = ("A", "B"),
-) -> Cause:
-    """Return in which finding the plans of two products differ. keys: of their plans, see `RegionPlanss`."""
-    found = [plans.of(key, product) for key, product in zip(keys, products, strict=True)]
-    flags = _differing_flags(operations)
-    if found[0] is None or found[1] is None:
-        lacking = " and ".join(name for name, plan in zip("AB", found, strict=True) if plan is None)
-        return Cause("unknown", f"not explained: no model was found of side {lacking}{flags}")
-    wrong = [mismatches(plan, product) for plan, product in zip(found, products, strict=True)]
-    unpredicted = "; ".join(
-        f"the model of side {name} gives {n:,} of {product.d.size:,} words wrong"
-        for name, n, product in zip("AB", wrong, products, strict=True)
-        if n
-    )
-    first, second = found[0].told, found[1].told
-    for kind, names in OF_KIND:
-        if any(first.get(name) != second.get(name) for name in names):
-            text = f"{plan_in_words(first, kind)} against {plan_in_words(second, kind)}{flags}"
-            return Cause(kind, f"{text}; {unpredicted}" if unpredicted else text, verified=not unpredicted)
-    return Cause("unknown", "; ".join(filter(None, ("not explained: both sides have the same plan", unpredicted))) + flags)
-
-
-def plan_in_words(told: Mapping[str, Any], kind: Kind) -> str:
-    """Return the findings of a plan that matter for a kind of cause: "split-K 4 (f32 partial sums)"."""
-    split = told.get("split_k") or 1
-    if kind == "split_k":
-        return "no split" if split == 1 else f"split-K {split} ({told.get('partial_format', 'f32')} partial sums)"
-    if kind == "promotion":
-        every = told.get("promote_every")
-        return "no promotion" if every is None else f"promotion every {every} k"
-    if kind == "partials":
-        return f"{told.get('partial_format')} partial sums of {told.get('slice_sizes')} k, merged {told.get('merge_order')}"
-    order, instruction = told.get("order"), told.get("instruction")
-    return f"{order}{f' ({instruction})' if instruction else ''}"
-
-
-def _differing_flags(operations: tuple[tuple[TracedOperation, ...], tuple[TracedOperation, ...]]) -> str:
-    """Return flags of torch that differ, as the end of a sentence."""
-    first, second = (dict(side[-1].flags) if side else {} for side in operations)
-    told = [f"{name} {first[name]} against {second[name]}" for name in first if first[name] != second.get(name, first[name])]
-    return f" ({', '.join(told)})" if told else ""
 
 
 def _randomness(left: OriginSide, right: OriginSide) -> Cause | None:
@@ -251,11 +112,10 @@ def _only(left: OriginSide, right: OriginSide) -> str:
 
 
 def _replays(side: OriginSide) -> bool:
-    """Whether the operations, called again with their recorded operands, give the recorded bits; random ones are not called."""
-    for operation, call in zip(side.operations, side.calls, strict=True):
-        if not operation.random and not call.repeats(1):
-            return False
-    return len(side.calls) == len(side.operations)
+    """Return whether the operations, called again alone, give the recorded bits; random ones are not called."""
+    if len(side.calls) != len(side.operations):
+        return False
+    return all(x.random or call.repeats(1) for x, call in zip(side.operations, side.calls, strict=True))
 
 
 def _unstable(left: OriginSide, right: OriginSide) -> Cause | None:
@@ -313,13 +173,12 @@ def _arguments(left: OriginSide, right: OriginSide) -> Cause | None:
 
 
 def _gives(call: RecordedCall, operands: list[Any], wanted: OriginSide, other: OriginSide) -> bool:
-    """Whether a call of the operands of `other` gives the part of the results that side `wanted` has."""
+    """Return whether a call of the operands of `other` gives the part of the results that side `wanted` has."""
     try:
-        x, y = call(dict(enumerate(operands)))[0], wanted.calls[0].results[0].tensor
+        result = call(dict(enumerate(operands)))[0]
     except RuntimeError:  # the arguments do not fit operands of other shapes
         return False
-    part, expected = taken(x, y, other.mapped or WHOLE_RUN), taken(y, x, wanted.mapped or WHOLE_RUN)
-    return part.shape == expected.shape and not count_differing(part, expected)
+    return same_part(result, wanted.calls[0].results[0].tensor, other.mapped, wanted.mapped)
 
 
 def _plain(arguments: str) -> str:
@@ -362,7 +221,7 @@ def _fusion(left: OriginSide, right: OriginSide) -> Cause | None:
 
 
 def _can_fuse(side: OriginSide) -> bool:
-    """Whether a side has operations that a compiler fuses: none of them is a product or an attention."""
+    """Return whether a side has operations that a compiler fuses: none of them is a product or an attention."""
     return bool(side.calls) and not any("mm" in x.packet or "attention" in x.packet for x in side.operations)
 
 
@@ -415,54 +274,3 @@ def _unexplained(left: OriginSide, right: OriginSide, parts: tuple[Any, Any]) ->
     if again:
         told += f"; the operation, called again, does not give the words of side {' or '.join(again)}"
     return Cause("unknown", told)
-
-
-def fixes(left: OriginSide, right: OriginSide) -> Iterator[str]:
-    """Changes that make both sides equal, each of them tried with the recorded operands."""
-    import torch
-
-    if len(left.calls) != 1 or len(right.calls) != 1:
-        return
-    a, b = left.calls[0], right.calls[0]
-    for name in ("allow_bf16_reduced_precision_reduction", "allow_fp16_reduced_precision_reduction", "allow_tf32"):
-        if (
-            name in a.flags
-            and (a.flags[name] or b.flags[name])
-            and _agree(left, right, a.under(**{name: False}), b.under(**{name: False}))
-        ):
-            yield f"torch.backends.cuda.matmul.{name} = False"
-    if _padded_agrees(left, right):
-        rows = max(a.results[0].shape[0], b.results[0].shape[0])
-        yield f"pad the batch to {rows} rows"
-    if not torch.are_deterministic_algorithms_enabled() and not (a.repeats() and b.repeats()):
-        torch.use_deterministic_algorithms(True)
-        try:
-            if _agree(left, right, a, b) and _agree(left, right, a, b):
-                yield "torch.use_deterministic_algorithms(True)"
-        except RuntimeError:
-            pass
-        finally:
-            torch.use_deterministic_algorithms(False)
-
-
-def _agree(left: OriginSide, right: OriginSide, a: RecordedCall, b: RecordedCall) -> bool:
-    x, y = a()[0], b()[0]
-    return not count_differing(taken(x, y, left.mapped or WHOLE_RUN), taken(y, x, right.mapped or WHOLE_RUN))
-
-
-def _padded_agrees(left: OriginSide, right: OriginSide) -> bool:
-    """Whether a product with its rows repeated up to the number of the other side gives the other side's bits."""
-    import torch
-
-    small, large = sorted((left, right), key=lambda side: side.calls[0].results[0].shape[0])
-    name, call, other = small.operations[0].packet, small.calls[0], large.calls[0]
-    if name not in ("aten.mm", "aten.addmm"):
-        return False
-    position = POSITIONS[name][0]
-    a, wanted = call.operands()[position].tensor, other.results[0].tensor
-    rows = wanted.shape[0]
-    if rows == len(a):
-        return False
-    padded = torch.cat([a] * -(-rows // len(a)))[:rows]
-    got = call({position: padded})[0][: len(a)]
-    return not count_differing(got, wanted[: len(a)])

@@ -17,13 +17,15 @@ from accprobe.errors import AccprobeError, RecordingError
 from accprobe.gemm.callables.arrays import TorchArrays, format_of_numpy
 from accprobe.gemm.spec import Spec
 from accprobe.operands.safetensors import Tensors, read_tensors, write_tensors
-from accprobe.trace.causes import Cause, Explainer, OriginSide, TraceFindings, product_cause
+from accprobe.trace.causes import Explainer, TraceFindings
 from accprobe.trace.compare import DifferenceOrigin, compare_traces
 from accprobe.trace.dumps import read_any
 from accprobe.trace.mapping import WHOLE_RUN, Mapped, parse_mapping, part_of, taken
+from accprobe.trace.product_causes import product_cause
 from accprobe.trace.products import POSITIONS, RecordedProduct
 from accprobe.trace.recorder import Recorder, open_writer
 from accprobe.trace.records import OPERAND_FILE, TracedOperation
+from accprobe.trace.sides import Cause, OriginSide
 
 MOST_SAVED = 1 << 33
 """Bytes of operands that one trace saves."""
@@ -122,7 +124,8 @@ def compare_folders(a: Path, b: Path, mapping: str = "") -> TraceFindings:
             explained.cause = Cause("unknown", "not modelled: the dump has no operands")
         products = [_product(x, tensors) for x, tensors in zip((origin.left, origin.right), saved, strict=True)]
         if products[0] is not None and products[1] is not None:
-            explained.cause = product_cause(explainer.plans, (products[0], products[1]), (origin.left, origin.right))
+            versions = traces[0].versions, traces[1].versions
+            explained.cause = product_cause((products[0], products[1]), (origin.left, origin.right), versions)
             explained.differing, explained.of = _differing(origin, products[0], products[1], comparison.mapping)
         found.origins.append(explained)
     return found

@@ -1,0 +1,160 @@
+"""The arithmetic of a recorded matrix product, from its operands and its result.
+
+Known plans are tried on the recorded words first (`accprobe.gemm.explain`). A product that none of them explains is called
+again and probed (`accprobe.gemm.characterise`). Either way the model has to give the recorded words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from accprobe.errors import AccprobeError
+from accprobe.evaluate.any_order import Evaluate, given_by_some_order
+from accprobe.gemm.blackbox import one_nan
+from accprobe.gemm.callables.adapter import CallableAdapter
+from accprobe.gemm.callables.arrays import TorchArrays
+from accprobe.gemm.characterise import characterise
+from accprobe.gemm.explain.search import explain
+from accprobe.gemm.findings import findings
+from accprobe.gemm.spec import Spec
+from accprobe.gemm.verification import evaluator_of
+from accprobe.isa.formats import FORMATS, Bits
+from accprobe.model.product import Chain, Merged, Node, ProductModel
+from accprobe.trace.products import RecordedProduct
+
+_FRESH = {"cpu": 1 << 13, "cuda": 1 << 16}
+"""Random outputs on which a probed model is checked."""
+
+MOST_INFERRED = 2
+"""Plans that are inferred for operations with one key."""
+
+EXPLAIN_AT_MOST = 1 << 28
+
+
+@dataclass(frozen=True)
+class RegionPlans:
+    """A model for each region of D, and its findings by name."""
+
+    regions: tuple[tuple[NDArray[np.intp], NDArray[np.intp], ProductModel], ...]
+    findings: Mapping[str, Any]
+
+
+@dataclass
+class PlanCache:
+    """Plans by what they depend on (see `plan_key`). One more is inferred if the first one fails."""
+
+    known: dict[Any, list[RegionPlans]] = field(default_factory=dict)
+
+    def of(self, key: Any, product: RecordedProduct) -> tuple[RegionPlans | None, int]:
+        """Return the best plan of a product, None if none was found, and its mismatches."""
+        plans = self.known.setdefault(key, [])
+        counted: list[tuple[RegionPlans | None, int]] = [(plan, mismatches(plan, product)) for plan in plans]
+        if all(wrong for _, wrong in counted) and len(plans) < MOST_INFERRED:
+            plan = infer(product)
+            plans += [plan] if plan is not None else []
+            counted.append((plan, mismatches(plan, product)))
+        return min(counted, key=lambda each: each[1])
+
+
+PLANS = PlanCache()
+"""All plans of this process."""
+
+
+def infer(product: RecordedProduct) -> RegionPlans | None:
+    """Return the plan that gives the recorded words; the nearest where none does."""
+    spec, readings = product.spec, _readings(product)
+    whole = np.arange(spec.m), np.arange(spec.n)
+    (found,) = explain(readings, product.a, product.b, [product.plain], at_most=EXPLAIN_AT_MOST)
+    known = None
+    if found.plans and not found.regions:
+        known = RegionPlans(((*whole, found.plans[0].model),), found.plans[0].findings)
+    if product.call is None or (known is not None and not found.mismatches and not mismatches(known, product)):
+        return known
+    box = CallableAdapter(readings[0], product.call, TorchArrays(product.device), "the recorded operation")
+    try:
+        outcome = characterise(box, _FRESH[product.device[:4].rstrip(":")], evaluate=evaluator_of(product.device))
+    except AccprobeError:
+        return known
+    regions = tuple((x.region.rows, x.region.columns, x.model) for x in outcome.found if x.model is not None)
+    if not regions:
+        return known
+    probed = RegionPlans(regions, {name: finding.value for name, finding in findings(outcome).items()})
+    return min(probed, known, key=lambda plan: mismatches(plan, product))
+
+
+def _readings(product: RecordedProduct) -> list[Spec]:
+    """Return how the words of the operands may be read, the likeliest first."""
+    spec = product.spec
+    if spec.a is not FORMATS["f32"]:
+        return [spec]
+    rounded = replace(spec, a=FORMATS["tf32"], b=FORMATS["tf32"])
+    return [rounded, spec] if product.is_tf32 else [spec, rounded]
+
+
+def mismatches(plan: RegionPlans | None, product: RecordedProduct) -> int:
+    """Return how many recorded words the plan does not give; all of them without a plan."""
+    if plan is None:
+        return int(product.d.size)
+    wrong = np.ones(product.d.shape, bool)
+    evaluate: Evaluate = evaluator_of(product.device)
+    for rows, columns, model in plan.regions:
+        a, b, place = product.a[rows], product.b[columns], np.ix_(rows, columns)
+        got = one_nan(product.d[place], product.spec.out)
+        if product.bias is not None:
+            wrong[place] = _with_bias(model, a, b, product.bias[place], got, evaluate)
+        elif model.is_ordered:
+            wrong[place] = one_nan(evaluate(model, a, b, None), product.spec.out) != got
+        else:
+            wrong[place] = ~given_by_some_order(model, a, b, got, None, evaluate).reshape(got.shape)
+    return int(wrong.sum())
+
+
+def _with_bias(
+    model: ProductModel, a: Bits, b: Bits, bias: NDArray[np.float64], got: Bits, evaluate: Evaluate
+) -> NDArray[np.bool_]:
+    """Return which words no way of adding a bias gives: to the f32 sum, to the rounded product, or before the first product."""
+    fewest = np.ones(got.shape, bool)
+    for fmt in (FORMATS["f32"], model.result):
+        sums = fmt.values(evaluate(replace(model, result=fmt), a, b, None)).astype(np.float32)
+        with np.errstate(all="ignore"):
+            total = (sums + bias.astype(np.float32)).astype(np.float32)
+        kind = model.result.ml_dtype
+        wrong = one_nan(total.astype(kind).view(model.result.dtype), model.result) != got
+        fewest = min(fewest, wrong, key=lambda each: int(each.sum()))
+    begun = _bias_first(model, a, b, bias)
+    if fewest.any() and begun is not None:
+        wrong = one_nan(evaluate(*begun, None), model.result) != got
+        fewest = min(fewest, wrong, key=lambda each: int(each.sum()))
+    return fewest
+
+
+def _bias_first(model: ProductModel, a: Bits, b: Bits, bias: NDArray[np.float64]) -> tuple[ProductModel, Bits, Bits] | None:
+    """Return a product whose first chain begins with the product 1 · bias, and its operands.
+
+    The chain gets one more turn in front of K, with zeros at the other places. None where the rows have different biases, the
+    format of B does not have the bias, or the chain does not begin with k = 0.
+    """
+    first = next(model.chains())
+    place, turn = first.shift + first.pattern[0], first.repeat
+    with np.errstate(all="ignore"):
+        words = bias[0].astype(model.b.ml_dtype).view(model.b.dtype)
+    if first.start or not 0 <= place < turn or (bias != bias[0]).any() or (model.b.values(words) != bias[0]).any():
+        return None
+    before_a, before_b = np.zeros((len(a), turn), a.dtype), np.zeros((len(b), turn), b.dtype)
+    before_a[:, place] = np.ones(1, model.a.ml_dtype).view(model.a.dtype)
+    before_b[:, place] = words
+    tree = _moved(model.tree, turn, first)
+    begun = replace(model, k=model.k + turn, tree=tree)
+    return begun, np.concatenate([before_a, a], axis=1), np.concatenate([before_b, b], axis=1)
+
+
+def _moved(node: Node, by: int, first: Chain) -> Node:
+    """Return a tree whose chains begin later, and `first` at 0."""
+    if isinstance(node, Merged):
+        return replace(node, parts=tuple(_moved(part, by, first) for part in node.parts))
+    return replace(node, start=0 if node is first else node.start + by, stop=node.stop + by)
