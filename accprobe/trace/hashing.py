@@ -165,3 +165,11 @@ def _new_buffer(device: Any) -> _Buffer | None:
     sums = torch.zeros((_SLOTS, LANES), dtype=torch.int64, device=device)
     torch.accelerator.synchronize(device)  # tensors of any stream may be hashed
     return _Buffer(kernel, sums, sums.data_ptr())
+
+
+def hash_of(tensor: Any) -> str:
+    """Return the hash of one tensor."""
+    queue = HashQueue()
+    queue.add(tensor, tensor.shape, tensor.stride(), tensor.dtype)
+    queue.fetch()
+    return queue.found[0]
