@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import shutil
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -12,7 +11,7 @@ import evaluator_on_host
 import numpy as np
 import pytest
 from compiled import needs
-from evaluator_on_host import Differences, Job
+from evaluator_on_host import Differences, Job, needs_compiler
 from long_tail import some
 from plants import instruction
 
@@ -31,7 +30,6 @@ from accprobe.report.names import named_models
 from accprobe.sass.reading import functions
 
 ROWS, COLUMNS = 21, 19
-needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="no C++ compiler")
 
 QGMMA = "wgmma.m64n8k32.f32.e4m3.e4m3"
 TF32 = "mma.sync.m16n8k8.f32.tf32.tf32.f32"

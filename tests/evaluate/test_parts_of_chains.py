@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import shutil
 import weakref
 from collections.abc import Callable, Sequence
 from types import SimpleNamespace
@@ -11,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from evaluator_on_host import Differences, Job, library
+from evaluator_on_host import Differences, Job, library, needs_compiler
 from long_tail import some
 
 from accprobe.evaluate.cuda import launch
@@ -23,7 +22,7 @@ from accprobe.model.product import NO_K
 from accprobe.operands.kinds import draw
 from accprobe.report.names import named_models
 
-pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="no C++ compiler")
+pytestmark = needs_compiler
 
 INST = parse("wgmma.m64n8k32.f32.e5m2.e5m2")
 MODEL = named_models("h200")[INST]

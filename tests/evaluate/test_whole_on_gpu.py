@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import ctypes
-import shutil
-import subprocess
-import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import cache
-from pathlib import Path
 from typing import Any, get_args
 
 import numpy as np
 import pytest
+from evaluator_on_host import compiled, needs_compiler
 from gpus import only_on_a_gpu
 from planted_models import model_of
 from planted_plans import NAMED
@@ -25,8 +21,6 @@ from accprobe.gemm.operands import DISTRIBUTIONS, draw_operands
 from accprobe.gemm.spec import Spec
 from accprobe.isa.formats import Bits
 from accprobe.model.product import NO_K, ProductModel, Scales, Scaling, addition, in_chunks
-
-needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="no C++ compiler")
 
 ON_HOST = """
 #include <cmath>
@@ -49,18 +43,9 @@ extern "C" void run(unsigned grid, unsigned threads, const float* sums, float* t
 """
 
 
-@cache
 def scaled_sums(scales: Scales) -> ctypes.CDLL:
-    """The kernel for the CPU."""
-    code = source_of("scaled_sums", HOW=HOW[scales.how], FUSED=int(scales.fused))
-    with tempfile.TemporaryDirectory() as folder:
-        place = Path(folder) / "kernel.cpp"
-        place.write_text(f"{ON_HOST}{code}{RUN}")
-        made = place.with_suffix(".so")
-        flags = ("-O2", "-ffp-contract=off", "-w", "-shared", "-fPIC")
-        built = subprocess.run(["g++", *flags, "-o", made, place], capture_output=True, text=True)
-        assert built.returncode == 0, built.stderr
-        return ctypes.CDLL(str(made))
+    """Return the kernel, compiled for the CPU."""
+    return compiled(f"{ON_HOST}{source_of('scaled_sums', HOW=HOW[scales.how], FUSED=int(scales.fused))}{RUN}")
 
 
 class NearestShape:
