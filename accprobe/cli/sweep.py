@@ -55,7 +55,6 @@ class SweepRequest:
     output: Path | None
     time_limit: float | None
     form: str
-    expand: bool
     compile_only: bool
     arch: tuple[str, ...]
 
@@ -88,7 +87,6 @@ class SweepRequest:
 @output_option("Report file, written sweep by sweep; results of the same device are kept, the old file as FILE~")
 @time_limit_option
 @format_option("json")
-@click.option("--all", "expand", is_flag=True, help="Print all 24 counts of changed elements per configuration.")
 @click.option("--compile-only", is_flag=True, help="Print the opcode of each configuration on each --arch; needs no GPU.")
 @click.option(
     "--arch",
@@ -169,7 +167,7 @@ def _print(request: SweepRequest, report: Report) -> None:
         from accprobe.render.subjects.report import report_blocks
         from accprobe.render.terminal import print_blocks
 
-        print_blocks(report_blocks(report, request.expand, every_sweep=True))
+        print_blocks(report_blocks(report, every_sweep=True))
 
 
 def _compile_only(wanted: Sequence[Configuration], names: Sequence[str], form: str, file: Path | None) -> None:

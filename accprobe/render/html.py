@@ -82,7 +82,8 @@ def _blocks(blocks: Iterable[Element]) -> Iterator[str]:
             yield _heading(block.words, block.level, block.anchor)
         elif isinstance(block, Paragraph):
             tones = {span.tone for span in line(block.words)}
-            yield _element("p", _words(block.words), f"box {tones.pop()}" if block.boxed and len(tones) == 1 else "")
+            framed = f"box {tones.pop()}" if block.boxed and len(tones) == 1 else ""
+            yield f"<p{_class(framed)}>{_words(block.words)}</p>"
         elif isinstance(block, List):
             yield _list(block)
         elif isinstance(block, Code):
@@ -94,7 +95,8 @@ def _blocks(blocks: Iterable[Element]) -> Iterator[str]:
 
 
 def _heading(words: Said, level: int, anchor: str) -> str:
-    return f"<h{level}{_id(anchor)}>{_words(words)}</h{level}>"
+    target = f' id="{anchor}"' if anchor else ""
+    return f"<h{level}{target}>{_words(words)}</h{level}>"
 
 
 def _section(section: Section) -> Iterator[str]:
@@ -156,13 +158,5 @@ def _scrolling(inner: str, what: str) -> str:
     return f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(what[:LABEL])}">{inner}</div>'
 
 
-def _element(name: str, inner: str, class_: str = "") -> str:
-    return f"<{name}{_class(class_)}>{inner}</{name}>"
-
-
 def _class(class_: str) -> str:
     return f' class="{class_}"' if class_ else ""
-
-
-def _id(anchor: str) -> str:
-    return f' id="{anchor}"' if anchor else ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol
 
@@ -59,15 +59,12 @@ class _Lines:
         click.echo(plain(f"accprobe: {description}: {completed:,}{of} {self._counted}"), err=True)
 
 
-class ShowGpus(Protocol):
-    """Shows the progress of GPUs; `changed` is the one with news."""
-
-    def __call__(self, gpus: Sequence[GpuOutcome], changed: GpuOutcome) -> None: ...
-
-
 @contextmanager
-def progress_of_gpus(seconds: float) -> Iterator[ShowGpus]:
-    """Show a live table, then remove it; lines where standard error is not a terminal."""
+def progress_of_gpus(seconds: float) -> Iterator[Callable[[Sequence[GpuOutcome], GpuOutcome], None]]:
+    """Show a live table, then remove it; lines where standard error is not a terminal.
+
+    Yields a function of all GPUs and the one with news.
+    """
     if not sys.stderr.isatty():
         yield _GpuLines(seconds)
         return

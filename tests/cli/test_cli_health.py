@@ -55,7 +55,7 @@ def test_a_healthy_gpu() -> None:
     named = [line.split()[0] for line in lines if line[:1].isalpha()]
     assert named[3:9] == ["fp8", "f16", "bf16", "tf32", "int8", "f64"]
     assert re.fullmatch(r"sim:h100: healthy: [\d,]+ results", lines[2])
-    assert lines[-2:] == ["sim:h100 simulated H100", "against the models of sim:h100"]
+    assert lines[-2:] == ["sim:h100 simulated H100", "compared with the models of sim:h100"]
     assert re.fullmatch(r"accprobe: sim:h100 \d of 0 s, healthy: [\d,]+ results\n", result.stderr)
 
 

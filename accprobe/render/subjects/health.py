@@ -15,13 +15,13 @@ def health_blocks(outcome: HealthOutcome) -> Iterator[Element]:
     """Yield the verdict of each GPU, remarks and mismatches, and its units, except of healthy GPUs of a cluster."""
     if any(gpu.kind == "simulated" for gpu in outcome.gpus):
         yield Paragraph(Phrase("SIMULATED: devices that are models, no hardware was checked", "bad"), boxed=True)
-    for gpu in outcome.gpus:
+    for gpu in sorted(outcome.gpus, key=lambda gpu: gpu.status == "healthy"):
         yield Heading((Phrase(f"{gpu.where}: ", "strong"), Phrase(gpu_verdict(gpu), _tone(gpu))), 2)
         if lines := tuple(_remarks(gpu)):
             yield List(lines, "!")
         if gpu.units and not (gpu.node and gpu.status == "healthy"):
             yield tabulate(UNIT_COLUMNS, gpu.units, lambda unit: "bad" if unit.wrong else "")
-        about = (gpu_title(gpu), models_text(gpu), load_text(gpu))
+        about = (gpu_title(gpu), f"compared with the models of {gpu.models}" if gpu.models else "", load_text(gpu))
         yield from paragraphs(filter(None, about), "quiet")
 
 
@@ -80,11 +80,6 @@ def gpu_counts(gpu: GpuOutcome) -> str:
     if gpu.status == "failed":
         return "FAILED"
     return f"{'healthy' if gpu.finished else 'no mismatch so far'}: {gpu.dots:,} results"
-
-
-def models_text(gpu: GpuOutcome) -> str:
-    """Return "against the models of h200"; "" where none were found."""
-    return f"against the models of {gpu.models}" if gpu.models else ""
 
 
 def remarks(gpu: GpuOutcome) -> Iterator[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from accprobe.isa.instructions import Instruction
@@ -14,6 +13,7 @@ from accprobe.render.document import (
     Code,
     Column,
     Element,
+    Grid,
     Heading,
     List,
     Paragraph,
@@ -41,22 +41,21 @@ WITNESS = {
 
 def instruction_blocks(row: Row) -> Iterator[Element]:
     """Yield all that the report has of an instruction."""
-    name = Phrase(row.name, "strong", code=True)
-    yield Heading((name, Phrase("  "), Phrase(row.status, row.status), Phrase(": "), *_in_short(row)), 2)
+    yield Heading(_title(row), 2)
     yield from _body(row)
 
 
 def instruction_section(row: Row, anchor: str) -> Section:
     """Return the same for a page, folded."""
-    title = (Phrase(row.name), Phrase("  "), Phrase(row.status, row.status), Phrase(": "), *_in_short(row))
-    return Section(title, lambda: _body(row), anchor=anchor, name=row.name)
+    return Section(_title(row), lambda: _body(row), anchor=anchor, name=row.name)
 
 
-def _in_short(row: Row) -> Phrases:
-    """Return the result: "QGMMA, 13 (e8m13) effective bits, RZ"."""
+def _title(row: Row) -> Phrases:
+    """Return the name, the status and the result: "QGMMA, 13 (e8m13) effective bits, RZ"."""
     bits = f"{effective_bits(row)}{'' if row.instruction.d.is_integer else ' effective bits'}" if effective_bits(row) else ""
     parts = [*filter(None, (ran_as(row), bits, found(row, "result_rounding")))] or ["no model"]
-    return (Phrase(", ".join(parts), "converted" if detour(row) else "narrow" if is_narrow(row) else ""),)
+    result = Phrase(", ".join(parts), "converted" if detour(row) else "narrow" if is_narrow(row) else "")
+    return Phrase(row.name, "strong", code=True), Phrase("  "), Phrase(row.status, row.status), Phrase(": "), result
 
 
 def _body(row: Row) -> Iterator[Element]:
@@ -72,7 +71,7 @@ def _body(row: Row) -> Iterator[Element]:
         yield Code(tuple(tree(row, row.model)))
     if row.findings:
         yield Heading("Findings", 4)
-        yield from _findings(row)
+        yield _findings(row)
     if row.verification or row.explains or row.alternatives:
         yield Heading("Verification", 4)
         yield List(tuple(_verification(row)))
@@ -117,23 +116,17 @@ def _tree(node: FusedSum, model: DotModel, indent: str) -> Iterator[str]:
         yield from _tree(child, model, indent + "  ")
 
 
-def _findings(row: Row) -> Iterator[Element]:
-    """Yield a table; a note of several findings stands below it, and a mark in its place."""
-    counts = Counter(finding.note for finding in row.findings.values() if finding.note)
-    marks = {note: f"({i})" for i, note in enumerate((note for note, count in counts.items() if count > 1), start=1)}
+def _findings(row: Row) -> Grid:
     rows = []
     for feature, finding in row.findings.items():
         candidates = " or ".join(word(value, feature) for value in finding.candidates)
-        note = marks.get(finding.note, finding.note)
-        remark = "; ".join(filter(None, (f"candidates: {candidates}" if candidates else "", note)))
+        note = "; ".join(filter(None, (f"candidates: {candidates}" if candidates else "", finding.note)))
         value = word(finding.value, feature)
         is_long = feature == "order" and row.model and len(value) > LONG_ORDER
-        cells = ("the tree above" if is_long else value, finding.bound.replace("_", " "), remark)
+        cells = ("the tree above" if is_long else value, finding.bound.replace("_", " "), note)
         tone: Tone = "" if finding.bound == "exact" else "warning"
         rows.append([Phrase(feature, tone, True), *(Phrase(text, tone) for text in cells)])
-    yield table((Column("feature", whole=True), "value", Column("bound", whole=True), "note"), rows)
-    if marks:
-        yield List(tuple(f"{mark} {note}" for note, mark in marks.items()))
+    return table((Column("feature", whole=True), "value", Column("bound", whole=True), "note"), rows)
 
 
 def _verification(row: Row) -> Iterator[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from math import ceil, floor, log10
 from typing import NamedTuple
@@ -66,9 +66,6 @@ LOSSES: dict[Loss, str] = {
 
 LEAST_SHARE = 0.01
 """Smaller shares of the error bound are not printed."""
-
-UP_TO_ORDER = " up to the order of atomics"
-"""Printed after the status of products whose partial sums are added in any order."""
 
 
 class ProductLine(NamedTuple):
@@ -155,7 +152,7 @@ def alarms(row: ProductRow) -> Iterator[Phrase]:
 def status_spans(row: ProductRow) -> Phrases:
     reduction = row.findings.get("reduction_order")
     any_order = row.holds and reduction is not None and reduction.value == "unordered"
-    return Phrase(row.status, row.status), Phrase(UP_TO_ORDER if any_order else "", row.status)
+    return Phrase(row.status, row.status), Phrase(" up to the order of atomics" if any_order else "", row.status)
 
 
 def proviso(row: ProductRow) -> str:
@@ -208,7 +205,7 @@ def lines(row: ProductRow) -> Iterator[ProductLine]:
         wrong = row.verification is not None and (row.verification.mismatches or row.verification.contradicting)
         yield ProductLine("verified", Phrase(done, "bad" if wrong else "good" if row.holds else ""))
     if row.verification and (kinds := row.verification.kinds):
-        yield ProductLine("tested on", Phrase(_by_kind(kinds)))
+        yield ProductLine("tested on", Phrase(", ".join(f"{count:,} {kind}" for kind, count in kinds.items())))
     if len(row.regions) == 1 and (words := bound_words(row, row.regions[0])):
         yield ProductLine("error bound", Phrase(words))
 
@@ -366,14 +363,6 @@ def _verified(row: ProductRow) -> Iterator[str]:
         yield f"{count - len(surviving):,} of {count:,} alternative plans contradicted"
         if surviving:
             yield f"surviving: {', '.join(surviving)}"
-
-
-def _by_kind(kinds: Mapping[str, int]) -> str:
-    """Return "64 each of normal, wide" for equal counts, else "64 normal, 60 wide"."""
-    (count, *others) = dict.fromkeys(kinds.values())
-    if others or len(kinds) == 1:
-        return ", ".join(f"{count:,} {kind}" for kind, count in kinds.items())
-    return f"{count:,} each of {', '.join(kinds)}"
 
 
 def bound_words(row: ProductRow, region: RegionRecord) -> str:

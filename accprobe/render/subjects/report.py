@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import NamedTuple, get_args
+from typing import Any, NamedTuple, get_args
 
 from accprobe.compare.roles import role_of
 from accprobe.model.explained import explained_text
@@ -81,7 +81,7 @@ def report_blocks(report: Report, expand: bool = False, every_sweep: bool = Fals
         yield from products_blocks(report.products, expand)
     if report.sweeps:
         simulated = report.device.kind == "simulated"
-        yield from sweep_tables(report.sweeps, expand, simulated) if every_sweep else sweep_summary(report.sweeps, simulated)
+        yield from sweep_tables(report.sweeps, simulated) if every_sweep else sweep_summary(report.sweeps, simulated)
     yield from map(Paragraph, report_title(report))
 
 
@@ -180,13 +180,10 @@ def _table(shown: Sequence[TableLine], page: bool) -> Grid:
     columns = COLUMNS
     if len({each.row.status for each in shown}) == 1:
         columns = tuple(replace(each, need="detail") if each.header == "status" else each for each in COLUMNS)
-    caption = "The name of an instruction links to its evidence." if page else ""
-    links = "i" if page else ""
-    return tabulate(columns, shown, group=_family, links=links, caption=caption, filtered=page)
-
-
-def _family(line: TableLine) -> str:
-    return line.row.instruction.family.name
+    linked: dict[str, Any] = (
+        {"links": "i", "caption": "The name of an instruction links to its evidence.", "filtered": True} if page else {}
+    )
+    return tabulate(columns, shown, group=lambda line: line.row.instruction.family, **linked)
 
 
 def lines(rows: Sequence[Row], collapse: bool = True) -> list[TableLine]:

@@ -12,15 +12,15 @@ from accprobe.render.document import (
     Element,
     Grid,
     Heading,
-    List,
     Paragraph,
     Phrase,
     Section,
+    Tone,
     paragraphs,
     tabulate,
 )
 from accprobe.report.sweeps import OperandSet, SweepRecord
-from accprobe.report.words import register, so_many
+from accprobe.report.words import register
 from accprobe.sass import opcodes
 from accprobe.sweep.atlas import Entry
 
@@ -184,7 +184,7 @@ def sweep_headline(records: Sequence[SweepRecord]) -> str:
 def sweep_summary(records: Sequence[SweepRecord], simulated: bool = False) -> Iterator[Element]:
     """Yield a line for each operand type."""
     title = Phrase("Truncation-mask sweep of a Triton GEMM", "strong")
-    yield Heading((title, Phrase(f", {extent(records)}; --sweeps has each")), 2)
+    yield Heading((title, Phrase("; --sweeps has each configuration")), 2)
     yield from _summary(records, simulated)
 
 
@@ -195,25 +195,22 @@ def _summary(records: Sequence[SweepRecord], simulated: bool) -> Iterator[Elemen
     yield from (Paragraph(note) for note in notes if note.tone in ("bad", "warning"))
 
 
-def sweep_tables(records: Sequence[SweepRecord], expand: bool = False, simulated: bool = False) -> Iterator[Element]:
-    """Yield a table for each problem. expand: with all counts of changed elements."""
+def sweep_tables(records: Sequence[SweepRecord], simulated: bool = False) -> Iterator[Element]:
+    """Yield a table for each problem."""
     yield Heading(sweep_headline(records), 1)
     for problem, shown in by_problem(records):
         yield Heading(problem, 2)
         if any(line.first.measured for line in shown):
             yield sweep_table(shown)
         yield from map(Paragraph, remarks(shown, simulated))
-        if expand:
-            counts = (mask_counts(record) for line in shown for record in line.records if record.masks)
-            yield List(tuple(Phrase(text, "quiet") for text in counts))
 
 
 def sweep_page(records: Sequence[SweepRecord], simulated: bool) -> Iterator[Element]:
     """Yield a line for each operand type, then every configuration, folded."""
     yield Heading("Sweeps", 2, "sweeps")
     yield from _summary(records, simulated)
-    yield Paragraph(f"{MASKED} {extent(records)}.")
-    yield Section("Every configuration", lambda: sweep_tables(records, simulated=simulated))
+    yield Paragraph(MASKED)
+    yield Section("Every configuration", lambda: sweep_tables(records, simulated))
 
 
 def sweep_table(shown: Sequence[SweepLine]) -> Grid:
@@ -307,76 +304,46 @@ def _profiled(records: Sequence[SweepRecord]) -> Iterator[Phrase]:
             yield Phrase(f"{place}: the profiler counted {counted}; the disassembly has {expected}.", "bad")
 
 
-def mask_counts(record: SweepRecord) -> str:
-    """Return how many elements each mask changed."""
-    what = f"{record.dtype}, {record.num_warps} warps, block-K {record.block_k}, {record.operands}"
-    changed = " ".join(str(count) for _, count in record.masks)
-    control = " ".join(str(count) for _, count in record.control)
-    return (
-        f"{what}\n  changed of {record.m * record.n:,}, masking 0 to 23 bits: {changed}\n"
-        f"  exact sums, of {record.control_elements:,}: {control}"
-    )
+def _opcodes(entries: Sequence[Entry]) -> str:
+    return " + ".join(opcode for opcode, _ in entries[0].opcodes)
 
 
-def extent(records: Sequence[SweepRecord]) -> str:
-    return so_many(len({_configuration(each) for each in records}), "configuration")
+def _block_ks(entries: Sequence[Entry]) -> str:
+    return "-".join(dict.fromkeys(str(entry.block_k) for entry in (entries[0], entries[-1])))
 
 
-class CompiledLine(NamedTuple):
-    """Block-Ks that become the same opcode."""
-
-    entries: list[Entry]
-
-    @property
-    def first(self) -> Entry:
-        return self.entries[0]
-
-    @property
-    def ran_as(self) -> str:
-        return " + ".join(opcode for opcode, _ in self.first.opcodes)
-
-    @property
-    def block_ks(self) -> str:
-        first, last = self.entries[0].block_k, self.entries[-1].block_k
-        return str(first) if first == last else f"{first}-{last}"
+def _counts(entries: Sequence[Entry]) -> str:
+    return ", ".join(" + ".join(str(count) for _, count in entry.opcodes) for entry in entries)
 
 
 COMPILED = (
-    Column("arch", lambda line: line.first.architecture, whole=True),
-    Column("operands", lambda line: line.first.dtype, whole=True),
-    Column("warps", lambda line: str(line.first.num_warps), number=True),
-    Column("block-K", lambda line: line.block_ks, whole=True),
-    Column("opcode", lambda line: line.ran_as, whole=True),
-    Column(
-        "in the cubin",
-        lambda line: ", ".join(" + ".join(str(count) for _, count in entry.opcodes) for entry in line.entries),
-        "context",
-        least=10,
-    ),
-    Column("accumulator", lambda line: line.first.accumulator or "not published", "context", least=10),
+    Column("arch", lambda entries: entries[0].architecture, whole=True),
+    Column("operands", lambda entries: entries[0].dtype, whole=True),
+    Column("warps", lambda entries: str(entries[0].num_warps), number=True),
+    Column("block-K", _block_ks, whole=True),
+    Column("opcode", _opcodes, whole=True),
+    Column("in the cubin", _counts, "context", least=10),
+    Column("accumulator", lambda entries: entries[0].accumulator or "not published", "context", least=10),
 )
+"""Of entries whose block-Ks become the same opcode."""
 
 
 def compilation_blocks(entries: Sequence[Entry]) -> Iterator[Element]:
     """Yield the opcode of each configuration, then the configurations without one."""
 
     def alike(entry: Entry) -> tuple[object, ...]:
-        names = [opcode for opcode, _ in entry.opcodes]
-        return entry.architecture, entry.dtype, entry.num_warps, names, entry.accumulator, entry.reason
+        return entry.architecture, entry.dtype, entry.num_warps, _opcodes([entry]), entry.accumulator
 
-    compiled = [CompiledLine(list(group)) for _, group in groupby((each for each in entries if each.opcodes), alike)]
-    if compiled:
-        yield tabulate(
-            COMPILED,
-            compiled,
-            lambda line: "converted" if line.first.dtype in FP8 and "HMMA" in line.ran_as else "",
-            group=lambda line: line.first.architecture,
-        )
+    def tone(some: Sequence[Entry]) -> Tone:
+        return "converted" if some[0].dtype in FP8 and "HMMA" in _opcodes(some) else ""
+
+    if compiled := [list(group) for _, group in groupby((each for each in entries if each.opcodes), alike)]:
+        yield tabulate(COMPILED, compiled, tone, group=lambda some: some[0].architecture)
     rejected: dict[tuple[str, str], list[Entry]] = {}
     for entry in entries:
-        if entry.reason and not entry.opcodes:
+        if not entry.opcodes:
             rejected.setdefault((entry.architecture, entry.reason), []).append(entry)
-    lines = (f"{'; '.join(places(of_one))} on {name}: {reason}" for (name, reason), of_one in rejected.items())
+    lines = (f"{'; '.join(places(some))} on {name}: {reason}" for (name, reason), some in rejected.items())
     yield from paragraphs(lines, "quiet")
     if compiled:
         yield Paragraph(Phrase("accumulator: fraction bits kept, as published for the opcode; nothing ran.", "quiet"))

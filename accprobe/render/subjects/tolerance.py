@@ -10,8 +10,6 @@ from accprobe.isa.formats import FORMATS
 from accprobe.render.document import Column, Element, Grid, Heading, List, Paragraph, Phrase, fact_grid
 from accprobe.render.subjects.budget import SIMULATED
 
-THEMSELVES = "(correct results)"
-
 ALWAYS = 0.995
 """Shares of tests from here on print as all, and below one minus it as none."""
 
@@ -89,8 +87,9 @@ def _assert(found: ToleranceReport) -> str:
 
 def kill_rows(found: ToleranceReport) -> Iterator[tuple[Phrase, ...]]:
     """Yield each mistake, and the share of tests that catch it."""
-    passed = (_passing(share) for share in found.passed.values())
-    yield Phrase(THEMSELVES, "quiet"), *passed
+    shares = found.passed.values()
+    passed = (Phrase("pass", "good") if share >= ALWAYS else Phrase(f"{1 - share:.0%} FAIL", "bad") for share in shares)
+    yield Phrase("(correct results)", "quiet"), *passed
     for row in found.kill_table:
         yield Phrase(row.mistake), *(_caught(row.by[name]) for name in found.passed)
 
@@ -99,10 +98,6 @@ def _caught(share: float) -> Phrase:
     if share >= ALWAYS:
         return Phrase("caught", "good")
     return Phrase("missed" if share <= 1 - ALWAYS else f"{share:.0%}", "bad" if share <= 0.5 else "")
-
-
-def _passing(share: float) -> Phrase:
-    return Phrase("pass", "good") if share >= ALWAYS else Phrase(f"{1 - share:.0%} FAIL", "bad")
 
 
 def tolerance_words(found: ToleranceReport) -> Iterator[str]:
