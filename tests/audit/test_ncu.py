@@ -156,7 +156,7 @@ def test_kernels_of_a_program(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> No
         "gemm, sm_90a, 2 launches QGMMA.64x64x32.F32.E4M3.E4M3 160 13 (e8m13) 2 × k32, then promoted by FADD: 64 products"
     )
     assert line.split() == expected.split()
-    assert printed.startswith("python x.py --fast\n")
+    assert printed.startswith("python x.py --fast: FP8 accumulates in 13 bits (promotion interval 64); 1 kernel with matrix")
     assert printed.endswith("3 launches seen, 1 kernel executed matrix opcodes\n")
     given = json.loads(arguments.read_text())
     assert given[-3:] == ["python", "x.py", "--fast"]
