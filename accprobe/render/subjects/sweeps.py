@@ -325,7 +325,7 @@ COMPILED = (
     Column("in the cubin", _counts, "context", least=10),
     Column("accumulator", lambda entries: entries[0].accumulator or "not published", "context", least=10),
 )
-"""Of entries whose block-Ks become the same opcode."""
+"""Columns for entries whose block-Ks become the same opcode."""
 
 
 def compilation_blocks(entries: Sequence[Entry]) -> Iterator[Element]:
