@@ -1,229 +1,269 @@
-"""Which values reach the registers of a function, found where they are wanted and nowhere else.
+"""The values that registers of a function hold, as far as matrix instructions and conversions are concerned.
 
-A value that a register holds is known by the line that wrote it, or, where several ways meet, by the block in which they do.
-From the registers that are wanted these are followed back, each once, and evaluated until nothing changes: lines that no wanted
-value comes through cost nothing, however long the function is.
+One pass over the lines numbers these values, and notes from which others each is made. Most lines lose what their operands
+held: they write `UNKNOWN`, and so do those that read unknown values alone. A `Solution` then evaluates the values that are
+wanted, and what they are made from.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import cached_property, reduce
-from heapq import heappop, heappush
-from typing import Generic, NamedTuple, TypeVar
+from functools import reduce
+from heapq import heapify, heappop, heappush
+from typing import Generic, TypeVar
 
+from accprobe.sass.effects import Action, addend, addition, effect, first_written, operand_registers, register_number
 from accprobe.sass.flow import START, Flow
 from accprobe.sass.reading import Function
-from accprobe.sass.registers import count_written, first_written
 
 PATIENCE = 4
-"""Times that the value where ways meet changes before bounds that still grow are given up (`widen`)."""
+"""Times that the value where ways meet changes before bounds that still grow are given up (`Domain.widen`)."""
+
+UNKNOWN = 0
+"""The number of a value of which nothing is known."""
+
+_SHIFT, _MASK = 8, 255
+"""The number of a value is, from this bit on, 1 + the line that makes it, and below its place in what the line writes; or,
+where ways meet, -1 - the block, and below the register."""
 
 T = TypeVar("T")
 
 
-class Effect(NamedTuple):
-    """The effect of a line on the registers that it writes, from `target` on.
+def line_of(value: int) -> int:
+    """Return the line that makes a value."""
+    return (value >> _SHIFT) - 1
 
-    sources: registers whose values it hands on; elementwise: of target + i, those of source + i. keeps: it runs under a
-    predicate, so that the old value may stay. None of either: it makes values itself.
+
+def first_value(line: int) -> int:
+    """Return the value that a line gives the first register that it writes."""
+    return line + 1 << _SHIFT
+
+
+class _Block:
+    """The values that registers hold in a block: those that it has written, or with which it began."""
+
+    def __init__(self, number: int) -> None:
+        self.written: dict[int, int] = {}
+        self._begun = -1 - number << _SHIFT
+
+    def value(self, register: int) -> int:
+        return self.written.get(register, self._begun | register)
+
+    def values(self, registers: list[int | None], shift: int = 0) -> tuple[int, ...]:
+        """Return the values of registers, each so many further on."""
+        written, begun = self.written, self._begun
+        return tuple([UNKNOWN if r is None else written.get(r + shift, begun | r + shift) for r in registers])
+
+
+class Values:
+    """The numbered values of a function.
+
+    actions: by line, of those that make known values. inputs: by value those that it is made from, in the order of the
+    operands; where the line has a predicate, the value that the register held before is the last one. sums: values of
+    additions, of two or more known ones. operands: values of A and B, with the opcode of the matrix instruction.
+    runs: by matrix instruction the first of those in its block that hand an accumulator on to it, and how many they are.
+    undecided: matrix instructions for which a predicate decides whether they add C.
     """
 
-    target: int
-    sources: tuple[int, ...] = ()
-    elementwise: bool = True
-    keeps: bool = False
+    def __init__(self, function: Function) -> None:
+        self.function = function
+        self.flow = Flow(function)
+        self.actions: dict[int, Action] = {}
+        self.inputs: dict[int, tuple[int, ...]] = {}
+        self.sums: list[int] = []
+        self.operands: dict[tuple[int, str], None] = {}
+        self.runs: dict[int, tuple[int, int]] = {}
+        self.undecided: set[int] = set()
+        self._targets = first_written(function)
+        self._blocks = [self._number(block) for block in range(len(self.flow.blocks))]
+        self._writers: dict[int, list[int]] = {}
+        for number, block in enumerate(self._blocks):
+            for register in block.written:
+                self._writers.setdefault(register, []).append(number)
+        self._meetings: dict[int, set[int]] = {}
+        self._origins: dict[int, int] = {}
 
-    def reads(self, register: int) -> tuple[int, ...]:
-        """Registers on which the new value of one depends."""
-        shift = register - self.target if self.elementwise else 0
-        found = tuple([source + shift for source in self.sources]) if shift else self.sources
-        return (*found, register) if self.keeps else found
+    def _number(self, number: int) -> _Block:
+        """Number the values that the lines of a block make."""
+        block = _Block(number)
+        lines, targets = self.function.lines, self._targets
+        for index in range(self.flow.blocks[number].start, self.flow.blocks[number].stop):
+            line, target = lines[index], targets[index]
+            action, width, sources = effect(line.opcode)
+            if action == "lose" and width == 1 and not line.guard:
+                if target >= 0:
+                    block.written[target] = UNKNOWN
+                continue
+            operands = line.operands.split(",")
+            if action == "matrix" or action == "integer matrix":
+                for register in operand_registers(line.opcode, operands):
+                    if value := block.value(register):
+                        self.operands[value, line.opcode] = None
+            if target < 0:
+                continue
+            if action == "matrix":
+                inputs = [self._accumulated(index, operands, block)] * width
+            else:
+                read = [register_number(operand) for operand in operands[sources]]
+                if action == "add" and None in read:
+                    action, read = addition(operands[sources])
+                step = 0 if action == "permute" else 1
+                inputs = [block.values(read, place * step) for place in range(width)]
+            if line.guard:
+                inputs = [(*before, block.value(register)) for register, before in enumerate(inputs, target)]
+            self._write(index, action, inputs, block)
+        return block
+
+    def _accumulated(self, index: int, operands: list[str], block: _Block) -> tuple[int, ...]:
+        """Note which run of matrix instructions a line belongs to; return the value to which the run adds."""
+        line = self.function.lines[index]
+        c, undecided = addend(line.opcode, operands)
+        value = UNKNOWN if c is None else block.value(c)
+        head, count = self.runs.get(line_of(value), (-1, -1))
+        if head < 0 or line.guard or undecided or head in self.undecided or self.function.lines[head].guard:
+            head, count = index, -1
+        self.runs[index] = head, count + 1
+        if undecided:
+            self.undecided.add(index)
+        return (value,) if head == index else self.inputs[first_value(head)][:1]
+
+    def _write(self, index: int, action: Action, inputs: list[tuple[int, ...]], block: _Block) -> None:
+        """Number the values that a line writes, one for each of the inputs."""
+        for place, made_from in enumerate(inputs):
+            value = UNKNOWN
+            if action == "matrix" or action == "convert" or any(made_from):
+                value = first_value(index) + place
+                self.inputs[value] = made_from
+                self.actions[index] = action
+                if action == "add" and len(made_from) - made_from.count(UNKNOWN) > 1:
+                    self.sums.append(value)
+            block.written[self._targets[index] + place] = value
+
+    def sources(self, value: int) -> tuple[int, ...]:
+        """Return the values that a line makes a value from, without the one that the register held before."""
+        inputs = self.inputs[value]
+        return inputs[:-1] if self.function.lines[line_of(value)].guard else inputs
+
+    def origin(self, value: int) -> int:
+        """Return the value itself, or, of one with which a block begins, the one that reaches the block.
+
+        That is the value of a line, or one that begins with another block, where several meet.
+        """
+        if value >= 0:
+            return value
+        if value not in self._origins:
+            self._origins[value] = self._reaching(-1 - (value >> _SHIFT), value & _MASK)
+        return self._origins[value]
+
+    def _reaching(self, block: int, register: int) -> int:
+        meetings = self._meetings_of(register)
+        while block not in meetings:
+            block = self.flow.dominators[block]
+            if block == START:
+                return UNKNOWN
+            if register in self._blocks[block].written:
+                return self._blocks[block].written[register]
+        value = -1 - block << _SHIFT | register
+        if value not in self.inputs:
+            ways = self.flow.before[block]
+            self.inputs[value] = tuple([UNKNOWN if way == START else self._blocks[way].value(register) for way in ways])
+        return value
+
+    def _meetings_of(self, register: int) -> set[int]:
+        """Return the blocks at whose start several values of a register meet."""
+        if register not in self._meetings:
+            found: set[int] = set()
+            waiting = list(self._writers.get(register, ()))
+            while waiting:
+                new = self.flow.frontiers[waiting.pop()] - found
+                found |= new
+                waiting += new
+            self._meetings[register] = found
+        return self._meetings[register]
 
 
 @dataclass(frozen=True)
 class Domain(Generic[T]):
-    """Known values of registers; None: unknown.
+    """What is known of values; None: nothing.
 
-    effect: of a line, None where nothing is known of what it writes. make: the value that a line gives a register, from those
-    that registers held before it. join: of the values on two ways to one place; widen: as join, of an old and a newer value
-    that may grow for ever.
+    make: from a line, a place in what it writes, and what is known of its inputs. join: of the values on two ways to one place;
+    widen: as join, of an old and a newer value that may grow for ever.
     """
 
-    effect: Callable[[int], Effect | None]
-    make: Callable[[int, int, Callable[[int], T | None]], T | None]
+    make: Callable[[int, int, list[T | None]], T | None]
     join: Callable[[T | None, T | None], T | None]
     widen: Callable[[T | None, T | None], T | None]
 
 
-Origin = tuple[int, int]
-"""(line, register) of a line that writes it, (-1 - block, register) where ways meet at the start of a block."""
+class Solution(Generic[T]):
+    """What is known of the wanted values, evaluated until nothing changes."""
 
+    def __init__(self, values: Values, domain: Domain[T], wanted: Iterable[int]) -> None:
+        self._values, self._domain = values, domain
+        self._inputs: dict[int, tuple[int, ...]] = {}
+        self._known: dict[int, T | None] = {UNKNOWN: None}
+        self._changes: dict[int, int] = {}
+        order = self._ordered(wanted)
+        late = [value for value in order if not self._evaluate(value)]
+        if late:
+            self._iterate(order, late)
 
-class Definitions:
-    """The lines of a function that write its registers, and its flow."""
+    def get(self, value: int) -> T | None:
+        return self._known.get(self._values.origin(value))
 
-    def __init__(self, function: Function) -> None:
-        self.function = function
-        self._found: dict[int, tuple[dict[int, int], set[int]]] = {}
-
-    @cached_property
-    def flow(self) -> Flow:
-        return Flow(self.function)
-
-    @cached_property
-    def targets(self) -> list[int]:
-        """By line the first register that it writes, -1 where it writes none."""
-        return first_written(self.function.lines)
-
-    @cached_property
-    def _lines(self) -> dict[int, list[int]]:
-        """By register the lines that write it."""
-        found: dict[int, list[int]] = {}
-        for index, (target, line) in enumerate(zip(self.targets, self.function.lines, strict=True)):
-            if target >= 0:
-                for register in range(target, target + count_written(line.opcode)):
-                    found.setdefault(register, []).append(index)
-        return found
-
-    def _of_blocks(self, register: int) -> tuple[dict[int, int], set[int]]:
-        """By block the last line in it that writes a register, and the blocks where several such values meet."""
-        if register not in self._found:
-            last = {self.flow.block_of(index): index for index in self._lines.get(register, ())}
-            met: set[int] = set()
-            waiting = list(last)
-            while waiting:
-                new = self.flow.frontiers[waiting.pop()] - met
-                met |= new
-                waiting += new
-            self._found[register] = last, met
-        return self._found[register]
-
-    def reaching(self, block: int, index: int, register: int) -> Origin | None:
-        """Where the value comes from that a register holds before a line of a block, or before its end; None: from nowhere."""
-        last, met = self._of_blocks(register)
-        if block in last:
-            lines = self._lines[register]
-            place = bisect_left(lines, index) - 1
-            if place >= 0 and lines[place] >= self.flow.blocks[block].start:
-                return lines[place], register
-        while block not in met:
-            block = self.flow.dominators[block]
-            if block == START:
-                return None
-            if block in last:
-                return last[block], register
-        return -1 - block, register
-
-
-def solve(definitions: Definitions, domain: Domain[T], wanted: Iterable[Origin]) -> Callable[[int, int], T | None]:
-    """Return the value of a register before a line, for each wanted (line, register)."""
-    return _Solution(definitions, domain, wanted).held
-
-
-class _Unreached:
-    """Stands for the value at a place that has not been evaluated yet."""
-
-
-_UNREACHED = _Unreached()
-
-
-class _Solution(Generic[T]):
-    """Values at places, evaluated until nothing changes. Places are numbered; number -1 is where nothing is known."""
-
-    def __init__(self, definitions: Definitions, domain: Domain[T], wanted: Iterable[Origin]) -> None:
-        self._definitions, self._domain = definitions, domain
-        self._effects: dict[int, Effect | None] = {}
-        self._wanted = {(index, register): self._reaching(index, register) for index, register in wanted}
-        self._inputs: dict[Origin, list[Origin | None]] = {}
-        self._places = self._ordered(place for place in self._wanted.values() if place)
-        self._number: dict[Origin | None, int] = {place: i for i, place in enumerate(self._places)}
-        self._number[None] = -1
-        self._from = [[self._number[before] for before in self._inputs[place]] for place in self._places]
-        self._values: list[T | _Unreached | None] = [*[_UNREACHED] * len(self._places), None]
-        self._changes = [0] * len(self._places)
-        self._evaluate()
-
-    def held(self, index: int, register: int) -> T | None:
-        """Return the known value of a wanted register."""
-        value = self._values[self._number[self._wanted[index, register]]]
-        return None if isinstance(value, _Unreached) else value
-
-    def _reaching(self, index: int, register: int, block: int = -1) -> Origin | None:
-        """None where nothing can be known: no line writes the register before, or one that loses what is known."""
-        block = self._definitions.flow.block_of(index) if block < 0 else block
-        place = self._definitions.reaching(block, index, register)
-        if place is None or place[0] < 0:
-            return place
-        line = place[0]
-        if line not in self._effects:
-            self._effects[line] = self._domain.effect(line)
-        return place if self._effects[line] else None
-
-    def _inputs_of(self, place: Origin) -> list[Origin | None]:
-        """The places from which the value at a place is made."""
-        line, register = place
-        if line >= 0:
-            effect = self._effects[line]
-            return [self._reaching(line, source) for source in effect.reads(register)] if effect else []
-        flow = self._definitions.flow
-        return [
-            None if way == START else self._reaching(flow.blocks[way].stop, register, way) for way in flow.before[-1 - line]
-        ]
-
-    def _ordered(self, roots: Iterable[Origin]) -> list[Origin]:
-        """Every place that the roots depend on, those before which others depend on, but for loops."""
-        ordered: list[Origin] = []
-        waiting = [(root, False) for root in roots]
+    def _ordered(self, wanted: Iterable[int]) -> list[int]:
+        """Return every value that is wanted or input of one, each behind its inputs, but for loops."""
+        origin, inputs = self._values.origin, self._inputs
+        ordered: list[int] = []
+        waiting: list[int | None] = list(map(origin, wanted))
         while waiting:
-            place, seen = waiting.pop()
-            if seen:
-                ordered.append(place)
-            elif place not in self._inputs:
-                self._inputs[place] = self._inputs_of(place)
-                waiting.append((place, True))
-                waiting += [(before, False) for before in self._inputs[place] if before and before not in self._inputs]
+            value = waiting.pop()
+            if value is None:  # the inputs of the next one have been ordered
+                ordered.append(waiting.pop() or UNKNOWN)
+            elif value != UNKNOWN and value not in inputs:
+                inputs[value] = tuple(map(origin, self._values.inputs[value]))
+                waiting += (value, None, *inputs[value])
         return ordered
 
-    def _evaluate(self) -> None:
-        after: list[list[int]] = [[] for _ in self._places]
-        for i, inputs in enumerate(self._from):
-            for before in inputs:
-                if before >= 0:
-                    after[before].append(i)
-        waiting = list(range(len(self._places)))
-        queued = [True] * len(self._places)
+    def _evaluate(self, value: int) -> bool:
+        """Evaluate a value from those of its inputs that are known; return whether all are."""
+        inputs = [self._known[before] for before in self._inputs[value] if before in self._known]
+        complete = len(inputs) == len(self._inputs[value])
+        if value > 0 and complete:
+            self._known[value] = self._domain.make(line_of(value), value & _MASK, inputs)
+        elif value < 0 and inputs:
+            self._known[value] = self._merged(value, inputs)
+        return complete
+
+    def _merged(self, value: int, inputs: list[T | None]) -> T | None:
+        new = inputs[0] if all(other is inputs[0] for other in inputs) else reduce(self._domain.join, inputs)
+        old = self._known.get(value, new)
+        if old is new:
+            return new
+        changes = self._changes.get(value, 0)
+        merged = (self._domain.join if changes < PATIENCE else self._domain.widen)(old, new)
+        self._changes[value] = changes + (merged != old)
+        return merged
+
+    def _iterate(self, order: list[int], late: list[int]) -> None:
+        """Evaluate again what was evaluated before its inputs were, and what is made from it."""
+        place = {value: i for i, value in enumerate(order)}
+        readers: dict[int, list[int]] = {value: [] for value in (UNKNOWN, *order)}
+        for value in order:
+            for before in self._inputs[value]:
+                readers[before].append(place[value])
+        waiting = [place[value] for value in late]
+        heapify(waiting)
+        queued = set(waiting)
         while waiting:
             i = heappop(waiting)
-            queued[i] = False
-            value = self._updated(i)
-            if value is not self._values[i] and value != self._values[i]:
-                self._values[i] = value
-                for later in after[i]:
-                    if not queued[later]:
-                        queued[later] = True
-                        heappush(waiting, later)
-
-    def _updated(self, i: int) -> T | _Unreached | None:
-        """The value at a place, from those that are known now."""
-        line, register = self._places[i]
-        inputs = [self._values[before] for before in self._from[i]]
-        known = [value for value in inputs if not isinstance(value, _Unreached)]
-        if line < 0:
-            return self._merged(i, known) if known else _UNREACHED
-        effect = self._effects[line]
-        if effect is None or len(known) < len(inputs):
-            return _UNREACHED
-        return self._domain.make(line, register, dict(zip(effect.reads(register), known, strict=True)).get)
-
-    def _merged(self, i: int, values: list[T | None]) -> T | None:
-        first, old = values[0], self._values[i]
-        value = first if all(other is first for other in values) else reduce(self._domain.join, values)
-        if isinstance(old, _Unreached) or value is old:
-            return value
-        merge = self._domain.join if self._changes[i] < PATIENCE else self._domain.widen
-        merged = merge(old, value)
-        self._changes[i] += merged != old
-        return merged
+            queued.remove(i)
+            value = order[i]
+            was_known, old = value in self._known, self._known.get(value)
+            self._evaluate(value)
+            if value in self._known and (not was_known or self._known[value] != old):
+                for reader in readers[value]:
+                    if reader not in queued:
+                        queued.add(reader)
+                        heappush(waiting, reader)

@@ -11,23 +11,21 @@ Not visible: sums that leave the registers (split K through memory, or by atomic
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import cache, partial
+from itertools import chain
 from typing import Literal, NamedTuple
 
-from accprobe.sass.dataflow import Definitions, Domain, Effect, solve
+from accprobe.sass.dataflow import Domain, Solution, Values, first_value, line_of
 from accprobe.sass.flow import Flow
-from accprobe.sass.opcodes import MatrixOpcode, is_matrix, parse
-from accprobe.sass.reading import Function, Line
-from accprobe.sass.registers import count_written, register_number, split_operands
+from accprobe.sass.opcodes import is_matrix, parse
+from accprobe.sass.reading import Function
 
 UNBOUNDED = 1 << 30
 """Instead of a count that has no bound: it depends on how often a loop runs."""
 
 Verdict = Literal["promoted", "never", "whole", "unknown"]
-Action = Literal["matrix", "copy", "scale", "add", "lose"]
 
 
 @dataclass(frozen=True)
@@ -73,40 +71,23 @@ class Partial(NamedTuple):
     places: frozenset[int]
 
 
-Holding = Callable[[int], Partial | None]
-"""The value of a register before a line."""
+Place = tuple[int, int]
+"""A line that adds, and the number of a value that it reads."""
 
 
-class Use(NamedTuple):
-    """The effect of a line on registers.
-
-    target: the first that it writes; width: how many. sources: registers that it reads, None for what is no register; of what
-    it adds, zeros are left out.
-    """
-
-    action: Action
-    target: int
-    width: int
-    sources: tuple[int | None, ...]
-    fresh: Literal["no", "yes", "run time"] = "no"
-
-
-def chains(function: Function, definitions: Definitions | None = None) -> tuple[Chain, ...]:
+def chains(function: Function, values: Values | None = None) -> tuple[Chain, ...]:
     """Every chain of floating-point matrix instructions, in the order of the text. Integer sums are exact: there are none."""
-    wanted = [i for i, line in enumerate(function.lines) if _is_float_matrix(line)]
+    opcodes = {line.opcode for line in function.lines}
+    wanted = {opcode for opcode in opcodes if is_matrix(opcode) and not parse(opcode).is_integer}
     if not wanted:
         return ()
-    definitions = definitions or Definitions(function)
-    flow = definitions.flow
-    tensor = [i for i in wanted if not parse(function.lines[i].opcode).accumulator_registers]
-    found = [_in_tensor_memory(function, flow, tensor)] if tensor else []
-    if len(tensor) < len(wanted):
-        found += _Analysis(definitions).chains()
+    values = values or Values(function)
+    in_memory = {opcode for opcode in wanted if not parse(opcode).accumulator_registers}
+    tensor = [i for i, line in enumerate(function.lines) if line.opcode in in_memory] if in_memory else []
+    found = [_in_tensor_memory(function, values.flow, tensor)] if tensor else []
+    if len(in_memory) < len(wanted):
+        found += _Analysis(values).chains()
     return tuple(dict.fromkeys(found))
-
-
-def _is_float_matrix(line: Line) -> bool:
-    return is_matrix(line.opcode) and not parse(line.opcode).is_integer
 
 
 def _in_tensor_memory(function: Function, flow: Flow, lines: list[int]) -> Chain:
@@ -126,67 +107,68 @@ _NO_FLOW = "the disassembler does not know where some jump leads"
 
 
 class _Analysis:
-    """The registers of one function along its control flow."""
+    """The partial sums of one function, along its control flow.
 
-    def __init__(self, definitions: Definitions) -> None:
-        self._definitions = definitions
-        self._function, self._flow, self._targets = definitions.function, definitions.flow, definitions.targets
-        self._uses = _uses(definitions)
-        self._groups = _Groups()
-        self._lengths: dict[int, tuple[int, int]] = {}
-        self._promotions: dict[tuple[int, int], Partial] = {}
+    runs: by its first line, the lines of matrix instructions of one block that hand one accumulator on.
+    """
+
+    def __init__(self, values: Values) -> None:
+        self._values = values
+        self._function, self._flow = values.function, values.flow
+        self._runs: dict[int, list[int]] = {}
+        for index, (head, _) in values.runs.items():
+            self._runs.setdefault(head, []).append(index)
 
     def chains(self) -> list[Chain]:
-        wanted = [(index, register) for index, use in self._uses.items() for register in _decisive(use)]
-        solution = solve(self._definitions, Domain(self._effect, self._make, _join, _widen), wanted)
-        for index, use in self._uses.items():
-            held = partial(solution, index)
-            if use.action == "matrix":
-                before, made = _continued(held, use), _product(held, index, use)
-                self._groups.join(index, before.makers if before else ())
-                self._lengths[index] = (made.least, made.most)
-            elif use.action == "add" and len(use.sources) > 1:
-                for i in range(use.width):
-                    self._promote(held, index, use, i)
-        return [self._chain(members) for members in self._groups.sorted()]
+        values, groups = self._values, _Groups()
+        begun = {head: values.inputs[first_value(head)][0] for head in self._runs}
+        added = {value: values.sources(value) for value in values.sums}
+        wanted = chain.from_iterable((begun.values(), *added.values()))
+        solution = Solution(values, Domain(self._make, _join, _widen), wanted)
+        longest: dict[int, int] = {}
+        for head, members in self._runs.items():
+            before = solution.get(begun[head])
+            groups.join(head, {values.runs[maker][0] for maker in before.makers} if before else ())
+            longest[head] = min((before.most if before else 0) + len(members), UNBOUNDED)
+        promotions: dict[int, dict[Place, Partial]] = {}
+        for value, sources in added.items():
+            for source, partial in _promoted({source: known for source in sources if (known := solution.get(source))}):
+                for maker in partial.makers:
+                    promotions.setdefault(groups.root(values.runs[maker][0]), {})[line_of(value), source] = partial
+        return [
+            self._chain(heads, max(longest[head] for head in heads), promotions.get(groups.root(heads[0]), {}))
+            for heads in groups.sorted()
+        ]
 
-    def _effect(self, index: int) -> Effect | None:
-        use, keeps = self._uses.get(index), bool(self._function.lines[index].guard)
-        if use is None:
-            return Effect(self._targets[index], keeps=True) if keeps else None
-        sources = () if use.fresh == "yes" else tuple([source for source in use.sources if source is not None])
-        return Effect(use.target, sources, elementwise=use.action != "matrix", keeps=keeps)
+    def _make(self, index: int, place: int, inputs: list[Partial | None]) -> Partial | None:
+        action = self._values.actions[index]
+        guarded = self._function.lines[index].guard
+        read = inputs[:-1] if guarded else inputs
+        value: Partial | None = None
+        if action == "matrix":
+            value = self._product(index, place, read[0])
+        elif action == "add":
+            value = _sum(read)
+        elif action == "copy":
+            value = _joined(read)
+        elif action == "scale":
+            value = _joined([each for each in read if each])
+        return _join(inputs[-1], value) if guarded else value
 
-    def _make(self, index: int, register: int, held: Holding) -> Partial | None:
-        use = self._uses.get(index)
-        i = register - self._targets[index]
-        value: Partial | None
-        if use is None:
-            value = None
-        elif use.action == "matrix":
-            value = _product(held, index, use)._replace(places=frozenset([i]))
-        elif use.action == "add":
-            value = _sum(held, use, i)
-        else:
-            value = _moved(held, use, i)
-        return _join(held(register), value) if self._function.lines[index].guard else value
+    def _product(self, index: int, place: int, before: Partial | None) -> Partial:
+        count = 1 + self._values.runs[index][1]
+        least, most = (before.least, before.most) if before else (0, 0)
+        if index in self._values.undecided:
+            least = 0
+        return Partial(least + count, min(most + count, UNBOUNDED), False, frozenset((index,)), frozenset((place,)))
 
-    def _promote(self, held: Holding, index: int, use: Use, i: int) -> None:
-        """Notes a partial sum that is added to another one, elementwise."""
-        read = _added(held, use, i)
-        for at, value in read.items():
-            others = [other for place, other in read.items() if place != at and other.places == value.places]
-            if not value.added and any(other.added or not other.makers & value.makers for other in others):
-                self._promotions[index, at] = value
-
-    def _chain(self, members: list[int]) -> Chain:
+    def _chain(self, heads: list[int], longest: int, ended: dict[Place, Partial]) -> Chain:
         function, flow = self._function, self._flow
+        members = sorted(chain.from_iterable(self._runs[head] for head in heads))
+        among = frozenset(members)
         counted = _counted(function, members)
         sizes = {parse(opcode).k for opcode, _ in counted}
         k = sizes.pop() if len(sizes) == 1 else 0
-        longest = max(self._lengths[i][1] for i in members)
-        among = frozenset(members)
-        ended = {at: value for at, value in self._promotions.items() if value.makers & among}
         if not flow.complete:
             return Chain(counted, "unknown", 1, UNBOUNDED, k, reason=_NO_FLOW)
         inside = {at: value for at, value in ended.items() if self._same_loop(at[0], value.makers & among)}
@@ -206,7 +188,7 @@ class _Analysis:
         return loop >= 0 and any(self._flow.cycle_of(i) == loop for i in makers)
 
     def _why_unbounded(self, members: Iterable[int]) -> str:
-        if any(self._uses[i].fresh == "run time" for i in members):
+        if self._values.undecided.intersection(members):
             return "a predicate decides at run time whether a sum begins anew"
         return "how often a loop without promotion runs is decided at run time"
 
@@ -219,15 +201,15 @@ class _Groups:
 
     def join(self, line: int, others: Iterable[int]) -> None:
         for other in (line, *others):
-            self._parent[self._root(other)] = self._root(line)
+            self._parent[self.root(other)] = self.root(line)
 
     def sorted(self) -> list[list[int]]:
         groups: dict[int, list[int]] = {}
         for line in sorted(self._parent):
-            groups.setdefault(self._root(line), []).append(line)
+            groups.setdefault(self.root(line), []).append(line)
         return list(groups.values())
 
-    def _root(self, line: int) -> int:
+    def root(self, line: int) -> int:
         while (above := self._parent.setdefault(line, line)) != line:
             line = above
         return line
@@ -243,144 +225,35 @@ def _join(a: Partial | None, b: Partial | None) -> Partial | None:
     return Partial(least, most, a.added or b.added, a.makers | b.makers, a.places | b.places)
 
 
+def _joined(values: list[Partial | None]) -> Partial | None:
+    joined = values[0] if values else None
+    for value in values[1:]:
+        joined = _join(joined, value)
+    return joined
+
+
 def _widen(old: Partial | None, new: Partial | None) -> Partial | None:
     joined = _join(old, new)
     return joined._replace(most=UNBOUNDED) if joined and old and joined.most > old.most else joined
 
 
-def _decisive(use: Use) -> list[int]:
-    """Registers that decide what is found of a line: the accumulator, and what may be a promotion."""
-    sources = [source for source in use.sources if source is not None]
-    if use.action == "add" and len(use.sources) > 1:
-        return [source + i for source in sources for i in range(use.width)]
-    return sources if use.action == "matrix" and use.fresh != "yes" else []
+def _promoted(added: dict[int, Partial]) -> Iterator[tuple[int, Partial]]:
+    """Each of the values that one line adds which is a partial sum, added to another one elementwise."""
+    for source, value in added.items():
+        others = [other for place, other in added.items() if place != source and other.places == value.places]
+        if not value.added and any(other.added or not other.makers & value.makers for other in others):
+            yield source, value
 
 
-def _continued(held: Holding, use: Use) -> Partial | None:
-    """The partial sum with which a matrix instruction goes on."""
-    return None if use.fresh == "yes" or use.sources[0] is None else held(use.sources[0])
-
-
-def _product(held: Holding, index: int, use: Use) -> Partial:
-    before = _continued(held, use)
-    least, most = (before.least, before.most) if before else (0, 0)
-    least = 0 if use.fresh == "run time" else least
-    return Partial(least + 1, min(most + 1, UNBOUNDED), False, frozenset([index]), frozenset())
-
-
-def _added(held: Holding, use: Use, i: int) -> dict[int, Partial]:
-    """Return the partial sums that an addition reads, by register."""
-    return {source + i: value for source in use.sources if source is not None and (value := held(source + i))}
-
-
-def _sum(held: Holding, use: Use, i: int) -> Partial | None:
+def _sum(read: list[Partial | None]) -> Partial | None:
     """A sum of up to two values that are partial sums or sums of those: a product counts as its factors do."""
-    values = list(_added(held, use, i).values())
-    if not values or len(use.sources) == 1:
+    values = list({id(value): value for value in read if value}.values())
+    if not values or len(read) == 1:
         return values[0] if values else None
-    least, most = sum(v.least for v in values), min(sum(v.most for v in values), UNBOUNDED)
+    least, most = sum([v.least for v in values]), min(sum([v.most for v in values]), UNBOUNDED)
     makers, places = (frozenset[int]().union(*sets) for sets in zip(*((v.makers, v.places) for v in values), strict=True))
     return Partial(least, most, True, makers, places)
 
 
-def _moved(held: Holding, use: Use, i: int) -> Partial | None:
-    """A copy, a choice between sources, or a product with something else."""
-    value: Partial | None = None
-    for position, source in enumerate(use.sources):
-        read = held(source + i) if source is not None else None
-        value = read if position == 0 or (use.action == "scale" and value is None) else _chosen(use, value, read)
-    return value
-
-
-def _chosen(use: Use, a: Partial | None, b: Partial | None) -> Partial | None:
-    return (a if b is None else _join(a, b)) if use.action == "scale" else _join(a, b)
-
-
-_ADDS = frozenset({"FADD", "HADD2", "DADD", "FADD2"})
-_FMAS = frozenset({"FFMA", "HFMA2", "DFMA", "FFMA2"})
-_SCALES = frozenset({"FMUL", "HMUL2", "DMUL", "FMUL2"})
-
-
-def _uses(definitions: Definitions) -> dict[int, Use]:
-    """Return the effect on partial sums of each line that sums of a matrix unit can reach, in any order of execution."""
-    lines, targets = definitions.function.lines, definitions.targets
-    found = {i: _use(line, targets[i]) for i, line in enumerate(lines) if targets[i] >= 0 and _action(line.opcode) != "lose"}
-    after: dict[int, set[int]] = {}
-    reached: set[int] = set()
-    for use in found.values():
-        if use.action == "matrix":
-            reached.update(range(use.target, use.target + use.width))
-            continue
-        for source in use.sources:
-            if source is not None:
-                for i in range(use.width):
-                    after.setdefault(source + i, set()).add(use.target + i)
-    waiting = list(reached)
-    while waiting:
-        new = after.get(waiting.pop(), set()) - reached
-        reached |= new
-        waiting += new
-    return {index: use for index, use in found.items() if use.action == "matrix" or _reads_one_of(use, reached)}
-
-
-def _reads_one_of(use: Use, registers: set[int]) -> bool:
-    return any(source is not None and source + i in registers for source in use.sources for i in range(use.width))
-
-
-def _use(line: Line, target: int) -> Use:
-    """Return the effect of a line on general registers."""
-    action = _action(line.opcode)
-    if action == "matrix":
-        return _matrix_use(line, parse(line.opcode), target)
-    rest = split_operands(line)[1:]
-    if action == "add" and line.stem in _FMAS:
-        return _fma(target, count_written(line.opcode), rest[:3])
-    if action == "add":
-        return Use(action, target, count_written(line.opcode), _without_zeros(rest[:2]))
-    sources = tuple(map(register_number, rest))
-    return Use(action, target, count_written(line.opcode), sources[-1:] if line.stem in ("MOV", "IMAD") else sources[:2])
-
-
-@cache
-def _action(opcode: str) -> Action:
-    stem, *modifiers = opcode.split(".")
-    if is_matrix(opcode):
-        return "lose" if parse(opcode).is_integer else "matrix"
-    if stem in _ADDS or stem in _FMAS:
-        return "add"
-    if stem in _SCALES:
-        return "scale"
-    return "copy" if stem in ("MOV", "SEL", "FSEL") or (stem == "IMAD" and "MOV" in modifiers) else "lose"
-
-
-def _fma(target: int, count: int, operands: list[str]) -> Use:
-    """A product plus an addend; a product plus zero is a product."""
-    factors = [register_number(operand) for operand in operands[:2]]
-    addend = _without_zeros(operands[2:])
-    if not addend:
-        return Use("scale", target, count, tuple(factors))
-    return Use("add", target, count, (*factors, *addend))
-
-
-def _without_zeros(operands: Iterable[str]) -> tuple[int | None, ...]:
-    return tuple(register_number(operand) for operand in operands if not operand.lstrip("-+").startswith("RZ"))
-
-
-def _matrix_use(line: Line, opcode: MatrixOpcode, target: int) -> Use:
-    """D, A, B, C, …; a warpgroup's: D, [A,] descriptor, C[, scale-d], …"""
-    named = split_operands(line)
-    at = 1 + max((i for i, operand in enumerate(named) if operand.startswith("gdesc")), default=2)
-    c = register_number(named[at]) if at < len(named) else None
-    scale = named[at + 1] if at + 1 < len(named) and opcode.family.adds_to_d else ""
-    fresh: Literal["no", "yes", "run time"] = "yes" if scale == "!UPT" or c is None else "no"
-    if fresh == "no" and re.match(r"!?UP\d", scale):
-        fresh = "run time"
-    return Use("matrix", target, count_written(line.opcode), (c,), fresh)
-
-
 def _counted(function: Function, lines: Iterable[int]) -> tuple[tuple[str, int], ...]:
-    counts: dict[str, int] = {}
-    for i in lines:
-        opcode = function.lines[i].opcode
-        counts[opcode] = counts.get(opcode, 0) + 1
-    return tuple(counts.items())
+    return tuple(Counter([function.lines[i].opcode for i in lines]).items())

@@ -7,7 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -24,20 +24,23 @@ ARITHMETIC = frozenset(f"{_CONVERSIONS} {_MULTIPLIES} {_ADDS}".split())
 CONVERSIONS = frozenset(_CONVERSIONS.split())
 MULTIPLIES = frozenset(_MULTIPLIES.split())
 
-_TARGET = re.compile(r"\s*\.target\s+(sm_\w+)")
-_FLAGS = re.compile(r"\s*\.headerflags\s.*?(EF_CUDA_ACCELERATORS )?EF_CUDA_SM(\d+)")
+_TARGET = re.compile(r"^\s*\.target\s+(sm_\w+)", re.MULTILINE)
+_FLAGS = re.compile(r"^\s*\.headerflags\s.*?(EF_CUDA_ACCELERATORS )?EF_CUDA_SM(\d+)", re.MULTILINE)
 """The older ELF layout, which has no `.target`."""
-_SECTION = re.compile(r"\.text\.([^\s:]+):")
+_SECTION = "\n.text."
+"""Begins the label of a section of code: its name follows, and a colon."""
 _ROW = re.compile(
     r"^(?:([.$\w]+):|[ \t]*/\*([0-9a-f]{4,})\*/[ \t]+(?:\{[ \t]*)?(?:(@!?U?P\w+)[ \t]+)?([A-Z][A-Za-z0-9_.]*)[ \t]*([^;\n]*))",
     re.MULTILINE,
 )
 """A label, or an instruction: offset, predicate, opcode, operands."""
 _MATRIX_ROW = re.compile(rf"\s*/\*[0-9a-f]+\*/\s+(?:\{{\s*)?(?:@\S+\s+)?{MATRIX.pattern}")
-_LINE = re.compile(r"\s*/\*[0-9a-f]{4,}\*/\s+[A-Z@{]")
+_LINE = re.compile(r"^\s*/\*[0-9a-f]{4,}\*/\s+[A-Z@{]", re.MULTILINE)
 _INSTRUCTION = re.compile(r"(?:\{\s*)?(?:(@!?U?P\w+)\s+)?([A-Z][A-Za-z0-9_.]*)\s*([^;]*)")
 _PLACE = re.compile(r"\.L\w+")
 
+CHUNK = 1 << 20
+"""Characters of the disassembler's output that are read at once."""
 PART = 4 << 20
 """Bytes of code that nvdisasm is given of a large cubin at once, for which it takes some 300 MiB of memory."""
 _CONSTANT_MOVE = re.compile(r"-RZ, RZ,")
@@ -122,51 +125,63 @@ def functions(path: Path, targets: bool = True, matrix: bool = False) -> Iterato
     for part in symbols.symbol_groups(path, PART):
         only = ["--cuda-function-index", ",".join(map(str, part))] if part else []
         with toolchain.output("nvdisasm", *options, *only, str(path)) as text:
-            yield from parse(text, matrix)
+            yield from parse(iter(partial(text.read, CHUNK), ""), matrix)
 
 
 def parse(text: Iterable[str], matrix: bool = False) -> Iterator[Function]:
-    """Functions in the lines that `nvdisasm --print-code` prints; `matrix`: those without matrix opcodes have no lines."""
-    architecture, name = "", ""
-    rows: list[str] = []
-    wanted = not matrix
-    for row in text:
-        if row[0] == " ":
-            rows.append(row)
-            wanted = wanted or ("MMA" in row and _MATRIX_ROW.match(row) is not None)
-        elif found := _SECTION.match(row):
-            yield from _function(name, architecture, rows, wanted)
-            name, rows, wanted = found[1], [], not matrix
-        elif row[0] == "\t":
-            architecture = _architecture(row) or architecture
-        else:
-            rows.append(row)
-    yield from _function(name, architecture, rows, wanted)
+    """Functions in what `nvdisasm --print-code` prints, in pieces; `matrix`: those without matrix opcodes have no lines."""
+    architecture: str | None = None
+    for section in _sections(text):
+        if architecture is None:
+            architecture = _architecture(section)
+            continue
+        name, _, rows = section.partition(":")
+        if not matrix or _has_matrix(rows):
+            function = _function(name, architecture, rows)
+            if function.lines:
+                yield function
+        elif _LINE.search(rows):
+            yield Function(name, architecture, (), {})
 
 
-def _architecture(row: str) -> str:
-    """Return the value of a directive, "" for another directive."""
-    if found := _TARGET.match(row):
+def _sections(pieces: Iterable[str]) -> Iterator[str]:
+    """The text before the first section of code, and each section from its name on."""
+    section = "\n"
+    for piece in pieces:
+        seen = max(0, len(section) - len(_SECTION))
+        section += piece
+        while (end := section.find(_SECTION, seen)) >= 0:
+            yield section[:end]
+            section, seen = section[end + len(_SECTION) :], 0
+    yield section
+
+
+def _architecture(header: str) -> str:
+    """The architecture in directives, "" where they do not name one."""
+    if found := _TARGET.search(header):
         return found[1]
-    found = _FLAGS.match(row)
+    found = _FLAGS.search(header)
     return f"sm_{found[2]}{'a' if found[1] else ''}" if found else ""
 
 
-def _function(name: str, architecture: str, rows: list[str], wanted: bool) -> Iterator[Function]:
-    """The function in the rows of one section, if there are instructions in it."""
-    if not wanted:
-        if any(map(_LINE.match, rows)):
-            yield Function(name, architecture, (), {})
-        return
+def _has_matrix(rows: str) -> bool:
+    place = rows.find("MMA")
+    while place >= 0:
+        if _MATRIX_ROW.match(rows, rows.rfind("\n", 0, place) + 1):
+            return True
+        place = rows.find("MMA", place + 1)
+    return False
+
+
+def _function(name: str, architecture: str, rows: str) -> Function:
     lines: list[Line] = []
     labels: dict[str, int] = {}
-    for label, offset, guard, opcode, operands in _ROW.findall("".join(rows)):
+    for label, offset, guard, opcode, operands in _ROW.findall(rows):
         if label:
             labels[label] = len(lines)
-        else:
-            lines.append(Line(int(offset, 16), guard, opcode, operands.rstrip()))
-    if lines:
-        yield Function(name, architecture, tuple(lines), labels)
+        else:  # `Line(…)` takes three times as long
+            lines.append(tuple.__new__(Line, (int(offset, 16), guard, opcode, operands.rstrip())))
+    return Function(name, architecture, tuple(lines), labels)
 
 
 def read_line(offset: int, text: str) -> Line | None:
