@@ -259,7 +259,9 @@ def _findings(outcome: ProductOutcome, found: RegionOutcome) -> Iterator[tuple[s
     if found.mispaired:
         yield "each_product_once", Finding("no", note=found.mispaired)
     elif found.multiplicity.size:
-        yield "each_product_once", _each_once(found.multiplicity)
+        wrong = "; ".join(f"{len(ks)} {what}: k = {ranges(ks)}" for what, ks in miscounts(found.multiplicity))
+        every = f"{len(found.multiplicity)} of {len(found.multiplicity)}"
+        yield "each_product_once", Finding("no", note=wrong) if wrong else Finding("yes", note=every)
     yield from _repeated(outcome)
     if outcome.depends is not None:
         yield "depends_on", Finding(outcome.depends.value, note=outcome.depends.note)
@@ -302,11 +304,6 @@ def first_in_words(first: FirstCalls) -> str:
     """Return "the first 3 calls give other bits than later ones: 512 of 1,024 outputs"."""
     calls = "call gives" if first.other == 1 else f"{first.other} calls give"
     return f"the first {calls} other bits than later ones: {first.elements:,} of {first.call.d.size:,} outputs"
-
-
-def _each_once(multiplicity: Ints) -> Finding:
-    wrong = "; ".join(f"{len(ks)} {what}: k = {ranges(ks)}" for what, ks in miscounts(multiplicity))
-    return Finding("no", note=wrong) if wrong else Finding("yes", note=f"{len(multiplicity)} of {len(multiplicity)}")
 
 
 def miscounts(multiplicity: Ints) -> Iterator[tuple[str, Ints]]:

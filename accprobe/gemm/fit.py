@@ -42,9 +42,13 @@ def fit(
     if _count(start, inner):  # no reading changes the sums of one chain
         readings = readings[:1]
     best, fewest = start, len(probed) + 1
+
+    def other_roundings(plan: ProductPlan) -> Iterator[ProductPlan]:
+        return (alternative.plan for alternative in rounding_alternatives(plan))
+
     for plan in (replace(start, tree=reading) for reading in readings):
         count = _count(plan, probed)
-        found, wrong = _improved(plan, len(probed) if count is None else count, probed, _other_roundings)
+        found, wrong = _improved(plan, len(probed) if count is None else count, probed, other_roundings)
         if wrong < fewest:
             best, fewest = found, wrong
         if not fewest:
@@ -83,10 +87,6 @@ def _improved(
             if fewest and (count := _count_fewer(other, probed, fewest)) is not None:
                 plan, fewest = other, count
     return plan, fewest
-
-
-def _other_roundings(plan: ProductPlan) -> Iterator[ProductPlan]:
-    return (alternative.plan for alternative in rounding_alternatives(plan))
 
 
 def other_bits(plan: ProductPlan) -> Iterator[ProductPlan]:
@@ -178,8 +178,15 @@ def compare_kept(
 
 def _similar(plan: ProductPlan) -> Iterator[ProductPlan]:
     """Yield the plan with the first two products of chains swapped, and with one field of its fused sums changed."""
+
+    def without_floor(arithmetic: Arithmetic) -> Arithmetic:
+        """Align small terms like all others, and keep the sign of underflows."""
+        if isinstance(arithmetic, FloatArithmetic):
+            return replace(arithmetic, min_exponent=None, underflow_sign="kept")
+        return arithmetic
+
     yield replace(plan, tree=with_first_sums_swapped(plan.tree))
-    yield replace(plan, step=plan.step.with_arithmetic(_without_floor))
+    yield replace(plan, step=plan.step.with_arithmetic(without_floor))
     yield from (replace(plan, step=alternative.model) for alternative in alternatives(plan.step, {}))
 
 
@@ -202,10 +209,3 @@ def _is_infinite(fmt: Format, patterns: Bits) -> Truths:
     infinity = fmt.infinity if fmt.is_float else None
     unsigned = patterns & fmt.dtype.type(fmt.sign_bit - 1)
     return np.zeros(patterns.shape, bool) if infinity is None else np.asarray(unsigned == infinity)
-
-
-def _without_floor(arithmetic: Arithmetic) -> Arithmetic:
-    """Return the arithmetic with small terms aligned like all others, and the sign of underflows kept."""
-    if not isinstance(arithmetic, FloatArithmetic):
-        return arithmetic
-    return replace(arithmetic, min_exponent=None, underflow_sign="kept")

@@ -83,17 +83,12 @@ def same_rows(open_: Callable[[int], BlackBox], ms: Sequence[int], seed: int = 0
         rows[m] = [row.digest() for row in seen]
     found: list[list[int]] = []
     for m in ms:
-        like = (of for of in found if all(_agree(rows[m], rows[other]) for other in of))
+        like = (of for of in found if all(x == y for other in of for x, y in zip(rows[m], rows[other], strict=False)))
         if (of := next(like, None)) is not None:
             of.append(m)
         else:
             found.append([m])
     return [SameRow(tuple(of), bool(changing & set(of))) for of in found]
-
-
-def _agree(one: Sequence[bytes], other: Sequence[bytes]) -> bool:
-    """Return whether the rows that both have are equal."""
-    return all(x == y for x, y in zip(one, other, strict=False))
 
 
 def _shared(spec: Spec, most: int, number: int, seed: int) -> tuple[Bits, Bits, ScaleWords | None]:

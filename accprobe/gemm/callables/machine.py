@@ -56,18 +56,16 @@ def library_versions(library: ArrayLibrary) -> dict[str, str]:
 
     On a CPU the number of threads is included, because the order of additions may depend on it.
     """
-    found = {"numpy": _numpy_versions, "torch": _torch_versions}.get(library.name, _package_version)(library)
+    if library.name in ("numpy", "torch"):
+        found = _numpy_versions() if library.name == "numpy" else _torch_versions(library)
+    else:
+        found = {library.name: str(getattr(importlib.import_module(library.name), "__version__", ""))}
     if library.device == "cpu":
         return found | {"threads": str(len(os.sched_getaffinity(0)))} if "threads" not in found else found
     return found | {name: version for name, version in inventory.versions().items() if name in ("driver", "triton")}
 
 
-def _package_version(library: ArrayLibrary) -> dict[str, str]:
-    module = importlib.import_module(library.name)
-    return {library.name: str(getattr(module, "__version__", ""))}
-
-
-def _numpy_versions(library: ArrayLibrary) -> dict[str, str]:
+def _numpy_versions() -> dict[str, str]:
     built: Any = np.show_config(mode="dicts")
     blas = built.get("Build Dependencies", {}).get("blas", {})
     configuration = blas.get("openblas configuration") or f"{blas.get('name', 'unknown')} {blas.get('version', '')}".strip()

@@ -36,8 +36,12 @@ def refuse_non_products(subject: RecordedCallable, seed: int) -> None:
         raise AccprobeError("the result does not depend on the operands of this call (cached?): zeros and ones give the same")
     a[:, 0], b[:, 0] = layout.one()
     one = numbers_of(spec.out, subject.product(a, b, keep=False))
-    near = abs(one - added - 1) <= LAST_PLACES * _last_place(spec.out, np.maximum(abs(one), abs(added)))
-    if (near & (abs(added) >= _least(spec.out)))[there].all():
+    least, last_place = 1.0, np.zeros(one.shape)
+    if spec.out.is_float:  # values below the smallest normal number count as a stray bit
+        least, size = 2.0**spec.out.min_exponent, np.maximum(abs(one), abs(added))
+        last_place = np.exp2(np.frexp(size)[1] - 1.0 - spec.out.mantissa_bits)
+    near = abs(one - added - 1) <= LAST_PLACES * last_place
+    if (near & (abs(added) >= least))[there].all():
         raise AccprobeError(f"it adds {added_in_words(added)}: this is not a product of two matrices (a bias?)")
     if there.mean() > 0.5:
         row, column = np.argwhere(there)[0]
@@ -68,15 +72,6 @@ def factor_in_words(subject: RecordedCallable, rows: Ints, columns: Ints, k: int
         found.append(whole_product(subject, a, b)[np.ix_(rows, columns)] / number)
     factor = found[0].flat[0]
     return f"{factor:.9g} times A·B" if factor and all((each == factor).all() for each in found) else ""
-
-
-def _last_place(out: Format, size: Floats) -> Floats:
-    return np.zeros(size.shape) if out.is_integer else np.exp2(np.frexp(size)[1] - 1.0 - out.mantissa_bits)
-
-
-def _least(out: Format) -> float:
-    """Return the smallest normal number. Smaller values count as a stray bit."""
-    return 1.0 if out.is_integer else 2.0**out.min_exponent
 
 
 def _refuse_transposed(subject: RecordedCallable, seed: int) -> None:

@@ -161,7 +161,12 @@ def _draws(subject: RecordedCallable, exact_limit: int, more: int = 0) -> Iterat
     most = fitting[0] if fitting else 1
     terms = spec.k if fitting else max(1, int((exact_limit / DEVIATIONS) ** 2))
     for _ in range(more + CALLS * -(-spec.k // terms)):
-        of_a, of_b = (_random_numbers(fmt, most, (min(lines, DISTINCT_LINES), spec.k), rng) for fmt, lines in _sides(spec))
+        distinct = []
+        for fmt, lines in ((spec.a, spec.m), (spec.b, spec.n)):
+            shape, top = (min(lines, DISTINCT_LINES), spec.k), min(most, fmt.largest) if fmt.is_integer else most
+            signs = rng.choice([-1, 1], shape) if fmt.signed else 1
+            distinct.append(np.asarray(rng.integers(1, top + 1, shape) * signs, np.float64))
+        of_a, of_b = distinct
         if terms < spec.k:
             kept = rng.permuted(np.broadcast_to(np.arange(spec.k) < terms, of_a.shape), axis=1)
             of_a, of_b = (of_a * kept, of_b) if spec.a_exponent is None else (of_a, of_b * kept[:1])
@@ -170,16 +175,6 @@ def _draws(subject: RecordedCallable, exact_limit: int, more: int = 0) -> Iterat
         row_of, column_of = (rng.permutation(np.arange(n) % min(n, DISTINCT_LINES)) for n in (spec.m, spec.n))
         a, b = whole_operands(spec, of_a, of_b)
         yield OperandDraw(of_a, of_b, row_of, column_of, subject.product(a[row_of], b[column_of], keep=False))
-
-
-def _sides(spec: Spec) -> tuple[tuple[Format, int], tuple[Format, int]]:
-    return (spec.a, spec.m), (spec.b, spec.n)
-
-
-def _random_numbers(fmt: Format, most: int, shape: tuple[int, int], rng: np.random.Generator) -> Floats:
-    top = min(most, fmt.largest) if fmt.is_integer else most
-    signs = rng.choice([-1, 1], shape) if fmt.signed else 1
-    return np.asarray(rng.integers(1, top + 1, shape) * signs, np.float64)
 
 
 def _mismatches(out: Format, draw: OperandDraw, known: Sequence[tuple[Region, Ints]]) -> There:

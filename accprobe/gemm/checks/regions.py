@@ -141,7 +141,7 @@ def find_regions(subject: RecordedCallable, seed: int = 0, first: FirstCalls | N
         results = [subject.product(a, b, keep=False) for _ in range(REPEATS)]
         for other in results[1:]:
             changed |= other != results[0]
-        values = max([values, *(len(np.unique(np.stack(results)[:, i, j])) for i, j in _first(changed))])
+        values = max([values, *(len(np.unique(np.stack(results)[:, i, j])) for i, j in np.argwhere(changed)[:4])])
         if changed.any() or (results[0] == results[0][0, 0]).all():
             continue
         _, numbers = np.unique(results[0], return_inverse=True)
@@ -183,10 +183,6 @@ def _spread(layout: Layout, pairs: int, rng: np.random.Generator) -> tuple[Bits,
     negative[second] = ~negative[first]
     column[0, negative] |= spec.b.dtype.type(spec.b.sign_bit)
     return row, column
-
-
-def _first(changed: NDArray[np.bool_]) -> list[tuple[int, int]]:
-    return [(int(i), int(j)) for i, j in np.argwhere(changed)[:4]]
 
 
 def region_of(there: NDArray[np.bool_], elements: int | None = None) -> Region:

@@ -67,6 +67,9 @@ class ExplainedRegion:
     columns: tuple[int, int]
     found: Explanation
 
+    def holds(self, row: int, column: int) -> bool:
+        return self.rows[0] <= row <= self.rows[1] and self.columns[0] <= column <= self.columns[1]
+
 
 @dataclass(frozen=True)
 class Unknown:

@@ -23,7 +23,7 @@ from accprobe.gemm.explain.known_plans import Sizes, rounded_once, sizes, slices
 from accprobe.gemm.explain.plan_search import PlanSearch
 from accprobe.gemm.layout import Ints
 from accprobe.gemm.spec import Spec
-from accprobe.gemm.verification import ElementMismatch, ordered
+from accprobe.gemm.verification import ordered
 from accprobe.isa.formats import Bits
 
 # Maximum number of products whose sums are computed to compare one plan with all elements.
@@ -121,8 +121,7 @@ class _OneResult:
                 ends = int(numbers[y][0]), int(numbers[y][-1])
                 parts.append(ExplainedRegion(ends, (x.start, x.stop - 1), part))
                 mismatches += part.mismatches - int(differ[y, x].sum())
-        inside = [(part.rows, part.columns) for part in parts]
-        places = tuple(place for place in found.places if not any(_is_in(place, *where) for where in inside))
+        places = tuple(place for place in found.places if not any(part.holds(place.row, place.column) for part in parts))
         return replace(found, mismatches=mismatches, regions=tuple(parts), places=places)
 
     def _unknown(self, found: Explanation) -> Unknown:
@@ -163,21 +162,14 @@ def _ranges(there: NDArray[Any] | np.bool[bool]) -> list[slice]:
     return [slice(int(run[0]), int(run[-1]) + 1) for run in np.split(found, np.flatnonzero(np.diff(found) > REGION_GAP) + 1)]
 
 
-def _is_in(place: ElementMismatch, rows: tuple[int, int], columns: tuple[int, int]) -> bool:
-    return rows[0] <= place.row <= rows[1] and columns[0] <= place.column <= columns[1]
-
-
 def _alike(found: Sequence[Explanation]) -> list[Explanation]:
     """Put first those plans of two results that differ least."""
     x, y = found
     if not x.plans or not y.plans:
         return [x, y]
     first, second = min(((p, q) for p in x.plans for q in y.plans), key=lambda two: len(differences(*two)))
-    return [replace(each, plans=_first(plan, each.plans)) for each, plan in ((x, first), (y, second))]
-
-
-def _first(plan: Candidate, plans: Sequence[Candidate]) -> tuple[Candidate, ...]:
-    return (plan, *(other for other in plans if other is not plan))
+    best = ((x, first), (y, second))
+    return [replace(each, plans=(plan, *(other for other in each.plans if other is not plan))) for each, plan in best]
 
 
 # A zero in place of an operand.

@@ -213,12 +213,9 @@ def _side_by_side(slices: Sequence[KSlice]) -> str:
 def direction(chains: Sequence[FusedGroups]) -> str:
     """Return how each chain traverses K, in words; "" if its k are contiguous and in increasing order."""
     every = np.unique([k for chain in chains for group in chain for k in group])
-    found = {_direction_of(chain, every) for chain in chains if len(chain) > 1}
+    ways = ((_share(chain, every), _k_order(chain)) for chain in chains if len(chain) > 1)
+    found = {", ".join(dict.fromkeys(filter(None, both))) for both in ways}
     return found.pop() if len(found) == 1 else IN_DISORDER if found else ""
-
-
-def _direction_of(chain: FusedGroups, every: Ints) -> str:
-    return ", ".join(dict.fromkeys(filter(None, (_share(chain, every), _k_order(chain)))))
 
 
 def _share(chain: FusedGroups, every: Ints) -> str:

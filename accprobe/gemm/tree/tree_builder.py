@@ -126,7 +126,7 @@ class TreeBuilder:
             return
         for size in np.unique(sizes):
             new = others[sizes == size]
-            exact = _is_exact(size, below, len(new))
+            exact = 1 < len(new) <= WIDEST and size == below + 1  # one fused sum: if two terms cancel, all others survive
             if below + len(new) != size and not exact:
                 yield None, False
                 return
@@ -177,11 +177,6 @@ WIDEST = 64
 ALL_PAIRS = 256
 
 
-def _is_exact(size: float, below: int, new: int) -> bool:
-    """Return whether these products belong to one fused sum: if two of its terms cancel, all others survive."""
-    return 1 < new <= WIDEST and size == below + 1
-
-
 # Random windows of units over all of K that check the count, and the reciprocal share of units left out: odd counts reveal
 # formats with one bit less.
 SOME, FEWER = 32, 64
@@ -189,16 +184,13 @@ SOME, FEWER = 32, 64
 
 def measured_units(subject: RecordedCallable, rows: Ints, columns: Ints, leaves: Ints) -> Units:
     """Return the units farthest from the large products that are visible, cancel and count exactly; else the nearest."""
-    several = list(unit_candidates(subject.spec))
+    spec, several = subject.spec, list(unit_candidates(subject.spec))
     for each in several[:-1]:
-        if _is_visible(subject, rows, columns, leaves, each) and _cancels(subject, rows, columns, leaves, each):
+        words = power(spec.a, each.unit[0]), power(spec.b, each.unit[1])
+        visible = single_products(subject, rows, columns, leaves, *words) == 2.0 ** sum(each.unit)
+        if visible.all() and _cancels(subject, rows, columns, leaves, each):
             return _with_batch_size(subject, rows, columns, leaves, each)
     return _with_batch_size(subject, rows, columns, leaves, several[-1])
-
-
-def _is_visible(subject: RecordedCallable, rows: Ints, columns: Ints, leaves: Ints, each: Units) -> bool:
-    words = (power(fmt, e) for fmt, e in zip((subject.spec.a, subject.spec.b), each.unit, strict=True))
-    return bool(np.all(single_products(subject, rows, columns, leaves, *words) == 2.0 ** sum(each.unit)))
 
 
 def _cancels(subject: RecordedCallable, rows: Ints, columns: Ints, leaves: Ints, each: Units) -> bool:
