@@ -18,8 +18,9 @@ from accprobe.evaluate.product import SumWords, added, merged, product, rounded_
 from accprobe.gemm.explain.explanation import Candidate
 from accprobe.gemm.plans import PARTIAL_FORMATS, integer_step, known_steps, single_steps
 from accprobe.gemm.spec import Spec
+from accprobe.gemm.tree.decomposition import butterfly
 from accprobe.isa.formats import FORMATS, Bits, Format
-from accprobe.model.product import Chain, Merged, Nested, Node, Order, ProductModel, addition, in_chunks, multiply_add, nested
+from accprobe.model.product import Chain, Merged, Node, Order, ProductModel, addition, in_chunks, multiply_add, nested
 from accprobe.model.tree import DotModel, Rounding
 
 F32, F64 = FORMATS["f32"], FORMATS["f64"]
@@ -291,21 +292,12 @@ def f32_references(spec: Spec) -> Iterator[Candidate]:
         for lanes in SIMD_LANES:
             if lanes < spec.k:
                 parts = tuple(Chain(lane, spec.k, (0,), lanes) for lane in range(lanes))
-                for how, order in (("in turn", nested("forward", lanes)), ("halves first", _halves(range(lanes)))):
+                for how, order in (("in turn", nested("forward", lanes)), ("halves first", butterfly(lanes))):
                     words = {"lanes": f"{lanes}, added {how}"}
                     yield _reference(spec, step, Merged(parts, order, addition()), found | words)
     pairwise = _pairwise(range(spec.k))
     if isinstance(pairwise, Merged):
         yield _reference(spec, step, pairwise, found | {"lanes": "pairwise, as numpy's sum"})
-
-
-def _halves(lanes: range) -> Nested:
-    """Return the order that adds lanes i and i + n / 2 first, as shuffles reduce the lanes of a register."""
-    order: list[Nested] = list(lanes)
-    while len(order) > 1:
-        half = len(order) // 2
-        order = [(order[i], order[i + half]) for i in range(half)]
-    return order[0]
 
 
 def _pairwise(ks: range) -> Node:

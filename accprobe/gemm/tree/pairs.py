@@ -57,18 +57,18 @@ class ProductPairs:
 
     def joined(self, ks: Ints, before: int) -> NDArray[np.bool_]:
         """Return which of n products are added to one another before `before` is added to either, [n, n]."""
-        n = len(ks)
-        found = np.eye(n, dtype=bool)
-        for bit in range(max(1, n - 1).bit_length()):
-            for i, j in _halves(n, bit):
-                for top in range(0, len(i), len(self._rows)):
-                    for left in range(0, len(j), len(self._columns)):
-                        y, x = i[top : top + len(self._rows)], j[left : left + len(self._columns)]
-                        there = self._surviving_units(ks[y], ks[x], [np.array([before])] * len(y)) != 0
-                        differ = y[:, None] ^ x[None, :]
-                        there &= (differ & -differ) == 1 << bit
-                        found[np.ix_(y, x)] |= there
-                        found[np.ix_(x, y)] |= there.T
+        every = np.arange(len(ks))
+        found = np.eye(len(ks), dtype=bool)
+        for bit in range(max(1, len(ks) - 1).bit_length()):
+            i, j = every[every >> bit & 1 == 0], every[every >> bit & 1 == 1]
+            for top in range(0, len(i), len(self._rows)):
+                for left in range(0, len(j), len(self._columns)):
+                    y, x = i[top : top + len(self._rows)], j[left : left + len(self._columns)]
+                    there = self._surviving_units(ks[y], ks[x], [np.array([before])] * len(y)) != 0
+                    differ = y[:, None] ^ x[None, :]
+                    there &= (differ & -differ) == 1 << bit
+                    found[np.ix_(y, x)] |= there
+                    found[np.ix_(x, y)] |= there.T
         return found
 
     def joined_with(self, i: int, ks: Ints, before: int) -> NDArray[np.bool_]:
@@ -157,14 +157,6 @@ def _calls(n: int, base: int, height: int, width: int, most: int) -> int:
         calls += values * -(-low // group) * -(-group * classes // width) * -(-windows // height)
         low *= base
     return calls
-
-
-def _halves(n: int, bit: int) -> Iterator[tuple[Ints, Ints]]:
-    """Yield the numbers below n with a bit clear and those with it set."""
-    every = np.arange(n)
-    without, with_it = every[every >> bit & 1 == 0], every[every >> bit & 1 == 1]
-    if len(without) and len(with_it):
-        yield without, with_it
 
 
 def is_whole(sizes: Floats, leaves: int) -> bool:
