@@ -147,8 +147,28 @@ class Layout:
         return sum(map(lowest, both)), sum(fmt.max_exponent for fmt in both)
 
     def patterns(self, signs: Ints, exponents: Ints, significands: Ints, rng: np.random.Generator) -> tuple[Bits, Bits]:
-        """Return factors for products of these signs (0: zero), exponents and significands (in eighths, or ANY_SIGNIFICAND)."""
-        return _both_factors(self.spec, signs, exponents, significands, rng)
+        """Return factors for products of these signs (0: zero), exponents and significands (in eighths, or ANY_SIGNIFICAND).
+
+        They are powers of two if the formats do not have the products.
+        """
+        spec = self.spec
+        low_a, low_b = lowest(spec.a), lowest(spec.b)
+        below = spec.a.min_exponent - rng.integers(1, spec.a.mantissa_bits + 1, (len(exponents), 1))
+        smaller = (rng.random((len(exponents), 1)) < SUBNORMAL) & (significands[:, [0]] == 8) & (signs[:, [4]] == 0)
+        lifted = np.where(smaller, below + np.minimum(exponents[:, [0]] - below, spec.b.max_exponent) - exponents[:, [0]], 0)
+        exponents = np.maximum(exponents + lifted, low_a + low_b)
+        of_b = np.clip(exponents // 2, low_b, spec.b.max_exponent)
+        of_a = np.clip(exponents - of_b, low_a, spec.a.max_exponent)
+        of_a = np.where(smaller & (np.arange(exponents.shape[1]) % (exponents.shape[1] - 1) == 0), below, of_a)
+        of_b = np.clip(exponents - of_a, low_b, spec.b.max_exponent)
+        fraction_a = rng.integers(0, 1 << spec.a.mantissa_bits, exponents.shape) >> 1
+        fraction_b = rng.integers(0, 1 << spec.b.mantissa_bits, exponents.shape) >> 1
+        any_one = significands == ANY_SIGNIFICAND
+        a = _encoded(spec.a, of_a, np.where(any_one, fraction_a, _fractions(spec.a, significands)))
+        half = 1 << max(spec.b.mantissa_bits - 1, 0)
+        b = _encoded(spec.b, of_b, np.where(any_one, fraction_b, np.where(significands == 12, half, 0)))
+        a, b = (np.where(any_one, x | _low_bits(fmt, x.shape, rng), x) for fmt, x in ((spec.a, a), (spec.b, b)))
+        return _signed(spec.a, a, signs), _signed(spec.b, b, np.abs(signs))
 
     def power(self, exponent: int) -> tuple[int, int]:
         """Return the patterns of two powers of two whose product is 2^exponent."""
@@ -178,8 +198,11 @@ class OnlyB(Layout):
         return self._exponent + lowest(b), self._exponent + b.max_exponent
 
     def patterns(self, signs: Ints, exponents: Ints, significands: Ints, rng: np.random.Generator) -> tuple[Bits, Bits]:
-        b = _factors_of_b(self.spec, signs, exponents, significands, rng)
-        return np.where(signs != 0, self._pattern, 0).astype(self.spec.a.dtype), b
+        fmt = self.spec.b
+        of_b = np.clip(exponents - self._exponent, lowest(fmt), fmt.max_exponent)
+        words = rng.integers(0, 1 << fmt.mantissa_bits, exponents.shape)
+        b = _encoded(fmt, of_b, np.where(significands == ANY_SIGNIFICAND, words, _fractions(fmt, significands)))
+        return np.where(signs != 0, self._pattern, 0).astype(self.spec.a.dtype), _signed(fmt, b, signs)
 
     def power(self, exponent: int) -> tuple[int, int]:
         return int(self._pattern), power(self.spec.b, exponent - self._exponent)
@@ -203,36 +226,6 @@ def shows_subnormals(spec: Spec) -> bool:
     f32 = FORMATS["f32"]
     reach = layout_of(spec).exponents()[0] < f32.min_exponent - f32.mantissa_bits
     return spec.a_exponent is None and reach and spec.out.name in ("f32", "bf16")
-
-
-def _both_factors(spec: Spec, signs: Ints, exponent: Ints, significands: Ints, rng: np.random.Generator) -> tuple[Bits, Bits]:
-    """Return A and B patterns with these products, or powers of two if the formats do not have them."""
-    low_a, low_b = lowest(spec.a), lowest(spec.b)
-    below = spec.a.min_exponent - rng.integers(1, spec.a.mantissa_bits + 1, (len(exponent), 1))
-    smaller = (rng.random((len(exponent), 1)) < SUBNORMAL) & (significands[:, [0]] == 8) & (signs[:, [4]] == 0)
-    lifted = np.where(smaller, below + np.minimum(exponent[:, [0]] - below, spec.b.max_exponent) - exponent[:, [0]], 0)
-    exponent = np.maximum(exponent + lifted, low_a + low_b)
-    of_b = np.clip(exponent // 2, low_b, spec.b.max_exponent)
-    of_a = np.clip(exponent - of_b, low_a, spec.a.max_exponent)
-    of_a = np.where(smaller & (np.arange(exponent.shape[1]) % (exponent.shape[1] - 1) == 0), below, of_a)
-    of_b = np.clip(exponent - of_a, low_b, spec.b.max_exponent)
-    fraction_a = rng.integers(0, 1 << spec.a.mantissa_bits, exponent.shape) >> 1
-    fraction_b = rng.integers(0, 1 << spec.b.mantissa_bits, exponent.shape) >> 1
-    any_one = significands == ANY_SIGNIFICAND
-    a = _encoded(spec.a, of_a, np.where(any_one, fraction_a, _fractions(spec.a, significands)))
-    half = 1 << max(spec.b.mantissa_bits - 1, 0)
-    b = _encoded(spec.b, of_b, np.where(any_one, fraction_b, np.where(significands == 12, half, 0)))
-    a, b = (np.where(any_one, x | _low_bits(fmt, x.shape, rng), x) for fmt, x in ((spec.a, a), (spec.b, b)))
-    return _signed(spec.a, a, signs), _signed(spec.b, b, np.abs(signs))
-
-
-def _factors_of_b(spec: Spec, signs: Ints, exponent: Ints, significands: Ints, rng: np.random.Generator) -> Bits:
-    """Return B patterns for an A whose elements are all 2^a_exponent."""
-    assert spec.a_exponent is not None
-    of_b = np.clip(exponent - spec.a_exponent, lowest(spec.b), spec.b.max_exponent)
-    words = rng.integers(0, 1 << spec.b.mantissa_bits, exponent.shape)
-    b = _encoded(spec.b, of_b, np.where(significands == ANY_SIGNIFICAND, words, _fractions(spec.b, significands)))
-    return _signed(spec.b, b, signs)
 
 
 def _signed(fmt: Format, magnitudes: Ints, signs: Ints) -> Bits:
