@@ -123,18 +123,18 @@ def _recorded(name: str, spec: Spec) -> list[Candidate]:
             if model is None or not model.is_ordered or model.scales is not None:
                 continue
             if (model.a, model.b, model.result, model.k) == (spec.a, spec.b, spec.out, spec.k):
-                told = {key: finding.value for key, finding in region.findings.items()}
-                found.append(Candidate(f"{name}:{row.callable} {row.m}x{row.n}x{row.k}", told, model))
+                values = {key: finding.value for key, finding in region.findings.items()}
+                found.append(Candidate(f"{name}:{row.callable} {row.m}x{row.n}x{row.k}", values, model))
     return found
 
 
 def _json(names: list[str], found: list[Explanation]) -> dict[str, Any]:
     from accprobe.gemm.explain.explanation import differing_plans
 
-    told: dict[str, Any] = {"results": [{"file": name, **_explanation(each)} for name, each in zip(names, found, strict=True)]}
+    data: dict[str, Any] = {"results": [{"file": name, **_explanation(each)} for name, each in zip(names, found, strict=True)]}
     if (differ := differing_plans(found)) is not None:
-        told["differ"] = differ
-    return told
+        data["differ"] = differ
+    return data
 
 
 def _explanation(found: Explanation) -> dict[str, Any]:

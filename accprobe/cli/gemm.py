@@ -24,7 +24,7 @@ from accprobe.cli.output import (
     tell,
     write,
 )
-from accprobe.cli.product_run import ProductQuestion, ProductRun
+from accprobe.cli.product_run import ProductRun, ProductSetting
 from accprobe.cli.reports import check_report, end_interrupted, saving
 from accprobe.cli.streams import libraries_on_stderr
 from accprobe.errors import AccprobeError, DeviceError
@@ -78,7 +78,7 @@ def gemm_command(
     form: str,
     output: Path | None,
     time_limit: float | None,
-    **asked: Any,
+    **given: Any,
 ) -> None:
     """Find the arithmetic of a matrix product.
 
@@ -123,10 +123,10 @@ def gemm_command(
     with libraries_on_stderr(), saving(output) as save, progress_bar("opening") as show, ending_by(ends):
         try:
             with limited(time_limit):
-                questions = _questions(callables, **asked)
-                run.open_each(questions)
-                for question in questions:
-                    for row in run.swept(question, ms, show) if ms else [run.asked(question, show)]:
+                settings = _settings(callables, **given)
+                run.open_each(settings)
+                for setting in settings:
+                    for row in run.swept(setting, ms, show) if ms else [run.measure(setting, show)]:
                         save(run.add(row))
         except (KeyboardInterrupt, AccprobeError) as e:
             stopped = e
@@ -151,7 +151,7 @@ def _why_stopped(error: KeyboardInterrupt | AccprobeError) -> str:
 def _end(run: ProductRun, output: Path | None, form: str, stopped: KeyboardInterrupt | AccprobeError | None) -> None:
     if run.report is not None and run.rows and (stopped is None or output is None or isinstance(stopped, TimeLimitReached)):
         _print(run, run.report, form)
-    for sentence in run.unseen:
+    for sentence in run.not_read:
         tell(sentence)
     if isinstance(stopped, KeyboardInterrupt):
         in_part = " (the last one incomplete)" if run.rows and run.rows[-1].reason == _why_stopped(stopped) else ""
@@ -172,7 +172,7 @@ def _end_now(run: ProductRun, output: Path | None, form: str, stopped: KeyboardI
     _end(run, output, form, stopped)
 
 
-def _questions(
+def _settings(
     callables: list[str],
     shapes: tuple[str, ...],
     dtype: str | None,
@@ -180,7 +180,7 @@ def _questions(
     scale: str,
     options: tuple[str, ...],
     arrays: str | None,
-) -> list[ProductQuestion]:
+) -> list[ProductSetting]:
     """Return each callable, shape and combination of options once; a second callable is given the options that it takes."""
     from accprobe.gemm.callables.opening import DEFAULT_SHAPE, ProductRequest, UserFunction, find_callable
     from accprobe.gemm.callables.options import parse_options
@@ -192,15 +192,15 @@ def _questions(
     scale_of: Any = None if scale == "none" else scale
     every = {name: find_callable(name) for name in callables}
     any_own = any(isinstance(found, UserFunction) for found in every.values())
-    questions: dict[str, ProductQuestion] = {}
+    settings: dict[str, ProductSetting] = {}
     for name, found in every.items():
         for shape in dict.fromkeys(map(parse_shape, shapes)) or (DEFAULT_SHAPE,):
             for chosen in parse_options(options):
                 taken = {key: value for key, value in chosen.items() if name == callables[0] or found.takes(key)}
                 own = arrays if isinstance(found, UserFunction) or not any_own else None
-                question = ProductQuestion(name, ProductRequest(shape, a, b, d, scale_of), taken, own)
-                questions.setdefault(repr(question), question)
-    return list(questions.values())
+                setting = ProductSetting(name, ProductRequest(shape, a, b, d, scale_of), taken, own)
+                settings.setdefault(repr(setting), setting)
+    return list(settings.values())
 
 
 def _sizes(text: str) -> tuple[int, ...]:
@@ -216,8 +216,8 @@ def _list(form: str) -> None:
     from accprobe.gemm.callables.builtin import BUILTIN
 
     if form == "json":
-        told = [{"name": each.name, "title": each.title, "lacks": each.why_not() or None} for each in BUILTIN.values()]
-        write(json.dumps(told, indent=2) + "\n")
+        listed = [{"name": each.name, "title": each.title, "lacks": each.why_not() or None} for each in BUILTIN.values()]
+        write(json.dumps(listed, indent=2) + "\n")
         return
     if form != "terminal":
         raise click.UsageError(f"--list cannot print {form}; give --format json or leave it out")
@@ -228,14 +228,14 @@ def _list(form: str) -> None:
 
 def _print(run: ProductRun, report: Report, form: str) -> None:
     if form != "terminal":
-        said = "".join(f"\n- {sentence}" for sentence in run.said) if form == "markdown" else ""
-        write(_text(report, form) + (f"{said}\n" if said else ""))
+        lines = "".join(f"\n- {sentence}" for sentence in run.sentences) if form == "markdown" else ""
+        write(_text(report, form) + (f"{lines}\n" if lines else ""))
         return
     from accprobe.render.document import paragraphs
     from accprobe.render.subjects.products import products_blocks
     from accprobe.render.terminal import print_blocks
 
-    print_blocks([*products_blocks(run.rows, expand=True), *paragraphs(run.said)])
+    print_blocks([*products_blocks(run.rows, expand=True), *paragraphs(run.sentences)])
 
 
 def _text(report: Report, form: str) -> str:

@@ -28,11 +28,11 @@ ELEMENTS, CALLS = {"cpu": 1 << 18, "cuda": 1 << 22}, 1 << 12
 
 
 @dataclass(frozen=True)
-class ProductQuestion:
+class ProductSetting:
     """One callable with one shape and one value of each option."""
 
     callable: str
-    asking: ProductRequest
+    request: ProductRequest
     options: dict[str, Any]
     arrays: str | None
 
@@ -45,7 +45,7 @@ NOT_OF_A_FINDING = ("probed", "device", "kernels", "verified", "tested on", "err
 class Measurement:
     """The product that is being measured. outcome: what is known so far, None at the start; shown: printed lines by label."""
 
-    question: ProductQuestion
+    setting: ProductSetting
     opened: Opened
     outcome: ProductOutcome | None = None
     finished: bool = False
@@ -60,7 +60,7 @@ class Measurement:
 
     @property
     def title(self) -> str:
-        return f"{self.question.callable} {self.opened.adapter.spec.shape}"
+        return f"{self.setting.callable} {self.opened.adapter.spec.shape}"
 
     def row(self, kernels: tuple[KernelRecord, ...] = ()) -> ProductRow:
         """Return the record of what is known."""
@@ -70,7 +70,7 @@ class Measurement:
         seconds, opened = round(time.perf_counter() - self.started, 3), self.opened
         device, remarks = device_in_words(opened), (_without_effect(opened.ineffective),) if opened.ineffective else ()
         measured = {"kernels": kernels, "libraries": self.libraries, "seconds": seconds, "device": device, "remarks": remarks}
-        found = row(self.outcome, self.question.callable, opened.options)
+        found = row(self.outcome, self.setting.callable, opened.options)
         return found.model_copy(update=measured | {"probed_part": opened.probed_part})
 
     def on_found(self, outcome: ProductOutcome) -> None:
@@ -93,7 +93,7 @@ class Measurement:
 class ProductRun:
     """The rows so far.
 
-    first: the first product, whose formats are the defaults of the others. said: sentences that compare rows. unseen: why
+    first: the first product, whose formats are the defaults of the others. sentences: they compare rows. not_read: why
     kernels or opcodes are unknown. measured: the current product. openings: results of the calls that opened each callable.
     """
 
@@ -105,9 +105,9 @@ class ProductRun:
     report: Report | None = None
     first: Spec | None = None
     rows: list[ProductRow] = field(default_factory=list)
-    said: list[str] = field(default_factory=list)
-    unseen: dict[str, None] = field(default_factory=dict)
-    unlike: bool = False
+    sentences: list[str] = field(default_factory=list)
+    not_read: dict[str, None] = field(default_factory=dict)
+    differs: bool = False
     sweeping: bool = False
     measured: Measurement | None = None
     announced: set[str] = field(default_factory=set)
@@ -117,7 +117,7 @@ class ProductRun:
     @property
     def wrong(self) -> bool:
         once = (region.findings.get("each_product_once") for row in self.rows for region in row.regions)
-        return self.unlike or not all(row.holds for row in self.rows) or any(x is None or x.value != "yes" for x in once)
+        return self.differs or not all(row.holds for row in self.rows) or any(x is None or x.value != "yes" for x in once)
 
     def add(self, row: ProductRow, compare: bool = True) -> Report:
         """Add a row and return the report. compare: describe how it differs from the first row."""
@@ -125,8 +125,8 @@ class ProductRun:
 
         if self.rows and compare and not self.sweeping:
             same, sentence = versus(self.rows[0], row)
-            self.said.append(sentence)
-            self.unlike |= not same
+            self.sentences.append(sentence)
+            self.differs |= not same
         self.rows.append(row)
         assert self.report is not None
         seconds = round(time.perf_counter() - self.started, 3)
@@ -134,22 +134,22 @@ class ProductRun:
         self.report = self.report.model_copy(update={"products": tuple(self.rows), "run": run})
         return self.report
 
-    def opened(self, question: ProductQuestion) -> Opened:
+    def opened(self, setting: ProductSetting) -> Opened:
         """Open and check the callable. Raises AccprobeError, also where it runs on another device than those before."""
         from accprobe.gemm.callables.machine import empty_report
         from accprobe.gemm.callables.opening import open_callable
 
-        asking = question.asking.completed(self.first) if self.first else question.asking
-        opened = open_callable(question.callable, asking, question.options, self.device, question.arrays)
+        request = setting.request.completed(self.first) if self.first else setting.request
+        opened = open_callable(setting.callable, request, setting.options, self.device, setting.arrays)
         opened.adapter.check()
-        key = f"{question.callable} {question.options} {opened.adapter.spec}"
+        key = f"{setting.callable} {setting.options} {opened.adapter.spec}"
         opened.adapter.before[:0] = self.openings.get(key, ())
         self.openings[key] = opened.adapter.before
         self.first = self.first or opened.adapter.spec
         empty = empty_report(opened.adapter.library, self.seed)
         if self.report is not None and self.report.device != empty.device:
             raise AccprobeError(
-                f"{question.callable} runs on {empty.device.name}, the callables before on {self.report.device.name};"
+                f"{setting.callable} runs on {empty.device.name}, the callables before on {self.report.device.name};"
                 " a report has one device: give --device"
             )
         self.report = self.report or empty
@@ -171,22 +171,22 @@ class ProductRun:
             self.announced.add(sentence)
             tell(sentence)
 
-    def open_each(self, questions: Sequence[ProductQuestion]) -> None:
+    def open_each(self, settings: Sequence[ProductSetting]) -> None:
         """Open each of several callables before the first is measured. Raises as `opened`."""
-        firsts = {question.callable: question for question in reversed(questions)}
+        firsts = {setting.callable: setting for setting in reversed(settings)}
         if len(firsts) > 1:
-            for question in reversed(firsts.values()):
-                self.opened(question)
+            for setting in reversed(firsts.values()):
+                self.opened(setting)
 
-    def asked(self, question: ProductQuestion, show: Show) -> ProductRow:
+    def measure(self, setting: ProductSetting, show: Show) -> ProductRow:
         """Measure a product and return its row."""
         from accprobe.gemm.__main__ import arguments
         from accprobe.gemm.callables.machine import kernels_of
         from accprobe.gemm.characterise import characterise
         from accprobe.gemm.verification import evaluator_of
 
-        opened = self.opened(question)
-        called, measured = opened.adapter, Measurement(question, opened)
+        opened = self.opened(setting)
+        called, measured = opened.adapter, Measurement(setting, opened)
         self.measured = measured
         measured.outcome = characterise(
             called,
@@ -199,8 +199,8 @@ class ProductRun:
             self._drawing(called.spec),
         )
         measured.finished = True
-        seen = kernels_of(called, arguments(opened, question.options) if self.ncu else None)
-        self.unseen |= dict.fromkeys(seen.why_not)
+        seen = kernels_of(called, arguments(opened, setting.options) if self.ncu else None)
+        self.not_read |= dict.fromkeys(seen.why_not)
         found, self.measured = measured.row(seen.kernels), None
         return found
 
@@ -225,24 +225,24 @@ class ProductRun:
             measured.outcome.stopped = reason
         return self.add(measured.row(), compare=measured.finished)
 
-    def swept(self, question: ProductQuestion, ms: Sequence[int], show: Show) -> Iterator[ProductRow]:
+    def swept(self, setting: ProductSetting, ms: Sequence[int], show: Show) -> Iterator[ProductRow]:
         """Yield a row for each class of M, measured at the largest M of the class."""
         from accprobe.gemm.versus import same_rows
 
-        def at(m: int) -> ProductQuestion:
-            shape = (m, *question.asking.shape[1:])
-            return replace(question, asking=replace(question.asking, shape=shape))
+        def at(m: int) -> ProductSetting:
+            shape = (m, *setting.request.shape[1:])
+            return replace(setting, request=replace(setting.request, shape=shape))
 
         def box(m: int) -> Any:
-            show(ms.index(m), len(ms), f"{question.callable}: row 0 with m = {m}")
+            show(ms.index(m), len(ms), f"{setting.callable}: row 0 with m = {m}")
             return self.opened(at(m)).adapter
 
         self.sweeping = True
         found = same_rows(box, ms, self.seed)
-        self.said += [str(each) for each in found]
-        self.unlike |= len(found) > 1
+        self.sentences += [str(each) for each in found]
+        self.differs |= len(found) > 1
         for each in found:
-            row = self.asked(at(max(each.ms)), show)
+            row = self.measure(at(max(each.ms)), show)
             apart = (str(each),) if len(found) > 1 else ()
             yield row.model_copy(update={"remarks": (*row.remarks, *apart)})
 

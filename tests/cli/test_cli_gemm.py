@@ -18,7 +18,7 @@ from click.testing import CliRunner, Result
 from accprobe.build import driver
 from accprobe.cli import main
 from accprobe.cli.interrupts import SIGNALS
-from accprobe.cli.product_run import ProductQuestion, ProductRun
+from accprobe.cli.product_run import ProductRun, ProductSetting
 from accprobe.gemm.callables.opening import ProductRequest
 from accprobe.gemm.operands import DISTRIBUTIONS
 from accprobe.report.report import Report
@@ -260,7 +260,7 @@ def test_findings_are_printed_as_they_come_where_somebody_looks(file: str, monke
 
     monkeypatch.setattr(sys, "stderr", Terminal())
     run = ProductRun(256, 0, None, False)
-    row = run.asked(ProductQuestion(f"{file}:chain", ProductRequest((16, 16, 64)), {}, None), lambda *_: None)
+    row = run.measure(ProductSetting(f"{file}:chain", ProductRequest((16, 16, 64)), {}, None), lambda *_: None)
     said = re.findall("16x16x64: (.*)", sys.stderr.getvalue())
     first = ["everywhere: all 256 outputs are computed alike", "repeatable: yes, in 3 calls each of 6 products"]
     assert said[:3] == [*first, "every k: counted once: 64 of 64"]
@@ -273,9 +273,9 @@ def test_the_cpu_in_place_of_a_gpu_is_said_before_anything_is_measured(
 ) -> None:
     monkeypatch.setattr(pytest.importorskip("torch").cuda, "is_available", lambda: False)
     monkeypatch.setattr(driver, "gpus", lambda: (0, "there is no NVIDIA driver"))
-    question = ProductQuestion("torch:_scaled_mm", ProductRequest((16, 16, 64)), {"use_fast_accum": True}, None)
+    setting = ProductSetting("torch:_scaled_mm", ProductRequest((16, 16, 64)), {"use_fast_accum": True}, None)
     run = ProductRun(256, 0, None, False)
-    opened = [run.opened(question) for _ in range(2)]
+    opened = [run.opened(setting) for _ in range(2)]
     (said,) = capsys.readouterr().err.splitlines()
     assert re.fullmatch(
         r"accprobe: no GPU was found \(there is no NVIDIA driver\): torch:_scaled_mm runs on the CPU, .*;"
@@ -283,7 +283,7 @@ def test_the_cpu_in_place_of_a_gpu_is_said_before_anything_is_measured(
         said,
     )
     assert opened[0].ineffective == ("use_fast_accum",)
-    ProductRun(256, 0, "cpu", False).opened(replace(question, options={}))
+    ProductRun(256, 0, "cpu", False).opened(replace(setting, options={}))
     assert capsys.readouterr().err == ""
 
 
