@@ -5,7 +5,7 @@ Each operand keeps its buffer from call to call, because libraries choose kernel
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,27 +42,6 @@ class Received(NamedTuple):
     fmt: Format | None
 
 
-class ArrayLibrary(Protocol):
-    """Arrays of one library on one device."""
-
-    name: str
-    device: str
-
-    def operand(self, role: str, patterns: Bits, fmt: Format, by_columns: bool = False) -> Any:
-        """Return a matrix that is contiguous by rows, or by columns. role: "a" or "b"; each has its own buffer."""
-        ...
-
-    def scale(self, role: str, values: Singles) -> Any: ...
-
-    def received(self, result: Any) -> Received | None:
-        """Describe a callable's result; None if it is not an array."""
-        ...
-
-    def patterns(self, result: Any, fmt: Format) -> Bits:
-        """Return a copy of a result's bit patterns."""
-        ...
-
-
 def open_arrays(library: str, device: str | None = None) -> ArrayLibrary:
     """Open a library on "cpu" or "cuda:N" (None: the first usable GPU, otherwise the CPU).
 
@@ -77,8 +56,8 @@ def open_arrays(library: str, device: str | None = None) -> ArrayLibrary:
     return CupyArrays(device) if library == "cupy" else JaxArrays(device)
 
 
-class NumpyArrays:
-    """numpy arrays. Narrow floats have the types of ml_dtypes."""
+class ArrayLibrary:
+    """Arrays of one library on one device; here of numpy, with narrow floats of ml_dtypes."""
 
     name, device = "numpy", "cpu"
     _module: Any = np
@@ -87,6 +66,7 @@ class NumpyArrays:
         self._buffers: dict[str, Any] = {}
 
     def operand(self, role: str, patterns: Bits, fmt: Format, by_columns: bool = False) -> Any:
+        """Return a matrix that is contiguous by rows, or by columns. role: "a" or "b"; each has its own buffer."""
         if by_columns:
             return self.operand(role, patterns.T, fmt).T
         buffer = self._buffers.get(role)
@@ -99,10 +79,12 @@ class NumpyArrays:
         return self._module.array(values)
 
     def received(self, result: Any) -> Received | None:
+        """Describe a callable's result; None if it is not an array."""
         found = self._array(result)
         return None if found is None else Received(found.shape, str(found.dtype), format_of_numpy(found.dtype))
 
     def patterns(self, result: Any, fmt: Format) -> Bits:
+        """Return a copy of a result's bit patterns."""
         return np.array(self._array(result), order="C").view(fmt.dtype)
 
     def _array(self, result: Any) -> Any:
@@ -111,12 +93,17 @@ class NumpyArrays:
         return np.asarray(result) if hasattr(result, "__array__") and not isinstance(result, np.generic) else None
 
 
-class TorchArrays:
+class NumpyArrays(ArrayLibrary):
+    """numpy arrays."""
+
+
+class TorchArrays(ArrayLibrary):
     """Tensors on a GPU or the CPU."""
 
     name = "torch"
 
     def __init__(self, device: str | None) -> None:
+        super().__init__()
         try:
             import torch
         except ImportError as e:
@@ -125,7 +112,6 @@ class TorchArrays:
         if self.device != "cpu":
             _check_gpu(torch, self.device)
         self._torch: Any = torch
-        self._buffers: dict[str, Any] = {}
 
     def operand(self, role: str, patterns: Bits, fmt: Format, by_columns: bool = False) -> Any:
         if by_columns:
@@ -186,7 +172,7 @@ class TorchArrays:
         return self._torch.from_dlpack(result) if hasattr(result, "__dlpack__") else None
 
 
-class CupyArrays(NumpyArrays):
+class CupyArrays(ArrayLibrary):
     """CuPy arrays, in numpy's own formats only. Never run on hardware."""
 
     name = "cupy"
@@ -219,7 +205,7 @@ class CupyArrays(NumpyArrays):
         return result if isinstance(result, self._module.ndarray) else None
 
 
-class JaxArrays(NumpyArrays):
+class JaxArrays(ArrayLibrary):
     """JAX arrays, always contiguous by rows. Run on a CPU only."""
 
     name = "jax"
