@@ -74,6 +74,12 @@ def test_of_every_format(name: str) -> None:
         assert mistake.named(plan.k) in found.mispaired
 
 
+def test_one_row_of_a_long_product_is_named() -> None:
+    """Its own 1s do not arrive, so that the counts of its region are wrong."""
+    plan = replace(OTHERS["e5m2"], m=19, k=320, mispaired=Mispaired("rows", 6, 10))
+    assert [each.mispaired for each in found_in(PlantedBox(plan))] == ["row 6 reads A of row 10"]
+
+
 def test_where_a_cannot_be_chosen_columns_are() -> None:
     spec = Spec(4, N, K, *[FORMATS["f16"]] * 3, a_exponent=-6)
 
