@@ -58,8 +58,7 @@ def _simulated(name: str) -> Device:
 
 
 def _chips() -> Iterable[tuple[str, str]]:
-    from accprobe.model.explained import explained_text, words_explained
-    from accprobe.model.published import chip, names, title
+    from accprobe.model.published import chip, explained_text, names, title, words_explained
 
     for name in names():
         words = explained_text(one for every in words_explained(name).values() for one in every)

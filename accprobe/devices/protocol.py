@@ -14,8 +14,7 @@ import numpy as np
 from accprobe.isa import tile
 from accprobe.isa.formats import Bits
 from accprobe.isa.instructions import Instruction
-from accprobe.model.explained import Explained
-from accprobe.model.published import Left
+from accprobe.model.published import Explained, Left
 from accprobe.model.tree import DotModel
 from accprobe.operands.exchange import Exchange
 from accprobe.operands.request import Request

@@ -15,8 +15,7 @@ from accprobe.devices.protocol import Device, DeviceKind, Passing
 from accprobe.evaluate.evaluator import evaluate
 from accprobe.isa.formats import Bits
 from accprobe.isa.instructions import Instruction, alike_but_n, catalog
-from accprobe.model.explained import Explained, words_explained
-from accprobe.model.published import NO_MODEL, Left, chip, known_models, title
+from accprobe.model.published import NO_MODEL, Explained, Left, chip, known_models, title, words_explained
 from accprobe.model.tree import DotModel
 from accprobe.operands.request import Request
 from accprobe.operands.sparse import stored_products

@@ -6,16 +6,22 @@ instruction is built from the unit's sums. Instructions without a published mode
 Some values are not published but measured on an H200 (report h200): `underflow_sign`, assumed for the units of all chips;
 `min_exponent` of f16 results, assumed for Blackwell too; NaN results of f64 sums, assumed for every chip; and the sums of
 sparse instructions, for Hopper only.
+
+Others recorded results on real chips that these models reproduce bit for bit: `explained.json` beside the recorded reports
+holds the counts, written by `accprobe verify sim:all --vectors DIR`. The results are in the repository of their
+authors: F. A. Khattak and M. Mikaitis, https://github.com/north-numerical-computing/MATLAB-tensor-core (BSD 2-clause).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from accprobe.build.checkout import data_folder
 from accprobe.errors import UnknownName, nearest
 from accprobe.isa.formats import FORMATS, Format
 from accprobe.isa.instructions import Instruction, Kind, catalog
@@ -138,6 +144,7 @@ CHIPS: dict[str, Chip] = {
 ALIASES = {"ada": "l40s", "h200": "h100"}
 ALIAS_TITLES = {"h200": "H200"}
 
+EXPLAINED = "explained"  # Name of the file beside the recorded reports, without its suffix.
 NO_MODEL = "no published model"  # Why a device of published models cannot run an instruction.
 SIM = "sim:"  # Prefix of a chip's name where a device or a report can be named too.
 
@@ -201,7 +208,8 @@ def _model(known: Chip, inst: Instruction) -> KnownModel | None:
     unit = _unit(known, inst)
     if unit is None or inst.b.name not in known.units | known.group_units or inst.k > 16 * unit.products:
         return None
-    root = _chained(unit, inst.d, [range(inst.k)[i : i + unit.products] for i in range(0, inst.k, unit.products)])
+    groups = [range(inst.k)[i : i + unit.products] for i in range(0, inst.k, unit.products)]
+    root = chain(groups, _arithmetic(unit, inst.d))
     return KnownModel(DotModel(root), _lowering(inst), f"{unit.source}; {MEASURED}", _left(known, inst))
 
 
@@ -209,10 +217,6 @@ def _unit(known: Chip, inst: Instruction) -> Unit | None:
     if inst.scale is not None and inst.kind is not None:
         return known.scaled_units.get(inst.kind)
     return (known.units if inst.family.warps == 1 else known.group_units).get(inst.a.name)
-
-
-def _chained(unit: Unit, d: Format, groups: list[range]) -> FusedSum:
-    return chain(groups, _arithmetic(unit, d))
 
 
 def _arithmetic(unit: Unit, d: Format) -> FloatArithmetic:
@@ -315,3 +319,43 @@ _WORDS_LEAVE: dict[str, tuple[Value, ...]] = {
 def _lowering(inst: Instruction) -> Lowering:
     opcode, *_ = kind_of(inst)
     return Lowering((opcode,), ((opcode, 1),), "known model")
+
+
+@dataclass(frozen=True)
+class Explained:
+    """Count of results of a real chip that a model reproduces without a mismatch, and their source."""
+
+    words: int
+    chip: str
+    source: str
+
+
+def words_explained(name: str) -> dict[str, tuple[Explained, ...]]:
+    """Return what the published models of a chip reproduce, by instruction name. Raises UnknownName."""
+    known, found = chip(name), dict[str, tuple[Explained, ...]]()
+    for one in _sets():
+        if chip(one["gpu"]) is known:
+            explained = Explained(one["dots"], one["gpu"], one["source"])
+            found[one["name"]] = (*found.get(one["name"], ()), explained)
+    return found
+
+
+def explained_text(every: Iterable[Explained]) -> str:
+    """Return "10,000 results recorded on a B200 (SOURCE)"; counts of one chip are added, "" if there are none."""
+    counts: dict[tuple[str, str], int] = {}
+    for one in every:
+        counts[one.chip, one.source] = counts.get((one.chip, one.source), 0) + one.words
+    texts = [f"{words:,} {{}}on {_article(name)} {name} ({source})" for (name, source), words in counts.items()]
+    return " and ".join(text.format("results recorded " * (i == 0)) for i, text in enumerate(texts))
+
+
+def _article(name: str) -> str:
+    """Return the article of the spoken name: an H100, a B200."""
+    return "an" if name[:1] in "AEFHILMNORSX" else "a"
+
+
+@cache
+def _sets() -> list[dict[str, Any]]:
+    text = (data_folder("reports") / f"{EXPLAINED}.json").read_text(encoding="utf-8")
+    found: list[dict[str, Any]] = json.loads(text)["compared"]
+    return found

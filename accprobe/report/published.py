@@ -6,8 +6,7 @@ from dataclasses import replace
 
 from accprobe.infer.findings import Findings, findings_of
 from accprobe.isa.instructions import Instruction, catalog
-from accprobe.model.explained import Explained, words_explained
-from accprobe.model.published import NO_MODEL, KnownModel, Left, chip, known_models, title
+from accprobe.model.published import NO_MODEL, Explained, KnownModel, Left, chip, known_models, title, words_explained
 from accprobe.report.report import SCHEMA, DeviceRecord, Report, Run, Tool
 from accprobe.report.rows import NOT_MEASURED, Row
 

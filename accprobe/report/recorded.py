@@ -7,7 +7,7 @@ from pathlib import Path
 
 from accprobe.build.checkout import data_folder
 from accprobe.errors import ReportError, nearest
-from accprobe.model.explained import EXPLAINED
+from accprobe.model.published import EXPLAINED
 
 ATLAS = "lowering"
 """Beside the reports lies the atlas of lowerings, which `accprobe sass --arch` writes; and what published models explain."""

@@ -12,8 +12,8 @@ from accprobe.infer.alternatives.alternative import Deviation
 from accprobe.infer.findings import Finding
 from accprobe.isa import instructions
 from accprobe.isa.instructions import Instruction
-from accprobe.model.explained import Explained
 from accprobe.model.notation import DotModelField
+from accprobe.model.published import Explained
 from accprobe.operands.exchange import Exchange, digits
 from accprobe.sass.lowering import OpcodeSource, is_ordinary
 from accprobe.sass.opcodes import MATRIX

@@ -8,8 +8,7 @@ from hardware_vectors import needs_vectors
 
 from accprobe.devices import open_device
 from accprobe.isa.instructions import parse
-from accprobe.model.explained import Explained, explained_text, words_explained
-from accprobe.model.published import CHIPS, known_models
+from accprobe.model.published import CHIPS, Explained, explained_text, known_models, words_explained
 from accprobe.report.published import published
 from accprobe.report.report import Report
 

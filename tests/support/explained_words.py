@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from hardware_vectors import FOLDERS
 
 from accprobe.cli import main
-from accprobe.model.explained import EXPLAINED
+from accprobe.model.published import EXPLAINED
 
 FILE = Path(__file__).parents[2] / "reports" / f"{EXPLAINED}.json"
 ORIGIN = "MATLAB-tensor-core"

@@ -13,8 +13,8 @@ from accprobe.compare.headline import headline
 from accprobe.compare.products import ProductPair, contrast
 from accprobe.compare.requirements import NO_MATCH, NO_PRODUCT, Outcome
 from accprobe.compare.roles import InstructionRole
-from accprobe.model.explained import explained_text
 from accprobe.model.fields import IMPORTANCE, title
+from accprobe.model.published import explained_text
 from accprobe.render.document import (
     Column,
     Element,

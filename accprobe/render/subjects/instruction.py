@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from accprobe.isa.instructions import Instruction
-from accprobe.model.explained import explained_text
 from accprobe.model.fields import FEATURES
+from accprobe.model.published import explained_text
 from accprobe.model.tree import DotModel, FusedSum
 from accprobe.operands.exchange import Exchange
 from accprobe.render.document import (

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple, get_args
 
 from accprobe.compare.roles import role_of
-from accprobe.model.explained import explained_text
+from accprobe.model.published import explained_text
 from accprobe.render.document import Column, Element, Grid, Heading, List, Paragraph, Phrase, Phrases, tabulate, text_of
 from accprobe.render.subjects.appendix import glossary, reproduction
 from accprobe.render.subjects.instruction import instruction_blocks, instruction_section
