@@ -164,7 +164,7 @@ def test_a_recorded_row_is_played_back_and_shown(tmp_path: Path) -> None:
     assert replayed.model_copy(update={"seconds": row.seconds}) == row
     read = Report.model_validate_json(report.model_dump_json(by_alias=True))
     assert read.instructions == report.instructions
-    assert "the same; elsewhere 0x" in report_page(read)
+    assert "left out of B 0x" in report_page(read)
 
 
 def test_metadata_without_a_meaning_is_a_note() -> None:
