@@ -119,8 +119,8 @@ class CudaDevice(Device):
                 self._run(inst, function, request[rows], d[rows], placement + start // few)
         return d
 
-    def dot_on_every_sm(self, inst: Instruction, request: Request) -> dict[int, Bits]:
-        """As `OnEverySm.dot_on_every_sm`. Raises DeviceError if an SM returns no results."""
+    def dot_on_every_sm(self, inst: Instruction, request: Request) -> dict[int | None, Bits]:
+        """As `Device.dot_on_every_sm`. Raises DeviceError if an SM returns no results."""
         with self.lend(f"failed to run {inst.name} on every SM") as cupy:
             return dot_on_every_sm(cupy, inst, self.architecture, self._properties["multiProcessorCount"], request)
 
@@ -202,7 +202,7 @@ class _Staging:
         self.device: int = self._memory.ptr
 
 
-def dot_on_every_sm(cupy: Any, inst: Instruction, target: str, sms: int, request: Request) -> dict[int, Bits]:
+def dot_on_every_sm(cupy: Any, inst: Instruction, target: str, sms: int, request: Request) -> dict[int | None, Bits]:
     """Return results [N] by SM number. Raises DeviceError if fewer than `sms` SMs return all results."""
     function = _loaded(cupy, inst, target)
     on_gpu = [cupy.asarray(np.ascontiguousarray(x)) for x in request.columns]

@@ -65,6 +65,10 @@ class Device:
         """As `dot`, for dot products whose results a model predicts, as `expected` returns; a recording keeps what differs."""
         return self.dot(inst, request, placement)
 
+    def dot_on_every_sm(self, inst: Instruction, request: Request) -> Mapping[int | None, Bits]:
+        """As `dot`, once on each SM. Return its number -> results [N]; None is any SM, where the device does not report it."""
+        return {None: self.dot(inst, request)}
+
     def placements(self, inst: Instruction) -> int:
         """Return how many placements `dot` has for `inst`: those of its tile, or 1 if there is no tile."""
         return tile.placements(inst)
@@ -103,14 +107,6 @@ class Device:
     def uuid(self) -> str | None:
         """Return what identifies the board. Raises DeviceError if the driver does not report it."""
         return None
-
-
-@runtime_checkable
-class OnEverySm(Protocol):
-    """A device that reports on which SM a dot product was computed."""
-
-    def dot_on_every_sm(self, inst: Instruction, request: Request) -> Mapping[int, Bits]:
-        """As `Device.dot`, once on each SM. Return its number (PTX `%smid`) -> results [N]."""
 
 
 @runtime_checkable

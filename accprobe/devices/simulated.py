@@ -117,11 +117,10 @@ class FaultyDevice(Passing):
         """As `Device.dot`, on an SM without a fault."""
         return self._simulated.dot(inst, request, placement)
 
-    def dot_on_every_sm(self, inst: Instruction, request: Request) -> Mapping[int, Bits]:
-        """As `OnEverySm.dot_on_every_sm`."""
+    def dot_on_every_sm(self, inst: Instruction, request: Request) -> Mapping[int | None, Bits]:
         right = self.dot(inst, request)
         wrong = np.where(_shows_fault(inst, request), right ^ inst.d.dtype.type(1 << FLIPPED_BIT), right)
-        return dict.fromkeys(range(SMS), right) | {FAULTY_SM: wrong}
+        return {sm: wrong if sm == FAULTY_SM else right for sm in range(SMS)}
 
 
 def _shows_fault(inst: Instruction, request: Request) -> NDArray[np.bool_]:

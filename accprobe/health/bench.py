@@ -11,7 +11,7 @@ from typing import Protocol
 
 import numpy as np
 
-from accprobe.devices.protocol import Device, OnEverySm
+from accprobe.devices.protocol import Device
 from accprobe.evaluate.evaluator import evaluate
 from accprobe.health.outcome import SmPlace
 from accprobe.isa.formats import Bits
@@ -99,9 +99,9 @@ class CpuBench:
             random = np.random.default_rng([self._seed, number, *kind.encode()])
             request = laid_out(self.inst, draw(kind, self.inst.stored, random, BATCH_SIZE))
             expected = evaluate(self._model, self.inst, request)
-            results = self._results(request)
-            sms = len(results) if isinstance(self._device, OnEverySm) else None
-            for sm, got in results:
+            results = self._device.dot_on_every_sm(self.inst, request)
+            sms = None if None in results else len(results)
+            for sm, got in results.items():
                 dots += len(got)
                 wrong = np.flatnonzero(got != expected)
                 if len(wrong):
@@ -122,10 +122,5 @@ class CpuBench:
     def smallest(self, seen: SeenWord) -> Counterexample | None:
         return shrink(partial(self._result, seen.place.sm), self.inst, self._model, seen.found)
 
-    def _results(self, request: Request) -> tuple[tuple[int | None, Bits], ...]:
-        if isinstance(self._device, OnEverySm):
-            return tuple(self._device.dot_on_every_sm(self.inst, request).items())
-        return ((None, self._device.dot(self.inst, request)),)
-
     def _result(self, sm: int | None, request: Request) -> Bits:
-        return dict(self._results(request))[sm]
+        return self._device.dot_on_every_sm(self.inst, request)[sm]
