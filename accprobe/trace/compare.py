@@ -18,7 +18,7 @@ from accprobe.trace.mapping import WHOLE_RUN, Mapped, comparable, parse_mapping,
 from accprobe.trace.records import RecordedTrace, TensorValue, TracedOperation
 
 OperationState = Literal["equal", "origin", "consequence", "unmapped", "other call", "only one"]
-"""Of an operation. unmapped: its parts cannot be compared; other call: it is part of a block that differs; only one: the other
+"""unmapped: the parts of an operation cannot be compared; other call: it is part of a block that differs; only one: the other
 run does not have it.
 """
 
@@ -64,7 +64,7 @@ def _names(side: tuple[TracedOperation, ...]) -> str:
 
 @dataclass
 class TraceComparison:
-    """What differs. states: of each operation of both traces, by number; origins: the first one first."""
+    """The differences of two traces. states: of each operation of both traces, by number; origins: the first one first."""
 
     traces: tuple[RecordedTrace, RecordedTrace]
     mapping: tuple[Mapped, Mapped] | None
@@ -226,7 +226,7 @@ class _Comparing:
     def _state(self, x: TracedOperation, y: TracedOperation) -> OperationState:
         outputs_equal = len(x.outputs) == len(y.outputs) and all(map(same, x.outputs, y.outputs))
         if self._found.traces[0].source and self._found.origins and not (x.inputs or y.inputs or outputs_equal):
-            return "consequence"  # a dump without inputs: what follows the first difference cannot be told from it
+            return "consequence"  # a dump without inputs: origins after the first one cannot be distinguished
         if len(x.inputs) == len(y.inputs) and all(map(same, x.inputs, y.inputs)):
             if self._mixes(x, y) and not outputs_equal:
                 return "unmapped"
@@ -241,7 +241,7 @@ class _Comparing:
         return next((state for state in ("consequence", "unmapped") if state in found), "other call")
 
     def _mixes(self, x: TracedOperation, y: TracedOperation) -> bool:
-        """Whether an operation puts rows of different sequences into one order, or reads such rows in the same module.
+        """Return whether an operation puts rows of different sequences into one order, or reads such rows in the same module.
 
         Outside of the module, as behind the experts of a mixture, rows are taken to be in their order again.
         """

@@ -22,7 +22,7 @@ ODD = 0x9E3779B97F4A7C15
 """2^64 over the golden ratio: multiples of it are far from each other."""
 
 MOST_BLOCKS = 1 << 10
-"""Of one launch; each takes several blocks of words of a larger tensor."""
+"""Thread blocks of one launch; each takes several blocks of words of a larger tensor."""
 
 
 class _View(ctypes.Structure):

@@ -63,7 +63,7 @@ WHOLE_RUN = Mapped("batch", 1)
 
 
 def parse_mapping(text: str) -> tuple[Mapped, Mapped]:
-    """Return the parts of both runs. Of "shard=0/2" the first run is whole and the second is rank 0. Raises AccprobeError."""
+    """Return the parts of both runs. "shard=0/2": the first run is whole, the second is rank 0. Raises AccprobeError."""
     found = _FORM.fullmatch(text.strip())
     if found is None:
         raise AccprobeError(f"'{text:.40}' is not a mapping: {MAPPING_FORMS}")
@@ -88,14 +88,14 @@ def part_of(text: str) -> Mapped:
 
 
 def same(x: TensorValue, y: TensorValue) -> bool:
-    """Whether two values, or their mapped parts, have equal bits."""
+    """Return whether two values, or their mapped parts, have equal bits."""
     if not (x.parts or y.parts):
         return x.hash == y.hash
     return bool({x.hash, *x.parts} & {y.hash, *y.parts})
 
 
 def comparable(x: TensorValue, y: TensorValue, mapping: tuple[Mapped, Mapped] | None) -> bool:
-    """Whether the shapes of two values let their mapped parts be equal."""
+    """Return whether the shapes of two values let their mapped parts be equal."""
     if x.shape == y.shape:
         return True
     if mapping is None:

@@ -1,7 +1,7 @@
 """Records every operation that reaches torch's dispatcher. The one module that depends on torch's internals.
 
-`TorchDispatchMode` sees operations below autograd: forward, backward and optimizer. Of code that Inductor compiled it sees the
-library calls; Triton kernels are seen in `CachingAutotuner.run`, as by torch's own `DebugMode`. Used with torch 2.11 and 2.13.
+`TorchDispatchMode` sees operations below autograd: forward, backward and optimizer, and the library calls of code that Inductor
+compiled. Its Triton kernels are seen in `CachingAutotuner.run`, as by torch's own `DebugMode`. Used with torch 2.11 and 2.13.
 """
 
 from __future__ import annotations
@@ -315,7 +315,7 @@ def _mode_class() -> Any:
     from torch.utils._python_dispatch import TorchDispatchMode
 
     class RecordingMode(TorchDispatchMode):  # type: ignore[misc]
-        """Passes each operation to a recorder. The compiler is left alone; what it compiled runs under the mode."""
+        """Passes each operation to a recorder. The compiler is not recorded; compiled code is."""
 
         def __init__(self, recorder: Recorder) -> None:
             super().__init__()

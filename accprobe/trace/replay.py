@@ -91,7 +91,7 @@ class RecordedCall:
         return replace(self, flags={**self.flags, **flags})
 
     def repeats(self, times: int = 3) -> bool:
-        """Whether the operation gives the recorded bits each time that it is called again."""
+        """Return whether the operation gives the recorded bits each time that it is called again."""
         return all(
             not any(count_differing(x, y.tensor) for x, y in zip(self(), self.results, strict=True)) for _ in range(times)
         )

@@ -17,7 +17,7 @@ K = 256
 
 
 class Plain(torch.nn.Module):
-    """What is planted stands between two linear layers; `middle` is its forward pass."""
+    """Two linear layers with a planted function between them."""
 
     def __init__(self, middle: Callable[[Any], Any]) -> None:
         super().__init__()

@@ -1,0 +1,73 @@
+"""Plans of planted products: where a bias enters the sum, and operands that one side rounds to TF32."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch")
+
+from accprobe.evaluate.any_order import on_cpu
+from accprobe.gemm.explain.known_plans import KnownPlan, instruction_steps
+from accprobe.gemm.spec import Spec
+from accprobe.isa.formats import FORMATS
+from accprobe.trace.plans import PlanCache, infer, mismatches
+from accprobe.trace.product_causes import product_cause
+from accprobe.trace.products import RecordedProduct
+
+M, N, K = 8, 16, 64
+F32, BF16 = FORMATS["f32"], FORMATS["bf16"]
+
+
+def chained(a: Any, b: Any, start: Any) -> Any:
+    """Return f32 sums that begin with `start` and take one product after another, each rounded once (an FMA)."""
+    total = np.broadcast_to(np.asarray(start, np.float32), (len(a), len(b))).copy()
+    for x, y in zip(a.T.astype(float), b.T.astype(float), strict=True):
+        total = (total.astype(float) + np.multiply.outer(x, y)).astype(np.float32)
+    return total
+
+
+def drawn(fmt: Any) -> tuple[Any, Any, Any]:
+    random = np.random.default_rng(0)
+    return tuple(random.standard_normal(shape).astype(fmt.ml_dtype) for shape in ((M, K), (N, K), (N,)))  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize("where", ["before the first product", "after the last"])
+def test_a_bias_is_found_where_it_enters(where: str) -> None:
+    a, b, bias = drawn(BF16)
+    plain = chained(a, b, 0)
+    d = chained(a, b, bias) if where == "before the first product" else plain + bias.astype(np.float32)
+    assert (chained(a, b, bias) != plain + bias.astype(np.float32)).any()
+    words = a.view(np.uint16), b.view(np.uint16), d.view(np.uint32), plain.view(np.uint32)
+    product = RecordedProduct(Spec(M, N, K, BF16, BF16, F32), *words, "cpu", np.broadcast_to(bias.astype(float), (M, N)))
+    plan = infer(product)
+    assert plan is not None
+    assert mismatches(plan, product) == 0
+
+
+def test_tf32_operands_are_the_cause() -> None:
+    a, b, _ = drawn(F32)
+    spec = Spec(M, N, K, F32, F32, F32)
+    rounded = replace(spec, a=FORMATS["tf32"], b=FORMATS["tf32"])
+    words = a.view(np.uint32), b.view(np.uint32)
+    plain, tf32 = chained(a, b, 0).view(np.uint32), on_cpu(KnownPlan(next(instruction_steps(rounded)), K).model(), *words, None)
+    sides = (
+        RecordedProduct(spec, *words, tf32, tf32, "cpu", is_tf32=True),
+        RecordedProduct(spec, *words, plain, plain, "cpu"),
+    )
+    found = product_cause(sides, ((), ()), ({"side": "A"}, {"side": "B"}))
+    assert (found.kind, found.text, found.verified) == ("cast", "TF32 operands against f32 operands", True)
+
+
+def test_a_plan_is_inferred_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    a, b, _ = drawn(BF16)
+    d = chained(a, b, 0).view(np.uint32)
+    product = RecordedProduct(Spec(M, N, K, BF16, BF16, F32), a.view(np.uint16), b.view(np.uint16), d, d, "cpu")
+    plans = PlanCache()
+    first = plans.of("key", product)
+    monkeypatch.setattr("accprobe.trace.plans.infer", lambda product: pytest.fail("inferred again"))
+    assert plans.of("key", product) == first
+    assert first[1] == 0
