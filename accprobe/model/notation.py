@@ -118,7 +118,7 @@ def _read_order(text: str, arithmetics: Sequence[Arithmetic]) -> FusedSum:
         elif word[0] == "]" and len(open_sums) > 1 and (terms := open_sums.pop()):
             index = re.fullmatch(r"\](?:@([0-9]{1,9}))?", word, re.ASCII)
             if index is None or int(index[1] or 0) >= len(arithmetics):
-                raise AccprobeError(f"there is no arithmetic '{word[2:]}'")
+                raise AccprobeError(f"there is no arithmetic '{word[2:]:.60}'")
             open_sums[-1].append(FusedSum(tuple(terms), arithmetics[int(index[1] or 0)]))
         elif word == "c":
             open_sums[-1].append(Addend())
@@ -128,7 +128,7 @@ def _read_order(text: str, arithmetics: Sequence[Arithmetic]) -> FusedSum:
                 raise AccprobeError(f"'{word}' is no range of the products 0 to {MOST_PRODUCTS - 1}")
             open_sums[-1] += map(Product, range(first, last + 1))
         else:
-            raise AccprobeError(f"'{word}' cannot stand there")
+            raise AccprobeError(f"'{word:.60}' cannot stand there")
     if len(open_sums) > 1 or len(whole) != 1 or not isinstance(whole[0], FusedSum):
         raise AccprobeError("expected one sum in brackets")
     return whole[0]
