@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import gc
 import json
+import tempfile
 import time
 import traceback
 from collections.abc import Callable, Iterator
@@ -65,10 +66,10 @@ def mamba(sizes: dict[str, int]) -> Any:
 class Model:
     """A model on its device, and functions that run it on the same tokens."""
 
-    def __init__(self, make: Callable[[dict[str, int]], Any], dtype: torch.dtype, tiny: bool) -> None:
+    def __init__(self, make: Callable[[dict[str, int]], Any], dtype: torch.dtype, sizes: dict[str, int]) -> None:
         torch.manual_seed(0)
-        self.model = make(TINY if tiny else SIZES).eval().to(dtype).to(DEVICE)
-        drawn = torch.randint(0, 512, (BATCH, 32 if tiny else TOKENS), generator=torch.Generator().manual_seed(1))
+        self.model = make(sizes).eval().to(dtype).to(DEVICE)
+        drawn = torch.randint(0, 512, (BATCH, 32 if sizes is TINY else TOKENS), generator=torch.Generator().manual_seed(1))
         self.tokens = drawn.to(DEVICE)
 
     def forward(self, batch: int = 1) -> Any:
@@ -95,7 +96,7 @@ MODELS: dict[str, tuple[Callable[[dict[str, int]], Any], torch.dtype]] = {
 
 @cache
 def model(name: str, tiny: bool) -> Model:
-    return Model(*MODELS[name], tiny)
+    return Model(*MODELS[name], TINY if tiny else SIZES)
 
 
 def batches(name: str, tiny: bool, batch: int) -> TraceFindings:
@@ -260,10 +261,30 @@ def unverified_operands(found: TraceFindings, room: int) -> dict[str, Any]:
     return arrays
 
 
-def record(name: str, folder: Path, tiny: bool) -> None:
-    """Record one forward pass of a model, with the operands of the products of its first layer and of its head."""
-    of = model(name, tiny)
-    with accprobe.trace.record(folder, save=["model.layers.0.*", "lm_head"]):
+def compared(operations: int = 1000) -> dict[str, Any]:
+    """Measure the comparison of two recorded folders of so many operations, one of which differs."""
+    from accprobe.trace.folders import compare_folders
+
+    def run(folder: str, factor: float) -> Path:
+        x = torch.ones(8, 8)
+        with accprobe.trace.record(Path(folder) / str(factor)):
+            for i in range(operations):
+                x = x * (factor if i == operations // 2 else 1.0625)
+                x = x / x.max() if i % 50 == 49 else x
+        return Path(folder) / str(factor)
+
+    with tempfile.TemporaryDirectory() as folder:
+        both = run(folder, 1.0625), run(folder, 1.125)
+        start = time.perf_counter()
+        found = compare_folders(*both)
+        return {"origins_found": len(found.origins), "compare_s": time.perf_counter() - start, "limit_s": 2}
+
+
+def record(name: str, folder: Path) -> None:
+    """Record one forward pass of a model with two layers, and the operands of the products of its first layer and its head."""
+    sizes = {**SIZES, "hidden_size": 1024, "intermediate_size": 2816, "num_hidden_layers": 2, "vocab_size": 2048}
+    of = Model(*MODELS[name], sizes)
+    with accprobe.trace.record(folder, save=["model.layers.0.*proj", "lm_head"]):
         of.forward(1)
     print(f"{name}: {folder}: {sum(x.stat().st_size for x in folder.iterdir()) / 2**20:.1f} MiB")
 
@@ -279,13 +300,14 @@ def main() -> None:
     chosen = parser.parse_args()
     chosen.output.mkdir(parents=True, exist_ok=True)
     if chosen.mode == "record":
-        record(chosen.model, chosen.output / f"{chosen.model}-trace", chosen.tiny)
+        record(chosen.model, chosen.output / f"{chosen.model}-trace")
         return
     start, room = time.perf_counter(), MOST_KEPT_BYTES
     arrays: dict[str, Any] = {}
     every: dict[str, Callable[[], Any]] = {
         "hashes: GPU against CPU": same_hashes,
         "overhead": lambda: overhead(chosen.tiny),
+        "comparison of 1,000 operations": compared,
         **dict(cases(chosen.tiny)),
     }
     summary = []

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
 
@@ -44,6 +46,38 @@ def test_the_first_of_a_batch_is_compared(tmp_path: Path) -> None:
     found = compare_folders(one, eight).comparison
     assert str(found.mapping and found.mapping[1]) == "batch=8"
     assert found.equal or [x.module for x in found.origins] == ["0"]  # by the processor, one row may be summed otherwise
+
+
+def chained_product(slices: int) -> Callable[[Any, Any], Any]:
+    """Return a product of f32 matrices: each slice of K is a chain of fused multiply-adds, and the slices are added in turn."""
+
+    def multiply(a: Any, b: Any) -> Any:
+        x, y = a.detach().numpy().astype(float), b.detach().numpy().astype(float)
+        total = np.float32(0)
+        for ks in np.split(np.arange(x.shape[1]), slices):
+            partial = np.zeros((len(x), y.shape[1]), np.float32)
+            for k in ks:
+                partial = (partial.astype(float) + np.multiply.outer(x[:, k], y[k])).astype(np.float32)
+            total = total + partial
+        return torch.from_numpy(total)
+
+    return multiply
+
+
+def test_two_machines_are_compared_by_their_files(tmp_path: Path) -> None:
+    """The product of each machine is planted in torch; the cause comes from the saved operands alone."""
+    for name, slices in (("one", 1), ("other", 4)):
+        library = torch.library.Library("aten", "IMPL")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            library.impl("mm", chained_product(slices), "CPU")
+        try:
+            recorded(tmp_path / name, 8, save=["aten.mm"])
+        finally:
+            library._destroy()
+    (origin,) = compare_folders(tmp_path / "one", tmp_path / "other").origins
+    assert (origin.origin.module, origin.cause.kind, origin.cause.verified) == ("0", "split_k", True)
+    assert origin.cause.text == "no split against split-K 4 (f32 partial sums)"
 
 
 def test_a_run_that_crashes_leaves_its_operations(tmp_path: Path) -> None:
