@@ -164,14 +164,6 @@ def _launch(name: str, lines: list[Line], executed: list[int]) -> Launch:
     return Launch(Function(name, "", tuple(lines), {}), tuple(executed))
 
 
-def executed(command: Sequence[str], names: str | None = None) -> dict[str, int]:
-    """Matrix opcodes that the kernels of a command executed, and how often a warp did. Raises as `launches`."""
-    total: Counter[str] = Counter()
-    for launch in launches(command, names):
-        total.update(launch.count())
-    return dict(total)
-
-
 def lowerings(device: str, insts: Sequence[Instruction]) -> dict[str, Lowering]:
     """By name, what each instruction's probe executed for one tile on a GPU, in one run of a child that launches each once.
 

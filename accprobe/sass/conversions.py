@@ -47,7 +47,7 @@ def conversions(function: Function, values: Values | None = None) -> tuple[Conve
         if action == "convert":
             return frozenset((lines[line].opcode,))
         read = inputs[:-1] if lines[line].guard else inputs
-        return reduce(_union, read) if action in ("copy", "permute") else None
+        return reduce(_union, read) if action in ("copy", "permute") and lines[line].stem != "FSEL" else None
 
     solution = Solution(values, Domain(make, _union, _union), (value for value, _ in values.operands))
     feeds: dict[str, dict[str, None]] = {opcode: {} for opcode in counts}

@@ -129,7 +129,8 @@ class _Analysis:
         for head, members in self._runs.items():
             before = solution.get(begun[head])
             groups.join(head, {values.runs[maker][0] for maker in before.makers} if before else ())
-            longest[head] = min((before.most if before else 0) + len(members), UNBOUNDED)
+            most = max(values.runs[index][1] for index in members) + 1
+            longest[head] = min((before.most if before else 0) + most, UNBOUNDED)
         promotions: dict[int, dict[Place, Partial]] = {}
         for value, sources in added.items():
             for source, partial in _promoted({source: known for source in sources if (known := solution.get(source))}):

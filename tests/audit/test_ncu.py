@@ -219,13 +219,6 @@ def test_without_the_profiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
     assert told == "accprobe: ncu was not found: install Nsight Compute: https://developer.nvidia.com/nsight-compute\n"
 
 
-def test_executed_adds_up_what_a_command_ran(fake: Fake) -> None:
-    arguments = fake(page([("a", GEMM), ("b", GEMM)]), 0)
-    assert ncu.executed(["python", "-m", "child"], "^matmul") == {"QGMMA.64x64x32.F32.E4M3.E4M3": 160}
-    given = json.loads(arguments.read_text())
-    assert given[given.index("--kernel-name") + 1] == "regex:^matmul"
-
-
 PROBE = [(".", "IMMA.16816.S8.S8 R4, R4.ROW, R8.COL, R4", 1, 32), (".", "EXIT", 4, 128)]
 GROUP = [(".", "IGMMA.64x8x32.S8.S8 R24, gdesc[UR8], R24, gsb0", 4, 128), (".", "EXIT", 4, 128)]
 

@@ -196,6 +196,15 @@ def test_sum_that_is_copied_goes_on() -> None:
     assert [(c.verdict, c.most) for c in chains(text(*lines))] == [("whole", 2)]
 
 
+@pytest.mark.parametrize(
+    ("second", "most"), [("@P0 " + NEXT, 3), (NEXT + ", UP0", 3), (NEXT.replace("E4M3 R24", "E4M3 R40"), 2)]
+)
+def test_longest_sum_of_three_instructions(second: str, most: int) -> None:
+    """One that a predicate may leave out counts; one whose sum goes elsewhere does not count for the next."""
+    chain = one(text(FIRST, second, NEXT, "EXIT"))
+    assert (chain.verdict, chain.most, dict(chain.opcodes)) == ("whole", most, {FIRST.split()[0]: 3})
+
+
 def test_register_that_is_loaded_anew_begins_anew() -> None:
     lines = (FIRST, NEXT, "LDS.128 R24, [R2]", NEXT, "EXIT")
     assert [(c.verdict, c.most) for c in chains(text(*lines))] == [("whole", 2), ("whole", 1)]

@@ -205,7 +205,8 @@ one:
 
 
 def test_reads_nvdisasm() -> None:
-    one, two = reading.parse(NVDISASM.splitlines(keepends=True))
+    one, two = reading.parse([NVDISASM])
+    assert list(reading.parse(NVDISASM)) == [one, two], "in pieces of one character"
     assert (one.name, one.architecture, two.name) == ("one", "sm_90a", "two")
     assert one.arithmetic == (("HMMA.16816.F32", 2), ("HFMA2", 1), ("DMMA.8x8x4", 1))
     assert one.matrix == ("HMMA.16816.F32", "DMMA.8x8x4")
