@@ -157,20 +157,14 @@ EMULATED = "torch._inductor.config.emulate_precision_casts"
 def _explain_fusion(found: TraceFindings, sides: tuple[_Side, _Side]) -> None:
     """Verify origins in compiled code: with `EMULATED`, the compiled side has to give the bits of the eager one."""
     which = 0 if sides[0].run.is_compiled else 1
-    fused = [i for i, each in enumerate(found.origins) if each.cause.kind == "fusion" and not each.cause.verified]
-    if not fused or sides[which].run.backend != "inductor":
+    run = sides[which].run
+    if run.backend != "inductor" or all(each.cause.verified for each in found.origins):
         return
-    run = replace(sides[which].run, flags={**sides[which].run.flags, EMULATED: True})
-    known: set[str] = set()
-    for operation in _Side(run, sides[which].mapped).recorded().operations:
-        for value in (*operation.inputs, *operation.outputs):
-            known |= value.hashes
-    for i in fused:
-        each = found.origins[i]
-        if each.origin.values[1 - which].hashes & known:
-            text = (
-                f"operations fused on side {'AB'[which]}: it does not round their intermediate results; with {EMULATED} it does"
-            )
+    emulated = _Side(replace(run, flags={**run.flags, EMULATED: True}), sides[which].mapped).recorded()
+    known = {each for x in emulated.operations for value in (*x.inputs, *x.outputs) for each in value.hashes}
+    text = f"operations fused on side {'AB'[which]}: it does not round their intermediate results; with {EMULATED} it does"
+    for i, each in enumerate(found.origins):
+        if not each.cause.verified and each.origin.values[1 - which].hashes & known:
             found.origins[i] = replace(each, cause=Cause("fusion", text, verified=True, fixes=(f"{EMULATED} = True",)))
 
 
@@ -197,13 +191,8 @@ def _side(origin: DifferenceOrigin, which: int, kept: Recorder, trace: RecordedT
     else:
         reader = trace.operations[origin.readers[which]]
         position = next(i for i, x in enumerate(reader.inputs) if x is origin.values[which])
-        of_reader = (
-            kept.results
-            if reader.name == "return"
-            else kept.kept[reader.number].operands()
-            if reader.number in kept.kept
-            else []
-        )
+        call = kept.kept.get(reader.number)
+        of_reader = kept.results if reader.name == "return" else call.operands() if call else []
         value = of_reader[position] if position < len(of_reader) else None
     again = {x.number: x for x in kept.operations}
     repeated = all(

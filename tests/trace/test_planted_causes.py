@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from typing import Any
 
@@ -130,3 +131,17 @@ def test_an_operation_that_differs_from_itself_is_unstable() -> None:
 
     (origin,) = differences(unstable, unstable).origins
     assert (origin.cause.kind, origin.origin.operation) == ("atomics", "accprobe_test.unstable")
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch._inductor
+@pytest.mark.skipif(shutil.which("g++") is None, reason="Inductor needs a C++ compiler")
+def test_compiled_code_rounds_once() -> None:
+    x, w = torch.randn(64, 256).bfloat16(), torch.randn(256).bfloat16()
+
+    def function() -> Any:
+        return (x * w + x) * w
+
+    (origin,) = run_both(ProgramRun(function=function), ProgramRun(function=function, backend="inductor")).origins
+    assert (origin.origin.operation, origin.cause.kind) == ("aten.mul + aten.add + aten.mul against nothing", "fusion")
+    assert origin.cause.verified
+    assert origin.cause.text == "3 operations fused on side B: computed in f32 and rounded once"
