@@ -1,13 +1,12 @@
 """The exact evaluator of `DotModel`, on arrays of bit patterns.
 
-`evaluate`, and `Trial` for many models on the same operands, use the reference in numpy. Whole products also have compiled
-code (`tiles`).
+`evaluate`, and `evaluation_of` for many models on the same operands, use the reference in numpy. Whole products also have
+compiled code (`tiles`).
 """
 
 from __future__ import annotations
 
 import threading
-from functools import cached_property
 
 import numpy as np
 
@@ -46,21 +45,10 @@ def with_numpy(model: DotModel, inst: Instruction, request: Request) -> Bits:
     return d
 
 
-class Trial:
-    """Operands on which many models are evaluated."""
-
-    def __init__(self, inst: Instruction, request: Request) -> None:
-        request.check(inst)
-        self._inst, self._request = inst.stored, stored_products(inst, request)
-
-    @cached_property
-    def _evaluation(self) -> Evaluation:
-        return _last.evaluation(self._inst, self._request)
-
-    def of(self, model: DotModel) -> Bits:
-        """Return the same results as `evaluate`."""
-        _check_model(model, self._inst)
-        return self._evaluation.of(model)
+def evaluation_of(inst: Instruction, request: Request) -> Evaluation:
+    """Return the decoded dot products, on which many models are evaluated."""
+    request.check(inst)
+    return _last.evaluation(inst.stored, stored_products(inst, request))
 
 
 class _LastEvaluation(threading.local):

@@ -13,7 +13,8 @@ from functools import cached_property, lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from accprobe.evaluate.evaluator import Trial
+from accprobe.evaluate.evaluator import evaluation_of
+from accprobe.evaluate.reference import Evaluation
 from accprobe.isa.formats import Bits
 from accprobe.isa.instructions import Instruction
 from accprobe.model.tree import DotModel
@@ -35,13 +36,13 @@ class Results:
 
     def __init__(self, inst: Instruction, operands: Request, d: Bits | DotModel) -> None:
         self.operands, self._inst = operands, inst
-        self.d: Bits = self._trial.of(d) if isinstance(d, DotModel) else d
+        self.d: Bits = self._evaluation.of(d) if isinstance(d, DotModel) else d
 
     def __len__(self) -> int:
         return len(self.d)
 
     def mismatches(self, model: DotModel) -> RowIndices:
-        return np.flatnonzero(self._trial.of(model) != self.d)
+        return np.flatnonzero(self._evaluation.of(model) != self.d)
 
     def explained_by(self, model: DotModel) -> bool:
         """Return whether all results are the model's; of very many, a few are compared first."""
@@ -51,8 +52,8 @@ class Results:
         return Results(self._inst, self.operands[rows], self.d[rows])
 
     @cached_property
-    def _trial(self) -> Trial:
-        return Trial(self._inst, self.operands)
+    def _evaluation(self) -> Evaluation:
+        return evaluation_of(self._inst, self.operands)
 
     @cached_property
     def _some(self) -> Results:

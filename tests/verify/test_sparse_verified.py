@@ -10,7 +10,7 @@ from long_tail import some
 from sparse_semantics import kept
 
 from accprobe.devices.simulated import SimulatedDevice
-from accprobe.evaluate.evaluator import Trial, evaluate
+from accprobe.evaluate.evaluator import evaluate, evaluation_of
 from accprobe.isa.instructions import parse
 from accprobe.model.tree import DotModel, FloatArithmetic, chain
 from accprobe.operands.kinds import draw
@@ -38,7 +38,7 @@ def test_a_sparse_question_is_evaluated_as_what_is_stored() -> None:
     asked = laid_out(INST, dense)
     expected = evaluate(model(25), INST.stored, dense)
     np.testing.assert_array_equal(evaluate(model(25), INST, asked), expected)
-    np.testing.assert_array_equal(Trial(INST, asked).of(model(25)), expected)
+    np.testing.assert_array_equal(evaluation_of(INST, asked).of(model(25)), expected)
 
 
 def test_the_right_model_differs_nowhere_and_is_covered() -> None:
