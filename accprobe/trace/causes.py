@@ -132,8 +132,10 @@ def _changed(left: OriginSide, right: OriginSide) -> Cause | None:
     """Operands with other bits than when they were computed: something wrote to them that was not recorded."""
     if len(left.calls) != 1 or len(right.calls) != 1:
         return None
-    for i, (x, y) in enumerate(zip(left.calls[0].operands(), right.calls[0].operands(), strict=False)):
-        was_equal = x.shape == y.shape and left.operations[0].inputs[i].hash == right.operations[0].inputs[i].hash
+    inputs = zip(left.operations[0].inputs, right.operations[0].inputs, strict=False)  # without the argument `out`
+    operands = zip(left.calls[0].operands(), right.calls[0].operands(), strict=False)
+    for i, ((p, q), (x, y)) in enumerate(zip(inputs, operands, strict=False)):
+        was_equal = x.shape == y.shape and p.hash == q.hash
         if was_equal and count_differing(x.tensor, y.tensor):
             text = f"{_differing_words(x.tensor, y.tensor)} of operand {i}, which was equal when it was computed"
             return Cause("unknown", f"not explained: {text}; something wrote to it that was not recorded")

@@ -91,7 +91,7 @@ class _Values(dict[PendingValue, TensorValue]):
 class Recorder:
     """Records while it is entered. mapped: the part that is hashed beside each tensor. steps, limit: end the recording.
 
-    keep: operations whose operands and results are copied, to `kept`. result_of: see `finish`.
+    keep: operations whose operands and results are copied, to `kept`.
     """
 
     mapped: Mapped | None = None
