@@ -70,14 +70,15 @@ def _differences(a: ProductRow, b: ProductRow, fields: Sequence[str]) -> Iterato
     if ONCE in fields and counted[0] != counted[1]:
         yield Difference(ONCE, "changed", *(words or "yes" for words in counted))
     for where, of_a, of_b in _matched(a.regions, b.regions):
-        alike = a.holds and b.holds and _adds_alike(of_a, of_b)
+        mine, other = of_a.model, of_b.model
+        alike = a.holds and b.holds and mine is not None and other is not None and same_additions(mine, other)
         for field in fields:
             verdict_ = _verdict(of_a.findings, of_b.findings, field)
             if verdict_ is None or (alike and field in STRUCTURE and _bounds(field, of_a, of_b) <= {"exact", "equivalent"}):
                 continue
             if verdict_ == "changed" or "order" not in fields or "equivalent" not in _bounds(field, of_a, of_b):
-                shown = _shown(of_a.findings, field), _shown(of_b.findings, field)
-                yield Difference(field, verdict_, *shown, where=where)
+                shown = [found_words(each.findings, field) or NOT_KNOWN for each in (of_a, of_b)]
+                yield Difference(field, verdict_, shown[0], shown[1], where=where)
 
 
 def _miscounted_elsewhere(row: ProductRow) -> str:
@@ -87,10 +88,6 @@ def _miscounted_elsewhere(row: ProductRow) -> str:
 
 def _where(row: ProductRow) -> str:
     return "; ".join(region.where for region in row.regions)
-
-
-def _adds_alike(a: RegionRecord, b: RegionRecord) -> bool:
-    return a.model is not None and b.model is not None and same_additions(a.model, b.model)
 
 
 def _bounds(field: str, a: RegionRecord, b: RegionRecord) -> set[Bound]:
@@ -103,10 +100,6 @@ def _matched(a: Sequence[RegionRecord], b: Sequence[RegionRecord]) -> Iterator[t
         yield "", a[0], b[0]
     others = {region.where: region for region in b[1:]}
     yield from ((region.where, region, others[region.where]) for region in a[1:] if region.where in others)
-
-
-def _shown(findings: Mapping[str, Finding], field: str) -> str:
-    return found_words(findings, field) or NOT_KNOWN
 
 
 def _verdict(a: Mapping[str, Finding], b: Mapping[str, Finding], field: str) -> FieldVerdict | None:
