@@ -196,16 +196,10 @@ class _Comparison:
             return
         sides = (("A", self._a, a), ("B", self._b, b))
         marks = tuple(f"{side} {why}" for side, report, row in sides if (why := caution(report, row)))
-        differences: tuple[Difference, ...] = ()
-        note = ""
-        verdict: Verdict
-        if b is None:
-            verdict, note = "only in A", _why_absent("B", self._b, row_b, one)
-        elif a is None:
-            verdict, note = "only in B", _why_absent("A", self._a, row_a, one)
-        else:
-            differences = tuple(_differences(a, b, self._fields, self._simulated))
-            verdict = overall(differences)
+        differences = tuple(_differences(a, b, self._fields, self._simulated)) if a and b else ()
+        verdict: Verdict = overall(differences) if a and b else "only in A" if a else "only in B"
+        note = _why_absent("A", self._a, row_a, one) if a is None else ""
+        note = _why_absent("B", self._b, row_b, one) if b is None else note
         is_offered = all(row.name in names for row, names in zip((a, b), self._offered, strict=True) if row)
         yield Pair(
             a=a,

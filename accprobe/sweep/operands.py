@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from accprobe.evaluate.product import rounded_words
 from accprobe.isa.formats import Bits, Format
 from accprobe.report.sweeps import OperandSet, Overflow, OverflowRule
 from accprobe.sweep.configurations import Dtype
@@ -48,12 +49,7 @@ def draw_matrices(kind: OperandSet, dtype: Dtype, m: int, n: int, k: int, block_
 def _patterns(fmt: Format, values: NDArray[np.float32]) -> Bits:
     """To the nearest value of the format."""
     assert fmt.ml_dtype is not None
-    if not fmt.ignored_low_bits:
-        return values.astype(fmt.ml_dtype).view(fmt.dtype)
-    low = fmt.ignored_low_bits
-    bits = values.view(np.uint32)
-    rounded = bits + (((bits >> np.uint32(low)) & np.uint32(1)) + np.uint32((1 << (low - 1)) - 1))
-    return rounded & np.uint32(0xFFFFFFFF << low & 0xFFFFFFFF)
+    return rounded_words(fmt, values.astype(fmt.ml_dtype).view(fmt.dtype), "RNE")
 
 
 TOP = 23

@@ -26,30 +26,26 @@ from accprobe.sweep.operands import Operands, draw_matrices, overflow_of, overfl
 GPU_SIZE, SIMULATED_SIZE = 2048, 64
 """M and N where nothing else is asked for: enough to keep a GPU busy; few enough for a CPU to evaluate at once."""
 
-K = 2048
-
 SAMPLED = 32
 """Rows and columns whose elements are predicted, and whose exact sums are the control, of what a GPU computes."""
-
-OnRecord = Callable[[Report], None]
 
 
 @dataclass(frozen=True)
 class Problem:
     """The matrices: C[m, n] = A[m, k] · B[n, k]ᵀ, and the seed of their operands. m, n: None for what suits the device."""
 
-    m: int | None = None
-    n: int | None = None
-    k: int = K
-    seed: int = 0
+    m: int | None
+    n: int | None
+    k: int
+    seed: int
 
 
 def sweep(
     device: str,
     configurations: Sequence[Configuration],
-    problem: Problem = Problem(),
-    operand_sets: Sequence[OperandSet] = (),
-    on_record: OnRecord = lambda _: None,
+    problem: Problem,
+    operand_sets: Sequence[OperandSet],
+    on_record: Callable[[Report], None],
 ) -> Report:
     """The sweeps of a device, "cuda:0" or "sim:h100", as a report without instructions; see `accprobe.report.sweeps`.
 
@@ -122,18 +118,11 @@ class Sweeper:
         if lowering:
             found |= {"opcodes": lowering.matrix, "lowering": lowering.sequence, "opcode_source": lowering.source}
             found["cubin_sha256"] = lowering.cubin_sha256
-        m, n, k = self.shape
+        found |= dict(zip("mnk", self.shape, strict=True))
+        found |= {name: getattr(config, name) for name in ("block_k", "num_warps", "block_m", "block_n", "promote_every")}
         return SweepRecord(
             dtype=config.dtype.name,
             operands=kind,
-            block_k=config.block_k,
-            num_warps=config.num_warps,
-            block_m=config.block_m,
-            block_n=config.block_n,
-            m=m,
-            n=n,
-            k=k,
-            promote_every=config.promote_every,
             triton=triton_version(),
             num_stages=compiled.num_stages,
             shared_bytes=compiled.shared_bytes,
@@ -168,11 +157,12 @@ class Sweeper:
             found["add_overflow"], found["unit_overflow"] = map(self._overflow, variants)
         else:
             control = self._controls(replace(config, num_warps=1, promote_every=None), kind)
-            found["effective_bits"] = _bits(seen, control)
-            found["masks"] = tuple(enumerate(seen.changed))
-            found["errors"] = tuple(seen.errors)
-            found["control"] = tuple(enumerate(control))
-            found["control_elements"] = seen.sampled[0].size
+            found |= {
+                "effective_bits": _bits(seen, control),
+                "masks": tuple(enumerate(seen.changed)),
+                "errors": tuple(seen.errors),
+            }
+            found |= {"control": tuple(enumerate(control)), "control_elements": seen.sampled[0].size}
         if compiled.lowering and not compiled.lowering.matrix:
             found["reason"] = f"{config.dtype.name} has no matrix instruction here: chains of FFMA ran"
         if self._bench and chain and expected:

@@ -134,11 +134,6 @@ def test_the_rounding_error_of_a_format_is_that_of_numbers_of_any_size() -> None
     assert [weighed(error, 1.0) for error in (0.8, 0.81, 1.24, 1.25)] == ["less", "about", "about", "more"]
 
 
-def test_known_entries_are_reused(found: list[ErrorRow]) -> None:
-    never = next(e for e in found if (e.data, e.scale, e.k, e.promote_every) == ("positive", "none", 2048, None))
-    assert recommended(SMALL, 2048, found).kinds[1].unpromoted == never.errors.relative_error
-
-
 def test_if_no_interval_is_short_enough_the_advice_is_one_fused_sum() -> None:
     """Chunks rounded to f16 have a larger error than the cancelled sum's rounding."""
     of = of_named("sim:v100:mma.sync.m8n8k4.f16.f16.f16.f16")

@@ -6,14 +6,12 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-import ml_dtypes
 import numpy as np
 import pytest
 import torch
 from click.testing import CliRunner, Result
 from fakes import fake_report
 from planted_plans import FP8, operands
-from planted_sums import Array
 
 from accprobe.cli import main
 from accprobe.gemm.explain.known_plans import KnownPlan, instruction_steps
@@ -118,23 +116,6 @@ def test_json() -> None:
     assert told["results"][0]["others_tried"] is False
 
 
-def saved_as_safetensors(path: Path, array: Array, dtype: str) -> None:
-    header = {
-        "__metadata__": {"from": "a test"},
-        "x": {"dtype": dtype, "shape": array.shape, "data_offsets": [0, array.nbytes]},
-    }
-    text = json.dumps(header).encode()
-    path.write_bytes(len(text).to_bytes(8, "little") + text + array.tobytes())
-
-
-def test_other_files(folder: Path) -> None:
-    a, b = operands(CHAIN, 1)
-    saved_as_safetensors(folder / "a.safetensors", a, "F8_E4M3")
-    torch.save({"b": torch.from_numpy(b.view(np.uint8)).view(torch.float8_e4m3fn)}, folder / "b.pt")
-    result = explain("chain.npy", a="a.safetensors", b="b.pt", dtype=None)
-    assert result.exit_code == 0, result.output
-
-
 def test_f32_operands_are_tried_as_tf32_too(folder: Path) -> None:
     plan = replace(CHAIN, a="tf32", b="tf32", products_per_sum=8, alignment_bits=25, result_bits=23, k=64)
     a, b = operands(plan, 1)
@@ -156,13 +137,6 @@ def test_plans_of_a_report_are_tried_first(folder: Path) -> None:
     assert result.exit_code == 0, result.output
     plans = json.loads(result.stdout)["results"][0]["plans"]
     assert plans[0]["name"] == "mine.json:mine:mm 8x16x256"
-
-
-def test_words_without_a_type_need_one(folder: Path) -> None:
-    np.save(folder / "a.npy", np.zeros((8, 256), ml_dtypes.bfloat16))
-    result = explain("chain.npy", dtype=None)
-    assert result.exit_code == 2
-    assert "a.npy has the type |V2, not a format; give --dtype" in result.stderr
 
 
 @pytest.mark.parametrize(

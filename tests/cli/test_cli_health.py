@@ -86,13 +86,6 @@ def test_the_schema_is_the_published_one() -> None:
     assert HEALTH_FILE.read_text(encoding="utf-8") == health_schema_text(), "python tests/support/golden.py writes it again"
 
 
-def test_what_several_gpus_fail_by_is_told_once() -> None:
-    result = health("--device", "sim:h100,faulty:h100", "--like", "cpu-zen4", "--format", "junit")
-    assert result.exit_code == 2
-    assert result.stderr.splitlines()[-1].startswith("accprobe: sim:h100, faulty:h100: cpu-zen4 has no model of a unit of")
-    assert result.stderr.count("has no model") == 1
-
-
 def test_without_a_gpu_it_says_so() -> None:
     result = CliRunner().invoke(main, ["health"])
     assert result.exit_code == 2
@@ -166,12 +159,6 @@ def test_devices_of_one_name_are_numbered() -> None:
 def test_labels_are_escaped() -> None:
     odd = GpuOutcome.unopened('a"b\\c').model_copy(update={"name": "two\nlines"})
     assert '{device="a\\"b\\\\c",name="two\\nlines",' in health_prometheus(HealthOutcome.of("quick", 1 / 3, [odd]))
-
-
-@pytest.mark.parametrize(("name", "begins"), [("x.xml", "<?xml"), ("x.prom", "# HELP accprobe_healthy"), ("x", "{")])
-def test_a_file_is_of_the_form_that_its_name_says(name: str, begins: str, tmp_path: Path) -> None:
-    assert health("--device", "sim:h100", "-o", str(tmp_path / name)).stdout.startswith("SIMULATED")
-    assert (tmp_path / name).read_text().startswith(begins)
 
 
 IMPATIENT = """

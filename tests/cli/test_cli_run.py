@@ -104,14 +104,6 @@ def test_a_time_limit_keeps_the_rows_so_far(
         assert len(Report.load(path).instructions) == rows
 
 
-def test_too_few_dots_for_every_kind_confirm_nothing(device: FakeDevice) -> None:
-    result = run("--dots", "2")
-    assert result.exit_code == 1
-    assert "2 random dot products are not enough for every kind of operands; give more --dots" in " ".join(
-        result.stdout.split()
-    )
-
-
 def test_row_that_is_not_confirmed_gives_status_1(device: FakeDevice) -> None:
     device.opcodes = None
     result = run()
@@ -282,17 +274,6 @@ def test_uuid_is_in_the_report_only_where_it_is_asked_for(
     assert Report.load(path).device.facts["uuid"] == "GPU-fake"
 
 
-def test_output_may_be_standard_output(device: FakeDevice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    result = run("-o", "-")
-    assert (result.exit_code, result.stderr) == (0, "")
-    assert len(Report.model_validate_json(result.stdout).measured) == 2
-    assert list(tmp_path.iterdir()) == []
-    assert run("-o", "./-").exit_code == 0
-    assert [path.name for path in tmp_path.iterdir()] == ["-"]
-    assert "standard output is not possible here" in run("--record", "-").stderr
-
-
 @pytest.mark.usefixtures("no_gpu")
 def test_without_a_gpu_the_processor_is_measured_and_a_recorded_gpu_named_beside_it(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
@@ -313,12 +294,3 @@ def test_without_a_gpu_the_processor_is_measured_and_a_recorded_gpu_named_beside
     report = Report.load(path)
     assert (report.device.kind, report.device.reason) == ("cpu", "there is no NVIDIA driver")
     assert [row.status for row in report.measured] == ["confirmed"]
-
-
-@pytest.mark.usefixtures("no_gpu")
-def test_a_sweep_takes_no_processor(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("accprobe.build.processor.why_no_instruction", lambda: None)
-    assert open_device("auto", of_gpus=True).name == "simulated H100"
-    result = CliRunner().invoke(main, ["sweep", "--device", "cpu"])
-    assert (result.exit_code, result.stdout) == (2, "")
-    assert result.stderr.startswith("accprobe: this command needs a GPU, and cpu is none")

@@ -105,14 +105,6 @@ def test_json(promoted: str, emulated: str) -> None:
     )
 
 
-def test_markdown(promoted: str) -> None:
-    status, lines, _ = sass(promoted, "--format", "markdown")
-    assert status == 0
-    assert lines[4] == (
-        "| `gemm, sm_90a` | `QGMMA.64x64x32.F32.E4M3.E4M3` | ×4 | 13 (e8m13) | 2 × k32, then promoted by FADD: 64 products |"
-    )
-
-
 def test_what_cannot_be_read_is_a_sentence_each_and_the_others_are_told(promoted: str) -> None:
     code = Path(promoted).read_bytes()
     Path("empty").mkdir()
@@ -137,15 +129,6 @@ def test_what_cannot_be_read_is_a_sentence_each_and_the_others_are_told(promoted
         "damaged.whl: b.cubin: FP8 accumulates in 13 bits (promotion interval 64); 1 kernel with matrix opcodes",
         "k.cubin: FP8 accumulates in 13 bits (promotion interval 64); 1 kernel with matrix opcodes",
     ]
-
-
-def test_like_kernels_are_together_unless_all_is_given(promoted: str) -> None:
-    Path("folder").mkdir()
-    for name in ("a", "b"):
-        Path("folder", f"{name}.cubin").write_bytes(Path(promoted).read_bytes())
-    _, lines, _ = sass("folder", "--all")
-    assert sum(line.startswith("gemm") for line in lines) == 2
-    assert lines[-1] == "2 functions read (sm_90a 2), 2 with matrix opcodes"
 
 
 @pytest.fixture
@@ -219,15 +202,6 @@ def test_requirements(promoted: str, arguments: list[str], status: int, told: st
     assert code == status
     assert told in error
     assert error.count("\n") == (1 if told else 0)
-
-
-def test_unknown_accumulators_fall_short(tmp_path: Path) -> None:
-    needs("nvdisasm")
-    (tmp_path / "k.cubin").write_bytes(triton_dot(121, 4, None, True)["cubin"])
-    status, _, told = sass(str(tmp_path / "k.cubin"), "--fail-below", "1")
-    assert status == 1
-    assert told.startswith(f"accprobe: {tmp_path}/k.cubin: gemm (sm_121a, sha256 ")
-    assert "): QMMA.16832.F32.E4M3.E4M3 has an accumulator that is not known, 1 bits are asked for; " in told
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import builtins
-import json
 import re
 import signal
 import sys
@@ -113,15 +112,6 @@ def test_integers_tell_how_they_overflow_once() -> None:
     assert result.stdout.count("beyond: wrap") == 1
 
 
-def test_promotion_lowers_the_error() -> None:
-    errors = []
-    for promoted in ((), ("--promote-every", "32")):
-        arguments = ("--block-k", "256", "--num-warps", "4", "--operands", "normal", "--format", "json")
-        (record,) = json.loads(sweep(*SMALL, *arguments, *promoted).stdout)["sweeps"]
-        errors.append(record["relative_error"])
-    assert errors[0] > errors[1]
-
-
 def test_report_keeps_other_sweeps(tmp_path: Path) -> None:
     path = tmp_path / "report.json"
     for block_k in ("32", "64", "64"):
@@ -222,18 +212,3 @@ def test_interrupted_keeps_what_was_swept(
         result = sweep(*SMALL, "--block-k", "64,128", "--num-warps", "4", "-o", str(path), "--time-limit", "100")
     assert (result.exit_code, result.stderr) == (status, f"accprobe: {why}: {path} has 2 sweeps\n")
     assert len(Report.load(path).sweeps) == 2
-
-
-def test_a_configuration_too_large_for_shared_memory_has_its_reason() -> None:
-    result = sweep(*SMALL, "--dtype", "tf32", "--block-k", "64,512", "--num-warps", "4", width=200)
-    assert result.exit_code == 0
-    assert "tf32 with 4 warps at block-K 512: one block of A and B is 262,144 bytes, shared memory has 232,448" in result.stdout
-
-
-def test_compile_only_as_json_names_opcodes(monkeypatch: pytest.MonkeyPatch) -> None:
-    result = sweep("--compile-only", "--arch", "sm_90", "--num-warps", "2,4", "--block-k", "32", "--format", "json")
-    assert result.exit_code == 0
-    two, four = json.loads(result.stdout)
-    assert two["opcodes"] == [["HMMA.16816.F32", 32]]
-    assert four["opcodes"] == [["QGMMA.64x64x32.F32.E4M3.E4M3", 1]]
-    assert four["accumulator"] == "13 (e8m13)"

@@ -106,16 +106,6 @@ def test_planted_fault_is_found_and_shrunk(gpu: dict[str, SimulatedDevice]) -> N
     assert f"{wrong['mismatches']:,} mismatches: 2 instructions, 8,000 dot products" in shown.stdout
 
 
-def test_pairs_of_codes_are_among_many_dots(gpu: dict[str, SimulatedDevice]) -> None:
-    options = ("sim:h100", "--device", "cuda:0", "--dots", "2e5", "--format", "json", "--select")
-    (fp8,) = json.loads(verify(*options, FP8.name).stdout)["verified"]
-    assert fp8["kinds"]["pairs"] == 65536
-    assert sum(fp8["kinds"].values()) == fp8["dots"] == 200_000
-    assert fp8["macs_per_second"] == pytest.approx(32 * fp8["dots_per_second"], abs=32)
-    (f16,) = json.loads(verify(*options, F16.name).stdout)["verified"]
-    assert "pairs" not in f16["kinds"]
-
-
 def test_a_mismatch_that_does_not_come_back_is_told(gpu: dict[str, SimulatedDevice]) -> None:
     class Once(Measured):
         asked = 0

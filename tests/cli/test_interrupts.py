@@ -10,11 +10,9 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import click
 import pytest
-from click.testing import CliRunner
 
-from accprobe.cli import interrupts, main
+from accprobe.cli import interrupts
 from accprobe.cli.interrupts import GRACE, SIGNALS, TimeLimitReached, interruptible, time_limit, uninterrupted
 from accprobe.cli.reports import saving
 from accprobe.report.report import Report
@@ -89,18 +87,6 @@ def test_a_signal_before_the_command_line_is_imported_ends_it_without_a_word(nam
     program = [sys.executable, "-S", "-c", f"import sys; sys.path[:0] = {sys.path}\n" + SIGNALLED.format(name=name)]
     done = subprocess.run(program, capture_output=True, text=True)
     assert (done.returncode, done.stdout, done.stderr) == (status, "", "")
-
-
-def test_a_signal_outside_of_a_command_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(click.Group, "main", lambda *_, **__: signal.raise_signal(signal.SIGINT))
-    result = CliRunner().invoke(main, ["list"])
-    assert (result.exit_code, result.stderr) == (130, "accprobe: interrupted\n")
-
-
-def test_without_a_signal_the_handlers_are_as_before() -> None:
-    with interruptible():
-        pass
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 def test_a_signal_is_heeded_afterwards() -> None:

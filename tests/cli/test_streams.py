@@ -85,12 +85,6 @@ def test_characters_without_a_spelling_are_escaped() -> None:
     assert streams._spelled(error) == (">= \\xe9->", 4)
 
 
-def test_standard_input_that_is_closed_is_empty() -> None:
-    done = in_shell("accprobe show - <&-")
-    assert done.returncode == 2
-    assert done.stderr.startswith(b"accprobe: standard input: it is not JSON, or cut short")
-
-
 @pytest.mark.parametrize(("terminal", "before"), [(True, "\r\x1b[K"), (False, "")])
 def test_a_sentence_takes_the_line_of_a_progress_bar(
     terminal: bool, before: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

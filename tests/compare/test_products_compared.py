@@ -112,13 +112,6 @@ def test_headline_names_the_first_that_changed() -> None:
     )
 
 
-def test_processor_has_products_to_compare() -> None:
-    cpu = {"kind": "cuda", "name": "some CPU", "architecture": "x86_64"}
-    found = diff(product_report(product_data(), device=cpu), product_report(SPLIT, device=cpu))
-    assert found.differs
-    assert headline(found).startswith("some CPU: torch:mm")
-
-
 @pytest.mark.parametrize(
     ("data", "line", "found"),
     [

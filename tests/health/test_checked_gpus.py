@@ -361,13 +361,6 @@ def test_sensors(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (watch.load.power, watch.load.most_power, watch.load.highest_temperature) == (612.4, 612.4, 61)
 
 
-def test_what_a_board_does_not_tell_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    gpu = nvml(monkeypatch)
-    assert not any(gpu.sample().model_dump().values())
-    assert gpu.board(serial=True).model_dump(exclude_none=True) == {"uuid": "GPU-1"}
-    assert gpu.others() == ""
-
-
 def test_no_nvml_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", None)
     with pytest.raises(ToolMissing, match=r"^no NVML: pynvml is not installed: .*nvidia-ml-py"):

@@ -185,25 +185,6 @@ def units_of_hopper() -> dict[str, Instruction]:
     return chosen(SimulatedDevice(models), models)
 
 
-def test_each_unit_of_hopper_has_its_largest_instruction() -> None:
-    found = units_of_hopper()
-    assert list(found) == list(UNITS)
-    families = {unit: inst.name.split(".m")[0] for unit, inst in found.items()}
-    assert families == dict.fromkeys(UNITS, "wgmma") | {"f64": "mma.sync"} | dict.fromkeys(
-        ("fp8-sparse", "f16-sparse"), "wgmma.sp"
-    )
-    assert {unit: (inst.n, inst.k) for unit, inst in found.items()} == {
-        "fp8": (256, 32),
-        "f16": (256, 16),
-        "bf16": (256, 16),
-        "tf32": (256, 8),
-        "int8": (256, 32),
-        "f64": (8, 16),
-        "fp8-sparse": (256, 64),
-        "f16-sparse": (256, 32),
-    }
-
-
 @pytest.mark.parametrize(
     "unit", [unit if unit == "fp8-sparse" else pytest.param(unit, marks=pytest.mark.slow) for unit in UNITS]
 )
