@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import multiprocessing
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import cycle
 from multiprocessing.connection import Connection, wait
@@ -190,9 +191,6 @@ def _benches(device: Device, units: Mapping[str, tuple[Instruction, DotModel]], 
 
 def _after(so_far: GpuOutcome, unit: str, bench: UnitBench, turn: Turn, again: int, watch: Watch | None) -> GpuOutcome:
     """Return the outcome after a turn; some mismatches are repeated and shrunk."""
-    wrong_by_sm = dict(so_far.wrong_by_sm)
-    for sm, wrong in turn.wrong_by_sm.items():
-        wrong_by_sm[sm] = wrong_by_sm.get(sm, 0) + wrong
     kept = list(so_far.mismatches)
     for seen in turn.seen:
         of_that_sm = sum(word.place.sm == seen.place.sm and word.instruction == bench.inst.name for word in kept)
@@ -206,7 +204,7 @@ def _after(so_far: GpuOutcome, unit: str, bench: UnitBench, turn: Turn, again: i
             "wrong": wrong,
             "sms": turn.sms if so_far.sms is None else max(so_far.sms, turn.sms or 0),
             "vanished": so_far.vanished + turn.vanished,
-            "wrong_by_sm": wrong_by_sm,
+            "wrong_by_sm": dict(Counter(so_far.wrong_by_sm) + Counter(turn.wrong_by_sm)),
             "units": _with_turn(so_far.units, unit, bench, turn),
             "mismatches": tuple(kept),
             "before": watch.before if watch else None,
