@@ -35,9 +35,6 @@ PARSES = 5
 CANNOT_WRITE = (errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOSPC, errno.EDQUOT)
 """Errors of a folder, which say nothing about a configuration."""
 
-KERNEL = "masked_gemm"
-"""Its name in the cubin."""
-
 _ALIGNED = 16
 """Pointers, n and k are multiples of it; Triton calls that divisibility."""
 
