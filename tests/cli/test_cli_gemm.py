@@ -58,8 +58,6 @@ def text(a, b): return "product"
 
 def nan(a, b): return np.full((a.shape[0], b.shape[1]), np.nan, np.float32)
 
-def transposed(a, b): return (a @ b).T
-
 def talks(a, b):
     print("called")
     return chain(a, b)
@@ -86,13 +84,6 @@ stopped.calls = 0
 def broken_later(a, b, *, broken=False):
     if broken: raise RuntimeError("out of luck")
     return chain(a, b)
-
-def widened(a, b): return chain(a.astype(np.float32), b.astype(np.float32))
-
-def fused(a, b):
-    a, b, total = a.astype(np.float64), b.astype(np.float64), np.zeros((a.shape[0], b.shape[1]), np.float32)
-    for k in range(a.shape[1]): total = (total + a[:, k, None] * b[None, k]).astype(np.float32)
-    return total
 
 number = 3
 '''

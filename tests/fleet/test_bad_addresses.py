@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import CliRunner
 
 from accprobe.cli import main
 from accprobe.errors import UnknownName
@@ -18,75 +18,44 @@ SOON = 10.0
 """Seconds; Ray itself takes eighty to give up."""
 
 
-@pytest.fixture
-def closed_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port: int = server.getsockname()[1]
-    return port
-
-
-@pytest.fixture
+@pytest.fixture(scope="module")
 def silent_port() -> Iterator[int]:
-    """Of somebody who takes connections and says nothing."""
+    """A port of somebody who takes connections and says nothing."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         yield server.getsockname()[1]
 
 
-def asked(*arguments: str) -> Result:
-    started = time.monotonic()
-    result = CliRunner().invoke(main, arguments)
-    assert time.monotonic() - started < SOON
-    assert result.exit_code == 2
-    assert result.stdout == ""
-    assert result.stderr.count("\n") == 1
-    return result
-
-
-def installed(found: str | None) -> Callable[[str], str]:
-    def tell(package: str) -> str:
-        if package != "ray":
-            return version(package)
-        if found is None:
+@pytest.mark.parametrize(
+    ("address", "ray", "sentence"),
+    [
+        ("auto", None, "--ray needs Ray, which is not installed: "),
+        ("auto", "2.50.1", "--ray needs Ray 2.51 or a newer one, here is 2.50.1"),
+        ("here", "2.60.0", "--ray here: an address is auto or HOST:PORT"),
+        (":6379", "2.60.0", "--ray :6379: an address is auto or HOST:PORT"),
+        ("10.0.0.1:ray", "2.60.0", "--ray 10.0.0.1:ray: an address is auto or HOST:PORT"),
+        ("127.0.0.1:99999", "2.60.0", "no Ray cluster replies at 127.0.0.1:99999: "),
+        ("ray://10.0.0.1:10001", "2.60.0", "run accprobe on a node of the cluster, with --ray auto"),
+        ("127.0.0.1:SILENT", "2.60.0", "no Ray cluster replies at 127.0.0.1:SILENT within 3 s"),
+        ("127.0.0.1:1", "2.60.0", "no Ray cluster replies at 127.0.0.1:1: Connection refused"),
+    ],
+)
+def test_where_no_cluster_is(
+    address: str, ray: str | None, sentence: str, silent_port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def installed(package: str) -> str:
+        if package == "ray" and ray is None:
             raise PackageNotFoundError
-        return found
+        return (ray or "") if package == "ray" else version(package)
 
-    return tell
-
-
-def test_ray_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cluster, "version", installed(None))
-    told = asked("health", "--ray", "auto").stderr
-    assert "--ray needs Ray, which is not installed" in told
-    assert "pip install -e '.[fleet]'" in told
-
-
-def test_ray_that_is_too_old(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cluster, "version", installed("2.50.1"))
-    assert "--ray needs Ray 2.51 or a newer one, here is 2.50.1" in asked("health", "--ray", "auto").stderr
-
-
-def test_nobody_listens(closed_port: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cluster, "version", installed("2.60.0"))
-    address = f"127.0.0.1:{closed_port}"
-    assert f"no Ray cluster replies at {address}: Connection refused" in asked("health", "--ray", address).stderr
-
-
-@pytest.mark.parametrize("address", ["here", ":6379", "10.0.0.1", "10.0.0.1:ray", "127.0.0.1:99999"])
-def test_no_address(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cluster, "version", installed("2.60.0"))
-    assert address in asked("health", "--ray", address).stderr
-
-
-def test_the_address_of_rays_client(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cluster, "version", installed("2.60.0"))
-    assert "run accprobe on a node of the cluster, with --ray auto" in asked("health", "--ray", "ray://10.0.0.1:10001").stderr
-
-
-def test_somebody_who_is_no_cluster(silent_port: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("ray", reason="Ray is not installed; extra fleet")
+    if "SILENT" in address:
+        pytest.importorskip("ray", reason="Ray is not installed; extra fleet")
     monkeypatch.setattr(cluster, "CONNECTING", 3.0)
-    address = f"127.0.0.1:{silent_port}"
-    assert f"no Ray cluster replies at {address} within 3 s" in asked("health", "--ray", address).stderr
+    monkeypatch.setattr(cluster, "version", installed)
+    started = time.monotonic()
+    result = CliRunner().invoke(main, ["health", "--ray", address.replace("SILENT", str(silent_port))])
+    assert time.monotonic() - started < SOON
+    assert (result.exit_code, result.stdout, result.stderr.count("\n")) == (2, "", 1)
+    assert sentence.replace("SILENT", str(silent_port)) in result.stderr
 
 
 def test_devices_that_replace_gpus_are_simulated() -> None:
