@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
 from accprobe.budget.bounds import from_sum
 from accprobe.budget.errors import Exact, exact_product
 from accprobe.budget.mutants import KEPT_IN_BF16, MUTATIONS, Operation, mistake_name
-from accprobe.budget.tail import Allowed, Emulated, worst_case
+from accprobe.budget.tail import Emulated, rounded_values, worst_case
 from accprobe.evaluate.decoding import values_of
 from accprobe.evaluate.error_free import Floats, Truths
 from accprobe.evaluate.miscounts import fit_miscounts
@@ -21,46 +21,59 @@ MOST_LINES = 64
 
 @dataclass(frozen=True)
 class Tolerance:
-    """Error bound [M, N] on both sides of the exact sums. allowed: the accepted results, if they are not symmetric."""
+    """The smallest and the largest result [M, N] that a test accepts."""
 
     operation: Operation
     exact: Exact
-    bound: Floats
-    allowed: Allowed | None = None
+    low: Floats
+    high: Floats
 
     @classmethod
     def of(cls, operation: Operation, any_order: bool = False) -> Tolerance:
         """Return the worst case; any_order: over all orders of K."""
         exact = exact_product(operation.model, operation.a, operation.b, operation.scales)
         if any_order:
-            return cls(operation, exact, from_sum(operation.model, operation.a, operation.b, operation.scales))
-        return cls._within(operation, exact, worst_case(operation))
+            return cls.around(operation, exact, from_sum(operation.model, operation.a, operation.b, operation.scales))
+        return cls._rounded(operation, exact, worst_case(operation))
 
     @classmethod
     def at_rate(cls, emulated: Emulated, rate: float | None) -> Tolerance:
         """Return the bound at this rate of false alarms, from the tail of the emulated errors; None: the worst case."""
         share = 1.0 if rate is None else emulated.tail().at(rate)
-        return cls._within(emulated.operation, emulated.exact, share * emulated.worst)
+        return cls._rounded(emulated.operation, emulated.exact, share * emulated.worst)
 
     @classmethod
-    def _within(cls, operation: Operation, exact: Exact, before: Floats) -> Tolerance:
+    def around(cls, operation: Operation, exact: Exact, bound: Floats) -> Tolerance:
+        """Accept results within the bound of the exact sums, whose own error is added."""
         with np.errstate(invalid="ignore"):
-            allowed = Allowed.of(operation, exact, before)
-            bound = np.maximum(allowed.high - exact.sums, exact.sums - allowed.low)
-        return cls(operation, exact, np.where(np.isinf(before), np.inf, bound), allowed)
+            return cls(operation, exact, exact.sums - bound - exact.off, exact.sums + bound + exact.off)
+
+    @classmethod
+    def _rounded(cls, operation: Operation, exact: Exact, before: Floats) -> Tolerance:
+        """Accept what sums within `before` of the exact ones become when they are rounded to D."""
+        wide, model = cls.around(operation, exact, before), operation.model
+        low, high = (rounded_values(values, model.result, model.result_rounding) for values in (wide.low, wide.high))
+        unbounded = np.isinf(before)
+        return cls(operation, exact, np.where(unbounded, -np.inf, low), np.where(unbounded, np.inf, high))
+
+    @property
+    def bound(self) -> Floats:
+        with np.errstate(invalid="ignore"):
+            bound = np.maximum(self.high - self.exact.sums, self.exact.sums - self.low)
+        return np.where(np.isinf(self.low) | np.isinf(self.high), np.inf, bound)
 
     def beyond(self, got: Floats) -> Truths:
-        """Mark elements that are NaN or exceed their bound plus the exact sum's own error."""
-        if self.allowed is not None:
-            return ~((got >= self.allowed.low) & (got <= self.allowed.high))
-        with np.errstate(invalid="ignore"):
-            return ~(np.abs(got - self.exact.sums) <= self.bound + self.exact.off)
+        """Mark elements that are NaN or not accepted."""
+        return ~((got >= self.low) & (got <= self.high))
 
     @property
     def over_sum(self) -> float:
         """Return the largest bound relative to its sum of |a·b|."""
-        sizes = self.exact.sizes
-        return float(np.divide(self.bound, sizes, out=np.zeros_like(sizes), where=sizes > 0).max(initial=0.0))
+        return largest_share(self.bound, self.exact.sizes)
+
+
+def largest_share(bound: Floats, sizes: Floats) -> float:
+    return float(np.divide(bound, sizes, out=np.zeros_like(sizes), where=sizes > 0).max(initial=0.0))
 
 
 @dataclass(frozen=True)
@@ -75,7 +88,7 @@ class Mismatch:
     def worst(self) -> tuple[int, int]:
         """Return the element with the largest error over bound; NaN comes first."""
         with np.errstate(all="ignore"):
-            times = np.abs(self.got - self.tolerance.exact.sums) / (self.tolerance.bound + self.tolerance.exact.off)
+            times = np.abs(self.got - self.tolerance.exact.sums) / self.tolerance.bound
         times = np.where(self.beyond, np.where(np.isnan(times), np.inf, times), -1.0)
         row, column = np.unravel_index(np.argmax(times), times.shape)
         return int(row), int(column)
@@ -99,7 +112,7 @@ class Mismatch:
         y, x = (np.sort(np.argsort(-self.beyond.sum(axis=axis), kind="stable")[:MOST_LINES]) for axis in (1, 0))
         here = np.ix_(y, x)
         exact = Exact(*(part[here] for part in tolerance.exact))
-        some = Tolerance(operation.of_lines(y, x), exact, tolerance.bound[here])
+        some = Tolerance(operation.of_lines(y, x), exact, tolerance.low[here], tolerance.high[here])
         return Mismatch(some, self.got[here], self.beyond[here])
 
     def cause(self) -> str:
@@ -129,8 +142,8 @@ class Mismatch:
 
     def _around(self, sums: Floats, times: float = 1.0) -> Tolerance:
         """Return the same bounds around other sums, plus those of the computed result times a factor."""
-        exact = self.tolerance.exact
-        return Tolerance(self.tolerance.operation, exact._replace(sums=sums), (1 + abs(times)) * self.tolerance.bound)
+        exact = self.tolerance.exact._replace(sums=sums)
+        return Tolerance.around(self.tolerance.operation, exact, (1 + abs(times)) * self.tolerance.bound)
 
     def _times(self) -> str:
         """Return the constant factor of all elements, by least squares."""
@@ -153,6 +166,6 @@ class Mismatch:
         if not found or (not found.is_mispaired and len(np.unique(found.counts)) == 1):
             return ""
         sums = (a * found.counts) @ b.T + a @ b[:, found.partner].T
-        around = self._around(sums)
-        wide = np.maximum(around.bound, 2 * self.tolerance.over_sum * exact.sizes)
-        return "" if replace(around, bound=wide).beyond(self.got).any() else "; ".join(found.sentences())
+        wide = np.maximum(self.tolerance.bound, self.tolerance.over_sum * exact.sizes)
+        around = Tolerance.around(operation, exact._replace(sums=sums), 2 * wide)
+        return "" if around.beyond(self.got).any() else "; ".join(found.sentences())

@@ -119,22 +119,6 @@ def worst_case(operation: Operation) -> Floats:
     return tight(without_last_rounding(operation).model, operation.a, operation.b, operation.scales)
 
 
-class Allowed(NamedTuple):
-    """The smallest and the largest result [M, N] that a test accepts."""
-
-    low: Floats
-    high: Floats
-
-    @classmethod
-    def of(cls, operation: Operation, exact: Exact, before: Floats) -> Allowed:
-        """Round the sums that are within `before` of the exact ones to D."""
-        low, high = (
-            rounded_values(exact.sums + sign * (before + exact.off), operation.model.result, operation.model.result_rounding)
-            for sign in (-1, 1)
-        )
-        return cls(low, high)
-
-
 def rounded_values(values: Floats, fmt: Format, how: Rounding = "RNE") -> Floats:
     """Round float64 values to a format."""
     f64 = FORMATS["f64"]

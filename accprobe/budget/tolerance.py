@@ -17,7 +17,7 @@ import numpy as np
 
 from accprobe.budget.accumulation import Accumulation
 from accprobe.budget.data import DATA_KINDS, Data, drawn_patterns
-from accprobe.budget.error_check import Tolerance
+from accprobe.budget.error_check import Tolerance, largest_share
 from accprobe.budget.mutants import MUTATIONS, Operation, mistake_name, never_promoted
 from accprobe.budget.tail import FALSE_ALARMS, Emulated, Tail, rounded_values, tail_of
 from accprobe.budget.worst_error import worst_error
@@ -234,7 +234,7 @@ def advised(request: ToleranceRequest, show: Callable[[str], object] = lambda _:
         request=request,
         recommended=recommended,
         atol_worst=max(float(draw.emulated.worst.max()) for draw in draws),
-        over_sum=tail.at(request.rate) * max(_over(draw.emulated.worst, draw.emulated.exact.sizes) for draw in draws),
+        over_sum=tail.at(request.rate) * max(largest_share(draw.emulated.worst, draw.emulated.exact.sizes) for draw in draws),
         worst_over_sum=max(draw.worst.over_sum for draw in draws),
         over_any_sum=worst_error(request.model),
         size=float(np.sqrt(np.mean([np.square(each.sums).mean() for each in exact]))),
@@ -256,10 +256,6 @@ def _tail(draws: Sequence[Draw]) -> Tail:
     every = [draw.emulated for draw in draws]
     shares = [each.errors[each.worst > 0] / each.worst[each.worst > 0] for each in every]
     return tail_of(np.concatenate(shares), sum(sum(each.worst.shape) for each in every))
-
-
-def _over(bound: Floats, sizes: Floats) -> float:
-    return float(np.divide(bound, sizes, out=np.zeros_like(sizes), where=sizes > 0).max(initial=0.0))
 
 
 def _check_bounded(request: ToleranceRequest, tolerance: Tolerance) -> None:
