@@ -120,7 +120,7 @@ class ToleranceRequest:
         return Operation(self.model, a, b, ScaleWords(of_a, of_b), tests)
 
 
-class Draw(NamedTuple):
+class DrawnTests(NamedTuple):
     """Tests with the same B: their product, its bounds, and the references of the tests."""
 
     emulated: Emulated
@@ -130,7 +130,7 @@ class Draw(NamedTuple):
     own: Floats
 
     @classmethod
-    def of(cls, request: ToleranceRequest, operation: Operation) -> Draw:
+    def of(cls, request: ToleranceRequest, operation: Operation) -> DrawnTests:
         emulated = Emulated.of(operation)
         model = request.model
         return cls(
@@ -191,14 +191,14 @@ class CaughtMistake:
 
 
 # Returns which tests of a draw fail with these results.
-Catches = Callable[[Draw, Floats], Truths]
+Catches = Callable[[DrawnTests, Floats], Truths]
 
 
 def tests_of(request: ToleranceRequest, recommended: OwnTest) -> dict[str, Catches]:
     """Return the tests by name, the recommended one first."""
 
-    def close(test: OwnTest, reference: Callable[[Draw], Floats]) -> Catches:
-        def beyond(draw: Draw, got: Floats) -> Truths:
+    def close(test: OwnTest, reference: Callable[[DrawnTests], Floats]) -> Catches:
+        def beyond(draw: DrawnTests, got: Floats) -> Truths:
             wanted = reference(draw)
             with np.errstate(invalid="ignore"):
                 return _any(draw, ~(np.abs(got - wanted) <= test.atol + test.rtol * np.abs(wanted)))
@@ -214,7 +214,7 @@ def tests_of(request: ToleranceRequest, recommended: OwnTest) -> dict[str, Catch
     return found | ({"own": close(request.own, lambda draw: draw.own)} if request.own else {})
 
 
-def _any(draw: Draw, beyond: Truths) -> Truths:
+def _any(draw: DrawnTests, beyond: Truths) -> Truths:
     return np.asarray(beyond.reshape(draw.emulated.operation.tests, -1).any(axis=1))
 
 
@@ -224,7 +224,7 @@ def advised(request: ToleranceRequest, show: Callable[[str], object] = lambda _:
     draws = []
     for first in range(0, tests, SHARING):
         show(f"test {first} of {tests}")
-        draws.append(Draw.of(request, request.operation(request.data, m, n, first, min(SHARING, tests - first))))
+        draws.append(DrawnTests.of(request, request.operation(request.data, m, n, first, min(SHARING, tests - first))))
         _check_bounded(request, draws[-1].worst)
     tail = _tail(draws)
     recommended = recommended_test(request, draws, tail)
@@ -244,7 +244,7 @@ def advised(request: ToleranceRequest, show: Callable[[str], object] = lambda _:
     )
 
 
-def recommended_test(request: ToleranceRequest, draws: Sequence[Draw], tail: Tail) -> OwnTest:
+def recommended_test(request: ToleranceRequest, draws: Sequence[DrawnTests], tail: Tail) -> OwnTest:
     """Return the test whose rtol is D's rounding error, and atol the bound of the sums at the rate of false alarms."""
     model, f32 = request.model, FORMATS["f32"]
     half = model.result_rounding in ("RNE", "RNA")
@@ -252,7 +252,7 @@ def recommended_test(request: ToleranceRequest, draws: Sequence[Draw], tail: Tai
     return OwnTest(tail.at(request.rate) * max(float(draw.emulated.worst.max()) for draw in draws) * (1 + rtol), rtol)
 
 
-def _tail(draws: Sequence[Draw]) -> Tail:
+def _tail(draws: Sequence[DrawnTests]) -> Tail:
     every = [draw.emulated for draw in draws]
     shares = [each.errors[each.worst > 0] / each.worst[each.worst > 0] for each in every]
     return tail_of(np.concatenate(shares), sum(sum(each.worst.shape) for each in every))
@@ -267,14 +267,14 @@ def _check_bounded(request: ToleranceRequest, tolerance: Tolerance) -> None:
         )
 
 
-def _share(notices: Catches, draws: Sequence[Draw], results: Sequence[Floats]) -> float:
+def _share(notices: Catches, draws: Sequence[DrawnTests], results: Sequence[Floats]) -> float:
     return float(np.mean(np.concatenate([notices(draw, d) for draw, d in zip(draws, results, strict=True)])))
 
 
 def _kill_table(
-    request: ToleranceRequest, every: Mapping[str, Catches], draws: Sequence[Draw], show: Callable[[str], object]
+    request: ToleranceRequest, every: Mapping[str, Catches], draws: Sequence[DrawnTests], show: Callable[[str], object]
 ) -> Iterator[CaughtMistake]:
-    others: dict[str, Draw] = {}
+    others: dict[str, DrawnTests] = {}
     for mistake, mutation in MUTATIONS.items():
         show(mistake)
         words = [mutation(draw.emulated.operation) for draw in draws]
@@ -293,16 +293,16 @@ def _kill_table(
         yield CaughtMistake(mistake_name(mistake, request.model), by, size, tuple(noticing))
 
 
-def _change(draw: Draw, wrong: Floats) -> float:
+def _change(draw: DrawnTests, wrong: Floats) -> float:
     with np.errstate(all="ignore"):
         change = np.square(wrong - draw.emulated.d).mean()
         return float(np.sqrt(change / np.square(draw.quantile.bound).mean())) if change else 0.0
 
 
-def _others(request: ToleranceRequest) -> Iterator[tuple[str, Draw]]:
+def _others(request: ToleranceRequest) -> Iterator[tuple[str, DrawnTests]]:
     """Yield draws of other kinds of data, with few rows and columns."""
     for kind in DATA_KINDS:
         if kind != request.data:
-            draw = Draw.of(request, request.operation(kind, OTHER_SIDE, OTHER_SIDE))
+            draw = DrawnTests.of(request, request.operation(kind, OTHER_SIDE, OTHER_SIDE))
             if np.isfinite(draw.worst.bound).all():
                 yield kind, draw

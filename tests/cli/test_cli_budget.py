@@ -160,7 +160,7 @@ def test_what_of_a_file_is_taken_is_told() -> None:
         ("three.npy", "three.npy has 3 dimensions"),
         ("empty.npy", "empty.npy is empty"),
         ("complex.npy", "complex64; expected real numbers"),
-        ("words.npy", "which is not a format"),
+        ("words.npy", "words.npy has the type |V2; expected real numbers"),
         ("turned.pt", "a has K = 96 and b has K = 12"),
         ("three.pt", "has 3 tensors, not only a and b; give three.pt:NAME"),
         ("three.pt:n", "holds a int, and no tensor"),
