@@ -113,7 +113,6 @@ REFUSED_SWEEPS = [
     ("--promote-every 48", "--promote-every 48 is no multiple of 32, the products of one QGMMA"),
     ("--m 100", "--m 100 is no multiple of block-M 64; give 128"),
     ("--k 1000", "--k 1000 is no multiple of block-K 32; give 1024"),
-    ("--plot x.pdf", "x.pdf cannot be drawn: give a name that ends in .svg"),
     ("--dtype fp9", "there is no operand type 'fp9'; "),
     ("--operands norml", "there is no operand set 'norml'; did you mean normal"),
     ("--compile-only --arch sm_91", "sm_91"),
