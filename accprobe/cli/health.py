@@ -129,7 +129,8 @@ def _of_host(devices: str, plan: CheckPlan) -> tuple[list[GpuOutcome], bool]:
 
 def _of_cluster(address: str, devices: str, plan: CheckPlan, patience: float) -> tuple[list[GpuOutcome], bool]:
     """As `_of_host`."""
-    from accprobe.fleet.cluster import check_cluster, connected, replacements, unopened
+    from accprobe.fleet.checks import check_cluster, unopened
+    from accprobe.fleet.cluster import connected, replacements
 
     with connected(address) as cluster:
         names = replacements(devices, len(cluster.gpus))

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from queue import SimpleQueue
@@ -17,8 +17,6 @@ from typing import Any, Literal
 
 import accprobe
 from accprobe.errors import AccprobeError
-from accprobe.health.check import check_gpu
-from accprobe.health.plan import CheckPlan
 from accprobe.survey.workers import end_with_parent
 
 RESULT_POLL = 0.2
@@ -29,6 +27,9 @@ STARTING = 120.0
 
 NODE_CHECK = 2.0
 """Seconds between two checks for dead nodes."""
+
+Work = Callable[..., Iterator[str]]
+"""A generator function of a module; its arguments are the device's name on its node, and those of the task."""
 
 
 @dataclass(frozen=True)
@@ -43,20 +44,23 @@ class FleetGpu:
 
 @dataclass(frozen=True)
 class Task:
-    """The check of the GPU of that index in the cluster's list.
+    """Work for the GPU of that index in the cluster's list.
 
-    device: a simulated device that replaces the GPU, or None. patience: seconds after which silence counts as hanging.
+    device: a simulated device that replaces the GPU, or None. seconds: how long the work takes; patience: seconds after which
+    silence counts as hanging.
     """
 
     gpu: int
-    plan: CheckPlan
+    work: Work
+    arguments: tuple[Any, ...]
     device: str | None
+    seconds: float
     patience: float
 
 
 @dataclass(frozen=True)
 class FleetEvent:
-    """An event of a GPU's task. text: of "began" the number that Ray gave the GPU, of "said" the outcome so far as JSON, of
+    """An event of a GPU's task. text: of "began" the number that Ray gave the GPU, of "said" a text of the work, of
     "died" and "failed" the reason; after "failed" a second try is useless.
     """
 
@@ -100,7 +104,7 @@ class _Running:
     def due(self) -> float:
         if not self.began:
             return self.started + STARTING
-        return min(self.heard, self.started + self.task.plan.seconds) + self.task.patience
+        return min(self.heard, self.started + self.task.seconds) + self.task.patience
 
 
 class _Driver:
@@ -152,7 +156,7 @@ class _Driver:
             name=f"accprobe: GPU {gpu.number + 1} of {gpu.count} on {gpu.address} ({gpu.node[:8]})",
             scheduling_strategy=PlacementGroupSchedulingStrategy(self._places[task.gpu], 0),
         )(run_on_node)
-        self._running[remote.remote(accprobe.__version__, task.plan, task.device)] = _Running(task)
+        self._running[remote.remote(accprobe.__version__, task.work, task.device, task.arguments)] = _Running(task)
 
     def _forward(self, generator: Any) -> None:
         import ray
@@ -204,11 +208,11 @@ def _raised(error: Exception) -> str:
     return text if kind.startswith("accprobe.errors.") else last
 
 
-def run_on_node(version: str, plan: CheckPlan, device: str | None) -> Iterator[str]:
-    """Yield the number of the GPU that Ray gave this process, then the outcomes of its check as JSON, which readers of another
-    version can refuse.
+def run_on_node(version: str, work: Work, device: str | None, arguments: tuple[Any, ...]) -> Iterator[str]:
+    """Yield the number of the GPU that Ray gave this process, then the texts of the work.
 
-    version: of the accprobe that sent the task. Raises AccprobeError where another one is installed here.
+    version: of the accprobe that sent the task. Raises AccprobeError where another one is installed here; in errors of the work
+    the GPU has its name on the node, as this process sees that GPU only.
     """
     import ray
 
@@ -217,5 +221,8 @@ def run_on_node(version: str, plan: CheckPlan, device: str | None) -> Iterator[s
     (gpu,) = ray.get_runtime_context().get_accelerator_ids()["GPU"]
     yield gpu
     visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")  # one GPU, unless Ray is set not to narrow it
-    for so_far in check_gpu(device or f"cuda:{visible.index(gpu) if gpu in visible else int(gpu)}", plan):
-        yield so_far.model_dump_json()
+    name = device or f"cuda:{visible.index(gpu) if gpu in visible else int(gpu)}"
+    try:
+        yield from work(name, *arguments)
+    except AccprobeError as e:
+        raise AccprobeError(str(e).replace(name, device or f"cuda:{gpu}")) from None

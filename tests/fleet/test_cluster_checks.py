@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import cast
 
 from accprobe.errors import DeviceError
-from accprobe.fleet.cluster import Cluster, check_cluster, unopened
+from accprobe.fleet.checks import check_cluster, unopened
+from accprobe.fleet.cluster import Cluster
 from accprobe.fleet.driver import FleetEvent, FleetGpu, Task
-from accprobe.health.check import check_gpu
 from accprobe.health.outcome import GpuOutcome, HealthOutcome
 from accprobe.health.plan import CheckPlan
 from accprobe.render.monitors import health_prometheus
@@ -32,8 +32,8 @@ class PlayedCluster:
             end = (self._ends.get(task.gpu) or [""]).pop(0)
             yield FleetEvent(task.gpu, "began", str(task.gpu))
             assert task.device
-            for so_far in check_gpu(task.device, task.plan):
-                yield FleetEvent(task.gpu, "said", so_far.model_dump_json())
+            for text in task.work(task.device, *task.arguments):
+                yield FleetEvent(task.gpu, "said", text)
                 if end and end != "late":
                     break
             if end == "lost":

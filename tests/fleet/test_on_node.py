@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterator
 from types import SimpleNamespace
@@ -10,41 +9,40 @@ from types import SimpleNamespace
 import pytest
 
 import accprobe
-from accprobe.errors import AccprobeError
-from accprobe.fleet import driver
+from accprobe.errors import AccprobeError, DeviceError
 from accprobe.fleet.driver import run_on_node
-from accprobe.health.outcome import GpuOutcome
-from accprobe.health.plan import CheckPlan
 
 
 @pytest.fixture(autouse=True)
 def _third_gpu_of_its_node(monkeypatch: pytest.MonkeyPatch) -> None:
-    def check_gpu(device: str, plan: CheckPlan) -> Iterator[GpuOutcome]:
-        yield GpuOutcome.unopened(device)
-
     context = SimpleNamespace(get_accelerator_ids=lambda: {"GPU": ["2"]})
     monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(get_runtime_context=lambda: context))
-    monkeypatch.setattr(driver, "check_gpu", check_gpu)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2")
 
 
-@pytest.mark.parametrize(
-    ("device", "visible", "here"),
-    [
-        (None, "2", "cuda:0"),
-        ("sim:h100", "2", "sim:h100"),
-        (None, "", "cuda:2"),
-        (None, "0,1,2,3", "cuda:2"),
-        (None, "5,2", "cuda:1"),
-    ],
-)
-def test_a_gpu_has_its_name_in_this_process(
-    device: str | None, visible: str, here: str, monkeypatch: pytest.MonkeyPatch
+def lost(device: str) -> Iterator[str]:
+    yield f"opened {device}"
+    raise DeviceError(f"{device} is lost")
+
+
+@pytest.mark.parametrize(("device", "here", "told"), [(None, "cuda:0", "cuda:2"), ("sim:h100", "sim:h100", "sim:h100")])
+def test_a_gpu_that_fails_is_named_as_on_its_node(device: str | None, here: str, told: str) -> None:
+    texts = run_on_node(accprobe.__version__, lost, device, ())
+    assert [next(texts), next(texts)] == ["2", f"opened {here}"]
+    with pytest.raises(AccprobeError, match=f"^{told} is lost$"):
+        next(texts)
+
+
+@pytest.mark.parametrize(("visible", "here"), [(None, "cuda:2"), ("0,1,2,3", "cuda:2"), ("5,2", "cuda:1")])
+def test_more_gpus_are_seen_where_ray_was_told_not_to_narrow(
+    visible: str | None, here: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-    number, outcome = run_on_node(accprobe.__version__, CheckPlan(), device)
-    assert (number, json.loads(outcome)["device"]) == ("2", here)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+    if visible:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    assert list(run_on_node(accprobe.__version__, lambda device: iter([device]), None, ())) == ["2", here]
 
 
 def test_another_version_is_refused() -> None:
     with pytest.raises(AccprobeError, match=r"is installed there, not 0\.0\.1: install the same everywhere"):
-        next(run_on_node("0.0.1", CheckPlan(), None))
+        next(run_on_node("0.0.1", lost, None, ()))
