@@ -95,7 +95,7 @@ def test_errors_of_a_launch_are_sentences() -> None:
         raise RuntimeError("two lines\n  of it")
 
 
-@pytest.mark.parametrize(("counted", "told"), [(64, "counted as many executions"), (63, "counted 63×")])
+@pytest.mark.parametrize(("counted", "told"), [(64, "counted the executions that the disassembly has"), (63, "counted 63×")])
 def test_recorded_counts_of_the_profiler_are_shown(counted: int, told: str) -> None:
     executed = Profile(size=512, executed=((QGMMA, counted),), expected=((QGMMA, 64),))
     record = next(each for each in Report.load("h200").sweeps if each.opcodes == (QGMMA,))
