@@ -13,20 +13,16 @@ LARGE_CUBIN = 8 << 20
 
 _SYMBOL_TABLE, _IS_CODE = 2, 4
 _FUNCTION = 2
-_SYMBOL = struct.Struct("<IBBHQQ")
+_SYMBOL = struct.Struct("<4xBxH16x")
+"""Of a symbol, what it is of and its section."""
+_SECTION = struct.Struct("<4xIQ8xQQ24x")
 
 
 class _Section(NamedTuple):
-    name: int
     kind: int
     flags: int
-    address: int
     offset: int
     size: int
-    link: int
-    info: int
-    alignment: int
-    entry_size: int
 
 
 def symbol_groups(path: Path, limit: int) -> list[tuple[int, ...]]:
@@ -60,7 +56,7 @@ def _sections(data: mmap) -> Iterator[_Section]:
     (offset,) = struct.unpack_from("<Q", data, 40)
     size, count = struct.unpack_from("<HH", data, 58)
     for i in range(count):
-        yield _Section(*struct.unpack_from("<IIQQQQIIQQ", data, offset + size * i))
+        yield _Section(*_SECTION.unpack_from(data, offset + size * i))
 
 
 def _symbols(data: mmap, sections: list[_Section]) -> dict[int, int]:
@@ -71,6 +67,6 @@ def _symbols(data: mmap, sections: list[_Section]) -> dict[int, int]:
         if table.kind != _SYMBOL_TABLE:
             continue
         for i in range(table.size // _SYMBOL.size):
-            _, info, _, section, _, _ = _SYMBOL.unpack_from(data, table.offset + _SYMBOL.size * i)
+            info, section = _SYMBOL.unpack_from(data, table.offset + _SYMBOL.size * i)
             (functions if info & 15 == _FUNCTION else found).setdefault(section, i)
     return found | functions
