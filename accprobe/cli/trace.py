@@ -77,10 +77,12 @@ def record_command(
     Example:
       accprobe trace record -o trace_a --save 'layers.0.*' generate.py --batch 8
     """
+    from accprobe.report.words import so_many
     from accprobe.trace.folders import record_script
 
     done = record_script(script, arguments, output, part=part, save=save, steps=steps, limit=limit, kernels=kernels)
-    tell(f"{len(done.operations):,} operations in {output}{f'; {done.stopped}' if done.stopped else ''}")
+    count = sum(each.name != "return" for each in done.operations)
+    tell(f"{so_many(count, 'operation')} in {output}{f'; {done.stopped}' if done.stopped else ''}")
 
 
 @trace_command.command("compare")

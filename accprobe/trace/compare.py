@@ -50,6 +50,10 @@ class DifferenceOrigin:
 
     @property
     def operation(self) -> str:
+        """Return "aten.mm", "aten.mm against aten.addmm", or "aten.add on side B only"."""
+        for side, other, letter in ((self.left, self.right, "A"), (self.right, self.left, "B")):
+            if not other:
+                return f"{_names(side)} on side {letter} only"
         names = [_names(side) for side in (self.left, self.right)]
         return names[0] if names[0] == names[1] else " against ".join(names)
 
@@ -59,7 +63,7 @@ def _names(side: tuple[TracedOperation, ...]) -> str:
     names = [x.packet for x in side]
     if len(names) > MOST_NAMED:
         return f"{len(names)} operations ({names[0]} … {names[-1]})"
-    return " + ".join(names) or "nothing"
+    return " + ".join(names)
 
 
 @dataclass

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from accprobe.report.words import so_many
 from accprobe.trace.causes import ExplainedOrigin, TraceFindings
 from accprobe.trace.records import TracedOperation
 
@@ -31,14 +32,14 @@ def counts(found: TraceFindings) -> str:
     """Return how many operations there are, and how many in each state."""
     comparison = found.comparison
     first, second = comparison.operations
-    told = [
+    shown = [
         f"{comparison.count('equal'):,} equal",
-        f"{len(found.origins):,} origin{'s' * (len(found.origins) != 1)}",
-        f"{comparison.count('consequence'):,} consequences",
+        so_many(len(found.origins), "origin"),
+        so_many(comparison.count("consequence"), "consequence"),
     ]
-    more = (("only one", "in one run only"), ("other call", "part of a block"), ("unmapped", "not comparable"))
-    told += [f"{comparison.count(state):,} {words}" for state, words in more if comparison.count(state)]  # type: ignore[arg-type]
-    return f"{first:,} and {second:,} operations: {', '.join(told)}"
+    more = (("only one", "in one run only"), ("other call", "in a block that differs"), ("unmapped", "not comparable"))
+    shown += [f"{comparison.count(state):,} {words}" for state, words in more if comparison.count(state)]  # type: ignore[arg-type]
+    return f"{first:,} and {second:,} operations: {', '.join(shown)}"
 
 
 def findings_json(found: TraceFindings) -> dict[str, Any]:
@@ -67,7 +68,8 @@ def _origin(each: ExplainedOrigin) -> dict[str, Any]:
 
 
 def _place(each: ExplainedOrigin) -> str:
-    return f"{each.origin.module} {each.origin.operation}".strip()
+    module = f"module {each.origin.module}, " if each.origin.module else ""
+    return f"{module}{each.origin.operation}"
 
 
 def operand_shapes(each: ExplainedOrigin) -> str:

@@ -36,7 +36,7 @@ def test_the_verdict_does_not_depend_on_the_seed() -> None:
     every = [advised(replace(asked, seed=seed)) for seed in range(2)]
     verdicts = [[phrase.text for phrase in row[:4]] for row in kill_rows(every[0])]
     assert all([[phrase.text for phrase in row[:4]] for row in kill_rows(each)] == verdicts for each in every)
-    assert all(row[1] == "caught" for row in verdicts[1:])
+    assert all(row[1] == "detected" for row in verdicts[1:])
     shares = [each.passed["own"] for each in every]
     assert all(0.9 < share < 1 for share in shares)
     assert max(shares) - min(shares) < 0.1
@@ -46,7 +46,7 @@ def test_the_recommended_test_catches_every_mistake_on_normal_data() -> None:
     found = advised(HGMMA)
     assert found.passed["elements"] == found.passed["allclose"] == found.passed["worst_case"] == 1
     assert set(caught(found).values()) == {1.0}
-    assert "catches every mistake of the table on normal data" in words(found)
+    assert "detects every mistake of the table on normal data" in words(found)
     assert caught(found, "calc_diff")["the result truncated, not rounded"] == 0
 
 
@@ -54,7 +54,7 @@ def test_missed_mistakes_are_explained() -> None:
     """An accumulator of whole numbers loses nothing, however narrow; of few products promotion buys little."""
     found = advised(replace(ASKED, data="integers"))
     assert caught(found)["no promotion"] == 0
-    assert "catches 'no promotion' in 0% of the tests: it changes no result; " in words(found)
+    assert "detects 'no promotion' in 0% of the tests: it changes no result; " in words(found)
     (row,) = (row for row in found.kill_table if row.mistake == "no promotion")
     assert "positive" in row.noticed_with
 

@@ -50,7 +50,7 @@ def test_terminal_leads_with_the_recommended_test(columns: int) -> None:
 
 def test_markdown_and_files(tmp_path: Path) -> None:
     result = tolerance(*SMALL, "--format", "markdown")
-    assert "| the result truncated, not rounded | caught |" in result.stdout
+    assert "| the result truncated, not rounded | detected |" in result.stdout
     for name, begins in (("t.md", "## use assert"), ("t.json", "{")):
         assert tolerance(*SMALL, "-o", str(tmp_path / name)).exit_code == 0
         assert (tmp_path / name).read_text().startswith(begins)

@@ -398,7 +398,7 @@ def test_recorded_results_that_a_published_model_matches_are_counted() -> None:
     found = diff(Report.load("h200"), b200)
     a, b = sides(found)
     assert "match" not in a
-    assert b.endswith(f"nothing was measured; 8 of mma.sync match 40,000 results recorded on a B200 {SOURCE}")
+    assert b.endswith(f"models of 8 mma.sync instructions match 40,000 results recorded on a B200 {SOURCE}")
     told = json.loads(diff_json(found))
     word = {"words": 5000, "chip": "B200", "source": SOURCE.strip("()")}
     assert (told["a"]["explains"], told["b"]["explains"]) == ([], [word] * 8)

@@ -127,6 +127,6 @@ def triton_cache() -> str:
 
 
 def kill_table() -> str:
-    """The recommended test of a product, and the mistakes that tests catch."""
+    """The recommended test of a product, and the mistakes that tests detect."""
     command = ("tolerance", "QGMMA", "--k", "7168", "--promote-every", "128", "--out", "bf16")
     return fenced([f"$ accprobe {' '.join(command)}", *printed(*command)])

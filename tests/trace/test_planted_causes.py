@@ -142,6 +142,6 @@ def test_compiled_code_rounds_once() -> None:
         return (x * w + x) * w
 
     (origin,) = run_both(ProgramRun(function=function), ProgramRun(function=function, backend="inductor")).origins
-    assert (origin.origin.operation, origin.cause.kind) == ("aten.mul + aten.add + aten.mul against nothing", "fusion")
+    assert (origin.origin.operation, origin.cause.kind) == ("aten.mul + aten.add + aten.mul on side A only", "fusion")
     assert origin.cause.verified
     assert origin.cause.text == "3 operations fused on side B: computed in f32 and rounded once"

@@ -246,10 +246,9 @@ def _side(side: str, report: Report) -> str:
     name = f"{side}: {', '.join(dict.fromkeys((report.device.name, report.device.architecture, generation(report))))}"
     if report.device.kind == "simulated":
         rows = [row for row in report.measured if row.explains]
-        which = " and ".join(
-            f"{count} of {name}" for name, count in Counter(row.instruction.family.name for row in rows).items()
-        )
-        matched = f"; {which} match {explained_text(one for row in rows for one in row.explains)}" if rows else ""
+        families = Counter(row.instruction.family.name for row in rows)
+        which = " and ".join(so_many(count, f"{name} instruction") for name, count in families.items())
+        matched = f"; models of {which} match {explained_text(one for row in rows for one in row.explains)}" if rows else ""
         models = f"published models of {so_many(len(report.measured), 'instruction')}; nothing was measured"
         return f"{name}: SIMULATED, {models}{matched}"
     counts, of_products = (Counter(row.status for row in rows) for rows in (report.measured, report.products))

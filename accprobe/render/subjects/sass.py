@@ -54,7 +54,7 @@ COLUMNS = (
     Column("kernel", lambda line: Phrase(_title(line.kernels), code=True), least=20),
     Column("opcode", lambda line: Phrase(line.opcode, code=True), least=14),
     Column("executed", lambda line: line.executed, number=True),
-    Column("in the text", lambda line: line.in_text, number=True),
+    Column("in the code", lambda line: line.in_text, number=True),
     Column("accumulator", lambda line: line.accumulator, least=11),
     Column("sums", lambda line: "; ".join(_sums(line.kernels[0], line.opcode)), least=16),
 )

@@ -50,15 +50,15 @@ def tolerance_facts(found: ToleranceReport) -> Iterator[tuple[str, str]]:
     """Yield the same test as a formula, then its basis."""
     request, test = found.request, found.recommended
     yield "or", f"|got - f64 reference| <= {_formula(test)}"
-    rate = f"{request.rate:g} false alarms per element, by {found.tail.elements:,} emulated ones"
+    rate = f"{request.rate:g} false alarms per element, from {found.tail.elements:,} emulated elements"
     if found.tail.at(request.rate) < 1:
         yield "allows", f"sums within {found.over_sum:.2g} of sum |a·b| before D is rounded: {rate}"
     else:
         yield "allows", "the worst case: emulated errors bound no tail below it"
-    relative = f", {found.atol_worst / found.size:.2g} of the root mean square of the results" if found.size else ""
+    relative = f", {found.atol_worst / found.size:.2g} times the root mean square of the results" if found.size else ""
     yield "at worst", f"atol {found.atol_worst:.3g}{relative}; {_of_any(found)}"
     tests, m, n = request.shape
-    yield "judged", f"on {tests} tests of {m} x {n} outputs, {request.data!s} data, from seed {request.seed} on"
+    yield "trials", f"{tests} of {m} x {n} elements, {request.data!s} data, from seed {request.seed} on"
     if request.own:
         yield "own", f"|got - {request.own.reference} reference| <= {_formula(request.own)}"
 
@@ -86,17 +86,17 @@ def _assert(found: ToleranceReport) -> str:
 
 
 def kill_rows(found: ToleranceReport) -> Iterator[tuple[Phrase, ...]]:
-    """Yield each mistake, and the share of tests that catch it."""
+    """Yield each mistake, and the share of trials in which each test detects it."""
     shares = found.passed.values()
     passed = (Phrase("pass", "good") if share >= ALWAYS else Phrase(f"{1 - share:.0%} FAIL", "bad") for share in shares)
     yield Phrase("(correct results)", "quiet"), *passed
     for row in found.kill_table:
-        yield Phrase(row.mistake), *(_caught(row.by[name]) for name in found.passed)
+        yield Phrase(row.mistake), *(_detected(row.by[name]) for name in found.passed)
 
 
-def _caught(share: float) -> Phrase:
+def _detected(share: float) -> Phrase:
     if share >= ALWAYS:
-        return Phrase("caught", "good")
+        return Phrase("detected", "good")
     return Phrase("missed" if share <= 1 - ALWAYS else f"{share:.0%}", "bad" if share <= 0.5 else "")
 
 
@@ -105,20 +105,20 @@ def tolerance_words(found: ToleranceReport) -> Iterator[str]:
     titles = {name: " ".join(title.replace("_\n", "_").split()) for name, title in test_titles(found).items()}
     missed = [row for row in found.kill_table if row.by["elements"] < ALWAYS]
     if not missed:
-        yield f"The recommended test catches every mistake of the table on {found.request.data!s} data."
+        yield f"The recommended test detects every mistake of the table on {found.request.data!s} data."
     yield from map(_why_missed, missed)
     for name, share in found.passed.items():
         if share < ALWAYS:
             title = titles[name].capitalize()
-            yield f"{title} rejects correct results in {1 - share:.0%} of the tests: its catches mean nothing."
+            yield f"{title} rejects correct results in {1 - share:.0%} of the tests: what it detects means nothing."
     first = [row for row in found.kill_table if row.by.get("own", 1.0) < ALWAYS]
     if first:
         shares = ", ".join(f"'{row.mistake}' ({row.by['own']:.0%})" for row in first)
-        yield f"Your own test does not always catch {shares}."
+        yield f"Your own test does not always detect {shares}."
 
 
 def _why_missed(row: CaughtMistake) -> str:
     """Return why a mistake is missed: it changes results by less than correct sums may lose."""
     size = f"changes results by {row.size:.2g} of what the test allows (root mean squares)" if row.size else "changes no result"
     others = f"; {' or '.join(row.noticed_with)} data show it" if row.noticed_with else ""
-    return f"The recommended test catches '{row.mistake}' in {row.by['elements']:.0%} of the tests: it {size}{others}."
+    return f"The recommended test detects '{row.mistake}' in {row.by['elements']:.0%} of the tests: it {size}{others}."
