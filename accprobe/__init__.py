@@ -67,11 +67,17 @@ _HOMES = {
 """Where each name is defined."""
 
 
+_PACKAGES = ("testing", "trace")
+"""Packages that are imported when they are first used."""
+
+
 def __getattr__(name: str) -> object:
-    if name not in _HOMES:
+    if name not in (*_HOMES, *_PACKAGES):
         raise AttributeError(f"module 'accprobe' has no attribute '{name}'")
     from importlib import import_module
 
+    if name in _PACKAGES:
+        return import_module(f"accprobe.{name}")
     return getattr(import_module(f"accprobe.{_HOMES[name]}"), name)
 
 

@@ -9,6 +9,7 @@ import re
 from functools import partial
 
 import accuracy_blocks
+import benchmark_blocks
 import printed_blocks
 import report_blocks
 import result_blocks
@@ -49,6 +50,13 @@ BLOCKS = {
     "explained": report_blocks.explained,
     "plans": partial(report_blocks.plans, "products-h200"),
     "drawn_plans": result_blocks.drawn_plans,
+    "ways_of_counting": benchmark_blocks.ways_of_counting,
+    "failures": benchmark_blocks.failures,
+    "gpus": benchmark_blocks.gpus,
+    "library": benchmark_blocks.library,
+    "evaluators_on_gpus": benchmark_blocks.evaluators_on_gpus,
+    "health_planted": benchmark_blocks.health_planted,
+    "bounds_held": benchmark_blocks.bounds_held,
     "kill_table": printed_blocks.kill_table,
 }
 

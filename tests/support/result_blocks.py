@@ -66,7 +66,7 @@ def drawn_plans() -> str:
     return filled(told) + "\n"
 
 
-def _health(name: str) -> dict[str, Any]:
+def health_result(name: str) -> dict[str, Any]:
     return dict(json.loads((RESULTS / "health" / name).read_text(encoding="utf-8")))
 
 
@@ -85,7 +85,7 @@ def health_rates() -> str:
             f"{unit['watts']:.0f}",
             f"{unit['gemm_watts']:.0f}",
         )
-        for unit in _health("h200.json")["units"]
+        for unit in health_result("h200.json")["units"]
     )
     return tabled(heads, rows)
 
