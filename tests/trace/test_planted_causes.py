@@ -13,6 +13,7 @@ torch = pytest.importorskip("torch")
 
 from accprobe.trace import ProgramRun, run_both  # noqa: E402
 from accprobe.trace.causes import TraceFindings  # noqa: E402
+from accprobe.trace.replay import RecordedCall, copy_operand  # noqa: E402
 
 K = 256
 
@@ -145,3 +146,14 @@ def test_compiled_code_rounds_once() -> None:
     assert (origin.origin.operation, origin.cause.kind) == ("aten.mul + aten.add + aten.mul on side A only", "fusion")
     assert origin.cause.verified
     assert origin.cause.text == "3 operations fused on side B: computed in f32 and rounded once"
+
+
+def test_undefined_results_of_an_attention_do_not_make_it_unstable() -> None:
+    """On an H200 the state of cuDNN's random generator differed in each repetition, which was called atomics."""
+    attention = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
+    heads = torch.randn(1, 2, 8, 16)
+    operand, (output, other) = copy_operand(0, heads, {}), attention(heads, heads, heads)
+    results = [copy_operand(1, output, {}), copy_operand(2, other + 1, {})]
+    assert RecordedCall(attention, (operand,) * 3, {}, {}, results).repeats()
+    results[0] = copy_operand(1, output + 1, {})
+    assert not RecordedCall(attention, (operand,) * 3, {}, {}, results).repeats()
