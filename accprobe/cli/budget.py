@@ -46,7 +46,7 @@ _OUTS = ("f32", "f16", "bf16")
     help="Promotion interval, or none.  [default: none,128]",
 )
 @click.option("--split-k", "splits", type=several(count), metavar="N,…", help="Slices of K.  [default: 1]")
-@click.option("--out", metavar="FORMAT", help="Format of D: f32, f16 or bf16.  [default: not rounded]")
+@click.option("--out", metavar="FORMAT", help="Format of D: f32, f16 or bf16.  [default: that of the sums]")
 @click.option(
     "--data", type=several(str), default="normal,positive", show_default=True, metavar="KIND|FILE,…", help="Operands."
 )
@@ -54,20 +54,25 @@ _OUTS = ("f32", "f16", "bf16")
     "--scale", "scales", type=several(str), default="none", show_default=True, metavar="KIND,…", help="Scales of the operands."
 )
 @click.option(
-    "--outputs", type=count, default=4096, show_default=True, metavar="COUNT", help="Smallest number of outputs per row."
+    "--outputs",
+    type=count,
+    default=4096,
+    show_default=True,
+    metavar="COUNT",
+    help="Minimum number of elements of D to emulate for each row of the table.",
 )
 @seed_option
 @output_options("json", "html", "csv", "markdown")
 def budget_command(names: tuple[str, ...], dtype: str | None, to: Output, **options: Any) -> None:
     """Compute the error of a matrix product, and how often to promote.
 
-    NAME is an opcode (QGMMA), an instruction of a report (h200:wgmma.m64n8k32.f32.e4m3.e4m3, sim:b200:UTCQMMA), or a measured
-    product ('products-h200:torch:mm 256x256x4096 bf16 -> bf16', whose promotion, split-K and format of D are the defaults).
-    The product is emulated bit for bit and compared with exact sums.
+    Each NAME is an opcode (QGMMA), an instruction of a report (h200:wgmma.m64n8k32.f32.e4m3.e4m3, sim:b200:UTCQMMA), or a
+    measured product ('products-h200:torch:mm 256x256x4096 bf16 -> bf16', whose promotion, split-K and format of D are the
+    defaults). The product is emulated bit for bit and compared with exact sums.
 
     Data: normal, positive (uniform in [0, 1)), attention, cancelling, outliers, integers (-7 to 7), or FILE.npy, .pt or
-    .safetensors with tensors a [M, K] and b [K, N], or weights [N, K]; FILE:TENSOR where there are several. Scales: none,
-    tensor, row, 1x128, 128x128 (B; A has 1x128), mx32, nv16.
+    .safetensors with tensors a [M, K] and b [K, N], or with weights [N, K] for B; FILE:TENSOR selects one of several tensors.
+    Scales: none, tensor, row, 1x128, 128x128 (blocks of B; 1x128 of A), mx32, nv16.
 
     Needs: nothing; extra fast for speed, torch for .pt.
 

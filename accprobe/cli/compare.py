@@ -71,14 +71,15 @@ def _text(found: Diff, form: str, expand: bool) -> str:
     metavar="TOML",
     help="File with a list of such lines: require = [...]. Repeatable.",
 )
-@click.option("--allow-simulated", is_flag=True, help="Check published models too, which nobody measured.")
+@click.option("--allow-simulated", is_flag=True, help="Check published models too, although accprobe did not measure them.")
 def check_command(report: str, require: tuple[str, ...], files: tuple[Path, ...], allow_simulated: bool) -> None:
     """Check a report against a project's requirements.
 
-    REPORT is a file, a recorded report, or - for standard input. NAME is a glob or an opcode; with a colon it means whole
-    products: a callable, followed by words such as the shape, a format or an option. `accprobe list --fields` lists the
-    fields of both. A requirement fails where a value is not known well enough or not confirmed, and where nothing that
-    was measured matches. Simulated reports are refused unless --allow-simulated is given.
+    REPORT is a file, a recorded report, or - for standard input. The NAME of a requirement is a glob or an opcode; with a colon
+    it means whole products: a callable, followed by words such as the shape, a format or an option. `accprobe list --fields`
+    lists the fields of both. A requirement fails where a value is undetermined, has a bound that does not imply it, or is not
+    confirmed, and where no measured instruction or product matches. Simulated reports are refused unless --allow-simulated is
+    given.
 
     Needs: nothing.
 

@@ -26,17 +26,17 @@ EVERYTHING = 1 << 62
 @click.command("explain")
 @click.option("--a", "a", required=True, type=click.Path(path_type=Path), metavar="FILE", help="Matrix A [M, K].")
 @click.option("--b", "b", required=True, type=click.Path(path_type=Path), metavar="FILE", help="Matrix B [K, N].")
-@click.argument("got", type=click.Path(path_type=Path))
-@click.argument("other", type=click.Path(path_type=Path), required=False)
-@click.option("--dtype", metavar="FORMAT", help="Format of A and B if their files have words without a type.")
-@click.option("--out", metavar="FORMAT", help="Format of the results if their files have words without a type.")
+@click.argument("got", metavar="RESULT", type=click.Path(path_type=Path))
+@click.argument("other", metavar="[RESULT2]", type=click.Path(path_type=Path), required=False)
+@click.option("--dtype", metavar="FORMAT", help="Format of A and B if their files hold raw integers.")
+@click.option("--out", metavar="FORMAT", help="Format of the results if their files hold raw integers.")
 @click.option(
     "--report",
     multiple=True,
     metavar="REPORT[:PRODUCT]",
     help="Report whose products' plans are tried first. Repeatable.",
 )
-@click.option("--all", "everything", is_flag=True, help="Compare every word of a large result, however long it takes.")
+@click.option("--all", "everything", is_flag=True, help="Compare every element of a large result, instead of a sample.")
 @format_option("json")
 def explain_command(
     a: Path,
@@ -51,15 +51,15 @@ def explain_command(
 ) -> None:
     """Find the known plan that gives the bits of a result.
 
-    GOT, and OTHER, are D = A·B [M, N] as a program computed it. Files are .npy, .pt or .safetensors with one matrix each. The
-    plans are chains of known instructions, with and without promotion and split-K, f64 and f32 references, and the plans of
-    recorded products; without scales, bias or activation. Missing, repeated and mispaired k are reported, and regions with
-    different plans.
+    RESULT and RESULT2 are D = A·B [M, N], as two programs computed it. A plan is a summation tree and its arithmetic. Files are
+    .npy, .pt or .safetensors with one matrix each. The plans are chains of known instructions, with and without promotion and
+    split-K, f64 and f32 references, and the plans of recorded products; without scales, bias or activation. It also reports
+    regions with different plans, and k that are missing, repeated or multiplied with another k.
 
     Needs: nothing; extra fast for large products, torch for .pt.
 
-    Exit status: 0 one plan explains every word of all results; 1 some words are not explained, or two results have different
-    plans; 2 error.
+    Exit status: 0 one plan explains every compared element of all results; 1 some elements are not explained, or two results
+    have different plans; 2 error.
 
     \b
     Example:

@@ -45,7 +45,7 @@ SCALE_NAMES = ("none", "tensor", "row", "1x128", "128x128")
 @click.option("--scale", type=click.Choice(SCALE_NAMES), default="none", show_default=True, help="Scales of the operands.")
 @click.option("--option", "options", multiple=True, metavar="NAME=VALUE,…", help="Option of CALLABLE, or a flag of torch.")
 @click.option("--versus", metavar="CALLABLE", help="Second callable, probed in the same way and compared.")
-@click.option("--sweep", metavar="m=N,N,…", help="Values of M: report which give the same bits for the same row of A.")
+@click.option("--sweep", metavar="m=M,M,…", help="Compare the bits of the same row of A at these values of M.")
 @click.option("--device", metavar="cuda:N|cpu", help="Device.  [default: the first usable GPU, else the CPU]")
 @click.option("--arrays", type=click.Choice(("torch", "numpy", "cupy", "jax")), help="Arrays that your function takes.")
 @click.option(
@@ -62,7 +62,7 @@ SCALE_NAMES = ("none", "tensor", "row", "1x128", "128x128")
 @seed_option
 @click.option("--ncu", is_flag=True, help="Count the executed opcodes with Nsight Compute.")
 @format_option("json", "markdown", "html")
-@output_option("Report file, written product by product; results of the same device are kept, the old file as FILE~")
+@output_option("Report file, written row by row; results of the same device are kept, the old file as FILE~")
 @time_limit_option
 @click.option("--list", "listing", is_flag=True, help="List built-in callables and missing dependencies.")
 def gemm_command(
@@ -94,8 +94,8 @@ def gemm_command(
     On a terminal each finding is printed as it is found. Ctrl-C and --time-limit keep what is known of the current product: its
     row is `inferred`, with the reason.
 
-    Exit status: 0 every row is confirmed and no result is wrong; 1 a row is not confirmed, a product is missing or counted
-    twice, two rows differ, --sweep found different bits, or the time limit was reached; 2 it could not be probed; 130
+    Exit status: 0 every row is confirmed and no result is wrong; 1 a row is not confirmed, a term of a sum is missing or
+    counted twice, two rows differ, --sweep found different bits, or the time limit was reached; 2 it could not be probed; 130
     interrupted.
 
     \b

@@ -27,7 +27,7 @@ MOST_MINUTES = 60 * 24 * 7
     default="all",
     show_default=True,
     metavar="NAME,…",
-    help="GPUs: all, cuda:N, sim:NAME or faulty:NAME.",
+    help="GPUs: all, cuda:N, sim:NAME or faulty:NAME (simulated, with one faulty SM).",
 )
 @click.option(
     "--level",

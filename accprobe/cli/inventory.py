@@ -13,7 +13,9 @@ from accprobe.cli.output import list_names, tell
 @click.option("--instructions", metavar="ARCH", help="Matrix instructions of an architecture, such as sm_90a.")
 @click.option("--devices", is_flag=True, help="Devices for --device.")
 @click.option("--reports", is_flag=True, help="Recorded reports.")
-@click.option("--coverage", is_flag=True, help="State of measurement of architectures, or of --instructions.")
+@click.option(
+    "--coverage", is_flag=True, help="Number of measured instructions by architecture; with --instructions, the state of each."
+)
 @click.option("--fields", is_flag=True, help="Fields for `accprobe check`, of instructions and of whole products.")
 def list_command(instructions: str | None, devices: bool, reports: bool, coverage: bool, fields: bool) -> None:
     """List devices, recorded reports, instructions and fields.
@@ -72,7 +74,7 @@ def _coverage() -> Iterator[tuple[str, str]]:
 
     for one in coverage_statuses():
         on = f" ({', '.join(one.devices)})"
-        counts = [f"{one.counts[state]} {state}{on * (state == MEASURED)}" for state in STATES if one.counts[state]]
+        counts = [f"{state}{on * (state == MEASURED)}: {one.counts[state]}" for state in STATES if one.counts[state]]
         yield one.target, f"{one.generation}, {one.counts.total()} instructions: {', '.join(counts)}"
 
 

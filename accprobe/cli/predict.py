@@ -13,13 +13,15 @@ from accprobe.errors import AccprobeError
 
 
 @click.command("predict")
-@click.argument("like")
+@click.argument("like", metavar="MODEL")
 @click.argument("a", type=click.Path(path_type=Path))
 @click.argument("b", type=click.Path(path_type=Path))
-@click.option("--c", "c", type=click.Path(path_type=Path), metavar="FILE", help="Start of the sum, [M, N] in D's type.")
+@click.option("--c", "c", type=click.Path(path_type=Path), metavar="FILE", help="Addend C, [M, N] in the type of D.")
 @click.option("--scale-a", type=click.Path(path_type=Path), metavar="FILE", help="float32 scales of A.")
 @click.option("--scale-b", type=click.Path(path_type=Path), metavar="FILE", help="float32 scales of B.")
-@click.option("--promote-every", type=int, metavar="K", help="Products after which a chain is added to a float32 sum.")
+@click.option(
+    "--promote-every", type=int, metavar="N", help="Promotion interval: products after which a partial sum is added to float32."
+)
 @click.option("-o", "out", required=True, type=click.Path(path_type=Path), metavar="FILE.npy", help="Output file.")
 def predict_command(
     like: str,
@@ -33,7 +35,7 @@ def predict_command(
 ) -> None:
     """Compute D = A·B with the bits of a recorded or published model.
 
-    LIKE is an instruction (QGMMA, h200:wgmma.m64n8k32.f32.e4m3.e4m3) or a product of a report (products-h200:torch:mm), whose
+    MODEL is an instruction (QGMMA, h200:wgmma.m64n8k32.f32.e4m3.e4m3) or a product of a report (products-h200:torch:mm), whose
     row is chosen by the shapes and types of A [M, K] and B [K, N]. Files are .npy, .pt or .safetensors with one matrix each.
     A product of scaled operands takes its scales in two more files. D is written as .npy in its own type, without a GPU.
 

@@ -84,12 +84,12 @@ class RunRequest:
 def run_command(**options: Any) -> None:
     """Measure, bit for bit, every matrix instruction of a GPU or CPU.
 
-    Characterises each instruction, verifies the model on fresh random dot products, and searches results that contradict it
-    or leave alternatives. Instructions without a probe are skipped and do not count. -o keeps what was measured before an
-    interruption.
+    Characterises each instruction, verifies the model on fresh random dot products, and searches for operands that contradict
+    it or that rule out alternative models. Instructions without a probe are skipped; they do not change the exit status. -o
+    keeps what was measured before an interruption.
 
-    Without a GPU, `--device auto` measures the processor if it has matrix instructions, else it runs published models under a
-    banner: their rows are simulated, never confirmed. In CI, use `--device gpu`, which fails instead.
+    Without a GPU, `--device auto` measures the processor if it has matrix instructions, else it evaluates published models:
+    the report says so, and its rows are `simulated`, never `confirmed`. In CI, use `--device gpu`, which fails instead.
 
     `accprobe health --like report.json` checks other GPUs of that kind against the report.
 

@@ -28,7 +28,9 @@ FOR_CHECKS = ("junit", "sarif", "github")
     "--arch", metavar="ARCH,…", help="Only these architectures; PTX is assembled for them. Without FILE: accprobe's probes."
 )
 @click.option("--ncu", is_flag=True, help="Run FILE… as a command under Nsight Compute, and count executed opcodes.")
-@click.option("--fail-below", type=click.IntRange(0), metavar="BITS", help="Require so many fraction bits of each accumulator.")
+@click.option(
+    "--fail-below", type=click.IntRange(0), metavar="BITS", help="Require at least BITS fraction bits of each accumulator."
+)
 @click.option(
     "--unless-promoted",
     type=click.IntRange(1),

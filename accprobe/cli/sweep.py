@@ -81,7 +81,11 @@ class SweepRequest:
 @click.option("--k", type=count, default=2048, show_default=True, metavar="N", help="Columns of A.")
 @click.option("--promote-every", type=count, metavar="N", help="Promotion interval of tl.dot itself.")
 @click.option(
-    "--operands", "operand_sets", type=several(str), metavar="SET,…", help="Sets: normal, full-width.  [default: both]"
+    "--operands",
+    "operand_sets",
+    type=several(str),
+    metavar="SET,…",
+    help="Sets: normal, full-width (sums that use every fraction bit of f32).  [default: both]",
 )
 @seed_option
 @output_option("Report file, written sweep by sweep; results of the same device are kept, the old file as FILE~")
@@ -99,8 +103,8 @@ class SweepRequest:
 def sweep_command(**options: Any) -> None:
     """Measure how many bits the partial sums of a Triton GEMM have.
 
-    Clears low bits of the partial sums with a mask: the largest number of bits that can be cleared without a change shows how
-    many the unit computes. The same masks on exact sums show whether the operands could have shown more.
+    Finds how many low bits of the partial sums can be cleared with a mask before the result changes. The unit computes the bits
+    above. The same masks on exact sums show whether these operands need more bits than the unit computes.
 
     Needs: extra cuda13 or cuda12 on a GPU; extra sweep for sim: devices and --compile-only.
 

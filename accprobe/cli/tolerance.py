@@ -32,9 +32,15 @@ def _interval(word: str) -> int:
     "--promote-every", type=_interval, metavar="N|none", help="Promotion interval.  [default: none; that of a product]"
 )
 @click.option("--split-k", type=count, metavar="COUNT", help="Slices of K.  [default: 1; that of a product]")
-@click.option("--out", metavar="FORMAT", help="Format of D.  [default: not rounded; that of a product]")
+@click.option("--out", metavar="FORMAT", help="Format of D.  [default: that of the sums, or of a product]")
 @click.option("--data", default="normal", show_default=True, metavar="KIND|FILE", help="Operands.")
-@click.option("--scale", default="none", show_default=True, metavar="KIND", help="Scales of the operands.")
+@click.option(
+    "--scale",
+    default="none",
+    show_default=True,
+    metavar="KIND",
+    help="Scales of the operands; 1x128 and 128x128 need --promote-every 128.",
+)
 @click.option(
     "--false-alarms",
     type=click.FloatRange(0, 1, True, True),
@@ -52,11 +58,12 @@ def tolerance_command(to: Output, **options: Any) -> None:
     """Recommend a test of a product, and show the mistakes it detects.
 
     NAME is an opcode, an instruction of a report or a measured product, as for `accprobe budget`. The recommended tolerance
-    bounds emulated errors of these inputs at the given rate of false alarms; the worst case over all operands follows it. The
-    table shows in how many of 200 tests with fresh inputs each mistake is detected: by accprobe.testing.assert_matmul_close,
-    by rtol and atol, by the worst case, by DeepGEMM's calc_diff < 1e-3, and by your own --atol and --rtol.
+    bounds the emulated errors of such operands at the given rate of false alarms. The line after it has the worst case of these
+    operands and of all operands. The table shows in which share of 200 trials with fresh operands each mistake is detected: by
+    accprobe.testing.assert_matmul_close, by rtol and atol, by the worst case, by DeepGEMM's calc_diff < 1e-3, and by your own
+    --atol and --rtol.
 
-    Data: as for `accprobe budget`. Scales, drawn at random: none, tensor, row, 1x128, 128x128 (B; A has 1x128).
+    Data: as for `accprobe budget`. Scales, drawn at random: none, tensor, row, 1x128, 128x128 (blocks of B; 1x128 of A).
 
     Needs: nothing; extra fast for speed, torch for .pt.
 

@@ -31,7 +31,7 @@ def trace_command() -> None:
 
     Needs: torch 2.10 or later; compare needs nothing.
 
-    Exit status: 0 equal, 1 different, 2 could not be done.
+    Exit status: 0 equal, 1 different, 2 error.
 
     \b
     Example:
@@ -39,7 +39,7 @@ def trace_command() -> None:
     """
 
 
-_MAP_HELP = "Part that should be equal: batch=1:8, rows=16, token=last or shard=0/2."
+_MAP_HELP = "Part of the tensors of both runs to compare: batch=1:8, rows=16, token=last or shard=0/2."
 
 
 @trace_command.command("record", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
@@ -50,12 +50,17 @@ _MAP_HELP = "Part that should be equal: batch=1:8, rows=16, token=last or shard=
     "--map",
     "part",
     default="",
-    metavar="PART",
-    help="Part to hash beside each tensor: batch=8, rows=16, token=last or shard=0/2.",
+    metavar="batch=8|…",
+    help="Part of each tensor to hash too: batch=8 (the first of 8 equal parts), rows=16, token=last or shard=0/2.",
 )
-@click.option("--save", multiple=True, metavar="GLOB", help="Save operands of modules, operations or a number; repeatable.")
-@click.option("--steps", type=click.IntRange(1), help="Calls of the model, or optimizer steps, to record.")
-@click.option("--limit", type=click.IntRange(1), help="Operations to record.")
+@click.option(
+    "--save",
+    multiple=True,
+    metavar="GLOB",
+    help="Modules or operations (a glob), or numbers of operations, whose operands are saved. Repeatable.",
+)
+@click.option("--steps", type=click.IntRange(1), metavar="COUNT", help="Calls of the model, or optimizer steps, to record.")
+@click.option("--limit", type=click.IntRange(1), metavar="COUNT", help="Most operations to record.")
 @click.option("--kernels", is_flag=True, help="Record the names of kernels; slow.")
 @click.argument("script", type=click.Path(path_type=Path))
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
@@ -73,6 +78,10 @@ def record_command(
 
     Options stand before SCRIPT.py; what follows it are its own arguments.
 
+    Needs: torch 2.10 or later.
+
+    Exit status: 0 recorded, 2 the script failed.
+
     \b
     Example:
       accprobe trace record -o trace_a --save 'layers.0.*' generate.py --batch 8
@@ -88,7 +97,7 @@ def record_command(
 @trace_command.command("compare")
 @click.argument("a", type=click.Path(path_type=Path))
 @click.argument("b", type=click.Path(path_type=Path))
-@click.option("--map", "mapping", default="", metavar="MAP", help=_MAP_HELP)
+@click.option("--map", "mapping", default="", metavar="batch=1:8|…", help=_MAP_HELP)
 @format_option("json", "html", "markdown", "junit")
 @output_option("JSON, or by the ending of FILE an HTML page, Markdown or JUnit XML")
 def compare_command(a: Path, b: Path, mapping: str, form: str, output: Path | None) -> None:
@@ -97,6 +106,10 @@ def compare_command(a: Path, b: Path, mapping: str, form: str, output: Path | No
     Products whose operands were saved on both sides are explained. Dumps: rank_N_activations.log of torchtitan, a folder of
     SGLang's dumper, or the debug_string() of torch's DebugMode with hashes. They have no operands, so that only the first
     difference is located.
+
+    Needs: nothing.
+
+    Exit status: 0 equal, 1 different, 2 error.
 
     \b
     Example:
@@ -111,11 +124,13 @@ def compare_command(a: Path, b: Path, mapping: str, form: str, output: Path | No
 @trace_command.command("run")
 @click.argument("function")
 @click.option("--versus", metavar="FUNCTION", help="The other side: FILE.py:FUNCTION.")
-@click.option("--batch", metavar="N,N", help="Two values of the argument `batch`; their first sequences are compared.")
+@click.option(
+    "--batch", metavar="N,N", help="Two values of the argument `batch`; the results of the first sequence are compared."
+)
 @click.option("--compile", "backends", metavar="A,B", help="Backend of torch.compile of each side, such as eager,inductor.")
 @click.option("--dtype", metavar="A,B", help="Two values of the argument `dtype`, such as bfloat16,float32.")
-@click.option("--flag", "flags", multiple=True, metavar="FLAG=A,B", help="Two values of an attribute of torch; repeatable.")
-@click.option("--map", "mapping", default="", metavar="MAP", help=_MAP_HELP)
+@click.option("--flag", "flags", multiple=True, metavar="FLAG=A,B", help="Two values of an attribute of torch. Repeatable.")
+@click.option("--map", "mapping", default="", metavar="batch=1:8|…", help=_MAP_HELP)
 @click.option("--fix", is_flag=True, help="Try changes that make the origins equal.")
 @format_option("json", "html", "markdown", "junit")
 @output_option("JSON, or by the ending of FILE an HTML page, Markdown or JUnit XML")
@@ -135,6 +150,10 @@ def run_command(
 
     FUNCTION is FILE.py:NAME, called without arguments, or with `batch` or `dtype` as keywords. The file is imported for each
     run, with the same random seed. Each side runs twice, the second time to keep the operands of the origins.
+
+    Needs: torch 2.10 or later.
+
+    Exit status: 0 equal, 1 different, 2 error.
 
     \b
     Examples:

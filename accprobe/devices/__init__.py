@@ -99,7 +99,7 @@ STAND_IN = "sim:h100"
 
 # Names without a rest, each with a remark.
 WORDS_ALONE = {
-    "auto": f"the first GPU; without one, the processor; if that has no dot products of its own, {STAND_IN}",
+    "auto": f"the first GPU; without one, the processor; if that has no matrix instructions, {STAND_IN}",
     "gpu": "the first GPU; without one, an error with the reason",
     CPU: "the processor of this machine: its own dot products of narrow formats",
 }

@@ -296,7 +296,7 @@ def _repeated(outcome: ProductOutcome) -> Iterator[tuple[str, Finding]]:
         yield "repeatable", Finding("no", note=first_in_words(first))
         yield "first_calls", Finding("other bits", note=first_in_words(first))
     else:
-        yield "repeatable", Finding("yes", note=f"in {REPEATS} calls each of {PRODUCTS_REPEATED} products")
+        yield "repeatable", Finding("yes", note=f"{PRODUCTS_REPEATED} pairs of operands, {REPEATS} calls each")
         yield "first_calls", Finding("same bits", note=f"{first.calls} calls at the beginning, 1 at the end")
 
 

@@ -122,7 +122,7 @@ def test_whole_output_of_one_callable(file: str) -> None:
         "split K      none",
         "result       RNE to f32",
         "everywhere   all 256 outputs by the same plan",
-        "repeatable   yes, in 3 calls each of 6 products",
+        "repeatable   yes, 6 pairs of operands, 3 calls each",
         "verified     1,024 fresh outputs, 0 mismatches; 19 of 19 alternative plans contradicted",
         f"tested on    160 normal, {', '.join(f'96 {kind}' for kind in DISTRIBUTIONS[1:])}",
         "error bound  3.9e-6 of sum |a·b| (without overflow and subnormals)",
@@ -253,7 +253,7 @@ def test_findings_are_printed_as_they_come_where_somebody_looks(file: str, monke
     run = ProductRun(256, 0, None, False)
     row = run.measure(ProductSetting(f"{file}:chain", ProductRequest((16, 16, 64)), {}, None), lambda *_: None)
     said = re.findall("16x16x64: (.*)", sys.stderr.getvalue())
-    first = ["everywhere: all 256 outputs are computed alike", "repeatable: yes, in 3 calls each of 6 products"]
+    first = ["everywhere: all 256 outputs are computed alike", "repeatable: yes, 6 pairs of operands, 3 calls each"]
     assert said[:3] == [*first, "every k: counted once: 64 of 64"]
     assert "fused sums: ~1 product" in said
     assert row.status == "confirmed"

@@ -30,7 +30,7 @@ LOUD = 0.01
 MEANS = {
     "relative error": "relative error: |d - x| / |x|, Euclidean norms",
     "bias": "bias: the mean of d - x over that of |x|",
-    "bound of any": "bound of any: |d - x| over sum |a·b| that no operands exceed; none: 1 or more",
+    "bound of any": "bound of any: the largest |d - x| over sum |a·b| of any operands; none: no bound below 1",
     "95 %": f"{CONFIDENCE:.0%}: interval of the relative error, by bootstrap over the draws",
     "worst": "worst: the largest |d - x| over the root mean square of x",
     "operands alone": "operands alone: the error of rounding A and B",

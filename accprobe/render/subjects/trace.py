@@ -37,7 +37,7 @@ def trace_page(found: TraceFindings) -> Iterator[Element]:
 
 
 def _origins(found: TraceFindings) -> Grid:
-    return table(("module", "operation", "operands", "words that differ", "cause", "verified"), map(_origin, found.origins))
+    return table(("module", "operation", "operands", "elements that differ", "cause", "verified"), map(_origin, found.origins))
 
 
 def _origin(each: ExplainedOrigin) -> tuple[str, ...]:
