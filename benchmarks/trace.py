@@ -135,25 +135,30 @@ def cases(tiny: bool) -> Iterator[tuple[str, Callable[[], TraceFindings]]]:
     yield "llama-f32: batch 1 against 8", lambda: batches("llama-f32", tiny, 8)
 
 
-def overhead(tiny: bool) -> dict[str, Any]:
+def overhead(tiny: bool, batch: int) -> dict[str, Any]:
     """Measure a forward pass without and with recording, the transfer and the making of hashes included. Best of three."""
-    run, passes = model("llama", tiny).forward, 5
+    of, passes = model("llama", tiny), 5
+    tokens = of.tokens[:8].repeat(batch // 8, 1)
+
+    def run() -> None:
+        with torch.no_grad():
+            of.model(tokens, use_cache=False)
 
     def eager() -> float:
         synchronize()
         start = time.perf_counter()
         for _ in range(passes):
-            run(8)
+            run()
         synchronize()
         return (time.perf_counter() - start) / passes
 
     def recorded(recorder: Recorder) -> float:
         with recorder.recording():
-            run(8)  # hashes the weights, and compiles the kernel
+            run()  # hashes the weights, and compiles the kernel
             synchronize()
             start = time.perf_counter()
             for _ in range(passes):
-                run(8)
+                run()
         recorder.finish()
         synchronize()
         return (time.perf_counter() - start) / passes
@@ -165,6 +170,7 @@ def overhead(tiny: bool) -> dict[str, Any]:
     with_it = min(recorded(each) for each in recorders)
     operations = len([x for x in recorders[0].operations if x.name != "return"]) // (passes + 1)
     return {
+        "tokens": tokens.numel(),
         "eager_ms": without * 1e3,
         "recorded_ms": with_it * 1e3,
         "ratio": with_it / without,
@@ -306,7 +312,8 @@ def main() -> None:
     arrays: dict[str, Any] = {}
     every: dict[str, Callable[[], Any]] = {
         "hashes: GPU against CPU": same_hashes,
-        "overhead": lambda: overhead(chosen.tiny),
+        "overhead: 8 x 128 tokens": lambda: overhead(chosen.tiny, 8),
+        "overhead: 128 x 128 tokens": lambda: overhead(chosen.tiny, 128),
         "comparison of 1,000 operations": compared,
         **dict(cases(chosen.tiny)),
     }
