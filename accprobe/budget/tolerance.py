@@ -1,4 +1,4 @@
-"""Recommended tolerance of a product's test, and the mistakes that tests catch.
+"""Recommended tolerance of a product's test, and the mistakes that tests detect.
 
 The tests: DeepGEMM's calc_diff = 1 - 2·sum(x·y) / sum(x² + y²) over all elements, below 1e-3 (github.com/deepseek-ai/DeepGEMM);
 rtol and atol as in numpy.allclose, recommended or the user's; and each element within the error bound of its arithmetic, at a
@@ -37,7 +37,7 @@ USUAL_SIDE = 64
 # Number of tests, and of tests that share a B.
 TESTS, SHARING = 200, 10
 
-# Multiply-adds in all, about: a long K has smaller results or fewer tests.
+# Approximate number of multiply-adds of all tests: a long K has smaller results or fewer tests.
 PRODUCTS = 1 << 30
 
 FEWEST_TESTS = 20
@@ -156,12 +156,12 @@ def _own_reference(request: ToleranceRequest, emulated: Emulated) -> Floats:
 
 @dataclass(frozen=True)
 class ToleranceReport:
-    """The recommended test and the mistakes that tests catch.
+    """The recommended test and the mistakes that tests detect.
 
-    recommended: rtol and atol against f64 sums, at the rate of false alarms; atol_worst: in the worst case. over_sum: bound of
-    the sums before D is rounded, at that rate, relative to sums of |a·b|; worst_over_sum: of D in the worst case; over_any_sum:
-    over all operands, None if there is no bound. size: root mean square of the exact sums. passed: by test, the share of tests
-    that correct results pass.
+    recommended: rtol and atol against f64 sums, at the rate of false alarms; atol_worst: in the worst case of these operands.
+    over_sum: bound of the sums before D is rounded, at that rate, relative to sums of |a·b|; worst_over_sum: of D in the worst
+    case; over_any_sum: over all operands, None if there is no bound. size: root mean square of the exact sums. passed: by test,
+    the share of tests that correct results pass.
     """
 
     request: ToleranceRequest
@@ -178,10 +178,10 @@ class ToleranceReport:
 
 @dataclass(frozen=True)
 class CaughtMistake:
-    """A mistake, and by test the share of tests that catch it.
+    """A mistake, and by kind of test the share of trials that detect it.
 
     size: root mean square of its change, over that of the recommended bound; noticed_with: other kinds of data on which the
-    recommended test would catch it, if it does not always.
+    recommended test detects it, if it does not always detect it on these.
     """
 
     mistake: str

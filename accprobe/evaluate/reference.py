@@ -76,7 +76,7 @@ def reading_of(model: DotModel) -> Reading:
 
 
 class _Specials(NamedTuple):
-    """The rows with a term that is not finite, and their plain float64 sums."""
+    """The rows with an infinity or a NaN, and their plain float64 sums."""
 
     rows: NDArray[np.intp]
     naive: Floats
@@ -287,7 +287,7 @@ def round_terms(aligned: Floats, arithmetic: FloatArithmetic) -> Floats:
 
 
 def _accumulated(total: Floats, bits: int, overflow: IntegerOverflow) -> Floats:
-    """Wrap or saturate integers to a two's-complement accumulator of `bits` bits."""
+    """Reduce integer sums to a two's-complement accumulator of `bits` bits: wrap or saturate."""
     end = 2.0 ** (bits - 1)
     if overflow == "saturate":
         return np.clip(total, -end, end - 1)
@@ -312,7 +312,7 @@ def _with_specials(patterns: Bits, specials: _Specials, arithmetic: FloatArithme
 
 
 def _with_payloads(patterns: Bits, operands: list[tuple[Bits, Format]], fmt: Format) -> Bits:
-    """Insert the first NaN operand of each row, made quiet; a wider format contributes its upper bits."""
+    """Insert the first NaN operand of each row, made quiet; a wider format keeps only its upper payload bits."""
     quiet = (fmt.infinity or 0) | 1 << (fmt.mantissa_bits - 1)
     for operand, of in reversed(operands):
         wide = operand.astype(np.uint64)

@@ -42,7 +42,7 @@ from accprobe.isa.formats import Bits
 SPARSE_DOTS, SUBNORMAL_DOTS = 1536, 256
 # Sets that are drawn in search of dot products that distinguish a plan from an alternative.
 MORE_SETS = 8
-# Limit of calls for the order of a region: so many, and so many for each row of columns that K has.
+# Call limit for the order of a region: MOST_CALLS, plus SWEEPS calls per ceil(K / columns).
 MOST_CALLS, SWEEPS = 4000, 6
 # Maximum number of slices that each have terms in a set of sparse probes.
 MOST_SLICES = 8
@@ -165,7 +165,7 @@ class _PlanSearch:
     progress: Progress
 
     def find(self, depends: Dependence | None) -> None:
-        """Find the plan, unless products are counted three times or outputs depend on others."""
+        """Find the plan, unless a product is counted more than twice or elements of D depend on others."""
         found, counts = self.found, self.found.multiplicity
         if not np.isin(counts, (0, 1, 2)).all():
             found.reason = f"product {int(np.argmax(counts))} is counted {int(counts.max())} times"
@@ -278,7 +278,10 @@ class _PlanSearch:
                 found.surviving.append(alternative)
 
     def _distinguish(self, plan: ProductPlan, other: AlternativePlan, probed: list[ProbedDots], seed: int) -> bool:
-        """Probe dot products on which the plans differ, in all chains, in one, or at borders. Return whether any exist."""
+        """Probe dot products on which the plans differ, in all chains, in one, or at borders.
+
+        Return whether such dot products exist.
+        """
         found, some = self.found, sampled_sums(plan.tree)
         borders = [(chain[0], chain[-1]) for chain in some[:3]]
         draw = dots.underflow_probes if other.property in ONLY_SUBNORMAL else dots.sparse_probes
@@ -309,7 +312,7 @@ class _PlanSearch:
             found.counterexample = dots.counterexamples(plan.model(), probed)
 
     def _compare_kept(self, probed: Sequence[ProbedDots]) -> None:
-        """Compare the plan with all kept results of the region, and take a similar plan if that explains them all."""
+        """Compare the plan with all kept results of the region, and if none contradicted it before, try similar plans too."""
         found, kept = self.found, self.subject.kept
         if found.plan is None or found.plan.unordered or found.compared == (found.plan, len(kept)):
             return

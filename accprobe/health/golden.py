@@ -1,11 +1,11 @@
-"""A benchmark of a unit at full load: chains of its instruction on every SM, compared there with precomputed results.
+"""Fault check of one unit at full load: chains of its instruction on every SM, compared there with precomputed results.
 
-A set of operands serves for many chains: all pairs of a place among the tiles of A and a place among those of B. Its results
-are evaluated once, folded into a word a thread, and then computed over and over; nothing but what differs leaves the GPU. The
-next set is drawn and evaluated in the same stream, so that the GPU never waits for the host. Each kind of operands has a turn;
-then the next set is of the kind whose sets did cost least, all those together that were made counting as one kind.
+A set of operands serves for many chains: each tile of A is combined with each tile of B. Its results are evaluated once, folded
+into one word per thread, and then computed over and over; only mismatches leave the GPU. The next set is drawn and evaluated in
+the same stream, so that the GPU never waits for the host. Each kind of operands has a turn; then the kind with the least
+accumulated cost is next. All sets that cover events count as one kind.
 
-Operands that were made for events stand in chains of one instruction with a C of their own, so that each result is compared.
+Operands that cover events have chains of one instruction with a C of their own, so that each result is compared.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ STRIDE = 37
 """Distance between consecutive chains of a group; odd, so that it reaches all of them."""
 
 NOWHERE = 0xFFFFFFFF
-"""No place, as in golden.cuh; as the number of an SM: all SMs."""
+"""Sentinel for no position, as in golden.cuh; instead of the number of an SM it selects all SMs."""
 
 SHRINK_ROUNDS = 16
 """Repetitions of operands while shrinking."""

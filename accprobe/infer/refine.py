@@ -1,8 +1,9 @@
-"""Refinement: a search, on random operands, from the draft to a model that explains all results.
+"""Refinement: a search, on random operands, from the initial model to a model that explains all results.
 
-Crafted rows show one feature each; random operands show all at once. While a neighbour of the model explains more, it replaces
-the model. Neighbours differ in one field, in the lowest alignment, in related fields, or in fields that crafted rows did not
-determine. A few results rule out most neighbours, so those that the model gets wrong and a sample of the others come first.
+Crafted probes, which gave the initial model, show one feature each; random operands show all at once. While a neighbour of the
+model explains more, it replaces the model. Neighbours differ in one field, in the minimum exponent of the alignment, in related
+fields, or in fields that the probes did not determine. A few results rule out most neighbours, so the results that the model
+mispredicts and a sample of the others come first.
 """
 
 from __future__ import annotations
@@ -125,10 +126,10 @@ def _best(model: DotModel, candidates: Iterable[DotModel], results: Results) -> 
 
 
 def _neighbours(inst: Instruction, model: DotModel, findings: Findings, thorough: bool) -> Iterator[DotModel]:
-    """Yield the neighbours whose sums of a role are all alike, except other floors."""
+    """Yield the neighbours in which all sums of one role change together, except those that change only a minimum exponent."""
     far = (variants.undetermined_fields, variants.alignments_and_exponents, variants.all_bit_fields)
-    for some in (variants.one_field, variants.alignments_or_results, *(far if thorough else ())):
-        yield from some(inst, model, findings)
+    for neighbours in (variants.one_field, variants.alignments_or_results, *(far if thorough else ())):
+        yield from neighbours(inst, model, findings)
 
 
 def _settled(findings: Findings, model: DotModel) -> Findings:

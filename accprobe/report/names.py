@@ -4,7 +4,7 @@ A word means instructions in one of these ways; the first that finds something c
 
     wgmma.m64n8k32.f32.e4m3.e4m3, 'wgmma.*e4m3*'    a name, or a glob on names
     wgmma.mma_async.sync.aligned.m64n8k32…          a full PTX opcode, or a processor's mnemonic
-    QGMMA, HMMA.16816                               a machine opcode that the instruction becomes, or the start of one
+    QGMMA, HMMA.16816                               a SASS opcode that the compiler generates, or the start of one
 
 REPORT:WORD takes the rows of one report: a file, a recorded one, or sim:NAME for published models. In a report of products the
 word is a callable, followed by words of the row. Where one model is needed, `_default` chooses.
@@ -35,7 +35,7 @@ from accprobe.report.report import Report
 EXAMPLE = "such as QGMMA or h200:wgmma.m64n8k32.f32.e4m3.e4m3"
 
 Opcodes = Mapping[Instruction, Sequence[str]]
-"""The machine opcodes that each instruction becomes."""
+"""The machine opcodes that the compiler generates for each instruction."""
 
 OTHERS_LISTED = 4
 """Other operands that a remark lists."""
@@ -48,7 +48,7 @@ _SEPARATOR = re.compile(r"(?<!:):(?!:)")
 class NearestShape:
     """An instruction that was not measured, and the measured ones that differ from it in n only, the nearest first.
 
-    Two n of a wgmma are measured unless `--all-n` is given. No part of the arithmetic is known to depend on n, but nobody has
+    Only two n of each wgmma are in the recorded reports. No part of the arithmetic is known to depend on n, but nobody has
     measured that, so every use of another n is announced.
     """
 
@@ -72,7 +72,7 @@ def nearest_measured(wanted: Instruction, among: Iterable[Instruction]) -> Neare
 
 
 class NamedModel(NamedTuple):
-    """An instruction and its model. source: the report; remark: which instruction was chosen and what else there is, or ""."""
+    """An instruction and its model. source: the report; remark: the instruction chosen and the other operands, or ""."""
 
     inst: Instruction
     model: DotModel
@@ -104,7 +104,7 @@ def is_glob(word: str) -> bool:
 
 
 def matching(known: Iterable[Instruction], word: str, opcodes: Callable[[], Opcodes]) -> list[Instruction]:
-    """Return the instructions that a word means, in order; none where it means none. opcodes: read only for an opcode."""
+    """Return the instructions that a word means, in order; may be empty. opcodes: called only if the word may be an opcode."""
     every = list(known)
     if found := [inst for inst in every if fnmatchcase(inst.name, word)]:
         return found
@@ -148,7 +148,7 @@ def _unlisted(word: str, architecture: str, known: Sequence[Instruction]) -> Ins
 
 
 def near(word: str, names: Sequence[str], opcodes: Iterable[str] = ()) -> str:
-    """Return "did you mean …": a glob where the word begins names, else the nearest names and opcodes."""
+    """Return "did you mean …": a glob if some names start with the word, else the nearest names and opcodes."""
     if not is_glob(word) and (begun := [name for name in names if name.startswith(word)]):
         return f"did you mean the glob '{word}*'? It matches {len(begun)}"
     if word.isupper():

@@ -2,7 +2,7 @@
 
 Blocks and edges are those of the disassembler: it prints a label at every place that something jumps to, and the label with
 every jump, those through a register too (`BRX … (*"BRANCH_TARGETS .L_x_1,.L_x_2"*)`). Where it could not find the targets of a
-jump, `complete` is false and nothing that depends on the whole flow may be said.
+jump, `complete` is false: no result may then depend on the whole flow.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Flow:
 
     @cached_property
     def before(self) -> list[list[int]]:
-        """Per block those that lead to it, START for the start of a run; none for a block that never runs."""
+        """Return the predecessors of each block, START for an entry: block 0, and each block that no other block leads to."""
         before: list[list[int]] = [[] for _ in self.blocks]
         led_to = {after for block in self.blocks for after in block.successors}
         entries = [i for i in range(len(self.blocks)) if i == 0 or i not in led_to]
@@ -82,12 +82,12 @@ class Flow:
 
     @cached_property
     def dominators(self) -> list[int]:
-        """Per block the last of the others that every way to it comes through, START where there is none."""
+        """Return the immediate dominator of each block, START where there is none."""
         return _dominators(self.before, [block.successors for block in self.blocks])
 
     @cached_property
     def frontiers(self) -> list[set[int]]:
-        """Per block those where ways through it meet other ways."""
+        """Return the dominance frontier of each block."""
         found: list[set[int]] = [set() for _ in self.blocks]
         for block, ways in enumerate(self.before):
             for way in ways if len(ways) > 1 else ():
@@ -158,7 +158,7 @@ def _dominators(before: Sequence[Sequence[int]], successors: Sequence[Sequence[i
 
 
 def _reverse_postorder(before: Sequence[Sequence[int]], successors: Sequence[Sequence[int]]) -> list[int]:
-    """Blocks that run, each before those it leads to, but for loops."""
+    """Return the reachable blocks in reverse postorder: each before its successors, except along back edges."""
     left: list[int] = []
     seen: set[int] = set()
     waiting = [(block, False) for block, ways in enumerate(before) if START in ways]

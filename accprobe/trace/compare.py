@@ -1,8 +1,8 @@
 """Compares two traces: aligns their operations, and finds each origin of a difference.
 
-An origin is an operation whose inputs are equal in both runs and whose output is not; or, where the runs have other operations,
-the operations between equal values and the first value that has a counterpart and differs. Operations after an origin, with
-inputs that differ already, are consequences and are only counted.
+An origin is an operation whose inputs are equal in both runs and whose output is not; or, where the runs execute different
+operations, the operations between the last equal values and the first value that differs. Operations whose inputs already
+differ are consequences, which are only counted.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from accprobe.trace.mapping import WHOLE_RUN, Mapped, comparable, parse_mapping,
 from accprobe.trace.records import RecordedTrace, TensorValue, TracedOperation
 
 OperationState = Literal["equal", "origin", "consequence", "unmapped", "other call", "only one"]
-"""unmapped: the parts of an operation cannot be compared; other call: it is part of a block that differs; only one: the other
-run does not have it.
+"""unmapped: the parts of an operation cannot be compared; only one: the other run does not have it; other call: it is in a
+block that differs, or returns a constant or a partial sum, which is compared where it is read.
 """
 
 ALIGN_WORK = 20_000_000
@@ -36,7 +36,7 @@ MOST_NAMED = 4
 class DifferenceOrigin:
     """Operations of both runs that compute different bits from equal values. left, right: one each, or blocks of several.
 
-    values: the results that differ. readers: numbers of the operations that read them, of blocks.
+    values: the results that differ. readers: for blocks, the numbers of the operations that read them.
     """
 
     left: tuple[TracedOperation, ...]
@@ -270,7 +270,7 @@ class _Comparing:
         return "origin"
 
     def _trace_back(self, p: TensorValue, q: TensorValue, readers: tuple[int, int]) -> OperationState:
-        """Return what two inputs that differ make of their operation; an origin that is not known yet is added.
+        """Return the state of an operation from two inputs that differ; an origin that is not known yet is added.
 
         A value that no recorded operation computed, and that the other run does not have, is an input of the run that differs,
         or comes from compiled code that is not recorded.

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from accprobe.errors import AccprobeError
 from accprobe.gemm.blackbox import RecordedCallable
 from accprobe.gemm.checks import contract, pairing
-from accprobe.gemm.checks.pairing import There
+from accprobe.gemm.checks.pairing import ElementMask
 from accprobe.gemm.checks.regions import Region, region_of, without
 from accprobe.gemm.layout import Ints, layout_of, numbers_of
 from accprobe.isa.formats import Bits
@@ -110,8 +110,8 @@ def single_products(
 
 
 def _miscounted(
-    subject: RecordedCallable, there: There, draws: Sequence[pairing.OperandDraw], known: Sequence[tuple[Region, Ints]]
-) -> Iterator[tuple[There, Ints]]:
+    subject: RecordedCallable, there: ElementMask, draws: Sequence[pairing.OperandDraw], known: Sequence[tuple[Region, Ints]]
+) -> Iterator[tuple[ElementMask, Ints]]:
     """Yield groups of these elements that count some k differently from their region (or the first one), with their counts.
 
     Half of the ones are negative, so a complete sum is 0. Missing products leave a remainder unless their signs balance.

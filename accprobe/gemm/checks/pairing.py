@@ -43,20 +43,23 @@ MAX_CALLS = 1024
 NO_PARTNER = -1
 DEPENDS_ON_VALUES = "which products are added depends on the values of the operands"
 
-There = NDArray[np.bool_]
+ElementMask = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
 class Mispaired:
     """Elements that add the same other products. description: which products."""
 
-    there: There
+    there: ElementMask
     description: str
 
 
 @dataclass(frozen=True)
 class OperandDraw:
-    """A product d of whole numbers: row i of A is distinct_a[row_of[i]], column j of B is distinct_b[column_of[j]]."""
+    """Random integer operands, and the product d that the callable returned for them.
+
+    Row i of A is distinct_a[row_of[i]], column j of B is distinct_b[column_of[j]].
+    """
 
     distinct_a: Floats
     distinct_b: Floats
@@ -64,8 +67,11 @@ class OperandDraw:
     column_of: Ints
     d: Bits
 
-    def differs(self, out: Format, products: Ints | _Source) -> There:
-        """Return the elements that are not the sum of these products: of counts of each k, or of other operands, [M, N]."""
+    def differs(self, out: Format, products: Ints | _Source) -> ElementMask:
+        """Return the elements that differ from the expected sum, [M, N].
+
+        products: how often each k is counted, or the operands that are multiplied instead.
+        """
         a, b, rows, columns = self.distinct_a, self.distinct_b, self.row_of, self.column_of
         if isinstance(products, _Source):
             some = products.partner != NO_PARTNER
@@ -84,12 +90,12 @@ class _Source:
     column: Ints
     partner: Ints
 
-    def applies(self) -> There:
+    def applies(self) -> ElementMask:
         """Return the elements of D that read an operand that is not their own, [M, N]."""
         rows, columns, ks = (lines != np.arange(len(lines)) for lines in (self.row, self.column, self.partner))
         return np.asarray(rows[:, None] | columns | ks.any())
 
-    def named(self, there: There) -> str:
+    def named(self, there: ElementMask) -> str:
         """Describe what these elements of D read instead of their own operands."""
         rows, columns = (
             np.where(there.any(axis=1 - axis), lines, np.arange(len(lines)))
@@ -128,7 +134,7 @@ def _moved_runs(source: Ints) -> Iterator[tuple[str, str]]:
             yield ranges(run), "" if nothing[run[0]] else ranges(source[run])
 
 
-def differing(subject: RecordedCallable, known: Sequence[tuple[Region, Ints]]) -> tuple[There, list[OperandDraw]]:
+def differing(subject: RecordedCallable, known: Sequence[tuple[Region, Ints]]) -> tuple[ElementMask, list[OperandDraw]]:
     """Return the elements that add other products than their region counts, [M, N], and the random products that show it."""
     out = subject.spec.out
     if not any(_mismatches(out, draw, known).any() for draw in _draws(subject, EXACT_IN_F16)):
@@ -138,7 +144,7 @@ def differing(subject: RecordedCallable, known: Sequence[tuple[Region, Ints]]) -
     return (times >= MIN_MISMATCHES) & _whole_numbers(subject, draws), draws
 
 
-def mispaired(subject: RecordedCallable, there: There, draws: Sequence[OperandDraw], once: Ints) -> Iterator[Mispaired]:
+def mispaired(subject: RecordedCallable, there: ElementMask, draws: Sequence[OperandDraw], once: Ints) -> Iterator[Mispaired]:
     """Yield these elements in groups with the operands that each group reads instead of a[i, k] and b[k, j]."""
     for _ in range(MAX_GROUPS):
         if not there.any():
@@ -177,7 +183,7 @@ def _draws(subject: RecordedCallable, exact_limit: int, more: int = 0) -> Iterat
         yield OperandDraw(of_a, of_b, row_of, column_of, subject.product(a[row_of], b[column_of], keep=False))
 
 
-def _mismatches(out: Format, draw: OperandDraw, known: Sequence[tuple[Region, Ints]]) -> There:
+def _mismatches(out: Format, draw: OperandDraw, known: Sequence[tuple[Region, Ints]]) -> ElementMask:
     """Return the elements that differ from the sum of the products that their region counts, [M, N]."""
     found = draw.differs(out, known[0][1])
     for region, once in known[1:]:
@@ -186,7 +192,7 @@ def _mismatches(out: Format, draw: OperandDraw, known: Sequence[tuple[Region, In
     return found
 
 
-def _differ(out: Format, sums: Floats, rows: Ints, columns: Ints, d: Bits) -> There:
+def _differ(out: Format, sums: Floats, rows: Ints, columns: Ints, d: Bits) -> ElementMask:
     """Return the elements of d that are neither the exact sum nor, if the format lacks it, one of its two neighbours."""
     differ = np.asarray(_encoded(out, sums)[np.ix_(rows, columns)] != d)
     if not differ.any():
@@ -206,14 +212,14 @@ def _encoded(out: Format, sums: Floats) -> Bits:
 
 
 def _step(out: Format, exact: Floats) -> Floats:
-    """Return the distance between neighbours in the format if it does not hold the sum, otherwise a smaller tolerance."""
+    """Return the tolerance: one ulp if the sum is not representable in the format, otherwise less than one ulp."""
     if out.is_integer:
         return np.full(exact.shape, 0.5)
     step = np.exp2(np.frexp(exact)[1] - 1.0 - out.mantissa_bits)
     return np.where(exact % step == 0, 0.5 * np.minimum(step, 1), step)
 
 
-def _whole_numbers(subject: RecordedCallable, draws: Sequence[OperandDraw]) -> There:
+def _whole_numbers(subject: RecordedCallable, draws: Sequence[OperandDraw]) -> ElementMask:
     """Return the elements that are whole numbers in each draw and zero for zero operands. Others are no sums of products."""
     spec = subject.spec
     a, b = layout_of(spec).blank()
@@ -224,7 +230,7 @@ def _whole_numbers(subject: RecordedCallable, draws: Sequence[OperandDraw]) -> T
     return np.asarray(whole)
 
 
-def _first_group(subject: RecordedCallable, there: There, draws: Sequence[OperandDraw], once: Ints) -> Mispaired | None:
+def _first_group(subject: RecordedCallable, there: ElementMask, draws: Sequence[OperandDraw], once: Ints) -> Mispaired | None:
     """Return the group of the first element. None if every single product is right, so that only the sum is wrong."""
     row, column = map(int, np.argwhere(there)[0])
     for source in _possible_sources(subject, there, row, column, once):
@@ -241,12 +247,12 @@ def _first_group(subject: RecordedCallable, there: There, draws: Sequence[Operan
     return Mispaired(there, f"other products than a[i, k]·b[k, j] are added: {ks}, {columns}") if ks else None
 
 
-def explained(out: Format, draws: Sequence[OperandDraw], products: Ints | _Source) -> There:
+def explained(out: Format, draws: Sequence[OperandDraw], products: Ints | _Source) -> ElementMask:
     """Return the elements that equal the sum of these products in each draw, [M, N]."""
     return np.asarray(~np.any([draw.differs(out, products) for draw in draws], axis=0))
 
 
-def _possible_sources(subject: RecordedCallable, there: There, row: int, column: int, once: Ints) -> Iterator[_Source]:
+def _possible_sources(subject: RecordedCallable, there: ElementMask, row: int, column: int, once: Ints) -> Iterator[_Source]:
     """Yield possible sources of an element: first other rows and columns, then also other k."""
     spec, ks = subject.spec, np.arange(subject.spec.k)
     counted = int(np.argmax(once == 1))
@@ -280,7 +286,8 @@ def _lines_read(subject: RecordedCallable, k: int, of_a: bool) -> Ints:
 def _partners(subject: RecordedCallable, rows: Ints, usable: Ints, column: int) -> Ints:
     """Return the k of B that multiplies each k of A in a column of D, [K]; no partners if that takes too many calls.
 
-    rows: the row of A that each row of D reads; usable: rows of D that read alike. Each reads a row of A with a 1 at one k.
+    rows: the row of A that each row of D reads; usable: rows of D in one group. Each is probed with a 1 at one k of its row
+    of A.
     """
     spec = subject.spec
     _, first = np.unique(rows[usable], return_index=True)

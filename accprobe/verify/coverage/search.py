@@ -16,12 +16,12 @@ from accprobe.verify.coverage.mutations import Mutations
 from accprobe.verify.coverage.ranges import largest_of, lead_of
 from accprobe.verify.coverage.trace import Reaching, Trace
 
-BATCH = 2048  # Dot products that are changed at once.
+BATCH = 2048  # Dot products that are mutated at once.
 RANDOM = 128  # Random dot products of each kind, from which the search starts.
-MOST_IN_VAIN = 20  # Batches without a new event after which it stops.
+MOST_IN_VAIN = 20  # The search stops after more batches than this without a new event.
 MOST_BATCHES = 150
-EXTREMES = 16  # Dot products of largest operands, from which it starts too.
-RECENT = 256  # Dot products found last, of which half of those that are changed are drawn.
+EXTREMES = 16  # Dot products of the largest operands, from which the search starts too.
+RECENT = 256  # Half of the random parents are drawn from this many kept last.
 
 
 class Reached:
@@ -50,7 +50,7 @@ class Reached:
 
 @dataclass(frozen=True)
 class Found:
-    """Dot products that reach all events that the search reached in so many tries."""
+    """Dot products that reach all events that the search reached. tries: dot products tried."""
 
     request: Request
     tries: int
@@ -75,7 +75,7 @@ def search(
 
 
 def _extremes(inst: Instruction, rng: np.random.Generator) -> Request:
-    """Every product the largest, of one sign or of both, and C of their size."""
+    """Return products of the largest operands, with equal or with mixed signs, and C of their size."""
     made = Request.zeros(inst, EXTREMES)
     negative = rng.integers(0, 2, (EXTREMES, 1)) | (rng.integers(0, 2, made.a.shape) & (np.arange(EXTREMES) % 2)[:, None])
     made.a[:] = inst.a.largest | negative.astype(inst.a.dtype) * inst.a.dtype.type(inst.a.sign_bit)
@@ -107,7 +107,7 @@ class _Pool:
         return bool(found)
 
     def parents(self, rng: np.random.Generator) -> Request:
-        """Draw those to change: half of a family whose events were not all reached, in any sum; others any, or recent."""
+        """Draw parents to mutate: half from families with events not reached, if there are any; the rest uniform or recent."""
         n, open_ = len(self.kept), [self._number[key[1]] for key in self._families if not self._is_whole(key)]
         chosen = np.where(rng.random(BATCH) < 0.5, rng.integers(0, n, BATCH), n - 1 - rng.integers(0, min(n, RECENT), BATCH))
         family = rng.choice(open_, BATCH // 2) if open_ else np.zeros(0, np.int64)
