@@ -185,7 +185,7 @@ class Values:
 
 @dataclass(frozen=True)
 class Domain(Generic[T]):
-    """What is known of values; None: nothing.
+    """An abstract domain: the facts about values; None: nothing is known.
 
     make: from a line, a place in what it writes, and what is known of its inputs. join: of the values on two ways to one place;
     widen: as join, of an old and a newer value that may grow for ever.
@@ -197,7 +197,7 @@ class Domain(Generic[T]):
 
 
 class Solution(Generic[T]):
-    """What is known of the wanted values, evaluated until nothing changes."""
+    """The facts about the wanted values, evaluated until nothing changes."""
 
     def __init__(self, values: Values, domain: Domain[T], wanted: Iterable[int]) -> None:
         self._values, self._domain = values, domain

@@ -10,7 +10,7 @@ from accprobe.sass.opcodes import is_matrix, parse
 from accprobe.sass.reading import CONVERSIONS, Function
 
 Action = Literal["matrix", "integer matrix", "add", "scale", "copy", "permute", "convert", "lose"]
-"""What a line makes of its sources.
+"""The result of a line, from its sources.
 
 matrix: a matrix unit adds products to them. add, scale, copy: elementwise; scale multiplies. permute: bits of them.
 convert: another format. lose: anything else.

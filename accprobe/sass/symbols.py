@@ -14,7 +14,7 @@ LARGE_CUBIN = 8 << 20
 _SYMBOL_TABLE, _IS_CODE = 2, 4
 _FUNCTION = 2
 _SYMBOL = struct.Struct("<4xBxH16x")
-"""Of a symbol, what it is of and its section."""
+"""The type of a symbol and its section."""
 _SECTION = struct.Struct("<4xIQ8xQQ24x")
 
 

@@ -171,5 +171,6 @@ def failures() -> str:
 
 def gpus() -> str:
     """What a comparison of the two recorded GPUs, measured by one commit, says first."""
-    same = printed("diff", "h100", "h200", status=0)[0]
-    return filled(f"`accprobe diff h100 h200`, two GPUs of one architecture: {same}.") + "\n"
+    gpus, _, same = printed("diff", "h100", "h200", status=0)[0].partition(": ")
+    text = f'`accprobe diff h100 h200` compares two GPUs of one architecture, {gpus}. The first line says "{same}".'
+    return filled(text) + "\n"
