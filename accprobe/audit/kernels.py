@@ -22,7 +22,7 @@ from accprobe.errors import AccprobeError
 from accprobe.sass import binaries, reading
 from accprobe.sass.binaries import DeviceCode, Piece
 from accprobe.sass.conversions import Conversion, conversions
-from accprobe.sass.dataflow import Values
+from accprobe.sass.dataflow import RegisterValues
 from accprobe.sass.opcodes import is_matrix, parse
 from accprobe.sass.promotion import Chain, chains
 from accprobe.sass.reading import Function
@@ -93,7 +93,7 @@ def witness(function: Function, file: str) -> Kernel:
     matrix = tuple(Counter(line.opcode for line in function.lines if is_matrix(line.opcode)).items())
     if not matrix:
         return Kernel(file, function.name, function.architecture, ())
-    values = Values(function)
+    values = RegisterValues(function)
     seen = conversions(function, values), chains(function, values)
     return Kernel(file, function.name, function.architecture, matrix, *seen, function.sha256)
 

@@ -11,7 +11,7 @@ from collections import Counter
 from dataclasses import dataclass
 from functools import reduce
 
-from accprobe.sass.dataflow import Domain, Solution, Values
+from accprobe.sass.dataflow import Domain, RegisterValues, Solution
 from accprobe.sass.effects import effect
 from accprobe.sass.opcodes import stem
 from accprobe.sass.reading import Function
@@ -34,12 +34,12 @@ class Conversion:
         return found[2].lower() if found else ""
 
 
-def conversions(function: Function, values: Values | None = None) -> tuple[Conversion, ...]:
+def conversions(function: Function, values: RegisterValues | None = None) -> tuple[Conversion, ...]:
     """Every conversion opcode of a function that has matrix opcodes, in order of first appearance."""
     counts = {o: n for o, n in Counter([line.opcode for line in function.lines]).items() if effect(o).action == "convert"}
     if not counts:
         return ()
-    values = values or Values(function)
+    values = values or RegisterValues(function)
     actions, lines = values.actions, function.lines
 
     def make(line: int, _: int, inputs: list[frozenset[str] | None]) -> frozenset[str] | None:

@@ -1,8 +1,8 @@
 """The values that registers of a function hold, as far as matrix instructions and conversions are concerned.
 
 One pass over the lines numbers these values, and notes from which others each is made. Most lines lose what their operands
-held: they write `UNKNOWN`, and so do those that read unknown values alone. A `Solution` then evaluates the values that are
-wanted, and what they are made from.
+held: they write `UNKNOWN_VALUE`, and so do those that read unknown values alone. A `Solution` then evaluates the wanted values,
+and what they are made from.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from functools import reduce
 from heapq import heapify, heappop, heappush
 from typing import Generic, TypeVar
 
-from accprobe.sass.effects import Action, addend, addition, effect, first_written, operand_registers, register_number
+from accprobe.sass.effects import Action, addend, addition_effect, effect, first_written, operand_registers, register_number
 from accprobe.sass.flow import START, Flow
 from accprobe.sass.reading import Function
 
 PATIENCE = 4
 """Times that the value where ways meet changes before bounds that still grow are given up (`Domain.widen`)."""
 
-UNKNOWN = 0
+UNKNOWN_VALUE = 0
 """The number of a value of which nothing is known."""
 
 _SHIFT, _MASK = 8, 255
@@ -53,10 +53,10 @@ class _Block:
     def values(self, registers: list[int | None], shift: int = 0) -> tuple[int, ...]:
         """Return the values of registers, each so many further on."""
         written, begun = self.written, self._begun
-        return tuple([UNKNOWN if r is None else written.get(r + shift, begun | r + shift) for r in registers])
+        return tuple([UNKNOWN_VALUE if r is None else written.get(r + shift, begun | r + shift) for r in registers])
 
 
-class Values:
+class RegisterValues:
     """The numbered values of a function.
 
     actions: by line, of those that make known values. inputs: by value those that it is made from, in the order of the
@@ -93,7 +93,7 @@ class Values:
             action, width, sources = effect(line.opcode)
             if action == "lose" and width == 1 and not line.guard:
                 if target >= 0:
-                    block.written[target] = UNKNOWN
+                    block.written[target] = UNKNOWN_VALUE
                 continue
             operands = line.operands.split(",")
             if action == "matrix" or action == "integer matrix":
@@ -107,7 +107,7 @@ class Values:
             else:
                 read = [register_number(operand) for operand in operands[sources]]
                 if action == "add" and None in read:
-                    action, read = addition(operands[sources])
+                    action, read = addition_effect(operands[sources])
                 step = 0 if action == "permute" else 1
                 inputs = [block.values(read, place * step) for place in range(width)]
             if line.guard:
@@ -119,7 +119,7 @@ class Values:
         """Note which run of matrix instructions a line belongs to; return the value to which the run adds."""
         line = self.function.lines[index]
         c, undecided = addend(line.opcode, operands)
-        value = UNKNOWN if c is None else block.value(c)
+        value = UNKNOWN_VALUE if c is None else block.value(c)
         head, count = self.runs.get(line_of(value), (-1, -1))
         if head < 0 or line.guard or undecided or head in self.undecided or self.function.lines[head].guard:
             head, count = index, -1
@@ -131,12 +131,12 @@ class Values:
     def _write(self, index: int, action: Action, inputs: list[tuple[int, ...]], block: _Block) -> None:
         """Number the values that a line writes, one for each of the inputs."""
         for place, made_from in enumerate(inputs):
-            value = UNKNOWN
+            value = UNKNOWN_VALUE
             if action == "matrix" or action == "convert" or any(made_from):
                 value = first_value(index) + place
                 self.inputs[value] = made_from
                 self.actions[index] = action
-                if action == "add" and len(made_from) - made_from.count(UNKNOWN) > 1:
+                if action == "add" and len(made_from) - made_from.count(UNKNOWN_VALUE) > 1:
                     self.sums.append(value)
             block.written[self._targets[index] + place] = value
 
@@ -161,13 +161,13 @@ class Values:
         while block not in meetings:
             block = self.flow.dominators[block]
             if block == START:
-                return UNKNOWN
+                return UNKNOWN_VALUE
             if register in self._blocks[block].written:
                 return self._blocks[block].written[register]
         value = -1 - block << _SHIFT | register
         if value not in self.inputs:
             ways = self.flow.before[block]
-            self.inputs[value] = tuple([UNKNOWN if way == START else self._blocks[way].value(register) for way in ways])
+            self.inputs[value] = tuple([UNKNOWN_VALUE if way == START else self._blocks[way].value(register) for way in ways])
         return value
 
     def _meetings_of(self, register: int) -> set[int]:
@@ -199,10 +199,10 @@ class Domain(Generic[T]):
 class Solution(Generic[T]):
     """The facts about the wanted values, evaluated until nothing changes."""
 
-    def __init__(self, values: Values, domain: Domain[T], wanted: Iterable[int]) -> None:
+    def __init__(self, values: RegisterValues, domain: Domain[T], wanted: Iterable[int]) -> None:
         self._values, self._domain = values, domain
         self._inputs: dict[int, tuple[int, ...]] = {}
-        self._known: dict[int, T | None] = {UNKNOWN: None}
+        self._known: dict[int, T | None] = {UNKNOWN_VALUE: None}
         self._changes: dict[int, int] = {}
         order = self._ordered(wanted)
         late = [value for value in order if not self._evaluate(value)]
@@ -220,8 +220,8 @@ class Solution(Generic[T]):
         while waiting:
             value = waiting.pop()
             if value is None:  # the inputs of the next one have been ordered
-                ordered.append(waiting.pop() or UNKNOWN)
-            elif value != UNKNOWN and value not in inputs:
+                ordered.append(waiting.pop() or UNKNOWN_VALUE)
+            elif value != UNKNOWN_VALUE and value not in inputs:
                 inputs[value] = tuple(map(origin, self._values.inputs[value]))
                 waiting += (value, None, *inputs[value])
         return ordered
@@ -249,7 +249,7 @@ class Solution(Generic[T]):
     def _iterate(self, order: list[int], late: list[int]) -> None:
         """Evaluate again what was evaluated before its inputs were, and what is made from it."""
         place = {value: i for i, value in enumerate(order)}
-        readers: dict[int, list[int]] = {value: [] for value in (UNKNOWN, *order)}
+        readers: dict[int, list[int]] = {value: [] for value in (UNKNOWN_VALUE, *order)}
         for value in order:
             for before in self._inputs[value]:
                 readers[before].append(place[value])

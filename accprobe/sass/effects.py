@@ -83,7 +83,7 @@ def register_number(operand: str) -> int | None:
     return int(found[1]) if found and found[1] != "Z" else None
 
 
-def addition(operands: list[str]) -> tuple[Action, list[int | None]]:
+def addition_effect(operands: list[str]) -> tuple[Action, list[int | None]]:
     """Return what an addition of these operands, two factors before the addend of a fused one, is without its zeros."""
     factors, addends = (operands[:2], operands[2:]) if len(operands) > 2 else ([], operands)
     kept = [operand for operand in addends if not operand.lstrip(" -+").startswith("RZ")]

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Literal, NamedTuple
 
-from accprobe.sass.dataflow import Domain, Solution, Values, first_value, line_of
+from accprobe.sass.dataflow import Domain, RegisterValues, Solution, first_value, line_of
 from accprobe.sass.flow import Flow
 from accprobe.sass.opcodes import is_matrix, parse
 from accprobe.sass.reading import Function
@@ -71,17 +71,17 @@ class Partial(NamedTuple):
     places: frozenset[int]
 
 
-Place = tuple[int, int]
+PartialPlace = tuple[int, int]
 """A line that adds, and the number of a value that it reads."""
 
 
-def chains(function: Function, values: Values | None = None) -> tuple[Chain, ...]:
+def chains(function: Function, values: RegisterValues | None = None) -> tuple[Chain, ...]:
     """Every chain of floating-point matrix instructions, in the order of the text. Integer sums are exact: there are none."""
     opcodes = {line.opcode for line in function.lines}
     wanted = {opcode for opcode in opcodes if is_matrix(opcode) and not parse(opcode).is_integer}
     if not wanted:
         return ()
-    values = values or Values(function)
+    values = values or RegisterValues(function)
     in_memory = {opcode for opcode in wanted if not parse(opcode).accumulator_registers}
     tensor = [i for i, line in enumerate(function.lines) if line.opcode in in_memory] if in_memory else []
     found = [_in_tensor_memory(function, values.flow, tensor)] if tensor else []
@@ -112,7 +112,7 @@ class _Analysis:
     runs: by its first line, the lines of matrix instructions of one block that hand one accumulator on.
     """
 
-    def __init__(self, values: Values) -> None:
+    def __init__(self, values: RegisterValues) -> None:
         self._values = values
         self._function, self._flow = values.function, values.flow
         self._runs: dict[int, list[int]] = {}
@@ -131,7 +131,7 @@ class _Analysis:
             groups.join(head, {values.runs[maker][0] for maker in before.makers} if before else ())
             most = max(values.runs[index][1] for index in members) + 1
             longest[head] = min((before.most if before else 0) + most, UNBOUNDED)
-        promotions: dict[int, dict[Place, Partial]] = {}
+        promotions: dict[int, dict[PartialPlace, Partial]] = {}
         for value, sources in added.items():
             for source, partial in _promoted({source: known for source in sources if (known := solution.get(source))}):
                 for maker in partial.makers:
@@ -163,7 +163,7 @@ class _Analysis:
             least = 0
         return Partial(least + count, min(most + count, UNBOUNDED), False, frozenset((index,)), frozenset((place,)))
 
-    def _chain(self, heads: list[int], longest: int, ended: dict[Place, Partial]) -> Chain:
+    def _chain(self, heads: list[int], longest: int, ended: dict[PartialPlace, Partial]) -> Chain:
         function, flow = self._function, self._flow
         members = sorted(chain.from_iterable(self._runs[head] for head in heads))
         among = frozenset(members)

@@ -39,7 +39,7 @@ _LINE = re.compile(r"^\s*/\*[0-9a-f]{4,}\*/\s+[A-Z@{]", re.MULTILINE)
 _INSTRUCTION = re.compile(r"(?:\{\s*)?(?:(@!?U?P\w+)\s+)?([A-Z][A-Za-z0-9_.]*)\s*([^;]*)")
 _PLACE = re.compile(r"\.L\w+")
 
-CHUNK = 1 << 20
+READ_CHUNK = 1 << 20
 """Characters of the disassembler's output that are read at once."""
 PART = 4 << 20
 """Bytes of code that nvdisasm is given of a large cubin at once, for which it takes some 300 MiB of memory."""
@@ -125,7 +125,7 @@ def functions(path: Path, targets: bool = True, matrix: bool = False) -> Iterato
     for part in symbols.symbol_groups(path, PART):
         only = ["--cuda-function-index", ",".join(map(str, part))] if part else []
         with toolchain.output("nvdisasm", *options, *only, str(path)) as text:
-            yield from parse(iter(partial(text.read, CHUNK), ""), matrix)
+            yield from parse(iter(partial(text.read, READ_CHUNK), ""), matrix)
 
 
 def parse(text: Iterable[str], matrix: bool = False) -> Iterator[Function]:

@@ -18,7 +18,7 @@ from accprobe.isa import architectures
 THREADS, BYTES_OF_BLOCK, DIMENSIONS = 256, 1 << 14, 6
 """As in tensor_hash.cu."""
 
-ODD = 0x9E3779B97F4A7C15
+ODD_MULTIPLIER = 0x9E3779B97F4A7C15
 """2^64 over the golden ratio: multiples of it are far from each other."""
 
 MOST_BLOCKS = 1 << 10
@@ -40,7 +40,7 @@ class _View(ctypes.Structure):
 
 
 class _Launch(NamedTuple):
-    """The arguments of tensors of one geometry: the pointers in `view` are set before each launch. kind: see `kind_of`."""
+    """The arguments of tensors of one geometry: the pointers in `view` are set before each launch. kind: see `element_kind`."""
 
     view: _View
     parameters: Any
@@ -57,7 +57,7 @@ class HashKernel:
         self._launches: dict[Any, _Launch] = {}
 
     def add_to(self, address: int, tensor: Any, shape: tuple[int, ...], strides: tuple[int, ...], dtype: Any) -> int:
-        """Start adding the two sums of a tensor to two int64 at an address on the same GPU, and return `kind_of` the tensor."""
+        """Start adding the two sums of a tensor to two int64 at an address on the same GPU, and return its `element_kind`."""
         import torch
 
         key = shape, strides, dtype
@@ -104,12 +104,12 @@ def launch_of(shape: tuple[int, ...], strides: tuple[int, ...], dtype: Any) -> _
             view.sizes[i], view.strides[i] = size, stride
     parameters = (ctypes.c_void_p * 1)(ctypes.addressof(view))
     blocks = min(-(-view.bytes // BYTES_OF_BLOCK), MOST_BLOCKS)
-    return _Launch(view, parameters, blocks, kind_of(dtype, view.bytes), needs_copy)
+    return _Launch(view, parameters, blocks, element_kind(dtype, view.bytes), needs_copy)
 
 
-def kind_of(dtype: Any, size: int) -> int:
+def element_kind(dtype: Any, size: int) -> int:
     """Return 64 bits of the type and the bytes of a tensor, which are mixed into its hash."""
-    return int.from_bytes(str(dtype).encode()[-8:], "little") ^ size * ODD & (1 << 64) - 1
+    return int.from_bytes(str(dtype).encode()[-8:], "little") ^ size * ODD_MULTIPLIER & (1 << 64) - 1
 
 
 @cache

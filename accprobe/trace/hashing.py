@@ -17,12 +17,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from accprobe.trace.hash_kernel import ODD, HashKernel, hash_kernel, kind_of
+from accprobe.trace.hash_kernel import ODD_MULTIPLIER, HashKernel, element_kind, hash_kernel
 
-BLOCK = 1 << 12
+HASH_BLOCK = 1 << 12
 """Words of one block, as in tensor_hash.cu. Each block has the same weights; the sums of blocks have weights of their own."""
 
-LANES = 2
+HASH_LANES = 2
 
 _TOGETHER = 1 << 9
 """Blocks that torch multiplies at once: their products take 32 MiB."""
@@ -30,10 +30,10 @@ _TOGETHER = 1 << 9
 _SLOTS = 1 << 13
 """Hashes in one buffer on a GPU."""
 
-Words = NDArray[np.uint64]
+HashWords = NDArray[np.uint64]
 
 
-def _mixed(x: Words) -> Words:
+def _mixed(x: HashWords) -> HashWords:
     """Return the finalizer of splitmix64: each bit of a word changes half of the result."""
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
         x = (x ^ x >> np.uint64(shift)) * np.uint64(factor)
@@ -43,21 +43,21 @@ def _mixed(x: Words) -> Words:
 def _table(number: int, size: int) -> NDArray[np.int64]:
     """Return odd weights: an odd factor keeps a difference in the top bit of a word."""
     at = (np.uint64(number) << np.uint64(40)) + np.arange(1, size + 1, dtype=np.uint64)
-    return (_mixed(at * np.uint64(ODD)) | np.uint64(1)).view(np.int64)
+    return (_mixed(at * np.uint64(ODD_MULTIPLIER)) | np.uint64(1)).view(np.int64)
 
 
 @cache
 def _weights_of_words(device: Any) -> Any:
     import torch
 
-    return torch.from_numpy(np.stack([_table(lane, BLOCK) for lane in range(LANES)])).to(device)
+    return torch.from_numpy(np.stack([_table(lane, HASH_BLOCK) for lane in range(HASH_LANES)])).to(device)
 
 
 @cache
 def _weights_of_blocks(device: Any, size: int) -> Any:
     import torch
 
-    found = np.stack([_table(LANES + lane, size) for lane in range(LANES)])
+    found = np.stack([_table(HASH_LANES + lane, size) for lane in range(HASH_LANES)])
     found[:, 0] = 1
     return torch.from_numpy(found).to(device)
 
@@ -78,16 +78,16 @@ def words_of(tensor: Any) -> Any:
 
 
 def lanes(tensor: Any) -> Any:
-    """Return the two sums of a tensor, int64 [LANES], on its device."""
+    """Return the two sums of a tensor, int64 [HASH_LANES], on its device."""
     import torch
 
     words = words_of(tensor)
     weights = _weights_of_words(words.device)
-    if len(words) <= BLOCK:
+    if len(words) <= HASH_BLOCK:
         return (words * weights[:, : len(words)]).sum(-1)
-    blocks = torch.nn.functional.pad(words, (0, -len(words) % BLOCK)).view(-1, BLOCK)
+    blocks = torch.nn.functional.pad(words, (0, -len(words) % HASH_BLOCK)).view(-1, HASH_BLOCK)
     of_blocks = _weights_of_blocks(words.device, 1 << (len(blocks) - 1).bit_length())
-    total = torch.zeros(LANES, dtype=torch.int64, device=words.device)
+    total = torch.zeros(HASH_LANES, dtype=torch.int64, device=words.device)
     for start in range(0, len(blocks), _TOGETHER):
         some = blocks[start : start + _TOGETHER]
         sums = (some * weights[:, None]).sum(-1)
@@ -122,11 +122,11 @@ class HashQueue:
             self._buffers[device] = _new_buffer(device)
         buffer = self._buffers[device]
         if buffer is None:
-            self._kinds.append(kind_of(dtype, tensor.nbytes))
+            self._kinds.append(element_kind(dtype, tensor.nbytes))
             self._sums[number] = lanes(tensor)
             return number
         slot = len(buffer.numbers)
-        self._kinds.append(buffer.kernel.add_to(buffer.address + slot * 8 * LANES, tensor, shape, strides, dtype))
+        self._kinds.append(buffer.kernel.add_to(buffer.address + slot * 8 * HASH_LANES, tensor, shape, strides, dtype))
         buffer.numbers.append(number)
         if slot + 1 == _SLOTS:
             self._full.append(buffer)
@@ -137,7 +137,7 @@ class HashQueue:
         """Move all hashes to `found`."""
         import torch
 
-        sums = np.zeros((len(self._kinds), LANES), np.int64)
+        sums = np.zeros((len(self._kinds), HASH_LANES), np.int64)
         by_device: dict[Any, list[int]] = {}
         for number, each in self._sums.items():
             by_device.setdefault(each.device, []).append(number)
@@ -162,7 +162,7 @@ def _new_buffer(device: Any) -> _Buffer | None:
     kernel = hash_kernel(device)
     if kernel is None:
         return None
-    sums = torch.zeros((_SLOTS, LANES), dtype=torch.int64, device=device)
+    sums = torch.zeros((_SLOTS, HASH_LANES), dtype=torch.int64, device=device)
     torch.accelerator.synchronize(device)  # tensors of any stream may be hashed
     return _Buffer(kernel, sums, sums.data_ptr())
 

@@ -14,7 +14,7 @@ torch = pytest.importorskip("torch")
 from accprobe.build.probes import device_code  # noqa: E402
 from accprobe.trace import hashing  # noqa: E402
 from accprobe.trace.hash_kernel import HashKernel  # noqa: E402
-from accprobe.trace.hashing import LANES, hash_of, lanes  # noqa: E402
+from accprobe.trace.hashing import HASH_LANES, hash_of, lanes  # noqa: E402
 from accprobe.trace.recorder import Recorder  # noqa: E402
 
 HOST = """
@@ -75,7 +75,7 @@ def test_the_kernel_computes_the_sums_of_torch(kernel: HashKernel, dtype: Any, s
     views = [whole]
     views += [whole[1:], whole[..., ::2], whole.transpose(0, -1)] if shape else []
     for tensor in (*views, whole.expand(2, *shape)):
-        sums = torch.zeros(LANES, dtype=torch.int64)
+        sums = torch.zeros(HASH_LANES, dtype=torch.int64)
         kernel.add_to(sums.data_ptr(), tensor, tensor.shape, tensor.stride(), tensor.dtype)
         assert sums.tolist() == lanes(tensor).tolist(), (tensor.shape, tensor.stride())
 
