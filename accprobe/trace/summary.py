@@ -7,16 +7,19 @@ from typing import Any
 
 from accprobe.report.words import so_many
 from accprobe.trace.causes import ExplainedOrigin, TraceFindings
+from accprobe.trace.compare import OperationState
 from accprobe.trace.records import TracedOperation
 
 
 def trace_headline(found: TraceFindings) -> str:
-    """Return "equal: 187 operations", or the first difference and its cause."""
+    """Return "equal: 187 operations", or the first difference and its cause. Results are equal if what the runs return is."""
     comparison = found.comparison
     first, second = comparison.operations
+    if comparison.equal and limits(found):
+        return f"no difference found: {first:,} operations" + f" and {second:,}" * (first != second)
     if comparison.equal:
-        verdict = "no difference found" if limits(found) else "equal"
-        return f"{verdict}: {first} operations" if first == second else f"{verdict}: {first} and {second} operations"
+        same, rest = comparison.count("equal"), _uncompared(found)
+        return f"equal results: {', '.join([f'{same:,} operations equal', *rest])}" if rest else f"equal: {same:,} operations"
     if not found.origins:
         return "different: the inputs of the two runs differ, or the mapping does not fit"
     origin = found.origins[0]
@@ -37,9 +40,20 @@ def counts(found: TraceFindings) -> str:
         so_many(len(found.origins), "origin"),
         so_many(comparison.count("consequence"), "consequence"),
     ]
-    more = (("only one", "in one run only"), ("other call", "in a block that differs"), ("unmapped", "not comparable"))
-    shown += [f"{comparison.count(state):,} {words}" for state, words in more if comparison.count(state)]  # type: ignore[arg-type]
-    return f"{first:,} and {second:,} operations: {', '.join(shown)}"
+    return f"{first:,} and {second:,} operations: {', '.join([*shown, *_uncompared(found)])}"
+
+
+_UNCOMPARED: tuple[tuple[OperationState, str], ...] = (
+    ("only one", "in one run only"),
+    ("other call", "in a block that differs"),
+    ("unmapped", "not comparable"),
+)
+
+
+def _uncompared(found: TraceFindings) -> list[str]:
+    """Return how many operations are in each state that is neither equal nor different."""
+    counted = [(found.comparison.count(state), words) for state, words in _UNCOMPARED]
+    return [f"{number:,} {words}" for number, words in counted if number]
 
 
 def findings_json(found: TraceFindings) -> dict[str, Any]:

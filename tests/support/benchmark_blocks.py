@@ -174,3 +174,22 @@ def gpus() -> str:
     gpus, _, same = printed("diff", "h100", "h200", status=0)[0].partition(": ")
     text = f'`accprobe diff h100 h200` compares two GPUs of one architecture, {gpus}. The first line says "{same}".'
     return filled(text) + "\n"
+
+
+def traces() -> str:
+    """Comparisons of two runs of transformers models on an H200, and the time that recording takes."""
+    data = json.loads((RESULTS / "trace" / "h200.json").read_text(encoding="utf-8"))
+    table, overheads = [], []
+    for case in data["cases"]:
+        if "origins" in case:
+            first = next((f"`{x['module']}`: {x['cause']['text']}" for x in case["origins"]), "no difference")
+            compared = case["counts"].partition(": ")[2]
+            verified = f"{case['verified']} of {len(case['origins'])}" if case["origins"] else ""
+            table.append((case["name"], compared, first, verified, f"{case['seconds']:.0f} s"))
+        elif "ratio" in case:
+            overheads.append(
+                f"{case['eager_ms']:.1f} ms of {case['operations']} operations on {case['tokens']:,} tokens become"
+                f" {case['recorded_ms']:.1f} ms ({case['ratio']:.1f} times)"
+            )
+    text = filled(f"Recording hashes every operand and result on the GPU: {'; '.join(overheads)}.")
+    return tabled(("runs", "operations", "first cause", "verified", "took"), table) + f"\n{text}\n"

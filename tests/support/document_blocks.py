@@ -56,6 +56,7 @@ BLOCKS = {
     "library": benchmark_blocks.library,
     "evaluators_on_gpus": benchmark_blocks.evaluators_on_gpus,
     "health_planted": benchmark_blocks.health_planted,
+    "traces": benchmark_blocks.traces,
     "bounds_held": benchmark_blocks.bounds_held,
     "kill_table": printed_blocks.kill_table,
 }
