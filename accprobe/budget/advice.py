@@ -198,7 +198,7 @@ def _reason(advice: Advice, kind: DataAdvice) -> str:
         case "more":
             compared = f"{ratio(kind.unpromoted / advice.rounding)} times {own}"
     promoted = f" With promotion every {advice.promote_every}: {percent(kind.error)}." if advice.promote_every else ""
-    return f"{kind.data} data: without promotion {error}, {compared}.{promoted}"
+    return f"{kind.data} data: before D is rounded, {error} without promotion, {compared}.{promoted}"
 
 
 def _operands(found: Sequence[ErrorRow], several: bool) -> Iterator[str]:

@@ -7,8 +7,8 @@ Let d be an output, x the exact sum of its products, S the sum of |a·b|.
 - bias: the mean of d - x relative to the mean of |x|, with its sign.
 - error over sum: the largest |d - x| / S; `accprobe.budget.worst_error` bounds it for all operands.
 
-Exact sums are float64 sums of exact products. Their error is at most K · 2^-53 of S, far below the rounding error of float32
-outputs for any K that fits in memory.
+Exact sums are float64 sums of exact products. Their error is at most (K + 4) · 2^-52 · S, far below the rounding error of
+float32 outputs for any K that fits in memory.
 """
 
 from __future__ import annotations

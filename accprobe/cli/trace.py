@@ -26,8 +26,8 @@ def trace_command() -> None:
     """Find the operation that makes two runs differ, and why.
 
     A trace lists the operations of a torch program, forward, backward and optimizer, with 128-bit hashes of the bits of their
-    inputs and outputs. An origin is an operation with equal inputs and different outputs. It is replayed alone with its
-    operands, and its arithmetic is inferred.
+    inputs and outputs. An origin is an operation with equal inputs and different outputs. Where operands are
+    available and the operation is a matrix product, it is replayed and its arithmetic inferred.
 
     Needs: torch 2.10 or later; compare needs nothing.
 
@@ -39,7 +39,10 @@ def trace_command() -> None:
     """
 
 
-_MAP_HELP = "Part of the tensors of both runs to compare: batch=1:8, rows=16, token=last or shard=0/2."
+_MAP_HELP = (
+    "Part of the tensors of both runs to compare: batch=1:8 (A has a batch of 1, B of 8: the first sequence is compared), "
+    "rows=16, token=last or shard=0/2."
+)
 
 
 @trace_command.command("record", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
@@ -51,7 +54,8 @@ _MAP_HELP = "Part of the tensors of both runs to compare: batch=1:8, rows=16, to
     "part",
     default="",
     metavar="batch=8|…",
-    help="Part of each tensor to hash too: batch=8 (the first of 8 equal parts), rows=16, token=last or shard=0/2.",
+    help="Part of each tensor to hash too: batch=8 (the first of 8 equal parts; compare with batch=1:8), "
+    "rows=16, token=last or shard=0/2.",
 )
 @click.option(
     "--save",

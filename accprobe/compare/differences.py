@@ -86,7 +86,7 @@ def _meet(x: Span | Word, y: Span | Word) -> bool:
 
 
 def _one(value: Value, feature: str) -> Span | Word:
-    """Return a value, also one of candidates in words: "none", "at most -126"."""
+    """Return a value, also one of candidates in words: "none", "at most -126", "at least 24"."""
     if isinstance(value, int):
         return Span(value, value)
     text = str(value).lower()
@@ -96,6 +96,8 @@ def _one(value: Value, feature: str) -> Span | Word:
         return "none" if none is None else Span(none, none)
     if text.startswith("at most "):
         return Span(-inf, int(text.removeprefix("at most ")))
+    if text.startswith("at least "):
+        return Span(int(text.removeprefix("at least ")), inf)
     return str(value)
 
 

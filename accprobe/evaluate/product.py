@@ -137,7 +137,7 @@ class _Tile:
         return merged(node, parts, node.nested, start)
 
     def _scaled_inside(self, chains: Sequence[Chain], start: Bits | None) -> SumWords:
-        """Return the chains, one per block along K, each scaled before the addition or unscaled."""
+        """Return the sum of the chains, one per block along K, each multiplied by its block's scales before it is added."""
         assert self._scales is not None
         assert self._model.scales is not None
         total = np.zeros(self._shape, np.float32) if start is None else start.view(np.float32)

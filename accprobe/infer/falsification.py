@@ -64,8 +64,9 @@ LAST_SURVIVING = 2
 
 @dataclass(frozen=True)
 class Falsification:
-    """The number of alternatives tried, and those that explain all results.
+    """The number of alternatives considered, and those that explain all results.
 
+    tried: alternatives that were tested, or only used to choose operands for queries.
     contradictions: what the inferred model does not explain of all results ever received.
     """
 
@@ -90,6 +91,7 @@ def falsify(device: Device, inst: Instruction, result: Characterisation, seed: i
         surviving += _while_surviving(list(further(model, alternative)), trial)
     for levels in floors(inst, model):
         surviving += _surviving_floors(levels, trial)
+    # These only choose operands to query. Their survivors passed few operands, so they are not returned.
     for candidates in coarser_bounds(model):
         _query_near_boundary(candidates[max(_surviving_prefix(candidates, trial) - LAST_SURVIVING, 0) :], trial)
     possible = {(field, value) for alternative in surviving for field, value in alternative.changes}

@@ -74,7 +74,9 @@ class Explainer:
         try:
             found.cause = self._cause(origin, left, right, parts)
             if self.with_fixes:
-                found.cause = replace(found.cause, fixes=tuple(fixes(left, right)))
+                found.cause = replace(
+                    found.cause, fixes=tuple(fixes(left, right)), fixes_tried=len(left.calls) == len(right.calls) == 1
+                )
         except (AccprobeError, RuntimeError) as e:  # RuntimeError: of torch, such as too little memory
             found.cause = Cause("unknown", f"not explained: {' '.join(str(e).split())[:200]}")
         return found

@@ -1,7 +1,8 @@
-"""Records every operation that reaches torch's dispatcher. The one module that depends on torch's internals.
+"""Records every operation that reaches torch's dispatcher.
 
 `TorchDispatchMode` sees operations below autograd: forward, backward and optimizer, and the library calls of code that Inductor
-compiled. Its Triton kernels are seen in `CachingAutotuner.run`, as by torch's own `DebugMode`. Used with torch 2.11 and 2.13.
+compiled. Its Triton kernels are seen in `CachingAutotuner.run`, as by torch's own `DebugMode`.
+Tested with torch 2.11 and 2.13; needs 2.10 or later.
 """
 
 from __future__ import annotations
@@ -89,7 +90,9 @@ class _Values(dict[PendingValue, TensorValue]):
 
 @dataclass
 class Recorder:
-    """Records while it is entered. mapped: the part that is hashed beside each tensor. steps, limit: end the recording.
+    """Records inside `with recorder.recording():`.
+
+    mapped: the part that is hashed beside each tensor. steps, limit: end the recording.
 
     keep: operations whose operands and results are copied, to `kept`.
     """
@@ -131,7 +134,7 @@ class Recorder:
             self._fetch()
 
     def finish(self, result: Any = None) -> None:
-        """Note the result of the run, or of its last operation, as the inputs of an operation "return"."""
+        """Record a last operation "return". Its inputs are the results of the run, or else those of its last operation."""
         inputs = [self._storages.value(each) for each in tensors_in(result)] or self._last
         if self.keep is not None:
             self.results = [self._copy(each) for each in tensors_in(result)]

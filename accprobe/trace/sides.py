@@ -28,12 +28,16 @@ Kind = Literal[
 
 @dataclass(frozen=True)
 class Cause:
-    """verified: each side's words were predicted bit for bit. fixes: changes that made both sides equal when tried."""
+    """verified: each side's words were predicted bit for bit. fixes: changes that made both sides equal when tried.
+
+    fixes_tried: changes were tried, even if none made both sides equal.
+    """
 
     kind: Kind
     text: str
     verified: bool = False
     fixes: tuple[str, ...] = ()
+    fixes_tried: bool = False
 
 
 @dataclass

@@ -37,7 +37,8 @@ class TileCoverage:
 class Events:
     """Functional coverage: how many events the dot products reached, of those that are possible.
 
-    impossible: reason -> number of events that cannot occur. missing: names of possible events that were not reached.
+    impossible: reason -> number of events that are not counted: they cannot occur, or no operands were found for them. missing:
+    names of possible events that were not reached.
     """
 
     hit: Count

@@ -149,10 +149,12 @@ def test_in_words(found: list[ErrorRow]) -> None:
     own = "the bf16 rounding error"
     assert first.startswith(f"Promote every 128 products at K = 2048: the error is then below {own} (0.17 %). Block-K ")
     assert normal.startswith(
-        f"normal data: without promotion the random error is 0.1 %, below {own}. With promotion every 128: 0.0"
+        f"normal data: before D is rounded, the random error is 0.1 % without promotion, below {own}. "
+        "With promotion every 128: 0.0"
     )
     assert positive == (
-        f"positive data: without promotion the result is 3.1 % too low, 19 times {own}. With promotion every 128: 0.049 %."
+        f"positive data: before D is rounded, the result is 3.1 % too low without promotion, 19 times {own}. "
+        "With promotion every 128: 0.049 %."
     )
     assert len(rest) == 4
     assert all("rounding the operands" in each for each in rest)

@@ -48,6 +48,13 @@ def test_operator_holds_where_it_holds_of_every_member(finding: Finding, operato
         ({"value": 13, "bound": "exact"}, "effective_bits", "==", "RZ", False),
         ({"value": "a", "bound": "undetermined", "candidates": ("a", "b")}, "overflow", "!=", "c", True),
         ({"value": "a", "bound": "undetermined", "candidates": ("a", "b")}, "overflow", "==", "a", False),
+        (
+            {"value": 24, "bound": "undetermined", "candidates": (22, "at least 24")},
+            "alignment_bits",
+            ">=",
+            22,
+            True,
+        ),
         ({"value": 32, "bound": "undetermined"}, "products_per_sum", "==", 32, False),
         ({"value": 32, "bound": "undetermined"}, "products_per_sum", ">=", 0, False),
     ],
@@ -56,3 +63,9 @@ def test_words_and_special_values(
     finding: dict[str, Any], feature: str, operator: str, wanted: int | str, expected: bool
 ) -> None:
     assert holds(possible(Finding(**finding), feature), operator, wanted) is expected
+
+
+def test_candidates_at_least_a_number_overlap_with_every_number_above() -> None:
+    known = possible(Finding(value=25, bound="undetermined", candidates=("at least 24",)), FEATURE)
+    assert overlap(possible(Finding(25), FEATURE), known)
+    assert not overlap(possible(Finding(23), FEATURE), known)
