@@ -1,4 +1,4 @@
-"""Bit-exact results of a recorded or published model for your operands, without the GPU that was measured.
+"""Bit-exact results of a recorded or published model for your operands, computed without a GPU.
 
     import ml_dtypes, numpy as np
     import accprobe

@@ -32,7 +32,9 @@ def diff_command(a: str, b: str, only: tuple[str, ...], exit_zero: bool, expand:
 
     Needs: nothing.
 
-    Exit status: 0 nothing differs, 1 something differs, 2 error. Undecided values do not count as differences.
+    Exit status: 0 nothing differs, 1 something differs, 2 error.
+
+    A value that is uncertain on one side and may be equal on the other is undecided; it does not count as a difference.
 
     \b
     Examples:

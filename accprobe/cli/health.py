@@ -76,7 +76,7 @@ def health_command(
 ) -> None:
     """Compare the results of GPUs with their models, bit for bit.
 
-    Runs all GPUs at once, and on each every matrix unit of every SM in turn, at full load. A mismatch is reported with the GPU,
+    Runs all SMs of all GPUs at once at full load, one operand type after the other. A mismatch is reported with the GPU,
     the SM and the operands. Ctrl-C reports what was compared until then.
 
     --ray checks all nodes of a cluster at once; nodes and GPUs that die or hang are reported, the others go on.

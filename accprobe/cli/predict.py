@@ -33,11 +33,12 @@ def predict_command(
     promote_every: int | None,
     out: Path,
 ) -> None:
-    """Compute D = A·B with the bits of a recorded or published model.
+    """Compute D = A·B bit for bit as a recorded or published model says.
 
     MODEL is an instruction (QGMMA, h200:wgmma.m64n8k32.f32.e4m3.e4m3) or a product of a report (products-h200:torch:mm), whose
     row is chosen by the shapes and types of A [M, K] and B [K, N]. Files are .npy, .pt or .safetensors with one matrix each.
-    A product of scaled operands takes its scales in two more files. D is written as .npy in its own type, without a GPU.
+    A product of scaled operands takes its scales in two more files. D is written as .npy in its own type. No GPU
+    is needed.
 
     Needs: nothing; extra fast for large products, torch for .pt.
 

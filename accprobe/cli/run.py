@@ -75,7 +75,7 @@ class RunRequest:
     "--record",
     type=regular_file_to_write,
     metavar="FILE",
-    help="Recording of every exchange with the device; `--device replay:FILE` replays it without a GPU.",
+    help="Recording of every query and its results; `--device replay:FILE` replays it without a GPU.",
 )
 @time_limit_option
 @format_option("json")

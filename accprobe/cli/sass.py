@@ -58,8 +58,9 @@ def sass_command(
 
     Reads cubins, fatbins, libraries, executables, PTX, wheels, and the caches of Triton and inductor. For each kernel it prints
     the matrix opcodes, the conversions before them, the fraction bits of the accumulator with their source, and the promotion
-    interval, after which a sum is added to other registers. The formats junit, sarif and github print failed requirements only.
-    Without FILE, --arch prints the opcodes of each PTX instruction, from accprobe's own probes.
+    interval, the number of products after which a partial sum is added to a separate f32 accumulator. The formats junit, sarif
+    and github print failed requirements only. Without FILE, --arch prints the opcodes of each PTX instruction, from accprobe's
+    own probes.
 
     Needs: extra sass; ptxas (extra sweep) for PTX; extra cuda13 or cuda12 for --arch without FILE; Nsight Compute for --ncu.
 

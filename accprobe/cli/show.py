@@ -28,7 +28,7 @@ def show_command(report: str, instruction: str | None, dtype: str | None, expand
 
     REPORT is a file, a recorded report, sim:NAME for published models, or - for standard input. INSTRUCTION is a name, a glob
     or an opcode: one match is shown in full, several as a table. In a report of products it is a callable, followed by words
-    such as the shape. REPORT:INSTRUCTION means the same.
+    such as the shape. `show h200:QGMMA` equals `show h200 QGMMA`.
 
     Needs: nothing.
 

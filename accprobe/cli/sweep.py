@@ -79,7 +79,7 @@ class SweepRequest:
 @click.option("--m", type=count, metavar="N", help="Rows of A.  [default: 2048; 64 simulated]")
 @click.option("--n", type=count, metavar="N", help="Columns of B.  [default: 2048; 64 simulated]")
 @click.option("--k", type=count, default=2048, show_default=True, metavar="N", help="Columns of A.")
-@click.option("--promote-every", type=count, metavar="N", help="Promotion interval of tl.dot itself.")
+@click.option("--promote-every", type=count, metavar="N", help="Value of tl.dot's max_num_imprecise_acc.")
 @click.option(
     "--operands",
     "operand_sets",

@@ -46,10 +46,10 @@ SMALL_TILE = 1 << 14
 # Elements at once in compiled code.
 COMPILED_TILE = 1 << 18
 
-# Seconds, about: of a product in compiled code, of a fused sum of all elements in numpy, and of a term in each.
+# Cost model, seconds: per matrix product (compiled), per fused-sum step (numpy), and per term (compiled, numpy).
 OF_A_PRODUCT, OF_A_SUM, OF_A_TERM = 1e-4, 3e-4, (1e-9, 1.5e-8)
 
-# Rows of such a tile.
+# Maximum rows of a compiled tile.
 MOST_ROWS = 1 << 8
 
 # Operands of single elements that are gathered at once.
@@ -230,7 +230,9 @@ def _ks(chain: Chain, alone: bool) -> slice | NDArray[np.intp]:
 
 
 def rounded_words(fmt: Format, words: Bits, how: Rounding) -> Bits:
-    """Round words that are wider than their format (tf32), numpy's or cupy's; RZ leaves them, as the low bits are ignored.
+    """Round words that are wider than their format (tf32), numpy's or cupy's.
+
+    With RZ they stay: the consumer ignores the low bits.
 
     Infinities and NaNs stay; numbers that are too large become infinities.
     """

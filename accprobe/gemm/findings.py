@@ -71,7 +71,7 @@ class RegionOutcome:
     @property
     def fits_in_range(self) -> bool:
         """Return whether the plan explains all sparse probes, and all kept results in the normal range of D."""
-        return self.plan is not None and not self.mismatches and self.kept.fit_in_range
+        return self.plan is not None and not self.mismatches and self.kept.only_range_errors
 
 
 @dataclass
@@ -108,7 +108,7 @@ class ProductOutcome:
     @property
     def fits_in_range(self) -> bool:
         """Return whether the plans explain all kept results in the normal range of D."""
-        return all(found.kept.fit_in_range for found in self.found)
+        return all(found.kept.only_range_errors for found in self.found)
 
     @property
     def explained(self) -> bool:

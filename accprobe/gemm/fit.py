@@ -35,7 +35,7 @@ WIDEST_SUM = 128
 def fit(
     spec: Spec, tree: FusedGroups | Reduction, probed: ProbedDots, inner: ProbedDots, unordered: bool = False
 ) -> tuple[ProductPlan, int]:
-    """Return the plan with the fewest mismatches, and their number. inner: results of one chain alone, whatever the slices."""
+    """Return the plan with the fewest mismatches, and their number. inner: dots within one chain, unaffected by split-K."""
     readings = [tree] if unordered else list(slice_readings(tree))
     any_order = unordered and isinstance(tree, Reduction)
     start = _fit_chain(ProductPlan(spec, readings[0], multiply_add(), unordered=any_order), inner)
@@ -141,7 +141,7 @@ def refit(
 
 @dataclass(frozen=True)
 class KeptResults:
-    """Kept results, and those that contradict a plan: all, those where it overflows, and those of two subnormal words."""
+    """Kept results, and mismatches: all, those where the plan overflows, those where both are subnormal."""
 
     results: int = 0
     contradicting: int = 0
@@ -149,7 +149,7 @@ class KeptResults:
     subnormal: int = 0
 
     @property
-    def fit_in_range(self) -> bool:
+    def only_range_errors(self) -> bool:
         return self.contradicting == self.overflowed + self.subnormal
 
 

@@ -51,10 +51,10 @@ from accprobe.operands.kinds import draw, kinds
 from accprobe.operands.request import joined
 
 MAX_PER_QUERY = 600  # Dot products of one query of the experiments that every alternative is compared with, at most.
-OF_A_KIND = 48  # Random dot products of each kind that every alternative is compared with.
+RANDOM_PER_KIND = 48  # Random dot products of each kind that every alternative is compared with.
 FEW, MANY = 1024, 4096  # Operands made where an alternative may differ from the model: at first, and if it survives these.
 
-# Alternatives of a row that are probed for the model's sake, counted from the first that is contradicted, or a little before.
+# The device is also queried for some contradicted alternatives of a series: offsets from the first of them.
 BEYOND = (0, 1, 2, 4, 7)
 
 # Alternatives that few operands do not distinguish may still differ in one dot product of thousands: how many before the first
@@ -138,7 +138,7 @@ def _thoroughly_surviving(candidates: Lazily, trial: _Trial) -> list[Alternative
 
 
 def _surviving_floors(levels: Floors, trial: _Trial) -> list[Alternative]:
-    """Without a floor every lower one is possible too, so the highest stands for all."""
+    """Return the surviving lowest exponents. A model without one allows every lower one: only the highest is returned."""
     above = _thoroughly_surviving(levels.above, trial)
     if levels.none is None:
         return above[-1:]
@@ -200,7 +200,7 @@ class _Trial:
     def _random(self) -> Results:
         """Random dot products of every kind."""
         rng = np.random.default_rng(self._seed)
-        operands = joined([draw(kind, self._inst, rng, OF_A_KIND) for kind in kinds(self._inst)])
+        operands = joined([draw(kind, self._inst, rng, RANDOM_PER_KIND) for kind in kinds(self._inst)])
         return self._query(Results(self._inst, operands, self._model))
 
     @cached_property
@@ -242,7 +242,7 @@ def resolve_findings(findings: Mapping[str, Finding], falsification: Falsificati
 
 
 def _sums_alike(model: DotModel, findings: Mapping[str, Finding]) -> Findings:
-    """Resolve whether the sums of a role are alike, if there is a finding on it."""
+    """Set whether all sums of one role (sum or add) have the same arithmetic, if there is a finding on it."""
     changed = {}
     for role in get_args(Role):
         name = str(Name("sums_alike", role))

@@ -12,8 +12,8 @@ from accprobe.sass.reading import CONVERSIONS, Function
 Action = Literal["matrix", "integer matrix", "add", "scale", "copy", "permute", "convert", "lose"]
 """The result of a line, from its sources.
 
-matrix: a matrix unit adds products to them. add, scale, copy: elementwise; scale multiplies. permute: bits of them.
-convert: another format. lose: anything else.
+matrix: a matrix unit adds products to them. add, scale, copy: elementwise; scale multiplies. permute: bitwise or integer
+operation on them. convert: another format. lose: any other opcode; the value is no longer followed.
 """
 
 _REGISTER = re.compile(r"\s*[-+|~!]*R(\d+|Z)(?!\w)")
@@ -84,7 +84,7 @@ def register_number(operand: str) -> int | None:
 
 
 def addition_effect(operands: list[str]) -> tuple[Action, list[int | None]]:
-    """Return what an addition of these operands, two factors before the addend of a fused one, is without its zeros."""
+    """Return the action of an FADD or FFMA and its sources, without an addend RZ: FFMA with RZ only scales."""
     factors, addends = (operands[:2], operands[2:]) if len(operands) > 2 else ([], operands)
     kept = [operand for operand in addends if not operand.lstrip(" -+").startswith("RZ")]
     return "add" if kept or not factors else "scale", [register_number(operand) for operand in (*factors, *kept)]
@@ -110,7 +110,7 @@ def _registers(operand: str, width: int) -> tuple[int, ...]:
 
 
 def addend(opcode: str, operands: list[str]) -> tuple[int | None, bool]:
-    """The first register of C, None where the sum begins anew; whether a predicate decides that at run time.
+    """Return the first register of C (None if D is overwritten), and whether a predicate decides at run time if C is added.
 
     Operands are D, A, B, C, …; a warpgroup's: D, [A,] descriptor, C[, scale-d], …
     """

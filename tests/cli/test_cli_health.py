@@ -64,7 +64,7 @@ def test_a_faulty_one_among_healthy_ones() -> None:
     assert result.exit_code == 1
     assert "! SM 2: wgmma.m64n256k32.f32.e4m3.e4m3, " in result.stdout
     assert "differs 10 of 10 times when repeated" in result.stdout
-    assert re.search(r"fewest operands: k 3: 0x\w\w .*; C 0x00000000 \(0\) → 0x\w{8} .*, expected 0x\w{8}", result.stdout)
+    assert re.search(r"minimal operands: k 3: 0x\w\w .*; C 0x00000000 \(0\) → 0x\w{8} .*, expected 0x\w{8}", result.stdout)
     assert re.search(r"^faulty:h100: DIFFERS: [\d,]+ of [\d,]+ results on SM 2$", result.stdout, re.MULTILINE)
 
 

@@ -72,7 +72,7 @@ class TreeBuilder:
         first, sums = int(ks[0]), list(self._joins(ks, int(ks[0])))
         if len(ks) > 2 and (len(sums) == 1 or not _are_known(sums)):
             backward = list(self._joins(ks, int(ks[-1])))
-            if len(backward) > 1 and _are_known(backward):  # the first product joins last of all, the last one first
+            if len(backward) > 1 and _are_known(backward):  # the chain runs from the last k to the first
                 first, sums = int(ks[-1]), backward
         joins: list[tuple[int | PartialTree, ...]] = []
         for new, exact in sums:
@@ -100,7 +100,7 @@ class TreeBuilder:
         return chain if np.isin(chain.ks(), left).all() else None
 
     def _chain(self, left: Ints) -> PartialTree:
-        """Return the sums from the first product on that add only products."""
+        """Return the chain that starts at the first remaining product; it ends where a subtree is added."""
         first = int(left[0])
         joins: list[tuple[int | PartialTree, ...]] = []
         for new, exact in self._joins(left, first):
@@ -179,7 +179,7 @@ ALL_PAIRS = 256
 
 # Random windows of units over all of K that check the count, and the reciprocal share of units left out: odd counts reveal
 # formats with one bit less.
-SOME, FEWER = 32, 64
+RANDOM_WINDOWS, OMIT_AT_MOST = 32, 64
 
 
 def measured_units(subject: RecordedCallable, rows: Ints, columns: Ints, leaves: Ints) -> Units:
@@ -214,8 +214,8 @@ def _with_batch_size(subject: RecordedCallable, rows: Ints, columns: Ints, leave
     rng = np.random.default_rng(len(leaves))
     for most in batch_sizes(each.most):
         runs = [leaves[start : start + most] for start in range(0, len(leaves), most)]
-        runs += [rng.permutation(leaves)[:most] for _ in range(SOME)]
-        runs = [run[rng.permutation(len(run)) >= rng.integers(0, FEWER)] for run in runs]
+        runs += [rng.permutation(leaves)[:most] for _ in range(RANDOM_WINDOWS)]
+        runs = [run[rng.permutation(len(run)) >= rng.integers(0, OMIT_AT_MOST)] for run in runs]
         if all(_counts(subject, rows, columns, runs[top : top + len(rows)], each) for top in range(0, len(runs), len(rows))):
             break
     return replace(each, most=most)

@@ -139,7 +139,7 @@ def word_lines(word: WrongWord) -> Iterator[str]:
     yield f"differs {again}" + (f"; at {at} when it was seen" if at else "")
     shown = word.smallest or word
     found = mismatch(inst, Counterexample(shown.exchange, shown.expected, word.kind))
-    yield ("fewest operands: " if word.smallest else "operands, which no longer differ: ") + found
+    yield ("minimal operands: " if word.smallest else "operands, which no longer differ: ") + found
 
 
 def speed_text(unit: UnitOutcome) -> str:
