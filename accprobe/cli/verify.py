@@ -72,8 +72,13 @@ def verify_command(**options: Any) -> None:
     Needs: extra cuda13 or cuda12 on a GPU; nothing for --vectors and sim: devices.
 
     Exit status: 0 no mismatch, 1 a mismatch, an event not covered under --coverage, or --time-limit ended it, 2 it could not be
-    done, 130 interrupted. \b Examples: accprobe verify h200 --device cuda:0 --dots 1e9 --select 'wgmma.*e4m3*' accprobe verify
-    h200 --device cuda:0 --coverage accprobe verify sim:all --vectors model_validation
+    done, 130 interrupted.
+
+    \b
+    Examples:
+      accprobe verify h200 --device cuda:0 --dots 1e9 --select 'wgmma.*e4m3*'
+      accprobe verify h200 --device cuda:0 --coverage
+      accprobe verify sim:all --vectors model_validation
     """
     request = VerifyRequest(**options)
     if not request.vectors:
