@@ -119,6 +119,6 @@ def tolerance_words(found: ToleranceReport) -> Iterator[str]:
 
 def _why_missed(row: CaughtMistake) -> str:
     """Return why a mistake is missed: it changes results by less than correct sums may lose."""
-    size = f"its RMS error is {row.size:.2g} times the allowed RMS error" if row.size else "changes no result"
+    size = f"its RMS error is {row.size:.2g} times the allowed RMS error" if row.size else "it changes no result"
     others = f"; {' or '.join(row.noticed_with)} data show it" if row.noticed_with else ""
-    return f"The recommended test detects '{row.mistake}' in {row.by['elements']:.0%} of the tests: it {size}{others}."
+    return f"The recommended test detects '{row.mistake}' in {row.by['elements']:.0%} of the tests: {size}{others}."
