@@ -71,7 +71,7 @@ class _Side:
         import torch
 
         recorder = Recorder(mapped=self.mapped, **options)
-        with flags_of_torch(self.run.flags):
+        with flags_of_torch(self.run.flags), _default_type_kept(), _errors_of(self.run.name):
             function = self._compiled or self.run.load()
             if self.run.is_compiled and self._compiled is None:
                 torch.compiler.reset()
@@ -83,6 +83,30 @@ class _Side:
                 result = function(**self.run.keywords)
             recorder.finish(result)
         return recorder
+
+
+@contextmanager
+def _default_type_kept() -> Iterator[None]:
+    """Restore torch's default type, so that a side that sets it does not change the other."""
+    import torch
+
+    before = torch.get_default_dtype()
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
+
+
+@contextmanager
+def _errors_of(name: str) -> Iterator[None]:
+    """Say in one sentence that the program raised an error, or ended the process."""
+    try:
+        yield
+    except AccprobeError:
+        raise
+    except (Exception, SystemExit) as e:
+        reason = str(e).partition("\n")[0][:200]
+        raise AccprobeError(f"{name or 'the function'} ended with {type(e).__name__}: {reason}; nothing was compared") from e
 
 
 def _check_keywords(function: Callable[..., Any], name: str, keywords: Mapping[str, Any]) -> None:
@@ -134,6 +158,8 @@ def run_both(
     mapped: tuple[Mapped | None, Mapped | None] = parse_mapping(mapping) if mapping else (None, None)
     sides = _Side(a, mapped[0]), _Side(b, mapped[1])
     traces = [side.recorded().trace() for side in sides]
+    if all(x.name == "return" for trace in traces for x in trace.operations):
+        raise AccprobeError("neither side called an operation of torch: there is nothing to compare")
     found = compare_traces(traces[0], traces[1], mapping)
     explained = TraceFindings(found)
     if not found.origins:

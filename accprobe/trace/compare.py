@@ -78,7 +78,8 @@ class TraceComparison:
 
     @property
     def equal(self) -> bool:
-        if self.origins or self.count("consequence"):
+        """Return whether both runs ended, and what they return, or all that is comparable, is equal."""
+        if self.origins or self.count("consequence") or not all(trace.complete for trace in self.traces):
             return False
         results = [self.states[0][x.number] for x in self.traces[0].operations if x.name == "return"]
         return all(x == "equal" for x in results) if results else not self.count("unmapped")

@@ -20,6 +20,9 @@ def trace_headline(found: TraceFindings) -> str:
     if comparison.equal:
         same, rest = comparison.count("equal"), _uncompared(found)
         return f"equal results: {', '.join([f'{same:,} operations equal', *rest])}" if rest else f"equal: {same:,} operations"
+    if not found.origins and (ended := [i for i, trace in enumerate(comparison.traces) if not trace.complete]):
+        sides = " and ".join(f"side {'AB'[i]} after {so_many(comparison.operations[i], 'operation')}" for i in ended)
+        return f"no difference found, but the record ends early: {sides}; record the whole run"
     if not found.origins:
         return "different: the inputs of the two runs differ, or the mapping does not fit"
     origin = found.origins[0]

@@ -149,6 +149,17 @@ def test_a_value_that_is_its_own_input_ends(tmp_path: Path) -> None:
     assert not compare_folders(tmp_path / "a", tmp_path / "b").comparison.equal
 
 
+@pytest.mark.parametrize("cut", ["a", "b"])
+def test_a_record_that_ends_early_is_never_called_equal(cut: str, tmp_path: Path) -> None:
+    for name in "ab":
+        recorded(tmp_path / name)
+    path = tmp_path / cut / "trace.jsonl"
+    path.write_text("".join(line + "\n" for line in path.read_text().splitlines()[:2]))
+    result = CliRunner().invoke(main, ["trace", "compare", str(tmp_path / "a"), str(tmp_path / "b")])
+    assert result.exit_code == 1
+    assert f"the record ends early: side {cut.upper()} after 1 operation;" in result.output
+
+
 def test_a_damaged_file_of_operands_is_exit_status_2(tmp_path: Path) -> None:
     for name in "ab":
         recorded(tmp_path / name, save=["*"])

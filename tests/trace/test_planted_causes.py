@@ -11,6 +11,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from accprobe.errors import AccprobeError  # noqa: E402
 from accprobe.trace import ProgramRun, run_both  # noqa: E402
 from accprobe.trace.causes import TraceFindings  # noqa: E402
 from accprobe.trace.replay import RecordedCall, copy_operand  # noqa: E402
@@ -157,3 +158,18 @@ def test_undefined_results_of_an_attention_do_not_make_it_unstable() -> None:
     assert RecordedCall(attention, (operand,) * 3, {}, {}, results).repeats()
     results[0] = copy_operand(1, output + 1, {})
     assert not RecordedCall(attention, (operand,) * 3, {}, {}, results).repeats()
+
+
+def fails() -> None:
+    torch.set_default_dtype(torch.float64)
+    raise ValueError("no such layer\nsecond line")
+
+
+@pytest.mark.parametrize(
+    ("function", "sentence"), [(fails, "ValueError: no such layer; nothing"), (list, "nothing to compare")]
+)
+def test_a_program_that_fails_or_computes_nothing_is_one_sentence(function: Callable[[], Any], sentence: str) -> None:
+    """The type that it set as torch's default does not stay."""
+    with pytest.raises(AccprobeError, match=sentence):
+        run_both(ProgramRun(function=function), ProgramRun(function=function))
+    assert torch.get_default_dtype() == torch.float32
