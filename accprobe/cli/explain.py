@@ -49,7 +49,7 @@ def explain_command(
     everything: bool,
     form: str,
 ) -> None:
-    """Find the known plan (summation order and arithmetic) that reproduces a result bit for bit.
+    """Find the known plan that reproduces a result bit for bit.
 
     RESULT and RESULT2 are D = A·B [M, N], as two programs computed it. A plan is a summation tree and its arithmetic. Files are
     .npy, .pt or .safetensors with one matrix each. The plans are chains of known instructions, with and without promotion and

@@ -33,7 +33,7 @@ def predict_command(
     promote_every: int | None,
     out: Path,
 ) -> None:
-    """Compute D = A·B bit for bit as a recorded or published model says.
+    """Compute D = A·B as a recorded or published model says.
 
     MODEL is an instruction (QGMMA, h200:wgmma.m64n8k32.f32.e4m3.e4m3) or a product of a report (products-h200:torch:mm), whose
     row is chosen by the shapes and types of A [M, K] and B [K, N]. Files are .npy, .pt or .safetensors with one matrix each.
