@@ -96,6 +96,9 @@ def record_command(
     done = record_script(script, arguments, output, part=part, save=save, steps=steps, limit=limit, kernels=kernels)
     count = sum(each.name != "return" for each in done.operations)
     tell(f"{so_many(count, 'operation')} in {output}{f'; {done.stopped}' if done.stopped else ''}")
+    if save and not done.kept:
+        names = sorted({each.packet for each in done.operations if each.name != "return"})
+        tell(f"no operation matches --save {' '.join(save)}, so no operands are saved; recorded: {', '.join(names[:10])}")
 
 
 @trace_command.command("compare")

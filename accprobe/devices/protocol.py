@@ -5,12 +5,14 @@ Bit patterns, never floats, cross it.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
 
+from accprobe.errors import DeviceError
 from accprobe.isa import tile
 from accprobe.isa.formats import Bits
 from accprobe.isa.instructions import Instruction
@@ -25,8 +27,8 @@ from accprobe.sass.lowering import Lowering
 DeviceKind = Literal["cuda", "simulated", "replay", "cpu"]
 
 
-class Device:
-    """Runs independent dot products of one instruction. A device needs the methods without a default.
+class Device(ABC):
+    """Runs independent dot products of one instruction. A device implements the abstract methods; the others have a default.
 
     name: marketing name, e.g. "NVIDIA H200" or "simulated H100". architecture: compile target with its suffix, e.g. "sm_90a".
     pure: whether the same operands give the same bits by construction, so that repeating a query shows nothing.
@@ -45,21 +47,21 @@ class Device:
         """Return versions for the report's `environment` table: driver, cuda, nvrtc, …"""
         return {}
 
+    @abstractmethod
     def instructions(self) -> Sequence[Instruction]:
         """Return every instruction of the architecture, including those without a probe."""
-        raise NotImplementedError
 
+    @abstractmethod
     def why_not(self, inst: Instruction) -> str | None:
         """Return why this device cannot run `inst`, as a short clause ("no probe"), or None if it can."""
-        raise NotImplementedError
 
+    @abstractmethod
     def dot(self, inst: Instruction, request: Request, placement: int = 0) -> Bits:
         """Return the results of N independent dot products, [N], bit patterns of D's format.
 
         They fill tile after tile, the first one laid out as `placement` says (`accprobe.isa.tile`); the bits must not depend on
         it. Raises DeviceError if the launch fails.
         """
-        raise NotImplementedError
 
     def dot_expecting(self, inst: Instruction, request: Request, expected: Callable[[], Bits], placement: int = 0) -> Bits:
         """As `dot`, for dot products whose results a model predicts, as `expected` returns; a recording keeps what differs."""
@@ -73,12 +75,13 @@ class Device:
         """Return how many placements `dot` has for `inst`: those of its tile, or 1 if there is no tile."""
         return tile.placements(inst)
 
+    @abstractmethod
     def lowering(self, inst: Instruction) -> Lowering | None:
         """Return the SASS that runs, or None without a disassembler."""
-        raise NotImplementedError
 
     def prepare(self, insts: Iterable[Instruction]) -> None:
         """Compile what will run, if that is faster for all at once."""
+        return  # most devices compile nothing
 
     def identity(self, inst: Instruction) -> Hashable:
         """Return equal values for instructions that the same function computes."""
@@ -89,8 +92,8 @@ class Device:
         return ()
 
     def dot_under(self, setting: str, inst: Instruction, request: Request) -> Bits:
-        """As `dot`, under a setting, which is restored whatever happens."""
-        raise NotImplementedError
+        """As `dot`, under one of `settings`, which is restored whatever happens."""
+        raise DeviceError(f"{self.name} has no setting {setting}")
 
     def with_models(self, more: Mapping[Instruction, DotModel]) -> Device:
         """Return the same device with more instructions, if it computes by models."""

@@ -98,10 +98,11 @@ def sums(step: CompiledStep, inst: Instruction, a: Bits, b: Bits, start: Bits) -
     a, b = (np.ascontiguousarray(x).reshape(products, *x.shape[-2:]) for x in (a, b))
     running = _running(step, inst, start).reshape(products, *start.shape[-2:])
     doubtful = ~np.isfinite(running)
+    add = _add_singles if step.fused is None and start.shape[-2:] == (1, 1) else _add
     at_once = max(1, PREPARED // max(1, prod(a.shape[1:])))
     for first in range(0, products, at_once):
         some = slice(first, first + at_once)
-        _add(step, inst, a[some], b[some], running[some], doubtful[some])
+        add(step, inst, a[some], b[some], running[some], doubtful[some])
     doubtful |= ~np.isfinite(running)
     return _patterns(running, inst).reshape(start.shape), doubtful.reshape(start.shape)
 
@@ -125,6 +126,25 @@ def _add(step: CompiledStep, inst: Instruction, a: Bits, b: Bits, running: Float
     parts = max(1, min(m // LEAST_ROWS, -(-cores() // max(1, products * len(lefts)))))
     tops = [(m * i // parts, m * (i + 1) // parts) for i in range(parts)]
     _share(panel, [(i, left, *of_part) for i in range(products) for left in lefts for of_part in tops])
+
+
+def _add_singles(step: CompiledStep, inst: Instruction, a: Bits, b: Bits, running: Floats, doubtful: Truths) -> None:
+    """As `_add`, for products of one element: each lane computes one, and its products a·b, exact in float64, stand for B."""
+    rows, columns = _lines(step, a, inst.a), _lines(step, b, inst.b)
+    with np.errstate(invalid="ignore"):  # an infinity times zero, which is doubtful
+        values, exponents = (rows.values * columns.values)[:, 0], (rows.exponents + columns.exponents)[:, 0]
+    ones, zeros = np.ones((1, values.shape[1])), np.zeros((1, values.shape[1]), np.int16)
+
+    def panel(first: int) -> None:
+        some = slice(first, first + LANES)
+        of_panel, odd = _padded(running[some, 0].T), np.zeros((1, LANES), np.uint8)
+        _in_lanes(step, ones, zeros, _padded(values[some].T), _padded(exponents[some].T), of_panel, odd)
+        n = len(running[some])
+        running[some, 0] = of_panel[:, :n].T
+        doubtful[some, 0] |= odd[:, :n].T != 0
+
+    _share(panel, [(first,) for first in range(0, len(running), LANES)])
+    doubtful |= (rows.special | columns.special)[..., None]
 
 
 def _in_lanes(

@@ -74,9 +74,7 @@ class Explainer:
         try:
             found.cause = self._cause(origin, left, right, parts)
             if self.with_fixes:
-                found.cause = replace(
-                    found.cause, fixes=tuple(fixes(left, right)), fixes_tried=len(left.calls) == len(right.calls) == 1
-                )
+                found.cause = replace(found.cause, fixes=tuple(fixes(left, right)), fixes_tried=True)
         except (AccprobeError, RuntimeError) as e:  # RuntimeError: of torch, such as too little memory
             found.cause = Cause("unknown", f"not explained: {' '.join(str(e).split())[:200]}")
         return found
@@ -96,8 +94,8 @@ class Explainer:
 
 
 def _without_operands(origin: DifferenceOrigin) -> Cause:
-    located = _located(origin, OriginSide(origin.left, (), None), OriginSide(origin.right, (), None))
-    return located or Cause("unknown", "located; the operands were not saved")
+    sides = OriginSide(origin.left, (), None), OriginSide(origin.right, (), None)
+    return _cast(*sides) or _located(origin, *sides) or Cause("unknown", "located; the operands were not saved")
 
 
 def _randomness(left: OriginSide, right: OriginSide) -> Cause | None:
@@ -265,10 +263,10 @@ def _located(origin: DifferenceOrigin, left: OriginSide, right: OriginSide) -> C
     if len(operations) > 2 and [x.packet for x in left.operations] == [x.packet for x in right.operations]:
         return Cause("unknown", f"one of {changed}; their rows are in another order; {NOT_MODELLED}")
     names = [[x.packet for x in side.operations if x.packet not in COPIES] for side in (left, right)]
-    if names[0] != names[1] and all(names):
-        return Cause("function", f"other operations: {changed}", verified)
-    if any(x.name.startswith("triton.") for x in operations) or not all(names):
+    if any(x.name.startswith("triton.") for x in operations):
         return Cause("fusion", f"{changed}: compiled code against eager operations; {NOT_MODELLED}")
+    if names[0] != names[1] or not all(names):
+        return Cause("function", f"other operations: {changed}", verified)
     return None
 
 

@@ -114,6 +114,9 @@ def compare_folders(a: Path, b: Path, mapping: str = "") -> TraceFindings:
     """Compare two traces or dumps, and explain the products whose operands were saved. Raises AccprobeError."""
     parts = parse_mapping(mapping) if mapping else (None, None)
     traces = read_any(a, parts[0]), read_any(b, parts[1])
+    for folder, trace, part in zip((a, b), traces, parts, strict=True):
+        if part not in (None, WHOLE_RUN) and not trace.part and not trace.source:
+            raise AccprobeError(f"{folder} was recorded without parts: record it with --map {part}")
     comparison = compare_traces(*traces, mapping or _recorded_mapping(traces[0].part, traces[1].part))
     saved = _saved(a), _saved(b)
     explainer = Explainer()

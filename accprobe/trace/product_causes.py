@@ -80,9 +80,11 @@ def product_cause(
         if n
     )
     kind, text = _difference(found[0], found[1])
-    if kind == "unknown":
-        return Cause(kind, "; ".join(filter(None, (text, unpredicted))) + flags)
-    return Cause(kind, "; ".join(filter(None, (text + flags, unpredicted))), verified=not unpredicted)
+    if unpredicted:
+        return Cause(
+            "unknown", f"not explained: {unpredicted}; the nearest plans: {text.removeprefix('not explained: ')}{flags}"
+        )
+    return Cause(kind, text + flags, verified=kind != "unknown")
 
 
 def _difference(first: RegionPlans, second: RegionPlans) -> tuple[Kind, str]:

@@ -30,7 +30,7 @@ Kind = Literal[
 class Cause:
     """verified: each side's words were predicted bit for bit. fixes: changes that made both sides equal when tried.
 
-    fixes_tried: changes were tried, even if none made both sides equal.
+    fixes_tried: fixes were wanted, even if none was found.
     """
 
     kind: Kind

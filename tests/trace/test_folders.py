@@ -16,8 +16,8 @@ torch = pytest.importorskip("torch")
 
 import accprobe.trace  # noqa: E402
 from accprobe.cli import main  # noqa: E402
-from accprobe.errors import RecordingError  # noqa: E402
-from accprobe.trace.folders import compare_folders  # noqa: E402
+from accprobe.errors import AccprobeError, RecordingError  # noqa: E402
+from accprobe.trace.folders import compare_folders, record_script  # noqa: E402
 from accprobe.trace.records import MOST_LINE, read_trace  # noqa: E402
 
 
@@ -176,3 +176,33 @@ def test_every_form_has_the_same_verdict(form: str, tmp_path: Path) -> None:
         result = CliRunner().invoke(main, ["trace", "compare", str(tmp_path / "a"), str(tmp_path / other), "--format", form])
         assert result.exit_code == status
         assert ("equal: 2 operations" in result.output or '"equal": true' in result.output) == (not status and form != "junit")
+
+
+def test_a_part_that_was_not_recorded_is_refused(tmp_path: Path) -> None:
+    for name in "ab":
+        recorded(tmp_path / name)
+    with pytest.raises(AccprobeError, match="was recorded without parts: record it with --map batch=8"):
+        compare_folders(tmp_path / "a", tmp_path / "b", "batch=1:8")
+
+
+@pytest.mark.parametrize(
+    ("line", "cause"),
+    [("y = y.to(torch.bfloat16).float()", "an extra cast to bfloat16"), ("y = y.flip(0)", "other operations: aten.flip")],
+)
+def test_an_operation_of_one_side_is_not_called_compiled_code(line: str, cause: str, tmp_path: Path) -> None:
+    for name, more in (("a", ""), ("b", line)):
+        script = tmp_path / f"{name}.py"
+        script.write_text(f"import torch\ny = torch.linspace(0, 1, 8)\n{more}\nprint(torch.relu(y * 3))\n")
+        record_script(script, [], tmp_path / name)
+    (first, *_) = compare_folders(tmp_path / "a", tmp_path / "b").origins
+    assert cause in first.cause.text
+    assert not first.cause.verified
+
+
+def test_operands_that_nothing_matches_are_announced(tmp_path: Path) -> None:
+    (tmp_path / "s.py").write_text("import torch\ntorch.nn.Linear(8, 4)(torch.ones(2, 8))\n")
+    words = ["trace", "record", "-o", str(tmp_path / "t"), "--save", "aten.mm", str(tmp_path / "s.py")]
+    result = CliRunner().invoke(main, words)
+    assert result.exit_code == 0
+    assert "no operation matches --save aten.mm" in result.stderr
+    assert "aten.addmm" in result.stderr

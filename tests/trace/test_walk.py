@@ -28,3 +28,6 @@ def test_the_walk_prints_what_the_page_says(tmp_path: Path, monkeypatch: pytest.
     assert result.exit_code == 1
     assert [line.rstrip() for line in result.output.splitlines()] == output.splitlines()
     assert CliRunner().invoke(main, [*command.split()[:3], "--batch", "1,8"]).output.startswith("equal: 3 operations")
+    monkeypatch.setenv("COLUMNS", "200")
+    fixed = CliRunner().invoke(main, [*command.split(), "--fix"])
+    assert "no change that accprobe tries makes both sides equal" in " ".join(fixed.output.split())

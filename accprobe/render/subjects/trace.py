@@ -42,7 +42,7 @@ def _origins(found: TraceFindings) -> Grid:
 
 def _origin(each: ExplainedOrigin) -> tuple[str, ...]:
     differing = "" if each.differing is None else f"{each.differing:,} of {each.of:,}"
-    fixes = "; no change that was tried makes both sides equal" if each.cause.fixes_tried else ""
+    fixes = "; no change that accprobe tries makes both sides equal" if each.cause.fixes_tried else ""
     if each.cause.fixes:
         fixes = f"; fixed by {' or '.join(each.cause.fixes)}"
     verified = "yes" if each.cause.verified else "no"
