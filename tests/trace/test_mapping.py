@@ -40,43 +40,54 @@ def test_a_mapping_that_is_none_is_one_sentence(text: str) -> None:
 
 
 PROGRAM = """
+import os
 import sys
 import torch
 import torch.distributed as dist
 from torch.distributed import _functional_collectives as functional
 import accprobe.trace
 
-rank, ranks, kind, folder = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4]
+rank, ranks, folder = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
 torch.set_num_threads(1)
 dist.init_process_group("gloo", init_method=f"file://{folder}/store{ranks}", rank=rank, world_size=ranks)
 torch.manual_seed(0)
 x, up, down = torch.randn(8, 256), torch.randn(512, 256), torch.randn(256, 512)
 size = 512 // ranks
 up, down = up[rank * size :][:size].clone(), down[:, rank * size :][:, :size].clone()
-with accprobe.trace.record(f"{folder}/{ranks}.{rank}", part="shard=1/2" if ranks == 1 else ""):
-    y = torch.relu(x @ up.t()) @ down.t()
-    if ranks == 2 and kind == "c10d":
-        dist.all_reduce(y)
-    elif ranks == 2:
-        y = functional.all_reduce(y, "sum", dist.group.WORLD)
-    torch.tanh(y)
+for kind in ("c10d", "functional"):
+    with accprobe.trace.record(f"{folder}/{kind}/{ranks}.{rank}", part="shard=1/2" if ranks == 1 else ""):
+        y = torch.relu(x @ up.t()) @ down.t()
+        if ranks == 2 and kind == "c10d":
+            dist.all_reduce(y)
+        elif ranks == 2:
+            y = functional.all_reduce(y, "sum", dist.group.WORLD)
+        torch.tanh(y)
+os._exit(0)  # a thread of gloo that still runs at a normal exit aborts the process
 """
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Traces of one process and of two ranks, KIND/RANKS.RANK."""
+    folder = tmp_path_factory.mktemp("ranks")
+    ranks = [(0, 1), (0, 2), (1, 2)]
+    running = [subprocess.Popen([sys.executable, "-c", PROGRAM, str(rank), str(of), str(folder)]) for rank, of in ranks]
+    assert [each.wait(120) for each in running] == [0, 0, 0]
+    return folder
 
 
 SUMS = {"c10d": "c10d.allreduce_", "functional": "_c10d_functional.all_reduce"}
 
 
 @pytest.mark.parametrize("kind", SUMS)
-def test_a_rank_is_compared_with_the_whole_run(kind: str, tmp_path: Path) -> None:
+def test_a_rank_is_compared_with_the_whole_run(kind: str, recorded: Path) -> None:
     """The column-parallel layer gives the same words; the row-parallel one is the origin, together with its all-reduce."""
-    ranks = [(0, 1), (0, 2), (1, 2)]
-    commands = [[sys.executable, "-c", PROGRAM, str(rank), str(of), kind, str(tmp_path)] for rank, of in ranks]
-    running = [subprocess.Popen(command) for command in commands]
-    assert [each.wait(120) for each in running] == [0, 0, 0]
-    found = compare_folders(tmp_path / "1.0", tmp_path / "2.1")
+    found = compare_folders(recorded / kind / "1.0", recorded / kind / "2.1")
     (origin,) = found.origins
     assert [x.packet for x in origin.origin.left] == ["aten.mm"]
     assert [x.packet for x in origin.origin.right][:2] == ["aten.mm", SUMS[kind]]
     assert (origin.cause.kind, found.comparison.states[0][0]) == ("split_k", "equal")
-    reduced = [next(x for x in read_trace(tmp_path / f"2.{rank}").operations if x.packet == "aten.tanh") for rank in (0, 1)]
+    reduced = [
+        next(x for x in read_trace(recorded / kind / f"2.{rank}").operations if x.packet == "aten.tanh") for rank in (0, 1)
+    ]
     assert reduced[0].inputs[0].hash == reduced[1].inputs[0].hash  # the sum, not what each rank added
