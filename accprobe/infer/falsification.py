@@ -9,7 +9,7 @@ tried too; if several fields decide together, so are alternatives that change th
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import takewhile
@@ -21,7 +21,6 @@ from accprobe.devices.protocol import Device
 from accprobe.infer.alternatives.alternative import Alternative
 from accprobe.infer.alternatives.neighbours import (
     Floors,
-    Lazily,
     alternatives,
     as_alternatives,
     coarser_bounds,
@@ -88,7 +87,7 @@ def falsify(device: Device, inst: Instruction, result: Characterisation, seed: i
     single = (*alternatives(model, result.findings), *nonstandard_alternatives(inst, model))
     surviving = [alternative for alternative in single if trial.survives(alternative)]
     for alternative in list(surviving):
-        surviving += _while_surviving(list(further(model, alternative)), trial)
+        surviving += _while_surviving(further(model, alternative), trial)
     for levels in floors(inst, model):
         surviving += _surviving_floors(levels, trial)
     # These only choose operands to query. Their survivors passed few operands, so they are not returned.
@@ -97,41 +96,41 @@ def falsify(device: Device, inst: Instruction, result: Characterisation, seed: i
     possible = {(field, value) for alternative in surviving for field, value in alternative.changes}
     for alternative in (*pairs(model), *groups(model), *as_alternatives(model, result.other_models)):
         if not possible.issuperset(alternative.changes) and trial.survives(alternative):
-            same = [alternative, *_while_surviving(list(further(model, alternative)), trial)]
+            same = [alternative, *_while_surviving(further(model, alternative), trial)]
             surviving += same
             possible |= {change for one in same for change in one.changes}
     return Falsification(trial.tried, tuple(surviving), log.contradictions(model))
 
 
-def _while_surviving(candidates: Lazily, trial: _Trial) -> list[Alternative]:
+def _while_surviving(candidates: Sequence[Alternative], trial: _Trial) -> list[Alternative]:
     """Return the alternatives before the first that does not survive."""
-    surviving = list(takewhile(trial.survives, (make() for make in candidates)))
+    surviving = list(takewhile(trial.survives, candidates))
     _query_near_boundary(candidates[len(surviving) + 1 :], trial)
     return surviving
 
 
-def _query_near_boundary(candidates: Lazily, trial: _Trial) -> None:
+def _query_near_boundary(candidates: Sequence[Alternative], trial: _Trial) -> None:
     """Probe a few of the alternatives: a wrong model is most likely wrong where one of them is right."""
     for offset in BEYOND:
         if offset < len(candidates):
-            trial.query_for(candidates[offset]())
+            trial.query_for(candidates[offset])
 
 
-def _surviving_prefix(candidates: Lazily, trial: _Trial) -> int:
+def _surviving_prefix(candidates: Sequence[Alternative], trial: _Trial) -> int:
     """Count by bisection the first alternatives that survive few operands; after one that does not, no other does."""
     low, high = 0, len(candidates)
     while low < high:
         middle = (low + high) // 2
-        if trial.survives(candidates[middle](), thorough=False):
+        if trial.survives(candidates[middle], thorough=False):
             low = middle + 1
         else:
             high = middle
     return low
 
 
-def _thoroughly_surviving(candidates: Lazily, trial: _Trial) -> list[Alternative]:
+def _thoroughly_surviving(candidates: Sequence[Alternative], trial: _Trial) -> list[Alternative]:
     """Return the first alternatives that survive few operands, of which the last one survives many operands too."""
-    surviving = [make() for make in candidates[: _surviving_prefix(candidates, trial)]]
+    surviving = list(candidates[: _surviving_prefix(candidates, trial)])
     while surviving and not trial.survives(surviving[-1]):
         surviving.pop()
     return surviving

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from accprobe.model.fields import fields_of, parsed, with_values
+from accprobe.model.fields import Name, fields_of, parsed, with_values
 from accprobe.model.record import Numbers, Value
 from accprobe.model.tree import Arithmetic, DotModel, FloatArithmetic, FusedSum, Role, are_whole, fits
 
 # Features, by their names in the findings, and values.
 Changes = tuple[tuple[str, Value], ...]
+
+# Fields of one arithmetic, or of the model, that change together.
+FieldValues = Mapping[str, Value]
 
 
 @dataclass(frozen=True)
@@ -51,11 +54,27 @@ class Alternative:
         return self.changes[0][1]
 
 
-def with_fields(model: DotModel, arithmetic: Arithmetic, fields: Mapping[str, Value]) -> DotModel | None:
-    """Return the model with fields of all sums of one arithmetic changed; None if a sum does not allow them."""
+def alternatives_with(model: DotModel, arithmetic: Arithmetic, ways: Iterable[FieldValues]) -> Iterator[Alternative]:
+    """Yield the models with fields of the model or of all sums of one arithmetic changed, in each way that the sums allow."""
+    role = model.role(arithmetic)
+    for fields in ways:
+        changed = with_fields(model, arithmetic, fields)
+        if changed is not None:
+            yield Alternative(changed, tuple(named(fields, role).items()))
+
+
+def with_fields(model: DotModel, arithmetic: Arithmetic, fields: FieldValues) -> DotModel | None:
+    """Return the model with fields of the model or of all sums of one arithmetic changed; None if a sum does not allow them."""
+    if fields.keys() <= fields_of(DotModel).keys():
+        return with_values(model, fields)
     changed = with_values(arithmetic, fields)
     sharing = (node for node in model.root.nodes() if node.arithmetic == arithmetic)
     return with_arithmetic(model, arithmetic, changed) if all(_allows(node, changed) for node in sharing) else None
+
+
+def named(fields: FieldValues, role: Role) -> FieldValues:
+    """Return the fields of the sums of a role, or of the model, by the names of their findings."""
+    return {name if name in fields_of(DotModel) else str(Name(name, role)): value for name, value in fields.items()}
 
 
 def _allows(node: FusedSum, arithmetic: Arithmetic) -> bool:
@@ -68,7 +87,7 @@ def _allows(node: FusedSum, arithmetic: Arithmetic) -> bool:
     return kept and fits(arithmetic, len(node.terms)) and are_whole(node.products, arithmetic)
 
 
-def with_features(model: DotModel, features: Mapping[str, Value]) -> DotModel:
+def with_features(model: DotModel, features: FieldValues) -> DotModel:
     """Return the model with features, named as in the findings, changed."""
     own = {name: value for name, value in features.items() if name in fields_of(DotModel)}
     changed = with_values(model, own)

@@ -8,13 +8,20 @@ are changed together.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from itertools import combinations, product
 from typing import NamedTuple, get_args
 
-from accprobe.infer.alternatives.alternative import Alternative, float_arithmetics, with_arithmetic, with_features, with_fields
+from accprobe.infer.alternatives.alternative import (
+    Alternative,
+    FieldValues,
+    alternatives_with,
+    float_arithmetics,
+    with_arithmetic,
+    with_features,
+    with_fields,
+)
 from accprobe.infer.findings import Finding, feature_values, irrelevant_features
 from accprobe.isa.instructions import Instruction
 from accprobe.model.fields import FEATURES, Name, fields_of, parsed, with_values
@@ -31,9 +38,6 @@ from accprobe.model.tree import (
     chain,
     fits,
 )
-
-# Alternatives that are made only when they are tried, each further from the model than the one before.
-Lazily = Sequence[Callable[[], Alternative]]
 
 # Properties of a result that can be explained by one another through the next sum: a zero's sign, or that it is a zero.
 GROUPS: tuple[tuple[Signal, ...], ...] = (("sign of zero", "subnormal"), ("overflow",))
@@ -185,18 +189,14 @@ def pairs(model: DotModel) -> Iterator[Alternative]:
     """
     for arithmetic, role in float_arithmetics(model):
         bits, level = arithmetic.alignment_bits, arithmetic.min_exponent
-        for step in (-1, 1) if bits is not None and level is not None else ():
-            changes = {"min_exponent": (level or 0) + step, "alignment_bits": (bits or 0) + step}
-            if changed := with_fields(model, arithmetic, changes):
-                yield Alternative(changed, tuple((str(Name(name, role)), value) for name, value in changes.items()))
+        ways: list[FieldValues] = []
+        if bits is not None and level is not None:
+            ways = [{"min_exponent": level + step, "alignment_bits": bits + step} for step in (-1, 1)]
         for counted, of_bits in fields_of(FloatArithmetic).items():
             beside = one_bit_beside(getattr(arithmetic, counted)) if of_bits.counts_bits and of_bits.decides else ()
             for number, (name, field) in product(beside, _deciding_with(of_bits, role)):
-                for word in field.words:
-                    if getattr(arithmetic, name) == word:
-                        continue
-                    if changed := with_fields(model, arithmetic, {counted: number, name: word}):
-                        yield Alternative(changed, ((str(Name(counted, role)), number), (str(Name(name, role)), word)))
+                ways += [{counted: number, name: word} for word in field.words if word != getattr(arithmetic, name)]
+        yield from alternatives_with(model, arithmetic, ways)
 
 
 def _deciding_with(of_bits: Field, role: Role) -> list[tuple[str, Field]]:
@@ -245,28 +245,31 @@ def as_alternatives(model: DotModel, others: Iterable[DotModel]) -> Iterator[Alt
             yield Alternative(other, changes)
 
 
-def further(model: DotModel, alternative: Alternative) -> Iterator[Callable[[], Alternative]]:
-    """Yield the numbers of bits beyond that of an alternative with one bit more or fewer in all sums of a role.
+def further(model: DotModel, alternative: Alternative) -> list[Alternative]:
+    """Return the numbers of bits beyond that of an alternative with one bit more or fewer in all sums of a role.
 
     If it has other alignment bits and another lowest alignment, both change in step: the smallest terms are truncated where
     the model truncates them.
     """
     names = [parsed(name) for name, _ in alternative.changes]
-    values = {name.feature: value for name, (_, value) in zip(names, alternative.changes, strict=True)}
-    in_step = values.keys() == {"alignment_bits", "min_exponent"}
+    numbers = {
+        name.feature: value for name, (_, value) in zip(names, alternative.changes, strict=True) if isinstance(value, int)
+    }
+    in_step = numbers.keys() == {"alignment_bits", "min_exponent"}
     counted = "alignment_bits" if in_step else names[0].feature
     field = names[0].field
-    if not in_step and (len(names) > 1 or counted in fields_of(DotModel) or field is None or not field.counts_bits):
-        return
+    if len(numbers) < len(names) or alternative.where or counted in fields_of(DotModel):
+        return []
+    if not in_step and (len(names) > 1 or field is None or not field.counts_bits):
+        return []
+    found: list[Alternative] = []
     for arithmetic, role in float_arithmetics(model):
-        numbers = {feature: value for feature, value in values.items() if isinstance(value, int)}
         own = getattr(arithmetic, counted)
-        unlike = role != names[0].role or (in_step and None in (own, arithmetic.min_exponent))
-        if unlike or alternative.where or len(numbers) < len(names):
-            continue
-        step = 1 if own is not None and numbers[counted] > own else -1
-        while changed := with_fields(model, arithmetic, numbers := {name: number + step for name, number in numbers.items()}):
-            yield partial(Alternative, changed, tuple(zip(map(str, names), numbers.values(), strict=True)))
+        if role == names[0].role and not (in_step and None in (own, arithmetic.min_exponent)):
+            step = 1 if own is not None and numbers[counted] > own else -1
+            ways = ({name: number + i * step for name, number in numbers.items()} for i in range(1, SUM_BITS + 1))
+            found += alternatives_with(model, arithmetic, ways)
+    return found
 
 
 def max_width(model: DotModel) -> dict[str, int]:
@@ -280,7 +283,7 @@ def max_width(model: DotModel) -> dict[str, int]:
     return most
 
 
-def coarser_bounds(model: DotModel) -> Iterator[Lazily]:
+def coarser_bounds(model: DotModel) -> Iterator[list[Alternative]]:
     """Yield, for sums without alignment, models that align to fewer and fewer bits, in every way that may show.
 
     The ways are the words of `Field.with_coarser`; for sums of products also a lowest alignment, because the bits that they
@@ -290,21 +293,14 @@ def coarser_bounds(model: DotModel) -> Iterator[Lazily]:
     for arithmetic, role in float_arithmetics(model):
         if arithmetic.alignment_bits is not None:
             continue
-        bits = Name("alignment_bits", role)
         ways: list[tuple[str, Value]] = [
             (name, word) for name, field in fields if role == "sum" or field.of_adds for word in field.with_coarser
         ]
         if role == "sum":
             ways.append(("min_exponent", arithmetic.result.min_exponent))
+        widths = range(max_width(model)[str(Name("alignment_bits", role))], arithmetic.result_bits, -1)
         for name, value in ways:
-            widths = range(max_width(model)[str(bits)], arithmetic.result_bits, -1)
-            yield [partial(_changed, model, arithmetic, role, {"alignment_bits": f, name: value}) for f in widths]
-
-
-def _changed(model: DotModel, arithmetic: FloatArithmetic, role: Role, fields: Mapping[str, Value]) -> Alternative:
-    changed = with_fields(model, arithmetic, fields)
-    assert changed is not None
-    return Alternative(changed, tuple((str(Name(name, role)), value) for name, value in fields.items()))
+            yield list(alternatives_with(model, arithmetic, ({"alignment_bits": f, name: value} for f in widths)))
 
 
 class Floors(NamedTuple):
@@ -314,26 +310,27 @@ class Floors(NamedTuple):
     """
 
     none: Alternative | None
-    above: Lazily
-    below: Lazily
+    above: list[Alternative]
+    below: list[Alternative]
 
 
 def floors(inst: Instruction, model: DotModel) -> Iterator[Floors]:
     """Yield the floors of each role whose sums are aligned."""
-    for arithmetic, role in float_arithmetics(model):
+    for arithmetic, _ in float_arithmetics(model):
         if arithmetic.alignment_bits is None:
             continue
         level, lowest = arithmetic.min_exponent, _lowest_bit(inst, arithmetic) + arithmetic.alignment_bits
         top = inst.d.max_exponent + 1
-
-        def at(levels: range, arithmetic: FloatArithmetic = arithmetic, role: Role = role) -> Lazily:
-            return [partial(_changed, model, arithmetic, role, {"min_exponent": level}) for level in levels]
-
         if level is None:
-            yield Floors(None, at(range(lowest, max(top, lowest + 1))), ())
+            yield Floors(None, _with_floors(model, arithmetic, range(lowest, max(top, lowest + 1))), [])
         else:
-            without = _changed(model, arithmetic, role, {"min_exponent": None})
-            yield Floors(without, at(range(level + 1, top)), at(range(level - 1, lowest - 1, -1)))
+            (none,) = _with_floors(model, arithmetic, [None])
+            above, below = range(level + 1, top), range(level - 1, lowest - 1, -1)
+            yield Floors(none, _with_floors(model, arithmetic, above), _with_floors(model, arithmetic, below))
+
+
+def _with_floors(model: DotModel, arithmetic: FloatArithmetic, levels: Iterable[int | None]) -> list[Alternative]:
+    return list(alternatives_with(model, arithmetic, ({"min_exponent": level} for level in levels)))
 
 
 def _lowest_bit(inst: Instruction, arithmetic: FloatArithmetic) -> int:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import combinations, product, starmap
 from typing import get_args
 
-from accprobe.infer.alternatives.alternative import Alternative, float_arithmetics, with_features, with_fields
+from accprobe.infer.alternatives.alternative import Alternative, alternatives_with, float_arithmetics, with_features
 from accprobe.infer.alternatives.neighbours import alternatives, floors, max_width
 from accprobe.infer.findings import Findings
 from accprobe.isa.instructions import Instruction
@@ -49,14 +49,13 @@ def every_floor(inst: Instruction, model: DotModel, findings: Findings) -> Itera
 def _floors(inst: Instruction, model: DotModel) -> Iterator[Alternative]:
     for levels in floors(inst, model):
         yield from [levels.none] if levels.none else []
-        yield from (make() for make in (*levels.above, *levels.below))
+        yield from (*levels.above, *levels.below)
 
 
 def _grid(model: DotModel, arithmetic: FloatArithmetic, values: Mapping[str, Iterable[Value]]) -> Iterator[DotModel]:
     """Yield the models with every combination of values of an arithmetic's fields, where its sums allow them."""
-    for combination in product(*values.values()):
-        if changed := with_fields(model, arithmetic, dict(zip(values, combination, strict=True))):
-            yield changed
+    ways = (dict(zip(values, combination, strict=True)) for combination in product(*values.values()))
+    return (alternative.model for alternative in alternatives_with(model, arithmetic, ways))
 
 
 def floors_of_exact_sums(inst: Instruction, model: DotModel, findings: Findings) -> Iterator[DotModel]:

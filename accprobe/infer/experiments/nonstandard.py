@@ -6,7 +6,7 @@ search, every one that may show. Then the rows that would show it: nothing is re
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice, product
 from math import ceil, floor
@@ -15,15 +15,13 @@ from typing import get_args
 import numpy as np
 
 from accprobe.evaluate.evaluator import evaluate
-from accprobe.infer.alternatives.alternative import Alternative, float_arithmetics, with_fields
+from accprobe.infer.alternatives.alternative import Alternative, FieldValues, alternatives_with, float_arithmetics, named
 from accprobe.infer.draft import Draft, DraftNode
 from accprobe.infer.experiments.series import span
 from accprobe.infer.findings import Finding, Findings
 from accprobe.infer.workbench import EVIDENCE, Dyadic, Row, Workbench, encode, two_to
 from accprobe.isa.formats import Format
 from accprobe.isa.instructions import Instruction
-from accprobe.model.fields import Name, fields_of, with_values
-from accprobe.model.record import Value
 from accprobe.model.tree import (
     Addend,
     DotModel,
@@ -39,9 +37,6 @@ from accprobe.model.tree import (
 )
 from accprobe.operands.kinds import floats
 from accprobe.operands.request import Request, joined
-
-# FieldValues of one arithmetic, or of the model, that change together.
-FieldValues = Mapping[str, Value]
 
 # Values of such fields, those that show least first; only of the models that differ least if the flag is set.
 Variants = Callable[[Instruction, DotModel, FloatArithmetic, bool], Iterable[FieldValues]]
@@ -60,32 +55,20 @@ SUMS = 3  # Sums of a role that are probed, each with other kinds of terms than 
 def nonstandard_alternatives(inst: Instruction, model: DotModel) -> Iterator[Alternative]:
     """Yield the alternatives that differ least from the model."""
     if inst.is_integer and not model.root.children:
-        narrow = islice(narrow_groups(inst, model, (4,)), 2)
-        yield from (
-            Alternative(changed, (("accumulator_bits", changed.arithmetics[0].accumulator_bits),)) for changed in narrow
-        )
-    for role, fields, changed in _variants(inst, model, nearest=True):
-        if changed != model:
-            yield Alternative(changed, tuple(named(fields, role).items()))
+        for changed in islice(narrow_groups(inst, model, (4,)), 2):
+            yield Alternative(changed, (("accumulator_bits", changed.arithmetics[0].accumulator_bits),))
+    yield from _nonstandard(inst, model, nearest=True)
 
 
 def nonstandard_variants(inst: Instruction, model: DotModel, findings: Findings) -> Iterator[DotModel]:
     """Yield every model that may show."""
-    return (changed for _, _, changed in _variants(inst, model, nearest=False))
+    return (alternative.model for alternative in _nonstandard(inst, model, nearest=False))
 
 
-def named(fields: FieldValues, role: Role) -> FieldValues:
-    """Return the fields by the names of their findings."""
-    return {name if name in fields_of(DotModel) else str(Name(name, role)): value for name, value in fields.items()}
-
-
-def _variants(inst: Instruction, model: DotModel, nearest: bool) -> Iterator[tuple[Role, FieldValues, DotModel]]:
-    for arithmetic, role in float_arithmetics(model):
-        for fields in (fields for variants in EVERY for fields in variants(inst, model, arithmetic, nearest)):
-            of_model = fields.keys() <= fields_of(DotModel).keys()
-            changed = with_values(model, fields) if of_model else with_fields(model, arithmetic, fields)
-            if changed:
-                yield role, fields, changed
+def _nonstandard(inst: Instruction, model: DotModel, nearest: bool) -> Iterator[Alternative]:
+    for arithmetic, _ in float_arithmetics(model):
+        ways = (fields for variants in EVERY for fields in variants(inst, model, arithmetic, nearest))
+        yield from (alternative for alternative in alternatives_with(model, arithmetic, ways) if alternative.model != model)
 
 
 def narrow_groups(inst: Instruction, model: DotModel, sizes: Sequence[int]) -> Iterator[DotModel]:
