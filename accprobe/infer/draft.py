@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import product
 from typing import Literal, NamedTuple, get_args
 
-from accprobe.infer.findings import Finding, Findings
-from accprobe.infer.workbench import NORMAL, Reach, Workbench, eliminate
+from accprobe.infer.findings import SAME_BITS, Finding, Findings
+from accprobe.infer.workbench import NORMAL, Reach, Workbench, contest
 from accprobe.isa.formats import Format
 from accprobe.isa.instructions import Instruction
 from accprobe.model.fields import Name, fields_of, parsed, with_values
 from accprobe.model.record import Value
 from accprobe.model.tree import Addend, Arithmetic, DotModel, FloatArithmetic, FusedSum, Product, Role, Subnormals, Term
 from accprobe.operands.request import Request
+
+NOTHING_EXPLAINS = "no value explains every result; this one explains most"
 
 # A leaf (k, or K for C), or a node's children.
 Tree = int | tuple["Tree", ...]
@@ -76,8 +77,9 @@ class Draft:
 
     def change(self, role: Role, **fields: object) -> Draft:
         """Return the draft with fields of one role's arithmetic replaced."""
-        changed = with_values(self.arithmetic(role), fields)
-        return replace(self, sum=changed) if role == "sum" else replace(self, add=changed)
+        if role == "sum":
+            return replace(self, sum=with_values(self.sum, fields))
+        return replace(self, add=with_values(self.add, fields))
 
     def with_features(self, features: Mapping[str, Value]) -> Draft:
         """Return the draft with features, named as in the findings, replaced."""
@@ -136,26 +138,22 @@ def leaves_of(tree: Tree) -> list[int]:
 
 
 def choose(
-    bench: Workbench, draft: Draft, options: Mapping[str, Sequence[Value]], operands: Request, note: str = ""
+    bench: Workbench, draft: Draft, combinations: Sequence[Mapping[str, Value]], operands: Request, note: str = SAME_BITS
 ) -> tuple[Draft, Findings]:
-    """Set features to the values, among their options, that explain the device's results of `operands`.
+    """Set features to the first of some combinations of values that explains the device's results of `operands`.
 
-    Several features are chosen together because one shows through another. Return the draft with the first combination that
-    explains all results, and the findings of the features.
+    Several features are chosen together because one shows through another. Return the draft and the findings of the features.
     """
-    combinations = [dict(zip(options, values, strict=True)) for values in product(*options.values())]
-    models: dict[Value, DotModel] = {i: draft.with_features(some).model() for i, some in enumerate(combinations)}
-    joint = eliminate(bench, models, operands, note)
-    explained = bool(joint.candidates) or joint.bound == "exact"
-    possible = [combinations[int(i or 0)] for i in joint.candidates or (joint.value,)]
+    found = contest(bench, (draft.with_features(some).model() for some in combinations), operands)
+    possible = [combinations[i] for i in found.explaining or [found.closest]]
     findings: Findings = {}
-    for name in options:
+    for name in possible[0]:
         values = tuple(dict.fromkeys(combination[name] for combination in possible))
-        if explained and len(values) == 1:
-            findings[name] = Finding(values[0], evidence=joint.evidence)
+        if found.explaining:
+            findings[name] = Finding.among(values, found.evidence, note)
         else:
-            candidates = values if explained or len(options) > 1 else ()
-            findings[name] = Finding(values[0], "undetermined", candidates, joint.note, joint.evidence)
+            candidates = values if len(possible[0]) > 1 else ()
+            findings[name] = Finding(values[0], "undetermined", candidates, NOTHING_EXPLAINS, found.evidence)
     return draft.with_features(possible[0]), findings
 
 
@@ -165,10 +163,11 @@ def choose_word(
     feature: str,
     role: Role,
     operands: Request,
-    note: str = "",
+    note: str = SAME_BITS,
     words: Sequence[Value] = (),
 ) -> tuple[Draft, Finding]:
     """Choose one feature of the sums of a role, among all its words unless `words` are given."""
     name = str(Name(feature, role))
-    draft, findings = choose(bench, draft, {name: words or fields_of(FloatArithmetic)[feature].words}, operands, note)
+    among = words or fields_of(FloatArithmetic)[feature].words
+    draft, findings = choose(bench, draft, [{name: word} for word in among], operands, note)
     return draft, findings[name]

@@ -15,10 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from accprobe.evaluate.evaluator import evaluate
-from accprobe.infer.findings import SAME_BITS, Finding
 from accprobe.infer.query_log import QueryLog
 from accprobe.isa.formats import Bits, Format
-from accprobe.model.record import Value
 from accprobe.model.tree import DotModel
 from accprobe.operands.exchange import Exchange
 from accprobe.operands.request import Request
@@ -147,21 +145,25 @@ class Workbench:
         return _factors(self.inst.a, self.inst.b, self.reach.subnormal_operands)
 
 
-def eliminate(bench: Workbench, candidates: Mapping[Value, DotModel], operands: Request, note: str = "") -> Finding:
-    """Return the candidate whose model explains the device's results of `operands`.
+class Contest(NamedTuple):
+    """Models compared with results `d` [N]: the numbers of those that explain all, and of the one that explains most.
 
-    Several: undetermined among them; the first is the value. None: undetermined without candidates; the value is the one that
-    explains most. The evidence are rows on which the candidates differ.
+    evidence: some rows on which the models differ.
     """
+
+    d: Bits
+    explaining: list[int]
+    closest: int
+    evidence: tuple[Exchange, ...]
+
+
+def contest(bench: Workbench, models: Iterable[DotModel], operands: Request) -> Contest:
+    """Compare models with the device's results of `operands`."""
     d = bench.query(operands)
-    predictions = {value: evaluate(model, bench.inst, operands) for value, model in candidates.items()}
-    explaining = [value for value, predicted in predictions.items() if np.array_equal(predicted, d)]
-    stacked = np.stack(list(predictions.values()))
-    evidence = bench.exchanges(operands, d, np.flatnonzero((stacked != stacked[0]).any(axis=0))[:EVIDENCE])
-    if explaining:
-        return Finding.among(explaining, evidence, note or SAME_BITS)
-    closest = min(predictions, key=lambda value: int((predictions[value] != d).sum()))
-    return Finding(closest, "undetermined", note="no value explains every result; this one explains most", evidence=evidence)
+    predicted = np.stack([evaluate(model, bench.inst, operands) for model in models])
+    wrong = (predicted != d).sum(axis=1)
+    evidence = bench.exchanges(operands, d, np.flatnonzero((predicted != predicted[0]).any(axis=0))[:EVIDENCE])
+    return Contest(d, np.flatnonzero(wrong == 0).tolist(), int(wrong.argmin()), evidence)
 
 
 def _powers(fmt: Format, subnormals: bool) -> range:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import product
 
 from accprobe.model.fields import Name, fields_of, parsed, with_values
 from accprobe.model.record import Numbers, Value
@@ -70,6 +71,11 @@ def with_fields(model: DotModel, arithmetic: Arithmetic, fields: FieldValues) ->
     changed = with_values(arithmetic, fields)
     sharing = (node for node in model.root.nodes() if node.arithmetic == arithmetic)
     return with_arithmetic(model, arithmetic, changed) if all(_allows(node, changed) for node in sharing) else None
+
+
+def combinations_of(values: Mapping[str, Iterable[Value]]) -> list[dict[str, Value]]:
+    """Return every combination of values of fields or features, by name."""
+    return [dict(zip(values, combination, strict=True)) for combination in product(*values.values())]
 
 
 def named(fields: FieldValues, role: Role) -> FieldValues:

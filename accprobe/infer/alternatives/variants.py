@@ -7,7 +7,13 @@ from dataclasses import dataclass, replace
 from itertools import combinations, product, starmap
 from typing import get_args
 
-from accprobe.infer.alternatives.alternative import Alternative, alternatives_with, float_arithmetics, with_features
+from accprobe.infer.alternatives.alternative import (
+    Alternative,
+    alternatives_with,
+    combinations_of,
+    float_arithmetics,
+    with_features,
+)
 from accprobe.infer.alternatives.neighbours import alternatives, floors, max_width
 from accprobe.infer.findings import Findings
 from accprobe.isa.instructions import Instruction
@@ -54,8 +60,7 @@ def _floors(inst: Instruction, model: DotModel) -> Iterator[Alternative]:
 
 def _grid(model: DotModel, arithmetic: FloatArithmetic, values: Mapping[str, Iterable[Value]]) -> Iterator[DotModel]:
     """Yield the models with every combination of values of an arithmetic's fields, where its sums allow them."""
-    ways = (dict(zip(values, combination, strict=True)) for combination in product(*values.values()))
-    return (alternative.model for alternative in alternatives_with(model, arithmetic, ways))
+    return (alternative.model for alternative in alternatives_with(model, arithmetic, combinations_of(values)))
 
 
 def floors_of_exact_sums(inst: Instruction, model: DotModel, findings: Findings) -> Iterator[DotModel]:
@@ -72,8 +77,7 @@ def smallest_results(inst: Instruction, model: DotModel, findings: Findings) -> 
     """The lowest exponent, and everything else that decides about the smallest results."""
     fields = fields_of(FloatArithmetic)
     of_small = [name for name, field in fields.items() if field.place == "underflow" and not field.tacit]
-    names = ["result_rounding", *of_small]
-    combined = [dict(zip(names, words, strict=True)) for words in product(*(fields[name].words for name in names))]
+    combined = combinations_of({name: fields[name].words for name in ("result_rounding", *of_small)})
     smallest = inst.d.min_exponent
     for floor in _floors(inst, model):
         level = floor.value
@@ -106,8 +110,7 @@ def undetermined_fields(inst: Instruction, model: DotModel, findings: Findings) 
         if (finding := findings.get(name := str(Name(feature, role)))) and finding.bound == "undetermined"
     ]
     for chosen in (*combinations(undetermined, 2), *combinations(undetermined, 3)):
-        for words in product(*(words for _, words in chosen)):
-            yield with_features(model, {name: word for (name, _), word in zip(chosen, words, strict=True)})
+        yield from (with_features(model, words) for words in combinations_of(dict(chosen)))
 
 
 def alignments_and_exponents(inst: Instruction, model: DotModel, findings: Findings) -> Iterator[DotModel]:

@@ -9,11 +9,10 @@ from typing import get_args
 import numpy as np
 
 from accprobe.evaluate.evaluator import evaluate
-from accprobe.infer.alternatives.alternative import with_arithmetic
-from accprobe.infer.draft import Draft, Tree
+from accprobe.infer.draft import Draft, Tree, choose
 from accprobe.infer.experiments.nonstandard import narrow_groups
 from accprobe.infer.findings import Finding, Findings
-from accprobe.infer.workbench import EVIDENCE, Workbench, eliminate
+from accprobe.infer.workbench import EVIDENCE, Workbench
 from accprobe.isa.formats import Format
 from accprobe.model.tree import IntegerArithmetic, IntegerOverflow
 from accprobe.operands.request import Request
@@ -25,10 +24,9 @@ def integers(bench: Workbench, draft: Draft) -> tuple[Draft, Findings]:
     If sums wrap, every order gives the same bits, so the tree is written as one sum. If they saturate, C = the largest integer
     with +1 on leaf i and -1 on leaf j loses one exactly if i is added before j.
     """
-    inst = bench.inst
-    candidates = {o: _with(draft, IntegerArithmetic(inst.d, o)).model() for o in get_args(IntegerOverflow)}
-    overflow = eliminate(bench, candidates, _edges(bench))
-    draft = _with(draft, IntegerArithmetic(inst.d, "saturate" if overflow.value == "saturate" else "wrap"))
+    words = [dict.fromkeys(("overflow", "add_overflow"), word) for word in get_args(IntegerOverflow)]
+    draft, found = choose(bench, draft, words, _edges(bench))
+    overflow = found["overflow"]
     note = "additions modulo 2^32 give the same bits in every order; written as one sum"
     order = Finding(None, "undetermined", note=note)
     if overflow.value == "saturate":
@@ -49,20 +47,20 @@ def _narrow(bench: Workbench, draft: Draft) -> tuple[Draft, Findings] | None:
     for row, (group, a, b) in enumerate(product(groups, _ends(inst.a), _ends(inst.b))):
         operands.a[row, group], operands.b[row, group] = a, b
     d = bench.query(operands)
-    one_sum = _with(replace(draft, tree=(inst.k, *range(inst.k))), IntegerArithmetic(inst.d, "wrap")).model()
+    wrapping = IntegerArithmetic(inst.d, "wrap")
+    one_sum = replace(draft, tree=(inst.k, *range(inst.k)), sum=wrapping, add=wrapping).model()
     for model in narrow_groups(inst, one_sum, sizes):
         if not np.array_equal(evaluate(model, inst, operands), d):
             continue
         inner, outer = model.arithmetics
-        candidates = {o: with_arithmetic(model, outer, IntegerArithmetic(inst.d, o)) for o in get_args(IntegerOverflow)}
-        of_outer = eliminate(bench, candidates, _edges(bench))
-        outer = IntegerArithmetic(inst.d, "saturate" if of_outer.value == "saturate" else "wrap")
         parts = tuple(node.products for node in model.root.children)
+        draft = replace(draft, tree=(inst.k, *parts), sum=inner, add=outer)
+        words = [{"add_overflow": word} for word in get_args(IntegerOverflow)]
+        draft, found = choose(bench, draft, words, _edges(bench))
         shown = bench.exchanges(operands, d, range(EVIDENCE))
-        return replace(draft, tree=(inst.k, *parts), sum=inner, add=outer), {
+        return draft, found | {
             "order": Finding(None, evidence=shown),
             "overflow": Finding(inner.overflow, evidence=shown),
-            "add_overflow": of_outer,
             "result_bits": Finding(inst.d.bits),
             "accumulator_bits": Finding(inner.accumulator_bits, evidence=shown),
         }
@@ -72,10 +70,6 @@ def _narrow(bench: Workbench, draft: Draft) -> tuple[Draft, Findings] | None:
 def _ends(fmt: Format) -> tuple[int, int]:
     """Return the patterns of the largest integer and of the smallest, or 0."""
     return fmt.largest, fmt.largest + 1 if fmt.kind == "signed" else 0
-
-
-def _with(draft: Draft, arithmetic: IntegerArithmetic) -> Draft:
-    return replace(draft, sum=arithmetic, add=arithmetic)
 
 
 def _edges(bench: Workbench) -> Request:

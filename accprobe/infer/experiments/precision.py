@@ -10,19 +10,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from itertools import chain, product
+from itertools import chain
 from typing import get_args
 
 import numpy as np
 
-from accprobe.infer.alternatives.alternative import with_arithmetic
+from accprobe.infer.alternatives.alternative import combinations_of, with_arithmetic
 from accprobe.infer.draft import Draft, DraftNode, Slot, choose_word
 from accprobe.infer.experiments.series import REACH, RowSeries, agree, limit, named, span
 from accprobe.infer.experiments.two_terms import two_term_precision, two_term_rows
 from accprobe.infer.findings import Bound, Finding, Findings
-from accprobe.infer.workbench import EVIDENCE, Dyadic, Row, Workbench, eliminate, two_to
+from accprobe.infer.workbench import EVIDENCE, Dyadic, Row, Workbench, contest, two_to
 from accprobe.model.fields import Name
-from accprobe.model.record import Value
 from accprobe.model.tree import SUM_BITS, DotModel, FloatArithmetic, ProductExponent, Role, Rounding, UnderflowSign
 from accprobe.operands.exchange import Exchange
 from accprobe.operands.kinds import draw
@@ -254,24 +253,23 @@ def _dense_roundings(bench: Workbench, draft: Draft, role: Role, findings: Findi
     most = max(bits.value, bench.widest_result(bits.value))
     growth = bits.value + 3 + max(len(node.slots) for node in draft.nodes()).bit_length()
     widths = (*range(bits.value, min(growth, most)), most)
-    drafts: dict[Value, tuple[Draft, int, Rounding]] = {}
-    for width, mode, rule in product(widths, get_args(Rounding), get_args(ProductExponent)):
-        changed = draft.change(role, result_bits=width, result_rounding=mode, product_exponent=rule)
-        drafts[f"{width} {mode} {rule}"] = changed, width, mode
+    ways = combinations_of(
+        {"result_bits": widths, "result_rounding": get_args(Rounding), "product_exponent": get_args(ProductExponent)}
+    )
+    drafts = [draft.change(role, **fields) for fields in ways]
     operands = draw("near one", bench.inst, np.random.default_rng(SEED), DENSE)
-    joint = eliminate(bench, {name: d.model() for name, (d, _, _) in drafts.items()}, operands)
-    if not joint.candidates and joint.bound != "exact":
+    found = contest(bench, (changed.model() for changed in drafts), operands)
+    if not found.explaining:
         return draft, findings
-    possible = [drafts[name] for name in joint.candidates or (joint.value,)]
-    draft, width, mode = possible[-1]
-    least = min(width for _, width, _ in possible)
-    bound: Bound = "exact" if least == width else "at_least"
-    modes = tuple(dict.fromkeys(mode for _, _, mode in possible))
-    several = replace(rounding, value=mode, bound="undetermined", candidates=modes)
+    draft = drafts[found.explaining[-1]]
+    sums = [drafts[i].arithmetic(role) for i in found.explaining]
+    modes, least = tuple(dict.fromkeys(x.result_rounding for x in sums)), min(x.result_bits for x in sums)
+    bound: Bound = "exact" if least == sums[-1].result_bits else "at_least"
+    several = replace(rounding, value=sums[-1].result_rounding, bound="undetermined", candidates=modes)
     return draft, {
         **findings,
-        "result_bits": replace(bits, value=least, bound=bound, evidence=joint.evidence),
-        "result_rounding": Finding(mode, evidence=joint.evidence) if len(modes) == 1 else several,
+        "result_bits": replace(bits, value=least, bound=bound, evidence=found.evidence),
+        "result_rounding": Finding(modes[0], evidence=found.evidence) if len(modes) == 1 else several,
     }
 
 
@@ -285,15 +283,13 @@ def tiny_results(bench: Workbench, model: DotModel, findings: Findings) -> tuple
     if bits.bound != "at_least" or not isinstance(bits.value, int) or not isinstance(arithmetic, FloatArithmetic):
         return model, findings
     widths = range(bench.inst.d.mantissa_bits, bits.value - 1, -1)
-    candidates: dict[Value, DotModel] = {
-        r: with_arithmetic(model, arithmetic, replace(arithmetic, result_bits=r)) for r in widths
-    }
+    candidates = [with_arithmetic(model, arithmetic, replace(arithmetic, result_bits=r)) for r in widths]
     rng = np.random.default_rng(SEED)
-    found = eliminate(bench, candidates, joined([draw(kind, bench.inst, rng, DENSE) for kind in ("tiny", "clustered")]))
-    if found.bound == "undetermined" and not found.candidates:
+    found = contest(bench, candidates, joined([draw(kind, bench.inst, rng, DENSE) for kind in ("tiny", "clustered")]))
+    if not found.explaining:
         return model, findings
-    possible = [r for r in found.candidates or (found.value,) if isinstance(r, int)]
+    possible = [widths[i] for i in found.explaining]
     bound: Bound = "exact" if len(possible) == 1 else "at_least"
     width = arithmetic.result_bits if arithmetic.result_bits in possible else max(possible)
     narrowed = replace(bits, value=min(possible), bound=bound, evidence=found.evidence)
-    return candidates[width], {**findings, "result_bits": narrowed}
+    return candidates[widths.index(width)], {**findings, "result_bits": narrowed}

@@ -12,11 +12,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from accprobe.evaluate.evaluator import evaluate
 from accprobe.infer.draft import Draft
-from accprobe.infer.experiments.nonstandard import FieldValues, scaled_at_once
+from accprobe.infer.experiments.nonstandard import scaled_at_once
 from accprobe.infer.findings import Finding, Findings
-from accprobe.infer.workbench import EVIDENCE, Workbench
+from accprobe.infer.workbench import Workbench, contest
 from accprobe.isa.formats import Format
 from accprobe.isa.instructions import Instruction
 from accprobe.operands.request import Request, joined
@@ -36,20 +35,17 @@ def scaled_blocks(bench: Workbench, draft: Draft) -> tuple[Draft, Findings]:
     if inst.scale_block is None or {inst.a.name, inst.b.name} != {"e2m1"}:
         return draft, {}
     first = settling_requests(inst)
-    operands = joined([first, distant_blocks(inst)])
-    d = bench.query(operands, model)
     arithmetic = draft.arithmetic("sum")
-    ways: list[FieldValues] = [
+    ways = [
         {"scaled_products": arithmetic.scaled_products, "alignment_bits": arithmetic.alignment_bits},
         *scaled_at_once(inst, model, arithmetic, False),
     ]
-    predicted = [evaluate(draft.change("sum", **fields).model(), inst, operands) for fields in ways]
-    explaining = [fields for fields, p in zip(ways, predicted, strict=True) if np.array_equal(p, d)]
-    differ = np.flatnonzero((np.stack(predicted) != d).any(axis=0))
-    evidence = bench.exchanges(operands, d, [*range(len(first)), *differ[differ >= len(first)][:EVIDENCE].tolist()])
-    if not explaining:
+    found = contest(bench, (draft.change("sum", **fields).model() for fields in ways), joined([first, distant_blocks(inst)]))
+    evidence = bench.exchanges(first, found.d, range(len(first))) + found.evidence
+    if not found.explaining:
         note = "no number of products and of bits explains every result"
         return draft, {"scaled_products": Finding(None, "undetermined", note=note, evidence=evidence)}
+    explaining = [ways[i] for i in found.explaining]
     findings = {name: Finding.among(fields[name] for fields in explaining) for name in ways[0]}
     findings["scaled_products"] = replace(findings["scaled_products"], evidence=evidence)
     return draft.change("sum", **explaining[0]), findings

@@ -8,9 +8,9 @@ from typing import get_args
 
 import numpy as np
 
-from accprobe.infer.draft import Draft, choose_word
+from accprobe.infer.draft import Draft, choose, choose_word
 from accprobe.infer.findings import Finding, Findings
-from accprobe.infer.workbench import EVIDENCE, Dyadic, Row, Workbench, eliminate, encode, two_to
+from accprobe.infer.workbench import EVIDENCE, Dyadic, Row, Workbench, encode, two_to
 from accprobe.isa.formats import Format
 from accprobe.model.fields import Name
 from accprobe.model.tree import DotModel, FloatArithmetic, NanPayload, Role
@@ -33,10 +33,9 @@ def nan(bench: Workbench, draft: Draft) -> tuple[Draft, Findings]:
         return draft, {"nan": pattern, "nan_payload": Finding("dropped", evidence=pattern.evidence)}
     if not all(fmt.widens_to(inst.d) for fmt in (inst.a, inst.b, inst.c)):
         return draft, {"nan": replace(pattern, bound="undetermined", candidates=shown, note="depends on the operands")}
-    drafts = {rule: draft.change("sum", nan_payload=rule).change("add", nan_payload=rule) for rule in get_args(NanPayload)}
-    candidates = {rule: changed.model() for rule, changed in drafts.items()}
-    payload = eliminate(bench, candidates, joined([operands, _competing_nans(bench)]))
-    return drafts[str(payload.value)], {"nan": pattern, "nan_payload": payload}
+    rules = [dict.fromkeys(("nan_payload", "add_nan_payload"), rule) for rule in get_args(NanPayload)]
+    draft, found = choose(bench, draft, rules, joined([operands, _competing_nans(bench)]))
+    return draft, {"nan": pattern, "nan_payload": found["nan_payload"]}
 
 
 def _invalid(bench: Workbench) -> Request:

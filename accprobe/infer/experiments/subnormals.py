@@ -8,6 +8,7 @@ from typing import get_args
 
 import numpy as np
 
+from accprobe.infer.alternatives.alternative import combinations_of
 from accprobe.infer.draft import Draft, choose
 from accprobe.infer.experiments.scales import tiny_blocks
 from accprobe.infer.findings import Findings
@@ -25,7 +26,7 @@ def subnormals(bench: Workbench, draft: Draft) -> tuple[Draft, Findings]:
     """
     features = ["subnormal_operands", "subnormal_addend"]
     features += [str(Name("subnormal_results", role)) for role in draft.roles()]
-    options = dict.fromkeys(features, get_args(Subnormals))
+    options = combinations_of(dict.fromkeys(features, get_args(Subnormals)))
     note = "no such subnormal can be made, or a lost input and a lost result look the same"
     draft, findings = choose(bench, draft, options, _subnormals(bench), note)
     kept = [findings[name].value == "kept" and findings[name].bound == "exact" for name in features[:2]]
@@ -90,7 +91,7 @@ def zero_signs(bench: Workbench, draft: Draft) -> tuple[Draft, Findings]:
     tiny = tiny_blocks(bench.inst, bench.result_exponents()[0])
     operands = joined([_zeros(bench), _underflowing(bench, draft), _subnormal_addends(bench), tiny])
     note = "no sum of these operands shows it: none is too small for the result, or the next sum hides a zero's sign"
-    return choose(bench, draft, options, operands, note)
+    return choose(bench, draft, combinations_of(options), operands, note)
 
 
 def _zeros(bench: Workbench) -> Request:
