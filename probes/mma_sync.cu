@@ -5,8 +5,8 @@
 // results written, which tells the host that there are none left over. placement: of the first tile, below PLACEMENTS.
 extern "C" __global__ void __launch_bounds__(128)
 probe(const Word* a_operands, const Word* b_operands, const CElement* c_operands METADATA BLOCK_SCALES, DElement* results,
-      unsigned long long* stored, unsigned long long count, unsigned placement CLAIMS) {
-    SHARE_WORK(block, blocks)
+      unsigned long long* stored, unsigned long long count, unsigned placement) {
+    unsigned block = blockIdx.x, blocks = gridDim.x;
     unsigned lane = threadIdx.x % 32;
     unsigned long long warp = (block * (unsigned long long)blockDim.x + threadIdx.x) / 32;
     unsigned long long stride = blocks * (unsigned long long)blockDim.x / 32 * TILES_OF_WARP * PROBLEMS;

@@ -13,8 +13,8 @@ static_assert(ROWS == 128 && (A_WORDS == 8 || A_WORDS == K_96) && N % 8 == 0, "1
 // Organization", A and D; "Block Scaling", "Scale factor A ID" and "Scale factor B ID", the layouts).
 extern "C" __global__ void CLUSTER __launch_bounds__(128)
 probe(const Word* a_operands, const Word* b_operands, const CElement* c_operands METADATA BLOCK_SCALES, DElement* results,
-      unsigned long long* stored, unsigned long long count, unsigned placement CLAIMS) {
-    SHARE_WORK(block, blocks)
+      unsigned long long* stored, unsigned long long count, unsigned placement) {
+    unsigned block = blockIdx.x, blocks = gridDim.x;
     alignas(1024) __shared__ Word a_shared[ROWS * ROOM<A_WORDS>];
     alignas(1024) __shared__ Word b_shared[COLUMNS_OF_B * ROOM<K_WORDS>];
     alignas(8) __shared__ unsigned long long finished;

@@ -176,33 +176,3 @@ __device__ unsigned report_d(const Word (&d)[D_REGISTERS], const Tile& tile, uns
     return stored;
 }
 #endif
-
-#ifdef ON_EVERY_SM
-// All of the work is done once on each SM, by the first block there; results: [sms, count]. claims: [sms] how the SMs are numbered
-// (PTX ISA, "%smid"), then how many have begun, then [CLAIMABLE] zeros.
-#define CLAIMS , unsigned* claims, unsigned sms
-#define SHARE_WORK(block, blocks)                            \
-    unsigned block = 0, blocks = 1;                          \
-    if (!first_on_sm(claims, sms, results, count)) return;
-constexpr unsigned CLAIMABLE = 4096;
-
-__device__ bool first_on_sm(unsigned* claims, unsigned sms, DElement*& results, unsigned long long count) {
-    __shared__ unsigned mine;
-    if (threadIdx.x == 0) {
-        unsigned sm;
-        asm volatile("mov.u32 %0, %%smid;" : "=r"(sm));
-        mine = sms;
-        if (sm < CLAIMABLE && !atomicExch(&claims[sms + 1 + sm], 1u)) {
-            mine = atomicAdd(&claims[sms], 1u);
-            if (mine < sms) claims[mine] = sm;
-        }
-    }
-    __syncthreads();
-    results += mine * count;
-    return mine < sms;
-}
-#else
-// Which of how many blocks this one is.
-#define CLAIMS
-#define SHARE_WORK(block, blocks) unsigned block = blockIdx.x, blocks = gridDim.x;
-#endif

@@ -5,8 +5,8 @@
 // Arguments: see mma_sync.cu.
 extern "C" __global__ void __launch_bounds__(128)
 probe(const Word* a_operands, const Word* b_operands, const CElement* c_operands METADATA, DElement* results,
-      unsigned long long* stored, unsigned long long count, unsigned placement CLAIMS) {
-    SHARE_WORK(block, blocks)
+      unsigned long long* stored, unsigned long long count, unsigned placement) {
+    unsigned block = blockIdx.x, blocks = gridDim.x;
     alignas(1024) __shared__ Word a_shared[M * A_WORDS];
     alignas(1024) __shared__ Word b_shared[N * K_WORDS];
     unsigned lane = threadIdx.x % 32, top_row = threadIdx.x / 32 * 16;

@@ -1,8 +1,8 @@
-"""A processor's instruction in a loop over tiles, as machine code: written as assembly, made and loaded by LLVM (llvmlite).
+"""A processor's instruction in a loop over tiles, as machine code: x86 assembly that LLVM (llvmlite) assembles and loads.
 
 The loop loads a tile of A, B and C, runs the instruction once, and stores D. Around it the register that controls rounding and
-subnormals (x86 MXCSR, A64 FPCR) is set, and put back as it was: whoever called never sees it changed. Opcodes are read back
-from the code that was loaded, by their encodings.
+subnormals (MXCSR) is set, and put back as it was: the caller never sees it changed. Opcodes are read back from the loaded code,
+by their encodings.
 """
 
 from __future__ import annotations
@@ -21,11 +21,10 @@ from accprobe.isa.processors import MNEMONICS, Mnemonic
 CONTROL_WORDS = 2
 """64 bits: the control register as set, and as it was before."""
 
-_TRIPLES = {"x86_64": "x86_64-unknown-linux-gnu", "aarch64": "aarch64-unknown-linux-gnu"}
-_FEATURES = {"x86_64": "", "aarch64": "+bf16"}
+_TRIPLE = "x86_64-unknown-linux-gnu"
 
 # Operands: 0 A, 1 B, 2 C, 3 D, 4 tiles left, 5 control words, 6 AMX's tile configuration, 7 bytes from a row to the next.
-_X86 = """
+_LOOP = """
 stmxcsr 8($5)
 ldmxcsr ($5)
 {first}
@@ -36,7 +35,7 @@ jnz 1b
 {last}
 ldmxcsr 8($5)
 """
-_LANES_OF_X86 = """
+_LANES = """
 vmovdqu32 ($2), %zmm0
 vmovdqu32 ($0), %zmm1
 vmovdqu32 ($1), %zmm2
@@ -47,7 +46,7 @@ add $$64, $1
 add $$64, $2
 add $$64, $3
 """
-_TILES_OF_X86 = """
+_TILES = """
 tileloadd ($2,$7,1), %tmm0
 tileloadd ($0,$7,1), %tmm1
 tileloadd ($1,$7,1), %tmm2
@@ -58,48 +57,6 @@ add $$1024, $1
 add $$1024, $2
 add $$1024, $3
 """
-_A64 = """
-declare i64 @llvm.aarch64.get.fpcr()
-declare void @llvm.aarch64.set.fpcr(i64)
-declare <4 x float> @{intrinsic}(<4 x float>, <8 x bfloat>, <8 x bfloat>)
-define void @probe({parameters}) {{
-entry:
-  %wanted = inttoptr i64 %x5 to {pointer_to_word}
-  %saved = getelementptr i64, {pointer_to_word} %wanted, i64 1
-  %before = call i64 @llvm.aarch64.get.fpcr()
-  store i64 %before, {pointer_to_word} %saved
-  %setting = load i64, {pointer_to_word} %wanted
-  call void @llvm.aarch64.set.fpcr(i64 %setting)
-  br label %step
-step:
-  %i = phi i64 [ 0, %entry ], [ %next, %step ]
-  %bytes = shl i64 %i, 4
-  %at_a = add i64 %x0, %bytes
-  %at_b = add i64 %x1, %bytes
-  %at_c = add i64 %x2, %bytes
-  %at_d = add i64 %x3, %bytes
-  %of_a = inttoptr i64 %at_a to {pointer_to_narrow}
-  %of_b = inttoptr i64 %at_b to {pointer_to_narrow}
-  %of_c = inttoptr i64 %at_c to {pointer_to_float}
-  %of_d = inttoptr i64 %at_d to {pointer_to_float}
-  %a = load <8 x bfloat>, {pointer_to_narrow} %of_a, align 1
-  %b = load <8 x bfloat>, {pointer_to_narrow} %of_b, align 1
-  %c = load <4 x float>, {pointer_to_float} %of_c, align 1
-  %d = call <4 x float> @{intrinsic}(<4 x float> %c, <8 x bfloat> %a, <8 x bfloat> %b)
-  store volatile <4 x float> %d, {pointer_to_float} %of_d, align 1
-  %next = add i64 %i, 1
-  %more = icmp ult i64 %next, %x4
-  br i1 %more, label %step, label %done
-done:
-  call void @llvm.aarch64.set.fpcr(i64 %before)
-  ret void
-}}
-"""
-_INTRINSICS = {"BFDOT": "llvm.aarch64.neon.bfdot.v4f32.v8bf16", "BFMMLA": "llvm.aarch64.neon.bfmmla"}
-_POINTERS = {"word": "i64*", "narrow": "<8 x bfloat>*", "float": "<4 x float>*"}
-_FIRST_OPAQUE = 17
-"""The LLVM from which on pointers have no types."""
-
 _CLOBBERED = "~{xmm0},~{xmm1},~{xmm2},~{memory},~{flags}"
 
 
@@ -115,27 +72,11 @@ class Loop:
     code: bytes
 
 
-def assembly(mnemonic: Mnemonic) -> str:
-    """The loop of an x86 instruction, in the syntax of LLVM's inline assembly."""
-    tiles = mnemonic.tiles
-    step = (_TILES_OF_X86 if tiles else _LANES_OF_X86).format(mnemonic=mnemonic.mnemonic.lower()).strip()
-    first, last = ("ldtilecfg ($6)", "tilerelease") if tiles else ("", "vzeroupper")
-    text = _X86.format(first=first, step=step, last=last)
-    return "\n".join(line for line in text.splitlines() if line)
-
-
-def compiled(mnemonic: Mnemonic) -> bytes:
-    """The machine code of the loop, for its own architecture, whatever this one is. Raises ToolMissing without llvmlite."""
-    binding = _llvm()
-    machine = _machine(binding, mnemonic)
-    return _text(binding, machine.emit_object(_parsed(binding, mnemonic)))
-
-
 @cache
 def loaded(mnemonic: Mnemonic) -> Loop:
-    """The loop in memory, ready to run here. Raises ToolMissing without llvmlite."""
+    """Return the loop in memory, ready to run here. Raises ToolMissing without llvmlite."""
     binding = _llvm()
-    engine = binding.create_mcjit_compiler(_parsed(binding, mnemonic), _machine(binding, mnemonic))
+    engine = binding.create_mcjit_compiler(binding.parse_assembly(_module(mnemonic)), _machine(binding))
     objects: list[bytes] = []
     engine.set_object_cache(lambda module, code: objects.append(bytes(code)))
     engine.finalize_object()
@@ -148,21 +89,19 @@ _engines: list[Any] = []
 """Owners of loaded code, for as long as the process lives."""
 
 
-def opcodes(code: bytes, architecture: str) -> tuple[tuple[str, int], ...]:
-    """The dot products in machine code, and how often each is there."""
-    step = 4 if architecture == "aarch64" else 1
-    known = [each for each in MNEMONICS if each.architecture == architecture]
-    counts = {each.mnemonic: sum(_is_at(each, code, at) for at in range(0, len(code), step)) for each in known}
+def opcodes(code: bytes) -> tuple[tuple[str, int], ...]:
+    """Return the dot products in machine code, and how often each is there."""
+    counts = {each.mnemonic: sum(_is_at(each, code, at) for at in range(len(code))) for each in MNEMONICS}
     return tuple((mnemonic, count) for mnemonic, count in counts.items() if count)
 
 
 def why_no_llvm() -> str | None:
-    """Why no code can be made here, as a clause, or None where it can."""
+    """Return why no code can be made here, as a clause, or None if it can."""
     return None if importlib.util.find_spec("llvmlite") else f"llvmlite is not installed: {install.LLVM}"
 
 
 def why_not(mnemonic: Mnemonic) -> str | None:
-    """Why no code can be made of it, as a clause, or None where it can. Raises ToolMissing without llvmlite."""
+    """Return why the loop cannot be assembled, as a clause, or None if it can. Raises ToolMissing without llvmlite."""
     major, needed = _llvm().llvm_version_info[0], mnemonic.llvm
     if major >= needed:
         return None
@@ -187,30 +126,21 @@ def _llvm() -> Any:
     return binding
 
 
-def _machine(binding: Any, mnemonic: Mnemonic) -> Any:
-    target = binding.Target.from_triple(_TRIPLES[mnemonic.architecture])
-    return target.create_target_machine(features=_FEATURES[mnemonic.architecture])
+def _machine(binding: Any) -> Any:
+    return binding.Target.from_triple(_TRIPLE).create_target_machine()
 
 
-def _parsed(binding: Any, mnemonic: Mnemonic) -> Any:
-    return binding.parse_assembly(_module(mnemonic, binding.llvm_version_info[0] >= _FIRST_OPAQUE))
-
-
-def _module(mnemonic: Mnemonic, opaque: bool) -> str:
-    """The loop as a function in LLVM's notation, all of whose arguments are integers. opaque: whether pointers have no types.
-
-    That of x86 is one piece of assembly; A64's is of LLVM's own words, as llvmlite parses assembly of its own host alone.
-    """
+def _module(mnemonic: Mnemonic) -> str:
+    """Return the loop as a function in LLVM's notation: one piece of inline assembly, whose operands are integers."""
+    step = (_TILES if mnemonic.tiles else _LANES).format(mnemonic=mnemonic.mnemonic.lower()).strip()
+    first, last = ("ldtilecfg ($6)", "tilerelease") if mnemonic.tiles else ("", "vzeroupper")
+    lines = _LOOP.format(first=first, step=step, last=last).splitlines()
+    text = "\\0A".join(line for line in lines if line)
     names = [f"i64 %x{i}" for i in range(8)]
-    triple = f'target triple = "{_TRIPLES[mnemonic.architecture]}"\n'
-    if mnemonic.architecture == "aarch64":
-        pointers = {f"pointer_to_{what}": "ptr" if opaque else pointer for what, pointer in _POINTERS.items()}
-        return triple + _A64.format(intrinsic=_INTRINSICS[mnemonic.mnemonic], parameters=", ".join(names), **pointers)
-    text = assembly(mnemonic).replace("\n", "\\0A")
     constraints = ",".join([*["=r"] * 5, *["r"] * 3, *map(str, range(5)), _CLOBBERED])
     changed, given = ", ".join(["i64"] * 5), ", ".join([*names[5:], *names[:5]])
     return (
-        f"{triple}define void @probe({', '.join(names)}) {{\n"
+        f'target triple = "{_TRIPLE}"\ndefine void @probe({", ".join(names)}) {{\n'
         f'  %changed = call {{ {changed} }} asm sideeffect "{text}", "{constraints}"({given})\n'
         "  ret void\n}\n"
     )
@@ -226,8 +156,6 @@ _MANDATORY = {"": 0, "66": 1, "F3": 2, "F2": 3}
 
 def _is_at(mnemonic: Mnemonic, code: bytes, at: int) -> bool:
     """Return whether the instruction's encoding is there (Intel SDM volume 2, "VEX prefix", "EVEX prefix")."""
-    if mnemonic.architecture == "aarch64":
-        return int.from_bytes(code[at : at + 4], "little") & mnemonic.mask == mnemonic.word
     prefix = _MANDATORY[mnemonic.prefix]
     if mnemonic.tiles:
         first, second, third, opcode = (*code[at : at + 4], 0, 0, 0, 0)[:4]

@@ -7,7 +7,6 @@ assembly of the instruction.
 from __future__ import annotations
 
 import re
-from enum import Enum
 from functools import cache
 
 from accprobe.build.checkout import data_folder
@@ -42,28 +41,18 @@ def probe_of(inst: Instruction) -> Probe:
     return probe
 
 
-class Part(Enum):
-    """The computation of a kernel.
+def source(inst: Instruction, products: bool = False) -> str:
+    """Return the complete CUDA C++ of the probe of `inst`. Raises AccprobeError if there is none.
 
-    SHARE: independent dot products, each once (`probe`). EVERY_SM: all of them once on each SM (`probe` too). PRODUCT: a matrix
-    product, each element one dot product of the instruction (`product`).
+    products: kernel `product`, a matrix product whose elements are one dot product of the instruction each, instead of `probe`,
+    independent dot products.
     """
-
-    SHARE = "share"
-    EVERY_SM = "every SM"
-    PRODUCT = "product"
-
-
-def source(inst: Instruction, part: Part = Part.SHARE) -> str:
-    """The complete CUDA C++ of the probe of `inst`. Raises AccprobeError where there is none."""
     probe = probe_of(inst)
-    if part is Part.PRODUCT and not multiplies_matrices(inst):
+    if not products:
+        return parameters(inst, probe) + device_code(probe.file)
+    if not multiplies_matrices(inst):
         raise AccprobeError(f"{inst.name} has no probe of matrix products")
-    if part is Part.EVERY_SM and inst.blocks > 1:
-        raise AccprobeError(f"{inst.name} has no probe of each SM: two share its tile")
-    switch = {Part.EVERY_SM: "#define ON_EVERY_SM\n", Part.PRODUCT: f"#define TILES {probe.product_tiles}\n"}.get(part, "")
-    file = f"product_{probe.file}" if part is Part.PRODUCT else probe.file
-    return parameters(inst, probe) + switch + device_code(file)
+    return parameters(inst, probe) + f"#define TILES {probe.product_tiles}\n" + device_code(f"product_{probe.file}")
 
 
 def product_block(inst: Instruction) -> tuple[int, int]:

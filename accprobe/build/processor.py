@@ -7,6 +7,7 @@ import re
 from functools import cache
 from pathlib import Path
 
+from accprobe.isa.architectures import PROCESSORS
 from accprobe.isa.processors import MNEMONICS, Mnemonic
 
 _CPUINFO = Path("/proc/cpuinfo")
@@ -28,13 +29,13 @@ def facts() -> dict[str, int]:
 
 
 def flags() -> frozenset[str]:
-    return frozenset((_told("flags") or _told("Features")).split())
+    return frozenset((_told("flags")).split())
 
 
 def lacking(mnemonic: Mnemonic) -> list[str]:
     """The flags that an instruction needs and this processor has not."""
-    if mnemonic.architecture != architecture():
-        return [mnemonic.architecture]
+    if architecture() not in PROCESSORS:
+        return [*PROCESSORS]
     return [flag for flag in mnemonic.flags if flag not in flags()]
 
 
@@ -42,9 +43,9 @@ def why_no_instruction() -> str | None:
     """Why this processor has none of the instructions that accprobe knows, as a clause, or None where it has one."""
     if any(not lacking(each) for each in MNEMONICS):
         return None
-    wanted = dict.fromkeys(each.flags[-1] for each in MNEMONICS if each.architecture == architecture())
-    if not wanted:
+    if architecture() not in PROCESSORS:
         return f"accprobe knows no dot product of a processor of {architecture()}"
+    wanted = dict.fromkeys(each.flags[-1] for each in MNEMONICS)
     return f"{name()} has no {' and no '.join(wanted)}"
 
 

@@ -1,4 +1,4 @@
-"""`accprobe sweep`: the truncation-mask sweep over block-K, on a GPU, on published models, or compiled only."""
+"""`accprobe sweep`: the truncation-mask sweep over block-K, on a GPU or on published models."""
 
 from __future__ import annotations
 
@@ -25,15 +25,11 @@ from accprobe.cli.output import (
 )
 from accprobe.cli.reports import check_report, measured_report
 from accprobe.errors import AccprobeError, UnknownName, nearest
-from accprobe.render.progress import progress_bar
 
 if TYPE_CHECKING:
     from accprobe.report.report import Report
     from accprobe.report.sweeps import OperandSet
-    from accprobe.sweep.atlas import Entry
     from accprobe.sweep.configurations import Configuration
-
-COMPILED_FOR = "sm_80,sm_89,sm_90,sm_100,sm_120"
 
 
 @dataclass(frozen=True)
@@ -55,8 +51,6 @@ class SweepRequest:
     output: Path | None
     time_limit: float | None
     form: str
-    compile_only: bool
-    arch: tuple[str, ...]
 
 
 @click.command("sweep")
@@ -91,22 +85,13 @@ class SweepRequest:
 @output_option("Report file, written sweep by sweep; results of the same device are kept, the old file as FILE~")
 @time_limit_option
 @format_option("json")
-@click.option("--compile-only", is_flag=True, help="Print the opcode of each configuration on each --arch; needs no GPU.")
-@click.option(
-    "--arch",
-    type=several(str),
-    default=COMPILED_FOR,
-    show_default=True,
-    metavar="NAME,…",
-    help="Architectures of --compile-only.",
-)
 def sweep_command(**options: Any) -> None:
     """Measure how many bits the partial sums of a Triton GEMM have.
 
     Finds how many low bits of the partial sums can be cleared with a mask before the result changes. The unit computes the bits
     above. The same masks on exact sums show whether these operands need more bits than the unit computes.
 
-    Needs: extra cuda13 or cuda12 on a GPU; extra sweep for sim: devices and --compile-only.
+    Needs: extra cuda13 or cuda12 on a GPU; extra sweep for sim: devices.
 
     `accprobe sass --ncu -- accprobe sweep ...` counts the opcodes that a sweep executes.
 
@@ -117,7 +102,6 @@ def sweep_command(**options: Any) -> None:
     Examples:
       accprobe sweep --block-k 32,128,512 --num-warps 4 --dtype e4m3,bf16 -o report.json
       accprobe sweep --device sim:h100
-      accprobe sweep --compile-only --arch sm_90,sm_100 --num-warps 2,4
     """
     from accprobe.sweep.configurations import configurations
 
@@ -125,11 +109,6 @@ def sweep_command(**options: Any) -> None:
     request = SweepRequest(**options)
     blocks = (request.block_ks, request.num_warps, request.block_m, request.block_n)
     wanted = configurations(request.dtypes, *blocks, request.promote_every)
-    if request.compile_only:
-        if request.time_limit:
-            raise click.UsageError("--compile-only measures nothing: leave out --time-limit")
-        _compile_only(wanted, request.arch, request.form, request.output)
-        return
     sets = _known_sets(request.operand_sets or [])
     if request.output:
         check_writable(request.output)
@@ -172,31 +151,6 @@ def _print(request: SweepRequest, report: Report) -> None:
         from accprobe.render.terminal import print_blocks
 
         print_blocks(report_blocks(report, every_sweep=True))
-
-
-def _compile_only(wanted: Sequence[Configuration], names: Sequence[str], form: str, file: Path | None) -> None:
-    from accprobe.sweep.atlas import atlas, compile_targets
-
-    if file:
-        raise AccprobeError(f"--compile-only measures nothing, so {file} cannot be written; redirect --format json to a file")
-    total = len(wanted) * len(compile_targets(names))
-    entries: list[Entry] = []
-    with progress_bar("compiling") as show:
-        for entry in atlas(names, wanted):
-            entries.append(entry)
-            show(len(entries), total, "compiling")
-    if form == "json":
-        import json
-
-        lines = (json.dumps(entry.model_dump(mode="json", exclude_defaults=True)) for entry in entries)
-        write("[\n" + ",\n".join(lines) + "\n]\n")
-        return
-    from accprobe.render.subjects.sweeps import compilation_blocks
-    from accprobe.render.terminal import print_blocks
-
-    print_blocks(compilation_blocks(entries))
-    if all(entry.reason for entry in entries):
-        raise AccprobeError(f"none of the {len(entries)} configurations becomes a matrix instruction")
 
 
 def _exit(report: Report) -> None:

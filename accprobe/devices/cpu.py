@@ -23,26 +23,10 @@ from accprobe.sass.lowering import Lowering
 CHUNK_TILES = 1 << 14  # Tiles of one call; more go in several, so that memory stays bounded.
 _POISON = 0xA5  # Every byte of results before they are stored.
 
-# The default control register: MXCSR and FPCR round to nearest, keep subnormals, and mask every exception.
-USUAL = {"x86_64": 0x1F80, "aarch64": 0}
+USUAL = 0x1F80  # The default MXCSR: round to nearest, keep subnormals, mask every exception.
 
-# Other settings of it (Intel SDM volume 1, "MXCSR Control and Status Register"; Arm ARM, "FPCR").
-SETTINGS = {
-    "x86_64": {
-        "rounding down": 0x3F80,
-        "rounding up": 0x5F80,
-        "rounding toward zero": 0x7F80,
-        "DAZ": 0x1FC0,
-        "FTZ": 0x9F80,
-    },
-    "aarch64": {
-        "rounding up": 1 << 22,
-        "rounding down": 2 << 22,
-        "rounding toward zero": 3 << 22,
-        "FZ": 1 << 24,
-        "EBF": 1 << 13,
-    },
-}
+# Other settings of it (Intel SDM volume 1, "MXCSR Control and Status Register").
+SETTINGS = {"rounding down": 0x3F80, "rounding up": 0x5F80, "rounding toward zero": 0x7F80, "DAZ": 0x1FC0, "FTZ": 0x9F80}
 
 _SYS_ARCH_PRCTL, _ARCH_REQ_XCOMP_PERM, _XFEATURE_XTILEDATA = 158, 0x1023, 18  # Linux, Documentation/arch/x86/xstate.rst.
 
@@ -88,18 +72,18 @@ class CpuDevice(Device):
     def lowering(self, inst: Instruction) -> Lowering:
         """Return the opcodes in the machine code that `dot` runs."""
         code = machine_code.loaded(_mnemonic(inst)).code
-        sequence = machine_code.opcodes(code, self.architecture)
+        sequence = machine_code.opcodes(code)
         return Lowering(tuple(opcode for opcode, _ in sequence), sequence, "machine code", sha256(code).hexdigest())
 
     def dot(self, inst: Instruction, request: Request, placement: int = 0) -> Bits:
         """As `Device.dot`. Raises AccprobeError if the operands are not the instruction's."""
-        return self._dot(inst, request, placement, USUAL[self.architecture])
+        return self._dot(inst, request, placement, USUAL)
 
     def settings(self, inst: Instruction) -> tuple[str, ...]:
-        return tuple(SETTINGS[self.architecture])
+        return tuple(SETTINGS)
 
     def dot_under(self, setting: str, inst: Instruction, request: Request) -> Bits:
-        return self._dot(inst, request, 0, SETTINGS[self.architecture][setting])
+        return self._dot(inst, request, 0, SETTINGS[setting])
 
     def _dot(self, inst: Instruction, request: Request, placement: int, control: int) -> Bits:
         request.check(inst)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -25,9 +24,6 @@ CHUNK_BYTES = 64 << 20
 
 _ALIGNMENT = 256
 _POISON = 0xA5  # Initial byte of results and of the count of stored results in front of them, which must have grown by N.
-CLAIMABLE = 4096  # As in tile.cuh.
-BLOCKS_PER_SM = 32
-LAUNCHES = 8  # Launches after which an SM that got no block counts as failed.
 
 
 class CudaDevice(Device):
@@ -119,11 +115,6 @@ class CudaDevice(Device):
                 self._run(inst, function, request[rows], d[rows], placement + start // few)
         return d
 
-    def dot_on_every_sm(self, inst: Instruction, request: Request) -> dict[int | None, Bits]:
-        """As `Device.dot_on_every_sm`. Raises DeviceError if an SM returns no results."""
-        with self.lend(f"failed to run {inst.name} on every SM") as cupy:
-            return dot_on_every_sm(cupy, inst, self.architecture, self._properties["multiProcessorCount"], request)
-
     def _run(self, inst: Instruction, function: Any, request: Request, d: Bits, placement: int) -> None:
         runtime, stream = self._cupy.cuda.runtime, self._cupy.cuda.get_current_stream()
         offsets = [0]
@@ -200,33 +191,6 @@ class _Staging:
         self.host = np.frombuffer(self._pinned, np.uint8, self._size)
         self.host_pointer: int = self._pinned.ptr
         self.device: int = self._memory.ptr
-
-
-def dot_on_every_sm(cupy: Any, inst: Instruction, target: str, sms: int, request: Request) -> dict[int | None, Bits]:
-    """Return results [N] by SM number. Raises DeviceError if fewer than `sms` SMs return all results."""
-    function = _loaded(cupy, inst, target)
-    on_gpu = [cupy.asarray(np.ascontiguousarray(x)) for x in request.columns]
-    count = len(request)
-    results = cupy.zeros((sms, count), inst.d.dtype)
-    stored = cupy.zeros(1, np.uint64)
-    claims = cupy.zeros(sms + 1 + CLAIMABLE, np.uint32)
-    pointers = [np.uint64(x.data.ptr) for x in (*on_gpu, results, stored)]
-    arguments = (*pointers, np.uint64(count), np.uint32(0), np.uint64(claims.data.ptr), np.uint32(sms))
-    for _ in range(LAUNCHES):
-        function((BLOCKS_PER_SM * sms,), (probes.BLOCK_THREADS,), arguments)
-        claimed = claims[: sms + 1].get()
-        if claimed[sms] >= sms:
-            break
-    ran, results_stored = min(int(claimed[sms]), sms), int(stored.get()[0])
-    if ran < sms or results_stored != sms * count:
-        raise DeviceError(f"{inst.name}: {ran} of {sms} SMs ran, with {results_stored} of {sms * count} results")
-    return dict(zip(claimed[:sms].tolist(), results.get(), strict=True))
-
-
-@lru_cache(maxsize=64)
-def _loaded(cupy: Any, inst: Instruction, target: str) -> Any:
-    cubin = compiler.compile_source(probes.source(inst, probes.Part.EVERY_SM), target, inst.name)
-    return cupy.RawModule(path=str(cubin.path)).get_function(probes.KERNEL_NAME)
 
 
 # Launches the probe of each named instruction once, for a profiler: python -m accprobe.devices.cuda cuda:0 NAME …

@@ -79,7 +79,7 @@ ARCHITECTURES = (
 )
 
 # Processor architectures, as `uname -m` prints them; the flags of a processor list its instructions.
-PROCESSORS = ("x86_64", "aarch64")
+PROCESSORS = ("x86_64",)
 
 
 @cache

@@ -159,5 +159,4 @@ def _of_processor(name: str, lanes: bool = False) -> Family:
 
 
 AVX512, AMX = _of_processor("avx512", lanes=True), _of_processor("amx")
-NEON, NEON_MMLA = _of_processor("neon", lanes=True), _of_processor("neon_mmla")
-FAMILIES = (MMA_SYNC, WGMMA, TCGEN05, AVX512, AMX, NEON, NEON_MMLA)
+FAMILIES = (MMA_SYNC, WGMMA, TCGEN05, AVX512, AMX)

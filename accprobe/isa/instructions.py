@@ -290,7 +290,7 @@ def _tcgen05() -> _Listed:
 def _of_processors() -> _Listed:
     families = {family.name: family for family in FAMILIES}
     for each in processors.MNEMONICS:
-        on, saturates = frozenset({each.architecture}), (each.saturates,)
+        on, saturates = frozenset(architectures.PROCESSORS), (each.saturates,)
         yield from _each(families[each.family], each.shape, (each.types,), on, saturates, mnemonic=each.mnemonic)
 
 

@@ -1,8 +1,7 @@
 """Processor instructions that multiply and accumulate narrow formats.
 
 Sources: Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2, and Intel Architecture Instruction Set
-Extensions, for encodings and flags; Arm Architecture Reference Manual for A-profile, "C7.2 A64 Advanced SIMD and
-floating-point instructions". Flags are as Linux names them in /proc/cpuinfo.
+Extensions, for encodings and flags. Flags are as Linux names them in /proc/cpuinfo.
 """
 
 from __future__ import annotations
@@ -19,8 +18,7 @@ class Mnemonic:
     """One instruction of a processor.
 
     mnemonic: in capitals; family, shape, types (D A B, C being D) and saturates: parts of its name in accprobe.
-    architecture: of `architectures.PROCESSORS`; flags: required processor flags.
-    prefix, opcode: of an x86 encoding, map 0F38, W0; word, mask: those of an A64 one.
+    flags: required processor flags. prefix, opcode: of its x86 encoding, map 0F38, W0.
     llvm: the first LLVM whose assembler supports it.
     """
 
@@ -28,12 +26,9 @@ class Mnemonic:
     family: str
     shape: str
     types: str
-    architecture: str
     flags: tuple[str, ...]
     prefix: Prefix = ""
     opcode: int = 0
-    word: int = 0
-    mask: int = 0
     saturates: bool = False
     llvm: int = 14
 
@@ -44,11 +39,11 @@ class Mnemonic:
 
 
 def _avx512(mnemonic: str, k: int, types: str, flag: str, prefix: Prefix, opcode: int, saturates: bool = False) -> Mnemonic:
-    return Mnemonic(mnemonic, "avx512", f"m1n16k{k}", types, "x86_64", ("avx512f", flag), prefix, opcode, saturates=saturates)
+    return Mnemonic(mnemonic, "avx512", f"m1n16k{k}", types, ("avx512f", flag), prefix, opcode, saturates=saturates)
 
 
 def _amx(mnemonic: str, k: int, types: str, flag: str, prefix: Prefix, opcode: int, llvm: int = 14) -> Mnemonic:
-    return Mnemonic(mnemonic, "amx", f"m16n16k{k}", types, "x86_64", ("amx_tile", flag), prefix, opcode, llvm=llvm)
+    return Mnemonic(mnemonic, "amx", f"m16n16k{k}", types, ("amx_tile", flag), prefix, opcode, llvm=llvm)
 
 
 MNEMONICS = (
@@ -63,7 +58,5 @@ MNEMONICS = (
     _amx("TDPBSUD", 64, "s32 s8 u8", "amx_int8", "F3", 0x5E),
     _amx("TDPBUSD", 64, "s32 u8 s8", "amx_int8", "66", 0x5E),
     _amx("TDPBUUD", 64, "s32 u8 u8", "amx_int8", "", 0x5E),
-    Mnemonic("BFDOT", "neon", "m1n4k2", "f32 bf16 bf16", "aarch64", ("bf16",), word=0x6E40FC00, mask=0xFFE0FC00),
-    Mnemonic("BFMMLA", "neon_mmla", "m2n2k4", "f32 bf16 bf16", "aarch64", ("bf16",), word=0x6E40EC00, mask=0xFFE0FC00),
 )
 BY_MNEMONIC = {each.mnemonic: each for each in MNEMONICS}

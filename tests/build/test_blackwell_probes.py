@@ -178,19 +178,17 @@ def test_everything_has_a_probe(target: str) -> None:
     assert [inst.name for inst in catalog(target) if probes.why_no_probe(inst)] == []
 
 
-def test_two_sms_that_share_a_tile_are_not_asked_one_by_one() -> None:
+def test_a_tile_of_two_sms_is_a_cluster() -> None:
     inst = parse(OF_TWO_BLOCKS[0])
     assert (inst.blocks, inst.threads) == (2, 256)
     assert "#define CLUSTER __cluster_dims__(2, 1, 1)" in probes.source(inst)
-    with pytest.raises(AccprobeError, match="has no probe of each SM: two share its tile"):
-        probes.source(inst, probes.Part.EVERY_SM)
 
 
 @pytest.mark.parametrize("name", [IN_REGISTERS[1], IN_TENSOR_MEMORY[0]])
 def test_there_are_no_matrix_products_of_them(name: str) -> None:
     assert not probes.multiplies_matrices(parse(name))
     with pytest.raises(AccprobeError, match="has no probe of matrix products"):
-        probes.source(parse(name), probes.Part.PRODUCT)
+        probes.source(parse(name), products=True)
 
 
 OPCODES = [

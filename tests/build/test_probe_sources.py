@@ -158,16 +158,16 @@ def table(inst: Instruction, bits: int, fragment: tuple[int, Rule], *, transpose
 
 
 RUN = {
-    probes.Part.SHARE: (
+    False: (
         "Value* stored, Value count, unsigned placement, unsigned blocks",
         "launch({blocks, 1}, [=] { probe(MATRICES, stored, count, placement); });",
     ),
-    probes.Part.PRODUCT: (
+    True: (
         "unsigned rows, unsigned columns, Index grid",
         "launch(grid, [=] { product(MATRICES, rows, columns); });",
     ),
 }
-"""By part, the arguments besides the matrices, and the launch."""
+"""Arguments besides the matrices, and the launch; by whether it computes matrix products."""
 
 
 OPTIONS = ["g++", "-std=c++20", "-O1", "-w", "-fPIC", "-pthread"]
@@ -186,12 +186,11 @@ def headers(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return once(folder_of_run(tmp_path_factory) / "emulated_gpu", compile_header)
 
 
-def emulator(inst: Instruction, headers: Path, folder: Path, part: probes.Part = probes.Part.SHARE) -> ctypes.CDLL:
+def emulator(inst: Instruction, headers: Path, folder: Path, products: bool = False) -> ctypes.CDLL:
     """The probe of `inst`, compiled for the CPU: see emulated_gpu.h."""
-    text = re.sub(r"#define MULTIPLY.*", "#define MULTIPLY(...) multiply(__VA_ARGS__)", probes.source(inst, part))
-    text = re.sub(r"#ifdef ON_EVERY_SM\n.*?#else\n", "#ifndef ON_EVERY_SM\n", text, count=1, flags=re.DOTALL)
+    text = re.sub(r"#define MULTIPLY.*", "#define MULTIPLY(...) multiply(__VA_ARGS__)", probes.source(inst, products))
     text = re.sub(r'asm volatile\("fence[^;]*;"[^;]*;', "", text)
-    signature, call = RUN[part]
+    signature, call = RUN[products]
     assert "asm" not in text.replace('extern "C"', "")
     text = f"""#include "emulated_gpu.h"
 {text}
@@ -244,7 +243,7 @@ class Grid(ctypes.Structure):
 def test_products_reach_every_row_and_column(name: str, headers: Path, tmp_path: Path) -> None:
     """Matrix products whose last tiles are not full, by the instruction's own K."""
     inst = parse(name)
-    library = emulator(inst, headers, tmp_path, probes.Part.PRODUCT)
+    library = emulator(inst, headers, tmp_path, products=True)
     random = np.random.default_rng(1)
     shape, operands, _tables = layout(inst)
     rows, columns = inst.m + 5, inst.n + 3

@@ -115,8 +115,6 @@ REFUSED_SWEEPS = [
     ("--k 1000", "--k 1000 is no multiple of block-K 32; give 1024"),
     ("--dtype fp9", "there is no operand type 'fp9'; "),
     ("--operands norml", "there is no operand set 'norml'; did you mean normal"),
-    ("--compile-only --arch sm_91", "sm_91"),
-    ("--compile-only -o x.json", "--compile-only measures nothing, so x.json cannot be written"),
     ("--k 1000000000", "operands, 64 and 64 rows of 1000000000, take 1,431 GiB of memory when they are drawn and added"),
 ]
 

@@ -16,7 +16,7 @@ from accprobe.devices import cuda, open_device
 from accprobe.errors import DeviceError, ToolMissing
 from accprobe.isa import tile
 from accprobe.isa.formats import Bits, Format
-from accprobe.isa.instructions import Instruction, parse
+from accprobe.isa.instructions import Instruction
 from accprobe.operands.request import Request
 from accprobe.operands.sparse import laid_out
 
@@ -138,14 +138,3 @@ class TestGpu:
         whole = gpu.dot(inst, Request(a, b, c))
         monkeypatch.setattr(cuda, "CHUNK_BYTES", 4000)
         np.testing.assert_array_equal(gpu.dot(inst, Request(a, b, c)), whole)
-
-    def test_every_sm_answers_alike(self, h200: cuda.CudaDevice) -> None:
-        random = np.random.default_rng(4)
-        for name in ("wgmma.m64n8k32.f32.e4m3.e4m3", "mma.sync.m16n8k16.f32.f16.f16.f32"):
-            inst = parse(name)
-            a, b = (random.integers(0, 1 << fmt.bits, (1000, inst.k), fmt.dtype) for fmt in (inst.a, inst.b))
-            request = Request(a, b, random.integers(0, 1 << 32, 1000, np.uint32))
-            answers = h200.dot_on_every_sm(inst, request)
-            assert len(answers) == h200.describe()["sm_count"]
-            expected = h200.dot(inst, request)
-            assert all(np.array_equal(got, expected) for got in answers.values())

@@ -91,7 +91,6 @@ def compile_header(folder: Path) -> None:
 def emulator(inst: Instruction, headers: Path, folder: Path, change: Callable[[str], str] = str) -> ctypes.CDLL:
     """The probe of `inst`, its text changed, compiled for the CPU."""
     text = re.sub(r"#define MULTIPLY.*", "#define MULTIPLY(...) multiply(__VA_ARGS__)", change(probes.source(inst)))
-    text = re.sub(r"#ifdef ON_EVERY_SM\n.*?#else\n", "#ifndef ON_EVERY_SM\n", text, count=1, flags=re.DOTALL)
     text = re.sub(r"#ifdef __CUDACC__\n.*?#endif\n", "", text, flags=re.DOTALL)
     assert "asm" not in text.replace('extern "C"', "")
     text = re.sub(r'extern "C" __global__ .*\nprobe', "template <int> static void probe", text)

@@ -1,7 +1,6 @@
 """A processor that is not here: `CpuDevice` as ever, down to the addresses that its loop is given, and models behind them.
 
-The layouts are written down a second time here, from the manuals: Intel SDM, "TDPBF16PS" and "VDPBF16PS", Arm ARM, "BFDOT" and
-"BFMMLA".
+The layouts are written down a second time here, from the manual: Intel SDM, "TDPBF16PS" and "VDPBF16PS".
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from accprobe.devices.cpu import CpuDevice
 from accprobe.evaluate.evaluator import evaluate
 from accprobe.isa.formats import FORMATS, Bits
 from accprobe.isa.instructions import Instruction, parse
-from accprobe.isa.processors import MNEMONICS, Mnemonic
+from accprobe.isa.processors import Mnemonic
 from accprobe.model.tree import DotModel, FloatArithmetic
 from accprobe.operands.request import Request
 
@@ -40,13 +39,11 @@ FMA = FloatArithmetic(
 
 def planted(monkeypatch: pytest.MonkeyPatch, models: Mapping[str, DotModel]) -> CpuDevice:
     """A processor that has these instructions, by mnemonic, and no others."""
-    known = {each.mnemonic: each for each in MNEMONICS}
-    (architecture,) = {known[name].architecture for name in models}
-    monkeypatch.setattr(processor, "architecture", lambda: architecture)
+    monkeypatch.setattr(processor, "architecture", lambda: "x86_64")
     monkeypatch.setattr(processor, "lacking", lambda each: [] if each.mnemonic in models else ["flag"])
     monkeypatch.setattr(processor, "flags", frozenset)
     monkeypatch.setattr(machine_code, "loaded", lambda each: Planted(each, models[each.mnemonic]))
-    monkeypatch.setattr(machine_code, "opcodes", lambda code, _: ((code.removeprefix(OPCODE).decode(), 1),))
+    monkeypatch.setattr(machine_code, "opcodes", lambda code: ((code.removeprefix(OPCODE).decode(), 1),))
     return CpuDevice()
 
 
@@ -71,16 +68,16 @@ class Planted:
             for address, fmt, count in zip((a, b), (inst.a, inst.b), lines, strict=True)
         )
         of_c, of_d = (_at(address, inst.d.dtype, tiles * inst.m * inst.n) for address in (c, d))
-        of_d[:] = evaluate(self._model, inst, _asked(inst, self._mnemonic.tiles, tiles, of_a, of_b, of_c))
+        of_d[:] = evaluate(self._model, inst, _asked(inst, tiles, of_a, of_b, of_c))
 
 
-def _asked(inst: Instruction, of_tiles: bool, tiles: int, a: Bits, b: Bits, c: Bits) -> Request:
+def _asked(inst: Instruction, tiles: int, a: Bits, b: Bits, c: Bits) -> Request:
     """What every cell of the tiles computes, [tiles * M * N]."""
     if inst.family.lanes:
         return Request(a.reshape(-1, inst.k), b.reshape(-1, inst.k), c)
     packed, k = 4 // inst.b.dtype.itemsize, np.arange(inst.k)
     n, cell = np.arange(inst.n)[:, None], np.arange(inst.m * inst.n)
-    place = (k // packed * inst.n + n) * packed + k % packed if of_tiles else n * inst.k + k
+    place = (k // packed * inst.n + n) * packed + k % packed
     rows, columns = a.reshape(tiles, inst.m, inst.k), b.reshape(tiles, -1)[:, place]
     every_row, every_column = rows[:, cell // inst.n], columns[:, cell % inst.n]
     return Request(every_row.reshape(-1, inst.k), every_column.reshape(-1, inst.k), c)

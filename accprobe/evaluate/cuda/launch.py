@@ -44,7 +44,7 @@ def sources(inst: Instruction, model: DotModel) -> list[tuple[str, str]]:
     """(source, name) of the kernels by which a model is verified, the slowest to compile first."""
     return [
         (source.source(model, inst.stored), evaluator_name(inst)),
-        (probes.source(inst, probes.Part.PRODUCT), inst.name),
+        (probes.source(inst, products=True), inst.name),
         (drawing.source(inst.stored), f"the operands of {inst.name}"),
     ]
 
@@ -170,7 +170,7 @@ class Hardware:
     """One hardware instruction on matrix products of its own K."""
 
     def __init__(self, cupy: Any, inst: Instruction, target: str) -> None:
-        cubin = compiler.compile_source(probes.source(inst, probes.Part.PRODUCT), target, inst.name)
+        cubin = compiler.compile_source(probes.source(inst, products=True), target, inst.name)
         self._function = cupy.RawModule(path=str(cubin.path)).get_function("product")
         self._columns, self._rows = probes.product_block(inst)
 

@@ -1,4 +1,4 @@
-"""Sweeps: a line for each operand type, a table for each problem with its remarks, and opcodes of compiled configurations."""
+"""Sweeps: a line for each operand type, and a table for each problem with its remarks."""
 
 from __future__ import annotations
 
@@ -15,14 +15,11 @@ from accprobe.render.document import (
     Paragraph,
     Phrase,
     Section,
-    Tone,
-    paragraphs,
     tabulate,
 )
 from accprobe.report.sweeps import OperandSet, SweepRecord
 from accprobe.report.words import register
 from accprobe.sass import opcodes
-from accprobe.sweep.atlas import Entry
 
 MASKED = (
     "A GEMM clears more and more low bits of its partial sums, for each block-K. The largest number of bits that can be cleared"
@@ -269,7 +266,7 @@ def _gathered(records: Sequence[SweepRecord], text_for: Callable[[SweepRecord], 
     yield from (Phrase(f"{'; '.join(places(of_text))}: {text}", "quiet") for text, of_text in found.items())
 
 
-def places(records: Iterable[SweepRecord | Entry]) -> Iterator[str]:
+def places(records: Iterable[SweepRecord]) -> Iterator[str]:
     """Yield configurations in few words: "tf32 with 2, 4, 8 warps at block-K 512"."""
     blocks: dict[tuple[str, int], dict[int, None]] = {}
     for each in records:
@@ -302,48 +299,3 @@ def _profiled(records: Sequence[SweepRecord]) -> Iterator[Phrase]:
             counted = ", ".join(f"{count:,}×{opcode}" for opcode, count in profile.executed) or "no matrix instruction"
             expected = ", ".join(f"{count:,}×{opcode}" for opcode, count in profile.expected)
             yield Phrase(f"{place}: the profiler counted {counted}; the disassembly has {expected}.", "bad")
-
-
-def _opcodes(entries: Sequence[Entry]) -> str:
-    return " + ".join(opcode for opcode, _ in entries[0].opcodes)
-
-
-def _block_ks(entries: Sequence[Entry]) -> str:
-    return "-".join(dict.fromkeys(str(entry.block_k) for entry in (entries[0], entries[-1])))
-
-
-def _counts(entries: Sequence[Entry]) -> str:
-    return ", ".join(" + ".join(str(count) for _, count in entry.opcodes) for entry in entries)
-
-
-COMPILED = (
-    Column("arch", lambda entries: entries[0].architecture, whole=True),
-    Column("operands", lambda entries: entries[0].dtype, whole=True),
-    Column("warps", lambda entries: str(entries[0].num_warps), number=True),
-    Column("block-K", _block_ks, whole=True),
-    Column("opcode", _opcodes, whole=True),
-    Column("in the cubin", _counts, "context", least=10),
-    Column("accumulator", lambda entries: entries[0].accumulator or "not published", "context", least=10),
-)
-"""Columns for entries whose block-Ks become the same opcode."""
-
-
-def compilation_blocks(entries: Sequence[Entry]) -> Iterator[Element]:
-    """Yield the opcode of each configuration, then the configurations without one."""
-
-    def alike(entry: Entry) -> tuple[object, ...]:
-        return entry.architecture, entry.dtype, entry.num_warps, _opcodes([entry]), entry.accumulator
-
-    def tone(some: Sequence[Entry]) -> Tone:
-        return "converted" if some[0].dtype in FP8 and "HMMA" in _opcodes(some) else ""
-
-    if compiled := [list(group) for _, group in groupby((each for each in entries if each.opcodes), alike)]:
-        yield tabulate(COMPILED, compiled, tone, group=lambda some: some[0].architecture)
-    rejected: dict[tuple[str, str], list[Entry]] = {}
-    for entry in entries:
-        if not entry.opcodes:
-            rejected.setdefault((entry.architecture, entry.reason), []).append(entry)
-    lines = (f"{'; '.join(places(some))} on {name}: {reason}" for (name, reason), some in rejected.items())
-    yield from paragraphs(lines, "quiet")
-    if compiled:
-        yield Paragraph(Phrase("accumulator: fraction bits kept, as published for the opcode; nothing ran.", "quiet"))
