@@ -1,4 +1,4 @@
-"""Products made to err, held against the bounds of their errors: how many exceed them, and how near the worst comes.
+"""Products made to err, compared with the bounds of their errors: how many exceed them, and how near the worst comes.
 
     python benchmarks/bounds.py --outputs 1e8 --seed 0 -o benchmarks/results/bounds/0.json
 
@@ -25,8 +25,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"
 
 from adversarial import ADVERSARIES, crafted, float_models
 
-from accprobe.budget.bounds import from_sum, tight
 from accprobe.budget.errors import exact_product
+from accprobe.budget.worst_error import worst_case
 from accprobe.evaluate.product import product
 from accprobe.isa.formats import FORMATS, Format
 from accprobe.model.product import Merged, ProductModel, addition, in_chunks
@@ -44,18 +44,12 @@ SMALL_SIDE = 64
 
 @dataclass
 class Seen:
-    """Of one arithmetic. of_tight, of_sum: the largest error over its bound; kind: of the operands that have it.
-
-    unbounded: outputs whose sums may be too large. kinds: the largest error over the tight bound for each kind.
-    """
+    """Of one arithmetic. largest: error over its bound, by kind of operands; unbounded: outputs whose sums may be too large."""
 
     outputs: int = 0
     exceeding: int = 0
     unbounded: int = 0
-    of_tight: float = 0.0
-    of_sum: float = 0.0
-    kind: str = ""
-    kinds: dict[str, float] = field(default_factory=dict)
+    largest: dict[str, float] = field(default_factory=dict)
 
 
 def plan(sums: DotModel, a: Format, b: Format, rng: Generator) -> ProductModel:
@@ -76,25 +70,19 @@ def plan(sums: DotModel, a: Format, b: Format, rng: Generator) -> ProductModel:
     return ProductModel(a, b, k, sums, tree, chain if out is None or wide else FORMATS[str(out)])
 
 
-def hold(model: ProductModel, kind: str, seen: Seen, rng: Generator) -> None:
+def compare(model: ProductModel, kind: str, seen: Seen, rng: Generator) -> None:
     side = SMALL_SIDE if model.a is FORMATS["f64"] else SIDE
     a, b = crafted(kind, model, side, side, rng)
     with np.errstate(all="ignore"):
         values, exact = model.result.values(product(model, a, b)), exact_product(model, a, b)
         off = np.maximum(np.abs(values - exact.sums) - exact.off, 0.0)
-        found, unbounded = [], []
-        for bound in (tight(model, a, b), from_sum(model, a, b)):
-            bounded = np.isfinite(bound)
-            over = np.where(bounded & (off > 0), off / bound, 0.0)
-            found.append(float(over.max()))
-            seen.exceeding += int(np.count_nonzero(bounded & ~(off <= bound)))
-            unbounded.append(off.size - int(np.count_nonzero(bounded)))
-        seen.unbounded += unbounded[0]
+        bound = worst_case(model, a, b)
+        bounded = np.isfinite(bound)
+        over = np.where(bounded & (off > 0), off / bound, 0.0)
     seen.outputs += off.size
-    if found[0] > seen.of_tight:
-        seen.kind = kind
-    seen.of_tight, seen.of_sum = max(seen.of_tight, found[0]), max(seen.of_sum, found[1])
-    seen.kinds[kind] = max(seen.kinds.get(kind, 0.0), found[0])
+    seen.unbounded += int(np.count_nonzero(~bounded))
+    seen.exceeding += int(np.count_nonzero(bounded & ~(off <= bound)))
+    seen.largest[kind] = max(seen.largest.get(kind, 0.0), float(over.max()))
 
 
 def held(outputs: float, seed: int) -> dict[str, Seen]:
@@ -105,7 +93,7 @@ def held(outputs: float, seed: int) -> dict[str, Seen]:
     while sum(seen.outputs for seen in found.values()) < outputs:
         for i, (name, (sums, a, b)) in enumerate(models.items()):
             rng = np.random.default_rng((seed, turn, i))
-            hold(plan(sums, a, b, rng), ADVERSARIES[(turn + i) % len(ADVERSARIES)], found[name], rng)
+            compare(plan(sums, a, b, rng), ADVERSARIES[(turn + i) % len(ADVERSARIES)], found[name], rng)
         turn += 1
         done = sum(seen.outputs for seen in found.values())
         print(f"{done:,} outputs, {sum(seen.exceeding for seen in found.values())} exceed", file=sys.stderr, flush=True)
@@ -121,7 +109,8 @@ def main() -> None:
     start = perf_counter()
     found = held(args.outputs, args.seed)
     for name, seen in found.items():
-        print(f"{name:52} {seen.outputs:11,} {seen.exceeding:3} exceed  {seen.of_tight:.3f} of its bound  {seen.kind}")
+        kind = max(seen.largest, key=lambda kind: seen.largest[kind])
+        print(f"{name:52} {seen.outputs:11,} {seen.exceeding:3} exceed  {seen.largest[kind]:.3f} of its bound  {kind}")
     whole: dict[str, Any] = {
         "seed": args.seed,
         "seconds": round(perf_counter() - start),

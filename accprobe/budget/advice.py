@@ -15,9 +15,7 @@ from accprobe.budget.error_report import (
     BudgetRequest,
     ErrorRow,
     PlannedProduct,
-    Speed,
     error_of_plan,
-    measured_speeds,
 )
 from accprobe.budget.errors import Errors
 from accprobe.isa.formats import FORMATS, Format
@@ -67,7 +65,6 @@ class Advice:
 
     out: result format; rounding: its `own_rounding`. promote_every: the longest interval whose errors all stay clearly below
     that, None if sums need no promotion; is_enough: whether there is one, otherwise promote_every is one fused sum.
-    speed: of the fastest swept kernel that promotes at least as often.
     """
 
     accumulation: str
@@ -76,7 +73,6 @@ class Advice:
     rounding: float
     promote_every: int | None
     is_enough: bool
-    speed: Speed | None
     kinds: tuple[DataAdvice, ...]
 
 
@@ -103,7 +99,6 @@ def advice(
         return None
     is_enough = all(longest)
     every = None if not longest else min(each or 0 for each in longest) or len(accumulation.pattern)
-    speeds = [speed for at, speed in measured_speeds(accumulation).items() if every and at <= every]
     return Advice(
         accumulation=accumulation.name,
         k=k,
@@ -111,7 +106,6 @@ def advice(
         rounding=rounding,
         promote_every=every,
         is_enough=is_enough,
-        speed=max(speeds, key=lambda speed: speed.tflops, default=None) if is_enough else None,
         kinds=tuple(
             DataAdvice(
                 str(data),
@@ -174,13 +168,7 @@ def _recommendation(advice: Advice) -> str:
         return f"Promotion is not needed at K = {advice.k}: without it the error is {'about' if about else 'below'} {own}."
     if not advice.is_enough:
         return f"Promote after every fused sum at K = {advice.k}: even then the error is not below {own}."
-    speed = advice.speed
-    ran = (
-        f" Block-K {speed.block_k} ran at {speed.tflops:.0f} TFLOP/s ({speed.shape}, {speed.device})."
-        if speed is not None
-        else ""
-    )
-    return f"Promote every {advice.promote_every} products at K = {advice.k}: the error is then below {own}.{ran}"
+    return f"Promote every {advice.promote_every} products at K = {advice.k}: the error is then below {own}."
 
 
 def _reason(advice: Advice, kind: DataAdvice) -> str:

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from accprobe.budget.bounds import from_sum
 from accprobe.budget.errors import Exact, exact_product
-from accprobe.budget.mutants import KEPT_IN_BF16, MUTATIONS, Operation, mistake_name
-from accprobe.budget.tail import Emulated, rounded_values, worst_case
+from accprobe.budget.mutants import MUTATIONS, Operation, mistake_name
+from accprobe.budget.tail import Emulated, rounded_values, tail_of
+from accprobe.budget.worst_error import worst_case
 from accprobe.evaluate.decoding import values_of
 from accprobe.evaluate.error_free import Floats, Truths
 from accprobe.evaluate.miscounts import fit_miscounts
@@ -29,32 +29,28 @@ class Tolerance:
     high: Floats
 
     @classmethod
-    def of(cls, operation: Operation, any_order: bool = False) -> Tolerance:
-        """Return the worst case; any_order: over all orders of K."""
-        exact = exact_product(operation.model, operation.a, operation.b, operation.scales)
-        if any_order:
-            return cls.around(operation, exact, from_sum(operation.model, operation.a, operation.b, operation.scales))
-        return cls._rounded(operation, exact, worst_case(operation))
+    def in_any_order(cls, operation: Operation) -> Tolerance:
+        """Return the worst case over all orders of K."""
+        given = operation.model, operation.a, operation.b, operation.scales
+        return cls.around(operation, exact_product(*given), worst_case(*given))
 
     @classmethod
-    def at_rate(cls, emulated: Emulated, rate: float | None) -> Tolerance:
-        """Return the bound at this rate of false alarms, from the tail of the emulated errors; None: the worst case."""
-        share = 1.0 if rate is None else emulated.tail().at(rate)
-        return cls._rounded(emulated.operation, emulated.exact, share * emulated.worst)
+    def at_rate(cls, emulated: Emulated, rate: float) -> Tolerance:
+        """Return the bound at this rate of false alarms, from the tail of the emulated errors.
+
+        It accepts what sums within that bound of the exact ones become when they are rounded to D.
+        """
+        before, operation = tail_of([emulated]).at(rate) * emulated.worst, emulated.operation
+        wide, model = cls.around(operation, emulated.exact, before), operation.model
+        low, high = (rounded_values(values, model.result, model.result_rounding) for values in (wide.low, wide.high))
+        unbounded = np.isinf(before)
+        return cls(operation, emulated.exact, np.where(unbounded, -np.inf, low), np.where(unbounded, np.inf, high))
 
     @classmethod
     def around(cls, operation: Operation, exact: Exact, bound: Floats) -> Tolerance:
         """Accept results within the bound of the exact sums, whose own error is added."""
         with np.errstate(invalid="ignore"):
             return cls(operation, exact, exact.sums - bound - exact.off, exact.sums + bound + exact.off)
-
-    @classmethod
-    def _rounded(cls, operation: Operation, exact: Exact, before: Floats) -> Tolerance:
-        """Accept what sums within `before` of the exact ones become when they are rounded to D."""
-        wide, model = cls.around(operation, exact, before), operation.model
-        low, high = (rounded_values(values, model.result, model.result_rounding) for values in (wide.low, wide.high))
-        unbounded = np.isinf(before)
-        return cls(operation, exact, np.where(unbounded, -np.inf, low), np.where(unbounded, np.inf, high))
 
     @property
     def bound(self) -> Floats:
@@ -117,24 +113,16 @@ class Mismatch:
 
     def cause(self) -> str:
         """Return the mistake that gives these bits or nearly does; "" if there is none."""
-        miscounted = self._miscounted()
-        best, share, everywhere = "", 0.0, 0.0
-        mutants = list(self._mutants())
-        for name, d in mutants:
-            same = float(np.mean((self.got == d)[self.beyond])), float(np.mean(self.got == d))
-            if same > (share, everywhere):
-                best, (share, everywhere) = name, same
+        equal = {name: self.got == d for name, d in self._mutants()}
+        best = max(equal, key=lambda name: (equal[name][self.beyond].mean(), equal[name].mean()))
+        share = float(equal[best][self.beyond].mean())
         bits = f"{best}, which gives {'exactly these bits' if share == 1 else f'{share:.0%} of them bit for bit'}"
-        if miscounted or share > 0.5:
-            return f"likeliest: {': '.join([*filter(None, [miscounted]), *([bits] if share > 0.5 else [])])}"
-        near = [name for name, d in mutants if not Tolerance.beyond(self._around(d), self.got).any()]
-        if near:
-            return f"likeliest: {' or '.join(near)}, within the error bound"
-        return f"likeliest: {times}" if (times := self._times()) else ""
+        found = list(filter(None, [self._miscounted(), bits if share > 0.5 else ""])) or list(filter(None, [self._times()]))
+        return f"likeliest: {': '.join(found)}" if found else ""
 
     def _mutants(self) -> Iterator[tuple[str, Floats]]:
         operation = self.tolerance.operation
-        for name, mutation in (MUTATIONS | KEPT_IN_BF16).items():
+        for name, mutation in MUTATIONS.items():
             if (d := mutation(operation)) is not None:
                 yield mistake_name(name, operation.model), operation.values(d)
         if len(operation.a) == len(operation.b):

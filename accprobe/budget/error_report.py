@@ -14,10 +14,9 @@ from accprobe.budget.errors import F64, Errors, Tally, exact_sums, plain_product
 from accprobe.budget.quantise import Fidelity, quantised
 from accprobe.errors import AccprobeError
 from accprobe.evaluate.error_free import Floats
-from accprobe.isa.formats import FORMATS, Format
+from accprobe.isa.formats import Format
 from accprobe.model.product import ProductModel
 from accprobe.report.report import Report
-from accprobe.sass import opcodes
 
 USUAL_KS = (1024, 4096, 16384)
 USUAL_INTERVALS = (None, 128)
@@ -78,23 +77,12 @@ class PlannedProduct:
 
 
 @dataclass(frozen=True)
-class Speed:
-    """The fastest swept kernel with a promotion interval, and where it ran."""
-
-    tflops: float
-    block_k: int
-    num_warps: int
-    device: str
-    shape: str
-
-
-@dataclass(frozen=True)
 class ErrorRow:
     """The errors of one plan with one kind of operands.
 
     is_scaled: whether the product applies the scales; otherwise the errors are of the sum of scaled operands.
     quantisation_error: relative error of the exact product of the rounded operands; a, b: what rounding did to each operand in
-    the first draw. speed: of the fastest kernel with that interval, if a sweep has one.
+    the first draw.
     """
 
     accumulation: str
@@ -109,7 +97,6 @@ class ErrorRow:
     quantisation_error: float | None
     a: Fidelity
     b: Fidelity
-    speed: Speed | None
 
 
 @dataclass(frozen=True)
@@ -177,7 +164,6 @@ def entries(
 ) -> Iterator[ErrorRow]:
     """Yield every plan with every kind of operands and every scale; all plans of one K have the same operands."""
     every = planned(accumulation, request)
-    speeds = measured_speeds(accumulation)
     total = sum(len(each) for _, each in every) * len(request.scales) * SEEDS
     done = 0
     for data, each in every:
@@ -192,7 +178,7 @@ def entries(
                     ledger.add(values, wide)
                     done += len(of_k)
             for ledger in ledgers:
-                yield from ledger.entries(speeds)
+                yield from ledger.entries()
 
 
 def error_of_plan(
@@ -235,7 +221,7 @@ class _Ledger:
                 self._models[i] = replace(plan.model, scales=scales)
                 self.tallies[i].append(tally(self._models[i], pair.patterns, scaled, words))
 
-    def entries(self, speeds: dict[int, Speed]) -> Iterator[ErrorRow]:
+    def entries(self) -> Iterator[ErrorRow]:
         assert self._fidelity is not None
         lost = (self._lost / self._whole) ** 0.5 if self._whole else None
         for plan, model, tallies in zip(self._plans, self._models, self.tallies, strict=True):
@@ -251,29 +237,4 @@ class _Ledger:
                 Errors.of(model, tallies),
                 lost,
                 *self._fidelity,
-                speeds.get(plan.promote_every or 0),
             )
-
-
-def measured_speeds(accumulation: Accumulation) -> dict[int, Speed]:
-    """Return the fastest Triton kernel by promotion interval, of the same operands and opcode, from the instruction's report.
-
-    A block of K begins at zero: its length is the interval, unless sums are promoted within it too.
-    """
-    source, _, name = accumulation.name.partition(":")
-    if source == "sim" or accumulation.measured is not None or accumulation.a is not accumulation.b:
-        return {}
-    if accumulation.result is not FORMATS["f32"]:  # in which the swept kernels accumulate
-        return {}
-    report = Report.load(source)
-    units = {opcodes.stem(opcode) for row in report.instructions if row.name == name for opcode in row.opcodes}
-    found: dict[int, Speed] = {}
-    for record in report.sweeps:
-        ran = set(map(opcodes.stem, record.opcodes))
-        if record.tflops is None or record.dtype != accumulation.a.name or not ran or not ran <= units:
-            continue
-        interval = min(record.block_k, record.promote_every or record.block_k)
-        if interval not in found or found[interval].tflops < record.tflops:
-            shape = f"{record.m}x{record.n}x{record.k}"
-            found[interval] = Speed(record.tflops, record.block_k, record.num_warps, report.device.name, shape)
-    return found

@@ -3,7 +3,6 @@
 Let d be an output, x the exact sum of its products, S the sum of |a·b|.
 
 - relative error: ||d - x|| / ||x||, Euclidean norms over all outputs, because x of one output can be near zero.
-- worst relative error: the largest |d - x|, relative to the root mean square of x.
 - bias: the mean of d - x relative to the mean of |x|, with its sign.
 - error over sum: the largest |d - x| / S; `accprobe.budget.worst_error` bounds it for all operands.
 
@@ -20,12 +19,12 @@ from typing import NamedTuple
 import numpy as np
 
 from accprobe.budget.data import DrawnPatterns
-from accprobe.budget.worst_error import worst_error
+from accprobe.budget.worst_error import by_k, worst_error
 from accprobe.evaluate.decoding import values_of
 from accprobe.evaluate.error_free import Floats, two_product, two_sum
 from accprobe.evaluate.product import ScaleWords, SumWords, product, rounded_to, rounded_words
 from accprobe.isa.formats import FORMATS, Bits
-from accprobe.model.product import NO_K, ProductModel
+from accprobe.model.product import ProductModel
 
 F64 = FORMATS["f64"]
 
@@ -76,16 +75,6 @@ def plain_product(a: Floats, b: Floats) -> Floats:
     return found
 
 
-def by_k(model: ProductModel, scales: Floats) -> Floats:
-    """Expand scales [lines, blocks] to one for each k; scales of whole rows stay as they are."""
-    if not model.scales_inside:
-        return scales
-    found = np.ones((len(scales), model.k))
-    for chain, block in model.block_of.items():
-        found[:, chain.ks()[chain.ks() != NO_K]] = scales[:, [block]]
-    return found
-
-
 def _compensated(x: Floats, y: Floats) -> tuple[Floats, Floats]:
     """Return compensated sums of f64 products and a bound of what underflows.
 
@@ -103,10 +92,9 @@ def _compensated(x: Floats, y: Floats) -> tuple[Floats, Floats]:
 class Tally:
     """The contribution of one draw of operands to the errors.
 
-    outputs: count of finite outputs; overflowed: count of the others, which enter no error.
-    Sums over outputs: squared_error of d - x; squared of x; signed_error of d - x; magnitude of |x|; squared_before and
-    signed_before of the error before D is rounded; squared_rounding of the error of x rounded to D's format.
-    Maxima: largest of |d - x|; largest_over_sum of |d - x| / S.
+    outputs: count of finite outputs; overflowed: count of the others, which enter no error. Sums over outputs: squared_error of
+    d - x; squared of x; signed_error of d - x; magnitude of |x|; squared_before and signed_before of the error before D is
+    rounded. largest_over_sum: the largest |d - x| / S.
     """
 
     outputs: int
@@ -117,8 +105,6 @@ class Tally:
     magnitude: float
     squared_before: float
     signed_before: float
-    squared_rounding: float
-    largest: float
     largest_over_sum: float
 
 
@@ -128,9 +114,7 @@ def tally(model: ProductModel, operands: DrawnPatterns, exact: Exact, scales: Sc
     sums = SumWords(product(replace(model, result=f32, result_rounding="RNE"), operands.a, operands.b, scales=scales), f32)
     outputs = model.result.values(rounded_to(sums, model.result, model.result_rounding))
     before = f32.values(sums.patterns)
-    nearest = SumWords(exact.sums.view(np.uint64), F64)
-    rounded = model.result.values(rounded_to(nearest, model.result, model.result_rounding))
-    there = np.isfinite(outputs) & np.isfinite(rounded)
+    there = np.isfinite(outputs)
     x, sizes = exact.sums[there], exact.sizes[there]
     error = outputs[there] - x
     over = np.divide(np.abs(error), sizes, out=np.zeros_like(error), where=sizes > 0)
@@ -143,8 +127,6 @@ def tally(model: ProductModel, operands: DrawnPatterns, exact: Exact, scales: Sc
         magnitude=float(np.abs(x).sum()),
         squared_before=float(np.square(before[there] - x).sum()),
         signed_before=float((before[there] - x).sum()),
-        squared_rounding=float(np.square(rounded[there] - x).sum()),
-        largest=float(np.abs(error).max(initial=0)),
         largest_over_sum=float(over.max(initial=0)),
     )
 
@@ -161,8 +143,7 @@ class Interval:
 class Errors:
     """The errors of a product over several draws of operands; None if no output is finite or all sums are zero.
 
-    error_of_sums, bias_of_sums: before D is rounded; error_of_rounding: of exact sums rounded to D's format.
-    bound_over_sum: for all operands; None if the model implies no bound. max_error: the largest |d - x|.
+    error_of_sums, bias_of_sums: before D is rounded. bound_over_sum: for all operands; None if the model implies no bound.
     """
 
     outputs: int
@@ -170,15 +151,12 @@ class Errors:
     seeds: int
     relative_error: float | None
     relative_error_interval: Interval | None
-    relative_error_worst: float | None
     bias: float | None
     bias_interval: Interval | None
     max_error_over_sum: float | None
     bound_over_sum: float | None
     error_of_sums: float | None
     bias_of_sums: float | None
-    error_of_rounding: float | None
-    max_error: float | None
 
     @classmethod
     def of(cls, model: ProductModel, tallies: Sequence[Tally]) -> Errors:
@@ -194,15 +172,12 @@ class Errors:
             seeds=len(tallies),
             relative_error=_root(sum(t.squared_error for t in tallies), squared),
             relative_error_interval=_interval(square_errors, 0.5) if known else None,
-            relative_error_worst=max(t.largest for t in tallies) / (squared / outputs) ** 0.5 if known else None,
             bias=sum(t.signed_error for t in tallies) / magnitude if known else None,
             bias_interval=_interval(signed_errors) if known else None,
             max_error_over_sum=max(t.largest_over_sum for t in tallies) if outputs else None,
             bound_over_sum=worst_error(model),
             error_of_sums=_root(sum(t.squared_before for t in tallies), squared),
             bias_of_sums=sum(t.signed_before for t in tallies) / magnitude if known else None,
-            error_of_rounding=_root(sum(t.squared_rounding for t in tallies), squared),
-            max_error=max(t.largest for t in tallies) if outputs else None,
         )
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from accprobe.evaluate.error_free import Floats, Integers
 from accprobe.evaluate.product import ScaleWords, SumWords, product, rounded_to
 from accprobe.isa.formats import FORMATS, Bits
-from accprobe.model.product import Chain, Merged, ProductModel, addition, in_chunks
+from accprobe.model.product import Chain, Merged, ProductModel, addition
 from accprobe.model.tree import Arithmetic, FloatArithmetic
 
 # Rows and columns of the transposed tile.
@@ -103,24 +103,6 @@ def partials_in_bf16(operation: Operation) -> Bits | None:
     return operation._replace(model=replace(model, tree=Merged(halves, "forward", addition(), BF16))).computed()
 
 
-def kept_in_bf16(products: int, parts: bool, running: bool) -> Mutation:
-    """Return the mistake of rounding partial sums of so many products, or the running sum, or both, to bf16."""
-
-    def mutation(operation: Operation) -> Bits | None:
-        model = operation.model
-        first = next(model.chains())
-        fits = products < model.k and products % len(first.pattern) == 0 and model.step.root.arithmetic.result.bits <= 32
-        if not fits or model.scales_inside or first.period or first.shift:
-            return None
-        chunks = in_chunks(range(model.k), products, first.pattern, addition(BF16) if running else addition())
-        assert isinstance(chunks, Merged)
-        begun = Merged(chunks.parts[:1], "forward", addition(), BF16)
-        tree = replace(chunks, kept=BF16) if parts else replace(chunks, parts=(begun, *chunks.parts[1:]))
-        return operation._replace(model=replace(model, tree=tree)).computed()
-
-    return mutation
-
-
 def block_scales_swapped(operation: Operation) -> Bits | None:
     """Swap the first two block scales of A."""
     if operation.scales is None or not operation.model.scales_inside or operation.scales.a.shape[1] < 2:
@@ -189,15 +171,3 @@ def mistake_name(name: str, model: ProductModel) -> str:
         return name
     bits = arithmetic.result_bits
     return f"accumulator of {narrowed(bits)} bits, {bits - narrowed(bits)} fewer"
-
-
-# Mistakes of loops over products, which the search for a cause tries too.
-KEPT_IN_BF16: dict[str, Mutation] = {
-    f"{what} bf16 every {products} products": kept_in_bf16(products, parts, running)
-    for what, parts, running in (
-        ("the running sum kept in", False, True),
-        ("partial sums and the running sum kept in", True, True),
-        ("partial sums kept in", True, False),
-    )
-    for products in (64, 128, 256)
-}

@@ -1,6 +1,6 @@
 """Error bound at a stated rate of false alarms, from the tail of emulated errors.
 
-Let z be the error of a sum before D is rounded, as a share of the worst case of that element (`accprobe.budget.bounds`), and m
+Let z be the error of a sum before D is rounded, as a share of the worst case of that element (`worst_error.worst_case`), and m
 its mean over emulated elements. With
 
     v = max over t of 2 · ln(mean of exp(t · (z - m))) / t²
@@ -17,15 +17,16 @@ The worst case caps it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from math import log, sqrt
 from typing import NamedTuple
 
 import numpy as np
 
-from accprobe.budget.bounds import tight
 from accprobe.budget.errors import Exact, exact_product
 from accprobe.budget.mutants import Operation
+from accprobe.budget.worst_error import worst_case
 from accprobe.evaluate.error_free import Floats
 from accprobe.evaluate.product import SumWords, rounded_to
 from accprobe.isa.formats import FORMATS, Format
@@ -58,7 +59,7 @@ class Tail(NamedTuple):
         return min(1.0, abs(self.centre) + sqrt(2 * self.variance * log(2 / rate)))
 
 
-def tail_of(shares: Floats, lines: int) -> Tail:
+def tail_of_shares(shares: Floats, lines: int) -> Tail:
     """Return the tail of errors over their worst cases, of elements in so many rows and columns."""
     if not shares.size:
         return Tail(0.0, 0.0, 0)
@@ -85,11 +86,9 @@ class Emulated(NamedTuple):
 
     @classmethod
     def of(cls, operation: Operation) -> Emulated:
-        wide, exact = (
-            without_last_rounding(operation),
-            exact_product(operation.model, operation.a, operation.b, operation.scales),
-        )
-        return cls(operation, exact, SumWords(wide.computed(), wide.model.result), worst_case(operation))
+        wide, given = without_last_rounding(operation), (operation.a, operation.b, operation.scales)
+        sums = SumWords(wide.computed(), wide.model.result)
+        return cls(operation, exact_product(operation.model, *given), sums, worst_case(wide.model, *given))
 
     @property
     def errors(self) -> Floats:
@@ -101,9 +100,12 @@ class Emulated(NamedTuple):
         """Return the results."""
         return self.operation.values(rounded_to(self.sums, self.operation.model.result, self.operation.model.result_rounding))
 
-    def tail(self) -> Tail:
-        there = (self.worst > 0) & np.isfinite(self.worst)
-        return tail_of(self.errors[there] / self.worst[there], sum(self.worst.shape))
+
+def tail_of(several: Sequence[Emulated]) -> Tail:
+    """Return the tail of the errors of all elements that have a bound."""
+    bounded = [(each, (each.worst > 0) & np.isfinite(each.worst)) for each in several]
+    shares = np.concatenate([each.errors[there] / each.worst[there] for each, there in bounded])
+    return tail_of_shares(shares, sum(sum(each.worst.shape) for each in several))
 
 
 def without_last_rounding(operation: Operation) -> Operation:
@@ -112,11 +114,6 @@ def without_last_rounding(operation: Operation) -> Operation:
     if model.result.mantissa_bits >= f32.mantissa_bits:
         return operation
     return operation._replace(model=replace(model, result=f32, result_rounding="RNE"))
-
-
-def worst_case(operation: Operation) -> Floats:
-    """Return the error bound of the sums [M, N] before D is rounded."""
-    return tight(without_last_rounding(operation).model, operation.a, operation.b, operation.scales)
 
 
 def rounded_values(values: Floats, fmt: Format, how: Rounding = "RNE") -> Floats:

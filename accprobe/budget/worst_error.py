@@ -1,4 +1,4 @@
-"""Error bound of a product relative to the sum of |a·b|, for all operands.
+"""Error bound of a product from the sum of |a·b|: relative to it for all operands, or of each element for known ones.
 
 Let S be the sum of |a·b| over the products below a node of the tree, subnormal operands counted as the smallest normal number.
 The value of a node is at most `size` · S + `least` and differs from the exact sum by at most `error` · S + `least`. One fused
@@ -8,8 +8,7 @@ sum of t terms has two errors:
 - rounding of the result: at most 2^-b of it, or half of that to nearest.
 
 Errors below the normal range or the alignment floor are `least`, independent of S. S of a part is at most S of the whole, so
-the bounds of parts add up along a chain and up the tree. They hold if no sum overflows. For known operands
-`accprobe.budget.bounds` is tighter.
+the bounds of parts add up along a chain and up the tree, in any order of K. They hold if no sum overflows.
 """
 
 from __future__ import annotations
@@ -19,8 +18,13 @@ from functools import cache
 from itertools import pairwise
 from typing import Literal, NamedTuple
 
-from accprobe.isa.formats import FORMATS, Format
-from accprobe.model.product import Chain, Node, ProductModel, folded, merged_in
+import numpy as np
+
+from accprobe.evaluate.decoding import values_of
+from accprobe.evaluate.error_free import Floats
+from accprobe.evaluate.product import ScaleWords, rounded_words
+from accprobe.isa.formats import FORMATS, Bits, Format
+from accprobe.model.product import NO_K, Chain, Node, ProductModel, folded, merged_in
 from accprobe.model.tree import Addend, Arithmetic, FloatArithmetic, FusedSum, Product, Rounding
 
 
@@ -90,6 +94,49 @@ def product_error(model: ProductModel) -> ProductError | None:
         return None
     bound = stages[-1].bound
     return ProductError(bound.error, bound.least, min(map(_largest, _formats(model))))
+
+
+# Covers the rounding errors of the bound itself, which is computed in float64.
+SAFE = 1 + 2.0**-40
+
+
+def worst_case(model: ProductModel, a: Bits, b: Bits, scales: ScaleWords | None = None) -> Floats:
+    """Return the bound of |result - exact sum|, [M, N], for a [M, K] and b [N, K], bit patterns, times both scales.
+
+    It is infinite where a sum may overflow, an operand is not finite, or the model implies no bound.
+    """
+    error = product_error(model)
+    if error is None or model.step.subnormal_operands != "kept":
+        return np.full((len(a), len(b)), np.inf)
+    x, y = (_raised(fmt, rounded_words(fmt, words, model.operand_rounding)) for fmt, words in ((model.a, a), (model.b, b)))
+    with np.errstate(all="ignore"):
+        sums = largest = x @ y.T
+        least = np.full(sums.shape, error.absolute)
+        if scales is not None and model.scales is not None:
+            of_a, of_b = (np.abs(words.astype(np.float64)) for words in (scales.a, scales.b.T))
+            sums = (x * by_k(model, of_a)) @ (y * by_k(model, of_b)).T
+            most, other = (np.maximum(of_x.max(axis=1), 1.0) for of_x in (of_a, of_b))
+            least = least * np.multiply.outer(most, other)
+            tiny = np.multiply.outer(of_a.min(axis=1), of_b.min(axis=1)) < 2.0 ** FORMATS["f32"].min_exponent
+            largest = np.where(tiny, np.inf, np.maximum(sums, largest))
+        bound = (error.relative * sums + least) * SAFE
+        return np.where(largest * (1 + error.relative) * SAFE + least <= error.most, bound, np.inf)
+
+
+def _raised(fmt: Format, words: Bits) -> Floats:
+    """Return |values|, subnormal ones raised to the smallest normal number."""
+    sizes = np.abs(values_of(words, fmt, "kept"))
+    return np.where(sizes == 0, 0.0, np.maximum(sizes, 2.0**fmt.min_exponent))
+
+
+def by_k(model: ProductModel, scales: Floats) -> Floats:
+    """Expand scales [lines, blocks] to one for each k; scales of whole rows stay as they are."""
+    if not model.scales_inside:
+        return scales
+    found = np.ones((len(scales), model.k))
+    for chain, block in model.block_of.items():
+        found[:, chain.ks()[chain.ks() != NO_K]] = scales[:, [block]]
+    return found
 
 
 def _stages(model: ProductModel) -> list[_Stage]:

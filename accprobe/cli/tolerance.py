@@ -58,10 +58,9 @@ def tolerance_command(to: Output, **options: Any) -> None:
     """Recommend a test of a product, and show the mistakes it detects.
 
     NAME is an opcode, an instruction of a report or a measured product, as for `accprobe budget`. The recommended tolerance
-    bounds the emulated errors of such operands at the given rate of false alarms. The line after it has the worst case of these
-    operands and of all operands. The table shows in which share of 200 trials with fresh operands each mistake is detected: by
-    accprobe.testing.assert_matmul_close, by rtol and atol, by the worst case, by DeepGEMM's calc_diff < 1e-3, and by your own
-    --atol and --rtol.
+    bounds the emulated errors of such operands at the given rate of false alarms; the worst case of all operands follows. The
+    table shows in which share of 200 trials with fresh operands each mistake is detected: by
+    accprobe.testing.assert_matmul_close, by rtol and atol, by DeepGEMM's calc_diff < 1e-3, and by your own --atol and --rtol.
 
     Data: as for `accprobe budget`. Scales, drawn at random: none, tensor, row, 1x128, 128x128 (blocks of B; 1x128 of A).
 

@@ -6,12 +6,12 @@ import csv
 import io
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from typing import Any
 
 from accprobe.audit.accumulators import Accumulator
 from accprobe.audit.kernels import Kernel, Reading
-from accprobe.budget.error_report import ErrorReport, ErrorRow, Speed, is_simulated
+from accprobe.budget.error_report import ErrorReport, ErrorRow, is_simulated
 from accprobe.budget.tolerance import ToleranceReport
 from accprobe.compare.diff import Diff, Pair, generation
 from accprobe.compare.differences import Difference
@@ -230,9 +230,8 @@ def _budget_row(account: ErrorReport, entry: ErrorRow) -> JsonObject:
     row, errors = asdict(entry), asdict(entry.errors)
     ends = {name: list((errors[name] or {"low": None, "high": None}).values()) for name in errors if name.endswith("interval")}
     del row["errors"]
-    speed = row.pop("speed") or dict.fromkeys(field.name for field in fields(Speed))
     simulated = entry.accumulation in account.simulated
-    return row | {"simulated": simulated, "seed": account.request.seed} | errors | ends | {"speed": speed}
+    return row | {"simulated": simulated, "seed": account.request.seed} | errors | ends
 
 
 def _flat(name: str, value: Any) -> Iterator[tuple[str, Any]]:
@@ -267,16 +266,12 @@ def tolerance_json(found: ToleranceReport) -> str:
         false_alarms=request.rate,
         atol=found.recommended.atol,
         rtol=found.recommended.rtol,
-        atol_worst_case=found.atol_worst,
         sums_over_sum=found.over_sum,
-        worst_case_over_sum=found.worst_over_sum,
         any_operands_over_sum=found.over_any_sum,
         share_of_worst_case=found.tail.at(request.rate),
         emulated_elements=found.tail.elements,
         own=request.own._asdict() if request.own else None,
         passed=dict(found.passed),
-        kill_table=[
-            {"mistake": row.mistake, "caught": dict(row.by), "noticed_with": list(row.noticed_with)} for row in found.kill_table
-        ],
+        kill_table=[{"mistake": row.mistake, "caught": dict(row.by)} for row in found.kill_table],
         words=list(tolerance_words(found)),
     )

@@ -9,7 +9,7 @@ import numpy as np
 from accprobe.budget.accumulation import of_named
 from accprobe.budget.error_check import Mismatch, Tolerance
 from accprobe.budget.mutants import Operation
-from accprobe.budget.tail import Emulated
+from accprobe.budget.tail import FALSE_ALARMS, Emulated
 from accprobe.errors import AccprobeError
 from accprobe.evaluate.product import ScaleWords
 from accprobe.gemm.callables.arrays import NumpyArrays, TorchArrays
@@ -30,16 +30,16 @@ def assert_matmul_close(
     out: str | None = None,
     scales: tuple[Any, Any] | None = None,
     any_order: bool = False,
-    false_alarms: float | None = None,
+    false_alarms: float = FALSE_ALARMS,
 ) -> None:
     """Assert that got [M, N] is within the error bound of this arithmetic from the exact product of a [M, K] and b [K, N].
 
     like: "h200:wgmma.m64n8k32.f32.e4m3.e4m3", an opcode such as "QGMMA", or "products-h200:" and words of a measured product,
     whose promotion and split-K are the defaults of promote_every and split_k. out: format of the results before a conversion to
     the format of `got`, which is the default. scales: of a and b, float32: one each; [M, 1] and [1, N]; or, with
-    promote_every=128, [M, K/128] and [K/128, N] or [K/128, N/128]. any_order: bound the error of any order of K.
-    false_alarms: share of correct elements that may be rejected, such as 1e-9: the bound is then that of emulated results at
-    this rate (accprobe/budget/tail.py), not the worst case, which rejects none.
+    promote_every=128, [M, K/128] and [K/128, N] or [K/128, N/128]. false_alarms: share of correct elements that may be
+    rejected: the bound is that of emulated results at this rate (accprobe/budget/tail.py). any_order: the bound is the worst
+    case of any order of K, which rejects no correct element.
     Arrays are numpy's, with ml_dtypes' small floats, or torch tensors on any device.
 
     Raises AssertionError with the element, its error in multiples of the bound and the likeliest cause; AccprobeError where
@@ -59,10 +59,10 @@ def assert_matmul_close(
     model = accumulation.model(of_a.shape[1], promote_every, split_k, formats.get(out) if out else result, scaling)
     if random_scales is not None and model.scales_inside and len(model.block_of) != random_scales.a.shape[1]:
         raise AccprobeError(f"split_k={split_k}: a border between slices lies within a block of {BLOCK} that has one scale")
-    if false_alarms is not None and (any_order or not 0 < false_alarms < 1):
-        raise AccprobeError(f"false_alarms={false_alarms}: give a share between 0 and 1, without any_order")
-    asked = Operation(model, of_a, of_b, random_scales)
-    tolerance = Tolerance.of(asked, any_order) if false_alarms is None else Tolerance.at_rate(Emulated.of(asked), false_alarms)
+    if not 0 < false_alarms < 1:
+        raise AccprobeError(f"false_alarms={false_alarms}: give a share between 0 and 1")
+    probed = Operation(model, of_a, of_b, random_scales)
+    tolerance = Tolerance.in_any_order(probed) if any_order else Tolerance.at_rate(Emulated.of(probed), false_alarms)
     unbounded = int(np.count_nonzero(np.isinf(tolerance.bound)))
     if unbounded:
         raise AccprobeError(

@@ -13,7 +13,6 @@ import ml_dtypes
 import numpy as np
 import pytest
 import torch
-from long_tail import some
 
 from accprobe.budget.accumulation import of_named
 from accprobe.budget.data import drawn_patterns
@@ -45,16 +44,16 @@ def test_results_of_the_arithmetic_pass(kind: str, promote_every: int | None) ->
     assert_matmul_close(got.astype(np.float64), a, b, like=LIKE, promote_every=promote_every)
 
 
-def test_a_rate_of_false_alarms_detects_more_than_the_worst_case() -> None:
+def test_the_rate_of_false_alarms_detects_more_than_the_worst_case() -> None:
     """On normal data the bound of promoted sums allows sums that are never promoted."""
     named = of_named(LIKE)
     a, b = drawn_patterns("normal", named.a, named.b, 64, 64, 2048, np.random.default_rng(0))
     a, b = a.view(named.a.ml_dtype), b.view(named.b.ml_dtype).T
     right, wrong = (matmul(a, b, like=LIKE, promote_every=every).astype(ml_dtypes.bfloat16) for every in (128, None))
-    assert_matmul_close(wrong, a, b, like=LIKE, promote_every=128)
-    assert_matmul_close(right, a, b, like=LIKE, promote_every=128, false_alarms=1e-9)
+    assert_matmul_close(wrong, a, b, like=LIKE, promote_every=128, any_order=True)
+    assert_matmul_close(right, a, b, like=LIKE, promote_every=128)
     with pytest.raises(AssertionError, match="likeliest: no promotion, which gives exactly these bits"):
-        assert_matmul_close(wrong, a, b, like=LIKE, promote_every=128, false_alarms=1e-9)
+        assert_matmul_close(wrong, a, b, like=LIKE, promote_every=128)
 
 
 def test_tensors_and_another_order() -> None:
@@ -108,23 +107,6 @@ def test_a_constant_factor_is_reported(times: float, kind: str) -> None:
     got = matmul(a, b, like=LIKE, promote_every=128) * np.float32(times)
     with pytest.raises(AssertionError, match=rf"; likeliest: the result times {times:g}$"):
         assert_matmul_close(got, a, b, like=LIKE, promote_every=128)
-
-
-@pytest.mark.parametrize("products", [128, *(pytest.param(x, marks=pytest.mark.slow) for x in (64, 256))])
-@pytest.mark.parametrize(("parts", "running"), some([(False, True), (True, True), (True, False)], 2))
-def test_sums_kept_in_bf16_by_a_loop_are_reported_by_name(products: int, parts: bool, running: bool) -> None:
-    like = "h200:mma.sync.m16n8k16.f32.bf16.bf16.f32"
-    a, b = operands("positive", 768, like)
-    got = np.zeros((M, N), np.float32)
-    for k in range(0, 768, products):
-        part = matmul(a[:, k : k + products], b[k : k + products], like=like)
-        got += part.astype(ml_dtypes.bfloat16).astype(np.float32) if parts else part
-        if running:
-            got = got.astype(ml_dtypes.bfloat16).astype(np.float32)
-    what = " and ".join(["partial sums"] * parts + ["the running sum"] * running)
-    told = f"likeliest: {what} kept in bf16 every {products} products, which gives exactly these bits"
-    with pytest.raises(AssertionError, match=told):
-        assert_matmul_close(got, a, b, like=like)
 
 
 def test_of_a_large_result_the_cause_is_looked_for_where_it_is_wrong() -> None:
@@ -190,8 +172,7 @@ def test_scales(of: str) -> None:
         ({"scales": (np.ones((M, 4), np.float32), np.ones((4, N), np.float32))}, "give promote_every=128"),
         ({"a": np.full((M, K), np.nan, ml_dtypes.float8_e4m3fn)}, "have no bound"),
         ({"out": "bf15"}, "unknown format"),
-        ({"false_alarms": 1.0}, "give a share between 0 and 1, without any_order"),
-        ({"false_alarms": 1e-9, "any_order": True}, "give a share between 0 and 1, without any_order"),
+        ({"false_alarms": 1.0}, "give a share between 0 and 1"),
     ],
 )
 def test_invalid_arguments_are_one_sentence(changes: dict[str, Any], told: str) -> None:

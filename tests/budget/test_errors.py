@@ -50,10 +50,8 @@ def test_errors_equal_exact_fractions(kind: str, out: str, accumulation: object)
     rms = sqrt(sum(x * x for x in exact) / len(exact))
     assert found.outputs == 12
     assert found.relative_error == pytest.approx(sqrt(sum(e * e for e in error) / len(error)) / rms)
-    assert found.relative_error_worst == pytest.approx(float(max(map(abs, error))) / rms)
     assert found.bias == pytest.approx(float(sum(error) / sum(map(abs, exact))))
     assert found.max_error_over_sum == pytest.approx(float(max(over)))
-    assert found.max_error == max(map(abs, error))
     assert found.bound_over_sum is not None
     assert max(over) <= found.bound_over_sum
 
@@ -86,8 +84,6 @@ def test_the_rounding_of_d_is_separate_from_the_error_of_the_sum() -> None:
     narrow = errors(E4M3.product(1024, 128, out=FORMATS["bf16"]), "positive")
     wide = errors(E4M3.product(1024, 128), "positive")
     assert (narrow.error_of_sums, narrow.bias_of_sums) == (wide.relative_error, wide.bias)
-    assert narrow.error_of_rounding is not None
-    assert 2.0**-9 / sqrt(3) < narrow.error_of_rounding < 2.0**-8 / sqrt(3)
     assert narrow.relative_error is not None
     assert wide.error_of_sums is not None
     assert narrow.relative_error > 2 * wide.error_of_sums
@@ -114,7 +110,7 @@ def test_the_confidence_interval_contains_the_mean_of_many_draws() -> None:
 
     def of_draw() -> Tally:
         squares = rng.chisquare(50)
-        return Tally(50, 0, squares, 50.0, rng.normal(0, 1), 50.0, squares, 0.0, squares, 1.0, 1.0)
+        return Tally(50, 0, squares, 50.0, rng.normal(0, 1), 50.0, squares, 0.0, 1.0)
 
     runs = [Errors.of(E4M3.product(32), [of_draw() for _ in range(8)]) for _ in range(40)]
     intervals = [run.relative_error_interval for run in runs]

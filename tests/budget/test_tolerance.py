@@ -34,8 +34,8 @@ def test_the_verdict_does_not_depend_on_the_seed() -> None:
     """As rounding to the nearest bf16 number has it, |got - reference| <= 0.01 holds for some draws and not for others."""
     asked = replace(HGMMA, own=OwnTest(0.01, 0.0, "bf16"), m=16, n=8)
     every = [advised(replace(asked, seed=seed)) for seed in range(2)]
-    verdicts = [[phrase.text for phrase in row[:4]] for row in kill_rows(every[0])]
-    assert all([[phrase.text for phrase in row[:4]] for row in kill_rows(each)] == verdicts for each in every)
+    verdicts = [[phrase.text for phrase in row[:3]] for row in kill_rows(every[0])]
+    assert all([[phrase.text for phrase in row[:3]] for row in kill_rows(each)] == verdicts for each in every)
     assert all(row[1] == "detected" for row in verdicts[1:])
     shares = [each.passed["own"] for each in every]
     assert all(0.9 < share < 1 for share in shares)
@@ -44,7 +44,7 @@ def test_the_verdict_does_not_depend_on_the_seed() -> None:
 
 def test_the_recommended_test_catches_every_mistake_on_normal_data() -> None:
     found = advised(HGMMA)
-    assert found.passed["elements"] == found.passed["allclose"] == found.passed["worst_case"] == 1
+    assert found.passed["elements"] == found.passed["allclose"] == 1
     assert set(caught(found).values()) == {1.0}
     assert "detects every mistake of the table on normal data" in words(found)
     assert caught(found, "calc_diff")["the result truncated, not rounded"] == 0
@@ -54,28 +54,25 @@ def test_missed_mistakes_are_explained() -> None:
     """An accumulator of whole numbers loses nothing, however narrow; of few products promotion buys little."""
     found = advised(replace(ASKED, data="integers"))
     assert caught(found)["no promotion"] == 0
-    assert "detects 'no promotion' in 0% of the tests: it changes no result; " in words(found)
-    (row,) = (row for row in found.kill_table if row.mistake == "no promotion")
-    assert "positive" in row.noticed_with
+    assert "detects 'no promotion' in 0% of the tests: it changes no result." in words(found)
 
 
 @pytest.mark.usefixtures("few_tests")
 @pytest.mark.parametrize("data", ["normal", "positive", "cancelling", "outliers", "attention"])
 def test_correct_results_pass(data: str) -> None:
     found = advised(replace(ASKED, data=data))
-    assert found.passed["elements"] == found.passed["worst_case"] == 1
-    assert 0 < found.recommended.atol < found.atol_worst
+    assert found.passed["elements"] == 1
+    assert found.recommended.atol > 0
     assert found.over_any_sum is not None
-    assert found.over_sum < found.worst_over_sum <= found.over_any_sum
+    assert found.over_sum < found.over_any_sum
 
 
 @pytest.mark.usefixtures("few_tests")
 def test_recommended_numbers_are_of_the_errors_size() -> None:
-    """The worst case is far above."""
+    """Sums of 1,024 products of normal numbers are about 32."""
     found = advised(replace(ASKED, k=1024, promote_every=None, out=FORMATS["f32"]))
     assert found.recommended.rtol == 0
-    assert 5 * found.recommended.atol < found.atol_worst
-    assert found.recommended.atol < 0.05 * found.size
+    assert found.recommended.atol < 0.05 * 32
 
 
 @pytest.mark.usefixtures("few_tests")
@@ -86,7 +83,7 @@ def test_an_accumulator_says_how_many_bits_it_lacks() -> None:
 
 def test_no_bound_above_the_whole_sum_is_printed() -> None:
     found = advised(ASKED)
-    assert "over all operands 0.02 of sum |a·b|" in dict(tolerance_facts(found))["at worst"]
+    assert "0.02 of sum |a·b|, over all operands and orders of K" in dict(tolerance_facts(found))["at worst"]
     useless = dict(tolerance_facts(replace(found, over_any_sum=2.06)))["at worst"]
     assert "no useful bound" in useless
     assert "2.06" not in useless

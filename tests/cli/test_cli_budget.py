@@ -26,7 +26,6 @@ KEYS = {
     "scale",
     "outputs",
     "relative_error",
-    "relative_error_worst",
     "bias",
     "max_error_over_sum",
     "bound_over_sum",
@@ -56,7 +55,6 @@ def test_the_known_errors_of_hopper_s_accumulator() -> None:
     assert never["bias"] == pytest.approx(-0.25, rel=0.02)
     assert promoted["bias"] == pytest.approx(-5e-4, rel=0.02)
     assert never["max_error_over_sum"] < never["bound_over_sum"]
-    assert promoted["speed"]["tflops"] > 600
 
 
 def test_everything_that_json_has() -> None:
@@ -77,7 +75,6 @@ def test_csv_has_the_same_numbers_and_the_same_columns_whatever_is_known() -> No
     found = rows(small("--format", "json"))
     lines = list(csv.DictReader(io.StringIO(small("--format", "csv").stdout)))
     assert [float(line["relative_error"]) for line in lines] == [row["relative_error"] for row in found]
-    assert [line["speed_tflops"] for line in lines] == ["", "650.28", "", "650.28"]
     simulated = budget("sim:h100:wgmma.m64n8k32.f32.e4m3.e4m3", "--k", "64", "--outputs", "16", "--format", "csv")
     assert list(csv.DictReader(io.StringIO(simulated.stdout)).fieldnames or ()) == list(lines[0])
 
@@ -194,4 +191,4 @@ def test_an_interruption_keeps_what_is_known(form: str, monkeypatch: pytest.Monk
         told = json.loads(result.stdout)
         assert (told["interrupted"], len(told["rows"])) == (True, 2)
     else:
-        assert "650" in result.stdout
+        assert "Interrupted: some of the errors are missing." in result.stdout

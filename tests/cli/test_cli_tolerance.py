@@ -22,13 +22,13 @@ def test_json() -> None:
     result = tolerance(*SMALL, "--format", "json", "--data", "positive", "--atol", "0.1", "--false-alarms", "1e-6")
     assert result.exit_code == 0, result.output
     found = json.loads(result.stdout)
-    assert 0 < found["sums_over_sum"] < found["worst_case_over_sum"] <= found["any_operands_over_sum"] < 0.05
-    assert 0 < found["atol"] < found["atol_worst_case"]
+    assert 0 < found["sums_over_sum"] < found["any_operands_over_sum"] < 0.05
+    assert found["atol"] > 0
     assert (found["rtol"], found["false_alarms"], found["promote_every"]) == (2.0**-8, 1e-6, 128)
     assert found["own"] == {"atol": 0.1, "rtol": 0.0, "reference": "f64"}
     assert (found["m"], found["n"]) == (8, 8)
     (cut,) = (row for row in found["kill_table"] if row["mistake"] == "the result truncated, not rounded")
-    assert set(cut["caught"]) == set(found["passed"]) == {"elements", "allclose", "worst_case", "calc_diff", "own"}
+    assert set(cut["caught"]) == set(found["passed"]) == {"elements", "allclose", "calc_diff", "own"}
     assert not found["simulated"]
 
 
@@ -38,13 +38,13 @@ def test_terminal_leads_with_the_recommended_test(columns: int) -> None:
     assert result.exit_code == 0, result.output
     assert max(map(len, result.stdout.splitlines())) <= columns
     lines = " ".join(result.stdout.split())
-    like = 'like="h200:wgmma.m64n8k32.f32.e4m3.e4m3", promote_every=128, out="bf16", false_alarms=1e-09'
+    like = 'like="h200:wgmma.m64n8k32.f32.e4m3.e4m3", promote_every=128, out="bf16"'
     assert lines.startswith(f"use assert_matmul_close(got, a, b, {like}) ")
     assert "K = 512, promotion interval 128, result bf16 or |got - f64 reference| <= " in lines
     assert "1e-09 false alarms per element" in lines
     assert "accumulator of 10 bits," in lines
     assert "own |got - bf16 reference| <= 0.01 " in lines
-    assert "scales=(scales_of_a, scales_of_b), false" in " ".join(tolerance(*SMALL, "--scale", "row").stdout.split())
+    assert "scales=(scales_of_a, scales_of_b))" in " ".join(tolerance(*SMALL, "--scale", "row").stdout.split())
     assert "out=" not in tolerance(*SMALL, "--out", "f32", columns=columns).stdout
 
 

@@ -123,7 +123,6 @@ def test_a_function_of_the_users_is_given_options_and_torch_its_flags(tmp_path: 
         ("torch:mm", {"scale": "row"}, "torch:mm does not support scales by row: it has none"),
         ("cublaslt:matmul", {}, "cublaslt:matmul is not available: nvmath is not installed: pip install 'nvmath"),
         ("cublaslt:17", {}, "there is no package 'cublaslt' for 'cublaslt:17'; did you mean cublaslt:matmul"),
-        ("deep_gemm:fp8_gemm_nt", {}, "deep_gemm:fp8_gemm_nt is not available: deep_gemm is not installed: see https"),
         ("torch:mmm", {}, "torch has no 'mmm'; did you mean torch:mm"),
         ("tarch:mm", {}, "there is no package 'tarch' for 'tarch:mm'; did you mean torch:mm"),
         ("mm", {}, "there is no callable 'mm', and it is not FILE.py:FUNCTION; did you mean torch:mm"),

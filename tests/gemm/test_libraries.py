@@ -1,4 +1,4 @@
-"""cuBLASLt, DeepGEMM and cuSPARSELt, with stand-ins that check their operands and multiply with torch."""
+"""cuBLASLt and cuSPARSELt, with stand-ins that check their operands and multiply with torch."""
 
 from __future__ import annotations
 
@@ -75,29 +75,11 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> None:
         "nvmath": {"CudaDataType": CudaDataType},
         "nvmath.linalg": {"ComputeType": ComputeType},
         "nvmath.linalg.advanced": {"Matmul": Matmul},
-        "deep_gemm": {"fp8_gemm_nt": fp8_gemm_nt, "bf16_gemm_nt": bf16_gemm_nt},
     }
     for name, has in of_nvmath.items():
         module = ModuleType(name)
         vars(module).update(has)
         monkeypatch.setitem(sys.modules, name, module)
-
-
-def fp8_gemm_nt(a: tuple[Any, Any], b: tuple[Any, Any], d: Any) -> None:
-    """D = A · B transposed, scales [M, K / 128] and [N / 128, K / 128]; both operands lie along K."""
-    (x, of_x), (y, of_y) = a, b
-    assert x.is_contiguous()
-    assert y.is_contiguous()
-    assert of_y.is_contiguous()
-    assert (of_x.shape, of_y.shape) == ((len(x), x.shape[1] // 128), (len(y) // 128, x.shape[1] // 128))
-    scaled_x = x.float() * of_x.repeat_interleave(128, 1)
-    scaled_y = y.float() * of_y.repeat_interleave(128, 0).repeat_interleave(128, 1)
-    d.copy_(scaled_x @ scaled_y.t())
-
-
-def bf16_gemm_nt(a: Any, b: Any, d: Any) -> None:
-    assert b.is_contiguous()
-    d.copy_(a.float() @ b.float().t())
 
 
 def called(
@@ -115,9 +97,9 @@ def powers(fmt: Format, shape: tuple[int, int], seed: int) -> Bits:
     return patterns[random.integers(0, 2, shape)]
 
 
-def exact(asked: CallableAdapter, a: Bits, b: Bits, of_a: Any = 1.0, of_b: Any = 1.0) -> Any:
+def exact(asked: CallableAdapter, a: Bits, b: Bits) -> Any:
     spec = asked.spec
-    return (spec.a.values(a) * of_a) @ (spec.b.values(b) * of_b).T
+    return spec.a.values(a) @ spec.b.values(b).T
 
 
 @pytest.mark.parametrize(("a", "out"), [("bf16", "bf16"), ("f16", "f16"), ("f32", "f32"), ("e4m3", "f32"), ("e5m2", "bf16")])
@@ -156,25 +138,6 @@ def test_cublaslt_is_given_types_flags_and_scales() -> None:
 def test_types_that_cublaslt_does_not_give_are_one_sentence(a: str, out: str, given: str) -> None:
     with pytest.raises(AccprobeError, match=f"give --out {given}"):
         called("cublaslt:matmul", FORMATS[a], FORMATS[out])
-
-
-def test_deep_gemm_is_given_operands_and_scales_along_k() -> None:
-    e4m3, bf16 = FORMATS["e4m3"], FORMATS["bf16"]
-    asked = called("deep_gemm:fp8_gemm_nt", e4m3, FORMATS["f32"], "128x128")
-    x, y = powers(e4m3, (16, 256), 0), powers(e4m3, (256, 256), 1)
-    random = np.random.default_rng(2)
-    of_a, of_b = (np.exp2(random.integers(-3, 4, shape)).astype(np.float32) for shape in ((16, 2), (2, 2)))
-    d = asked.product(x, y, ScaleWords(of_a, np.repeat(of_b, 128, axis=1)))
-    of_y = np.repeat(np.repeat(of_b.T, 128, axis=0), 128, axis=1)
-    np.testing.assert_array_equal(FORMATS["f32"].values(d), exact(asked, x, y, np.repeat(of_a, 128, axis=1), of_y))
-    plain = called("deep_gemm:bf16_gemm_nt", bf16, bf16, shape=(4, 8, 16))
-    x, y = powers(bf16, (4, 16), 0), powers(bf16, (8, 16), 1)
-    np.testing.assert_array_equal(bf16.values(plain.product(x, y)), exact(plain, x, y))
-
-
-def test_deep_gemm_says_which_scales_it_takes() -> None:
-    with pytest.raises(AccprobeError, match="requires block scales: give --scale 128x128"):
-        called("deep_gemm:fp8_gemm_nt", FORMATS["e4m3"], FORMATS["bf16"])
 
 
 @pytest.fixture

@@ -1,7 +1,4 @@
-"""Built-in callables: how each is called, its formats, scales and options, and what it needs.
-
-The titles of those that never ran on hardware say so.
-"""
+"""Built-in callables: how each is called, its formats, scales and options, and what it needs."""
 
 from __future__ import annotations
 
@@ -21,7 +18,6 @@ from accprobe.gemm.callables.libraries import (
     SPARSE_PART,
     attention,
     cublaslt,
-    deep_gemm,
     own_result,
     semi_structured,
     weight_exponent,
@@ -36,7 +32,6 @@ NEEDS = {
     "torch": ("torch", f"{install.GPU_STACK}, or pip install torch"),
     "numpy": ("numpy", "pip install numpy"),
     "cublaslt": ("nvmath", "pip install 'nvmath-python[cu13]'"),
-    "deep_gemm": ("deep_gemm", "see https://github.com/deepseek-ai/DeepGEMM"),
 }
 
 
@@ -197,24 +192,6 @@ _ALL = (
         lambda a: FORMATS["bf16"] if a.storage_bits == 8 else own_result(a),
         ("tensor",),
         {"algorithm": 0, "fast_accumulation": False},
-        gpu_only=True,
-        by_columns=True,
-    ),
-    Builtin(
-        "deep_gemm:fp8_gemm_nt",
-        "DeepGEMM, A scaled by 1 x 128 and B by 128 x 128 (--scale 128x128), sm_90; never run on hardware",
-        ("e4m3",),
-        deep_gemm,
-        _bf16,
-        ("128x128",),
-        gpu_only=True,
-        by_columns=True,
-    ),
-    Builtin(
-        "deep_gemm:bf16_gemm_nt",
-        "DeepGEMM, without scales; never run on hardware",
-        ("bf16",),
-        deep_gemm,
         gpu_only=True,
         by_columns=True,
     ),

@@ -1,6 +1,4 @@
-"""Products of libraries: cuBLASLt by algorithm, DeepGEMM, 2:4 sparse products of cuSPARSELt, and attention.
-
-Written from nvmath-python 1.0 (nvmath.linalg.advanced) and DeepGEMM's csrc/apis/gemm.hpp. DeepGEMM never ran on hardware here.
+"""Products of libraries: cuBLASLt by algorithm (nvmath-python 1.0), 2:4 sparse products of cuSPARSELt, and attention.
 
 Attention is a product P·V of which only V can be chosen. If Q is zero, all scores are 0 and the softmax gives each key the
 weight 1/keys. D = A·B then has an A of 1/keys, B is V, and K is the number of keys. A kernel may keep weights of 1 and divide
@@ -67,26 +65,6 @@ def cublaslt(spec: Spec, options: Options, library: ArrayLibrary) -> Multiply:
                 )
             planned.append(matmul)
         return planned[0].execute(algorithm=planned[0].algorithms[algorithm])
-
-    return multiply
-
-
-def deep_gemm(spec: Spec, options: Options, library: ArrayLibrary) -> Multiply:
-    """Return DeepGEMM's product of column-major B: of bf16, or of e4m3 scaled by 1 x 128 and 128 x 128 blocks (sm_90)."""
-    import deep_gemm as installed
-
-    scaled = spec.a.storage_bits == 8
-    if scaled and spec.scale is None:
-        raise AccprobeError("deep_gemm:fp8_gemm_nt requires block scales: give --scale 128x128")
-    out, into = torch_type(library, spec.out), installed.fp8_gemm_nt if scaled else installed.bf16_gemm_nt
-
-    def multiply(a: Any, b: Any, *scales: Any) -> Any:
-        d = a.new_empty((spec.m, spec.n), dtype=out)
-        if scaled:
-            into((a, scales[0]), (b.t(), scales[1].t().contiguous()), d)
-        else:
-            into(a, b.t(), d)
-        return d
 
     return multiply
 

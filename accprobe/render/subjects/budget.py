@@ -32,7 +32,6 @@ MEANS = {
     "bias": "bias: the mean of d - x over that of |x|",
     "bound of any": "bound of any: the largest |d - x| over sum |a·b| of any operands; none: no bound below 1",
     "95 %": f"{CONFIDENCE:.0%}: interval of the relative error, by bootstrap over the draws",
-    "worst": "worst: the largest |d - x| over the root mean square of x",
     "operands alone": "operands alone: the error of rounding A and B",
 }
 """Explanations of columns, by header."""
@@ -87,10 +86,8 @@ COLUMNS = (
     Column("promotion\ninterval", lambda entry: str(entry.promote_every or "never"), number=True),
     Column("relative\nerror", lambda entry: _share(entry.errors.relative_error), number=True),
     Column("bias", _bias, number=True),
-    Column("TFLOP/s", lambda entry: f"{entry.speed.tflops:.0f}" if entry.speed else "", "context", number=True),
     Column("bound\nof any", _bound, "context", number=True),
     Column("95 %", lambda entry: _interval(entry.errors.relative_error_interval), "detail", number=True),
-    Column("worst", lambda entry: _share(entry.errors.relative_error_worst, loud=False), "detail", number=True),
     Column("operands\nalone", lambda entry: _share(entry.quantisation_error, loud=False), "detail", number=True),
     Column("SNR of A, B\ndB", _of_scaled(_snr), "detail", number=True),
     Column("saturated,\nflushed", _of_scaled(_lost), "detail", number=True),
@@ -145,8 +142,6 @@ def budget_notes(account: ErrorReport) -> Iterator[str]:
         yield "*: the error of the sum of scaled operands; scales of blocks along K need promotion within each block."
     if any(entry.scale == "nv16" for entry in account.entries):
         yield "nv16: e2m1 numbers, exact in the format of the operands, are summed by the named instruction."
-    if fastest := next((entry.speed for entry in account.entries if entry.speed), None):
-        yield f"TFLOP/s: of the fastest swept Triton kernel with this interval, {fastest.shape}, {fastest.device}."
     for data in account.request.data:
         if isinstance(data, OwnData):
             ks = dict.fromkeys(entry.k for entry in account.entries if entry.data == data.name)
