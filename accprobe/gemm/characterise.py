@@ -23,13 +23,12 @@ from accprobe.gemm.findings import ProductOutcome, RegionOutcome
 from accprobe.gemm.fit import KeptResults, compare_kept, fit, is_contradicted, other_bits, refit
 from accprobe.gemm.layout import shows_subnormals
 from accprobe.gemm.operands import DrawOwn
-from accprobe.gemm.plans import ONLY_SUBNORMAL, AlternativePlan, ProductPlan, alternative_plans, integer_step
+from accprobe.gemm.plans import ONLY_SUBNORMAL, AlternativePlan, alternative_plans, draft
 from accprobe.gemm.scaling import applied_before_in_calls, infer_scales
 from accprobe.gemm.tree.decomposition import (
-    FusedGroups,
-    Reduction,
+    chain_of,
     decompose,
-    every_chain,
+    products_per_sum,
     with_first_sums_swapped,
     with_repeated_products,
 )
@@ -37,6 +36,7 @@ from accprobe.gemm.tree.slices import in_slices
 from accprobe.gemm.tree.tree_builder import NoTree, make_tree_builder
 from accprobe.gemm.verification import verify_plans
 from accprobe.isa.formats import Bits
+from accprobe.model.product import Chain, FusedSums, Merged, Node, ProductModel, chains_of
 
 # Dot products of one set of sparse probes, and of a set with subnormal sums or subnormal operands in B.
 SPARSE_DOTS, SUBNORMAL_DOTS = 1536, 256
@@ -93,7 +93,7 @@ def characterise(
     for found in outcome.found:
         if not found.reason:
             _PlanSearch(subject, found, seed, evaluate, experiment).find(depends)
-    parts = [(found.region, found.plan.model()) for found in outcome.found if found.plan is not None]
+    parts = [(found.region, found.plan) for found in outcome.found if found.plan is not None]
     if parts and outcome.fits_in_range:
 
         def progressed(count: int) -> None:
@@ -136,12 +136,12 @@ def _explain_scales(outcome: ProductOutcome) -> None:
 def _probe_overflow(subject: RecordedCallable, found: RegionOutcome) -> None:
     """Compare the plan with the results of sums beyond the range of D."""
     overflowing = dots.overflow_probes(subject.spec, np.flatnonzero(found.multiplicity))
-    if found.model is not None and overflowing is not None:
+    if found.plan is not None and overflowing is not None:
         probed, kept = dots.probe(subject, overflowing, found.region.rows, found.region.columns), found.kept
-        wrong = dots.count_mismatches(found.model, probed)
+        wrong = dots.count_mismatches(found.plan, probed)
         counts = kept.results + len(probed), kept.contradicting + wrong, kept.overflowed + wrong
         found.kept = KeptResults(*counts, kept.subnormal)
-        found.overflow = dots.observed_overflow(found.model, probed)
+        found.overflow = dots.observed_overflow(found.plan, probed)
 
 
 def _repeat(subject: RecordedCallable, outcome: ProductOutcome) -> None:
@@ -186,17 +186,17 @@ class _PlanSearch:
         found, subject = self.found, self.subject
         self.progress("accumulation order", 0)
         subject.most = subject.calls + MOST_CALLS + SWEEPS * -(-subject.spec.k // len(found.region.columns))
-        tree = self._tree(thorough)
+        order = self._order(thorough)
         subject.most = None
-        if tree == found.tree:
+        if order == found.order:
             return
-        found.tree, found.reason, found.counterexample, found.mismatches, found.results = tree, "", "", 0, 0
+        found.order, found.reason, found.counterexample, found.mismatches, found.results = order, "", "", 0, 0
         if subject.spec.a.is_integer:
-            found.plan = ProductPlan(subject.spec, tree, integer_step(1))
+            found.plan = order
             self._compare_kept([])
             return
         self.progress("bits and rounding", 0)
-        probed = self._fit(tree)
+        probed = self._fit(order)
         if subject.spec.scale is not None and found.plan is not None:
             self.progress("scales", 0)
             self._scale(found.plan)
@@ -213,27 +213,30 @@ class _PlanSearch:
             self._cover(found.plan)
         self._compare_kept(probed)
 
-    def _tree(self, thorough: bool) -> FusedGroups | Reduction:
-        """Return the tree, or slices that are added in any order if elements change from call to call."""
-        region, times = self.found.region, self.found.multiplicity
-        if self.subject.spec.a.is_integer:
-            return tuple((int(k),) for k in np.flatnonzero(times))
+    def _order(self, thorough: bool) -> ProductModel:
+        """Return a plan with the tree, or with slices that are added in any order if elements change from call to call."""
+        region, times, spec = self.found.region, self.found.multiplicity, self.subject.spec
+        if spec.a.is_integer:
+            return draft(spec, chain_of(tuple((int(k),) for k in np.flatnonzero(times)), 1), 1)
         once, twice = np.flatnonzero(times == 1), np.flatnonzero(times == 2)
         builder = make_tree_builder(self.subject, region.rows, region.columns, once, thorough)
         separate = builder.chains(once) if region.changing else []
-        chains = [groups for chain in separate for groups in every_chain(decompose(chain))]
-        if len(chains) > 1:
-            tree: FusedGroups | Reduction = in_slices(self.subject, region.rows, region.columns, chains)
-        else:
-            tree = decompose(builder.tree(once))
-        return with_repeated_products(tree, twice) if len(twice) else tree
+        partials = separate if len(separate) > 1 else [builder.tree(once)]
+        products = products_per_sum(partials)
+        parts = [decompose(each, products) for each in partials]
+        tree: Node = parts[0]
+        if len(parts) > 1:
+            tree = in_slices(self.subject, region.rows, region.columns, [chain for part in parts for chain in chains_of(part)])
+        if region.changing and isinstance(tree, Merged):
+            tree = replace(tree, order="unordered")
+        return draft(spec, with_repeated_products(tree, products, twice) if len(twice) else tree, products)
 
     def _probe(self, wanted: dots.SparseDots) -> ProbedDots:
         return dots.probe(self.subject, wanted, self.found.region.rows, self.found.region.columns)
 
-    def _fit(self, tree: FusedGroups | Reduction) -> list[ProbedDots]:
+    def _fit(self, order: ProductModel) -> list[ProbedDots]:
         spec, seed, found = self.subject.spec, self.seed, self.found
-        some = sampled_sums(tree)
+        some = sampled_sums(order)
         drawn = [
             dots.sparse_probes(spec, some[:1], SPARSE_DOTS, seed + 1),
             dots.sparse_probes(spec, some, SPARSE_DOTS, seed + 2),
@@ -244,17 +247,17 @@ class _PlanSearch:
             drawn.append(dots.exchanged_probes(spec, some, SUBNORMAL_DOTS, seed + 4))
         every = dots.joined_dots(list(map(self._probe, drawn)))
         inner = every.within({k for group in some[0] for k in group})
-        found.plan, wrong = fit(spec, tree, every, inner, found.region.changing)
-        if wrong and (other := with_first_sums_swapped(tree)) != tree:
-            second = fit(spec, other, every, inner, found.region.changing)
+        found.plan, wrong = fit(spec, order, every, inner)
+        if wrong and (swapped := with_first_sums_swapped(order.tree, order.step.products)) != order.tree:
+            second = fit(spec, replace(order, tree=swapped), every, inner)
             found.plan, wrong = min((found.plan, wrong), second, key=lambda fitted: fitted[1])
-        found.results, found.mismatches = len(every), wrong and dots.count_in_range(found.plan.model(), every)
+        found.results, found.mismatches = len(every), wrong and dots.count_in_range(found.plan, every)
         if found.mismatches:
-            found.counterexample = dots.counterexamples(found.plan.model(), every)
+            found.counterexample = dots.counterexamples(found.plan, every)
             found.reason = f"{wrong} of {found.results} sparse dot products contradict every plan"
         return [every]
 
-    def _scale(self, plan: ProductPlan) -> None:
+    def _scale(self, plan: ProductModel) -> None:
         found = self.found
         scaled = infer_scales(self.subject, plan, found.region.rows, found.region.columns, self.seed, self.evaluate)
         found.plan, found.other_scalings, found.misplaced = scaled.plan, scaled.others, scaled.misplaced
@@ -270,25 +273,25 @@ class _PlanSearch:
         if plan is None or found.mismatches:
             return
         found.alternatives, found.surviving = 0, []
-        for number, alternative in enumerate(alternative_plans(plan)):
+        for number, alternative in enumerate(alternative_plans(self.subject.spec, plan)):
             found.alternatives += 1
             if is_contradicted(alternative.plan, probed):
                 continue
             if not self._distinguish(plan, alternative, probed, seed + 100 * (number + 1)):
                 found.surviving.append(alternative)
 
-    def _distinguish(self, plan: ProductPlan, other: AlternativePlan, probed: list[ProbedDots], seed: int) -> bool:
+    def _distinguish(self, plan: ProductModel, other: AlternativePlan, probed: list[ProbedDots], seed: int) -> bool:
         """Probe dot products on which the plans differ, in all chains, in one, or at borders.
 
         Return whether such dot products exist.
         """
-        found, some = self.found, sampled_sums(plan.tree)
+        found, some = self.found, sampled_sums(plan)
         borders = [(chain[0], chain[-1]) for chain in some[:3]]
         draw = dots.underflow_probes if other.property in ONLY_SUBNORMAL else dots.sparse_probes
         for attempt in range(MORE_SETS):
             drawn = draw(self.subject.spec, (some, some[:1], borders)[attempt % 3], SPARSE_DOTS, seed + attempt)
             try:
-                mine, others = (dots.predicted(each.model(), drawn) for each in (plan, other.plan))
+                mine, others = (dots.predicted(each, drawn) for each in (plan, other.plan))
             except AccprobeError:
                 return True
             differing = np.flatnonzero(mine != others)
@@ -296,40 +299,41 @@ class _PlanSearch:
                 new = self._probe(drawn[differing])
                 probed.append(new)
                 found.results += len(new)
-                found.mismatches += dots.count_in_range(plan.model(), new)
-                found.counterexample = found.counterexample or dots.counterexamples(plan.model(), new)
+                found.mismatches += dots.count_in_range(plan, new)
+                found.counterexample = found.counterexample or dots.counterexamples(plan, new)
                 return True
         return False
 
-    def _cover(self, plan: ProductPlan) -> None:
+    def _cover(self, plan: ProductModel) -> None:
         """Compare the plan with dot products that reach every chain, or a sample of them."""
         found = self.found
         probed, found.chains, found.chains_reached = dots.probe_chains(self.subject, found.region, plan, self.seed)
         found.results += len(probed)
-        found.mismatches = dots.count_in_range(plan.model(), probed)
+        found.mismatches = dots.count_in_range(plan, probed)
         if found.mismatches:
             found.reason = f"{found.mismatches} of {len(probed)} dot products that reach every chain contradict the plan"
-            found.counterexample = dots.counterexamples(plan.model(), probed)
+            found.counterexample = dots.counterexamples(plan, probed)
 
     def _compare_kept(self, probed: Sequence[ProbedDots]) -> None:
         """Compare the plan with all kept results of the region, and if none contradicted it before, try similar plans too."""
         found, kept = self.found, self.subject.kept
-        if found.plan is None or found.plan.unordered or found.compared == (found.plan, len(kept)):
+        if found.plan is None or not found.plan.is_ordered or found.compared == (found.plan, len(kept)):
             return
         similar = not found.mismatches
         found.plan, found.kept = compare_kept(found.plan, kept, found.region, probed, similar, self.evaluate)
         found.compared = found.plan, len(kept)
 
 
-def sampled_sums(tree: FusedGroups | Reduction) -> list[FusedGroups]:
+def sampled_sums(plan: ProductModel) -> list[FusedSums]:
     """Return some sums of some chains: of the first few chains, the first one first, and of one chain of each slice."""
-    chains = list(every_chain(tree))
-    parts = [len(list(every_chain(part))) for part in tree.parts] if isinstance(tree, Reduction) else [1]
+    chains = list(plan.chains())
+    parts = [len(list(chains_of(part))) for part in plan.tree.parts] if isinstance(plan.tree, Merged) else [1]
     of_slices = [sum(parts[:i]) for i in range(len(parts))] if len(parts) <= MOST_SLICES else []
     some = sorted({0, 1, 2, 3, len(chains) // 2, len(chains) - 1, *of_slices} & set(range(len(chains))))
-    return [_some_sums(chains[i]) for i in some]
+    return [_some_sums(chains[i], plan.step.products) for i in some]
 
 
-def _some_sums(chain: FusedGroups) -> FusedGroups:
-    n = len(chain)
-    return tuple(chain[i] for i in sorted({0, 1, 2, 3, n // 2, n - 2, n - 1} & set(range(n))))
+def _some_sums(chain: Chain, products: int) -> FusedSums:
+    sums = chain.sums(products)
+    n = len(sums)
+    return tuple(sums[i] for i in sorted({0, 1, 2, 3, n // 2, n - 2, n - 1} & set(range(n))))

@@ -18,9 +18,8 @@ from accprobe.evaluate.product import product
 from accprobe.gemm.blackbox import RecordedCallable
 from accprobe.gemm.checks.regions import Region
 from accprobe.gemm.layout import ANY_SIGNIFICAND, Ints, layout_of, product_exponents
-from accprobe.gemm.plans import ProductPlan
+from accprobe.gemm.plans import additions_of
 from accprobe.gemm.spec import Spec
-from accprobe.gemm.tree.decomposition import every_chain
 from accprobe.gemm.verification import got_and_expected, ulps
 from accprobe.isa.formats import FORMATS, Bits, Format
 from accprobe.model.product import ProductModel, restricted
@@ -300,16 +299,16 @@ def _special(fmt: Format, pattern: int) -> str:
     return "NaN" if np.isnan(value) else f"{value:g}".replace("inf", "Inf")
 
 
-def probe_chains(subject: RecordedCallable, region: Region, plan: ProductPlan, seed: int) -> tuple[ProbedDots, int, int]:
+def probe_chains(subject: RecordedCallable, region: Region, plan: ProductModel, seed: int) -> tuple[ProbedDots, int, int]:
     """Probe every chain of a plan, or a random sample of `MOST_CHAINS`, and the additions of their sums.
 
     Return the results, the number of chains, and how many of them were reached.
     """
     rng = np.random.default_rng((seed, 0xC4A1))
-    chains = [np.array([k for group in chain for k in group]) for chain in every_chain(plan.tree)]
+    chains = [chain.taken for chain in plan.chains()]
     sample = rng.permutation(len(chains))[:MOST_CHAINS]
     ks = np.concatenate([_chain_places(chains, int(i), rng) for i in sample])
-    probed = probe(subject, _last_bit_dots(plan, ks[rng.permutation(len(ks))], rng), region.rows, region.columns)
+    probed = probe(subject, _last_bit_dots(subject.spec, plan, ks[rng.permutation(len(ks))], rng), region.rows, region.columns)
     there = np.unique(probed.dots.ks[:, 1])
     return probed, len(chains), sum(bool(np.isin(chains[i], there).any()) for i in sample)
 
@@ -326,9 +325,9 @@ def _chain_places(chains: list[Ints], i: int, rng: np.random.Generator) -> Ints:
     return ks
 
 
-def _last_bit_dots(plan: ProductPlan, ks: Ints, rng: np.random.Generator) -> SparseDots:
+def _last_bit_dots(spec: Spec, plan: ProductModel, ks: Ints, rng: np.random.Generator) -> SparseDots:
     """Return X + y - X at these k, with y up to four bits below the last bit of X in a format of the plan's sums."""
-    low, high = product_exponents(plan.spec)
+    low, high = product_exponents(spec)
     widths = np.array(sorted({min(bits, high - low - 2) for bits in _fraction_bits(plan)}))
     n = len(ks)
     top = high - 1 - rng.integers(0, 2, n)
@@ -339,15 +338,14 @@ def _last_bit_dots(plan: ProductPlan, ks: Ints, rng: np.random.Generator) -> Spa
     exponents_of, significands = np.tile(top[:, None], TERMS), np.full((n, TERMS), 8)
     exponents_of[:, 1] -= down
     significands[:, 1] = ANY_SIGNIFICAND
-    a, b = layout_of(plan.spec).patterns(signs, exponents_of, significands, rng)
+    a, b = layout_of(spec).patterns(signs, exponents_of, significands, rng)
     return SparseDots(ks, a, b)
 
 
-def _fraction_bits(plan: ProductPlan) -> Iterator[int]:
+def _fraction_bits(plan: ProductModel) -> Iterator[int]:
     """Yield the fraction bits of the plan's sums."""
-    yield plan.running.mantissa_bits
-    if plan.kept is not None:
-        yield plan.kept.mantissa_bits
+    how = additions_of(plan)
+    yield from (fmt.mantissa_bits for fmt in (how.running, how.kept) if fmt is not None)
     for arithmetic in plan.step.arithmetics:
         if isinstance(arithmetic, FloatArithmetic):
             yield from (arithmetic.result_bits, arithmetic.alignment_bits or arithmetic.result_bits)

@@ -12,10 +12,9 @@ from accprobe.gemm.checks.contract import Dependence
 from accprobe.gemm.checks.regions import PRODUCTS_REPEATED, REPEATS, FirstCalls, Region, RegionMap, ranges
 from accprobe.gemm.fit import KeptResults
 from accprobe.gemm.layout import Ints, shows_subnormals
-from accprobe.gemm.plans import HOPPER, AlternativePlan, ProductPlan, instructions_of, one_sum, subnormal_results
+from accprobe.gemm.plans import AlternativePlan, added_in, additions_of, instructions_of, subnormal_results
 from accprobe.gemm.scaling import scaling_in_words
 from accprobe.gemm.spec import Spec
-from accprobe.gemm.tree.decomposition import FusedGroups, Reduction, width
 from accprobe.gemm.tree.structures import Structure, members, name_members, order_in_words, shared_products
 from accprobe.gemm.verification import PlanVerification
 from accprobe.infer.findings import Finding
@@ -33,19 +32,20 @@ FAR_OFF = 10
 class RegionOutcome:
     """The findings of one region.
 
-    multiplicity: how often each k is counted, empty if not known yet; mispaired: which other products are added. tree: as last
-    measured. plan: None without a tree, and `reason` says why. mismatches: results of sparse probes that contradict the plan,
-    of `results`; counterexample: the simplest of them. kept: the comparison with kept results; overflow: "NaN for -Inf".
-    alternatives: how many were tested. other_scalings: other ways to scale that explain everything; misplaced: scales of
-    another block. compared: the plan that was last compared with the kept results, and the number of their calls.
+    multiplicity: how often each k is counted, empty if not known yet; mispaired: which other products are added. order: a plan
+    of the tree as last measured, whose arithmetic is not known. plan: None without a tree, and `reason` says why. mismatches:
+    results of sparse probes that contradict the plan, of `results`; counterexample: the simplest of them. kept: the comparison
+    with kept results; overflow: "NaN for -Inf". alternatives: how many were tested. other_scalings: other ways to scale that
+    explain everything; misplaced: scales of another block. compared: the plan that was last compared with the kept results,
+    and the number of their calls.
     """
 
     region: Region
     multiplicity: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
     reason: str = ""
     mispaired: str = ""
-    tree: FusedGroups | Reduction | None = None
-    plan: ProductPlan | None = None
+    order: ProductModel | None = None
+    plan: ProductModel | None = None
     counterexample: str = ""
     mismatches: int = 0
     results: int = 0
@@ -57,11 +57,7 @@ class RegionOutcome:
     misplaced: str = ""
     chains: int = 0
     chains_reached: int = 0
-    compared: tuple[ProductPlan, int] | None = None
-
-    @property
-    def model(self) -> ProductModel | None:
-        return None if self.plan is None else self.plan.model()
+    compared: tuple[ProductModel, int] | None = None
 
     @property
     def is_far_off(self) -> bool:
@@ -161,7 +157,7 @@ def _region(outcome: ProductOutcome, found: RegionOutcome) -> RegionRecord:
         where=str(found.region),
         elements=found.region.elements,
         findings=findings(outcome, found),
-        model=None if found.is_far_off else found.model,
+        model=None if found.is_far_off else found.plan,
         alternatives=ProductAlternatives(tested=found.alternatives, surviving=surviving)
         if found.plan and not found.is_far_off
         else None,
@@ -223,8 +219,10 @@ def findings(outcome: ProductOutcome, found: RegionOutcome | None = None) -> dic
             which = "order" if named["promote_every"].value is None else "promote_every"
             named[which] = replace(named[which], bound="undetermined")
             continue
-        finding = named.get(name) or Finding(_value(name, found.plan))
-        others = (_value(name, alternative.plan) for alternative in found.surviving if alternative.property == name)
+        finding = named.get(name) or Finding(_value(name, outcome.spec, found.plan))
+        others = (
+            _value(name, outcome.spec, alternative.plan) for alternative in found.surviving if alternative.property == name
+        )
         candidates = tuple(dict.fromkeys((*finding.candidates, finding.value, *others)))
         named[name] = Finding(finding.value, "undetermined", candidates, finding.note)
     if not is_verified(outcome, found):
@@ -243,14 +241,14 @@ def is_verified(outcome: ProductOutcome, found: RegionOutcome) -> bool:
     return outcome.explained or (status(outcome)[0] == "inferred" and in_range and verified)
 
 
-def _value(name: str, plan: ProductPlan | None) -> Value:
+def _value(name: str, spec: Spec, plan: ProductModel | None) -> Value:
     """Return a finding's value in another plan, also of a field that is no finding, or if the plan has no slices."""
     assert plan is not None
-    named = dict(plan_findings(plan))
+    named = dict(plan_findings(spec, plan))
     if name in named:
         return named[name].value
     if name in BETWEEN_SLICES:
-        return plan.added_in.name if name == "partial_format" else None
+        return added_in(plan.step).name if name == "partial_format" else None
     value: Value = getattr(plan.step.root.arithmetic, name)
     return value
 
@@ -267,22 +265,20 @@ def _findings(outcome: ProductOutcome, found: RegionOutcome) -> Iterator[tuple[s
         yield "depends_on", Finding(outcome.depends.value, note=outcome.depends.note)
     yield "same_everywhere", _everywhere(outcome)
     if found.plan is not None and not found.is_far_off:
-        yield from plan_findings(found.plan)
+        yield from plan_findings(outcome.spec, found.plan)
         if found.plan.scales is not None:
             way = scaling_in_words(found.plan.scales)
             candidates = (way, *found.other_scalings) if found.other_scalings else ()
             yield "scales", Finding(way, "undetermined" if candidates else "exact", candidates, found.misplaced)
-    elif found.tree is not None:
-        yield from _tree_findings(outcome.spec, found.tree)
+    elif found.order is not None:
+        yield from _findings_of_order(found.order)
 
 
-def _tree_findings(spec: Spec, tree: FusedGroups | Reduction) -> Iterator[tuple[str, Finding]]:
-    """Yield the findings of the order alone, before the bits of its sums are known. Any step of that width shows it."""
-    products = width(tree)
-    plan = ProductPlan(spec, tree, one_sum(HOPPER, products))
-    known = dict(_order_findings(plan))
-    yield "order", Finding(order_in_words(plan))
-    yield "products_per_sum", Finding(products)
+def _findings_of_order(order: ProductModel) -> Iterator[tuple[str, Finding]]:
+    """Yield the findings of the order alone, before the bits of its sums are known."""
+    known = dict(_order_findings(order))
+    yield "order", Finding(order_in_words(order))
+    yield "products_per_sum", Finding(order.step.products)
     yield from ((name, known[name]) for name in ("promote_every", "split_k", "slice_sizes") if name in known)
 
 
@@ -320,12 +316,12 @@ def _everywhere(outcome: ProductOutcome) -> Finding:
     return Finding("no", note=f"{len(regions)} plans: {shown}{'; …' if len(regions) > 4 else ''}")
 
 
-def plan_findings(plan: ProductPlan) -> Iterator[tuple[str, Finding]]:
+def plan_findings(spec: Spec, plan: ProductModel) -> Iterator[tuple[str, Finding]]:
     """Yield the findings of a plan, verified or not."""
     arithmetic = plan.step.root.arithmetic
     every = members(plan)
     note = name_members(every) if len(every) > 1 else ""
-    yield "order", Finding("any") if plan.spec.a.is_integer else Finding(order_in_words(plan), note=note)
+    yield "order", Finding("any") if spec.a.is_integer else Finding(order_in_words(plan), note=note)
     yield "products_per_sum", Finding(plan.step.products)
     if isinstance(arithmetic, FloatArithmetic):
         bits = arithmetic.alignment_bits
@@ -336,17 +332,17 @@ def plan_findings(plan: ProductPlan) -> Iterator[tuple[str, Finding]]:
         yield "sum_rounding", Finding(arithmetic.result_rounding)
         if (rounded := _product_bits(plan.step)) is not None:
             yield "product_bits", Finding(rounded)
-        if plan.spec.a_exponent is None:
+        if spec.a_exponent is None:
             yield "subnormal_operands", Finding(plan.step.subnormal_operands)
-        if shows_subnormals(plan.spec):
+        if shows_subnormals(spec):
             yield "subnormal_results", Finding(subnormal_results(plan))
-    if plan.spec.rounds_operands:
+    if spec.rounds_operands:
         yield "operand_rounding", Finding(plan.operand_rounding)
-    names = instructions_of(plan.spec.a, plan.spec.b, plan.step)
+    names = instructions_of(spec.a, spec.b, plan.step)
     yield "instruction", Finding(names[0] if names else None, note=f"and {len(names) - 1} others" if len(names) > 1 else "")
     yield from _order_findings(plan)
-    if plan.spec.out.is_float:
-        yield "result_rounding", Finding(plan.result_rounding, note=f"to {plan.spec.out}")
+    if spec.out.is_float:
+        yield "result_rounding", Finding(plan.result_rounding, note=f"to {spec.out}")
 
 
 def _product_bits(step: DotModel) -> int | None:
@@ -358,19 +354,19 @@ def _product_bits(step: DotModel) -> int | None:
     return rounding.product_bits if root.products else rounding.result_bits
 
 
-def _order_findings(plan: ProductPlan) -> Iterator[tuple[str, Finding]]:
-    every = members(plan)
+def _order_findings(plan: ProductModel) -> Iterator[tuple[str, Finding]]:
+    every, how = members(plan), additions_of(plan)
     structure, shared = every[0], shared_products(every[0])
     promoted = structure.promote_every
     yield "promote_every", _of_class(every, "promote_every", shared if promoted else "")
     if promoted is not None:
-        yield "promotion_format", Finding(plan.added_in.name)
-        yield "promotion_rounding", Finding(plan.sum_rounding)
+        yield "promotion_format", Finding(added_in(plan.step).name)
+        yield "promotion_rounding", Finding(how.rounding)
     yield "split_k", _of_class(every, "split_k")
     if structure.split_k > 1:
         yield "slice_sizes", _of_class(every, "slice_sizes", shared)
     if len(structure.slices) > 1:
-        yield "partial_format", Finding(str(plan.kept or plan.added_in))
+        yield "partial_format", Finding(str(how.kept or added_in(plan.step)))
         named = [structure, *(x for x in every[1:] if (x.reduction_order or "").isalpha())]
         yield "reduction_order", _of_class(named, "reduction_order")
 

@@ -17,36 +17,45 @@ from accprobe.gemm import dots
 from accprobe.gemm.blackbox import KeptPart
 from accprobe.gemm.checks.regions import Region
 from accprobe.gemm.dots import FIRST, ProbedDots
-from accprobe.gemm.plans import ProductPlan, any_steps, known_steps, rounding_alternatives, single_steps, variants
+from accprobe.gemm.plans import (
+    additions_of,
+    any_steps,
+    known_steps,
+    rounding_alternatives,
+    single_steps,
+    variants,
+    with_additions,
+    with_step,
+)
 from accprobe.gemm.spec import Spec
-from accprobe.gemm.tree.decomposition import FusedGroups, Reduction, width, with_first_sums_swapped
+from accprobe.gemm.tree.decomposition import with_first_sums_swapped
 from accprobe.gemm.tree.slices import slice_readings
 from accprobe.gemm.tree.tree_builder import NoTree
 from accprobe.gemm.verification import TOGETHER
 from accprobe.infer.alternatives.neighbours import alternatives
 from accprobe.isa.formats import Bits, Format
-from accprobe.model.product import multiply_add
+from accprobe.model.product import ProductModel
 from accprobe.model.tree import Arithmetic, FloatArithmetic
 
 # Maximum width of a fused sum whose arithmetic is searched: twice the widest published one (mxf4nvf4 of sm_100: 64).
 WIDEST_SUM = 128
 
 
-def fit(
-    spec: Spec, tree: FusedGroups | Reduction, probed: ProbedDots, inner: ProbedDots, unordered: bool = False
-) -> tuple[ProductPlan, int]:
-    """Return the plan with the fewest mismatches, and their number. inner: dots within one chain, unaffected by split-K."""
-    readings = [tree] if unordered else list(slice_readings(tree))
-    any_order = unordered and isinstance(tree, Reduction)
-    start = _fit_chain(ProductPlan(spec, readings[0], multiply_add(), unordered=any_order), inner)
+def fit(spec: Spec, order: ProductModel, probed: ProbedDots, inner: ProbedDots) -> tuple[ProductModel, int]:
+    """Return the plan with the fewest mismatches, and their number.
+
+    order: a plan whose arithmetic is not known. inner: dots within one chain, unaffected by split-K.
+    """
+    readings = list(slice_readings(order.tree)) if order.is_ordered else [order.tree]
+    start = _fit_chain(spec, replace(order, tree=readings[0]), inner)
     if _count(start, inner):  # no reading changes the sums of one chain
         readings = readings[:1]
     best, fewest = start, len(probed) + 1
 
-    def other_roundings(plan: ProductPlan) -> Iterator[ProductPlan]:
-        return (alternative.plan for alternative in rounding_alternatives(plan))
+    def other_roundings(plan: ProductModel) -> Iterator[ProductModel]:
+        return (alternative.plan for alternative in rounding_alternatives(spec, plan))
 
-    for plan in (replace(start, tree=reading) for reading in readings):
+    for plan in (with_additions(replace(start, tree=reading), additions_of(start)) for reading in readings):
         count = _count(plan, probed)
         found, wrong = _improved(plan, len(probed) if count is None else count, probed, other_roundings)
         if wrong < fewest:
@@ -56,17 +65,17 @@ def fit(
     return best, fewest
 
 
-def _fit_chain(blank: ProductPlan, inner: ProbedDots) -> ProductPlan:
+def _fit_chain(spec: Spec, order: ProductModel, inner: ProbedDots) -> ProductModel:
     """Return the plan with the fused sum, and the later roundings, that explain most results of one chain."""
-    spec, products = blank.spec, width(blank.tree)
+    products = order.step.products
     if products > WIDEST_SUM:
         raise NoTree(f"{products} products seem to be added in one fused sum; accprobe searches sums of up to {WIDEST_SUM}")
     known = [*(single_steps() if products == 1 else ()), *(step for _, step in known_steps(spec.a, spec.b, products))]
-    later = (x.plan for x in rounding_alternatives(blank) if x.property != "promotion_rounding")
-    plans = [blank, *later]
+    later = (x.plan for x in rounding_alternatives(spec, order) if x.property != "promotion_rounding")
+    plans = [order, *later]
     best, fewest = None, len(inner) + 1
     for steps in (known, any_steps(products) if products > 1 else ()):
-        for other in (replace(plan, step=step) for plan in plans for step in steps):
+        for other in (with_step(plan, step) for plan in plans for step in steps):
             if (count := _count_fewer(other, inner, fewest)) is not None:
                 best, fewest = other, count
             if not fewest and best is not None:
@@ -77,8 +86,8 @@ def _fit_chain(blank: ProductPlan, inner: ProbedDots) -> ProductPlan:
 
 
 def _improved(
-    plan: ProductPlan, fewest: int, probed: ProbedDots, others: Callable[[ProductPlan], Iterable[ProductPlan]]
-) -> tuple[ProductPlan, int]:
+    plan: ProductModel, fewest: int, probed: ProbedDots, others: Callable[[ProductModel], Iterable[ProductModel]]
+) -> tuple[ProductModel, int]:
     """Take other plans while they have fewer mismatches. Return the last one and its mismatches."""
     before = fewest + 1
     while 0 < fewest < before:
@@ -89,22 +98,22 @@ def _improved(
     return plan, fewest
 
 
-def other_bits(plan: ProductPlan) -> Iterator[ProductPlan]:
+def other_bits(plan: ProductModel) -> Iterator[ProductModel]:
     """Yield the plan with other bits in its fused sum."""
     arithmetic = plan.step.root.arithmetic
     if isinstance(arithmetic, FloatArithmetic):
-        yield from (replace(plan, step=step) for step in variants(arithmetic, plan.step.products))
+        yield from (with_step(plan, step) for step in variants(arithmetic, plan.step.products))
 
 
-def _count(plan: ProductPlan, probed: ProbedDots) -> int | None:
+def _count(plan: ProductModel, probed: ProbedDots) -> int | None:
     """Count the mismatches of a plan; None if it cannot be evaluated."""
     try:
-        return dots.count_mismatches(plan.model(), probed)
+        return dots.count_mismatches(plan, probed)
     except AccprobeError:
         return None
 
 
-def _count_fewer(plan: ProductPlan, probed: ProbedDots, fewest: int) -> int | None:
+def _count_fewer(plan: ProductModel, probed: ProbedDots, fewest: int) -> int | None:
     """Count the mismatches of a plan if they are fewer than `fewest`."""
     first = _count(plan, probed[:FIRST])
     if first is None or first >= fewest:
@@ -117,23 +126,21 @@ def _count_fewer(plan: ProductPlan, probed: ProbedDots, fewest: int) -> int | No
 _Batch = tuple[Bits, Bits, Bits]
 
 
-def is_contradicted(plan: ProductPlan, probed: Sequence[ProbedDots], batches: Sequence[_Batch] = ()) -> bool:
+def is_contradicted(plan: ProductModel, probed: Sequence[ProbedDots], batches: Sequence[_Batch] = ()) -> bool:
     """Return whether some result contradicts the plan, or it cannot be evaluated."""
     try:
-        model = plan.model()
-        if any((on_cpu(model, a, b, None) != d).any() for a, b, d in batches):
+        if any((on_cpu(plan, a, b, None) != d).any() for a, b, d in batches):
             return True
-        return any(dots.count_mismatches(model, each[part]) for part in (slice(FIRST), slice(FIRST, None)) for each in probed)
+        return any(dots.count_mismatches(plan, each[part]) for part in (slice(FIRST), slice(FIRST, None)) for each in probed)
     except AccprobeError:
         return True
 
 
 def refit(
-    plan: ProductPlan, others: Iterable[ProductPlan], probed: Sequence[ProbedDots], batches: Sequence[_Batch] = ()
-) -> ProductPlan | None:
+    plan: ProductModel, others: Iterable[ProductModel], probed: Sequence[ProbedDots], batches: Sequence[_Batch] = ()
+) -> ProductModel | None:
     """Return the first of some other plans that explains all results; None if none does, or nothing contradicts the plan."""
-    model = plan.model()
-    against = [each[np.flatnonzero(dots.mismatching(model, each))[:FIRST]] for each in probed]
+    against = [each[np.flatnonzero(dots.mismatching(plan, each))[:FIRST]] for each in probed]
     if not batches and not any(map(len, against)):
         return None
     return next((x for x in others if not is_contradicted(x, against, batches) and not is_contradicted(x, probed)), None)
@@ -154,21 +161,26 @@ class KeptResults:
 
 
 def compare_kept(
-    plan: ProductPlan, kept: Sequence[KeptPart], region: Region, probed: Sequence[ProbedDots], similar: bool, evaluate: Evaluate
-) -> tuple[ProductPlan, KeptResults]:
+    plan: ProductModel,
+    kept: Sequence[KeptPart],
+    region: Region,
+    probed: Sequence[ProbedDots],
+    similar: bool,
+    evaluate: Evaluate,
+) -> tuple[ProductModel, KeptResults]:
     """Compare a plan with all kept results of a region. similar: compare a similar plan instead if it explains all of them."""
     batches = list(_region_batches(kept, region))
 
-    def contradicting(plan: ProductPlan) -> list[_Batch]:
-        return [(a, b, d) for a, b, d in batches if (evaluate(plan.model(), a, b, None) != d).any()]
+    def contradicting(plan: ProductModel) -> list[_Batch]:
+        return [(a, b, d) for a, b, d in batches if (evaluate(plan, a, b, None) != d).any()]
 
     failed = contradicting(plan)
     if failed and similar and (other := refit(plan, _similar(plan), probed, failed)):
         plan, failed = other, contradicting(other)
-    fmt = plan.spec.out
+    fmt = plan.result
     wrong = overflowed = subnormal = 0
     for a, b, d in failed:
-        expected = on_cpu(plan.model(), a, b, None)
+        expected = on_cpu(plan, a, b, None)
         differ = expected != d
         wrong += int(np.count_nonzero(differ))
         overflowed += int(np.count_nonzero(differ & _is_infinite(fmt, expected)))
@@ -176,7 +188,7 @@ def compare_kept(
     return plan, KeptResults(sum(each[2].size for each in batches), wrong, overflowed, subnormal)
 
 
-def _similar(plan: ProductPlan) -> Iterator[ProductPlan]:
+def _similar(plan: ProductModel) -> Iterator[ProductModel]:
     """Yield the plan with the first two products of chains swapped, and with one field of its fused sums changed."""
 
     def without_floor(arithmetic: Arithmetic) -> Arithmetic:
@@ -185,9 +197,9 @@ def _similar(plan: ProductPlan) -> Iterator[ProductPlan]:
             return replace(arithmetic, min_exponent=None, underflow_sign="kept")
         return arithmetic
 
-    yield replace(plan, tree=with_first_sums_swapped(plan.tree))
+    yield replace(plan, tree=with_first_sums_swapped(plan.tree, plan.step.products))
     yield replace(plan, step=plan.step.with_arithmetic(without_floor))
-    yield from (replace(plan, step=alternative.model) for alternative in alternatives(plan.step, {}))
+    yield from (with_step(plan, alternative.model) for alternative in alternatives(plan.step, {}))
 
 
 def _region_batches(kept: Sequence[KeptPart], region: Region) -> Iterator[_Batch]:

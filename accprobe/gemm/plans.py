@@ -1,4 +1,4 @@
-"""Plans of a product: its summation tree, fused sums and partial sums; and the plans that differ from one in one property.
+"""Plans of a product, models of its fused sums and partial sums, and the plans that differ from one in one property.
 
 Candidate arithmetics of the fused sums are those of measured and published instructions first, then any.
 """
@@ -9,15 +9,26 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import product
+from typing import Any, NamedTuple
 
 from accprobe.gemm.layout import shows_subnormals
 from accprobe.gemm.spec import Spec
-from accprobe.gemm.tree.decomposition import FusedGroups, Reduction, as_chain, named_order, same_order
+from accprobe.gemm.tree.decomposition import ORDERS, chain_of, forward
 from accprobe.infer.alternatives.neighbours import alternatives
 from accprobe.isa.formats import FORMATS, Format
 from accprobe.isa.instructions import Instruction
 from accprobe.model import published
-from accprobe.model.product import OPERAND_ROUNDINGS, Merged, Node, ProductModel, Scales, addition, multiply_add, nested
+from accprobe.model.product import (
+    OPERAND_ROUNDINGS,
+    Chain,
+    Merged,
+    Node,
+    ProductModel,
+    addition,
+    multiply_add,
+    nested,
+    same_order,
+)
 from accprobe.model.tree import (
     Addend,
     DotModel,
@@ -162,55 +173,67 @@ FIELDS = (
 ONLY_SUBNORMAL = ("subnormal_results", "product_bits")
 
 
-@dataclass(frozen=True)
-class ProductPlan:
-    """The summation tree of a product and the arithmetic of its additions.
+def draft(spec: Spec, tree: Node, products: int) -> ProductModel:
+    """Return a plan of an order of additions whose arithmetic is not known yet."""
+    step = integer_step(products) if spec.a.is_integer else one_sum(HOPPER, products)
+    return ProductModel(spec.a, spec.b, spec.k, step, tree, spec.out)
 
-    kept: format to which the outermost partial sums are rounded before they are added (None: not rounded); running: format of
-    their sum. unordered: whether they are added in no fixed order. sum_subnormals: whether additions of partial sums read and
-    give subnormals.
+
+class Additions(NamedTuple):
+    """How partial sums are added.
+
+    kept: format to which the outermost ones are rounded first (None: not rounded); running: format of their sum. rounding,
+    subnormals: of all additions.
     """
 
-    spec: Spec
-    tree: FusedGroups | Reduction
-    step: DotModel
-    kept: Format | None = None
-    running: Format = FORMATS["f32"]
-    sum_rounding: Rounding = "RNE"
-    result_rounding: Rounding = "RNE"
-    unordered: bool = False
-    scales: Scales | None = None
-    operand_rounding: Rounding = "RZ"
-    sum_subnormals: Subnormals = "kept"
+    kept: Format | None
+    running: Format
+    rounding: Rounding = "RNE"
+    subnormals: Subnormals = "kept"
 
     @property
-    def added_in(self) -> Format:
-        """Return the format in which unrounded partial sums are added."""
-        return FORMATS["f64"] if self.step.root.arithmetic.result.name == "f64" else FORMATS["f32"]
-
-    def model(self) -> ProductModel:
-        node = self._node(self.tree, outermost=True)
-        spec = self.spec
-        last = self.result_rounding, self.scales, self.operand_rounding
-        return ProductModel(spec.a, spec.b, spec.k, self.step, node, spec.out, *last)
-
-    def _node(self, part: FusedGroups | Reduction, outermost: bool = False) -> Node:
-        if not isinstance(part, Reduction):
-            return as_chain(part, self.step.products)
-        parts = tuple(self._node(x) for x in part.parts)
-        integer = FORMATS["s32"] if self.spec.out.is_integer else None
-        narrow = outermost and self.running.name != "f32"
-        add = addition(integer or (self.running if narrow else self.added_in), self.sum_rounding, self.sum_subnormals)
-        order = "unordered" if self.unordered and outermost else named_order(part.nested, len(parts))
-        return Merged(parts, order, add, self.kept if outermost else None)
+    def is_serial(self) -> bool:
+        """Return whether the sum is rounded to a narrow format after each addition."""
+        return self.running.name in PARTIAL_FORMATS
 
 
-def subnormal_results(plan: ProductPlan) -> str:
+def added_in(step: DotModel) -> Format:
+    """Return the format in which unrounded partial sums are added."""
+    return FORMATS["f64"] if step.root.arithmetic.result.name == "f64" else FORMATS["f32"]
+
+
+def additions_of(plan: ProductModel) -> Additions:
+    tree = plan.tree
+    if isinstance(tree, Chain):
+        return Additions(None, added_in(plan.step))
+    assert isinstance(tree.arithmetic, FloatArithmetic)
+    return Additions(tree.kept, tree.arithmetic.result, tree.arithmetic.result_rounding, tree.arithmetic.subnormal_results)
+
+
+def with_additions(plan: ProductModel, how: Additions) -> ProductModel:
+    inner = added_in(plan.step)
+
+    def changed(node: Node, fmt: Format, kept: Format | None) -> Node:
+        if isinstance(node, Chain):
+            return node
+        parts = tuple(changed(part, inner, None) for part in node.parts)
+        return replace(node, parts=parts, arithmetic=addition(fmt, how.rounding, how.subnormals), kept=kept)
+
+    return replace(plan, tree=changed(plan.tree, how.running if how.is_serial else inner, how.kept))
+
+
+def with_step(plan: ProductModel, step: DotModel) -> ProductModel:
+    """Return the plan with another fused sum, whose format partial sums are added in."""
+    other = replace(plan, step=step)
+    return other if added_in(step) is added_in(plan.step) else with_additions(other, additions_of(plan))
+
+
+def subnormal_results(plan: ProductModel) -> str:
     """Return whether products that are rounded first, fused sums and sums of partial sums may be subnormal."""
     kept = [
         isinstance(x.arithmetic, FloatArithmetic) and x.arithmetic.subnormal_results == "kept" for x in plan.step.root.nodes()
     ]
-    if plan.sum_subnormals == "flushed":
+    if additions_of(plan).subnormals == "flushed":
         return "flushed where partial sums are added" if all(kept) else "flushed"
     return "kept" if all(kept) else "flushed" if not kept[-1] else "flushed of products"
 
@@ -219,15 +242,15 @@ def subnormal_results(plan: ProductPlan) -> str:
 class AlternativePlan:
     """A plan that differs in one property. property: the name of the finding; how: the other value, in words."""
 
-    plan: ProductPlan
+    plan: ProductModel
     property: str
     how: str
 
 
-def alternative_plans(plan: ProductPlan) -> Iterator[AlternativePlan]:
+def alternative_plans(spec: Spec, plan: ProductModel) -> Iterator[AlternativePlan]:
     """Yield every plan that differs in one property."""
-    subnormal = ("subnormal_operands",) if plan.spec.a_exponent is None else ()
-    reported = {*FIELDS, "sum_rounding", *subnormal, *(ONLY_SUBNORMAL if shows_subnormals(plan.spec) else ())}
+    subnormal = ("subnormal_operands",) if spec.a_exponent is None else ()
+    reported = {*FIELDS, "sum_rounding", *subnormal, *(ONLY_SUBNORMAL if shows_subnormals(spec) else ())}
     for alternative in alternatives(plan.step, {}):
         name, how = alternative.field, "none" if alternative.value is None else str(alternative.value)
         if _rounds_products_differently(plan.step, alternative.model):
@@ -235,12 +258,12 @@ def alternative_plans(plan: ProductPlan) -> Iterator[AlternativePlan]:
         elif name == "result_rounding":
             name = "sum_rounding"
         if name in reported:
-            yield AlternativePlan(replace(plan, step=alternative.model), name, how)
-    if plan.step.root.children and shows_subnormals(plan.spec):
+            yield AlternativePlan(with_step(plan, alternative.model), name, how)
+    if plan.step.root.children and shows_subnormals(spec):
         for step in flushing_variants(plan.step):
-            other = replace(plan, step=step)
+            other = with_step(plan, step)
             yield AlternativePlan(other, "subnormal_results", subnormal_results(other))
-    yield from rounding_alternatives(plan)
+    yield from rounding_alternatives(spec, plan)
     yield from _tree_alternatives(plan)
 
 
@@ -249,60 +272,68 @@ def _rounds_products_differently(step: DotModel, other: DotModel) -> bool:
     return step.root.arithmetic == other.root.arithmetic and set(step.arithmetics) != set(other.arithmetics)
 
 
-def rounding_alternatives(plan: ProductPlan) -> Iterator[AlternativePlan]:
+def rounding_alternatives(spec: Spec, plan: ProductModel) -> Iterator[AlternativePlan]:
     """Yield plans that round operands, partial sums or the result differently."""
-    if plan.spec.rounds_operands:
-        yield from _other_values(plan, "operand_rounding", "operand_rounding", OPERAND_ROUNDINGS)
-    if isinstance(plan.tree, Reduction):
-        f32 = FORMATS["f32"]
-        for kept, running in (
-            (None, f32),
-            *((FORMATS[name], sums) for name in PARTIAL_FORMATS for sums in (f32, FORMATS[name])),
-        ):
-            if (kept, running) != (plan.kept, plan.running):
-                name = "reduction_order" if kept == plan.kept else "partial_format"
-                how = f"{kept or plan.added_in} partial sums, added in {plan.added_in if running is f32 else running}"
-                yield AlternativePlan(replace(plan, kept=kept, running=running), name, how)
-        yield from _other_values(plan, "promotion_rounding", "sum_rounding", ROUNDINGS)
-        if shows_subnormals(plan.spec) and plan.running is f32:
-            for each in _other_values(plan, "subnormal_results", "sum_subnormals", EITHER):
-                yield replace(each, how=subnormal_results(each.plan))
-    last = plan.running if isinstance(plan.tree, Reduction) else plan.step.root.arithmetic.result
-    if plan.spec.out.is_float and plan.spec.out.mantissa_bits < last.mantissa_bits:
-        yield from _other_values(plan, "result_rounding", "result_rounding", ROUNDINGS)
+    if spec.rounds_operands:
+        yield from _other_values(plan, "operand_rounding", OPERAND_ROUNDINGS)
+    last = plan.step.root.arithmetic.result
+    if isinstance(plan.tree, Merged):
+        yield from _other_additions(spec, plan)
+        last = additions_of(plan).running
+    if spec.out.is_float and spec.out.mantissa_bits < last.mantissa_bits:
+        yield from _other_values(plan, "result_rounding", ROUNDINGS)
 
 
-def _other_values(plan: ProductPlan, name: str, field: str, values: tuple[str, ...]) -> Iterator[AlternativePlan]:
-    for value in values:
-        if value != getattr(plan, field):
-            yield AlternativePlan(replace(plan, **{field: value}), name, value)  # type: ignore[arg-type]
+def _other_additions(spec: Spec, plan: ProductModel) -> Iterator[AlternativePlan]:
+    """Yield plans that add partial sums in other formats, with another rounding, or that flush subnormal sums."""
+    mine, wide = additions_of(plan), added_in(plan.step)
+    narrow = [FORMATS[name] for name in PARTIAL_FORMATS]
+    for kept, running in ((None, wide), *((fmt, sums) for fmt in narrow for sums in (wide, fmt))):
+        if (kept, running) != (mine.kept, mine.running):
+            other = with_additions(plan, mine._replace(kept=kept, running=running))
+            name = "reduction_order" if kept == mine.kept else "partial_format"
+            yield AlternativePlan(other, name, f"{kept or wide} partial sums, added in {running}")
+    for rounding in ROUNDINGS:
+        if rounding != mine.rounding:
+            yield AlternativePlan(with_additions(plan, mine._replace(rounding=rounding)), "promotion_rounding", rounding)
+    if shows_subnormals(spec) and not mine.is_serial:
+        for subnormals in EITHER:
+            if subnormals != mine.subnormals:
+                other = with_additions(plan, mine._replace(subnormals=subnormals))
+                yield AlternativePlan(other, "subnormal_results", subnormal_results(other))
 
 
-def _tree_alternatives(plan: ProductPlan) -> Iterator[AlternativePlan]:
+def _other_values(plan: ProductModel, field: str, values: tuple[str, ...]) -> Iterator[AlternativePlan]:
+    changes: Iterator[dict[str, Any]] = ({field: value} for value in values if value != getattr(plan, field))
+    return (AlternativePlan(replace(plan, **change), field, change[field]) for change in changes)
+
+
+def _tree_alternatives(plan: ProductModel) -> Iterator[AlternativePlan]:
     """Yield plans with another division of K or another order of the partial sums."""
-    tree = plan.tree
-    if not isinstance(tree, Reduction):
-        half = len(tree) // 2
-        if half:
-            yield AlternativePlan(replace(plan, tree=Reduction((tree[:half], tree[half:]), (0, 1))), "split_k", "2 slices")
+    tree, products = plan.tree, plan.step.products
+
+    def other(node: Node, name: str, how: str) -> AlternativePlan:
+        return AlternativePlan(with_additions(replace(plan, tree=node), additions_of(plan)), name, how)
+
+    if isinstance(tree, Chain):
+        sums = tree.sums(products)
+        if half := len(sums) // 2:
+            yield other(forward([chain_of(sums[:half], products), chain_of(sums[half:], products)]), "split_k", "2 slices")
         return
-    for order in ("forward", "backward", "tree") if not plan.unordered else ():
-        other = nested(order, len(tree.parts))
-        if not same_order(other, tree.nested):
-            yield AlternativePlan(replace(plan, tree=replace(tree, nested=other)), "reduction_order", f"partial sums {order}")
+    for order in ORDERS if plan.is_ordered else ():
+        if not same_order(nested(order, len(tree.parts)), tree.nested):
+            yield other(replace(tree, order=order), "reduction_order", f"partial sums {order}")
     for i, (first, second) in enumerate(zip(tree.parts[:3], tree.parts[1:4], strict=False)):
-        if (moved := _moved_border(first, second)) is not None:
+        if isinstance(first, Chain) and isinstance(second, Chain) and (moved := _moved_border(first, second, products)):
             parts = (*tree.parts[:i], *moved, *tree.parts[i + 2 :])
-            yield AlternativePlan(replace(plan, tree=replace(tree, parts=parts)), "slice_sizes", f"border {i} one sum further")
-    first, second = tree.parts[:2]
-    if not isinstance(first, Reduction) and not isinstance(second, Reduction) and len(tree.parts) == 2:
-        yield AlternativePlan(replace(plan, tree=(*first, *second)), "promote_every", "never")
+            yield other(replace(tree, parts=parts), "slice_sizes", f"border {i} one sum further")
+    if all(isinstance(part, Chain) for part in tree.parts) and len(tree.parts) == 2:
+        both = tuple(each for chain in plan.chains() for each in chain.sums(products))
+        yield other(chain_of(both, products), "promote_every", "never")
 
 
-def _moved_border(first: FusedGroups | Reduction, second: FusedGroups | Reduction) -> tuple[FusedGroups, FusedGroups] | None:
-    """Return two chains with one fused sum moved from the second to the first, or else from the first to the second."""
-    if isinstance(first, Reduction) or isinstance(second, Reduction):
-        return None
-    if len(second) > 1:
-        return (*first, second[0]), second[1:]
-    return (first[:-1], (first[-1], *second)) if len(first) > 1 else None
+def _moved_border(first: Chain, second: Chain, products: int) -> list[Chain]:
+    """Return the chains with one fused sum moved from the second to the first, or else from the first to the second."""
+    sums, border = [*first.sums(products), *second.sums(products)], len(first.sums(products))
+    border += 1 if len(sums) > border + 1 else -1
+    return [chain_of(tuple(part), products) for part in (sums[:border], sums[border:])] if border else []

@@ -14,8 +14,7 @@ from accprobe.evaluate.product import ScaleWords, is_multiply_add, product
 from accprobe.gemm.blackbox import Call, RecordedCallable, scales_of_lines
 from accprobe.gemm.layout import Ints, layout_of, power
 from accprobe.gemm.operands import draw_operands, make_scales, random_lines, random_scales, unit_scales
-from accprobe.gemm.plans import ProductPlan
-from accprobe.gemm.spec import BLOCK
+from accprobe.gemm.spec import BLOCK, Spec
 from accprobe.gemm.verification import count_wrong
 from accprobe.isa.formats import FORMATS, Bits, Format
 from accprobe.model.product import ProductModel, Scales, Scaling, multiply_add, restricted
@@ -46,7 +45,7 @@ class Scaled:
     before: how scales are applied before the product.
     """
 
-    plan: ProductPlan | None
+    plan: ProductModel | None
     mismatches: int
     elements: int
     others: tuple[str, ...]
@@ -55,18 +54,18 @@ class Scaled:
 
 
 def infer_scales(
-    subject: RecordedCallable, plan: ProductPlan, rows: Ints, columns: Ints, seed: int, evaluate: Evaluate = on_cpu
+    subject: RecordedCallable, plan: ProductModel, rows: Ints, columns: Ints, seed: int, evaluate: Evaluate = on_cpu
 ) -> Scaled:
     """Probe with scales that are not powers of two, whose products must be rounded."""
     rng = np.random.default_rng((seed, 0x5CA1E))
     wide = rows[:WIDE], columns[:WIDE]
-    rows, columns = rows[: UNORDERED_SIDE if plan.unordered else SIDE], columns[:SIDE]
+    rows, columns = rows[: SIDE if plan.is_ordered else UNORDERED_SIDE], columns[:SIDE]
     calls = []
     for kind in KINDS:
         a, b, scales = draw_operands(subject.spec, kind, rng)
         calls.append(Call(a, b, scales, subject.product(a, b, scales, keep=False)).part(rows, columns))
-    ways = list(_ways(plan))
-    counts = {way: sum(count_wrong(evaluate, replace(plan, scales=way).model(), *call) for call in calls) for way in ways}
+    ways = list(_ways(subject.spec))
+    counts = {way: sum(count_wrong(evaluate, replace(plan, scales=way), *call) for call in calls) for way in ways}
     distinguish = _of_two_blocks if ways[0].inside else _of_one_product
     for _ in range(MOST_DRAWN):
         possible = [way for way in ways if not counts[way]]
@@ -78,9 +77,9 @@ def infer_scales(
     elements = sum(call.d.size for call in calls)
     others = tuple(scaling_in_words(way) for way, wrong in counts.items() if wrong == 0 and way != best)
     misplaced, found = _misplaced(subject, rows, columns, rng), replace(plan, scales=best)
-    if counts[best] and misplaced in ("", OTHER_FACTOR) and not plan.unordered:
-        before = applied_before(plan.model(), calls)
-        if before or any(_relative_error(found.model(), call) > MOST_ERROR for call in calls):
+    if counts[best] and misplaced in ("", OTHER_FACTOR) and plan.is_ordered:
+        before = applied_before(plan, calls)
+        if before or any(_relative_error(found, call) > MOST_ERROR for call in calls):
             return Scaled(None, counts[best], elements, others, misplaced, before)
     return Scaled(found, counts[best], elements, others, misplaced)
 
@@ -93,18 +92,18 @@ def scaling_in_words(scales: Scales) -> str:
     return f"{how}, applied to each {BLOCK} products{' by the multiply-add that adds them' if scales.fused else ''}"
 
 
-def _ways(plan: ProductPlan) -> Iterator[Scales]:
-    assert plan.spec.scale is not None
+def _ways(spec: Spec) -> Iterator[Scales]:
+    assert spec.scale is not None
     for how in get_args(Scaling):
-        ways = Scales(plan.spec.scale, how)
+        ways = Scales(spec.scale, how)
         yield ways
-        if ways.inside and plan.spec.k > BLOCK:
+        if ways.inside and spec.k > BLOCK:
             yield replace(ways, fused=True)
 
 
 def _of_two_blocks(
     subject: RecordedCallable,
-    plan: ProductPlan,
+    plan: ProductModel,
     rows: Ints,
     columns: Ints,
     rng: Generator,
@@ -126,7 +125,7 @@ def _of_two_blocks(
         b[columns, few[1]] ^= spec.b.dtype.type(spec.b.sign_bit)
         scales.a[:, 1] = scales.a[:, 0] * rng.uniform(1 - _NEAR, 1 + _NEAR, spec.m)
         scales.b[1] = scales.b[0]
-    smaller, ks = restricted(plan.model(), few)
+    smaller, ks = restricted(plan, few)
     words = scales_of_lines(scales, rows, columns)
     expected = [evaluate(replace(smaller, scales=way), a[rows][:, ks], b[columns][:, ks], words) for way in ways]
     if all(np.array_equal(expected[0], other) for other in expected[1:]):
@@ -137,7 +136,7 @@ def _of_two_blocks(
 
 def _of_one_product(
     subject: RecordedCallable,
-    plan: ProductPlan,
+    plan: ProductModel,
     rows: Ints,
     columns: Ints,
     rng: Generator,
@@ -146,7 +145,7 @@ def _of_one_product(
 ) -> list[int]:
     """Count the same if a row of A, and a column of B, has one scale. Only distinguishing pairs of scales are probed."""
     spec, plain = subject.spec, unit_scales(subject.spec)
-    smaller, ks = restricted(plan.model(), np.zeros(1, np.int64))
+    smaller, ks = restricted(plan, np.zeros(1, np.int64))
     x, y = (random_lines(fmt, (WIDE, 1), "normal", rng) * (ks == 0).astype(fmt.dtype) for fmt in (spec.a, spec.b))
     pairs = ScaleWords(*(rng.uniform(0.5, 2.0, shape).astype(np.float32) for shape in ((WIDE, 1), (1, WIDE))))
     expected = np.stack([evaluate(replace(smaller, scales=way), x, y, pairs) for way in ways])
@@ -202,10 +201,10 @@ def applied_before(model: ProductModel, calls: Sequence[Call]) -> str:
     return ""
 
 
-def applied_before_in_calls(plan: ProductPlan, calls: Sequence[Call], rows: Ints, columns: Ints) -> str:
+def applied_before_in_calls(plan: ProductModel, calls: Sequence[Call], rows: Ints, columns: Ints) -> str:
     """Return the same for whole calls that contradict a plan with scales. A narrow D shows the difference in few elements."""
     some = [call.part(rows[:SIDE], columns[:SIDE]) for call in calls[:_MOST_EXPLAINED] if call.scales is not None]
-    return applied_before(replace(plan, scales=None).model(), some) if some and not plan.unordered else ""
+    return applied_before(replace(plan, scales=None), some) if some and plan.is_ordered else ""
 
 
 def _scaled_operands(call: Call, model: ProductModel, fmt: Format) -> tuple[Bits, Bits]:

@@ -37,6 +37,8 @@ from accprobe.model.tree import (
 Order = Literal["forward", "backward", "tree", "unordered"]
 # Parts by their numbers: ((0, 1), 2) adds 0 and 1 first.
 Nested = int | tuple["Nested", ...]
+# The k of each fused sum of a chain, in order.
+FusedSums = tuple[tuple[int, ...], ...]
 
 T = TypeVar("T")
 
@@ -80,6 +82,16 @@ class Chain:
         every: NDArray[np.intp] = np.add.outer(turn, np.array(self.pattern)).reshape(-1)
         every[(every < self.start) | (every >= self.stop)] = NO_K
         return every
+
+    @cached_property
+    def taken(self) -> NDArray[np.intp]:
+        """Return k in the order in which they are taken, without those left out."""
+        return np.array([k for k in self.ks().tolist() if k != NO_K], np.intp)
+
+    def sums(self, products: int) -> FusedSums:
+        """Return the k of each fused sum of so many products, in order."""
+        ks = self.ks().reshape(-1, products).tolist()
+        return tuple(found for each in ks if (found := tuple(sorted(k for k in each if k != NO_K))))
 
 
 @dataclass(frozen=True)
@@ -131,6 +143,15 @@ def folded(order: Nested, parts: Sequence[T], add: Callable[[T, T], T]) -> T:
         for other in following:
             total = add(total, folded(other, parts, add))
     return total
+
+
+def same_order(x: Nested, y: Nested) -> bool:
+    """Return whether two orders give the same bits. The sum of two does not depend on which is first."""
+    if isinstance(x, int) or isinstance(y, int):
+        return x == y
+    if len(x) != len(y):
+        return False
+    return all(map(same_order, x, y)) or (len(x) == 2 and same_order(x[0], y[1]) and same_order(x[1], y[0]))
 
 
 @dataclass(frozen=True)
@@ -232,8 +253,7 @@ def same_additions(a: ProductModel, b: ProductModel) -> bool:
 def _number(node: Node, products: int, numbers: dict[object, int]) -> int:
     """Return the number of a sum; equal sums share one. products: products of each fused sum of a chain."""
     if isinstance(node, Chain):
-        sums = (tuple(sorted(k for k in ks if k != NO_K)) for ks in node.ks().reshape(-1, products).tolist())
-        return numbers.setdefault(tuple(filter(None, sums)), len(numbers))
+        return numbers.setdefault(node.sums(products), len(numbers))
     parts = [_number(part, products, numbers) for part in node.parts]
     if node.kept is not None:
         parts = [numbers.setdefault((node.kept.name, part), len(numbers)) for part in parts]
@@ -325,7 +345,9 @@ def _restricted_node(node: Node, width: int, wanted: NDArray[np.bool_], ks: list
         return None
     order = node.order
     if not isinstance(order, str) or order == "tree":
-        order = _without(node.nested, {old: new for new, old in enumerate(kept)}) or 0
+        numbers: list[Nested | None] = [None if part is None else kept.index(i) for i, part in enumerate(parts)]
+        found: Nested | None = folded(node.nested, numbers, _paired)
+        order = found or 0
     return replace(node, parts=tuple(part for part in parts if part is not None), order=order)
 
 
@@ -342,9 +364,5 @@ def _restricted_chain(chain: Chain, width: int, wanted: NDArray[np.bool_], ks: l
     return Chain(start, len(ks), tuple(pattern.tolist()), period=beyond + 1)
 
 
-def _without(order: Nested, numbers: dict[int, int]) -> Nested | None:
-    """Return the order of the remaining parts, by their new numbers."""
-    if isinstance(order, int):
-        return numbers.get(order)
-    kept = tuple(found for part in order if (found := _without(part, numbers)) is not None)
-    return None if not kept else kept[0] if len(kept) == 1 else kept
+def _paired(x: Nested | None, y: Nested | None) -> Nested | None:
+    return y if x is None else x if y is None else (x, y)

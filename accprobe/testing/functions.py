@@ -29,12 +29,13 @@ from accprobe.gemm.findings import findings, miscounts
 from accprobe.gemm.layout import Ints, factors, power, product_exponents
 from accprobe.gemm.operands import DISTRIBUTIONS, draw_operands
 from accprobe.gemm.spec import Spec, usual_result
-from accprobe.gemm.tree.decomposition import FusedGroups, Reduction, decompose, every_chain
+from accprobe.gemm.tree.decomposition import decompose, products_per_sum
 from accprobe.gemm.tree.tree_builder import NoTree, make_tree_builder
 from accprobe.gemm.versus import DERIVED, same_rows
 from accprobe.infer.findings import Finding
 from accprobe.isa import formats
 from accprobe.isa.formats import Bits
+from accprobe.model.product import Node, chains_of
 
 _Found = TypeVar("_Found")
 
@@ -94,8 +95,7 @@ def assert_promotes(f: Multiply, at_most: int = 128, **how: Unpack[How]) -> None
         tree = _tree(probed, leaves)
     except NoTree as e:
         _fail(f, how, probed.spec, f"promote_every: no order of its sums was found, {e}")
-    longest = max(every_chain(tree), key=lambda chain: sum(map(len, chain)))
-    ks = np.sort(np.concatenate([np.array(group) for group in longest]))
+    ks = np.sort(max((chain.taken for chain in chains_of(tree)), key=len))
     if len(ks) > at_most:
         told = f"one accumulator takes {len(ks)} products, k = {ranges(ks)}; expected at most {at_most}"
         _fail(f, how, probed.spec, f"promote_every: {told}")
@@ -211,9 +211,10 @@ def _differences(mine: Mapping[str, Finding], other: Mapping[str, Finding]) -> I
         yield f"{name} {' against '.join('none' if value is None else str(value) for value in values[name])}"
 
 
-def _tree(probed: RecordedCallable, leaves: Ints) -> FusedGroups | Reduction:
+def _tree(probed: RecordedCallable, leaves: Ints) -> Node:
     """Raises NoTree."""
-    return decompose(make_tree_builder(probed, *_lines(probed.spec), leaves).tree(leaves))
+    partial = make_tree_builder(probed, *_lines(probed.spec), leaves).tree(leaves)
+    return decompose(partial, products_per_sum([partial]))
 
 
 class _Differ(Exception):

@@ -80,7 +80,7 @@ def infer(product: RecordedProduct) -> RegionPlans | None:
         outcome = characterise(box, _FRESH[product.device[:4].rstrip(":")], evaluate=evaluator_of(product.device))
     except AccprobeError:
         return known
-    regions = tuple((x.region.rows, x.region.columns, x.model) for x in outcome.found if x.model is not None)
+    regions = tuple((x.region.rows, x.region.columns, x.plan) for x in outcome.found if x.plan is not None)
     if not regions:
         return known
     probed = RegionPlans(regions, {name: finding.value for name, finding in findings(outcome).items()})

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import accumulate, pairwise
-from typing import Any
 
 import numpy as np
 import pytest
@@ -21,13 +20,13 @@ from product_judge import additions, contradictions, false_findings, is_planted_
 
 from accprobe.gemm.characterise import characterise
 from accprobe.gemm.findings import ProductOutcome, RegionOutcome, findings, plan_findings, status
-from accprobe.gemm.plans import ProductPlan, alternative_plans
+from accprobe.gemm.plans import alternative_plans, draft
 from accprobe.gemm.spec import Spec
-from accprobe.gemm.tree.decomposition import Reduction, butterfly
+from accprobe.gemm.tree.decomposition import butterfly, forward, reordered
 from accprobe.gemm.tree.slices import slice_readings
 from accprobe.infer.findings import Finding
 from accprobe.isa.formats import FORMATS
-from accprobe.model.product import OPERAND_ROUNDINGS, Nested, multiply_add, nested
+from accprobe.model.product import OPERAND_ROUNDINGS, Chain, Merged, Nested, Node, nested
 
 ELEMENTS = 1 << 12
 # Plans with a separate test, like that of a wrong block scale.
@@ -60,7 +59,7 @@ def hold_as_planted(plan: Planted, outcome: ProductOutcome, found: RegionOutcome
     """Assert that the model of a confirmed region is the planted one, and that its findings name it."""
     found = found or outcome.main
     by_name = {name: finding.value for name, finding in findings(outcome, found).items()}
-    fresh, wrong = contradictions(plan, found.model)
+    fresh, wrong = contradictions(plan, found.plan)
     assert (fresh > 0, wrong, is_planted_order(plan, found)) == (True, 0, True)
     assert list(false_findings(plan, outcome, found)) == []
     if plan.scales is not None:
@@ -95,18 +94,18 @@ def test_the_only_operand_with_wide_words_is_rounded(rounding: OperandRounding) 
     assert (by_name.value, by_name.bound) == (rounding, "exact")
 
 
-def plan_of(tree: Reduction, **formats: Any) -> ProductPlan:
-    return ProductPlan(Spec(16, 16, 1024, *[FORMATS["f32"]] * 3), tree, multiply_add(), **formats)
+def findings_of(tree: Node) -> dict[str, Finding]:
+    spec = Spec(16, 16, 1024, *[FORMATS["f32"]] * 3)
+    return dict(plan_findings(spec, draft(spec, tree, 1)))
 
 
-def tree_of(sizes: tuple[int, ...], order: Nested) -> Reduction:
+def tree_of(sizes: tuple[int, ...], order: Nested) -> Merged:
     """Return chains of one product per sum."""
-    borders = [0, *accumulate(sizes)]
-    return Reduction(tuple(tuple((k,) for k in range(*border)) for border in pairwise(borders)), order)
+    return reordered([Chain(low, high, (0,)) for low, high in pairwise([0, *accumulate(sizes)])], order)
 
 
 OTHERS = "slices of other numbers of whole parts"
-READINGS: dict[str, tuple[Reduction, int | None, int, str]] = {
+READINGS: dict[str, tuple[Merged, int | None, int, str]] = {
     "even, forward": (tree_of((256,) * 4, nested("forward", 4)), 256, 1, "promotion every 256 or split-K 4"),
     "even but the last": (tree_of((96,) * 4 + (32,), nested("forward", 5)), 96, 1, "promotion every 96 or split-K 5"),
     "uneven, forward": (tree_of((96, 128, 96), nested("forward", 3)), None, 3, ""),
@@ -133,7 +132,7 @@ READINGS: dict[str, tuple[Reduction, int | None, int, str]] = {
 @pytest.mark.parametrize("name", READINGS)
 def test_structures_of_the_same_bits_are_one_class(name: str) -> None:
     tree, every, slices, also = READINGS[name]
-    by_name = dict(plan_findings(plan_of(next(iter(slice_readings(tree))))))  # type: ignore[arg-type]
+    by_name = findings_of(next(iter(slice_readings(tree))))
     assert (by_name["promote_every"].value, by_name["split_k"].value) == (every, slices)
     assert by_name["order"].note == also
     bounds = {by_name[each].bound for each in ("promote_every", "split_k")}
@@ -141,7 +140,7 @@ def test_structures_of_the_same_bits_are_one_class(name: str) -> None:
 
 
 def test_a_butterfly_is_called_that() -> None:
-    by_name = dict(plan_findings(plan_of(tree_of((128,) * 8, butterfly(8)))))
+    by_name = findings_of(tree_of((128,) * 8, butterfly(8)))
     assert by_name["order"].value == "8 parts of 128, added in f32 as a butterfly: chain of [acc 1]"
     assert by_name["reduction_order"].value == "butterfly"
 
@@ -149,9 +148,8 @@ def test_a_butterfly_is_called_that() -> None:
 @pytest.mark.parametrize("count", [2, 8, 32, 64])
 @pytest.mark.parametrize("order", ["forward", "butterfly"])
 def test_lanes_are_named_and_are_not_slices(count: int, order: str) -> None:
-    lanes = tuple(tuple((k,) for k in range(lane, 1024, count)) for lane in range(count))
-    merged = Reduction(lanes, nested("forward", count) if order == "forward" else butterfly(count))
-    by_name = dict(plan_findings(plan_of(merged)))
+    lanes = [Chain(lane, 1024, (0,), count) for lane in range(count)]
+    by_name = findings_of(reordered(lanes, nested("forward", count) if order == "forward" else butterfly(count)))
     how = " as a butterfly" if order == "butterfly" and count > 2 else ""
     assert by_name["order"].value == f"{count} lanes (k ≡ l mod {count}), added in f32{how}: chain of [acc 1]"
     assert by_name["order"].note.startswith(f"{count} lanes (k ≡ l mod {count}) or split-K {count} of interleaved slices")
@@ -162,9 +160,7 @@ def test_lanes_are_named_and_are_not_slices(count: int, order: str) -> None:
 
 
 def test_a_product_that_two_chunks_share_is_named() -> None:
-    one, two, three = tree_of((256, 256, 256), 0).parts
-    assert not isinstance(three, Reduction)
-    by_name = dict(plan_findings(plan_of(Reduction((one, two, ((511,), *three)), nested("forward", 3)))))
+    by_name = findings_of(forward([Chain(0, 256, (0,)), Chain(256, 512, (0,)), Chain(511, 768, (0,))]))
     assert by_name["promote_every"].value == 256
     assert by_name["promote_every"].note == "k = 511 in two of them"
 
@@ -177,7 +173,7 @@ def test_undetermined_findings_have_the_surviving_values() -> None:
     assert findings(outcome)["partial_format"] == Finding("bf16")
     outcome.main.surviving = [
         alternative
-        for alternative in alternative_plans(plan)
+        for alternative in alternative_plans(outcome.spec, plan)
         if alternative.property in ("partial_format", "alignment_rounding")
     ]
     by_name = findings(outcome)
@@ -194,7 +190,9 @@ def test_a_size_of_chunks_is_undetermined_if_another_border_survives() -> None:
     plan = outcome.main.plan
     assert plan is not None
     assert findings(outcome)["promote_every"] == Finding(256, "equivalent", (256, None))
-    outcome.main.surviving = [alternative for alternative in alternative_plans(plan) if alternative.property == "slice_sizes"]
+    outcome.main.surviving = [
+        alternative for alternative in alternative_plans(outcome.spec, plan) if alternative.property == "slice_sizes"
+    ]
     assert outcome.main.surviving
     by_name = findings(outcome)
     assert (by_name["promote_every"].value, by_name["promote_every"].bound) == (256, "undetermined")
@@ -275,6 +273,6 @@ def test_a_plan_that_changes_with_m_is_found_at_each() -> None:
     assert [status(outcome)[0] for outcome in (few, many)] == ["confirmed", "confirmed"]
     hold_as_planted(replace(plan, by_m=()), few)
     hold_as_planted(plan.by_m[0][1], many)
-    trees = [outcome.main.model for outcome in (few, many)]
+    trees = [outcome.main.plan for outcome in (few, many)]
     assert None not in trees
     assert additions(trees[0].tree) != additions(trees[1].tree)  # type: ignore[union-attr]

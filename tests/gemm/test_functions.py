@@ -214,7 +214,7 @@ def test_additions_of_partial_sums_that_flush_are_found(orders: Iterator[list[in
     told = findings(outcome)
     assert status(outcome) == ("confirmed", "")
     assert told["subnormal_results"].value == "flushed where partial sums are added"
-    model = outcome.main.model
+    model = outcome.main.plan
     assert isinstance(model and model.tree, Merged)
     assert model.tree.order == order
     assert TypeAdapter(ProductModelField).validate_python(product_json(model)) == model

@@ -18,10 +18,10 @@ from accprobe.gemm.characterise import characterise
 from accprobe.gemm.checks.regions import FIRST, MOST
 from accprobe.gemm.findings import ProductOutcome, findings, status
 from accprobe.gemm.spec import Spec
-from accprobe.gemm.tree.decomposition import FusedGroups
 from accprobe.gemm.tree.structures import direction, order_in_words
 from accprobe.infer.findings import Finding
 from accprobe.isa.formats import FORMATS
+from accprobe.model.product import FusedSums
 from accprobe.report.product_words import plan_words
 
 ELEMENTS = 1 << 14
@@ -89,7 +89,7 @@ def summary(outcome: ProductOutcome) -> tuple[object, str]:
 def test_products_that_are_rounded_and_then_added(descending: bool) -> None:
     outcome = characterised(FunctionBox(SPEC, lambda a, b: chain(a, b, -1 if descending else 1)))
     assert status(outcome) == ("confirmed", "")
-    found, model = findings(outcome), outcome.main.model
+    found, model = findings(outcome), outcome.main.plan
     assert (found["split_k"].value, found["product_bits"].value) == (1, 23)
     assert model is not None
     (ordered,) = model.chains()
@@ -163,7 +163,7 @@ def test_interleaved_accumulators_are_not_promoted_chunks(plan: Planted, words: 
         ((((0, 1),), ((2, 3),)), ""),
     ],
 )
-def test_the_direction_of_chains(chains: tuple[FusedGroups, ...], words: str) -> None:
+def test_the_direction_of_chains(chains: tuple[FusedSums, ...], words: str) -> None:
     assert direction(chains) == words
 
 

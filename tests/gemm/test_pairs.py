@@ -14,6 +14,7 @@ from accprobe.gemm.tree.decomposition import decompose
 from accprobe.gemm.tree.pairs import ProductPairs
 from accprobe.gemm.tree.tree_builder import PartialTree, measured_units
 from accprobe.isa.formats import FORMATS
+from accprobe.model.product import Chain
 
 FLOATS = ("e4m3", "e5m2", "f16", "bf16", "tf32", "f32")
 
@@ -111,7 +112,9 @@ def test_a_descending_chain_begins_with_its_first_sum() -> None:
     """Blocks of four from the last to the first, as attention may take its keys: product 0 joins what was there before."""
     last = PartialTree(8, ((9, 10, 11),))
     middle = PartialTree(4, ((5, 6, 7, last),)).from_its_start()
-    assert decompose(PartialTree(0, ((1, 2, 3, middle),)).from_its_start()) == ((8, 9, 10, 11), (4, 5, 6, 7), (0, 1, 2, 3))
+    tree = decompose(PartialTree(0, ((1, 2, 3, middle),)).from_its_start(), 4)
+    assert isinstance(tree, Chain)
+    assert tree.sums(4) == ((8, 9, 10, 11), (4, 5, 6, 7), (0, 1, 2, 3))
 
 
 class KeepingBox:

@@ -28,12 +28,10 @@ from accprobe.gemm.dots import (
     probe_chains,
 )
 from accprobe.gemm.findings import findings, row, status
-from accprobe.gemm.plans import HOPPER as HOPPER_SUM
-from accprobe.gemm.plans import ProductPlan, one_sum
+from accprobe.gemm.plans import draft
 from accprobe.gemm.spec import Spec
-from accprobe.gemm.tree.decomposition import Reduction
 from accprobe.isa.formats import FORMATS, Bits
-from accprobe.model.product import ProductModel, multiply_add, nested
+from accprobe.model.product import Chain, ProductModel, addition, in_chunks, multiply_add
 
 ELEMENTS = 1 << 12
 BF16 = Planted(m=16, n=16, k=64, out="bf16")
@@ -105,12 +103,11 @@ def test_one_promotion_that_truncates_is_not_confirmed() -> None:
 def test_a_sample_of_many_chains_is_probed() -> None:
     plan = replace(PROMOTED, k=1120)
     box = PlantedBox(plan)
-    chains = tuple((tuple(range(start, start + 16)),) for start in range(0, plan.k, 16))
-    found = ProductPlan(box.spec, Reduction(chains, nested("forward", len(chains))), one_sum(HOPPER_SUM, 16))
+    found = draft(box.spec, in_chunks(range(plan.k), 16, tuple(range(16)), addition()), 16)
     region = Region(np.arange(plan.m), np.arange(plan.n), plan.m * plan.n)
     probed, chains_of_plan, reached = probe_chains(RecordedCallable(box), region, found, seed=0)
     assert (reached, chains_of_plan) == (64, 70)
-    assert not count_mismatches(found.model(), probed)
+    assert not count_mismatches(found, probed)
 
 
 K = 8
@@ -118,7 +115,7 @@ K = 8
 
 def chain() -> ProductModel:
     spec = Spec(4, 4, K, FORMATS["f32"], FORMATS["f32"], FORMATS["f32"])
-    return ProductPlan(spec, tuple((k,) for k in range(K)), multiply_add()).model()
+    return replace(draft(spec, Chain(0, K, (0,)), 1), step=multiply_add())
 
 
 def dots_of(*dots: list[tuple[int, float]]) -> SparseDots:

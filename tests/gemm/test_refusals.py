@@ -22,9 +22,11 @@ from accprobe.gemm.characterise import characterise
 from accprobe.gemm.dots import ProbedDots, SparseDots
 from accprobe.gemm.findings import findings, row, status
 from accprobe.gemm.fit import fit
+from accprobe.gemm.plans import draft
 from accprobe.gemm.spec import Spec
 from accprobe.gemm.tree.tree_builder import NoTree
 from accprobe.isa.formats import FORMATS, Bits
+from accprobe.model.product import Chain
 from accprobe.render.subjects.products import proviso
 from accprobe.report.report import Report
 
@@ -89,7 +91,7 @@ def test_no_arithmetic_is_searched_of_a_sum_wider_than_any_known() -> None:
     dots = SparseDots(np.zeros((1, 6), np.int64), *(np.zeros((1, 6), np.uint16) for _ in range(2)))
     nothing = ProbedDots(dots, np.zeros(1, np.uint32))
     with pytest.raises(NoTree, match="512 products seem to be added in one fused sum; accprobe searches"):
-        fit(spec, (tuple(range(512)),), nothing, nothing)
+        fit(spec, draft(spec, Chain(0, 512, tuple(range(512))), 512), nothing, nothing)
 
 
 def test_wrong_subnormal_results_leave_the_other_findings_exact() -> None:

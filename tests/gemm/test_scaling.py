@@ -19,12 +19,10 @@ from accprobe.gemm.blackbox import RecordedCallable
 from accprobe.gemm.characterise import characterise
 from accprobe.gemm.findings import status
 from accprobe.gemm.operands import unit_scales
-from accprobe.gemm.plans import ProductPlan
 from accprobe.gemm.scaling import Scaled, infer_scales, scaling_in_words
 from accprobe.gemm.spec import Spec
-from accprobe.gemm.tree.decomposition import Reduction
 from accprobe.isa.formats import FORMATS, Bits
-from accprobe.model.product import ProductModel, ScaleOf, Scales, Scaling, nested
+from accprobe.model.product import ProductModel, ScaleOf, Scales, Scaling
 
 
 @dataclass(frozen=True)
@@ -56,9 +54,8 @@ def test_ways_to_scale_the_result_are_distinguished_in_few_calls(how: Scaling, o
     scales = Scales(of, how)
     model = replace(model_of(NAMED["tensor scales"]), scales=scales)
     spec = Spec(64, 64, model.k, model.a, model.b, model.result, of)
-    groups = tuple(tuple(range(i, i + 32)) for i in range(0, model.k, 32))
     subject, every = RecordedCallable(ModelBox(spec, model)), np.arange(64)
-    found = infer_scales(subject, ProductPlan(spec, groups, model.step), every, every, seed=0)
+    found = infer_scales(subject, replace(model, scales=None), every, every, seed=0)
     assert found.plan.scales == scales
     assert (found.mismatches, found.others) == (0, ())
     assert subject.calls < 12
@@ -68,10 +65,8 @@ def of_blocks(scales: Scales, k: int, out: str = "bf16") -> tuple[Scaled, int]:
     """Return the inferred scales of blocks, and the number of calls."""
     model = replace(model_of(replace(NAMED["block scales"], k=k, out=out)), scales=scales)
     spec = Spec(24, 24, k, model.a, model.b, model.result, scales.of)
-    chains = [tuple(tuple(range(i, i + 32)) for i in range(start, start + 128, 32)) for start in range(0, k, 128)]
-    tree = Reduction(tuple(chains), nested("forward", len(chains))) if len(chains) > 1 else chains[0]
     subject, every = RecordedCallable(ModelBox(spec, model)), np.arange(24)
-    return infer_scales(subject, ProductPlan(spec, tree, model.step), every, every, seed=0), subject.calls
+    return infer_scales(subject, replace(model, scales=None), every, every, seed=0), subject.calls
 
 
 M, N, K = 8, 8, 32

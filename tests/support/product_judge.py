@@ -69,7 +69,7 @@ def judged(plan: Planted, elements: int = 1 << 16) -> Judgement:
     outcome = characterise(PlantedBox(plan), elements=elements, seed=plan.seed)
     seconds = time.process_time() - started
     found, reason = status(outcome)
-    fresh, contradicted = contradictions(plan, outcome.main.model)
+    fresh, contradicted = contradictions(plan, outcome.main.plan)
     told = findings(outcome)
     false = [f"{name}: {value}, {true}" for name, value, true in false_findings(plan, outcome, outcome.main)]
     verdict: Verdict = "not confirmed"
@@ -119,7 +119,7 @@ def contradictions(plan: Planted, model: ProductModel | None) -> tuple[int, int]
 
 def is_planted_order(plan: Planted, found: RegionOutcome) -> bool:
     """Return whether the same is added to the same; of integers, whether the same products are."""
-    model, expected = found.model, model_of(plan)
+    model, expected = found.plan, model_of(plan)
     assert model is not None
     if plan.out == "s32":
         mine, planted = (sorted(int(k) for chain in x.chains() for k in chain.ks() if k >= 0) for x in (model, expected))

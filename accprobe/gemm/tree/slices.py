@@ -19,9 +19,9 @@ import numpy as np
 
 from accprobe.gemm.blackbox import RecordedCallable
 from accprobe.gemm.layout import Ints, Units, layout_of, power, units_in
-from accprobe.gemm.tree.decomposition import FusedGroups, Reduction, every_chain, forward, order_name, renumbered
+from accprobe.gemm.tree.decomposition import flat, forward, order_name, renumbered, reordered
 from accprobe.gemm.tree.tree_builder import NoTree, measured_units
-from accprobe.model.product import Nested, nested
+from accprobe.model.product import Chain, Merged, Nested, Node, chains_of, nested
 
 # Maximum number of slices in a reading that keeps the structure of the tree.
 MOST_READ = 16
@@ -31,12 +31,12 @@ MOST_READ = 16
 class KSlice:
     """The chains of a slice of K. chunked: whether their sums are added in increasing order of K."""
 
-    chains: Sequence[FusedGroups]
+    chains: Sequence[Chain]
     chunked: bool
 
     @property
-    def groups(self) -> FusedGroups:
-        return tuple(group for chain in self.chains for group in chain)
+    def taken(self) -> Ints:
+        return np.concatenate([chain.taken for chain in self.chains])
 
     @property
     def chunk(self) -> int | None:
@@ -44,41 +44,39 @@ class KSlice:
         return max(sizes(self.chains)) if self.chunked and len(self.chains) > 1 else None
 
 
-def k_slice(part: FusedGroups | Reduction) -> KSlice:
+def k_slice(part: Node) -> KSlice:
     found = chunks(part)
-    return KSlice(found or list(every_chain(part)), chunked=found is not None)
+    return KSlice(found or list(chains_of(part)), chunked=found is not None)
 
 
-def slice_readings(tree: FusedGroups | Reduction) -> Iterator[FusedGroups | Reduction]:
+def slice_readings(tree: Node) -> Iterator[Node]:
     """Yield the possible divisions of the tree into slices, the likeliest first.
 
     They are: one slice for each chain, chunks of equal size grouped into slices, and the tree itself. All describe the same
     additions; only the formats of partial sums distinguish them.
     """
-    if not isinstance(tree, Reduction):
+    if isinstance(tree, Chain):
         yield tree
         return
-    flat = tree.flat()
-    even = list(_of_even_chunks(flat))
-    has_name = order_name(flat.nested, len(flat.parts)).isalpha()
-    likely = [flat, *even, tree] if has_name else [*even, tree, flat]
-    seen: list[Reduction] = []
-    for reading in likely:
+    each = flat(tree)
+    even = list(_of_even_chunks(each))
+    seen: list[Merged] = []
+    for reading in [each, *even, tree] if order_name(each).isalpha() else [*even, tree, each]:
         if reading not in seen and (not seen or len(reading.parts) <= MOST_READ):
             seen.append(reading)
             yield reading
 
 
-def chunks(part: FusedGroups | Reduction) -> list[FusedGroups] | None:
+def chunks(part: Node) -> list[Chain] | None:
     """Return the chains of a slice whose sums are added in increasing order of K, otherwise None."""
-    if not isinstance(part, Reduction):
+    if isinstance(part, Chain):
         return [part]
-    flat = part.flat()
-    chains, run = list(every_chain(flat)), _run(flat.nested)
+    each = flat(part)
+    chains, run = list(chains_of(each)), _run(each.nested)
     if run is None:
         return None
     before, last = set[int](), -1
-    for ks in (set(_ks(chains[i])) - before for i in run):  # each chain starts after the previous one ends, but for shared k
+    for ks in (set(chains[i].taken.tolist()) - before for i in run):  # each starts after the previous ends, but for shared k
         if ks and min(ks) < last:
             return None
         before |= ks
@@ -86,15 +84,11 @@ def chunks(part: FusedGroups | Reduction) -> list[FusedGroups] | None:
     return [chains[i] for i in run]
 
 
-def _ks(chain: FusedGroups) -> Iterator[int]:
-    return (k for group in chain for k in group)
-
-
-def sizes(chains: Sequence[FusedGroups]) -> list[int]:
-    """Return how many products of each chain no earlier chain has."""
+def sizes(chains: Sequence[Chain | KSlice]) -> list[int]:
+    """Return how many products of each chain, or slice, no earlier one has."""
     found, before = [], set[int]()
-    for chain in chains:
-        ks = set(_ks(chain)) - before
+    for each in chains:
+        ks = set(each.taken.tolist()) - before
         found.append(len(ks))
         before |= ks
     return found
@@ -105,9 +99,9 @@ def is_even(of: Sequence[int]) -> bool:
     return all(size == of[0] for size in of[:-1]) and of[-1] <= of[0]
 
 
-def _of_even_chunks(flat: Reduction) -> Iterator[Reduction]:
+def _of_even_chunks(tree: Merged) -> Iterator[Merged]:
     """Yield slices of equal chunks, then variants with fewer chunks in the first slice, which the additions do not exclude."""
-    chains = list(every_chain(flat))
+    chains = list(chains_of(tree))
     of_chain = sizes(chains)
     longest = max(of_chain)
 
@@ -124,22 +118,21 @@ def _of_even_chunks(flat: Reduction) -> Iterator[Reduction]:
             parts += inside
         return parts, tuple(order)
 
-    def grouped(slices: Sequence[Sequence[int]], order: Nested) -> Reduction:
+    def grouped(slices: Sequence[Sequence[int]], order: Nested) -> Merged:
         """Return the chains grouped into slices of one or several chunks."""
         if len(slices) == 1:
             return forward([chains[i] for i in slices[0]])
-        by_start = sorted(range(len(slices)), key=lambda i: slices[i][0])
-        parts = tuple(as_slice([chains[i] for i in slices[number]]) for number in by_start)
-        return Reduction(parts, renumbered(order, [by_start.index(i) for i in range(len(slices))]))
+        parts = [as_slice([chains[i] for i in numbers]) for numbers in slices]
+        return reordered(parts, order, sorted(range(len(slices)), key=lambda i: slices[i][0]))
 
-    (first, *others), order = slices(flat.nested)
+    (first, *others), order = slices(tree.nested)
     for count in range(len(first), 0, -1):
         left = [[chain] for chain in first[count:]]
         numbers = [nested("forward", len(left) + 1), *range(len(left) + 1, len(left) + 1 + len(others))]
         yield grouped([first[:count], *left, *others], renumbered(order, numbers))
 
 
-def as_slice(chains: Sequence[FusedGroups]) -> FusedGroups | Reduction:
+def as_slice(chains: Sequence[Chain]) -> Node:
     """Return one chain, or chunks that are added in turn."""
     return chains[0] if len(chains) == 1 else forward(chains)
 
@@ -166,11 +159,11 @@ MOST_ROWS, MOST_COLUMNS = 64, 512
 QUIET = 16
 
 
-def in_slices(subject: RecordedCallable, rows: Ints, columns: Ints, chains: Sequence[FusedGroups]) -> Reduction:
+def in_slices(subject: RecordedCallable, rows: Ints, columns: Ints, chains: Sequence[Chain]) -> Merged:
     """Return the chains as chunks of slices that are added in any order. Raises NoTree if there are too many, or two."""
-    units = measured_units(subject, rows, columns, np.array(sorted(k for chain in chains for k in _ks(chain)), np.int64))
+    units = measured_units(subject, rows, columns, np.sort(np.concatenate([chain.taken for chain in chains])))
     rows, columns = (lines[:: -(-len(lines) // most)] for lines, most in ((rows, MOST_ROWS), (columns, MOST_COLUMNS)))
-    firsts = np.array([chain[0][0] for chain in chains], np.int64)
+    firsts = np.array([chain.taken[0] for chain in chains], np.int64)
     slices: list[list[int]] = []
     for number in range(len(chains)):
         own = next((x for x in slices[::-1] if _are_of_one(subject, rows, columns, units, firsts, x[0], number)), None)

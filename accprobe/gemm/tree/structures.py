@@ -5,7 +5,6 @@ Structures with the same bits for all operands form a class. docs/products.md de
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -14,9 +13,10 @@ import numpy as np
 
 from accprobe.gemm.checks.regions import ranges
 from accprobe.gemm.layout import Ints
-from accprobe.gemm.plans import ProductPlan
-from accprobe.gemm.tree.decomposition import FusedGroups, Reduction, every_chain, order_name
+from accprobe.gemm.plans import additions_of
+from accprobe.gemm.tree.decomposition import flat, order_name
 from accprobe.gemm.tree.slices import KSlice, chunks, is_even, k_slice, sizes, slice_readings
+from accprobe.model.product import Chain, FusedSums, Merged, Node, ProductModel, chains_of
 from accprobe.report.product_words import BACKWARD, BLOCKS_BACKWARD, IN_DISORDER, SHARE, each_of
 
 # Equal parts added in increasing order of K count as promoted parts if they have at most PROMOTED products or number more than
@@ -53,7 +53,7 @@ class Structure:
 
     @property
     def slice_sizes(self) -> str | None:
-        return None if self.split_k == 1 else ", ".join(map(str, sizes([each.groups for each in self.slices])))
+        return None if self.split_k == 1 else ", ".join(map(str, sizes(self.slices)))
 
     @property
     def promote_every(self) -> int | None:
@@ -73,27 +73,28 @@ class Structure:
         return f"split-K {self.split_k}" + (f", each with promotion every {every}" if every else "")
 
 
-def members(plan: ProductPlan) -> list[Structure]:
+def members(model: ProductModel) -> list[Structure]:
     """Return structures with the same bits for all operands, the canonical one first: promoted parts, slices, lanes.
 
     If only one exists, add slices of another number of whole parts where possible.
     """
-    tree = plan.tree
-    if not isinstance(tree, Reduction):
+    tree = model.tree
+    if isinstance(tree, Chain):
         return [_structure_of(tree)]
-    flat, lanes, whole = tree.flat(), lanes_of(tree), _one_slice(plan)
-    slices, order = _structure_of(flat).slices, _order(plan, flat)
-    promoted = [Structure((KSlice(whole, chunked=True),), "forward")] if whole else []
+    is_uniform, lanes, whole = has_uniform_rounding(model), lanes_of(tree), chunks(tree)
+    slices, order = _structure_of(flat(tree)).slices, _order(model, flat(tree))
+    can_promote = is_uniform and whole is not None and len(whole) > 1 and is_even(sizes(whole))
+    promoted = [Structure((KSlice(whole, chunked=True),), "forward")] if can_promote and whole else []
     in_lanes = [Structure(slices, order, lanes)] if lanes else []
-    if lanes and lanes.block <= plan.step.products:
+    if lanes and lanes.block <= model.step.products:
         canonical = in_lanes
-    elif whole and (max(sizes(whole)) <= PROMOTED or len(whole) > MOST_SLICES):
+    elif whole and can_promote and (max(sizes(whole)) <= PROMOTED or len(whole) > MOST_SLICES):
         canonical = promoted
     else:
-        canonical = [Structure(_structure_of(tree).slices, _order(plan, tree))]
-    alone = [Structure(slices, order)] if lanes or has_uniform_rounding(plan) else []
+        canonical = [Structure(_structure_of(tree).slices, _order(model, tree))]
+    alone = [Structure(slices, order)] if lanes or is_uniform else []
     found = _distinct([*canonical, *promoted, *alone, *in_lanes])
-    if len(found) == 1 and has_uniform_rounding(plan):
+    if len(found) == 1 and is_uniform:
         found = _distinct([*found, *map(_structure_of, slice_readings(tree))])[:2]
     return found
 
@@ -106,14 +107,15 @@ def _distinct(structures: Iterable[Structure]) -> list[Structure]:
     return list(kinds.values())
 
 
-def has_uniform_rounding(plan: ProductPlan) -> bool:
+def has_uniform_rounding(model: ProductModel) -> bool:
     """Return whether all partial sums are rounded alike, so that slices and promoted parts give the same bits."""
-    return plan.kept is None and plan.running.name == "f32" and not plan.unordered
+    how = additions_of(model)
+    return how.kept is None and not how.is_serial and model.is_ordered
 
 
-def lanes_of(tree: Reduction) -> Lanes | None:
+def lanes_of(tree: Merged) -> Lanes | None:
     """Return the lanes if the chains of a tree interleave along K."""
-    chains = [np.sort(np.array([k for group in chain for k in group])) for chain in every_chain(tree)]
+    chains = [np.sort(chain.taken) for chain in chains_of(tree)]
     count, every = len(chains), np.sort(np.concatenate(chains))
     if count not in LANE_COUNTS or len(np.unique(every)) < len(every):
         return None
@@ -126,48 +128,42 @@ def lanes_of(tree: Reduction) -> Lanes | None:
     return Lanes(count, block) if alike else None
 
 
-def _structure_of(tree: FusedGroups | Reduction) -> Structure:
-    if not isinstance(tree, Reduction):
+def _structure_of(tree: Node) -> Structure:
+    if isinstance(tree, Chain):
         return Structure((k_slice(tree),), "forward")
-    return Structure(tuple(k_slice(part) for part in tree.parts), order_name(tree.nested, len(tree.parts)))
+    return Structure(tuple(k_slice(part) for part in tree.parts), order_name(tree))
 
 
-def _order(plan: ProductPlan, tree: Reduction) -> str:
-    if plan.unordered:
+def _order(model: ProductModel, tree: Merged) -> str:
+    if not model.is_ordered:
         return "unordered"
-    return "serial" if plan.running.name != "f32" else order_name(tree.nested, len(tree.parts))
+    return "serial" if additions_of(model).is_serial else order_name(tree)
 
 
-def _one_slice(plan: ProductPlan) -> list[FusedGroups] | None:
-    """Return the chains if they may be promoted parts of one slice."""
-    whole = chunks(plan.tree)
-    return whole if whole and len(whole) > 1 and is_even(sizes(whole)) and has_uniform_rounding(plan) else None
-
-
-def order_in_words(plan: ProductPlan) -> str:
+def order_in_words(model: ProductModel) -> str:
     """Return "2 parts of 256, added in f32: chain of [acc 32]" of a class, "4 slices of 256: …" of one structure alone."""
-    every = members(plan)
+    every, products = members(model), model.step.products
     structure = every[0]
     slices = structure.slices
     chains = [chain for each in slices for chain in each.chains]
-    along = direction(chains)
+    along = direction([chain.sums(products) for chain in chains])
     how = filter(None, (_side_by_side(slices), along.partition(", ")[2] if structure.lanes else along))
-    chunk = ", ".join([f"chain of [acc {plan.step.products}]", *how])
-    promoted = structure.promote_every
+    chunk = ", ".join([f"chain of [acc {products}]", *how])
+    promoted, added = structure.promote_every, _added(model, structure.order)
     if structure.lanes:
-        return f"{structure.lanes}, {_added(plan, structure.order)}: {chunk}"
+        return f"{structure.lanes}, {added}: {chunk}"
     if len(every) == 1:
         chunk = f"chunks of {promoted}, each a {chunk}" if promoted else chunk
         return chunk if len(slices) == 1 else f"{_counted(slices, 'slices')}: {chunk}"
     if not promoted:
-        return f"{_counted(slices, 'parts')}, {_added(plan, structure.order)}: {chunk}"
+        return f"{_counted(slices, 'parts')}, {added}: {chunk}"
     if len(slices) == 1:
-        return f"{len(chains)} parts of {each_of(sizes(chains))}, added in {plan.added_in}: {chunk}"
-    return f"{_counted(slices, 'groups')}, each of parts of {promoted}, {_added(plan, structure.order)}: {chunk}"
+        return f"{_counted(chains, 'parts')}, {added}: {chunk}"
+    return f"{_counted(slices, 'groups')}, each of parts of {promoted}, {added}: {chunk}"
 
 
-def _counted(slices: Sequence[KSlice], what: str) -> str:
-    return f"{len(slices)} {what} of {each_of(sizes([each.groups for each in slices]))}"
+def _counted(parts: Sequence[Chain | KSlice], what: str) -> str:
+    return f"{len(parts)} {what} of {each_of(sizes(parts))}"
 
 
 ORDER_WORDS = {
@@ -180,10 +176,10 @@ ORDER_WORDS = {
 }
 
 
-def _added(plan: ProductPlan, order: str) -> str:
-    fmt = plan.running if order == "serial" else plan.added_in
-    kept = f"rounded to {plan.kept} and " if plan.kept is not None and order != "serial" else ""
-    return f"{kept}added in {fmt}{ORDER_WORDS.get(order, ' in another order')}"
+def _added(model: ProductModel, order: str) -> str:
+    how = additions_of(model)
+    kept = f"rounded to {how.kept} and " if how.kept is not None and order != "serial" else ""
+    return f"{kept}added in {how.running}{ORDER_WORDS.get(order, ' in another order')}"
 
 
 def name_members(every: Sequence[Structure]) -> str:
@@ -197,8 +193,8 @@ def name_members(every: Sequence[Structure]) -> str:
 
 def shared_products(structure: Structure) -> str:
     """Name the products that two chains share."""
-    count = Counter(k for each in structure.slices for group in each.groups for k in group)
-    both = np.array([k for k, times in count.items() if times > 1], np.int64)
+    ks, times = np.unique(np.concatenate([each.taken for each in structure.slices]), return_counts=True)
+    both = ks[times > 1]
     return f"k = {ranges(both)} in two of them" if len(both) else ""
 
 
@@ -210,7 +206,7 @@ def _side_by_side(slices: Sequence[KSlice]) -> str:
     return f"in {'' if len(counts) == 1 else 'up to '}{max(counts)} chains"
 
 
-def direction(chains: Sequence[FusedGroups]) -> str:
+def direction(chains: Sequence[FusedSums]) -> str:
     """Return how each chain traverses K, in words; "" if its k are contiguous and in increasing order."""
     every = np.unique([k for chain in chains for group in chain for k in group])
     ways = ((_share(chain, every), _k_order(chain)) for chain in chains if len(chain) > 1)
@@ -218,7 +214,7 @@ def direction(chains: Sequence[FusedGroups]) -> str:
     return found.pop() if len(found) == 1 else IN_DISORDER if found else ""
 
 
-def _share(chain: FusedGroups, every: Ints) -> str:
+def _share(chain: FusedSums, every: Ints) -> str:
     """Return which k a chain has if others lie between them."""
     ks = np.unique([k for group in chain for k in group])
     if len(ks) == np.count_nonzero((every >= ks[0]) & (every <= ks[-1])):
@@ -229,7 +225,7 @@ def _share(chain: FusedGroups, every: Ints) -> str:
     return SHARE.format(lengths[0], steps[0]) if even else IN_DISORDER
 
 
-def _k_order(chain: FusedGroups) -> str:
+def _k_order(chain: FusedSums) -> str:
     if all(max(after) < min(before) for before, after in pairwise(chain)):
         return BACKWARD
     blocks: list[list[int]] = []
