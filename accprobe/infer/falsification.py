@@ -9,6 +9,7 @@ tried too; if several fields decide together, so are alternatives that change th
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -111,21 +112,13 @@ def _while_surviving(candidates: Sequence[Alternative], trial: _Trial) -> list[A
 
 def _query_near_boundary(candidates: Sequence[Alternative], trial: _Trial) -> None:
     """Probe a few of the alternatives: a wrong model is most likely wrong where one of them is right."""
-    for offset in BEYOND:
-        if offset < len(candidates):
-            trial.query_for(candidates[offset])
+    for offset in (offset for offset in BEYOND if offset < len(candidates)):
+        trial.query_for(candidates[offset])
 
 
 def _surviving_prefix(candidates: Sequence[Alternative], trial: _Trial) -> int:
     """Count by bisection the first alternatives that survive few operands; after one that does not, no other does."""
-    low, high = 0, len(candidates)
-    while low < high:
-        middle = (low + high) // 2
-        if trial.survives(candidates[middle], thorough=False):
-            low = middle + 1
-        else:
-            high = middle
-    return low
+    return bisect_left(candidates, True, key=lambda alternative: not trial.survives(alternative, thorough=False))
 
 
 def _thoroughly_surviving(candidates: Sequence[Alternative], trial: _Trial) -> list[Alternative]:

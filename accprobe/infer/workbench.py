@@ -6,7 +6,7 @@ not a pure function is sent twice.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import NamedTuple
@@ -85,17 +85,16 @@ class Workbench:
 
     def request(self, rows: Sequence[Row]) -> Request:
         """Return the operands of rows whose values all fit (see `fits`)."""
-        inst, factor, addend = self.inst, self._factor, _encoder(self.inst.c)
-        products: list[tuple[int, int, int, int]] = []
+        inst, products = self.inst, list[tuple[int, int, int, int]]()
         request = Request.zeros(inst, len(rows))
         for i, row in enumerate(rows):
             for leaf, value in row.items():
                 if leaf == self.addend:
-                    pattern = addend(value)
+                    pattern = encode(inst.c, value)
                     assert pattern is not None, f"{value} is no value of {inst.c}"
                     request.c[i] = pattern
                 else:
-                    factors = factor(value)
+                    factors = self._factors(value)
                     assert factors is not None, f"{value} is no product of {inst.a} and {inst.b}"
                     products.append((i, leaf, *factors))
         if products:
@@ -109,8 +108,8 @@ class Workbench:
 
     def fits(self, row: Row) -> bool:
         """Return whether each leaf can have its value; products are made of normal numbers unless `reach` says otherwise."""
-        factor, addend = self._factor, _encoder(self.inst.c)
-        return all((addend if leaf == self.addend else factor)(value) is not None for leaf, value in row.items())
+        patterns = (encode(self.inst.c, x) if leaf == self.addend else self._factors(x) for leaf, x in row.items())
+        return None not in patterns
 
     def result_pattern(self, value: Dyadic) -> int | None:
         return encode(self.inst.d, value)
@@ -140,9 +139,8 @@ class Workbench:
         below = self.inst.d.min_exponent - self.result_exponents()[0]
         return below if below > alignment_bits else self.inst.d.mantissa_bits
 
-    @property
-    def _factor(self) -> Callable[[Dyadic], Factors]:
-        return _factors(self.inst.a, self.inst.b, self.reach.subnormal_operands)
+    def _factors(self, value: Dyadic) -> Factors:
+        return _factors(self.inst.a, self.inst.b, self.reach.subnormal_operands, value)
 
 
 class Contest(NamedTuple):
@@ -170,55 +168,37 @@ def _powers(fmt: Format, subnormals: bool) -> range:
     return range(fmt.min_exponent - (fmt.mantissa_bits if subnormals else 0), fmt.max_exponent + 1)
 
 
+@cache
 def encode(fmt: Format, value: Dyadic) -> int | None:
     """Return the bit pattern of a value, None if the format cannot represent it."""
-    return _encoder(fmt)(value)
+    pattern = fmt.try_encode(abs(value.significand), value.exponent)
+    return None if pattern is None else pattern | (fmt.sign_bit if value.significand < 0 else 0)
 
 
 @cache
-def _encoder(fmt: Format) -> Callable[[Dyadic], int | None]:
-    """Return a memoised `encode` to that format."""
+def _factors(a: Format, b: Format, subnormals: bool, value: Dyadic) -> Factors:
+    """Return numbers of A and B whose product is a value, their exponents as even as possible; None if there are none.
 
-    @cache
-    def encoded(value: Dyadic) -> int | None:
-        pattern = fmt.try_encode(abs(value.significand), value.exponent)
-        if pattern is None:
-            return None
-        return pattern | (fmt.sign_bit if value.significand < 0 else 0)
-
-    return encoded
-
-
-@cache
-def _factors(a: Format, b: Format, subnormals: bool) -> Callable[[Dyadic], Factors]:
-    """Return a memoised function that finds numbers of A and B whose product is a value, their exponents as even as possible.
-
-    It returns None if it finds none. subnormals: whether factors may be subnormal.
+    subnormals: whether factors may be subnormal.
     """
-    lowest_a = a.min_exponent - (a.mantissa_bits if subnormals else 0)
-    lowest_b = b.min_exponent - (b.mantissa_bits if subnormals else 0)
-
-    @cache
-    def factors(value: Dyadic) -> Factors:
-        significand = abs(value.significand)
-        if significand == 0:
-            return 0, 0
-        trailing = (significand & -significand).bit_length() - 1
-        exponent, significand = value.exponent + trailing, significand >> trailing
-        least = -(-significand // ((2 << b.mantissa_bits) - 1))
-        for sa in range(least | 1, min(significand, LARGEST_FACTOR, (2 << a.mantissa_bits) - 1) + 1, 2):
-            sb, rest = divmod(significand, sa)
-            if rest:
-                continue
-            la, lb = sa.bit_length() - 1, sb.bit_length() - 1
-            low = max(lowest_a - la, exponent - (b.max_exponent - lb))
-            high = min(a.max_exponent - la, exponent - (lowest_b - lb))
-            if low > high:
-                continue
-            ea = min(max((exponent + 1) // 2, low), high)
-            pa, pb = a.try_encode(sa, ea), b.try_encode(sb, exponent - ea)
-            if pa is not None and pb is not None:
-                return pa | (a.sign_bit if value.significand < 0 else 0), pb
-        return None
-
-    return factors
+    if value.significand == 0:
+        return 0, 0
+    significand = abs(value.significand)
+    trailing = (significand & -significand).bit_length() - 1
+    exponent, significand = value.exponent + trailing, significand >> trailing
+    lowest_a, lowest_b = _powers(a, subnormals)[0], _powers(b, subnormals)[0]
+    least = -(-significand // ((2 << b.mantissa_bits) - 1))
+    for sa in range(least | 1, min(significand, LARGEST_FACTOR, (2 << a.mantissa_bits) - 1) + 1, 2):
+        sb, rest = divmod(significand, sa)
+        if rest:
+            continue
+        la, lb = sa.bit_length() - 1, sb.bit_length() - 1
+        low = max(lowest_a - la, exponent - (b.max_exponent - lb))
+        high = min(a.max_exponent - la, exponent - (lowest_b - lb))
+        if low > high:
+            continue
+        ea = min(max((exponent + 1) // 2, low), high)
+        pa, pb = a.try_encode(sa, ea), b.try_encode(sb, exponent - ea)
+        if pa is not None and pb is not None:
+            return pa | (a.sign_bit if value.significand < 0 else 0), pb
+    return None

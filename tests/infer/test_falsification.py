@@ -46,13 +46,6 @@ def test_alternatives_are_contradicted(inst: Instruction, model: DotModel) -> No
     assert not surviving & set(CERTAIN), [(alternative.field, alternative.value) for alternative in result.surviving]
 
 
-def test_c_last_and_regrouped_orders_are_among_those_contradicted() -> None:
-    tried = {alternative.value for alternative in alternatives(TWO_SUMS, found(TWO_SUMS)) if alternative.field == "order"}
-    assert {"[[0-7] c 8-15]", "[c 0-15]", "[[c 8-15] 0-7]"} <= tried
-    assert {"[[[0-7]@0 8-15]@0 c]@1", "[[c 0 2 4 6 8 10 12 14] 1 3 5 7 9 11 13 15]"} <= tried
-    assert not [alternative for alternative in falsification(F16, TWO_SUMS).surviving if alternative.field == "order"]
-
-
 def test_an_alternative_that_nothing_can_tell_apart_survives() -> None:
     """Sums of 32 products of e4m3 do not overflow f32, and C near the largest number dwarfs them."""
     result = falsification(FP8, KNOWN[FP8])
@@ -150,12 +143,13 @@ def test_the_highest_floor_that_no_operand_reaches() -> None:
 
 
 def test_fields_that_stand_in_for_one_another_are_tried_at_once() -> None:
-    """As F = 12 that rounds to nearest stands in for F = 13 that truncates, more often than F = 12 that truncates."""
+    """As F = 12 that rounds to nearest stands in for F = 13 that truncates, or with a floor as much lower."""
     fields = [alternative.changes for alternative in (*pairs(KNOWN[FP8]), *groups(KNOWN[FP8]))]
     assert all(len(changes) > 1 for changes in fields)
     assert len(fields) == len(set(fields))
     assert (("alignment_bits", 12), ("alignment_rounding", "nearest")) in fields
     assert (("zero_sign", "ieee"), ("underflow_sign", "kept")) in fields
+    assert (("min_exponent", -134), ("alignment_bits", 12)) in fields
 
 
 def differences(one: FusedSum, other: FusedSum) -> set[str]:
@@ -246,16 +240,3 @@ def test_integer_orders_that_are_the_same_function_are_not_tried() -> None:
     exact = [alternative for alternative in alternatives(model, found(model)) if alternative.field == "order"]
     assert exact
     assert all(next(alternative.model.root.nodes()).has_addend for alternative in exact)
-
-
-def test_what_cuts_terms_at_the_same_place_is_tried_together() -> None:
-    """One bit more or fewer, with a lowest alignment as much higher or lower, or rounded instead of cut."""
-    arithmetic = KNOWN[FP8].root.arithmetic
-    assert isinstance(arithmetic, FloatArithmetic)
-    bits, level = arithmetic.alignment_bits, arithmetic.min_exponent
-    assert bits is not None
-    assert level is not None
-    tried = {alternative.changes for alternative in pairs(KNOWN[FP8])}
-    for step in (-1, 1):
-        assert (("min_exponent", level + step), ("alignment_bits", bits + step)) in tried
-        assert (("alignment_bits", bits + step), ("alignment_rounding", "nearest away")) in tried

@@ -8,7 +8,7 @@ from hardware_vectors import needs_vectors
 
 from accprobe.devices import open_device
 from accprobe.isa.instructions import parse
-from accprobe.model.published import CHIPS, Explained, explained_text, known_models, words_explained
+from accprobe.model.published import CHIPS, Explained, known_models, words_explained
 from accprobe.report.published import published
 from accprobe.report.report import Report
 
@@ -35,15 +35,6 @@ def test_fp8_results_of_a_b200_belong_to_the_lowered_instruction() -> None:
     explained = words_explained("b200")
     assert explained["mma.sync.m16n8k32.f32.e4m3.e4m3.f32"] == (Explained(5000, "B200", B200),)
     assert not [name for name in explained if name.startswith("tcgen05")]
-
-
-def test_counts_of_one_chip_are_added() -> None:
-    twice = [Explained(5000, "B200", B200)] * 2
-    assert explained_text(twice) == f"10,000 results recorded on a B200 ({B200})"
-    assert (
-        explained_text([Explained(1, "Ada", "x"), *twice]) == f"1 results recorded on an Ada (x) and 10,000 on a B200 ({B200})"
-    )
-    assert explained_text([]) == ""
 
 
 @pytest.mark.parametrize("chip", CHIPS)

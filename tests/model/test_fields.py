@@ -13,7 +13,7 @@ from pydantic import TypeAdapter
 from accprobe.evaluate.cuda import source
 from accprobe.infer.alternatives.neighbours import alternatives
 from accprobe.isa.formats import Format
-from accprobe.model.fields import FEATURES, Name, fields_of, finding_names, parsed, title
+from accprobe.model.fields import FEATURES, fields_of, finding_names, title
 from accprobe.model.notation import DotModelField, dot_json, table_of
 from accprobe.model.record import Field, Numbers, Words
 from accprobe.model.tree import DotModel, FloatArithmetic, FusedSum, IntegerArithmetic
@@ -50,15 +50,6 @@ def test_the_default_word_is_first_and_has_code_zero() -> None:
         if isinstance(field.values, Words):
             assert getattr(defaults, name) == field.words[0]
             assert field.values.code(field.words[0]) == 0
-
-
-def test_names_of_both_roles() -> None:
-    for name in finding_names():
-        assert str(parsed(name)) == name
-    assert parsed("add_result_bits") == Name("result_bits", "add")
-    assert parsed("addend") == Name("addend")
-    assert title("add_result_bits") == "result bits (separate add)"
-    assert title("not known") == "not known"
 
 
 @dataclass(frozen=True)

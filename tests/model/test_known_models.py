@@ -14,7 +14,7 @@ from hardware_vectors import VECTORS, needs_vectors
 from accprobe.errors import UnknownName
 from accprobe.evaluate.evaluator import evaluate
 from accprobe.isa.instructions import catalog, parse
-from accprobe.model.published import CHIPS, chip, known_models, names, sparse_models
+from accprobe.model.published import CHIPS, chip, known_models, sparse_models
 from accprobe.model.tree import Arithmetic
 from accprobe.operands.request import Request
 from accprobe.report.names import named_models
@@ -77,32 +77,6 @@ def test_sparse_instructions_add_the_stored_products() -> None:
     assert not any(map(sparse_models, ("a100", "b200")))
 
 
-@pytest.mark.parametrize(
-    ("chip_name", "inst", "opcode", "order"),
-    [
-        ("v100", "mma.sync.m8n8k4.f32.f16.f16.f32", "HMMA", "[c 0-3]"),
-        ("a100", "mma.sync.m16n8k16.f32.bf16.bf16.f32", "HMMA", "[[c 0-7] 8-15]"),
-        ("l40s", "mma.sync.m16n8k32.f32.e4m3.e4m3.f32", "QMMA", "[[c 0-15] 16-31]"),
-        ("h100", "wgmma.m64n8k32.f32.e4m3.e5m2", "QGMMA", "[c 0-31]"),
-        ("h100", "wgmma.m64n8k8.f32.tf32.tf32", "HGMMA", "[c 0-7]"),
-        ("b200", "tcgen05.m128n16k32.kind::f8f6f4.f32.e2m1.e2m1", "UTCQMMA", "[c 0-31]"),
-        ("b200", "tcgen05.m128n16k64.kind::mxf4.scale_vec::2X.f32.e2m1.e2m1.ue8m0", "UTCOMMA", "[c 0-63]"),
-        ("rtx5090", "mma.sync.m16n8k32.f32.e4m3.e5m2.f32", "QMMA", "[c 0-31]"),
-        ("rtx5090", "mma.sync.m16n8k32.kind::mxf8f6f4.scale_vec::1X.f32.e2m1.e2m1.f32.ue8m0", "QMMA", "[c 0-31]"),
-        ("h100", "mma.sync.m8n8k4.f64.f64.f64.f64", "DMMA", "[[[[c 0] 1] 2] 3]"),
-        ("h100", "wgmma.m64n8k32.s32.s8.s8", "IGMMA", "[c 0-31]"),
-        ("h100", "mma.sync.m16n8k32.s32.s8.u8.s32", "IMMA", "[c 0-31]"),
-        ("a100", "mma.sync.m16n8k64.s32.s4.u4.s32", "IMMA", "[c 0-63]"),
-        ("h100", "mma.sync.m8n8k128.s32.b1.b1.s32.and.popc", "BMMA", "[c 0-127]"),
-        ("h100", "wgmma.m64n8k256.s32.b1.b1.and.popc", "BGMMA", "[c 0-255]"),
-    ],
-)
-def test_orders_and_opcodes(chip_name: str, inst: str, opcode: str, order: str) -> None:
-    known = known_models(chip_name)[parse(inst)]
-    assert known.lowering.sequence == ((opcode, 1),)
-    assert known.model.order == order
-
-
 @pytest.mark.parametrize("name", ["a100", "a2", "l40s", "h100", "b200", "rtx5090"])
 def test_integers_are_lowered_as_the_compiler_does(name: str) -> None:
     """Every one that the recorded lowerings have."""
@@ -160,19 +134,6 @@ def test_fp8_on_the_f16_unit(result: str, add: str) -> None:
     assert last.arithmetic.result_rounding == "RNE"
 
 
-@pytest.mark.parametrize(("alias", "name"), [("ada", "l40s"), ("h200", "h100"), ("H100", "h100"), ("Ada", "l40s")])
-def test_aliases(alias: str, name: str) -> None:
-    assert chip(alias) is CHIPS[name]
-    assert known_models(alias) == known_models(name)
-
-
-@pytest.mark.parametrize(("wrong", "near"), [("h1000", "h100"), ("v10", "v100"), ("l40", "l40s"), ("b20", "b200")])
-def test_unknown_name_gives_near_ones(wrong: str, near: str) -> None:
-    with pytest.raises(UnknownName) as error:
-        known_models(wrong)
-    assert f"no published model of '{wrong}'" in str(error.value)
-    assert near in str(error.value)
-    assert "\n" not in str(error.value)
-    with pytest.raises(UnknownName) as error:
-        chip("zzzzzz")
-    assert all(name in str(error.value) for name in names())
+def test_unknown_name_gives_near_ones() -> None:
+    with pytest.raises(UnknownName, match=r"no published model of 'h1000'; .*h100"):
+        known_models("h1000")

@@ -8,7 +8,7 @@ from pydantic import TypeAdapter, ValidationError
 from requests_of_all_kinds import DENSE, SCALED, SPARSE, request
 
 from accprobe.isa.instructions import Instruction, catalog, parse
-from accprobe.operands.exchange import Counterexample, Exchange, digits
+from accprobe.operands.exchange import Exchange, digits
 
 READER = TypeAdapter(Exchange)
 
@@ -46,16 +46,3 @@ def test_digits_of_every_instruction_are_those_of_its_exchanges() -> None:
 def test_what_is_no_exchange_is_refused(columns: object) -> None:
     with pytest.raises(ValidationError):
         READER.validate_python(columns)
-
-
-def test_too_few_digits_do_not_fit() -> None:
-    seen = Exchange.of(request(DENSE), 1, np.zeros(5, np.uint32))
-    assert seen.widths == digits(DENSE)
-    assert seen.widths != digits(SPARSE)
-    assert Exchange(seen.a[2:], seen.b, seen.c, seen.d).widths != digits(DENSE)
-
-
-def test_counterexample_has_all_three_words() -> None:
-    got, expected = np.arange(5, dtype=np.uint32), np.arange(5, dtype=np.uint32) + 16
-    found = Counterexample.of(request(DENSE), 3, got, expected, "wide")
-    assert (found.exchange.d, found.expected, found.kind) == ("00000003", "00000013", "wide")

@@ -7,12 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from requests_of_all_kinds import DENSE, SCALED, SPARSE, request
-from sparse_semantics import patterns_of
 
 from accprobe.devices.recording import query_key
 from accprobe.errors import AccprobeError
 from accprobe.isa.instructions import Instruction
-from accprobe.operands.request import Request, joined
+from accprobe.operands.request import joined
 
 
 @pytest.mark.parametrize("inst", [DENSE, SPARSE, SCALED], ids=str)
@@ -50,11 +49,3 @@ def test_every_column_is_part_of_the_question(inst: Instruction) -> None:
 def test_what_does_not_fit_is_told(inst: Instruction, changes: dict[str, np.ndarray | None], reason: str) -> None:
     with pytest.raises(AccprobeError, match=f"{inst.name.replace('.', '[.]')}: {reason}"):
         replace(request(inst), **changes).check(inst)
-
-
-def test_zeros_of_a_sparse_instruction_have_metadata_with_a_meaning() -> None:
-    made = Request.zeros(SPARSE, 3)
-    made.check(SPARSE)
-    assert made.metadata is not None
-    assert set(made.metadata.ravel().tolist()) <= set(patterns_of(SPARSE))
-    assert not any(column.any() for column in (made.a, made.b, made.c))

@@ -76,10 +76,3 @@ def test_every_code_and_every_class_is_among_the_layouts(inst: Instruction) -> N
                 "NaN": lambda x: np.isnan(x).all(),
             }[name](there), name
     assert (every.left_out >= 0).sum() == LAYOUTS * inst.k // 2
-
-
-def test_a_dense_question_is_left_as_it_is() -> None:
-    inst = parse("mma.sync.m16n8k16.f32.f16.f16.f32")
-    dense = draw("uniform", inst, np.random.default_rng(4), 3)
-    assert stored_products(inst, dense) is dense
-    assert inst.stored is inst

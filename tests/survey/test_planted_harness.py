@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -98,62 +99,45 @@ def row(status: Any, model: DotModel | None, dots: int = 16384, **findings: Find
     )
 
 
-def judgement(monkeypatch: pytest.MonkeyPatch, plant: Plant, told: Row, asking: int = 0) -> Any:
-    """Of a survey that asked so many times and then tells that row."""
-
-    class SerializedFinding:
-        instructions = (told,)
-
-    def survey(device: PlantedDevice, *_: object) -> SerializedFinding:
-        for _ in range(asking):
-            device.dot(INST, ASKED)
-        return SerializedFinding()
-
-    monkeypatch.setattr("judge.survey", survey)
-    return judged(plant)
-
-
 SOUND = Plant(INST, MODEL)
 SATURATING = DotModel(replace(MODEL.root, arithmetic=IntegerArithmetic(FORMATS["s32"], "saturate")))
 ODD = replace(SOUND, wide=Wide(entry=Entry(3, 3, 1)), family="outside")
 
 
 @pytest.mark.parametrize(
-    ("plant", "told", "asking", "verdict"),
+    ("plant", "told", "asking", "verdict", "false"),
     [
-        (SOUND, row("confirmed", MODEL), 1, "right"),
-        (SOUND, row("confirmed", SATURATING), 1, "wrong"),
-        (SOUND, row("inferred", SATURATING), 1, "not confirmed"),
-        (SOUND, row("unverified", None).model_copy(update={"reason": "a defect of accprobe: …"}), 1, "crashed"),
-        (ODD, row("confirmed", MODEL), 0, "wrong"),
-        (replace(SOUND, fault=Fault("always", place=Place("cell", 0, 3))), row("confirmed", MODEL), 0, "wrong"),
-        (replace(SOUND, fault=Fault("late in batch", 12_000)), row("confirmed", MODEL), 1, "wrong"),
-        (replace(SOUND, fault=Fault("random", 100)), row("confirmed", MODEL), 1, "wrong"),
-        (replace(SOUND, fault=Fault("random", 100)), row("confirmed", MODEL), 0, "wrong"),
-        (replace(SOUND, fault=Fault("random", 100)), row("confirmed", MODEL, 299), 0, "excluded"),
-        (replace(SOUND, fault=Fault("random", 10, Place("column", 0))), row("confirmed", MODEL, 200), 0, "excluded"),
-        (replace(SOUND, fault=Fault("from call", 10)), row("confirmed", MODEL), 1, "not begun"),
+        (SOUND, row("confirmed", MODEL), 1, "right", []),
+        (SOUND, row("confirmed", SATURATING), 1, "wrong", []),
+        (SOUND, row("inferred", SATURATING), 1, "not confirmed", []),
+        (SOUND, row("unverified", None).model_copy(update={"reason": "a defect of accprobe: …"}), 1, "crashed", []),
+        (ODD, row("confirmed", MODEL), 0, "wrong", []),
+        (replace(SOUND, fault=Fault("always", place=Place("cell", 0, 3))), row("confirmed", MODEL), 0, "wrong", []),
+        (replace(SOUND, fault=Fault("late in batch", 12_000)), row("confirmed", MODEL), 1, "wrong", []),
+        (replace(SOUND, fault=Fault("random", 100)), row("confirmed", MODEL), 1, "wrong", []),
+        (replace(SOUND, fault=Fault("random", 100)), row("confirmed", MODEL, 299), 0, "excluded", []),
+        (replace(SOUND, fault=Fault("random", 10, Place("column", 0))), row("confirmed", MODEL, 200), 0, "excluded", []),
+        (replace(SOUND, fault=Fault("from call", 10)), row("confirmed", MODEL), 1, "not begun", []),
+        (SOUND, row("inferred", SATURATING, overflow=Finding("saturate")), 1, "not confirmed", ["overflow: saturate, wrap"]),
+        (SOUND, row("inferred", SATURATING, overflow=Finding("saturate", "suggested")), 1, "not confirmed", []),
+        (SOUND, row("confirmed", MODEL, order=Finding("[0-31 c]")), 1, "right", []),
+        (SOUND, row("confirmed", MODEL, overflow=Finding("saturate")), 1, "right", ["overflow: saturate, wrap"]),
+        (ODD, row("inferred", MODEL, overflow=Finding("wrap")), 0, "not confirmed", ["overflow: wrap, of no model"]),
     ],
 )
-def test_verdicts(monkeypatch: pytest.MonkeyPatch, plant: Plant, told: Row, asking: int, verdict: str) -> None:
-    assert judgement(monkeypatch, plant, told, asking).verdict == verdict
+def test_judgements(
+    monkeypatch: pytest.MonkeyPatch, plant: Plant, told: Row, asking: int, verdict: str, false: list[str]
+) -> None:
+    """The verdict on a survey that asked so many times and then tells that row, and its exact findings that are false."""
 
+    def survey(device: PlantedDevice, *_: object) -> SimpleNamespace:
+        for _ in range(asking):
+            device.dot(INST, ASKED)
+        return SimpleNamespace(instructions=(told,))
 
-@pytest.mark.parametrize(
-    ("plant", "told", "false"),
-    [
-        (SOUND, row("inferred", SATURATING, overflow=Finding("saturate")), ["overflow: saturate, wrap"]),
-        (SOUND, row("unverified", None, overflow=Finding("saturate")), ["overflow: saturate, wrap"]),
-        (SOUND, row("inferred", SATURATING, overflow=Finding("saturate", "suggested")), []),
-        (SOUND, row("inferred", SATURATING, order=Finding("[c 0-31]")), []),
-        (SOUND, row("confirmed", MODEL, order=Finding("[0-31 c]")), []),
-        (SOUND, row("confirmed", MODEL, overflow=Finding("saturate")), ["overflow: saturate, wrap"]),
-        (ODD, row("inferred", MODEL, overflow=Finding("wrap")), ["overflow: wrap, of no model"]),
-        (ODD, row("confirmed", MODEL, overflow=Finding("wrap")), []),
-    ],
-)
-def test_exact_findings_that_are_false(monkeypatch: pytest.MonkeyPatch, plant: Plant, told: Row, false: list[str]) -> None:
-    assert judgement(monkeypatch, plant, told).false_exact == false
+    monkeypatch.setattr("judge.survey", survey)
+    judgement = judged(plant)
+    assert (judgement.verdict, judgement.false_exact) == (verdict, false)
 
 
 def test_faults_of_a_self_test_act_on_nothing_else() -> None:

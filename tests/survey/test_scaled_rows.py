@@ -10,6 +10,7 @@ import pytest
 from measured import Tiled
 
 from accprobe.evaluate.evaluator import evaluate
+from accprobe.infer.characterise import characterise
 from accprobe.infer.experiments.scales import settling_requests
 from accprobe.isa.formats import FORMATS, Bits
 from accprobe.isa.instructions import Instruction, parse
@@ -120,11 +121,11 @@ def replace_floor(model: DotModel, floor: int | None) -> DotModel:
 
 def test_the_words_that_settle_nvfp4_are_in_the_evidence() -> None:
     words = settling_requests(NVFP4)
-    row = row_of(Scaled(NVFP4, fused(NVFP4, 36, 8)), NVFP4)
-    first = row.evidence["scaled_products"][: len(words)]
+    found = characterise(Scaled(NVFP4, fused(NVFP4, 36, 8)), NVFP4).findings["scaled_products"]
+    first = found.evidence[: len(words)]
     assert [x.request(NVFP4).scales_a[0].tolist() for x in first] == words.scales_a.tolist()  # type: ignore[union-attr]
     assert [x.d for x in first] == ["35800000", "36000000", "37000000"]
-    assert row.findings["scaled_products"].value == 8
+    assert found.value == 8
 
 
 @pytest.mark.slow
