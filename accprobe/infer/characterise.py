@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Literal
 
 from accprobe.devices.protocol import Device
 from accprobe.infer.draft import Draft, Tree
@@ -26,13 +25,10 @@ from accprobe.operands.exchange import Exchange
 
 PROVISIONAL_BITS = 30  # Alignment bits of the draft before they are measured; the rows until then need two or three.
 
-# Floats: the tree, the bits and the roundings, then the other rules. Integers: everything at once.
-Stage = Literal["structure", "rules", "integers"]
-EXPERIMENTS: dict[Stage, tuple[Callable[[Workbench, Draft], tuple[Draft, Findings]], ...]] = {
-    "structure": (order, lone_products, wider_inner_sums, subnormals, room, precision, scaled_blocks),
-    "rules": (nonstandard, largest_exponent, floor, nan, overflow, detection, zero_signs),
-    "integers": (integers,),
-}
+# Of floats: the tree, the bits and the roundings, then the other rules.
+Experiments = tuple[Callable[[Workbench, Draft], tuple[Draft, Findings]], ...]
+STRUCTURE: Experiments = (order, lone_products, wider_inner_sums, subnormals, room, precision, scaled_blocks)
+RULES: Experiments = (nonstandard, largest_exponent, floor, nan, overflow, detection, zero_signs)
 
 
 def characterise(device: Device, inst: Instruction, counterexamples: Sequence[Exchange] = ()) -> Characterisation:
@@ -45,10 +41,10 @@ def characterise(device: Device, inst: Instruction, counterexamples: Sequence[Ex
     bench, before = Workbench(log, counterexamples), len(log.entries)
     draft = _first_draft(inst)
     if inst.is_integer:
-        draft, found = _run(bench, draft, "integers")
+        draft, found = integers(bench, draft)
         model, findings, others = refine(bench, draft.model(), found)
     else:
-        draft, found = _run(bench, draft, "structure")
+        draft, found = _run(bench, draft, STRUCTURE)
         bench = bench.within(draft.reach)
         model, findings, others = _rules(bench, draft, found)
         model, findings = tiny_results(bench, model, findings)
@@ -69,10 +65,10 @@ def _first_draft(inst: Instruction) -> Draft:
     return Draft(inst, everything, summing, replace(summing, result_rounding="RNE", alignment_bits=None))
 
 
-def _run(bench: Workbench, draft: Draft, stage: Stage) -> tuple[Draft, Findings]:
+def _run(bench: Workbench, draft: Draft, stage: Experiments) -> tuple[Draft, Findings]:
     """Run the experiments of a stage one after another, each within the reach that is known by then."""
     findings: Findings = {}
-    for experiment in EXPERIMENTS[stage]:
+    for experiment in stage:
         draft, found = experiment(bench.within(draft.reach), draft)
         findings |= found
     return draft, findings
@@ -80,9 +76,9 @@ def _run(bench: Workbench, draft: Draft, stage: Stage) -> tuple[Draft, Findings]
 
 def _rules(bench: Workbench, draft: Draft, findings: Findings) -> Refined:
     """Infer the rules of floats. If nothing explained one of them, run their experiments on the refined draft once more."""
-    draft, found = _run(bench, draft, "rules")
+    draft, found = _run(bench, draft, RULES)
     refined = refine(bench, draft.model(), findings | found)
     if not any(finding.bound == "undetermined" and not finding.candidates for finding in refined.findings.values()):
         return refined
-    draft, found = _run(bench, draft.like(refined.model), "rules")
+    draft, found = _run(bench, draft.like(refined.model), RULES)
     return refine(bench, draft.model(), refined.findings | found)

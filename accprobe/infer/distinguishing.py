@@ -97,6 +97,4 @@ def search_for(inst: Instruction, model: DotModel, seed: int) -> Search:
     return _last_search(replace(inst, name="any", m=0, n=0, a_registers=False, satfinite=False), model, seed)
 
 
-@lru_cache(maxsize=1)
-def _last_search(inst: Instruction, model: DotModel, seed: int) -> Search:
-    return Search(inst, model, seed)
+_last_search = lru_cache(maxsize=1)(Search)

@@ -29,7 +29,7 @@ def largest_exponent(bench: Workbench, draft: Draft) -> tuple[Draft, Findings]:
     if f is None:
         return draft, {}
     note = "no products of these operands have bits that one rule keeps and the other cuts"
-    operands = joined([_misleading_products(bench, draft, f), subnormal_scales(bench.inst, f)])
+    operands = joined([_misleading_products(bench, draft, f), subnormal_scales(bench, f)])
     draft, rule = choose_word(bench, draft, "product_exponent", "sum", operands, note)
     if rule.value != "unnormalised":
         return draft, {"product_exponent": rule}
@@ -119,7 +119,7 @@ def floor(bench: Workbench, draft: Draft) -> tuple[Draft, Findings]:
         return draft, {}
     series = [x for each in _small_terms(bench, draft, f) for x in each]
     q = _last_place(bench, draft)
-    small, scaled = small_blocks(bench.inst, q, q - f - DEEPER)
+    small, scaled = small_blocks(bench, q, q - f - DEEPER)
     lowest = [e for e, _ in series] + small
     if not lowest:
         return draft, {"min_exponent": Finding(None, "undetermined", ("none",), "no operand is small enough to show it")}

@@ -88,7 +88,7 @@ def zero_signs(bench: Workbench, draft: Draft) -> tuple[Draft, Findings]:
     for role in draft.roles():
         options[str(Name("zero_sign", role))] = get_args(ZeroSign)
         options[str(Name("underflow_sign", role))] = get_args(UnderflowSign)
-    tiny = tiny_blocks(bench.inst, bench.result_exponents()[0])
+    tiny = tiny_blocks(bench, bench.result_exponents()[0])
     operands = joined([_zeros(bench), _underflowing(bench, draft), _subnormal_addends(bench), tiny])
     note = "no sum of these operands shows it: none is too small for the result, or the next sum hides a zero's sign"
     return choose(bench, draft, combinations_of(options), operands, note)
