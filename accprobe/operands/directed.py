@@ -69,16 +69,17 @@ def target(model: DotModel, alternative: DotModel, feature: str, narrow: bool) -
     """
     what = parsed(feature)
     place = what.field.place if what.field else "anywhere"
-    levels = (_levels(alternative) or _levels(model) or FLOORS) if place == "floor" else ()
+    floors = _numbers_in(alternative, "min_exponent") or _numbers_in(model, "min_exponent") or FLOORS
     if narrow:
-        sums, bits = _sums_that_differ(model, alternative), tuple(sorted(_alignment_bits(alternative) - _alignment_bits(model)))
+        ours, theirs = (set(_numbers_in(x, "alignment_bits")) for x in (model, alternative))
+        sums, bits = _sums_that_differ(model, alternative), tuple(sorted(theirs - ours))
     else:
         of_role = [node.role == what.role for node in model.root.nodes()]
         sums, bits = tuple(i for i, alike in enumerate(of_role) if alike) or tuple(range(len(of_role))), ()
     nodes = [node for x in (model, alternative) for i, node in enumerate(x.root.nodes()) if i in sums]
     if what.field and what.field.decides == "results" and not any(map(_rounds, nodes)):
         place = "underflow"
-    return Target(place, sums, levels, bits)
+    return Target(place, sums, floors if place == "floor" else (), bits)
 
 
 def _rounds(node: FusedSum) -> bool:
@@ -89,9 +90,10 @@ def _rounds(node: FusedSum) -> bool:
     return x.alignment_bits + 2 + len(node.terms).bit_length() > x.result_bits
 
 
-def _alignment_bits(model: DotModel) -> set[int]:
-    sums = (x.alignment_bits for x in model.arithmetics if isinstance(x, FloatArithmetic))
-    return {bits for bits in sums if bits is not None}
+def _numbers_in(model: DotModel, field: str) -> tuple[int, ...]:
+    """Return the numbers that the arithmetics have in that field."""
+    values = (getattr(x, field, None) for x in model.arithmetics)
+    return tuple(value for value in values if value is not None)
 
 
 def _sums_that_differ(model: DotModel, alternative: DotModel) -> tuple[int, ...]:
@@ -101,11 +103,6 @@ def _sums_that_differ(model: DotModel, alternative: DotModel) -> tuple[int, ...]
     if len(ours) != len(theirs):
         return everywhere
     return tuple(i for i in everywhere if ours[i].arithmetic != theirs[i].arithmetic) or everywhere
-
-
-def _levels(model: DotModel) -> tuple[int, ...]:
-    floats_of = [x for x in model.arithmetics if isinstance(x, FloatArithmetic)]
-    return tuple(x.min_exponent for x in floats_of if x.min_exponent is not None)
 
 
 def directed(inst: Instruction, model: DotModel, target: Target, rng: np.random.Generator, n: int) -> Request:

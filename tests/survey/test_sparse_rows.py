@@ -48,9 +48,10 @@ class PlantedSparse(PlantedDevice):
         one, other = self.exchanged
         codes = np.where(request.metadata == one, other, np.where(request.metadata == other, one, request.metadata))
         codes = np.where(np.isin(codes, list(patterns_of(inst))), codes, 0b0100)
-        stored = np.array([kept(inst, row) for row in codes])
+        layouts, which = np.unique(codes, axis=0, return_inverse=True)
+        stored = np.array([kept(inst, row) for row in layouts])
         left = np.array([sorted(set(range(inst.k)) - set(row)) for row in stored.tolist()])
-        b, others = (np.take_along_axis(request.b, places, 1) for places in (stored, left))
+        b, others = (np.take_along_axis(request.b, places[which.ravel()], 1) for places in (stored, left))
         d = super().dot(self.dense, Request(request.a, b, request.c), placement)
         return d if self.taken is None else self.taken(inst, d, others, request.a)
 
