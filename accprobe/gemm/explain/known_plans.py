@@ -53,11 +53,6 @@ class KnownStep(NamedTuple):
         result = self.model.root.arithmetic.result
         return result if result.name in ("f64", "s32") else FORMATS["f32"]
 
-    @property
-    def core(self) -> tuple[object, ...]:
-        """Return the properties that show in nearly every sum. Others show only for tiny or special numbers."""
-        return (self.spec.a, self.operand_rounding, *arithmetic_core(self.model))
-
 
 @dataclass(frozen=True)
 class KnownPlan:
@@ -140,13 +135,6 @@ def merges(count: int, inner: Format) -> Iterator[Merged]:
 
 def roundings(spec: Spec, last: Format) -> tuple[Rounding, ...]:
     return ("RNE", "RZ") if spec.out.is_float and spec.out is not last else ("RNE",)
-
-
-def arithmetic_core(step: DotModel) -> tuple[object, ...]:
-    """Return the fields that show in nearly every sum. Arithmetics that agree in them differ for tiny or special numbers."""
-    arithmetic = step.root.arithmetic
-    names = ("alignment_bits", "alignment_rounding", "result_bits", "result_rounding", "product_bits")
-    return (step.products, arithmetic.result, step.subnormal_operands, *(getattr(arithmetic, name, None) for name in names))
 
 
 def instruction_steps(spec: Spec, operand_rounding: Rounding = "RZ") -> Iterator[KnownStep]:

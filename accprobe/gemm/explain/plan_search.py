@@ -6,7 +6,7 @@ below D's last bit show. Plans that explain them are compared with all elements.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -20,7 +20,6 @@ from accprobe.gemm.explain.known_plans import (
     KnownStep,
     SampledPlans,
     Sizes,
-    arithmetic_core,
     f32_references,
     f64_references,
     instruction_steps,
@@ -109,20 +108,18 @@ class PlanSearch:
     def explanations(self, recorded: Sequence[Candidate], others: bool = True) -> list[Explanation]:
         """Explain each result. recorded: plans to try first; others: also try rare arithmetics if no usual one explains it."""
         ways = [(spec, how) for spec in self._specs for how in (OPERAND_ROUNDINGS if spec.rounds_operands else ("RZ",))]
-        every = [step for way in ways for step in instruction_steps(*way)]
+        instructions = [step for way in ways for step in instruction_steps(*way)]
         chains = [step for way in ways for step in other_steps(*way)]
         usual = [step for step in chains if step.model.root.arithmetic.result is step.spec.a]
-        first = [*usual, *_one_of_each(every)]
         spec = self._specs[0]
-        found = self._explained(recorded, first, list(f64_references(spec)))
+        found = self._explained(recorded, [*usual, *instructions], list(f64_references(spec)))
         if all(each.nearly for each in found):
             found = [replace(each, stopped=True) for each in found]
         elif others:
             rest = [step for step in chains if step not in usual]
             more = self._explained([], rest, list(f32_references(spec)))
             found = [min(two, key=lambda x: x.mismatches / x.compared) for two in zip(found, more, strict=True)]
-        refined = [self._with_variants(each, d, every) for each, d in zip(found, self._results, strict=True)]
-        return [replace(each, instructions=_others(each)) for each in refined]
+        return [replace(each, instructions=_others(each)) for each in found]
 
     def _explained(
         self,
@@ -158,7 +155,7 @@ class PlanSearch:
             return Explanation(d.size, count, count, ())
         self._progress("words", 0)
         survivors: dict[ProductModel, Candidate] = {}
-        for found in best.found[:SURVIVORS]:
+        for found in best.found[: SURVIVORS if 2 * best.mismatches < count else 1]:
             candidate = found if isinstance(found, Candidate) else found.candidate()
             survivors.setdefault(candidate.model, candidate)
         larger = _Best(d[self._larger.rows, self._larger.columns])
@@ -180,20 +177,6 @@ class PlanSearch:
         )
         return Explanation(d.size, got.size, len(differ), (candidate,), places=places, rows=(rows, expected))
 
-    def _with_variants(self, found: Explanation, d: Bits, steps: Sequence[KnownStep]) -> Explanation:
-        """Try arithmetics that differ only for tiny numbers if some words are unexplained."""
-        if not found.mismatches or not found.nearly:
-            return found
-        plan = found.plans[0]
-        best = found
-        core = (plan.model.a, plan.model.operand_rounding, *arithmetic_core(plan.model.step))
-        for step in steps:
-            if step.core == core and step.model != plan.model.step:
-                findings = {**plan.findings, "instruction": step.name}
-                other = Candidate(step.name, findings, replace(plan.model, step=step.model))
-                best = min(best, self._compared_with_all(other, d), key=lambda x: x.mismatches)
-        return best
-
 
 def _others(found: Explanation) -> tuple[str, ...]:
     """Return other instructions with the arithmetic of the first plan."""
@@ -201,14 +184,6 @@ def _others(found: Explanation) -> tuple[str, ...]:
         return ()
     plan, model = found.plans[0], found.plans[0].model
     return tuple(name for name in instructions_of(model.a, model.b, model.step) if name != plan.findings.get("instruction"))
-
-
-def _one_of_each(steps: Iterable[KnownStep]) -> list[KnownStep]:
-    """Return one step of each group that nearly always agrees."""
-    found: dict[object, KnownStep] = {}
-    for step in steps:
-        found.setdefault(step.core, step)
-    return list(found.values())
 
 
 def _rows(results: Sequence[Bits], most: int) -> Ints:
