@@ -17,48 +17,27 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from typing import Any, Protocol, TypeGuard, TypeVar, overload
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from accprobe.errors import AccprobeError, UnknownName
 from accprobe.evaluate.product import ScaleWords, product
+from accprobe.gemm.callables.arrays import is_tensor, library_of
+from accprobe.gemm.operands import scale_words
+from accprobe.gemm.spec import Spec
 from accprobe.isa.formats import FORMATS, Bits, Format
 from accprobe.isa.instructions import Instruction
 from accprobe.model.product import ProductModel, chained
-from accprobe.model.tree import DotModel
 from accprobe.report.names import EXAMPLE, named_model, named_products
 from accprobe.report.products import ProductRow
 
-SCALE_BLOCK = 128
-"""Elements of K, and of N for 128x128 blocks, that share a block scale."""
-
+# Products that an error lists.
 ROWS_LISTED = 4
-"""Products that an error lists."""
-
-
-class Tensor(Protocol):
-    """The used part of a torch tensor, so that torch is not required."""
-
-    @property
-    def device(self) -> Any: ...
-    @property
-    def dtype(self) -> Any: ...
-    def detach(self) -> Any: ...
-
-
-T = TypeVar("T", bound=Tensor)
 
 ScaleArrays = tuple[Any, Any] | None
 
 
-@overload
-def matmul(
-    a: NDArray[Any], b: NDArray[Any], c: NDArray[Any] | None = None, like: str = ..., promote_every: int | None = ...
-) -> NDArray[Any]: ...
-@overload
-def matmul(a: T, b: T, c: T | None = None, like: str = ..., promote_every: int | None = ...) -> T: ...
 def matmul(a: Any, b: Any, c: Any = None, like: str = "", promote_every: int | None = None) -> Any:
     """Return `predict(like, a, b, c, promote_every=promote_every)`."""
     return predict(like, a, b, c, promote_every=promote_every)
@@ -86,7 +65,7 @@ def predict(like: str, a: Any, b: Any, c: Any = None, *, scales: ScaleArrays = N
     if type(a).__module__.partition(".")[0] == "cupy":
         return _predict_cupy(like, a, b, c, scales, promote_every)
     for name, x in (("b", b), ("c", c)):
-        if _is_tensor(a) and _is_tensor(x) and x.device != a.device:
+        if is_tensor(a) and is_tensor(x) and x.device != a.device:
             raise AccprobeError(f"`{name}` is on {x.device} and `a` on {a.device}: move them to one device")
     rows = named_products(like)
     if not rows:
@@ -117,12 +96,15 @@ def _of_instruction(like: str, a: Any, b: Any, c: Any, promote_every: int | None
 
         return on_gpu.product(inst, model, a, b, c, promote_every)
     result = inst.d if promote_every is None else FORMATS["f32"]
-    patterns_a, patterns_b = _operands(a, b, inst.a, inst.b)
-    shape = patterns_a.shape[0], patterns_b.shape[1]
+    of_a, of_b = _operands(a, b, inst.a, inst.b)
+    shape = of_a.shape[0], of_b.shape[1]
     start = np.zeros(shape, result.dtype) if c is None else _patterns(c, result, "c")
     if start.shape != shape:
         raise AccprobeError(f"`c` has shape {list(start.shape)}; expected {list(shape)}")
-    return _as_given(a, _chained_product(inst, model, patterns_a, patterns_b, start, promote_every), result)
+    if inst.bit_op == "xor":  # a xor b = a·(1-b) + (1-a)·b
+        of_a, of_b = np.hstack((of_a, of_a ^ 1)), np.vstack((of_b ^ 1, of_b))
+    whole = chained(inst, model, of_a.shape[1], promote_every)
+    return library_of(a).operand("d", product(whole, of_a, np.ascontiguousarray(of_b.T), start), result)
 
 
 def _refuse_unchained(inst: Instruction, promote_every: int | None) -> None:
@@ -142,24 +124,17 @@ def _refuse_unchained(inst: Instruction, promote_every: int | None) -> None:
         raise AccprobeError(f"promote_every={promote_every} is not a multiple of the K of {inst.name}, {inst.k}")
 
 
-def _chained_product(inst: Instruction, model: DotModel, a: Bits, b: Bits, start: Bits, promote_every: int | None) -> Bits:
-    if inst.bit_op == "xor":  # a xor b = a·(1-b) + (1-a)·b
-        a, b = np.hstack((a, a ^ 1)), np.vstack((b ^ 1, b))
-    whole = chained(inst, model, a.shape[1], promote_every)
-    return product(whole, a, np.ascontiguousarray(b.T), start)
-
-
 def _of_product(like: str, rows: Sequence[ProductRow], a: Any, b: Any, scales: ScaleArrays) -> Any:
     row, model = _fitting_row(like, rows, a, b, scales)
-    patterns_a, patterns_b = _operands(a, b, model.a, model.b)
+    of_a, of_b = _operands(a, b, model.a, model.b)
     words = None if scales is None else _scale_words(row, scales)
-    patterns_b = np.ascontiguousarray(patterns_b.T)
+    of_b = np.ascontiguousarray(of_b.T)
     if _on_gpu(a):
         from accprobe.evaluate.cuda.whole import on_gpu
 
         if evaluate := on_gpu(str(a.device)):
-            return _as_given(a, evaluate(model, patterns_a, patterns_b, words), model.result)
-    return _as_given(a, product(model, patterns_a, patterns_b, scales=words), model.result)
+            return library_of(a).operand("d", evaluate(model, of_a, of_b, words), model.result)
+    return library_of(a).operand("d", product(model, of_a, of_b, scales=words), model.result)
 
 
 def _fitting_row(like: str, rows: Sequence[ProductRow], a: Any, b: Any, scales: ScaleArrays) -> tuple[ProductRow, ProductModel]:
@@ -188,95 +163,45 @@ def _fitting_row(like: str, rows: Sequence[ProductRow], a: Any, b: Any, scales: 
     raise AccprobeError(f"{like}: {row.title} {why}, so its results cannot be predicted")
 
 
-def _scale_shapes(row: ProductRow) -> tuple[tuple[int, int], tuple[int, int]]:
-    """Return the shapes of the scales of A and of B."""
-    blocks, columns = -(-row.k // SCALE_BLOCK), -(-row.n // SCALE_BLOCK)
-    return {
-        "tensor": ((1, 1), (1, 1)),
-        "row": ((row.m, 1), (1, row.n)),
-        "1x128": ((row.m, blocks), (blocks, row.n)),
-        "128x128": ((row.m, blocks), (blocks, columns)),
-    }[str(row.scale)]
+def _spec(row: ProductRow) -> Spec:
+    return Spec(row.m, row.n, row.k, FORMATS[row.a], FORMATS[row.b], FORMATS[row.out], row.scale)
 
 
 def _fits_scales(row: ProductRow, scales: ScaleArrays) -> bool:
     if scales is None or row.scale is None:
         return scales is None and row.scale is None
-    return all(np.size(x) == m * n for x, (m, n) in zip(scales, _scale_shapes(row), strict=True))
+    return all(np.size(x) == m * n for x, (m, n) in zip(scales, _spec(row).scale_shapes, strict=True))
 
 
 def _scale_words(row: ProductRow, scales: tuple[Any, Any]) -> ScaleWords:
-    a, b = (
-        np.asarray(x.detach().cpu().numpy() if _is_tensor(x) else x, dtype=np.float32).reshape(shape)
-        for x, shape in zip(scales, _scale_shapes(row), strict=True)
-    )
-    return ScaleWords(a, np.repeat(b, SCALE_BLOCK, axis=1)[:, : row.n] if row.scale == "128x128" else b)
+    spec = _spec(row)
+    arrays = (np.asarray(x.detach().cpu().numpy() if is_tensor(x) else x, np.float32) for x in scales)
+    return scale_words(spec, *(x.reshape(shape) for x, shape in zip(arrays, spec.scale_shapes, strict=True)))
 
 
 def _operands(a: Any, b: Any, fmt_a: Format, fmt_b: Format) -> tuple[Bits, Bits]:
     """Return the bit patterns of a [M, K] and b [K, N]. Raises AccprobeError."""
-    patterns_a, patterns_b = _patterns(a, fmt_a, "a"), _patterns(b, fmt_b, "b")
-    if patterns_a.ndim != 2 or patterns_b.ndim != 2 or patterns_a.shape[1] != patterns_b.shape[0]:
-        raise AccprobeError(
-            f"`a` has shape {list(patterns_a.shape)} and `b` {list(patterns_b.shape)}; expected [M, K] and [K, N]"
-        )
-    return patterns_a, patterns_b
+    of_a, of_b = _patterns(a, fmt_a, "a"), _patterns(b, fmt_b, "b")
+    if of_a.ndim != 2 or of_b.ndim != 2 or of_a.shape[1] != of_b.shape[0]:
+        raise AccprobeError(f"`a` has shape {list(of_a.shape)} and `b` {list(of_b.shape)}; expected [M, K] and [K, N]")
+    return of_a, of_b
 
 
 def _patterns(x: Any, fmt: Format, name: str) -> Bits:
-    """Return the bit patterns of an array or a tensor of that format."""
-    array = _from_torch(x) if _is_tensor(x) else np.asarray(x)
-    if array.dtype not in (fmt.dtype, _type(fmt)):
-        raise AccprobeError(f"`{name}` has type {array.dtype}; expected {_type(fmt)} ({fmt}), or bit patterns as {fmt.dtype}")
-    return np.ascontiguousarray(array).view(fmt.dtype)
+    """Return the bit patterns of an array or a tensor of that format, or of unsigned words of its size."""
+    if not _has_type(x, fmt):
+        expected = fmt.dtype if fmt.ml_dtype is None else np.dtype(fmt.ml_dtype)
+        raise AccprobeError(f"`{name}` has type {x.dtype}; expected {expected} ({fmt}), or bit patterns as {fmt.dtype}")
+    return library_of(x).patterns(x, fmt)
 
 
 def _has_type(x: Any, fmt: Format) -> bool:
     """Return whether an array or tensor has the type of a format, or unsigned words of its size."""
-    dtype = SMALL_FLOATS.get(str(x.dtype).removeprefix("torch."), str(x.dtype).removeprefix("torch."))
-    return dtype in (fmt.name, str(fmt.dtype), str(_type(fmt)))
+    found = library_of(x).received(x)
+    if found is None:
+        return False
+    return found.type == fmt.dtype.name or found.fmt is fmt or (found.fmt, fmt) == (FORMATS["f32"], FORMATS["tf32"])
 
 
-def _type(fmt: Format) -> np.dtype[Any]:
-    """Return the numpy type of the format's values; single bits are bytes that are 0 or 1."""
-    return fmt.dtype if fmt.ml_dtype is None else np.dtype(fmt.ml_dtype)
-
-
-SMALL_FLOATS = {"float8_e4m3fn": "e4m3", "float8_e5m2": "e5m2", "bfloat16": "bf16"}
-"""Formats of types that numpy has only with ml_dtypes."""
-
-
-def _from_torch(x: Any) -> NDArray[Any]:
-    """Return the values of a tensor; torch's small floats become those of ml_dtypes."""
-    torch, x = _torch(), x.detach().cpu().contiguous()
-    same = SMALL_FLOATS.get(str(x.dtype).removeprefix("torch."))
-    if same is None:
-        return np.asarray(x.numpy())
-    fmt = FORMATS[same]
-    plain = x.view(torch.uint8 if fmt.storage_bits == 8 else torch.int16).numpy()
-    return np.asarray(plain.view(_type(fmt)))
-
-
-def _as_given(a: Any, patterns: Bits, fmt: Format) -> Any:
-    """Return results as values: a tensor on the device of A if A is one, else an array."""
-    values: NDArray[Any] = patterns.view(_type(fmt))
-    if not _is_tensor(a):
-        return values
-    torch = _torch()
-    if fmt.name == "bf16":
-        return torch.from_numpy(patterns.view(np.int16)).view(torch.bfloat16).to(a.device)
-    return torch.from_numpy(values).to(a.device)
-
-
-def _on_gpu(x: NDArray[Any] | Tensor) -> bool:
-    return _is_tensor(x) and x.device.type == "cuda"
-
-
-def _is_tensor(x: NDArray[Any] | Tensor) -> TypeGuard[Tensor]:
-    return type(x).__module__.partition(".")[0] == "torch"
-
-
-def _torch() -> Any:
-    import torch
-
-    return torch
+def _on_gpu(x: Any) -> bool:
+    return is_tensor(x) and x.device.type == "cuda"

@@ -171,8 +171,12 @@ def ones(spec: Spec) -> tuple[Bits, Bits]:
 
 
 def make_scales(spec: Spec, draw: Callable[[tuple[int, int]], Singles]) -> ScaleWords:
-    """Return scales drawn by shape. Scales of 128 x 128 blocks of B are repeated for each column."""
-    a, b = map(draw, spec.scale_shapes)
+    """Return scales drawn by shape."""
+    return scale_words(spec, *map(draw, spec.scale_shapes))
+
+
+def scale_words(spec: Spec, a: Singles, b: Singles) -> ScaleWords:
+    """Return the scales of A and of B, [blocks, N], given in the shapes of `Spec.scale_shapes`."""
     return ScaleWords(a, np.repeat(b, BLOCK, axis=1)[:, : spec.n] if spec.scale == "128x128" else b)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,11 +13,12 @@ from accprobe.budget.mutants import Operation
 from accprobe.budget.tail import FALSE_ALARMS, Emulated
 from accprobe.errors import AccprobeError
 from accprobe.evaluate.product import ScaleWords
-from accprobe.gemm.callables.arrays import NumpyArrays, TorchArrays
-from accprobe.gemm.spec import BLOCK
+from accprobe.gemm.callables.arrays import library_of
+from accprobe.gemm.operands import scale_words
+from accprobe.gemm.spec import BLOCK, SCALES, Spec
 from accprobe.isa import formats
 from accprobe.isa.formats import FORMATS, Bits, Format
-from accprobe.model.product import ScaleOf, Scales
+from accprobe.model.product import Scales
 
 
 def assert_matmul_close(
@@ -55,13 +57,14 @@ def assert_matmul_close(
     if words.shape != (len(of_a), len(of_b)):
         raise AccprobeError(f"got has shape {list(words.shape)}; expected {[len(of_a), len(of_b)]}")
     promote_every, split_k = promote_every or accumulation.promote_every, split_k or accumulation.split_k
-    scaling, random_scales = _scales(scales, len(of_a), len(of_b), of_a.shape[1], promote_every)
-    model = accumulation.model(of_a.shape[1], promote_every, split_k, formats.get(out) if out else result, scaling)
-    if random_scales is not None and model.scales_inside and len(model.block_of) != random_scales.a.shape[1]:
+    spec = Spec(len(of_a), len(of_b), of_a.shape[1], accumulation.a, accumulation.b, result)
+    scaling, words_of_scales = _scales(spec, scales, promote_every)
+    model = accumulation.model(spec.k, promote_every, split_k, formats.get(out) if out else result, scaling)
+    if words_of_scales is not None and model.scales_inside and len(model.block_of) != words_of_scales.a.shape[1]:
         raise AccprobeError(f"split_k={split_k}: a border between slices lies within a block of {BLOCK} that has one scale")
     if not 0 < false_alarms < 1:
         raise AccprobeError(f"false_alarms={false_alarms}: give a share between 0 and 1")
-    probed = Operation(model, of_a, of_b, random_scales)
+    probed = Operation(model, of_a, of_b, words_of_scales)
     tolerance = Tolerance.in_any_order(probed) if any_order else Tolerance.at_rate(Emulated.of(probed), false_alarms)
     unbounded = int(np.count_nonzero(np.isinf(tolerance.bound)))
     if unbounded:
@@ -79,50 +82,39 @@ def assert_matmul_close(
         )
 
 
-def _scales(
-    scales: tuple[Any, Any] | None, m: int, n: int, k: int, promote_every: int | None
-) -> tuple[Scales | None, ScaleWords | None]:
-    """How they are applied, from their shapes."""
+def _scales(spec: Spec, scales: tuple[Any, Any] | None, promote_every: int | None) -> tuple[Scales | None, ScaleWords | None]:
+    """Return how the scales are applied, by their shapes, and the scales."""
     if scales is None:
         return None, None
     a, b = (_patterns(x, FORMATS["f32"], "a scale").view(np.float32) for x in map(_two_dimensional, scales))
-    blocks = -(-k // BLOCK)
-    if a.shape == b.shape == (1, 1):
-        of: ScaleOf = "tensor"
-    elif a.shape == (m, 1) and b.shape == (1, n):
-        of = "row"
-    elif a.shape == (m, blocks) and b.shape in ((blocks, n), (blocks, -(-n // BLOCK))):
-        of = "1x128" if b.shape[1] == n else "128x128"
-        b = b if of == "1x128" else np.repeat(b, BLOCK, axis=1)[:, :n]
-    else:
-        raise AccprobeError(f"scales of {list(a.shape)} and {list(b.shape)} are no scales of {m} rows, {n} columns and K = {k}")
+    of = next((each for each in SCALES if replace(spec, scale=each).scale_shapes == (a.shape, b.shape)), None)
+    if of is None:
+        raise AccprobeError(
+            f"scales of {list(a.shape)} and {list(b.shape)} are no scales of {spec.m} rows, {spec.n} columns and K = {spec.k}"
+        )
     if "x" in of and promote_every != BLOCK:
         raise AccprobeError(f"scales of blocks of {BLOCK} are applied where sums are promoted: give promote_every={BLOCK}")
-    return Scales(of), ScaleWords(np.ascontiguousarray(a), np.ascontiguousarray(b))
+    return Scales(of), scale_words(replace(spec, scale=of), a, b)
 
 
 def _two_dimensional(x: Any) -> Any:
-    """A lone number as a matrix."""
+    """Return a lone number as a matrix."""
     if isinstance(x, float | int | np.floating):
         return np.array([[x]], np.float32)
     return x.reshape(1, 1) if x.ndim == 0 else x
 
 
 def _patterns(x: Any, fmt: Format, name: str) -> Bits:
-    """The bit patterns of a matrix of that format."""
+    """Return the bit patterns of a matrix of that format."""
     found = _format(x, name)
     if found is not fmt and not (found is FORMATS["f32"] and fmt is FORMATS["tf32"]):
         raise AccprobeError(f"{name} is {found}, and that arithmetic takes {fmt}: convert it")
-    return (TorchArrays("cpu") if _is_tensor(x) else NumpyArrays()).patterns(x, fmt)
+    return library_of(x).patterns(x, fmt)
 
 
 def _format(x: Any, name: str) -> Format:
-    received = (TorchArrays("cpu") if _is_tensor(x) else NumpyArrays()).received(x)
+    received = library_of(x).received(x)
     if received is None or received.fmt is None or received.fmt.is_integer or len(received.shape) != 2:
-        told = f"{received.type} {list(received.shape)}" if received else type(x).__name__
-        raise AccprobeError(f"{name} is {told}: give a matrix of float numbers, of numpy or torch")
+        given = f"{received.type} {list(received.shape)}" if received else type(x).__name__
+        raise AccprobeError(f"{name} is {given}: give a matrix of float numbers, of numpy or torch")
     return received.fmt
-
-
-def _is_tensor(x: Any) -> bool:
-    return type(x).__module__.partition(".")[0] == "torch"

@@ -56,6 +56,16 @@ def open_arrays(library: str, device: str | None = None) -> ArrayLibrary:
     return CupyArrays(device) if library == "cupy" else JaxArrays(device)
 
 
+def is_tensor(x: Any) -> bool:
+    """Return whether x is a tensor of torch, which need not be installed."""
+    return type(x).__module__.partition(".")[0] == "torch"
+
+
+def library_of(x: Any) -> ArrayLibrary:
+    """Return the library of a user's array: torch on the tensor's device, otherwise numpy."""
+    return TorchArrays(str(x.device)) if is_tensor(x) else NumpyArrays()
+
+
 class ArrayLibrary:
     """Arrays of one library on one device; here of numpy, with narrow floats of ml_dtypes."""
 
