@@ -1,7 +1,7 @@
 """A GEMM whose partial sums lose their low bits: C[M, N] = A[M, K] · B[N, K]ᵀ in steps of BLOCK_K, one tile a program.
 
 After "Some Matrix Multiplication Engines Are Not As Accurate As We Thought" (PyTorch blog): each `tl.dot` starts from zero,
-its result is masked, then added to an accumulator of its own, in f32 or s32, by an ordinary addition.
+its result is masked, then added to an accumulator of its own, in f32, by an ordinary addition.
 """
 
 import triton
@@ -19,28 +19,22 @@ def masked_gemm(
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
-    ACCUMULATOR: tl.constexpr,
     PRECISION: tl.constexpr,
     PROMOTE_EVERY: tl.constexpr,
-    CHAINED: tl.constexpr,
 ):
     """M, n and k are multiples of the blocks. mask: what each partial sum is and-ed with, of 32 bits.
 
     PRECISION: of f32 operands, "tf32" or "ieee". PROMOTE_EVERY: products that `tl.dot` adds before it promotes them itself,
-    or None. CHAINED: no mask; the accumulator is the addend of `tl.dot`, so that the unit itself adds the partial sums.
+    or None.
     """
     rows = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)
     columns = tl.program_id(1) * BLOCK_N + tl.arange(0, BLOCK_N)
     steps = tl.arange(0, BLOCK_K)
     a_tile = a + rows.to(tl.int64)[:, None] * k + steps[None, :]
     b_tile = b + columns.to(tl.int64)[None, :] * k + steps[:, None]
-    total = tl.zeros((BLOCK_M, BLOCK_N), ACCUMULATOR)
+    total = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
     for start in range(0, k, BLOCK_K):
         x, y = tl.load(a_tile + start), tl.load(b_tile + start)
-        if CHAINED:
-            total = tl.dot(x, y, total, input_precision=PRECISION, max_num_imprecise_acc=PROMOTE_EVERY, out_dtype=ACCUMULATOR)
-        else:
-            partial = tl.dot(x, y, input_precision=PRECISION, max_num_imprecise_acc=PROMOTE_EVERY, out_dtype=ACCUMULATOR)
-            bits = partial.to(tl.int32, bitcast=True)
-            total += (bits & mask).to(ACCUMULATOR, bitcast=True)
+        partial = tl.dot(x, y, input_precision=PRECISION, max_num_imprecise_acc=PROMOTE_EVERY, out_dtype=tl.float32)
+        total += (partial.to(tl.int32, bitcast=True) & mask).to(tl.float32, bitcast=True)
     tl.store(c + rows.to(tl.int64)[:, None] * n + columns[None, :], total)

@@ -106,16 +106,12 @@ def _kernel() -> Any:
 
 
 def _constants(config: Configuration) -> dict[str, Any]:
-    import triton.language as tl
-
     return {
         "BLOCK_M": config.block_m,
         "BLOCK_N": config.block_n,
         "BLOCK_K": config.block_k,
-        "ACCUMULATOR": tl.int32 if config.dtype.is_integer else tl.float32,
         "PRECISION": config.dtype.precision,
         "PROMOTE_EVERY": config.promote_every,
-        "CHAINED": config.chained,
     }
 
 
@@ -128,8 +124,8 @@ def _compile(kernel: Any, config: Configuration, target: str) -> Compiled:
         return Compiled(config, reason)
     started = time.perf_counter()
     constants = _constants(config)
-    operand, result = f"*{config.dtype.triton}", "*i32" if config.dtype.is_integer else "*fp32"
-    signature = {"a": operand, "b": operand, "c": result, "n": "i32", "k": "i32", "mask": "i32"}
+    operand = f"*{config.dtype.triton}"
+    signature = {"a": operand, "b": operand, "c": "*fp32", "n": "i32", "k": "i32", "mask": "i32"}
     aligned = {(i,): [["tt.divisibility", _ALIGNED]] for i, name in enumerate(signature) if name != "mask"}
     source = ASTSource(kernel, signature | dict.fromkeys(constants, "constexpr"), constants, aligned)
     stages = config.stages(shared_bytes)

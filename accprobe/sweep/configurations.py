@@ -28,10 +28,6 @@ class Dtype:
     """How Triton multiplies f32 operands: "tf32" or "ieee"."""
 
     @property
-    def is_integer(self) -> bool:
-        return self.format.is_integer
-
-    @property
     def smallest_block_k(self) -> int:
         """Return the smallest K of `tl.dot`: 32 bytes on a matrix unit of 8-bit operands, else 16 elements."""
         return 32 if self.format.storage_bits == 8 else 16
@@ -46,17 +42,13 @@ DTYPES = {
         Dtype("bf16", FORMATS["bf16"], "bf16", "bfloat16"),
         Dtype("tf32", FORMATS["tf32"], "fp32", "float32", "tf32"),
         Dtype("f32", FORMATS["f32"], "fp32", "float32"),
-        Dtype("int8", FORMATS["s8"], "i8", "int8"),
     )
 }
 
 
 @dataclass(frozen=True)
 class Configuration:
-    """One compilation of the kernel. promote_every: as Triton's max_num_imprecise_acc, None: Triton's own choice.
-
-    chained: the unit's own accumulator goes from block to block, and nothing is masked.
-    """
+    """One compilation of the kernel. promote_every: as Triton's max_num_imprecise_acc, None: Triton's own choice."""
 
     dtype: Dtype
     block_k: int
@@ -64,7 +56,6 @@ class Configuration:
     block_m: int = 64
     block_n: int = 64
     promote_every: int | None = None
-    chained: bool = False
 
     @property
     def block_bytes(self) -> int:

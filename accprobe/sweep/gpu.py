@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -13,7 +13,7 @@ from accprobe.build import install
 from accprobe.errors import AccprobeError, DeviceError, ToolMissing
 from accprobe.sweep.compilation import Compiled
 from accprobe.sweep.configurations import Dtype
-from accprobe.sweep.masks import Measured, Sample, mask
+from accprobe.sweep.masks import CUTS, Measured, Sample, mask
 from accprobe.sweep.operands import Operands
 
 TIMED_LAUNCHES, TIMED_ROUNDS = 10, 3
@@ -38,7 +38,7 @@ class GpuBench:
         with self._guard("cannot be opened"):
             torch.cuda.get_device_properties(index)
 
-    def measure(self, compiled: Compiled, operands: Operands, cuts: Sequence[int], sample: Sample) -> Measured:
+    def measure(self, compiled: Compiled, operands: Operands, sample: Sample) -> Measured:
         """Launch once for each mask, and count on the GPU. Raises DeviceError where a launch fails."""
         torch, config = self._torch, compiled.configuration
         with self._guard(f"failed on {config.dtype.name} at block-K {config.block_k} with {config.num_warps} warps"):
@@ -46,7 +46,7 @@ class GpuBench:
             rows, columns = (torch.from_numpy(each).to(self._device) for each in sample)
             whole = self._launched(compiled, a, b, mask(0)).view(torch.int32)
             counts, errors, sampled = [], [], []
-            for cut in cuts:
+            for cut in CUTS:
                 each = self._launched(compiled, a, b, mask(cut))
                 errors.append(torch.linalg.vector_norm(each - exact))
                 patterns = each.view(torch.int32)
@@ -61,13 +61,6 @@ class GpuBench:
                 spills=compiled.kernel.n_spills,
             )
 
-    def product(self, compiled: Compiled, operands: Operands) -> NDArray[np.int32]:
-        """The whole result of one launch without a mask, as 32-bit integers: [M, N]."""
-        with self._guard(f"failed on {compiled.configuration.dtype.name}"):
-            a, b = (self._tensor(each) for each in operands)
-            result: NDArray[np.int32] = self._launched(compiled, a, b, mask(0)).view(self._torch.int32).cpu().numpy()
-            return result
-
     def _upload(self, dtype: Dtype, operands: Operands) -> tuple[Any, Any, Any]:
         """A and B on the GPU, and the exact product: in f64, which holds every sum of 8-bit operands as it is."""
         if self._uploaded is None or self._uploaded[0] is not operands:
@@ -80,9 +73,7 @@ class GpuBench:
         return self._torch.from_numpy(signed).to(self._device)
 
     def _launched(self, compiled: Compiled, a: Any, b: Any, mask: int) -> Any:
-        torch, config = self._torch, compiled.configuration
-        kind = torch.int32 if config.dtype.is_integer else torch.float32
-        c = torch.full((len(a), len(b)), -1, dtype=torch.int32, device=a.device).view(kind)
+        c = self._torch.full((len(a), len(b)), -1, dtype=self._torch.int32, device=a.device).view(self._torch.float32)
         self._launch(compiled, a, b, c, mask)
         return c
 

@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from accprobe.infer.findings import Bound
+from accprobe.report.sweeps import EffectiveBits
 
 Totals = NDArray[Any]
-"""Sums in f32, or of integers in s32."""
+"""Sums in f32."""
 
 FRACTION_BITS = 23
 """Fraction bits of f32, the format of partial sums."""
@@ -42,12 +42,12 @@ def mask(cut: int) -> int:
     return -(1 << cut)
 
 
-def totals(partials: Iterable[Totals], cuts: Sequence[int] = CUTS) -> list[Totals]:
+def totals(partials: Iterable[Totals]) -> list[Totals]:
     """Add up the sums of blocks as the kernel does: one array for each mask."""
     found: list[Totals] = []
     for partial in partials:
-        found = found or [np.zeros_like(partial) for _ in cuts]
-        for total, cut in zip(found, cuts, strict=True):
+        found = found or [np.zeros_like(partial) for _ in CUTS]
+        for total, cut in zip(found, CUTS, strict=True):
             total += (partial.view(np.int32) & np.int32(mask(cut))).view(partial.dtype)
     return found
 
@@ -63,8 +63,8 @@ def unnoticed(counts: Sequence[int]) -> int:
     return max(cut for cut in CUTS if not any(counts[: cut + 1]))
 
 
-def effective_bits_of_counts(counts: Sequence[int], control: Sequence[int], elements: int) -> tuple[int, Bound]:
-    """Fraction bits that the partial sums have, and whether the data could have shown more.
+def effective_bits_of_counts(counts: Sequence[int], control: Sequence[int], elements: int) -> EffectiveBits:
+    """Return the fraction bits that the partial sums have, a lower bound where the data could not have shown more.
 
     control: what the masks change, of `elements`, where the partial sums are exact. Masks without an effect in the sweep show
     that those bits are absent only if the control does notice them. Where the sweep noticed every mask, all bits of f32
@@ -73,4 +73,4 @@ def effective_bits_of_counts(counts: Sequence[int], control: Sequence[int], elem
     """
     cut = unnoticed(counts)
     seen = control[cut] > 0 if cut else 2 * control[1] >= elements
-    return FRACTION_BITS - cut, "exact" if seen else "at_least"
+    return EffectiveBits(value=FRACTION_BITS - cut, bound="exact" if seen else "at_least")

@@ -7,7 +7,7 @@ addend; then the block's sum is added to the accumulator in f32. So Triton 3.6 a
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -71,9 +71,8 @@ def _is(inst: Instruction, opcode: str, operand: str) -> bool:
     shown = _K.search(opcode)
     return (
         inst.a.name == inst.b.name == operand
-        and inst.d.name in ("f32", "s32")
+        and inst.d.name == "f32"
         and opcodes.relation(inst, opcode) == "native"
-        and inst.satfinite == (".SAT" in opcode)
         and (shown is None or inst.k == int(shown[1]))
     )
 
@@ -85,10 +84,10 @@ def _groups(inst: Instruction, converted: bool) -> tuple[tuple[int, ...], ...]:
     return tuple(tuple(k for k in range(2 * inst.k) if k // 2 % 2 == odd) for odd in (0, 1))
 
 
-def predict_masks(config: Configuration, found: PublishedChain, operands: Operands, cuts: Sequence[int]) -> Measured:
+def predict_masks(config: Configuration, found: PublishedChain, operands: Operands) -> Measured:
     """Return the kernel's results for these operands, all elements sampled."""
-    of_cuts = masks.totals(partials(config, found, operands), cuts)
-    a, b = (_values(x, config.dtype.format) for x in operands)
+    of_cuts = masks.totals(partials(config, found, operands))
+    a, b = (config.dtype.format.values(x) for x in operands)
     wanted = _product(a, b)
     errors = [float(np.linalg.norm(each - wanted) / np.linalg.norm(wanted)) for each in of_cuts]
     return Measured(masks.changed(of_cuts), errors, np.stack([each.view(np.uint32) for each in of_cuts]))
@@ -96,7 +95,7 @@ def predict_masks(config: Configuration, found: PublishedChain, operands: Operan
 
 def exact_partials(config: Configuration, operands: Operands) -> Iterator[Totals]:
     """The sum of each block, exact and rounded to f32 once: in f64, which holds every sum of fp8 operands as it is."""
-    a, b = (_blocks(_values(x, config.dtype.format), config.block_k) for x in operands)
+    a, b = (_blocks(config.dtype.format.values(x), config.block_k) for x in operands)
     for rows, columns in zip(a, b, strict=True):
         yield _product(rows, columns).astype(np.float32)
 
@@ -107,21 +106,15 @@ def _product(a: NDArray[np.float64], b: NDArray[np.float64]) -> NDArray[np.float
     return found
 
 
-def _values(patterns: Bits, fmt: Format) -> NDArray[np.float64]:
-    return fmt.integers(patterns).astype(np.float64) if fmt.is_integer else fmt.values(patterns)
-
-
 def partials(config: Configuration, found: PublishedChain, operands: Operands) -> Iterator[Totals]:
-    """The sum of each block, or of all where the blocks are chained, [M, N] in f32 or s32: of every row of A with each of B.
+    """The sum of each block, [M, N] in f32: of every row of A with each of B.
 
     Blocks that start from zero do not depend on one another: one evaluation has an instruction of all of them.
     """
-    block_k = operands.a.shape[1] if config.chained else config.block_k
-    a, b = (_blocks(_converted(x, config.dtype.format, found), block_k) for x in operands)
-    block = chained(found.instruction, found.model, block_k, _promotion(config, found), found.groups)
+    a, b = (_blocks(_converted(x, config.dtype.format, found), config.block_k) for x in operands)
+    block = chained(found.instruction, found.model, config.block_k, _promotion(config, found), found.groups)
     zeros = np.zeros((len(a), a.shape[1], b.shape[1]), block.result.dtype)
-    kind: type[np.int32] | type[np.float32] = np.int32 if config.dtype.is_integer else np.float32
-    yield from product(block, a, b, zeros).view(kind)
+    yield from product(block, a, b, zeros).view(np.float32)
 
 
 def _blocks(rows: NDArray[Any], block_k: int) -> NDArray[Any]:
@@ -139,4 +132,4 @@ def _promotion(config: Configuration, found: PublishedChain) -> int | None:
     """Products after which `tl.dot` promotes. Only 8-bit floats of some families are lowered so, in whole instructions."""
     if config.promote_every is None or not found.instruction.family.promoted_by_triton or config.dtype.format.storage_bits != 8:
         return None
-    return None if config.dtype.is_integer else -(-config.promote_every // found.period) * found.period
+    return -(-config.promote_every // found.period) * found.period

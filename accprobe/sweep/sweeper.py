@@ -15,13 +15,13 @@ from numpy.typing import NDArray
 from accprobe.devices import open_device
 from accprobe.errors import AccprobeError, DeviceError
 from accprobe.report.report import Report
-from accprobe.report.sweeps import EffectiveBits, OperandSet, Overflow, Prediction, SweepRecord
+from accprobe.report.sweeps import EffectiveBits, OperandSet, Prediction, SweepRecord
 from accprobe.sweep import masks, prediction
 from accprobe.sweep.compilation import Compiled, compile_configurations, triton_version
 from accprobe.sweep.configurations import Configuration, Dtype, check_problem
 from accprobe.sweep.gpu import GpuBench
 from accprobe.sweep.masks import Measured, Sample
-from accprobe.sweep.operands import Operands, draw_matrices, overflow_of, overflowing_matrices, sets
+from accprobe.sweep.operands import SETS, Operands, draw_matrices
 
 GPU_SIZE, SIMULATED_SIZE = 2048, 64
 """M and N where nothing else is asked for: enough to keep a GPU busy; few enough for a CPU to evaluate at once."""
@@ -49,7 +49,7 @@ def sweep(
 ) -> Report:
     """The sweeps of a device, "cuda:0" or "sim:h100", as a report without instructions; see `accprobe.report.sweeps`.
 
-    operand_sets: those of `operands.sets` that are wanted, none of them: all. on_record: called with the report so far.
+    operand_sets: those of SETS that are wanted, none of them: all. on_record: called with the report so far.
     Raises AccprobeError where a matrix is no multiple of a block, ToolMissing without Triton or torch.
     """
     started = time.perf_counter()
@@ -99,19 +99,15 @@ class Sweeper:
 
     def records(self, configurations: Sequence[Configuration], operand_sets: Sequence[OperandSet]) -> Iterator[SweepRecord]:
         """One record a configuration and operand set, in order."""
-        both = [each for config in configurations for each in _variants(config)]
-        compiled = compile_configurations(both, self._target)
-        for config in configurations:
-            variants = [next(compiled) for _ in _variants(config)]
-            for kind in (each for each in sets(config.dtype) if each in operand_sets or not operand_sets):
-                yield self._record(variants, kind)
+        for compiled in compile_configurations(configurations, self._target):
+            for kind in operand_sets or SETS:
+                yield self._record(compiled, kind)
 
-    def _record(self, variants: Sequence[Compiled], kind: OperandSet) -> SweepRecord:
+    def _record(self, compiled: Compiled, kind: OperandSet) -> SweepRecord:
         started = time.perf_counter()
-        compiled = variants[0]
         reason = compiled.reason or self._why_not(compiled)
         try:
-            found: dict[str, Any] = {"reason": reason} if reason else self._found(variants, kind)
+            found: dict[str, Any] = {"reason": reason} if reason else self._found(compiled, kind)
         except DeviceError as e:
             found = {"reason": str(e)}
         config, lowering = compiled.configuration, compiled.lowering
@@ -126,7 +122,7 @@ class Sweeper:
             triton=triton_version(),
             num_stages=compiled.num_stages,
             shared_bytes=compiled.shared_bytes,
-            compile_seconds=round(sum(each.seconds for each in variants), 3),
+            compile_seconds=compiled.seconds,
             seconds=round(time.perf_counter() - started, 3),
             **found,
         )
@@ -138,31 +134,26 @@ class Sweeper:
             return "which opcode it becomes is not known: see `accprobe doctor`"
         return f"no model of {', '.join(compiled.lowering.matrix) or 'a chain of FFMA'} is published for {self._target}"
 
-    def _found(self, variants: Sequence[Compiled], kind: OperandSet) -> dict[str, Any]:
-        compiled, config = variants[0], variants[0].configuration
-        chain = self._chain(compiled)
+    def _found(self, compiled: Compiled, kind: OperandSet) -> dict[str, Any]:
+        config, chain = compiled.configuration, self._chain(compiled)
         expected = self._predictions(replace(config, num_warps=1), chain, kind) if chain else None
         seen = expected
         if self._bench:
             operands = self._operands(kind, config.dtype, _own_block(config, kind))
-            seen = self._bench.measure(compiled, operands, _cuts(config), self._sample)
+            seen = self._bench.measure(compiled, operands, self._sample)
         assert seen is not None
+        control = self._controls(replace(config, num_warps=1, promote_every=None), kind)
         found: dict[str, Any] = {
             "relative_error": seen.errors[0],
             "tflops": seen.tflops and round(seen.tflops, 2),
             "registers": seen.registers,
             "spills": seen.spills,
+            "effective_bits": _bits(seen, control),
+            "masks": tuple(enumerate(seen.changed)),
+            "errors": tuple(seen.errors),
+            "control": tuple(enumerate(control)),
+            "control_elements": seen.sampled[0].size,
         }
-        if config.dtype.is_integer:
-            found["add_overflow"], found["unit_overflow"] = map(self._overflow, variants)
-        else:
-            control = self._controls(replace(config, num_warps=1, promote_every=None), kind)
-            found |= {
-                "effective_bits": _bits(seen, control),
-                "masks": tuple(enumerate(seen.changed)),
-                "errors": tuple(seen.errors),
-            }
-            found |= {"control": tuple(enumerate(control)), "control_elements": seen.sampled[0].size}
         if compiled.lowering and not compiled.lowering.matrix:
             found["reason"] = f"{config.dtype.name} has no matrix instruction here: chains of FFMA ran"
         if self._bench and chain and expected:
@@ -171,24 +162,13 @@ class Sweeper:
                 elements=expected.sampled[0].size,
                 differ=int((expected.sampled != seen.sampled).sum()),
                 relative_error=expected.errors[0],
-                effective_bits=None if config.dtype.is_integer else _bits(expected, control),
+                effective_bits=_bits(expected, control),
             )
         return found
 
     def _chain(self, compiled: Compiled) -> prediction.PublishedChain | None:
         lowering = compiled.lowering
         return prediction.published_chain(self._target, compiled.configuration.dtype, lowering) if lowering else None
-
-    def _overflow(self, compiled: Compiled) -> Overflow | None:
-        chain = self._chain(compiled)
-        if compiled.reason or not (self._bench or chain):
-            return None
-        config = compiled.configuration
-        operands = overflowing_matrices(config.block_m, config.block_n if self._bench else 1)
-        if self._bench:
-            return overflow_of(self._bench.product(compiled, operands))
-        assert chain is not None
-        return overflow_of(prediction.predict_masks(config, chain, operands, (0,)).sampled[0].view(np.int32))
 
     def _draw(self, kind: OperandSet, dtype: Dtype, block_k: int | None) -> Operands:
         return draw_matrices(kind, dtype, *self.shape, block_k or 0, self._seed)
@@ -204,17 +184,7 @@ class Sweeper:
         return masks.changed(masks.totals(partials))
 
     def _predicted(self, config: Configuration, chain: prediction.PublishedChain, kind: OperandSet) -> Measured:
-        return prediction.predict_masks(config, chain, self._sampled(config, kind), _cuts(config))
-
-
-def _variants(config: Configuration) -> list[Configuration]:
-    """Return the kernels to compile: for integers also the one whose sums stay in the unit."""
-    return [config, replace(config, chained=True)] if config.dtype.is_integer else [config]
-
-
-def _cuts(config: Configuration) -> Sequence[int]:
-    """Sums of integers end at the top, not at the bottom."""
-    return (0,) if config.dtype.is_integer else masks.CUTS
+        return prediction.predict_masks(config, chain, self._sampled(config, kind))
 
 
 def _own_block(config: Configuration, kind: OperandSet) -> int | None:
@@ -230,5 +200,4 @@ def _spread(size: int, most: int) -> NDArray[np.int64]:
 
 
 def _bits(seen: Measured, control: Sequence[int]) -> EffectiveBits:
-    value, bound = masks.effective_bits_of_counts(seen.changed, control, seen.sampled[0].size)
-    return EffectiveBits(value=value, bound=bound)
+    return masks.effective_bits_of_counts(seen.changed, control, seen.sampled[0].size)

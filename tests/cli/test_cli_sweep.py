@@ -103,15 +103,6 @@ def test_whole_output_says_simulated_and_has_no_empty_column() -> None:
     ]
 
 
-@pytest.mark.slow
-def test_integers_tell_how_they_overflow_once() -> None:
-    result = sweep(*SMALL, "--dtype", "int8", "--block-k", "128,256", "--num-warps", "2,4", width=300)
-    assert "int8 with 2 warps at block-K 128, 256: IMMA, no block overflows" in result.stdout
-    assert "beyond: saturate" in result.stdout
-    assert "int8 with 4 warps at block-K 128, 256: IGMMA, no block overflows" in result.stdout
-    assert result.stdout.count("beyond: wrap") == 1
-
-
 def test_report_keeps_other_sweeps(tmp_path: Path) -> None:
     path = tmp_path / "report.json"
     for block_k in ("32", "64", "64"):

@@ -156,9 +156,10 @@ def test_what_is_about_gpus_takes_no_processor() -> None:
 @pytest.mark.slow
 def test_chains_that_begin_with_nothing_are_found() -> None:
     """Even products and odd ones apart, each chain from 0, then C: what one of the manual's two pages says of AMX."""
-    inst, zero = parse("mma.sync.m16n8k4.f32.tf32.tf32.f32"), replace(FMA, zero_sign="positive")
-    even, odd = (FusedSum((FusedSum((Product(k),), zero), Product(k + 2)), FMA) for k in (0, 1))
-    model = DotModel(FusedSum((FusedSum((even, odd), FMA), Addend()), FMA), "flushed", "flushed")
+    inst, add = parse("mma.sync.m16n8k4.f32.tf32.tf32.f32"), replace(FMA, nan_payload="dropped")
+    zero = replace(add, zero_sign="positive")
+    even, odd = (FusedSum((FusedSum((Product(k),), zero), Product(k + 2)), add) for k in (0, 1))
+    model = DotModel(FusedSum((FusedSum((even, odd), add), Addend()), add), "flushed", "flushed")
     opcode = Lowering(("HMMA.1684.F32.TF32",), (("HMMA.1684.F32.TF32", 1),), "known model")
     row = Surveyor(SimulatedDevice({inst: model}, "planted", "sm_90a", {inst: opcode})).row(inst, 1 << 12, 0)
     assert (row.status, row.reason) == ("simulated", "")

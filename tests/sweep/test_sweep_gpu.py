@@ -74,7 +74,7 @@ def test_a_planted_kernel_is_measured_bit_for_bit(monkeypatch: pytest.MonkeyPatc
     operands = draw_matrices("full-width", CONFIG.dtype, 128, 64, 128, 64, seed=0)
     rows, columns = np.arange(0, 128, 9), np.arange(0, 64, 5)
     compiled = Compiled(CONFIG, kernel=kernel, lowering=LOWERING)
-    found = Bench().measure(compiled, operands, masks.CUTS, (rows, columns))
+    found = Bench().measure(compiled, operands, (rows, columns))
     assert kernel.launched[0] == ((2, 1, 1), 64, 128, -1)
     assert [each[-1] for each in kernel.launched[1:]] == [masks.mask(cut) for cut in masks.CUTS]
     assert found.changed[:11] == [0] * 11
