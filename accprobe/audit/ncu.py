@@ -1,8 +1,7 @@
-"""The profiler's word: which matrix opcodes were executed, and how often, counted by Nsight Compute (`ncu`).
+"""Executed matrix opcodes, counted by Nsight Compute (`ncu`).
 
-Executions are counted a warp and an instruction of the text: the metric `inst_executed`, "Instructions Executed" on the source
-page of a section. An instruction whose predicate was false for every thread is counted there too, so where the page also counts
-threads (`thread_inst_executed_true`, "Predicated-On Thread Instructions Executed"), those with none count as not executed.
+Executions are counted a warp and an instruction of the text: the metric `inst_executed` on the source page. An instruction
+whose predicate was false for every thread is counted there too; where `thread_inst_executed_true` is 0, it did not execute.
 """
 
 from __future__ import annotations
@@ -25,16 +24,16 @@ from accprobe.sass.lowering import Lowering
 from accprobe.sass.opcodes import MATRIX
 from accprobe.sass.reading import ARITHMETIC, Function, Line, read_line
 
+EXECUTED, THREADS = "inst_executed", "thread_inst_executed_true"
+"""Metrics, which name the page's columns: executions of each instruction by warps, and by threads whose predicate was true."""
+
 PAGE = (
-    *("--metrics", "inst_executed,thread_inst_executed_true"),
+    *("--metrics", f"{EXECUTED},{THREADS}"),
     *("--page", "source", "--print-source", "sass", "--csv"),
     *("--clock-control", "none", "--cache-control", "none"),
 )
-"""The collected metrics: executions of each instruction by warps and by threads, as comma-separated values. The section
-SourceCounters has both as well, among much that costs further passes. Clocks and caches stay as they are: nothing is timed."""
+"""Both metrics as comma-separated values. Clocks and caches stay as they are: nothing is timed."""
 
-_EXECUTED = re.compile(r"(?:# ?)?instructions executed|inst_executed", re.IGNORECASE)
-_THREADS = re.compile(r"predicated-on thread instructions executed|thread_inst_executed_true", re.IGNORECASE)
 _NO_PERMISSION = (
     "the driver lets root alone read performance counters: run as root, or load the nvidia module with"
     " NVreg_RestrictProfilingToAdminUsers=0 (ERR_NVGPUCTRPERM)"
@@ -98,66 +97,36 @@ def _why_nothing(log: Path, status: int, program: str) -> str:
 
 
 def parse_launches(text: Iterable[str]) -> Iterator[Launch]:
-    """Launches in what `ncu --page source --print-source sass --csv` prints.
+    """Yield the launches in what `ncu` prints of PAGE.
 
-    A row `"Kernel Name","…"` begins a kernel, a row that names the columns follows, in whatever order, then one row an
-    instruction. Everything else is passed over.
+    A row `"Kernel Name","…"` begins a kernel, a row that names the columns follows, then one row an instruction. All other
+    lines are skipped.
     """
-    name, columns = "", _Columns()
+    name, header = "", list[str]()
     lines: list[Line] = []
     executed: list[int] = []
     for row in csv.reader(text):
-        if row and row[0].strip() == "Kernel Name":
+        if row[:1] == ["Kernel Name"]:
             if lines:
                 yield _launch(name, lines, executed)
-            name, columns, lines, executed = row[1].strip() if len(row) > 1 else "", _Columns(), [], []
-        elif any(cell.strip() == "Source" for cell in row):
-            columns = _Columns.of(row)
-        elif columns.source is not None and len(row) > max(columns.source, columns.executed or 0):
-            line = read_line(_offset(row, columns, len(lines)), row[columns.source].strip())
-            if line:
+            name, header, lines, executed = "".join(row[1:2]), [], [], []
+        elif "Source" in row:
+            header = row
+            if EXECUTED not in header:
+                columns = ", ".join(header[:8])
+                raise AccprobeError(f"the profiler did not count executed instructions; its columns are {columns}, …")
+        elif header and len(row) == len(header):
+            cells = dict(zip(header, row, strict=True))
+            if line := read_line(int(cells["Address"], 16), cells["Source"].strip()):
                 lines.append(line)
-                executed.append(columns.count(row))
+                executed.append(_number(cells[EXECUTED]) if _number(cells[THREADS]) else 0)
     if lines:
         yield _launch(name, lines, executed)
 
 
-@dataclass(frozen=True)
-class _Columns:
-    """Where the columns are."""
-
-    source: int | None = None
-    address: int | None = None
-    executed: int | None = None
-    threads: int | None = None
-
-    @classmethod
-    def of(cls, header: Sequence[str]) -> _Columns:
-        names = [cell.strip() for cell in header]
-        place = {name: i for i, name in reversed(list(enumerate(names)))}
-        executed = next((i for i, name in enumerate(names) if _EXECUTED.fullmatch(name)), None)
-        threads = next((i for i, name in enumerate(names) if _THREADS.fullmatch(name)), None)
-        if executed is None:
-            raise AccprobeError(f"the profiler did not count executed instructions; its columns are {', '.join(names[:8])}, …")
-        return cls(place["Source"], place.get("Address"), executed, threads)
-
-    def count(self, row: Sequence[str]) -> int:
-        """Executions, 0 where no thread took part in any."""
-        executed = _number(row[self.executed]) if self.executed is not None else 0
-        if self.threads is not None and self.threads < len(row) and row[self.threads].strip():
-            return executed if _number(row[self.threads]) else 0
-        return executed
-
-
-def _offset(row: Sequence[str], columns: _Columns, number: int) -> int:
-    """The instruction's address, as the jumps have it."""
-    address = row[columns.address].strip() if columns.address is not None else ""
-    return int(address, 16) if re.fullmatch(r"(?:0x)?[0-9a-fA-F]+", address) else 16 * number
-
-
 def _number(cell: str) -> int:
-    plain = re.sub(r"[,'\s]", "", cell)
-    return int(float(plain)) if re.fullmatch(r"\d+(\.\d*)?", plain) else 0
+    plain = cell.replace(",", "")
+    return int(plain) if plain.isdecimal() else 0
 
 
 def _launch(name: str, lines: list[Line], executed: list[int]) -> Launch:

@@ -58,32 +58,80 @@ class Flow:
             self.blocks.append(Block(start, stop, tuple(dict.fromkeys(after))))
 
     @cached_property
-    def cycles(self) -> list[int]:
-        """Per block the number of the loop (strongly connected blocks) that it is in, -1 where it is in none."""
-        return _components([block.successors for block in self.blocks])
+    def _entries(self) -> list[int]:
+        """Return block 0, and each block that no other block leads to."""
+        led_to = {after for block in self.blocks for after in block.successors}
+        return [i for i in range(len(self.blocks)) if i == 0 or i not in led_to]
+
+    @cached_property
+    def _order(self) -> list[int]:
+        """Return the reachable blocks in reverse postorder: each before its successors, except along back edges."""
+        finished: list[int] = []
+        seen: set[int] = set()
+        waiting = [(block, False) for block in self._entries]
+        while waiting:
+            block, done = waiting.pop()
+            if done:
+                finished.append(block)
+            elif block not in seen:
+                seen.add(block)
+                waiting.append((block, True))
+                waiting += [(after, False) for after in self.blocks[block].successors if after not in seen]
+        return finished[::-1]
 
     @cached_property
     def before(self) -> list[list[int]]:
-        """Return the predecessors of each block, START for an entry: block 0, and each block that no other block leads to."""
+        """Return the reachable predecessors of each block, START for an entry."""
         before: list[list[int]] = [[] for _ in self.blocks]
-        led_to = {after for block in self.blocks for after in block.successors}
-        entries = [i for i in range(len(self.blocks)) if i == 0 or i not in led_to]
-        reached, waiting = set(entries), list(entries)
-        for entry in entries:
+        for entry in self._entries:
             before[entry].append(START)
-        while waiting:
-            block = waiting.pop()
+        for block in self._order:
             for after in self.blocks[block].successors:
                 before[after].append(block)
-                if after not in reached:
-                    reached.add(after)
-                    waiting.append(after)
         return before
 
     @cached_property
+    def cycles(self) -> list[int]:
+        """Per block the number of the loop (strongly connected blocks, by Kosaraju) that it is in, -1 where it is in none."""
+        component = [-1] * len(self.blocks)
+        seen: set[int] = {START}
+        for root in self._order:
+            members, waiting = list[int](), [root]
+            while waiting:
+                block = waiting.pop()
+                if block not in seen:
+                    seen.add(block)
+                    members.append(block)
+                    waiting += self.before[block]
+            if len(members) > 1 or root in self.before[root]:
+                for member in members:
+                    component[member] = root
+        return component
+
+    @cached_property
     def dominators(self) -> list[int]:
-        """Return the immediate dominator of each block, START where there is none."""
-        return _dominators(self.before, [block.successors for block in self.blocks])
+        """Return the immediate dominator of each block, START where there is none.
+
+        Cooper, Harvey & Kennedy, "A simple, fast dominance algorithm".
+        """
+        number = {block: i for i, block in enumerate(self._order)} | {START: -1}
+        found: dict[int, int] = {START: START}
+        changed = True
+        while changed:
+            changed = False
+            for block in self._order:
+                ways = [way for way in self.before[block] if way in found]
+                common = ways[0]
+                for way in ways[1:]:
+                    while common != way:
+                        if number[common] > number[way]:
+                            common = found[common]
+                        else:
+                            way = found[way]
+                if found.get(block) != common:
+                    found[block] = common
+                    changed = True
+        return [found.get(block, START) for block in range(len(self.blocks))]
 
     @cached_property
     def frontiers(self) -> list[set[int]]:
@@ -132,84 +180,3 @@ def _always(line: Line) -> bool:
     operands, and not only by a diverged warp."""
     conditional = re.match(r"!?U?P[\dT]", line.operands) or {"DIV", "CONV"} & set(line.opcode.split("."))
     return not line.guard and not conditional
-
-
-def _dominators(before: Sequence[Sequence[int]], successors: Sequence[Sequence[int]]) -> list[int]:
-    """Cooper, Harvey & Kennedy, "A simple, fast dominance algorithm"."""
-    order = _reverse_postorder(before, successors)
-    number = {block: i for i, block in enumerate(order)} | {START: -1}
-    found: dict[int, int] = {START: START}
-    changed = True
-    while changed:
-        changed = False
-        for block in order:
-            ways = [way for way in before[block] if way in found]
-            common = ways[0]
-            for way in ways[1:]:
-                while common != way:
-                    if number[common] > number[way]:
-                        common = found[common]
-                    else:
-                        way = found[way]
-            if found.get(block) != common:
-                found[block] = common
-                changed = True
-    return [found.get(block, START) for block in range(len(before))]
-
-
-def _reverse_postorder(before: Sequence[Sequence[int]], successors: Sequence[Sequence[int]]) -> list[int]:
-    """Return the reachable blocks in reverse postorder: each before its successors, except along back edges."""
-    left: list[int] = []
-    seen: set[int] = set()
-    waiting = [(block, False) for block, ways in enumerate(before) if START in ways]
-    while waiting:
-        block, done = waiting.pop()
-        if done:
-            left.append(block)
-        elif block not in seen:
-            seen.add(block)
-            waiting.append((block, True))
-            waiting += [(after, False) for after in successors[block] if after not in seen]
-    return left[::-1]
-
-
-def _components(successors: Sequence[Sequence[int]]) -> list[int]:
-    """Tarjan's strongly connected components, without recursion: component numbers, -1 for a node that is in no cycle."""
-    count = len(successors)
-    order, low = [-1] * count, [0] * count
-    on_stack = [False] * count
-    component = [-1] * count
-    stack: list[int] = []
-    clock = numbered = 0
-    for root in range(count):
-        if order[root] >= 0:
-            continue
-        work = [(root, 0)]
-        while work:
-            node, i = work.pop()
-            if i == 0:
-                order[node] = low[node] = clock
-                clock += 1
-                stack.append(node)
-                on_stack[node] = True
-            if i < len(successors[node]):
-                after = successors[node][i]
-                work.append((node, i + 1))
-                if order[after] < 0:
-                    work.append((after, 0))
-                elif on_stack[after]:
-                    low[node] = min(low[node], order[after])
-                continue
-            for after in successors[node]:
-                if on_stack[after]:
-                    low[node] = min(low[node], low[after])
-            if low[node] == order[node]:
-                members: list[int] = []
-                while not members or members[-1] != node:
-                    members.append(stack.pop())
-                    on_stack[members[-1]] = False
-                if len(members) > 1 or node in successors[node]:
-                    for member in members:
-                        component[member] = numbered
-                    numbered += 1
-    return component

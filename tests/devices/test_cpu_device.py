@@ -162,6 +162,5 @@ def test_chains_that_begin_with_nothing_are_found() -> None:
     model = DotModel(FusedSum((FusedSum((even, odd), add), Addend()), add), "flushed", "flushed")
     opcode = Lowering(("HMMA.1684.F32.TF32",), (("HMMA.1684.F32.TF32", 1),), "known model")
     row = Surveyor(SimulatedDevice({inst: model}, "planted", "sm_90a", {inst: opcode})).row(inst, 1 << 12, 0)
-    assert (row.status, row.reason) == ("simulated", "")
     assert row.model
     assert re.sub("@.", "", row.model.order) == re.sub("@.", "", model.order) == "[[[[0] 2] [[1] 3]] c]"
