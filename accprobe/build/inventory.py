@@ -86,8 +86,7 @@ def _processor() -> Item:
 
 
 def _tool(tool: ToolName, purpose: str, note: str = "") -> Item:
-    remarks = "; ".join(filter(None, [toolchain.origin(tool), note]))
-    return Item(tool, purpose, toolchain.tool_version(tool), install.PROGRAMS[tool], remarks)
+    return Item(tool, purpose, toolchain.tool_version(tool), install.PROGRAMS[tool], note)
 
 
 def _nvrtc_version() -> str | None:

@@ -29,14 +29,14 @@ class ToolFailed(ToolMissing):
     """The program is installed but fails on this input; the text has what it says."""
 
 
-@cache
 def find(tool: ToolName) -> Path:
-    """The program's path: from its PyPI package, else Triton's wheel, else a CUDA toolkit. Raises ToolMissing."""
-    return _candidates(tool)[0]
+    """Return the path of the program that is tried first. Raises ToolMissing."""
+    return candidates(tool)[0]
 
 
 @cache
-def _candidates(tool: ToolName) -> list[Path]:
+def candidates(tool: ToolName) -> list[Path]:
+    """Return every such program: of its PyPI package, of Triton's wheel, of CUDA toolkits. Raises ToolMissing."""
     paths = [path for folder in _folders(tool) for path in (folder / tool, folder / f"{tool}-blackwell")]
     if found := shutil.which(tool):
         paths.append(Path(found))
@@ -59,37 +59,25 @@ def _folders(tool: ToolName) -> Iterator[Path]:
             yield Path(home) / "bin"
 
 
-def run(tool: ToolName, *arguments: str, timeout: float = 120, folder: Path | None = None) -> str:
-    """Runs the program, in `folder`, and returns what it prints: the first one found that succeeds, as an old one cannot read
-    new files.
-
-    Raises ToolMissing where none is installed, ToolFailed where none succeeds.
-    """
-    failure = ""
-    for path in _candidates(tool):
-        command = [str(path), *arguments]
-        try:
-            done = subprocess.run(command, capture_output=True, timeout=timeout, cwd=folder, check=False)
-        except (OSError, subprocess.TimeoutExpired) as e:
-            failure = str(e)
-            continue
-        text = done.stdout.decode(errors="replace")
-        if done.returncode == 0:
-            return text
-        failure = _failure(done.stderr.decode(errors="replace") or text, done.returncode)
-    raise _failed(tool, failure)
+def run(tool: ToolName, *arguments: str, folder: Path | None = None) -> str:
+    """Run the program in `folder`, and return what it prints. Raises as `output`."""
+    with output(tool, *arguments, folder=folder) as text:
+        return text.read()
 
 
 @contextmanager
 def output(tool: ToolName, *arguments: str, timeout: float = 900, folder: Path | None = None) -> Iterator[TextIO]:
-    """As `run`, as text that is read while the program prints it: what disassemblers print of a large file need not fit into
-    memory. A program that fails before it prints anything gives way to the next one.
+    """Run the program in `folder`, and yield its output as text that is read while it prints: that of a disassembler may not
+    fit into memory.
+
+    The next program is tried where one fails before it prints anything, as an old one cannot read new files. Raises ToolMissing
+    where none is installed, ToolFailed where none succeeds.
     """
-    failure = ""
-    for path in _candidates(tool):
-        with tempfile.TemporaryFile() as said:
+    failure, begun = "", False
+    for path in candidates(tool):
+        with tempfile.TemporaryFile() as errors:
             try:
-                process = subprocess.Popen([str(path), *arguments], stdout=subprocess.PIPE, stderr=said, cwd=folder)
+                process = subprocess.Popen([str(path), *arguments], stdout=subprocess.PIPE, stderr=errors, cwd=folder)
             except OSError as e:
                 failure = str(e)
                 continue
@@ -102,11 +90,13 @@ def output(tool: ToolName, *arguments: str, timeout: float = 900, folder: Path |
                 status = process.wait()
             if status == 0:
                 return
-            said.seek(0)
-            failure = _failure(said.read().decode(errors="replace"), status)
+            errors.seek(0)
+            failure = _reason(errors.read().decode(errors="replace")) or f"exit status {status}"
             if begun:
                 break
-    raise _failed(tool, failure)
+    if "Cannot decode architecture" in failure:
+        failure += f"; a newer one may know it: pip install --upgrade nvidia-cuda-{tool}"
+    raise ToolFailed(f"{tool} failed: {failure}")
 
 
 @contextmanager
@@ -123,16 +113,6 @@ def _ended(process: subprocess.Popen[bytes], timeout: float) -> Iterator[io.Buff
             process.kill()
 
 
-def _failure(said: str, status: int) -> str:
-    return _reason(said) or f"exit status {status}"
-
-
-def _failed(tool: ToolName, failure: str) -> ToolFailed:
-    if "Cannot decode architecture" in failure:
-        failure += f"; a newer one may know it: pip install --upgrade nvidia-cuda-{tool}"
-    return ToolFailed(f"{tool} failed: {failure}")
-
-
 def _reason(said: str) -> str:
     """The first error, which names the cause of those that follow; the last line where none is marked as one."""
     lines = said.strip().splitlines()
@@ -140,23 +120,10 @@ def _reason(said: str) -> str:
     return ": ".join(filter(None, first.groups())) if first else "".join(lines[-1:])
 
 
-def origin(tool: ToolName) -> str:
-    """Where the program that is used comes from: "from PyPI", "from Triton's wheel", "from an installed toolkit", or ""."""
-    try:
-        path = find(tool)
-    except ToolMissing:
-        return ""
-    for package, words in (("nvidia", "from PyPI"), ("triton", "from Triton's wheel")):
-        spec = importlib.util.find_spec(package)
-        if any(path.is_relative_to(root) for root in (spec and spec.submodule_search_locations) or ()):
-            return words
-    return "from an installed toolkit"
-
-
 def tool_version(tool: ToolName) -> str | None:
     """The program's version, e.g. "13.0.85", or None where it is missing or does not run."""
     try:
-        text = run(tool, "--version", timeout=20)
+        text = run(tool, "--version")
     except ToolMissing:
         return None
     found = re.search(r"V(\d+\.\d+\.\d+)", text) or re.search(r"Version (\d+[\d.]*)", text)

@@ -181,8 +181,7 @@ def test_what_goes_wrong_is_one_sentence(fake: Fake, text: str, status: int, sen
 
 
 def test_without_the_profiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    for cached in (toolchain.find, toolchain._candidates):
-        cached.cache_clear()
+    toolchain.candidates.cache_clear()
     monkeypatch.setenv("PATH", str(tmp_path))
     if os.path.exists("/usr/local/cuda/bin/ncu"):
         pytest.skip("a toolkit is installed")

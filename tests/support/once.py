@@ -43,7 +43,7 @@ def keep_disassemblies(folder: Path) -> None:
             with output(tool, *arguments, **options) as text:
                 yield text
             return
-        asked = repr((toolchain._candidates(tool), arguments[:-1])).encode()
+        asked = repr((toolchain.candidates(tool), arguments[:-1])).encode()
         place = folder / hashlib.sha256(asked + Path(arguments[-1]).read_bytes()).hexdigest()
         if not place.exists():
             with output(tool, *arguments, **options) as text:
