@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections import Counter
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import count
@@ -34,7 +34,7 @@ class SeenWord:
     chain: int = 1
 
 
-@dataclass(frozen=True)
+@dataclass
 class Turn:
     """The results of one turn of a unit; dots, computed, loaded_seconds and loaded_computed as in `UnitOutcome`.
 
@@ -42,12 +42,12 @@ class Turn:
     vanished: as in `GpuOutcome`.
     """
 
-    dots: int
-    computed: int
-    seconds: float
+    dots: int = 0
+    computed: int = 0
+    seconds: float = 0.0
     sms: int | None = None
-    wrong_by_sm: Mapping[str, int] = field(default_factory=dict)
-    seen: tuple[SeenWord, ...] = ()
+    wrong_by_sm: Counter[str] = field(default_factory=Counter)
+    seen: list[SeenWord] = field(default_factory=list)
     vanished: int = 0
     loaded_seconds: float | None = None
     loaded_computed: int = 0
@@ -92,26 +92,26 @@ class CpuBench:
         return replace(self.turn(0.0), seconds=0.0)
 
     def turn(self, seconds: float) -> Turn:
-        started = time.monotonic()
-        dots, sms, wrong_by_sm, seen = 0, None, dict[str, int](), list[SeenWord]()
-        while True:
+        started, turn = time.monotonic(), Turn()
+        while not turn.dots or turn.seconds < seconds:
             number, kind = next(self._batches)
             random = np.random.default_rng([self._seed, number, *kind.encode()])
             request = laid_out(self.inst, draw(kind, self.inst.stored, random, BATCH_SIZE))
             expected = evaluate(self._model, self.inst, request)
             results = self._device.dot_on_every_sm(self.inst, request)
-            sms = None if None in results else len(results)
+            turn.sms = None if None in results else len(results)
             for sm, got in results.items():
-                dots += len(got)
                 wrong = np.flatnonzero(got != expected)
+                turn.dots += len(got)
                 if len(wrong):
-                    wrong_by_sm["" if sm is None else str(sm)] = wrong_by_sm.get(str(sm), 0) + len(wrong)
-                seen += [
+                    turn.wrong_by_sm["" if sm is None else str(sm)] += len(wrong)
+                turn.seen += [
                     SeenWord(SmPlace(sm=sm), Counterexample.of(request, row, got, expected, kind), None)
                     for row in wrong[:SEEN_OF_A_BATCH].tolist()
                 ]
-            if (passed := time.monotonic() - started) >= seconds:
-                return Turn(dots, dots, passed, sms, wrong_by_sm, tuple(seen))
+            turn.seconds = time.monotonic() - started
+        turn.computed = turn.dots
+        return turn
 
     def again(self, seen: SeenWord, times: int) -> int:
         request = seen.found.exchange.request(self.inst)

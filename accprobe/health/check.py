@@ -196,7 +196,7 @@ def _after(so_far: GpuOutcome, unit: str, bench: UnitBench, turn: Turn, again: i
         of_that_sm = sum(word.place.sm == seen.place.sm and word.instruction == bench.inst.name for word in kept)
         if of_that_sm < KEPT_OF_AN_SM and len(kept) < MOST_KEPT:
             kept.append(_investigated(bench, seen, again, watch.latest if watch else Sensors()))
-    wrong = so_far.wrong + sum(turn.wrong_by_sm.values())
+    wrong = so_far.wrong + turn.wrong_by_sm.total()
     return so_far.model_copy(
         update={
             "status": "differs" if wrong else so_far.status,
@@ -204,7 +204,7 @@ def _after(so_far: GpuOutcome, unit: str, bench: UnitBench, turn: Turn, again: i
             "wrong": wrong,
             "sms": turn.sms if so_far.sms is None else max(so_far.sms, turn.sms or 0),
             "vanished": so_far.vanished + turn.vanished,
-            "wrong_by_sm": dict(Counter(so_far.wrong_by_sm) + Counter(turn.wrong_by_sm)),
+            "wrong_by_sm": dict(Counter(so_far.wrong_by_sm) + turn.wrong_by_sm),
             "units": _with_turn(so_far.units, unit, bench, turn),
             "mismatches": tuple(kept),
             "before": watch.before if watch else None,
@@ -221,7 +221,7 @@ def _with_turn(units: tuple[UnitOutcome, ...], unit: str, bench: UnitBench, turn
         chain=bench.chain,
         dots=turn.dots,
         computed=turn.computed,
-        wrong=sum(turn.wrong_by_sm.values()),
+        wrong=turn.wrong_by_sm.total(),
         seconds=turn.seconds,
         loaded_seconds=turn.loaded_seconds,
         loaded_computed=turn.loaded_computed,

@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count, cycle
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -83,34 +83,12 @@ class _Source:
     spent: float = 0.0
 
 
-@dataclass(eq=False)
-class _Tally:
-    """The sum of the sets of a turn, as in `Turn`; done and wrong have an entry per SM."""
-
-    dots: int = 0
-    computed: int = 0
-    vanished: int = 0
-    loaded_seconds: float = 0.0
-    loaded_computed: int = 0
-    done: Any = field(default_factory=lambda: np.zeros(MOST_SMS, np.uint64))
-    wrong: Any = field(default_factory=lambda: np.zeros(MOST_SMS, np.uint64))
-    seen: list[SeenWord] = field(default_factory=list)
-
-    def turn(self, seconds: float) -> Turn:
-        named = {str(sm): int(self.wrong[sm]) for sm in np.flatnonzero(self.wrong).tolist()}
-        counts = self.dots, self.computed, seconds, int((self.done > 0).sum())
-        return Turn(*counts, named, tuple(self.seen), self.vanished, self.loaded_seconds, self.loaded_computed)
-
-
-@dataclass(frozen=True)
-class _Where:
-    """The place of a result: set, chain, thread of the block, register."""
+class _Key(NamedTuple):
+    """The set and the chain of a result."""
 
     source: _Source
     number: int
     chain: int
-    thread: int
-    register: int
 
 
 class _Program:
@@ -202,37 +180,38 @@ class GoldenBench:
     def prepare(self) -> Turn:
         """Compare a set of each kind of source: operands made for events, and random ones, toggling and not."""
         ways = {source.kind and source.kind.toggling: source for source in reversed(self._sources)}
-        tally = _Tally()
+        turn = Turn(loaded_seconds=0.0)
         with self._device.lend(f"failed to prepare the check of {self.inst.name}"), self._stream:
             for source in ways.values():
-                self._count(tally, self._begun(self._sets[0], source))
-        return replace(tally.turn(0.0), loaded_seconds=0.0, loaded_computed=0)
+                self._count(turn, self._begun(self._sets[0], source))
+        return replace(turn, loaded_seconds=0.0, loaded_computed=0)
 
     def turn(self, seconds: float) -> Turn:
-        started, tally = time.monotonic(), _Tally()
+        started, turn = time.monotonic(), Turn(loaded_seconds=0.0)
         with self._device.lend(f"failed to check {self.inst.name}"), self._stream:
             before = self._begun(self._sets[0])
             for operands in cycle(reversed(self._sets)):
                 over = time.monotonic() - started >= seconds
                 running = before if over else self._begun(operands)
-                self._count(tally, before)
+                self._count(turn, before)
                 if over:
                     break
                 before = running
-        return tally.turn(time.monotonic() - started)
+        turn.seconds = time.monotonic() - started
+        return turn
 
-    def _count(self, tally: _Tally, finished: _Set) -> None:
+    def _count(self, turn: Turn, finished: _Set) -> None:
         done, wrong, records, milliseconds = self._told(finished)
         shape = finished.program.shape
         dots = int(done.sum()) * shape.results
-        tally.dots, tally.computed = tally.dots + dots, tally.computed + dots * shape.chain
+        turn.dots, turn.computed = turn.dots + dots, turn.computed + dots * shape.chain
         if finished.source.kind:
-            tally.loaded_seconds += milliseconds / 1e3
-            tally.loaded_computed += dots * shape.chain
-        tally.done += done
-        tally.wrong += wrong
-        tally.vanished += int((records[:, 3] == NOWHERE).sum())
-        tally.seen += self._seen(finished, records)
+            turn.loaded_seconds = (turn.loaded_seconds or 0.0) + milliseconds / 1e3
+            turn.loaded_computed += dots * shape.chain
+        turn.sms = max(turn.sms or 0, int((done > 0).sum()))
+        turn.wrong_by_sm.update({str(sm): int(wrong[sm]) for sm in np.flatnonzero(wrong).tolist()})
+        turn.vanished += int((records[:, 3] == NOWHERE).sum())
+        turn.seen += self._seen(finished, records)
 
     def again(self, seen: SeenWord, times: int) -> int:
         asked = self._request(seen)
@@ -348,8 +327,9 @@ class GoldenBench:
     def _named(self, finished: _Set, record: list[int]) -> SeenWord:
         sm, thread, chain, register = record[:4]
         got, expected = np.array(record[4:], np.uint32).view(np.uint64).astype(self.inst.d.dtype)[:, None]
-        shape, where = finished.program.shape, _Where(finished.source, finished.number, chain, thread, register)
-        rows, columns = self._places(shape, where)
+        shape, key = finished.program.shape, _Key(finished.source, finished.number, chain)
+        place = SmPlace(sm=sm, warp=thread // 32, lane=thread % 32, register_of_lane=register)
+        rows, columns = self._places(shape, chain, thread, register)
         a, b, c = (
             x[self._cupy.asarray(lines)].get(stream=self._stream)
             for x, lines in ((finished.a, rows), (finished.b, columns), (finished.addends, rows[:1]))
@@ -359,15 +339,14 @@ class GoldenBench:
         if finished.metadata is not None:
             metadata = finished.metadata[int(rows[0]) % METADATA_LINES].get(stream=self._stream).reshape(1, -1)
         kind = finished.source.kind
-        place = SmPlace(sm=sm, warp=thread // 32, lane=thread % 32, register_of_lane=register)
         request = Request(a.reshape(1, -1), b.reshape(1, -1), c, metadata)
         found = Counterexample.of(request, 0, got, expected, kind.name if kind else COVERING)
-        return SeenWord(place, found, where, shape.chain)
+        return SeenWord(place, found, key, shape.chain)
 
-    def _places(self, shape: GoldenShape, where: _Where) -> tuple[Places, Places]:
+    def _places(self, shape: GoldenShape, chain: int, thread: int, register: int) -> tuple[Places, Places]:
         """Return the rows of A and the columns of B of a result, one per instruction."""
-        row, column = cell(shape, where.thread % shape.group_threads, where.register)
-        i, j = (begin + np.arange(shape.chain) for begin in divmod(where.chain, shape.steps))
+        row, column = cell(shape, thread % shape.group_threads, register)
+        i, j = (begin + np.arange(shape.chain) for begin in divmod(chain, shape.steps))
         return i % shape.steps * shape.rows + row, j % shape.steps * shape.columns + column
 
     def _request(self, seen: SeenWord) -> Request:
@@ -378,21 +357,22 @@ class GoldenBench:
 
         The rest of the set stays unchanged. Raises DeviceError where the SM does not compute.
         """
-        where, n = seen.key, len(request)
-        assert isinstance(where, _Where)
+        key, place, n = seen.key, seen.place, len(request)
+        assert isinstance(key, _Key)
+        thread, register = 32 * (place.warp or 0) + (place.lane or 0), place.register_of_lane or 0
         with self._device.lend(f"failed to repeat a mismatch on SM {seen.place.sm}") as cupy, self._stream:
             operands = self._sets[0]
-            self._draw(operands, where.source, where.number)
-            rows, columns = (cupy.asarray(each) for each in self._places(operands.program.shape, where))
+            self._draw(operands, key.source, key.number)
+            rows, columns = (cupy.asarray(each) for each in self._places(operands.program.shape, key.chain, thread, register))
             a, b, c = (cupy.asarray(x) for x in (request.a, request.b, request.c))
             words = cupy.zeros((n, rounds), self.inst.d.dtype)
             operands.tally.fill(0)
-            sm = NOWHERE if seen.place.sm is None else seen.place.sm
+            sm = NOWHERE if place.sm is None else place.sm
             for _ in range(TRIES):
                 for i in range(n):
                     operands.a[rows], operands.b[columns] = (x[i].reshape(len(rows), -1) for x in (a, b))
                     operands.addends[rows[:1]] = c[i]
-                    self._launch(operands, rounds, where.chain, 0, 0, sm, where.thread, where.register, words[i])
+                    self._launch(operands, rounds, key.chain, 0, 0, sm, thread, register, words[i])
                 done = int(operands.tally[sm : sm + 1].get(stream=self._stream)[0])
                 if done >= n * rounds * operands.program.shape.groups:
                     got: Bits = words.get(stream=self._stream)

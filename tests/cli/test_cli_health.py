@@ -96,7 +96,7 @@ def test_a_unit_that_compared_nothing_is_not_healthy(monkeypatch: pytest.MonkeyP
     turn = CpuBench.turn
 
     def idle(self: CpuBench, seconds: float) -> Turn:
-        return Turn(0, 0, seconds, None, {}, ()) if self.inst.a.name == "f64" else turn(self, seconds)
+        return Turn(seconds=seconds) if self.inst.a.name == "f64" else turn(self, seconds)
 
     monkeypatch.setattr(CpuBench, "turn", idle)
     result = health("--device", "sim:h100", "--format", "json")

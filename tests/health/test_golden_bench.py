@@ -179,7 +179,7 @@ def test_sets_alternate_and_are_all_counted(bench: GoldenBench, monkeypatch: pyt
     monkeypatch.setattr(golden, "time", SimpleNamespace(monotonic=iter([0.0, 0.5, 1.5, 2.0]).__next__))
     turn = bench.turn(1.0)
     assert (turn.dots, turn.computed, turn.seconds) == (2 * RESULTS, 2 * RESULTS * SHAPE.chain, 2.0)
-    assert (turn.sms, turn.wrong_by_sm, turn.seen, turn.vanished) == (SMS, {}, (), 0)
+    assert (turn.sms, turn.wrong_by_sm, turn.seen, turn.vanished) == (SMS, {}, [], 0)
     assert (turn.loaded_seconds, turn.loaded_computed) == (2 * 0.05, turn.computed), "each launch took 50 ms"
 
 
@@ -216,7 +216,7 @@ def test_a_fold_that_differs_where_no_word_does_has_vanished(bench: GoldenBench,
 
     monkeypatch.setattr(bench._drawn, "fold", wrong)
     turn = bench.turn(0.0)
-    assert (turn.vanished, turn.seen) == (SMS * SHAPE.groups, ())
+    assert (turn.vanished, turn.seen) == (SMS * SHAPE.groups, [])
     assert turn.wrong_by_sm == {str(sm): SHAPE.groups for sm in range(SMS)}
 
 
