@@ -62,12 +62,11 @@ _AFTER: dict[str, ScaleOf] = {"tensor": "tensor", "row": "row"}
 class Fidelity:
     """Quantisation error of one operand.
 
-    snr: in dB, None if it is exact; median_error: median of |code · scale - value| / |value|; saturated: share of numbers
-    beyond the largest code by more than half a step; flushed: share that became zero; scale_bytes: scale memory a number.
+    snr: in dB, None if it is exact; saturated: share of numbers beyond the largest code by more than half a step; flushed:
+    share that became zero; scale_bytes: scale memory a number.
     """
 
     snr: float | None
-    median_error: float
     saturated: float
     flushed: float
     scale_bytes: float
@@ -95,11 +94,9 @@ class Quantised(NamedTuple):
         kept, exact = self.values(), values.astype(np.float64)
         lost, there = kept - exact, exact != 0
         noise, signal = float(np.square(lost).sum()), float(np.square(exact).sum())
-        relative = np.abs(lost[there]) / np.abs(exact[there])
         most = _rounds_to_largest(self.element) * _spread(self.scales, self.ks, values.shape).astype(np.float64)
         return Fidelity(
             snr=float(10 * np.log10(signal / noise)) if noise and signal else None,
-            median_error=float(np.median(relative)) if relative.size else 0.0,
             saturated=float((np.abs(values) > most).mean()),
             flushed=float((there & (kept == 0)).mean()),
             scale_bytes=self.scale_bytes,

@@ -61,7 +61,7 @@ SCALE_NAMES = ("none", "tensor", "row", "1x128", "128x128")
 )
 @seed_option
 @click.option("--ncu", is_flag=True, help="Count the executed opcodes with Nsight Compute.")
-@format_option("json", "markdown", "html")
+@format_option("json")
 @output_option("Report file, written row by row; results of the same device are kept, the old file as FILE~")
 @time_limit_option
 @click.option("--list", "listing", is_flag=True, help="List built-in callables and missing dependencies.")
@@ -219,34 +219,17 @@ def _list(form: str) -> None:
         listed = [{"name": each.name, "title": each.title, "lacks": each.why_not() or None} for each in BUILTIN.values()]
         write(json.dumps(listed, indent=2) + "\n")
         return
-    if form != "terminal":
-        raise click.UsageError(f"--list cannot print {form}; give --format json or leave it out")
     yours = ("FILE.py:FUNCTION, package.module:FUNCTION", "your function: d = f(a, b), or f(a, b, scale_a, scale_b)")
     every = ((listed.name, listed.title, listed.why_not()) for listed in BUILTIN.values())
     list_names([*((name, f"{title}{f'; {missing}' if missing else ''}") for name, title, missing in every), yours])
 
 
 def _print(run: ProductRun, report: Report, form: str) -> None:
-    if form != "terminal":
-        lines = "".join(f"\n- {sentence}" for sentence in run.sentences) if form == "markdown" else ""
-        write(_text(report, form) + (f"{lines}\n" if lines else ""))
+    if form == "json":
+        write(report.dumps())
         return
     from accprobe.render.document import paragraphs
     from accprobe.render.subjects.products import products_blocks
     from accprobe.render.terminal import print_blocks
 
     print_blocks([*products_blocks(run.rows, expand=True), *paragraphs(run.sentences)])
-
-
-def _text(report: Report, form: str) -> str:
-    if form == "json":
-        return report.dumps()
-    if form == "markdown":
-        from accprobe.render.markdown import markdown_text
-        from accprobe.render.subjects.report import rows_blocks
-
-        return markdown_text(rows_blocks(report))
-    from accprobe.render.html import html_page
-    from accprobe.render.subjects.report import report_page
-
-    return html_page(report.device.name, list(report_page(report)))

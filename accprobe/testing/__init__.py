@@ -1,30 +1,22 @@
 """Assertions for tests of matrix products: properties of a function's sums, and the error of a result.
 
-    from accprobe.testing import assert_accumulates, assert_every_k_once, assert_matmul_close
+from accprobe.testing import assert_accumulates, assert_every_k_once, assert_matmul_close
 
-    def test_my_matmul():
-        assert_every_k_once(my_matmul, shape=(64, 64, 1000), dtype="bf16", arrays="torch")
-        assert_accumulates(my_matmul, bits=23, shape=(64, 64, 1000), dtype="bf16", arrays="torch")
-        assert_matmul_close(my_matmul(a, b), a, b, like="h200:wgmma.m64n8k16.f32.bf16.bf16")
-
-Each name is imported on first use.
+def test_my_matmul():
+    assert_every_k_once(my_matmul, shape=(64, 64, 1000), dtype="bf16", arrays="torch")
+    assert_accumulates(my_matmul, bits=23, shape=(64, 64, 1000), dtype="bf16", arrays="torch")
+    assert_matmul_close(my_matmul(a, b), a, b, like="h200:wgmma.m64n8k16.f32.bf16.bf16")
 """
 
-from __future__ import annotations
-
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from accprobe.testing.functions import (
-        assert_accumulates,
-        assert_batch_invariant,
-        assert_every_k_once,
-        assert_promotes,
-        assert_same_bits,
-        assert_same_plan,
-    )
-    from accprobe.testing.results import assert_matmul_close
+from accprobe.testing.functions import (
+    assert_accumulates,
+    assert_batch_invariant,
+    assert_every_k_once,
+    assert_promotes,
+    assert_same_bits,
+    assert_same_plan,
+)
+from accprobe.testing.results import assert_matmul_close
 
 __all__ = [
     "assert_accumulates",
@@ -35,10 +27,3 @@ __all__ = [
     "assert_same_bits",
     "assert_same_plan",
 ]
-
-
-def __getattr__(name: str) -> Any:
-    if name not in __all__:
-        raise AttributeError(f"module 'accprobe.testing' has no attribute '{name}'")
-    home = "results" if name == "assert_matmul_close" else "functions"
-    return getattr(import_module(f"accprobe.testing.{home}"), name)

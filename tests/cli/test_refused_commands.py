@@ -95,7 +95,6 @@ REFUSED = [
     ("tolerance QGMMA --k 128 --false-alarms 0", "--false-alarms"),
     ("tolerance h200:mma.sync.m8n8k4.f64.f64.f64.f64 --k 64 --split-k 2", "promotion and split-K need"),
     ("gemm", "no CALLABLE is given; `accprobe gemm --list` lists the built-in ones"),
-    ("gemm --list --format html", "--list cannot print html; give --format json or leave it out"),
     ("gemm gone.py:f", "there is no file gone.py"),
     ("gemm numpy:matmul --arrays jax", "numpy:matmul takes arrays of numpy only, not of jax"),
     ("gemm numpy:matmul --dtype e4m3", "numpy:matmul does not support e4m3: give --dtype f32 or f64"),
