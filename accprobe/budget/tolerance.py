@@ -139,6 +139,10 @@ class DrawnTests(NamedTuple):
         """Split the rows into tests, [tests, m, n]."""
         return x.reshape(self.emulated.operation.tests, -1, x.shape[1])
 
+    def any_of_test(self, elements: Truths) -> Truths:
+        """Return the tests with any of these elements."""
+        return np.asarray(elements.reshape(self.emulated.operation.tests, -1).any(axis=1))
+
 
 def _own_reference(request: ToleranceRequest, emulated: Emulated) -> Floats:
     if request.own is None or request.own.reference == "f64":
@@ -178,31 +182,30 @@ class CaughtMistake:
     size: float
 
 
-# Returns which tests of a draw fail with these results.
-Catches = Callable[[DrawnTests, Floats], Truths]
+class _Detection(NamedTuple):
+    """The tests of a product: the recommended one, and the user's."""
+
+    recommended: OwnTest
+    own: OwnTest | None
+
+    def of_draw(self, draw: DrawnTests, got: Floats) -> dict[str, Truths]:
+        """Return by name, the recommended one first, which of the draw's tests [tests] reject the results."""
+        found = {
+            "elements": draw.any_of_test(draw.tolerance.beyond(got)),
+            "allclose": draw.any_of_test(_beyond(self.recommended, got, draw.emulated.exact.sums)),
+            "calc_diff": ~(calc_diff(draw.tests(got), draw.tests(draw.reference)) < CALC_DIFF),
+        }
+        return found | ({"own": draw.any_of_test(_beyond(self.own, got, draw.own))} if self.own else {})
+
+    def shares(self, draws: Sequence[DrawnTests], results: Sequence[Floats]) -> dict[str, float]:
+        """Return by name the share of all tests that reject the results of each draw."""
+        every = [self.of_draw(draw, got) for draw, got in zip(draws, results, strict=True)]
+        return {name: float(np.mean(np.concatenate([each[name] for each in every]))) for name in every[0]}
 
 
-def tests_of(request: ToleranceRequest, recommended: OwnTest) -> dict[str, Catches]:
-    """Return the tests by name, the recommended one first."""
-
-    def close(test: OwnTest, reference: Callable[[DrawnTests], Floats]) -> Catches:
-        def beyond(draw: DrawnTests, got: Floats) -> Truths:
-            wanted = reference(draw)
-            with np.errstate(invalid="ignore"):
-                return _any(draw, ~(np.abs(got - wanted) <= test.atol + test.rtol * np.abs(wanted)))
-
-        return beyond
-
-    found: dict[str, Catches] = {
-        "elements": lambda draw, got: _any(draw, draw.tolerance.beyond(got)),
-        "allclose": close(recommended, lambda draw: draw.emulated.exact.sums),
-        "calc_diff": lambda draw, got: ~(calc_diff(draw.tests(got), draw.tests(draw.reference)) < CALC_DIFF),
-    }
-    return found | ({"own": close(request.own, lambda draw: draw.own)} if request.own else {})
-
-
-def _any(draw: DrawnTests, beyond: Truths) -> Truths:
-    return np.asarray(beyond.reshape(draw.emulated.operation.tests, -1).any(axis=1))
+def _beyond(test: OwnTest, got: Floats, reference: Floats) -> Truths:
+    with np.errstate(invalid="ignore"):
+        return np.asarray(~(np.abs(got - reference) <= test.atol + test.rtol * np.abs(reference)))
 
 
 def advised(request: ToleranceRequest, show: Callable[[str], object] = lambda _: None) -> ToleranceReport:
@@ -214,25 +217,26 @@ def advised(request: ToleranceRequest, show: Callable[[str], object] = lambda _:
         draws.append(DrawnTests.of(request, request.operation(request.data, m, n, first, min(SHARING, tests - first))))
         _check_bounded(request, draws[-1].tolerance.bound)
     tail = tail_of([draw.emulated for draw in draws])
-    recommended = recommended_test(request, draws, tail)
-    every = tests_of(request, recommended)
+    share = tail.at(request.rate)
+    detection = _Detection(_recommended(request.model, share * max(float(x.emulated.worst.max()) for x in draws)), request.own)
+    correct = detection.shares(draws, [draw.emulated.d for draw in draws])
     return ToleranceReport(
         request=request,
-        recommended=recommended,
-        over_sum=tail.at(request.rate) * max(largest_share(draw.emulated.worst, draw.emulated.exact.sizes) for draw in draws),
+        recommended=detection.recommended,
+        over_sum=share * max(largest_share(draw.emulated.worst, draw.emulated.exact.sizes) for draw in draws),
         over_any_sum=worst_error(request.model),
         tail=tail,
-        passed={name: 1 - _share(notices, draws, [draw.emulated.d for draw in draws]) for name, notices in every.items()},
-        kill_table=tuple(_kill_table(request, every, draws, show)),
+        passed={name: 1 - rejected for name, rejected in correct.items()},
+        kill_table=tuple(_kill_table(request, detection, draws, show)),
     )
 
 
-def recommended_test(request: ToleranceRequest, draws: Sequence[DrawnTests], tail: Tail) -> OwnTest:
-    """Return the test whose rtol is D's rounding error, and atol the bound of the sums at the rate of false alarms."""
-    model, f32 = request.model, FORMATS["f32"]
+def _recommended(model: ProductModel, bound: float) -> OwnTest:
+    """Return the test whose rtol is D's rounding error, and atol the bound of the sums."""
     half = model.result_rounding in ("RNE", "RNA")
-    rtol = 2.0 ** -(model.result.mantissa_bits + half) if model.result.mantissa_bits < f32.mantissa_bits else 0.0
-    return OwnTest(tail.at(request.rate) * max(float(draw.emulated.worst.max()) for draw in draws) * (1 + rtol), rtol)
+    is_narrow = model.result.mantissa_bits < FORMATS["f32"].mantissa_bits
+    rtol = 2.0 ** -(model.result.mantissa_bits + half) if is_narrow else 0.0
+    return OwnTest(bound * (1 + rtol), rtol)
 
 
 def _check_bounded(request: ToleranceRequest, bound: Floats) -> None:
@@ -244,12 +248,8 @@ def _check_bounded(request: ToleranceRequest, bound: Floats) -> None:
         )
 
 
-def _share(notices: Catches, draws: Sequence[DrawnTests], results: Sequence[Floats]) -> float:
-    return float(np.mean(np.concatenate([notices(draw, d) for draw, d in zip(draws, results, strict=True)])))
-
-
 def _kill_table(
-    request: ToleranceRequest, every: Mapping[str, Catches], draws: Sequence[DrawnTests], show: Callable[[str], object]
+    request: ToleranceRequest, detection: _Detection, draws: Sequence[DrawnTests], show: Callable[[str], object]
 ) -> Iterator[CaughtMistake]:
     for mistake, mutation in MUTATIONS.items():
         show(mistake)
@@ -257,9 +257,8 @@ def _kill_table(
         if (mutation is never_promoted and request.promote_every is None) or any(d is None for d in words):
             continue
         wrong = [draw.emulated.operation.values(d) for draw, d in zip(draws, words, strict=True) if d is not None]
-        by = {name: _share(notices, draws, wrong) for name, notices in every.items()}
         size = float(np.mean([_change(draw, d) for draw, d in zip(draws, wrong, strict=True)]))
-        yield CaughtMistake(mistake_name(mistake, request.model), by, size)
+        yield CaughtMistake(mistake_name(mistake, request.model), detection.shares(draws, wrong), size)
 
 
 def _change(draw: DrawnTests, wrong: Floats) -> float:

@@ -19,19 +19,8 @@ ARRAYS = ("torch", "numpy", "cupy", "jax")
 # A large operand is transposed on the device in so many parts, so that only one of them needs extra memory.
 PARTS = 8
 
-# torch's type of each format.
-_TORCH = {
-    "f64": "float64",
-    "f32": "float32",
-    "tf32": "float32",
-    "f16": "float16",
-    "bf16": "bfloat16",
-    "e5m2": "float8_e5m2",
-    "e4m3": "float8_e4m3fn",
-    "s32": "int32",
-    "s8": "int8",
-    "u8": "uint8",
-}
+# Formats that results may have.
+_RESULTS = ("f64", "f32", "f16", "bf16", "e5m2", "e4m3", "s32", "s8", "u8")
 
 
 class Received(NamedTuple):
@@ -156,7 +145,7 @@ class TorchArrays(ArrayLibrary):
 
     def type(self, fmt: Format) -> Any:
         """Return torch's type of a format. Raises AccprobeError."""
-        found = getattr(self._torch, _TORCH.get(fmt.name, ""), None)
+        found = getattr(self._torch, "" if fmt.ml_dtype is None else np.dtype(fmt.ml_dtype).name, None)
         if found is None:
             raise AccprobeError(f"torch has no type for the format {fmt}")
         return found
@@ -166,8 +155,7 @@ class TorchArrays(ArrayLibrary):
         if tensor is None:
             return None
         name = str(tensor.dtype).removeprefix("torch.")
-        fmt = next((FORMATS[fmt] for fmt, known in _TORCH.items() if known == name), None)
-        return Received(tuple(tensor.shape), name, fmt)
+        return Received(tuple(tensor.shape), name, _format_named(name))
 
     def patterns(self, result: Any, fmt: Format) -> Bits:
         """Copy through pinned memory, which torch keeps for reuse, if the result is on a GPU."""
@@ -276,7 +264,12 @@ def torch_type(library: ArrayLibrary, fmt: Format) -> Any:
 
 def format_of_numpy(kind: Any) -> Format | None:
     """Return the format of a type of numpy or ml_dtypes."""
-    return next((FORMATS[name] for name in _TORCH if name != "tf32" and FORMATS[name].ml_dtype == kind), None)
+    return _format_named(np.dtype(kind).name)
+
+
+def _format_named(type_: str) -> Format | None:
+    """Return the format of a type, whose name is the same in torch, numpy and ml_dtypes."""
+    return next((FORMATS[name] for name in _RESULTS if np.dtype(FORMATS[name].ml_dtype).name == type_), None)
 
 
 def _one_line(error: BaseException) -> str:
