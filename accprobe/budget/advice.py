@@ -4,24 +4,17 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from math import log, sqrt
 from typing import Literal
 
 from accprobe.budget.accumulation import Accumulation
-from accprobe.budget.data import Data
-from accprobe.budget.error_report import (
-    BudgetRequest,
-    ErrorRow,
-    PlannedProduct,
-    error_of_plan,
-)
-from accprobe.budget.errors import Errors
+from accprobe.budget.error_report import BudgetRequest, ErrorRow, entries
 from accprobe.isa.formats import FORMATS, Format
 
-# Draws of operands in the search for an interval.
-FEW_DRAWS = 4
+# The search for an interval emulates so many times fewer outputs.
+FEWER = 8
 
 # Result format whose rounding error is the yardstick if D is not narrower than f32.
 USUAL_OUT = "bf16"
@@ -81,74 +74,48 @@ def advice(
     request: BudgetRequest,
     k: int,
     known: Sequence[ErrorRow] = (),
-    show: Callable[[str], object] = lambda _: None,
+    show: Callable[[int, int, str], object] = lambda *_: None,
 ) -> Advice | None:
-    """Return the advice for the first split and scale; None if all sums are zero. known: entries whose errors are reused."""
+    """Return the advice for the first split and scale; None if all sums are zero. known: rows whose errors are reused."""
     out = request.out if request.out and request.out.mantissa_bits < FORMATS["f32"].mantissa_bits else FORMATS[USUAL_OUT]
     rounding = own_rounding(out)
-    errors = _ErrorsOfPlans(accumulation, request, k, out, known)
-    kinds = [data for data in request.data if errors.of(data, None).error_of_sums is not None]
+    split, scale = (request.splits or (accumulation.split_k,))[0], request.scales[0]
+    plan = accumulation.name, k, split, scale
+    same = [row for row in known if (row.accumulation, row.k, row.split_k, row.scale) == plan]
+    of_sum = len(accumulation.pattern)
+    some = (*(of_sum << i for i in range(k.bit_length())), *(row.promote_every for row in same))
+    intervals = sorted({every for every in some if every and every < -(-k // split)}) or [of_sum]
+    errors = {(row.data, row.promote_every): row.errors for row in same}
+    new = tuple(every for every in (None, *intervals) if any((str(data), every) not in errors for data in request.data))
+    fewer = max(1, request.outputs // FEWER)
+    others = replace(request, ks=(k,), intervals=new, splits=(split,), scales=(scale,), out=out, outputs=fewer)
+    found = {(row.data, row.promote_every): row.errors for row in entries(accumulation, others, show)}
+    errors = found | errors
+
+    def of_sums(data: str, every: int | None) -> float:
+        return errors[data, every].error_of_sums or 0.0
+
+    kinds = [data for data in map(str, request.data) if errors[data, None].error_of_sums is not None]
     longest: list[int | None] = []
     for data in kinds:
-        show(f"promotion interval, {data!s} data")
-        if weighed(errors.of_sums(data, None), rounding) == "more":
-            intervals = errors.intervals()
-            enough = bisect_right(intervals, rounding / MARGIN, key=partial(errors.of_sums, data))
+        if weighed(of_sums(data, None), rounding) == "more":
+            enough = bisect_right(intervals, rounding / MARGIN, key=partial(of_sums, data))
             longest.append(intervals[enough - 1] if enough else None)
     if not kinds:
         return None
-    is_enough = all(longest)
-    every = None if not longest else min(each or 0 for each in longest) or len(accumulation.pattern)
+    every = None if not longest else min(each or 0 for each in longest) or of_sum
     return Advice(
         accumulation=accumulation.name,
         k=k,
         out=out.name,
         rounding=rounding,
         promote_every=every,
-        is_enough=is_enough,
+        is_enough=all(longest),
         kinds=tuple(
-            DataAdvice(
-                str(data),
-                errors.of_sums(data, None),
-                errors.of(data, None).bias_of_sums or 0.0,
-                errors.of_sums(data, every),
-            )
+            DataAdvice(data, of_sums(data, None), errors[data, None].bias_of_sums or 0.0, of_sums(data, every))
             for data in kinds
         ),
     )
-
-
-class _ErrorsOfPlans:
-    """Errors by data and interval at one K: known ones, others from a few draws."""
-
-    def __init__(
-        self, accumulation: Accumulation, request: BudgetRequest, k: int, out: Format, known: Sequence[ErrorRow]
-    ) -> None:
-        self._accumulation, self._request, self._k, self._out = accumulation, request, k, out
-        self._split = request.splits[0] if request.splits else accumulation.split_k
-        plan = accumulation.name, k, self._split, request.scales[0]
-        same = [each for each in known if (each.accumulation, each.k, each.split_k, each.scale) == plan]
-        self._found: dict[tuple[str, int | None], Errors] = {(each.data, each.promote_every): each.errors for each in same}
-
-    def of(self, data: Data, every: int | None) -> Errors:
-        key = str(data), every
-        if key not in self._found:
-            model = self._accumulation.product(self._k, every, self._split, self._out)
-            plan = PlannedProduct(self._k, every, self._split, model)
-            scale = self._request.scales[0]
-            self._found[key] = error_of_plan(plan, self._accumulation, data, scale, self._request, FEW_DRAWS)
-        return self._found[key]
-
-    def of_sums(self, data: Data, every: int | None) -> float:
-        """Return the error before D is rounded."""
-        return self.of(data, every).error_of_sums or 0.0
-
-    def intervals(self) -> list[int]:
-        """Return one fused sum, its doubles, and the intervals that are known, below K; at least one."""
-        of_sum = len(self._accumulation.pattern)
-        doubles = (of_sum << i for i in range(self._k.bit_length()))
-        known = (every for _, every in self._found)
-        return sorted({each for each in (*doubles, *known) if each and each < self._k}) or [of_sum]
 
 
 def sentences(found: Sequence[ErrorRow], advised: Iterable[Advice]) -> Iterator[str]:

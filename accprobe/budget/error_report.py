@@ -181,17 +181,6 @@ def entries(
                 yield from ledger.entries()
 
 
-def error_of_plan(
-    plan: PlannedProduct, accumulation: Accumulation, data: Data, scale: str, request: BudgetRequest, draws: int
-) -> Errors:
-    """Return the errors of one plan, from fewer draws of as many outputs each."""
-    ledger = _Ledger(accumulation, data, scale, [plan])
-    for draw in range(draws):
-        values = drawn_values(data, *request.shape(), plan.k, np.random.default_rng([request.seed, draw]))
-        ledger.add(values, None)
-    return Errors.of(plan.model, ledger.tallies[0])
-
-
 class _Ledger:
     """Running totals of the draws, for all plans of one K with one scale."""
 

@@ -128,7 +128,7 @@ def _computed(report: ErrorReport, show: Show) -> ErrorReport:
             found.extend(entries(accumulation, request, show))
         for accumulation in report.accumulations:
             k = max(entry.k for entry in found if entry.accumulation == accumulation.name)
-            if recommended := advice(accumulation, request, k, found, lambda what: show(0, None, what)):
+            if recommended := advice(accumulation, request, k, found, show):
                 advised.append(recommended)
     except KeyboardInterrupt:
         interrupted = True
