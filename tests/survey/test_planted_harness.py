@@ -1,4 +1,4 @@
-"""The harness itself: where dot products lie, when faults act, what is drawn, how a row is judged, how devices are counted."""
+"""The harness itself: where dot products lie, when faults act, what is computed and drawn, how a row is judged."""
 
 from __future__ import annotations
 
@@ -10,15 +10,18 @@ import numpy as np
 import pytest
 from faulty import Fault, Place, PlantedDevice, cells, placements
 from hostile import hostile
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from judge import judged
 from outside import Entry, Unit, Wide
-from plants import OPCODES, SPARSE, Plant, usual
+from plants import OPCODES, SPARSE, Plant, float_models, integer_models, usual
+from reference import evaluate_one
 
 from accprobe.evaluate.evaluator import evaluate
 from accprobe.infer.findings import Finding
 from accprobe.isa import tile
 from accprobe.isa.formats import FORMATS
-from accprobe.isa.instructions import parse
+from accprobe.isa.instructions import Instruction, parse
 from accprobe.model.published import known_models
 from accprobe.model.tree import DotModel, IntegerArithmetic
 from accprobe.operands.request import Request
@@ -150,3 +153,23 @@ def test_sparse_devices_add_what_is_stored() -> None:
     plant = usual(np.random.default_rng(0), SPARSE)
     request = laid_out(plant.instruction, hostile(plant.instruction.stored, 3, each=50))
     np.testing.assert_array_equal(plant.unit.dot(request), evaluate(plant.model, plant.instruction, request))
+
+
+def assert_as_reference(inst: Instruction, model: DotModel, request: Request) -> None:
+    expected = [
+        evaluate_one(model, inst, a.tolist(), b.tolist(), int(c))
+        for a, b, c in zip(request.a, request.b, request.c, strict=True)
+    ]
+    assert Unit(inst, model).dot(request).tolist() == expected
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.one_of(float_models(), float_models(plain=True), integer_models()), st.integers(0, 2**32))
+def test_models_of_the_grammar_are_computed_as_the_reference_of_exact_fractions_does(planted: Plant, seed: int) -> None:
+    assert_as_reference(planted.instruction, planted.model, hostile(planted.instruction, seed, each=3)[:40])
+
+
+@pytest.mark.parametrize("name", ["mma.sync.m8n8k4.f64.f64.f64.f64", "wgmma.m64n8k32.f32.e4m3.e4m3"])
+def test_models_of_hardware_are_computed_as_the_reference_does(name: str) -> None:
+    inst = parse(name)
+    assert_as_reference(inst, known_models("h100")[inst].model, hostile(inst, 1, each=50)[:600])
