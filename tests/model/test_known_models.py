@@ -117,23 +117,6 @@ def test_volta_instruction_with_f16_results_is_converted_last() -> None:
     np.testing.assert_array_equal(evaluate(known.model, inst, request), expected.view(np.uint16))
 
 
-@pytest.mark.parametrize(("result", "add"), [("f32", "FADD"), ("f16", "HADD2")])
-def test_fp8_on_the_f16_unit(result: str, add: str) -> None:
-    """fp8 `mma.sync` on Hopper: converted to f16, two sums of the f16 unit, and C added by itself at the end."""
-    known = known_models("h100")[parse(f"mma.sync.m16n8k32.{result}.e4m3.e4m3.{result}")]
-    assert known.lowering.matrix == (f"HMMA.16816.{result.upper()}",)
-    assert dict(known.lowering.sequence)[known.lowering.matrix[0]] == 2
-    assert add in dict(known.lowering.sequence)
-    first, second, last = known.model.root.nodes()
-    assert first.products == tuple(k for k in range(32) if k % 4 < 2)
-    assert second.products == tuple(k for k in range(32) if k % 4 >= 2)
-    assert (first.has_addend, second.has_addend, last.has_addend) == (False, False, True)
-    assert first.arithmetic.alignment_bits == 25
-    assert first.arithmetic.product_exponent == "normalised operands"
-    assert last.arithmetic.alignment_bits is None
-    assert last.arithmetic.result_rounding == "RNE"
-
-
 def test_unknown_name_gives_near_ones() -> None:
     with pytest.raises(UnknownName, match=r"no published model of 'h1000'; .*h100"):
         known_models("h1000")

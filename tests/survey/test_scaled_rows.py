@@ -75,7 +75,7 @@ def row_of(device: Scaled, inst: Instruction) -> Row:
 @pytest.mark.parametrize(
     ("inst", "bits", "at_once", "planted"),
     [
-        pytest.param(TWO, 35, 32, with_c_last, id="C last, blocks of 32"),
+        pytest.param(TWO, 35, 32, with_c_last, id="C last, blocks of 32", marks=pytest.mark.slow),
         pytest.param(FOUR, 34, 16, with_c_last, id="C last", marks=pytest.mark.slow),
         pytest.param(NVFP4, 35, 16, with_c_last, id="C last, scales with fractions", marks=pytest.mark.slow),
         pytest.param(MIXED, 25, None, of_two_sums, id="two sums of one block", marks=pytest.mark.slow),
