@@ -15,7 +15,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from accprobe.evaluate.evaluator import evaluate
 from accprobe.infer.alternatives import variants
 from accprobe.infer.alternatives.variants import Variants
 from accprobe.infer.distinguishing import Results, spread
@@ -73,14 +72,14 @@ def refine(bench: Workbench, model: DotModel, findings: Findings) -> Refined:
     """
     inst = bench.inst
     known = [joined([exchange.request(inst) for exchange in bench.counterexamples])] if bench.counterexamples else []
-    pool = [(operands, bench.query(operands, model)) for operands in known]
+    pool = [(operands, bench.mismatches(operands, model)[0]) for operands in known]
     for turn, each in enumerate(ROUNDS):
         if turn == len(ROUNDS) - 1 and not pool:
             break
         rng = np.random.default_rng([SEED, turn])
         operands = joined([draw(kind, inst, rng, each) for kind in kinds(inst)])
-        d = bench.query(operands, model)
-        if (evaluate(model, inst, operands) != d).any():
+        d, wrong = bench.mismatches(operands, model)
+        if len(wrong):
             pool.append((operands, d))
         if pool:
             results = Results(inst, joined([o for o, _ in pool]), np.concatenate([d for _, d in pool]))

@@ -74,14 +74,15 @@ class Workbench:
     def within(self, reach: Reach) -> Workbench:
         return Workbench(self.log, self.counterexamples, reach)
 
-    def query(self, operands: Request, model: DotModel | None = None) -> Bits:
-        """Return the device's results, [n]. model: what they are expected to be."""
-        return self.log.query_twice(operands, model)
+    def query(self, operands: Request) -> Bits:
+        """Return the device's results, [n]."""
+        return self.log.query_twice(operands)
 
     def mismatches(self, operands: Request, model: DotModel) -> tuple[Bits, NDArray[np.intp]]:
         """Query the device; return its results and the rows that the model does not explain."""
-        d = self.query(operands)
-        return d, np.flatnonzero(d != evaluate(model, self.inst, operands))
+        expected = evaluate(model, self.inst, operands)
+        d = self.log.query_twice(operands, model, expected)
+        return d, np.flatnonzero(d != expected)
 
     def request(self, rows: Sequence[Row]) -> Request:
         """Return the operands of rows whose values all fit (see `fits`)."""

@@ -244,8 +244,7 @@ def _each_role(bench: Workbench, draft: Draft, experiments: Experiments) -> tupl
 def _found(bench: Workbench, draft: Draft, role: Role, variants: Variants, operands: Request) -> tuple[Draft, Findings]:
     """Take a variant if it explains the results and the usual behaviour does not."""
     model = draft.model()
-    d = bench.query(operands, model)
-    wrong = np.flatnonzero(evaluate(model, bench.inst, operands) != d)
+    d, wrong = bench.mismatches(operands, model)
     if not len(wrong):
         return draft, {}
     every = (named(fields, role) for fields in variants(bench.inst, model, draft.arithmetic(role), False))
