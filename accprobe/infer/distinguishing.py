@@ -19,8 +19,8 @@ from accprobe.isa.formats import Bits
 from accprobe.isa.instructions import Instruction
 from accprobe.model.tree import DotModel
 from accprobe.operands.directed import Target, directed, target
-from accprobe.operands.kinds import draw, kinds
-from accprobe.operands.request import Request, joined
+from accprobe.operands.kinds import draw_every_kind, kinds
+from accprobe.operands.request import Request
 
 # The target that operands were made for (None: random ones), and their number.
 Batch = tuple[Target | None, int]
@@ -83,13 +83,10 @@ class Search:
     def _batch(self, aim: Target | None, n: int) -> Results:
         if (aim, n) not in self._batches:
             rng = np.random.default_rng([self._seed, n, *(aim.seed if aim else ())])
-            operands = directed(self._inst, self._model, aim, rng, n) if aim else self._random(rng, n)
-            self._batches[aim, n] = Results(self._inst, operands, self._model)
+            each = -(-n // len(kinds(self._inst)))
+            made = directed(self._inst, self._model, aim, rng, n) if aim else draw_every_kind(self._inst, rng, each)
+            self._batches[aim, n] = Results(self._inst, made, self._model)
         return self._batches[aim, n]
-
-    def _random(self, rng: np.random.Generator, n: int) -> Request:
-        names = list(kinds(self._inst))
-        return joined([draw(kind, self._inst, rng, -(-n // len(names))) for kind in names])
 
 
 def search_for(inst: Instruction, model: DotModel, seed: int) -> Search:

@@ -47,7 +47,7 @@ from accprobe.isa.instructions import Instruction
 from accprobe.model.fields import Name, parsed
 from accprobe.model.record import Value
 from accprobe.model.tree import DotModel, Role
-from accprobe.operands.kinds import draw, kinds
+from accprobe.operands.kinds import draw_every_kind
 from accprobe.operands.request import joined
 
 MAX_PER_QUERY = 600  # Dot products of one query of the experiments that every alternative is compared with, at most.
@@ -192,8 +192,7 @@ class _Trial:
     def _random(self) -> Results:
         """Random dot products of every kind."""
         rng = np.random.default_rng(self._seed)
-        operands = joined([draw(kind, self._inst, rng, RANDOM_PER_KIND) for kind in kinds(self._inst)])
-        return self._query(Results(self._inst, operands, self._model))
+        return self._query(Results(self._inst, draw_every_kind(self._inst, rng, RANDOM_PER_KIND), self._model))
 
     @cached_property
     def _of_experiments(self) -> Results:

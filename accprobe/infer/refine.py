@@ -26,7 +26,7 @@ from accprobe.isa.instructions import Instruction
 from accprobe.model.fields import of_alignment, parsed
 from accprobe.model.record import Value
 from accprobe.model.tree import DotModel
-from accprobe.operands.kinds import draw, kinds
+from accprobe.operands.kinds import draw_every_kind
 from accprobe.operands.request import joined
 
 SEED = 20_25
@@ -77,7 +77,7 @@ def refine(bench: Workbench, model: DotModel, findings: Findings) -> Refined:
         if turn == len(ROUNDS) - 1 and not pool:
             break
         rng = np.random.default_rng([SEED, turn])
-        operands = joined([draw(kind, inst, rng, each) for kind in kinds(inst)])
+        operands = draw_every_kind(inst, rng, each)
         d, wrong = bench.mismatches(operands, model)
         if len(wrong):
             pool.append((operands, d))

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from accprobe.isa.formats import Bits, Format
 from accprobe.isa.instructions import Instruction
-from accprobe.operands.request import Request
+from accprobe.operands.request import Request, joined
 
 Exponents = NDArray[np.int64]
 
@@ -22,6 +22,11 @@ Exponents = NDArray[np.int64]
 def draw(kind: str, inst: Instruction, rng: np.random.Generator, n: int) -> Request:
     """Draw n dot products of one kind (see `kinds`), with block scales if the instruction has some."""
     return _scaled(inst, rng, kinds(inst)[kind](inst, rng, n))
+
+
+def draw_every_kind(inst: Instruction, rng: np.random.Generator, each: int) -> Request:
+    """Draw so many dot products of each kind, one kind after another."""
+    return joined([draw(kind, inst, rng, each) for kind in kinds(inst)])
 
 
 MAX_SCALE_DISTANCE = 24  # Powers of two that the two scales of a block may lie from those of others, most often.

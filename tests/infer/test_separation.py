@@ -38,8 +38,7 @@ from accprobe.model.tree import (
     chain,
 )
 from accprobe.operands.directed import OF_ONE_SIGN, Target, directed
-from accprobe.operands.kinds import draw, kinds
-from accprobe.operands.request import Request, joined
+from accprobe.operands.kinds import draw, draw_every_kind
 
 E5M2 = parse("mma.sync.m16n8k32.f16.e5m2.e5m2.f16")
 
@@ -63,8 +62,7 @@ def test_what_random_operands_do_not_reach(seed: int) -> None:
     """A product of a subnormal shows its exponent in f16 results only where it cancels, and a tiny product is left."""
     model = model_of(E5M2)
     alternative = changed(model, product_exponent="normalised operands")
-    rng = np.random.default_rng(seed)
-    usual = joined([draw(kind, E5M2, rng, 512) for kind in kinds(E5M2)])
+    usual = draw_every_kind(E5M2, np.random.default_rng(seed), 512)
     np.testing.assert_array_equal(evaluate(model, E5M2, usual), evaluate(alternative, E5M2, usual))
     found = separating(Search(E5M2, model, seed), alternative, ["product_exponent"], MANY)
     assert found is not None
@@ -215,11 +213,6 @@ def held(inst: Instruction, model: DotModel, device: DotModel | None = None) -> 
     return falsify(SimulatedDevice({inst: device or model}), inst, result)
 
 
-def every_kind(inst: Instruction, seed: int, n: int) -> Request:
-    rng = np.random.default_rng(seed)
-    return joined([draw(kind, inst, rng, n) for kind in kinds(inst)])
-
-
 def test_c_leads_in_some() -> None:
     """Products of f16 end far above the smallest results: where C does not lead, no sum is small enough for this floor."""
     inst = instruction(16, "f32", "f16", "f16", "f32")
@@ -265,7 +258,7 @@ def test_every_neighbour_is_screened_by_many_answers() -> None:
     sums = FloatArithmetic(F32, 17, "RZ", 4, "sticky", min_exponent=-127, overflow="largest")
     truth = DotModel(chain([range(8)], sums))
     draft = DotModel(chain([range(8)], replace(sums, alignment_bits=6, alignment_rounding="floor", result_rounding="RNE")))
-    answers = Results(inst, every_kind(inst, 0, 60), truth)
+    answers = Results(inst, draw_every_kind(inst, np.random.default_rng(0), 60), truth)
     *_, last = improvements(inst, draft, {"order": Finding(truth.order)}, answers, thorough=False, budget=Budget())
     assert answers.explained_by(last)
 
@@ -277,5 +270,5 @@ def test_the_pool_is_large_enough_for_what_rows_leave_open() -> None:
     truth = DotModel(chain([range(8)], sums))
     found = characterise(SimulatedDevice({inst: truth}), inst).model
     assert found is not None
-    fresh = every_kind(inst, 7, 500)
+    fresh = draw_every_kind(inst, np.random.default_rng(7), 500)
     np.testing.assert_array_equal(evaluate(found, inst, fresh), evaluate(truth, inst, fresh))

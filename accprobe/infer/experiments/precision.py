@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from itertools import chain
+from itertools import chain, product
 from typing import get_args
 
 import numpy as np
@@ -145,34 +145,22 @@ def _distinguishing_rows(bench: Workbench, node: DraftNode, f: int | None, r: in
 
 def _cancelling(bench: Workbench, node: DraftNode) -> Iterator[tuple[str, RowSeries]]:
     """M - M + t, for every kind of slot by which M and t can enter."""
-    kinds = sorted({slot.kind for slot in node.slots})
-    for head_kind in kinds:
-        for tail_kind in kinds:
-            slots = list(node.slots)
-            head = _take(slots, head_kind)
-            tail = _take(slots, tail_kind) if head else None
-            if head is None or tail is None:
-                continue
-            against = slots[-1]
-            largest = min(span(bench, tail)[-1], bench.inst.d.max_exponent)
-            top = min(span(bench, head)[-1], span(bench, against)[-1])
-            big = min(top, largest + 1)
-            low = max(span(bench, tail)[0], bench.result_exponents()[0], big - REACH)
-            # t falls to `low`, then M, which cancels, rises to `top`.
-            exponents = [(big, e) for e in range(big - 1, low - 1, -1)]
-            exponents += [(m, low) for m in range(big + 1, min(top, low + REACH) + 1) if low < big]
-            rows: RowSeries = [
-                (m - e, {head.leaf: two_to(m), against.leaf: -two_to(m), tail.leaf: two_to(e)}) for m, e in exponents
-            ]
-            yield f"{tail_kind} against {head_kind}", rows
-
-
-def _take(slots: list[Slot], kind: str) -> Slot | None:
-    for slot in slots:
-        if slot.kind == kind:
-            slots.remove(slot)
-            return slot
-    return None
+    first_of_kind = {slot.kind: slot for slot in reversed(node.slots)}
+    for head_kind, tail_kind in product(sorted(first_of_kind), repeat=2):
+        head = first_of_kind[head_kind]
+        tail = next((slot for slot in node.slots if slot.kind == tail_kind and slot != head), None)
+        if tail is None:
+            continue
+        against = [slot for slot in node.slots if slot not in (head, tail)][-1]
+        largest = min(span(bench, tail)[-1], bench.inst.d.max_exponent)
+        top = min(span(bench, head)[-1], span(bench, against)[-1])
+        big = min(top, largest + 1)
+        low = max(span(bench, tail)[0], bench.result_exponents()[0], big - REACH)
+        # t falls to `low`, then M, which cancels, rises to `top`.
+        exponents = [(big, e) for e in range(big - 1, low - 1, -1)]
+        exponents += [(m, low) for m in range(big + 1, min(top, low + REACH) + 1) if low < big]
+        rows = [(m - e, {head.leaf: two_to(m), against.leaf: -two_to(m), tail.leaf: two_to(e)}) for m, e in exponents]
+        yield f"{tail_kind} against {head_kind}", rows
 
 
 def _result_bits(bench: Workbench, node: DraftNode, f: int) -> Finding:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,7 +18,7 @@ REACH = 70  # Bits below M that are probed at most.
 WINDOW = 100  # Exponents beyond +-WINDOW are not used: rows need not come near overflow or the smallest exponents.
 
 # Rows by j, ascending: their small term is 2^-j M.
-RowSeries = list[tuple[int, Row]]
+RowSeries = Sequence[tuple[int, Row]]
 
 
 @dataclass(frozen=True)

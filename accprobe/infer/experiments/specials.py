@@ -14,7 +14,7 @@ from accprobe.infer.workbench import EVIDENCE, Dyadic, Row, Workbench, encode, t
 from accprobe.isa.formats import Format
 from accprobe.model.fields import Name
 from accprobe.model.tree import DotModel, FloatArithmetic, NanPayload, Role
-from accprobe.operands.kinds import draw, kinds
+from accprobe.operands.kinds import draw_every_kind
 from accprobe.operands.request import Request, joined
 
 OF_A_KIND = 256  # Random dot products of each kind under each setting of a control register.
@@ -135,7 +135,7 @@ def control(bench: Workbench) -> Findings:
     if not settings:
         return {}
     rng = np.random.default_rng(OF_A_KIND)
-    operands = joined([draw(kind, inst, rng, OF_A_KIND) for kind in kinds(inst)])
+    operands = draw_every_kind(inst, rng, OF_A_KIND)
     d = bench.query(operands)
     obeyed = [name for name in settings if (bench.log.dot_under(name, inst, operands) != d).any()]
     note = f"{len(d):,} dot products asked under each of {len(settings)} others: {', '.join(settings)}"
