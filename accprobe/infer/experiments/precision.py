@@ -22,7 +22,7 @@ from accprobe.infer.experiments.two_terms import two_term_precision, two_term_ro
 from accprobe.infer.findings import Bound, Finding, Findings
 from accprobe.infer.workbench import EVIDENCE, Dyadic, Row, Workbench, contest, two_to
 from accprobe.model.fields import Name
-from accprobe.model.tree import SUM_BITS, DotModel, FloatArithmetic, ProductExponent, Role, Rounding, UnderflowSign
+from accprobe.model.tree import SUM_BITS, DotModel, FloatArithmetic, ProductExponent, Role, Rounding
 from accprobe.operands.exchange import Exchange
 from accprobe.operands.kinds import draw
 from accprobe.operands.request import joined
@@ -78,8 +78,8 @@ def _precision(bench: Workbench, draft: Draft, node: DraftNode) -> tuple[Draft, 
     rows = bench.fitting(_rounding_rows(bench, node, f, r))
     note = "no sum has more bits than the result keeps"
     draft, rounding = choose_word(bench, draft.change(role, result_bits=r), "result_rounding", role, rows, note)
-    if alignment.bound == "at_least":
-        draft, alignment, f = _further(bench, draft, node, alignment)
+    if alignment.bound == "at_least":  # the refinement and alternatives find the bits that only decide a rounding
+        draft = draft.change(role, alignment_bits=_most_alignment_bits(node))
     rows = bench.fitting(_below_alignment(bench, node, f) if alignment.bound == "exact" else [])
     note = "no operand reaches below the last bit that the alignment keeps"
     draft, terms = choose_word(bench, draft, "alignment_rounding", role, rows, note)
@@ -91,32 +91,6 @@ def _precision(bench: Workbench, draft: Draft, node: DraftNode) -> tuple[Draft, 
 
 def _most_alignment_bits(node: DraftNode) -> int:
     return SUM_BITS - 2 - len(node.slots).bit_length()
-
-
-def _further(bench: Workbench, draft: Draft, node: DraftNode, alignment: Finding) -> tuple[Draft, Finding, int]:
-    """Find more alignment bits if results are too coarse to show t itself: its sign may still decide a rounding.
-
-    The limit is the first row that differs from the model with as many bits as a sum can have, whatever the sign of a t that
-    rounds to zero.
-    """
-    role, most = node.role, _most_alignment_bits(node)
-    widest = draft.change(role, alignment_bits=most)
-    models = [widest.change(role, underflow_sign=sign).model() for sign in get_args(UnderflowSign)]
-    tail, heads = _tail_and_heads(bench, node)
-    leaf = bench.addend_exponents() if tail.leaf == bench.addend else bench.product_exponents()
-    big = min(span(bench, heads[0])[-1], span(bench, heads[-1])[-1], leaf[-1] + 1)
-    reached = int(alignment.value or 0)
-    low = max(leaf[0], big - REACH)
-    for sign in (1, -1):
-        rows: RowSeries = [
-            (big - e, {heads[0].leaf: two_to(big), heads[-1].leaf: -two_to(big), tail.leaf: Dyadic(sign, e)})
-            for e in range(big - reached - 1, low - 1, -1)
-        ]
-        found = max((limit(bench, rows, model) for model in models), key=lambda x: (not x.exact, x.bits)) if rows else None
-        if found is not None and found.exact:
-            exact = Finding(found.bits, evidence=found.evidence)
-            return draft.change(role, alignment_bits=min(found.bits, most)), exact, found.bits
-    return widest, alignment, reached
 
 
 def _sums_alike(bench: Workbench, draft: Draft, role: Role, others: list[DraftNode]) -> Finding:
