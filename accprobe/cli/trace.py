@@ -25,11 +25,11 @@ ENDINGS = {".html": "html", ".md": "markdown", ".xml": "junit"}
 def trace_command() -> None:
     """Find the operation that makes two runs differ, and why.
 
-    A trace lists the operations of a torch program, forward, backward and optimizer, with 128-bit hashes of the bits of their
-    inputs and outputs. An origin is an operation with equal inputs and different outputs. Where operands are
-    available and the operation is a matrix product, it is replayed and its arithmetic inferred.
+    Two functions of one program: `trace run`. Two scripts, machines or versions: `trace record` each of them, then
+    `trace compare`. Every torch operation is compared by 128-bit hashes of its inputs and outputs. An origin is an operation
+    with equal inputs and different outputs; its cause is, for example, another argument, a cast, dropout, or split-K.
 
-    Needs: torch 2.10 or later; compare needs nothing.
+    Needs: torch 2.10 or later; `compare` needs nothing, and torch for saved operands.
 
     Exit status: 0 equal, 1 different, 2 error.
 
@@ -39,10 +39,7 @@ def trace_command() -> None:
     """
 
 
-_MAP_HELP = (
-    "Part of the tensors of both runs to compare: batch=1:8 (A has a batch of 1, B of 8: the first sequence is compared), "
-    "rows=16, token=last or shard=0/2."
-)
+_MAP_HELP = "Part of each tensor to compare: batch=1:8 (the first sequence of 1 and of 8), rows=16, token=last or shard=0/2."
 
 
 @trace_command.command("record", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
@@ -54,14 +51,13 @@ _MAP_HELP = (
     "part",
     default="",
     metavar="batch=8|…",
-    help="Part of each tensor to hash too: batch=8 (the first of 8 equal parts; compare with batch=1:8), "
-    "rows=16, token=last or shard=0/2.",
+    help="Part of each tensor to hash too: batch=8 (the first of 8 sequences), rows=16, token=last or shard=0/2.",
 )
 @click.option(
     "--save",
     multiple=True,
     metavar="GLOB",
-    help="Modules or operations (a glob), or numbers of operations, whose operands are saved. Repeatable.",
+    help="Save the operands of operations: a glob of module paths or names (layers.0.*, aten.mm), or a number. Repeatable.",
 )
 @click.option("--steps", type=click.IntRange(1), metavar="COUNT", help="Calls of the model, or optimizer steps, to record.")
 @click.option("--limit", type=click.IntRange(1), metavar="COUNT", help="Most operations to record.")
@@ -80,7 +76,8 @@ def record_command(
 ) -> None:
     """Run SCRIPT.py and record its torch operations.
 
-    Options stand before SCRIPT.py; what follows it are its own arguments.
+    The folder has names, shapes, arguments and hashes of the operations, forward, backward and optimizer, and the operands
+    of those chosen with --save. Options stand before SCRIPT.py; its own arguments follow it.
 
     Needs: torch 2.10 or later.
 
@@ -91,14 +88,18 @@ def record_command(
       accprobe trace record -o trace_a --save 'layers.0.*' generate.py --batch 8
     """
     from accprobe.report.words import so_many
-    from accprobe.trace.folders import record_script
+    from accprobe.trace.folders import matches, record_script
 
     done = record_script(script, arguments, output, part=part, save=save, steps=steps, limit=limit, kernels=kernels)
     count = sum(each.name != "return" for each in done.operations)
     tell(f"{so_many(count, 'operation')} in {output}{f'; {done.stopped}' if done.stopped else ''}")
-    if save and not done.kept:
-        names = sorted({each.packet for each in done.operations if each.name != "return"})
-        tell(f"no operation matches --save {' '.join(save)}, so no operands are saved; recorded: {', '.join(names[:10])}")
+    if unmatched := [each for each in save if not any(matches(each, x) for x in done.operations)]:
+        names = sorted({each.module or each.packet for each in done.operations if each.name != "return"})
+        tell(
+            f"no operation matches --save {' '.join(unmatched)}: its operands are not saved; recorded: {', '.join(names[:10])}"
+        )
+    if done.kept:
+        tell(f"operands of {so_many(len(done.kept), 'operation')} saved")
 
 
 @trace_command.command("compare")
@@ -110,11 +111,11 @@ def record_command(
 def compare_command(a: Path, b: Path, mapping: str, form: str, output: Path | None) -> None:
     """Compare two recorded traces, or two dumps of another tool.
 
-    Products whose operands were saved on both sides are explained. Dumps: rank_N_activations.log of torchtitan, a folder of
-    SGLang's dumper, or the debug_string() of torch's DebugMode with hashes. They have no operands, so that only the first
-    difference is located.
+    Many causes follow from the records alone. Where a cause needs operands, its line names the option to record with. Dumps:
+    rank_N_activations.log of torchtitan, a folder of SGLang's dumper, or the debug_string() of torch's DebugMode with hashes.
+    They have no operands: only the first difference is located.
 
-    Needs: nothing.
+    Needs: nothing; torch 2.10 or later for saved operands.
 
     Exit status: 0 equal, 1 different, 2 error.
 
@@ -131,9 +132,7 @@ def compare_command(a: Path, b: Path, mapping: str, form: str, output: Path | No
 @trace_command.command("run")
 @click.argument("function")
 @click.option("--versus", metavar="FUNCTION", help="The other side: FILE.py:FUNCTION.")
-@click.option(
-    "--batch", metavar="N,N", help="Two values of the argument `batch`; the results of the first sequence are compared."
-)
+@click.option("--batch", metavar="N,N", help="Two values of the argument `batch`; the first sequence of each is compared.")
 @click.option("--compile", "backends", metavar="A,B", help="Backend of torch.compile of each side, such as eager,inductor.")
 @click.option("--dtype", metavar="A,B", help="Two values of the argument `dtype`, such as bfloat16,float32.")
 @click.option("--flag", "flags", multiple=True, metavar="FLAG=A,B", help="Two values of an attribute of torch. Repeatable.")

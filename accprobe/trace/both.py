@@ -10,12 +10,13 @@ from typing import Any
 
 from accprobe.errors import AccprobeError
 from accprobe.gemm.callables.opening import UserFunction, find_callable
-from accprobe.trace.causes import Explainer, TraceFindings
-from accprobe.trace.compare import DifferenceOrigin, TraceComparison, compare_traces
+from accprobe.trace.causes import TraceFindings, explain_origins
+from accprobe.trace.compare import TraceComparison, compare_traces
 from accprobe.trace.mapping import Mapped, parse_mapping
 from accprobe.trace.recorder import Recorder, check_torch
-from accprobe.trace.records import RecordedTrace, TracedOperation
-from accprobe.trace.sides import Cause, OriginSide
+from accprobe.trace.records import TracedOperation
+from accprobe.trace.replay import RecordedCall
+from accprobe.trace.sides import Cause, KeptCalls
 
 MOST_EXPLAINED = 32
 """Origins whose operands are kept and whose causes are looked for; the others are only located."""
@@ -161,16 +162,10 @@ def run_both(
     if all(x.name == "return" for trace in traces for x in trace.operations):
         raise AccprobeError("neither side called an operation of torch: there is nothing to compare")
     found = compare_traces(traces[0], traces[1], mapping)
-    explained = TraceFindings(found)
     if not found.origins:
-        return explained
+        return TraceFindings(found)
     kept = [_kept_again(side, found, which, most) for which, side in enumerate(sides)]
-    explainer = Explainer(_same_data(traces[0], traces[1]), with_fixes)
-    for i, origin in enumerate(found.origins):
-        both = [_side(origin, which, kept[which], traces[which], mapped[which]) for which in (0, 1)]
-        if i >= most:
-            both = [OriginSide(x.operations, (), None) for x in both]
-        explained.origins.append(explainer.explain(origin, *both))
+    explained = explain_origins(found, (kept[0], kept[1]), with_fixes)
     if a.is_compiled != b.is_compiled:
         _explain_fusion(explained, sides)
     return explained
@@ -197,50 +192,20 @@ def _explain_fusion(found: TraceFindings, sides: tuple[_Side, _Side]) -> None:
             found.origins[i] = replace(each, cause=Cause("fusion", text, verified=True, fixes=(f"{EMULATED} = True",)))
 
 
-def _kept_again(side: _Side, found: TraceComparison, which: int, most: int) -> Recorder:
+def _kept_again(side: _Side, found: TraceComparison, which: int, most: int) -> KeptCalls:
     """Run a side once more and keep the operands of its origins."""
     numbers: set[int] = set()
     for origin in found.origins[:most]:
         numbers.update(x.number for x in (origin.left, origin.right)[which])
-        numbers.update([origin.readers[which]] if origin.readers else [])
+        numbers.update([origin.readers[which].number] if origin.readers else [])
 
     def keep(operation: TracedOperation) -> bool:
         return operation.number in numbers
 
-    return side.recorded(keep=keep)
-
-
-def _side(origin: DifferenceOrigin, which: int, kept: Recorder, trace: RecordedTrace, mapped: Mapped | None) -> OriginSide:
-    operations = (origin.left, origin.right)[which]
-    calls = tuple(kept.kept[x.number] for x in operations if x.number in kept.kept)
-    value = None
-    if origin.readers is None:
-        position = next(i for i, x in enumerate(operations[0].outputs) if x is origin.values[which])
-        value = calls[0].results[position] if calls else None
-    else:
-        reader = trace.operations[origin.readers[which]]
-        position = next(i for i, x in enumerate(reader.inputs) if x is origin.values[which])
-        call = kept.kept.get(reader.number)
-        of_reader = kept.results if reader.name == "return" else call.operands() if call else []
-        value = of_reader[position] if position < len(of_reader) else None
-    again = {x.number: x for x in kept.operations}
-    repeated = all(
-        x.number in again and [y.hash for y in again[x.number].outputs] == [y.hash for y in x.outputs] for x in operations
-    )
-    return OriginSide(operations, calls if len(calls) == len(operations) else (), value, mapped, repeated)
-
-
-def _same_data(a: RecordedTrace, b: RecordedTrace) -> dict[int, int]:
-    """Return by value of the first run the value of the second that has the same bits."""
-    by_hash: dict[str, int] = {}
-    for operation in b.operations:
-        for value in (*operation.outputs, *operation.inputs):
-            for each in (value.base, value.hash) if value.base else (value.hash, *value.parts):
-                by_hash.setdefault(each, value.id)
-    found: dict[int, int] = {}
-    for operation in a.operations:
-        for value in (*operation.outputs, *operation.inputs):
-            for each in (value.base, value.hash) if value.base else (value.hash, *value.parts):
-                if each in by_hash:
-                    found.setdefault(value.id, by_hash[each])
-    return found
+    recorder, trace = side.recorded(keep=keep), found.traces[which]
+    calls = dict(recorder.kept)
+    if trace.operations[-1].number in numbers and trace.operations[-1].name == "return":
+        calls[trace.operations[-1].number] = RecordedCall(None, tuple(recorder.results), {}, {})
+    again = {x.number: [y.hash for y in x.outputs] for x in recorder.operations}
+    changed = {x.number for x in trace.operations if again.get(x.number) != [y.hash for y in x.outputs]}
+    return KeptCalls(trace, frozenset(calls), calls.get, side.mapped, changed)

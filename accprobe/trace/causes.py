@@ -1,24 +1,32 @@
-"""Why an operation gives different bits in two runs: each side is called again alone, and its arithmetic is inferred."""
+"""Why an operation gives different bits in two runs.
+
+The two records are compared first: other arguments, an extra cast, a bias that is added elsewhere. With operands at hand, the
+operations are called again alone: a cause is verified if both sides give their recorded bits, and products are inferred.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from accprobe.errors import AccprobeError
 from accprobe.trace.compare import DifferenceOrigin, TraceComparison
-from accprobe.trace.fixes import fixes
-from accprobe.trace.product_causes import cause_of_products
-from accprobe.trace.products import POSITIONS
-from accprobe.trace.replay import CallBlock, Operand, RecordedCall, count_differing, tensor_words
-from accprobe.trace.sides import Cause, OriginSide, compared_parts, same_part
+from accprobe.trace.mapping import WHOLE_RUN
+from accprobe.trace.products import POSITIONS, cause_of_products, fixes, without_bias
+from accprobe.trace.records import TracedOperation
+from accprobe.trace.replay import Operand, RecordedCall, count_differing, named_arguments, tensor_words
+from accprobe.trace.sides import Cause, KeptCalls, OriginSide, compared_parts, same_part
 
 REDUCTIONS = (
     "sum", "mean", "var", "std", "norm", "softmax", "logsumexp", "cumsum", "prod", "native_layer_norm", "native_group_norm",
     "native_batch_norm", "_fused_rms_norm", "index_add", "scatter_add", "index_put", "dot", "mv", "pool", "loss",
 )  # fmt: skip
 """Words in the names of operations that add."""
+
+UNMODELLED = ("attention", "grouped_mm", "scaled_mm", "linear", "conv")
+"""Words in the names of other operations whose arithmetic accprobe does not infer."""
 
 SUMS_OVER_RANKS = ("all_reduce", "allreduce", "reduce_scatter")
 """Words in the names of collectives that add."""
@@ -33,6 +41,15 @@ COPIES = (
     "aten.select_scatter",
 )
 
+WEIGHT_TYPES = ("bfloat16", "float16", "float8_e4m3fn", "float8_e5m2")
+"""Types to which one side may have rounded its weights."""
+
+WEIGHTS = {
+    "aten.mm": {1: "weight"}, "aten.addmm": {0: "bias", 2: "weight"}, "aten.embedding": {0: "weight"},
+    "aten.convolution": {1: "weight", 2: "bias"}, "aten.native_layer_norm": {1: "weight", 2: "bias"},
+}  # fmt: skip
+"""Names of operands of a module's operations that are parameters of the module."""
+
 NEARLY = 0.02
 """Share of words up to which a fusion that does not predict them is named."""
 
@@ -41,13 +58,13 @@ NOT_MODELLED = "located, not modelled yet"
 
 @dataclass
 class ExplainedOrigin:
-    """differing, of: words of the part that is compared, None where the results were not kept."""
+    """differing, of: words of the part that is compared, None where the results are not at hand."""
 
     origin: DifferenceOrigin
     cause: Cause
+    sides: tuple[OriginSide, OriginSide]
     differing: int | None = None
     of: int | None = None
-    sides: tuple[OriginSide, OriginSide] | None = None
 
 
 @dataclass
@@ -58,68 +75,90 @@ class TraceFindings:
     origins: list[ExplainedOrigin] = field(default_factory=list)
 
 
-@dataclass
-class Explainer:
-    """values: of the first run, the id of the same data in the second. with_fixes: try what makes both sides equal."""
-
-    values: Mapping[int, int] = field(default_factory=dict)
-    with_fixes: bool = False
-
-    def explain(self, origin: DifferenceOrigin, left: OriginSide, right: OriginSide) -> ExplainedOrigin:
-        found = ExplainedOrigin(origin, _without_operands(origin), sides=(left, right))
-        if left.value is None or right.value is None:
-            return found
-        parts = compared_parts(left, right)
-        found.differing, found.of = count_differing(*parts), parts[0].numel()
+def explain_origins(comparison: TraceComparison, runs: tuple[KeptCalls, KeptCalls], with_fixes: bool = False) -> TraceFindings:
+    """Return the cause of each origin. with_fixes: try changes that make both sides equal."""
+    found = TraceFindings(comparison)
+    for origin in comparison.origins:
+        left, right = (run.side(origin, which) for which, run in enumerate(runs))
+        each = ExplainedOrigin(origin, Cause("unknown", ""), (left, right))
         try:
-            found.cause = self._cause(origin, left, right, parts)
-            if self.with_fixes:
-                found.cause = replace(found.cause, fixes=tuple(fixes(left, right)), fixes_tried=True)
+            if left.value is not None and right.value is not None:
+                x, y = compared_parts(left, right)
+                each.differing, each.of = count_differing(x, y), x.numel()
+            each.cause = _cause(origin, left, right)
+            if with_fixes:
+                each.cause = replace(each.cause, fixes=tuple(fixes(left, right)), fixes_tried=True)
         except (AccprobeError, RuntimeError) as e:  # RuntimeError: of torch, such as too little memory
-            found.cause = Cause("unknown", f"not explained: {' '.join(str(e).split())[:200]}")
-        return found
-
-    def _cause(self, origin: DifferenceOrigin, left: OriginSide, right: OriginSide, parts: tuple[Any, Any]) -> Cause:
-        tried: list[Callable[[], Cause | None]] = [
-            lambda: _randomness(left, right),
-            lambda: _unstable(left, right),
-            lambda: _changed(left, right),
-            lambda: _arguments(left, right),
-            lambda: cause_of_products(left, right, self.values),
-            lambda: _cast(left, right),
-            lambda: _fusion(left, right),
-            lambda: _located(origin, left, right),
-        ]
-        return next(filter(None, (each() for each in tried)), None) or _unexplained(left, right, parts)
+            each.cause = Cause("unknown", f"not explained: {' '.join(str(e).split())[:200]}")
+        found.origins.append(each)
+    return found
 
 
-def _without_operands(origin: DifferenceOrigin) -> Cause:
-    sides = OriginSide(origin.left, (), None), OriginSide(origin.right, (), None)
-    return _cast(*sides) or _located(origin, *sides) or Cause("unknown", "located; the operands were not saved")
+def _cause(origin: DifferenceOrigin, left: OriginSide, right: OriginSide) -> Cause:
+    tried: list[Callable[[], Cause | None]] = [
+        lambda: _input(origin, left, right),
+        lambda: _randomness(left, right),
+        lambda: _unstable(left, right),
+        lambda: _changed(left, right),
+        lambda: _arguments(left, right),
+        lambda: _bias(left, right),
+        lambda: _split(left, right),
+        lambda: _product(left, right),
+        lambda: _cast(origin, left, right),
+        lambda: _fusion(left, right),
+        lambda: _located(origin, left, right),
+    ]
+    return next(filter(None, (each() for each in tried)), None) or _unexplained(left, right)
+
+
+def _input(origin: DifferenceOrigin, left: OriginSide, right: OriginSide) -> Cause | None:
+    """A value that both runs read and none computes, such as a weight."""
+    if not origin.is_input or origin.readers is None:
+        return None
+    reader, value = origin.readers[0], origin.values[0]
+    place = next((i for i, x in enumerate(reader.inputs) if x == value), 0)
+    parameter = WEIGHTS.get(reader.packet, {}).get(place)
+    name = f"{parameter} {origin.module}.{parameter}" if parameter and origin.module else f"operand {place} of {reader.packet}"
+    types = [x.dtype for x in origin.values]
+    if types[0] != types[1]:
+        return Cause("input", f"{name} is {types[0]} against {types[1]}", verified=True)
+    if left.value is None or right.value is None:
+        return Cause("input", f"{name} differs")
+    return Cause("input", f"{name}: {_differing_words(*compared_parts(left, right))}", verified=True)
 
 
 def _randomness(left: OriginSide, right: OriginSide) -> Cause | None:
-    random = [x for side in (left, right) for x in side.operations if x.random]
-    if not random:
+    random = [[x for x in side.operations if x.random] for side in (left, right)]
+    drawn = [x for side in random for x in side]
+    if not drawn:
         return None
-    where = "both sides" if all(any(x.random for x in side.operations) for side in (left, right)) else _only(left, right)
-    verified = all(_replays(side) for side in (left, right))
-    return Cause("dropout", f"{random[0].packet} draws random numbers on {where}", verified)
+    dropout = any(word in drawn[0].name for word in ("dropout", "bernoulli", "attention"))
+    chance = _chance(drawn[0]) if dropout else ""
+    if all(random):
+        text = f"{drawn[0].packet} draws random numbers on both sides, from different states of the generator"
+    else:
+        side = "A" if random[0] else "B"
+        text = (
+            f"dropout is on in side {side}{chance}"
+            if dropout
+            else f"{drawn[0].packet} draws random numbers on side {side} only"
+        )
+    return Cause("dropout", text, left.replays and right.replays)
 
 
-def _only(left: OriginSide, right: OriginSide) -> str:
-    return "side A only" if any(x.random for x in left.operations) else "side B only"
-
-
-def _replays(side: OriginSide) -> bool:
-    """Return whether the operations, called again alone, give the recorded bits; random ones are not called."""
-    if len(side.calls) != len(side.operations):
-        return False
-    return all(x.random or call.repeats(1) for x, call in zip(side.operations, side.calls, strict=True))
+def _chance(operation: TracedOperation) -> str:
+    """Return the share of elements that a dropout sets to zero: " (p 0.1)"."""
+    arguments = named_arguments(operation)
+    p = arguments.get("dropout_p", arguments.get("p", arguments.get("argument 1")))
+    if not isinstance(p, int | float):
+        return ""
+    return f" (p {1 - p if 'bernoulli' in operation.name else p:.4g})"  # bernoulli_ draws the elements that stay
 
 
 def _unstable(left: OriginSide, right: OriginSide) -> Cause | None:
     for name, side in (("A", left), ("B", right)):
+        if side.from_folder:  # what differs may be the machine
+            continue
         changing = [x for x, call in zip(side.operations, side.calls, strict=False) if not x.random and not call.repeats()]
         if changing or not side.repeated:
             which = changing[0] if changing else side.operations[0]
@@ -135,43 +174,61 @@ def _changed(left: OriginSide, right: OriginSide) -> Cause | None:
     inputs = zip(left.operations[0].inputs, right.operations[0].inputs, strict=False)  # without the argument `out`
     operands = zip(left.calls[0].operands(), right.calls[0].operands(), strict=False)
     for i, ((p, q), (x, y)) in enumerate(zip(inputs, operands, strict=False)):
-        was_equal = x.shape == y.shape and p.hash == q.hash
-        if was_equal and count_differing(x.tensor, y.tensor):
-            text = f"{_differing_words(x.tensor, y.tensor)} of operand {i}, which was equal when it was computed"
+        was_equal = p.hash == q.hash or left.mapped == right.mapped == WHOLE_RUN
+        if was_equal and x.shape == y.shape and count_differing(x.tensor, y.tensor):
+            text = f"operand {i}, equal when it was computed: {_differing_words(x.tensor, y.tensor)}"
             return Cause("unknown", f"not explained: {text}; something wrote to it that was not recorded")
     return None
 
 
 def _differing_words(x: Any, y: Any) -> str:
-    """Return "12 of 512 words differ", or which bit of one word does."""
-    first, second = tensor_words(x), tensor_words(y)
+    """Return "12 of 512 elements differ", which bit of one does, or that one tensor is the other one rounded."""
+    import torch
+
+    first, second = tensor_words(x), tensor_words(y).to(x.device)
     differ = first != second
     count = int(differ.sum())
     if count == 1:
         bits = (int(first[differ]) ^ int(second[differ])) & ((1 << 8 * first.element_size()) - 1)
-        if bits.bit_count() == 1:
-            return f"bit {bits.bit_length() - 1} of one word differs"
-    return f"{count:,} of {first.numel():,} words differ"
+        which = f", in bit {bits.bit_length() - 1}" if bits.bit_count() == 1 else ""
+        return f"1 of {first.numel():,} elements differs{which}"
+    text = f"{count:,} of {first.numel():,} elements differ"
+    for name in WEIGHT_TYPES if x.is_floating_point() else ():
+        for side, (exact, rounded) in {"B": (x, y), "A": (y, x)}.items():
+            if not count_differing(exact.to(getattr(torch, name)).to(exact.dtype), rounded):
+                return f"{text}: side {side} has the values of side {'BA'['AB'.index(side)]} rounded to {name}"
+    return text
 
 
 def _arguments(left: OriginSide, right: OriginSide) -> Cause | None:
     """The same operation with other arguments, or with operands in another layout: side A is repeated with what side B has."""
-    if len(left.calls) != 1 or len(right.calls) != 1 or left.operations[0].packet != right.operations[0].packet:
+    if len(left.operations) != 1 or left.packets != right.packets or left.packets[0] in POSITIONS:
         return None
     x, y = left.operations[0], right.operations[0]
-    a, b = left.calls[0], right.calls[0]
-    if x.packet in POSITIONS or len(a.operands()) != len(b.operands()):
+    differing = "" if x.arguments == y.arguments else _differing_arguments(x, y)
+    shapes = [[value.shape for value in each.inputs] for each in (x, y)]
+    if not left.calls or not right.calls:
+        return Cause("argument", differing) if differing and shapes[0] == shapes[1] else None
+    a, b = (side.calls[0].operands() for side in (left, right))
+    if len(a) != len(b):
         return None
-    if x.arguments != y.arguments and _gives(a, [operand.tensor for operand in b.operands()], left, right):
-        return Cause("argument", f"arguments {_plain(x.arguments)} against {_plain(y.arguments)}", _replays(right))
-    shapes, others = ([operand.shape for operand in call.operands()] for call in (a, b))
-    strides = [[operand.strides for operand in call.operands()] for call in (a, b)]
-    if shapes == others and strides[0] != strides[1]:
-        relaid = [q.of(q.filled(p.tensor)) for p, q in zip(a.operands(), b.operands(), strict=True)]
-        if _gives(a, relaid, right, right):
+    if differing and _gives(left.calls[0], [operand.tensor for operand in b], left, right):
+        return Cause("argument", differing, right.replays)
+    strides = [[operand.strides for operand in each] for each in (a, b)]
+    if shapes[0] == shapes[1] and strides[0] != strides[1]:
+        relaid = [q.of(q.filled(p.tensor)) for p, q in zip(a, b, strict=True)]
+        if _gives(left.calls[0], relaid, right, right):
             text = " against ".join(str(list(each[0])) for each in strides)
-            return Cause("layout", f"operands have other strides: {text}", _replays(left))
+            return Cause("layout", f"operands have other strides: {text}", left.replays)
     return None
+
+
+def _differing_arguments(x: TracedOperation, y: TracedOperation) -> str:
+    """Return "approximate 'none' against 'tanh'", from the names that torch gives the arguments."""
+    first, second = named_arguments(x), named_arguments(y)
+    names = [name for name in first | second if first.get(name) != second.get(name)]
+    shown = [" against ".join(repr(each.get(name, "default")) for each in (first, second)) for name in names]
+    return ", ".join(f"{name} {text}" for name, text in zip(names, shown, strict=True)) or "other arguments"
 
 
 def _gives(call: RecordedCall, operands: list[Any], wanted: OriginSide, other: OriginSide) -> bool:
@@ -183,19 +240,79 @@ def _gives(call: RecordedCall, operands: list[Any], wanted: OriginSide, other: O
     return same_part(result, wanted.calls[0].results[0].tensor, other.mapped, wanted.mapped)
 
 
-def _plain(arguments: str) -> str:
-    return arguments.replace('"', "") or "none"
+def _turned(left: OriginSide, right: OriginSide) -> Iterator[tuple[str, OriginSide, str, OriginSide]]:
+    yield "A", left, "B", right
+    yield "B", right, "A", left
 
 
-def _cast(left: OriginSide, right: OriginSide) -> Cause | None:
+def _bias(left: OriginSide, right: OriginSide) -> Cause | None:
+    """A product that adds a bias itself, against a product and an addition. Verified if both are equal without the bias."""
+    for name, fused, other, apart in _turned(left, right):
+        if fused.packets not in (["aten.addmm"], ["aten.baddbmm"]) or apart.packets not in (
+            ["aten.mm", "aten.add"],
+            ["aten.bmm", "aten.add"],
+        ):
+            continue
+        text = (
+            f"{fused.packets[0]} (one operation) against {apart.packets[0]} then aten.add: the bias is added inside the sum on "
+            f"side {name}, after the product is rounded on side {other}"
+        )
+        if not fused.calls or not apart.calls:
+            return Cause("fusion", text)
+        products = [without_bias(each.calls[0], POSITIONS[each.packets[0]]) for each in (fused, apart)]
+        if same_part(products[0], products[1], fused.mapped, apart.mapped):
+            return Cause("fusion", f"{text}; without the bias both are equal", fused.replays and apart.replays)
+        return Cause("fusion", f"{text}; the products differ without the bias too")
+    return None
+
+
+def _split(left: OriginSide, right: OriginSide) -> Cause | None:
+    """One product against several products of slices of K, whose results are added."""
+    for name, whole, other, sliced in _turned(left, right):
+        depths = [_depths(side) for side in (whole, sliced)]
+        others = {packet for packet in sliced.packets if packet not in POSITIONS and packet not in COPIES}
+        if len(depths[0]) == 1 < len(depths[1]) and sum(depths[1]) == depths[0][0] and others <= {"aten.add", "aten.add_"}:
+            slices = " + ".join(map(str, depths[1]))
+            text = f"side {other} is split-K {len(depths[1])}: it adds {len(depths[1])} products of K = {slices}"
+            text += f"; side {name} computes one product of K = {depths[0][0]}"
+            return Cause("split_k", text, whole.replays and sliced.replays)
+    return None
+
+
+def _depths(side: OriginSide) -> list[int]:
+    """Return K of each product of a side."""
+    return [x.inputs[POSITIONS[x.packet][0]].shape[-1] for x in side.operations if x.packet in POSITIONS and len(x.inputs) > 1]
+
+
+def _product(left: OriginSide, right: OriginSide) -> Cause | None:
+    found = cause_of_products(left, right)
+    if found is not None:
+        return replace(found, text=found.text + _flags(left, right))
+    if not all(len(side.operations) == 1 and side.packets[0] in POSITIONS for side in (left, right)):
+        return None
+    kernels = [" + ".join(side.operations[0].kernels) for side in (left, right)]
+    other = f"other kernels: {kernels[0]} against {kernels[1]}" if kernels[0] != kernels[1] else "another order of additions"
+    return Cause("unknown", f"{other}{_flags(left, right)}")
+
+
+def _flags(left: OriginSide, right: OriginSide) -> str:
+    """Return flags of torch that differ, as the end of a sentence."""
+    first, second = (side.operations[-1].flags if side.operations else {} for side in (left, right))
+    differing = [f"{name} {x} against {second[name]}" for name, x in first.items() if x != second.get(name, x)]
+    return f" ({', '.join(differing)})" if differing else ""
+
+
+def _cast(origin: DifferenceOrigin, left: OriginSide, right: OriginSide) -> Cause | None:
     """Operations that only one side has, all of them casts."""
-    names = [[x.packet for x in side.operations] for side in (left, right)]
-    for which, (side, other) in enumerate(((left, names[1]), (right, names[0]))):
+    for name, side, _, other in _turned(left, right):
         extra = [x for x in side.operations if x.packet == "aten._to_copy"]
-        rest = [x.packet for x in side.operations if x.packet != "aten._to_copy"]
-        if extra and rest == other:
-            types = " and ".join(dict.fromkeys(x.outputs[0].dtype for x in extra))
-            return Cause("cast", f"an extra cast to {types} on side {'AB'[which]}", _replays(left) and _replays(right))
+        if extra and [x for x in side.packets if x != "aten._to_copy"] == other.packets:
+            types = list(dict.fromkeys(x.outputs[0].dtype for x in extra))
+            back = f" and back to {types[1]}" if len(types) == 2 and extra[0].inputs[0].dtype == types[1] else ""
+            text = f"side {name} has an extra cast to {types[0]}{back} (aten._to_copy)"
+            if origin.readers is not None and not origin.module:
+                text += f", read by {' in '.join(filter(None, (origin.readers[0].packet, origin.readers[0].module)))}"
+            return Cause("cast", text, left.replays and right.replays)
     return None
 
 
@@ -203,32 +320,34 @@ def _fusion(left: OriginSide, right: OriginSide) -> Cause | None:
     """Several elementwise operations against one kernel: the side of several is computed with fewer roundings."""
     import torch
 
-    for name, side, other in (("B", left, right), ("A", right, left)):
-        if not _can_fuse(side) or other.value is None or len(side.calls) <= len(other.operations):
+    for other, side, name, fused in _turned(left, right):
+        if not _can_fuse(side) or fused.value is None or len(side.calls) <= len(fused.operations):
             continue
-        wanted, fewest = other.value.tensor, (other.value.tensor.numel(), "")
+        wanted, fewest = fused.value.tensor, (fused.value.tensor.numel(), "")
         for dtype, wider in ((torch.float32, "f32"), (torch.float64, "f64")):
             try:
-                got = _wider(side.block, dtype).to(wanted.dtype)
+                got = _wider(side.calls, dtype).to(wanted.dtype)
             except (RuntimeError, KeyError):
                 continue
             if got.shape == wanted.shape:
                 fewest = min(fewest, (count_differing(got, wanted), wider))
         wrong, wider = fewest
-        if wrong <= NEARLY * wanted.numel():
+        if not wrong:
             text = f"{len(side.calls)} operations fused on side {name}: computed in {wider} and rounded once"
-            unpredicted = f"; {wrong:,} of {wanted.numel():,} words are not predicted" if wrong else ""
-            return Cause("fusion", text + unpredicted, not wrong and _replays(side))
+            return Cause("fusion", text, side.replays)
+        if wrong <= NEARLY * wanted.numel():
+            text = f"{len(side.calls)} operations of side {other} are fused on side {name}"
+            return Cause("fusion", f"{text}; its roundings are not explained in {wrong:,} of {wanted.numel():,} words")
     return None
 
 
 def _can_fuse(side: OriginSide) -> bool:
     """Return whether a side has operations that a compiler fuses: none of them is a product or an attention."""
-    return bool(side.calls) and not any("mm" in x.packet or "attention" in x.packet for x in side.operations)
+    return bool(side.calls) and not any("mm" in x or "attention" in x for x in side.packets)
 
 
-def _wider(block: CallBlock, dtype: Any) -> Any:
-    """Return the last result of a block that computes everything in another type."""
+def _wider(calls: tuple[RecordedCall, ...], dtype: Any) -> Any:
+    """Return the last result of operations that compute everything in another type."""
     import torch
 
     made: dict[int, Any] = {}
@@ -238,7 +357,7 @@ def _wider(block: CallBlock, dtype: Any) -> Any:
         return tensor.to(dtype) if tensor.is_floating_point() else tensor
 
     result: Any = None
-    for call in block.calls:
+    for call in calls:
         keywords = {key: dtype if isinstance(x, torch.dtype) else x for key, x in call.keywords.items()}
         result = replace(call, keywords=keywords)(dict(enumerate(map(widened, call.operands()))))[-1]
         made[call.results[-1].value] = result
@@ -246,33 +365,61 @@ def _wider(block: CallBlock, dtype: Any) -> Any:
 
 
 def _located(origin: DifferenceOrigin, left: OriginSide, right: OriginSide) -> Cause | None:
-    """Name operations whose arithmetic accprobe does not model yet."""
+    """Name what differs in operations whose arithmetic accprobe does not model yet."""
     operations = (*left.operations, *right.operations)
-    changed = origin.operation if " against " in origin.operation else operations[0].packet if operations else ""
     added = [any(word in x.name for x in side.operations for word in SUMS_OVER_RANKS) for side in (left, right)]
     if added == [True, True]:
         return Cause("unknown", "other ranks gave other partial sums; compare their traces")
     if any(added):
         return Cause("split_k", "K is divided between ranks, whose partial sums are added: another summation tree")
-    verified = bool(left.value and right.value) and left.operations != right.operations and all(map(_replays, (left, right)))
-    if any(word in x.packet for x in operations for word in REDUCTIONS):
-        return Cause("reduction", f"{changed}: another order of a sum; {NOT_MODELLED}")
-    for word, title in (("attention", "attention"), ("grouped_mm", "grouped product"), ("scaled_mm", "scaled product")):
+    adds = next((x.packet for x in operations if any(word in x.packet for word in REDUCTIONS)), "")
+    unseen = next((name for name, side in (("A", left), ("B", right)) if not side.operations and name in origin.unrecorded), "")
+    if unseen or any(x.name.startswith("triton.") for x in operations):
+        side = f"side {unseen} runs compiled code, or other code that is not recorded" if unseen else "compiled code"
+        how = f"{adds} may add in another order" if adds else "it may round less often"
+        return Cause("fusion", f"{side}: {how}; {NOT_MODELLED}")
+    names = [[packet for packet in side.packets if packet not in COPIES] for side in (left, right)]
+    verified = left.replays and right.replays and left.packets != right.packets
+    if adds:
+        if left.packets == right.packets:
+            return Cause("reduction", f"another order of a sum; {NOT_MODELLED}")
+        return Cause("reduction", f"another reduction tree: {_sums(left)} against {_sums(right)}", verified)
+    for word in UNMODELLED:
         if any(word in x.packet for x in operations):
-            return Cause("unknown", f"{changed}: {title}; {NOT_MODELLED}")
-    if len(operations) > 2 and [x.packet for x in left.operations] == [x.packet for x in right.operations]:
-        return Cause("unknown", f"one of {changed}; their rows are in another order; {NOT_MODELLED}")
-    names = [[x.packet for x in side.operations if x.packet not in COPIES] for side in (left, right)]
-    if any(x.name.startswith("triton.") for x in operations):
-        return Cause("fusion", f"{changed}: compiled code against eager operations; {NOT_MODELLED}")
+            return Cause("unknown", f"{word}: {NOT_MODELLED}")
+    if len(operations) > 2 and left.packets == right.packets:
+        return Cause("unknown", f"one of these operations; their rows are in another order; {NOT_MODELLED}")
     if names[0] != names[1] or not all(names):
-        return Cause("function", f"other operations: {changed}", verified)
+        return Cause("function", _other_operations(left, right) + _distance(left, right), verified)
     return None
 
 
-def _unexplained(left: OriginSide, right: OriginSide, parts: tuple[Any, Any]) -> Cause:
-    told = f"not explained: {_differing_words(*parts)}"
-    again = [name for name, side in (("A", left), ("B", right)) if not _replays(side)]
+def _sums(side: OriginSide) -> str:
+    """Return "2 × aten.sum + 1 × aten.add"."""
+    adding = Counter(x for x in side.packets if x == "aten.add" or any(word in x for word in REDUCTIONS))
+    return " + ".join(f"{count} × {name}" for name, count in adding.items()) or "no sum"
+
+
+def _other_operations(left: OriginSide, right: OriginSide) -> str:
+    """Return "other operations: aten.silu against aten.clamp, aten.mul, aten.add (10 operations)"."""
+    names = [", ".join(dict.fromkeys(side.packets)) or "none" for side in (left, right)]
+    counted = [f" ({len(side.packets)} operations)" if len(side.packets) > 1 else "" for side in (left, right)]
+    return f"another formula: {names[0]}{counted[0]} against {names[1]}{counted[1]}"
+
+
+def _distance(left: OriginSide, right: OriginSide) -> str:
+    """Return how far the results of two functions are from each other."""
+    if left.value is None or right.value is None:
+        return ""
+    x, y = (part.double() for part in compared_parts(left, right))
+    return f"; the results differ by up to {(x - y).abs().max().item():.1e}" if x.shape == y.shape else ""
+
+
+def _unexplained(left: OriginSide, right: OriginSide) -> Cause:
+    if left.value is None or right.value is None:
+        return Cause("unknown", "the records have no cause")
+    text = f"not explained: {_differing_words(*compared_parts(left, right))}"
+    again = [name for name, side in (("A", left), ("B", right)) if side.calls and not side.replays]
     if again:
-        told += f"; the operation, called again, does not give the words of side {' or '.join(again)}"
-    return Cause("unknown", told)
+        text += f"; the operation, called again, does not give the words of side {' or '.join(again)}"
+    return Cause("unknown", text)

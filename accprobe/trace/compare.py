@@ -36,21 +36,31 @@ MOST_NAMED = 4
 class DifferenceOrigin:
     """Operations of both runs that compute different bits from equal values. left, right: one each, or blocks of several.
 
-    values: the results that differ. readers: for blocks, the numbers of the operations that read them.
+    values: the results that differ. readers: for blocks, the operations that read them. unrecorded: sides, "A" or "B", whose
+    value comes from no recorded operation: an input of the run, or compiled code.
     """
 
     left: tuple[TracedOperation, ...]
     right: tuple[TracedOperation, ...]
     values: tuple[TensorValue, TensorValue]
-    readers: tuple[int, int] | None = None
+    readers: tuple[TracedOperation, TracedOperation] | None = None
+    unrecorded: str = ""
+
+    @property
+    def is_input(self) -> bool:
+        """Return True where no recorded operation computed the values that differ."""
+        return not self.left and not self.right
 
     @property
     def module(self) -> str:
-        return next((x.module for x in reversed((*self.right, *self.left)) if x.module), "")
+        operations = (*self.right, *self.left) or self.readers or ()
+        return next((x.module for x in reversed(operations) if x.module), "")
 
     @property
     def operation(self) -> str:
-        """Return "aten.mm", "aten.mm against aten.addmm", or "aten.add on side B only"."""
+        """Return "aten.mm", "aten.mm against aten.addmm", "aten.add on side B only", or "input of aten.mm"."""
+        if self.readers is not None and self.is_input:
+            return f"input of {self.readers[0].packet}"
         for side, other, letter in ((self.left, self.right, "A"), (self.right, self.left, "B")):
             if not other:
                 return f"{_names(side)} on side {letter} only"
@@ -197,6 +207,8 @@ class _Comparing:
         self._runs = _Run(found.traces[0]), _Run(found.traces[1])
         self._mixing: dict[int, str] = {}
         """Operations of the first run whose rows are in another order, and the module in which they are."""
+        self._inputs: set[tuple[int, int]] = set()
+        """Values of both runs that differ and that no recorded operation computed."""
         self._sharded = any(each.kind == "shard" for each in found.mapping or ())
 
     def compared(self) -> TraceComparison:
@@ -232,15 +244,19 @@ class _Comparing:
         outputs_equal = len(x.outputs) == len(y.outputs) and all(map(same, x.outputs, y.outputs))
         if self._found.traces[0].source and self._found.origins and not (x.inputs or y.inputs or outputs_equal):
             return "consequence"  # a dump without inputs: origins after the first one cannot be distinguished
-        if len(x.inputs) == len(y.inputs) and all(map(same, x.inputs, y.inputs)):
+        overwrites = x.random and x.packet.endswith("_")  # as aten.uniform_ does, memory whose content is undefined
+        if len(x.inputs) == len(y.inputs) and (overwrites or all(map(same, x.inputs, y.inputs))):
             if self._mixes(x, y) and not outputs_equal:
                 return "unmapped"
             constants = not x.inputs and x.arguments != y.arguments  # such as other positions: an origin where they are read
             return "equal" if outputs_equal else "other call" if constants else self._of_equal_inputs(x, y)
         if self._mixes(x, y):
             return "equal" if outputs_equal else "unmapped"
-        readers = x.number, y.number
-        found = {self._trace_back(p, q, readers) for p, q in zip(x.inputs, y.inputs, strict=False) if not same(p, q)}
+        found = {
+            self._trace_back(p, q, (x, y), outputs_equal and bool(x.outputs))
+            for p, q in zip(x.inputs, y.inputs, strict=False)
+            if not same(p, q)
+        }
         if outputs_equal and x.name != "return":
             return "equal"
         return next((state for state in ("consequence", "unmapped") if state in found), "other call")
@@ -270,21 +286,30 @@ class _Comparing:
         self._found.origins.append(DifferenceOrigin((x,), (y,), differing))
         return "origin"
 
-    def _trace_back(self, p: TensorValue, q: TensorValue, readers: tuple[int, int]) -> OperationState:
+    def _trace_back(
+        self, p: TensorValue, q: TensorValue, readers: tuple[TracedOperation, TracedOperation], equal_after: bool
+    ) -> OperationState:
         """Return the state of an operation from two inputs that differ; an origin that is not known yet is added.
 
         A value that no recorded operation computed, and that the other run does not have, is an input of the run that differs,
-        or comes from compiled code that is not recorded.
+        or comes from compiled code that is not recorded. equal_after: the operation gives equal results in both runs.
         """
         left, right = (self._source(*which) for which in ((p, 0), (q, 1)))
-        if left.tainted or right.tainted:
+        if left.tainted or right.tainted or (p.id, q.id) in self._inputs:
             return "consequence"
-        if not left.numbers and not right.numbers:
-            return "unmapped" if left.unknown or right.unknown else "other call"
-        if not comparable(p, q, self._found.mapping) or (left.unknown and right.unknown and left.numbers and right.numbers):
+        unrecorded = "A" * left.unknown + "B" * right.unknown
+        is_input = not left.numbers and not right.numbers
+        # Dumps of other tools lack casts and views. Operations such as aten.zero_ overwrite memory of any content.
+        if is_input and (not unrecorded or self._found.traces[0].source or equal_after):
+            return "unmapped" if unrecorded else "other call"
+        if not comparable(p, q, self._found.mapping):  # without a mapping, the operations do not correspond
+            return "other call" if self._found.mapping is None else "unmapped"
+        if unrecorded == "AB" and left.numbers and right.numbers:
             return "unmapped"
+        if is_input:
+            self._inputs.add((p.id, q.id))
         sides = [tuple(run.operations[i] for i in x.numbers) for run, x in zip(self._runs, (left, right), strict=True)]
-        self._found.origins.append(DifferenceOrigin(sides[0], sides[1], (p, q), readers))
+        self._found.origins.append(DifferenceOrigin(sides[0], sides[1], (p, q), readers, unrecorded))
         self._runs[0].tainted.update(left.numbers)
         self._runs[1].tainted.update(right.numbers)
         return "consequence"

@@ -6,7 +6,10 @@ import runpy
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from fnmatch import fnmatchcase
+from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -14,18 +17,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from accprobe.errors import AccprobeError, RecordingError
-from accprobe.gemm.callables.arrays import TorchArrays, format_of_numpy
-from accprobe.gemm.spec import Spec
+from accprobe.gemm.callables.arrays import TorchArrays
 from accprobe.operands.safetensors import Tensors, read_tensors, write_tensors
-from accprobe.trace.causes import Explainer, TraceFindings
-from accprobe.trace.compare import DifferenceOrigin, compare_traces
+from accprobe.trace.causes import ExplainedOrigin, TraceFindings, explain_origins
+from accprobe.trace.compare import compare_traces
 from accprobe.trace.dumps import read_any
-from accprobe.trace.mapping import WHOLE_RUN, Mapped, parse_mapping, part_of, taken
-from accprobe.trace.product_causes import product_cause
-from accprobe.trace.products import POSITIONS, RecordedProduct
+from accprobe.trace.mapping import WHOLE_RUN, Mapped, parse_mapping, part_of
 from accprobe.trace.recorder import Recorder, open_writer
-from accprobe.trace.records import OPERAND_FILE, TracedOperation
-from accprobe.trace.sides import Cause, OriginSide
+from accprobe.trace.records import OPERAND_FILE, RecordedTrace, TensorValue, TracedOperation
+from accprobe.trace.replay import Operand, RecordedCall, arguments_of, aten_operation, filled
+from accprobe.trace.schemas import schema_of
+from accprobe.trace.sides import Cause, KeptCalls
 
 MOST_SAVED = 1 << 33
 """Bytes of operands that one trace saves."""
@@ -51,10 +53,7 @@ def record(
     writer = open_writer(Path(folder), mapped)
 
     def keep(operation: TracedOperation) -> bool:
-        return any(
-            str(operation.number) == each or fnmatchcase(operation.module, each) or fnmatchcase(operation.packet, each)
-            for each in save
-        )
+        return any(matches(each, operation) for each in save)
 
     recorder = Recorder(mapped, steps, limit, kernels, keep if save else None, writer)
     try:
@@ -67,6 +66,11 @@ def record(
             save_operands(recorder, Path(folder))
 
 
+def matches(chosen: str, operation: TracedOperation) -> bool:
+    """Return whether an operation is chosen by its number, or by a glob of its module path or its name."""
+    return str(operation.number) == chosen or any(fnmatchcase(x, chosen) for x in (operation.module, operation.packet))
+
+
 def save_operands(recorder: Recorder, folder: Path) -> None:
     """Write the operands and results that a recorder kept, as "NUMBER.in0" and "NUMBER.out0"."""
     arrays: dict[str, NDArray[Any]] = {}
@@ -75,18 +79,20 @@ def save_operands(recorder: Recorder, folder: Path) -> None:
         named = [*((f"in{i}", x) for i, x in enumerate(call.operands())), *((f"out{i}", x) for i, x in enumerate(call.results))]
         for name, operand in named:
             array = array_of(operand.tensor)
-            if array is not None and size + array.nbytes <= MOST_SAVED:
+            if size + array.nbytes <= MOST_SAVED:
                 arrays[f"{number}.{name}"] = array
                 size += array.nbytes
     write_tensors(folder / OPERAND_FILE, arrays)
 
 
-def array_of(tensor: Any) -> NDArray[Any] | None:
-    """Return a tensor as an array of numpy's or ml_dtypes' type; None where accprobe has no such format."""
+def array_of(tensor: Any) -> NDArray[Any]:
+    """Return a tensor as an array of numpy's or ml_dtypes' type; as its bytes where accprobe has no such format."""
+    import torch
+
     handover = TorchArrays("cpu")
     found = handover.received(tensor)
     if found is None or found.fmt is None:
-        return None
+        return np.asarray(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
     return handover.patterns(tensor.cpu(), found.fmt).view(np.dtype(found.fmt.ml_dtype))
 
 
@@ -111,27 +117,35 @@ def record_script(script: Path, arguments: Sequence[str], folder: Path, **option
 
 
 def compare_folders(a: Path, b: Path, mapping: str = "") -> TraceFindings:
-    """Compare two traces or dumps, and explain the products whose operands were saved. Raises AccprobeError."""
+    """Compare two traces or dumps, and explain each origin, with the operands that were saved. Raises AccprobeError."""
     parts = parse_mapping(mapping) if mapping else (None, None)
     traces = read_any(a, parts[0]), read_any(b, parts[1])
     for folder, trace, part in zip((a, b), traces, parts, strict=True):
         if part not in (None, WHOLE_RUN) and not trace.part and not trace.source:
             raise AccprobeError(f"{folder} was recorded without parts: record it with --map {part}")
     comparison = compare_traces(*traces, mapping or _recorded_mapping(traces[0].part, traces[1].part))
-    saved = _saved(a), _saved(b)
-    explainer = Explainer()
-    found = TraceFindings(comparison)
-    for origin in comparison.origins:
-        explained = explainer.explain(origin, OriginSide(origin.left, (), None), OriginSide(origin.right, (), None))
+    mapped = comparison.mapping or (WHOLE_RUN, WHOLE_RUN)
+    found = explain_origins(comparison, (_saved_calls(a, traces[0], mapped[0]), _saved_calls(b, traces[1], mapped[1])))
+    for each in found.origins:
         if traces[0].source:
-            explained.cause = Cause("unknown", "not modelled: the dump has no operands")
-        products = [_product(x, tensors) for x, tensors in zip((origin.left, origin.right), saved, strict=True)]
-        if products[0] is not None and products[1] is not None:
-            versions = traces[0].versions, traces[1].versions
-            explained.cause = product_cause((products[0], products[1]), (origin.left, origin.right), versions)
-            explained.differing, explained.of = _differing(origin, products[0], products[1], comparison.mapping)
-        found.origins.append(explained)
+            each.cause = Cause("unknown", "not modelled: the dump has no operands")
+        elif advice := _advice(each):
+            each.cause = replace(each.cause, text=f"{each.cause.text}; {advice}")
     return found
+
+
+def _advice(found: ExplainedOrigin) -> str:
+    """Return how to record the operands that a cause needs; "" where it needs none."""
+    values = [side.value for side in found.sides]
+    if found.cause.kind not in ("unknown", "input") or found.cause.verified or None not in values:
+        return ""
+    origin = found.origin
+    name = origin.module or next(x.packet for x in (*origin.left, *origin.right, *(origin.readers or ())))
+    lacking = [letter for letter, value in zip("AB", values, strict=True) if value is None]
+    side = f"side {lacking[0]}" if len(lacking) == 1 else "both sides"
+    if not find_spec("torch"):
+        return "install torch, which accprobe needs to read saved operands"
+    return f"for {'its values' if origin.is_input else 'the cause'}, record {side} again with --save '{name}'"
 
 
 def _recorded_mapping(first: str, second: str) -> str:
@@ -144,38 +158,68 @@ def _recorded_mapping(first: str, second: str) -> str:
     return first or second
 
 
-def _saved(folder: Path) -> Tensors:
+def _saved_calls(folder: Path, trace: RecordedTrace, mapped: Mapped) -> KeptCalls:
+    """Return the operations whose operands a folder has."""
     path = folder / OPERAND_FILE
     try:
-        return read_tensors(path) if path.is_file() else {}
+        saved = read_tensors(path) if path.is_file() else {}
     except OSError as e:
         raise RecordingError(f"{path} cannot be read: {e.strerror or e}") from None
+    if not find_spec("torch"):
+        saved = {}
+    numbers = {int(name.partition(".")[0]) for name in saved if name.partition(".")[0].isdecimal()}
+
+    @cache
+    def call(number: int) -> RecordedCall | None:
+        return _saved_call(trace.operations[number], saved)
+
+    return KeptCalls(trace, numbers & set(range(len(trace.operations))), call, mapped, from_folder=True)
 
 
-def _product(operations: tuple[TracedOperation, ...], saved: Tensors) -> RecordedProduct | None:
-    """Return a product of saved operands; None where they were not saved, or it is not a product without a bias."""
-    if len(operations) != 1 or operations[0].packet not in ("aten.mm", "aten.bmm"):
+def _saved_call(operation: TracedOperation, saved: Tensors) -> RecordedCall | None:
+    """Return an operation with its saved operands; None where one is missing.
+
+    A trace is data of another machine: only operations of aten are called that write to no memory but that of their first
+    argument.
+    """
+    function, arguments = aten_operation(operation.name), arguments_of(operation)
+    names = [f"{operation.number}.in{i}" for i in range(len(operation.inputs))]
+    if arguments is None or not names or not all(name in saved for name in names):
         return None
-    number, places = operations[0].number, POSITIONS[operations[0].packet]
-    names = [*(f"{number}.in{i}" for i in places), f"{number}.out0"]
-    if not all(name in saved for name in names):
-        return None
-    a, b, d = (saved[name]() for name in names)
-    a, b, d = (x[0] if x.ndim == 3 and len(x) else x for x in (a, b, d))
-    formats = [fmt for x in (a, b, d) if (fmt := format_of_numpy(x.dtype)) is not None]
-    if len(formats) != 3 or not a.ndim == b.ndim == d.ndim == 2 or a.shape[1] != b.shape[0] or d.shape != (len(a), b.shape[1]):
-        raise RecordingError(
-            f"the saved operands of operation {number} are not those of a matrix product; record the trace again"
-        )
-    of_a, of_b, of_d = (np.ascontiguousarray(x).view(fmt.dtype) for x, fmt in zip((a, b.T, d), formats, strict=True))
-    spec = Spec(len(a), b.shape[1], a.shape[1], formats[0], formats[1], formats[2])
-    return RecordedProduct(spec, of_a, of_b, of_d, of_d, "cpu")
+    if function is not None and (schema_of(function).is_skipped or {i for i, _ in schema_of(function).written} - {0}):
+        function = None
+    operands = iter([_operand(operation, name, x, saved) for name, x in zip(names, operation.inputs, strict=True)])
+    try:
+        listed, named = (_of_torch(filled(each, operands)) for each in arguments)
+    except StopIteration:
+        raise RecordingError(f"operation {operation.number} has fewer tensors than arguments; record the trace again") from None
+    names = [f"{operation.number}.out{i}" for i in range(len(operation.outputs))]
+    results = [_operand(operation, name, x, saved) for name, x in zip(names, operation.outputs, strict=True) if name in saved]
+    return RecordedCall(function, tuple(listed), named, operation.flags, results)
 
 
-def _differing(
-    origin: DifferenceOrigin, x: RecordedProduct, y: RecordedProduct, mapping: tuple[Mapped, Mapped] | None
-) -> tuple[int, int]:
-    """Return how many words of the compared part differ, and how many there are."""
-    parts = mapping or (WHOLE_RUN, WHOLE_RUN)
-    left, right = taken(x.d, y.d, parts[0]), taken(y.d, x.d, parts[1])
-    return int((left != right).sum()), int(left.size)
+def _operand(operation: TracedOperation, name: str, value: TensorValue, saved: Tensors) -> Operand:
+    """Return a saved tensor in its recorded strides."""
+    import torch
+
+    array, dtype = saved[name](), getattr(torch, value.dtype, None)
+    if not isinstance(dtype, torch.dtype) or array.nbytes != value.size * dtype.itemsize:
+        raise RecordingError(f"the saved operands of operation {operation.number} have other shapes; record the trace again")
+    tensor = torch.from_numpy(array.reshape(-1).view(np.uint8)).view(dtype).reshape(value.shape)
+    span = 1 + sum((size - 1) * stride for size, stride in zip(value.shape, value.strides, strict=True))
+    if 0 in value.strides or span > 2 * value.size:  # a view of little of its storage
+        return Operand(value.id, tensor.reshape(-1), 0, value.shape, tuple(tensor.stride()))
+    laid = Operand(value.id, torch.zeros(span, dtype=dtype), 0, value.shape, value.strides)
+    return replace(laid, memory=laid.filled(tensor))
+
+
+def _of_torch(value: Any) -> Any:
+    """Return recorded arguments with torch's types, such as "torch.bfloat16", in the place of their names."""
+    import torch
+
+    if isinstance(value, str) and value.startswith("torch."):
+        found = getattr(torch, value.removeprefix("torch."), None)
+        return found if isinstance(found, torch.dtype | torch.layout | torch.memory_format) else value
+    if isinstance(value, dict):
+        return {name: _of_torch(each) for name, each in value.items()}
+    return [_of_torch(each) for each in value] if isinstance(value, list) else value

@@ -6,7 +6,7 @@ again and probed (`accprobe.gemm.characterise`). Either way the model has to giv
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -25,7 +25,6 @@ from accprobe.gemm.spec import Spec
 from accprobe.gemm.verification import evaluator_of
 from accprobe.isa.formats import FORMATS, Bits
 from accprobe.model.product import Chain, Merged, Node, ProductModel
-from accprobe.trace.products import RecordedProduct
 
 _FRESH = {"cpu": 1 << 13, "cuda": 1 << 16}
 """Random outputs on which a probed model is checked."""
@@ -34,6 +33,24 @@ MOST_INFERRED = 2
 """Plans that are inferred for operations with one key."""
 
 EXPLAIN_AT_MOST = 1 << 28
+
+
+@dataclass(frozen=True)
+class RecordedProduct:
+    """A product as it ran: patterns of A [M, K], B [N, K] and D [M, N]. bias: that is added, as f64 [M, N], or None.
+
+    plain: D without the bias. call: computes it of A and B on the device. is_tf32: torch may round the operands to TF32.
+    """
+
+    spec: Spec
+    a: Bits
+    b: Bits
+    d: Bits
+    plain: Bits
+    device: str
+    bias: NDArray[np.float64] | None = None
+    call: Callable[[Any, Any], Any] | None = None
+    is_tf32: bool = False
 
 
 @dataclass(frozen=True)
@@ -46,7 +63,7 @@ class RegionPlans:
 
 @dataclass
 class PlanCache:
-    """Plans by what they depend on (see `plan_key`). One more is inferred if the first one fails."""
+    """Plans by what they depend on. One more is inferred if the first one fails."""
 
     known: dict[Any, list[RegionPlans]] = field(default_factory=dict)
 

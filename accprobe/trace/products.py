@@ -1,109 +1,133 @@
-"""A recorded matrix product: the bits of its operands and of its result, and the call that computes it again."""
+"""Why two matrix products of equal operands differ: the plan of each side is inferred, and their findings are compared."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
 from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
 
 from accprobe.gemm.callables.arrays import TorchArrays
 from accprobe.gemm.spec import Spec
 from accprobe.isa.formats import FORMATS, Bits, Format
-from accprobe.trace.replay import CallBlock, RecordedCall
+from accprobe.trace.plans import PLANS, RecordedProduct, RegionPlans
+from accprobe.trace.replay import RecordedCall, count_differing
+from accprobe.trace.sides import Cause, Kind, OriginSide, same_part
 
 POSITIONS: dict[str, tuple[int, int]] = {"aten.mm": (0, 1), "aten.bmm": (0, 1), "aten.addmm": (1, 2), "aten.baddbmm": (1, 2)}
 """Positions of A and B among the tensors of an operation; a bias stands before them."""
 
-
-@dataclass(frozen=True)
-class RecordedProduct:
-    """A product as it ran: patterns of A [M, K], B [N, K] and D [M, N]. bias: that is added, as f64 [M, N], or None.
-
-    plain: D without the bias. call: computes it of A and B on the device. is_tf32: torch may round the operands to TF32.
-    """
-
-    spec: Spec
-    a: Bits
-    b: Bits
-    d: Bits
-    plain: Bits
-    device: str
-    bias: NDArray[np.float64] | None = None
-    call: Callable[[Any, Any], Any] | None = None
-    is_tf32: bool = False
+OF_KIND: tuple[tuple[Kind, tuple[str, ...]], ...] = (
+    ("split_k", ("split_k",)),
+    ("promotion", ("promote_every", "promotion_format", "promotion_rounding")),
+    ("partials", ("partial_format", "reduction_order", "slice_sizes")),
+    (
+        "order",
+        ("order", "products_per_sum", "instruction", "effective_bits", "alignment_bits", "result_bits", "sum_rounding"),
+    ),
+)
+"""Findings of a plan by the kind of cause that a difference in them is, the most important first."""
 
 
-def recorded_product(name: str, call: RecordedCall) -> RecordedProduct | None:
-    """Return the product that an operation computes, None where it is not one that can be modelled.
-
-    A batched product is represented by its first matrix.
-    """
-    if name not in POSITIONS or _scaled(call):
+def cause_of_products(left: OriginSide, right: OriginSide) -> Cause | None:
+    """Return in which finding the plans of two products differ; None where a side is not one product with its operands."""
+    products = [_recorded_product(x) for x in (left, right)]
+    first, second = products
+    if first is None or second is None:
         return None
-    given, places = call.operands(), POSITIONS[name]
+    plans = [PLANS.of(_plan_key(x), product) for x, product in ((left, first), (right, second))]
+    return cause_of_plans((plans[0][0], plans[1][0]), (plans[0][1], plans[1][1]), first.d.size)
+
+
+def cause_of_plans(plans: tuple[RegionPlans | None, RegionPlans | None], wrong: tuple[int, int], words: int) -> Cause:
+    """Return in which finding two plans differ. wrong: how many of the recorded words each does not predict."""
+    first, second = plans
+    if first is None or second is None:
+        lacking = " and ".join(name for name, plan in zip("AB", plans, strict=True) if plan is None)
+        return Cause("unknown", f"not explained: accprobe infers no order of the additions of side {lacking}")
+    if any(wrong):
+        unpredicted = " and ".join(f"{n:,} of {words:,} words of side {name}" for name, n in zip("AB", wrong, strict=True) if n)
+        return Cause("unknown", f"not explained: no model of accprobe predicts {unpredicted}")
+    kind, text = _difference(first, second)
+    return Cause(kind, text, verified=kind != "unknown")
+
+
+def _difference(first: RegionPlans, second: RegionPlans) -> tuple[Kind, str]:
+    """Return the most important difference of two plans, and its kind."""
+    formats = [str(plan.regions[0][2].a) for plan in (first, second)]
+    if formats[0] != formats[1]:
+        return "cast", " against ".join(f"{x.upper() if x == 'tf32' else x} operands" for x in formats)
+    one, other = first.findings, second.findings
+    for kind, names in OF_KIND:
+        differing = [name for name in names if name in one and name in other and one[name] != other[name]]
+        if kind in ("split_k", "promotion") and differing:
+            return kind, f"{_in_words(one, kind)} against {_in_words(other, kind)}"
+        if differing:
+            return kind, ", ".join(f"{name.replace('_', ' ')} {one[name]} against {other[name]}" for name in differing)
+    if [x[2] for x in first.regions] != [x[2] for x in second.regions]:
+        return "order", "the products are added in another order"
+    return "unknown", "not explained: both sides have the same plan"
+
+
+def _in_words(findings: Mapping[str, Any], kind: Kind) -> str:
+    """Return the split or the promotion of a plan: "split-K 4 (f32 partial sums)"."""
+    if kind == "promotion":
+        every = findings.get("promote_every")
+        return "no promotion" if every is None else f"promotion every {every} k"
+    split = findings.get("split_k") or 1
+    return "no split" if split == 1 else f"split-K {split} ({findings.get('partial_format', 'f32')} partial sums)"
+
+
+def _plan_key(side: OriginSide) -> tuple[Any, ...]:
+    """Return everything that the plan of a product can depend on."""
+    x = side.operations[0]
+    shapes = tuple((y.shape, y.strides, y.dtype) for y in x.inputs)
+    return side.versions, x.name, x.arguments, shapes, tuple(sorted(x.flags.items()))
+
+
+def _recorded_product(side: OriginSide) -> RecordedProduct | None:
+    """Return the product that a side computes, None where it is not one that can be modelled.
+
+    A batched product is represented by its first matrix. A product of a folder is only probed where it gives its recorded
+    words again: another machine may have computed it.
+    """
+    if len(side.calls) != 1 or side.packets[0] not in POSITIONS:
+        return None
+    call, places = side.calls[0], POSITIONS[side.packets[0]]
+    repeats = not side.from_folder or call.repeats(1)
+    if any(call.keywords.get(name, 1) != 1 for name in ("alpha", "beta")) or (places[0] and not repeats):
+        return None
+    given = call.operands()
     tensors = [given[i].tensor for i in places]
     made = call.results[0].tensor
     batched = made.dim() == 3
     a, b, d = (x[0] if batched else x for x in (*tensors, made))
-    if not d.numel() or not a.shape[-1]:
-        return None
     formats = [fmt for x in (a, b, d) if (fmt := _format(x)) is not None]
-    if len(formats) != 3:
+    if not d.numel() or not a.shape[-1] or len(formats) != 3:
         return None
     device = str(d.device)
 
     def multiply(p: Any, q: Any) -> Any:
         laid = [_like(x, y, batched) for x, y in zip(tensors, (p, q), strict=True)]
-        replaced = dict(zip(places, laid, strict=True))
-        if places[0]:
-            replaced[0] = _no_bias(given[0].tensor)
-        result = call(replaced)[0]
+        result = without_bias(call, places, dict(zip(places, laid, strict=True)))
         return result[0] if batched else result
 
     spec = Spec(d.shape[0], d.shape[1], a.shape[1], formats[0], formats[1], formats[2])
-    of_a, of_b, of_d = (bits_of(x, fmt) for x, fmt in zip((a, b.t(), d), formats, strict=True))
+    of_a, of_b, of_d = (_bits(x, fmt) for x, fmt in zip((a, b.t(), d), formats, strict=True))
     plain, bias = of_d, None
     if places[0]:
         of_bias = given[0].tensor[0] if batched and given[0].tensor.dim() == 3 else given[0].tensor
         bias = of_bias.double().expand(d.shape).cpu().numpy()
-        plain = bits_of(multiply(a, b), formats[2])
-    is_tf32 = formats[0] is FORMATS["f32"] and call.flags.get("allow_tf32") is True and device != "cpu"
-    return RecordedProduct(spec, of_a, of_b, of_d, plain, device, bias, multiply, is_tf32)
+        plain = _bits(multiply(a, b), formats[2])
+    is_tf32 = formats[0] is FORMATS["f32"] and call.flags.get("allow_tf32") is True and "gpu" in dict(side.versions)
+    return RecordedProduct(spec, of_a, of_b, of_d, plain, device, bias, multiply if repeats else None, is_tf32)
 
 
-def block_product(
-    product: RecordedProduct, sample: RecordedCall, name: str, block: CallBlock, values: Mapping[int, int]
-) -> RecordedProduct | None:
-    """Return the product that a block computes of the operands of `sample`, a product of the other run.
+def without_bias(call: RecordedCall, places: tuple[int, int], replaced: Mapping[int, Any] | None = None) -> Any:
+    """Return the result of a product without its bias. replaced: by position, other tensors for operands."""
+    import torch
 
-    values: ids of the sample's values in the run of the block. None where the block reads other layouts, or has another result.
-    """
-    given, places = sample.operands(), POSITIONS[name]
-    inputs = {x.value: x for x in block.inputs()}
-    found = [inputs.get(values.get(given[i].value, -1)) for i in places]
-    result = block.result.tensor
-    if any(x is None or x.memory.shape != given[i].memory.shape for x, i in zip(found, places, strict=True)):
-        return None
-    if result.dim() != 2 or result.numel() != product.d.size:
-        return None
-
-    def multiply(p: Any, q: Any) -> Any:
-        memories = {}
-        for operand, i, tensor in zip(found, places, (p, q), strict=True):
-            assert operand is not None
-            memories[operand.value] = replace(given[i], memory=operand.memory).filled(tensor)
-        return block(memories)
-
-    d = bits_of(result, product.spec.out)
-    return replace(product, d=d, plain=d, bias=None, call=multiply)
-
-
-def _scaled(call: RecordedCall) -> bool:
-    """Return whether a product has factors beside A·B."""
-    return any(call.keywords.get(name, 1) != 1 for name in ("alpha", "beta"))
+    # -0 is the bias that changes no sum, not even a sum of -0.
+    no_bias = {0: torch.full_like(call.operands()[0].tensor, -0.0)} if places[0] else {}
+    return call({**(replaced or {}), **no_bias})[0]
 
 
 def _like(pattern: Any, matrix: Any, batched: bool) -> Any:
@@ -119,18 +143,55 @@ def _like(pattern: Any, matrix: Any, batched: bool) -> Any:
     return laid
 
 
-def _no_bias(bias: Any) -> Any:
-    """Return zeros of the sign that no sum changes by."""
-    import torch
-
-    return torch.full_like(bias, -0.0)
-
-
 def _format(tensor: Any) -> Format | None:
     received = TorchArrays("cpu").received(tensor)
     return None if received is None else received.fmt
 
 
-def bits_of(tensor: Any, fmt: Format) -> Bits:
-    """Return the bits of a tensor on the host."""
+def _bits(tensor: Any, fmt: Format) -> Bits:
     return TorchArrays("cpu").patterns(tensor.cpu(), fmt)
+
+
+def fixes(left: OriginSide, right: OriginSide) -> Iterator[str]:
+    """Yield changes that make both sides equal, each of them tried with the recorded operands."""
+    import torch
+
+    if len(left.calls) != 1 or len(right.calls) != 1:
+        return
+
+    def agree(**flags: bool) -> bool:
+        first, second = (side.calls[0].under(**flags)()[0] for side in (left, right))
+        return same_part(first, second, left.mapped, right.mapped)
+
+    used = [side.calls[0].flags for side in (left, right)]
+    for name in ("allow_bf16_reduced_precision_reduction", "allow_fp16_reduced_precision_reduction", "allow_tf32"):
+        if any(flags.get(name) for flags in used) and agree(**{name: False}):
+            yield f"torch.backends.cuda.matmul.{name} = False"
+    if rows := _padded_rows(left, right):
+        yield f"pad the batch to {rows} rows"
+    if not torch.are_deterministic_algorithms_enabled() and not all(side.calls[0].repeats() for side in (left, right)):
+        torch.use_deterministic_algorithms(True)
+        try:
+            if agree() and agree():
+                yield "torch.use_deterministic_algorithms(True)"
+        except RuntimeError:  # the operation has no deterministic algorithm
+            pass
+        finally:
+            torch.use_deterministic_algorithms(False)
+
+
+def _padded_rows(left: OriginSide, right: OriginSide) -> int:
+    """Return the rows of the larger product if the smaller, with its rows repeated up to them, gives its bits; else 0."""
+    import torch
+
+    small, large = sorted((left, right), key=lambda side: side.calls[0].results[0].shape[0])
+    wanted = large.calls[0].results[0].tensor
+    if small.packets[0] not in ("aten.mm", "aten.addmm"):
+        return 0
+    place = POSITIONS[small.packets[0]][0]
+    a, rows = small.calls[0].operands()[place].tensor, len(wanted)
+    if rows == len(a):
+        return 0
+    padded = torch.cat([a] * -(-rows // len(a)))[:rows]
+    got = small.calls[0]({place: padded})[0][: len(a)]
+    return 0 if count_differing(got, wanted[: len(a)]) else rows

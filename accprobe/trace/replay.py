@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from accprobe.gemm.callables.options import flags_set
+from accprobe.trace.records import TracedOperation
 from accprobe.trace.schemas import schema_of, tensors_in
 
 WHOLE_STORAGE = 1 << 28
@@ -59,7 +61,10 @@ def copy_operand(value: int, tensor: Any, memories: dict[Any, Any]) -> Operand:
 
 @dataclass
 class RecordedCall:
-    """An operation and its arguments, tensors replaced by `Operand`s. results: copies of what it gave."""
+    """An operation and its arguments, tensors replaced by `Operand`s. results: copies of what it gave.
+
+    function: None where it may not be called, as that of another machine's trace.
+    """
 
     function: Any
     arguments: tuple[Any, ...]
@@ -79,7 +84,7 @@ class RecordedCall:
         for position, tensor in (replaced or {}).items():
             given[position] = tensor
         iterator = iter(given)
-        arguments, keywords = _filled(self.arguments, iterator), _filled(self.keywords, iterator)
+        arguments, keywords = filled(self.arguments, iterator), filled(self.keywords, iterator)
         known = {name: value for name, value in self.flags.items() if isinstance(value, bool)}
         with torch.no_grad(), flags_set(torch, known) if torch.cuda.is_available() else nullcontext():
             result = self.function(*arguments, **keywords)
@@ -107,44 +112,48 @@ def _operands(values: Any) -> Iterator[Operand]:
             yield from _operands(each)
 
 
-def _filled(values: Any, tensors: Iterator[Any]) -> Any:
-    """Return arguments with the next tensor in the place of each operand."""
-    if isinstance(values, Operand):
+def filled(values: Any, tensors: Iterator[Any]) -> Any:
+    """Return arguments with the next of `tensors` in the place of each operand, or of the text "tensor" of a record."""
+    if isinstance(values, Operand) or values == "tensor":
         return next(tensors)
     if isinstance(values, dict):
-        return {name: _filled(x, tensors) for name, x in values.items()}
-    return type(values)(_filled(x, tensors) for x in values) if isinstance(values, list | tuple) else values
+        return {name: filled(x, tensors) for name, x in values.items()}
+    return type(values)(filled(x, tensors) for x in values) if isinstance(values, list | tuple) else values
 
 
-@dataclass(frozen=True)
-class CallBlock:
-    """Several operations as one function: the operands that none of them computes are its inputs."""
+def arguments_of(operation: TracedOperation) -> tuple[list[Any], dict[str, Any]] | None:
+    """Return the recorded arguments in their order and by name; None where they were too long to be stored."""
+    if not operation.arguments:
+        return ["tensor"] * len(operation.inputs), {}
+    try:
+        stored = json.loads(operation.arguments)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(stored, list):
+        return None
+    has_names = len(stored) == 2 and isinstance(stored[0], list) and isinstance(stored[1], dict)
+    return (stored[0], stored[1]) if has_names else (stored, {})
 
-    calls: tuple[RecordedCall, ...]
 
-    def inputs(self) -> list[Operand]:
-        """Return the operands from outside, the first view of each value."""
-        made = {result.value for call in self.calls for result in call.results}
-        found: dict[int, Operand] = {}
-        for operand in (x for call in self.calls for x in call.operands()):
-            if operand.value not in made:
-                found.setdefault(operand.value, operand)
-        return list(found.values())
+def aten_operation(name: str) -> Any:
+    """Return torch's operation of a recorded name, such as "aten.mm.default"; None without torch, or outside of aten."""
+    try:
+        import torch
+    except ImportError:
+        return None
+    namespace, packet, overload = (*name.split("."), "", "")[:3]
+    found = getattr(getattr(torch.ops.aten, packet, None), overload, None) if namespace == "aten" else None
+    return found if isinstance(found, torch._ops.OpOverload) else None
 
-    @property
-    def result(self) -> Operand:
-        return self.calls[-1].results[-1]
 
-    def __call__(self, memories: Mapping[int, Any] | None = None) -> Any:
-        """Run the operations in turn and return the last result. memories: by value, memory that replaces that of inputs."""
-        known: dict[int, Any] = dict(memories or {})
-        result: Any = None
-        for call in self.calls:
-            operands = enumerate(call.operands())
-            results = call({i: x.of(known[x.value]) for i, x in operands if x.value in known})
-            known |= {kept.value: tensor for kept, tensor in zip(call.results, results, strict=True)}
-            result = results[-1]
-        return result
+def named_arguments(operation: TracedOperation) -> dict[str, Any]:
+    """Return the arguments that are not tensors by their names, defaults included."""
+    listed, named = arguments_of(operation) or ([], {})
+    function = aten_operation(operation.name)
+    known = function._schema.arguments if function is not None else ()
+    found = {x.name: x.default_value for x in known if x.has_default_value()}
+    found |= {known[i].name if i < len(known) else f"argument {i}": each for i, each in enumerate(listed)} | named
+    return {name: value for name, value in found.items() if value != "tensor"}
 
 
 def tensor_words(tensor: Any) -> Any:

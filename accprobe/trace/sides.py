@@ -1,36 +1,27 @@
-"""One side of an origin: its operations with their operands; and the cause of a difference."""
+"""One side of an origin: its operations with the operands that are at hand; and the cause of a difference."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from accprobe.trace.compare import DifferenceOrigin
 from accprobe.trace.mapping import WHOLE_RUN, Mapped, taken
-from accprobe.trace.records import TracedOperation
-from accprobe.trace.replay import CallBlock, Operand, RecordedCall, count_differing
+from accprobe.trace.records import RecordedTrace, TensorValue, TracedOperation
+from accprobe.trace.replay import Operand, RecordedCall, count_differing
 
 Kind = Literal[
-    "split_k",
-    "order",
-    "promotion",
-    "partials",
-    "cast",
-    "fusion",
-    "layout",
-    "argument",
-    "function",
-    "reduction",
-    "atomics",
-    "dropout",
-    "unknown",
-]
+    "split_k", "order", "promotion", "partials", "cast", "fusion", "layout", "argument", "function", "reduction", "atomics",
+    "dropout", "input", "unknown",
+]  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Cause:
-    """verified: each side's words were predicted bit for bit. fixes: changes that made both sides equal when tried.
+    """verified: both sides gave their recorded words again, or their models predict them bit for bit.
 
-    fixes_tried: fixes were wanted, even if none was found.
+    fixes: changes that made both sides equal when tried. fixes_tried: fixes were wanted, even if none was found.
     """
 
     kind: Kind
@@ -42,20 +33,71 @@ class Cause:
 
 @dataclass
 class OriginSide:
-    """One side of an origin. calls: its operations with operands, empty where none were kept. value: the result that differs.
+    """One side of an origin. calls: its operations with operands, empty where one lacks them. value: the result that differs.
 
-    repeated: a second run of this side gave the same bits.
+    repeated: a second run of this side gave the same bits. from_folder: another machine may have recorded it. versions: of
+    torch and of the GPU that recorded it.
     """
 
     operations: tuple[TracedOperation, ...]
-    calls: tuple[RecordedCall, ...]
-    value: Operand | None
-    mapped: Mapped | None = None
+    calls: tuple[RecordedCall, ...] = ()
+    value: Operand | None = None
+    mapped: Mapped = WHOLE_RUN
     repeated: bool = True
+    from_folder: bool = False
+    versions: tuple[tuple[str, str], ...] = ()
 
     @property
-    def block(self) -> CallBlock:
-        return CallBlock(self.calls)
+    def packets(self) -> list[str]:
+        return [x.packet for x in self.operations]
+
+    @property
+    def replays(self) -> bool:
+        """Return whether the operations, called again alone, give the recorded bits; random ones are not called."""
+        if len(self.calls) != len(self.operations):
+            return False
+        return all(x.random or call.repeats(1) for x, call in zip(self.operations, self.calls, strict=True))
+
+
+@dataclass(frozen=True)
+class KeptCalls:
+    """The operations of a run whose operands are at hand. call: returns one by its number.
+
+    unrepeated: operations that gave other bits when the run was repeated.
+    """
+
+    trace: RecordedTrace
+    numbers: Collection[int]
+    call: Callable[[int], RecordedCall | None]
+    mapped: Mapped | None = None
+    unrepeated: Collection[int] = ()
+    from_folder: bool = False
+
+    def side(self, origin: DifferenceOrigin, which: int) -> OriginSide:
+        operations = (origin.left, origin.right)[which]
+        found = [self.call(x.number) for x in operations if x.number in self.numbers]
+        calls = tuple(each for each in found if each is not None and each.function is not None)
+        return OriginSide(
+            operations,
+            calls if len(calls) == len(operations) else (),
+            self._value(origin.values[which]),
+            self.mapped or WHOLE_RUN,
+            not any(x.number in self.unrepeated for x in operations),
+            self.from_folder,
+            tuple(self.trace.versions.items()),
+        )
+
+    def _value(self, wanted: TensorValue) -> Operand | None:
+        """Return a copy of a value: an operand or a result of some operation that is at hand."""
+        for number in sorted(self.numbers):
+            operation = self.trace.operations[number]
+            for kind, values in enumerate((operation.inputs, operation.outputs)):
+                place = next((i for i, x in enumerate(values) if (x.hash, x.shape) == (wanted.hash, wanted.shape)), None)
+                call = None if place is None else self.call(number)
+                found = [] if call is None else (call.operands(), call.results)[kind]
+                if place is not None and place < len(found):
+                    return found[place]
+        return None
 
 
 def compared_parts(left: OriginSide, right: OriginSide) -> tuple[Any, Any]:
@@ -63,10 +105,10 @@ def compared_parts(left: OriginSide, right: OriginSide) -> tuple[Any, Any]:
     assert left.value is not None
     assert right.value is not None
     x, y = left.value.tensor, right.value.tensor
-    return taken(x, y, left.mapped or WHOLE_RUN), taken(y, x, right.mapped or WHOLE_RUN)
+    return taken(x, y, left.mapped), taken(y, x, right.mapped)
 
 
-def same_part(x: Any, y: Any, of_x: Mapped | None, of_y: Mapped | None) -> bool:
+def same_part(x: Any, y: Any, of_x: Mapped, of_y: Mapped) -> bool:
     """Return whether the compared parts of two tensors have equal bits. of_x, of_y: the parts of their runs."""
-    first, second = taken(x, y, of_x or WHOLE_RUN), taken(y, x, of_y or WHOLE_RUN)
+    first, second = taken(x, y, of_x), taken(y, x, of_y)
     return first.shape == second.shape and not count_differing(first, second)

@@ -26,7 +26,10 @@ def trace_headline(found: TraceFindings) -> str:
     if not found.origins:
         return "different: the inputs of the two runs differ, or the mapping does not fit"
     origin = found.origins[0]
-    return f"first difference: {_place(origin)} {operand_shapes(origin)}: {origin.cause.text}".replace("  ", " ")
+    inputs = sum(each.origin.is_input for each in found.origins)
+    if origin.origin.is_input:
+        return f"inputs differ: {origin.cause.text}" + f" (and {so_many(inputs - 1, 'other input')})" * (inputs > 1)
+    return f"first difference: {_place(origin)}: {origin.cause.text}"
 
 
 def limits(found: TraceFindings) -> str:
@@ -85,8 +88,12 @@ def _origin(each: ExplainedOrigin) -> dict[str, Any]:
 
 
 def _place(each: ExplainedOrigin) -> str:
-    module = f"module {each.origin.module}, " if each.origin.module else ""
-    return f"{module}{each.origin.operation}"
+    """Return "module layers.0.mlp, aten.mm [16,64]·[64,64]"; of blocks in a module only the module, as the cause names them."""
+    origin = each.origin
+    module = f"module {origin.module}" if origin.module else ""
+    if module and (len(origin.left), len(origin.right)) != (1, 1):
+        return module
+    return ", ".join(filter(None, (module, f"{origin.operation} {operand_shapes(each)}".strip())))
 
 
 def operand_shapes(each: ExplainedOrigin) -> str:

@@ -14,9 +14,8 @@ from accprobe.evaluate.any_order import on_cpu
 from accprobe.gemm.explain.known_plans import KnownPlan, instruction_steps
 from accprobe.gemm.spec import Spec
 from accprobe.isa.formats import FORMATS
-from accprobe.trace.plans import PlanCache, infer, mismatches
-from accprobe.trace.product_causes import product_cause
-from accprobe.trace.products import RecordedProduct
+from accprobe.trace.plans import PlanCache, RecordedProduct, infer, mismatches
+from accprobe.trace.products import cause_of_plans
 
 M, N, K = 8, 16, 64
 F32, BF16 = FORMATS["f32"], FORMATS["bf16"]
@@ -58,7 +57,9 @@ def test_tf32_operands_are_the_cause() -> None:
         RecordedProduct(spec, *words, tf32, tf32, "cpu", is_tf32=True),
         RecordedProduct(spec, *words, plain, plain, "cpu"),
     )
-    found = product_cause(sides, ((), ()), ({"side": "A"}, {"side": "B"}))
+    plans = infer(sides[0]), infer(sides[1])
+    wrong = mismatches(plans[0], sides[0]), mismatches(plans[1], sides[1])
+    found = cause_of_plans(plans, wrong, M * N)
     assert (found.kind, found.text, found.verified) == ("cast", "TF32 operands against f32 operands", True)
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from accprobe.errors import AccprobeError  # noqa: E402
-from accprobe.trace import ProgramRun, run_both  # noqa: E402
+from accprobe.trace import ProgramRun, compare_folders, record, run_both  # noqa: E402
 from accprobe.trace.causes import TraceFindings  # noqa: E402
 from accprobe.trace.replay import RecordedCall, copy_operand  # noqa: E402
 
@@ -41,8 +42,8 @@ class Middle(torch.nn.Module):
         return self.function(x)
 
 
-def program(middle: Callable[[Any], Any]) -> Callable[[], Any]:
-    model = Plain(middle)
+def program(middle: Callable[[Any], Any], change: Callable[[Any], Any] = lambda model: model) -> Callable[[], Any]:
+    model = change(Plain(middle))
     x = torch.randn(8, 64, generator=torch.Generator().manual_seed(2))
     return lambda: model(x).detach()
 
@@ -50,6 +51,14 @@ def program(middle: Callable[[Any], Any]) -> Callable[[], Any]:
 def differences(one: Callable[[Any], Any], other: Callable[[Any], Any]) -> TraceFindings:
     with torch.no_grad():
         return run_both(ProgramRun(function=program(one)), ProgramRun(function=program(other)))
+
+
+def of_folders(folder: Path, one: Callable[[], Any], other: Callable[[], Any], save: Sequence[str] = ()) -> TraceFindings:
+    for name, run in (("a", one), ("b", other)):
+        with torch.no_grad(), record(folder / name, save=save):
+            torch.manual_seed(0)
+            run()
+    return compare_folders(folder / "a", folder / "b")
 
 
 def same(x: Any) -> Any:
@@ -67,57 +76,84 @@ def two_halves(x: Any) -> Any:
     return x[:, : K // 2].sum(-1, keepdim=True) + x[:, K // 2 :].sum(-1, keepdim=True) + x
 
 
+def polynomial(x: Any) -> Any:
+    return x * (0.5 + x / 4 - x**3 / 48)
+
+
+def tanh_gelu(x: Any) -> Any:
+    return torch.nn.functional.gelu(x, approximate="tanh")
+
+
+BIAS = torch.linspace(-1, 1, K)
+SQUARE = torch.randn(K, K, generator=torch.Generator().manual_seed(3))
+
 MIDDLES: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any], str, str]] = {
-    "reduction": (lambda x: x.sum(-1, keepdim=True) + x, two_halves, "reduction", "aten.sum"),
-    "cast": (same, lambda x: (x * 1.5).bfloat16().float(), "cast", "aten._to_copy"),
-    "activation": (torch.relu, torch.nn.functional.silu, "function", "aten.silu"),
-    "approximate": (
-        torch.nn.functional.gelu,
-        lambda x: torch.nn.functional.gelu(x, approximate="tanh"),
-        "argument",
-        "aten.gelu",
+    "reduction": (lambda x: x.sum(-1, keepdim=True) + x, two_halves, "reduction", "1 × aten.sum against 2 × aten.sum"),
+    "cast": (same, lambda x: (x * 1.5).bfloat16().float(), "cast", "cast to bfloat16 and back to float32 (aten._to_copy)"),
+    "activation": (torch.relu, torch.nn.functional.silu, "function", "aten.relu against aten.silu"),
+    "polynomial": (torch.nn.functional.silu, polynomial, "function", "aten.silu against aten.div"),
+    "approximate": (torch.nn.functional.gelu, tanh_gelu, "argument", "approximate 'none' against 'tanh'"),
+    "dropout": (same, lambda x: torch.nn.functional.dropout(x * 1.5, 0.1), "dropout", "dropout is on in side B (p 0.1)"),
+    "fused": (lambda x: x * 1.5 + x, lambda x: torch.addcmul(x, x, torch.tensor(1.5)), "fusion", "operations"),
+    "bias": (lambda x: torch.addmm(BIAS, x, SQUARE), lambda x: x @ SQUARE + BIAS, "fusion", "aten.mm then aten.add: the bias"),
+    "split": (
+        lambda x: x @ SQUARE,
+        lambda x: x[:, :99] @ SQUARE[:99] + x[:, 99:] @ SQUARE[99:],
+        "split_k",
+        "side B is split-K 2: it adds 2 products of K = 99 + 157",
     ),
-    "dropout": (same, lambda x: torch.nn.functional.dropout(x * 1.5), "dropout", "aten.bernoulli_"),
-    "fused": (lambda x: x * 1.5 + x, lambda x: torch.addcmul(x, x, torch.tensor(1.5)), "fusion", "aten.addcmul"),
 }
 
 
 @pytest.mark.parametrize("name", MIDDLES)
-def test_a_planted_difference_is_the_one_origin(name: str) -> None:
-    one, other, kind, operation = MIDDLES[name]
-    found = differences(one, other)
-    assert [(x.cause.kind, operation in x.origin.operation) for x in found.origins] == [(kind, True)]
-    assert found.origins[0].origin.module == "middle"
-    assert found.comparison.count("consequence") >= 2
-    assert found.origins[0].cause.verified == (kind != "reduction")
+def test_a_planted_difference_is_the_one_origin(name: str, tmp_path: Path) -> None:
+    """In one process, and by the files of two: without operands the cause is named, with operands it is verified."""
+    one, other, kind, text = MIDDLES[name]
+    found = [
+        differences(one, other),
+        of_folders(tmp_path / "saved", program(one), program(other), ["*"]),
+        of_folders(tmp_path / "plain", program(one), program(other)),
+    ]
+    for each, verified in zip(found, (True, True, False), strict=True):
+        (origin,) = each.origins
+        assert origin.origin.module == "middle"
+        assert each.comparison.count("consequence") >= 2
+        assert origin.cause.verified == verified
+        if verified or name != "fused":  # that the two operations are one is seen in the words alone
+            assert origin.cause.kind == kind
+            assert text in origin.cause.text
+
+
+def rounded(model: Any) -> Any:
+    return model.bfloat16().float()
+
+
+def with_flipped_bit(model: Any) -> Any:
+    model.last.weight.data.numpy().view(np.uint32)[3, 5] ^= 1 << 7
+    return model
+
+
+@pytest.mark.parametrize(
+    ("change", "weight", "text"),
+    [
+        (with_flipped_bit, "last.weight", "1 of 16,384 elements differs, in bit 7"),
+        (rounded, "first.weight", "elements differ: side B has the values of side A rounded to bfloat16"),
+    ],
+)
+def test_a_weight_that_differs_is_named(change: Callable[[Any], Any], weight: str, text: str, tmp_path: Path) -> None:
+    runs = program(same), program(same, change)
+    origin = of_folders(tmp_path / "plain", *runs).origins[0]
+    assert origin.cause.text.startswith(f"weight {weight} differs; for its values, record both sides again with --save '")
+    origin = of_folders(tmp_path / "saved", *runs, [weight.removesuffix(".weight")]).origins[0]
+    assert (origin.cause.kind, origin.cause.verified) == ("input", True)
+    assert origin.cause.text.startswith(f"weight {weight}: ")
+    assert origin.cause.text.endswith(text)
 
 
 def test_equal_runs_are_equal() -> None:
     found = differences(same, same)
     assert found.comparison.equal
     assert found.comparison.operations == (4, 4)
-
-
-class Split(torch.nn.Linear):
-    """A product of two slices of K."""
-
-    def forward(self, x: Any) -> Any:
-        half, weight = self.in_features // 2, self.weight.t()
-        return x[:, :half] @ weight[:half] + x[:, half:] @ weight[half:]
-
-
-def test_a_split_product_is_explained_and_verified() -> None:
-    def program(kind: type[Any]) -> Callable[[], Any]:
-        torch.manual_seed(1)
-        layers = torch.nn.Sequential(kind(512, 64, bias=False), torch.nn.ReLU(), torch.nn.Linear(64, 8))
-        x = torch.randn(16, 512)
-        return lambda: layers(x).detach()
-
-    with torch.no_grad():
-        found = run_both(ProgramRun(function=program(torch.nn.Linear)), ProgramRun(function=program(Split)))
-    (origin,) = found.origins
-    assert (origin.origin.module, origin.cause.kind, origin.cause.verified) == ("0", "split_k", True)
-    assert "split-K 2 (f32 partial sums)" in origin.cause.text
 
 
 def test_one_flipped_bit_is_not_explained() -> None:
