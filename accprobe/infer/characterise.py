@@ -77,8 +77,8 @@ def _run(bench: Workbench, draft: Draft, stage: Experiments) -> tuple[Draft, Fin
 def _rules(bench: Workbench, draft: Draft, findings: Findings) -> Refined:
     """Infer the rules of floats. If nothing explained one of them, run their experiments on the refined draft once more."""
     draft, found = _run(bench, draft, RULES)
-    refined = refine(bench, draft.model(), findings | found)
-    if not any(finding.bound == "undetermined" and not finding.candidates for finding in refined.findings.values()):
-        return refined
-    draft, found = _run(bench, draft.like(refined.model), RULES)
-    return refine(bench, draft.model(), refined.findings | found)
+    model, findings, others = refine(bench, draft.model(), findings | found)
+    if not any(finding.bound == "undetermined" and not finding.candidates for finding in findings.values()):
+        return model, findings, others
+    draft, found = _run(bench, draft.like(model), RULES)
+    return refine(bench, draft.model(), findings | found)

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import islice
-from typing import NamedTuple
 
 import numpy as np
 
@@ -56,12 +55,8 @@ FAR: tuple[Variants, ...] = (
 )
 
 
-class Refined(NamedTuple):
-    """A model, its findings, and other models that explain the random dot products on which it was chosen."""
-
-    model: DotModel
-    findings: Findings
-    others: list[DotModel]
+# A model, its findings, and other models that explain the random dot products on which it was chosen.
+Refined = tuple[DotModel, Findings, list[DotModel]]
 
 
 def refine(bench: Workbench, model: DotModel, findings: Findings) -> Refined:
@@ -88,9 +83,9 @@ def refine(bench: Workbench, model: DotModel, findings: Findings) -> Refined:
                 model = better
                 findings = _settled(findings, model)
     if not pool or bench.log.unstable or not results.explained_by(model):
-        return Refined(model, findings, [])
+        return model, findings, []
     others = islice(_neighbours(inst, model, findings, thorough), MOST_OTHERS)
-    return Refined(model, findings, [other for other in others if other != model and results.explained_by(other)])
+    return model, findings, [other for other in others if other != model and results.explained_by(other)]
 
 
 def improvements(

@@ -31,23 +31,16 @@ Ask = Callable[[Request], Request]
 
 
 class Scaled(Tiled):
-    """A device of one instruction. laid: what its layout makes of a question; words: answers of its own to some of them."""
+    """A device of one instruction. laid: what its layout makes of a request."""
 
-    def __init__(self, inst: Instruction, model: DotModel, laid: Ask = lambda asked: asked, own: Bits | None = None) -> None:
+    def __init__(self, inst: Instruction, model: DotModel, laid: Ask = lambda asked: asked) -> None:
         super().__init__(inst, model)
-        self._laid, self._own, self._model = laid, own, model
+        self._laid, self._model = laid, model
 
     def dot(self, inst: Instruction, request: Request, placement: int = 0) -> Bits:
         if inst.sparse:
             return evaluate(self._model, inst.stored, stored_products(inst, request))
-        d = super().dot(inst, self._laid(request), placement)
-        if self._own is not None:
-            words = settling_requests(inst)
-            for i, answer in enumerate(self._own):
-                d[[np.array_equal(a, words.a[i]) and c == words.c[i] for a, c in zip(request.a, request.c, strict=True)]] = (
-                    answer
-                )
-        return d
+        return super().dot(inst, self._laid(request), placement)
 
 
 def fused(inst: Instruction, bits: int, at_once: int | None, floor: int = -139) -> DotModel:
@@ -126,19 +119,6 @@ def test_the_words_that_settle_nvfp4_are_in_the_evidence() -> None:
     assert [x.request(NVFP4).scales_a[0].tolist() for x in first] == words.scales_a.tolist()  # type: ignore[union-attr]
     assert [x.d for x in first] == ["35800000", "36000000", "37000000"]
     assert found.value == 8
-
-
-@pytest.mark.slow
-def test_a_window_that_no_model_has_is_never_confirmed() -> None:
-    """A small scale's window that hangs on the scales alone: the last word answers 2^-17."""
-    own = np.array([0, 0x36000000, 0x37000000], np.uint32)
-    row = row_of(Scaled(NVFP4, fused(NVFP4, 35, 16), own=own), NVFP4)
-    assert row.status == "inferred"
-    assert row.verification is not None
-    assert row.verification.contradicting > 0
-    assert row.verification.counterexample is not None
-    assert {finding.bound for finding in row.findings.values()} <= {"suggested", "undetermined"}
-    assert [x.d for x in row.evidence["scaled_products"][:3]] == ["00000000", "36000000", "37000000"]
 
 
 def swapped_scales(asked: Request) -> Request:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import product
 
 import numpy as np
 
@@ -16,9 +17,6 @@ from accprobe.operands.request import Request, joined
 
 # A bit pattern of A and one of B.
 Codes = tuple[int, int]
-
-# Rows with the exponent of their last bit.
-RowSeries = list[tuple[int, Row]]
 
 DEEPER = 12  # Bits probed below the last one that a sum keeps beside its smallest result.
 
@@ -45,16 +43,14 @@ def _misleading_products(bench: Workbench, draft: Draft, f: int) -> Request:
     """
     inst, rows, products = bench.inst, list[Row](), list[Codes]()
     slots = [slot for node in draft.nodes() if node.role == "sum" for slot in node.slots if slot.kind == "product"][:2]
-    for codes, exponent in _pairs(inst.a, inst.b, bench.reach.subnormal_operands):
-        for tail in dict.fromkeys((bench.addend, *range(inst.k))):
-            if tail in [slot.leaf for slot in slots]:
-                continue
-            for last in range(exponent - f - inst.a.mantissa_bits - 2, exponent - f + 3):
-                fitting = [row for t in (1, 3) if bench.fits(row := {tail: Dyadic(t, last)})]
-                rows += fitting
-                products += [codes] * len(fitting)
-            if tail != bench.addend:
-                break
+    others = set(range(inst.k)) - {slot.leaf for slot in slots}
+    for (codes, exponent), tail in product(
+        _pairs(inst.a, inst.b, bench.reach.subnormal_operands), (bench.addend, *sorted(others)[:1])
+    ):
+        lasts = range(exponent - f - inst.a.mantissa_bits - 2, exponent - f + 3)
+        fitting = [row for last, t in product(lasts, (1, 3)) if bench.fits(row := {tail: Dyadic(t, last)})]
+        rows += fitting
+        products += [codes] * len(fitting)
     operands = bench.request(rows * 2)
     for i, (code_a, code_b) in enumerate(products * 2):
         cancelling = i < len(rows) and len(slots) > 1
@@ -72,11 +68,11 @@ def _pairs(a: Format, b: Format, subnormals: bool) -> Iterator[tuple[Codes, int]
     if not subnormals:
         return
     for small, large, swapped in ((a, b, False), (b, a, True)):
-        for below in (1, small.mantissa_bits):
-            for top in (large.max_exponent, min(large.max_exponent, -small.min_exponent)):
-                code, other = encode(small, two_to(small.min_exponent - below)), encode(large, two_to(top))
-                if code is not None and other is not None:
-                    yield ((other, code) if swapped else (code, other)), small.min_exponent + top
+        tops = large.max_exponent, min(large.max_exponent, -small.min_exponent)
+        for below, top in product((1, small.mantissa_bits), tops):
+            code, other = encode(small, two_to(small.min_exponent - below)), encode(large, two_to(top))
+            if code is not None and other is not None:
+                yield ((other, code) if swapped else (code, other)), small.min_exponent + top
 
 
 def _for_one_and_a_half(fmt: Format, exponent: int) -> int:
@@ -90,16 +86,14 @@ def _zero_products(bench: Workbench, draft: Draft, f: int) -> Request:
     inst = bench.inst
     node = next(node for node in draft.nodes() if node.role == "sum")
     zero, *others = [slot for slot in node.slots if slot.kind == "product"] + [s for s in node.slots if s.kind != "product"]
-    rows: list[Row] = []
-    larger: list[int] = []
+    rows, larger = list[Row](), list[int]()
     for eb in range(inst.b.max_exponent, inst.b.min_exponent, -1):
         exponent = inst.a.min_exponent + eb
-        for slot in others[:1] + others[-1:]:
-            for last in range(exponent - f - 2, exponent - f + 2):
-                row = {slot.leaf: two_to(last)}
-                if bench.fits(row) and bench.result_pattern(two_to(last)) is not None:
-                    rows.append(row)
-                    larger.append(eb)
+        for slot, last in product(others[:1] + others[-1:], range(exponent - f - 2, exponent - f + 2)):
+            row = {slot.leaf: two_to(last)}
+            if bench.fits(row) and bench.result_pattern(two_to(last)) is not None:
+                rows.append(row)
+                larger.append(eb)
         if len(rows) > 40:
             break
     operands = bench.request(rows)
@@ -117,7 +111,7 @@ def floor(bench: Workbench, draft: Draft) -> tuple[Draft, Findings]:
     f = draft.arithmetic("sum").alignment_bits
     if f is None:
         return draft, {}
-    series = [x for each in _small_terms(bench, draft, f) for x in each]
+    series = [(e, row) for e, row in _small_terms(bench, draft, f) if bench.fits(row)]
     q = _last_place(bench, draft)
     small, scaled = small_blocks(bench, q, q - f - DEEPER)
     lowest = [e for e, _ in series] + small
@@ -150,8 +144,8 @@ def _last_place(bench: Workbench, draft: Draft) -> int:
     return max(bench.result_exponents()[0], bench.inst.d.min_exponent - draft.arithmetic("sum").result_bits)
 
 
-def _small_terms(bench: Workbench, draft: Draft, f: int) -> Iterator[RowSeries]:
-    """Single powers of two, and pairs of products whose last bit decides the smallest result.
+def _small_terms(bench: Workbench, draft: Draft, f: int) -> Iterator[tuple[int, Row]]:
+    """Yield rows with the exponent of their last bit: single powers of two, and pairs of products.
 
     2^q is the result's last place. Two products of last bit 2^i add up to it exactly, or fall short if they are truncated;
     2^(q-1) + 2^i is a tie except for the last bit.
@@ -161,15 +155,13 @@ def _small_terms(bench: Workbench, draft: Draft, f: int) -> Iterator[RowSeries]:
     q = _last_place(bench, draft)
     for leaf, exponents in ((bench.addend, bench.addend_exponents()), (products[0], bench.product_exponents())):
         single = range(max(exponents[0], q - 1), min(exponents[-1], q + 2 * f, 0) + 1)
-        yield [(e, row) for e in single if bench.fits(row := {leaf: two_to(e)})]
+        yield from ((e, {leaf: two_to(e)}) for e in single)
     if len(products) < 2:
         return
     first, second = products[:2]
-    pairs: RowSeries = []
     for i in range(q - 3, q - f - 12, -1):
-        pairs += [(i, row) for row in _complements(bench, first, second, q, i)]
-        pairs.append((i, {first: two_to(q - 1), second: two_to(i)}))
-    yield [(i, row) for i, row in pairs if bench.fits(row)]
+        yield from ((i, row) for row in _complements(bench, first, second, q, i))
+        yield i, {first: two_to(q - 1), second: two_to(i)}
 
 
 def _complements(bench: Workbench, first: int, second: int, q: int, i: int) -> Iterator[Row]:
