@@ -13,9 +13,7 @@ from accprobe.cli.output import list_names, tell
 @click.option("--instructions", metavar="ARCH", help="Matrix instructions of an architecture, such as sm_90a.")
 @click.option("--devices", is_flag=True, help="Devices for --device.")
 @click.option("--reports", is_flag=True, help="Recorded reports.")
-@click.option(
-    "--coverage", is_flag=True, help="Number of measured instructions by architecture; with --instructions, the state of each."
-)
+@click.option("--coverage", is_flag=True, help="Number of measured instructions by architecture.")
 @click.option("--fields", is_flag=True, help="Fields for `accprobe check`, of instructions and of whole products.")
 def list_command(instructions: str | None, devices: bool, reports: bool, coverage: bool, fields: bool) -> None:
     """List devices, recorded reports, instructions and fields.
@@ -32,8 +30,8 @@ def list_command(instructions: str | None, devices: bool, reports: bool, coverag
       accprobe list --instructions sm_90a
     """
     if instructions:
-        list_names(_instructions(instructions, coverage))
-    elif coverage:
+        list_names(_instructions(instructions))
+    if coverage:
         list_names(_coverage())
     if fields:
         list_names(_fields())
@@ -60,44 +58,39 @@ def _reports() -> Iterator[tuple[str, str]]:
 
 
 def _fields() -> Iterator[tuple[str, str]]:
-    from accprobe.compare.requirements import instruction_fields
-    from accprobe.report.columns import product_fields
+    from accprobe.report.columns import columns
 
-    of_instructions, of_products = instruction_fields(), product_fields()
+    of_instructions, of_products = columns(of_products=False), columns(of_products=True)
     for name in dict.fromkeys((*of_instructions, *of_products)):
         kinds = ["instructions"] * (name in of_instructions) + ["products"] * (name in of_products)
         yield name, f"of {' and '.join(kinds)}"
 
 
 def _coverage() -> Iterator[tuple[str, str]]:
-    from accprobe.report.coverage_status import MEASURED, STATES, coverage_statuses
+    from accprobe.report.measured import NEVER_RUN, coverage
 
-    for one in coverage_statuses():
-        on = f" ({', '.join(one.devices)})"
-        counts = [f"{state}{on * (state == MEASURED)}: {one.counts[state]}" for state in STATES if one.counts[state]]
-        yield one.target, f"{one.generation}, {one.counts.total()} instructions: {', '.join(counts)}"
+    for one in coverage():
+        measured = f"{one.measured} measured on {', '.join(one.devices)}" if one.measured else ""
+        rest = one.instructions - one.measured
+        counts = "; ".join(filter(None, (measured, f"{rest} with a {NEVER_RUN}" if rest else "")))
+        yield one.target, f"{one.generation}, {one.instructions} instructions: {counts}"
 
 
-def _instructions(architecture: str, coverage: bool) -> Iterator[tuple[str, str]]:
-    """Yield each instruction with what it needs to be measured, and with its state where coverage is given."""
-    from accprobe.build import probes
+def _instructions(architecture: str) -> Iterator[tuple[str, str]]:
+    """Yield each instruction with the flags that it needs of a processor, and where it was measured."""
     from accprobe.isa import architectures, processors
-    from accprobe.report.coverage_status import MEASURED, NEVER_RUN, measured_on, states
+    from accprobe.isa.instructions import catalog
+    from accprobe.report.measured import NEVER_RUN, measured_on
 
-    every, on = states(architecture), measured_on(architecture)
-    known = None if architecture in architectures.PROCESSORS else architectures.get(architecture)
-    for inst, state in every.items():
-        where = f" on {', '.join(on[inst])}" if state == MEASURED else ""
-        standing = f"{state}{where}" if coverage or state == NEVER_RUN else ""
-        if inst.mnemonic:
-            needs = f"{inst.mnemonic}, of processors with {' and '.join(processors.BY_MNEMONIC[inst.mnemonic].flags)}"
-            remarks = (needs, standing)
-        else:
-            lacking = probes.why_no_probe(inst) if not standing else None
-            remarks = (standing, lacking or (known.caveat if known else ""))
-        yield inst.name, "; ".join(filter(None, remarks))
-    if known and known.target != architecture:
-        tell(f"{architecture} is listed; {known.target} has more")
+    on = measured_on(architecture)
+    gpu = None if architecture in architectures.PROCESSORS else architectures.get(architecture)
+    for inst in catalog(architecture):
+        known = processors.BY_MNEMONIC.get(inst.mnemonic or "")
+        needs = f"{inst.mnemonic}, of processors with {' and '.join(known.flags)}" if known else ""
+        measured = f"measured on {', '.join(on[inst])}" if inst in on else NEVER_RUN
+        yield inst.name, "; ".join(filter(None, (needs, measured, gpu.caveat if gpu else "")))
+    if gpu and gpu.target != architecture:
+        tell(f"{architecture} is listed; {gpu.target} has more")
 
 
 def _devices() -> Iterator[tuple[str, str]]:

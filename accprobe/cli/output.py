@@ -35,10 +35,10 @@ LARGEST_COUNT = 10**15
 
 STDOUT = Path("/dev/stdout")
 
-ENDINGS = {"html": ".html", "csv": ".csv", "markdown": ".md", "jsonl": ".jsonl", "junit": ".xml", "prometheus": ".prom"}
+ENDINGS = {"html": ".html", "csv": ".csv", "markdown": ".md", "junit": ".xml", "prometheus": ".prom"}
 """Endings of files by their format."""
 
-NOT_JSON = (*ENDINGS.values(), ".txt", ".htm", ".tsv", ".svg", ".pdf", ".yaml", ".yml", ".toml")
+NOT_JSON = (*ENDINGS.values(), ".txt", ".htm", ".jsonl", ".tsv", ".svg", ".pdf", ".yaml", ".yml", ".toml")
 """Endings of files in which nobody expects JSON."""
 
 T = TypeVar("T")

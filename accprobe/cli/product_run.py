@@ -37,7 +37,7 @@ class ProductSetting:
     arrays: str | None
 
 
-NOT_OF_A_FINDING = ("probed", "device", "kernels", "verified", "tested on", "error bound")
+NOT_OF_A_FINDING = ("probed", "device", "kernels", "verified", "error bound")
 """Labels of lines that only the report has."""
 
 
@@ -82,9 +82,9 @@ class Measurement:
 
         row = self.row()
         regions = [(f"{region.where}: ", line) for region, several in plans(row) for line in several]
-        for where, line in [*(("", line) for line in lines(row)), *regions]:
-            label, text = f"{where}{line.label}", line.said.text
-            if line.label not in NOT_OF_A_FINDING and self.shown.get(label) != text:
+        for where, (name, said) in [*(("", line) for line in lines(row)), *regions]:
+            label, text = f"{where}{name}", said.text
+            if name not in NOT_OF_A_FINDING and self.shown.get(label) != text:
                 self.shown[label] = text
                 tell(f"{self.title}: {label}: {text}")
 

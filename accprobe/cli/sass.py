@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from accprobe.audit.kernels import Kernel, Reading
     from accprobe.audit.requirements import Requirements, Shortfall
 
-FOR_CHECKS = ("junit", "sarif", "github")
+FOR_CHECKS = ("junit", "github")
 """Formats of failed requirements only."""
 
 
@@ -58,9 +58,9 @@ def sass_command(
 
     Reads cubins, fatbins, libraries, executables, PTX, wheels, and the caches of Triton and inductor. For each kernel it prints
     the matrix opcodes, the conversions before them, the fraction bits of the accumulator with their source, and the promotion
-    interval, the number of products after which a partial sum is added to a separate f32 accumulator. The formats junit, sarif
-    and github print failed requirements only. Without FILE, --arch prints the opcodes of each PTX instruction, from accprobe's
-    own probes.
+    interval, the number of products after which a partial sum is added to a separate f32 accumulator. The formats junit and
+    github print failed requirements only. Without FILE, --arch prints the opcodes of each PTX instruction, from accprobe's own
+    probes.
 
     Needs: extra sass; ptxas (extra sweep) for PTX; extra cuda13 or cuda12 for --arch without FILE; Nsight Compute for --ncu.
 
@@ -198,14 +198,9 @@ def _print(kernels: list[Kernel], reading: Reading, form: str, expand: bool) -> 
 
 
 def _print_checks(kernels: list[Kernel], reading: Reading, found: list[Shortfall], form: str) -> None:
-    from accprobe.render import checks
+    from accprobe.render.junit import github, kernels_junit
 
-    if form == "junit":
-        write(checks.junit(kernels, reading, found))
-    elif form == "sarif":
-        write(checks.sarif(reading, found))
-    else:
-        write(checks.github(reading, found))
+    write(kernels_junit(kernels, reading, found) if form == "junit" else github(reading, found))
 
 
 def _exit(reading: Reading, demanded: Requirements, found: list[Shortfall], printed: bool) -> None:

@@ -8,7 +8,6 @@ import click
 
 from accprobe.cli.output import Output, document_text, output_options
 from accprobe.cli.reports import read_report
-from accprobe.errors import AccprobeError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,10 +19,11 @@ if TYPE_CHECKING:
 @click.argument("report")
 @click.argument("instruction", required=False)
 @click.option("--dtype", metavar="A[:B]", help="Show only instructions with these operands, such as bf16 or e4m3:e5m2.")
-@click.option("--all", "expand", is_flag=True, help="Print one line per instruction instead of grouping equal ones.")
-@click.option("--sweeps", is_flag=True, help="Print every sweep instead of one line per operand type.")
-@output_options("json", "html", "markdown", "csv", "jsonl", is_shown=False)
-def show_command(report: str, instruction: str | None, dtype: str | None, expand: bool, sweeps: bool, to: Output) -> None:
+@click.option(
+    "--all", "expand", is_flag=True, help="Print every instruction, product and sweep, instead of like ones together."
+)
+@output_options("json", "html", "markdown", "csv", is_shown=False)
+def show_command(report: str, instruction: str | None, dtype: str | None, expand: bool, to: Output) -> None:
     """Show a report: a table, or one instruction in full.
 
     REPORT is a file, a recorded report, sim:NAME for published models, or - for standard input. INSTRUCTION is a name, a glob
@@ -46,23 +46,21 @@ def show_command(report: str, instruction: str | None, dtype: str | None, expand
 
     of_rows = bool(instruction or dtype or split_row(report)[1])
     form = to.in_file
-    loaded = read_report(report, instruction or "", dtype or "", evidence=of_rows or form not in ("terminal", "csv", "jsonl"))
-    if form in ("csv", "jsonl") and loaded.products and not loaded.instructions:
-        raise AccprobeError(f"{form} has columns of instructions only, not of products; give --format json, markdown or html")
+    loaded = read_report(report, instruction or "", dtype or "", evidence=of_rows or form not in ("terminal", "csv"))
 
     def blocks() -> Iterator[Element]:
         from accprobe.render.subjects.report import report_blocks, rows_blocks
 
         is_in_full = of_rows and len(loaded.instructions) <= 1
-        return rows_blocks(loaded) if is_in_full else report_blocks(loaded, expand, sweeps)
+        return rows_blocks(loaded) if is_in_full else report_blocks(loaded, expand)
 
     def text(form: str) -> str:
         if form == "json":
             return loaded.dumps()
-        if form in ("csv", "jsonl"):
-            from accprobe.render.data import comma_separated, json_lines
+        if form == "csv":
+            from accprobe.render.data import comma_separated
 
-            return comma_separated(loaded) if form == "csv" else json_lines(loaded)
+            return comma_separated(loaded)
         from accprobe.render.subjects.report import report_page
 
         return document_text(form, blocks() if form == "markdown" else report_page(loaded), loaded.device.name)

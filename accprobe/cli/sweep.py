@@ -150,7 +150,7 @@ def _print(request: SweepRequest, report: Report) -> None:
         from accprobe.render.subjects.report import report_blocks
         from accprobe.render.terminal import print_blocks
 
-        print_blocks(report_blocks(report, every_sweep=True))
+        print_blocks(report_blocks(report, expand=True))
 
 
 def _exit(report: Report) -> None:

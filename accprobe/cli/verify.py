@@ -158,7 +158,7 @@ def _measured(request: VerifyRequest, device: Device, chosen: Mapping[Instructio
 def _against_vectors(request: VerifyRequest, folder: Path) -> None:
     from accprobe.render.data import compared_data
     from accprobe.render.subjects.verification import vectors_blocks
-    from accprobe.report.names import matching
+    from accprobe.report.names import Opcodes, matching
     from accprobe.verify.vectors import compare, find_vectors
 
     every = find_vectors(folder)
@@ -169,8 +169,8 @@ def _against_vectors(request: VerifyRequest, folder: Path) -> None:
         raise UnknownName(f"{folder} has results of {gpus}; {request.models} has models of none of them, sim:all of all")
     rows: list[Comparison] = [compare(recorded, source) for recorded in chosen]
     if request.select:
-        named = [row.reading.inst for row in rows]
-        kept = {inst for word in request.select for inst in matching(named, word, dict)}
+        named: Opcodes = {row.reading.inst: () for row in rows}
+        kept = {inst for word in request.select for inst in matching(named, word)}
         rows = [row for row in rows if row.reading.inst in kept]
         if not rows:
             raise UnknownName(f"--select matches none of {', '.join(dict.fromkeys(inst.name for inst in named))}")
@@ -207,7 +207,7 @@ class _Opened(NamedTuple):
 def _opened(request: VerifyRequest) -> _Opened:
     """Raises AccprobeError where no instruction can be verified."""
     from accprobe.devices import open_device
-    from accprobe.report.names import models_of, nearest_measured, selected
+    from accprobe.report.names import models_of, nearest_n, selected
 
     models = request.models
     if models == "sim:all":
@@ -218,9 +218,9 @@ def _opened(request: VerifyRequest) -> _Opened:
     fitting = {inst: known[inst] for inst in runnable if inst in known}
     for inst in runnable:  # a wgmma of an n that no catalog lists: the model of the nearest n
         listed = inst in known or inst in device.instructions()
-        if not listed and (other := nearest_measured(inst, known)):
-            tell(other.sentence(models))
-            fitting[inst] = known[other.nearest]
+        if not listed and (other := nearest_n(inst, known, models)):
+            tell(other[1])
+            fitting[inst] = known[other[0]]
     if not fitting:
         raise AccprobeError(f"{models} has no model of a selected instruction that {device.name} can run")
     device.prepare(fitting)

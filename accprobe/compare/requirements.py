@@ -15,10 +15,8 @@ from pathlib import Path
 from accprobe.compare.differences import Span, holds, possible
 from accprobe.errors import RequirementError, nearest
 from accprobe.infer.findings import Finding
-from accprobe.model.fields import finding_names
-from accprobe.report.columns import Scalar, is_number, product_fields, product_record, record
+from accprobe.report.columns import Scalar, columns, is_number, record
 from accprobe.report.names import matching
-from accprobe.report.product_words import PRODUCT_FINDINGS
 from accprobe.report.products import ProductRow
 from accprobe.report.report import Report
 from accprobe.report.rows import Row
@@ -83,7 +81,7 @@ def parse_requirement(line: str) -> Requirement:
         raise RequirementError(f"requirement '{line}': {_FORM}")
     field, operator, text = match["field"], match["operator"], match["wanted"]
     of_products = ":" in match["glob"]
-    known = product_fields() if of_products else instruction_fields()
+    known = columns(of_products)
     if field not in known:
         raise RequirementError(f"requirement '{line}': there is no field '{field}'; {nearest(field, known)}")
     number, ordering = re.fullmatch(r"-?\d+", text), operator not in ("==", "!=")
@@ -115,41 +113,36 @@ def read_file(path: Path) -> list[Requirement]:
 
 def check_requirements(report: Report, requirements: Iterable[Requirement]) -> list[Outcome]:
     """Check each requirement. Every possible value of a finding must pass: "at least 13" does not pass == 13."""
-    return [
-        _of_products(report.products, requirement) if requirement.is_of_products else _outcome(report.measured, requirement)
-        for requirement in requirements
-    ]
+    return [_outcome(report, requirement) for requirement in requirements]
 
 
-def _of_products(rows: Sequence[ProductRow], requirement: Requirement) -> Outcome:
-    matched = [row for row in rows if row.matches(requirement.glob)]
-    failures = ((row.title, found) for row in matched for found in _product_failures(row, requirement))
-    return Outcome(requirement, len(matched), tuple(Failure(name, found) for name, found in failures))
+def _outcome(report: Report, requirement: Requirement) -> Outcome:
+    matched: list[Row | ProductRow] = []
+    if requirement.is_of_products:
+        matched += [row for row in report.products if row.matches(requirement.glob)]
+    else:
+        opcodes = {row.instruction: row.opcodes for row in report.measured}
+        meant = set(matching(opcodes, requirement.glob))
+        matched += [row for row in report.measured if row.instruction in meant]
+    failures = tuple(Failure(row.title, found) for row in matched for found in _failures(row, requirement))
+    hint = "" if matched or requirement.is_of_products else _other_n(report.measured, requirement.glob)
+    return Outcome(requirement, len(matched), failures, hint)
 
 
-def _product_failures(row: ProductRow, requirement: Requirement) -> Iterator[str]:
-    """Yield the values that fail; every region must pass."""
-    field = requirement.field
-    if field not in PRODUCT_FINDINGS:
-        yield from filter(None, [_plain_failure(product_record(row)[field], requirement)])
+def _failures(row: Row | ProductRow, requirement: Requirement) -> Iterator[str]:
+    """Yield the values that fail; every region of a product must pass."""
+    plain = record(row)
+    if requirement.field in plain:
+        yield from filter(None, [_plain_failure(plain[requirement.field], requirement)])
         return
     found: dict[str, list[str]] = {}
-    for region in row.regions:
-        found.setdefault(_finding_failure(region.findings.get(field), requirement, row), []).append(region.where)
-    for told, where in found.items():
-        if told:
-            yield told if len(found) == 1 else f"{told} at {'; '.join(where)}"
-    if not row.regions:
+    for part in row.parts:
+        found.setdefault(_finding_failure(part.findings.get(requirement.field), requirement, row), []).append(part.where)
+    for failure, where in found.items():
+        if failure:
+            yield failure if len(found) == 1 else f"{failure} at {'; '.join(where)}"
+    if not row.parts:
         yield NO_VALUE
-
-
-def _outcome(rows: Sequence[Row], requirement: Requirement) -> Outcome:
-    opcodes = {row.instruction: row.opcodes for row in rows}
-    meant = set(matching(opcodes, requirement.glob, lambda: opcodes))
-    matched = [row for row in rows if row.instruction in meant]
-    failures = ((row.name, _failure(row, requirement)) for row in matched)
-    hint = "" if matched else _other_n(rows, requirement.glob)
-    return Outcome(requirement, len(matched), tuple(Failure(name, found) for name, found in failures if found), hint)
 
 
 def _other_n(rows: Sequence[Row], glob: str) -> str:
@@ -162,13 +155,6 @@ def _other_n(rows: Sequence[Row], glob: str) -> str:
     nearest_n = min(measured, key=lambda other: abs(other - n))
     known = " and ".join(map(str, sorted(measured)))
     return f"measured at n = {known}, not at {n}; the nearest: {_N.sub(f'n{nearest_n}', glob)}"
-
-
-def _failure(row: Row, requirement: Requirement) -> str:
-    """Return the value that fails, "" if it passes."""
-    if requirement.field not in finding_names():
-        return _plain_failure(record(row)[requirement.field], requirement)
-    return _finding_failure(row.findings.get(requirement.field), requirement, row)
 
 
 def _plain_failure(plain: Scalar, requirement: Requirement) -> str:
@@ -193,9 +179,3 @@ def _finding_failure(finding: Finding | None, requirement: Requirement, row: Row
         note = f" ({finding.note})" if finding.note and requirement.is_of_products else ""
         return value(finding, field) + left + note
     return "" if row.holds else f"{value(finding, field)}, {row.status}: {row.reason}"
-
-
-def instruction_fields() -> list[str]:
-    """Return every column of the flat form of an instruction, except bounds and candidates of findings."""
-    aside = {f"{name}_{what}" for name in finding_names() for what in ("bound", "left")}
-    return [key for key in record(Row(name="mma.sync.m8n8k4.f64.f64.f64.f64", status="skipped")) if key not in aside]

@@ -33,13 +33,8 @@ JsonObject = dict[str, Any]
 
 
 def comma_separated(report: Report) -> str:
-    """Return a header and a line for each instruction (RFC 4180, lines end in a line feed); unknown values are empty."""
+    """Return a header and a line for each row (RFC 4180, lines end in a line feed); unknown values are empty."""
     return _csv(list(records(report)))
-
-
-def json_lines(report: Report) -> str:
-    """Return a flat JSON object for each instruction, all with the same keys; unknown values are null."""
-    return "".join(json.dumps(one, ensure_ascii=False) + "\n" for one in records(report))
 
 
 def _csv(rows: Sequence[Mapping[str, object]]) -> str:

@@ -1,12 +1,19 @@
-"""JUnit XML, as CI systems and fleet monitors read it."""
+"""Results for CI systems and monitors: JUnit XML of kernels, traces and checks of GPUs, and annotations of GitHub workflows."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal, NamedTuple
 from xml.etree import ElementTree
 
+from accprobe.audit.kernels import Kernel, Reading, distinct
+from accprobe.audit.requirements import Shortfall
+from accprobe.health.outcome import GpuOutcome, HealthOutcome
 from accprobe.render.plain import plain
+from accprobe.render.subjects.health import gpu_verdict, word_lines
+from accprobe.render.subjects.sass import kernel_title, shortfall_line, shortfall_reason
+from accprobe.trace.causes import TraceFindings
+from accprobe.trace.summary import trace_headline
 
 
 class Case(NamedTuple):
@@ -40,3 +47,84 @@ def suite_element(name: str, cases: Iterable[Case]) -> ElementTree.Element:
 def junit_text(root: ElementTree.Element) -> str:
     ElementTree.indent(root)
     return ElementTree.tostring(root, encoding="unicode", xml_declaration=True) + "\n"
+
+
+def kernels_junit(kernels: Sequence[Kernel], reading: Reading, found: Sequence[Shortfall]) -> str:
+    """Return a test case for each different kernel, and one with an error for each file that could not be read."""
+    cases = [
+        _kernel_case(same[0].file, kernel_title(same[0]), [each for each in found if each.kernels == same])
+        for same in distinct(kernels)
+    ]
+    if nowhere := [each for each in found if not each.kernels]:
+        cases.append(_kernel_case("accprobe sass", "required", nowhere))
+    cases += [Case("accprobe sass", "reading", "error", message=problem) for problem in reading.problems]
+    return junit_text(suite_element("accprobe sass", cases))
+
+
+def _kernel_case(group: str, name: str, found: Sequence[Shortfall]) -> Case:
+    """Return a case with at most one failure, as schemas of JUnit XML require."""
+    if not found:
+        return Case(group, name)
+    message = "; ".join(shortfall_reason(each) if each.kernels else each.reason for each in found)
+    files = "\n".join(dict.fromkeys(kernel.file for each in found for kernel in each.kernels))
+    return Case(group, name, "failure", found[0].rule, message, files)
+
+
+def trace_junit(found: TraceFindings) -> str:
+    """Return a test case for each module of the first run; one with an origin fails."""
+    suite = "accprobe trace"
+    failed = {each.origin.module: each for each in reversed(found.origins)}
+    modules = dict.fromkeys(operation.module for operation in found.comparison.traces[0].operations)
+    cases = []
+    for module in dict.fromkeys((*modules, *failed)):
+        case = Case(suite, module or "outside of modules")
+        if each := failed.get(module):
+            message = f"{each.origin.operation}: {each.cause.text}"
+            case = case._replace(outcome="failure", kind=each.cause.kind, message=message)
+        cases.append(case)
+    if not found.comparison.equal and not failed:
+        cases.append(Case(suite, "result", "failure", "different", trace_headline(found)))
+    return junit_text(suite_element(suite, cases))
+
+
+def health_junit(outcome: HealthOutcome) -> str:
+    """Return a test suite for each GPU with a case for each unit, and one with an error if the GPU could not be checked."""
+    suites = ElementTree.Element("testsuites", name="accprobe health")
+    suites.extend(suite_element(f"{gpu.where} {gpu.name}", _health_cases(gpu)) for gpu in outcome.gpus)
+    return junit_text(suites)
+
+
+def _health_cases(gpu: GpuOutcome) -> Iterator[Case]:
+    for unit in gpu.units:
+        case = Case(gpu.where, unit.unit, seconds=unit.seconds)
+        if unit.wrong:
+            lines = [line for word in gpu.mismatches if word.instruction == unit.instruction for line in word_lines(word)]
+            message = f"{unit.wrong:,} of {unit.dots:,} results differ"
+            case = case._replace(outcome="failure", kind="differs", message=message, text="\n".join(lines))
+        yield case
+    if gpu.status == "healthy" and not gpu.finished:
+        yield Case(gpu.where, "the rest", "skipped", message="interrupted: the rest was not compared", seconds=0.0)
+    elif gpu.status == "failed" or gpu.reason or not gpu.units:
+        yield Case(gpu.where, "check", "error", "failed", gpu_verdict(gpu), seconds=gpu.seconds)
+
+
+def github(reading: Reading, found: Sequence[Shortfall]) -> str:
+    """Return commands of a workflow that become annotations: `::error file=…,title=…::…`."""
+    return "".join(f"{line}\n" for line in _annotations(reading, found))
+
+
+def _annotations(reading: Reading, found: Sequence[Shortfall]) -> Iterator[str]:
+    for each in found:
+        where = f"file={_property(each.kernels[0].file)}," if each.kernels else ""
+        yield f"::error {where}title=accprobe sass::{_escaped(shortfall_line(each))}"
+    for problem in reading.problems:
+        yield f"::error title=accprobe sass::{_escaped(problem)}"
+
+
+def _escaped(text: str) -> str:
+    """Escape a message as GitHub's toolkit does (packages/core/src/command.ts)."""
+    return plain(text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A"))
+
+
+def _property(text: str) -> str:
+    return _escaped(text).replace(":", "%3A").replace(",", "%2C")

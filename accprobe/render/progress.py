@@ -1,4 +1,4 @@
-"""Progress of long commands on standard error: a bar or a table on a terminal, otherwise a line every ten seconds."""
+"""Progress of long commands on standard error: a bar on a terminal, otherwise a line every ten seconds."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from accprobe.render.plain import plain
 
 if TYPE_CHECKING:
     from accprobe.health.outcome import GpuOutcome
-    from accprobe.render.terminal import Screen
 
 
 class Show(Protocol):
@@ -61,31 +60,22 @@ class _Lines:
 
 @contextmanager
 def progress_of_gpus(seconds: float) -> Iterator[Callable[[Sequence[GpuOutcome], GpuOutcome], None]]:
-    """Show a live table, then remove it; lines where standard error is not a terminal.
+    """Show a bar, then remove it; lines where standard error is not a terminal.
 
     Yields a function of all GPUs and the one with news.
     """
     if not sys.stderr.isatty():
         yield _GpuLines(seconds)
         return
-    from rich.live import Live
+    with progress_bar("compiling") as show:
 
-    from accprobe.render.document import Paragraph
-    from accprobe.render.subjects.health import progress_table
-    from accprobe.render.terminal import PlainConsole, Screen
+        def on_change(gpus: Sequence[GpuOutcome], changed: GpuOutcome) -> None:
+            ended = f"{sum(gpu.ended for gpu in gpus)} of {len(gpus)} GPUs checked" if len(gpus) > 1 else changed.where
+            dots, wrong = sum(gpu.dots for gpu in gpus), sum(gpu.wrong for gpu in gpus)
+            text = f"{ended}: {dots:,} results, {wrong:,} mismatches" if dots else f"{ended}: compiling"
+            show(int(changed.seconds), int(seconds), text)
 
-    latest: list[GpuOutcome] = []
-    started = time.monotonic()
-
-    def table() -> Screen:
-        taken = f"{time.monotonic() - started:.0f} of {seconds:.0f} s, and the time to compile"
-        return Screen([progress_table(latest), Paragraph(taken)])
-
-    def show(gpus: Sequence[GpuOutcome], changed: GpuOutcome) -> None:
-        latest[:] = gpus
-
-    with Live(console=PlainConsole(stderr=True), transient=True, refresh_per_second=4, get_renderable=table):
-        yield show
+        yield on_change
 
 
 class _GpuLines:

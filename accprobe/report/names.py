@@ -14,10 +14,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -26,9 +25,10 @@ from accprobe.devices.protocol import Device
 from accprobe.errors import AccprobeError, UnknownName, nearest
 from accprobe.isa.formats import FORMATS
 from accprobe.isa.instructions import Instruction, alike_but_n, architectures_with, parse
-from accprobe.model.published import CHIPS, SIM, known_models
+from accprobe.model.published import CHIPS, SIM
 from accprobe.model.tree import DotModel
 from accprobe.report.products import ProductRow
+from accprobe.report.published import published
 from accprobe.report.recorded import ATLAS, STANDARD_INPUT, no_report, recorded
 from accprobe.report.report import Report
 
@@ -44,31 +44,17 @@ _SEPARATOR = re.compile(r"(?<!:):(?!:)")
 """A colon between a report and a row; names of instructions have two at a time: "kind::f16"."""
 
 
-@dataclass(frozen=True)
-class NearestShape:
-    """An instruction that was not measured, and the measured ones that differ from it in n only, the nearest first.
+def nearest_n(wanted: Instruction, among: Iterable[Instruction], source: str) -> tuple[Instruction, str] | None:
+    """Return the instruction that differs from one in n only, the nearest of several, and a remark; None where there is none.
 
     Only two n of each wgmma are in the recorded reports. No part of the arithmetic is known to depend on n, but nobody has
-    measured that, so every use of another n is announced.
+    measured that, so every use of another n is announced. source: the user's name of the report.
     """
-
-    wanted: Instruction
-    measured: tuple[Instruction, ...]
-
-    @property
-    def nearest(self) -> Instruction:
-        return self.measured[0]
-
-    def sentence(self, source: str) -> str:
-        """Return which instruction is used, and why. source: the user's name of the report."""
-        known = " and ".join(map(str, sorted(inst.n for inst in self.measured)))
-        return f"{source} has {self.wanted} at n = {known}, not at {self.wanted.n}: using the nearest, {self.nearest}"
-
-
-def nearest_measured(wanted: Instruction, among: Iterable[Instruction]) -> NearestShape | None:
-    """Return None where none differs in n only."""
-    alike = tuple(alike_but_n(wanted, among))
-    return NearestShape(wanted, alike) if alike else None
+    alike = list(alike_but_n(wanted, among))
+    if not alike:
+        return None
+    known = " and ".join(map(str, sorted(inst.n for inst in alike)))
+    return alike[0], f"{source} has {wanted} at n = {known}, not at {wanted.n}: using the nearest, {alike[0]}"
 
 
 class NamedModel(NamedTuple):
@@ -103,19 +89,18 @@ def is_glob(word: str) -> bool:
     return any(mark in word for mark in "*?[")
 
 
-def matching(known: Iterable[Instruction], word: str, opcodes: Callable[[], Opcodes]) -> list[Instruction]:
-    """Return the instructions that a word means, in order; may be empty. opcodes: called only if the word may be an opcode."""
-    every = list(known)
-    if found := [inst for inst in every if fnmatchcase(inst.name, word)]:
+def matching(known: Opcodes, word: str) -> list[Instruction]:
+    """Return the instructions that a word means, in order; may be empty."""
+    if found := [inst for inst in known if fnmatchcase(inst.name, word)]:
         return found
     if is_glob(word):
         return []
     try:
         canonical = parse(word).name
     except UnknownName:
-        start, became = word.strip().upper(), opcodes()
-        return [inst for inst in every if any(f"{opcode}.".startswith(f"{start}.") for opcode in became.get(inst, ()))]
-    return [inst for inst in every if inst.name == canonical]
+        start = f"{word.strip().upper()}."
+        return [inst for inst, opcodes in known.items() if any(f"{opcode}.".startswith(start) for opcode in opcodes)]
+    return [inst for inst in known if inst.name == canonical]
 
 
 def selected(device: Device, select: Sequence[str]) -> list[Instruction]:
@@ -126,9 +111,10 @@ def selected(device: Device, select: Sequence[str]) -> list[Instruction]:
     known = list(device.instructions())
     if not select:
         return known
+    compiled = _compiled(device.architecture)
     chosen: dict[Instruction, None] = {}
     for word in select:
-        found = matching(known, word, lambda: _compiled(device.architecture))
+        found = matching({inst: compiled.get(inst, ()) for inst in known}, word)
         chosen |= dict.fromkeys(found or [_unlisted(word, device.architecture, known)])
     return [inst for inst in (*known, *(inst for inst in chosen if inst not in known)) if inst in chosen]
 
@@ -178,13 +164,13 @@ def rows_named(report: Report, source: str, word: str, dtype: str = "") -> tuple
     source: the user's name of the report. dtype: "bf16" or "e4m3:e5m2", only rows with these operands. Raises UnknownName.
     """
     if ":" in word.replace("::", ""):
-        products = tuple(products_named(report, source, word))
         run = report.run.model_copy(update={"selected": 0})
+        products = tuple(products_named(report, source, word))
         return report.model_copy(update={"instructions": (), "run": run, "sweeps": (), "products": products}), ""
-    opcodes = {row.instruction: row.opcodes for row in report.instructions}
-    found, remark = matching(opcodes, word or "*", lambda: opcodes), ""
-    if not found and (other := _nearest(word, opcodes)):
-        found, remark = [other.nearest], other.sentence(source)
+    opcodes = _opcodes(report)
+    found, remark = matching(opcodes, word or "*"), ""
+    if not found and (other := _nearest(word, opcodes, source)):
+        found, remark = [other[0]], other[1]
     if not found:
         meant = near(word, [row.name for row in report.instructions], _stems(opcodes))
         raise UnknownName(f"{source} has no instruction '{word}'; {meant}")
@@ -221,9 +207,9 @@ def named_products(word: str) -> list[ProductRow]:
     return products_named(report, source, row) if is_product and report.products else []
 
 
-def _nearest(word: str, known: Iterable[Instruction]) -> NearestShape | None:
+def _nearest(word: str, known: Iterable[Instruction], source: str) -> tuple[Instruction, str] | None:
     try:
-        return nearest_measured(parse(word), known)
+        return nearest_n(parse(word), known, source)
     except UnknownName:
         return None
 
@@ -243,17 +229,17 @@ def _operands(inst: Instruction) -> str:
     return inst.a.name if inst.a is inst.b else f"{inst.a}:{inst.b}"
 
 
+def named_report(source: str) -> Report:
+    """Return "sim:h100" (published models), "h200" (recorded) or the report in a file. Raises UnknownName, ReportError."""
+    return published(source) if source.startswith(SIM) else Report.load(source)
+
+
 def named_models(source: str) -> dict[Instruction, DotModel]:
-    """Return the models of "sim:h100" (published), of "h200" (recorded) or of a report's file, by instruction.
+    """Return the models of a named report, by instruction.
 
     Raises UnknownName, ReportError, and AccprobeError where the report has no model.
     """
-    if source.startswith(SIM):
-        return {inst: known.model for inst, known in known_models(source).items()}
-    known = recorded()
-    if source not in known and not Path(source).exists():
-        raise no_report(source, [each for each in known if Report.load(each).instructions])
-    return models_of(Report.load(source), source)
+    return models_of(named_report(source), source)
 
 
 def models_of(report: Report, name: str) -> dict[Instruction, DotModel]:
@@ -279,19 +265,21 @@ def named_model(word: str, dtype: str = "") -> NamedModel:
     sources = [source] if source else [*_with_instructions(), *(f"{SIM}{chip}" for chip in CHIPS)]
     others: list[Instruction] = []
     for each in sources:
-        models = named_models(each)
-        found = matching(models, name, partial(_opcodes, each))
+        report = named_report(each)
+        models = models_of(report, each)
+        found = [inst for inst in matching(_opcodes(report), name) if inst in models]
         if fitting := [inst for inst in found if dtype in ("", _operands(inst))]:
             return _chosen(each, models, fitting, word)
         others += found
     if others:
         _of_dtype(others, word, dtype)
+    known: dict[Instruction, Sequence[str]] = {}
     for each in sources:
-        if other := _nearest(name, named_models(each)):
-            return NamedModel(other.nearest, named_models(each)[other.nearest], each, other.sentence(each))
-    known = [inst.name for each in sources for inst in named_models(each)]
-    meant = near(name, list(dict.fromkeys(known)), [stem for each in sources for stem in _stems(_opcodes(each))])
-    raise UnknownName(f"{source or 'accprobe'} has no model of '{name}'; {meant}")
+        models = named_models(each)
+        if other := _nearest(name, models, each):
+            return NamedModel(other[0], models[other[0]], each, other[1])
+        known |= _opcodes(named_report(each))
+    raise UnknownName(f"{source or 'accprobe'} has no model of '{name}'; {near(name, [i.name for i in known], _stems(known))}")
 
 
 def _with_instructions() -> Iterator[str]:
@@ -300,10 +288,8 @@ def _with_instructions() -> Iterator[str]:
             yield name
 
 
-def _opcodes(source: str) -> Opcodes:
-    if source.startswith(SIM):
-        return {inst: known.lowering.matrix for inst, known in known_models(source).items()}
-    return {row.instruction: row.opcodes for row in Report.load(source).instructions}
+def _opcodes(report: Report) -> Opcodes:
+    return {row.instruction: row.opcodes for row in report.instructions}
 
 
 def _chosen(source: str, models: Mapping[Instruction, DotModel], found: Sequence[Instruction], word: str) -> NamedModel:

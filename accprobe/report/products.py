@@ -115,6 +115,10 @@ class ProductRow(BaseModel):
         return self.regions[0].findings if self.regions else {}
 
     @property
+    def parts(self) -> tuple[RegionRecord, ...]:
+        return self.regions
+
+    @property
     def key(self) -> tuple[object, ...]:
         """Return what identifies the row: of two rows with one key, the newer one counts."""
         options = tuple(sorted((name, str(value)) for name, value in self.options.items()))

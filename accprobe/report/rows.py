@@ -81,6 +81,19 @@ class Row(BaseModel):
         return instructions.parse(self.name)
 
     @property
+    def title(self) -> str:
+        return self.name
+
+    @property
+    def parts(self) -> tuple[Row, ...]:
+        """Return the row, as a product has regions: an instruction computes all results alike."""
+        return (self,)
+
+    @property
+    def where(self) -> str:
+        return ""
+
+    @property
     def holds(self) -> bool:
         """Return whether the row is confirmed, or simulated and nothing else is missing."""
         return self.status == "confirmed" or (self.status == "simulated" and not self.reason)

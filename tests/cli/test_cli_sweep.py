@@ -85,7 +85,7 @@ def test_whole_output_says_simulated_and_has_no_empty_column() -> None:
     text = re.sub(r"Triton [\d.]+", "Triton N", result.stdout)
     assert text.startswith("SIMULATED: these are published models, nothing was measured\n")
     shown = [line.rstrip() for line in text[text.index("Truncation") :].splitlines()]
-    assert "Bits kept by partial sums: e4m3: QGMMA 13 (e8m13), HMMA 23 (f32)" in text
+    assert "Bits kept by partial sums of a Triton GEMM: e4m3: QGMMA 13 (e8m13), HMMA 23 (f32)" in text
     assert shown[:-2] == [
         "Truncation-mask sweep: m 64, n 64, k 512, blocks of 64 × 64; Triton N",
         "",
@@ -114,7 +114,7 @@ def test_report_keeps_other_sweeps(tmp_path: Path) -> None:
     assert shown.exit_code == 0
     assert "Simulated: published models evaluated" in shown.stdout
     assert "13 (e8m13)" in shown.stdout
-    markdown = CliRunner().invoke(main, ["show", str(path), "--sweeps", "--format", "markdown"]).stdout
+    markdown = CliRunner().invoke(main, ["show", str(path), "--all", "--format", "markdown"]).stdout
     assert "| e4m3 | 4 | 64 | 2×QGMMA |" in markdown
     assert "Simulated: published models evaluated" in markdown
 

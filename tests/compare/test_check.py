@@ -9,9 +9,8 @@ from fakes import SPARSE, fake_report, float_row, simulated_report
 from accprobe.cli import main
 from accprobe.compare.requirements import NO_MATCH, check_requirements, parse_requirement
 from accprobe.errors import RequirementError
-from accprobe.report.columns import is_number, record
+from accprobe.report.columns import is_number, records
 from accprobe.report.published import NOT_MEASURED, published
-from accprobe.report.recorded import recorded
 from accprobe.report.report import Report
 
 WGMMA = "wgmma.m64n8k32.f32.e4m3.e4m3"
@@ -114,10 +113,12 @@ def test_invalid_lines_are_refused(line: str, reason: str) -> None:
 def test_columns_of_numbers_and_of_words_match_recorded_reports() -> None:
     """Except sums of unequal numbers of products, which are one word and fail every comparison."""
     unlike = set()
-    for name in recorded():
+    for name in ("h200", "cpu-zen4"):
         report = Report.load(name)
-        for row in report.measured:
-            for column, known in record(row).items():
+        for row, flat in zip(report.instructions, records(report), strict=True):
+            for column, known in flat.items():
+                if column == "seed" or column.endswith(("_bound", "_candidates")):
+                    continue
                 if column == "products_per_sum" and re.fullmatch(r"\d+(\+\d+)+", str(known)):
                     assert len(found(report, f"{row.name}: {column} >= 1")) == 1
                     unlike.add(row.name)

@@ -11,7 +11,7 @@ from accprobe.fleet.cluster import Cluster
 from accprobe.fleet.driver import FleetEvent, FleetGpu, Task
 from accprobe.health.outcome import GpuOutcome, HealthOutcome
 from accprobe.health.plan import CheckPlan
-from accprobe.render.monitors import health_prometheus
+from accprobe.render.prometheus import health_prometheus
 
 
 class PlayedCluster:

@@ -39,7 +39,7 @@ from accprobe.isa.instructions import Instruction, in_a_row, parse
 from accprobe.operands.kinds import draw
 from accprobe.operands.request import Request
 from accprobe.operands.sparse import stored_products
-from accprobe.render.monitors import health_prometheus
+from accprobe.render.prometheus import health_prometheus
 from accprobe.render.subjects.health import gpu_verdict
 from accprobe.report.names import named_models
 

@@ -74,7 +74,7 @@ def test_no_text_of_a_report_is_longer_than_a_line(tmp_path: Path) -> None:
             assert "\t" not in shown
 
 
-@pytest.mark.parametrize("form", ["terminal", "markdown", "html", "json", "csv", "jsonl"])
+@pytest.mark.parametrize("form", ["terminal", "markdown", "html", "json", "csv"])
 @pytest.mark.parametrize("rows", [[], ["*"]], ids=["table", "in full"])
 @pytest.mark.parametrize("columns", ["80", "160"])
 def test_show(report: Path, form: str, rows: list[str], columns: str) -> None:

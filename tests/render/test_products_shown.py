@@ -27,7 +27,7 @@ def row(data: Row) -> ProductRow:
 
 
 def said(data: Row) -> dict[str, str]:
-    return {line.label: line.said.text for line in products.lines(row(data))}
+    return {label: said.text for label, said in products.lines(row(data))}
 
 
 NOTHING = {"elements": 0, "mismatches": 0, "seed": 0}
@@ -67,7 +67,7 @@ def only_one() -> Row:
                 }
             ),
             "K",
-            "2 parts of 256, added in f32: either",
+            "2 parts of 256, added in f32; either",
         ),
         (product_data(), "fused sums", "32 products, 13 fraction bits, RZ"),
         (
@@ -99,18 +99,13 @@ def only_one() -> Row:
             "operands",
             "RZ to tf32",
         ),
-        (product_data(product_model(promote=128)), "promotion", "every 128 products into f32, RNE"),
-        (product_data(), "promotion", "none"),
-        (product_data(), "split K", "none"),
-        (
-            product_data(product_model(slices=4, kept="bf16")),
-            "split K",
-            "4 slices of 256; partial sums in bf16, reduction forward",
-        ),
+        (product_data(product_model(promote=128)), "K", "one chain, promotion interval 128; promoted into f32, RNE"),
+        (product_data(), "K", "one chain"),
+        (product_data(product_model(slices=4, kept="bf16")), "K", "4 slices of 256, partials bf16"),
         (
             product_data(findings={"split_k": {"value": 1, "bound": "undetermined", "candidates": [1, 4]}}),
-            "split K",
-            "none?",
+            "K",
+            "one chain?",
         ),
         (
             product_data(scale="tensor", findings={"scales": {"value": "RNE(sa·sb), applied once", "bound": "exact"}}),
@@ -125,7 +120,6 @@ def only_one() -> Row:
             "one per block of 128 x 128: sa, then sb?",
         ),
         (product_data(scale="row"), "scales", "one per row of A and per column of B: how they are applied is not known"),
-        (product_data(product_model(out="bf16")), "result", "RNE to bf16"),
         (product_data(), "everywhere", "all 128 outputs by the same plan"),
         (only_one(), "everywhere", "the only output"),
         (two_regions(), "everywhere", "NO: 2 plans: 96 elements alike"),
@@ -197,7 +191,7 @@ def test_an_alternative_that_rounds_products_first_leaves_it_open_whether_they_a
 
 
 def test_regions_have_a_plan_each() -> None:
-    plans = [{line.label: line.said.text for line in lines} for _, lines in products.plans(row(two_regions()))]
+    plans = [{label: said.text for label, said in lines} for _, lines in products.plans(row(two_regions()))]
     assert [plan["fused sums"].split(",")[0] for plan in plans] == ["32 products", "16 products"]
     assert all("error bound" in plan for plan in plans)
     assert "fused sums" not in said(two_regions())

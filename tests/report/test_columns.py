@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 from typing import Any
 
 import pytest
@@ -14,38 +13,33 @@ from fakes import SPARSE, fake_report, float_row
 from accprobe.cli import main
 from accprobe.render.data import comma_separated
 from accprobe.report.columns import records
-from accprobe.report.published import published
 from accprobe.report.report import Report
 
 REPORT = Report.load("h200")
 ONE = "wgmma.m64n8k32.f32.e4m3.e4m3"
 
 
-def show(form: str, *arguments: str) -> str:
-    result = CliRunner().invoke(main, ["show", "h200", *arguments, "--format", form])
-    assert (result.exit_code, result.stderr) == (0, "")
-    return result.stdout
-
-
 @pytest.fixture(scope="module")
-def json_rows() -> list[dict[str, Any]]:
-    return [json.loads(line) for line in show("jsonl").splitlines()]
+def flat() -> list[dict[str, Any]]:
+    return list(records(REPORT))
 
 
-def test_csv_and_json_lines_have_every_instruction_and_the_same_values(json_rows: list[dict[str, Any]]) -> None:
-    assert [row["name"] for row in json_rows] == [row.name for row in REPORT.instructions]
-    csv_rows = list(csv.DictReader(io.StringIO(show("csv"))))
-    assert csv_rows == [{key: "" if value is None else str(value) for key, value in row.items()} for row in json_rows]
+@pytest.mark.parametrize("name", ["h200", "products-h200"])
+def test_csv_has_every_row_and_the_same_values(name: str) -> None:
+    result = CliRunner().invoke(main, ["show", name, "--format", "csv"])
+    assert (result.exit_code, result.stderr) == (0, "")
+    expected = [{key: "" if value is None else str(value) for key, value in row.items()} for row in records(Report.load(name))]
+    assert list(csv.DictReader(io.StringIO(result.stdout))) == expected
 
 
-def test_columns_are_scalars_and_the_same_for_every_report(json_rows: list[dict[str, Any]]) -> None:
-    assert {tuple(row) for row in json_rows} == {tuple(next(records(fake_report())))}
-    assert all(isinstance(value, int | float | str | None) for row in json_rows for value in row.values())
-    assert {name for row in REPORT.measured for name in row.findings} <= set(json_rows[0])
+def test_columns_are_scalars_and_the_same_for_every_report(flat: list[dict[str, Any]]) -> None:
+    assert {tuple(row) for row in flat} == {tuple(next(records(fake_report())))}
+    assert all(isinstance(value, int | float | str | None) for row in flat for value in row.values())
+    assert {name for row in REPORT.measured for name in row.findings} <= set(flat[0])
 
 
-def test_values_are_those_of_the_report(json_rows: list[dict[str, Any]]) -> None:
-    row = next(row for row in json_rows if row["name"] == ONE)
+def test_values_are_those_of_the_report(flat: list[dict[str, Any]]) -> None:
+    row = next(row for row in flat if row["name"] == ONE)
     assert (row["device"], row["architecture"], row["driver"]) == ("NVIDIA H200", "sm_90a", REPORT.environment["driver"])
     assert (row["family"], row["k"], row["a"], row["ran_as"]) == ("wgmma", 32, "e4m3", "QGMMA")
     assert (row["effective_bits"], row["effective_bits_bound"], row["effective_bits_candidates"]) == (13, "exact", None)
@@ -53,8 +47,8 @@ def test_values_are_those_of_the_report(json_rows: list[dict[str, Any]]) -> None
     assert (row["dots"], row["mismatches"]) == (1_003_274, 0)
 
 
-def test_exact_sums_differ_from_unknown_ones(json_rows: list[dict[str, Any]]) -> None:
-    exact = next(row for row in json_rows if row["name"] == "mma.sync.m8n8k4.f64.f64.f64.f64")
+def test_exact_sums_differ_from_unknown_ones(flat: list[dict[str, Any]]) -> None:
+    exact = next(row for row in flat if row["name"] == "mma.sync.m8n8k4.f64.f64.f64.f64")
     skipped = next(records(fake_report({"name": SPARSE, "status": "skipped", "reason": "no probe"})))
     assert (exact["alignment_bits"], exact["alignment_bits_bound"]) == (None, "exact")
     assert (skipped["alignment_bits"], skipped["alignment_bits_bound"]) == (None, None)
@@ -65,9 +59,3 @@ def test_commas_quotes_and_line_ends_survive() -> None:
     report = fake_report(float_row(ONE, 13, {"QGMMA": 1}), device={"kind": "cuda", "name": name, "architecture": "sm_90a"})
     (row,) = csv.DictReader(io.StringIO(comma_separated(report)))
     assert row["device"] == name
-
-
-def test_results_that_a_published_model_explains_are_counted() -> None:
-    of_a_chip = {row["name"]: row["results_explained"] for row in records(published("l40s"))}
-    assert of_a_chip["mma.sync.m16n8k8.f32.bf16.bf16.f32"] == 10_000
-    assert of_a_chip["mma.sync.m16n8k16.f32.bf16.bf16.f32"] is None

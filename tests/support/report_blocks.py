@@ -13,9 +13,9 @@ from block_forms import filled, tabled
 from accprobe.isa.architectures import ARCHITECTURES, get
 from accprobe.isa.instructions import parse
 from accprobe.model.published import chip
-from accprobe.render.document import on_one_line, text_of
+from accprobe.render.document import Grid, on_one_line, text_of
 from accprobe.render.subjects import sweeps
-from accprobe.report.coverage_status import STATES, coverage_statuses
+from accprobe.report.measured import coverage as coverage_by_architecture
 from accprobe.report.products import ProductRow
 from accprobe.report.recorded import recorded
 from accprobe.report.report import Report
@@ -113,11 +113,10 @@ def _products(row: Row) -> str:
 def coverage() -> str:
     """By architecture, like ones together: what is known of its instructions."""
     alike: dict[tuple[object, ...], list[str]] = {}
-    for one in coverage_statuses():
-        counts = (one.counts.total(), *(one.counts[state] for state in STATES))
-        alike.setdefault((one.generation, *counts, ", ".join(one.devices)), []).append(one.target)
+    for one in coverage_by_architecture():
+        alike.setdefault((one.generation, one.instructions, one.measured, ", ".join(one.devices)), []).append(one.target)
     table = [(f"{generation}: {', '.join(targets)}", *told) for (generation, *told), targets in alike.items()]
-    return tabled(("architecture", "instructions", *STATES, "on"), table)
+    return tabled(("architecture", "instructions", "measured", "on"), table)
 
 
 def explained() -> str:
@@ -145,8 +144,7 @@ def sweep() -> str:
         and each.num_warps < 8
         and each.block_k in (32, 128, 512)
     ]
-    ((_, lines),) = sweeps.by_problem(chosen)
-    grid = sweeps.sweep_table(lines)
+    (grid,) = (block for block in sweeps.sweep_tables(chosen) if isinstance(block, Grid))
     kept = [i for i, column in enumerate(grid.columns) if column.need != "detail"]
     headers = [on_one_line(grid.columns[i].header) for i in kept]
     return tabled(headers, ([text_of(row[i]) for i in kept] for row in grid.rows))

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from accprobe.health.outcome import GpuOutcome, HealthOutcome, SmPlace, UnitOutcome, WrongWord
 from accprobe.isa.instructions import in_a_row, parse
 from accprobe.operands.exchange import Counterexample
-from accprobe.render.document import Column, Element, Grid, Heading, List, Paragraph, Phrase, Tone, paragraphs, tabulate
+from accprobe.render.document import Column, Element, Heading, List, Paragraph, Phrase, Tone, paragraphs, tabulate
 from accprobe.render.subjects.verification import mismatch
 
 
@@ -37,15 +37,6 @@ def _tone(gpu: GpuOutcome) -> Tone:
     if gpu.status != "healthy":
         return "bad"
     return "narrow" if gpu.below_full_load else "good"
-
-
-def _status(gpu: GpuOutcome) -> str:
-    return gpu.status if gpu.ended or gpu.wrong else "checking" if gpu.units else "compiling" if gpu.kind else "opening"
-
-
-def progress_table(gpus: Sequence[GpuOutcome]) -> Grid:
-    """Return a line for each GPU, while the check goes on."""
-    return tabulate(PROGRESS_COLUMNS, gpus, lambda gpu: "bad" if gpu.wrong else "")
 
 
 def gpu_title(gpu: GpuOutcome) -> str:
@@ -159,13 +150,4 @@ UNIT_COLUMNS = (
     Column("mismatches", lambda unit: f"{unit.wrong:,}", number=True),
     Column("seconds", lambda unit: f"{unit.seconds:.1f}", "context", number=True),
     Column("Tops/s", speed_text, "context", number=True),
-)
-
-PROGRESS_COLUMNS = (
-    Column("GPU", lambda gpu: gpu.where, least=12),
-    Column("name", lambda gpu: gpu.name, "context"),
-    Column("status", _status, whole=True),
-    Column("results compared", lambda gpu: f"{gpu.dots:,}", number=True),
-    Column("mismatches", lambda gpu: f"{gpu.wrong:,}", number=True),
-    Column("seconds", lambda gpu: f"{gpu.seconds:.0f}", number=True),
 )

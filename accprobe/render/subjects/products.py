@@ -7,9 +7,9 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import partial
 from math import ceil, floor, log10
-from typing import NamedTuple
 
 from accprobe.budget.worst_error import Loss, error_shares
+from accprobe.infer.findings import Finding
 from accprobe.isa.formats import FORMATS
 from accprobe.model.product import ProductModel, ScaleOf
 from accprobe.model.tree import FloatArithmetic
@@ -30,7 +30,6 @@ from accprobe.report.product_words import (
     FindingsByName,
     along,
     division,
-    each_of,
     found_words,
     is_misplaced,
     miscounted,
@@ -68,11 +67,8 @@ LEAST_SHARE = 0.01
 """Smaller shares of the error bound are not printed."""
 
 
-class ProductLine(NamedTuple):
-    """A label and the text beside it."""
-
-    label: str
-    said: Phrase
+ProductLine = tuple[str, Phrase]
+"""A label and the text beside it."""
 
 
 def products_blocks(rows: Sequence[ProductRow], expand: bool = False) -> Iterator[Element]:
@@ -191,30 +187,28 @@ COLUMNS = (
 def lines(row: ProductRow) -> Iterator[ProductLine]:
     """Yield the findings of the whole product, and the plan of its outputs where all have the same."""
     if row.probed_part:
-        yield ProductLine("probed", Phrase(row.probed_part))
+        yield "probed", Phrase(row.probed_part)
     if row.device:
-        yield ProductLine("device", Phrase(row.device))
+        yield "device", Phrase(row.device)
     versions = ", ".join(f"{name} {version}" for name, version in row.libraries.items())
     if kernels := "; ".join(_kernels(row.kernels)):
-        yield ProductLine("kernels", Phrase(f"{kernels} ({versions})" if versions else kernels))
+        yield "kernels", Phrase(f"{kernels} ({versions})" if versions else kernels)
     elif versions:
-        yield ProductLine("kernels", Phrase(f"not recorded; loaded: {versions}"))
+        yield "kernels", Phrase(f"not recorded; loaded: {versions}")
     if row.regions:
         yield from _of_all_outputs(row, row.regions[0])
     if done := "; ".join(_verified(row)):
         wrong = row.verification is not None and (row.verification.mismatches or row.verification.contradicting)
-        yield ProductLine("verified", Phrase(done, "bad" if wrong else "good" if row.holds else ""))
-    if row.verification and (kinds := row.verification.kinds):
-        yield ProductLine("tested on", Phrase(", ".join(f"{count:,} {kind}" for kind, count in kinds.items())))
+        yield "verified", Phrase(done, "bad" if wrong else "good" if row.holds else "")
     if len(row.regions) == 1 and (words := bound_words(row, row.regions[0])):
-        yield ProductLine("error bound", Phrase(words))
+        yield "error bound", Phrase(words)
 
 
 def plans(row: ProductRow) -> Iterator[tuple[RegionRecord, list[ProductLine]]]:
     """Yield the plan of each region where there are several."""
     for region in row.regions if len(row.regions) > 1 else ():
         words = bound_words(row, region)
-        yield region, [*plan_lines(row, region), *([ProductLine("error bound", Phrase(words))] if words else [])]
+        yield region, [*plan_lines(row, region), *([("error bound", Phrase(words))] if words else [])]
 
 
 def _of_all_outputs(row: ProductRow, first: RegionRecord) -> Iterator[ProductLine]:
@@ -224,18 +218,16 @@ def _of_all_outputs(row: ProductRow, first: RegionRecord) -> Iterator[ProductLin
     alike = f"all {outputs:,} outputs {'by the same plan' if first.model else 'are computed alike'}"
     found = first.findings
     if same := found.get("same_everywhere"):
-        yes = same.value == "yes"
-        yield ProductLine("everywhere", Phrase(alike if outputs > 1 else "the only output") if yes else _no(same.note))
+        yield "everywhere", _yes_or_no(same, alike if outputs > 1 else "the only output")
     depends = found.get("depends_on")
     if depends is not None and depends.value != "own row and column":
-        yield ProductLine("depends on", Phrase(": ".join(filter(None, (str(depends.value), depends.note))), "warning"))
+        yield "depends on", Phrase(": ".join(filter(None, (str(depends.value), depends.note))), "warning")
     if repeats := found.get("repeatable"):
-        yes = repeats.value == "yes"
-        yield ProductLine("repeatable", Phrase(", ".join(filter(None, ("yes", repeats.note)))) if yes else _no(repeats.note))
+        yield "repeatable", _yes_or_no(repeats, ", ".join(filter(None, ("yes", repeats.note))))
 
 
-def _no(note: str) -> Phrase:
-    return Phrase(": ".join(filter(None, ("NO", note))), "warning")
+def _yes_or_no(finding: Finding, yes: str) -> Phrase:
+    return Phrase(yes) if finding.value == "yes" else Phrase(": ".join(filter(None, ("NO", finding.note))), "warning")
 
 
 def plan_lines(row: ProductRow, region: RegionRecord) -> Iterator[ProductLine]:
@@ -244,26 +236,34 @@ def plan_lines(row: ProductRow, region: RegionRecord) -> Iterator[ProductLine]:
     if once := found.get("each_product_once"):
         yes = once.value == "yes"
         counted = ": ".join(filter(None, ("counted once", once.note)))
-        yield ProductLine("every k", Phrase(counted if yes else f"NOT a[i, k]·b[k, j] once: {once.note}", "" if yes else "bad"))
+        yield "every k", Phrase(counted if yes else f"NOT a[i, k]·b[k, j] once: {once.note}", "" if yes else "bad")
     if "products_per_sum" not in found:
         return
     if FORMATS[row.a].is_integer:
-        yield ProductLine("fused sums", Phrase("integer sums, the same bits in any order"))
+        yield "fused sums", Phrase("integer sums, the same bits in any order")
         return
-    yield ProductLine("fused sums", Phrase(", ".join(_fused_sums(found, region.model)) + _instruction(found)))
+    yield "fused sums", Phrase(", ".join(_fused_sums(found, region.model)) + _instruction(found))
     if rounding := found_words(found, "operand_rounding"):
         to = next(name for name in (row.a, row.b) if FORMATS[name].ignored_low_bits)
-        yield ProductLine("operands", Phrase(f"{rounding} to {to}"))
-    if parts := division(found):
-        yield ProductLine("K", Phrase(": ".join(filter(None, (parts, found["order"].note)))))
-    else:
-        yield ProductLine("promotion", Phrase(_promotion(found)))
-        yield ProductLine("split K", Phrase(_split(found)))
+        yield "operands", Phrase(f"{rounding} to {to}")
+    yield "K", Phrase("; ".join(_order_of_k(found)))
     if row.scale:
         how = found_words(found, "scales") or "how they are applied is not known"
-        yield ProductLine("scales", Phrase(f"{SCALED_BY[row.scale]}: {how}", "bad" if is_misplaced(found) else ""))
-    if rounding := found_words(found, "result_rounding"):
-        yield ProductLine("result", Phrase(f"{rounding} to {row.out}"))
+        yield "scales", Phrase(f"{SCALED_BY[row.scale]}: {how}", "bad" if is_misplaced(found) else "")
+
+
+def _order_of_k(found: FindingsByName) -> Iterator[str]:
+    """Yield the plan, how partial sums are promoted, and notes."""
+    yield plan_words(found) or "order not known"
+    if division(found):
+        yield from filter(None, [found["order"].note])
+        return
+    into = ", ".join(filter(None, (found_words(found, "promotion_format"), found_words(found, "promotion_rounding"))))
+    if into:
+        yield f"promoted into {into}"
+    every = found.get("promote_every")
+    if every is not None and every.note:
+        yield every.note
 
 
 def _kernels(kernels: Sequence[KernelRecord]) -> Iterator[str]:
@@ -326,33 +326,14 @@ def _instruction(found: FindingsByName) -> str:
     return f" (as {found_words(found, 'instruction')}{f' {one.note}' if one.note else ''})"
 
 
-def _promotion(found: FindingsByName) -> str:
-    every = found.get("promote_every")
-    if every is None or every.value is None:
-        return found_words(found, "promote_every") or "not known"
-    into = ", ".join(filter(None, (found_words(found, "promotion_format"), found_words(found, "promotion_rounding"))))
-    note = f" ({every.note})" if every.note else ""
-    return f"every {found_words(found, 'promote_every')} products{f' into {into}' if into else ''}{note}"
-
-
-def _split(found: FindingsByName) -> str:
-    split = found.get("split_k")
-    if split is None:
-        return "not known"
-    if split.value == 1:
-        return found_words(found, "split_k").replace("1", "none")
-    sizes = f" of {each_of(str(found['slice_sizes'].value).split(', '))}" if "slice_sizes" in found else ""
-    kept = f"; partial sums in {partials}" if (partials := found_words(found, "partial_format")) else ""
-    merged = f", reduction {merge}" if (merge := found_words(found, "reduction_order")) else ""
-    return f"{found_words(found, 'split_k')} slices{sizes}{kept}{merged}"
-
-
 def _verified(row: ProductRow) -> Iterator[str]:
     done = row.verification
     if done is not None and not done.elements:
         yield "nothing: results contradict the plan" if done.contradicting else "nothing: no fresh outputs were compared"
     elif done is not None:
         yield f"{done.elements:,} fresh outputs, {done.mismatches:,} mismatches"
+        if len(done.kinds) > 1:
+            yield ", ".join(f"{count:,} {kind}" for kind, count in done.kinds.items())
     if done is not None and done.contradicting:
         yield f"{done.contradicting:,} of {done.results:,} results contradict the plan"
     if (chains := sum(region.chains for region in row.regions)) > 1:

@@ -8,21 +8,32 @@ from dataclasses import replace
 from typing import Any, NamedTuple, get_args
 
 from accprobe.compare.roles import role_of
+from accprobe.model.fields import FEATURES
 from accprobe.model.published import explained_text
-from accprobe.render.document import Column, Element, Grid, Heading, List, Paragraph, Phrase, Phrases, tabulate, text_of
-from accprobe.render.subjects.appendix import glossary, reproduction
+from accprobe.render.document import (
+    Column,
+    Element,
+    Grid,
+    Heading,
+    List,
+    Paragraph,
+    Phrase,
+    Phrases,
+    fact_grid,
+    tabulate,
+    text_of,
+)
 from accprobe.render.subjects.instruction import instruction_blocks, instruction_section
 from accprobe.render.subjects.patterns import brace_patterns, pattern_spans
 from accprobe.render.subjects.products import all_alarms, product_counts, products_blocks, products_page
-from accprobe.render.subjects.sweeps import sweep_headline, sweep_page, sweep_summary, sweep_tables
+from accprobe.render.subjects.sweeps import sweep_blocks, sweep_headline, sweep_page
 from accprobe.render.subjects.verification import coverage
-from accprobe.report.coverage_status import was_measured
+from accprobe.report.measured import measured_on
 from accprobe.report.report import Report
 from accprobe.report.rows import NOT_MEASURED, Row, Status
 from accprobe.report.words import detour, effective_bits, found, is_narrow, ran_as, so_many
 from accprobe.sass import opcodes
 from accprobe.sass.lowering import is_ordinary
-from accprobe.verify.outcome import Verification
 
 FACTS = {"sm_count": "{} SMs", "memory_gib": "{} GiB", "max_clock_mhz": "{} MHz at most"}
 """Facts about a device in words; others follow their names."""
@@ -30,18 +41,12 @@ FACTS = {"sm_count": "{} SMs", "memory_gib": "{} GiB", "max_clock_mhz": "{} MHz 
 HEADLINE_GROUPS = 2
 """Groups of narrow accumulators that a headline names."""
 
-SHOWN_FINDINGS = ("alignment_bits", "result_rounding", "products_per_sum", "addend", "alignment_rounding")
-
 
 class TableLine(NamedTuple):
-    """A line of the table: rows that differ only in how much was tested, and the pattern of their names."""
+    """A line of the table: a row, and the pattern of the names of all rows like it."""
 
     pattern: str
-    rows: Sequence[Row]
-
-    @property
-    def row(self) -> Row:
-        return self.rows[0]
+    row: Row
 
 
 def _finding(feature: str) -> Callable[[TableLine], str]:
@@ -62,15 +67,11 @@ COLUMNS: tuple[Column, ...] = (
     Column("C added in", _finding("addend"), "context", whole=True),
     Column("status", lambda line: Phrase(line.row.status, line.row.status), whole=True),
     Column("align.\nrounding", _finding("alignment_rounding"), "detail"),
-    Column("dots\nverified", lambda line: _dots(line.rows), "detail"),
-    Column("tile elements\ncovered", lambda line: _each(_tile, line.rows), "detail"),
-    Column("events\ncovered", lambda line: _each(_events, line.rows), "detail"),
-    Column("alternatives\nsurviving/tested", lambda line: _alternatives(line.rows), "detail"),
 )
 
 
-def report_blocks(report: Report, expand: bool = False, every_sweep: bool = False) -> Iterator[Element]:
-    """Yield the whole report. expand: a line for each instruction; every_sweep: a line for each configuration."""
+def report_blocks(report: Report, expand: bool = False) -> Iterator[Element]:
+    """Yield the whole report. expand: a line for each instruction and swept configuration, and all of each product."""
     yield from banner_blocks(report)
     shown = lines(report.measured, collapse=not expand)
     if is_of_instructions(report):
@@ -80,8 +81,7 @@ def report_blocks(report: Report, expand: bool = False, every_sweep: bool = Fals
     if report.products:
         yield from products_blocks(report.products, expand)
     if report.sweeps:
-        simulated = report.device.kind == "simulated"
-        yield from sweep_tables(report.sweeps, simulated) if every_sweep else sweep_summary(report.sweeps, simulated)
+        yield from sweep_blocks(report.sweeps, expand, report.device.kind == "simulated")
     yield from map(Paragraph, report_title(report))
 
 
@@ -94,7 +94,7 @@ def rows_blocks(report: Report) -> Iterator[Element]:
 
 
 def report_page(report: Report) -> Iterator[Element]:
-    """Yield a page: a line and a section for each instruction, then the glossary and how to measure it again."""
+    """Yield a page: a line and a section for each instruction, the versions, and the glossary."""
     of_instructions = is_of_instructions(report)
     yield from banner_blocks(report)
     yield Heading(report_headline(report) if of_instructions else _other_headline(report), 1)
@@ -113,7 +113,6 @@ def report_page(report: Report) -> Iterator[Element]:
     yield Heading("Measured with", 2, "measured")
     yield from map(Paragraph, (*(summary(report) if of_instructions else ()), *report_title(report)))
     yield from glossary()
-    yield from reproduction(report)
 
 
 def is_of_instructions(report: Report) -> bool:
@@ -126,7 +125,7 @@ def banner_blocks(report: Report) -> Iterator[Element]:
     device = report.device
     if device.kind == "simulated":
         because = f"no GPU found ({device.reason}); " if device.reason else ""
-        published = any(row.reason == NOT_MEASURED for row in report.instructions) and not was_measured(device.architecture)
+        published = any(row.reason == NOT_MEASURED for row in report.instructions) and not measured_on(device.architecture)
         never = "; no probe has run on hardware of this architecture" if published else ""
         text = f"SIMULATED: {because}these are published models, nothing was measured{never}"
         yield Paragraph(Phrase(text, "bad"), boxed=True)
@@ -189,69 +188,15 @@ def _table(shown: Sequence[TableLine], page: bool) -> Grid:
 def lines(rows: Sequence[Row], collapse: bool = True) -> list[TableLine]:
     """Return the rows as lines: narrow accumulators first, then newer kinds of instructions; those without a unit last.
 
-    collapse: rows of one family with the same findings become as few lines as patterns allow.
+    collapse: rows of one family with the same text in every column become as few lines as patterns allow.
     """
     families = list(dict.fromkeys(row.instruction.family.name for row in rows))
     rank = {name: -i for i, name in enumerate(families)}
-    ordered = sorted(rows, key=lambda row: (bool(detour(row)), not is_narrow(row), rank[row.instruction.family.name]))
-    alike: dict[tuple[str, ...], list[Row]] = {}
-    for row in ordered:
-        of_findings = (found(row, name) for name in SHOWN_FINDINGS)
-        key = (row.instruction.family.name, row.status, ran_as(row), effective_bits(row), *of_findings)
-        alike.setdefault(key if collapse else (row.name,), []).append(row)
-    return [
-        TableLine(pattern, of_line) for of_line in alike.values() for pattern in brace_patterns(row.name for row in of_line)
-    ]
-
-
-def _verifications(rows: Sequence[Row]) -> list[Verification]:
-    return [row.verification for row in rows if row.verification]
-
-
-def _dots(rows: Sequence[Row]) -> str:
-    done = _verifications(rows)
-    wrong = sum(each.mismatches for each in done)
-    return f"{_range([each.dots for each in done])}{f', {compact(wrong)} differ' if wrong else ''}" if done else ""
-
-
-def _each(cell: Callable[[Verification], str], rows: Sequence[Row]) -> str:
-    return ", ".join(filter(None, dict.fromkeys(map(cell, _verifications(rows)))))
-
-
-def _tile(done: Verification) -> str:
-    """Return "all" elements of the tile, "96/128", "128/128, some differ"."""
-    tile = done.tile
-    if tile is None:
-        return ""
-    counts = f"{tile.covered}/{tile.total}"
-    return f"{counts}, some differ" if tile.differing else "all" if tile.covered == tile.total else counts
-
-
-def _events(done: Verification) -> str:
-    """Return "all" that can be reached, or "400/412"; "" where results contradict the model."""
-    events = done.events
-    if events is None or done.refuted:
-        return ""
-    return "all" if events.hit == events.possible else f"{events.hit}/{events.possible}"
-
-
-def _alternatives(rows: Sequence[Row]) -> str:
-    tried = [row.alternatives for row in rows if row.alternatives]
-    surviving = [len(each.surviving) for each in tried]
-    return f"{_range(surviving)}/{_range([each.tested for each in tried])}" if tried else ""
-
-
-def _range(counts: Sequence[int]) -> str:
-    low, high = compact(min(counts)), compact(max(counts))
-    return low if low == high else f"{low}-{high}"
-
-
-def compact(count: int) -> str:
-    """Return "512", "16k", "1.5M": two digits where it is rounded."""
-    for size, suffix in ((10**9, "G"), (10**6, "M"), (10**3, "k")):
-        if count >= size:
-            return f"{count / size:.2g}{suffix}" if count < 100 * size else f"{count // size}{suffix}"
-    return str(count)
+    alike: dict[object, list[Row]] = {}
+    for row in sorted(rows, key=lambda row: (bool(detour(row)), not is_narrow(row), rank[row.instruction.family.name])):
+        cells = [text_of(column.cell(TableLine("", row))) for column in COLUMNS if column.cell]
+        alike.setdefault((row.instruction.family.name, *cells) if collapse else row.name, []).append(row)
+    return [TableLine(pattern, same[0]) for same in alike.values() for pattern in brace_patterns(row.name for row in same)]
 
 
 def meanings(report: Report) -> list[tuple[str, list[str]]]:
@@ -322,7 +267,7 @@ def summary(report: Report, lines_shown: int | None = None) -> Iterator[Phrases]
     took = f" in {report.run.seconds:.1f} s" if report.run.seconds else ""
     ended = f"{so_many(len(report.measured), 'instruction')} {done}{took}: {every or 'none'}{skipped}"
     yield Phrase(ended, "strong"), Phrase(alike, "quiet")
-    if covered := coverage(_verifications(report.measured)):
+    if covered := coverage([row.verification for row in report.measured if row.verification]):
         yield (Phrase(covered, "quiet"),)
     if missing := report.run.selected - len(report.instructions):
         yield (Phrase(f"The run was interrupted: {missing} of {so_many(report.run.selected, 'instruction')} missing", "bad"),)
@@ -343,3 +288,42 @@ def beside(report: Report) -> str:
     """Return the first sentence that a reader must not miss."""
     sentence, names = meanings(report)[0]
     return f"{sentence}{text_of(pattern_spans(names))}"
+
+
+_WORDS = {
+    "instruction": "one PTX matrix multiply-accumulate, D = A·B + C, named by its qualifiers: D, A, B, C of mma.sync;"
+    " D, A, B of wgmma and tcgen05, where C is D. .rs is a wgmma that takes A from registers",
+    "opcode": "a SASS instruction: HMMA, QGMMA, UTCQMMA, …",
+    "lowering": "all of the SASS that one PTX instruction becomes: converts, several matrix opcodes, a separate add of C",
+    "e8m13": "a float with 8 exponent and 13 fraction bits; with the sign 22 bits, hence FP22",
+    "fused sum": "one hardware addition of many terms: aligned to the largest exponent, truncated to F fraction bits, added"
+    " exactly, rounded once",
+    "summation tree": "the order of addition: leaves are the K products and C, inner nodes are fused sums",
+    "RZ, RNE, RU, RD": "rounding toward zero; to nearest, ties to even; up; down",
+    "truncate, floor, nearest, sticky": "treatment of the bits of a term below F: dropped; dropped in two's complement;"
+    " rounded; or-ed into the last bit kept",
+    "promotion": "adding the matrix unit's partial sum to a separate register every so many products",
+    "exact": "of a value: known; of a sum: every bit of every term is kept",
+    "≥": "a lower bound: the operands show no more bits",
+    "suggested, ~": "in a row that is not confirmed: explains most results; any other value is possible",
+    "undetermined, ?": "several values explain every result; the note lists them",
+    "any": "not observable, such as the order of integer sums that wrap around",
+    "evidence": "dot products that the device was sent, and its results: bit patterns in hex, values in brackets",
+    "verification": "random dot products that the model was compared with the device on, bit for bit",
+    "tile elements": "results of one instruction: each lies in the register of a lane, and a fault may be in a few of them",
+    "events": "functional coverage: shifts, carries, ties, cancellation, overflow that sums of the model can have",
+    "alternative": "a model that differs in one field; it survives if no result contradicts it",
+    "confirmed": "the expected unit ran, and the model predicts every result, tile element and event",
+    "inferred": "there is a model, but a result contradicts it, or coverage is incomplete",
+    "unstable": "the device gave two results for one query",
+    "unverified": "there is no model, the expected unit did not run, or the unit that ran is not known",
+    "simulated": "computed from models, not measured",
+}
+
+GLOSSARY: dict[str, str] = _WORDS | {feature.title: feature.says for feature in FEATURES.values()}
+"""Words of every report, then its features."""
+
+
+def glossary() -> Iterator[Element]:
+    yield Heading("Glossary", 2, "glossary")
+    yield fact_grid(GLOSSARY.items())

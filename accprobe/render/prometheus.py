@@ -1,38 +1,13 @@
-"""A check of GPUs for monitoring: JUnit XML and the text format of Prometheus."""
+"""A check of GPUs as metrics, in the text format of Prometheus."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from xml.etree import ElementTree
 
 from accprobe.health.outcome import GpuOutcome, HealthOutcome, UnitOutcome
-from accprobe.render.junit import Case, junit_text, suite_element
 from accprobe.render.plain import plain
-from accprobe.render.subjects.health import gpu_verdict, word_lines
-
-
-def health_junit(outcome: HealthOutcome) -> str:
-    """Return a test suite for each GPU with a case for each unit, and one with an error if the GPU could not be checked."""
-    suites = ElementTree.Element("testsuites", name="accprobe health")
-    suites.extend(suite_element(f"{gpu.where} {gpu.name}", _cases(gpu)) for gpu in outcome.gpus)
-    return junit_text(suites)
-
-
-def _cases(gpu: GpuOutcome) -> Iterator[Case]:
-    for unit in gpu.units:
-        case = Case(gpu.where, unit.unit, seconds=unit.seconds)
-        if unit.wrong:
-            lines = [line for word in gpu.mismatches if word.instruction == unit.instruction for line in word_lines(word)]
-            message = f"{unit.wrong:,} of {unit.dots:,} results differ"
-            case = case._replace(outcome="failure", kind="differs", message=message, text="\n".join(lines))
-        yield case
-    if gpu.status == "healthy" and not gpu.finished:
-        yield Case(gpu.where, "the rest", "skipped", message="interrupted: the rest was not compared", seconds=0.0)
-    elif gpu.status == "failed" or gpu.reason or not gpu.units:
-        yield Case(gpu.where, "check", "error", "failed", gpu_verdict(gpu), seconds=gpu.seconds)
-
 
 OF_A_GPU: tuple[tuple[str, str, Callable[[GpuOutcome], float]], ...] = (
     ("healthy", "1 after a whole check without a mismatch, else 0", lambda gpu: int(gpu.status == "healthy" and gpu.finished)),
