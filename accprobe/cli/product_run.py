@@ -37,7 +37,7 @@ class ProductSetting:
     arrays: str | None
 
 
-NOT_OF_A_FINDING = ("probed", "device", "kernels", "verified", "error bound")
+NOT_OF_A_FINDING = ("probed", "device", "kernels", "verified", "tested on", "error bound")
 """Labels of lines that only the report has."""
 
 

@@ -102,6 +102,12 @@ def generation(report: Report) -> str:
     return architectures.get(report.device.architecture).generation if known else report.device.name
 
 
+def side_names(diff: Diff) -> tuple[str, str]:
+    """Return the generations of both sides, or the devices of one generation."""
+    a, b = generation(diff.a), generation(diff.b)
+    return (a, b) if a != b else (diff.a.device.name, diff.b.device.name)
+
+
 def shown(row: Row, field: str) -> str:
     """Return a field as in tables, "" if the row does not have it."""
     if field == "ran_as":

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from accprobe.compare.diff import Diff, Pair, generation, marked, shown
+from accprobe.compare.diff import Diff, Pair, generation, marked, shown, side_names
 from accprobe.compare.products import contrast
 from accprobe.compare.roles import role_of
 from accprobe.isa.instructions import catalog
@@ -38,13 +38,7 @@ def headline(diff: Diff) -> str:
         said = "" if diff.counts["changed"] else "no value differs: " if shared else "nothing is in both: "
         items = [f"{said}{rest}"]
     marks = marked(mark for pair in diff.pairs for mark in pair.marks)
-    return f"{_sides(diff)}: {'; '.join(items)}{f' ({marks})' if marks else ''}"
-
-
-def _sides(diff: Diff) -> str:
-    generations = generation(diff.a), generation(diff.b)
-    names = generations if len(set(generations)) == 2 else (diff.a.device.name, diff.b.device.name)
-    return " → ".join(dict.fromkeys(names))
+    return f"{' → '.join(dict.fromkeys(side_names(diff)))}: {'; '.join(items)}{f' ({marks})' if marks else ''}"
 
 
 def _changes(diff: Diff) -> list[str]:

@@ -43,13 +43,17 @@ def product_pair(a: ProductRow | None, b: ProductRow | None, fields: Sequence[st
 
 def contrast(pair: ProductPair) -> tuple[str, str]:
     """Return both plans in words: "4 slices of 1024, partials bf16", "one chain"; for equal plans the changed fields."""
-    if pair.a is None or pair.b is None:
-        return "", ""
-    a, b = _plans(pair.a), _plans(pair.b)
+    a, b = plans(pair)
     if a != b:
         return a, b
     changed = [each for each in pair.differences if each.verdict == "changed"]
     return ", ".join(f"{each.title} {each.a}" for each in changed), ", ".join(f"{each.title} {each.b}" for each in changed)
+
+
+def plans(pair: ProductPair) -> tuple[str, str]:
+    """Return the plans of both rows, "" of a row of one side alone."""
+    a, b = (_plans(row) if row else "" for row in (pair.a, pair.b))
+    return a, b
 
 
 def _plans(row: ProductRow) -> str:

@@ -16,10 +16,10 @@ from accprobe.budget.tolerance import ToleranceReport
 from accprobe.compare.diff import Diff, Pair, generation
 from accprobe.compare.differences import Difference
 from accprobe.compare.headline import headline
-from accprobe.compare.products import ProductPair
+from accprobe.compare.products import ProductPair, contrast
 from accprobe.operands.exchange import Counterexample
 from accprobe.render.subjects.budget import budget_notes
-from accprobe.render.subjects.comparison import contrast_words, verdict_counts
+from accprobe.render.subjects.comparison import verdict_counts
 from accprobe.render.subjects.sass import demangled
 from accprobe.render.subjects.tolerance import tolerance_words
 from accprobe.render.subjects.verification import Verified
@@ -62,7 +62,7 @@ def diff_json(diff: Diff) -> str:
         "product_counts": dict(verdict_counts(diff.products)),
         "unmeasured": diff.unmeasured,
         "pairs": [_pair(pair) for pair in diff.pairs],
-        "products": [_product_pair(diff, pair) for pair in diff.products],
+        "products": [_product_pair(pair) for pair in diff.products],
     }
     return json.dumps(data, indent=1, ensure_ascii=False)
 
@@ -97,13 +97,13 @@ def _pair(pair: Pair) -> JsonObject:
     }
 
 
-def _product_pair(diff: Diff, pair: ProductPair) -> JsonObject:
+def _product_pair(pair: ProductPair) -> JsonObject:
     return {
         "verdict": pair.verdict,
         "word": pair.word,
         "product": pair.row.title,
         "marks": list(pair.marks),
-        "why": contrast_words(diff, pair),
+        "why": " → ".join(filter(None, contrast(pair))) if pair.verdict == "changed" else "",
         "fields": [asdict(each) for each in pair.differences],
     }
 

@@ -11,7 +11,7 @@ from accprobe.compare.diff import Diff, Pair, diff
 from accprobe.compare.differences import UNKNOWN
 from accprobe.compare.headline import headline
 from accprobe.model.fields import finding_names
-from accprobe.render.subjects.comparison import changed_pairs, verdicts
+from accprobe.render.subjects.comparison import Entry, entries
 from accprobe.report.published import published
 from accprobe.report.report import Report
 
@@ -176,7 +176,7 @@ def test_a_simulated_side_is_marked_and_its_status_is_not_compared() -> None:
     assert {pair.marks for pair in found.pairs} == {("B simulated",)}
     assert not any(d.field in ("status", "unstable") for pair in found.pairs for d in pair.differences)
     assert found.environment == ()
-    assert all(told.marks == "B simulated" for told in verdicts(found))
+    assert all(entry.marks == "B simulated" for entry in entries(found))
 
 
 def test_the_models_of_the_h200_are_those_of_its_report() -> None:
@@ -193,12 +193,16 @@ def test_differences_of_the_environment() -> None:
     assert not found.differs
 
 
+def changed_pairs(found: Diff, expand: bool = False) -> list[Entry]:
+    return [entry for entry in entries(found, expand) if entry.first.verdict == "changed"]
+
+
 def test_like_changes_are_one_entry() -> None:
     names = [WGMMA, f"{WGMMA}.rs", WGMMA.replace("n8", "n256")]
     a, b = (fake_report(*(float_row(name, bits, QGMMA) for name in names)) for bits in (13, 23))
     (entry,) = changed_pairs(diff(a, b))
     assert len(entry.pairs) == 3
-    assert [field.title for field in entry.fields][:1] == ["effective bits"]
+    assert [title for title, _, _ in entry.fields][:1] == ["effective bits"]
     assert len(changed_pairs(diff(a, b), expand=True)) == 3
 
 
@@ -206,6 +210,6 @@ def test_entries_have_the_formats_and_kinds_that_distinguish_them() -> None:
     names = [entry.name for entry in changed_pairs(diff(Report.load("h200"), published("b200")))]
     assert names[:2] == ["e4m3, e5m2 → f32", "e4m3 × e5m2, e5m2 × e4m3 → f32"]
     kinds = changed_pairs(diff(Report.load("h200"), published("rtx5090")))
-    offered = [(entry.name, entry.fields[0].b) for entry in kinds if entry.name.startswith("e4m3, ")]
+    offered = [(entry.name, entry.fields[0][2]) for entry in kinds if entry.name.startswith("e4m3, ")]
     assert len(set(offered)) == len(offered)
     assert {b for _, b in offered} >= {"mma.sync", "mma.sync kind::f8f6f4"}

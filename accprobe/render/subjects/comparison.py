@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
-from accprobe.compare.diff import By, Diff, Pair, generation, marked
-from accprobe.compare.differences import VerdictWord
+from accprobe.compare.diff import Diff, Pair, generation, marked, side_names
+from accprobe.compare.differences import Difference, VerdictWord
 from accprobe.compare.headline import headline
-from accprobe.compare.products import ProductPair, contrast
+from accprobe.compare.products import ProductPair, plans
 from accprobe.compare.requirements import NO_MATCH, NO_PRODUCT, Outcome
 from accprobe.compare.roles import InstructionRole
 from accprobe.model.fields import IMPORTANCE, title
@@ -33,10 +32,8 @@ from accprobe.render.subjects.patterns import brace_patterns
 from accprobe.report.report import Report
 from accprobe.report.words import so_many
 
-HEADINGS: dict[By, str] = {
-    "role": "The same operands",
-    "name": "The same instruction",
-}
+HEADINGS = {"role": "The same operands", "name": "The same instruction", "product": "The same product"}
+"""By how the pairs were matched."""
 
 TONES: dict[VerdictWord, Tone] = {
     "changed": "warning",
@@ -49,36 +46,36 @@ TONES: dict[VerdictWord, Tone] = {
 """By verdict, in the order in which they are printed."""
 
 
-class Field(NamedTuple):
-    """A changed field and both sides as tables show them."""
-
-    title: str
-    a: str
-    b: str
-
-
 @dataclass(frozen=True)
-class AlikePairs:
-    """Pairs with one verdict and, if they changed, the same changed fields."""
+class Entry:
+    """Pairs that are shown together: they have one verdict and, if they changed, the same changed fields."""
 
-    pairs: tuple[Pair, ...]
+    pairs: tuple[Pair | ProductPair, ...]
 
     @property
-    def first(self) -> Pair:
+    def first(self) -> Pair | ProductPair:
         return self.pairs[0]
+
+    @property
+    def by(self) -> str:
+        return self.first.by if isinstance(self.first, Pair) else "product"
 
     @property
     def name(self) -> str:
         """Return the operands of pairs by role, the patterns of the names of others."""
-        if self.first.by == "role":
-            return _operands(pair.role for pair in self.pairs)
-        return ", ".join(_patterns(self.pairs))
+        if self.by == "role":
+            return _operands(pair.role for pair in self.pairs if isinstance(pair, Pair))
+        return ", ".join(brace_patterns(dict.fromkeys(pair.row.title for pair in self.pairs)))
 
     @property
-    def fields(self) -> list[Field]:
+    def fields(self) -> list[tuple[str, str, str]]:
+        """Return the title and both sides of each changed field."""
+        fields = [(each.title, each.a, each.b) for each in _changes(self.first)]
+        if not isinstance(self.first, Pair):
+            a, b = plans(self.first)
+            return [("plan", a, b), *fields] if a != b else fields
         families = _families(self.first)
-        offered = [Field("instruction", *families)] if self.first.by == "role" and len(families) == 2 else []
-        return offered + [Field(title(name), a, b) for name, a, b in _changes(self.first)]
+        return [("instruction", *families), *fields] if self.by == "role" and len(families) == 2 else fields
 
     @property
     def marks(self) -> str:
@@ -89,37 +86,37 @@ def diff_blocks(diff: Diff, expand: bool = False) -> Iterator[Element]:
     """Yield the whole comparison. expand: an entry for each pair, and all names."""
     yield Heading(headline(diff), 1)
     yield from paragraphs(sides(diff), "quiet")
-    changed = changed_pairs(diff, expand)
+    every = entries(diff, expand)
     for by, heading in HEADINGS.items():
-        if entries := [entry for entry in changed if entry.first.by == by]:
+        if changed := [entry for entry in every if entry.by == by and entry.first.verdict == "changed"]:
             yield Heading(f"{heading}: changed", 2)
-            yield _table(diff, entries)
+            yield _table(diff, changed)
     if found := meanings(diff):
         yield Heading("Consequences for a kernel", 2)
         yield List(tuple(Phrase(sentence, "warning") for sentence in found), "!")
-    if diff.products:
-        yield Heading("Whole products", 2)
-        yield from _products(diff)
+    yield Heading("Every pair", 2)
     if diff.pairs or not diff.products:
-        yield Heading("Every pair", 2)
-        yield Paragraph(_counts("pairs", diff.pairs, diff.unmeasured))
-        if others := tuple(_line(entry, expand) for entry in verdicts(diff, expand) if entry.first.verdict != "changed"):
-            yield List(others)
+        yield Paragraph(_counts("instructions", diff.pairs, diff.unmeasured))
+    if diff.products:
+        yield Paragraph(_counts("products", diff.products))
+    if others := tuple(_line(entry, expand) for entry in every if entry.first.verdict != "changed"):
+        yield List(others)
     if diff.environment:
         yield Heading("Environment", 2)
         changes = ((each.what, each.a or "not recorded", each.b or "not recorded") for each in diff.environment)
         yield table(("what", "A", "B"), changes)
 
 
-def _table(diff: Diff, entries: Sequence[AlikePairs]) -> Grid:
+def _table(diff: Diff, changed: Sequence[Entry]) -> Grid:
+    a, b = side_names(diff)
     columns = (
-        Column("instructions", lambda row: row[0].name, least=24),
-        Column("field", lambda row: row[1].title, least=12),
-        Column(f"A: {generation(diff.a)}", lambda row: row[1].a, least=12),
-        Column(f"B: {generation(diff.b)}", lambda row: Phrase(row[1].b, "strong"), least=12),
+        Column("instructions" if changed[0].by != "product" else "products", lambda row: row[0].name, least=24),
+        Column("field", lambda row: row[1][0], least=12),
+        Column(f"A: {a}", lambda row: row[1][1], least=12),
+        Column(f"B: {b}", lambda row: Phrase(row[1][2], "strong"), least=12),
         Column("status", lambda row: _status(row[0].marks), "detail"),
     )
-    rows = [(entry, field) for entry in entries for field in entry.fields]
+    rows = [(entry, field) for entry in changed for field in entry.fields]
     return tabulate(columns, rows, group=lambda row: id(row[0]))
 
 
@@ -127,39 +124,18 @@ def _status(marks: str) -> Phrase:
     return Phrase(marks, "unverified") if marks else Phrase("measured and confirmed", "confirmed")
 
 
-def _line(entry: AlikePairs, expand: bool) -> Phrases:
+def _line(entry: Entry, expand: bool) -> Phrases:
     """Return the verdict and number of pairs, their families or names, the reason and the marks."""
-    count, pairs = len(entry.pairs), entry.pairs
-    names = ", ".join(_patterns(pairs)) if expand or count == 1 else " → ".join(dict.fromkeys(_families(entry.first)))
-    undecided = dict.fromkeys(d.field for pair in pairs for d in pair.differences if d.verdict == "undecided")
-    remark = entry.first.note or ", ".join(map(title, undecided))
+    count = len(entry.pairs)
+    names = entry.name if expand or count == 1 else " → ".join(dict.fromkeys(_families(entry.first)))
+    undecided = dict.fromkeys(d.title for pair in entry.pairs for d in pair.differences if d.verdict == "undecided")
+    remark = getattr(entry.first, "note", "") or ", ".join(undecided)
     return (
         Phrase(entry.first.verdict, TONES[entry.first.verdict]),
         Phrase(f" {count}: {names}" if count > 1 else f": {names}"),
         Phrase(f"; {remark}" if remark else "", "quiet"),
         Phrase(f" ({entry.marks})" if entry.marks else "", "unverified"),
     )
-
-
-def _products(diff: Diff) -> Iterator[Element]:
-    """Yield the counts, and each pair that is not the same, with its differences."""
-    yield Paragraph(_counts("products", diff.products))
-    for pair in (pair for word in TONES for pair in diff.products if pair.word == word != "same"):
-        marks = Phrase(f"  {marked(pair.marks)}", "bad")
-        yield Heading((Phrase(f"{pair.word}  ", TONES[pair.word]), Phrase(pair.row.title, "strong"), marks), 3)
-        if why := contrast_words(diff, pair):
-            yield Paragraph(why)
-        if pair.differences:
-            rows = ((each.title, each.a, each.b, each.verdict) for each in pair.differences)
-            yield table(("field", "A", "B", Column("verdict", need="detail")), rows)
-
-
-def contrast_words(diff: Diff, pair: ProductPair) -> str:
-    """Return "NVIDIA H100: 4 slices of 1024, partials bf16; NVIDIA H200: one chain"."""
-    names = (diff.a.device.name, diff.b.device.name)
-    a, b = contrast(pair)
-    of_a, of_b = names if names[0] != names[1] else ("A", "B")
-    return f"{of_a}: {a}; {of_b}: {b}" if a and pair.verdict == "changed" else ""
 
 
 def _counts(what: str, pairs: Sequence[Pair | ProductPair], unmeasured: int = 0) -> Phrases:
@@ -174,43 +150,32 @@ def verdict_counts(pairs: Iterable[Pair | ProductPair]) -> dict[VerdictWord, int
     return {word: counts[word] for word in TONES if counts[word]}
 
 
-def changed_pairs(diff: Diff, expand: bool = False) -> list[AlikePairs]:
-    """Return the changes, by role first, then by the most important changed field. expand: an entry for each pair."""
-    changed = [pair for pair in diff.pairs if pair.verdict == "changed"]
-    return sorted(_alike(changed, expand), key=_importance)
-
-
-def verdicts(diff: Diff, expand: bool = False) -> list[AlikePairs]:
-    """Return every pair, by verdict. expand: an entry for each pair."""
-    return [entry for word in TONES for entry in _alike([pair for pair in diff.pairs if pair.word == word], expand)]
-
-
-def _alike(pairs: Sequence[Pair], expand: bool) -> list[AlikePairs]:
-    groups: dict[tuple[object, ...], list[Pair]] = {}
-    for i, pair in enumerate(pairs):
-        by_role = (pair.by, pair.role.d) if pair.by == "role" and pair.verdict == "changed" else ()
-        key = (by_role, _families(pair), _changes(pair), pair.note, pair.marks)
+def entries(diff: Diff, expand: bool = False) -> list[Entry]:
+    """Return all pairs by verdict: changes by role first, then by the most important field. expand: an entry for each pair."""
+    groups: dict[tuple[object, ...], list[Pair | ProductPair]] = {}
+    every: list[Pair | ProductPair] = [*diff.pairs, *diff.products]
+    for i, pair in enumerate(every):
+        by_role = (pair.by, pair.role.d) if isinstance(pair, Pair) and pair.by == "role" and pair.verdict == "changed" else ()
+        key = (pair.word, by_role, _families(pair), _changes(pair), getattr(pair, "note", ""), pair.marks)
         groups.setdefault((i,) if expand else key, []).append(pair)
-    return [AlikePairs(tuple(group)) for group in groups.values()]
+    return sorted((Entry(tuple(group)) for group in groups.values()), key=_importance)
 
 
-def _importance(entry: AlikePairs) -> tuple[bool, int]:
-    ranks = [IMPORTANCE.index(name) for name, *_ in _changes(entry.first) if name in IMPORTANCE]
-    return entry.first.by == "name", min(ranks, default=len(IMPORTANCE))
+def _importance(entry: Entry) -> tuple[int, int, int]:
+    ranks = [IMPORTANCE.index(each.field) for each in _changes(entry.first) if each.field in IMPORTANCE]
+    return list(TONES).index(entry.first.verdict), list(HEADINGS).index(entry.by), min(ranks, default=len(IMPORTANCE))
 
 
-def _changes(pair: Pair) -> tuple[tuple[str, str, str], ...]:
-    return tuple((d.field, d.a, d.b) for d in pair.differences if d.verdict == "changed")
+def _changes(pair: Pair | ProductPair) -> tuple[Difference, ...]:
+    return tuple(each for each in pair.differences if each.verdict == "changed")
 
 
-def _families(pair: Pair) -> tuple[str, ...]:
-    """Return "wgmma" of A and "mma.sync kind::f8f6f4" of B."""
+def _families(pair: Pair | ProductPair) -> tuple[str, ...]:
+    """Return "wgmma" of A and "mma.sync kind::f8f6f4" of B; "products" of products."""
+    if not isinstance(pair, Pair):
+        return ("products",)
     rows = [row.instruction for row in (pair.a, pair.b) if row]
     return tuple(f"{inst.family.name}{f' kind::{inst.kind}' if inst.kind else ''}" for inst in rows)
-
-
-def _patterns(pairs: Iterable[Pair]) -> list[str]:
-    return brace_patterns(dict.fromkeys(pair.row.name for pair in pairs))
 
 
 def meanings(diff: Diff) -> list[str]:

@@ -200,6 +200,8 @@ def lines(row: ProductRow) -> Iterator[ProductLine]:
     if done := "; ".join(_verified(row)):
         wrong = row.verification is not None and (row.verification.mismatches or row.verification.contradicting)
         yield "verified", Phrase(done, "bad" if wrong else "good" if row.holds else "")
+    if row.verification and (kinds := row.verification.kinds):
+        yield "tested on", Phrase(", ".join(f"{count:,} {kind}" for kind, count in kinds.items()))
     if len(row.regions) == 1 and (words := bound_words(row, row.regions[0])):
         yield "error bound", Phrase(words)
 
@@ -332,8 +334,6 @@ def _verified(row: ProductRow) -> Iterator[str]:
         yield "nothing: results contradict the plan" if done.contradicting else "nothing: no fresh outputs were compared"
     elif done is not None:
         yield f"{done.elements:,} fresh outputs, {done.mismatches:,} mismatches"
-        if len(done.kinds) > 1:
-            yield ", ".join(f"{count:,} {kind}" for kind, count in done.kinds.items())
     if done is not None and done.contradicting:
         yield f"{done.contradicting:,} of {done.results:,} results contradict the plan"
     if (chains := sum(region.chains for region in row.regions)) > 1:
