@@ -14,6 +14,7 @@ from click.testing import CliRunner
 from compiled import triton_dot
 
 from accprobe.cli import main
+from accprobe.compare.diff import diff
 from accprobe.report.report import Report
 
 ONE = "wgmma.m64n8k32.f32.e4m3.e4m3"
@@ -99,19 +100,16 @@ def headline() -> str:
 
 
 def products_of_gpus() -> str:
-    """What a comparison of their products says first, and of the first product that changed."""
+    """What a comparison of their products says first, and the products that changed."""
     lines = printed("diff", "products-h100", "products-h200", status=1)
-    first, second = [i for i, line in enumerate(lines) if line.startswith("changed")][:2]
+    table = lines[lines.index("The same product: changed") : lines.index("Every pair")]
     counts = next(line for line in lines if line.startswith("products: "))
-    changed = [line.removeprefix("changed  ") for line in lines if line.startswith("changed")]
-    ran = [
-        {row.title: [kernel.name for kernel in row.kernels] for row in Report.load(f"products-{gpu}").products}
-        for gpu in ("h100", "h200")
-    ]
-    assert all(ran[0][title] == ran[1][title] for title in changed)
-    kernel = ran[0][changed[0]][0]
+    pairs = diff(Report.load("products-h100"), Report.load("products-h200")).products
+    ran = [[[kernel.name for kernel in row.kernels] for row in (pair.a, pair.b) if row] for pair in pairs if pair.differences]
+    assert all(of_a == of_b for of_a, of_b in ran)
+    kernel = ran[0][0][0]
     told = f"The witness saw the same kernels on both, of the first `{kernel}`, launched for another number of slices."
-    return fenced([*lines[: lines.index("")], "", *lines[first:second], "…", counts]) + "\n" + filled(told) + "\n"
+    return fenced([*lines[: lines.index("")], "", *table, counts]) + "\n" + filled(told) + "\n"
 
 
 def triton_cache() -> str:

@@ -65,7 +65,8 @@ class Entry:
         """Return the operands of pairs by role, the patterns of the names of others."""
         if self.by == "role":
             return _operands(pair.role for pair in self.pairs if isinstance(pair, Pair))
-        return ", ".join(brace_patterns(dict.fromkeys(pair.row.title for pair in self.pairs)))
+        titles = dict.fromkeys(pair.row.title for pair in self.pairs)
+        return ";\n".join(titles) if self.by == "product" else ", ".join(brace_patterns(titles))
 
     @property
     def fields(self) -> list[tuple[str, str, str]]:
