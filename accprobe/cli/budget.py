@@ -62,7 +62,7 @@ _OUTS = ("f32", "f16", "bf16")
     help="Minimum number of elements of D to emulate for each row of the table.",
 )
 @seed_option
-@output_options("json", "html", "csv", "markdown")
+@output_options("json", "html", "markdown")
 def budget_command(names: tuple[str, ...], dtype: str | None, to: Output, **options: Any) -> None:
     """Compute the error of a matrix product, and how often to promote.
 
@@ -136,9 +136,7 @@ def _computed(report: ErrorReport, show: Show) -> ErrorReport:
 
 
 def _text(found: ErrorReport, form: str) -> str:
-    from accprobe.render.data import budget_csv, budget_json
+    from accprobe.render.data import budget_json
     from accprobe.render.subjects.budget import budget_blocks
 
-    if form in ("csv", "json"):
-        return budget_csv(found) if form == "csv" else budget_json(found)
-    return document_text(form, budget_blocks(found), "Error budget")
+    return budget_json(found) if form == "json" else document_text(form, budget_blocks(found), "Error budget")

@@ -41,12 +41,11 @@ Side = Literal["A", "B"]
 class Pair(Compared[Row]):
     """An instruction of A and one of B.
 
-    by: how they were matched. offered: whether they are what the generations offer for the role. note: why a side has none.
+    by: how they were matched. note: why a side has none.
     """
 
     by: By
     role: InstructionRole
-    offered: bool
     note: str = ""
 
     def values(self, field: str) -> tuple[str, str]:
@@ -183,7 +182,6 @@ class _Comparison:
     def __init__(self, a: Report, b: Report, fields: Sequence[str]) -> None:
         self._a, self._b, self._fields = a, b, fields
         self._simulated = "simulated" in (a.device.kind, b.device.kind)
-        self._offered = [{row.name for rows in offered(side.instructions).values() for row in rows} for side in (a, b)]
 
     def pairs(self) -> Iterator[Pair]:
         names: set[str] = set()
@@ -206,7 +204,6 @@ class _Comparison:
         verdict: Verdict = overall(differences) if a and b else "only in A" if a else "only in B"
         note = _why_absent("A", self._a, row_a, one) if a is None else ""
         note = _why_absent("B", self._b, row_b, one) if b is None else note
-        is_offered = all(row.name in names for row, names in zip((a, b), self._offered, strict=True) if row)
         yield Pair(
             a=a,
             b=b,
@@ -215,7 +212,6 @@ class _Comparison:
             marks=marks,
             by=by,
             role=role_of(one.instruction),
-            offered=is_offered,
             note=note,
         )
 

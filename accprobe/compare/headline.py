@@ -5,14 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from accprobe.compare.diff import Diff, Pair, generation, marked, shown, side_names
+from accprobe.compare.diff import Diff, Pair, marked, shown, side_names
 from accprobe.compare.products import contrast
-from accprobe.compare.roles import role_of
-from accprobe.isa.instructions import catalog
 from accprobe.model.fields import IMPORTANCE, title
 from accprobe.report.rows import Row
 from accprobe.report.words import value
-from accprobe.sass import opcodes
 
 # Short names; other fields have their titles.
 WORDS = {"effective_bits": "accumulator", "alignment_bits": "alignment"}
@@ -20,13 +17,10 @@ WORDS = {"effective_bits": "accumulator", "alignment_bits": "alignment"}
 # Groups of operands in a headline.
 MOST_GROUPS = 2
 
-# Roles of one side in a headline; more are only counted below it.
-MOST_NEW = 4
-
 
 def headline(diff: Diff) -> str:
     """Return "Hopper → Blackwell: FP8 accumulator 13 → 23 bits, QGMMA → UTCQMMA"."""
-    items = [*_changes(diff), *_new(diff), *_products(diff)]
+    items = [*_changes(diff), *_products(diff)]
     words = {*(pair.word for pair in diff.pairs), *(pair.word for pair in diff.products)}
     if "status changed" in words and words <= {"status changed", "same"}:
         items.insert(0, "no value differs")
@@ -42,9 +36,9 @@ def headline(diff: Diff) -> str:
 
 
 def _changes(diff: Diff) -> list[str]:
-    """Return the most important changed feature of the offered instructions, by operands."""
+    """Return the most important changed feature by operands, of pairs by role where there are some."""
     pairs = [pair for pair in diff.pairs if pair.verdict == "changed"]
-    for among in ([pair for pair in pairs if pair.offered], pairs):
+    for among in ([pair for pair in pairs if pair.by == "role"], pairs):
         for field in IMPORTANCE:
             if groups := _groups(among, field):
                 more = [f"{len(groups) - MOST_GROUPS} more"] if len(groups) > MOST_GROUPS else []
@@ -87,18 +81,6 @@ def _plain(row: Row, field: str) -> str:
     return value(row.findings[field], field) if field in row.findings else shown(row, field)
 
 
-def _new(diff: Diff) -> list[str]:
-    """Return the few roles that one side has and the other's architecture lacks."""
-    items = []
-    for verdict, report, other in (("only in A", diff.a, diff.b), ("only in B", diff.b, diff.a)):
-        alone = [pair for pair in diff.pairs if pair.verdict == verdict and pair.offered]
-        known = {role_of(inst) for inst in catalog(other.device.architecture)} if alone else set()
-        alone = [pair for pair in alone if pair.role not in known]
-        if 0 < len({pair.role for pair in alone}) <= MOST_NEW:
-            items.append(f"only {generation(report)} has {', '.join(_briefly(alone))}")
-    return items
-
-
 def _products(diff: Diff) -> Iterable[str]:
     """Yield "torch:mm 256x256x4096 f16 -> f32: 4 slices of 1024, partials f16 → one chain", "3 products more"."""
     changed = [pair for pair in diff.products if pair.verdict == "changed"]
@@ -106,14 +88,3 @@ def _products(diff: Diff) -> Iterable[str]:
         yield f"{changed[0].row.title}: {' → '.join(contrast(changed[0]))}"
     if len(changed) > 1:
         yield f"{len(changed) - 1} product{'s' * (len(changed) > 2)} more"
-
-
-def _briefly(pairs: Sequence[Pair]) -> Iterable[str]:
-    """Yield "FP8 → f32 (QGMMA, 13 bits)"."""
-    roles: dict[str, Row] = {}
-    for pair in pairs:
-        roles.setdefault(str(pair.role), pair.row)
-    for name, row in roles.items():
-        bits = _plain(row, "effective_bits")
-        ran = " + ".join(dict.fromkeys(map(opcodes.stem, row.opcodes)))
-        yield f"{name} ({ran}{f', {bits} bits' if bits else ''})"

@@ -5,9 +5,11 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Sequence
+from dataclasses import asdict, replace
 from typing import Any
+
+from pydantic import TypeAdapter
 
 from accprobe.audit.accumulators import Accumulator
 from accprobe.audit.kernels import Kernel, Reading
@@ -17,7 +19,6 @@ from accprobe.compare.diff import Diff, Pair, generation
 from accprobe.compare.differences import Difference
 from accprobe.compare.headline import headline
 from accprobe.compare.products import ProductPair, contrast
-from accprobe.operands.exchange import Counterexample
 from accprobe.render.subjects.budget import budget_notes
 from accprobe.render.subjects.comparison import verdict_counts
 from accprobe.render.subjects.sass import demangled
@@ -27,18 +28,17 @@ from accprobe.report.columns import records
 from accprobe.report.report import Report, Tool
 from accprobe.report.rows import Row
 from accprobe.sass.promotion import UNBOUNDED, Chain
+from accprobe.verify.outcome import Verification
 from accprobe.verify.vectors import Comparison
 
 JsonObject = dict[str, Any]
 
+_VERIFICATION = TypeAdapter(Verification)
+
 
 def comma_separated(report: Report) -> str:
     """Return a header and a line for each row (RFC 4180, lines end in a line feed); unknown values are empty."""
-    return _csv(list(records(report)))
-
-
-def _csv(rows: Sequence[Mapping[str, object]]) -> str:
-    text = io.StringIO()
+    rows, text = list(records(report)), io.StringIO()
     writer = csv.DictWriter(text, dict.fromkeys(key for row in rows for key in row), lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
@@ -74,12 +74,8 @@ def _side(report: Report) -> JsonObject:
         "architecture": report.device.architecture,
         "generation": generation(report),
         "instructions": len(report.measured),
-        "explains": [one for row in report.measured for one in _explained(row)],
+        "explains": [asdict(one) for row in report.measured for one in row.explains],
     }
-
-
-def _explained(row: Row | None) -> list[JsonObject]:
-    return [asdict(one) for one in row.explains] if row else []
 
 
 def _pair(pair: Pair) -> JsonObject:
@@ -91,7 +87,6 @@ def _pair(pair: Pair) -> JsonObject:
         "a": pair.a and pair.a.name,
         "b": pair.b and pair.b.name,
         "marks": list(pair.marks),
-        "explains": {side: _explained(row) for side, row in (("a", pair.a), ("b", pair.b))},
         "note": pair.note,
         "fields": [_difference(pair, difference) for difference in pair.differences],
     }
@@ -165,20 +160,14 @@ def _chain(chain: Chain) -> JsonObject:
 
 
 def verified_data(row: Verified) -> JsonObject:
-    done, found = row.done, row.smallest or row.done.counterexample
+    """Return the outcome as a report has it, and the speed."""
+    done = replace(row.done, counterexample=row.smallest or row.done.counterexample)
     return {
         "name": row.inst.name,
-        "dots": done.dots,
-        "mismatches": done.mismatches,
-        "seed": done.seed,
-        "kinds": done.kinds,
-        **({"results": done.results, "contradicting": done.contradicting} if done.results else {}),
-        **({"tile": asdict(done.tile)} if done.tile else {}),
-        **({"events": asdict(done.events)} if done.events else {}),
+        **_VERIFICATION.dump_python(done, mode="json", exclude_defaults=True),
         "seconds": round(row.seconds, 3),
         "dots_per_second": round(row.dots_a_second),
         "macs_per_second": round(row.dots_a_second * row.inst.k),
-        **({"counterexample": _counterexample(found)} if found else {}),
     }
 
 
@@ -192,12 +181,8 @@ def compared_data(row: Comparison) -> JsonObject:
         "dots": row.dots,
         "mismatches": row.mismatches,
         "others": {str(reading): count for reading, count in row.others},
-        **({"counterexample": _counterexample(row.first)} if row.first else {}),
+        **({"counterexample": {"exchange": row.first.exchange.columns, "expected": row.first.expected}} if row.first else {}),
     }
-
-
-def _counterexample(found: Counterexample) -> JsonObject:
-    return {"exchange": found.exchange.columns, "expected": found.expected}
 
 
 def budget_json(account: ErrorReport) -> str:
@@ -215,11 +200,6 @@ def budget_json(account: ErrorReport) -> str:
     )
 
 
-def budget_csv(account: ErrorReport) -> str:
-    """Return the same rows, flat: both ends of an interval, each number of an operand; unknown values are empty."""
-    return _csv([dict(_flat("", _budget_row(account, entry))) for entry in account.entries])
-
-
 def _budget_row(account: ErrorReport, entry: ErrorRow) -> JsonObject:
     """Return a row. promote_every: null where sums are never promoted; numbers: null without a finite output that is not 0."""
     row, errors = asdict(entry), asdict(entry.errors)
@@ -227,16 +207,6 @@ def _budget_row(account: ErrorReport, entry: ErrorRow) -> JsonObject:
     del row["errors"]
     simulated = entry.accumulation in account.simulated
     return row | {"simulated": simulated, "seed": account.request.seed} | errors | ends
-
-
-def _flat(name: str, value: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the leaves of a tree, named by their path."""
-    inner = value if isinstance(value, dict) else {"low": value[0], "high": value[1]} if isinstance(value, list) else None
-    if inner is None:
-        yield name, value
-        return
-    for key, each in inner.items():
-        yield from _flat(f"{name}_{key}" if name else key, each)
 
 
 def tolerance_json(found: ToleranceReport) -> str:

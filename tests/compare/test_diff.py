@@ -135,7 +135,7 @@ def test_ada_to_hopper_is_matched_by_role_and_by_name() -> None:
     a = fake_report(float_row(MMA, 13, {"QMMA.16832.F32.E4M3.E4M3": 1}), device=ADA)
     b = fake_report(float_row(MMA, 23, HMMA_OF_FP8), float_row(WGMMA, 13, QGMMA))
     pairs = {pair.by: pair for pair in diff(a, b).pairs}
-    assert [(by, pair.offered) for by, pair in pairs.items()] == [("role", True), ("name", False)]
+    assert list(pairs) == ["role", "name"]
     assert pairs["role"].values("ran_as") == ("QMMA", "QGMMA")
     assert pairs["name"].values("effective_bits") == ("13 (e8m13)", "23 (f32)")
 
