@@ -7,11 +7,9 @@ import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise, zip_longest
-from typing import Any
 
 from rich.cells import cell_len
-from rich.console import Console, ConsoleOptions, RenderableType
-from rich.segment import Segment
+from rich.console import Console
 from rich.text import Text
 
 from accprobe.render.document import (
@@ -62,55 +60,29 @@ STYLES: dict[Tone, str] = {
     "skipped": "dim",
 }
 
-_BLANKS = re.compile(r"[ \t]+$", re.MULTILINE)
 _DOTS = re.compile(r"(?=\.)(?![^{]*\})")
 """Before the dots of a name, not inside braces."""
 
 
-class PlainConsole(Console):
-    """A console that replaces control characters, so that only accprobe sets colours and layout."""
-
-    def print(self, *objects: Any, **how: Any) -> None:
-        """Print; without trailing blanks where the output is not a terminal."""
-        if self.is_terminal:
-            super().print(*objects, **how)
-            return
-        with self.capture() as printed:
-            super().print(*objects, **how)
-        self.file.write(_BLANKS.sub("", printed.get()))
-
-    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
-        for segment in super().render(renderable, options):
-            yield segment if segment.control else segment._replace(text=plain(segment.text))
-
-
-def console() -> Console:
-    """Return standard output; honours NO_COLOR and COLUMNS."""
-    width = None if sys.stdout.isatty() or os.environ.get("COLUMNS") else FILE_COLUMNS
-    out = PlainConsole(width=width, highlight=False, markup=False, soft_wrap=False)
-    out.width = max(out.width, NARROWEST)
-    return out
-
-
 def print_blocks(blocks: Iterable[Element]) -> None:
-    """Print a document on standard output."""
-    console().print(Screen(blocks))
+    """Print a document on standard output; honours NO_COLOR and COLUMNS."""
+    width = None if sys.stdout.isatty() or os.environ.get("COLUMNS") else FILE_COLUMNS
+    console = Console(width=width, highlight=False, markup=False)
+    for each in screen_lines(blocks, max(console.width, NARROWEST)):
+        console.print(each, soft_wrap=True)
 
 
-class Screen:
-    """A document for rich, laid out when the width is known."""
-
-    def __init__(self, blocks: Iterable[Element]) -> None:
-        self._blocks = blocks
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Text]:
-        before: Element | None = None
-        for block in _unfolded(self._blocks):
-            lines = list(_lines(block, options.max_width))
-            if lines and before is not None and _is_separate(before, block):
-                yield Text()
-            yield from lines
-            before = block if lines else before
+def screen_lines(blocks: Iterable[Element], width: int) -> Iterator[Text]:
+    """Yield the lines of a document without control characters, so that only accprobe sets colours and layout."""
+    before: Element | None = None
+    for block in _unfolded(blocks):
+        lines = list(_lines(block, width))
+        if lines and before is not None and _is_separate(before, block):
+            yield Text()
+        for each in lines:
+            each.plain = plain(each.plain)
+            yield each
+        before = block if lines else before
 
 
 def _unfolded(blocks: Iterable[Element]) -> Iterator[Element]:

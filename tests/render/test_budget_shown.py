@@ -24,7 +24,7 @@ EVIL = "<script>alert(1)</script>|`x`.npy"
 
 @pytest.fixture(scope="module")
 def account() -> ErrorReport:
-    asked = BudgetRequest(ks=(256, 1024, 4096), intervals=(None, 32, 128), outputs=256)
+    asked = BudgetRequest(ks=(256, 4096), intervals=(None, 128), outputs=16)
     return ErrorReport(asked, (QGMMA,), tuple(entries(QGMMA, asked)), ("K = 4096: promote.",))
 
 
@@ -79,7 +79,7 @@ def test_columns_of_scales_appear_with_scales(account: ErrorReport) -> None:
 
 def test_notes(account: ErrorReport) -> None:
     notes = list(budget_notes(account))
-    assert notes[0].startswith("D in f32 is compared with exact sums x; 256 outputs per row, of 16 draws of operands, seed 0.")
+    assert notes[0].startswith("D in f32 is compared with exact sums x; 16 outputs per row, of 16 draws of operands, seed 0.")
     over = replace(account.entries[0], scale="nv16", errors=replace(account.entries[0].errors, outputs=250, overflowed=6))
     shown = list(budget_notes(replace(account, entries=(over,))))
     assert any(note.startswith("Up to 6 outputs") for note in shown)

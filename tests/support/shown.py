@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from rich.console import Console
-
 from accprobe.compare.diff import Diff
 from accprobe.compare.headline import headline
 from accprobe.render.document import Element
@@ -14,16 +12,13 @@ from accprobe.render.markdown import markdown_text
 from accprobe.render.subjects.comparison import diff_blocks
 from accprobe.render.subjects.instruction import instruction_blocks
 from accprobe.render.subjects.report import report_blocks, report_page
-from accprobe.render.terminal import Screen
+from accprobe.render.terminal import screen_lines
 from accprobe.report.report import Report
 from accprobe.report.rows import Row
 
 
 def on_terminal(blocks: Iterable[Element], width: int = 160) -> str:
-    console = Console(width=width, color_system=None)
-    with console.capture() as capture:
-        console.print(Screen(blocks))
-    return "\n".join(line.rstrip() for line in capture.get().splitlines())
+    return "\n".join(line.plain for line in screen_lines(blocks, width))
 
 
 def in_markdown(blocks: Iterable[Element]) -> str:
