@@ -58,18 +58,18 @@ def _reports() -> Iterator[tuple[str, str]]:
 
 
 def _fields() -> Iterator[tuple[str, str]]:
-    from accprobe.report.columns import columns
+    from accprobe.report.columns import column_names
 
-    of_instructions, of_products = columns(of_products=False), columns(of_products=True)
+    of_instructions, of_products = column_names(of_products=False), column_names(of_products=True)
     for name in dict.fromkeys((*of_instructions, *of_products)):
         kinds = ["instructions"] * (name in of_instructions) + ["products"] * (name in of_products)
         yield name, f"of {' and '.join(kinds)}"
 
 
 def _coverage() -> Iterator[tuple[str, str]]:
-    from accprobe.report.measured import NEVER_RUN, coverage
+    from accprobe.report.measured import NEVER_RUN, measured_counts
 
-    for one in coverage():
+    for one in measured_counts():
         measured = f"{one.measured} measured on {', '.join(one.devices)}" if one.measured else ""
         rest = one.instructions - one.measured
         counts = "; ".join(filter(None, (measured, f"{rest} with a {NEVER_RUN}" if rest else "")))

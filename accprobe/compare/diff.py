@@ -89,7 +89,7 @@ def diff(a: Report, b: Report, only: Collection[str] = ()) -> Diff:
     """Compare two reports. only: fields to compare, all if it is empty. Raises UnknownName for unknown fields."""
     of_products = fields_compared(a, b) if a.products or b.products else []
     fields = _fields(a, b, only, of_products)
-    pairs = _Comparison(a, b, fields).pairs()
+    pairs = _pairs(a, b, fields)
     unmeasured = {row.name for row in (*a.instructions, *b.instructions)} - {row.name for row in (*a.measured, *b.measured)}
     products = product_pairs(a, b, [field for field in of_products if field in only or not only])
     return Diff(a, b, tuple(_environment(a, b)), tuple(pairs), len(unmeasured), tuple(products))
@@ -176,44 +176,35 @@ def _named(a: Report, b: Report, matched: Collection[str]) -> Iterator[tuple[Row
             yield of_a.get(name), of_b.get(name)
 
 
-class _Comparison:
-    """Builds the pairs of two reports; `fields` are compared."""
+def _pairs(a: Report, b: Report, fields: Sequence[str]) -> Iterator[Pair]:
+    names: set[str] = set()
+    for rows_a, rows_b in _matched(a, b):
+        names |= {row.name for row in (*rows_a, *rows_b)}
+        for row_a, row_b in _nearest(rows_a, rows_b):
+            yield from _pair(a, b, row_a, row_b, "role", fields)
+    for named_a, named_b in _named(a, b, names):
+        yield from _pair(a, b, named_a, named_b, "name", fields)
 
-    def __init__(self, a: Report, b: Report, fields: Sequence[str]) -> None:
-        self._a, self._b, self._fields = a, b, fields
-        self._simulated = "simulated" in (a.device.kind, b.device.kind)
 
-    def pairs(self) -> Iterator[Pair]:
-        names: set[str] = set()
-        for rows_a, rows_b in _matched(self._a, self._b):
-            names |= {row.name for row in (*rows_a, *rows_b)}
-            for row_a, row_b in _nearest(rows_a, rows_b):
-                yield from self._pair(row_a, row_b, "role")
-        for named_a, named_b in _named(self._a, self._b, names):
-            yield from self._pair(named_a, named_b, "name")
-
-    def _pair(self, row_a: Row | None, row_b: Row | None, by: By) -> Iterator[Pair]:
-        """Yield the pair with its verdict; none if neither side was measured or has any of the fields."""
-        a, b = (row if row and row.status != "skipped" else None for row in (row_a, row_b))
-        one = a or b
-        if one is None or not any(shown(row, field) for row in (a, b) if row for field in self._fields):
-            return
-        sides = (("A", self._a, a), ("B", self._b, b))
-        marks = tuple(f"{side} {why}" for side, report, row in sides if (why := caution(report, row)))
-        differences = tuple(_differences(a, b, self._fields, self._simulated)) if a and b else ()
-        verdict: Verdict = overall(differences) if a and b else "only in A" if a else "only in B"
-        note = _why_absent("A", self._a, row_a, one) if a is None else ""
-        note = _why_absent("B", self._b, row_b, one) if b is None else note
-        yield Pair(
-            a=a,
-            b=b,
-            verdict=verdict,
-            differences=differences,
-            marks=marks,
-            by=by,
-            role=role_of(one.instruction),
-            note=note,
-        )
+def _pair(of_a: Report, of_b: Report, row_a: Row | None, row_b: Row | None, by: By, fields: Sequence[str]) -> Iterator[Pair]:
+    """Yield the pair with its verdict; none if neither side was measured or has any of the fields."""
+    a, b = (row if row and row.status != "skipped" else None for row in (row_a, row_b))
+    one = a or b
+    if one is None or not any(shown(row, field) for row in (a, b) if row for field in fields):
+        return
+    simulated = "simulated" in (of_a.device.kind, of_b.device.kind)
+    differences = tuple(_differences(a, b, fields, simulated)) if a and b else ()
+    note = _why_absent("A", of_a, row_a, one) if a is None else _why_absent("B", of_b, row_b, one) if b is None else ""
+    yield Pair(
+        a=a,
+        b=b,
+        verdict=overall(differences) if a and b else "only in A" if a else "only in B",
+        differences=differences,
+        marks=tuple(f"{side} {why}" for side, why in (("A", caution(of_a, a)), ("B", caution(of_b, b))) if why),
+        by=by,
+        role=role_of(one.instruction),
+        note=note,
+    )
 
 
 def _differences(a: Row, b: Row, fields: Sequence[str], simulated: bool) -> Iterator[Difference]:

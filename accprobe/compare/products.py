@@ -43,14 +43,14 @@ def product_pair(a: ProductRow | None, b: ProductRow | None, fields: Sequence[st
 
 def contrast(pair: ProductPair) -> tuple[str, str]:
     """Return both plans in words: "4 slices of 1024, partials bf16", "one chain"; for equal plans the changed fields."""
-    a, b = plans(pair)
+    a, b = both_plans(pair)
     if a != b:
         return a, b
     changed = [each for each in pair.differences if each.verdict == "changed"]
     return ", ".join(f"{each.title} {each.a}" for each in changed), ", ".join(f"{each.title} {each.b}" for each in changed)
 
 
-def plans(pair: ProductPair) -> tuple[str, str]:
+def both_plans(pair: ProductPair) -> tuple[str, str]:
     """Return the plans of both rows, "" of a row of one side alone."""
     a, b = (_plans(row) if row else "" for row in (pair.a, pair.b))
     return a, b

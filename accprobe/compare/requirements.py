@@ -15,7 +15,7 @@ from pathlib import Path
 from accprobe.compare.differences import Span, holds, possible
 from accprobe.errors import RequirementError, nearest
 from accprobe.infer.findings import Finding
-from accprobe.report.columns import Scalar, columns, is_number, record
+from accprobe.report.columns import Scalar, column_names, is_number, record
 from accprobe.report.names import matching
 from accprobe.report.products import ProductRow
 from accprobe.report.report import Report
@@ -81,7 +81,7 @@ def parse_requirement(line: str) -> Requirement:
         raise RequirementError(f"requirement '{line}': {_FORM}")
     field, operator, text = match["field"], match["operator"], match["wanted"]
     of_products = ":" in match["glob"]
-    known = columns(of_products)
+    known = column_names(of_products)
     if field not in known:
         raise RequirementError(f"requirement '{line}': there is no field '{field}'; {nearest(field, known)}")
     number, ordering = re.fullmatch(r"-?\d+", text), operator not in ("==", "!=")

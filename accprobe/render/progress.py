@@ -33,7 +33,13 @@ def progress_bar(description: str, speed: bool = False, in_lines: str = "") -> I
     in_lines: the noun of lines that are printed where standard error is not a terminal; "": none.
     """
     if not sys.stderr.isatty():
-        yield _Lines(in_lines) if in_lines else lambda completed, total, description: None
+        lines = _Lines()
+
+        def in_words(completed: int, total: int | None, description: str) -> None:
+            if in_lines:
+                lines.print(f"{description}: {completed:,}{'' if total is None else f' of {total:,}'} {in_lines}")
+
+        yield in_words
         return
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
@@ -46,16 +52,16 @@ def progress_bar(description: str, speed: bool = False, in_lines: str = "") -> I
 
 
 class _Lines:
-    def __init__(self, counted: str) -> None:
-        self._counted, self._printed = counted, time.monotonic()
+    """Prints a line about a subject at most every ten seconds."""
 
-    def __call__(self, completed: int, total: int | None, description: str) -> None:
+    def __init__(self) -> None:
+        self._printed: dict[str, float] = {}
+
+    def print(self, text: str, subject: str = "", always: bool = False) -> None:
         now = time.monotonic()
-        if now - self._printed < BETWEEN_LINES:
-            return
-        self._printed = now
-        of = "" if total is None else f" of {total:,}"
-        click.echo(plain(f"accprobe: {description}: {completed:,}{of} {self._counted}"), err=True)
+        if always or now - self._printed.setdefault(subject, now) >= BETWEEN_LINES:
+            self._printed[subject] = now
+            click.echo(plain(f"accprobe: {text}"), err=True)
 
 
 @contextmanager
@@ -65,7 +71,12 @@ def progress_of_gpus(seconds: float) -> Iterator[Callable[[Sequence[GpuOutcome],
     Yields a function of all GPUs and the one with news.
     """
     if not sys.stderr.isatty():
-        yield _GpuLines(seconds)
+        from accprobe.render.subjects.health import gpu_counts
+
+        lines = _Lines()
+        yield lambda gpus, changed: lines.print(
+            f"{changed.where} {changed.seconds:.0f} of {seconds:.0f} s, {gpu_counts(changed)}", changed.where, changed.ended
+        )
         return
     with progress_bar("compiling") as show:
 
@@ -76,21 +87,3 @@ def progress_of_gpus(seconds: float) -> Iterator[Callable[[Sequence[GpuOutcome],
             show(int(changed.seconds), int(seconds), text)
 
         yield on_change
-
-
-class _GpuLines:
-    """Prints a line for each GPU every ten seconds, and one when it ends."""
-
-    def __init__(self, seconds: float) -> None:
-        self._seconds = seconds
-        self._printed: dict[str, float] = {}
-
-    def __call__(self, gpus: Sequence[GpuOutcome], changed: GpuOutcome) -> None:
-        from accprobe.render.subjects.health import gpu_counts
-
-        now = time.monotonic()
-        if not changed.ended and now - self._printed.setdefault(changed.where, now) < BETWEEN_LINES:
-            return
-        self._printed[changed.where] = now
-        text = f"accprobe: {changed.where} {changed.seconds:.0f} of {self._seconds:.0f} s, {gpu_counts(changed)}"
-        click.echo(plain(text), err=True)

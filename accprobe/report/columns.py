@@ -89,7 +89,7 @@ def _values(data: object, names: Sequence[str], prefix: str = "") -> Record:
     return found
 
 
-def columns(of_products: bool) -> list[str]:
+def column_names(of_products: bool) -> list[str]:
     """Return every name that a requirement may use."""
     if of_products:
         nothing = ProductRow(callable="", m=1, n=1, k=1, a="f32", b="f32", out="f32", status="skipped")

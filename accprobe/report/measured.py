@@ -15,7 +15,7 @@ from accprobe.report.report import Report
 NEVER_RUN = "probe never run on hardware"
 
 
-class Coverage(NamedTuple):
+class MeasuredCount(NamedTuple):
     """How many instructions of an architecture there are and were measured, and the devices that did."""
 
     target: str
@@ -25,13 +25,13 @@ class Coverage(NamedTuple):
     devices: tuple[str, ...]
 
 
-def coverage() -> Iterator[Coverage]:
-    """Yield the coverage of every architecture, processors last."""
+def measured_counts() -> Iterator[MeasuredCount]:
+    """Yield the counts of every architecture, processors last."""
     every = [(known.target, known.generation) for known in ARCHITECTURES]
     for target, generation in (*every, *((name, "processors") for name in PROCESSORS)):
         found = measured_on(target)
         devices = dict.fromkeys(device for names in found.values() for device in names)
-        yield Coverage(target, generation, len(catalog(target)), len(found), tuple(devices))
+        yield MeasuredCount(target, generation, len(catalog(target)), len(found), tuple(devices))
 
 
 @cache

@@ -11,7 +11,7 @@ from accprobe.compare.diff import Diff, Pair, diff
 from accprobe.compare.differences import UNKNOWN
 from accprobe.compare.headline import headline
 from accprobe.model.fields import finding_names
-from accprobe.render.subjects.comparison import Entry, entries
+from accprobe.render.subjects.comparison import Entry, diff_entries
 from accprobe.report.published import published
 from accprobe.report.report import Report
 
@@ -176,7 +176,7 @@ def test_a_simulated_side_is_marked_and_its_status_is_not_compared() -> None:
     assert {pair.marks for pair in found.pairs} == {("B simulated",)}
     assert not any(d.field in ("status", "unstable") for pair in found.pairs for d in pair.differences)
     assert found.environment == ()
-    assert all(entry.marks == "B simulated" for entry in entries(found))
+    assert all(entry.marks == "B simulated" for entry in diff_entries(found))
 
 
 def test_the_models_of_the_h200_are_those_of_its_report() -> None:
@@ -194,7 +194,7 @@ def test_differences_of_the_environment() -> None:
 
 
 def changed_pairs(found: Diff, expand: bool = False) -> list[Entry]:
-    return [entry for entry in entries(found, expand) if entry.first.verdict == "changed"]
+    return [entry for entry in diff_entries(found, expand) if entry.first.verdict == "changed"]
 
 
 def test_like_changes_are_one_entry() -> None:

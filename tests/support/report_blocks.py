@@ -15,7 +15,7 @@ from accprobe.isa.instructions import parse
 from accprobe.model.published import chip
 from accprobe.render.document import Grid, on_one_line, text_of
 from accprobe.render.subjects import sweeps
-from accprobe.report.measured import coverage as coverage_by_architecture
+from accprobe.report.measured import measured_counts
 from accprobe.report.products import ProductRow
 from accprobe.report.recorded import recorded
 from accprobe.report.report import Report
@@ -113,7 +113,7 @@ def _products(row: Row) -> str:
 def coverage() -> str:
     """By architecture, like ones together: what is known of its instructions."""
     alike: dict[tuple[object, ...], list[str]] = {}
-    for one in coverage_by_architecture():
+    for one in measured_counts():
         alike.setdefault((one.generation, one.instructions, one.measured, ", ".join(one.devices)), []).append(one.target)
     table = [(f"{generation}: {', '.join(targets)}", *told) for (generation, *told), targets in alike.items()]
     return tabled(("architecture", "instructions", "measured", "on"), table)

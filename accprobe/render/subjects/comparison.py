@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from accprobe.compare.diff import Diff, Pair, generation, marked, side_names
 from accprobe.compare.differences import Difference, VerdictWord
 from accprobe.compare.headline import headline
-from accprobe.compare.products import ProductPair, plans
+from accprobe.compare.products import ProductPair, both_plans
 from accprobe.compare.requirements import NO_MATCH, NO_PRODUCT, Outcome
 from accprobe.compare.roles import InstructionRole
 from accprobe.model.fields import IMPORTANCE, title
@@ -73,7 +73,7 @@ class Entry:
         """Return the title and both sides of each changed field."""
         fields = [(each.title, each.a, each.b) for each in _changes(self.first)]
         if not isinstance(self.first, Pair):
-            a, b = plans(self.first)
+            a, b = both_plans(self.first)
             return [("plan", a, b), *fields] if a != b else fields
         families = _families(self.first)
         return [("instruction", *families), *fields] if self.by == "role" and len(families) == 2 else fields
@@ -87,7 +87,7 @@ def diff_blocks(diff: Diff, expand: bool = False) -> Iterator[Element]:
     """Yield the whole comparison. expand: an entry for each pair, and all names."""
     yield Heading(headline(diff), 1)
     yield from paragraphs(sides(diff), "quiet")
-    every = entries(diff, expand)
+    every = diff_entries(diff, expand)
     for by, heading in HEADINGS.items():
         if changed := [entry for entry in every if entry.by == by and entry.first.verdict == "changed"]:
             yield Heading(f"{heading}: changed", 2)
@@ -151,7 +151,7 @@ def verdict_counts(pairs: Iterable[Pair | ProductPair]) -> dict[VerdictWord, int
     return {word: counts[word] for word in TONES if counts[word]}
 
 
-def entries(diff: Diff, expand: bool = False) -> list[Entry]:
+def diff_entries(diff: Diff, expand: bool = False) -> list[Entry]:
     """Return all pairs by verdict: changes by role first, then by the most important field. expand: an entry for each pair."""
     groups: dict[tuple[object, ...], list[Pair | ProductPair]] = {}
     every: list[Pair | ProductPair] = [*diff.pairs, *diff.products]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -25,6 +24,7 @@ from accprobe.render.document import (
     fact_grid,
     tabulate,
 )
+from accprobe.render.subjects.sass import short_name
 from accprobe.render.subjects.verification import PROVISOS
 from accprobe.report.product_words import (
     FindingsByName,
@@ -272,18 +272,10 @@ def _kernels(kernels: Sequence[KernelRecord]) -> Iterator[str]:
     """Yield kernels of one function and the same opcodes as one; reports have the whole names."""
     launches: dict[str, int] = {}
     for kernel in kernels:
-        name = " ".join((_function(kernel.name), *kernel.opcodes))
+        function, arguments, _ = short_name(kernel.name).partition("<")
+        name = " ".join((f"{function}<…>" if arguments else function, *kernel.opcodes))
         launches[name] = launches.get(name, 0) + kernel.launches
     yield from (f"{name}, {count:,} launches" if count != 1 else name for name, count in launches.items())
-
-
-def _function(name: str) -> str:
-    """Return the name of a C++ kernel without result and parameters: "flash::forward<…>"."""
-    function = name.replace("(anonymous namespace)::", "").removeprefix("void ")
-    end = re.search(r"[<(]", function)
-    if end is None:
-        return name
-    return f"{function[: end.start()]}<…>" if end[0] == "<" else function[: end.start()]
 
 
 def _fused_sums(found: FindingsByName, model: ProductModel | None) -> Iterator[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple, get_args
+from typing import Any, NamedTuple
 
 from accprobe.compare.roles import role_of
 from accprobe.model.fields import FEATURES
@@ -256,17 +256,13 @@ def _skipped(report: Report, reason: str, names: Sequence[str]) -> str:
 
 
 def summary(report: Report, lines_shown: int | None = None) -> Iterator[Phrases]:
-    """Yield the number of instructions with each status, and the coverage. lines_shown: lines of the table."""
-    counts = Counter(row.status for row in report.instructions)
+    """Yield how many instructions were measured, and the coverage. lines_shown: lines of the table."""
     done = {"simulated": "simulated", "replay": "replayed"}.get(report.device.kind, "measured")
-    every = ", ".join(f"{counts[status]} {status}" for status in get_args(Status) if status != "skipped" and counts[status])
-    skipped = f"; {counts['skipped']} skipped" if counts["skipped"] else ""
     alike = ""
     if lines_shown is not None and lines_shown < len(report.measured):
         alike = f"; like ones share a line ({so_many(lines_shown, 'line')}, --all has each)"
     took = f" in {report.run.seconds:.1f} s" if report.run.seconds else ""
-    ended = f"{so_many(len(report.measured), 'instruction')} {done}{took}: {every or 'none'}{skipped}"
-    yield Phrase(ended, "strong"), Phrase(alike, "quiet")
+    yield Phrase(f"{so_many(len(report.measured), 'instruction')} {done}{took}", "strong"), Phrase(alike, "quiet")
     if covered := coverage([row.verification for row in report.measured if row.verification]):
         yield (Phrase(covered, "quiet"),)
     if missing := report.run.selected - len(report.instructions):

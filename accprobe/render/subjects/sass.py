@@ -267,7 +267,8 @@ def demangled(name: str) -> str:
 def short_name(name: str) -> str:
     """Return the demangled name without its result and parameters, at most LONGEST characters."""
     full = demangled(name)
-    text = full if full == name else _without_parameters(full).replace("> >", ">>").replace("> >", ">>")
+    is_function = full != name or full.endswith(")")
+    text = _without_parameters(full).replace("> >", ">>").replace("> >", ">>") if is_function else full
     return text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"
 
 
