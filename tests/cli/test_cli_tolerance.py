@@ -14,6 +14,11 @@ from accprobe.cli import main
 SMALL = ("QGMMA", "--k", "512", "--m", "8", "--n", "8", "--promote-every", "128", "--out", "bf16")
 
 
+@pytest.fixture(autouse=True)
+def few_tests(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("accprobe.budget.tolerance.TESTS", 20)
+
+
 def tolerance(*arguments: str, columns: int = 120) -> Result:
     return CliRunner(env={"COLUMNS": str(columns)}).invoke(main, ["tolerance", *arguments])
 

@@ -14,7 +14,7 @@ from planted_sums import Array
 
 from accprobe.evaluate.product import product
 from accprobe.gemm.explain.explanation import Candidate, Explanation
-from accprobe.gemm.explain.known_plans import SampledPlans, instruction_steps, sizes
+from accprobe.gemm.explain.known_plans import KnownPlan, SampledPlans, instruction_steps, sizes
 from accprobe.gemm.explain.search import explain
 from accprobe.gemm.spec import Spec
 from accprobe.isa.formats import FORMATS, Bits
@@ -218,8 +218,9 @@ def test_one_bit_flipped_is_named() -> None:
 
 
 def test_results_of_other_operands_have_none() -> None:
-    a, b, (d,) = asked(SMALL_FP8)
-    (found,) = explain([spec_of(SMALL_FP8)], a[::-1], b, [d ^ np.uint32(0x55)])
+    plan = replace(SMALL_FP8, k=64)
+    a, b, (d,) = asked(plan)
+    (found,) = explain([spec_of(plan)], a[::-1], b, [d ^ np.uint32(0x55)])
     assert found.plans == ()
     assert found.mismatches == found.compared
     assert found.unknown is not None
@@ -255,12 +256,13 @@ def test_of_large_results_some_rows_are_compared_those_that_differ_first() -> No
 
 
 def test_nan_is_nan_whatever_its_pattern() -> None:
-    a, b, _ = asked(SMALL_HOPPER)
+    plan = replace(SMALL_HOPPER, k=64)
+    a, b, _ = asked(plan)
     a[0, 0] = 0x7FC0
-    model = explained(SMALL_HOPPER).plans[0].model
-    d = product(model, a, b)
+    spec = spec_of(plan)
+    d = product(KnownPlan(next(instruction_steps(spec)), 64).model(), a, b)
     d[0] = 0xFFC00000
-    (found,) = explain([spec_of(SMALL_HOPPER)], a, b, [d])
+    (found,) = explain([spec], a, b, [d])
     assert not found.mismatches
 
 
