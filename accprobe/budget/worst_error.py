@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cache
-from itertools import pairwise
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -49,20 +48,8 @@ class ProductError(NamedTuple):
 Loss = Literal["sums", "scales", "partial sums", "additions", "result"]
 
 
-class ErrorShare(NamedTuple):
-    """Contribution of one loss to the bound. node: the node of the tree with this loss."""
-
-    loss: Loss
-    node: Node
-    error: float
-
-
-class _Stage(NamedTuple):
-    """A loss of a node, and the bound including it."""
-
-    loss: Loss
-    node: Node
-    bound: ErrorBound
+# A loss, and the bound including it.
+_Stage = tuple[Loss, ErrorBound]
 
 
 # The bound of a sum without products.
@@ -78,21 +65,21 @@ def worst_error(model: ProductModel) -> float | None:
     return None if found is None else found.relative
 
 
-def error_shares(model: ProductModel) -> list[ErrorShare]:
-    """Return the terms of `worst_error`: of a chain, of the nodes above it along the worst parts, and of the result."""
-    stages = _stages(model)
-    errors = [0.0, *(stage.bound.error for stage in stages)]
-    return [
-        ErrorShare(stage.loss, stage.node, after - before)
-        for stage, (before, after) in zip(stages, pairwise(errors), strict=True)
-    ]
+def error_shares(model: ProductModel) -> dict[Loss, float]:
+    """Return the parts of `worst_error` by loss, along the worst parts of the tree."""
+    found: dict[Loss, float] = {}
+    before = 0.0
+    for loss, bound in _stages(model):
+        found[loss] = found.get(loss, 0.0) + bound.error - before
+        before = bound.error
+    return found
 
 
 def product_error(model: ProductModel) -> ProductError | None:
     """Return the bound; None if the model implies none."""
     if not (stages := _stages(model)):
         return None
-    bound = stages[-1].bound
+    bound = stages[-1][1]
     return ProductError(bound.error, bound.least, min(map(_largest, _formats(model))))
 
 
@@ -146,9 +133,9 @@ def _stages(model: ProductModel) -> list[_Stage]:
         return []
     stages = _Bounds(model).stages(model.tree)
     if model.scales is not None and not model.scales.inside:
-        stages.append(_Stage("scales", model.tree, _scaled(stages[-1].bound)))
-    rounded = _rounded(stages[-1].bound, model.result.mantissa_bits, model.result_rounding, model.result)
-    return [*stages, _Stage("result", model.tree, rounded)]
+        stages.append(("scales", _scaled(stages[-1][1])))
+    rounded = _rounded(stages[-1][1], model.result.mantissa_bits, model.result_rounding, model.result)
+    return [*stages, ("result", rounded)]
 
 
 def _formats(model: ProductModel) -> Iterator[tuple[Format, int]]:
@@ -185,15 +172,13 @@ class _Bounds:
         ways = [self.stages(part) for part in node.parts]
         if node.kept is not None:
             fmt = node.kept
-            ways = [
-                [*way, _Stage("partial sums", node, _rounded(way[-1].bound, fmt.mantissa_bits, "RNE", fmt))] for way in ways
-            ]
-        bound = folded(node.nested, [way[-1].bound for way in ways], lambda x, y: _added([x, y], node.arithmetic))
-        return [*max(ways, key=lambda way: way[-1].bound.error), _Stage("additions", node, bound)]
+            ways = [[*way, ("partial sums", _rounded(way[-1][1], fmt.mantissa_bits, "RNE", fmt))] for way in ways]
+        bound = folded(node.nested, [way[-1][1] for way in ways], lambda x, y: _added([x, y], node.arithmetic))
+        return [*max(ways, key=lambda way: way[-1][1].error), ("additions", bound)]
 
     def _chain(self, chain: Chain) -> list[_Stage]:
-        sums = _Stage("sums", chain, self._of_chain(-(-len(chain.ks()) // self._model.step.products)))
-        return [sums, _Stage("scales", chain, _scaled(sums.bound))] if self._model.scales_inside else [sums]
+        sums = self._of_chain(-(-len(chain.ks()) // self._model.step.products))
+        return [("sums", sums), ("scales", _scaled(sums))] if self._model.scales_inside else [("sums", sums)]
 
     def _steps(self, steps: int) -> ErrorBound:
         bound = NO_SUM

@@ -175,6 +175,6 @@ def test_what_is_no_attention_is_one_sentence(shape: tuple[int, int, int], dtype
 @pytest.mark.parametrize("backend", ["cudnn", "efficient"])
 def test_a_back_end_that_is_not_here_is_one_sentence(backend: str) -> None:
     with pytest.raises(
-        AccprobeError, match=f"torch has no {backend} attention for bf16 16x128x256 on cpu: give --option backend="
+        AccprobeError, match=f"torch has no {backend} attention for bf16 16x128x256 on cpu: give another --option backend="
     ):
         opened(backend=backend).adapter.check()

@@ -14,7 +14,7 @@ from warnings import catch_warnings, simplefilter
 from accprobe.errors import AccprobeError, UnknownName, nearest
 from accprobe.gemm.callables.adapter import Multiply
 from accprobe.gemm.callables.arrays import ArrayLibrary, torch_type
-from accprobe.gemm.callables.options import Options, OptionValue, given_flags, under_flags, whole_option
+from accprobe.gemm.callables.options import Options, given_flags, under_flags, whole_option
 from accprobe.gemm.spec import Spec
 from accprobe.isa.formats import FORMATS, Format
 
@@ -130,29 +130,18 @@ def attention(spec: Spec, options: Options, library: ArrayLibrary) -> Multiply:
     heads = spec.n // head_dim
     zeros: dict[Any, Any] = {}
 
-    def attend(v: Any, name: OptionValue) -> Any:
-        q, k = (zeros.setdefault(n, torch.zeros(1, heads, n, head_dim, dtype=v.dtype, device=device)) for n in (spec.m, spec.k))
-        chosen = nullcontext() if name is None else _chosen(BACKENDS[str(name)])
-        with chosen, catch_warnings():
-            simplefilter("ignore")  # torch warns why a back end does not support the operands
-            return torch.nn.functional.scaled_dot_product_attention(q, k, v)
-
-    def is_supported(v: Any, name: str) -> bool:
-        try:
-            attend(v, name)
-        except RuntimeError:
-            return False
-        return True
-
     def multiply(a: Any, b: Any) -> Any:
         v = b.view(spec.k, heads, head_dim).transpose(0, 1)[None]
+        q, k = (zeros.setdefault(n, torch.zeros(1, heads, n, head_dim, dtype=v.dtype, device=device)) for n in (spec.m, spec.k))
+        chosen = nullcontext() if backend is None else _chosen(BACKENDS[str(backend)])
         try:
-            d = attend(v, backend)
+            with chosen, catch_warnings():
+                simplefilter("ignore")  # torch warns why a back end does not support the operands
+                d = torch.nn.functional.scaled_dot_product_attention(q, k, v)
         except RuntimeError as e:
             if not str(e).startswith(UNSUPPORTED):
                 raise
-            others = [name for name in BACKENDS if is_supported(v, name)]
-            advice = f"give --option backend={' or '.join(others)}" if others else "no back end supports it"
+            advice = f"give another --option backend={', '.join(BACKENDS)}"
             raise AccprobeError(f"torch has no {backend} attention for {spec.b} {spec.shape} on {device}: {advice}") from None
         return d[0].transpose(0, 1).reshape(spec.m, spec.n)
 

@@ -346,12 +346,11 @@ def bound_words(row: ProductRow, region: RegionRecord) -> str:
     if region.model is None or not verified or once is None or once.value != "yes":
         return ""
     shares = error_shares(region.model)
-    bound = sum(share.error for share in shares)
+    bound = sum(shares.values())
     if not 0 < bound < 1:
         return ""
-    of_loss = {loss: sum(share.error for share in shares if share.loss == loss) / bound for loss in LOSSES}
-    largest = sorted((loss for loss in LOSSES if of_loss[loss] >= LEAST_SHARE), key=lambda loss: -of_loss[loss])
-    sources = [f"{of_loss[loss]:.0%} from {LOSSES[loss]}" for loss in largest] if len(largest) > 1 else []
+    largest = sorted((loss for loss in LOSSES if shares.get(loss, 0) >= LEAST_SHARE * bound), key=lambda loss: -shares[loss])
+    sources = [f"{shares[loss] / bound:.0%} from {LOSSES[loss]}" for loss in largest] if len(largest) > 1 else []
     scaled = " with its scales" if row.scale else ""
     return ", ".join([f"{rounded_up(bound)} of sum |a·b|{scaled}", *sources]) + " (without overflow and subnormals)"
 
