@@ -156,8 +156,7 @@ def _result_bits(bench: Workbench, node: DraftNode, f: int) -> Finding:
 
 def _headed(bench: Workbench, node: DraftNode, f: int) -> Iterator[tuple[int, RowSeries]]:
     tail, heads = _tail_and_heads(bench, node)
-    g = 0
-    while 1 << g <= min(len(heads), bench.reach.max_same_sign):
+    for g in range(min(len(heads), bench.reach.max_same_sign).bit_length()):
         used = heads[: 1 << g]
         tops = (*(span(bench, slot)[-1] for slot in used), span(bench, tail)[-1] + 1, bench.inst.d.max_exponent - g - 1)
         big = min(tops)
@@ -167,7 +166,6 @@ def _headed(bench: Workbench, node: DraftNode, f: int) -> Iterator[tuple[int, Ro
         ]
         if rows:
             yield g, rows
-        g += 1
 
 
 def _tail_and_heads(bench: Workbench, node: DraftNode) -> tuple[Slot, list[Slot]]:
@@ -185,9 +183,8 @@ def _rounding_rows(bench: Workbench, node: DraftNode, f: int, r: int) -> Iterato
     used = heads[: 1 << g]
     big = min(*(span(bench, slot)[-1] for slot in used), bench.inst.d.max_exponent - g - 2)
     half = big + g - r - 1
-    for head in (two_to(big), -two_to(big)):
-        for t in (1, 3, -1, -3):
-            yield {**{slot.leaf: head for slot in used}, tail.leaf: Dyadic(t, half)}
+    for sign, t in product((1, -1), (1, 3, -1, -3)):
+        yield {**{slot.leaf: Dyadic(sign, big) for slot in used}, tail.leaf: Dyadic(t, half)}
 
 
 def _below_alignment(bench: Workbench, node: DraftNode, f: int, more: bool = False) -> Iterator[Row]:

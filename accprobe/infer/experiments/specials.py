@@ -63,14 +63,12 @@ def _competing_nans(bench: Workbench) -> Request:
     """NaNs of different payloads on two or three of a product's factors and C."""
     inst = bench.inst
     operands = bench.request([{}] * (7 * inst.k))
-    for k in range(inst.k):
-        for which in range(1, 8):
-            row = 7 * k + which - 1
-            for bit, (column, fmt) in enumerate(
-                ((operands.a[row], inst.a), (operands.b[row], inst.b), (operands.c[row : row + 1], inst.c))
-            ):
-                value = (fmt.infinity or 0) | (3 + bit) if which >> bit & 1 else encode(fmt, two_to(0))
-                column[k if len(column) > 1 else 0] = value
+    rows = np.arange(7 * inst.k)
+    k, which = rows // 7, rows % 7 + 1
+    for bit, (column, fmt, places) in enumerate(
+        ((operands.a, inst.a, (rows, k)), (operands.b, inst.b, (rows, k)), (operands.c, inst.c, (rows,)))
+    ):
+        column[places] = np.where(which >> bit & 1, (fmt.infinity or 0) | (3 + bit), encode(fmt, two_to(0)) or 0)
     return operands
 
 
