@@ -308,10 +308,8 @@ def _build_product(read: Any) -> ProductModel:
     tree = _node(read.tree, read.step.products)
     if beyond := next((chain for chain in chains_of(tree) if chain.start < 0 or chain.stop > read.k), None):
         raise AccprobeError(f"tree: a chain of the products {beyond.start} to {beyond.stop}, of {read.k}")
-    scales = read.scales and Scales(read.scales.of, read.scales.how, read.scales.fused)
-    return ProductModel(
-        read.a, read.b, read.k, read.step, tree, read.result, read.result_rounding, scales, read.operand_rounding
-    )
+    scales = read.scales and Scales(**dict(read.scales))
+    return ProductModel(**dict(read) | {"tree": tree, "scales": scales})
 
 
 ProductModelField = Annotated[ProductModel, _read_as(ProductModel, _Product, _build_product, product_json)]
