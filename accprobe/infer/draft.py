@@ -32,9 +32,17 @@ class Slot(NamedTuple):
 class DraftNode:
     """One inner node of the tree. depth: nodes between it and the result; 0 for the root."""
 
-    role: Role
     slots: tuple[Slot, ...]
     depth: int
+
+    @property
+    def products(self) -> list[int]:
+        """Return the leaves that it adds as products."""
+        return [slot.leaf for slot in self.slots if slot.kind == "product"]
+
+    @property
+    def role(self) -> Role:
+        return "sum" if self.products else "add"
 
 
 @dataclass(frozen=True)
@@ -62,9 +70,11 @@ class Draft:
 
     def nodes(self) -> list[DraftNode]:
         """Return all inner nodes, those nearest to the root first."""
-        found: list[DraftNode] = []
-        self._walk(self.tree, 0, found)
-        return sorted(found, key=lambda node: node.depth)
+        found, level, depth = list[DraftNode](), [self.tree], 0
+        while inner := [tree for tree in level if not isinstance(tree, int)]:
+            found += [DraftNode(tuple(map(self._slot, tree)), depth) for tree in inner]
+            level, depth = [child for tree in inner for child in tree], depth + 1
+        return found
 
     def roles(self) -> list[Role]:
         present = {node.role for node in self.nodes()}
@@ -101,7 +111,8 @@ class Draft:
         if isinstance(tree, int):
             return Addend() if tree == self.inst.k else Product(tree)
         children = sorted(tree, key=self._rank)
-        arithmetic = self.sum if node_role(tree, self.inst.k) == "sum" else self.add
+        adds_products = any(isinstance(child, int) and child < self.inst.k for child in tree)
+        arithmetic = self.sum if adds_products else self.add
         if tree is not self.tree and self.inner and isinstance(arithmetic, FloatArithmetic):
             bits = arithmetic.result_bits if arithmetic.result is self.inner else self.inner.mantissa_bits
             arithmetic = replace(arithmetic, result=self.inner, result_bits=bits, nan=self.inner.sign_bit - 1)
@@ -113,24 +124,12 @@ class Draft:
             return (1, 0) if tree == self.inst.k else (2, tree)
         return 0, min(leaves_of(tree))
 
-    def _walk(self, tree: Tree, depth: int, found: list[DraftNode]) -> None:
-        if isinstance(tree, int):
-            return
-        found.append(DraftNode(node_role(tree, self.inst.k), tuple(self._slot(child) for child in tree), depth))
-        for child in tree:
-            self._walk(child, depth + 1, found)
-
     def _slot(self, child: Tree) -> Slot:
         k = self.inst.k
         if isinstance(child, int):
             return Slot(child, "addend" if child == k else "product")
         inside = leaves_of(child)
         return Slot(k if k in inside else inside[0], "sum")
-
-
-def node_role(tree: Sequence[Tree], k: int) -> Role:
-    """Return "sum" for a node that adds at least one product itself."""
-    return "sum" if any(isinstance(child, int) and child < k for child in tree) else "add"
 
 
 def leaves_of(tree: Tree) -> list[int]:

@@ -42,8 +42,8 @@ def _misleading_products(bench: Workbench, draft: Draft, f: int) -> Request:
     Each stands beside its negative, or alone, with a small t at the last place that one rule keeps and another truncates.
     """
     inst, rows, products = bench.inst, list[Row](), list[Codes]()
-    slots = [slot for node in draft.nodes() if node.role == "sum" for slot in node.slots if slot.kind == "product"][:2]
-    others = set(range(inst.k)) - {slot.leaf for slot in slots}
+    leaves = [leaf for node in draft.nodes() for leaf in node.products][:2]
+    others = set(range(inst.k)) - set(leaves)
     for (codes, exponent), tail in product(
         _pairs(inst.a, inst.b, bench.reach.subnormal_operands), (bench.addend, *sorted(others)[:1])
     ):
@@ -53,9 +53,9 @@ def _misleading_products(bench: Workbench, draft: Draft, f: int) -> Request:
         products += [codes] * len(fitting)
     operands = bench.request(rows * 2)
     for i, (code_a, code_b) in enumerate(products * 2):
-        cancelling = i < len(rows) and len(slots) > 1
-        for sign, slot in zip((0, inst.a.sign_bit), slots if cancelling else slots[:1], strict=False):
-            operands.a[i, slot.leaf], operands.b[i, slot.leaf] = code_a | sign, code_b
+        cancelling = i < len(rows) and len(leaves) > 1
+        for sign, leaf in zip((0, inst.a.sign_bit), leaves if cancelling else leaves[:1], strict=False):
+            operands.a[i, leaf], operands.b[i, leaf] = code_a | sign, code_b
     return operands
 
 
@@ -85,12 +85,12 @@ def _zero_products(bench: Workbench, draft: Draft, f: int) -> Request:
     """A zero times a large number on one leaf, and a small number on another of the same sum."""
     inst = bench.inst
     node = next(node for node in draft.nodes() if node.role == "sum")
-    zero, *others = [slot for slot in node.slots if slot.kind == "product"] + [s for s in node.slots if s.kind != "product"]
+    zero, *others = [*node.products, *(slot.leaf for slot in node.slots if slot.kind != "product")]
     rows, larger = list[Row](), list[int]()
     for eb in range(inst.b.max_exponent, inst.b.min_exponent, -1):
         exponent = inst.a.min_exponent + eb
-        for slot, last in product(others[:1] + others[-1:], range(exponent - f - 2, exponent - f + 2)):
-            row = {slot.leaf: two_to(last)}
+        for leaf, last in product(others[:1] + others[-1:], range(exponent - f - 2, exponent - f + 2)):
+            row = {leaf: two_to(last)}
             if bench.fits(row) and bench.result_pattern(two_to(last)) is not None:
                 rows.append(row)
                 larger.append(eb)
@@ -98,7 +98,7 @@ def _zero_products(bench: Workbench, draft: Draft, f: int) -> Request:
             break
     operands = bench.request(rows)
     for i, eb in enumerate(larger):
-        operands.b[i, zero.leaf] = encode(inst.b, two_to(eb)) or 0
+        operands.b[i, zero] = encode(inst.b, two_to(eb)) or 0
     return operands
 
 
@@ -150,8 +150,7 @@ def _small_terms(bench: Workbench, draft: Draft, f: int) -> Iterator[tuple[int, 
     2^q is the result's last place. Two products of last bit 2^i add up to it exactly, or fall short if they are truncated;
     2^(q-1) + 2^i is a tie except for the last bit.
     """
-    node = next(node for node in draft.nodes() if node.role == "sum")
-    products = [slot.leaf for slot in node.slots if slot.kind == "product"]
+    products = next(node.products for node in draft.nodes() if node.role == "sum")
     q = _last_place(bench, draft)
     for leaf, exponents in ((bench.addend, bench.addend_exponents()), (products[0], bench.product_exponents())):
         single = range(max(exponents[0], q - 1), min(exponents[-1], q + 2 * f, 0) + 1)

@@ -269,8 +269,7 @@ def _dense(bench: Workbench, draft: Draft, role: Role) -> Request:
 def _dense_rows(bench: Workbench, node: DraftNode) -> Request:
     inst = bench.inst
     a, half_a, b, c = _full(inst.a, 1), _full(inst.a, 0), _full(inst.b, 0), _full(inst.c, 1)
-    products = [slot.leaf for slot in node.slots if slot.kind == "product"]
-    others = [slot.leaf for slot in node.slots if slot.kind != "product"]
+    products, others = node.products, [slot.leaf for slot in node.slots if slot.kind != "product"]
     cases = list(product(_halvings(len(products)) or [0], (False, True), (0, 1)))
     operands = Request.zeros(inst, len(cases))
     for row, (n, beside, negative) in enumerate(cases):
@@ -296,14 +295,14 @@ def _wide_products(bench: Workbench, draft: Draft, role: Role) -> Request:
     """Products of any significands, alone and beside a power of two that cancels their leading bit."""
     inst, rng = bench.inst, np.random.default_rng(SEED)
     node = next(node for node in draft.nodes() if node.role == role)
-    leaves = [slot.leaf for slot in node.slots if slot.kind == "product"]
-    if not leaves:
+    if not node.products:
         return Request.zeros(inst, 0)
-    against = next((slot.leaf for slot in node.slots if slot.leaf != leaves[0]), bench.addend)
+    leaf = node.products[0]
+    against = next((slot.leaf for slot in node.slots if slot.leaf != leaf), bench.addend)
     heads = [bench.request([{against: -two_to(e)} if e is not None else {}]) for e in (None, 0, 1)]
     operands = joined([heads[i % len(heads)] for i in range(ANY)])
-    operands.a[:, leaves[0]] = floats(inst.a, rng, np.zeros(ANY, np.int64))
-    operands.b[:, leaves[0]] = floats(inst.b, rng, np.zeros(ANY, np.int64))
+    operands.a[:, leaf] = floats(inst.a, rng, np.zeros(ANY, np.int64))
+    operands.b[:, leaf] = floats(inst.b, rng, np.zeros(ANY, np.int64))
     return operands
 
 
@@ -345,7 +344,7 @@ def _beside_ties(bench: Workbench, draft: Draft, role: Role) -> Request:
 def _about_largest(bench: Workbench, draft: Draft, role: Role) -> Request:
     """The largest result, as C or as a product, beside quarters of its last place."""
     bits = draft.arithmetic(role).result_bits
-    leaves = [slot.leaf for node in draft.nodes() for slot in node.slots if slot.kind == "product"]
+    leaves = [leaf for node in draft.nodes() for leaf in node.products]
     last = bench.inst.d.max_exponent - bits
     rows: list[Row] = [
         {head: Dyadic(sign * ((2 << bits) - 1), last), leaves[0]: Dyadic(sign * t, last - 2)}
@@ -357,7 +356,7 @@ def _about_largest(bench: Workbench, draft: Draft, role: Role) -> Request:
 def _about_smallest(bench: Workbench, draft: Draft, role: Role) -> Request:
     """The smallest normal number minus quarters of its last place, and C that is that far below it."""
     fmt, bits = bench.inst.c, draft.arithmetic(role).result_bits
-    leaf = next((slot.leaf for node in draft.nodes() for slot in node.slots if slot.kind == "product"), 0)
+    leaf = next(leaf for node in draft.nodes() for leaf in node.products)
     smallest, last = fmt.min_exponent, fmt.min_exponent - bits
     rows: list[Row] = []
     for t, sign in product((-1, 1, 2, 3, 4, 6), (1, -1)):

@@ -110,7 +110,7 @@ def _zeros(bench: Workbench) -> Request:
 def _underflowing(bench: Workbench, draft: Draft) -> Request:
     """Products and C of both signs around the smallest result and below, single and all at once, beside zeros of both signs."""
     lowest = bench.result_exponents()[0]
-    last = next(slot.leaf for node in draft.nodes() for slot in node.slots if slot.kind == "product")
+    last = next(leaf for node in draft.nodes() for leaf in node.products)
     rows: list[Row] = []
     for leaf, exponents in ((last, bench.product_exponents()), (bench.addend, bench.addend_exponents())):
         for e in range(max(exponents[0], lowest - 40), min(exponents[-1], lowest) + 1):
