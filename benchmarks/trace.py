@@ -3,6 +3,7 @@
     python benchmarks/trace.py -o FOLDER                 # every case
     python benchmarks/trace.py -o FOLDER --only batch    # cases whose name has this text
     python benchmarks/trace.py -o FOLDER record llama    # record one model, to compare two machines by `accprobe trace compare`
+    python benchmarks/trace.py -o FOLDER --only overhead # what recording costs, under a minute on a GPU
     python benchmarks/trace.py --tiny                    # small models, on a CPU
 
 Models: Llama of bf16 and of f32 (4 layers, hidden 2048), Mixtral, Mamba; weights and tokens are drawn on the CPU with one seed.
@@ -22,14 +23,18 @@ from collections.abc import Callable, Iterator
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import accprobe.trace
 from accprobe.operands.safetensors import write_tensors
-from accprobe.trace import ProgramRun, paused, run_both
+from accprobe.trace import ProgramRun, hashing, paused, run_both
 from accprobe.trace.causes import TraceFindings
 from accprobe.trace.folders import array_of
+from accprobe.trace.hash_kernel import HashKernel, hash_kernel, layout_of
+from accprobe.trace.hashing import HashQueue
 from accprobe.trace.recorder import Recorder
 from accprobe.trace.summary import counts, findings_json, trace_headline
 
@@ -181,16 +186,57 @@ def overhead(tiny: bool, batch: int) -> dict[str, Any]:
     }
 
 
-def kernel_is_used() -> bool:
-    from accprobe.trace.hash_kernel import hash_kernel
+class NoDriver:
+    def cuLaunchKernel(self, *arguments: Any) -> int:  # noqa: N802
+        return 0
 
+
+class EmptyMode(TorchDispatchMode):
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return function(*args, **(kwargs or {}))
+
+
+def python_overhead(repeats: int = 40) -> dict[str, Any]:
+    """Measure the best CPU seconds of Python alone: tiny tensors on the CPU, and a kernel that is not launched."""
+    torch.set_num_threads(1)
+    sizes = {**TINY, "hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 4, "vocab_size": 16}
+    network, tokens = llama(sizes).eval(), torch.zeros(1, 4, dtype=torch.int64)
+
+    def run(recorder: Recorder | None = None) -> float:
+        start = time.thread_time()
+        with torch.no_grad():
+            network(tokens, use_cache=False)
+        if recorder is not None:
+            recorder.finish()
+        return (time.thread_time() - start) * 1e6
+
+    kernel = HashKernel(NoDriver(), None, 0, lambda device: 0)
+    with (
+        patch.object(hashing, "hash_kernel", lambda device: kernel),
+        patch.object(torch.accelerator, "synchronize", lambda device=None: None),
+        patch.object(torch._C, "_cuda_getDevice", lambda: 0, create=True),
+    ):
+        recorder = Recorder()
+        with recorder.recording():
+            run()
+            recorder.finish()
+            operations = len(recorder.operations) - 1
+            recorded = min(run() for _ in range(repeats))
+            fetched = min(run(recorder) for _ in range(repeats))
+    eager = min(run() for _ in range(repeats))
+    with EmptyMode():
+        empty = min(run() for _ in range(repeats))
+    names = ("empty_mode", "recorded", "recorded_and_fetched")
+    added = {f"{name}_us": (x - eager) / operations for name, x in zip(names, (empty, recorded, fetched), strict=True)}
+    return {"operations": operations, "eager_us": eager / operations, **added}
+
+
+def kernel_is_used() -> bool:
     return hash_kernel(torch.device("cuda", torch.cuda.current_device())) is not None
 
 
 def same_hashes() -> dict[str, Any]:
     """Compare hashes of the GPU with those of the CPU, of tensors of many types, sizes and strides."""
-    from accprobe.trace.hashing import HashQueue
-
     generator = torch.Generator().manual_seed(3)
     tensors = []
     for dtype in (torch.uint8, torch.bfloat16, torch.float32, torch.float64, torch.int64, torch.complex64, torch.float8_e4m3fn):
@@ -205,7 +251,7 @@ def same_hashes() -> dict[str, Any]:
         moved = torch.empty_strided(each.shape, each.stride(), dtype=each.dtype, device=DEVICE)
         moved.copy_(each)
         for queue, tensor in zip(queues, (each, moved), strict=True):
-            queue.add(tensor, tensor.shape, tensor.stride(), tensor.dtype)
+            queue.add(tensor, layout_of(tensor.shape, tensor.stride(), tensor.dtype))
     for queue in queues:
         queue.fetch()
     wrong = [
@@ -311,7 +357,8 @@ def main() -> None:
     start, room = time.perf_counter(), MOST_KEPT_BYTES
     arrays: dict[str, Any] = {}
     every: dict[str, Callable[[], Any]] = {
-        "hashes: GPU against CPU": same_hashes,
+        "overhead: Python": python_overhead,
+        "overhead: hashes, GPU against CPU": same_hashes,
         "overhead: 8 x 128 tokens": lambda: overhead(chosen.tiny, 8),
         "overhead: 128 x 128 tokens": lambda: overhead(chosen.tiny, 128),
         "comparison of 1,000 operations": compared,

@@ -5,7 +5,7 @@ using u16 = unsigned short;
 using u32 = unsigned int;
 using u64 = unsigned long long;
 
-constexpr u32 THREADS = 256, EACH = 16, BLOCK = THREADS * EACH, LANES = 2, DIMENSIONS = 6;
+constexpr u32 THREADS = 256, EACH = 16, BLOCK = THREADS * EACH, LANES = 2, DIMENSIONS = 6, TENSORS = 32;
 
 // A tensor in its logical order. width: bytes of an element, 1, 2 or 4. dimensions: 0 of a contiguous tensor. Strides are in bytes.
 struct TensorView {
@@ -15,6 +15,13 @@ struct TensorView {
     u32 width, dimensions;
     u32 sizes[DIMENSIONS];
     long long strides[DIMENSIONS];
+};
+
+// Tensors of one launch. ends: for each tensor, the first thread block of the next one.
+struct TensorBatch {
+    u32 count;
+    u32 ends[TENSORS];
+    TensorView views[TENSORS];
 };
 
 // The finalizer of splitmix64.
@@ -79,11 +86,20 @@ __device__ inline void add_words(const TensorView& v, u32 thread, u32 block, u32
     }
 }
 
+// Adds the share of one thread of one thread block, and returns the tensor to which it belongs.
+__device__ inline const TensorView& add_of_batch(const TensorBatch& batch, u32 thread, u32 block, u64 sums[LANES]) {
+    u32 which = 0;
+    while (which + 1 < batch.count && block >= batch.ends[which]) which++;
+    u32 first = which ? batch.ends[which - 1] : 0;
+    add_words(batch.views[which], thread, block - first, batch.ends[which] - first, sums);
+    return batch.views[which];
+}
+
 #ifdef __CUDACC__
-extern "C" __global__ void __launch_bounds__(THREADS) hash_tensor(const __grid_constant__ TensorView v) {
+extern "C" __global__ void __launch_bounds__(THREADS) hash_tensors(const __grid_constant__ TensorBatch batch) {
     __shared__ u64 of_warps[LANES][THREADS / 32];
     u64 sums[LANES] = {};
-    add_words(v, threadIdx.x, blockIdx.x, gridDim.x, sums);
+    const TensorView& view = add_of_batch(batch, threadIdx.x, blockIdx.x, sums);
     for (u32 lane = 0; lane < LANES; lane++) {
         for (u32 offset = 16; offset; offset /= 2) sums[lane] += __shfl_down_sync(~0u, sums[lane], offset);
         if (threadIdx.x % 32 == 0) of_warps[lane][threadIdx.x / 32] = sums[lane];
@@ -92,7 +108,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) hash_tensor(const __grid_c
     if (threadIdx.x < LANES) {
         u64 total = 0;
         for (u32 warp = 0; warp < THREADS / 32; warp++) total += of_warps[threadIdx.x][warp];
-        atomicAdd(v.sums + threadIdx.x, total);
+        atomicAdd(view.sums + threadIdx.x, total);
     }
 }
 #endif

@@ -1,4 +1,4 @@
-"""The hash of a tensor in one kernel launch, which reads any strides and never waits for the GPU.
+"""Hashes of many tensors in one kernel launch, which reads any strides and never waits for the GPU.
 
 The kernel is probes/tensor_hash.cu. It is launched with ctypes, since a launch takes a few microseconds this way.
 """
@@ -7,84 +7,55 @@ from __future__ import annotations
 
 import ctypes
 import math
-from functools import cache
-from typing import Any, NamedTuple
+import struct
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from functools import cache, partial
+from typing import Any
 
 from accprobe.build import compiler
 from accprobe.build.probes import device_code
 from accprobe.errors import AccprobeError
 from accprobe.isa import architectures
 
-THREADS, BYTES_OF_BLOCK, DIMENSIONS = 256, 1 << 14, 6
-"""As in tensor_hash.cu."""
+THREADS, BYTES_OF_BLOCK, DIMENSIONS, TENSORS = 256, 1 << 14, 6, 32
+"""As in tensor_hash.cu. TENSORS: of one launch, whose arguments take less than 4 KiB."""
 
 ODD_MULTIPLIER = 0x9E3779B97F4A7C15
 """2^64 over the golden ratio: multiples of it are far from each other."""
 
 MOST_BLOCKS = 1 << 10
-"""Thread blocks of one launch; each takes several blocks of words of a larger tensor."""
+"""Thread blocks of one tensor; each takes several blocks of words of a larger tensor."""
+
+_BATCH = struct.Struct(f"=I{TENSORS}I4x")
+"""`TensorBatch` up to its views."""
+
+_POINTERS, _LAYOUT = struct.Struct("=QQ"), struct.Struct(f"=QII{DIMENSIONS}I{DIMENSIONS}q")
+"""The two parts of `TensorView`."""
 
 
-class _View(ctypes.Structure):
-    """As `TensorView` in tensor_hash.cu."""
+@dataclass(frozen=True, slots=True, eq=False)
+class Layout:
+    """How the elements of a tensor lie in memory. size: in bytes.
 
-    _fields_ = (
-        ("data", ctypes.c_void_p),
-        ("sums", ctypes.c_void_p),
-        ("bytes", ctypes.c_uint64),
-        ("width", ctypes.c_uint32),
-        ("dimensions", ctypes.c_uint32),
-        ("sizes", ctypes.c_uint32 * DIMENSIONS),
-        ("strides", ctypes.c_int64 * DIMENSIONS),
-    )
+    view: of `TensorView`; blocks: of threads; kind: 64 bits of the type and the size, which are mixed into the hash.
+    """
 
-
-class _Launch(NamedTuple):
-    """The arguments of tensors of one geometry: the pointers in `view` are set before each launch. kind: see `element_kind`."""
-
-    view: _View
-    parameters: Any
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: str
+    size: int
+    is_contiguous: bool
+    view: bytes
     blocks: int
     kind: int
     needs_copy: bool
 
 
-class HashKernel:
-    """The kernel on one GPU. function: its handle in the driver."""
-
-    def __init__(self, driver: Any, function: Any, device: int) -> None:
-        self._launch, self._function, self._device = driver.cuLaunchKernel, function, device
-        self._launches: dict[Any, _Launch] = {}
-
-    def add_to(self, address: int, tensor: Any, shape: tuple[int, ...], strides: tuple[int, ...], dtype: Any) -> int:
-        """Start adding the two sums of a tensor to two int64 at an address on the same GPU, and return its `element_kind`."""
-        import torch
-
-        key = shape, strides, dtype
-        launch = self._launches.get(key)
-        if launch is None:
-            launch = self._launches[key] = launch_of(tuple(shape), strides, dtype)
-        if launch.needs_copy:
-            tensor = tensor.contiguous()
-        if launch.blocks:
-            launch.view.data, launch.view.sums = tensor.data_ptr(), address
-            if torch._C._cuda_getDevice() == self._device:
-                self._start(launch)
-            else:
-                with torch.cuda.device(self._device):
-                    self._start(launch)
-        return launch.kind
-
-    def _start(self, launch: _Launch) -> None:
-        import torch
-
-        stream = torch._C._cuda_getCurrentRawStream(self._device)
-        if error := self._launch(self._function, launch.blocks, 1, 1, THREADS, 1, 1, 0, stream, launch.parameters, None):
-            raise RuntimeError(f"the kernel that hashes tensors cannot be launched (CUDA driver error {error})")
-
-
-def launch_of(shape: tuple[int, ...], strides: tuple[int, ...], dtype: Any) -> _Launch:
-    """Return the arguments of tensors of one geometry."""
+@cache
+def layout_of(shape: tuple[int, ...], strides: tuple[int, ...], dtype: Any) -> Layout:
+    """Return the layout of a tensor: one object for equal arguments."""
     width, count = dtype.itemsize, math.prod(shape)
     dimensions = [(size, stride * width) for size, stride in zip(shape, strides, strict=True) if size != 1]
     if width > 4:
@@ -95,21 +66,48 @@ def launch_of(shape: tuple[int, ...], strides: tuple[int, ...], dtype: Any) -> _
             merged[-1] = merged[-1][0] * size, stride
         else:
             merged.append((size, stride))
-    view = _View(bytes=count * width, width=min(width, 4))
-    is_contiguous = not count or not merged or (len(merged) == 1 and merged[0][1] == view.width)
-    needs_copy = not is_contiguous and (len(merged) > DIMENSIONS or view.bytes // view.width >= 1 << 32)
-    if not is_contiguous and not needs_copy:
-        view.dimensions = len(merged)
-        for i, (size, stride) in enumerate(merged):
-            view.sizes[i], view.strides[i] = size, stride
-    parameters = (ctypes.c_void_p * 1)(ctypes.addressof(view))
-    blocks = min(-(-view.bytes // BYTES_OF_BLOCK), MOST_BLOCKS)
-    return _Launch(view, parameters, blocks, element_kind(dtype, view.bytes), needs_copy)
+    size, narrow = count * width, min(width, 4)
+    is_contiguous = not count or not merged or (len(merged) == 1 and merged[0][1] == narrow)
+    needs_copy = not is_contiguous and (len(merged) > DIMENSIONS or size // narrow >= 1 << 32)
+    if is_contiguous or needs_copy:
+        merged = []
+    unused = (0,) * (DIMENSIONS - len(merged))
+    view = _LAYOUT.pack(size, narrow, len(merged), *(x for x, _ in merged), *unused, *(x for _, x in merged), *unused)
+    blocks = min(-(-size // BYTES_OF_BLOCK), MOST_BLOCKS)
+    name = str(dtype).removeprefix("torch.")
+    return Layout(tuple(shape), strides, name, size, is_contiguous, view, blocks, _kind(str(dtype), size), needs_copy)
 
 
-def element_kind(dtype: Any, size: int) -> int:
-    """Return 64 bits of the type and the bytes of a tensor, which are mixed into its hash."""
-    return int.from_bytes(str(dtype).encode()[-8:], "little") ^ size * ODD_MULTIPLIER & (1 << 64) - 1
+def _kind(dtype: str, size: int) -> int:
+    return int.from_bytes(dtype.encode()[-8:], "little") ^ size * ODD_MULTIPLIER & (1 << 64) - 1
+
+
+class HashKernel:
+    """The kernel on one GPU. function: its handle in the driver; current_stream: of a GPU, by its number."""
+
+    def __init__(self, driver: Any, function: Any, device: int, current_stream: Callable[[int], int]) -> None:
+        self._launch, self._function, self.device = driver.cuLaunchKernel, function, device
+        self.current_stream = partial(current_stream, device)
+        self._batch = ctypes.create_string_buffer(_BATCH.size + TENSORS * (_POINTERS.size + _LAYOUT.size))
+        self._parameters = (ctypes.c_void_p * 1)(ctypes.addressof(self._batch))
+
+    def launch(self, tensors: Sequence[tuple[int, Layout]], sums: int, stream: int) -> None:
+        """Start adding the sums of at most TENSORS tensors, given by address and layout. sums: address of int64 [n, 2]."""
+        import torch
+
+        blocks, ends, views = 0, [], []
+        for i, (address, layout) in enumerate(tensors):
+            blocks += layout.blocks
+            ends.append(blocks)
+            views += [_POINTERS.pack(address, sums + i * 16), layout.view]
+        if not blocks:
+            return
+        batch = _BATCH.pack(len(ends), *ends, *(0,) * (TENSORS - len(ends))) + b"".join(views)
+        ctypes.memmove(self._batch, batch, len(batch))
+        with nullcontext() if torch._C._cuda_getDevice() == self.device else torch.cuda.device(self.device):
+            error = self._launch(self._function, blocks, 1, 1, THREADS, 1, 1, 0, stream, self._parameters, None)
+        if error:
+            raise RuntimeError(f"the kernel that hashes tensors cannot be launched (CUDA driver error {error})")
 
 
 @cache
@@ -131,6 +129,6 @@ def hash_kernel(device: Any) -> HashKernel | None:
         torch.cuda.synchronize()  # makes the context of the GPU current
         if driver.cuModuleLoadData(ctypes.byref(module), cubin.path.read_bytes()):
             return None
-        if driver.cuModuleGetFunction(ctypes.byref(function), module, b"hash_tensor"):
+        if driver.cuModuleGetFunction(ctypes.byref(function), module, b"hash_tensors"):
             return None
-    return HashKernel(driver, function, device.index)
+    return HashKernel(driver, function, device.index, torch._C._cuda_getCurrentRawStream)

@@ -5,7 +5,7 @@ the sum of all words times 64-bit weights, modulo 2^64. The weight of a word dep
 the sum. Two different contents agree with a probability below 2^-60 (multilinear hashing: Lemire and Kaser, Strongly universal
 string hashing is fast, Computer Journal 2014). It is not a defence against somebody who searches for a collision.
 
-A GPU computes both lanes in one kernel (`accprobe.trace.hash_kernel`); elsewhere torch computes the same sums.
+A GPU computes both lanes of many tensors in one kernel (`accprobe.trace.hash_kernel`); elsewhere torch computes the same sums.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from accprobe.trace.hash_kernel import ODD_MULTIPLIER, HashKernel, element_kind, hash_kernel
+from accprobe.trace.hash_kernel import ODD_MULTIPLIER, TENSORS, HashKernel, Layout, hash_kernel, layout_of
 
 HASH_BLOCK = 1 << 12
 """Words of one block, as in tensor_hash.cu. Each block has the same weights; the sums of blocks have weights of their own."""
@@ -29,6 +29,9 @@ _TOGETHER = 1 << 9
 
 _SLOTS = 1 << 13
 """Hashes in one buffer on a GPU."""
+
+_MOST_WAITING = 1 << 26
+"""Bytes of tensors that wait on a GPU: their memory cannot be used again meanwhile."""
 
 HashWords = NDArray[np.uint64]
 
@@ -96,47 +99,85 @@ def lanes(tensor: Any) -> Any:
 
 
 @dataclass
-class _Buffer:
-    """Sums on one GPU that its kernel adds to. numbers: of the hashes in its slots."""
+class _GpuHashes:
+    """Hashes on one GPU. sums: their slots, to which the kernel adds; numbers: of the hashes in them.
+
+    waiting: addresses and layouts of tensors whose hashing is not started yet; memories: their storages, not the tensors, as
+    autograd copies a gradient to which something else refers; stream: computes them; bytes: of them.
+    """
 
     kernel: HashKernel
     sums: Any
-    address: int
     numbers: list[int] = field(default_factory=list)
+    waiting: list[tuple[int, Layout]] = field(default_factory=list)
+    memories: list[Any] = field(default_factory=list)
+    stream: int = 0
+    bytes: int = 0
+
+    def start(self) -> None:
+        """Start hashing the tensors that wait."""
+        import torch
+
+        if not self.waiting:
+            return
+        first = len(self.numbers) - len(self.waiting)
+        self.kernel.launch(self.waiting, self.sums[first].data_ptr(), self.stream)
+        self.waiting, self.memories, self.bytes = [], [], 0
+        if self.kernel.current_stream() != self.stream and not torch.cuda.is_current_stream_capturing():
+            torch.accelerator.synchronize(self.sums.device)  # the program has ordered its streams before this launch
 
 
 @dataclass
 class HashQueue:
-    """Hashes that are still on their devices. They are fetched together, because each fetch waits for the device."""
+    """Hashes that are still on their devices. They are fetched together, because each fetch waits for the device.
+
+    On a GPU, tensors wait until several can be hashed by one launch. `start` has to be called before one of them changes.
+    """
 
     found: list[str] = field(default_factory=list)
     _kinds: list[int] = field(default_factory=list)
-    _full: list[_Buffer] = field(default_factory=list)
-    _buffers: dict[Any, _Buffer | None] = field(default_factory=dict)
+    _full: list[_GpuHashes] = field(default_factory=list)
+    _gpus: dict[int, _GpuHashes | None] = field(default_factory=dict)
     _sums: dict[int, Any] = field(default_factory=dict)
 
-    def add(self, tensor: Any, shape: tuple[int, ...], strides: tuple[int, ...], dtype: Any) -> int:
-        """Start hashing a tensor of these properties, and return the number of its hash in `found`."""
-        number, device = len(self.found) + len(self._kinds), tensor.device
-        if device not in self._buffers:
-            self._buffers[device] = _new_buffer(device)
-        buffer = self._buffers[device]
-        if buffer is None:
-            self._kinds.append(element_kind(dtype, tensor.nbytes))
+    def add(self, tensor: Any, layout: Layout) -> int:
+        """Hash a tensor, later on a GPU, and return the number of its hash in `found`."""
+        number, device = len(self.found) + len(self._kinds), tensor.get_device()
+        self._kinds.append(layout.kind)
+        if device not in self._gpus:
+            self._gpus[device] = _new_hashes(tensor.device)
+        gpu = self._gpus[device]
+        if gpu is None:
             self._sums[number] = lanes(tensor)
             return number
-        slot = len(buffer.numbers)
-        self._kinds.append(buffer.kernel.add_to(buffer.address + slot * 8 * HASH_LANES, tensor, shape, strides, dtype))
-        buffer.numbers.append(number)
-        if slot + 1 == _SLOTS:
-            self._full.append(buffer)
-            self._buffers[device] = _new_buffer(device)
+        if layout.needs_copy:
+            tensor = tensor.contiguous()
+        stream = gpu.kernel.current_stream()
+        if stream != gpu.stream:
+            gpu.start()
+            gpu.stream = stream
+        gpu.waiting.append((tensor.data_ptr(), layout))
+        gpu.memories.append(tensor.untyped_storage())
+        gpu.numbers.append(number)
+        gpu.bytes += layout.size
+        if len(gpu.waiting) == TENSORS or gpu.bytes >= _MOST_WAITING or len(gpu.numbers) == _SLOTS:
+            gpu.start()
+            if len(gpu.numbers) == _SLOTS:
+                self._full.append(gpu)
+                del self._gpus[device]
         return number
+
+    def start(self) -> None:
+        """Start hashing the tensors that wait."""
+        for gpu in self._gpus.values():
+            if gpu is not None:
+                gpu.start()
 
     def fetch(self) -> None:
         """Move all hashes to `found`."""
         import torch
 
+        self.start()
         sums = np.zeros((len(self._kinds), HASH_LANES), np.int64)
         by_device: dict[Any, list[int]] = {}
         for number, each in self._sums.items():
@@ -144,19 +185,17 @@ class HashQueue:
         for numbers in by_device.values():
             of_torch = torch.stack([self._sums[number] for number in numbers])
             sums[np.array(numbers) - len(self.found)] = of_torch.cpu().numpy()
-        for buffer in (*self._full, *self._buffers.values()):
-            if buffer is not None:
-                torch.accelerator.synchronize(buffer.sums.device)
-                of_kernel = buffer.sums[: len(buffer.numbers)].cpu().numpy()
-                sums[np.array(buffer.numbers, np.intp) - len(self.found)] = of_kernel
-        self._full, self._buffers = [], {}
+        for gpu in (*self._full, *filter(None, self._gpus.values())):
+            torch.accelerator.synchronize(gpu.sums.device)
+            sums[np.array(gpu.numbers, np.intp) - len(self.found)] = gpu.sums[: len(gpu.numbers)].cpu().numpy()
+        self._full, self._gpus = [], {}
         digits = _mixed(sums.view(np.uint64) ^ np.array(self._kinds, np.uint64)[:, None])
         self.found += [f"{first:016x}{second:016x}" for first, second in digits.tolist()]
         self._kinds, self._sums = [], {}
 
 
-def _new_buffer(device: Any) -> _Buffer | None:
-    """Return a buffer without hashes; None for a device without the kernel."""
+def _new_hashes(device: Any) -> _GpuHashes | None:
+    """Return empty slots; None for a device without the kernel."""
     import torch
 
     kernel = hash_kernel(device)
@@ -164,12 +203,12 @@ def _new_buffer(device: Any) -> _Buffer | None:
         return None
     sums = torch.zeros((_SLOTS, HASH_LANES), dtype=torch.int64, device=device)
     torch.accelerator.synchronize(device)  # tensors of any stream may be hashed
-    return _Buffer(kernel, sums, sums.data_ptr())
+    return _GpuHashes(kernel, sums)
 
 
 def hash_of(tensor: Any) -> str:
     """Return the hash of one tensor."""
     queue = HashQueue()
-    queue.add(tensor, tensor.shape, tensor.stride(), tensor.dtype)
+    queue.add(tensor, layout_of(tensor.shape, tensor.stride(), tensor.dtype))
     queue.fetch()
     return queue.found[0]

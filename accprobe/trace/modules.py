@@ -6,41 +6,39 @@ from typing import Any
 
 
 class ModuleTracker:
-    """path: of the module that runs, "" outside of modules. steps: finished calls of outermost modules, or optimizer steps."""
+    """steps: finished calls of outermost modules, or optimizer steps."""
 
     def __init__(self) -> None:
-        self._stack: list[str] = []
-        self._modules: list[Any] = []
-        self._names: dict[int, str] = {}
+        import torch
+
+        self._node, self._is_grad_enabled = torch._C._current_autograd_node, torch.is_grad_enabled
+        self._sequence_number = torch._C._autograd._get_sequence_nr
+        self._paths = [""]
+        """Of the modules that run, below the path outside of modules."""
+        self._outermost: Any = None
+        self._names: dict[Any, str] = {}
         self._of_sequence: dict[int, str] = {}
         self._hooks: list[Any] = []
         self._in_optimizer = False
-        self.calls = self.optimizer_steps = 0
-
-    @property
-    def path(self) -> str:
-        return self._stack[-1] if self._stack else ""
+        self._calls = self._optimizer_steps = 0
 
     @property
     def steps(self) -> int:
-        return self.optimizer_steps or self.calls
+        return self._optimizer_steps or self._calls
 
     def place(self) -> tuple[str, str]:
         """Return the module path and the phase of the operation that runs now.
 
         A backward operation has the path of the forward operation whose autograd node has the same sequence number.
         """
-        import torch
-
         if self._in_optimizer:
             return "", "optimizer"
-        node = torch._C._current_autograd_node()
-        if node is None and not torch.is_grad_enabled():
-            return self.path, "forward"
-        if node is None:
-            self._of_sequence.setdefault(torch._C._autograd._get_sequence_nr() - 1, self.path)
-            return self.path, "forward"
-        return self._of_sequence.get(node._sequence_nr(), self.path), "backward"
+        node, path = self._node(), self._paths[-1]
+        if node is not None:
+            return self._of_sequence.get(node._sequence_nr(), path), "backward"
+        if self._is_grad_enabled():
+            self._of_sequence.setdefault(self._sequence_number() - 1, path)
+        return path, "forward"
 
     def start(self) -> None:
         """Register the hooks."""
@@ -64,23 +62,21 @@ class ModuleTracker:
 
         if torch.compiler.is_compiling():  # dynamo drops the hook, and the program that it compiles stays the same
             return
-        if not self._stack:
-            self._names = {id(each): name for name, each in module.named_modules()}
-            self._modules = [module]
-        name = self._names.get(id(module), type(module).__name__)
-        self._stack.append(name.removeprefix("_orig_mod").removeprefix("."))
+        if len(self._paths) == 1 and module is not self._outermost:
+            self._outermost = module
+            self._names = {each: name.removeprefix("_orig_mod").removeprefix(".") for name, each in module.named_modules()}
+        self._paths.append(self._names[module] if module in self._names else type(module).__name__)
 
     def _leave(self, module: Any, arguments: Any, result: Any) -> None:
         import torch
 
-        if torch.compiler.is_compiling() or not self._stack:
-            return
-        self._stack.pop()
-        self.calls += not self._stack
+        if not torch.compiler.is_compiling() and len(self._paths) > 1:
+            self._paths.pop()
+            self._calls += len(self._paths) == 1
 
     def _enter_optimizer(self, optimizer: Any, *arguments: Any) -> None:
         self._in_optimizer = True
 
     def _leave_optimizer(self, optimizer: Any, *arguments: Any) -> None:
         self._in_optimizer = False
-        self.optimizer_steps += 1
+        self._optimizer_steps += 1

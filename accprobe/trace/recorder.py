@@ -1,7 +1,8 @@
 """Records every operation that reaches torch's dispatcher.
 
 `TorchDispatchMode` sees operations below autograd: forward, backward and optimizer, and the library calls of code that Inductor
-compiled. Its Triton kernels are seen in `CachingAutotuner.run`, as by torch's own `DebugMode`.
+compiled. Its Triton kernels are seen in `CachingAutotuner.run`, as by torch's own `DebugMode`. A kernel of another library that
+is called past the dispatcher is not seen: a tensor to which it writes in place may have the hash of what it wrote.
 Tested with torch 2.11 and 2.13; needs 2.10 or later.
 """
 
@@ -15,7 +16,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 
 from accprobe.errors import ToolMissing
 from accprobe.trace.hashing import HashQueue
@@ -24,7 +25,7 @@ from accprobe.trace.modules import ModuleTracker
 from accprobe.trace.records import RecordedTrace, TensorValue, TracedOperation, TraceWriter
 from accprobe.trace.replay import Operand, RecordedCall, copy_operand
 from accprobe.trace.schemas import Schema, schema_of, tensor_class, tensors_in, wait_for
-from accprobe.trace.storages import PendingValue, Storages
+from accprobe.trace.storages import Storages
 
 _OLDEST = (2, 10)
 """torch's version: `TorchDispatchMode.ignore_compile_internals` came with 2.10."""
@@ -45,47 +46,7 @@ Keep = Callable[[TracedOperation], bool]
 MOST_ARGUMENTS = 1000
 """Characters of arguments that are stored."""
 
-
-class _Pending(NamedTuple):
-    """An operation whose hashes are not fetched yet. listed, named: its arguments (see `_divide`)."""
-
-    name: str
-    module: str
-    phase: str
-    inputs: Sequence[PendingValue]
-    outputs: Sequence[PendingValue]
-    listed: Sequence[Any] = ()
-    named: Mapping[str, Any] = MappingProxyType({})
-    random: bool = False
-    flags: Mapping[str, Any] = MappingProxyType({})
-    kernels: tuple[str, ...] = ()
-
-    def fetched(self, number: int, values: _Values) -> TracedOperation:
-        inputs, outputs = tuple([values[x] for x in self.inputs]), tuple([values[x] for x in self.outputs])
-        return TracedOperation(
-            number,
-            self.name,
-            self.module,
-            self.phase,
-            inputs,
-            outputs,
-            _text(self.listed, self.named),
-            self.random,
-            self.flags,
-            self.kernels,
-        )
-
-
-class _Values(dict[PendingValue, TensorValue]):
-    """Values with the hashes that were fetched; one that is read several times is made once."""
-
-    def __init__(self, found: list[str]) -> None:
-        super().__init__()
-        self._found = found
-
-    def __missing__(self, pending: PendingValue) -> TensorValue:
-        self[pending] = pending.fetched(self._found)
-        return self[pending]
+NO_FLAGS: Mapping[str, Any] = MappingProxyType({})
 
 
 @dataclass
@@ -112,10 +73,10 @@ class Recorder:
         self._queue = HashQueue()
         self._storages = Storages(self._queue, self.mapped)
         self._modules = ModuleTracker()
-        self._pending: list[_Pending] = []
+        self._unfetched: list[TracedOperation] = []
         self._count = 0
         self._copies: dict[Any, Any] = {}
-        self._last: Sequence[PendingValue] = ()
+        self._last: tuple[TensorValue, ...] = ()
         self.results: list[Operand] = []
 
     @contextmanager
@@ -124,21 +85,24 @@ class Recorder:
         check_torch()
         mode = _mode_class()(self)
         self._modules.start()
-        gc.freeze()  # what is recorded makes the garbage collector run often: let it pass over all that is here already
+        threshold = gc.get_threshold()
+        gc.set_threshold(10 * threshold[0], *threshold[1:])  # an operation makes ten objects of a trace
+        gc.freeze()  # the garbage collector passes over all that is here already
         try:
-            with _triton_kernels(self._triton), _active(self), mode:
+            with _inductor_kernels(self._triton), _before_launches(self._queue.start), _active(self), mode:
                 yield self
         finally:
             gc.unfreeze()
+            gc.set_threshold(*threshold)
             self._modules.stop()
             self._fetch()
 
     def finish(self, result: Any = None) -> None:
         """Record a last operation "return". Its inputs are the results of the run, or else those of its last operation."""
-        inputs = [self._storages.value(each) for each in tensors_in(result)] or self._last
+        inputs = tuple([self._storages.value(each) for each in tensors_in(result)]) or self._last
         if self.keep is not None:
             self.results = [self._copy(each) for each in tensors_in(result)]
-        self._add(_Pending("return", "", "forward", inputs, []))
+        self._add(TracedOperation(self._count, "return", "", "forward", inputs, ()))
         self._fetch()
 
     def trace(self) -> RecordedTrace:
@@ -147,41 +111,44 @@ class Recorder:
     def dispatch(self, function: Any, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> Any:
         """Run one operation and record it."""
         schema = schema_of(function)
-        if schema.is_skipped or self.paused or self._ended():
+        if schema.is_skipped:
+            return function(*arguments, **keywords)
+        if not schema.is_pure:
+            self._queue.start()  # it may write to a tensor whose bits wait to be hashed
+        if self.paused or self._ended():
             return function(*arguments, **keywords)
         read: list[Any] = []
-        listed = [_divide(given, read if i >= schema.buffers else []) for i, given in enumerate(arguments)]
-        named = {name: _divide(given, [] if name in schema.results else read) for name, given in keywords.items()}
-        inputs = [self._storages.value(x) for x in read]
+        text = _arguments(schema, arguments, keywords, read)
+        inputs = tuple([self._storages.value(x) for x in read])
         module, phase = self._modules.place()
-        flags = product_flags() if schema.multiplies else {}
-        random = schema.draws(arguments, keywords)
-        call, kernels = None, tuple[str, ...]()
-        if self.keep is not None:
-            operation = _Pending(schema.name, module, phase, (), (), listed, named, random, flags)
-            call = self._kept_call(operation, function, arguments, keywords)
+        flags = product_flags() if schema.multiplies else NO_FLAGS
+        random = schema.random if schema.dropout is None else schema.draws(arguments, keywords)
+        call = None
+        if self.keep and self.keep(TracedOperation(self._count, schema.name, module, phase, inputs, (), text, random, flags)):
+            call = RecordedCall(function, self._frozen(arguments), self._frozen(dict(keywords)), flags)
+        kernels: tuple[str, ...] = ()
         if self.kernels:
             result, kernels = _profiled(function, arguments, keywords)
         else:
             result = function(*arguments, **keywords)
-        if schema.is_collective:
-            wait_for(result)
-        results = (
-            [result]
-            if isinstance(result, tensor_class()) and schema.is_pure
-            else self._results(schema, arguments, keywords, read, result)
-        )
+        results = [result]
+        if not schema.is_pure or not isinstance(result, tensor_class()):
+            results = self._results(schema, arguments, keywords, read, result)
         if not results:
             return result
         if call is not None:
             call.results = [self._copy(x, settled=False) for x in results]
             self.kept[self._count] = call
-        outputs = [self._storages.value(x, settled=False) for x in results]
-        self._add(_Pending(schema.name, module, phase, inputs, outputs, listed, named, random, flags, kernels))
+        outputs = tuple([self._storages.value(x, settled=False) for x in results])
+        self._add(TracedOperation(self._count, schema.name, module, phase, inputs, outputs, text, random, flags, kernels))
+        if not schema.is_pure or schema.is_collective:
+            self._queue.start()
         return result
 
     def _results(self, schema: Schema, arguments: tuple[Any, ...], keywords: Mapping[str, Any], read: Any, result: Any) -> Any:
         """Return the tensors that an operation wrote, views of its inputs left out."""
+        if schema.is_collective:
+            wait_for(result)
         addresses = {self._storages.address(x) for x in read}
         results = [x for x in tensors_in(result) if self._storages.address(x) not in addresses]
         for i, name in schema.written:
@@ -194,21 +161,19 @@ class Recorder:
                 self._storages.conceal(tensor)
         return results
 
-    def _add(self, operation: _Pending) -> None:
-        self._pending.append(operation)
+    def _add(self, operation: TracedOperation) -> None:
+        self._unfetched.append(operation)
         self._last = operation.outputs
         self._count += 1
-        if len(self._pending) >= FETCH_EVERY:
+        if len(self._unfetched) >= FETCH_EVERY:
             self._fetch()
 
     def _fetch(self) -> None:
-        self._queue.fetch()
-        values, first = _Values(self._queue.found), self._count - len(self._pending)
-        found = [each.fetched(first + i, values) for i, each in enumerate(self._pending)]
-        self._pending = []
-        self.operations += found
+        self._storages.fetch()
+        self.operations += self._unfetched
         if self.writer is not None:
-            self.writer.add(found)
+            self.writer.add(self._unfetched)
+        self._unfetched = []
 
     def _ended(self) -> bool:
         if self.stopped:
@@ -218,11 +183,6 @@ class Recorder:
         if self.steps is not None and self._modules.steps >= self.steps:
             self.stopped = f"--steps {self.steps} reached"
         return bool(self.stopped)
-
-    def _kept_call(self, operation: _Pending, function: Any, arguments: Any, keywords: Any) -> RecordedCall | None:
-        if self.keep is None or not self.keep(operation.fetched(self._count, _Values([]))):
-            return None
-        return RecordedCall(function, self._frozen(arguments), self._frozen(dict(keywords)), operation.flags)
 
     def _frozen(self, values: Any) -> Any:
         """Return arguments with a copy in the place of each tensor."""
@@ -241,19 +201,18 @@ class Recorder:
 
     def _triton(self, name: str, arguments: Mapping[str, Any], run: Callable[[], Any]) -> Any:
         """Run one of Inductor's Triton kernels and record it. Its arguments are named in_ptr0, out_ptr0, in_out_ptr0, …"""
-        import torch
-
-        tensors = {key: x for key, x in arguments.items() if isinstance(x, torch.Tensor)}
+        tensors = {key: x for key, x in arguments.items() if isinstance(x, tensor_class())}
+        self._queue.start()
         if self.paused or self._ended() or not tensors:
             return run()
-        inputs = [self._storages.value(x) for key, x in tensors.items() if key.startswith("in_")]
+        inputs = tuple([self._storages.value(x) for key, x in tensors.items() if key.startswith("in_")])
         module, phase = self._modules.place()
         result = run()
         outputs = [x for key, x in tensors.items() if "out" in key]
         for tensor in outputs:
             self._storages.written(tensor)
-        written = [self._storages.value(x, settled=False) for x in outputs]
-        self._add(_Pending(f"triton.{name}", module, phase, inputs, written))
+        written = tuple([self._storages.value(x, settled=False) for x in outputs])
+        self._add(TracedOperation(self._count, f"triton.{name}", module, phase, inputs, written))
         return result
 
 
@@ -305,16 +264,31 @@ def torch_versions() -> dict[str, str]:
     return found
 
 
-def product_flags() -> dict[str, Any]:
-    """Return torch's flags of matrix products that are in force."""
+@cache
+def _flag_readers() -> list[Callable[[], Any]]:
     import torch
 
-    found = {name: getattr(torch.backends.cuda.matmul, name, None) for name in PRODUCT_FLAGS}
-    return {name: value if isinstance(value, bool) else str(value) for name, value in found.items() if value is not None}
+    return [getattr(torch._C, f"_get_cublas_{name}") for name in PRODUCT_FLAGS]
+
+
+_FLAGS: dict[tuple[Any, ...], Mapping[str, Any]] = {}
+"""Flags by what torch's C functions return, which is read faster than the attributes."""
+
+
+def product_flags() -> Mapping[str, Any]:
+    """Return torch's flags of matrix products that are in force."""
+    state = tuple([read() for read in _flag_readers()])
+    if state not in _FLAGS:
+        import torch
+
+        found = {name: getattr(torch.backends.cuda.matmul, name) for name in PRODUCT_FLAGS}
+        _FLAGS[state] = {name: value if isinstance(value, bool) else str(value) for name, value in found.items()}
+    return _FLAGS[state]
 
 
 @cache
 def _mode_class() -> Any:
+    from torch._dynamo.eval_frame import set_eval_frame, skip_code
     from torch.utils._python_dispatch import TorchDispatchMode
 
     class RecordingMode(TorchDispatchMode):  # type: ignore[misc]
@@ -322,20 +296,45 @@ def _mode_class() -> Any:
 
         def __init__(self, recorder: Recorder) -> None:
             super().__init__()
-            self._recorder = recorder
+            self._dispatch = recorder.dispatch
 
         @classmethod
         def ignore_compile_internals(cls) -> bool:
             return True
 
-        def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            return self._recorder.dispatch(function, args, kwargs or {})
+    def dispatch(self: Any, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        before = set_eval_frame(None)  # torch.compile must not compile the recorder
+        try:
+            return self._dispatch(function, args, kwargs or {})
+        finally:
+            set_eval_frame(before)
 
+    skip_code(dispatch.__code__)
+    RecordingMode.__torch_dispatch__ = dispatch  # as a method of the class, torch would wrap it in slower functions
     return RecordingMode
 
 
 @contextmanager
-def _triton_kernels(record: Callable[[str, Mapping[str, Any], Callable[[], Any]], Any]) -> Iterator[None]:
+def _before_launches(start: Callable[[], None]) -> Iterator[None]:
+    """Call a function before each launch of a Triton kernel, which may write to a tensor unseen by the dispatcher."""
+    try:
+        from triton import knobs
+    except ImportError:
+        yield
+        return
+
+    def hook(_: Any) -> None:
+        start()
+
+    knobs.runtime.launch_enter_hook.add(hook)
+    try:
+        yield
+    finally:
+        knobs.runtime.launch_enter_hook.remove(hook)
+
+
+@contextmanager
+def _inductor_kernels(record: Callable[[str, Mapping[str, Any], Callable[[], Any]], Any]) -> Iterator[None]:
     """Pass each launch of Inductor's Triton kernels to `record`."""
     try:
         from torch._inductor.runtime.triton_heuristics import CachingAutotuner
@@ -357,24 +356,59 @@ def _triton_kernels(record: Callable[[str, Mapping[str, Any], Callable[[], Any]]
         CachingAutotuner.run = original
 
 
+def _arguments(schema: Schema, arguments: Sequence[Any], keywords: Mapping[str, Any], read: list[Any]) -> str:
+    """Return arguments as JSON, with "tensor" in the place of each tensor; "" if all are tensors. read: gets those it reads."""
+    tensors, listed = True, []
+    for position, given in enumerate(arguments):
+        into = read if position >= schema.buffers else []
+        if isinstance(given, tensor_class()):
+            into.append(given)
+            listed.append("tensor")
+        else:
+            tensors = False
+            listed.append(_divide(given, into))
+    if tensors and not keywords:
+        return ""
+    named = {name: _divide(given, [] if name in schema.results else read) for name, given in keywords.items()}
+    return _text([listed, named] if named else listed)
+
+
+def _text(arguments: list[Any]) -> str:
+    """Return arguments as JSON. Texts are kept, as JSON is slow and most arguments come again."""
+    key = repr(arguments)
+    if key not in _TEXTS:
+        if len(_TEXTS) >= MOST_TEXTS:
+            _TEXTS.clear()
+        _TEXTS[key] = _ENCODER.encode(arguments)[:MOST_ARGUMENTS]
+    return _TEXTS[key]
+
+
 def _divide(value: Any, tensors: list[Any]) -> Any:
-    """Return arguments with "tensor" in the place of each tensor, which goes to `tensors`."""
+    """Return an argument as it is stored. Its tensors go to `tensors`."""
     if isinstance(value, tensor_class()):
         tensors.append(value)
         return "tensor"
     if isinstance(value, list | tuple):
         return [_divide(x, tensors) for x in value]
+    if isinstance(value, str) and ("/" in value or "\\" in value):
+        return "path"
     return value
 
 
-_ENCODER = json.JSONEncoder(separators=(",", ":"), default=str)
+def _described(value: Any) -> str:
+    """Return a type or a device of torch as text; of other objects, whose text may hold an address, the class."""
+    import torch
+
+    known = torch.dtype | torch.device | torch.layout | torch.memory_format
+    return str(value) if isinstance(value, known) else type(value).__name__
 
 
-def _text(listed: Sequence[Any], named: Mapping[str, Any]) -> str:
-    """Return the arguments that are not tensors, as JSON; "" if there are none."""
-    if not named and all(x == "tensor" for x in listed):
-        return ""
-    return _ENCODER.encode([listed, named] if named else listed)[:MOST_ARGUMENTS]
+_TEXTS: dict[str, str] = {}
+"""JSON of arguments by their `repr`."""
+
+MOST_TEXTS = 1 << 12
+
+_ENCODER = json.JSONEncoder(separators=(",", ":"), default=_described)
 
 
 def _profiled(function: Any, arguments: Any, keywords: Any) -> tuple[Any, tuple[str, ...]]:

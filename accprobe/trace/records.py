@@ -30,12 +30,13 @@ MOST_SIZE = 1 << 48
 Json = dict[str, Any]
 
 
-class TensorValue(NamedTuple):
-    """A tensor at the input or the output of an operation.
+@dataclass(slots=True)
+class TensorValue:
+    """A tensor at the input or the output of an operation. Its hashes are filled in when they are fetched from the device.
 
     id: identifies the data of a storage between two writes; views of it have the same. hash: of its bits, "" where they were
     not read. parts: hashes of the parts that a mapping compares. base: of a view of an input of the run, the hash of its whole
-    storage.
+    storage. number: of the hash in the queue while it is being recorded.
     """
 
     id: int
@@ -45,6 +46,7 @@ class TensorValue(NamedTuple):
     dtype: str
     parts: tuple[str, ...] = ()
     base: str = ""
+    number: int = field(default=-1, compare=False)
 
     @property
     def hashes(self) -> set[str]:

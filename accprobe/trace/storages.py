@@ -7,9 +7,9 @@ storage from being used again while it is remembered.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import cache
-from typing import Any, NamedTuple
+from typing import Any
 
+from accprobe.trace.hash_kernel import Layout, layout_of
 from accprobe.trace.hashing import HashQueue
 from accprobe.trace.mapping import Mapped
 from accprobe.trace.records import TensorValue
@@ -19,34 +19,23 @@ PRUNE_EVERY = 4096
 
 @dataclass(slots=True)
 class _Storage:
-    """value: the id of its data. version: torch's count of writes, None where the next one seen is taken. is_input: no recorded
-    operation computed it. is_opaque: its bits mean nothing. views: values by geometry, since the last write.
+    """value: the id of its data. is_input: no recorded operation computed it. version: torch's count of writes, None where the
+    next one seen is taken. is_opaque: its bits mean nothing. base: the number of the hash of all its elements, -1 for none.
+
+    views: values by offset and layout, since the last write.
     """
 
     reference: Any
     value: int
+    is_input: bool
     version: int | None = None
-    is_input: bool = True
     is_opaque: bool = False
     base: int = -1
-    views: dict[tuple[Any, ...], PendingValue] = field(default_factory=dict)
+    views: dict[tuple[Any, ...], TensorValue] = field(default_factory=dict)
 
-
-class PendingValue(NamedTuple):
-    """A value whose hash is not fetched yet. hash, parts, base: their numbers in the queue, -1 for none."""
-
-    id: int
-    hash: int
-    parts: tuple[int, ...]
-    base: int
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
-    dtype: str
-
-    def fetched(self, found: list[str]) -> TensorValue:
-        whole, base = found[self.hash] if self.hash >= 0 else "", found[self.base] if self.base >= 0 else ""
-        parts = tuple([found[x] for x in self.parts]) if self.parts else ()
-        return TensorValue(self.id, whole, tuple(self.shape), self.strides, self.dtype, parts, base)
+    def change(self, value: int) -> None:
+        """Note that the storage holds other data now."""
+        self.value, self.base, self.views = value, -1, {}
 
 
 class Storages:
@@ -58,32 +47,60 @@ class Storages:
         self._queue, self._mapped, self._reference = queue, mapped, StorageWeakRef
         self._known: dict[int, _Storage] = {}
         self._values = 0
+        self._unfinished: list[TensorValue] = []
+        self._parts: list[tuple[TensorValue, list[int], int]] = []
+        """Values with the numbers of the hashes of their parts and their base."""
 
-    def value(self, tensor: Any, settled: bool = True) -> PendingValue:
-        """Return the value of a tensor, and start hashing it if its bits are not known.
+    def value(self, tensor: Any, settled: bool = True) -> TensorValue:
+        """Return the value of a tensor, and hash it if its bits are not known.
 
         settled: False for what an operation has just written to, as torch counts the write only after it.
         """
         storage = self._storage(tensor, settled)
-        shape, strides, dtype = tensor.shape, tensor.stride(), tensor.dtype
-        lazy = tensor.is_neg() + 2 * (dtype.is_complex and tensor.is_conj())  # the bits differ from those in memory
-        key = (tensor.storage_offset(), shape, strides, dtype, lazy)
-        found = storage.views.get(key)
-        if found is not None:
+        dtype = tensor.dtype
+        layout = layout_of(tensor.shape, tensor.stride(), dtype)
+        if tensor.is_neg() or (dtype.is_complex and tensor.is_conj()):  # the bits differ from those in memory
+            key: tuple[Any, ...] = (tensor.storage_offset(), layout, tensor.is_neg(), tensor.is_conj())
+        else:
+            key = (tensor.storage_offset(), layout)
+        return storage.views.get(key) or self._new_value(tensor, layout, storage, key)
+
+    def _new_value(self, tensor: Any, layout: Layout, storage: _Storage, key: tuple[Any, ...]) -> TensorValue:
+        found = storage.views[key] = TensorValue(storage.value, "", layout.shape, layout.strides, layout.dtype)
+        if tensor.is_meta or storage.is_opaque:
             return found
-        whole, parts, name = -1, tuple[int, ...](), _name(dtype)
-        if not tensor.is_meta and not storage.is_opaque:
-            plain = tensor.resolve_conj().resolve_neg() if lazy else tensor
-            whole = self._queue.add(plain, shape, plain.stride() if lazy else strides, dtype)
-            if self._mapped is not None:
-                parts = tuple([self._add(part) for part in self._mapped.parts(plain)])
-            if storage.is_input and storage.base < 0 and not _is_whole(tensor):
+        plain, same = tensor, found
+        if len(key) > 2:
+            plain = tensor.resolve_conj().resolve_neg()
+        elif layout.is_contiguous:  # with another shape, the bits have the same order
+            same = storage.views.setdefault((key[0], layout.kind), found)
+        if same is not found:
+            found.number = same.number
+        else:
+            found.number = self._queue.add(tensor, layout) if plain is tensor else self._add(plain)
+        parts = [] if self._mapped is None else [self._add(part) for part in self._mapped.parts(plain)]
+        if storage.is_input:
+            if storage.base < 0 and not _is_whole(tensor):
                 storage.base = self._add(_whole(tensor))
-        found = storage.views[key] = PendingValue(storage.value, whole, parts, storage.base, shape, strides, name)
+            self._queue.start()  # the memory is the program's: it may be written to or freed unseen
+        self._unfinished.append(found)
+        if parts or storage.base >= 0:
+            self._parts.append((found, parts, storage.base))
         return found
 
     def _add(self, tensor: Any) -> int:
-        return self._queue.add(tensor, tensor.shape, tensor.stride(), tensor.dtype)
+        return self._queue.add(tensor, layout_of(tensor.shape, tensor.stride(), tensor.dtype))
+
+    def fetch(self) -> None:
+        """Fill in the hashes of all values."""
+        self._queue.fetch()
+        found = self._queue.found
+        for value in self._unfinished:
+            value.hash = found[value.number]
+        for value, parts, base in self._parts:
+            value.parts = tuple([found[x] for x in parts])
+            value.base = found[base] if base >= 0 else ""
+        self._unfinished, self._parts = [], []
 
     def id(self, tensor: Any, settled: bool = True) -> int:
         """Return the id of the data of a tensor."""
@@ -102,32 +119,29 @@ class Storages:
         """Note that an operation wrote to a tensor: its storage holds other data now."""
         storage = self._storage(tensor, settled=False)
         self._values += 1
-        storage.value, storage.version = self._values, None
-        storage.is_input, storage.base, storage.views = False, -1, {}
+        storage.change(self._values)
+        storage.version, storage.is_input = None, False
 
     def _storage(self, tensor: Any, settled: bool) -> _Storage:
         memory = tensor.untyped_storage()
         address = memory._cdata
-        version = None if tensor.is_inference() else tensor._version
         storage = self._known.get(address)
         if storage is None:
             self._values += 1
-            storage = self._known[address] = _Storage(self._reference(memory), self._values)
+            storage = self._known[address] = _Storage(self._reference(memory), self._values, settled)
             if self._values % PRUNE_EVERY == 0:
                 self._known = {key: each for key, each in self._known.items() if not each.reference.expired()}
+            if not settled:
+                return storage
+        version = None if tensor.is_inference() else tensor._version
         if storage.version is not None and version is not None and version != storage.version:  # a write that was not recorded
             self._values += 1
-            storage.value, storage.base, storage.views = self._values, -1, {}
+            storage.change(self._values)
         if settled:
             storage.version = version
         else:
             storage.is_input = False
         return storage
-
-
-@cache
-def _name(dtype: Any) -> str:
-    return str(dtype).removeprefix("torch.")
 
 
 def _is_whole(tensor: Any) -> bool:

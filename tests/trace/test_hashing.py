@@ -13,17 +13,21 @@ torch = pytest.importorskip("torch")
 
 from accprobe.build.probes import device_code  # noqa: E402
 from accprobe.trace import hashing  # noqa: E402
-from accprobe.trace.hash_kernel import HashKernel  # noqa: E402
+from accprobe.trace.hash_kernel import HashKernel, layout_of  # noqa: E402
 from accprobe.trace.hashing import HASH_LANES, hash_of, lanes  # noqa: E402
-from accprobe.trace.recorder import Recorder  # noqa: E402
+from accprobe.trace.recorder import Recorder, paused  # noqa: E402
 
 HOST = """
 #define __device__
 #define __noinline__
 {code}
-extern "C" void hash_on_host(const TensorView* view, u32 blocks) {{
+extern "C" void hash_on_host(const TensorBatch* batch, u32 blocks) {{
     for (u32 block = 0; block < blocks; block++)
-        for (u32 thread = 0; thread < THREADS; thread++) add_words(*view, thread, block, blocks, view->sums);
+        for (u32 thread = 0; thread < THREADS; thread++) {{
+            u64 sums[LANES] = {{}};
+            u64* total = add_of_batch(*batch, thread, block, sums).sums;
+            for (u32 lane = 0; lane < LANES; lane++) total[lane] += sums[lane];
+        }}
 }}
 """
 
@@ -43,24 +47,36 @@ def kernel(tmp_path_factory: pytest.TempPathFactory) -> HashKernel:
     return on_host(ctypes.CDLL(str(folder / "hash.so")).hash_on_host)
 
 
+class Driver:
+    """tensors: how many each launch has hashed."""
+
+    def __init__(self, function: Any) -> None:
+        self.function = function
+        self.tensors: list[int] = []
+
+    def cuLaunchKernel(self, _: Any, blocks: int, *rest: Any) -> int:  # noqa: N802
+        batch = rest[-2][0]
+        self.tensors.append(ctypes.c_uint.from_address(batch).value)
+        self.function(ctypes.c_void_p(batch), blocks)
+        return 0
+
+
 def on_host(function: Any) -> HashKernel:
-    class Driver:
-        launches = 0
-
-        def cuLaunchKernel(self, _: Any, blocks: int, *rest: Any) -> int:  # noqa: N802
-            Driver.launches += 1
-            function(ctypes.c_void_p(rest[-2][0]), blocks)
-            return 0
-
-    found = HashKernel(Driver(), None, 0)
-    found.driver = Driver  # type: ignore[attr-defined]
+    driver = Driver(function)
+    found = HashKernel(driver, None, 0, lambda device: 0)
+    found.tensors = driver.tensors  # type: ignore[attr-defined]
     return found
 
 
 @pytest.fixture(autouse=True)
 def host_driver(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch._C, "_cuda_getDevice", lambda: 0, raising=False)
-    monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda device: 0, raising=False)
+
+
+def use(kernel: HashKernel, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hash tensors of the CPU as those of a GPU are."""
+    monkeypatch.setattr(hashing, "hash_kernel", lambda device: kernel)
+    monkeypatch.setattr(torch.accelerator, "synchronize", lambda device=None: None)
 
 
 def drawn(dtype: Any, *shape: int) -> Any:
@@ -69,15 +85,15 @@ def drawn(dtype: Any, *shape: int) -> Any:
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("shape", [(), (5,), (4099,), (9001, 3), (3, 4, 5, 6)], ids=str)
-def test_the_kernel_computes_the_sums_of_torch(kernel: HashKernel, dtype: Any, shape: tuple[int, ...]) -> None:
-    whole = drawn(dtype, *shape)
-    views = [whole]
-    views += [whole[1:], whole[..., ::2], whole.transpose(0, -1)] if shape else []
-    for tensor in (*views, whole.expand(2, *shape)):
-        sums = torch.zeros(HASH_LANES, dtype=torch.int64)
-        kernel.add_to(sums.data_ptr(), tensor, tensor.shape, tensor.stride(), tensor.dtype)
-        assert sums.tolist() == lanes(tensor).tolist(), (tensor.shape, tensor.stride())
+def test_the_kernel_computes_the_sums_of_torch(kernel: HashKernel, dtype: Any) -> None:
+    wholes = [drawn(dtype, *shape) for shape in ((), (5,), (0, 3), (4099,), (9001, 3), (3, 4, 5, 6))]
+    views = [view for x in wholes[3:] for view in (x[1:], x[..., ::2], x.transpose(0, -1), x.expand(2, *x.shape))]
+    tensors = [*wholes, *views]
+    sums = torch.zeros(len(tensors), HASH_LANES, dtype=torch.int64)
+    waiting = [(x.data_ptr(), layout_of(x.shape, x.stride(), x.dtype)) for x in tensors]
+    kernel.launch(waiting, sums.data_ptr(), 0)
+    for tensor, got in zip(tensors, sums.tolist(), strict=True):
+        assert got == lanes(tensor).tolist(), (tensor.shape, tensor.stride())
 
 
 def test_a_hash_is_of_the_contents() -> None:
@@ -89,19 +105,61 @@ def test_a_hash_is_of_the_contents() -> None:
     assert hash_of(flipped) != hash_of(x)
 
 
-def test_each_result_is_hashed_by_one_launch_and_weights_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    kernel = on_host(lambda view, blocks: None)
-    monkeypatch.setattr(hashing, "hash_kernel", lambda device: kernel)
-    monkeypatch.setattr(torch.accelerator, "synchronize", lambda device=None: None)
+def test_results_are_hashed_together_and_weights_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel = on_host(lambda batch, blocks: None)
+    use(kernel, monkeypatch)
     model = torch.nn.Sequential(torch.nn.Linear(64, 64, bias=False), torch.nn.ReLU(), torch.nn.Linear(64, 64, bias=False))
     x = torch.randn(4, 64)
     recorder = Recorder()
     with torch.no_grad(), recorder.recording():
-        model(x)
-        before = kernel.driver.launches  # type: ignore[attr-defined]
-        for _ in range(10):
-            model(x)
-        added = kernel.driver.launches - before  # type: ignore[attr-defined]
+        for _ in range(11):
+            model(x).view(2, 2, 64)
     recorder.finish()
-    assert added == 10 * 3
+    launches: list[int] = kernel.tensors  # type: ignore[attr-defined]
+    assert sum(launches) == 1 + 4 + 11 * 3  # x; both weights and their storages
+    assert len(launches) <= 5
     assert len(recorder.operations) == 11 * 3 + 1
+
+
+def paused_write(y: Any) -> None:
+    with paused():
+        y.add_(1)
+
+
+WRITES = {
+    "in place": lambda y: y.add_(1),
+    "to a view": lambda y: y.view(-1)[2:].zero_(),
+    "out": lambda y: torch.add(y, 1, out=y),
+    "copy": lambda y: y.copy_(torch.ones(())),
+    "several": lambda y: torch._foreach_add_([y], 1),
+    "of detached": lambda y: y.data.mul_(3),
+    "paused": paused_write,
+}
+
+
+@pytest.mark.parametrize("name", WRITES)
+def test_a_result_has_the_hash_of_its_value_before_a_write(
+    name: str, kernel: HashKernel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use(kernel, monkeypatch)
+    recorder, x = Recorder(), drawn(torch.float32, 8, 8)
+    with torch.no_grad(), recorder.recording():
+        WRITES[name](x * 2)
+    recorder.finish()
+    assert recorder.operations[0].outputs[0].hash == hash_of(x * 2)
+
+
+def test_tensors_that_wait_do_not_change_the_operations(kernel: HashKernel, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Autograd copies a gradient to which something else refers."""
+
+    def names() -> list[str]:
+        w, v, recorder = torch.ones(4, 4, requires_grad=True), torch.ones(4, 4, requires_grad=True), Recorder()
+        with recorder.recording():
+            for _ in range(2):
+                torch.relu(w * 2 + v.sin() + v.cos() + w @ v).sum().backward()
+        recorder.finish()
+        return [x.name for x in recorder.operations]
+
+    without = names()
+    use(kernel, monkeypatch)
+    assert names() == without
