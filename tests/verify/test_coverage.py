@@ -21,10 +21,10 @@ from accprobe.operands.request import Request, joined
 from accprobe.report.report import Report
 from accprobe.verify.coverage import Coverage
 from accprobe.verify.coverage.corpora import tries_of
-from accprobe.verify.coverage.coverage import alike, covering_rows, families_of
-from accprobe.verify.coverage.integers import DRAWS, ODD_PRODUCTS, IntegerTrace, integer_families
+from accprobe.verify.coverage.coverage import alike
+from accprobe.verify.coverage.integers import DRAWS, ODD_PRODUCTS
 from accprobe.verify.coverage.search import search
-from accprobe.verify.coverage.trace import Trace
+from accprobe.verify.coverage.trace import Trace, covering_rows, families_of
 from accprobe.verify.random import batches
 
 H200 = {row.instruction.stored: row.model for row in Report.load("h200").measured if row.model}
@@ -177,11 +177,11 @@ def test_each_number_of_odd_products_has_a_dozen_operands(group: int) -> None:
     asked = joined(list(coverage.directed()))
     of_rows = [odd_products(model, inst, *(x.tolist() for x in (a, b))) for a, b in zip(asked.a, asked.b, strict=True)]
     counted = Counter(name for names in of_rows for name in names)
-    events = integer_families(inst, model)
+    events = families_of(inst, model)
     names = [event.name for key in events if key[1] == ODD_PRODUCTS for event in events[key] if event]
     assert len(names) == (group + 1) * (32 // group)
     assert min(counted[name] for name in names) >= DRAWS
-    told = [np.unique(codes) for (_, family), _, codes in IntegerTrace(inst, model).of(asked[:50]) if family == ODD_PRODUCTS]
+    told = [np.unique(codes) for (_, family), _, codes in Trace(inst, model).of(asked[:50]) if family == ODD_PRODUCTS]
     assert {int(n) for codes in told for n in codes} == {
         int(name.split(": ")[1].split()[0]) for s in of_rows[:50] for name in s
     }

@@ -7,10 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import chain
-from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from accprobe.devices.protocol import Device, StoredProducts
 from accprobe.evaluate.evaluator import evaluate
@@ -20,23 +18,19 @@ from accprobe.model.tree import DotModel
 from accprobe.operands.request import Request
 from accprobe.verify.code_pairs import every_pair, every_scale
 from accprobe.verify.coverage.corpora import stored_operands, tries_of
-from accprobe.verify.coverage.events import Event, EventFamily, Key
-from accprobe.verify.coverage.integers import DRAWS, ODD_PRODUCTS, IntegerTrace, integer_families, integer_operands
+from accprobe.verify.coverage.events import Event, Key
+from accprobe.verify.coverage.integers import DRAWS, ODD_PRODUCTS, integer_operands
 from accprobe.verify.coverage.layouts import layout_operands, of_sparse
 from accprobe.verify.coverage.search import Found, Reached, search
-from accprobe.verify.coverage.trace import Trace, float_families
+from accprobe.verify.coverage.trace import MODELS_KEPT, RowNumbers, Trace, covering_rows, families_of
 from accprobe.verify.outcome import CODE_PAIRS, COVERING, Advance, Events, Verification, silent
 from accprobe.verify.random import Known, compared, parts
 
 AT_ONCE = 512  # Dot products of one request.
 
-MODELS_KEPT = 256  # Models whose dot products are kept.
-
 DOTS_KEPT = 1 << 20  # Most random dot products that are kept for the next instruction like it.
 
 SEEN = 1 << 11  # Random dot products of each batch whose events are determined; directed operands reach the others.
-
-EventPlace = tuple[Key, int]  # An event: its family, and its code there.
 
 
 @dataclass(frozen=True)
@@ -44,7 +38,7 @@ class Covering:
     """Dot products that reach the events of a model: rows of `request` for each. tries: how many were tried."""
 
     request: Request
-    rows: dict[EventPlace, NDArray[np.intp]]
+    rows: dict[tuple[Key, int], RowNumbers]
     tries: int
 
 
@@ -54,7 +48,7 @@ class Coverage:
     def __init__(self, inst: Instruction, model: DotModel, seed: int = 0) -> None:
         self._key = alike(inst), model, seed
         self._events = families_of(alike(inst), model)
-        self._trace = _trace(inst, model)
+        self._trace = Trace(inst, model)
         self._reached = Reached(self._events)
 
     def see(self, request: Request) -> None:
@@ -117,9 +111,9 @@ def cover(
 
     def known() -> Iterator[Known]:
         if dots <= DOTS_KEPT:
-            random = _random(alike(inst), model, dots, seed)
-            yield from random.parts
-            coverage.add(random.coverage)
+            random, covered = _random(alike(inst), model, dots, seed)
+            yield from random
+            coverage.add(covered)
         else:
             for part in _undirected(inst, model, dots, seed):
                 coverage.see(part.request[:SEEN])
@@ -131,20 +125,13 @@ def cover(
     return replace(done, events=coverage.outcome())
 
 
-class _Random(NamedTuple):
-    """Random dot products, and what they cover."""
-
-    parts: tuple[Known, ...]
-    coverage: Coverage
-
-
 @lru_cache(maxsize=1)
-def _random(inst: Instruction, model: DotModel, dots: int, seed: int) -> _Random:
-    """Return the same for instructions that are alike and measured one after another."""
+def _random(inst: Instruction, model: DotModel, dots: int, seed: int) -> tuple[tuple[Known, ...], Coverage]:
+    """Return random dot products and what they cover: the same for instructions that are alike and measured in turn."""
     drawn, coverage = tuple(_undirected(inst, model, dots, seed)), Coverage(inst, model, seed)
     for part in drawn:
         coverage.see(part.request[:SEEN])
-    return _Random(drawn, coverage)
+    return drawn, coverage
 
 
 def _undirected(inst: Instruction, model: DotModel, dots: int, seed: int) -> Iterator[Known]:
@@ -176,16 +163,6 @@ def alike(inst: Instruction) -> Instruction:
 
 
 @lru_cache(maxsize=MODELS_KEPT)
-def families_of(inst: Instruction, model: DotModel) -> dict[Key, EventFamily]:
-    """Return all events of the model."""
-    return integer_families(inst, model) if inst.is_integer else float_families(inst, model)
-
-
-def _trace(inst: Instruction, model: DotModel) -> Trace | IntegerTrace:
-    return IntegerTrace(inst, model) if inst.is_integer else Trace(inst, model)
-
-
-@lru_cache(maxsize=MODELS_KEPT)
 def covering(inst: Instruction, model: DotModel, seed: int) -> Covering:
     """Return dot products that cover the model. Pass `alike` instructions: they share the result."""
     found = _operands(inst, model, seed)
@@ -204,14 +181,3 @@ def _operands(inst: Instruction, model: DotModel, seed: int) -> Found:
     if stored is not None and tries is not None:
         return Found(stored, tries)
     return search(inst, model, families_of(inst, model), seed, () if stored is None else (stored,))
-
-
-def covering_rows(inst: Instruction, model: DotModel, request: Request) -> dict[EventPlace, NDArray[np.intp]]:
-    """Return the dot products that reach each event, in their order."""
-    found: dict[EventPlace, list[NDArray[np.integer]]] = {}
-    for key, rows, codes in _trace(inst, model).of(request):
-        order = np.argsort(codes, kind="stable")
-        every, starts = np.unique(codes[order], return_index=True)
-        for code, part in zip(every.tolist(), np.split(rows[order], starts)[1:], strict=True):
-            found.setdefault((key, code), []).append(part)
-    return {place: np.unique(np.concatenate(parts)) for place, parts in found.items()}

@@ -6,18 +6,16 @@ bits shows where all four are extreme.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import product
 
 import numpy as np
 
-from accprobe.evaluate.reference import Evaluation
+from accprobe.evaluate.reference import Chunk, reading_of
 from accprobe.isa.formats import Format
 from accprobe.isa.instructions import Instruction
 from accprobe.model.tree import DotModel, FusedSum
 from accprobe.operands.request import Request, joined
-from accprobe.verify.coverage.events import CodeArrays, EventFamily, Key, events_of, labels, signed
-from accprobe.verify.coverage.trace import Reaching, reaching
+from accprobe.verify.coverage.events import CodeArrays, EventFamily, events_of, signed
 
 GROUP_OF = 4  # Products.
 
@@ -59,62 +57,48 @@ def _addends(fmt: Format) -> list[int]:
     return sorted({low, min(low + 1, 0), -1 if low else 0, 0, 1, high - 1, high})
 
 
-def integer_families(inst: Instruction, model: DotModel) -> dict[Key, EventFamily]:
-    """Return all events of an integer model."""
-    size = max(abs(inst.multiplied(a, b)) for a, b in _extremes(inst))
-    found: dict[Key, EventFamily] = {(-1, "C"): events_of(f"operands: C {value}" for value in _addends(inst.c))}
-    for i, (name, node) in enumerate(zip(labels(model.root), model.root.nodes(), strict=True)):
-        if count := len(node.products):
-            found[i, "groups"] = events_of(
-                f"{name}: products {ks[0]}-{ks[-1]} all {a} × {b}" for ks in _groups(node) for a, b in _extremes(inst)
-            )
-            found[i, ODD_PRODUCTS] = events_of(f"{name}: {n} odd product{'s' * (n != 1)}" for n in range(count + 1))
-            bits = range(FEWEST_BITS, (count * size).bit_length())
-            found[i, "bits"] = events_of(signed(f"{name}: products come to 2^{bit}" for bit in bits))
-        found[i, "ends"] = events_of(f"{name}: {word}" for word in ENDS)
+def addend_families(inst: Instruction) -> dict[str, EventFamily]:
+    """Return the events of C."""
+    return {"C": events_of(f"operands: C {value}" for value in _addends(inst.c))}
+
+
+def addend_codes(inst: Instruction, request: Request) -> CodeArrays:
+    """Yield the codes of `addend_families`."""
+    c = inst.c.integers(request.c)
+    return (("C", c == value, code) for code, value in enumerate(_addends(inst.c)))
+
+
+def integer_families(inst: Instruction, node: FusedSum) -> dict[str, EventFamily]:
+    """Return all events of a sum of integers."""
+    found = {"ends": events_of(ENDS)}
+    if count := len(node.products):
+        found["groups"] = events_of(
+            f"products {ks[0]}-{ks[-1]} all {a} × {b}" for ks in _groups(node) for a, b in _extremes(inst)
+        )
+        found[ODD_PRODUCTS] = events_of(f"{n} odd product{'s' * (n != 1)}" for n in range(count + 1))
+        size = count * max(abs(inst.multiplied(a, b)) for a, b in _extremes(inst))
+        found["bits"] = events_of(signed(f"products come to 2^{bit}" for bit in range(FEWEST_BITS, size.bit_length())))
     return found
 
 
-class IntegerTrace:
-    """Finds the events of one integer model."""
-
-    def __init__(self, inst: Instruction, model: DotModel) -> None:
-        self._inst, self._model = inst, model
-
-    def of(self, request: Request) -> Reaching:
-        """Yield the events that these dot products reach; those of an inner sum where no later sum adds anything."""
-        inst, every = self._inst, np.arange(len(request))
-        c, products = inst.c.integers(request.c), inst.multiplied(inst.a.integers(request.a), inst.b.integers(request.b))
-        yield from reaching((("C", c == value, code) for code, value in enumerate(_addends(inst.c))), -1, every)
-        for i, node in enumerate(self._model.root.nodes()):
-            below = list(node.nodes())
-            alone = (np.delete(products, [k for inner in below for k in inner.products], axis=1) == 0).all(axis=1)
-            if not any(inner.has_addend for inner in below):
-                alone &= c == 0
-            rows = np.flatnonzero(alone)
-            if len(rows):
-                yield from reaching(self._of_sum(node, request[rows]), i, rows)
-
-    def _of_sum(self, node: FusedSum, request: Request) -> CodeArrays:
-        inst, total = self._inst, np.zeros(len(request), np.int64)
-        if node.products:
-            a, b = inst.a.integers(request.a), inst.b.integers(request.b)
-            for code, (ks, (x, y)) in enumerate(product(_groups(node), _extremes(inst))):
-                yield "groups", (a[:, ks] == x).all(axis=1) & (b[:, ks] == y).all(axis=1), code
-            products = inst.multiplied(a[:, node.products], b[:, node.products])
-            yield ODD_PRODUCTS, total == 0, (products & 1).sum(axis=1)
-            total = products.sum(axis=1)
-            bits = np.frexp(np.abs(total).astype(np.float64))[1] - 1 - FEWEST_BITS
-            yield "bits", bits >= 0, 2 * bits + (total < 0)
-        if node.has_addend:
-            total = total + inst.c.integers(request.c)
-        for child in node.children:
-            fmt = child.arithmetic.result
-            total = total + fmt.integers(Evaluation(replace(inst, d=fmt), request).of(replace(self._model, root=child)))
-        first, last = _ends(node.arithmetic.result)
-        where = (total == last, total == last + 1, total > last + 1, total == first, total == first - 1, total < first - 1)
-        for code, there in enumerate(where):
-            yield "ends", there, code
+def integer_codes(inst: Instruction, model: DotModel, node: FusedSum, request: Request) -> CodeArrays:
+    """Yield the codes of `integer_families`."""
+    total = np.zeros(len(request), np.int64)
+    if node.products:
+        a, b = inst.a.integers(request.a), inst.b.integers(request.b)
+        for code, (ks, (x, y)) in enumerate(product(_groups(node), _extremes(inst))):
+            yield "groups", (a[:, ks] == x).all(axis=1) & (b[:, ks] == y).all(axis=1), code
+        products = inst.multiplied(a[:, node.products], b[:, node.products])
+        yield ODD_PRODUCTS, total == 0, (products & 1).sum(axis=1)
+        total = products.sum(axis=1)
+        bits = np.frexp(np.abs(total).astype(np.float64))[1] - 1 - FEWEST_BITS
+        yield "bits", bits >= 0, 2 * bits + (total < 0)
+    for other in Chunk(inst, request).others(node, reading_of(model)):
+        total = total + other.fmt.integers(other.patterns)
+    first, last = _ends(node.arithmetic.result)
+    where = (total == last, total == last + 1, total > last + 1, total == first, total == first - 1, total < first - 1)
+    for code, there in enumerate(where):
+        yield "ends", there, code
 
 
 def integer_operands(inst: Instruction, model: DotModel, rng: np.random.Generator) -> Request:

@@ -1,4 +1,4 @@
-"""The events of a floating-point model, and which of them dot products reach.
+"""The events of a model, and which of them dot products reach.
 
 An event of an inner sum counts where no later sum adds anything: only then does it reach the result.
 """
@@ -6,6 +6,7 @@ An event of an inner sum counts where no later sum adds anything: only then does
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,77 +14,115 @@ from numpy.typing import NDArray
 from accprobe.evaluate.error_free import Truths
 from accprobe.evaluate.terms import CachedTerms
 from accprobe.isa.instructions import Instruction
-from accprobe.model.tree import DotModel
+from accprobe.model.tree import DotModel, FusedSum
 from accprobe.operands.request import Request
 from accprobe.verify.coverage.events import CodeArrays, EventCodes, EventFamily, Key, labels
+from accprobe.verify.coverage.integers import addend_codes, addend_families, integer_codes, integer_families
 from accprobe.verify.coverage.operand_events import magnitudes, operand_codes, operand_families
 from accprobe.verify.coverage.ranges import SumRange, sum_ranges
 from accprobe.verify.coverage.scaled_groups import group_codes, group_families
 from accprobe.verify.coverage.sum_events import SumCodes, sum_families
 from accprobe.verify.coverage.sums import Sums
 
+MODELS_KEPT = 256  # Models whose events are kept.
+
 RowNumbers = NDArray[np.intp]
 
 Reaching = Iterator[tuple[Key, RowNumbers, EventCodes]]  # A family, dot products, and the codes of events that they reach.
 
 
-def float_families(inst: Instruction, model: DotModel) -> dict[Key, EventFamily]:
-    """Return all events of a floating-point model."""
-    found: dict[Key, EventFamily] = {(-1, name): events for name, events in operand_families(inst).items()}
-    sums = zip(labels(model.root), model.root.nodes(), sum_ranges(inst, model), strict=True)
-    for i, (label, node, bound) in enumerate(sums):
-        own = {name: _of_groups(events, bound) for name, events in sum_families(bound).items()}
-        for name, events in (own | group_families(inst, node)).items():
+@lru_cache(maxsize=MODELS_KEPT)
+def families_of(inst: Instruction, model: DotModel) -> dict[Key, EventFamily]:
+    """Return all events of the model."""
+    operands = addend_families(inst) if inst.is_integer else operand_families(inst)
+    found: dict[Key, EventFamily] = {(-1, name): events for name, events in operands.items()}
+    nodes = list(model.root.nodes())
+    ranges = [] if inst.is_integer else sum_ranges(inst, model)
+    for i, (label, node) in enumerate(zip(labels(model.root), nodes, strict=True)):
+        own = integer_families(inst, node) if inst.is_integer else _float_families(inst, node, ranges[i])
+        for name, events in own.items():
             found[i, name] = tuple(event and event._replace(name=f"{label}: {event.name}") for event in events)
     return found
 
 
-def _of_groups(events: EventFamily, bound: SumRange) -> EventFamily:
-    """Terms that are several products scaled at once are called groups."""
+def _float_families(inst: Instruction, node: FusedSum, bound: SumRange) -> dict[str, EventFamily]:
+    """Return the events of a sum; terms that are several products scaled at once are called groups."""
+    families = sum_families(bound)
     if bound.arithmetic.scaled_products is None:
-        return events
-    return tuple(event and event._replace(name=event.name.replace("product", "group")) for event in events)
+        return families
+    for name, events in families.items():
+        families[name] = tuple(event and event._replace(name=event.name.replace("product", "group")) for event in events)
+    return families | group_families(inst, node)
 
 
 class Trace:
-    """Finds the events of one floating-point model."""
+    """Finds the events of one model."""
 
     def __init__(self, inst: Instruction, model: DotModel) -> None:
-        self.inst, self.model = inst, model
+        self._inst, self._model = inst, model
         self._nodes = list(model.root.nodes())
-        self._ranges = sum_ranges(inst, model)
+        self._ranges = [] if inst.is_integer else sum_ranges(inst, model)
 
     def of(self, request: Request) -> Reaching:
         """Yield the events that these dot products reach."""
         every = np.arange(len(request))
         with np.errstate(all="ignore"):
-            yield from reaching(operand_codes(self.inst, request), -1, every)
+            operands = addend_codes if self._inst.is_integer else operand_codes
+            yield from _reaching(operands(self._inst, request), -1, every)
             alone = self._alone(request) if len(self._nodes) > 1 else []
-            for i, (node, bound) in enumerate(zip(self._nodes, self._ranges, strict=True)):
-                rows = every if node is self.model.root else np.flatnonzero(alone[i])
+            for i, node in enumerate(self._nodes):
+                rows = every if node is self._model.root else np.flatnonzero(alone[i])
                 if len(rows):
-                    some = request if node is self.model.root else request[rows]
-                    sums = Sums(self.inst, self.model, node, some)
-                    yield from reaching(SumCodes(sums, bound).every(), i, rows)
-                    yield from reaching(group_codes(self.inst, node, sums, some), i, rows)
+                    some = request if node is self._model.root else request[rows]
+                    yield from _reaching(self._codes(i, some), i, rows)
+
+    def _codes(self, i: int, request: Request) -> CodeArrays:
+        """Yield the codes of the events of one sum."""
+        node = self._nodes[i]
+        if self._inst.is_integer:
+            yield from integer_codes(self._inst, self._model, node, request)
+            return
+        sums = Sums(self._inst, self._model, node, request)
+        yield from SumCodes(sums, self._ranges[i]).every()
+        yield from group_codes(self._inst, node, sums, request)
 
     def _alone(self, request: Request) -> list[Truths]:
         """Return, for each sum, whether all terms are zero that are not below it."""
-        a, b = ((fmt, magnitudes(fmt, x)) for fmt, x in ((self.inst.a, request.a), (self.inst.b, request.b)))
-        zero = (a[1] == 0) & (b[1] <= b[0].largest) | (b[1] == 0) & (a[1] <= a[0].largest)
-        if self.inst.scale is not None:
-            zero = CachedTerms(self.inst, request).products(tuple(range(self.inst.k)), self.model.subnormal_operands)[0].T == 0
-        no_c = magnitudes(self.inst.c, request.c) == 0
-        found = []
+        zero = self._zero_products(request)
+        no_c = (request.c if self._inst.is_integer else magnitudes(self._inst.c, request.c)) == 0
+        found: list[Truths] = []
         for node in self._nodes:
             ks = [k for inner in node.nodes() for k in inner.products]
-            others = np.delete(zero, ks, axis=1).all(axis=1)
+            others: Truths = np.asarray(np.delete(zero, ks, axis=1).all(axis=1))
             found.append(others if any(inner.has_addend for inner in node.nodes()) else others & no_c)
         return found
 
+    def _zero_products(self, request: Request) -> Truths:
+        """Return which products are zero, [n, K]; a zero times an infinity is not."""
+        inst = self._inst
+        if inst.is_integer:
+            return np.asarray(inst.multiplied(inst.a.integers(request.a), inst.b.integers(request.b)) == 0)
+        if inst.scale is not None:
+            return np.asarray(
+                CachedTerms(inst, request).products(tuple(range(inst.k)), self._model.subnormal_operands)[0].T == 0
+            )
+        a, b = magnitudes(inst.a, request.a), magnitudes(inst.b, request.b)
+        return (a == 0) & (b <= inst.b.largest) | (b == 0) & (a <= inst.a.largest)
 
-def reaching(codes: CodeArrays, number: int, rows: RowNumbers) -> Reaching:
+
+def _reaching(codes: CodeArrays, number: int, rows: RowNumbers) -> Reaching:
     """Number the families of a sum, and its dot products as `rows` has them."""
     for name, where, code in codes:
         places = np.nonzero(where)
         yield (number, name), rows[places[-1]], np.broadcast_to(code, where.shape)[places]
+
+
+def covering_rows(inst: Instruction, model: DotModel, request: Request) -> dict[tuple[Key, int], RowNumbers]:
+    """Return the dot products that reach each event, by family and code, in their order."""
+    found: dict[tuple[Key, int], list[RowNumbers]] = {}
+    for key, rows, codes in Trace(inst, model).of(request):
+        order = np.argsort(codes, kind="stable")
+        every, starts = np.unique(codes[order], return_index=True)
+        for code, part in zip(every.tolist(), np.split(rows[order], starts)[1:], strict=True):
+            found.setdefault((key, code), []).append(part)
+    return {place: np.unique(np.concatenate(parts)) for place, parts in found.items()}
