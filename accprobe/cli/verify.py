@@ -128,6 +128,7 @@ class _Seen(NamedTuple):
 
 def _measured(request: VerifyRequest, device: Device, chosen: Mapping[Instruction, DotModel], rows: list[Verified]) -> _Seen:
     """Add a row of each instruction until all are verified or a signal comes."""
+    from accprobe.evaluate.evaluator import evaluate
     from accprobe.render.subjects.verification import Verified
     from accprobe.verify.bulk import verify_in_bulk
     from accprobe.verify.coverage import cover, together
@@ -148,7 +149,8 @@ def _measured(request: VerifyRequest, device: Device, chosen: Mapping[Instructio
                 seconds = time.perf_counter() - started
                 if request.coverage:
                     done = together(done, cover(device, inst, model, 0, request.seed, advance))
-                smallest = shrink(partial(device.dot, inst), inst, model, found) if (found := done.counterexample) else None
+                found, expect = done.counterexample, partial(evaluate, model, inst)
+                smallest = shrink(partial(device.dot, inst), expect, inst, found) if found else None
                 rows.append(Verified(inst, done, seconds, smallest))
         except KeyboardInterrupt as e:
             return _Seen(seen[0], seen[1], e)

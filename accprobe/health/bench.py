@@ -120,7 +120,7 @@ class CpuBench:
         return int((self._result(seen.place.sm, rows) != expected).sum())
 
     def smallest(self, seen: SeenWord) -> Counterexample | None:
-        return shrink(partial(self._result, seen.place.sm), self.inst, self._model, seen.found)
+        return shrink(partial(self._result, seen.place.sm), partial(evaluate, self._model, self.inst), self.inst, seen.found)
 
     def _result(self, sm: int | None, request: Request) -> Bits:
         return self._device.dot_on_every_sm(self.inst, request)[sm]

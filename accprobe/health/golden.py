@@ -37,7 +37,7 @@ from accprobe.operands.exchange import Counterexample
 from accprobe.operands.request import Request
 from accprobe.operands.sparse import LAYOUTS, layouts
 from accprobe.verify.outcome import COVERING
-from accprobe.verify.shrink import fewest
+from accprobe.verify.shrink import shrink
 
 CHAIN_SECONDS = 2e-4
 """Seconds of computing per chain of a set; a set with fewer pairs of operands repeats them sooner."""
@@ -226,7 +226,7 @@ class GoldenBench:
             differs = got != expect(request)[:, None]
             return np.asarray(np.take_along_axis(got, differs.argmax(axis=1)[:, None], axis=1)[:, 0])
 
-        return fewest(query, expect, in_a_row(self.inst, seen.chain), seen.found)
+        return shrink(query, expect, in_a_row(self.inst, seen.chain), seen.found)
 
     def _begun(self, operands: _Set, source: _Source | None = None) -> _Set:
         """Put all work of one set on the stream without waiting. source: None for the one with the least time spent."""

@@ -18,6 +18,7 @@ import numpy as np
 from accprobe.devices.protocol import Device, StoredProducts, dense
 from accprobe.devices.recording import Exchanges, RecordedDevice
 from accprobe.errors import AccprobeError, DeviceError, NotRecorded
+from accprobe.evaluate.evaluator import evaluate
 from accprobe.infer.characterise import characterise
 from accprobe.infer.falsification import Falsification, falsify, resolve_findings
 from accprobe.infer.findings import Characterisation, Finding
@@ -213,7 +214,7 @@ def _smallest(log: QueryLog, model: DotModel, found: list[Counterexample]) -> Co
         return log.changed
     few = min(found, key=lambda one: sum(digit != "0" for digit in one.exchange.a))
     inst = log.instruction(few.exchange)
-    return shrink(partial(log.dot, inst), inst, model, few) or few
+    return shrink(partial(log.dot, inst), partial(evaluate, model, inst), inst, few) or few
 
 
 def copied(row: Row, inst: Instruction, lowering: Lowering | None) -> Row:

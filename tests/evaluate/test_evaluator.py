@@ -1,22 +1,24 @@
-"""The evaluators against the slow reference."""
+"""The evaluators against the slow reference, and block scales against worked examples."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import get_args
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from plants import Plant, float_models, instruction, integer_models
+from plants import GENERATORS, Plant, float_models, float_sums, instruction, integer_models
 from reference import evaluate_one
 
 from accprobe.errors import AccprobeError
 from accprobe.evaluate import evaluator
+from accprobe.evaluate.cuda.source import check
 from accprobe.evaluate.evaluator import evaluate
 from accprobe.isa.formats import FORMATS
-from accprobe.isa.instructions import parse
+from accprobe.isa.instructions import Instruction, parse
 from accprobe.model.tree import DotModel, FloatArithmetic, IntegerArithmetic, NanPayload, Rounding, chain
 from accprobe.operands.kinds import draw, kinds
 from accprobe.operands.request import Request
@@ -24,22 +26,53 @@ from accprobe.operands.request import Request
 E4M3 = instruction(32, "f32", "e4m3", "e4m3", "f32")
 HOPPER_FP8 = DotModel(chain([range(32)], FloatArithmetic(FORMATS["f32"], 13, "RZ", 13, min_exponent=-133)))
 
+MIXED = "mma.sync.m16n8k32.kind::mxf8f6f4.scale_vec::1X.f32.{}.{}.f32.ue8m0"
+FP4 = "mma.sync.m16n8k64.kind::mxf4nvf4.scale_vec::{}X.f32.e2m1.e2m1.f32.{}"
+NVFP4 = parse(FP4.format(4, "ue4m3"))
+TWO_A_DOT = parse(FP4.format(2, "ue8m0"))
+
+ONE_TERM_A_PRODUCT = FloatArithmetic(FORMATS["f32"], 23, "RZ", 25, min_exponent=-133)
+SIXTEEN_AT_ONCE = FloatArithmetic(FORMATS["f32"], 23, "RZ", 35, min_exponent=-139, scaled_products=16)
+
+
+def fused(inst: Instruction, arithmetic: FloatArithmetic) -> DotModel:
+    return DotModel(chain([range(inst.k)], arithmetic))
+
+
+@st.composite
+def scaled_models(draw: st.DrawFn) -> Plant:
+    """Models that scale each product, in one sum or two; for e2m1 also groups of products."""
+    a, b = (draw(st.sampled_from(("e4m3", "e5m2", "e3m2", "e2m3", "e2m1"))) for _ in range(2))
+    name = draw(st.sampled_from((MIXED.format(a, b), FP4.format(2, "ue8m0"), FP4.format(4, "ue8m0"), FP4.format(4, "ue4m3"))))
+    inst = parse(name)
+    arithmetic = replace(float_sums(draw(GENERATORS), inst.d, inst.k, False), product_bits=None, product_rounding="RZ")
+    arithmetic = replace(arithmetic, accumulator_bits=None, accumulator_overflow="wrap")
+    arithmetic = replace(arithmetic, alignment_bits=min(arithmetic.alignment_bits or 0, 38))
+    size = draw(st.sampled_from((inst.k, inst.k // 2)))
+    if inst.k == 64:
+        some = draw(st.sampled_from([None, *(g for g in (2, 4, 8, 16, 32) if (inst.scale_block or 0) % g == 0)]))
+        arithmetic = replace(arithmetic, scaled_products=some)
+    model = DotModel(chain([range(inst.k)[i : i + size] for i in range(0, inst.k, size)], arithmetic))
+    return Plant(inst, replace(model, subnormal_operands=draw(st.sampled_from(("kept", "flushed")))))
+
 
 def assert_agrees(planted: Plant, operands: Request) -> None:
     inst, model = planted.instruction, planted.model
     d = evaluator.with_numpy(model, inst, operands)
     for i in range(len(operands.c)):
+        scaled = operands.scales_a is not None and operands.scales_b is not None
+        scales = (operands.scales_a[i].tolist(), operands.scales_b[i].tolist()) if scaled else None
         a, b, c = operands.a[i].tolist(), operands.b[i].tolist(), int(operands.c[i])
-        slow = evaluate_one(model, inst, a, b, c)
-        assert slow == d[i], f"{model.order} a={a} b={b} c={c:#x}: {int(d[i]):#x}, reference {slow:#x}"
+        slow = evaluate_one(model, inst, a, b, c, scales)
+        assert slow == d[i], f"{model} {a=} {b=} {scales=} {c:#x}: {int(d[i]):#x}, reference {slow:#x}"
 
 
-@settings(max_examples=30, deadline=None)
-@given(float_models(), st.integers(0, 2**32 - 1))
+@settings(max_examples=50, deadline=None)
+@given(float_models() | scaled_models(), st.integers(0, 2**32 - 1))
 def test_any_float_model_on_every_kind_of_operands(planted: Plant, seed: int) -> None:
     rng = np.random.default_rng(seed)
     for kind in kinds(planted.instruction):
-        assert_agrees(planted, draw(kind, planted.instruction, rng, 3))
+        assert_agrees(planted, draw(kind, planted.instruction, rng, 2))
 
 
 @settings(max_examples=40, deadline=None)
@@ -71,7 +104,7 @@ def test_exact_sums(operand: str, result: str, rounding: str, size: int) -> None
     planted = Plant(inst, DotModel(chain([list(range(i, i + size)) for i in range(0, 4, size)], arithmetic)))
     rng = np.random.default_rng(1)
     for kind in kinds(inst):
-        assert_agrees(planted, draw(kind, inst, rng, 10))
+        assert_agrees(planted, draw(kind, inst, rng, 4))
 
 
 def test_all_pairs_of_8_bit_codes() -> None:
@@ -111,3 +144,87 @@ def test_every_product_is_in_a_model_once(ks: Sequence[int]) -> None:
     zeros = np.zeros((1, 32), np.uint8)
     with pytest.raises(AccprobeError, match="products 0 to 31, each once"):
         evaluate(model, inst, Request(zeros, zeros, np.zeros(1, np.uint32)))
+
+
+@pytest.mark.parametrize("inst", [parse(MIXED.format("e5m2", "e2m1")), NVFP4], ids=str)
+def test_exact_sums_of_scaled_products(inst: Instruction) -> None:
+    exact = FloatArithmetic(FORMATS["f32"], 23, "RNE", None)
+    rng = np.random.default_rng(4)
+    for kind in kinds(inst):
+        assert_agrees(Plant(inst, fused(inst, exact)), draw(kind, inst, rng, 10))
+
+
+def one(
+    inst: Instruction, a: dict[int, int], b: dict[int, int], scales_a: list[int], scales_b: list[int], c: int = 0
+) -> Request:
+    request = Request.zeros(inst, 1)
+    for patterns, codes in ((request.a, a), (request.b, b)):
+        for k, code in codes.items():
+            patterns[0, k] = code
+    request.c[0] = c
+    return replace(request, scales_a=np.array([scales_a], np.uint8), scales_b=np.array([scales_b], np.uint8))
+
+
+LEAD = [0x78, 0x01, 0x38, 0x38]
+"""ue4m3: 2^8, 2^-9, 1, 1."""
+
+
+@pytest.mark.parametrize(("bits", "expected"), [(34, 0), (35, 0), (36, 0x35800000)])
+def test_a_small_block_beside_a_large_one_that_cancels(bits: int, expected: int) -> None:
+    """16 - 16 times 2^16, and 2^-2 times 2^-18 beside it: 36 bits below the scales of the first."""
+    request = one(NVFP4, {0: 6, 1: 6, 16: 1}, {0: 6, 1: 0xE, 16: 1}, LEAD, LEAD)
+    model = fused(NVFP4, replace(SIXTEEN_AT_ONCE, alignment_bits=bits))
+    assert evaluate(model, NVFP4, request).tolist() == [expected]
+
+
+@pytest.mark.parametrize(
+    ("inst", "code", "nan"),
+    [(TWO_A_DOT, 0xFF, True), (TWO_A_DOT, 0xFE, False), (NVFP4, 0x7F, True), (NVFP4, 0xFF, True), (NVFP4, 0x7E, False)],
+)
+@pytest.mark.parametrize("size", [None, 16])
+def test_a_nan_scale_makes_the_sum_nan(inst: Instruction, code: int, nan: bool, size: int | None) -> None:
+    """Even if all products are zero."""
+    ones = Request.zeros(inst, 1)
+    assert ones.scales_a is not None
+    ones.scales_a[0, -1] = code
+    model = fused(inst, replace(SIXTEEN_AT_ONCE, scaled_products=size))
+    assert evaluate(model, inst, ones).tolist() == [0x7FFFFFFF if nan else 0]
+
+
+def test_scale_patterns_depend_on_their_format() -> None:
+    four = parse(FP4.format(4, "ue8m0"))
+    request = one(NVFP4, {0: 2}, {0: 2}, [0x40] * 4, [0x38] * 4)
+    d = [evaluate(fused(inst, SIXTEEN_AT_ONCE), inst, request).view(np.float32)[0] for inst in (NVFP4, four, NVFP4)]
+    assert d == [2.0, 2.0**-134, 2.0]
+
+
+@pytest.mark.parametrize(
+    ("inst", "size", "reason"),
+    [
+        (parse("mma.sync.m16n8k32.kind::f8f6f4.f32.e2m1.e2m1.f32"), 16, "only products of e2m1 with block scales"),
+        (parse(MIXED.format("e4m3", "e2m1")), 16, "only products of e2m1 with block scales"),
+        (NVFP4, 32, "do not fill blocks of 16"),
+    ],
+)
+def test_groups_that_cannot_be_scaled_at_once_are_refused(inst: Instruction, size: int, reason: str) -> None:
+    model = fused(inst, replace(SIXTEEN_AT_ONCE, scaled_products=size))
+    with pytest.raises(AccprobeError, match=reason):
+        evaluate(model, inst, Request.zeros(inst, 1))
+
+
+@pytest.mark.parametrize("groups", [[range(3), range(3, 64)], [range(0, 64, 2), range(1, 64, 2)], [range(8, 24)]])
+def test_a_sum_cannot_split_a_group_that_is_scaled_at_once(groups: list[range]) -> None:
+    with pytest.raises(AccprobeError, match="scales 16 products at once"):
+        DotModel(chain(groups, SIXTEEN_AT_ONCE))
+
+
+def test_alignment_bits_leave_room_for_scaled_groups() -> None:
+    assert fused(NVFP4, replace(SIXTEEN_AT_ONCE, alignment_bits=40))
+    with pytest.raises(AccprobeError, match="takes 0 to 40"):
+        fused(NVFP4, replace(SIXTEEN_AT_ONCE, alignment_bits=41))
+
+
+@pytest.mark.parametrize("arithmetic", [ONE_TERM_A_PRODUCT, SIXTEEN_AT_ONCE])
+def test_compiled_code_has_no_block_scales(arithmetic: FloatArithmetic) -> None:
+    with pytest.raises(AccprobeError, match=r"no GPU evaluator"):
+        check(fused(NVFP4, arithmetic), NVFP4)

@@ -148,7 +148,7 @@ def distinct(models: dict[Instruction, DotModel]) -> list[tuple[Instruction, Dot
     return list(found.values())
 
 
-@pytest.mark.parametrize("operand", ["e4m3", "e5m2", "f16", "bf16", "tf32", "f32"])
+@pytest.mark.parametrize("operand", ["e5m2", "bf16", "f32"])
 @pytest.mark.parametrize("fused", [True, False])
 def test_multiply_adds(operand: str, fused: bool) -> None:
     model = multiply_add(product_bits=None if fused else 23)
@@ -165,8 +165,9 @@ def test_multiply_adds(operand: str, fused: bool) -> None:
     _assert_same(model, alone[:, 0, 0], odd[:, 0, 0], np.diagonal(expected))
 
 
-@pytest.mark.parametrize(("m", "n"), [(1, 1), (3, 200), (200, 3), (65, 64), (64, 129), (0, 5), (5, 0)])
-@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize(
+    ("m", "n", "threads"), [(1, 1, 1), (3, 200, 3), (200, 3, 3), (65, 64, 1), (64, 129, 3), (0, 5, 1), (5, 0, 1)]
+)
 def test_any_shape(m: int, n: int, threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tiles, "cores", lambda: threads)
     tiles._pool.cache_clear()
@@ -239,15 +240,6 @@ def test_operands_may_lie_in_memory_any_way() -> None:
     a, b = (rng.standard_normal((lines, 5)).astype(np.float32).view(np.uint32) for lines in (6, 70))
     step, start = step_of(model, whole.instruction), np.zeros((6, 70), np.uint32)
     assert step is not None
-    wide = named_models("h200")[parse("mma.sync.m16n8k8.f32.tf32.tf32.f32")]
-    of_one = ProductModel(FORMATS["tf32"], FORMATS["tf32"], 8, wide, Chain(0, 8, tuple(range(8))), f32)
-    x, y = (rng.standard_normal((lines, 8)).astype(np.float32).view(np.uint32) for lines in (6, 5))
-    of_eight = step_of(wide, of_one.instruction)
-    assert of_eight is not None
-    words, doubtful = tiles.sums(of_eight, of_one.instruction, x, y, np.zeros((6, 5), np.uint32))
-    request = Request(np.repeat(x, 5, axis=0), np.tile(y, (6, 1)), np.zeros(30, np.uint32))
-    assert np.array_equal(words.reshape(-1), with_numpy(wide, of_one.instruction, request))
-    assert not doubtful.any()
     expected, _ = tiles.sums(step, whole.instruction, a, b, start)
     found, _ = tiles.sums(step, whole.instruction, np.asfortranarray(a), np.asfortranarray(b), np.asfortranarray(start))
     assert np.array_equal(found, expected)

@@ -217,23 +217,6 @@ def test_search_reaches_what_any_operands_reach_and_nothing_impossible(k: int, c
     assert searched.outcome().hit >= 0.98 * coverage.outcome().hit
 
 
-def test_extremes_are_among_the_events() -> None:
-    inst = parse(COUNTED[0])
-    coverage = Coverage(inst, H200[inst])
-    names = {event.name for event in coverage.missing()}
-    extremes = {
-        f"operands: every product the largest, C of that size, {sign}" for sign in ("positive", "negative", "both signs")
-    }
-    assert extremes <= names
-    for request in coverage.directed():
-        largest = (request.a & 0x7F == inst.a.largest) & (request.b & 0x7F == inst.b.largest)
-        size = (request.c >> 23) & 0xFF == 17 + 127
-        if (largest.all(axis=1) & size).any():
-            break
-    else:
-        pytest.fail("no dot product has all of the largest")
-
-
 def test_reasons_are_of_formats_and_model() -> None:
     inst = parse(COUNTED[0])
     outcome = Coverage(inst, H200[inst]).outcome()

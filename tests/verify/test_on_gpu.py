@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -88,7 +89,7 @@ def test_planted_faults_are_found_and_shrunk(gpu: CudaDevice, name: str) -> None
     done = verify_in_bulk(gpu, inst, model, 10**6)
     assert done.mismatches
     assert done.counterexample
-    smallest = shrink(lambda operands: gpu.dot(inst, operands), inst, model, done.counterexample)
+    smallest = shrink(partial(gpu.dot, inst), partial(evaluate, model, inst), inst, done.counterexample)
     assert smallest is not None
     asked = smallest.exchange.request(inst)
     terms = sum(x != 0 or y != 0 for x, y in zip(asked.a[0], asked.b[0], strict=True)) + (asked.c[0] != 0)
@@ -116,6 +117,6 @@ def test_products_of_what_is_stored_are_the_model_s(h200: CudaDevice, name: str)
         return
     found = verify_in_bulk(h200, inst, wrong(model), 10**6).counterexample
     assert found is not None
-    smallest = shrink(lambda operands: h200.dot(inst, operands), inst, wrong(model), found)
+    smallest = shrink(partial(h200.dot, inst), partial(evaluate, wrong(model), inst), inst, found)
     assert smallest is not None
     assert np.count_nonzero(smallest.exchange.request(inst).a) <= inst.stored.k // 2

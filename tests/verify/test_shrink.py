@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -57,7 +58,7 @@ def test_any_planted_fault_is_shrunk(planted: Plant, field: str, seed: int) -> N
     found = first_difference(inst, device, planted.model, seed)
     assume(found is not None)
     assert found is not None
-    small = shrink(lambda operands: evaluate(device, inst, operands), inst, planted.model, found)
+    small = shrink(partial(evaluate, device, inst), partial(evaluate, planted.model, inst), inst, found)
     assert small is not None
     assert_minimal(inst, device, planted.model, small)
 
@@ -70,7 +71,7 @@ def test_no_choice_of_fewer_products_shows_it(fields: dict[str, object]) -> None
     device = MODEL.with_arithmetic(lambda has: replace(has, **fields))
     found = first_difference(BF16, device, MODEL)
     assert found is not None
-    small = shrink(lambda operands: evaluate(device, BF16, operands), BF16, MODEL, found)
+    small = shrink(partial(evaluate, device, BF16), partial(evaluate, MODEL, BF16), BF16, found)
     assert small is not None
     choices = np.arange(1 << 17)
     bits = (choices[:, None] >> np.arange(17)) & 1 == 1
@@ -87,7 +88,7 @@ def test_integers_too() -> None:
     wraps, saturates = (DotModel(chain([range(32)], IntegerArithmetic(FORMATS["s32"], rule))) for rule in ("wrap", "saturate"))
     found = first_difference(inst, wraps, saturates)
     assert found is not None
-    small = shrink(lambda operands: evaluate(wraps, inst, operands), inst, saturates, found)
+    small = shrink(partial(evaluate, wraps, inst), partial(evaluate, saturates, inst), inst, found)
     assert small is not None
     assert assert_minimal(inst, wraps, saturates, small) == 1
 
@@ -95,7 +96,7 @@ def test_integers_too() -> None:
 def test_a_mismatch_that_does_not_come_back() -> None:
     found = first_difference(BF16, MODEL.with_arithmetic(lambda has: replace(has, result_bits=22)), MODEL)
     assert found is not None
-    assert shrink(lambda operands: evaluate(MODEL, BF16, operands), BF16, MODEL, found) is None
+    assert shrink(partial(evaluate, MODEL, BF16), partial(evaluate, MODEL, BF16), BF16, found) is None
 
 
 def test_few_questions_are_asked() -> None:
@@ -109,5 +110,5 @@ def test_few_questions_are_asked() -> None:
 
     found = first_difference(BF16, device, MODEL)
     assert found is not None
-    shrink(query, BF16, MODEL, found)
+    shrink(query, partial(evaluate, MODEL, BF16), BF16, found)
     assert len(asked) <= 1 + 16 + 4

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import numpy as np
 import pytest
 from plants import instruction
 
@@ -15,8 +14,8 @@ from accprobe.isa import tile
 from accprobe.isa.formats import FORMATS, Bits
 from accprobe.isa.instructions import Instruction, parse
 from accprobe.model.published import known_models
-from accprobe.model.tree import DotModel, FloatArithmetic, IntegerArithmetic, chain
-from accprobe.operands.kinds import draw, kinds
+from accprobe.model.tree import DotModel, IntegerArithmetic, chain
+from accprobe.operands.kinds import kinds
 from accprobe.operands.request import Request
 from accprobe.verify import random as module
 from accprobe.verify.outcome import Verification
@@ -36,13 +35,6 @@ def changed(inst: Instruction, **fields: object) -> DotModel:
 def against(model: DotModel, inst: Instruction, dots: int = 4000, seed: int = 0) -> Verification:
     """The device computes `model`; it is held against Hopper's."""
     return verify(SimulatedDevice({inst: model}), inst, HOPPER[inst], dots, seed)
-
-
-@pytest.mark.parametrize("inst", HOPPER, ids=str)
-def test_a_model_agrees_with_itself(inst: Instruction) -> None:
-    result = against(HOPPER[inst], inst, 3000, seed=7)
-    assert (result.dots, result.mismatches, result.seed) == (3000, 0, 7)
-    assert result.counterexample is None
 
 
 @pytest.mark.parametrize(
@@ -67,30 +59,19 @@ def test_a_model_agrees_with_itself(inst: Instruction) -> None:
         (FP8, {"result_bits": 14}),
         (FP8, {"result_rounding": "RU"}),
         (INT8, {"overflow": "saturate"}),
+        (FP8, {"subnormal_operands": "flushed"}),
+        (BF16, {"subnormal_addend": "flushed"}),
+        (BF16, {"root": chain([range(8), range(8, 16)], HOPPER[BF16].root.arithmetic)}),
+        (BF16, {"root": chain([range(0, 16, 2), range(1, 16, 2)], HOPPER[BF16].root.arithmetic)}),
     ],
     ids=str,
 )
 def test_one_changed_field_is_caught(inst: Instruction, fields: dict[str, object]) -> None:
-    device = changed(inst, **fields)
+    """Device and model give the words of the counterexample again."""
+    of_model = set(fields) <= {"subnormal_operands", "subnormal_addend", "root"}
+    device = replace(HOPPER[inst], **fields) if of_model else changed(inst, **fields)
     result = against(device, inst)
     assert 0 < result.mismatches < result.dots
-    assert_true(result, inst, device)
-
-
-@pytest.mark.parametrize(("inst", "field"), [(FP8, "subnormal_operands"), (BF16, "subnormal_addend")], ids=str)
-def test_flushed_subnormals_are_caught(inst: Instruction, field: str) -> None:
-    device = replace(HOPPER[inst], **{field: "flushed"})
-    assert_true(against(device, inst), inst, device)
-
-
-@pytest.mark.parametrize("groups", [[range(8), range(8, 16)], [range(0, 16, 2), range(1, 16, 2)]], ids=["runs", "turns"])
-def test_another_order_is_caught(groups: list[range]) -> None:
-    device = DotModel(chain(groups, HOPPER[BF16].root.arithmetic))
-    assert_true(against(device, BF16), BF16, device)
-
-
-def assert_true(result: Verification, inst: Instruction, device: DotModel) -> None:
-    """Both give the words of the counterexample when they are asked again."""
     assert result.counterexample is not None
     found = result.counterexample.exchange
     operands = found.request(inst)
@@ -100,11 +81,12 @@ def assert_true(result: Verification, inst: Instruction, device: DotModel) -> No
     assert result.counterexample.kind in kinds(inst)
 
 
-@pytest.mark.parametrize("dots", [0, 1, 5, 11, 12, 1000, 4001])
+@pytest.mark.parametrize("dots", [0, 11, 4001])
 @pytest.mark.parametrize("inst", [BF16, INT8], ids=str)
 def test_counts_of_kinds_add_up(inst: Instruction, dots: int) -> None:
     result = against(HOPPER[inst], inst, dots)
     assert sum(result.kinds.values()) == result.dots == dots
+    assert (result.mismatches, result.counterexample) == (0, None)
     assert list(result.kinds) == list(kinds(inst))
     assert dots < len(result.kinds) or min(result.kinds.values()) == dots // len(result.kinds)
 
@@ -133,7 +115,6 @@ class Spoiled(SimulatedDevice):
         super().__init__(HOPPER)
         self.asked: list[int] = []
         self.places: list[int] = []
-        self.rows: list[bytes] = []
 
     def placements(self, inst: Instruction) -> int:
         return 3
@@ -141,7 +122,6 @@ class Spoiled(SimulatedDevice):
     def dot(self, inst: Instruction, request: Request, placement: int = 0) -> Bits:
         self.asked.append(len(request))
         self.places.append(placement)
-        self.rows += [row.tobytes() for row in request.a]
         return super().dot(inst, request) ^ inst.d.dtype.type(1)
 
 
@@ -150,15 +130,3 @@ def test_seed_decides() -> None:
     first, again, other = (against(device, BF16, seed=seed) for seed in (1, 1, 2))
     assert first == again
     assert first.counterexample != other.counterexample
-
-
-def test_rare_mistakes_are_counted_exactly() -> None:
-    """A device that is wrong on NaN alone: the count is that of the NaNs."""
-    model = HOPPER[FP8]
-    wrong = model.with_arithmetic(lambda a: replace(a, nan=0x7FC00000) if isinstance(a, FloatArithmetic) else a)
-    result = verify(SimulatedDevice({FP8: wrong}), FP8, model, 2200, seed=9)
-    nans = 0
-    for index, (kind, count) in enumerate(result.kinds.items()):
-        d = evaluate(model, FP8, draw(kind, FP8, np.random.default_rng([9, index, 0]), count))
-        nans += int((d == 0x7FFFFFFF).sum())
-    assert result.mismatches == nans > 0

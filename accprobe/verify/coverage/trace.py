@@ -103,11 +103,10 @@ class Trace:
         if inst.is_integer:
             return np.asarray(inst.multiplied(inst.a.integers(request.a), inst.b.integers(request.b)) == 0)
         if inst.scale is not None:
-            return np.asarray(
-                CachedTerms(inst, request).products(tuple(range(inst.k)), self._model.subnormal_operands)[0].T == 0
-            )
+            products, _ = CachedTerms(inst, request).products(tuple(range(inst.k)), self._model.subnormal_operands)
+            return np.asarray(products.T == 0)
         a, b = magnitudes(inst.a, request.a), magnitudes(inst.b, request.b)
-        return (a == 0) & (b <= inst.b.largest) | (b == 0) & (a <= inst.a.largest)
+        return np.asarray((a == 0) & (b <= inst.b.largest) | (b == 0) & (a <= inst.a.largest))
 
 
 def _reaching(codes: CodeArrays, number: int, rows: RowNumbers) -> Reaching:
