@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from accprobe.model.tree import DotModel
     from accprobe.render.document import Element
     from accprobe.render.subjects.verification import Verified
-    from accprobe.verify.vectors import Comparison
+    from accprobe.verify.vectors import Comparison, Models, Recorded
 
 
 @dataclass(frozen=True)
@@ -164,8 +164,7 @@ def _against_vectors(request: VerifyRequest, folder: Path) -> None:
     from accprobe.verify.vectors import compare, find_vectors
 
     every = find_vectors(folder)
-    source, belongs = _models_for(request.models)
-    chosen = [recorded for recorded in every if belongs(recorded.gpu)]
+    source, chosen = _models_for(request.models, every)
     if not chosen:
         gpus = ", ".join(dict.fromkeys(recorded.gpu for recorded in every))
         raise UnknownName(f"{folder} has results of {gpus}; {request.models} has models of none of them, sim:all of all")
@@ -186,16 +185,16 @@ def _against_vectors(request: VerifyRequest, folder: Path) -> None:
         sys.exit(DIFFERS)
 
 
-def _models_for(models: str) -> tuple[Callable[[str], Mapping[Instruction, DotModel]], Callable[[str], bool]]:
-    """Return a function from a GPU's name to its models, and one that says whether `models` has any of that GPU."""
+def _models_for(models: str, every: list[Recorded]) -> tuple[Models, list[Recorded]]:
+    """Return the models of each GPU, and the results of GPUs that `models` has."""
     from accprobe.report.names import models_of
     from accprobe.verify.vectors import published_models, same_chip
 
     if models == "sim:all":
-        return published_models, lambda gpu: True
+        return published_models, every
     report = read_report(models)
-    chosen, words = models_of(report, models), report.device.name.split()
-    return lambda gpu: chosen, lambda gpu: any(same_chip(gpu, word) for word in words)
+    known, words = models_of(report, models), report.device.name.split()
+    return lambda gpu: known, [recorded for recorded in every if any(same_chip(recorded.gpu, word) for word in words)]
 
 
 class _Opened(NamedTuple):

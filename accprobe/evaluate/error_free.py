@@ -92,6 +92,13 @@ def top_bits(x: Floats, y: Floats, z: Floats) -> tuple[Truths, Integers, Integer
     return np.signbit(high) & ~zero, np.where(zero, 0, magnitude), np.where(zero, 0, exponent)
 
 
+def integer_parts(x: Floats) -> tuple[Truths, Integers, Integers]:
+    """Return finite numbers, none subnormal, as (negative, magnitude of 53 bits, exponent)."""
+    bits = x.view(np.int64)
+    magnitude = np.where(x == 0, 0, bits & ((1 << 52) - 1) | 1 << 52)
+    return x < 0, magnitude, ((bits >> 52) & 0x7FF) - 1075
+
+
 def whole(x: Floats) -> Whole:
     """Return integers of at most 53 bits as Python integers."""
     return x.astype(np.int64).astype(object)

@@ -14,9 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from accprobe.evaluate import rounding, tiles
-from accprobe.evaluate.error_free import Floats, rounded_to_odd, truncated_sum
+from accprobe.evaluate.error_free import Floats, integer_parts, rounded_to_odd, truncated_sum
 from accprobe.evaluate.evaluator import evaluate
 from accprobe.evaluate.integer_product import integer_product, is_wrapped
+from accprobe.evaluate.reference import specials_of, with_specials
 from accprobe.evaluate.steps import LANES, CompiledStep, step_of
 from accprobe.isa.formats import FORMATS, Bits, Format
 from accprobe.model.product import (
@@ -327,11 +328,8 @@ def rounded_to(sums: SumWords, fmt: Format, how: Rounding = "RNE") -> Bits:
 
 def _encoded(values: Floats, arithmetic: FloatArithmetic) -> Bits:
     """Round float64 values, whose last bit may be sticky, to the result's format."""
-    fmt, flat = arithmetic.result, np.ascontiguousarray(values).reshape(-1)
-    finite = np.isfinite(flat)
-    usual = np.where(finite, flat, 0.0)
-    patterns = rounding.encode(usual, np.zeros(len(flat), np.int64), arithmetic)
-    patterns[(usual == 0) & np.signbit(flat)] = fmt.sign_bit
-    infinity = fmt.dtype.type(fmt.infinity or 0)
-    special = np.where(np.isnan(flat), fmt.dtype.type(arithmetic.nan), np.where(flat > 0, infinity, infinity | fmt.sign_bit))
-    return np.where(finite, patterns, special).astype(fmt.dtype).reshape(values.shape)
+    flat = np.ascontiguousarray(values).reshape(-1)
+    specials = specials_of(flat)
+    patterns = rounding.encode(*integer_parts(np.where(np.isfinite(flat), flat, 0.0)), arithmetic)
+    patterns[(flat == 0) & np.signbit(flat)] = arithmetic.result.sign_bit
+    return with_specials(patterns, specials, arithmetic).reshape(values.shape)

@@ -17,7 +17,17 @@ from numpy.typing import NDArray
 
 from accprobe.evaluate import rounding
 from accprobe.evaluate.decoding import NOTHING, Significands, leading, significands, values_of
-from accprobe.evaluate.error_free import Floats, Integers, Truths, exact_sum, power_of_two, rounded_to_odd, top_bits, whole
+from accprobe.evaluate.error_free import (
+    Floats,
+    Integers,
+    Truths,
+    exact_sum,
+    integer_parts,
+    power_of_two,
+    rounded_to_odd,
+    top_bits,
+    whole,
+)
 from accprobe.evaluate.terms import CachedTerms, ExactProduct, Other
 from accprobe.isa.formats import Bits, Format
 from accprobe.isa.instructions import Instruction
@@ -75,19 +85,11 @@ def reading_of(model: DotModel) -> Reading:
     return model.subnormal_operands, model.subnormal_addend, model.addend_bits
 
 
-class _Specials(NamedTuple):
+class Specials(NamedTuple):
     """The rows with an infinity or a NaN, and their plain float64 sums."""
 
     rows: NDArray[np.intp]
     naive: Floats
-
-
-class _Exact(NamedTuple):
-    """Sums before rounding, [n]: total * 2^exponent."""
-
-    total: Floats
-    exponent: Integers
-    specials: _Specials
 
 
 class ExactSum(NamedTuple):
@@ -96,7 +98,7 @@ class ExactSum(NamedTuple):
     negative: Truths
     magnitude: Integers
     exponent: Integers
-    specials: _Specials
+    specials: Specials
 
 
 class Chunk:
@@ -113,14 +115,13 @@ class Chunk:
         if isinstance(arithmetic, IntegerArithmetic):
             return self._integer_sum(node, others, arithmetic)
         key = node.products, reading[0], *(other.key for other in others)
-        add = self._wide_sum if arithmetic.result.name == "f64" else self._float_sum
-        return self._memory.get((arithmetic, key), lambda: (add(node, others, arithmetic, reading, key),))[0]
+        return self._memory.get((arithmetic, key), lambda: (self._float_sum(node, others, arithmetic, reading, key),))[0]
 
     def _float_sum(
         self, node: FusedSum, others: list[Other], arithmetic: FloatArithmetic, reading: Reading, key: Hashable
     ) -> Bits:
         if arithmetic.alignment_bits is None:
-            exact = self._memory.get(("exact", key), lambda: self._exact_sum(node, others, reading))
+            exact = self._memory.get(("exact", arithmetic.result.name, key), lambda: self.exact_sum(node, others, reading))
         else:
             of_alignment = (
                 arithmetic.alignment_bits,
@@ -135,10 +136,9 @@ class Chunk:
                 arithmetic.accumulator_overflow,
             )
             exact = self._memory.get((*of_alignment, key), lambda: self._aligned_sum(node, others, arithmetic, reading, key))
-        patterns = rounding.encode(exact.total, exact.exponent, arithmetic)
+        patterns = rounding.encode(exact.negative, exact.magnitude, exact.exponent, arithmetic)
         if arithmetic.zero_sign == "ieee":
-            negative = self.terms.all_negative(node.products, others)
-            patterns[(exact.total == 0) & negative] = arithmetic.result.sign_bit
+            patterns[(exact.magnitude == 0) & self.terms.all_negative(node.products, others)] = arithmetic.result.sign_bit
         return self._special(patterns, exact.specials, node, others, arithmetic)
 
     def others(self, node: FusedSum, reading: Reading) -> list[Other]:
@@ -164,7 +164,7 @@ class Chunk:
 
     def _aligned_sum(
         self, node: FusedSum, others: list[Other], arithmetic: FloatArithmetic, reading: Reading, key: Hashable
-    ) -> _Exact:
+    ) -> ExactSum:
         ks, n = node.products, len(self.terms)
         decoded = [self.terms.decoded(other) for other in others]
         terms, exponents = [term.values for term in decoded], [term.exponents for term in decoded]
@@ -180,7 +180,7 @@ class Chunk:
         largest = reduce(np.maximum, exponents).astype(np.int64)
         if arithmetic.min_exponent is not None:
             largest = np.maximum(largest, arithmetic.min_exponent)
-        specials = self._memory.get(("specials", key), lambda: _specials(reduce(np.add, sums)))
+        specials = self._memory.get(("specials", key), lambda: specials_of(reduce(np.add, sums)))
         largest[largest < NOTHING // 2] = 0
         largest[specials.rows] = 0
         assert arithmetic.alignment_bits is not None
@@ -194,7 +194,7 @@ class Chunk:
                 total, arithmetic.alignment_bits + arithmetic.accumulator_bits, arithmetic.accumulator_overflow
             )
         total[specials.rows] = 0.0
-        return _Exact(total, exponent, specials)
+        return ExactSum(total < 0, np.abs(total).astype(np.int64), exponent, specials)
 
     def _largest(
         self, ks: tuple[int, ...], subnormals: Subnormals, rule: ProductExponent, zeros: ZeroTerms, size: int | None
@@ -210,47 +210,32 @@ class Chunk:
 
         return self._memory.get(("largest", ks, subnormals, rule, zeros, size), make)[0]
 
-    def _exact_sum(self, node: FusedSum, others: list[Other], reading: Reading) -> _Exact:
-        narrow = "f64" not in (self._inst.a.name, *(other.fmt.name for other in others))
-        if narrow and len(node.terms) <= 2:
-            terms = [self.terms.decoded(other).values for other in others]
-            terms += list(self.terms.products(node.products, reading[0])[0]) if node.products else []
-            total = terms[0] if len(terms) == 1 else rounded_to_odd(*terms)
-            specials = _specials(total)
-            if len(specials.rows):
-                total = total.copy()
-                total[specials.rows] = 0.0
-            return _Exact(total, np.zeros(len(total), np.int64), specials)
-        negative, magnitude, exponent, specials = self.exact_sum(node, others, reading)
-        total = rounding.with_sticky_bit(magnitude)
-        return _Exact(np.where(negative, -total, total), exponent + rounding.STICKY, specials)
-
     def exact_sum(self, node: FusedSum, others: list[Other], reading: Reading) -> ExactSum:
-        """Return the exact sum: error-free float64 arithmetic for two terms, otherwise Python integers."""
+        """Return the exact sum: error-free float64 arithmetic for two terms, otherwise Python integers.
+
+        Two terms of at most 32 bits are added with rounding to odd, in 53 bits.
+        """
+        narrow = "f64" not in (self._inst.a.name, node.arithmetic.result.name, *(other.fmt.name for other in others))
+        if narrow and len(node.terms) <= 2:
+            values = [self.terms.decoded(other).values for other in others]
+            values += list(self.terms.products(node.products, reading[0])[0]) if node.products else []
+            total = values[0] if len(values) == 1 else rounded_to_odd(*values)
+            specials = specials_of(total)
+            return ExactSum(*integer_parts(np.where(np.isfinite(total), total, 0.0)), specials)
         terms = [self.terms.exact_product(k, reading[0]) for k in node.products]
         addends = [significands(values_of(other.patterns, other.fmt, other.subnormals)) for other in others]
         stand_ins = [x.stand_in for x in terms] + [x.stand_in for x in addends]
-        specials = _specials(sum(stand_ins, np.zeros(len(self.terms))))
+        specials = specials_of(sum(stand_ins, np.zeros(len(self.terms))))
         if len(terms) == len(addends) == 1:
             return ExactSum(*_product_and_addend(terms[0], addends[0]), specials)
         every = [(whole(x.a) * whole(x.b), x.lowest) for x in terms] + [(whole(x.signed), x.lowest) for x in addends]
         return ExactSum(*exact_sum(every), specials)
 
-    def _wide_sum(
-        self, node: FusedSum, others: list[Other], arithmetic: FloatArithmetic, reading: Reading, key: Hashable
-    ) -> Bits:
-        """Return an exact sum with a result in f64."""
-        negative, magnitude, exponent, specials = self._memory.get(("wide", key), lambda: self.exact_sum(node, others, reading))
-        patterns = rounding.encode_wide(negative, magnitude, exponent, arithmetic)
-        if arithmetic.zero_sign == "ieee":
-            patterns[(magnitude == 0) & self.terms.all_negative(node.products, others)] = arithmetic.result.sign_bit
-        return self._special(patterns, specials, node, others, arithmetic)
-
     def _special(
-        self, patterns: Bits, specials: _Specials, node: FusedSum, others: list[Other], arithmetic: FloatArithmetic
+        self, patterns: Bits, specials: Specials, node: FusedSum, others: list[Other], arithmetic: FloatArithmetic
     ) -> Bits:
         """Insert infinities and NaNs; NaN operands may pass through."""
-        patterns = _with_specials(patterns, specials, arithmetic)
+        patterns = with_specials(patterns, specials, arithmetic)
         rows = specials.rows[np.isnan(specials.naive)]
         if arithmetic.nan_payload != "dropped" and len(rows):
             a, b = self.terms.operands(node.products)
@@ -296,12 +281,12 @@ def _accumulated(total: Floats, bits: int, overflow: IntegerOverflow) -> Floats:
     return total
 
 
-def _specials(naive: Floats) -> _Specials:
+def specials_of(naive: Floats) -> Specials:
     rows = np.flatnonzero(~np.isfinite(naive))
-    return _Specials(rows, naive[rows])
+    return Specials(rows, naive[rows])
 
 
-def _with_specials(patterns: Bits, specials: _Specials, arithmetic: FloatArithmetic) -> Bits:
+def with_specials(patterns: Bits, specials: Specials, arithmetic: FloatArithmetic) -> Bits:
     """Insert infinities and NaNs from the plain float64 sum of the terms."""
     if len(specials.rows):
         fmt = arithmetic.result

@@ -1,4 +1,4 @@
-"""Exact sums and the rounding of results, against `fractions.Fraction`."""
+"""Sums and products with their errors, exact sums, and the rounding of results, against `fractions.Fraction`."""
 
 from __future__ import annotations
 
@@ -11,16 +11,73 @@ from hypothesis import strategies as st
 from magnitudes import magnitudes
 from reference import _round, log2_floor
 
-from accprobe.evaluate import rounding
-from accprobe.evaluate.error_free import exact_sum
-from accprobe.evaluate.rounding import encode, encode_wide
+from accprobe.evaluate.error_free import exact_sum, rounded_to_odd, top_bits, two_product, two_sum
+from accprobe.evaluate.rounding import encode
 from accprobe.isa.formats import FORMATS
 from accprobe.model.tree import FloatArithmetic, Rounding, Tininess
 
 ROUNDINGS = ("RZ", "RNE", "RU", "RD")
 F32, F32_BITS = FORMATS["f32"], 23
 
-integers = st.builds(lambda negative, a: -a if negative else a, st.booleans(), magnitudes(106))
+integers, significands = (
+    st.builds(lambda negative, a: -a if negative else a, st.booleans(), magnitudes(bits)) for bits in (106, 53)
+)
+
+
+def of(*values: float) -> list[np.ndarray]:
+    return [np.array([value]) for value in values]
+
+
+@settings(max_examples=100, deadline=None)
+@given(significands, significands, st.integers(-120, 120))
+def test_sums_and_products_are_error_free(x: int, y: int, apart: int) -> None:
+    terms = of(float(x), float(y) * 2.0**apart)
+    for parts, exact in (
+        (two_sum(*terms), x + y * Fraction(2) ** apart),
+        (two_product(*terms), x * y * Fraction(2) ** apart),
+    ):
+        high, low = (Fraction(float(part[0])) for part in parts)
+        assert high + low == exact
+        assert high == Fraction(float(exact))
+
+
+@settings(max_examples=200, deadline=None)
+@given(significands, significands, significands, st.integers(-250, 250))
+@example((1 << 53) - 1, (1 << 53) - 1, -((1 << 53) - 1), 53)
+@example((1 << 52) + 1, (1 << 52) + 1, -1, 104)
+@example((1 << 52) + 1, (1 << 52) + 1, -1, -60)
+@example(3, 5, -15, 0)
+@example(1 << 52, 1 << 52, -1, 40)
+@example(0, 0, 0, 7)
+def test_the_top_bits_of_a_product_and_an_addend(a: int, b: int, c: int, apart: int) -> None:
+    exact = a * b + c * Fraction(2) ** apart
+    high, low = two_product(*of(float(a), float(b)))
+    negative, magnitude, exponent = (int(x[0]) for x in top_bits(high, low, np.array([float(c) * 2.0**apart])))
+    if exact == 0:
+        assert (negative, magnitude) == (0, 0)
+        return
+    assert negative == (exact < 0)
+    assert (1 << 59) - 128 <= magnitude < 1 << 60
+    units = abs(exact) / Fraction(2) ** exponent
+    assert magnitude >> 1 == units // 2
+    assert magnitude & 1 or units == magnitude
+    assert abs(log2_floor(abs(exact)) - exponent - 59) <= 1
+
+
+@settings(max_examples=150, deadline=None)
+@given(significands, significands, st.integers(-120, 120), st.integers(-250, 250))
+@example(-(1 << 52), 1, -54, 0)
+@example((1 << 53) - 1, 1, 0, 0)
+def test_a_sum_rounded_to_odd(x: int, y: int, apart: int, exponent: int) -> None:
+    """It is the sum where that has 53 bits, and else the odd one of its neighbours."""
+    terms = [x * Fraction(2) ** exponent, y * Fraction(2) ** (exponent + apart)]
+    exact = sum(terms)
+    got = rounded_to_odd(*of(*map(float, terms)))[0]
+    if Fraction(float(exact)) == exact:
+        assert Fraction(float(got)) == exact
+    else:
+        assert Fraction(float(np.nextafter(got, -np.inf))) < exact < Fraction(float(np.nextafter(got, np.inf)))
+        assert got.view(np.int64) & 1
 
 
 @settings(max_examples=100, deadline=None)
@@ -58,23 +115,10 @@ def arithmetics(draw: st.DrawFn) -> FloatArithmetic:
     )
 
 
-def encoded(negative: bool, magnitude: int, exponent: int, arithmetic: FloatArithmetic) -> int:
-    """Encode with `encode_wide`, and check `encode` where it applies."""
-    args = np.array([negative]), np.array([magnitude], np.int64), np.array([exponent], np.int64)
-    with np.errstate(all="ignore"):
-        found = int(encode_wide(*args, arithmetic)[0])
-        if arithmetic.result.name != "f64":
-            less = max(0, magnitude.bit_length() - 53)
-            total = float(magnitude >> less | (magnitude & ((1 << less) - 1) != 0))
-            narrow = encode(np.array([-total if negative else total]), args[2] + less, arithmetic)
-            assert narrow[0] == found
-    return found
-
-
 def assert_encodes(negative: bool, magnitude: int, exponent: int, arithmetic: FloatArithmetic) -> None:
     value = magnitude * Fraction(2) ** exponent
     expected = _round(-value if negative else value, arithmetic)
-    got = encoded(negative, magnitude, exponent, arithmetic)
+    got = int(encode(np.array([negative]), np.array([magnitude]), np.array([exponent]), arithmetic)[0])
     assert got == expected, f"{magnitude:#x} * 2^{exponent} {arithmetic}: {got:#x}, expected {expected:#x}"
 
 
@@ -103,7 +147,7 @@ def test_ties_and_their_neighbours(result: str, bits: int, rounding: str, negati
 
 
 def test_zero_has_no_sign_of_its_own() -> None:
-    assert encoded(False, 0, 5, FloatArithmetic(FORMATS["f32"], 23, "RU", None)) == 0
+    assert_encodes(False, 0, 5, FloatArithmetic(FORMATS["f32"], 23, "RU", None))
 
 
 def rounded(value: Fraction, last: Fraction, rule: Rounding) -> Fraction:
@@ -134,7 +178,5 @@ def test_flushed_results_match_exact_fractions(rule: Rounding, detected: Tinines
     flushed = [is_tiny(int(m) * Fraction(2) ** lowest, rule, detected) for m in magnitudes]
     assert True in flushed
     assert False in flushed
-    narrow = rounding.encode(magnitudes.astype(np.float64), exponents, arithmetic)
-    wide = rounding.encode_wide(np.zeros(len(magnitudes), bool), magnitudes, exponents, arithmetic)
-    assert [d == 0 for d in narrow.tolist()] == flushed
-    np.testing.assert_array_equal(wide, narrow)
+    found = encode(np.zeros(len(magnitudes), bool), magnitudes, exponents, arithmetic)
+    assert [d == 0 for d in found.tolist()] == flushed

@@ -55,7 +55,7 @@ class Accumulator(SimulatedDevice):
         whole = np.trunc(np.where(fine[:, None], values, 0) * 2.0 ** -exponent[:, None].astype(float)).astype(np.int64)
         total = self.add(whole)
         changed = fine & (total != whole.sum(axis=1))
-        return np.where(changed, encode(total.astype(float), exponent, x), usual)
+        return np.where(changed, encode(total < 0, np.abs(total), exponent, x), usual)
 
 
 def wrapped(bits: int) -> Callable[[Whole], Whole]:

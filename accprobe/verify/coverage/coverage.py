@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from itertools import chain
+from typing import NamedTuple
 
 import numpy as np
 
@@ -33,8 +34,7 @@ DOTS_KEPT = 1 << 20  # Most random dot products that are kept for the next instr
 SEEN = 1 << 11  # Random dot products of each batch whose events are determined; directed operands reach the others.
 
 
-@dataclass(frozen=True)
-class Covering:
+class Covering(NamedTuple):
     """Dot products that reach the events of a model: rows of `request` for each. tries: how many were tried."""
 
     request: Request

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -48,8 +48,7 @@ class Reached:
         return found
 
 
-@dataclass(frozen=True)
-class Found:
+class Found(NamedTuple):
     """Dot products that reach all events that the search reached. tries: dot products tried."""
 
     request: Request

@@ -8,7 +8,7 @@ import numpy as np
 
 from accprobe.evaluate.decoding import ABSENT, NOTHING
 from accprobe.evaluate.error_free import Truths
-from accprobe.evaluate.rounding import bit_length, encode_wide
+from accprobe.evaluate.rounding import bit_length, encode
 from accprobe.model.tree import FloatArithmetic
 from accprobe.verify.coverage.events import EXTREMES, CodeArrays, EventCodes, EventFamily, events_of, signed
 from accprobe.verify.coverage.ranges import SumRange, TermRole
@@ -308,7 +308,7 @@ class SumCodes:
             for sign in (True, False)
         )
         less = np.where(total.negative, -total.magnitude, total.magnitude) - 2
-        shown = encode_wide(*total, self._x) != encode_wide(less < 0, np.abs(less), total.exponent, self._x)
+        shown = encode(*total, self._x) != encode(less < 0, np.abs(less), total.exponent, self._x)
         signs = np.select([minus == 0, plus == 0], [0, 1], 2)
         return self._some & (plus + minus <= self._bound.most_odd) & shown, len(EXTREMES) * (plus + minus) + signs
 
