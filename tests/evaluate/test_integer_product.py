@@ -43,7 +43,7 @@ def chained(model: ProductModel, a: Bits, b: Bits) -> Bits:
 
 
 @pytest.mark.parametrize("multiply", [lambda: None, by_torch_on_the_cpu], ids=["numpy", "torch"])
-@pytest.mark.parametrize(("name", "formats"), zip(PLANS, ["s8 s8", "u8 s8", "s4 u4"], strict=True))
+@pytest.mark.parametrize(("name", "formats"), list(zip(PLANS, ["s8 s8", "u8 s8", "s4 u4"], strict=True)))
 def test_one_matrix_product_equals_chains(name: str, formats: str, multiply: Callable[[], Multiplied | None]) -> None:
     first, second = (FORMATS[fmt] for fmt in formats.split())
     model = replace(model_of(PLANS[name]), a=first, b=second)
