@@ -114,32 +114,37 @@ class Chunk:
         arithmetic = node.arithmetic
         if isinstance(arithmetic, IntegerArithmetic):
             return self._integer_sum(node, others, arithmetic)
-        key = node.products, reading[0], *(other.key for other in others)
-        return self._memory.get((arithmetic, key), lambda: (self._float_sum(node, others, arithmetic, reading, key),))[0]
+        key = arithmetic, node.products, reading[0], *(other.key for other in others)
+        return self._memory.get(key, lambda: (self._float_sum(node, others, arithmetic, reading),))[0]
 
-    def _float_sum(
-        self, node: FusedSum, others: list[Other], arithmetic: FloatArithmetic, reading: Reading, key: Hashable
-    ) -> Bits:
-        if arithmetic.alignment_bits is None:
-            exact = self._memory.get(("exact", arithmetic.result.name, key), lambda: self.exact_sum(node, others, reading))
-        else:
-            of_alignment = (
-                arithmetic.alignment_bits,
-                arithmetic.alignment_rounding,
-                arithmetic.min_exponent,
-                arithmetic.product_exponent,
-                arithmetic.zero_terms,
-                arithmetic.product_bits,
-                arithmetic.product_rounding,
-                arithmetic.scaled_products,
-                arithmetic.accumulator_bits,
-                arithmetic.accumulator_overflow,
-            )
-            exact = self._memory.get((*of_alignment, key), lambda: self._aligned_sum(node, others, arithmetic, reading, key))
+    def _float_sum(self, node: FusedSum, others: list[Other], arithmetic: FloatArithmetic, reading: Reading) -> Bits:
+        exact = self.before_rounding(node, others, reading)
         patterns = rounding.encode(exact.negative, exact.magnitude, exact.exponent, arithmetic)
         if arithmetic.zero_sign == "ieee":
             patterns[(exact.magnitude == 0) & self.terms.all_negative(node.products, others)] = arithmetic.result.sign_bit
         return self._special(patterns, exact.specials, node, others, arithmetic)
+
+    def before_rounding(self, node: FusedSum, others: list[Other], reading: Reading) -> ExactSum:
+        """Return the sum of the terms, aligned as the model says, before it is rounded."""
+        arithmetic = node.arithmetic
+        assert isinstance(arithmetic, FloatArithmetic)
+        key = node.products, reading[0], *(other.key for other in others)
+        if arithmetic.alignment_bits is None:
+            of_result = "exact", arithmetic.result.name, key
+            return self._memory.get(of_result, lambda: self._exact_sum(node, others, reading))
+        of_alignment = (
+            arithmetic.alignment_bits,
+            arithmetic.alignment_rounding,
+            arithmetic.min_exponent,
+            arithmetic.product_exponent,
+            arithmetic.zero_terms,
+            arithmetic.product_bits,
+            arithmetic.product_rounding,
+            arithmetic.scaled_products,
+            arithmetic.accumulator_bits,
+            arithmetic.accumulator_overflow,
+        )
+        return self._memory.get((*of_alignment, key), lambda: self._aligned_sum(node, others, arithmetic, reading, key))
 
     def others(self, node: FusedSum, reading: Reading) -> list[Other]:
         """Return C, then the results of inner sums: the first NaN in this order counts."""
@@ -210,7 +215,7 @@ class Chunk:
 
         return self._memory.get(("largest", ks, subnormals, rule, zeros, size), make)[0]
 
-    def exact_sum(self, node: FusedSum, others: list[Other], reading: Reading) -> ExactSum:
+    def _exact_sum(self, node: FusedSum, others: list[Other], reading: Reading) -> ExactSum:
         """Return the exact sum: error-free float64 arithmetic for two terms, otherwise Python integers.
 
         Two terms of at most 32 bits are added with rounding to odd, in 53 bits.

@@ -308,7 +308,7 @@ class SumCodes:
             for sign in (True, False)
         )
         less = np.where(total.negative, -total.magnitude, total.magnitude) - 2
-        shown = encode(*total, self._x) != encode(less < 0, np.abs(less), total.exponent, self._x)
+        shown = encode(*total[:3], self._x) != encode(less < 0, np.abs(less), total.exponent, self._x)
         signs = np.select([minus == 0, plus == 0], [0, 1], 2)
         return self._some & (plus + minus <= self._bound.most_odd) & shown, len(EXTREMES) * (plus + minus) + signs
 

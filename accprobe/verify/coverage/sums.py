@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from accprobe.evaluate.decoding import ABSENT, NOTHING
-from accprobe.evaluate.error_free import Floats, Integers, Truths, power_of_two
+from accprobe.evaluate.error_free import Floats, Truths, power_of_two
 from accprobe.evaluate.reference import Chunk, reading_of, round_terms
 from accprobe.evaluate.terms import CachedTerms, Other
 from accprobe.isa.instructions import Instruction
@@ -23,22 +23,12 @@ class Terms(NamedTuple):
     """Terms of a sum of one role, [m, n].
 
     values: float64; of products of f64, which it does not hold, their signs, infinities and NaNs. exponents: in the alignment;
-    leads: of their leading bits; both NOTHING of zeros. aligned_to: the exponents that count in the alignment, those of zeros
-    too where the model says so.
+    leads: of their leading bits; both NOTHING of zeros.
     """
 
     values: Floats
     exponents: Alignments
     leads: Alignments
-    aligned_to: Alignments
-
-
-class Total(NamedTuple):
-    """Sums, [n]: (-1)^negative * magnitude * 2^exponent; if nothing was truncated, the last bit may stand for lower ones."""
-
-    negative: Truths
-    magnitude: Integers
-    exponent: Integers
 
 
 class Truncation(NamedTuple):
@@ -52,9 +42,10 @@ class Truncation(NamedTuple):
 class Sums:
     """One fused sum of n dot products.
 
-    some: where a term is not zero. largest: the largest exponent of a term; aligned_to: the exponent that terms are aligned to;
-    lead: of the leading bit of the largest magnitude. finite: where all terms are; elsewhere nothing else means anything.
-    truncations: of the terms of each role, where they are aligned.
+    total: before rounding; if nothing was truncated, the last bit may stand for lower ones. finite: where all terms are;
+    elsewhere nothing else means anything. some: where a term is not zero. largest: the largest exponent of a term; aligned_to:
+    the exponent that terms are aligned to; lead: of the leading bit of the largest magnitude. truncations: of the terms of each
+    role, where they are aligned.
     """
 
     def __init__(self, inst: Instruction, model: DotModel, node: FusedSum, request: Request) -> None:
@@ -62,6 +53,10 @@ class Sums:
         self.arithmetic, self._bits = node.arithmetic, node.arithmetic.alignment_bits
         chunk, reading = Chunk(inst, request), reading_of(model)
         others = chunk.others(node, reading)
+        self.total = chunk.before_rounding(node, others, reading)
+        special = self.total.specials.rows
+        self.finite = np.ones(len(request), bool)
+        self.finite[special] = False
         self.terms: dict[TermRole, Terms] = {}
         if node.products and inst.a.name == "f64":
             self.terms["product"] = _exact_products(chunk.terms, node.products, reading[0])
@@ -72,19 +67,14 @@ class Sums:
         if node.children:
             self.terms["inner sum"] = self._others(chunk.terms, others[node.has_addend :])
         every = self.terms.values()
-        self.finite = np.logical_and.reduce([np.isfinite(terms.values).all(axis=0) for terms in every])
-        special = np.flatnonzero(~self.finite)
         for terms in every:
-            for array in (terms.exponents, terms.leads, terms.aligned_to):
-                array[:, special] = NOTHING
+            terms.exponents[:, special] = terms.leads[:, special] = NOTHING
         self.largest = np.maximum.reduce([terms.exponents.max(axis=0) for terms in every])
         self.lead = np.maximum.reduce([terms.leads.max(axis=0) for terms in every])
-        self.aligned_to = np.maximum.reduce([terms.aligned_to.max(axis=0) for terms in every])
-        if self._bits is not None and self.arithmetic.min_exponent is not None:
-            self.aligned_to = np.maximum(self.aligned_to, np.int16(self.arithmetic.min_exponent))
         self.some = self.largest > ABSENT
-        self.truncations: dict[TermRole, Truncation] = {}
-        self.total = Total(*chunk.exact_sum(node, others, reading)[:3]) if self._bits is None else self._aligned(self._bits)
+        self.aligned_to = self.largest if self._bits is None else self.total.exponent + self._bits
+        aligned = {} if self._bits is None else self.terms
+        self.truncations = {role: self._truncation(terms) for role, terms in aligned.items()}
 
     def nonzero(self, role: TermRole) -> Truths:
         """Return which terms of that role are not zero, [m, n]."""
@@ -99,32 +89,21 @@ class Sums:
             values = np.where((values == 0) & negative, -0.0, values)
         leads = _leads(values)
         if self._bits is None or x.product_exponent == "normalised product":
-            return Terms(values, leads, leads, leads)
-
-        def exponents(counted: bool) -> Alignments:
-            found = kept.exponents(ks, subnormals, x.product_exponent == "normalised operands", counted, size)
-            return np.maximum(found, np.int16(NOTHING))
-
-        own = exponents(False)
-        return Terms(values, own, leads, exponents(True) if x.zero_terms == "aligned" else own)
+            return Terms(values, leads, leads)
+        exponents = kept.exponents(ks, subnormals, x.product_exponent == "normalised operands", False, size)
+        return Terms(values, np.maximum(exponents, np.int16(NOTHING)), leads)
 
     def _others(self, kept: CachedTerms, others: list[Other]) -> Terms:
         decoded = [kept.decoded(other) for other in others]
         values = np.stack([term.values for term in decoded])
         leads = _leads(values)
         exponents = leads if self._bits is None else np.stack([term.exponents for term in decoded])
-        return Terms(values, exponents, leads, exponents)
+        return Terms(values, exponents, leads)
 
-    def _aligned(self, bits: int) -> Total:
-        exponent = np.where(self.some, self.aligned_to, 0).astype(np.int64) - bits
-        scale, total = power_of_two(-exponent), np.zeros(len(exponent), np.int64)
-        for role, terms in self.terms.items():
-            aligned = np.where(self.finite, terms.values * scale, 0.0)
-            whole = round_terms(aligned.copy(), self.arithmetic)
-            kept = whole.astype(np.int64)
-            self.truncations[role] = Truncation(whole != aligned, kept & 1 == 1, (whole == 0) & (aligned != 0))
-            total += kept.sum(axis=0)
-        return Total(total < 0, np.abs(total), exponent)
+    def _truncation(self, terms: Terms) -> Truncation:
+        aligned = np.where(self.finite, terms.values * power_of_two(-self.total.exponent), 0.0)
+        whole = round_terms(aligned.copy(), self.arithmetic)
+        return Truncation(whole != aligned, whole.astype(np.int64) & 1 == 1, (whole == 0) & (aligned != 0))
 
 
 def _exact_products(kept: CachedTerms, ks: tuple[int, ...], subnormals: Subnormals) -> Terms:
@@ -137,7 +116,7 @@ def _exact_products(kept: CachedTerms, ks: tuple[int, ...], subnormals: Subnorma
     values = np.copysign(stand_in, np.where((a ^ b) >> a.dtype.type(63), -1.0, 1.0))
     below_power = (np.frexp(np.abs(high))[0] == 0.5) & (np.signbit(low) != np.signbit(high)) & (low != 0)
     leads = np.where(high == 0, NOTHING, _leads(high) - below_power + lowest).astype(np.int16)
-    return Terms(values, leads, leads, leads)
+    return Terms(values, leads, leads)
 
 
 def _leads(values: Floats) -> Alignments:
