@@ -46,9 +46,9 @@ def relatives(inst: Instruction, model: DotModel) -> Iterator[DotModel]:
     for alternative in (*alternatives(model, {"order": Finding("")}), *pairs(model), *groups(model)):
         yield alternative.model
     for candidates in coarser_bounds(model):
-        yield from (make().model for make in candidates[:3])
+        yield from (alternative.model for alternative in candidates[:3])
     for levels in floors(inst, model):
-        yield from (make().model for make in (*levels.above[:400:20], *levels.below[:3]))
+        yield from (alternative.model for alternative in (*levels.above[:400:20], *levels.below[:3]))
         yield from [levels.none.model] if levels.none else []
     yield model
 
