@@ -11,9 +11,8 @@ from accprobe.model.tree import FloatArithmetic, Rounding
 
 def bit_length(magnitude: Integers) -> Integers:
     """Return the bit length of each non-negative integer below 2^62; 0 for 0."""
-    length = (magnitude.astype(np.float64).view(np.int64) >> 52) - 1022
-    length -= (magnitude >> np.maximum(length - 1, 0)) == 0
-    return np.where(magnitude == 0, 0, length)
+    top = magnitude & ~(magnitude >> 1)  # The bit below the leading one is 0, so that float64 does not round up to 2^length.
+    return np.maximum(top.astype(np.float64).view(np.int64) >> 52, 1022) - 1022
 
 
 def encode(negative: Truths, magnitude: Integers, exponent: Integers, arithmetic: FloatArithmetic) -> Bits:
@@ -34,12 +33,11 @@ def encode(negative: Truths, magnitude: Integers, exponent: Integers, arithmetic
     kept = _shifted(arithmetic.result_rounding, negative, magnitude, base - bits - exponent)
     if arithmetic.subnormal_results == "flushed":
         kept[kept < 1 << bits if tiny is None else tiny] = 0
-    patterns = ((base - fmt.min_exponent) << fmt.mantissa_bits) + (kept << (fmt.mantissa_bits - bits))
-    patterns[base > fmt.max_exponent] = fmt.infinity or 0
+    biased = np.minimum(base, fmt.max_exponent + 1) - fmt.min_exponent
+    patterns = ((biased << fmt.mantissa_bits) + (kept << (fmt.mantissa_bits - bits))) * (kept != 0)
     if arithmetic.overflow_detected == "before rounding":
         upward = _shifted("RU", np.zeros_like(negative), exact, fmt.max_exponent - bits - exponent)
         patterns[upward >= 2 << bits] = fmt.infinity or 0
-    patterns[kept == 0] = 0
     return _signed(patterns, negative, arithmetic)
 
 
