@@ -59,10 +59,8 @@ def _in_reading(model: DotModel) -> Iterator[Alternative]:
     if isinstance(model.root.arithmetic, IntegerArithmetic):
         return
     for name, field in fields_of(DotModel).items():
-        value = getattr(model, name)
-        others: Sequence[Value] = field.words or ((*one_bit_beside(value), None) if value is not None else ())
-        for other in others:
-            yield Alternative(with_values(model, {name: other}), ((name, other),))
+        ways = ({name: other} for other in _values_beside(field, getattr(model, name)))
+        yield from alternatives_with(model, model.root.arithmetic, ways)
 
 
 def _in_arithmetic(model: DotModel) -> Iterator[Alternative]:
@@ -88,32 +86,26 @@ def _mutations(arithmetic: Arithmetic, role: Role, is_root: bool) -> Iterator[tu
     kinds = (Numbers, Words, Patterns)
     fields = sorted(fields_of(type(arithmetic)).items(), key=lambda x: (kinds.index(type(x[1].values)), not x[1].of_alignment))
     for name, field in fields:
+        values: Sequence[Value] = field.words
         if isinstance(arithmetic, FloatArithmetic):
-            values = _values_beside(arithmetic, role, is_root, name, field)
-        else:
-            values = field.words
+            result, own = arithmetic.result, getattr(arithmetic, name)
+            nans = arithmetic.nan ^ result.sign_bit, (result.infinity or 0) | 1 << (result.mantissa_bits - 1)
+            patterns = nans if is_root and isinstance(field.values, Patterns) else ()
+            values = (patterns or _values_beside(field, own)) if _may_differ(name, field, arithmetic, role) else ()
         yield from ((name, field, value) for value in values)
 
 
-def _values_beside(arithmetic: FloatArithmetic, role: Role, is_root: bool, name: str, field: Field) -> Sequence[Value]:
-    if not _may_differ(name, field, arithmetic, role):
-        return ()
-    if field.tacit and not field.only_with and field.is_compiled(getattr(arithmetic, name)):
-        return ()
-    match field.values:
-        case Words(words):
-            return words
-        case Numbers(counts_bits=True):
-            bits = getattr(arithmetic, name)
-            return (*one_bit_beside(bits), None) if field.tacit and bits is not None else one_bit_beside(bits)
-        case Patterns() if is_root:
-            result = arithmetic.result
-            return arithmetic.nan ^ result.sign_bit, (result.infinity or 0) | 1 << (result.mantissa_bits - 1)
-    return ()
+def _values_beside(field: Field, value: Value) -> Sequence[Value]:
+    """Return the words of a field, or the numbers of bits beside that; also none where that is the usual value."""
+    if not field.counts_bits or not isinstance(value, int):
+        return field.words
+    return value - 1, value + 1, *((None,) if field.tacit else ())
 
 
 def _may_differ(name: str, field: Field, arithmetic: FloatArithmetic, role: Role) -> bool:
-    """Return whether sums of that arithmetic may differ in the field."""
+    """Return whether sums of that arithmetic may differ in the field; other tacit fields are those of `nonstandard`."""
+    if field.tacit and not field.only_with and field.is_compiled(getattr(arithmetic, name)):
+        return False
     if field.only_where and getattr(arithmetic, field.only_where[0]) != field.only_where[1]:
         return False
     if field.only_with and getattr(arithmetic, field.only_with) is None:
@@ -123,11 +115,6 @@ def _may_differ(name: str, field: Field, arithmetic: FloatArithmetic, role: Role
     if field.of_f64 and arithmetic.result.name != "f64" and getattr(arithmetic, name) == field.words[0]:
         return False
     return role == "sum" or field.place != "products"
-
-
-def one_bit_beside(bits: int | None) -> tuple[int, ...]:
-    """Return one bit fewer and one more; nothing for a sum that keeps every bit."""
-    return (bits - 1, bits + 1) if bits is not None else ()
 
 
 def _in_order(model: DotModel, findings: Mapping[str, Finding]) -> Iterator[Alternative]:
@@ -193,7 +180,7 @@ def pairs(model: DotModel) -> Iterator[Alternative]:
         if bits is not None and level is not None:
             ways = [{"min_exponent": level + step, "alignment_bits": bits + step} for step in (-1, 1)]
         for counted, of_bits in fields_of(FloatArithmetic).items():
-            beside = one_bit_beside(getattr(arithmetic, counted)) if of_bits.counts_bits and of_bits.decides else ()
+            beside = _values_beside(of_bits, getattr(arithmetic, counted)) if of_bits.counts_bits and of_bits.decides else ()
             for number, (name, field) in product(beside, _deciding_with(of_bits, role)):
                 ways += [{counted: number, name: word} for word in field.words if word != getattr(arithmetic, name)]
         yield from alternatives_with(model, arithmetic, ways)
