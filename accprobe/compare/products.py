@@ -8,7 +8,7 @@ from typing import TypeAlias
 from accprobe.compare.differences import NOT_KNOWN, Compared, Difference, FieldVerdict, finding_verdict, overall
 from accprobe.infer.findings import Bound, Finding
 from accprobe.model.product import same_additions
-from accprobe.report.product_words import PRODUCT_FINDINGS, STRUCTURE, found_words, miscounted, plan_words
+from accprobe.report.product_words import PRODUCT_FINDINGS, PLAN_FINDINGS, found_words, miscounted, plan_words
 from accprobe.report.products import ProductRow, RegionRecord
 from accprobe.report.report import Report
 
@@ -78,7 +78,7 @@ def _differences(a: ProductRow, b: ProductRow, fields: Sequence[str]) -> Iterato
         alike = a.holds and b.holds and mine is not None and other is not None and same_additions(mine, other)
         for field in fields:
             verdict_ = _verdict(of_a.findings, of_b.findings, field)
-            if verdict_ is None or (alike and field in STRUCTURE and _bounds(field, of_a, of_b) <= {"exact", "equivalent"}):
+            if verdict_ is None or (alike and field in PLAN_FINDINGS and _bounds(field, of_a, of_b) <= {"exact", "equivalent"}):
                 continue
             if verdict_ == "changed" or "order" not in fields or "equivalent" not in _bounds(field, of_a, of_b):
                 shown = [found_words(each.findings, field) or NOT_KNOWN for each in (of_a, of_b)]

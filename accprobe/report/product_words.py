@@ -10,7 +10,7 @@ from accprobe.report.words import value, word
 
 FindingsByName = Mapping[str, Finding]
 
-STRUCTURE = (
+PLAN_FINDINGS = (
     "split_k",
     "slice_sizes",
     "partial_format",
@@ -24,7 +24,7 @@ STRUCTURE = (
 
 PRODUCT_FINDINGS = (
     "each_product_once",
-    *STRUCTURE,
+    *PLAN_FINDINGS,
     "products_per_sum",
     "effective_bits",
     "alignment_bits",
@@ -101,7 +101,7 @@ def each_of(sizes: Sequence[object]) -> str:
 
 def division(findings: FindingsByName) -> str:
     """Return "2 parts of 256, added in f32" where several structures give the same bits, "" where K has one structure."""
-    several = any(name in findings and findings[name].bound == "equivalent" for name in STRUCTURE)
+    several = any(name in findings and findings[name].bound == "equivalent" for name in PLAN_FINDINGS)
     return str(findings["order"].value).rpartition(": ")[0] if several and "order" in findings else ""
 
 
