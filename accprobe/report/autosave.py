@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 
 from accprobe.build import atomic
@@ -26,9 +26,7 @@ class Autosave:
         self._path = path
         self._unsaved: Report | None = None
         self._next = 0.0
-        self._others: Report | None = None
-        self._written: set[str] = set()
-        self._mark: object = None
+        self._is_first = True
 
     def __call__(self, report: Report) -> None:
         self._unsaved = report
@@ -51,15 +49,12 @@ class Autosave:
             return
         target = self._path.resolve()
         with atomic.locked(target.with_name(f".{target.name}.lock"), LOCK_SECONDS):
-            changed = _mark(target) != self._mark
-            if changed:
-                self._others = self._found()
-            whole = with_results(self._others, report, self._written) if self._others else None
-            if changed and (whole is None or self._mark is None):
+            found = self._found()
+            whole = with_results(found, report) if found else None
+            if self._is_first or whole is None:
                 keep_previous(self._path)
             (whole or report).save(target)
-            self._mark = _mark(target)
-        self._written |= {row.name for row in report.instructions}
+        self._is_first = False
 
     def _found(self) -> Report | None:
         try:
@@ -74,19 +69,18 @@ def keep_previous(path: Path) -> None:
         atomic.save(path.with_name(f"{path.name}~"), path.read_bytes())
 
 
-def with_results(kept: Report, new: Report, written: Collection[str] = ()) -> Report | None:
+def with_results(kept: Report, new: Report) -> Report | None:
     """Return the report in a file with the rows, sweeps and products of a new one, which replace those with the same key.
 
-    written: names of instructions that only this process wrote. None where the new report is of a run with another device,
-    accprobe, environment or seed.
-    Raises ReportError where sweeps or products are of another device.
+    None where the new report is of a run with another device, accprobe, environment or seed. Raises ReportError where sweeps
+    or products are of another device.
     """
     is_run = new.run.selected > 0
     if is_run and _conditions(kept) != _conditions(new):
         return None
     if _device(kept) != _device(new):
         raise ReportError(f"the file has a report of {kept.device.name}, this is {new.device.name}; give another file")
-    rows = {row.name: row for row in kept.instructions if row.name not in written} | {row.name: row for row in new.instructions}
+    rows = {row.name: row for row in (*kept.instructions, *new.instructions)}
     sweeps = {sweep.key: sweep for sweep in (*kept.sweeps, *new.sweeps)}
     products = {product.key: product for product in (*kept.products, *new.products)}
     head = new if is_run else kept
@@ -113,12 +107,3 @@ def _in_order(rows: Iterable[Row], architecture: str) -> tuple[Row, ...]:
     """Sort as the catalog, rows of unlisted instructions last."""
     place = {inst.name: i for i, inst in enumerate(catalog(architecture))}
     return tuple(sorted(rows, key=lambda row: place.get(row.name, len(place))))
-
-
-def _mark(path: Path) -> object:
-    """Return what changes when another process replaces the file; None where there is none."""
-    try:
-        found = path.stat()
-    except FileNotFoundError:
-        return None
-    return found.st_ino, found.st_mtime_ns, found.st_size
