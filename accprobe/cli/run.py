@@ -154,13 +154,10 @@ def _print(request: RunRequest, report: Report) -> None:
 
 def _beside() -> str:
     """Return the headline of a recorded GPU, and the command that shows the rest."""
-    from accprobe.render.subjects.report import beside
+    from accprobe.render.subjects.report import report_headline
     from accprobe.report.report import Report
-    from accprobe.report.words import so_many
 
-    report = Report.load(BESIDE)
-    rest = f"`accprobe show {BESIDE}` shows all {so_many(len(report.measured), 'instruction')} of it."
-    return f"For comparison, a recorded GPU, {report.device.name}:\n! {beside(report)}\n{rest}"
+    return f"For comparison, a recorded GPU (`accprobe show {BESIDE}`): {report_headline(Report.load(BESIDE))}"
 
 
 def _check_any_measured(report: Report) -> None:

@@ -8,9 +8,10 @@ from typing import TypeAlias
 from accprobe.compare.differences import NOT_KNOWN, Compared, Difference, FieldVerdict, finding_verdict, overall
 from accprobe.infer.findings import Bound, Finding
 from accprobe.model.product import same_additions
-from accprobe.report.product_words import PLAN_FINDINGS, PRODUCT_FINDINGS, found_words, miscounted, plan_words
+from accprobe.report.product_words import PLAN_FINDINGS, PRODUCT_FINDINGS, miscounted, plan_words
 from accprobe.report.products import ProductRow, RegionRecord
 from accprobe.report.report import Report
+from accprobe.report.words import found_words
 
 ProductPair: TypeAlias = Compared[ProductRow]
 

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
-from accprobe.infer.findings import Finding
 from accprobe.report.products import ProductRow
-from accprobe.report.words import value, word
-
-FindingsByName = Mapping[str, Finding]
+from accprobe.report.words import FindingsByName, found_words
 
 PLAN_FINDINGS = (
     "split_k",
@@ -50,16 +47,6 @@ BLOCKS_BACKWARD = "by blocks of {} from the last to the first"
 IN_DISORDER = "in another order"
 SHARE = "{} of every {} k"
 """How the finding `order` ends where a chain does not take K in turn; SHARE: where other k lie between a chain's."""
-
-
-def found_words(findings: FindingsByName, name: str) -> str:
-    """Return a finding as tables show it, "" where there is none."""
-    finding = findings.get(name)
-    if finding is None:
-        return ""
-    if finding.bound == "undetermined" and not finding.candidates:
-        return f"{word(finding.value, name)}?"
-    return value(finding, name)
 
 
 def plan_words(findings: FindingsByName) -> str:

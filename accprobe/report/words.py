@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from accprobe.infer.findings import Finding
 from accprobe.isa.formats import Format
 from accprobe.report.rows import Row
 from accprobe.sass import opcodes
 from accprobe.sass.lowering import is_ordinary
+
+FindingsByName = Mapping[str, Finding]
 
 
 def so_many(count: int, noun: str) -> str:
@@ -48,18 +50,22 @@ FROM_ORDER = ("products_per_sum", "addend")
 
 
 def found(row: Row, feature: str) -> str:
-    """Return the value of a finding, "" where there is none; "…?" too for features of an undetermined order."""
-    if feature not in row.findings:
+    """Return the value of a finding, "" where there is none."""
+    return found_words(row.findings, feature, row.instruction.is_integer)
+
+
+def found_words(findings: FindingsByName, name: str, of_integers: bool = False) -> str:
+    """Return a finding as tables show it, "" where there is none; "…?" too for features of an undetermined order.
+
+    of_integers: an undetermined value is "any", as all values give the same bits.
+    """
+    finding = findings.get(name)
+    if finding is None:
         return ""
-    finding = row.findings[feature]
-    if is_unknown(row, finding) or (feature in FROM_ORDER and row.findings["order"].candidates):
-        return f"{word(finding.value, feature)}?"
-    return value(finding, feature)
-
-
-def is_unknown(row: Row, finding: Finding) -> bool:
-    """Return whether it is undetermined without candidates. For integers all values then give the same bits."""
-    return finding.bound == "undetermined" and not finding.candidates and not row.instruction.is_integer
+    is_unknown = finding.bound == "undetermined" and not finding.candidates and not of_integers
+    if is_unknown or (name in FROM_ORDER and "order" in findings and findings["order"].candidates):
+        return f"{word(finding.value, name)}?"
+    return value(finding, name)
 
 
 def value(finding: Finding, feature: str = "") -> str:

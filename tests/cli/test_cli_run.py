@@ -285,11 +285,9 @@ def test_without_a_gpu_the_processor_is_measured_and_a_recorded_gpu_named_beside
     assert result.exit_code == 0
     assert result.stderr.startswith("accprobe: no GPU found (there is no NVIDIA driver); measuring the processor, ")
     assert result.output.count("no GPU found") == 1
-    processor, _, beside = result.stdout.partition("\nFor comparison, a recorded GPU, NVIDIA H200:\n")
+    processor, _, beside = result.stdout.partition("\nFor comparison, a recorded GPU (`accprobe show h200`): ")
     assert "VPDPBUSDS" in processor
-    assert beside.startswith("! The running sum keeps 13 (e8m13) of the 23 fraction bits of f32: wgmma.")
-    assert beside.endswith("`accprobe show h200` shows all 293 instructions of it.\n")
-    assert len(beside.splitlines()) <= 4
+    assert beside.startswith("NVIDIA H200: FP8 wgmma accumulates in 13 fraction bits (e8m13), truncated (RZ); ")
     report = Report.load(path)
     assert (report.device.kind, report.device.reason) == ("cpu", "there is no NVIDIA driver")
     assert [row.status for row in report.measured] == ["confirmed"]

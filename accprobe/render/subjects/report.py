@@ -280,12 +280,6 @@ def report_title(report: Report) -> Iterator[Phrases]:
     yield (Phrase(measured, "quiet"),)
 
 
-def beside(report: Report) -> str:
-    """Return the first sentence that a reader must not miss."""
-    sentence, names = meanings(report)[0]
-    return f"{sentence}{text_of(pattern_spans(names))}"
-
-
 _WORDS = {
     "instruction": "one PTX matrix multiply-accumulate, D = A·B + C, named by its qualifiers: D, A, B, C of mma.sync;"
     " D, A, B of wgmma and tcgen05, where C is D. .rs is a wgmma that takes A from registers",
