@@ -27,17 +27,15 @@ from accprobe.render.document import (
 from accprobe.render.subjects.sass import short_name
 from accprobe.render.subjects.verification import PROVISOS
 from accprobe.report.product_words import (
-    FindingsByName,
     along,
     division,
-    found_words,
     is_misplaced,
     miscounted,
     misscaled,
     plan_words,
 )
 from accprobe.report.products import KernelRecord, ProductRow, RegionRecord
-from accprobe.report.words import so_many
+from accprobe.report.words import FindingsByName, found_words, so_many
 
 SHOWN_IN_FULL = 3
 """Largest number of products that a terminal shows in full without --all."""
