@@ -70,8 +70,8 @@ def _text(found: Diff, form: str, expand: bool) -> str:
     "files",
     multiple=True,
     type=click.Path(path_type=Path),
-    metavar="TOML",
-    help="File with a list of such lines: require = [...]. Repeatable.",
+    metavar="FILE",
+    help="Text file with a requirement a line. Repeatable.",
 )
 @click.option("--allow-simulated", is_flag=True, help="Check published models too, although accprobe did not measure them.")
 def check_command(report: str, require: tuple[str, ...], files: tuple[Path, ...], allow_simulated: bool) -> None:
@@ -98,7 +98,7 @@ def check_command(report: str, require: tuple[str, ...], files: tuple[Path, ...]
 
     requirements = [*map(parse_requirement, require), *(one for path in files for one in read_file(path))]
     if not requirements:
-        raise click.UsageError("there is nothing to check: give --require LINE or --file TOML")
+        raise click.UsageError("there is nothing to check: give --require LINE or --file FILE")
     loaded = read_report(report)
     if loaded.device.kind == "simulated":
         if not allow_simulated:

@@ -32,8 +32,6 @@ _N = re.compile(r"n\d+(?=k)")
 NO_MATCH = "no measured instruction matches"
 NO_PRODUCT = "no product matches"
 NO_VALUE = "no value"
-# Key of the list of requirements in a TOML file.
-KEY = "require"
 
 
 @dataclass(frozen=True)
@@ -94,21 +92,17 @@ def parse_requirement(line: str) -> Requirement:
 
 
 def read_file(path: Path) -> list[Requirement]:
-    """The requirements of a TOML file: `require = ["GLOB: FIELD OPERATOR VALUE", …]`. Raises RequirementError."""
-    import tomllib
-
+    """Return the requirements of a text file, one a line, except empty lines and comments (#). Raises RequirementError."""
     try:
-        data = tomllib.loads(path.read_text(encoding="utf-8"))
+        lines = path.read_text(encoding="utf-8").splitlines()
     except OSError as e:
         raise RequirementError(f"{path} cannot be read: {e.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as e:
-        raise RequirementError(f"{path}: it is not TOML ({e})") from None
-    if unknown := sorted(data.keys() - {KEY}):
-        raise RequirementError(f"{path}: there is no key '{unknown[0]}'; the list is called {KEY}")
-    lines = data.get(KEY)
-    if not isinstance(lines, list) or not lines or not all(isinstance(line, str) for line in lines):
-        raise RequirementError(f'{path}: {KEY} must be a list of lines, such as {KEY} = ["wgmma.*: effective_bits >= 13"]')
-    return [parse_requirement(line) for line in lines]
+    except UnicodeDecodeError as e:
+        raise RequirementError(f"{path}: it is not text ({e})") from None
+    found = [parse_requirement(line) for line in lines if line.strip() and not line.lstrip().startswith("#")]
+    if not found:
+        raise RequirementError(f"{path} has no requirement: write one a line, such as 'wgmma.*: effective_bits >= 13'")
+    return found
 
 
 def check_requirements(report: Report, requirements: Iterable[Requirement]) -> list[Outcome]:

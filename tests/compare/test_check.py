@@ -151,10 +151,10 @@ def test_whole_output_and_exit_status() -> None:
 
 
 def test_lines_from_a_file(tmp_path: Path) -> None:
-    path = tmp_path / "require.toml"
-    path.write_text('require = [\n  "wgmma.*.f32.e4m3.*: effective_bits >= 13",\n  "*: status == confirmed",\n]\n')
+    path = tmp_path / "require.txt"
+    path.write_text("# bits\nwgmma.*.f32.e4m3.*: effective_bits >= 13\n\n*: status == confirmed\n")
     assert run("h200", "--file", str(path)).exit_code == 0
-    path.write_text('require = ["wgmma.*.f32.e4m3.*: effective_bits >= 23"]')
+    path.write_text("wgmma.*.f32.e4m3.*: effective_bits >= 23")
     result = run("h200", "--file", str(path))
     assert result.exit_code == 1
     assert "found 13: wgmma.m64n{8,256}k32.f32.e4m3.{e4m3,e5m2}{,.rs}" in result.stdout
@@ -162,19 +162,10 @@ def test_lines_from_a_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("text", "reason"),
-    [
-        ("require = [", "it is not TOML"),
-        ("\xff", "it is not TOML"),
-        ("requires = []", "there is no key 'requires'; the list is called require"),
-        ("", "require must be a list of lines"),
-        ("require = []", "require must be a list of lines"),
-        ("require = 'x'", "require must be a list of lines"),
-        ("require = [1]", "require must be a list of lines"),
-        ("require = ['x']", "requirement 'x': write it as"),
-    ],
+    [("\xff", "it is not text"), ("# nothing", "has no requirement: write one a line"), ("x", "requirement 'x': write it as")],
 )
 def test_invalid_files_are_refused(tmp_path: Path, text: str, reason: str) -> None:
-    path = tmp_path / "require.toml"
+    path = tmp_path / "require.txt"
     path.write_text(text, encoding="latin-1")
     result = run("h200", "--file", str(path))
     assert (result.exit_code, result.stdout) == (2, "")
