@@ -19,7 +19,7 @@ from shown import page_of_diff as diff_page
 
 from accprobe.cli import main
 from accprobe.compare.diff import diff
-from accprobe.render.subjects.report import GLOSSARY, lines
+from accprobe.render.subjects.report import lines
 from accprobe.report.evidence import load_with_evidence
 from accprobe.report.published import published
 from accprobe.report.report import Report
@@ -158,14 +158,6 @@ def test_replayed_report_says_so() -> None:
         '<p class="box replayed"><span class="replayed">REPLAYED from a recording: nothing was measured now</span></p>' in text
     )
     assert '<p class="box' not in report_page(fake_report())
-
-
-def test_glossary_has_every_heading_and_status(page: Page) -> None:
-    words = " ".join(page.words)
-    assert all(word in words for word in GLOSSARY)
-    assert {"confirmed", "inferred", "unverified", "alternative", "effective bits", "summation tree", "evidence"} <= set(
-        GLOSSARY
-    )
 
 
 def test_sweeps_are_shown_where_there_are_some() -> None:
