@@ -105,18 +105,7 @@ def test_all_sweeps_are_shown_where_they_are_asked_for() -> None:
     assert "e8m20" not in shown
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        "show h200",
-        "show h200 --all",
-        "show h200 wgmma.m64n8k32.f32.e4m3.e4m3",
-        "diff h200 sim:b200",
-        "list",
-        "list --instructions sm_90a",
-        "doctor",
-    ],
-)
+@pytest.mark.parametrize("arguments", ["show h200", "show h200 wgmma.m64n8k32.f32.e4m3.e4m3", "list --reports", "doctor"])
 def test_no_line_ends_in_blanks_where_nobody_looks_at_a_terminal(arguments: str) -> None:
     lines = CliRunner(env={"COLUMNS": "100"}).invoke(main, arguments.split()).stdout.split("\n")
     assert len(lines) > 5
