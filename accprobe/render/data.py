@@ -11,7 +11,6 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from accprobe.audit.accumulators import Accumulator
 from accprobe.audit.kernels import Kernel, Reading
 from accprobe.budget.error_report import ErrorReport, ErrorRow, is_simulated
 from accprobe.budget.tolerance import ToleranceReport
@@ -142,16 +141,15 @@ def _kernel(kernel: Kernel) -> JsonObject:
         "opcodes": dict(kernel.matrix),
         "conversions": [{"opcode": c.opcode, "count": c.count, "feeds": list(c.feeds)} for c in kernel.conversions],
         "emulated": None if kernel.emulated is None else {"format": kernel.emulated[0], "by": kernel.emulated[1]},
-        "accumulators": {opcode: _accumulator(known) for opcode, known in kernel.accumulators.items()},
+        "accumulators": {
+            opcode: {key: value for key, value in asdict(known).items() if key != "wider"} if known else None
+            for opcode, known in kernel.accumulators.items()
+        },
         "sums": [_chain(chain) for chain in kernel.chains],
     }
     if kernel.executed is not None:
         data |= {"launches": kernel.launches, "executed": dict(kernel.executed)}
     return data
-
-
-def _accumulator(known: Accumulator | None) -> JsonObject | None:
-    return {key: value for key, value in asdict(known).items() if key != "wider"} if known else None
 
 
 def _chain(chain: Chain) -> JsonObject:

@@ -90,8 +90,11 @@ def _blocks(blocks: Iterable[Element]) -> Iterator[str]:
             yield f'<pre tabindex="0">{_text(chr(10).join(block.lines))}</pre>'
         elif isinstance(block, Section):
             yield from _section(block)
+        elif block.is_of_facts:
+            yield _facts(block)
         else:
-            yield _facts(block) if block.is_of_facts else _scrolling(_table(block), block.caption or what)
+            label = escape((block.caption or what)[:LABEL])
+            yield f'<div class="scroll" tabindex="0" role="region" aria-label="{label}">{_table(block)}</div>'
 
 
 def _heading(words: Said, level: int, anchor: str) -> str:
@@ -152,10 +155,6 @@ def _span(span: Phrase) -> str:
 def _text(text: str) -> str:
     """Return the text as markup that shows it; an arrow is not broken."""
     return escape(unglued(text)).replace("-&gt;", '<span class="arrow">-&gt;</span>')
-
-
-def _scrolling(inner: str, what: str) -> str:
-    return f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(what[:LABEL])}">{inner}</div>'
 
 
 def _class(class_: str) -> str:

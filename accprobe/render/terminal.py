@@ -211,7 +211,7 @@ def _beside(cells: Sequence[list[Text]], columns: Sequence[Column], widths: Sequ
 def _fitted(table: Grid, width: int) -> tuple[list[int], int, list[int]]:
     """Return the columns that are shown, the blanks between two, and their widths."""
     wide = [max(map(cell_len, texts)) for texts in (_column(table, i) for i in range(len(table.columns)))]
-    least = [_least(column, w) for column, w in zip(table.columns, wide, strict=True)]
+    least = [w if c.whole or c.number else min(w, max(c.least, LEAST)) for c, w in zip(table.columns, wide, strict=True)]
     shown = list(range(len(wide)))
 
     def taken(of: Sequence[int] | Mapping[int, int], gap: int) -> int:
@@ -227,10 +227,6 @@ def _fitted(table: Grid, width: int) -> tuple[list[int], int, list[int]]:
         while taken(widths, gap) > width and any(widths[i] > floor[i] for i in shown):
             widths[max(shown, key=lambda i: widths[i] - floor[i])] -= 1
     return shown, gap, list(widths.values())
-
-
-def _least(column: Column, wide: int) -> int:
-    return wide if column.whole or column.number else min(wide, max(column.least, LEAST))
 
 
 def _column(table: Grid, i: int) -> list[str]:

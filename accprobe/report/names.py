@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
@@ -262,7 +262,8 @@ def named_model(word: str, dtype: str = "") -> NamedModel:
         raise no_report(name[: colon.start()], recorded())
     if source and not name:
         raise UnknownName(f"'{word}' names no instruction; give REPORT:INSTRUCTION, {EXAMPLE}")
-    sources = [source] if source else [*_with_instructions(), *(f"{SIM}{chip}" for chip in CHIPS)]
+    of_gpus = (name for name in reversed(recorded()) if Report.load(name).instructions)
+    sources = [source] if source else [*of_gpus, *(f"{SIM}{chip}" for chip in CHIPS)]
     others: list[Instruction] = []
     for each in sources:
         report = named_report(each)
@@ -280,12 +281,6 @@ def named_model(word: str, dtype: str = "") -> NamedModel:
             return NamedModel(other[0], models[other[0]], each, other[1])
         known |= _opcodes(named_report(each))
     raise UnknownName(f"{source or 'accprobe'} has no model of '{name}'; {near(name, [i.name for i in known], _stems(known))}")
-
-
-def _with_instructions() -> Iterator[str]:
-    for name in reversed(recorded()):
-        if Report.load(name).instructions:
-            yield name
 
 
 def _opcodes(report: Report) -> Opcodes:

@@ -186,7 +186,7 @@ def test_coverage_says_which_events_were_met(gpu: dict[str, SimulatedDevice]) ->
     for row in json.loads(result.stdout)["verified"]:
         events = row["events"]
         assert events["hit"] == events["possible"] > 200
-        assert events["missing"] == []
+        assert "missing" not in events
         assert row["kinds"]["coverage"] > 100
         assert row["dots"] == sum(row["kinds"].values()) > 2000
     assert "  events" in verify(*options).stdout

@@ -15,7 +15,6 @@ OTHER_TESTS = {"docs", "emulate", "house"}
 HOMONYMS = {
     "Chain",
     "FAR",
-    "Field",
     "Kind",
     "Overflow",
     "Reading",

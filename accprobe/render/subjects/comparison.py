@@ -115,14 +115,10 @@ def _table(diff: Diff, changed: Sequence[Entry]) -> Grid:
         Column("field", lambda row: row[1][0], least=12),
         Column(f"A: {a}", lambda row: row[1][1], least=12),
         Column(f"B: {b}", lambda row: Phrase(row[1][2], "strong"), least=12),
-        Column("status", lambda row: _status(row[0].marks), "detail"),
+        Column("status", lambda row: Phrase(row[0].marks or "measured and confirmed"), "detail"),
     )
     rows = [(entry, field) for entry in changed for field in entry.fields]
     return tabulate(columns, rows, group=lambda row: id(row[0]))
-
-
-def _status(marks: str) -> Phrase:
-    return Phrase(marks, "unverified") if marks else Phrase("measured and confirmed", "confirmed")
 
 
 def _line(entry: Entry, expand: bool) -> Phrases:

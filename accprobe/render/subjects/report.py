@@ -97,7 +97,8 @@ def report_page(report: Report) -> Iterator[Element]:
     """Yield a page: a line and a section for each instruction, the versions, and the glossary."""
     of_instructions = is_of_instructions(report)
     yield from banner_blocks(report)
-    yield Heading(report_headline(report) if of_instructions else _other_headline(report), 1)
+    other = f"products: {product_counts(report.products)}" if report.products else sweep_headline(report.sweeps)
+    yield Heading(report_headline(report) if of_instructions else f"{report.device.name}: {other}", 1)
     if faults := all_alarms(report.products):
         yield List(faults, "!")
     shown = lines(report.measured, collapse=False)
@@ -144,11 +145,6 @@ def report_headline(report: Report) -> str:
     total = sum(counts.values())
     ended = [f"{count:,} of {so_many(total, 'instruction')} {status}" for status, count in counts.most_common()]
     return f"{report.device.name}: {'; '.join([*shown, ', '.join(ended) or 'no instruction was measured'])}"
-
-
-def _other_headline(report: Report) -> str:
-    found = f"products: {product_counts(report.products)}" if report.products else sweep_headline(report.sweeps)
-    return f"{report.device.name}: {found}"
 
 
 def _accumulates(row: Row) -> str:

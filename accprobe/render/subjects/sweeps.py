@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
 
 from accprobe.isa.formats import FORMATS
-from accprobe.render.document import Column, Element, Grid, Heading, Paragraph, Phrase, Section, Tone, tabulate
+from accprobe.render.document import Column, Element, Heading, Paragraph, Phrase, Section, Tone, tabulate
 from accprobe.report.sweeps import OperandSet, SweepRecord
 from accprobe.report.words import register
 from accprobe.sass import opcodes
@@ -147,12 +147,8 @@ def sweep_tables(records: Sequence[SweepRecord], simulated: bool = False) -> Ite
         lines = list(of_problem)
         yield Heading(problem, 2)
         if any(line[0].measured for line in lines):
-            yield sweep_table(lines)
+            yield tabulate(COLUMNS, lines, group=lambda line: line[0].dtype)
         yield from map(Paragraph, remarks([each for line in lines for each in line], simulated))
-
-
-def sweep_table(lines: Sequence[SweepLine]) -> Grid:
-    return tabulate(COLUMNS, lines, group=lambda line: line[0].dtype)
 
 
 def _problem(line: SweepLine) -> str:
