@@ -59,7 +59,6 @@ class ArrayLibrary:
     """Arrays of one library on one device; here of numpy, with narrow floats of ml_dtypes."""
 
     name, device = "numpy", "cpu"
-    _module: Any = np
 
     def __init__(self) -> None:
         self._buffers: dict[str, Any] = {}
@@ -70,12 +69,12 @@ class ArrayLibrary:
             return self.operand(role, patterns.T, fmt).T
         buffer = self._buffers.get(role)
         if buffer is None or (buffer.shape, buffer.dtype) != (patterns.shape, patterns.dtype):
-            buffer = self._buffers[role] = self._module.empty(patterns.shape, patterns.dtype)
-        buffer[:] = self._module.asarray(patterns)
+            buffer = self._buffers[role] = np.empty(patterns.shape, patterns.dtype)
+        buffer[:] = patterns
         return buffer.view(_numpy_type(fmt))
 
     def scale(self, role: str, values: Singles) -> Any:
-        return self._module.array(values)
+        return np.array(values)
 
     def received(self, result: Any) -> Received | None:
         """Describe a callable's result; None if it is not an array."""
@@ -170,37 +169,26 @@ class TorchArrays(ArrayLibrary):
         return self._torch.from_dlpack(result) if hasattr(result, "__dlpack__") else None
 
 
-class CupyArrays(ArrayLibrary):
-    """CuPy arrays, in numpy's own formats only. Never run on hardware."""
+class CupyArrays(TorchArrays):
+    """CuPy arrays over the memory of tensors on a GPU. Never run on hardware."""
 
     name = "cupy"
 
     def __init__(self, device: str | None) -> None:
-        super().__init__()
         try:
             import cupy
         except ImportError as e:
             raise ToolMissing(f"cupy is not installed: {install.GPU_STACK}") from e
-        self.device = device or "cuda:0"
-        if not self.device.startswith("cuda:"):
-            raise AccprobeError(f"cupy has no arrays on {self.device}: give --device cuda:0, or other --arrays")
-        self._module = cupy
-        try:
-            cupy.cuda.Device(int(self.device.removeprefix("cuda:"))).use()
-        except Exception as e:  # CuPy has separate exception classes for each CUDA library
-            raise DeviceError(f"cupy cannot use {self.device}: {_one_line(e)}") from None
+        super().__init__(device or "cuda:0")
+        if self.device == "cpu":
+            raise AccprobeError("cupy has no arrays on cpu: give --device cuda:0, or other --arrays")
+        self._cupy = cupy
 
     def operand(self, role: str, patterns: Bits, fmt: Format, by_columns: bool = False) -> Any:
-        if _numpy_type(fmt).kind not in "fiu":
-            raise AccprobeError(f"cupy has no type for the format {fmt}: give --arrays torch")
-        return super().operand(role, patterns, fmt, by_columns)
+        return self._cupy.from_dlpack(super().operand(role, patterns, fmt, by_columns))
 
-    def patterns(self, result: Any, fmt: Format) -> Bits:
-        found: Bits = self._module.asnumpy(self._module.ascontiguousarray(result)).view(fmt.dtype)
-        return found
-
-    def _array(self, result: Any) -> Any:
-        return result if isinstance(result, self._module.ndarray) else None
+    def scale(self, role: str, values: Singles) -> Any:
+        return self._cupy.from_dlpack(super().scale(role, values))
 
 
 class JaxArrays(ArrayLibrary):
@@ -213,7 +201,7 @@ class JaxArrays(ArrayLibrary):
             import jax
         except ImportError as e:
             raise ToolMissing("jax is not installed: pip install jax, or jax[cuda13] for a GPU") from e
-        self._module = jax
+        self._jax: Any = jax
         platform, _, number = (device or "").partition(":")
         try:
             self._to = jax.devices(platform or None)[int(number or 0)]
@@ -222,15 +210,15 @@ class JaxArrays(ArrayLibrary):
         self.device = "cpu" if self._to.platform == "cpu" else f"cuda:{self._to.id}"
 
     def operand(self, role: str, patterns: Bits, fmt: Format, by_columns: bool = False) -> Any:
-        if fmt.storage_bits == 64 and not self._module.config.jax_enable_x64:
+        if fmt.storage_bits == 64 and not self._jax.config.jax_enable_x64:
             raise AccprobeError(f"jax converts {fmt} to f32: set JAX_ENABLE_X64=1")
-        return self._module.device_put(np.array(patterns, order="C").view(_numpy_type(fmt)), self._to)
+        return self._jax.device_put(np.array(patterns, order="C").view(_numpy_type(fmt)), self._to)
 
     def scale(self, role: str, values: Singles) -> Any:
-        return self._module.device_put(np.array(values), self._to)
+        return self._jax.device_put(np.array(values), self._to)
 
     def _array(self, result: Any) -> Any:
-        return result if isinstance(result, self._module.Array) else None
+        return result if isinstance(result, self._jax.Array) else None
 
 
 def _check_gpu(torch: Any, device: str) -> None:
