@@ -36,8 +36,9 @@ class Exchange:
     @classmethod
     def of(cls, request: Request, row: int, results: Bits) -> Exchange:
         """Return one row of a request, with its result among `results` [N]."""
-        a, b, c, *others = (None if x is None else hex_of(x[row]) for x in request.every)
-        return cls(a or "", b or "", c or "", hex_of(results[row]), *(x or "" for x in others))
+        a, b, c, d = (hex_of(column[row]) for column in (request.a, request.b, request.c, results))
+        others = request.metadata, request.scales_a, request.scales_b
+        return cls(a, b, c, d, *("" if column is None else hex_of(column[row]) for column in others))
 
     def request(self, inst: Instruction) -> Request:
         """Return the request of this one dot product."""

@@ -50,11 +50,6 @@ class Request:
         return replace(self, **{name: column[rows] for name, column in self._named().items()})
 
     @property
-    def every(self) -> tuple[Bits | None, ...]:
-        """Return all arrays in their order, None for those that do not exist."""
-        return tuple(getattr(self, field.name) for field in fields(self))
-
-    @property
     def columns(self) -> tuple[Bits, ...]:
         """Return the arrays that exist: a, b, c, then metadata and scales."""
         return tuple(self._named().values())

@@ -71,16 +71,12 @@ def _wait_for_parent() -> None:
     os._exit(1)
 
 
-def _open_in_worker(name: str, record: bool) -> None:
-    """Open the device before the first row needs it."""
-    _surveyor(name, record)
-
-
 def _rows_in_worker(name: str, insts: Sequence[Instruction], dots: int, seed: int, record: bool) -> None:
-    """Send each row as soon as it is finished."""
+    """Send each row as soon as it is finished; without instructions, open the device before the first row needs it."""
     assert _finished is not None
+    surveyor = _surveyor(name, record)
     for inst in insts:
-        _finished.put(_surveyor(name, record).measured(inst, dots, seed))
+        _finished.put(surveyor.measured(inst, dots, seed))
 
 
 def _tasks(insts: Iterable[Instruction]) -> list[list[Instruction]]:
@@ -114,13 +110,14 @@ def in_processes(
         try:
             with interrupts_held_back():
                 for _ in range(jobs):
-                    pool.submit(_open_in_worker, name, record)
+                    pool.submit(_rows_in_worker, name, (), dots, seed, record)
             prepare()
             with interrupts_held_back():
                 futures = [pool.submit(_rows_in_worker, name, task, dots, seed, record) for task in _tasks(insts)]
             while missing:
                 if finished.empty():
-                    _raise_failures(futures)
+                    for future in filter(Future.done, futures):
+                        future.result()  # raises what ended it
                     time.sleep(POLL)
                 else:
                     missing -= 1
@@ -131,12 +128,6 @@ def in_processes(
             pool.shutdown(wait=False, cancel_futures=True)
             for worker in set(multiprocessing.active_children()) - others:
                 worker.kill()
-
-
-def _raise_failures(futures: Iterable[Future[None]]) -> None:
-    for future in futures:
-        if future.done():
-            future.result()
 
 
 @contextmanager
