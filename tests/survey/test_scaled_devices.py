@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -10,11 +11,14 @@ from measured import Tiled
 from outside_scales import Rules, evaluated
 
 from accprobe.evaluate.evaluator import evaluate
+from accprobe.infer.characterise import characterise
+from accprobe.infer.experiments.scales import settling_requests
 from accprobe.isa.formats import FORMATS, Bits
 from accprobe.isa.instructions import Instruction, parse
-from accprobe.model.tree import DotModel, FloatArithmetic, chain
+from accprobe.model.tree import Addend, DotModel, FloatArithmetic, FusedSum, Product, chain
 from accprobe.operands.kinds import draw, kinds
 from accprobe.operands.request import Request, joined
+from accprobe.operands.sparse import stored_products
 from accprobe.report.rows import Row
 from accprobe.survey.row import Surveyor
 from accprobe.verify.coverage import Coverage, cover
@@ -24,6 +28,9 @@ SMALL = parse("mma.sync.m16n8k32.kind::mxf8f6f4.scale_vec::1X.f32.e2m3.e3m2.f32.
 NVFP4 = parse("mma.sync.m16n8k64.kind::mxf4nvf4.scale_vec::4X.f32.e2m1.e2m1.f32.ue4m3")
 FOUR = parse("mma.sync.m16n8k64.kind::mxf4nvf4.scale_vec::4X.f32.e2m1.e2m1.f32.ue8m0")
 TWO = parse("tcgen05.m128n16k64.kind::mxf4.scale_vec::2X.f32.e2m1.e2m1.ue8m0")
+NARROW = parse("mma.sync.m16n8k32.kind::mxf8f6f4.scale_vec::1X.f32.e4m3.e3m2.f32.ue8m0")
+SPARSE = parse("mma.sp.m16n8k128.kind::mxf4nvf4.scale_vec::4X.f32.e2m1.e2m1.f32.ue4m3")
+PLAIN = parse("mma.sync.m16n8k32.kind::f8f6f4.f32.e2m1.e5m2.f32")
 
 USUAL = {
     MIXED: Rules(25, floor=-133),
@@ -55,12 +62,16 @@ DEVIATIONS = {
 }
 
 
+def fused(inst: Instruction, bits: int, at_once: int | None, floor: int = -139) -> DotModel:
+    arithmetic = FloatArithmetic(
+        FORMATS["f32"], 23, "RZ", bits, min_exponent=floor, underflow_sign="positive", scaled_products=at_once
+    )
+    return DotModel(chain([range(inst.k)], arithmetic))
+
+
 def published(inst: Instruction) -> DotModel:
     rules = USUAL[inst]
-    arithmetic = FloatArithmetic(FORMATS["f32"], 23, "RZ", rules.bits, min_exponent=rules.floor, underflow_sign="positive")
-    if rules.at_once > 1:
-        arithmetic = replace(arithmetic, scaled_products=rules.at_once)
-    return DotModel(chain([range(inst.k)], arithmetic))
+    return fused(inst, rules.bits, rules.at_once if rules.at_once > 1 else None, rules.floor)
 
 
 class Planted(Tiled):
@@ -78,7 +89,7 @@ class Planted(Tiled):
         return evaluated(self.rules, request.a, request.b, request.c, (request.scales_a, request.scales_b), names)
 
 
-def row_of(device: Planted, inst: Instruction) -> Row:
+def row_of(device: Tiled, inst: Instruction) -> Row:
     return Surveyor(device).row(inst, 2000, 0)
 
 
@@ -131,3 +142,118 @@ def test_a_deviation_is_never_confirmed_as_the_model_without(name: str) -> None:
         return
     assert row.status != "confirmed"
     assert not any(finding.bound == "exact" for finding in row.findings.values())
+
+
+Ask = Callable[[Request], Request]
+
+
+class Scaled(Tiled):
+    """A device of one instruction. laid: what its layout makes of a request."""
+
+    def __init__(self, inst: Instruction, model: DotModel, laid: Ask = lambda asked: asked) -> None:
+        super().__init__(inst, model)
+        self._laid, self._model = laid, model
+
+    def dot(self, inst: Instruction, request: Request, placement: int = 0) -> Bits:
+        if inst.sparse:
+            return evaluate(self._model, inst.stored, stored_products(inst, request))
+        return super().dot(inst, self._laid(request), placement)
+
+
+def with_c_last(inst: Instruction, bits: int, at_once: int | None) -> DotModel:
+    """C is added by itself, rounded to nearest."""
+    products = FusedSum(tuple(map(Product, range(inst.k))), fused(inst, bits, at_once).root.arithmetic)
+    return DotModel(FusedSum((products, Addend()), FloatArithmetic(FORMATS["f32"], 23, "RNE", None)))
+
+
+def of_two_sums(inst: Instruction, bits: int, at_once: int | None) -> DotModel:
+    arithmetic = fused(inst, bits, at_once).root.arithmetic
+    return DotModel(chain([range(inst.k // 2), range(inst.k // 2, inst.k)], arithmetic))
+
+
+@pytest.mark.parametrize(
+    ("inst", "bits", "at_once", "planted"),
+    [
+        pytest.param(TWO, 35, 32, with_c_last, id="C last, blocks of 32", marks=pytest.mark.slow),
+        pytest.param(FOUR, 34, 16, with_c_last, id="C last", marks=pytest.mark.slow),
+        pytest.param(NVFP4, 35, 16, with_c_last, id="C last, scales with fractions", marks=pytest.mark.slow),
+        pytest.param(NARROW, 25, None, of_two_sums, id="two sums of one block", marks=pytest.mark.slow),
+        pytest.param(NVFP4, 35, 16, of_two_sums, id="two sums", marks=pytest.mark.slow),
+        pytest.param(FOUR, 34, 16, of_two_sums, id="two sums of ue8m0", marks=pytest.mark.slow),
+    ],
+)
+def test_other_orders_are_found(
+    inst: Instruction, bits: int, at_once: int | None, planted: Callable[[Instruction, int, int | None], DotModel]
+) -> None:
+    """C is told apart by itself: it has a wide range, however narrow products are."""
+    model = planted(inst, bits, at_once)
+    row = row_of(Scaled(inst, model), inst)
+    assert row.model is not None
+    assert row.model.order == model.order
+    assert (row.status, row.reason) == ("confirmed", "")
+    sums = [node.arithmetic for node in row.model.root.nodes() if node.products]
+    assert {(x.alignment_bits, x.scaled_products) for x in sums if isinstance(x, FloatArithmetic)} == {(bits, at_once)}
+
+
+def test_bits_below_what_a_block_spans_stand_for_a_floor() -> None:
+    """No product of one block has bits below 25: with a bit more and a floor one higher, sums are the same."""
+    row = row_of(Scaled(NARROW, with_c_last(NARROW, 25, None)), NARROW)
+    assert (row.status, row.reason) == ("confirmed", "")
+    bits, floor = row.findings["alignment_bits"], row.findings["min_exponent"]
+    assert (bits.value, bits.bound) == (25, "at_least")
+    assert floor.bound == "undetermined"
+    assert -139 in floor.candidates
+
+
+def test_a_sparse_a_has_block_scales_too() -> None:
+    """The model is one of the stored products, half of each block."""
+    row = row_of(Scaled(SPARSE, fused(SPARSE.stored, 35, 16)), SPARSE)
+    assert row.model == replace_floor(fused(SPARSE.stored, 35, 16), None)
+    assert (row.status, row.reason) == ("confirmed", "")
+    assert row.findings["left_out"].value == "absent"
+
+
+def replace_floor(model: DotModel, floor: int | None) -> DotModel:
+    """With the rules that no such sums can show as they are inferred."""
+    return model.with_arithmetic(lambda x: replace(x, min_exponent=floor, underflow_sign="kept"))  # type: ignore[arg-type]
+
+
+def test_the_words_that_settle_nvfp4_are_in_the_evidence() -> None:
+    words = settling_requests(NVFP4)
+    found = characterise(Scaled(NVFP4, fused(NVFP4, 36, 8)), NVFP4).findings["scaled_products"]
+    first = found.evidence[: len(words)]
+    assert [x.request(NVFP4).scales_a[0].tolist() for x in first] == words.scales_a.tolist()  # type: ignore[union-attr]
+    assert [x.d for x in first] == ["35800000", "36000000", "37000000"]
+    assert found.value == 8
+
+
+def swapped_scales(asked: Request) -> Request:
+    assert asked.scales_b is not None
+    return replace(asked, scales_b=asked.scales_b[:, ::-1].copy())
+
+
+def swapped_nibbles(asked: Request) -> Request:
+    b = asked.b.reshape(len(asked), -1, 2)[..., ::-1].reshape(asked.b.shape)
+    return replace(asked, b=b.copy())
+
+
+def low_in_its_byte(asked: Request) -> Request:
+    """As if e2m1 lay in the lowest bits of a byte: the hardware reads code >> 2."""
+    return replace(asked, a=asked.a >> np.uint8(2))
+
+
+@pytest.mark.parametrize(
+    ("inst", "laid", "reason"),
+    [
+        (NVFP4, swapped_scales, "element 0 of row 0 of A meets that of column 0 of B with other block scales"),
+        (TWO, swapped_nibbles, "element 0 of row 0 of A meets 1 of column 0 of B, not 0"),
+        (PLAIN, low_in_its_byte, "element 0 of row 0 of A meets nothing of column 0 of B, not 0"),
+    ],
+)
+def test_a_wrong_layout_ends_unverified_with_the_place(inst: Instruction, laid: Ask, reason: str) -> None:
+    at_once = 16 if inst.k == 64 else None
+    row = row_of(Scaled(inst, fused(inst, 35, at_once), laid), inst)
+    assert row.status == "unverified"
+    assert reason in row.reason
+    assert "please report it" in row.reason
+    assert not row.findings
