@@ -121,7 +121,7 @@ class _GpuHashes:
         if not self.waiting:
             return
         first = len(self.numbers) - len(self.waiting)
-        self.kernel.launch(self.waiting, self.sums[first].data_ptr(), self.stream)
+        self.kernel.launch(self.waiting, self.sums.data_ptr() + first * 8 * HASH_LANES, self.stream)
         self.waiting, self.memories, self.bytes = [], [], 0
         if self.kernel.current_stream() != self.stream and not torch.cuda.is_current_stream_capturing():
             torch.accelerator.synchronize(self.sums.device)  # the program has ordered its streams before this launch

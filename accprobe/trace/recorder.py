@@ -186,15 +186,9 @@ class Recorder:
 
     def _frozen(self, values: Any) -> Any:
         """Return arguments with a copy in the place of each tensor."""
-        import torch
+        from torch.utils._pytree import tree_map_only
 
-        if isinstance(values, torch.Tensor):
-            return self._copy(values)
-        if isinstance(values, list | tuple):
-            return [self._frozen(x) for x in values] if isinstance(values, list) else tuple(map(self._frozen, values))
-        if isinstance(values, dict):
-            return {name: self._frozen(x) for name, x in values.items()}
-        return values
+        return tree_map_only(tensor_class(), self._copy, values)
 
     def _copy(self, tensor: Any, settled: bool = True) -> Operand:
         return copy_operand(self._storages.id(tensor, settled), tensor, self._copies)

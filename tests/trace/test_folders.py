@@ -41,6 +41,22 @@ def test_a_trace_is_read_as_it_was_recorded(tmp_path: Path) -> None:
     assert trace.operations[0].outputs == trace.operations[1].inputs
 
 
+def test_arguments_are_recorded_without_paths_and_addresses(tmp_path: Path) -> None:
+    @torch.library.custom_op("accprobe_test::loaded", mutates_args=())
+    def loaded(x: torch.Tensor, file: str) -> torch.Tensor:
+        return x + 1
+
+    with accprobe.trace.record(tmp_path):
+        x = torch.rand(2, generator=torch.Generator())
+        torch.nn.functional.gelu(x, approximate="tanh").to(torch.bfloat16)
+        loaded(x, "/home/somebody/weights")
+    found = {x.packet: x.arguments for x in read_trace(tmp_path).operations}
+    assert found["aten.gelu"] == '[["tensor"],{"approximate":"tanh"}]'
+    assert found["aten._to_copy"] == '[["tensor"],{"dtype":"torch.bfloat16"}]'
+    assert found["accprobe_test.loaded"] == '["tensor","path"]'
+    assert '"generator":"Generator"' in found["aten.rand"]
+
+
 def test_the_first_of_a_batch_is_compared(tmp_path: Path) -> None:
     one, eight = recorded(tmp_path / "one"), recorded(tmp_path / "eight", 8, part="batch=8")
     found = compare_folders(one, eight).comparison

@@ -126,6 +126,12 @@ def paused_write(y: Any) -> None:
         y.add_(1)
 
 
+def unseen_kernel(y: Any) -> None:
+    knobs = pytest.importorskip("triton.knobs")
+    knobs.runtime.launch_enter_hook({})
+    y.numpy().fill(3)
+
+
 WRITES = {
     "in place": lambda y: y.add_(1),
     "to a view": lambda y: y.view(-1)[2:].zero_(),
@@ -134,6 +140,7 @@ WRITES = {
     "several": lambda y: torch._foreach_add_([y], 1),
     "of detached": lambda y: y.data.mul_(3),
     "paused": paused_write,
+    "kernel of Triton": unseen_kernel,
 }
 
 
