@@ -18,7 +18,7 @@ from accprobe.gemm.blackbox import BlackBox, RecordedCallable, TooManyCalls
 from accprobe.gemm.checks import contract, multiplicity
 from accprobe.gemm.checks.contract import Dependence
 from accprobe.gemm.checks.regions import compare_at_end, count_changed, find_regions, repeat_first
-from accprobe.gemm.dots import ProbedDots
+from accprobe.gemm.dots import SparseDots
 from accprobe.gemm.findings import ProductOutcome, RegionOutcome
 from accprobe.gemm.fit import KeptResults, compare_kept, fit, is_contradicted, other_bits, refit
 from accprobe.gemm.layout import shows_subnormals
@@ -231,10 +231,10 @@ class _PlanSearch:
             tree = replace(tree, order="unordered")
         return draft(spec, with_repeated_products(tree, products, twice) if len(twice) else tree, products)
 
-    def _probe(self, wanted: dots.SparseDots) -> ProbedDots:
+    def _probe(self, wanted: SparseDots) -> SparseDots:
         return dots.probe(self.subject, wanted, self.found.region.rows, self.found.region.columns)
 
-    def _fit(self, order: ProductModel) -> list[ProbedDots]:
+    def _fit(self, order: ProductModel) -> list[SparseDots]:
         spec, seed, found = self.subject.spec, self.seed, self.found
         some = sampled_sums(order)
         drawn = [
@@ -267,7 +267,7 @@ class _PlanSearch:
         found.mismatches += scaled.mismatches
         found.results += scaled.elements
 
-    def _falsify(self, probed: list[ProbedDots], seed: int) -> None:
+    def _falsify(self, probed: list[SparseDots], seed: int) -> None:
         """Contradict each alternative plan by a result, old or new."""
         found, plan = self.found, self.found.plan
         if plan is None or found.mismatches:
@@ -280,7 +280,7 @@ class _PlanSearch:
             if not self._distinguish(plan, alternative, probed, seed + 100 * (number + 1)):
                 found.surviving.append(alternative)
 
-    def _distinguish(self, plan: ProductModel, other: AlternativePlan, probed: list[ProbedDots], seed: int) -> bool:
+    def _distinguish(self, plan: ProductModel, other: AlternativePlan, probed: list[SparseDots], seed: int) -> bool:
         """Probe dot products on which the plans differ, in all chains, in one, or at borders.
 
         Return whether such dot products exist.
@@ -314,7 +314,7 @@ class _PlanSearch:
             found.reason = f"{found.mismatches} of {len(probed)} dot products that reach every chain contradict the plan"
             found.counterexample = dots.counterexamples(plan, probed)
 
-    def _compare_kept(self, probed: Sequence[ProbedDots]) -> None:
+    def _compare_kept(self, probed: Sequence[SparseDots]) -> None:
         """Compare the plan with all kept results of the region, and if none contradicted it before, try similar plans too."""
         found, kept = self.found, self.subject.kept
         if found.plan is None or not found.plan.is_ordered or found.compared == (found.plan, len(kept)):

@@ -7,7 +7,7 @@ fused sum, in successive sums, in chunks or in slices. Others have random terms 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,8 +31,6 @@ TERMS = 6
 MOST_CALLS = 512
 # Results that a plan is compared with before all others. Most wrong plans fail at these.
 FIRST = 96
-
-
 # Bits below X where formats and accumulators end.
 WIDTHS = range(7, 29)
 # Maximum bits from the largest to the smallest term.
@@ -51,61 +49,46 @@ Chains = Sequence[Sequence[Sequence[int]]]
 
 @dataclass(frozen=True)
 class SparseDots:
-    """Dot products that are zero except at a few k: ks, a, b [n, TERMS]. If a is zero, the term is absent."""
+    """Dot products that are zero except at a few k: ks, a, b [n, TERMS], and results d [n], empty before they are probed.
+
+    If a is zero, the term is absent.
+    """
 
     ks: Ints
     a: Bits
     b: Bits
+    d: Bits = field(default_factory=lambda: np.zeros(0, np.uint32))
 
     def __len__(self) -> int:
         return len(self.ks)
 
     def __getitem__(self, rows: NDArray[np.intp] | Truths | slice) -> SparseDots:
-        return SparseDots(self.ks[rows], self.a[rows], self.b[rows])
+        return SparseDots(self.ks[rows], self.a[rows], self.b[rows], self.d[rows] if len(self.d) else self.d)
 
-    @property
-    def used(self) -> Ints:
-        return np.unique(self.ks)
-
-
-@dataclass(frozen=True)
-class ProbedDots:
-    """Dot products with their results d [n]."""
-
-    dots: SparseDots
-    d: Bits
-
-    def __len__(self) -> int:
-        return len(self.d)
-
-    def __getitem__(self, rows: NDArray[np.intp] | Truths | slice) -> ProbedDots:
-        return ProbedDots(self.dots[rows], self.d[rows])
-
-    def within(self, ks: Iterable[int]) -> ProbedDots:
+    def within(self, ks: Iterable[int]) -> SparseDots:
         """Return those whose terms all lie at these k."""
-        inside = np.isin(self.dots.ks, np.fromiter(ks, np.int64)) | (self.dots.a == 0)
+        inside = np.isin(self.ks, np.fromiter(ks, np.int64)) | (self.a == 0)
         return self[inside.all(axis=1)]
 
 
-def joined_dots(several: Sequence[ProbedDots]) -> ProbedDots:
-    columns = (np.concatenate([getattr(x.dots, name) for x in several]) for name in ("ks", "a", "b"))
-    return ProbedDots(SparseDots(*columns), np.concatenate([x.d for x in several]))
+def joined_dots(several: Sequence[SparseDots]) -> SparseDots:
+    return SparseDots(*(np.concatenate([getattr(x, name) for x in several]) for name in ("ks", "a", "b", "d")))
 
 
-def probe(subject: RecordedCallable, dots: SparseDots, rows: Ints, columns: Ints) -> ProbedDots:
-    """Probe dot products, each with its own operands, spread over these rows and columns of D."""
+def probe(subject: RecordedCallable, dots: SparseDots, rows: Ints, columns: Ints) -> SparseDots:
+    """Return dot products with their results, each with its own operands, spread over these rows and columns of D."""
     spec, layout = subject.spec, layout_of(subject.spec)
     side = len(layout.independent_pairs(rows, columns)[0])
-    count = min(len(dots), side * MOST_CALLS)
-    d = np.empty(count, spec.out.dtype)
-    for start in range(0, count, side):
-        part = dots[start : min(start + side, count)]
+    dots = dots[: side * MOST_CALLS]
+    d = np.empty(len(dots), spec.out.dtype)
+    for start in range(0, len(dots), side):
+        part = dots[start : start + side]
         n = len(part)
         y, x = (lines[:n] for lines in layout.independent_pairs(np.roll(rows, -start), np.roll(columns, -start)))
         a, b = layout.blank()
         _place(part, a, y, b, x, part.ks)
         d[start : start + n] = subject.product(a, b)[y, x]
-    return ProbedDots(dots[:count], d)
+    return replace(dots, d=d)
 
 
 def _place(dots: SparseDots, a: Bits, rows: Ints, b: Bits, columns: Ints, ks: Ints) -> None:
@@ -121,34 +104,34 @@ def predicted(model: ProductModel, dots: SparseDots) -> Bits:
     return product(*_restricted(model, dots))[:, 0, 0]
 
 
-def mismatching(model: ProductModel, probed: ProbedDots) -> Truths:
+def mismatching(model: ProductModel, probed: SparseDots) -> Truths:
     """Return which results the model does not explain, [n]."""
     if not len(probed):
         return np.zeros(0, bool)
     if not model.is_ordered:
-        return ~given_by_some_order(*_restricted(model, probed.dots), probed.d)
-    expected = predicted(model, probed.dots)
+        return ~given_by_some_order(*_restricted(model, probed), probed.d)
+    expected = predicted(model, probed)
     # The sign of zero depends on sums without terms, which are left out here.
     zeros = (expected | probed.d) << expected.dtype.type(1) == 0
     return np.asarray((expected != probed.d) & ~(zeros & model.result.is_float))
 
 
-def count_mismatches(model: ProductModel, probed: ProbedDots) -> int:
+def count_mismatches(model: ProductModel, probed: SparseDots) -> int:
     return int(np.count_nonzero(mismatching(model, probed)))
 
 
-def count_in_range(model: ProductModel, probed: ProbedDots) -> int:
+def count_in_range(model: ProductModel, probed: SparseDots) -> int:
     """Count mismatches, except those of two subnormal words, which are counted among the kept results."""
     if not count_mismatches(model, probed):
         return 0
-    subnormal = model.result.is_subnormal(predicted(model, probed.dots)) & model.result.is_subnormal(probed.d)
+    subnormal = model.result.is_subnormal(predicted(model, probed)) & model.result.is_subnormal(probed.d)
     return count_mismatches(model, probed[np.flatnonzero(~subnormal)])
 
 
 def _restricted(model: ProductModel, dots: SparseDots) -> tuple[ProductModel, Bits, Bits]:
     """Return the model of only those sums that have terms, and operands for it, [n, 1, k]."""
-    smaller, ks = restricted(model, dots.used)
-    used = dots.used
+    used = np.unique(dots.ks)
+    smaller, ks = restricted(model, used)
     a, b = (np.zeros((len(dots), len(used) + 1), fmt.dtype) for fmt in (model.a, model.b))
     lines = np.arange(len(dots))
     _place(dots, a, lines, b, lines, np.searchsorted(used, dots.ks))
@@ -157,7 +140,7 @@ def _restricted(model: ProductModel, dots: SparseDots) -> tuple[ProductModel, Bi
     return smaller, a[:, None, columns], b[:, None, columns]
 
 
-def counterexamples(model: ProductModel, probed: ProbedDots) -> str:
+def counterexamples(model: ProductModel, probed: SparseDots) -> str:
     """Describe up to three unlike results that the model does not explain, "" if it explains all.
 
     The first has the fewest terms, nearest to one another in size; the second another number of terms; the third differs most.
@@ -165,17 +148,17 @@ def counterexamples(model: ProductModel, probed: ProbedDots) -> str:
     probed = probed[np.flatnonzero(mismatching(model, probed))]
     if not len(probed):
         return ""
-    dots, got = probed.dots, probed.d
-    terms = model.a.values(dots.a).astype(np.float64) * model.b.values(dots.b)
-    there = _present(dots)
+    got = probed.d
+    terms = model.a.values(probed.a).astype(np.float64) * model.b.values(probed.b)
+    there = _present(probed)
     sizes = np.where(there, np.log2(np.abs(terms), where=there, out=np.zeros_like(terms)), np.nan)
     order = np.lexsort([np.nanmax(sizes, axis=1) - np.nanmin(sizes, axis=1), there.sum(axis=1)])
-    expected = predicted(model, dots)
+    expected = predicted(model, probed)
     farthest = max(order, key=lambda i: ulps(model.result, int(got[i]), int(expected[i])) or 0)
     other = next((i for i in order if there[i].sum() != there[order[0]].sum()), order[0])
     found = []
     for i in dict.fromkeys(map(int, (order[0], other, farthest))):
-        products = ", ".join(f"{terms[i, t]:.9g} at k = {dots.ks[i, t]}" for t in np.argsort(dots.ks[i]) if there[i, t])
+        products = ", ".join(f"{terms[i, t]:.9g} at k = {probed.ks[i, t]}" for t in np.argsort(probed.ks[i]) if there[i, t])
         found.append(f"products {products}, all others 0: {got_and_expected(model.result, int(got[i]), int(expected[i]))}")
     return "; ".join(found)
 
@@ -287,9 +270,9 @@ def overflow_probes(spec: Spec, ks: Ints) -> SparseDots | None:
     return found
 
 
-def observed_overflow(model: ProductModel, probed: ProbedDots) -> tuple[str, ...]:
+def observed_overflow(model: ProductModel, probed: SparseDots) -> tuple[str, ...]:
     """Return each unexpected result with the plan's own, such as "NaN for -Inf"."""
-    expected = predicted(model, probed.dots)
+    expected = predicted(model, probed)
     pairs = {(int(got), int(wanted)) for got, wanted in zip(probed.d, expected, strict=True) if got != wanted}
     return tuple(sorted({f"{_special(model.result, got)} for {_special(model.result, wanted)}" for got, wanted in pairs}))
 
@@ -299,7 +282,7 @@ def _special(fmt: Format, pattern: int) -> str:
     return "NaN" if np.isnan(value) else f"{value:g}".replace("inf", "Inf")
 
 
-def probe_chains(subject: RecordedCallable, region: Region, plan: ProductModel, seed: int) -> tuple[ProbedDots, int, int]:
+def probe_chains(subject: RecordedCallable, region: Region, plan: ProductModel, seed: int) -> tuple[SparseDots, int, int]:
     """Probe every chain of a plan, or a random sample of `MOST_CHAINS`, and the additions of their sums.
 
     Return the results, the number of chains, and how many of them were reached.
@@ -309,7 +292,7 @@ def probe_chains(subject: RecordedCallable, region: Region, plan: ProductModel, 
     sample = rng.permutation(len(chains))[:MOST_CHAINS]
     ks = np.concatenate([_chain_places(chains, int(i), rng) for i in sample])
     probed = probe(subject, _last_bit_dots(subject.spec, plan, ks[rng.permutation(len(ks))], rng), region.rows, region.columns)
-    there = np.unique(probed.dots.ks[:, 1])
+    there = np.unique(probed.ks[:, 1])
     return probed, len(chains), sum(bool(np.isin(chains[i], there).any()) for i in sample)
 
 

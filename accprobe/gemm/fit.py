@@ -16,7 +16,7 @@ from accprobe.evaluate.error_free import Truths
 from accprobe.gemm import dots
 from accprobe.gemm.blackbox import KeptPart
 from accprobe.gemm.checks.regions import Region
-from accprobe.gemm.dots import FIRST, ProbedDots
+from accprobe.gemm.dots import FIRST, SparseDots
 from accprobe.gemm.plans import (
     additions_of,
     any_steps,
@@ -41,7 +41,7 @@ from accprobe.model.tree import Arithmetic, FloatArithmetic
 WIDEST_SUM = 128
 
 
-def fit(spec: Spec, order: ProductModel, probed: ProbedDots, inner: ProbedDots) -> tuple[ProductModel, int]:
+def fit(spec: Spec, order: ProductModel, probed: SparseDots, inner: SparseDots) -> tuple[ProductModel, int]:
     """Return the plan with the fewest mismatches, and their number.
 
     order: a plan whose arithmetic is not known. inner: dots within one chain, unaffected by split-K.
@@ -65,7 +65,7 @@ def fit(spec: Spec, order: ProductModel, probed: ProbedDots, inner: ProbedDots) 
     return best, fewest
 
 
-def _fit_chain(spec: Spec, order: ProductModel, inner: ProbedDots) -> ProductModel:
+def _fit_chain(spec: Spec, order: ProductModel, inner: SparseDots) -> ProductModel:
     """Return the plan with the fused sum, and the later roundings, that explain most results of one chain."""
     products = order.step.products
     if products > WIDEST_SUM:
@@ -86,7 +86,7 @@ def _fit_chain(spec: Spec, order: ProductModel, inner: ProbedDots) -> ProductMod
 
 
 def _improved(
-    plan: ProductModel, fewest: int, probed: ProbedDots, others: Callable[[ProductModel], Iterable[ProductModel]]
+    plan: ProductModel, fewest: int, probed: SparseDots, others: Callable[[ProductModel], Iterable[ProductModel]]
 ) -> tuple[ProductModel, int]:
     """Take other plans while they have fewer mismatches. Return the last one and its mismatches."""
     before = fewest + 1
@@ -105,7 +105,7 @@ def other_bits(plan: ProductModel) -> Iterator[ProductModel]:
         yield from (with_step(plan, step) for step in variants(arithmetic, plan.step.products))
 
 
-def _count(plan: ProductModel, probed: ProbedDots) -> int | None:
+def _count(plan: ProductModel, probed: SparseDots) -> int | None:
     """Count the mismatches of a plan; None if it cannot be evaluated."""
     try:
         return dots.count_mismatches(plan, probed)
@@ -113,7 +113,7 @@ def _count(plan: ProductModel, probed: ProbedDots) -> int | None:
         return None
 
 
-def _count_fewer(plan: ProductModel, probed: ProbedDots, fewest: int) -> int | None:
+def _count_fewer(plan: ProductModel, probed: SparseDots, fewest: int) -> int | None:
     """Count the mismatches of a plan if they are fewer than `fewest`."""
     first = _count(plan, probed[:FIRST])
     if first is None or first >= fewest:
@@ -126,7 +126,7 @@ def _count_fewer(plan: ProductModel, probed: ProbedDots, fewest: int) -> int | N
 _Batch = tuple[Bits, Bits, Bits]
 
 
-def is_contradicted(plan: ProductModel, probed: Sequence[ProbedDots], batches: Sequence[_Batch] = ()) -> bool:
+def is_contradicted(plan: ProductModel, probed: Sequence[SparseDots], batches: Sequence[_Batch] = ()) -> bool:
     """Return whether some result contradicts the plan, or it cannot be evaluated."""
     try:
         if any((on_cpu(plan, a, b, None) != d).any() for a, b, d in batches):
@@ -137,7 +137,7 @@ def is_contradicted(plan: ProductModel, probed: Sequence[ProbedDots], batches: S
 
 
 def refit(
-    plan: ProductModel, others: Iterable[ProductModel], probed: Sequence[ProbedDots], batches: Sequence[_Batch] = ()
+    plan: ProductModel, others: Iterable[ProductModel], probed: Sequence[SparseDots], batches: Sequence[_Batch] = ()
 ) -> ProductModel | None:
     """Return the first of some other plans that explains all results; None if none does, or nothing contradicts the plan."""
     against = [each[np.flatnonzero(dots.mismatching(plan, each))[:FIRST]] for each in probed]
@@ -164,7 +164,7 @@ def compare_kept(
     plan: ProductModel,
     kept: Sequence[KeptPart],
     region: Region,
-    probed: Sequence[ProbedDots],
+    probed: Sequence[SparseDots],
     similar: bool,
     evaluate: Evaluate,
 ) -> tuple[ProductModel, KeptResults]:

@@ -60,17 +60,22 @@ def one_sum(arithmetic: FloatArithmetic | IntegerArithmetic, products: int) -> D
     return DotModel(FusedSum((Addend(), *map(Product, range(products))), arithmetic))
 
 
+def _known(a: Format, b: Format) -> Iterator[tuple[str, Instruction, DotModel]]:
+    """Yield the known dense instructions of these formats by name."""
+    for source in SOURCES:
+        for inst, model in known(source).items():
+            if (inst.a, inst.b) == (a, b) and not inst.sparse:
+                yield f"{source}:{inst.name}", inst, model
+
+
 def known_steps(a: Format, b: Format, products: int) -> Iterator[tuple[str, DotModel]]:
     """Yield the distinct fused sums of this width in known instructions for these formats, with an instruction's name."""
     seen = set()
-    for source in SOURCES:
-        for inst, model in known(source).items():
-            if (inst.a, inst.b) != (a, b) or inst.scale is not None or inst.sparse:
-                continue
-            for node in model.root.nodes():
-                if len(node.products) == products and node.arithmetic not in seen:
-                    seen.add(node.arithmetic)
-                    yield f"{source}:{inst.name}", replace(model, root=one_sum(node.arithmetic, products).root)
+    for name, inst, model in _known(a, b):
+        for node in model.root.nodes() if inst.scale is None else ():
+            if len(node.products) == products and node.arithmetic not in seen:
+                seen.add(node.arithmetic)
+                yield name, replace(model, root=one_sum(node.arithmetic, products).root)
 
 
 def single_steps() -> Iterator[DotModel]:
@@ -145,13 +150,10 @@ def integer_step(products: int) -> DotModel:
 def instructions_of(a: Format, b: Format, step: DotModel) -> tuple[str, ...]:
     """Return the names of instructions all of whose sums equal this step."""
     found: dict[str, None] = {}
-    for source in SOURCES:
-        for inst, model in known(source).items():
-            if (inst.a, inst.b) == (a, b) and not inst.sparse:
-                nodes = [node for node in model.root.nodes() if node.products]
-                width = step.products
-                if nodes and all(node.arithmetic == step.root.arithmetic and len(node.products) == width for node in nodes):
-                    found[f"{source}:{inst.name}"] = None
+    for name, _, model in _known(a, b):
+        nodes = {(node.arithmetic, len(node.products)) for node in model.root.nodes() if node.products}
+        if nodes == {(step.root.arithmetic, step.products)}:
+            found[name] = None
     return tuple(found)
 
 

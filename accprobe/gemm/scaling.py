@@ -10,6 +10,7 @@ import numpy as np
 from numpy.random import Generator
 
 from accprobe.evaluate.any_order import Evaluate, on_cpu
+from accprobe.evaluate.error_free import Floats
 from accprobe.evaluate.product import ScaleWords, is_multiply_add, product
 from accprobe.gemm.blackbox import Call, RecordedCallable, scales_of_lines
 from accprobe.gemm.layout import Ints, layout_of, power
@@ -58,7 +59,7 @@ def infer_scales(
 ) -> Scaled:
     """Probe with scales that are not powers of two, whose products must be rounded."""
     rng = np.random.default_rng((seed, 0x5CA1E))
-    wide = rows[:WIDE], columns[:WIDE]
+    probes = _FewProducts(subject, plan, rows[:WIDE], columns[:WIDE], rng, evaluate)
     rows, columns = rows[: SIDE if plan.is_ordered else UNORDERED_SIDE], columns[:SIDE]
     calls = []
     for kind in KINDS:
@@ -66,22 +67,22 @@ def infer_scales(
         calls.append(Call(a, b, scales, subject.product(a, b, scales, keep=False)).part(rows, columns))
     ways = list(_ways(subject.spec))
     counts = {way: sum(count_wrong(evaluate, replace(plan, scales=way), *call) for call in calls) for way in ways}
-    distinguish = _of_two_blocks if ways[0].inside else _of_one_product
     for _ in range(MOST_DRAWN):
         possible = [way for way in ways if not counts[way]]
         if len(possible) < 2:
             break
-        for way, count in zip(possible, distinguish(subject, plan, *wide, rng, evaluate, possible), strict=True):
+        wrong = probes.of_two_blocks(possible) if ways[0].inside else probes.of_one_product(possible)
+        for way, count in zip(possible, wrong, strict=True):
             counts[way] += count
     best = min(counts, key=lambda way: counts[way])
-    elements = sum(call.d.size for call in calls)
-    others = tuple(scaling_in_words(way) for way, wrong in counts.items() if wrong == 0 and way != best)
-    misplaced, found = _misplaced(subject, rows, columns, rng), replace(plan, scales=best)
-    if counts[best] and misplaced in ("", OTHER_FACTOR) and plan.is_ordered:
+    others = tuple(scaling_in_words(way) for way in ways if way != best and not counts[way])
+    misplaced, before = _misplaced(subject, rows, columns, rng), ""
+    found: ProductModel | None = replace(plan, scales=best)
+    if found and counts[best] and misplaced in ("", OTHER_FACTOR) and plan.is_ordered:
         before = applied_before(plan, calls)
         if before or any(_relative_error(found, call) > MOST_ERROR for call in calls):
-            return Scaled(None, counts[best], elements, others, misplaced, before)
-    return Scaled(found, counts[best], elements, others, misplaced)
+            found = None
+    return Scaled(found, counts[best], sum(call.d.size for call in calls), others, misplaced, before)
 
 
 def scaling_in_words(scales: Scales) -> str:
@@ -101,63 +102,60 @@ def _ways(spec: Spec) -> Iterator[Scales]:
             yield replace(ways, fused=True)
 
 
-def _of_two_blocks(
-    subject: RecordedCallable,
-    plan: ProductModel,
-    rows: Ints,
-    columns: Ints,
-    rng: Generator,
-    evaluate: Evaluate,
-    ways: Sequence[Scales],
-) -> list[int]:
-    """Count the elements of one or two products that each way does not explain, none if all ways predict the same.
+@dataclass(frozen=True)
+class _FewProducts:
+    """Calls whose elements are one or two products, on which ways to scale are compared."""
 
-    The same product of two blocks cancels, and their scales are nearly equal, so that a D of few bits shows what was rounded.
-    """
-    spec, scales = subject.spec, random_scales(subject.spec, rng)
-    few = np.arange(0, min(spec.k, 2 * BLOCK), BLOCK)
-    assert scales is not None
-    a, b = layout_of(spec).blank()
-    a[np.ix_(rows, few)], b[np.ix_(columns, few)] = (
-        random_lines(fmt, (count, 1), "normal", rng) for fmt, count in ((spec.a, len(rows)), (spec.b, len(columns)))
-    )
-    if len(few) > 1:
-        b[columns, few[1]] ^= spec.b.dtype.type(spec.b.sign_bit)
-        scales.a[:, 1] = scales.a[:, 0] * rng.uniform(1 - _NEAR, 1 + _NEAR, spec.m)
-        scales.b[1] = scales.b[0]
-    smaller, ks = restricted(plan, few)
-    words = scales_of_lines(scales, rows, columns)
-    expected = [evaluate(replace(smaller, scales=way), a[rows][:, ks], b[columns][:, ks], words) for way in ways]
-    if all(np.array_equal(expected[0], other) for other in expected[1:]):
-        return [0] * len(ways)
-    d = subject.product(a, b, scales, keep=False)[np.ix_(rows, columns)]
-    return [int(np.count_nonzero(each != d)) for each in expected]
+    subject: RecordedCallable
+    plan: ProductModel
+    rows: Ints
+    columns: Ints
+    rng: Generator
+    evaluate: Evaluate
 
+    def of_two_blocks(self, ways: Sequence[Scales]) -> list[int]:
+        """Count the elements that each way does not explain, none if all ways predict the same.
 
-def _of_one_product(
-    subject: RecordedCallable,
-    plan: ProductModel,
-    rows: Ints,
-    columns: Ints,
-    rng: Generator,
-    evaluate: Evaluate,
-    ways: Sequence[Scales],
-) -> list[int]:
-    """Count the same if a row of A, and a column of B, has one scale. Only distinguishing pairs of scales are probed."""
-    spec, plain = subject.spec, unit_scales(subject.spec)
-    smaller, ks = restricted(plan, np.zeros(1, np.int64))
-    x, y = (random_lines(fmt, (WIDE, 1), "normal", rng) * (ks == 0).astype(fmt.dtype) for fmt in (spec.a, spec.b))
-    pairs = ScaleWords(*(rng.uniform(0.5, 2.0, shape).astype(np.float32) for shape in ((WIDE, 1), (1, WIDE))))
-    expected = np.stack([evaluate(replace(smaller, scales=way), x, y, pairs) for way in ways])
-    differing = np.argwhere((expected != expected[0]).any(axis=0))
-    if not len(differing):
-        return [0] * len(ways)
-    i, j = differing[0]
-    a, b = layout_of(spec).blank()
-    a[rows, 0], b[columns, 0] = x[i].max(), y[j].max()
-    scales = ScaleWords(plain.a * pairs.a[i], plain.b * pairs.b[0, j])
-    d = subject.product(a, b, scales, keep=False)[np.ix_(rows, columns)]
-    return [int(np.count_nonzero(each != d)) for each in expected[:, i, j]]
+        The same product of two blocks cancels, and their scales are nearly equal, so that a D of few bits shows what was
+        rounded.
+        """
+        spec, rows, columns, rng = self.subject.spec, self.rows, self.columns, self.rng
+        scales, few = random_scales(spec, rng), np.arange(0, min(spec.k, 2 * BLOCK), BLOCK)
+        assert scales is not None
+        a, b = layout_of(spec).blank()
+        a[np.ix_(rows, few)], b[np.ix_(columns, few)] = (
+            random_lines(fmt, (len(lines), 1), "normal", rng) for fmt, lines in ((spec.a, rows), (spec.b, columns))
+        )
+        if len(few) > 1:
+            b[columns, few[1]] ^= spec.b.dtype.type(spec.b.sign_bit)
+            scales.a[:, 1] = scales.a[:, 0] * rng.uniform(1 - _NEAR, 1 + _NEAR, spec.m)
+            scales.b[1] = scales.b[0]
+        smaller, ks = restricted(self.plan, few)
+        expected = self._expected(smaller, ways, a[rows][:, ks], b[columns][:, ks], scales_of_lines(scales, rows, columns))
+        return self._wrong(a, b, scales, expected) if (expected != expected[0]).any() else [0] * len(ways)
+
+    def of_one_product(self, ways: Sequence[Scales]) -> list[int]:
+        """Count the same if a row of A, and a column of B, has one scale. Only distinguishing pairs of scales are probed."""
+        spec, rng, plain = self.subject.spec, self.rng, unit_scales(self.subject.spec)
+        smaller, ks = restricted(self.plan, np.zeros(1, np.int64))
+        x, y = (random_lines(fmt, (WIDE, 1), "normal", rng) * (ks == 0).astype(fmt.dtype) for fmt in (spec.a, spec.b))
+        pairs = ScaleWords(*(rng.uniform(0.5, 2.0, shape).astype(np.float32) for shape in ((WIDE, 1), (1, WIDE))))
+        expected = self._expected(smaller, ways, x, y, pairs)
+        differing = np.argwhere((expected != expected[0]).any(axis=0))
+        if not len(differing):
+            return [0] * len(ways)
+        i, j = differing[0]
+        a, b = layout_of(spec).blank()
+        a[self.rows, 0], b[self.columns, 0] = x[i].max(), y[j].max()
+        return self._wrong(a, b, ScaleWords(plain.a * pairs.a[i], plain.b * pairs.b[0, j]), expected[:, i, j, None, None])
+
+    def _expected(self, model: ProductModel, ways: Sequence[Scales], a: Bits, b: Bits, scales: ScaleWords) -> Bits:
+        return np.stack([self.evaluate(replace(model, scales=way), a, b, scales) for way in ways])
+
+    def _wrong(self, a: Bits, b: Bits, scales: ScaleWords, expected: Bits) -> list[int]:
+        """Return how many results of a call differ from each of those that are expected, [ways, rows, columns]."""
+        d = self.subject.product(a, b, scales, keep=False)[np.ix_(self.rows, self.columns)]
+        return [int(count) for count in (expected != d).sum(axis=(1, 2))]
 
 
 def _misplaced(subject: RecordedCallable, rows: Ints, columns: Ints, rng: Generator) -> str:
@@ -169,18 +167,14 @@ def _misplaced(subject: RecordedCallable, rows: Ints, columns: Ints, rng: Genera
         a, b = layout_of(spec).blank()
         a[:, block * BLOCK], b[:, block * BLOCK] = power(spec.a, 0), power(spec.b, 0)
         got = spec.out.values(subject.product(a, b, scales, keep=False))[np.ix_(rows, columns)]
-        expected = [_factors(scales, i, rows, columns, blocks) for i in range(blocks)]
-        if not np.array_equal(got, expected[block]):
-            other = next((i for i in range(blocks) if np.array_equal(got, expected[i])), None)
-            if blocks == 1:
-                return OTHER_FACTOR
-            return f"block {block} has the scales of {'no block' if other is None else f'block {other}'}"
+        same = [np.array_equal(got, _factors(scales, i, rows, columns, blocks)) for i in range(blocks)]
+        if not same[block]:
+            other = f"block {same.index(True)}" if any(same) else "no block"
+            return OTHER_FACTOR if blocks == 1 else f"block {block} has the scales of {other}"
     return ""
 
 
-def _factors(
-    scales: ScaleWords, block: int, rows: Ints, columns: Ints, blocks: int
-) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
+def _factors(scales: ScaleWords, block: int, rows: Ints, columns: Ints, blocks: int) -> Floats:
     some = scales_of_lines(scales, rows, columns)
     a, b = (some.a[:, [block]], some.b[[block]]) if blocks > 1 or scales.a.shape[1] > 1 else (some.a, some.b)
     return np.broadcast_to(a.astype(np.float64) * b, (len(rows), len(columns)))

@@ -18,7 +18,6 @@ from accprobe.gemm.characterise import characterise
 from accprobe.gemm.checks.regions import Region
 from accprobe.gemm.dots import (
     OVERFLOWING_PAIRS,
-    ProbedDots,
     SparseDots,
     count_mismatches,
     counterexamples,
@@ -131,7 +130,7 @@ def shown(dots: SparseDots, *wrong: int) -> str:
     """Return the counterexamples if some results are one last bit too large."""
     d = predicted(chain(), dots)
     d[list(wrong)] += 1
-    return counterexamples(chain(), ProbedDots(dots, d))
+    return counterexamples(chain(), replace(dots, d=d))
 
 
 def test_counterexamples_have_the_fewest_terms_first_then_those_nearest_in_size() -> None:

@@ -19,7 +19,7 @@ from accprobe.cli import main
 from accprobe.evaluate.product import ScaleWords
 from accprobe.gemm import dots
 from accprobe.gemm.characterise import characterise
-from accprobe.gemm.dots import ProbedDots, SparseDots
+from accprobe.gemm.dots import SparseDots
 from accprobe.gemm.findings import findings, row, status
 from accprobe.gemm.fit import fit
 from accprobe.gemm.plans import draft
@@ -88,8 +88,7 @@ def test_a_contradicted_region_has_suggested_findings_alone() -> None:
 
 def test_no_arithmetic_is_searched_of_a_sum_wider_than_any_known() -> None:
     spec = Spec(8, 8, 512, *[FORMATS["bf16"]] * 2, FORMATS["f32"])
-    dots = SparseDots(np.zeros((1, 6), np.int64), *(np.zeros((1, 6), np.uint16) for _ in range(2)))
-    nothing = ProbedDots(dots, np.zeros(1, np.uint32))
+    nothing = SparseDots(np.zeros((1, 6), np.int64), *(np.zeros((1, 6), np.uint16) for _ in range(2)), np.zeros(1, np.uint32))
     with pytest.raises(NoTree, match="512 products seem to be added in one fused sum; accprobe searches"):
         fit(spec, draft(spec, Chain(0, 512, tuple(range(512))), 512), nothing, nothing)
 
