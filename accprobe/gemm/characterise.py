@@ -315,13 +315,22 @@ class _PlanSearch:
             found.counterexample = dots.counterexamples(plan, probed)
 
     def _compare_kept(self, probed: Sequence[SparseDots]) -> None:
-        """Compare the plan with all kept results of the region, and if none contradicted it before, try similar plans too."""
+        """Compare the plan with the kept results of the region, and if none contradicted it before, try similar plans too.
+
+        Results that the plan was compared with before are not compared again.
+        """
         found, kept = self.found, self.subject.kept
-        if found.plan is None or not found.plan.is_ordered or found.compared == (found.plan, len(kept)):
+        if found.plan is None or not found.plan.is_ordered:
             return
+        plan, count = found.compared or (None, 0)
+        if plan != found.plan:
+            found.kept, count = KeptResults(), 0
         similar = not found.mismatches
-        found.plan, found.kept = compare_kept(found.plan, kept, found.region, probed, similar, self.evaluate)
-        found.compared = found.plan, len(kept)
+        plan, new = compare_kept(found.plan, kept[count:], found.region, probed, similar, self.evaluate)
+        if count and plan != found.plan:
+            found.kept, (_, new) = KeptResults(), compare_kept(plan, kept, found.region, probed, False, self.evaluate)
+        found.plan, found.kept = plan, KeptResults(*map(sum, zip(found.kept, new, strict=True)))
+        found.compared = plan, len(kept)
 
 
 def sampled_sums(plan: ProductModel) -> list[FusedSums]:

@@ -6,7 +6,8 @@ A fitted plan is then compared with every kept result, and replaced by a similar
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -146,8 +147,7 @@ def refit(
     return next((x for x in others if not is_contradicted(x, against, batches) and not is_contradicted(x, probed)), None)
 
 
-@dataclass(frozen=True)
-class KeptResults:
+class KeptResults(NamedTuple):
     """Kept results, and mismatches: all, those where the plan overflows, those where both are subnormal."""
 
     results: int = 0

@@ -173,9 +173,10 @@ def test_products_that_some_elements_do_not_count_once_are_named(function: Multi
         (lambda a, b: scaled_by_row(b.T, a.T).T, "whole column of B"),
     ],
 )
-@pytest.mark.parametrize("seed", [0, 1])
-def test_the_dependence_of_an_output_is_named(function: Multiply, value: str, seed: int) -> None:
-    assert find_dependence(RecordedCallable(box(function, 16, 16)), seed).value == value
+def test_the_dependence_of_an_output_is_named(function: Multiply, value: str) -> None:
+    found = find_dependence(RecordedCallable(box(function, 16, 16)))
+    assert found.value == value
+    assert found.note.endswith("changes 15 of the 15 other rows") or function is not scaled_by_tensor
 
 
 @pytest.mark.parametrize("name", ["bf16", "e4m3", "s8"])
@@ -196,13 +197,6 @@ def test_a_deterministic_function_is_not_unstable(function: Multiply) -> None:
     if outcome.depends is not None and outcome.depends.is_on_others:
         of_tile = "columns 8-15 read B of columns 0-7"
         assert (of_tile if function is wrong_tile else str(outcome.depends)) in reason
-
-
-def test_one_row_that_changes_all_others_is_named() -> None:
-    outcome = outcome_of(scaled_by_tensor, 16, 16)
-    note = findings(outcome)["depends_on"].note
-    assert note.endswith("changes 15 of the 15 other rows")
-    assert note in status(outcome)[1]
 
 
 @pytest.mark.parametrize("first", [1, 3])

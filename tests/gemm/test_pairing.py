@@ -146,23 +146,6 @@ def test_nothing_is_said_of_wrong_sums(name: str) -> None:
     assert list(pairing.mispaired(subject, there, draws, once)) == []
 
 
-def test_names() -> None:
-    ks = np.arange(256)
-    partners = {
-        "": ks,
-        "a[0-254] is multiplied by b[1-255], a[255] by nothing": np.append(ks[1:], pairing.NO_PARTNER),
-        "a[64-127] is multiplied by b[192-255], a[192-255] by b[64-127]": np.concatenate(
-            [ks[:64], ks[192:], ks[128:192], ks[64:128]]
-        ),
-        "a[64-127] is multiplied by b[0-63]": np.concatenate([ks[:64], ks[:64], ks[128:]]),
-        "a[0] is multiplied by b[255], a[1] by b[254], a[2] by b[253], a[3] by b[252], …": ks[::-1],
-    }
-    assert {name: pairing.name_ks(partner) for name, partner in partners.items()} == {name: name for name in partners}
-    assert pairing.name_lines(ks ^ 1, "row", "A") == (
-        "row 0 reads A of row 1, row 1 reads A of row 0, row 2 reads A of row 3, row 3 reads A of row 2, …"
-    )
-
-
 def test_a_row_that_reads_another_does_not_depend_on_its_own_alone() -> None:
     plan = replace(FMAS, m=19, n=N, k=16, mispaired=Mispaired("rows", 6, 10))
     description = findings(characterise(PlantedBox(plan), elements=1 << 8))

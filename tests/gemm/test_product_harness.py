@@ -7,7 +7,6 @@ from typing import Any
 
 import product_judge
 import pytest
-from benchmark import loaded
 from long_tail import some
 from planted_disturbances import Around
 from planted_plans import HOPPER, drawn
@@ -57,15 +56,6 @@ def test_every_finding_is_determined(seed: int) -> None:
     assert (judgement.verdict, judgement.false_exact, judgement.undetermined) == ("right", [], [])
 
 
-def test_products_are_counted_by_cause() -> None:
-    script, reason = loaded("products"), "2 of 60000 kept results contradict the plan"
-    cause = product_judge.cause(reason)
-    row = replace(product_judge.without_row(Planted(seed=7), "not confirmed", "", 0.0), reason=reason, cause=cause)
-    table = [line.rsplit(maxsplit=1) for line in script.table([row, row])]
-    assert [name for name, count in table if count == "2"] == ["products", "not confirmed", "  kept results"]
-    assert list(script.told(row)) == [f"seed 7: not confirmed (kept results); {reason}"]
-
-
 def small(**changes: Any) -> Planted:
     return replace(HOPPER, m=16, n=16, k=32, **changes)
 
@@ -87,9 +77,6 @@ def test_a_deterministic_product_must_not_be_called_unstable(monkeypatch: pytest
     monkeypatch.setattr(product_judge, "status", lambda outcome: ("unstable", "identical calls give other bits"))
     judgement = judged(small(), elements=1 << 8)
     assert judgement.verdict == "called unstable"
-    assert [line for line in loaded("products").table([judgement]) if line.startswith("called unstable")] == [
-        f"{'called unstable':18} {1:4}"
-    ]
 
 
 def test_one_structure_of_several_that_is_exact_is_false(monkeypatch: pytest.MonkeyPatch) -> None:
