@@ -197,16 +197,11 @@ def _models_for(models: str, every: list[Recorded]) -> tuple[Models, list[Record
     return lambda gpu: known, [recorded for recorded in every if any(same_chip(recorded.gpu, word) for word in words)]
 
 
-class _Opened(NamedTuple):
-    """The device, and the models of its selected instructions. lacking: models that it cannot run, without --select."""
+def _opened(request: VerifyRequest) -> tuple[Device, dict[Instruction, DotModel], list[Instruction]]:
+    """Return the device, the models of its selected instructions and, without --select, those that it cannot run.
 
-    device: Device
-    chosen: dict[Instruction, DotModel]
-    lacking: list[Instruction]
-
-
-def _opened(request: VerifyRequest) -> _Opened:
-    """Raises AccprobeError where no instruction can be verified."""
+    Raises AccprobeError where no instruction can be verified.
+    """
     from accprobe.devices import open_device
     from accprobe.report.names import models_of, nearest_n, selected
 
@@ -225,7 +220,7 @@ def _opened(request: VerifyRequest) -> _Opened:
     if not fitting:
         raise AccprobeError(f"{models} has no model of a selected instruction that {device.name} can run")
     device.prepare(fitting)
-    return _Opened(device, fitting, [inst for inst in known if inst not in fitting] if not request.select else [])
+    return device, fitting, [] if request.select else [inst for inst in known if inst not in fitting]
 
 
 def _exit(differs: bool, seen: _Seen, done: int, wanted: int) -> None:

@@ -12,7 +12,7 @@ from accprobe.model.tree import FloatArithmetic, Rounding
 def bit_length(magnitude: Integers) -> Integers:
     """Return the bit length of each non-negative integer below 2^62; 0 for 0."""
     top = magnitude & ~(magnitude >> 1)  # The bit below the leading one is 0, so that float64 does not round up to 2^length.
-    return np.maximum(top.astype(np.float64).view(np.int64) >> 52, 1022) - 1022
+    return np.asarray(np.maximum(top.astype(np.float64).view(np.int64) >> 52, 1022) - 1022)
 
 
 def encode(negative: Truths, magnitude: Integers, exponent: Integers, arithmetic: FloatArithmetic) -> Bits:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -67,19 +66,6 @@ def test_a_planted_product_is_explained(name: str) -> None:
     d = PlantedBox(plan).product(a, b, scales)
     assert given_by_some_order(model, a, b, d, scales).all()
     assert not (product(model, a, b, scales=scales) == d).all()
-
-
-def test_each_part_is_evaluated_once_where_products_are() -> None:
-    model, a, b, _ = words(FIVE)
-    seen: list[Any] = []
-
-    def evaluate(part: ProductModel, *operands: Any) -> Bits:
-        seen.append(part.tree)
-        return any_order.on_cpu(part, *operands)
-
-    d = outcomes(model, a, b)[17]
-    assert given_by_some_order(model, a, b, d, None, evaluate).all()
-    assert seen == list(model.tree.parts)  # type: ignore[union-attr]
 
 
 def test_it_stops_after_the_first_block_that_is_not_explained(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from planted_models import model_of
 from planted_plans import HOPPER, NAMED
-from planted_products import Planted
 
 from accprobe.evaluate.integer_product import Multiplied, by_torch, integer_product, is_wrapped
 from accprobe.evaluate.product import product
@@ -83,11 +82,3 @@ def test_saturating_or_longer_sums_use_chains() -> None:
     assert product(model, a, a).view(np.int32).item() == 0x7FFFFFFF
     assert not is_wrapped(replace(wide(integer_step(1), 64), a=FORMATS["s32"], b=FORMATS["s32"]))
     assert not is_wrapped(model_of(HOPPER))
-
-
-def test_planted() -> None:
-    plan: Planted = replace(NAMED["int8, dropped tail"], m=12, n=9)
-    model = model_of(plan)
-    a, b = operands(model, 12, 9)
-    expected = plan(a.view(np.int8), np.ascontiguousarray(b.T).view(np.int8))
-    np.testing.assert_array_equal(product(model, a, b).view(np.int32), expected)
