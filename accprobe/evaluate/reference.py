@@ -192,7 +192,7 @@ class Chunk:
         exponent = largest - arithmetic.alignment_bits
         scale, total = power_of_two(-exponent), np.zeros(n)
         for term in terms:
-            rounded = round_terms(term * scale, arithmetic)
+            rounded = rounding.to_integer(arithmetic.alignment_rounding, term * scale)
             total += rounded.sum(axis=0) if rounded.ndim == 2 else rounded
         if arithmetic.accumulator_bits is not None:
             total = _accumulated(
@@ -252,28 +252,6 @@ class Chunk:
             in_turn = [(x[rows], fmt) for letter in arithmetic.nan_payload.split() for x, fmt in operands[letter]]
             patterns[rows] = _with_payloads(patterns[rows], in_turn, arithmetic.result)
         return patterns
-
-
-def round_terms(aligned: Floats, arithmetic: FloatArithmetic) -> Floats:
-    """Round terms, in units of the last kept bit, to integers (in place)."""
-    match arithmetic.alignment_rounding:
-        case "truncate":
-            return np.trunc(aligned, out=aligned)
-        case "floor":
-            return np.floor(aligned, out=aligned)
-        case "nearest":
-            return np.rint(aligned, out=aligned)
-        case "sticky":
-            whole = np.trunc(aligned)
-            jammed = (whole != aligned) & (np.fmod(whole, 2.0) == 0)
-            whole[jammed] += np.copysign(1.0, aligned[jammed])
-            return whole
-        case "nearest away":
-            return rounding.to_integer("RNA", aligned)
-        case "away":
-            return np.copysign(np.ceil(np.abs(aligned)), aligned)
-        case "ceiling":
-            return np.ceil(aligned, out=aligned)
 
 
 def _accumulated(total: Floats, bits: int, overflow: IntegerOverflow) -> Floats:

@@ -6,7 +6,7 @@ import numpy as np
 
 from accprobe.evaluate.error_free import Floats, Integers, Truths, power_of_two
 from accprobe.isa.formats import Bits
-from accprobe.model.tree import FloatArithmetic, Rounding
+from accprobe.model.tree import AlignmentRounding, FloatArithmetic, Rounding
 
 
 def bit_length(magnitude: Integers) -> Integers:
@@ -91,17 +91,24 @@ def significands_rounded(rounding: Rounding, bits: int, values: Floats) -> Float
     return to_integer(rounding, values * power_of_two(bits - leading)) * power_of_two(leading - bits)
 
 
-def to_integer(rounding: Rounding, values: Floats) -> Floats:
+def to_integer(rule: Rounding | AlignmentRounding, values: Floats) -> Floats:
     """Round the values to integers (in place)."""
-    match rounding:
-        case "RZ":
+    match rule:
+        case "RZ" | "truncate":
             return np.trunc(values, out=values)
-        case "RU":
+        case "RU" | "ceiling":
             return np.ceil(values, out=values)
-        case "RD":
+        case "RD" | "floor":
             return np.floor(values, out=values)
-        case "RNE":
+        case "RNE" | "nearest":
             return np.rint(values, out=values)
-        case "RNA":
+        case "RNA" | "nearest away":
             whole = np.trunc(values)
             return np.asarray(whole + np.copysign(np.abs(values - whole) >= 0.5, values))
+        case "away":
+            return np.copysign(np.ceil(np.abs(values)), values)
+        case "sticky":
+            whole = np.trunc(values)
+            jammed = (whole != values) & (np.fmod(whole, 2.0) == 0)
+            whole[jammed] += np.copysign(1.0, values[jammed])
+            return whole

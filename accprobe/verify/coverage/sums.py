@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 
 from accprobe.evaluate.decoding import ABSENT, NOTHING
 from accprobe.evaluate.error_free import Floats, Truths, power_of_two
-from accprobe.evaluate.reference import Chunk, reading_of, round_terms
+from accprobe.evaluate.reference import Chunk, reading_of
+from accprobe.evaluate.rounding import to_integer
 from accprobe.evaluate.terms import CachedTerms, Other
 from accprobe.isa.instructions import Instruction
 from accprobe.model.tree import DotModel, FloatArithmetic, FusedSum, Subnormals
@@ -102,7 +103,7 @@ class Sums:
 
     def _truncation(self, terms: Terms) -> Truncation:
         aligned = np.where(self.finite, terms.values * power_of_two(-self.total.exponent), 0.0)
-        whole = round_terms(aligned.copy(), self.arithmetic)
+        whole = to_integer(self.arithmetic.alignment_rounding, aligned.copy())
         return Truncation(whole != aligned, whole.astype(np.int64) & 1 == 1, (whole == 0) & (aligned != 0))
 
 
