@@ -76,7 +76,6 @@ CASES = {
     "one by one": planted("f32", "e5m2", 4, 4, alignment_bits=None),
 }
 ON_MATRIX_UNITS = ("QGMMA", "sticky", "wide exponents")
-SINGLE = ("QGMMA", "wide exponents", "sticky", "normalised product", "four sums", "sums and an add", "integers")
 LINKS = {
     **dict.fromkeys(("QGMMA", "wide exponents", "sticky", "normalised product"), 1),
     **dict.fromkeys(("tf32", "bf16", "f16", "normalised bf16", "floor"), 1),
@@ -89,6 +88,12 @@ LINKS = {
 """Sums of a block, in chains whose operands are decoded once."""
 WAYS = {(True, True): ON_MATRIX_UNITS, (True, False): tuple(LINKS), (False, False): tuple(CASES)}
 """Arguments of `compiled`: chained, matrix_units."""
+FAST = {
+    **dict.fromkeys(("QGMMA", "wide exponents"), (True, True)),
+    **dict.fromkeys(("tf32", "two sums and an add", "bf16, added"), (True, False)),
+    **dict.fromkeys(("f16 results", "f64", "planted"), (False, False)),
+}
+"""Cases that every run has. Each compilation takes a second: all tests share them."""
 PROMOTED = ("QGMMA", "f16 results", "tf32", "two sums and an add")
 
 
@@ -126,33 +131,23 @@ def matrices(kind: str, inst: Instruction, seed: int, blocks: int = 1) -> tuple[
 
 
 @needs_compiler
-@pytest.mark.parametrize(("name", "how"), some([*((name, how) for how, names in WAYS.items() for name in names)], 8))
+@pytest.mark.parametrize(
+    ("name", "how"),
+    [
+        pytest.param(name, how, marks=() if FAST.get(name) == how else pytest.mark.slow)
+        for how, names in WAYS.items()
+        for name in names
+    ],
+)
 def test_bits_are_those_of_numpy(name: str, how: tuple[bool, bool]) -> None:
-    """All kinds of operands, including special values, in matrices that do not fill a tile."""
+    """All kinds of operands, including special values, in matrices that do not fill a tile; and chains."""
     inst, model = CASES[name]
-    library = compiled(name, *how)
+    library, blocks = compiled(name, *how), 5
     for seed, kind in enumerate(kinds(inst)):
         a, b, c = matrices(kind, inst, seed)
         np.testing.assert_array_equal(run(library, inst, a, b, c), reference(inst, model, a, b, c), err_msg=kind)
         zero = np.zeros_like(c)
         np.testing.assert_array_equal(run(library, inst, a, b, None), reference(inst, model, a, b, zero), err_msg=kind)
-
-
-@needs_compiler
-@pytest.mark.parametrize(
-    ("name", "matrix_units"),
-    [
-        *(
-            pytest.param(name, False, marks=() if i % 2 and name not in SINGLE else pytest.mark.slow)
-            for i, name in enumerate(CASES)
-        ),
-        *((name, True) for name in ON_MATRIX_UNITS),
-    ],
-)
-def test_chains(name: str, matrix_units: bool) -> None:
-    inst, model = CASES[name]
-    library = compiled(name, name in LINKS, matrix_units)
-    blocks = 5
     of_floats = "normal", "cancelling", "huge", "C near smallest normal", "special"
     for seed, kind in enumerate(("uniform", "extreme") if inst.is_integer else of_floats):
         a, b, c = matrices(kind, inst, seed, blocks)
@@ -163,7 +158,7 @@ def test_chains(name: str, matrix_units: bool) -> None:
 
 
 @needs_compiler
-@pytest.mark.parametrize("name", ON_MATRIX_UNITS)
+@pytest.mark.parametrize("name", some(ON_MATRIX_UNITS))
 def test_addends_smaller_than_every_product_beside_zeros(name: str) -> None:
     """Sums of powers are never below the power of the smallest product."""
     inst, model = CASES[name]
@@ -185,7 +180,7 @@ def test_addends_smaller_than_every_product_beside_zeros(name: str) -> None:
 def test_promoted_chains(name: str) -> None:
     """Two blocks, then the last one, each added to a float32 sum."""
     inst, model = CASES[name]
-    library = compiled(name, name in LINKS)
+    library = compiled(name, *FAST[name])
     for seed, kind in enumerate(("normal", "special")):
         a, b, _ = matrices(kind, inst, seed, 3)
         total = draw("normal", parse(QGMMA), np.random.default_rng(seed), ROWS * COLUMNS).c.reshape(ROWS, COLUMNS)
@@ -212,8 +207,8 @@ def test_a_sum_that_vanishes_keeps_its_sign_where_float32s_are_added(name: str, 
 
 @needs_compiler
 def test_differences_are_counted_and_the_first_are_kept() -> None:
-    inst, model = CASES["QGMMA"]
-    library = compiled("QGMMA")
+    inst, model = CASES["f16 results"]
+    library = compiled("f16 results")
     a, b, c = matrices("normal", inst, 0)
     expected = reference(inst, model, a, b, c)
     right = expected.copy()
