@@ -131,6 +131,8 @@ class Recorder:
             result, kernels = _profiled(function, arguments, keywords)
         else:
             result = function(*arguments, **keywords)
+        if schema.is_collective:
+            wait_for(result)
         results = [result]
         if not schema.is_pure or not isinstance(result, tensor_class()):
             results = self._results(schema, arguments, keywords, read, result)
@@ -147,8 +149,6 @@ class Recorder:
 
     def _results(self, schema: Schema, arguments: tuple[Any, ...], keywords: Mapping[str, Any], read: Any, result: Any) -> Any:
         """Return the tensors that an operation wrote, views of its inputs left out."""
-        if schema.is_collective:
-            wait_for(result)
         addresses = {self._storages.address(x) for x in read}
         results = [x for x in tensors_in(result) if self._storages.address(x) not in addresses]
         for i, name in schema.written:
