@@ -64,16 +64,7 @@ _MAP_HELP = "Part of each tensor to compare: batch=1:8 (the first sequence of 1 
 @click.option("--kernels", is_flag=True, help="Record the names of kernels; slow.")
 @click.argument("script", type=click.Path(path_type=Path))
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
-def record_command(
-    output: Path,
-    part: str,
-    save: tuple[str, ...],
-    steps: int | None,
-    limit: int | None,
-    kernels: bool,
-    script: Path,
-    arguments: tuple[str, ...],
-) -> None:
+def record_command(output: Path, save: tuple[str, ...], script: Path, arguments: tuple[str, ...], **options: Any) -> None:
     """Run SCRIPT.py and record its torch operations.
 
     The folder has names, shapes, arguments and hashes of the operations, forward, backward and optimizer, and the operands
@@ -90,7 +81,7 @@ def record_command(
     from accprobe.report.words import so_many
     from accprobe.trace.folders import matches, record_script
 
-    done = record_script(script, arguments, output, part=part, save=save, steps=steps, limit=limit, kernels=kernels)
+    done = record_script(script, arguments, output, save=save, **options)
     count = sum(each.name != "return" for each in done.operations)
     tell(f"{so_many(count, 'operation')} in {output}{f'; {done.stopped}' if done.stopped else ''}")
     if unmatched := [each for each in save if not any(matches(each, x) for x in done.operations)]:
@@ -140,18 +131,7 @@ def compare_command(a: Path, b: Path, mapping: str, form: str, output: Path | No
 @click.option("--fix", is_flag=True, help="Try changes that make the origins equal.")
 @format_option("json", "html", "markdown", "junit")
 @output_option("JSON, or by the ending of FILE an HTML page, Markdown or JUnit XML")
-def run_command(
-    function: str,
-    versus: str | None,
-    batch: str | None,
-    backends: str | None,
-    dtype: str | None,
-    flags: tuple[str, ...],
-    mapping: str,
-    fix: bool,
-    form: str,
-    output: Path | None,
-) -> None:
+def run_command(function: str, mapping: str, fix: bool, form: str, output: Path | None, **sides: Any) -> None:
     """Run a function twice, and explain each origin of a difference.
 
     FUNCTION is FILE.py:NAME, called without arguments, or with `batch` or `dtype` as keywords. The file is imported for each
@@ -169,10 +149,9 @@ def run_command(
     from accprobe.trace.both import run_both
 
     out = Output.of(form, output, ENDINGS)
-    sides = _sides(function, versus, batch, backends, dtype, flags)
-    if batch and not mapping:
-        mapping = f"batch={':'.join(batch.split(','))}"
-    _end(run_both(*sides, mapping=mapping, with_fixes=fix), out)
+    if sides["batch"] and not mapping:
+        mapping = f"batch={':'.join(sides['batch'].split(','))}"
+    _end(run_both(*_sides(function, **sides), mapping=mapping, with_fixes=fix), out)
 
 
 def _sides(

@@ -151,9 +151,7 @@ def _holder(name: str) -> tuple[Any, str]:
     return holder, attribute
 
 
-def run_both(
-    a: ProgramRun, b: ProgramRun, mapping: str = "", with_fixes: bool = False, most: int = MOST_EXPLAINED
-) -> TraceFindings:
+def run_both(a: ProgramRun, b: ProgramRun, mapping: str = "", with_fixes: bool = False) -> TraceFindings:
     """Record two runs, compare them and explain each origin. mapping: see `compare_traces`. Raises AccprobeError."""
     check_torch()
     mapped: tuple[Mapped | None, Mapped | None] = parse_mapping(mapping) if mapping else (None, None)
@@ -164,7 +162,7 @@ def run_both(
     found = compare_traces(traces[0], traces[1], mapping)
     if not found.origins:
         return TraceFindings(found)
-    kept = [_kept_again(side, found, which, most) for which, side in enumerate(sides)]
+    kept = [_kept_again(side, found, which) for which, side in enumerate(sides)]
     explained = explain_origins(found, (kept[0], kept[1]), with_fixes)
     if a.is_compiled != b.is_compiled:
         _explain_fusion(explained, sides)
@@ -192,10 +190,10 @@ def _explain_fusion(found: TraceFindings, sides: tuple[_Side, _Side]) -> None:
             found.origins[i] = replace(each, cause=Cause("fusion", text, verified=True, fixes=(f"{EMULATED} = True",)))
 
 
-def _kept_again(side: _Side, found: TraceComparison, which: int, most: int) -> KeptCalls:
+def _kept_again(side: _Side, found: TraceComparison, which: int) -> KeptCalls:
     """Run a side once more and keep the operands of its origins."""
     numbers: set[int] = set()
-    for origin in found.origins[:most]:
+    for origin in found.origins[:MOST_EXPLAINED]:
         numbers.update(x.number for x in (origin.left, origin.right)[which])
         numbers.update([origin.readers[which].number] if origin.readers else [])
 

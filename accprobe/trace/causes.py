@@ -16,7 +16,7 @@ from accprobe.trace.compare import DifferenceOrigin, TraceComparison
 from accprobe.trace.mapping import WHOLE_RUN
 from accprobe.trace.products import POSITIONS, cause_of_products, fixes, without_bias
 from accprobe.trace.records import TracedOperation
-from accprobe.trace.replay import Operand, RecordedCall, count_differing, named_arguments, tensor_words
+from accprobe.trace.replay import Operand, RecordedCall, count_differing, named_arguments, same_layout, tensor_words
 from accprobe.trace.sides import Cause, KeptCalls, OriginSide, compared_parts, same_part
 
 REDUCTIONS = (
@@ -49,9 +49,6 @@ WEIGHTS = {
     "aten.convolution": {1: "weight", 2: "bias"}, "aten.native_layer_norm": {1: "weight", 2: "bias"},
 }  # fmt: skip
 """Names of operands of a module's operations that are parameters of the module."""
-
-NEARLY = 0.02
-"""Share of words up to which a fusion that does not predict them is named."""
 
 NOT_MODELLED = "located, not modelled yet"
 
@@ -168,16 +165,21 @@ def _unstable(left: OriginSide, right: OriginSide) -> Cause | None:
 
 
 def _changed(left: OriginSide, right: OriginSide) -> Cause | None:
-    """Operands with other bits than when they were computed: something wrote to them that was not recorded."""
-    if len(left.calls) != 1 or len(right.calls) != 1:
+    """Operands with other bits, although both runs computed the same tensor."""
+    if len(left.operations) != 1 or len(right.operations) != 1:
         return None
-    inputs = zip(left.operations[0].inputs, right.operations[0].inputs, strict=False)  # without the argument `out`
-    operands = zip(left.calls[0].operands(), right.calls[0].operands(), strict=False)
-    for i, ((p, q), (x, y)) in enumerate(zip(inputs, operands, strict=False)):
-        was_equal = p.hash == q.hash or left.mapped == right.mapped == WHOLE_RUN
-        if was_equal and x.shape == y.shape and count_differing(x.tensor, y.tensor):
-            text = f"operand {i}, equal when it was computed: {_differing_words(x.tensor, y.tensor)}"
-            return Cause("unknown", f"not explained: {text}; something wrote to it that was not recorded")
+    operands = [side.calls[0].operands() if side.calls else [] for side in (left, right)]
+    is_whole = left.mapped == right.mapped == WHOLE_RUN
+    for i, (p, q) in enumerate(zip(left.operations[0].inputs, right.operations[0].inputs, strict=False)):
+        if p.shape != q.shape or not (is_whole or p.hash == q.hash):
+            continue
+        pair = [each[i].tensor for each in operands if i < len(each)]
+        how = "it differs" if p.hash != q.hash else ""
+        if len(pair) == 2:
+            how = _differing_words(pair[0], pair[1]) if count_differing(pair[0], pair[1]) else ""
+        if how:
+            text = f"operand {i}, of a tensor that both runs computed equal: {how}"
+            return Cause("unknown", f"{text}; the runs read other parts of it, or something that was not recorded wrote to it")
     return None
 
 
@@ -216,7 +218,7 @@ def _arguments(left: OriginSide, right: OriginSide) -> Cause | None:
         return Cause("argument", differing, right.replays)
     strides = [[operand.strides for operand in each] for each in (a, b)]
     if shapes[0] == shapes[1] and strides[0] != strides[1]:
-        relaid = [q.of(q.filled(p.tensor)) for p, q in zip(a, b, strict=True)]
+        relaid = [same_layout(q.tensor).copy_(p.tensor) for p, q in zip(a, b, strict=True)]
         if _gives(left.calls[0], relaid, right, right):
             text = " against ".join(str(list(each[0])) for each in strides)
             return Cause("layout", f"operands have other strides: {text}", left.replays)
@@ -291,7 +293,11 @@ def _product(left: OriginSide, right: OriginSide) -> Cause | None:
     if not all(len(side.operations) == 1 and side.packets[0] in POSITIONS for side in (left, right)):
         return None
     kernels = [" + ".join(side.operations[0].kernels) for side in (left, right)]
-    other = f"other kernels: {kernels[0]} against {kernels[1]}" if kernels[0] != kernels[1] else "another order of additions"
+    other = (
+        f"other kernels: {kernels[0]} against {kernels[1]}"
+        if kernels[0] != kernels[1]
+        else "its products are added in another order or precision"
+    )
     return Cause("unknown", f"{other}{_flags(left, right)}")
 
 
@@ -320,24 +326,18 @@ def _fusion(left: OriginSide, right: OriginSide) -> Cause | None:
     """Several elementwise operations against one kernel: the side of several is computed with fewer roundings."""
     import torch
 
-    for other, side, name, fused in _turned(left, right):
+    for _, side, name, fused in _turned(left, right):
         if not _can_fuse(side) or fused.value is None or len(side.calls) <= len(fused.operations):
             continue
-        wanted, fewest = fused.value.tensor, (fused.value.tensor.numel(), "")
+        wanted = fused.value.tensor
         for dtype, wider in ((torch.float32, "f32"), (torch.float64, "f64")):
             try:
                 got = _wider(side.calls, dtype).to(wanted.dtype)
             except (RuntimeError, KeyError):
                 continue
-            if got.shape == wanted.shape:
-                fewest = min(fewest, (count_differing(got, wanted), wider))
-        wrong, wider = fewest
-        if not wrong:
-            text = f"{len(side.calls)} operations fused on side {name}: computed in {wider} and rounded once"
-            return Cause("fusion", text, side.replays)
-        if wrong <= NEARLY * wanted.numel():
-            text = f"{len(side.calls)} operations of side {other} are fused on side {name}"
-            return Cause("fusion", f"{text}; its roundings are not explained in {wrong:,} of {wanted.numel():,} words")
+            if got.shape == wanted.shape and not count_differing(got, wanted):
+                text = f"{len(side.calls)} operations fused on side {name}: computed in {wider} and rounded once"
+                return Cause("fusion", text, side.replays)
     return None
 
 

@@ -25,12 +25,15 @@ from accprobe.trace.dumps import read_any
 from accprobe.trace.mapping import WHOLE_RUN, Mapped, parse_mapping, part_of
 from accprobe.trace.recorder import Recorder, open_writer
 from accprobe.trace.records import OPERAND_FILE, RecordedTrace, TensorValue, TracedOperation
-from accprobe.trace.replay import Operand, RecordedCall, arguments_of, aten_operation, filled
+from accprobe.trace.replay import Operand, RecordedCall, arguments_of, aten_operation, filled, span_of
 from accprobe.trace.schemas import schema_of
 from accprobe.trace.sides import Cause, KeptCalls
 
 MOST_SAVED = 1 << 33
 """Bytes of operands that one trace saves."""
+
+IN_PLACE = ("aten.add_.", "aten.mul_.", "aten.div_.", "aten.bernoulli_.")
+"""Operations that are called with operands of a folder although they write to one of them."""
 
 
 @contextmanager
@@ -179,14 +182,13 @@ def _saved_calls(folder: Path, trace: RecordedTrace, mapped: Mapped) -> KeptCall
 def _saved_call(operation: TracedOperation, saved: Tensors) -> RecordedCall | None:
     """Return an operation with its saved operands; None where one is missing.
 
-    A trace is data of another machine: only operations of aten are called that write to no memory but that of their first
-    argument.
+    A trace is data of another machine: only functions of tensors are called, such as aten.mm, and the operations of a dropout.
     """
     function, arguments = aten_operation(operation.name), arguments_of(operation)
     names = [f"{operation.number}.in{i}" for i in range(len(operation.inputs))]
     if arguments is None or not names or not all(name in saved for name in names):
         return None
-    if function is not None and (schema_of(function).is_skipped or {i for i, _ in schema_of(function).written} - {0}):
+    if function is not None and not _is_function_of_tensors(function):
         function = None
     operands = iter([_operand(operation, name, x, saved) for name, x in zip(names, operation.inputs, strict=True)])
     try:
@@ -198,6 +200,12 @@ def _saved_call(operation: TracedOperation, saved: Tensors) -> RecordedCall | No
     return RecordedCall(function, tuple(listed), named, operation.flags, results)
 
 
+def _is_function_of_tensors(function: Any) -> bool:
+    schema, first = schema_of(function), str(next((x.type for x in function._schema.arguments), ""))
+    is_pure = schema.is_pure or schema.name.startswith(IN_PLACE)
+    return is_pure and not schema.is_skipped and first in ("Tensor", "List[Tensor]")
+
+
 def _operand(operation: TracedOperation, name: str, value: TensorValue, saved: Tensors) -> Operand:
     """Return a saved tensor in its recorded strides."""
     import torch
@@ -206,11 +214,9 @@ def _operand(operation: TracedOperation, name: str, value: TensorValue, saved: T
     if not isinstance(dtype, torch.dtype) or array.nbytes != value.size * dtype.itemsize:
         raise RecordingError(f"the saved operands of operation {operation.number} have other shapes; record the trace again")
     tensor = torch.from_numpy(array.reshape(-1).view(np.uint8)).view(dtype).reshape(value.shape)
-    span = 1 + sum((size - 1) * stride for size, stride in zip(value.shape, value.strides, strict=True))
-    if 0 in value.strides or span > 2 * value.size:  # a view of little of its storage
-        return Operand(value.id, tensor.reshape(-1), 0, value.shape, tuple(tensor.stride()))
-    laid = Operand(value.id, torch.zeros(span, dtype=dtype), 0, value.shape, value.strides)
-    return replace(laid, memory=laid.filled(tensor))
+    if 0 not in value.strides and span_of(value.shape, value.strides) <= 2 * value.size:  # else a view of little of its storage
+        tensor = torch.empty_strided(value.shape, value.strides, dtype=dtype).copy_(tensor)
+    return Operand(value.id, tensor)
 
 
 def _of_torch(value: Any) -> Any:

@@ -24,7 +24,7 @@ from accprobe.gemm.findings import findings
 from accprobe.gemm.spec import Spec
 from accprobe.gemm.verification import evaluator_of
 from accprobe.isa.formats import FORMATS, Bits
-from accprobe.model.product import Chain, Merged, Node, ProductModel
+from accprobe.model.product import ProductModel
 
 _FRESH = {"cpu": 1 << 13, "cuda": 1 << 16}
 """Random outputs on which a probed model is checked."""
@@ -37,18 +37,16 @@ EXPLAIN_AT_MOST = 1 << 28
 
 @dataclass(frozen=True)
 class RecordedProduct:
-    """A product as it ran: patterns of A [M, K], B [N, K] and D [M, N]. bias: that is added, as f64 [M, N], or None.
+    """A product as it ran: patterns of A [M, K], B [N, K] and D [M, N], which has no bias.
 
-    plain: D without the bias. call: computes it of A and B on the device. is_tf32: torch may round the operands to TF32.
+    call: computes it of A and B on the device. is_tf32: torch may round the operands to TF32.
     """
 
     spec: Spec
     a: Bits
     b: Bits
     d: Bits
-    plain: Bits
     device: str
-    bias: NDArray[np.float64] | None = None
     call: Callable[[Any, Any], Any] | None = None
     is_tf32: bool = False
 
@@ -86,7 +84,7 @@ def infer(product: RecordedProduct) -> RegionPlans | None:
     """Return the plan that gives the recorded words; the nearest where none does."""
     spec, readings = product.spec, _readings(product)
     whole = np.arange(spec.m), np.arange(spec.n)
-    (found,) = explain(readings, product.a, product.b, [product.plain], at_most=EXPLAIN_AT_MOST)
+    (found,) = explain(readings, product.a, product.b, [product.d], at_most=EXPLAIN_AT_MOST)
     known = None
     if found.plans and not found.regions:
         known = RegionPlans(((*whole, found.plans[0].model),), found.plans[0].findings)
@@ -122,56 +120,8 @@ def mismatches(plan: RegionPlans | None, product: RecordedProduct) -> int:
     for rows, columns, model in plan.regions:
         a, b, place = product.a[rows], product.b[columns], np.ix_(rows, columns)
         got = one_nan(product.d[place], product.spec.out)
-        if product.bias is not None:
-            wrong[place] = _with_bias(model, a, b, product.bias[place], got, evaluate)
-        elif model.is_ordered:
+        if model.is_ordered:
             wrong[place] = one_nan(evaluate(model, a, b, None), product.spec.out) != got
         else:
             wrong[place] = ~given_by_some_order(model, a, b, got, None, evaluate).reshape(got.shape)
     return int(wrong.sum())
-
-
-def _with_bias(
-    model: ProductModel, a: Bits, b: Bits, bias: NDArray[np.float64], got: Bits, evaluate: Evaluate
-) -> NDArray[np.bool_]:
-    """Return which words no way of adding a bias gives: to the f32 sum, to the rounded product, or before the first product."""
-    fewest = np.ones(got.shape, bool)
-    for fmt in (FORMATS["f32"], model.result):
-        sums = fmt.values(evaluate(replace(model, result=fmt), a, b, None)).astype(np.float32)
-        with np.errstate(all="ignore"):
-            total = (sums + bias.astype(np.float32)).astype(np.float32)
-        kind = model.result.ml_dtype
-        wrong = one_nan(total.astype(kind).view(model.result.dtype), model.result) != got
-        fewest = min(fewest, wrong, key=lambda each: int(each.sum()))
-    begun = _bias_first(model, a, b, bias)
-    if fewest.any() and begun is not None:
-        wrong = one_nan(evaluate(*begun, None), model.result) != got
-        fewest = min(fewest, wrong, key=lambda each: int(each.sum()))
-    return fewest
-
-
-def _bias_first(model: ProductModel, a: Bits, b: Bits, bias: NDArray[np.float64]) -> tuple[ProductModel, Bits, Bits] | None:
-    """Return a product whose first chain begins with the product 1 · bias, and its operands.
-
-    The chain gets one more turn in front of K, with zeros at the other places. None where the rows have different biases, the
-    format of B does not have the bias, or the chain does not begin with k = 0.
-    """
-    first = next(model.chains())
-    place, turn = first.shift + first.pattern[0], first.repeat
-    with np.errstate(all="ignore"):
-        words = bias[0].astype(model.b.ml_dtype).view(model.b.dtype)
-    if first.start or not 0 <= place < turn or (bias != bias[0]).any() or (model.b.values(words) != bias[0]).any():
-        return None
-    before_a, before_b = np.zeros((len(a), turn), a.dtype), np.zeros((len(b), turn), b.dtype)
-    before_a[:, place] = np.ones(1, model.a.ml_dtype).view(model.a.dtype)
-    before_b[:, place] = words
-    tree = _moved(model.tree, turn, first)
-    begun = replace(model, k=model.k + turn, tree=tree)
-    return begun, np.concatenate([before_a, a], axis=1), np.concatenate([before_b, b], axis=1)
-
-
-def _moved(node: Node, by: int, first: Chain) -> Node:
-    """Return a tree whose chains begin later, and `first` at 0."""
-    if isinstance(node, Merged):
-        return replace(node, parts=tuple(_moved(part, by, first) for part in node.parts))
-    return replace(node, start=0 if node is first else node.start + by, stop=node.stop + by)

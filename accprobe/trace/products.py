@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from accprobe.gemm.callables.arrays import TorchArrays
 from accprobe.gemm.spec import Spec
 from accprobe.isa.formats import FORMATS, Bits, Format
 from accprobe.trace.plans import PLANS, RecordedProduct, RegionPlans
-from accprobe.trace.replay import RecordedCall, count_differing
+from accprobe.trace.replay import RecordedCall, count_differing, same_layout
 from accprobe.trace.sides import Cause, Kind, OriginSide, same_part
 
 POSITIONS: dict[str, tuple[int, int]] = {"aten.mm": (0, 1), "aten.bmm": (0, 1), "aten.addmm": (1, 2), "aten.baddbmm": (1, 2)}
@@ -33,8 +34,11 @@ def cause_of_products(left: OriginSide, right: OriginSide) -> Cause | None:
     first, second = products
     if first is None or second is None:
         return None
+    if "addmm" in left.packets[0] and first.d.shape == second.d.shape and (first.d == second.d).all():
+        return Cause("order", "without the bias both products are equal: it is added at another place of the sum")
     plans = [PLANS.of(_plan_key(x), product) for x, product in ((left, first), (right, second))]
-    return cause_of_plans((plans[0][0], plans[1][0]), (plans[0][1], plans[1][1]), first.d.size)
+    found = cause_of_plans((plans[0][0], plans[1][0]), (plans[0][1], plans[1][1]), first.d.size)
+    return replace(found, text=f"{found.text}, of the products without the bias") if POSITIONS[left.packets[0]][0] else found
 
 
 def cause_of_plans(plans: tuple[RegionPlans | None, RegionPlans | None], wrong: tuple[int, int], words: int) -> Cause:
@@ -95,15 +99,13 @@ def _recorded_product(side: OriginSide) -> RecordedProduct | None:
     repeats = not side.from_folder or call.repeats(1)
     if any(call.keywords.get(name, 1) != 1 for name in ("alpha", "beta")) or (places[0] and not repeats):
         return None
-    given = call.operands()
-    tensors = [given[i].tensor for i in places]
+    tensors = [call.operands()[i].tensor for i in places]
     made = call.results[0].tensor
     batched = made.dim() == 3
     a, b, d = (x[0] if batched else x for x in (*tensors, made))
     formats = [fmt for x in (a, b, d) if (fmt := _format(x)) is not None]
     if not d.numel() or not a.shape[-1] or len(formats) != 3:
         return None
-    device = str(d.device)
 
     def multiply(p: Any, q: Any) -> Any:
         laid = [_like(x, y, batched) for x, y in zip(tensors, (p, q), strict=True)]
@@ -111,14 +113,10 @@ def _recorded_product(side: OriginSide) -> RecordedProduct | None:
         return result[0] if batched else result
 
     spec = Spec(d.shape[0], d.shape[1], a.shape[1], formats[0], formats[1], formats[2])
-    of_a, of_b, of_d = (_bits(x, fmt) for x, fmt in zip((a, b.t(), d), formats, strict=True))
-    plain, bias = of_d, None
-    if places[0]:
-        of_bias = given[0].tensor[0] if batched and given[0].tensor.dim() == 3 else given[0].tensor
-        bias = of_bias.double().expand(d.shape).cpu().numpy()
-        plain = _bits(multiply(a, b), formats[2])
+    plain = multiply(a, b) if places[0] else d
+    of_a, of_b, of_d = (_bits(x, fmt) for x, fmt in zip((a, b.t(), plain), formats, strict=True))
     is_tf32 = formats[0] is FORMATS["f32"] and call.flags.get("allow_tf32") is True and "gpu" in dict(side.versions)
-    return RecordedProduct(spec, of_a, of_b, of_d, plain, device, bias, multiply if repeats else None, is_tf32)
+    return RecordedProduct(spec, of_a, of_b, of_d, str(d.device), multiply if repeats else None, is_tf32)
 
 
 def without_bias(call: RecordedCall, places: tuple[int, int], replaced: Mapping[int, Any] | None = None) -> Any:
@@ -132,14 +130,8 @@ def without_bias(call: RecordedCall, places: tuple[int, int], replaced: Mapping[
 
 def _like(pattern: Any, matrix: Any, batched: bool) -> Any:
     """Return a matrix with the shape and the strides of a recorded operand; in a batch, as its first one."""
-    import torch
-
-    laid = torch.empty_strided(pattern.shape, pattern.stride(), dtype=pattern.dtype, device=pattern.device)
-    if batched:
-        laid.copy_(pattern)
-        laid[0].copy_(matrix)
-    else:
-        laid.copy_(matrix)
+    laid = same_layout(pattern)
+    (laid[0] if batched else laid).copy_(matrix)
     return laid
 
 

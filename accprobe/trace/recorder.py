@@ -330,6 +330,11 @@ def _before_launches(start: Callable[[], None]) -> Iterator[None]:
 @contextmanager
 def _inductor_kernels(record: Callable[[str, Mapping[str, Any], Callable[[], Any]], Any]) -> Iterator[None]:
     """Pass each launch of Inductor's Triton kernels to `record`."""
+    import torch
+
+    if not torch.cuda.is_available():  # importing Inductor takes seconds, and its kernels for CPUs are not seen
+        yield
+        return
     try:
         from torch._inductor.runtime.triton_heuristics import CachingAutotuner
     except ImportError:  # without Triton

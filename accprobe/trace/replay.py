@@ -3,60 +3,57 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from accprobe.gemm.callables.options import flags_set
 from accprobe.trace.records import TracedOperation
 from accprobe.trace.schemas import schema_of, tensors_in
 
-WHOLE_STORAGE = 1 << 28
-"""Bytes up to which the whole storage of an operand is copied, so that other views of it can be taken."""
+ALIGNMENT = 256
+"""Elements: a copy starts at the same place of them, as kernels are selected by the alignment of their operands."""
 
 
-@dataclass(frozen=True)
-class Operand:
-    """A view of a copied storage. value: identifies the data (see `Storages`); memory: all its elements in one row."""
+class Operand(NamedTuple):
+    """A copy of a tensor. value: identifies the data (see `Storages`)."""
 
     value: int
-    memory: Any
-    offset: int
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
+    tensor: Any
 
     @property
-    def tensor(self) -> Any:
-        return self.of(self.memory)
+    def shape(self) -> tuple[int, ...]:
+        return tuple(self.tensor.shape)
 
-    def of(self, other: Any) -> Any:
-        """Return the same view of another tensor's storage."""
-        if other.dtype != self.memory.dtype:
-            other = other.reshape(-1).view(self.memory.dtype)
-        return other.as_strided(self.shape, self.strides, self.offset)
-
-    def filled(self, tensor: Any) -> Any:
-        """Return a memory like this operand's in which the view holds another tensor."""
-        memory = self.memory.clone()
-        self.of(memory).copy_(tensor)
-        return memory
+    @property
+    def strides(self) -> tuple[int, ...]:
+        return tuple(self.tensor.stride())
 
 
-def copy_operand(value: int, tensor: Any, memories: dict[Any, Any]) -> Operand:
-    """Return a copy of a tensor. memories: copies that were made, by value."""
+def copy_operand(value: int, tensor: Any, copies: dict[Any, Any]) -> Operand:
+    """Return a copy of a tensor. copies: those that were made, by value and layout."""
+    key = value, tensor.dtype, tensor.storage_offset(), tuple(tensor.shape), tuple(tensor.stride())
+    if key not in copies:
+        copies[key] = same_layout(tensor)
+    return Operand(value, copies[key])
+
+
+def same_layout(tensor: Any) -> Any:
+    """Return a copy of a tensor with its strides and its alignment."""
     import torch
 
     tensor = tensor.detach()
-    shape, strides, offset = tuple(tensor.shape), tuple(tensor.stride()), tensor.storage_offset()
-    span = 1 + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True)) if tensor.numel() else 0
-    size = tensor.untyped_storage().nbytes() // tensor.element_size()
-    whole = size * tensor.element_size() <= max(WHOLE_STORAGE, 2 * span * tensor.element_size())
-    key = (value, tensor.dtype, None if whole else (offset, span))
-    if key not in memories:
-        start, length = (0, size) if whole else (offset, span)
-        memories[key] = torch.as_strided(tensor, (length,), (1,), start).clone()
-    return Operand(value, memories[key], offset if whole else 0, shape, strides)
+    before = tensor.storage_offset() % ALIGNMENT
+    memory = torch.as_strided(
+        tensor, (before + span_of(tensor.shape, tensor.stride()),), (1,), tensor.storage_offset() - before
+    )
+    return memory.clone().as_strided(tensor.shape, tensor.stride(), before)
+
+
+def span_of(shape: Sequence[int], strides: Sequence[int]) -> int:
+    """Return the elements of memory from the first to the last of a tensor."""
+    return 0 if 0 in shape else 1 + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))
 
 
 @dataclass
@@ -80,7 +77,7 @@ class RecordedCall:
         import torch
 
         schema = schema_of(self.function)
-        given = [operand.of(operand.memory.clone()) if schema.written else operand.tensor for operand in self.operands()]
+        given = [same_layout(x.tensor) if schema.written else x.tensor for x in self.operands()]
         for position, tensor in (replaced or {}).items():
             given[position] = tensor
         iterator = iter(given)

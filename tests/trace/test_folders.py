@@ -217,8 +217,20 @@ def test_an_operation_of_one_side_is_not_called_compiled_code(line: str, cause: 
 
 def test_operands_that_nothing_matches_are_announced(tmp_path: Path) -> None:
     (tmp_path / "s.py").write_text("import torch\ntorch.nn.Linear(8, 4)(torch.ones(2, 8))\n")
-    words = ["trace", "record", "-o", str(tmp_path / "t"), "--save", "aten.mm", str(tmp_path / "s.py")]
+    words = ["trace", "record", "-o", str(tmp_path / "t"), "--save", "aten.mm", "--save", "aten.addmm", str(tmp_path / "s.py")]
     result = CliRunner().invoke(main, words)
     assert result.exit_code == 0
-    assert "no operation matches --save aten.mm" in result.stderr
-    assert "aten.addmm" in result.stderr
+    assert "no operation matches --save aten.mm:" in result.stderr
+    assert "operands of 1 operation saved" in result.stderr
+
+
+@pytest.mark.parametrize("name", ["aten.from_file.default", "aten.set_.source_Tensor", "aten.__class__.default", "os.system"])
+def test_only_functions_of_tensors_are_called_from_a_folder(name: str, tmp_path: Path) -> None:
+    for folder in "ab":
+        path = recorded(tmp_path / folder, save=["*"]) / "trace.jsonl"
+        lines = [json.loads(line) for line in path.read_text().splitlines()]
+        lines[1]["name"], lines[1]["outputs"][0][1] = name, folder * 32
+        path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (origin, *_) = compare_folders(tmp_path / "a", tmp_path / "b").origins
+    assert [side.calls for side in origin.sides] == [(), ()]
+    assert not origin.cause.verified

@@ -156,10 +156,12 @@ def test_equal_runs_are_equal() -> None:
     assert found.comparison.operations == (4, 4)
 
 
-def test_one_flipped_bit_is_not_explained() -> None:
+def test_one_flipped_bit_is_not_explained(tmp_path: Path) -> None:
     (origin,) = differences(same, flipped).origins
     assert origin.cause.kind == "unknown"
     assert "bit 7" in origin.cause.text
+    (origin,) = of_folders(tmp_path, program(same), program(flipped)).origins
+    assert origin.cause.text.endswith("; for the cause, record both sides again with --save 'last'")
 
 
 def test_an_operation_that_differs_from_itself_is_unstable() -> None:
