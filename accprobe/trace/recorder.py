@@ -9,8 +9,7 @@ Tested with torch 2.11 and 2.13; needs 2.10 or later.
 from __future__ import annotations
 
 import gc
-import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
@@ -24,7 +23,7 @@ from accprobe.trace.mapping import Mapped
 from accprobe.trace.modules import ModuleTracker
 from accprobe.trace.records import RecordedTrace, TensorValue, TracedOperation, TraceWriter
 from accprobe.trace.replay import Operand, RecordedCall, copy_operand
-from accprobe.trace.schemas import Schema, schema_of, tensor_class, tensors_in, wait_for
+from accprobe.trace.schemas import Schema, arguments_text, schema_of, tensor_class, tensors_in, wait_for
 from accprobe.trace.storages import Storages
 
 _OLDEST = (2, 10)
@@ -42,9 +41,6 @@ PRODUCT_FLAGS = (
 
 Keep = Callable[[TracedOperation], bool]
 """Selects operations whose operands are kept; the operation has no hashes yet."""
-
-MOST_ARGUMENTS = 1000
-"""Characters of arguments that are stored."""
 
 NO_FLAGS: Mapping[str, Any] = MappingProxyType({})
 
@@ -118,7 +114,7 @@ class Recorder:
         if self.paused or self._ended():
             return function(*arguments, **keywords)
         read: list[Any] = []
-        text = _arguments(schema, arguments, keywords, read)
+        text = arguments_text(schema, arguments, keywords, read)
         inputs = tuple([self._storages.value(x) for x in read])
         module, phase = self._modules.place()
         flags = product_flags() if schema.multiplies else NO_FLAGS
@@ -353,61 +349,6 @@ def _inductor_kernels(record: Callable[[str, Mapping[str, Any], Callable[[], Any
         yield
     finally:
         CachingAutotuner.run = original
-
-
-def _arguments(schema: Schema, arguments: Sequence[Any], keywords: Mapping[str, Any], read: list[Any]) -> str:
-    """Return arguments as JSON, with "tensor" in the place of each tensor; "" if all are tensors. read: gets those it reads."""
-    tensors, listed = True, []
-    for position, given in enumerate(arguments):
-        into = read if position >= schema.buffers else []
-        if isinstance(given, tensor_class()):
-            into.append(given)
-            listed.append("tensor")
-        else:
-            tensors = False
-            listed.append(_divide(given, into))
-    if tensors and not keywords:
-        return ""
-    named = {name: _divide(given, [] if name in schema.results else read) for name, given in keywords.items()}
-    return _text([listed, named] if named else listed)
-
-
-def _text(arguments: list[Any]) -> str:
-    """Return arguments as JSON. Texts are kept, as JSON is slow and most arguments come again."""
-    key = repr(arguments)
-    if key not in _TEXTS:
-        if len(_TEXTS) >= MOST_TEXTS:
-            _TEXTS.clear()
-        _TEXTS[key] = _ENCODER.encode(arguments)[:MOST_ARGUMENTS]
-    return _TEXTS[key]
-
-
-def _divide(value: Any, tensors: list[Any]) -> Any:
-    """Return an argument as it is stored. Its tensors go to `tensors`."""
-    if isinstance(value, tensor_class()):
-        tensors.append(value)
-        return "tensor"
-    if isinstance(value, list | tuple):
-        return [_divide(x, tensors) for x in value]
-    if isinstance(value, str) and ("/" in value or "\\" in value):
-        return "path"
-    return value
-
-
-def _described(value: Any) -> str:
-    """Return a type or a device of torch as text; of other objects, whose text may hold an address, the class."""
-    import torch
-
-    known = torch.dtype | torch.device | torch.layout | torch.memory_format
-    return str(value) if isinstance(value, known) else type(value).__name__
-
-
-_TEXTS: dict[str, str] = {}
-"""JSON of arguments by their `repr`."""
-
-MOST_TEXTS = 1 << 12
-
-_ENCODER = json.JSONEncoder(separators=(",", ":"), default=_described)
 
 
 def _profiled(function: Any, arguments: Any, keywords: Any) -> tuple[Any, tuple[str, ...]]:

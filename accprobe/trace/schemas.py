@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -101,3 +102,62 @@ def tensors_in(values: Any) -> Iterator[Any]:
             yield from tensors_in(each)
     elif hasattr(values, "to_tuple"):  # results of transformers
         yield from tensors_in(values.to_tuple())
+
+
+MOST_ARGUMENTS = 1000
+"""Characters of arguments that are stored."""
+
+
+def arguments_text(schema: Schema, arguments: Sequence[Any], keywords: Mapping[str, Any], read: list[Any]) -> str:
+    """Return arguments as JSON, with "tensor" in the place of each tensor; "" if all are tensors. read: gets those it reads."""
+    tensors, listed = True, []
+    for position, given in enumerate(arguments):
+        into = read if position >= schema.buffers else []
+        if isinstance(given, tensor_class()):
+            into.append(given)
+            listed.append("tensor")
+        else:
+            tensors = False
+            listed.append(_divide(given, into))
+    if tensors and not keywords:
+        return ""
+    named = {name: _divide(given, [] if name in schema.results else read) for name, given in keywords.items()}
+    return _text([listed, named] if named else listed)
+
+
+def _text(arguments: list[Any]) -> str:
+    """Return arguments as JSON. Texts are kept, as JSON is slow and most arguments come again."""
+    key = repr(arguments)
+    if key not in _TEXTS:
+        if len(_TEXTS) >= MOST_TEXTS:
+            _TEXTS.clear()
+        _TEXTS[key] = _ENCODER.encode(arguments)[:MOST_ARGUMENTS]
+    return _TEXTS[key]
+
+
+def _divide(value: Any, tensors: list[Any]) -> Any:
+    """Return an argument as it is stored. Its tensors go to `tensors`."""
+    if isinstance(value, tensor_class()):
+        tensors.append(value)
+        return "tensor"
+    if isinstance(value, list | tuple):
+        return [_divide(x, tensors) for x in value]
+    if isinstance(value, str) and ("/" in value or "\\" in value):
+        return "path"
+    return value
+
+
+def _described(value: Any) -> str:
+    """Return a type or a device of torch as text; of other objects, whose text may hold an address, the class."""
+    import torch
+
+    known = torch.dtype | torch.device | torch.layout | torch.memory_format
+    return str(value) if isinstance(value, known) else type(value).__name__
+
+
+_TEXTS: dict[str, str] = {}
+"""JSON of arguments by their `repr`."""
+
+MOST_TEXTS = 1 << 12
+
+_ENCODER = json.JSONEncoder(separators=(",", ":"), default=_described)
