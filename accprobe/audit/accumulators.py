@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cache
 
@@ -61,52 +60,34 @@ def accumulator(opcode: str, architecture: str) -> Accumulator | None:
     except UnknownName:
         return None
     if measured := _measured(name).get(matrix.kind):
-        return replace(measured, source=measured.source + _elsewhere(matrix.n, _measured_n(name)[matrix.kind]))
+        known, sizes = measured
+        return replace(known, source=known.source + _elsewhere(matrix.n, sizes))
     return _published(name).get(matrix.kind)
 
 
 @cache
-def _measured(architecture: str) -> dict[Kind, Accumulator]:
-    """From the recorded reports of GPUs of this architecture: rows whose own unit ran; of a kind, the one of fewest bits. Its
-    source names every report that says the same.
+def _measured(architecture: str) -> dict[Kind, tuple[Accumulator, set[int]]]:
+    """Return accumulators from recorded reports of GPUs of this architecture, and every n that was measured.
+
+    Rows whose own unit ran count; of a kind, the one of fewest bits. Its source names every report that says the same.
     """
     found: dict[Kind, Accumulator] = {}
     sources: dict[Kind, dict[str, str]] = {}
-    for name, report in _reports_of(architecture).items():
+    sizes: dict[Kind, set[int]] = {}
+    for name, report in ((name, Report.load(name)) for name in recorded()):
+        if report.device.kind != "cuda" or architectures.get(report.device.architecture).name != architecture:
+            continue
         of_report: dict[Kind, Accumulator] = {}
-        for row, known in _native_rows(report):
-            _keep_fewest(of_report, opcodes.parse(row.opcodes[0]).kind, known)
+        for row in report.measured:
+            if known := _of_row(row):
+                kind = opcodes.parse(row.opcodes[0]).kind
+                _keep_fewest(of_report, kind, known)
+                sizes.setdefault(kind, set()).add(row.instruction.n)
         for kind, known in of_report.items():
             _keep_fewest(found, kind, known)
             if found[kind] == known:
                 sources.setdefault(kind, {})[name] = _article(report.device.name)
-    return {kind: replace(known, source=_measured_on(sources[kind])) for kind, known in found.items()}
-
-
-@cache
-def _measured_n(architecture: str) -> dict[Kind, set[int]]:
-    """The n of the rows that those are from."""
-    found: dict[Kind, set[int]] = {}
-    for report in _reports_of(architecture).values():
-        for row, _ in _native_rows(report):
-            found.setdefault(opcodes.parse(row.opcodes[0]).kind, set()).add(row.instruction.n)
-    return found
-
-
-def _reports_of(architecture: str) -> dict[str, Report]:
-    """Recorded reports of GPUs of this architecture, by name."""
-    reports = {name: Report.load(name) for name in recorded()}
-    return {
-        name: report
-        for name, report in reports.items()
-        if report.device.kind == "cuda" and architectures.get(report.device.architecture).name == architecture
-    }
-
-
-def _native_rows(report: Report) -> Iterator[tuple[Row, Accumulator]]:
-    for row in report.measured:
-        if (known := _of_row(row)) is not None:
-            yield row, known
+    return {kind: (replace(known, source=_measured_on(sources[kind])), sizes[kind]) for kind, known in found.items()}
 
 
 def _measured_on(devices: dict[str, str]) -> str:

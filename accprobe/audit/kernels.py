@@ -107,13 +107,13 @@ def libraries(
 ) -> Iterator[list[Kernel]]:
     """Every kernel with a matrix opcode in each file, file after file, each as soon as it is read.
 
-    targets: architectures to look at, and to assemble PTX for; none: all, and what PTX names. `reading` has what was seen
-    besides. Memory does not grow with the files: a piece (a cubin) is unpacked, disassembled and forgotten.
+    targets: architectures to read; none: all. `reading` has what was seen besides. Memory does not grow with the files: a piece
+    (a cubin) is unpacked, disassembled and forgotten.
     Raises AccprobeError where a named file holds no device code, or none of it can be read.
     """
     reading = reading if reading is not None else Reading()
     with tempfile.TemporaryDirectory(prefix="accprobe") as unpacked:
-        tasks = _tasks(binaries.find(paths, Path(unpacked), targets), targets, reading)
+        tasks = _tasks(binaries.find(paths, Path(unpacked), targets), reading)
         for task, (every, counts, problem) in _read_all(tasks, jobs, unpacked):
             piece = task.piece
             if piece:
@@ -135,25 +135,23 @@ def libraries(
 
 
 class _Task(NamedTuple):
-    """A piece of a file to read, PTX for a target; no piece where the file has none."""
+    """A piece of a file to read; no piece where the file has none."""
 
     found: DeviceCode
     piece: Piece | None
-    target: str | None
     is_last: bool
 
 
-def _tasks(files: Iterable[DeviceCode], targets: tuple[str, ...], reading: Reading) -> Iterator[_Task]:
+def _tasks(files: Iterable[DeviceCode], reading: Reading) -> Iterator[_Task]:
     for found in files:
         reading.problems += found.problems
         for architecture, count in found.ptx.items():
             reading.ptx[architecture] = reading.ptx.get(architecture, 0) + count
-        pieces = [(piece, t) for piece in found.pieces for t in (targets if piece.kind == "ptx" and targets else (None,))]
-        reading.pieces += len(pieces)
-        for number, (piece, target) in enumerate(pieces, 1):
-            yield _Task(found, piece, target, number == len(pieces))
-        if not pieces:
-            yield _Task(found, None, None, True)
+        reading.pieces += len(found.pieces)
+        for number, piece in enumerate(found.pieces, 1):
+            yield _Task(found, piece, number == len(found.pieces))
+        if not found.pieces:
+            yield _Task(found, None, True)
 
 
 _Read = tuple[list[Kernel], dict[str, int], str]
@@ -166,14 +164,14 @@ def _read_all(tasks: Iterable[_Task], jobs: int, folder: str) -> Iterator[tuple[
     tasks = chain(first, tasks)
     if jobs <= 1 or len(first) < 2:
         for task in tasks:
-            yield task, _read(task.piece, task.target)
+            yield task, _read(task.piece)
         return
     waiting: deque[tuple[_Task, Future[_Read]]] = deque()
     others = set(active_children())
     with ProcessPoolExecutor(jobs, get_context("spawn"), _begin_worker, (folder,)) as pool:
         try:
             for task in tasks:
-                waiting.append((task, pool.submit(_read, task.piece, task.target)))
+                waiting.append((task, pool.submit(_read, task.piece)))
                 if len(waiting) >= IN_FLIGHT * jobs or waiting[0][1].done():
                     done, future = waiting.popleft()
                     yield done, future.result()
@@ -195,14 +193,14 @@ def _begin_worker(folder: str) -> None:
     tempfile.tempdir = folder
 
 
-def _read(piece: Piece | None, target: str | None) -> _Read:
+def _read(piece: Piece | None) -> _Read:
     """One piece, in a worker process."""
     if piece is None:
         return [], {}, ""
     found: list[Kernel] = []
     counts: Counter[str] = Counter()
     try:
-        with _without_collections(), binaries.cubin(piece, target) as path:
+        with _without_collections(), binaries.cubin(piece) as path:
             for function in reading.functions(path, matrix=True):
                 counts[function.architecture or piece.architecture] += 1
                 kernel = witness(function, piece.label)

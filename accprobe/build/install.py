@@ -20,7 +20,6 @@ TRITON_AGAIN = "pip install --force-reinstall triton"
 PROGRAMS = {
     "nvdisasm": SASS,
     "cuobjdump": SASS,
-    "ptxas": f"{TRITON}, or nvidia-cuda-nvcc",
     "ncu": "install Nsight Compute: https://developer.nvidia.com/nsight-compute",
 }
 DRIVER = "https://www.nvidia.com/drivers"

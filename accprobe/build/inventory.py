@@ -67,7 +67,6 @@ def inventory() -> list[Item]:
         Item("nvrtc", "compiling probes", _nvrtc_version(), install.EITHER_GPU_STACK),
         _tool("nvdisasm", "showing which opcode ran"),
         _tool("cuobjdump", "opcodes in fatbins, libraries and wheels"),
-        _tool("ptxas", "assembling PTX"),
         _tool("ncu", "counting executed opcodes", profiler),
         Item("numba", "evaluating products faster; without it numpy does", _package("numba"), install.NUMBA),
         Item("triton", "the kernel of sweeps", packages["triton"], install.TRITON),

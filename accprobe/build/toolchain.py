@@ -19,10 +19,10 @@ from typing import Literal, TextIO, cast
 from accprobe.build import install
 from accprobe.errors import ToolMissing
 
-ToolName = Literal["nvdisasm", "cuobjdump", "ptxas", "ncu"]
+ToolName = Literal["nvdisasm", "cuobjdump", "ncu"]
 
-_ERROR = re.compile(r"\w+ (?:.*, (line \d+); )?(?:fatal|error)\s*:\s*(.*)")
-"""The form of a reason in the output of NVIDIA's tools: "ptxas fatal   : …", "ptxas k.ptx, line 9; error   : …"."""
+_ERROR = re.compile(r"\w+ (?:fatal|error)\s*:\s*(.*)")
+"""The form of a reason in the output of NVIDIA's tools: "nvdisasm fatal   : …"."""
 
 
 class ToolFailed(ToolMissing):
@@ -37,7 +37,7 @@ def find(tool: ToolName) -> Path:
 @cache
 def candidates(tool: ToolName) -> list[Path]:
     """Return every such program: of its PyPI package, of Triton's wheel, of CUDA toolkits. Raises ToolMissing."""
-    paths = [path for folder in _folders(tool) for path in (folder / tool, folder / f"{tool}-blackwell")]
+    paths = [folder / tool for folder in _folders(tool)]
     if found := shutil.which(tool):
         paths.append(Path(found))
     paths.append(Path("/usr/local/cuda/bin") / tool)
@@ -117,7 +117,7 @@ def _reason(said: str) -> str:
     """The first error, which names the cause of those that follow; the last line where none is marked as one."""
     lines = said.strip().splitlines()
     first = next(filter(None, map(_ERROR.match, lines)), None)
-    return ": ".join(filter(None, first.groups())) if first else "".join(lines[-1:])
+    return first[1] if first else "".join(lines[-1:])
 
 
 def tool_version(tool: ToolName) -> str | None:

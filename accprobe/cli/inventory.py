@@ -95,10 +95,9 @@ def _instructions(architecture: str) -> Iterator[tuple[str, str]]:
 
 def _devices() -> Iterator[tuple[str, str]]:
     from accprobe.build.driver import why_no_gpu
-    from accprobe.devices import SCHEMES, WORDS_ALONE, why_no_processor
+    from accprobe.devices import named_devices, why_no_processor
 
-    yield from WORDS_ALONE.items()
-    yield from ((f"{word}:{rest}", remark) for word, scheme in SCHEMES.items() for rest, remark in scheme.known())
+    yield from named_devices()
     if reason := why_no_gpu():
         tell(f"no GPU found: {reason}")
     if reason := why_no_processor():

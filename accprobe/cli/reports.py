@@ -136,14 +136,6 @@ def announce(report: Report) -> None:
         tell(f"the processor is not measured: {reason}")
 
 
-def say_what_is_unseen(device: str) -> None:
-    """Say what of the device only a check of every SM finds."""
-    from accprobe.devices import unseen
-
-    if clause := unseen(device):
-        tell(f"{device}: {clause}")
-
-
 def end_interrupted(measured: str, output: Path | None, stop: KeyboardInterrupt) -> NoReturn:
     """Exit after a signal or a time limit, and say what is kept. measured: "2 sweeps", or ""."""
     if not measured:

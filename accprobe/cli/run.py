@@ -24,7 +24,7 @@ from accprobe.cli.output import (
     tell,
     write,
 )
-from accprobe.cli.reports import measured_report, say_what_is_unseen
+from accprobe.cli.reports import measured_report
 from accprobe.errors import AccprobeError
 
 if TYPE_CHECKING:
@@ -106,7 +106,6 @@ def run_command(**options: Any) -> None:
     request = RunRequest(**options)
     if request.record and request.output and request.record.resolve() == request.output.resolve():
         raise click.UsageError("-o and --record name the same file; give two")
-    say_what_is_unseen(request.device)
     for file in filter(None, (request.output, request.record)):
         check_writable(file)
     from accprobe.survey.run import survey

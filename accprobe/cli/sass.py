@@ -24,9 +24,7 @@ FOR_CHECKS = ("junit", "github")
 
 @click.command("sass")
 @click.argument("files", nargs=-1, type=click.UNPROCESSED, metavar="[FILE|DIR]...")
-@click.option(
-    "--arch", metavar="ARCH,…", help="Only these architectures; PTX is assembled for them. Without FILE: accprobe's probes."
-)
+@click.option("--arch", metavar="ARCH,…", help="Only these architectures. Without FILE: accprobe's probes.")
 @click.option("--ncu", is_flag=True, help="Run FILE… as a command under Nsight Compute, and count executed opcodes.")
 @click.option(
     "--fail-below", type=click.IntRange(0), metavar="BITS", help="Require at least BITS fraction bits of each accumulator."
@@ -56,13 +54,13 @@ def sass_command(
 ) -> None:
     """Show the matrix instructions in a binary.
 
-    Reads cubins, fatbins, libraries, executables, PTX, wheels, and the caches of Triton and inductor. For each kernel it prints
+    Reads cubins, fatbins, libraries, executables, wheels, and the caches of Triton and inductor. For each kernel it prints
     the matrix opcodes, the conversions before them, the fraction bits of the accumulator with their source, and the promotion
     interval, the number of products after which a partial sum is added to a separate f32 accumulator. The formats junit and
     github print failed requirements only. Without FILE, --arch prints the opcodes of each PTX instruction, from accprobe's own
     probes.
 
-    Needs: extra sass; ptxas (extra sweep) for PTX; extra cuda13 or cuda12 for --arch without FILE; Nsight Compute for --ncu.
+    Needs: extra sass; extra cuda13 or cuda12 for --arch without FILE; Nsight Compute for --ncu.
 
     Each file is printed as soon as it is read. Ctrl-C keeps what is printed.
 
@@ -93,15 +91,14 @@ def sass_command(
         _atlas(targets, form, jobs)
         return
     if ncu:
-        kernels, reading = _profiled(files)
+        from accprobe.audit.ncu import profile_command
+
+        kernels, reading = profile_command(files)
         _show_file(kernels, form, expand)
     else:
         kernels, reading = _read([Path(file) for file in files], targets, jobs, lambda found: _show_file(found, form, expand))
     found = shortfalls(kernels, demanded)
-    if form in FOR_CHECKS:
-        _print_checks(kernels, reading, found, form)
-    else:
-        _print(kernels, reading, form, expand)
+    _print(kernels, reading, found, form, expand)
     _exit(reading, demanded, found, printed=form in FOR_CHECKS)
 
 
@@ -155,52 +152,37 @@ def _show_file(kernels: list[Kernel], form: str, expand: bool) -> None:
     sys.stdout.flush()
 
 
-def _profiled(command: tuple[str, ...]) -> tuple[list[Kernel], Reading]:
-    from accprobe.audit.ncu import profile_command
-
-    return profile_command(command)
-
-
 def _atlas(targets: tuple[str, ...], form: str, jobs: int | None) -> None:
     from accprobe.audit import atlas
+    from accprobe.render.markdown import markdown_text
+    from accprobe.render.subjects.sass import lowering_blocks
+    from accprobe.render.terminal import print_blocks
 
     drawn = atlas.compile_atlas(targets, jobs)
-    if form == "json":
-        write(atlas.dumps(drawn))
-        return
-    from accprobe.render.subjects.sass import lowering_blocks
-
-    if form == "markdown":
-        from accprobe.render.markdown import markdown_text
-
-        write(markdown_text(lowering_blocks(drawn)))
-    else:
-        from accprobe.render.terminal import print_blocks
-
+    if form == "terminal":
         print_blocks(lowering_blocks(drawn))
-
-
-def _print(kernels: list[Kernel], reading: Reading, form: str, expand: bool) -> None:
-    if form == "json":
-        from accprobe.render.data import kernels_json
-
-        write(kernels_json(kernels, reading))
-    elif form == "markdown":
-        from accprobe.render.markdown import markdown_text
-        from accprobe.render.subjects.sass import kernel_blocks, kernels_total
-
-        write(plain(markdown_text([*kernel_blocks(kernels, expand), *kernels_total(kernels, reading)])))
     else:
-        from accprobe.render.subjects.sass import kernels_total
-        from accprobe.render.terminal import print_blocks
-
-        print_blocks(kernels_total(kernels, reading))
+        write(atlas.dumps(drawn) if form == "json" else markdown_text(lowering_blocks(drawn)))
 
 
-def _print_checks(kernels: list[Kernel], reading: Reading, found: list[Shortfall], form: str) -> None:
+def _print(kernels: list[Kernel], reading: Reading, found: list[Shortfall], form: str, expand: bool) -> None:
+    from accprobe.render.data import kernels_json
     from accprobe.render.junit import github, kernels_junit
+    from accprobe.render.markdown import markdown_text
+    from accprobe.render.subjects.sass import kernel_blocks, kernels_total
+    from accprobe.render.terminal import print_blocks
 
-    write(kernels_junit(kernels, reading, found) if form == "junit" else github(reading, found))
+    match form:
+        case "terminal":
+            print_blocks(kernels_total(kernels, reading))
+        case "json":
+            write(kernels_json(kernels, reading))
+        case "markdown":
+            write(plain(markdown_text([*kernel_blocks(kernels, expand), *kernels_total(kernels, reading)])))
+        case "junit":
+            write(kernels_junit(kernels, reading, found))
+        case "github":
+            write(github(reading, found))
 
 
 def _exit(reading: Reading, demanded: Requirements, found: list[Shortfall], printed: bool) -> None:

@@ -15,7 +15,7 @@ import click
 
 from accprobe.cli.interrupts import TimeLimitReached, time_limit, time_limit_option
 from accprobe.cli.output import DIFFERS, INTERRUPTED, TIMED_OUT, Output, count, output_options, seed_option, tell
-from accprobe.cli.reports import read_report, say_what_is_unseen
+from accprobe.cli.reports import read_report
 from accprobe.errors import AccprobeError, UnknownName
 from accprobe.render.progress import progress_bar
 
@@ -103,7 +103,6 @@ def _against_device(request: VerifyRequest) -> None:
         with progress_bar("compiling for the device"):
             device, chosen, lacking = _opened(request)
             prepare_to_verify(device, chosen)
-        say_what_is_unseen(request.device or "")
         seen = _measured(request, device, chosen, rows)
     data = {
         "models": request.models,

@@ -19,9 +19,9 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any
 
 import numpy as np
+from pydantic import TypeAdapter
 
 from accprobe.build import atomic
 from accprobe.devices.protocol import Device, DeviceKind, Passing
@@ -189,7 +189,7 @@ class Recording:
             if version != VERSION:
                 raise RecordingError(f"{path}: this accprobe reads recordings of version {VERSION}, the file has {version!r}")
             arrays = {name: _unpacked(archive, members[name], name) for name in _DTYPES}
-        facts = [_facts(row) for row in header.pop("instructions")]
+        facts = TypeAdapter(list[Facts]).validate_python(header.pop("instructions"))
         return cls(**header, instructions={f.name: f for f in facts}, exchanges=_exchanges(arrays))
 
 
@@ -222,14 +222,6 @@ def _unpacked(archive: zipfile.ZipFile, info: zipfile.ZipInfo, name: str) -> np.
     if dtype != _DTYPES[name]:
         raise ValueError(f"{name} has another type")
     return np.frombuffer(raw, dtype, offset=npy.tell()).reshape(shape)
-
-
-def _facts(row: dict[str, Any]) -> Facts:
-    lowering = row.pop("lowering")
-    if lowering is not None:
-        sequence = tuple((str(opcode), int(count)) for opcode, count in lowering["sequence"])
-        lowering = Lowering(tuple(lowering["matrix"]), sequence, lowering["source"], lowering["cubin_sha256"])
-    return Facts(**row | {"settings": tuple(row.get("settings", ()))}, lowering=lowering)
 
 
 def _exchanges(arrays: dict[str, np.ndarray]) -> Exchanges:

@@ -10,9 +10,9 @@ from importlib.metadata import PackageNotFoundError, version
 from multiprocessing.connection import Connection
 
 from accprobe.build.install import RAY
-from accprobe.devices import open_device
 from accprobe.errors import DeviceError, ToolMissing, UnknownName
 from accprobe.fleet.driver import FleetEvent, FleetGpu, Task, drive
+from accprobe.health.check import check_named
 from accprobe.survey.workers import interrupts_held_back
 
 OLDEST = 2, 51
@@ -63,7 +63,7 @@ def replacements(devices: str, gpus: int) -> list[str | None]:
     if real := next((name for name in names if not name.startswith(("sim:", "faulty:"))), None):
         raise UnknownName(f"--ray uses every GPU of the cluster: leave out --device {real}, or give sim: devices")
     for name in dict.fromkeys(names):
-        open_device(name)
+        check_named(name)
     return [names[i % len(names)] for i in range(gpus)]
 
 

@@ -17,6 +17,7 @@ from accprobe.build import driver
 from accprobe.build.golden import is_golden
 from accprobe.devices import open_device
 from accprobe.devices.protocol import Device, OnGpu
+from accprobe.devices.simulated import FaultyDevice, simulated_device
 from accprobe.errors import AccprobeError, DeviceError, ToolMissing, UnknownName
 from accprobe.evaluate.cuda.source import not_compiled
 from accprobe.health.bench import CpuBench, SeenWord, Turn, UnitBench
@@ -62,6 +63,11 @@ def check_named(name: str) -> None:
     if not rest.isdecimal() or int(rest) >= count:
         known = reason if count == 0 else f"this machine has cuda:0 to cuda:{count - 1}"
         raise DeviceError(f"there is no {name}: {known}")
+
+
+def _opened(name: str) -> Device:
+    word, _, rest = name.partition(":")
+    return FaultyDevice(simulated_device(f"sim:{rest}")) if word == "faulty" else open_device(name)
 
 
 def check_host(names: Sequence[str], plan: CheckPlan, on_outcome: OnOutcome) -> None:
@@ -110,7 +116,7 @@ def _checked(name: str, plan: CheckPlan, until: float) -> Iterator[GpuOutcome]:
     started = time.monotonic()
     nvml, missing = _nvml(name)
     shared = nvml.others() if nvml else ""
-    device = with_sparse_units(open_device(name))
+    device = with_sparse_units(_opened(name))
     so_far = GpuOutcome(
         device=name,
         name=device.name,

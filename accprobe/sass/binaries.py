@@ -1,4 +1,4 @@
-"""Cubins wherever they are: a cubin, a fatbin, a library, executable or archive with some inside, PTX, a folder, a wheel.
+"""Cubins wherever they are: a cubin, a fatbin, a library, executable or archive with some inside, a folder, a wheel.
 
 Device code is found by what it begins with, at any place of a file that is mapped, not read: a fatbin (a container of cubins
 and PTX, compressed or not) and cubins that stand alone. The container's layout is NVIDIA's own, in `fatbinary_section.h` of
@@ -36,21 +36,20 @@ _NO_BITS = 8
 """Section type of what takes no room in the file."""
 _AMD_MARKS = (b"__CLANG_OFFLOAD_BUNDLE__", b"CCOB", b".hip_fatbin")
 _PTX_START = re.compile(rb"(?:\s|//[^\n]*\n|/\*.*?\*/)*\.version\s+\d", re.DOTALL)
-_PTX_TARGET = re.compile(rb"^\s*\.target\s+(sm_\w+)", re.MULTILINE)
-_BINARIES = re.compile(r"\.(cubin|fatbin|so|o|a|ptx|pyd|dll|exe)(\.|$)|^[^.]+$")
+_BINARIES = re.compile(r"\.(cubin|fatbin|so|o|a|pyd|dll|exe)(\.|$)|^[^.]+$")
 """Names of files that may hold device code, among those of a folder or a wheel."""
 
 
 @dataclass(frozen=True)
 class Piece:
-    """Bytes start … stop of a file that hold one cubin, one entry of a fatbin, or PTX.
+    """Bytes start … stop of a file that hold one cubin, or one entry of a fatbin.
 
     label: the file as the user knows it, "x.whl: a/b.so". architecture: "sm_90", "" where it is not known without reading it.
     """
 
     file: Path
     label: str
-    kind: Literal["cubin", "fatbin", "ptx"]
+    kind: Literal["cubin", "fatbin"]
     start: int
     stop: int
     architecture: str = ""
@@ -112,10 +111,9 @@ def wanted(architecture: str, architectures: tuple[str, ...]) -> bool:
 
 
 @contextmanager
-def cubin(piece: Piece, target: str | None = None) -> Iterator[Path]:
-    """The piece as a cubin file, for as long as the context lasts; PTX is assembled, for `target` or what it names itself.
-
-    Raises ToolMissing without cuobjdump (fatbins) or ptxas (PTX), ToolFailed where they cannot read it.
+def cubin(piece: Piece) -> Iterator[Path]:
+    """Yield the piece as a cubin file, for as long as the context lasts. Raises ToolMissing without cuobjdump, ToolFailed where
+    it cannot read a fatbin.
     """
     with tempfile.TemporaryDirectory(prefix="accprobe") as folder:
         place = Path(folder)
@@ -125,8 +123,6 @@ def cubin(piece: Piece, target: str | None = None) -> Iterator[Path]:
         content = _content(piece)
         if piece.kind == "cubin":
             (place / "found.cubin").write_bytes(content)
-        elif piece.kind == "ptx":
-            _assemble(piece, content, target, place)
         elif content.startswith(_ELF, start := struct.unpack_from("<4xI", content)[0]):  # it is not compressed
             (place / "found.cubin").write_bytes(content[start:])
         else:
@@ -145,18 +141,6 @@ def _content(piece: Piece) -> bytes:
         return file.read(piece.size)
 
 
-def _assemble(piece: Piece, content: bytes, target: str | None, place: Path) -> None:
-    named = _PTX_TARGET.search(content)
-    target = target or (named[1].decode() if named else None)
-    if target is None:
-        raise AccprobeError(f"{piece.label} does not say which architecture it is for: give --arch")
-    (place / "text.ptx").write_bytes(content.rstrip(b"\0"))
-    try:
-        toolchain.run("ptxas", f"--gpu-name={target}", "-o", "text.cubin", "text.ptx", folder=place)
-    except toolchain.ToolFailed as e:
-        raise AccprobeError(f"{piece.label} cannot be assembled for {target}: {e}") from None
-
-
 def _check_regular(path: Path) -> None:
     """Raise AccprobeError for a pipe or a device, which may never end. A missing file fails where it is opened."""
     if path.exists() and not path.is_file():
@@ -169,14 +153,12 @@ def _check_size(size: int, label: str) -> None:
 
 
 def _in_folder(folder: Path) -> Iterator[DeviceCode]:
-    """Caches of Triton and of torch-inductor keep the PTX beside the cubin that it became: then the cubin counts."""
     paths = sorted(folder.rglob("*"))
     if not paths:
         raise AccprobeError(f"{folder} is an empty folder")
     nothing = True
     for path in paths:
-        has_cubin = path.suffix == ".ptx" and path.with_suffix(".cubin").is_file()
-        if path.is_file() and _BINARIES.search(path.name) and not has_cubin and (found := _try(path, str(path))):
+        if path.is_file() and _BINARIES.search(path.name) and (found := _try(path, str(path))):
             nothing = False
             yield found
     if nothing:
@@ -252,8 +234,7 @@ def _in_file(path: Path, label: str) -> DeviceCode:
 
 def _scan(data: mmap.mmap, path: Path, label: str, found: DeviceCode) -> None:
     if _PTX_START.match(data[: 1 << 16]):
-        found.pieces.append(Piece(path, label, "ptx", 0, len(data)))
-        return
+        raise _NothingThere(f"{label} is PTX, which has no opcodes: assemble it with `ptxas -arch=sm_90a FILE -o FILE.cubin`")
     if _machine(data, 0) == _AMD_MACHINE:
         raise _NothingThere(f"{label} is an AMD code object; accprobe reads NVIDIA's cubins, fatbins and what holds them")
     place = 0
@@ -268,12 +249,12 @@ def _scan(data: mmap.mmap, path: Path, label: str, found: DeviceCode) -> None:
         return
     if found.ptx:
         found.problems.append(
-            f"{label} holds no SASS, but PTX alone: `cuobjdump --extract-ptx all` takes it out, and it can be read"
+            f"{label} holds no SASS, but PTX alone: `cuobjdump --extract-ptx all` extracts it, and `ptxas` assembles it"
         )
         return
     if any(data.find(mark) >= 0 for mark in _AMD_MARKS):
         raise _NothingThere(f"{label} holds AMD GPU code, and none of NVIDIA's")
-    raise _NothingThere(f"{label} holds no NVIDIA device code: it is no cubin, fatbin or PTX, nor has it any inside")
+    raise _NothingThere(f"{label} holds no NVIDIA device code: it is no cubin or fatbin, nor has it any inside")
 
 
 def _next(data: mmap.mmap, place: int) -> int:

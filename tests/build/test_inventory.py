@@ -10,7 +10,7 @@ from accprobe.build import inventory
 def test_inventory_has_an_install_line_for_all_that_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(inventory, "_package", lambda *_: None)
     items = {item.name: item for item in inventory.inventory()}
-    programs = {"nvdisasm", "cuobjdump", "ptxas", "ncu"}
+    programs = {"nvdisasm", "cuobjdump", "ncu"}
     assert programs | {"driver", "GPU", "cupy", "cuda.core", "nvrtc", "triton", "torch", "ray", "nvidia-ml-py"} <= set(items)
     assert not any(items[name].found for name in ("cupy", "ray", "nvidia-ml-py"))
     assert "[fleet]" in items["ray"].install

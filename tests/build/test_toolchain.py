@@ -66,22 +66,18 @@ def test_failure_and_absence_are_told_apart(monkeypatch: pytest.MonkeyPatch, tmp
 @pytest.mark.parametrize(
     ("said", "reason"),
     [
-        (
-            "ptxas my k.ptx, line 9; error   : Unknown modifier\nptxas fatal   : Ptx assembly aborted due to errors",
-            "line 9: Unknown modifier",
-        ),
-        ("ptxas warning : old\nptxas error   : too much shared data\nptxas fatal   : aborted", "too much shared data"),
+        ("nvdisasm warning : old\nnvdisasm error   : no code\nnvdisasm fatal   : aborted", "no code"),
         ("nvdisasm fatal   : it is no cubin", "it is no cubin"),
         ("loading\nSegmentation fault", "Segmentation fault"),
         ("", "exit status 3"),
     ],
 )
 def test_first_error_is_the_reason(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, said: str, reason: str) -> None:
-    program(tmp_path, f"cat >&2 <<END\n{said}\nEND\nexit 3", "ptxas")
+    program(tmp_path, f"cat >&2 <<END\n{said}\nEND\nexit 3", "nvdisasm")
     monkeypatch.setattr(toolchain, "candidates", lambda tool: [tmp_path / tool])
     with pytest.raises(toolchain.ToolFailed) as caught:
-        toolchain.run("ptxas", "k.ptx")
-    assert str(caught.value) == f"ptxas failed: {reason}"
+        toolchain.run("nvdisasm", "k.cubin")
+    assert str(caught.value) == f"nvdisasm failed: {reason}"
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from compiled import needs, only, triton_dot
 
 from accprobe.audit import kernels
-from accprobe.build import toolchain
+from accprobe.build import compiler
 from accprobe.cli import main
 from accprobe.render import progress
 from accprobe.sass import reading
@@ -253,11 +253,10 @@ def test_github(cache: list[str]) -> None:
     )
 
 
-def test_required_where_there_is_no_kernel(tmp_path: Path) -> None:
-    needs("nvdisasm", "ptxas")
-    (tmp_path / "k.ptx").write_text(".version 8.0\n.target sm_80\n.address_size 64\n.visible .entry k() { ret; }\n")
-    toolchain.run("ptxas", "--gpu-name", "sm_80", "k.ptx", "--output-file", "k.cubin", folder=tmp_path)
-    arguments = str(tmp_path / "k.cubin"), "--require", "HMMA", "--format"
+def test_required_where_there_is_no_kernel() -> None:
+    needs("nvdisasm")
+    empty = compiler.compile_source('extern "C" __global__ void k() {}', "sm_80", "k")
+    arguments = str(empty.path), "--require", "HMMA", "--format"
     sentence = "no kernel has a matrix opcode, and HMMA is required"
     assert sass(*arguments, "github")[1] == [f"::error title=accprobe sass::{sentence}"]
     (case,) = ElementTree.fromstring("\n".join(sass(*arguments, "junit")[1]))

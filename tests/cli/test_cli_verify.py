@@ -142,14 +142,6 @@ def test_on_a_device_that_lends_its_gpu_verification_runs_there(
     assert "0 mismatches: 2 instructions, 20,000,000,000,000 dot products" in result.stdout
 
 
-def test_a_faulty_sm_is_not_seen_and_that_is_said() -> None:
-    arguments = ("--device", "faulty:h100", "--dots", "100", "--select", FP8.name)
-    sentence = "accprobe: faulty:h100: its faulty SM is not used here; `accprobe health` runs on every SM\n"
-    for command in ("verify h200", "run"):
-        result = CliRunner().invoke(main, [*command.split(), *arguments])
-        assert (result.exit_code, result.stderr) == (0, sentence)
-
-
 def test_the_outcome_is_kept_in_a_file(
     gpu: dict[str, SimulatedDevice], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

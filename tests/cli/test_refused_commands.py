@@ -11,7 +11,7 @@ from compiled import needs
 
 from accprobe.cli import main
 
-UNKNOWN_DEVICE = "devices are auto, gpu, cpu, cuda:N, sim:NAME, faulty:NAME and replay:FILE (see"
+UNKNOWN_DEVICE = "devices are auto, gpu, cpu, cuda:N, sim:NAME and replay:FILE (see"
 
 REFUSED = [
     ("rum", "there is no command 'rum'; did you mean run?"),

@@ -45,11 +45,8 @@ CASES = [
     ("e5m2", "full-width", 5),
     ("f16", "full-width", 23),
     ("f32", "full-width", 3),
-    ("bf16", "full-width", 0),
 ]
 """Operand type, operand set, low bits masked."""
-
-BFLOAT = "Triton 3.9's interpreter multiplies the bit patterns of bf16 operands as if they were integers"
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +61,7 @@ def interpreted() -> list[Any]:
 
 
 def _parameter(number: int) -> Any:
-    marks = [pytest.mark.skip(reason=BFLOAT)] if CASES[number][0] == "bf16" else [pytest.mark.slow] if number % 2 else []
+    marks = [pytest.mark.slow] if number % 2 else []
     return pytest.param(number, id="-".join(map(str, CASES[number])), marks=marks)
 
 
