@@ -16,7 +16,7 @@ from planted_boxes import PlantedBox
 from planted_plans import HOPPER, NAMED
 from planted_products import Edge, Planted
 from planted_sums import OperandRounding
-from product_judge import additions, contradictions, false_findings, is_planted_order
+from product_judge import contradictions, false_findings, is_planted_order
 
 from accprobe.gemm.characterise import characterise
 from accprobe.gemm.findings import ProductOutcome, RegionOutcome, findings, plan_findings, status
@@ -251,14 +251,3 @@ def test_a_wrong_block_scale_is_named_and_not_confirmed() -> None:
     assert "block 3 has the scales of block 2" in reason
     by_name = findings(outcome)["scales"]
     assert (by_name.value, by_name.note) == ("RNE(sa·sb), applied to each 128 products", "block 3 has the scales of block 2")
-
-
-def test_a_plan_that_changes_with_m_is_found_at_each() -> None:
-    plan = NAMED["other plan from 17 rows"]
-    few, many = outcome_of(plan, rows=16), outcome_of(plan, rows=17)
-    assert [status(outcome)[0] for outcome in (few, many)] == ["confirmed", "confirmed"]
-    hold_as_planted(replace(plan, by_m=()), few)
-    hold_as_planted(plan.by_m[0][1], many)
-    trees = [outcome.main.plan for outcome in (few, many)]
-    assert None not in trees
-    assert additions(trees[0].tree) != additions(trees[1].tree)  # type: ignore[union-attr]

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 from ml_dtypes import bfloat16
 from planted_boxes import PlantedBox
-from planted_plans import HOPPER, NAMED
+from planted_plans import HOPPER
 from planted_products import FaultyOutput
-from product_rows import product_report
 
-from accprobe.cli import main
 from accprobe.evaluate.product import ScaleWords
 from accprobe.gemm import dots
 from accprobe.gemm.characterise import characterise
@@ -28,7 +24,6 @@ from accprobe.gemm.tree.tree_builder import NoTree
 from accprobe.isa.formats import FORMATS, Bits
 from accprobe.model.product import Chain
 from accprobe.render.subjects.products import proviso
-from accprobe.report.report import Report
 
 
 class TwoLevelSums:
@@ -109,18 +104,3 @@ def test_wrong_subnormal_results_leave_the_other_findings_exact() -> None:
         "subnormal_results",
     }
     assert told["effective_bits"].bound == "exact"
-
-
-def test_dropped_tail_is_kept_shown_and_checked(tmp_path: Path) -> None:
-    outcome = characterise(PlantedBox(NAMED["dropped tail of one chain"]), elements=1 << 12)
-    found = row(outcome, "planted:tail", {"fast": True})
-    assert found.status == "confirmed"
-    report = product_report().model_copy(update={"products": (found,)})
-    path = tmp_path / "r.json"
-    report.save(path)
-    assert Report.load(path) == report
-    shown = CliRunner().invoke(main, ["show", str(path)]).stdout
-    assert shown.index("DROPPED PRODUCTS: 8 missing: k = 512-519, of 520") < shown.index("every k")
-    checked = CliRunner().invoke(main, ["check", str(path), "--require", "planted:tail fast=True: each_product_once == yes"])
-    assert checked.exit_code == 1
-    assert "found no (8 missing: k = 512-519)" in checked.stdout

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,8 +47,7 @@ DEPENDS_ON_VALUES = "which products are added depends on the values of the opera
 ElementMask = NDArray[np.bool_]
 
 
-@dataclass(frozen=True)
-class Mispaired:
+class Mispaired(NamedTuple):
     """Elements that add the same other products. description: which products."""
 
     there: ElementMask
@@ -147,22 +147,18 @@ def differing(subject: RecordedCallable, known: Sequence[tuple[Region, Ints]]) -
 def mispaired(subject: RecordedCallable, there: ElementMask, draws: Sequence[OperandDraw], once: Ints) -> Iterator[Mispaired]:
     """Yield these elements in groups with the operands that each group reads instead of a[i, k] and b[k, j]."""
     for _ in range(MAX_GROUPS):
-        if not there.any():
+        group = _first_group(subject, there, draws, once) if there.any() else None
+        if group is None:
             return
-        group = _first_group(subject, there, draws, once)
-        if group is not None:
-            yield group
-        there = there & ~(there if group is None else group.there)
+        yield group
+        there = there & ~group.there
 
 
 def _draws(subject: RecordedCallable, exact_limit: int, more: int = 0) -> Iterator[OperandDraw]:
     """Yield random products whose partial sums are whole numbers up to a limit. If K is too long, several cover it in parts."""
     spec, rng = subject.spec, np.random.default_rng(exact_limit)
-    exact_limit = (
-        exact_limit
-        if spec.out.is_integer
-        else min(exact_limit, int(spec.out.values(np.array([spec.out.largest], spec.out.dtype))[0]))
-    )
+    if spec.out.is_float:
+        exact_limit = min(exact_limit, int(numbers_of(spec.out, np.array([spec.out.largest], spec.out.dtype))[0]))
     fitting = [most for most, square in MEAN_SQUARES.items() if (DEVIATIONS * square) ** 2 * spec.k <= exact_limit**2]
     most = fitting[0] if fitting else 1
     terms = spec.k if fitting else max(1, int((exact_limit / DEVIATIONS) ** 2))

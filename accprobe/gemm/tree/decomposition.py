@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from functools import lru_cache
 
 from accprobe.gemm.layout import Ints
 from accprobe.gemm.tree.tree_builder import NoTree, PartialTree
@@ -119,7 +118,6 @@ def _chains(partial: PartialTree) -> Iterator[FusedSums]:
         yield from _chains(each)
 
 
-@lru_cache(maxsize=256)
 def chain_of(sums: FusedSums, products: int) -> Chain:
     """Return the chain as a periodic pattern. Raises NoTree if a sum has more than `products` products."""
     if any(len(each) > products for each in sums):
