@@ -31,7 +31,6 @@ from accprobe.errors import AccprobeError, DeviceError
 from accprobe.render.progress import progress_bar
 
 if TYPE_CHECKING:
-    from accprobe.budget.data import OwnData
     from accprobe.report.report import Report
 
 SCALE_NAMES = ("none", "tensor", "row", "1x128", "128x128")
@@ -117,7 +116,9 @@ def gemm_command(
         check_writable(output)
     supervised(" or ".join(callables), output)
     check_report(output)
-    run = ProductRun(elements, seed, device, ncu, _own_data(data))
+    from accprobe.cli.arrays import own_data
+
+    run = ProductRun(elements, seed, device, ncu, own_data(data) if data else None)
     stopped: KeyboardInterrupt | AccprobeError | None = None
     ends = partial(_end_now, run, output, form)
     with libraries_on_stderr(), saving(output) as save, progress_bar("opening") as show, ending_by(ends):
@@ -134,14 +135,6 @@ def gemm_command(
             if ended_early and (report := run.keep_measured(_why_stopped(e))):
                 save(report)
     _end(run, output, form, stopped)
-
-
-def _own_data(word: str | None) -> OwnData | None:
-    if word is None:
-        return None
-    from accprobe.cli.arrays import own_data
-
-    return own_data(word)
 
 
 def _why_stopped(error: KeyboardInterrupt | AccprobeError) -> str:

@@ -89,6 +89,7 @@ number = 3
 '''
 
 SMALL = ("--shape", "16x16x64", "--elements", "1024")
+TINY = ("--shape", "8x8x32", "--elements", "256")
 
 
 @pytest.fixture(scope="module")
@@ -134,12 +135,12 @@ def test_two_values_of_an_option_say_what_it_changed(file: str) -> None:
         result.stdout.splitlines()[-1]
         == "every 16 -> None changed order: 4 parts of 16, added in f32: chain of [acc 1] -> chain of [acc 1]"
     )
-    again = gemm(f"{file}:chain", *SMALL, "--option", "every=64,None")
+    again = gemm(f"{file}:chain", *TINY, "--option", "every=64,None")
     assert (again.exit_code, again.stdout.splitlines()[-1]) == (0, "every 64 -> None changed nothing")
 
 
 def test_another_callable_is_asked_the_same_with_the_options_that_it_takes(file: str) -> None:
-    result = gemm(f"{file}:chain", *SMALL, "--option", "every=64", "--versus", f"{file}:dropped", "--format", "json")
+    result = gemm(f"{file}:chain", *TINY, "--option", "every=64", "--versus", f"{file}:dropped", "--format", "json")
     assert result.exit_code == 1
     rows = json.loads(result.stdout)["products"]
     assert [(row["callable"].rpartition(":")[2], row.get("options")) for row in rows] == [
@@ -177,17 +178,17 @@ def test_sizes_with_other_bits_for_the_same_row_are_classes_with_a_plan_each(fil
 
 def test_the_report_keeps_rows_and_what_it_had(file: str, tmp_path: Path) -> None:
     path = tmp_path / "report.json"
-    assert gemm(f"{file}:chain", *SMALL, "-o", str(path)).exit_code == 0
+    assert gemm(f"{file}:chain", *TINY, "-o", str(path)).exit_code == 0
     first = Report.load(path)
     assert (first.device.kind, [row.status for row in first.products]) == ("cpu", ["confirmed"])
-    assert gemm(f"{file}:chain", *SMALL, "--option", "every=16", "-o", str(path)).exit_code == 0
+    assert gemm(f"{file}:chain", *TINY, "--option", "every=16", "-o", str(path)).exit_code == 0
     both = Report.load(path)
     assert [row.options for row in both.products] == [{}, {"every": 16}]
     assert Report.load(tmp_path / "report.json~") == first
 
 
 def test_what_a_function_prints_is_no_part_of_the_report(file: str) -> None:
-    result = gemm(f"{file}:talks", *SMALL, "-o", "-")
+    result = gemm(f"{file}:talks", *TINY, "-o", "-")
     assert result.exit_code == 0
     assert json.loads(result.stdout)["products"][0]["status"] == "confirmed"
     assert set(result.stderr.splitlines()) == {"called"}
@@ -291,9 +292,9 @@ def test_operands_of_the_users_own_are_verified_too(file: str, tmp_path: Path) -
 
 
 def test_an_error_of_a_later_row_loses_no_other(file: str) -> None:
-    result = gemm(f"{file}:broken_later", *SMALL, "--option", "broken=False,True")
+    result = gemm(f"{file}:broken_later", *TINY, "--option", "broken=False,True")
     assert result.exit_code == 2
-    assert shown(result.stdout, file)[0].startswith("own.py:broken_later 16x16x64 f32 -> f32, broken=False  confirmed")
+    assert shown(result.stdout, file)[0].startswith("own.py:broken_later 8x8x32 f32 -> f32, broken=False  confirmed")
     assert "raises RuntimeError: out of luck" in result.stderr
 
 
