@@ -74,7 +74,8 @@ class Entry:
         fields = [(each.title, each.a, each.b) for each in _changes(self.first)]
         if not isinstance(self.first, Pair):
             a, b = both_plans(self.first)
-            return [("plan", a, b), *fields] if a != b else fields
+            has_plan = any(each.field == "order" for each in _changes(self.first))
+            return fields if a == b or has_plan else [("plan", a, b), *fields]
         families = _families(self.first)
         return [("instruction", *families), *fields] if self.by == "role" and len(families) == 2 else fields
 
