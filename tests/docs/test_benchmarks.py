@@ -5,10 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
-import numpy as np
 import pytest
 from accuracy_blocks import lines
 from benchmark import loaded
@@ -41,16 +39,15 @@ def test_accuracy_tables_are_what_the_benchmark_computes() -> None:
     check(iter([benchmark.softmax()]), lines("softmax"))
 
 
-@pytest.mark.parametrize("wrong", [0, 1])
 def test_errors_on_hardware_are_those_of_the_model_and_mismatches_are_counted(
-    wrong: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """A stand-in for torch's product has the bits of an H200, in one element perhaps others."""
+    """A stand-in for torch's product has the bits of an H200, except in one element where the sums are never promoted."""
     pytest.importorskip("torch")
 
     def as_measured(a: Any, b: Any, one: Any, two: Any, out_dtype: Any, use_fast_accum: bool) -> Any:
         d = emulate.matmul(a, b, like="h200:wgmma.m64n8k32.f32.e4m3.e4m3", promote_every=None if use_fast_accum else 128)
-        d[-1, -1] += wrong * use_fast_accum
+        d[-1, -1] += use_fast_accum
         return d
 
     benchmark = loaded("accuracy_gpu")
@@ -58,18 +55,11 @@ def test_errors_on_hardware_are_those_of_the_model_and_mismatches_are_counted(
     monkeypatch.setattr(benchmark.Gpu, "about", lambda self: {"device": "none"})
     monkeypatch.setattr("torch._scaled_mm", as_measured)
     monkeypatch.setattr("sys.argv", ["accuracy_gpu.py", "--device", "cpu", "--side", "128", "-o", str(tmp_path / "r.json")])
-    assert benchmark.main() == wrong
+    assert benchmark.main() == 1
     found = json.loads((tmp_path / "r.json").read_text())["lines"]
-    assert [line["differ"] for line in found] == [wrong, 0, wrong, 0]
+    assert [line["differ"] for line in found] == [1, 0, 1, 0]
     for line, entry in zip(found, entries(of_named(benchmark.LIKE), BudgetRequest(ks=(256,))), strict=True):
-        assert wrong or line["relative_error"] == pytest.approx(entry.errors.relative_error, rel=1e-9)
-
-
-def test_a_command_slower_than_its_limit_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    commands = loaded("commands")
-    monkeypatch.setattr(commands, "seconds", lambda arguments, **_: 11.0)
-    monkeypatch.setattr("sys.argv", ["commands.py", "--repeat", "1"])
-    assert commands.main() == 1
+        assert line["differ"] or line["relative_error"] == pytest.approx(entry.errors.relative_error, rel=1e-9)
 
 
 def test_recorded_rates_of_evaluators_are_within_the_limits() -> None:
@@ -80,37 +70,6 @@ def test_recorded_rates_of_evaluators_are_within_the_limits() -> None:
         name for name, limit in loaded("evaluators").CASES.items() if limit
     }
     assert all(result["macs_per_second"] >= result["limit"] for result in limited)
-
-
-@pytest.mark.parametrize(
-    ("key", "change", "failures"),
-    [
-        ("chains", {}, []),
-        ("chains", {"differ": 3}, ["wgmma.m64n256k32.f32.e4m3.e4m3: 3 differ"]),
-        ("chains", {"macs_per_second": 6e12}, ["wgmma.m64n256k32.f32.e4m3.e4m3: not above 6.6e+12 MAC/s"]),
-        ("verified", {"mismatches": 1}, ["wgmma.m64n256k32.f32.e4m3.e4m3: 1 mismatches"]),
-    ],
-)
-def test_evaluators_on_a_gpu_fail_by_name(key: str, change: dict[str, float], failures: list[str]) -> None:
-    data = recorded("evaluators/h200.json")
-    data[key][0].update(change)
-    assert loaded("evaluators_gpu").failures(data) == failures
-
-
-@pytest.mark.parametrize(
-    ("limit", "differ", "status"), [(1.0, 0, 0), (1e15, 0, 1), (1.0, 3, 1)], ids=["right", "too slow", "wrong"]
-)
-def test_evaluators_are_compared_with_each_other(
-    limit: float, differ: int, status: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    evaluators: ModuleType = loaded("evaluators")
-    right, other = np.zeros((4, 4), np.uint32), np.zeros((4, 4), np.uint32)
-    other[0, :differ] = 1
-    ways = [evaluators.Way("numpy", 1, lambda: right), evaluators.Way("tiles", 1, lambda: other)]
-    monkeypatch.setattr(evaluators, "own", lambda *_: ways)
-    monkeypatch.setattr(evaluators, "CASES", {"mma.sync.m16n8k32.f32.e4m3.e4m3.f32": limit})
-    monkeypatch.setattr("sys.argv", ["evaluators.py", "--repeat", "1", "-o", str(tmp_path / "r.json")])
-    assert evaluators.main() == status
 
 
 def test_recorded_verification_is_of_every_row() -> None:
