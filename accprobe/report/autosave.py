@@ -80,7 +80,8 @@ def with_results(kept: Report, new: Report) -> Report | None:
         return None
     if _device(kept) != _device(new):
         raise ReportError(f"the file has a report of {kept.device.name}, this is {new.device.name}; give another file")
-    rows = {row.name: row for row in (*kept.instructions, *new.instructions)}
+    names = {row.name for row in new.instructions}
+    rows = (*(row for row in kept.instructions if row.name not in names), *new.instructions)
     sweeps = {sweep.key: sweep for sweep in (*kept.sweeps, *new.sweeps)}
     products = {product.key: product for product in (*kept.products, *new.products)}
     head = new if is_run else kept
@@ -88,7 +89,7 @@ def with_results(kept: Report, new: Report) -> Report | None:
     return head.model_copy(
         update={
             "run": head.run.model_copy(update={"selected": selected}),
-            "instructions": _in_order(rows.values(), new.device.architecture) if new.instructions else kept.instructions,
+            "instructions": _in_order(rows, new.device.architecture) if 0 < len(names) < len(rows) else rows,
             "sweeps": tuple(sweeps.values()),
             "products": tuple(products.values()),
         }

@@ -10,7 +10,7 @@ from accprobe.render.document import Element
 from accprobe.render.html import html_page
 from accprobe.render.markdown import markdown_text
 from accprobe.render.subjects.comparison import diff_blocks
-from accprobe.render.subjects.instruction import instruction_blocks
+from accprobe.render.subjects.instruction import instruction_section
 from accprobe.render.subjects.report import report_blocks, report_page
 from accprobe.render.terminal import screen_lines
 from accprobe.report.report import Report
@@ -31,7 +31,7 @@ def table_of(report: Report, width: int = 160, expand: bool = False) -> str:
 
 
 def details_of(row: Row, width: int = 160) -> str:
-    return on_terminal(instruction_blocks(row), width)
+    return on_terminal([instruction_section(row, level=2)], width)
 
 
 def page_of(report: Report) -> str:

@@ -39,15 +39,9 @@ WITNESS = {
 }
 
 
-def instruction_blocks(row: Row) -> Iterator[Element]:
-    """Yield all that the report has of an instruction."""
-    yield Heading(_title(row), 2)
-    yield from _body(row)
-
-
-def instruction_section(row: Row, anchor: str) -> Section:
-    """Return the same for a page, folded."""
-    return Section(_title(row), lambda: _body(row), anchor=anchor, name=row.name)
+def instruction_section(row: Row, level: int = 3, anchor: str = "") -> Section:
+    """Return the result of an instruction, and below it all that the report has of it."""
+    return Section(_title(row), lambda: _body(row), level, anchor, row.name)
 
 
 def _title(row: Row) -> Phrases:

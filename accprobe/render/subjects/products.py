@@ -74,11 +74,13 @@ def products_blocks(rows: Sequence[ProductRow], expand: bool = False) -> Iterato
     shown = wrong_first(rows)
     if expand or len(shown) <= SHOWN_IN_FULL:
         for row in shown:
-            yield from _in_full(row)
+            if faults := tuple(alarms(row)):
+                yield List(faults, "!")
+            yield product_section(row)
         return
     yield Heading(f"Whole products: {product_counts(rows)}; --all has each in full", 2)
-    if faults := all_alarms(shown):
-        yield List(faults, "!")
+    if of_any := all_alarms(shown):
+        yield List(of_any, "!")
     yield tabulate(COLUMNS, shown)
     for row in shown:
         if row.reason:
@@ -90,9 +92,7 @@ def products_page(rows: Sequence[ProductRow]) -> Iterator[Element]:
     shown = wrong_first(rows)
     yield Heading("Whole products", 2, "products")
     yield tabulate(COLUMNS, shown, links="p", caption="The name of a product links to its details.", filtered=True)
-    for i, row in enumerate(shown):
-        title = (Phrase(row.title), Phrase("  "), Phrase(row.status, row.status))
-        yield Section(title, partial(_body, row), anchor=f"p{i}", name=row.title, open=len(shown) == 1)
+    yield from (product_section(row, f"p{i}", len(shown) == 1) for i, row in enumerate(shown))
 
 
 def product_counts(rows: Sequence[ProductRow]) -> str:
@@ -101,13 +101,12 @@ def product_counts(rows: Sequence[ProductRow]) -> str:
     return ", ".join(f"{count} of {len(rows)} {status}" for status, count in counts.most_common())
 
 
-def _in_full(row: ProductRow) -> Iterator[Element]:
-    if faults := tuple(alarms(row)):
-        yield List(faults, "!")
+def product_section(row: ProductRow, anchor: str = "", is_open: bool = False) -> Section:
+    """Return the status and the plan of a product, and below them all that was found of it."""
     bits = _bits(row).text
     plan = ", ".join(filter(None, (_order(row), f"{bits} fraction bits" if bits else "", _result(row))))
-    yield Heading((Phrase(f"{row.title}  ", "strong"), *status_spans(row), Phrase(f": {plan}" if _order(row) else "")), 3)
-    yield from _body(row)
+    title = (Phrase(f"{row.title}  ", "strong"), *status_spans(row), Phrase(f": {plan}" if _order(row) else ""))
+    return Section(title, partial(_body, row), anchor=anchor, name=row.title, open=is_open)
 
 
 def _body(row: ProductRow) -> Iterator[Element]:

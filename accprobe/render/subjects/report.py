@@ -23,7 +23,7 @@ from accprobe.render.document import (
     tabulate,
     text_of,
 )
-from accprobe.render.subjects.instruction import instruction_blocks, instruction_section
+from accprobe.render.subjects.instruction import instruction_section
 from accprobe.render.subjects.patterns import brace_patterns, pattern_spans
 from accprobe.render.subjects.products import all_alarms, product_counts, products_blocks, products_page
 from accprobe.render.subjects.sweeps import sweep_blocks, sweep_headline, sweep_page
@@ -89,8 +89,7 @@ def rows_blocks(report: Report) -> Iterator[Element]:
     """Yield all that is known of each product and instruction."""
     yield from banner_blocks(report)
     yield from products_blocks(report.products, expand=True) if report.products else ()
-    for row in report.instructions:
-        yield from instruction_blocks(row)
+    yield from (instruction_section(row, level=2) for row in report.instructions)
 
 
 def report_page(report: Report) -> Iterator[Element]:
@@ -110,7 +109,7 @@ def report_page(report: Report) -> Iterator[Element]:
         yield from sweep_page(report.sweeps, report.device.kind == "simulated")
     if of_instructions:
         yield Heading("Instructions", 2, "instructions")
-        yield from (instruction_section(each.row, f"i{i}") for i, each in enumerate(shown))
+        yield from (instruction_section(each.row, anchor=f"i{i}") for i, each in enumerate(shown))
     yield Heading("Measured with", 2, "measured")
     yield from map(Paragraph, (*(summary(report) if of_instructions else ()), *report_title(report)))
     yield from glossary()
