@@ -37,9 +37,7 @@ from accprobe.model.tree import (
     FusedSum,
     IntegerArithmetic,
     IntegerOverflow,
-    ProductExponent,
     Subnormals,
-    ZeroTerms,
 )
 from accprobe.operands.request import Request
 
@@ -73,16 +71,8 @@ class Evaluation:
         d = np.empty(self._n, self._inst.d.dtype)
         with np.errstate(all="ignore"):
             for part, chunk in zip(self._parts, self._chunks, strict=True):
-                d[part] = chunk.sum(model.root, reading_of(model))
+                d[part] = chunk.sum(model.root, model)
         return d
-
-
-# Handling of subnormals of A and B, and of C, and the number of fraction bits of C.
-Reading = tuple[Subnormals, Subnormals, int | None]
-
-
-def reading_of(model: DotModel) -> Reading:
-    return model.subnormal_operands, model.subnormal_addend, model.addend_bits
 
 
 class Specials(NamedTuple):
@@ -108,30 +98,30 @@ class Chunk:
         self._inst, self.terms = inst, CachedTerms(inst, request)
         self._memory = self.terms.memory
 
-    def sum(self, node: FusedSum, reading: Reading) -> Bits:
+    def sum(self, node: FusedSum, model: DotModel) -> Bits:
         """Return the node's results, [n]."""
-        others = self.others(node, reading)
+        others = self.others(node, model)
         arithmetic = node.arithmetic
         if isinstance(arithmetic, IntegerArithmetic):
             return self._integer_sum(node, others, arithmetic)
-        key = arithmetic, node.products, reading[0], *(other.key for other in others)
-        return self._memory.get(key, lambda: (self._float_sum(node, others, arithmetic, reading),))[0]
+        key = arithmetic, node.products, model.subnormal_operands, *(other.key for other in others)
+        return self._memory.get(key, lambda: (self._float_sum(node, others, arithmetic, model),))[0]
 
-    def _float_sum(self, node: FusedSum, others: list[Other], arithmetic: FloatArithmetic, reading: Reading) -> Bits:
-        exact = self.before_rounding(node, others, reading)
+    def _float_sum(self, node: FusedSum, others: list[Other], arithmetic: FloatArithmetic, model: DotModel) -> Bits:
+        exact = self.before_rounding(node, others, model)
         patterns = rounding.encode(exact.negative, exact.magnitude, exact.exponent, arithmetic)
         if arithmetic.zero_sign == "ieee":
             patterns[(exact.magnitude == 0) & self.terms.all_negative(node.products, others)] = arithmetic.result.sign_bit
         return self._special(patterns, exact.specials, node, others, arithmetic)
 
-    def before_rounding(self, node: FusedSum, others: list[Other], reading: Reading) -> ExactSum:
+    def before_rounding(self, node: FusedSum, others: list[Other], model: DotModel) -> ExactSum:
         """Return the sum of the terms, aligned as the model says, before it is rounded."""
         arithmetic = node.arithmetic
         assert isinstance(arithmetic, FloatArithmetic)
-        key = node.products, reading[0], *(other.key for other in others)
+        key = node.products, model.subnormal_operands, *(other.key for other in others)
         if arithmetic.alignment_bits is None:
             of_result = "exact", arithmetic.result.name, key
-            return self._memory.get(of_result, lambda: self._exact_sum(node, others, reading))
+            return self._memory.get(of_result, lambda: self._exact_sum(node, others, model))
         of_alignment = (
             arithmetic.alignment_bits,
             arithmetic.alignment_rounding,
@@ -144,13 +134,13 @@ class Chunk:
             arithmetic.accumulator_bits,
             arithmetic.accumulator_overflow,
         )
-        return self._memory.get((*of_alignment, key), lambda: self._aligned_sum(node, others, arithmetic, reading, key))
+        return self._memory.get((*of_alignment, key), lambda: self._aligned_sum(node, others, arithmetic, model, key))
 
-    def others(self, node: FusedSum, reading: Reading) -> list[Other]:
+    def others(self, node: FusedSum, model: DotModel) -> list[Other]:
         """Return C, then the results of inner sums: the first NaN in this order counts."""
-        found = [self.terms.addend(reading[1], reading[2])] if node.has_addend else []
+        found = [self.terms.addend(model.subnormal_addend, model.addend_bits)] if node.has_addend else []
         for child in node.children:
-            patterns = self.sum(child, reading)
+            patterns = self.sum(child, model)
             found.append(Other(patterns, child.arithmetic.result, "kept", (child.arithmetic.result.name, patterns.tobytes())))
         return found
 
@@ -168,7 +158,7 @@ class Chunk:
         return total.astype(result.dtype)
 
     def _aligned_sum(
-        self, node: FusedSum, others: list[Other], arithmetic: FloatArithmetic, reading: Reading, key: Hashable
+        self, node: FusedSum, others: list[Other], arithmetic: FloatArithmetic, model: DotModel, key: Hashable
     ) -> ExactSum:
         ks, n = node.products, len(self.terms)
         decoded = [self.terms.decoded(other) for other in others]
@@ -176,11 +166,11 @@ class Chunk:
         sums = [*terms]
         if ks:
             size = arithmetic.scaled_products
-            products, of_products = self.terms.products(ks, reading[0], size)
+            products, of_products = self.terms.products(ks, model.subnormal_operands, size)
             if arithmetic.product_bits is not None:
                 products = rounding.significands_rounded(arithmetic.product_rounding, arithmetic.product_bits, products)
             sums.append(of_products)
-            exponents.append(self._largest(ks, reading[0], arithmetic.product_exponent, arithmetic.zero_terms, size))
+            exponents.append(self._largest(ks, model.subnormal_operands, arithmetic))
             terms.append(products)
         largest = reduce(np.maximum, exponents).astype(np.int64)
         if arithmetic.min_exponent is not None:
@@ -201,10 +191,9 @@ class Chunk:
         total[specials.rows] = 0.0
         return ExactSum(total < 0, np.abs(total).astype(np.int64), exponent, specials)
 
-    def _largest(
-        self, ks: tuple[int, ...], subnormals: Subnormals, rule: ProductExponent, zeros: ZeroTerms, size: int | None
-    ) -> NDArray[np.int16]:
-        """Return the largest exponent in the alignment, [n]; size: products that are scaled at once."""
+    def _largest(self, ks: tuple[int, ...], subnormals: Subnormals, arithmetic: FloatArithmetic) -> NDArray[np.int16]:
+        """Return the largest exponent of products in the alignment, [n]."""
+        rule, zeros, size = arithmetic.product_exponent, arithmetic.zero_terms, arithmetic.scaled_products
 
         def make() -> tuple[NDArray[np.int16]]:
             if rule == "normalised product":
@@ -215,7 +204,7 @@ class Chunk:
 
         return self._memory.get(("largest", ks, subnormals, rule, zeros, size), make)[0]
 
-    def _exact_sum(self, node: FusedSum, others: list[Other], reading: Reading) -> ExactSum:
+    def _exact_sum(self, node: FusedSum, others: list[Other], model: DotModel) -> ExactSum:
         """Return the exact sum: error-free float64 arithmetic for two terms, otherwise Python integers.
 
         Two terms of at most 32 bits are added with rounding to odd, in 53 bits.
@@ -223,11 +212,11 @@ class Chunk:
         narrow = "f64" not in (self._inst.a.name, node.arithmetic.result.name, *(other.fmt.name for other in others))
         if narrow and len(node.terms) <= 2:
             values = [self.terms.decoded(other).values for other in others]
-            values += list(self.terms.products(node.products, reading[0])[0]) if node.products else []
+            values += list(self.terms.products(node.products, model.subnormal_operands)[0]) if node.products else []
             total = values[0] if len(values) == 1 else rounded_to_odd(*values)
             specials = specials_of(total)
             return ExactSum(*integer_parts(np.where(np.isfinite(total), total, 0.0)), specials)
-        terms = [self.terms.exact_product(k, reading[0]) for k in node.products]
+        terms = [self.terms.exact_product(k, model.subnormal_operands) for k in node.products]
         addends = [significands(values_of(other.patterns, other.fmt, other.subnormals)) for other in others]
         stand_ins = [x.stand_in for x in terms] + [x.stand_in for x in addends]
         specials = specials_of(sum(stand_ins, np.zeros(len(self.terms))))

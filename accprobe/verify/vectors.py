@@ -49,15 +49,6 @@ class Recorded(NamedTuple):
         return self.folder / f"{letter}_{self.gpu}_{kind}.txt"
 
 
-class Dots(NamedTuple):
-    """Operands and results, all as patterns of float32: a, b [N, K], c, d [N]."""
-
-    a: Bits
-    b: Bits
-    c: Bits
-    d: Bits
-
-
 @dataclass(frozen=True)
 class Interpretation:
     """One instruction that may have run, and whether C was zero although the file has one."""
@@ -115,21 +106,20 @@ def compare(recorded: Recorded, models: Models = published_models) -> Comparison
 
     Raises UnknownName if there is no such GPU, VectorsError if the files cannot be read or no model fits them.
     """
-    dots, known = _load(recorded), models(recorded.gpu)
-    tried = []
-    for reading in _interpretations(recorded, dots.a.shape[1], known):
-        operands = _operands(recorded, dots, reading)
+    (given, d), known = _load(recorded), models(recorded.gpu)
+    k, tried = given.a.shape[1], []
+    for reading in _interpretations(recorded, k, known):
+        operands = _operands(recorded, given, reading)
         got = evaluate(known[reading.inst], reading.inst, operands)
-        tried.append((reading, operands, got, np.flatnonzero(_widened(got, reading.inst.d) != dots.d)))
+        tried.append((reading, operands, got, np.flatnonzero(_widened(got, reading.inst.d) != d)))
     if not tried:
-        k = dots.a.shape[1]
         raise VectorsError(f"{recorded.folder}: no model of {recorded.gpu} takes {k} products of {recorded.operand}")
     best, operands, got, wrong = min(tried, key=lambda each: len(each[-1]))
     first = None
     if len(wrong):
-        first = Counterexample.of(operands, int(wrong[0]), _narrowed(dots.d, best.inst.d), got, recorded.name)
+        first = Counterexample.of(operands, int(wrong[0]), _narrowed(d, best.inst.d), got, recorded.name)
     others = tuple((reading, len(differing)) for reading, *_, differing in tried if reading != best)
-    return Comparison(recorded, best, len(dots.d), len(wrong), first, others)
+    return Comparison(recorded, best, len(d), len(wrong), first, others)
 
 
 def _interpretations(recorded: Recorded, k: int, known: Mapping[Instruction, DotModel]) -> Iterator[Interpretation]:
@@ -158,10 +148,10 @@ def same_chip(one: str, other: str) -> bool:
         return False
 
 
-def _operands(recorded: Recorded, dots: Dots, reading: Interpretation) -> Request:
+def _operands(recorded: Recorded, given: Request, reading: Interpretation) -> Request:
     inst = reading.inst
-    a, b, c = (_narrowed(x, fmt) for x, fmt in ((dots.a, inst.a), (dots.b, inst.b), (dots.c, inst.c)))
-    for letter, narrow, wide, fmt in (("a", a, dots.a, inst.a), ("b", b, dots.b, inst.b)):
+    a, b, c = (_narrowed(x, fmt) for x, fmt in ((given.a, inst.a), (given.b, inst.b), (given.c, inst.c)))
+    for letter, narrow, wide, fmt in (("a", a, given.a, inst.a), ("b", b, given.b, inst.b)):
         wrong = np.argwhere((_widened(narrow, fmt) != wide) & ~np.isnan(wide.view(np.float32)))
         if len(wrong):
             line, place = wrong[0]
@@ -181,14 +171,14 @@ def _widened(patterns: Bits, fmt: Format) -> Bits:
     return fmt.values(patterns).astype(np.float32).view(np.uint32) if fmt.storage_bits < 32 else patterns
 
 
-def _load(recorded: Recorded) -> Dots:
-    """Return the patterns in the files. Raises VectorsError with the file, and the line at fault."""
+def _load(recorded: Recorded) -> tuple[Request, Bits]:
+    """Return operands and results, all as patterns of float32. Raises VectorsError with the file, and the line at fault."""
     a, b = (_patterns(recorded.file(letter), "hexadecimal", r"[\da-fA-F]{1,8}", 16) for letter in "ab")
     c, d = (_patterns(recorded.file(letter), "binary", "[01]{1,32}", 2)[:, 0] for letter in "cd")
     if a.shape != b.shape or len({len(a), len(c), len(d)}) > 1:
         shapes = ", ".join(f"{x} {'×'.join(map(str, y.shape))}" for x, y in zip("abcd", (a, b, c, d), strict=True))
         raise VectorsError(f"{recorded.folder}: the files have different numbers of values: {shapes}")
-    return Dots(a, b, c, d)
+    return Request(a, b, c), d
 
 
 def _patterns(path: Path, kind: str, pattern: str, base: int) -> Bits:

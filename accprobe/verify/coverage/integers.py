@@ -10,7 +10,7 @@ from itertools import product
 
 import numpy as np
 
-from accprobe.evaluate.reference import Chunk, reading_of
+from accprobe.evaluate.reference import Chunk
 from accprobe.isa.formats import Format
 from accprobe.isa.instructions import Instruction
 from accprobe.model.tree import DotModel, FusedSum
@@ -93,7 +93,7 @@ def integer_codes(inst: Instruction, model: DotModel, node: FusedSum, request: R
         total = products.sum(axis=1)
         bits = np.frexp(np.abs(total).astype(np.float64))[1] - 1 - FEWEST_BITS
         yield "bits", bits >= 0, 2 * bits + (total < 0)
-    for other in Chunk(inst, request).others(node, reading_of(model)):
+    for other in Chunk(inst, request).others(node, model):
         total = total + other.fmt.integers(other.patterns)
     first, last = _ends(node.arithmetic.result)
     where = (total == last, total == last + 1, total > last + 1, total == first, total == first - 1, total < first - 1)

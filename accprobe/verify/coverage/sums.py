@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from accprobe.evaluate.decoding import ABSENT, NOTHING
 from accprobe.evaluate.error_free import Floats, Truths, power_of_two
-from accprobe.evaluate.reference import Chunk, reading_of
+from accprobe.evaluate.reference import Chunk
 from accprobe.evaluate.rounding import to_integer
 from accprobe.evaluate.terms import CachedTerms, Other
 from accprobe.isa.instructions import Instruction
@@ -52,17 +52,17 @@ class Sums:
     def __init__(self, inst: Instruction, model: DotModel, node: FusedSum, request: Request) -> None:
         assert isinstance(node.arithmetic, FloatArithmetic)
         self.arithmetic, self._bits = node.arithmetic, node.arithmetic.alignment_bits
-        chunk, reading = Chunk(inst, request), reading_of(model)
-        others = chunk.others(node, reading)
-        self.total = chunk.before_rounding(node, others, reading)
+        chunk = Chunk(inst, request)
+        others = chunk.others(node, model)
+        self.total = chunk.before_rounding(node, others, model)
         special = self.total.specials.rows
         self.finite = np.ones(len(request), bool)
         self.finite[special] = False
         self.terms: dict[TermRole, Terms] = {}
         if node.products and inst.a.name == "f64":
-            self.terms["product"] = _exact_products(chunk.terms, node.products, reading[0])
+            self.terms["product"] = _exact_products(chunk.terms, node.products, model.subnormal_operands)
         elif node.products:
-            self.terms["product"] = self._products(chunk.terms, node.products, reading[0])
+            self.terms["product"] = self._products(chunk.terms, node.products, model.subnormal_operands)
         if node.has_addend:
             self.terms["C"] = self._others(chunk.terms, others[:1])
         if node.children:
