@@ -1,17 +1,152 @@
-"""The bound of a product's error holds for all operands, and worst-case operands approach it."""
+"""Bounds of errors hold for all operands, operands that are made to err approach them, and none is given where none follows."""
+
+from __future__ import annotations
 
 from dataclasses import replace
 from fractions import Fraction
+from typing import get_args
 
 import numpy as np
 import pytest
+from adversarial import ADVERSARIES, crafted, float_models
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from long_tail import some
 from product_rows import product_model, step
 
-from accprobe.budget.worst_error import error_shares, worst_error
+from accprobe.budget.errors import exact_product
+from accprobe.budget.worst_error import error_shares, worst_case, worst_error
 from accprobe.evaluate.product import ScaleWords, product
 from accprobe.isa.formats import FORMATS, Bits
-from accprobe.model.product import ProductModel, Scales, multiply_add
-from accprobe.model.tree import DotModel, FusedSum, IntegerArithmetic
+from accprobe.model.product import Chain, ProductModel, Scales, multiply_add
+from accprobe.model.tree import Addend, DotModel, FloatArithmetic, FusedSum, IntegerArithmetic, Product, Subnormals
+
+SIDE = 24
+PUBLISHED = {name: (model, a, b) for name, model, a, b in float_models()}
+
+
+def of_sums(**changes: object) -> DotModel:
+    root = step().root
+    return replace(step(), root=FusedSum(root.terms, replace(root.arithmetic, **changes)))  # type: ignore[arg-type]
+
+
+STEPS = {
+    "QGMMA": ("e4m3", step()),
+    "wide sums": ("bf16", step(16, 23, 25)),
+    "narrow sums": ("f16", step(4, 10, 12)),
+    "multiply-adds": ("f32", multiply_add()),
+    "rounded products": ("f32", multiply_add(product_bits=23)),
+    "exact sums": ("f16", step(8, 23, None)),
+    "min_exponent": ("e4m3", of_sums(min_exponent=-4)),
+    "subnormal_results": ("e4m3", of_sums(subnormal_results="flushed")),
+    "product_bits": ("e4m3", of_sums(product_bits=4)),
+    "RNE": ("e4m3", of_sums(result_bits=9, result_rounding="RNE")),
+    "aligned to nearest": ("e4m3", of_sums(alignment_rounding="nearest")),
+    "flushed addends": ("e4m3", replace(step(), subnormal_addend="flushed")),
+}
+
+
+def exceeded(model: ProductModel, a: Bits, b: Bits, scales: ScaleWords | None = None) -> float:
+    """How many times its bound an element is off at most; infinite if it is off where the bound is zero."""
+    bound = worst_case(model, a, b, scales)
+    with np.errstate(all="ignore"):
+        exact = exact_product(model, a, b, scales)
+        off = np.abs(model.result.values(product(model, a, b, scales=scales)) - exact.sums) - exact.off
+        ratio = np.where(off > 0, np.where(bound > 0, off / bound, np.inf), 0.0)
+    return float(np.where(np.isinf(bound), 0.0, ratio).max())
+
+
+def crafted_error(model: ProductModel, kind: str, seed: int) -> float:
+    return exceeded(model, *crafted(kind, model, SIDE, SIDE, np.random.default_rng(seed)))
+
+
+@pytest.mark.parametrize(("name", "kind"), some([(name, kind) for kind in ADVERSARIES for name in STEPS]))
+def test_no_operands_made_to_err_exceed_a_bound(name: str, kind: str) -> None:
+    fmt, sums = STEPS[name]
+    for model in (
+        product_model(96, fmt, of=sums),
+        product_model(96, fmt, "bf16", promote=32, of=sums),
+        product_model(96, fmt, "f16", slices=3, kept="bf16", of=sums),
+    ):
+        assert max(crafted_error(model, kind, seed) for seed in range(2)) <= 1
+
+
+@given(
+    name=st.sampled_from(sorted(PUBLISHED)), kind=st.sampled_from(ADVERSARIES), k=st.integers(1, 100), seed=st.integers(0, 999)
+)
+@settings(max_examples=60, deadline=None)
+def test_no_known_model_exceeds_a_bound(name: str, kind: str, k: int, seed: int) -> None:
+    sums, a, b = PUBLISHED[name]
+    model = replace(product_model(k, of=sums), a=a, b=b, result=sums.root.arithmetic.result)
+    assert crafted_error(model, kind, seed) <= 1
+
+
+def small_sums(rng: np.random.Generator) -> DotModel:
+    """Sums of so few bits that every way to lose some comes up; their results are often subnormal."""
+    products, result = int(rng.choice([1, 2, 4])), FORMATS["f16"]
+    arithmetic = FloatArithmetic(
+        result,
+        int(rng.integers(0, 5)),
+        rng.choice(["RZ", "RNE"]),
+        None if products == 1 and rng.integers(0, 2) else int(rng.integers(0, 9)),
+        product_exponent=rng.choice(["unnormalised", "normalised operands", "normalised product"]),
+        min_exponent=rng.choice([None, -24, -16, -10]),
+        subnormal_results=rng.choice(get_args(Subnormals)),
+        product_bits=rng.choice([None, None, 1]),
+        product_rounding=rng.choice(["RZ", "RNE", "RU"]),
+    )
+    terms = (Addend(), *map(Product, range(products)))
+    node = FusedSum(terms, arithmetic)
+    if products > 1 and rng.integers(0, 2):
+        node = FusedSum((FusedSum(terms[1:], arithmetic), Addend()), arithmetic)
+    return DotModel(node, subnormal_addend=rng.choice(get_args(Subnormals)))
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_small_sums_of_any_kind_stay_within(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    sums, k = small_sums(rng), int(rng.integers(1, 9))
+    pattern = tuple(range(sums.products))
+    model = ProductModel(FORMATS["e5m2"], FORMATS["e4m3"], k, sums, Chain(0, k, pattern), FORMATS["f16"])
+    for low, high in ((-9, -6), (-12, 1), (-2, 2)):
+        a, b = (
+            (rng.choice([-1, 1, 1], (48, k)) * rng.uniform(1, 2, (48, k)) * np.exp2(rng.integers(low, high, (48, k))))
+            .astype(fmt.ml_dtype)
+            .view(np.uint8)
+            for fmt in (model.a, model.b)
+        )
+        assert exceeded(model, a, b) <= 1
+
+
+@pytest.mark.parametrize("how", some(["product of scales", "a then b", "b then a"], 2))
+@pytest.mark.parametrize(("of", "fused"), [("row", False), ("1x128", False), ("1x128", True)])
+def test_scales(of: str, how: str, fused: bool) -> None:
+    model = product_model(512, promote=128, scales=Scales(of, how, fused))  # type: ignore[arg-type]
+    rng = np.random.default_rng(3)
+    blocks = 4 if of == "1x128" else 1
+    scales = ScaleWords(*(rng.uniform(0.01, 90, shape).astype(np.float32) for shape in ((64, blocks), (blocks, 64))))
+    a, b = crafted("wide", model, 64, 64, rng)
+    assert np.isfinite(worst_case(model, a, b, scales)).all()
+    assert exceeded(model, a, b, scales) <= 1
+
+
+def test_no_bound_where_sums_can_be_too_large_or_are_no_numbers() -> None:
+    model = product_model(64, "e5m2", "f16")
+    a = np.full((2, 64), FORMATS["e5m2"].largest, np.uint8)
+    b = a.copy()
+    a[1] = 0
+    b[1] = FORMATS["e5m2"].infinity or 0
+    bound = worst_case(model, a, b)
+    assert np.isinf(bound[0]).all()
+    assert bound[1, 0] < 1e-7
+    assert np.isinf(bound[1, 1])
+
+
+@pytest.mark.parametrize("sums", [of_sums(zero_terms="aligned"), replace(step(), subnormal_operands="flushed")])
+def test_no_bound_of_elements_where_none_follows(sums: DotModel) -> None:
+    model = product_model(64, of=sums)
+    assert np.isinf(worst_case(model, *crafted("integers", model, 2, 2, np.random.default_rng(0)))).all()
+
 
 MODELS = {
     "one chain": product_model(),
@@ -82,11 +217,6 @@ def test_each_loss_has_its_share() -> None:
     assert list(shares.values()) == pytest.approx(expected, rel=1e-3)
     inside = error_shares(product_model(k=64, a="f32", promote=16, of=multiply_add(), scales=Scales("1x128")))
     assert list(inside) == ["sums", "scales", "additions", "result"]
-
-
-def of_sums(**changes: object) -> DotModel:
-    root = step().root
-    return replace(step(), root=FusedSum(root.terms, replace(root.arithmetic, **changes)))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
