@@ -105,11 +105,6 @@ class Field(Feature):
         return isinstance(self.values, Numbers)
 
     @property
-    def in_one_sum(self) -> bool:
-        """Return whether models that differ in it in one sum only are alternatives."""
-        return self.of_adds and self.decides is not None
-
-    @property
     def counts_bits(self) -> bool:
         return isinstance(self.values, Numbers) and self.values.counts_bits
 

@@ -75,7 +75,7 @@ def _in_arithmetic(model: DotModel) -> Iterator[Alternative]:
             shown = field.text(value, digits) if isinstance(field.values, Patterns) else value
             changes = ((str(Name(name, role)), shown),)
             yield Alternative(everywhere, changes)
-            for node in sharing if len(sharing) > 1 and field.in_one_sum and field.is_compiled(value) else ():
+            for node in sharing if len(sharing) > 1 and field.of_adds and field.decides and field.is_compiled(value) else ():
                 where = f"the sum with product {node.products[0]}" if node.products else "a sum without products"
                 changed = with_arithmetic(model, arithmetic, with_values(arithmetic, {name: value}), only=node)
                 yield Alternative(changed, changes, where)
