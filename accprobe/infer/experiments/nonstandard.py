@@ -234,30 +234,19 @@ Experiments = tuple[tuple[Variants, Callable[[Workbench, Draft, Role], Request]]
 
 
 def _each_role(bench: Workbench, draft: Draft, experiments: Experiments) -> tuple[Draft, Findings]:
+    """Take a variant of each experiment if it explains the results and the usual behaviour does not."""
     findings: Findings = {}
-    for role, (variants, operands) in product(draft.roles(), experiments):
-        draft, found = _found(bench, draft, role, variants, operands(bench, draft, role))
-        findings |= found
+    for role, (variants, operands_of) in product(draft.roles(), experiments):
+        operands, model = operands_of(bench, draft, role), draft.model()
+        d, wrong = bench.mismatches(operands, model)
+        ways = variants(bench.inst, model, draft.arithmetic(role), False) if len(wrong) else ()
+        tried = [(features, draft.with_features(features).model()) for features in (named(fields, role) for fields in ways)]
+        explaining = [features for features, other in tried if np.array_equal(evaluate(other, bench.inst, operands), d)]
+        if explaining:
+            evidence = bench.exchanges(operands, d, wrong[:EVIDENCE])
+            findings |= {name: Finding.among((features[name] for features in explaining), evidence) for name in explaining[0]}
+            draft = draft.with_features(explaining[0])
     return draft, findings
-
-
-def _found(bench: Workbench, draft: Draft, role: Role, variants: Variants, operands: Request) -> tuple[Draft, Findings]:
-    """Take a variant if it explains the results and the usual behaviour does not."""
-    model = draft.model()
-    d, wrong = bench.mismatches(operands, model)
-    if not len(wrong):
-        return draft, {}
-    every = (named(fields, role) for fields in variants(bench.inst, model, draft.arithmetic(role), False))
-    explaining = [
-        features
-        for features in every
-        if np.array_equal(evaluate(draft.with_features(features).model(), bench.inst, operands), d)
-    ]
-    if not explaining:
-        return draft, {}
-    evidence = bench.exchanges(operands, d, wrong[:EVIDENCE])
-    found = {name: Finding.among((features[name] for features in explaining), evidence) for name in explaining[0]}
-    return draft.with_features(explaining[0]), found
 
 
 def _dense(bench: Workbench, draft: Draft, role: Role) -> Request:
