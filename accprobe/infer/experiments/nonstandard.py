@@ -57,7 +57,7 @@ def nonstandard_alternatives(inst: Instruction, model: DotModel) -> Iterator[Alt
     if inst.is_integer and not model.root.children:
         for changed in islice(narrow_groups(inst, model, (4,)), 2):
             yield Alternative(changed, (("accumulator_bits", changed.arithmetics[0].accumulator_bits),))
-    yield from _nonstandard(inst, model, nearest=True)
+    yield from (alternative for alternative in _nonstandard(inst, model, nearest=True) if alternative.model != model)
 
 
 def nonstandard_variants(inst: Instruction, model: DotModel, findings: Findings) -> Iterator[DotModel]:
@@ -68,7 +68,7 @@ def nonstandard_variants(inst: Instruction, model: DotModel, findings: Findings)
 def _nonstandard(inst: Instruction, model: DotModel, nearest: bool) -> Iterator[Alternative]:
     for arithmetic, _ in float_arithmetics(model):
         ways = (fields for variants in EVERY for fields in variants(inst, model, arithmetic, nearest))
-        yield from (alternative for alternative in alternatives_with(model, arithmetic, ways) if alternative.model != model)
+        yield from alternatives_with(model, arithmetic, ways)
 
 
 def narrow_groups(inst: Instruction, model: DotModel, sizes: Sequence[int]) -> Iterator[DotModel]:
