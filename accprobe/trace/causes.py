@@ -7,17 +7,17 @@ operations are called again alone: a cause is verified if both sides give their 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from accprobe.errors import AccprobeError
 from accprobe.trace.compare import DifferenceOrigin, TraceComparison
 from accprobe.trace.mapping import WHOLE_RUN
-from accprobe.trace.products import POSITIONS, cause_of_products, fixes, without_bias
+from accprobe.trace.products import POSITIONS, bias_apart, cause_of_products, fixes, split_by_hand
 from accprobe.trace.records import TracedOperation
 from accprobe.trace.replay import Operand, RecordedCall, count_differing, named_arguments, same_layout, tensor_words
-from accprobe.trace.sides import Cause, KeptCalls, OriginSide, compared_parts, same_part
+from accprobe.trace.sides import COPIES, Cause, KeptCalls, OriginSide, both_ways, compared_parts, same_part
 
 REDUCTIONS = (
     "sum", "mean", "var", "std", "norm", "softmax", "logsumexp", "cumsum", "prod", "native_layer_norm", "native_group_norm",
@@ -30,16 +30,6 @@ UNMODELLED = ("attention", "grouped_mm", "scaled_mm", "linear", "conv")
 
 SUMS_OVER_RANKS = ("all_reduce", "allreduce", "reduce_scatter")
 """Words in the names of collectives that add."""
-
-COPIES = (
-    "aten._to_copy",
-    "aten.clone",
-    "aten.copy_",
-    "aten.cat",
-    "aten.contiguous",
-    "aten.slice_scatter",
-    "aten.select_scatter",
-)
 
 WEIGHT_TYPES = ("bfloat16", "float16", "float8_e4m3fn", "float8_e5m2")
 """Types to which one side may have rounded its weights."""
@@ -98,9 +88,9 @@ def _cause(origin: DifferenceOrigin, left: OriginSide, right: OriginSide) -> Cau
         lambda: _unstable(left, right),
         lambda: _changed(left, right),
         lambda: _arguments(left, right),
-        lambda: _bias(left, right),
-        lambda: _split(left, right),
-        lambda: _product(left, right),
+        lambda: bias_apart(left, right),
+        lambda: split_by_hand(left, right),
+        lambda: cause_of_products(left, right),
         lambda: _cast(origin, left, right),
         lambda: _fusion(left, right),
         lambda: _located(origin, left, right),
@@ -242,75 +232,9 @@ def _gives(call: RecordedCall, operands: list[Any], wanted: OriginSide, other: O
     return same_part(result, wanted.calls[0].results[0].tensor, other.mapped, wanted.mapped)
 
 
-def _turned(left: OriginSide, right: OriginSide) -> Iterator[tuple[str, OriginSide, str, OriginSide]]:
-    yield "A", left, "B", right
-    yield "B", right, "A", left
-
-
-def _bias(left: OriginSide, right: OriginSide) -> Cause | None:
-    """A product that adds a bias itself, against a product and an addition. Verified if both are equal without the bias."""
-    for name, fused, other, apart in _turned(left, right):
-        if fused.packets not in (["aten.addmm"], ["aten.baddbmm"]) or apart.packets not in (
-            ["aten.mm", "aten.add"],
-            ["aten.bmm", "aten.add"],
-        ):
-            continue
-        text = (
-            f"{fused.packets[0]} (one operation) against {apart.packets[0]} then aten.add: the bias is added inside the sum on "
-            f"side {name}, after the product is rounded on side {other}"
-        )
-        if not fused.calls or not apart.calls:
-            return Cause("fusion", text)
-        products = [without_bias(each.calls[0], POSITIONS[each.packets[0]]) for each in (fused, apart)]
-        if same_part(products[0], products[1], fused.mapped, apart.mapped):
-            return Cause("fusion", f"{text}; without the bias both are equal", fused.replays and apart.replays)
-        return Cause("fusion", f"{text}; the products differ without the bias too")
-    return None
-
-
-def _split(left: OriginSide, right: OriginSide) -> Cause | None:
-    """One product against several products of slices of K, whose results are added."""
-    for name, whole, other, sliced in _turned(left, right):
-        depths = [_depths(side) for side in (whole, sliced)]
-        others = {packet for packet in sliced.packets if packet not in POSITIONS and packet not in COPIES}
-        if len(depths[0]) == 1 < len(depths[1]) and sum(depths[1]) == depths[0][0] and others <= {"aten.add", "aten.add_"}:
-            slices = " + ".join(map(str, depths[1]))
-            text = f"side {other} is split-K {len(depths[1])}: it adds {len(depths[1])} products of K = {slices}"
-            text += f"; side {name} computes one product of K = {depths[0][0]}"
-            return Cause("split_k", text, whole.replays and sliced.replays)
-    return None
-
-
-def _depths(side: OriginSide) -> list[int]:
-    """Return K of each product of a side."""
-    return [x.inputs[POSITIONS[x.packet][0]].shape[-1] for x in side.operations if x.packet in POSITIONS and len(x.inputs) > 1]
-
-
-def _product(left: OriginSide, right: OriginSide) -> Cause | None:
-    found = cause_of_products(left, right)
-    if found is not None:
-        return replace(found, text=found.text + _flags(left, right))
-    if not all(len(side.operations) == 1 and side.packets[0] in POSITIONS for side in (left, right)):
-        return None
-    kernels = [" + ".join(side.operations[0].kernels) for side in (left, right)]
-    other = (
-        f"other kernels: {kernels[0]} against {kernels[1]}"
-        if kernels[0] != kernels[1]
-        else "its products are added in another order or precision"
-    )
-    return Cause("unknown", f"{other}{_flags(left, right)}")
-
-
-def _flags(left: OriginSide, right: OriginSide) -> str:
-    """Return flags of torch that differ, as the end of a sentence."""
-    first, second = (side.operations[-1].flags if side.operations else {} for side in (left, right))
-    differing = [f"{name} {x} against {second[name]}" for name, x in first.items() if x != second.get(name, x)]
-    return f" ({', '.join(differing)})" if differing else ""
-
-
 def _cast(origin: DifferenceOrigin, left: OriginSide, right: OriginSide) -> Cause | None:
     """Operations that only one side has, all of them casts."""
-    for name, side, _, other in _turned(left, right):
+    for name, side, _, other in both_ways(left, right):
         extra = [x for x in side.operations if x.packet == "aten._to_copy"]
         if extra and [x for x in side.packets if x != "aten._to_copy"] == other.packets:
             types = list(dict.fromkeys(x.outputs[0].dtype for x in extra))
@@ -326,7 +250,7 @@ def _fusion(left: OriginSide, right: OriginSide) -> Cause | None:
     """Several elementwise operations against one kernel: the side of several is computed with fewer roundings."""
     import torch
 
-    for _, side, name, fused in _turned(left, right):
+    for _, side, name, fused in both_ways(left, right):
         if not _can_fuse(side) or fused.value is None or len(side.calls) <= len(fused.operations):
             continue
         wanted = fused.value.tensor

@@ -1,4 +1,4 @@
-"""Why two matrix products of equal operands differ: the plan of each side is inferred, and their findings are compared."""
+"""Why matrix products of equal operands differ: a bias that is added elsewhere, a split by hand, or the plan of each side."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from accprobe.gemm.spec import Spec
 from accprobe.isa.formats import FORMATS, Bits, Format
 from accprobe.trace.plans import PLANS, RecordedProduct, RegionPlans
 from accprobe.trace.replay import RecordedCall, count_differing, same_layout
-from accprobe.trace.sides import Cause, Kind, OriginSide, same_part
+from accprobe.trace.sides import COPIES, Cause, Kind, OriginSide, both_ways, same_part
 
 POSITIONS: dict[str, tuple[int, int]] = {"aten.mm": (0, 1), "aten.bmm": (0, 1), "aten.addmm": (1, 2), "aten.baddbmm": (1, 2)}
 """Positions of A and B among the tensors of an operation; a bias stands before them."""
@@ -28,7 +28,68 @@ OF_KIND: tuple[tuple[Kind, tuple[str, ...]], ...] = (
 """Findings of a plan by the kind of cause that a difference in them is, the most important first."""
 
 
+def bias_apart(left: OriginSide, right: OriginSide) -> Cause | None:
+    """A product that adds a bias itself, against a product and an addition. Verified if both are equal without the bias."""
+    for name, fused, other, apart in both_ways(left, right):
+        if fused.packets not in (["aten.addmm"], ["aten.baddbmm"]) or apart.packets not in (
+            ["aten.mm", "aten.add"],
+            ["aten.bmm", "aten.add"],
+        ):
+            continue
+        text = (
+            f"{fused.packets[0]} (one operation) against {apart.packets[0]} then aten.add: the bias is added inside the sum on "
+            f"side {name}, after the product is rounded on side {other}"
+        )
+        if not fused.calls or not apart.calls:
+            return Cause("fusion", text)
+        products = [without_bias(each.calls[0], POSITIONS[each.packets[0]]) for each in (fused, apart)]
+        if same_part(products[0], products[1], fused.mapped, apart.mapped):
+            return Cause("fusion", f"{text}; without the bias both are equal", fused.replays and apart.replays)
+        return Cause("fusion", f"{text}; the products differ without the bias too")
+    return None
+
+
+def split_by_hand(left: OriginSide, right: OriginSide) -> Cause | None:
+    """One product against several products of slices of K, whose results are added."""
+    for name, whole, other, sliced in both_ways(left, right):
+        depths = [_depths(side) for side in (whole, sliced)]
+        others = {packet for packet in sliced.packets if packet not in POSITIONS and packet not in COPIES}
+        if len(depths[0]) == 1 < len(depths[1]) and sum(depths[1]) == depths[0][0] and others <= {"aten.add", "aten.add_"}:
+            slices = " + ".join(map(str, depths[1]))
+            text = f"side {other} is split-K {len(depths[1])}: it adds {len(depths[1])} products of K = {slices}"
+            text += f"; side {name} computes one product of K = {depths[0][0]}"
+            return Cause("split_k", text, whole.replays and sliced.replays)
+    return None
+
+
+def _depths(side: OriginSide) -> list[int]:
+    """Return K of each product of a side."""
+    return [x.inputs[POSITIONS[x.packet][0]].shape[-1] for x in side.operations if x.packet in POSITIONS and len(x.inputs) > 1]
+
+
 def cause_of_products(left: OriginSide, right: OriginSide) -> Cause | None:
+    found = _inferred_cause(left, right)
+    if found is not None:
+        return replace(found, text=found.text + _flags(left, right))
+    if not all(len(side.operations) == 1 and side.packets[0] in POSITIONS for side in (left, right)):
+        return None
+    kernels = [" + ".join(side.operations[0].kernels) for side in (left, right)]
+    other = (
+        f"other kernels: {kernels[0]} against {kernels[1]}"
+        if kernels[0] != kernels[1]
+        else "its products are added in another order or precision"
+    )
+    return Cause("unknown", f"{other}{_flags(left, right)}")
+
+
+def _flags(left: OriginSide, right: OriginSide) -> str:
+    """Return flags of torch that differ, as the end of a sentence."""
+    first, second = (side.operations[-1].flags if side.operations else {} for side in (left, right))
+    differing = [f"{name} {x} against {second[name]}" for name, x in first.items() if x != second.get(name, x)]
+    return f" ({', '.join(differing)})" if differing else ""
+
+
+def _inferred_cause(left: OriginSide, right: OriginSide) -> Cause | None:
     """Return in which finding the plans of two products differ; None where a side is not one product with its operands."""
     products = [_recorded_product(x) for x in (left, right)]
     first, second = products

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -15,6 +15,12 @@ Kind = Literal[
     "split_k", "order", "promotion", "partials", "cast", "fusion", "layout", "argument", "function", "reduction", "atomics",
     "dropout", "input", "unknown",
 ]  # fmt: skip
+
+
+COPIES = (
+    "aten._to_copy", "aten.clone", "aten.copy_", "aten.cat", "aten.contiguous", "aten.slice_scatter", "aten.select_scatter",
+)  # fmt: skip
+"""Operations that compute nothing."""
 
 
 @dataclass(frozen=True)
@@ -98,6 +104,12 @@ class KeptCalls:
                 if place is not None and place < len(found):
                     return found[place]
         return None
+
+
+def both_ways(left: OriginSide, right: OriginSide) -> Iterator[tuple[str, OriginSide, str, OriginSide]]:
+    """Yield both sides with their letters, in either order."""
+    yield "A", left, "B", right
+    yield "B", right, "A", left
 
 
 def compared_parts(left: OriginSide, right: OriginSide) -> tuple[Any, Any]:

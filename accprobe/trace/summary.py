@@ -24,12 +24,12 @@ def trace_headline(found: TraceFindings) -> str:
         sides = " and ".join(f"side {'AB'[i]} after {so_many(comparison.operations[i], 'operation')}" for i in ended)
         return f"no difference found, but the record ends early: {sides}; record the whole run"
     if not found.origins:
-        return "different: the inputs of the two runs differ, or the mapping does not fit"
+        return "different: the operations of the two runs do not correspond, or the mapping does not fit"
     origin = found.origins[0]
     inputs = sum(each.origin.is_input for each in found.origins)
     if origin.origin.is_input:
         return f"inputs differ: {origin.cause.text}" + f" (and {so_many(inputs - 1, 'other input')})" * (inputs > 1)
-    return f"first difference: {_place(origin)}: {origin.cause.text}"
+    return f"first difference: {_place(origin)}{origin.cause.text}"
 
 
 def limits(found: TraceFindings) -> str:
@@ -88,12 +88,12 @@ def _origin(each: ExplainedOrigin) -> dict[str, Any]:
 
 
 def _place(each: ExplainedOrigin) -> str:
-    """Return "module layers.0.mlp, aten.mm [16,64]·[64,64]"; of blocks in a module only the module, as the cause names them."""
+    """Return "module layers.0.mlp, aten.mm [16,64]·[64,64]: "; a cause of several operations names them itself."""
     origin = each.origin
     module = f"module {origin.module}" if origin.module else ""
-    if module and (len(origin.left), len(origin.right)) != (1, 1):
-        return module
-    return ", ".join(filter(None, (module, f"{origin.operation} {operand_shapes(each)}".strip())))
+    is_named = (len(origin.left), len(origin.right)) != (1, 1) and each.cause.kind != "unknown"
+    operation = "" if is_named else f"{origin.operation} {operand_shapes(each)}".strip()
+    return ", ".join(filter(None, (module, operation))) + ": " * bool(module or operation)
 
 
 def operand_shapes(each: ExplainedOrigin) -> str:
