@@ -8,7 +8,7 @@ AccprobeError.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn, TypedDict, TypeVar, Unpack
@@ -25,17 +25,17 @@ from accprobe.gemm.characterise import characterise
 from accprobe.gemm.checks import contract, multiplicity
 from accprobe.gemm.checks.regions import Region, ranges
 from accprobe.gemm.dots import SparseDots
-from accprobe.gemm.findings import findings, miscounts
+from accprobe.gemm.findings import miscounts, row
 from accprobe.gemm.layout import Ints, factors, power, product_exponents
 from accprobe.gemm.operands import DISTRIBUTIONS, draw_operands
 from accprobe.gemm.spec import Spec, usual_result
 from accprobe.gemm.tree.decomposition import decompose, products_per_sum
 from accprobe.gemm.tree.tree_builder import NoTree, make_tree_builder
-from accprobe.gemm.versus import DERIVED, same_rows
-from accprobe.infer.findings import Finding
+from accprobe.gemm.versus import same_rows, versus
 from accprobe.isa import formats
 from accprobe.isa.formats import Bits
 from accprobe.model.product import Node, chains_of
+from accprobe.report.products import ProductRow
 
 _Found = TypeVar("_Found")
 
@@ -150,11 +150,10 @@ def assert_same_plan(f: Multiply, g: Multiply, **how: Unpack[How]) -> None:
     else:
         return
     try:
-        mine, other = (_found(_opened(each, how)) for each in (f, g))
-        told = "; ".join(_differences(mine, other)) or "in no finding that has a name"
+        _, changes = versus(*(_row(_opened(each, how), name) for name, each in (("f", f), ("g", g))))
     except AccprobeError as e:
-        told = f"no plan was found for both, {e}"
-    _fail(f, how, both.spec, f"another plan than {_name(g)}: {told} ({place})")
+        changes = f"no plan was found for both, {e}"
+    _fail(f, how, both.spec, f"another plan than {_name(g)}: {changes} ({place})")
 
 
 def assert_same_bits(
@@ -195,20 +194,12 @@ def _first_rows(inputs: Sequence[Any], size: int | None) -> list[Any]:
     return [x[:size] if hasattr(x, "shape") else x for x in inputs]
 
 
-def _found(called: CallableAdapter) -> dict[str, Finding]:
-    """Raises NoTree where no plan is found."""
+def _row(called: CallableAdapter, name: str) -> ProductRow:
+    """Return the record of the plan, by this name. Raises NoTree where none is found."""
     outcome = characterise(called, FRESH, before=called.before)
     if outcome.main.plan is None:
         raise NoTree(outcome.main.reason)
-    return findings(outcome)
-
-
-def _differences(mine: Mapping[str, Finding], other: Mapping[str, Finding]) -> Iterator[str]:
-    """Yield the differing findings; those that follow from others only where nothing else differs."""
-    values = {name: [found[name].value if name in found else None for found in (mine, other)] for name in {**mine, **other}}
-    differing = [name for name, (one, another) in values.items() if one != another]
-    for name in [name for name in differing if name not in DERIVED] or differing:
-        yield f"{name} {' against '.join('none' if value is None else str(value) for value in values[name])}"
+    return row(outcome, name)
 
 
 def _tree(probed: RecordedCallable, leaves: Ints) -> Node:

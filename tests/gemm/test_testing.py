@@ -134,9 +134,11 @@ def test_same_plan(plan: Planted) -> None:
 @pytest.mark.parametrize(
     ("plan", "change", "message"),
     [
-        (FP8, {"k": 256, "promote_every": 128}, "promote_every none against 128"),
-        pytest.param(SMALL, {"slices": (128, 128), "partial_format": "bf16"}, "split_k 1 against 2", marks=pytest.mark.slow),
-        pytest.param(SMALL, {"products_per_sum": 8}, "products_per_sum 16 against 8", marks=pytest.mark.slow),
+        (FP8, {"k": 256, "promote_every": 128}, "f -> g changed order: chain of [acc 32] -> 2 parts of 128, added in f32"),
+        pytest.param(
+            SMALL, {"slices": (128, 128), "partial_format": "bf16"}, "f -> g changed split k: 1 -> 2", marks=pytest.mark.slow
+        ),
+        pytest.param(SMALL, {"products_per_sum": 8}, "f -> g changed products per fused sum: 16 -> 8", marks=pytest.mark.slow),
     ],
 )
 def test_another_plan(plan: Planted, change: dict[str, Any], message: str) -> None:
