@@ -78,11 +78,6 @@ class Function:
         return _opcodes(self.lines)
 
     @property
-    def matrix(self) -> tuple[str, ...]:
-        """The different matrix opcodes, with their modifiers, in order of first appearance."""
-        return tuple(dict.fromkeys(opcode for opcode in self.opcodes if MATRIX.match(opcode)))
-
-    @property
     def sha256(self) -> str:
         """Hash of its text, with offsets from its start and labels by their place: functions with the same one are the same
         machine code, however many others are disassembled with them."""

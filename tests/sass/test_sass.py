@@ -209,8 +209,7 @@ def test_reads_nvdisasm() -> None:
     assert list(reading.parse(NVDISASM)) == [one, two], "in pieces of one character"
     assert (one.name, one.architecture, two.name) == ("one", "sm_90a", "two")
     assert one.arithmetic == (("HMMA.16816.F32", 2), ("HFMA2", 1), ("DMMA.8x8x4", 1))
-    assert one.matrix == ("HMMA.16816.F32", "DMMA.8x8x4")
-    assert two.matrix == ("UTCQMMA",)
+    assert two.arithmetic == (("UTCQMMA", 1),)
     assert one.opcodes[-1] == "NOP"
     assert one.lines[1] == (0x10, "@!P0", "HMMA.16816.F32", "R4, R4, R18, RZ")
     assert one.labels == {}
