@@ -75,7 +75,7 @@ class Evaluation:
         return d
 
 
-class Specials(NamedTuple):
+class SpecialRows(NamedTuple):
     """The rows with an infinity or a NaN, and their plain float64 sums."""
 
     rows: NDArray[np.intp]
@@ -88,7 +88,7 @@ class ExactSum(NamedTuple):
     negative: Truths
     magnitude: Integers
     exponent: Integers
-    specials: Specials
+    specials: SpecialRows
 
 
 class Chunk:
@@ -226,7 +226,7 @@ class Chunk:
         return ExactSum(*exact_sum(every), specials)
 
     def _special(
-        self, patterns: Bits, specials: Specials, node: FusedSum, others: list[Other], arithmetic: FloatArithmetic
+        self, patterns: Bits, specials: SpecialRows, node: FusedSum, others: list[Other], arithmetic: FloatArithmetic
     ) -> Bits:
         """Insert infinities and NaNs; NaN operands may pass through."""
         patterns = with_specials(patterns, specials, arithmetic)
@@ -253,12 +253,12 @@ def _accumulated(total: Floats, bits: int, overflow: IntegerOverflow) -> Floats:
     return total
 
 
-def specials_of(naive: Floats) -> Specials:
+def specials_of(naive: Floats) -> SpecialRows:
     rows = np.flatnonzero(~np.isfinite(naive))
-    return Specials(rows, naive[rows])
+    return SpecialRows(rows, naive[rows])
 
 
-def with_specials(patterns: Bits, specials: Specials, arithmetic: FloatArithmetic) -> Bits:
+def with_specials(patterns: Bits, specials: SpecialRows, arithmetic: FloatArithmetic) -> Bits:
     """Insert infinities and NaNs from the plain float64 sum of the terms."""
     if len(specials.rows):
         fmt = arithmetic.result
