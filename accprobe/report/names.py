@@ -112,34 +112,32 @@ def selected(device: Device, select: Sequence[str]) -> list[Instruction]:
     if not select:
         return known
     compiled = _compiled(device.architecture)
+    opcodes = {inst: compiled.get(inst, ()) for inst in known}
     chosen: dict[Instruction, None] = {}
     for word in select:
-        found = matching({inst: compiled.get(inst, ()) for inst in known}, word)
-        chosen |= dict.fromkeys(found or [_unlisted(word, device.architecture, known)])
+        chosen |= dict.fromkeys(matching(opcodes, word) or [_unlisted(word, device.architecture, opcodes)])
     return [inst for inst in (*known, *(inst for inst in chosen if inst not in known)) if inst in chosen]
 
 
-def _unlisted(word: str, architecture: str, known: Sequence[Instruction]) -> Instruction:
+def _unlisted(word: str, architecture: str, known: Opcodes) -> Instruction:
     """Return an instruction that the catalog leaves out, such as a wgmma of another n."""
     try:
         inst = parse(word)
     except UnknownName:
-        opcodes = _stems(_compiled(architecture))
         every = f"`accprobe list --instructions {architecture}` lists all {len(known)}"
-        meant = near(word, [each.name for each in known], opcodes)
-        raise UnknownName(f"'{word}' selects no instruction of {architecture}; {meant} ({every})") from None
+        raise UnknownName(f"'{word}' selects no instruction of {architecture}; {near(word, known)} ({every})") from None
     if architecture not in architectures_with(inst):
         raise UnknownName(f"{architecture} has no {inst.name}; it is of {', '.join(architectures_with(inst))}")
     return inst
 
 
-def near(word: str, names: Sequence[str], opcodes: Iterable[str] = ()) -> str:
+def near(word: str, known: Opcodes) -> str:
     """Return "did you mean …": a glob if some names start with the word, else the nearest names and opcodes."""
+    names = [inst.name for inst in known]
     if not is_glob(word) and (begun := [name for name in names if name.startswith(word)]):
         return f"did you mean the glob '{word}*'? It matches {len(begun)}"
-    if word.isupper():
-        return nearest(word, list(opcodes) or names)
-    return nearest(word.replace("*", ""), names)
+    stems = dict.fromkeys(opcode.partition(".")[0] for every in known.values() for opcode in every)
+    return nearest(word, list(stems) or names) if word.isupper() else nearest(word.replace("*", ""), names)
 
 
 @cache
@@ -152,10 +150,6 @@ def _compiled(architecture: str) -> Opcodes:
         for each in became
         if architecture in each["on"]
     }
-
-
-def _stems(opcodes: Opcodes) -> list[str]:
-    return list(dict.fromkeys(opcode.partition(".")[0] for every in opcodes.values() for opcode in every))
 
 
 def rows_named(report: Report, source: str, word: str, dtype: str = "") -> tuple[Report, str]:
@@ -172,8 +166,7 @@ def rows_named(report: Report, source: str, word: str, dtype: str = "") -> tuple
     if not found and (other := _nearest(word, opcodes, source)):
         found, remark = [other[0]], other[1]
     if not found:
-        meant = near(word, [row.name for row in report.instructions], _stems(opcodes))
-        raise UnknownName(f"{source} has no instruction '{word}'; {meant}")
+        raise UnknownName(f"{source} has no instruction '{word}'; {near(word, opcodes)}")
     chosen = set(_of_dtype(found, word or source, dtype))
     rows = tuple(row for row in report.instructions if row.instruction in chosen)
     run = report.run.model_copy(update={"selected": len(rows), "seconds": 0.0})  # the time of these alone is not known
@@ -280,7 +273,7 @@ def named_model(word: str, dtype: str = "") -> NamedModel:
         if other := _nearest(name, models, each):
             return NamedModel(other[0], models[other[0]], each, other[1])
         known |= _opcodes(named_report(each))
-    raise UnknownName(f"{source or 'accprobe'} has no model of '{name}'; {near(name, [i.name for i in known], _stems(known))}")
+    raise UnknownName(f"{source or 'accprobe'} has no model of '{name}'; {near(name, known)}")
 
 
 def _opcodes(report: Report) -> Opcodes:
