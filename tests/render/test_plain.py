@@ -97,7 +97,7 @@ def test_kernels(monkeypatch: pytest.MonkeyPatch, form: str) -> None:
     name = HOSTILE.replace("\r", "")
     text = [f".text.{name}:\n", "        /*0000*/                   HMMA.16816.F32 R4, R4, R8, R4 ;\n"]
 
-    def read(piece: Piece, target: str | None) -> tuple[list[witness.Kernel], dict[str, int], str]:
+    def read(piece: Piece) -> tuple[list[witness.Kernel], dict[str, int], str]:
         (function,) = reading.parse(text)
         return [witness.witness(function, HOSTILE)], {"sm_90a": 1}, HOSTILE
 
