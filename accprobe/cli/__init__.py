@@ -13,6 +13,7 @@ from accprobe import __version__
 from accprobe.cli.budget import budget_command
 from accprobe.cli.compare import check_command, diff_command
 from accprobe.cli.explain import explain_command
+from accprobe.cli.function import function_command
 from accprobe.cli.gemm import gemm_command
 from accprobe.cli.health import health_command
 from accprobe.cli.interrupts import TimeLimitReached, interruptible
@@ -104,6 +105,7 @@ _COMMANDS = (
     run_command,
     sweep_command,
     gemm_command,
+    function_command,
     trace_command,
     budget_command,
     tolerance_command,

@@ -235,6 +235,7 @@ FORMATS: dict[str, Format] = {
         Format("ue8m0", "scale", 8, 8, 8, 0, 127, "nan only", 0, ml_dtypes.float8_e8m0fnu),
         Format("ue4m3", "scale", 7, 8, 4, 3, 7, "nan only", 0, ml_dtypes.float8_e4m3fn),
         Format("s32", "signed", 32, 32, ml_dtype=np.int32),
+        Format("u32", "unsigned", 32, 32, ml_dtype=np.uint32),
         Format("s16", "signed", 16, 16, ml_dtype=np.int16),
         Format("s8", "signed", 8, 8, ml_dtype=np.int8),
         Format("u8", "unsigned", 8, 8, ml_dtype=np.uint8),

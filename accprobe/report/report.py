@@ -18,6 +18,7 @@ import accprobe
 from accprobe.build import atomic, checkout
 from accprobe.devices.protocol import Device, DeviceKind
 from accprobe.errors import ReportError
+from accprobe.report.functions import FunctionRow
 from accprobe.report.products import ProductRow
 from accprobe.report.recorded import find, recorded
 from accprobe.report.rows import STRICT, Row
@@ -81,6 +82,7 @@ class Report(BaseModel):
     instructions: tuple[Row, ...]
     sweeps: tuple[SweepRecord, ...] = ()
     products: tuple[ProductRow, ...] = ()
+    functions: tuple[FunctionRow, ...] = ()
 
     @model_validator(mode="after")
     def _check(self) -> Self:

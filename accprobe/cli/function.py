@@ -1,0 +1,194 @@
+"""`accprobe function`: what a scalar instruction or an elementwise callable computes."""
+
+from __future__ import annotations
+
+import sys
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from accprobe.cli.interrupts import time_limit as limited
+from accprobe.cli.interrupts import time_limit_option
+from accprobe.cli.output import DIFFERS, check_writable, format_option, list_names, output_option, report_output, tell, write
+from accprobe.cli.reports import check_report, end_interrupted, saving
+from accprobe.cli.streams import libraries_on_stderr
+from accprobe.errors import AccprobeError, UnknownName, nearest
+from accprobe.render.progress import progress_bar
+
+if TYPE_CHECKING:
+    from accprobe.report.functions import FunctionRow
+    from accprobe.report.report import Report
+
+
+@click.command("function")
+@click.argument("callable_", metavar="[CALLABLE]", required=False)
+@click.option("--versus", metavar="CALLABLE", help="Second callable, compared operand by operand.")
+@click.option("--dtype", metavar="FORMAT", default="f32", show_default=True, help="Operand format of CALLABLE.")
+@click.option("--device", metavar="cuda:N|cpu", help="Device.  [default: the first usable GPU, else the CPU]")
+@click.option("--arrays", type=click.Choice(("torch", "numpy", "cupy", "jax")), help="Arrays that your function takes.")
+@click.option("--exhaustive", is_flag=True, help="Compare all 2^32 operands of a 32-bit format on a CPU too.")
+@click.option("--select", multiple=True, metavar="GLOB", help="PTX instructions of the GPU to measure. Repeatable.")
+@format_option("json", "markdown", "html")
+@output_option("Report file, written row by row")
+@time_limit_option
+@click.option("--list", "listing", is_flag=True, help="List the PTX instructions.")
+def function_command(
+    callable_: str | None,
+    versus: str | None,
+    dtype: str,
+    device: str | None,
+    arrays: str | None,
+    exhaustive: bool,
+    select: tuple[str, ...],
+    form: str,
+    output: Path | None,
+    time_limit: float | None,
+    listing: bool,
+) -> None:
+    """Find what a scalar function computes, on every operand.
+
+    CALLABLE is FILE.py:FUNCTION or package:function (torch:silu, numpy:exp) of one array, and returns one of the same shape.
+    accprobe names what it computes, such as one rounding of a reference function, and its largest error. Operands of at most 16
+    bits are all compared; of 32 bits 2^26, and all on a GPU or with --exhaustive.
+
+    Without CALLABLE, the scalar PTX instructions of a GPU are measured: the special function unit (ex2, lg2, rcp, rsqrt, sqrt,
+    sin, cos, tanh) and conversions (cvt). Each is compared on all its operands with an inferred model.
+
+    Needs: nothing for numpy; extra cuda13 or cuda12 for a GPU, for torch its package.
+
+    Exit status: 0 every function is confirmed, or --versus finds no difference; 1 a function is not confirmed, or two differ;
+    2 it could not be measured; 130 interrupted.
+
+    \b
+    Examples:
+      accprobe function numpy:exp --dtype f16
+      accprobe function torch:silu --dtype bf16 --versus kernels.py:silu
+      accprobe function --device cuda:0 --select 'ex2.*' -o functions.json
+    """
+    if listing:
+        from accprobe.function.units import UNITS
+
+        list_names([(unit.name, f"{unit.kind}: {unit.operand} -> {unit.result}") for unit in UNITS])
+        return
+    output, form = report_output(output, form)
+    if output:
+        check_writable(output)
+    check_report(output)
+    if callable_ is None:
+        if versus:
+            raise click.UsageError("--versus needs a CALLABLE to compare with")
+        _units(device, select, form, output, time_limit)
+    elif select:
+        raise click.UsageError("--select chooses PTX instructions: leave CALLABLE out, or --select")
+    else:
+        _callable(callable_, versus, dtype, device, arrays, exhaustive, form, output)
+
+
+def _units(device: str | None, select: tuple[str, ...], form: str, output: Path | None, time_limit: float | None) -> None:
+    """Measure instructions, row by row; Ctrl-C and the time limit keep the rows."""
+    from accprobe.build.compiler import fill_cache
+    from accprobe.devices import open_device
+    from accprobe.function.units import UNITS
+    from accprobe.report.report import Report
+
+    if device == "cpu":
+        raise AccprobeError("PTX instructions run on a GPU: give --device cuda:N, or a CALLABLE")
+    chosen = [unit for unit in UNITS if not select or any(fnmatchcase(unit.name, glob) for glob in select)]
+    if not chosen:
+        raise UnknownName(f"no PTX instruction matches '{select[0]}'; {nearest(select[0], [unit.name for unit in UNITS])}")
+    gpu = open_device(device or "gpu")
+    fill_cache([(unit.source, unit.name) for unit in chosen], gpu.architecture)
+    report, stopped = Report.empty(gpu, device, 0), None
+    rows: list[FunctionRow] = []
+    with saving(output) as save, progress_bar("opening") as show:
+        try:
+            with limited(time_limit):
+                for number, unit in enumerate(chosen):
+                    rows.append(_measured(unit, int((device or "cuda:0").partition(":")[2] or 0), number, len(chosen), show))
+                    report = report.model_copy(update={"functions": tuple(rows)})
+                    save(report)
+        except (KeyboardInterrupt, AccprobeError) as e:
+            stopped = e
+    if rows:
+        _print(report, form)
+    if isinstance(stopped, KeyboardInterrupt):
+        end_interrupted(f"{len(rows)} functions", output, stopped)
+    if stopped is not None:
+        raise stopped
+    if any(row.status != "confirmed" for row in rows):
+        sys.exit(DIFFERS)
+
+
+def _measured(unit: Any, index: int, number: int, count: int, show: Any) -> FunctionRow:
+    """Return the row of a unit; skipped, with the reason, if it does not compile for the GPU."""
+    from accprobe.function.measure import Request, measure
+    from accprobe.function.units import GpuUnit, opcodes_of
+    from accprobe.report.functions import FunctionRow
+
+    show(number, count, unit.name)
+    try:
+        subject = GpuUnit(unit, index)
+        opcodes = opcodes_of(subject.cubin)
+    except AccprobeError as e:
+        return FunctionRow(name=unit.name, operand=unit.operand.name, result=unit.result.name, status="skipped", reason=str(e))
+    tables = unit.kind == "special function" and unit.operand.name == "f32"
+    return measure(subject, Request(unit.function, tables=tables, opcodes=opcodes))
+
+
+def _callable(
+    name: str,
+    versus: str | None,
+    dtype: str,
+    device: str | None,
+    arrays: str | None,
+    exhaustive: bool,
+    form: str,
+    output: Path | None,
+) -> None:
+    from accprobe.function.measure import Request, measure
+    from accprobe.function.subjects import CallableSubject, format_named
+    from accprobe.function.versus import compare, in_words
+
+    fmt = format_named(dtype)
+    with libraries_on_stderr(), saving(output) as save, progress_bar("opening") as show:
+        subjects = [CallableSubject(each, fmt, device, arrays) for each in (name, versus) if each]
+        request = Request(exhaustive=exhaustive or subjects[0].device != "cpu")
+        rows = [measure(subject, request, _shares(show, subject.name)) for subject in subjects]
+        difference = compare(subjects[0], subjects[1], request) if versus else None
+        report = _empty_report(subjects[0]).model_copy(update={"functions": tuple(rows)})
+        save(report)
+    sentence = in_words(difference, *subjects) if difference else ""
+    _print(report, form, sentence)
+    if difference.differing if difference else rows[0].status != "confirmed":
+        sys.exit(DIFFERS)
+
+
+def _shares(show: Any, title: str) -> Any:
+    return lambda name, share: show(int(100 * share), 100, f"{title}: {name}")
+
+
+def _empty_report(subject: Any) -> Report:
+    from accprobe.gemm.callables.machine import empty_report
+
+    return empty_report(subject.library, 0)
+
+
+def _print(report: Report, form: str, sentence: str = "") -> None:
+    from accprobe.render.document import Paragraph, Phrase
+    from accprobe.render.subjects.functions import function_blocks
+
+    blocks = [*([Paragraph(Phrase(sentence, "strong"))] if sentence else []), *function_blocks(report.functions)]
+    if form == "json":
+        write(report.dumps())
+        if sentence:
+            tell(sentence)
+    elif form == "terminal":
+        from accprobe.render.terminal import print_blocks
+
+        print_blocks(blocks)
+    else:
+        from accprobe.cli.output import document_text
+
+        write(document_text(form, blocks, "Functions"))

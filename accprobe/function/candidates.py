@@ -1,0 +1,167 @@
+"""Explanations of a function that are tried in turn: one rounding of a reference function, compositions, a table model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import numpy as np
+
+from accprobe.function.quadratic import module_of
+from accprobe.function.reference import (
+    COMPOSITIONS,
+    FUNCTIONS,
+    OVERFLOWS,
+    ROUNDINGS,
+    Conversion,
+    errors_in_ulp,
+    reference,
+    unlike,
+    values_of,
+)
+from accprobe.isa.formats import Bits, Format
+from accprobe.report.functions import ConversionRecord, TableModelRecord
+
+# A reference function is recognised if this share of the results is within so many units in the last place.
+RECOGNISED, WITHIN = 0.9, 64.0
+# Random words of the sample on which candidates are tried first.
+RANDOM_WORDS = 1 << 14
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """words: operand words to result words; in_words: as a report has it. any_nan: it does not say which NaN a result is.
+
+    record: what a report keeps of it, to predict results.
+    """
+
+    in_words: str
+    words: Callable[[Any], Any]
+    any_nan: bool = False
+    record: TableModelRecord | ConversionRecord | None = None
+
+    def count_wrong(self, operands: Any, results: Any, result: Format) -> int:
+        return int(unlike(results, self.words(operands), result, self.any_nan).sum())
+
+
+def sample_words(fmt: Format, seed: int = 0) -> Bits:
+    """Return special words, words around powers of two and format borders, and random ones of every size."""
+    end = 1 << fmt.bits + fmt.ignored_low_bits
+    if end <= 1 << 16:
+        return np.arange(end, dtype=np.int64).astype(fmt.dtype)
+    rng = np.random.default_rng(seed)
+    near = [1 << bit for bit in range(fmt.storage_bits)]
+    if fmt.is_float:
+        exponents = np.arange(1 << fmt.exponent_bits) << fmt.mantissa_bits + fmt.ignored_low_bits
+        small = np.arange(1 << 13, dtype=np.int64) * (end >> 13)  # f16 numbers, and halves between fp8 ones
+        near += [int(word) for word in exponents] + [int(word) for word in small]
+    words = np.concatenate(
+        [np.array([word + step for word in near for step in (-1, 0, 1)]), rng.integers(0, end, RANDOM_WORDS)]
+    )
+    words = np.concatenate([words, words | fmt.sign_bit]) if fmt.is_float else words
+    return (words % end).astype(fmt.dtype)
+
+
+def recognised(operands: Bits, results: Bits, operand: Format, result: Format) -> str:
+    """Return the reference function that most results are near to; "" if there is none. Results have a float format."""
+    values, best = values_of(operands, operand), ("", WITHIN)
+    for name in FUNCTIONS:
+        ulps = errors_in_ulp(results, reference(name, values), result)
+        known = np.isfinite(ulps)
+        if known.sum() < 16 or (ulps[known] <= WITHIN).mean() < RECOGNISED:
+            continue
+        mean = float(np.minimum(ulps[known], WITHIN).mean())
+        if mean < best[1]:
+            best = (name, mean)
+    return best[0]
+
+
+def rounded(name: str, operands: Bits, results: Bits, operand: Format, result: Format) -> Candidate:
+    """Return the rounding of a reference function that explains most of the sample, field by field."""
+    values = values_of(operands, operand)
+    exact = {flushed: reference(name, _flushed(values, operand) if flushed else values) for flushed in (False, True)}
+    nan = np.unique(results[np.isnan(exact[False])])
+    best, flushed = Conversion(nan=int(nan[0]) if len(nan) == 1 else None), False
+
+    def wrong(conversion: Conversion, flushed: bool) -> int:
+        words = conversion.words(exact[flushed], result)
+        return int(unlike(results, words, result, conversion.nan is None).sum())
+
+    for field, choices in _CHOICES.items():
+        best = min((replace(best, **{field: choice}) for choice in choices), key=lambda each: wrong(each, flushed))
+    flushed = wrong(best, True) < wrong(best, False)
+    return _candidate(name, best, flushed, operand, result)
+
+
+_CHOICES: dict[str, tuple[Any, ...]] = {
+    "rounding": ROUNDINGS,
+    "overflow": OVERFLOWS,
+    "infinite": OVERFLOWS,
+    "relu": (False, True),
+    "flushed": (False, True),
+}
+
+
+def _flushed(values: Any, fmt: Format) -> Any:
+    """Return values with subnormal ones replaced by zeros of their sign."""
+    xp = module_of(values)
+    return xp.where(xp.abs(values) < 2.0**fmt.min_exponent, xp.copysign(0.0, values), values) if fmt.is_float else values
+
+
+def _candidate(name: str, conversion: Conversion, flushed: bool, operand: Format, result: Format) -> Candidate:
+    digits = result.storage_bits // 4
+    values = {each.name: getattr(conversion, each.name) for each in fields(conversion)}
+    nan = None if conversion.nan is None else f"0x{conversion.nan:0{digits}x}"
+    return candidate_of(ConversionRecord(function=name, flushed_operands=flushed, **(values | {"nan": nan})), operand, result)
+
+
+def candidate_of(record: ConversionRecord, operand: Format, result: Format) -> Candidate:
+    """Return the candidate that a record describes."""
+    values = record.model_dump(exclude={"function", "flushed_operands"})
+    conversion = Conversion(**(values | {"nan": None if record.nan is None else int(record.nan, 16)}))
+    name, flushed = record.function, record.flushed_operands
+
+    def words(operands: Any) -> Any:
+        values = values_of(operands, operand)
+        return conversion.words(reference(name, _flushed(values, operand) if flushed else values), result)
+
+    what = "the operand" if name == "identity" else name
+    limits = {"largest": "saturated", "NaN": "too large values become NaN", "infinity": ""}[conversion.overflow]
+    extra = (
+        limits if result.is_float else "saturated",
+        "subnormal operands flushed" if flushed else "",
+        "subnormal results flushed" if conversion.flushed else "",
+        "negative results become 0" if conversion.relu else "",
+    )
+    rounding = "exact" if _is_exact(name, operand, result) else f"rounded once ({conversion.rounding})"
+    return Candidate(", ".join(filter(None, (f"{what}, {rounding}", *extra))), words, conversion.nan is None, record)
+
+
+def _is_exact(name: str, operand: Format, result: Format) -> bool:
+    return name == "identity" and operand.is_float and operand.widens_to(result)
+
+
+def in_f32(name: str, operand: Format, result: Format) -> Iterator[Candidate]:
+    """Yield candidates that compute a function in float32 with numpy and round the result once."""
+    compositions = {name: FUNCTIONS[name]} | dict(COMPOSITIONS.get(name, {}))
+    for text, compute in compositions.items():
+
+        def words(operands: Any, compute: Callable[[Any], Any] = compute) -> Any:
+            with np.errstate(all="ignore"):
+                values = compute(values_of(operands, operand).astype(np.float32))
+                return Conversion(nan=None).words(values.astype(np.float64), result)
+
+        rounding = "" if result.name == "f32" else ", rounded once (RNE)"
+        yield Candidate(f"{text} in f32{rounding}", words, any_nan=True)
+
+
+def special_results(fmt: Format, function: Callable[[Bits], Bits], result: Format) -> dict[str, str]:
+    """Return the results of zeros, infinities, a NaN and the smallest subnormal number, as hex."""
+    if not fmt.is_float:
+        return {}
+    inputs = {"+0": 0, "-0": fmt.sign_bit, "subnormal": 1 << fmt.ignored_low_bits, "NaN": fmt.sign_bit - 1}
+    if fmt.infinity is not None:
+        inputs |= {"+inf": fmt.infinity, "-inf": fmt.infinity | fmt.sign_bit}
+    words = function(np.array(list(inputs.values()), fmt.dtype))
+    return {name: f"0x{int(word):0{result.storage_bits // 4}x}" for name, word in zip(inputs, words, strict=True)}

@@ -1,0 +1,236 @@
+"""Infer the table model of a function of one f32 argument from its results alone.
+
+Each reduction is a hypothesis. The search takes the fewest segments, and the largest unit, for which every segment has integer
+coefficients that explain all its results. Each smaller number of segments is contradicted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from accprobe.function.model import SCALINGS, FunctionModel, Scaling, Words, probe_words, special_classes
+from accprobe.function.quadratic import SQUARER_BITS, Constraints, Ints, Square, Table, solve, square
+from accprobe.function.reductions import (
+    BIAS,
+    FRACTION,
+    INFINITY,
+    MASK,
+    Exponential,
+    Logarithm,
+    Octaves,
+    Power,
+    Reduction,
+    Split,
+    Turns,
+    octave,
+)
+
+# Input words to result words.
+Function = Callable[[Words], Words]
+
+MOST_SEGMENTS = 512
+# Table values have at most so many bits: sums of 64-bit integers stay exact.
+LOWEST_UNIT, HIGHEST_UNIT = -44, -30
+# Segments on which a hypothesis is tried before all are solved.
+TRIED_SEGMENTS = (0, 1, 3, -1)
+MOST_EXACT = 16
+UNKNOWN = -(1 << 62)  # Bound of the value of an argument that no query has.
+
+
+@dataclass
+class Inference:
+    """The model, None if no hypothesis explains the results; contradicted: the hypotheses that results exclude."""
+
+    model: FunctionModel | None = None
+    contradicted: list[str] = field(default_factory=list)
+
+
+def infer(function: Function) -> Inference:
+    """Infer the model of a function of f32 words."""
+    found = Inference()
+    specials = infer_specials(function)
+    for reduction in hypotheses(function):
+        tables = [_fit_table(function, reduction, number, found.contradicted) for number in range(reduction.tables)]
+        if all(tables):
+            fitted = [each for each in tables if each is not None]
+            first = {i: each.first for i, each in enumerate(fitted) if each.first is not None}
+            made = tuple(each.table for each in fitted), tuple(each.unit for each in fitted)
+            model = FunctionModel(reduction, *made, specials, first=first)
+            found.model = _completed(function, model)
+            return found
+    return found
+
+
+def infer_specials(function: Function) -> dict[str, int]:
+    """Return the results of the classes of special inputs that have one each."""
+    specials = {}
+    for name in special_classes(np.zeros(1, np.int64)):
+        results = np.unique(function(probe_words(name)))
+        if len(results) == 1:
+            specials[name] = int(results[0])
+    return specials
+
+
+def hypotheses(function: Function) -> Iterator[Reduction]:
+    """Yield the reductions that a few results do not exclude."""
+    sample = np.linspace(1, MASK, 4096).astype(np.int64) & ~1
+    for period, direction in ((1, -1), (2, 1), (2, -1), (1, 1)):
+        base, other = (_at(function, sample | e + BIAS << FRACTION) for e in (0, period * 3))
+        if (other - base == 3 * direction << FRACTION).all():
+            yield Power(period, direction)
+    if (_at(function, sample | BIAS << FRACTION) == _at(function, _plus_one(sample)) - (1 << FRACTION)).all():
+        yield Exponential()
+    powers = np.arange(1, 40)
+    if (_at(function, powers + BIAS << FRACTION).astype(np.uint32).view(np.float32) == powers).all():
+        yield Logarithm()
+    for quarters in (0, 1):
+        if _depends_on_phase(function, Turns(quarters)):
+            yield Turns(quarters)
+    if octaves := _octaves(function):
+        yield octaves
+
+
+def _at(function: Function, words: Ints) -> Ints:
+    return function(words.astype(np.uint32)).astype(np.int64)
+
+
+def _plus_one(sample: Ints) -> Ints:
+    """Return the words of 1.m + 1 for even m."""
+    values = (sample | BIAS << FRACTION).astype(np.uint32).view(np.float32)
+    return (values + np.float32(1)).view(np.uint32).astype(np.int64)
+
+
+def _depends_on_phase(function: Function, turns: Turns) -> bool:
+    """Return whether inputs of one phase, on either side of zero and of a period, have one result but for the sign."""
+    words = np.linspace(0x3E800000, 0x40400000, 4096).astype(np.int64)
+    split, results = turns.split(words), _at(function, words)
+    order = np.argsort(split.argument, kind="stable")
+    same = split.argument[order][1:] == split.argument[order][:-1]
+    sizes = results[order] & (1 << 31) - 1
+    expected = np.sin(np.pi / 2 * (split.argument + 0.5) / (1 << FRACTION))
+    values = np.abs(results.astype(np.uint32).view(np.float32).astype(np.float64))
+    return bool((sizes[1:][same] == sizes[:-1][same]).all() and np.abs(values - expected).max() < 1e-5)
+
+
+def _octaves(function: Function) -> Octaves | None:
+    """Return octaves of an odd function that returns small x and is constant for large x."""
+    sample = np.linspace(0, MASK, 4096).astype(np.int64)
+    exponents = range(-20, 10)
+    results = {e: _at(function, sample | e + BIAS << FRACTION) for e in exponents}
+    same = [e for e in exponents if (results[e] == sample | e + BIAS << FRACTION).all()]
+    constant = [e for e in exponents if len(np.unique(results[e])) == 1]
+    if not same or not constant or (_at(function, sample | 1 << 31 | BIAS << FRACTION) != results[0] | 1 << 31).any():
+        return None
+    first, end = max(same) + 1, min(constant)
+    above = int(results[end][0])
+    ignored = tuple(_ignored_bits(_at(function, octave(e))) for e in range(first, end))
+    return Octaves(first, ignored, above) if above < INFINITY and ignored else None
+
+
+def _ignored_bits(results: Ints) -> int:
+    """Return how many of the lowest bits of the argument have no effect."""
+    ignored = 0
+    while ignored < FRACTION and (results.reshape(-1, 2 << ignored) == results.reshape(-1, 2 << ignored)[:, :1]).all():
+        ignored += 1
+    return ignored
+
+
+@dataclass(frozen=True)
+class _Fitted:
+    """first: the value of argument 0 if the table does not give it."""
+
+    table: Table
+    unit: int
+    first: int | None = None
+
+
+class _Results:
+    """The results of one table, by argument: the bounds of its values in any unit."""
+
+    def __init__(self, function: Function, reduction: Reduction, number: int) -> None:
+        self.reduction, self.bits = reduction, reduction.argument_bits[number]
+        self._queried = [self._sorted(words, _at(function, words)) for words in reduction.cover(number)]
+
+    def _sorted(self, words: Ints, results: Ints) -> tuple[Split, Ints]:
+        split = self.reduction.split(words)
+        order = np.argsort(split.argument, kind="stable")
+        return Split(*(each[order] if isinstance(each, np.ndarray) else each for each in split)), results[order]
+
+    def constraints(self, unit: int, segments: int, segment: int, kind: Square) -> Constraints:
+        """Return what the results say of one segment's values in units of 2^unit."""
+        bits = self.bits - (segments.bit_length() - 1)
+        start = segment % segments << bits
+        low, high = np.full(1 << bits, UNKNOWN), np.full(1 << bits, -UNKNOWN)
+        for split, results in self._queried:
+            rows = slice(*np.searchsorted(split.argument, (start, start + (1 << bits))))
+            part = Split(*(each[rows] if isinstance(each, np.ndarray) else each for each in split))
+            x = part.argument - start
+            lowest, highest = self.reduction.bounds(part, results[rows], unit)
+            low[x], high[x] = np.maximum(low[x], lowest), np.minimum(high[x], highest)
+        x = np.flatnonzero(low > UNKNOWN)
+        return Constraints(x, square(x << SQUARER_BITS - bits, kind), low[x], high[x])
+
+
+def _fit_table(function: Function, reduction: Reduction, number: int, contradicted: list[str]) -> _Fitted | None:
+    results = _Results(function, reduction, number)
+    segments = max(1, 1 << results.bits - SQUARER_BITS) if results.bits > SQUARER_BITS else 1
+    squares: tuple[Square, ...] = ("truncated", "exact")
+    while segments <= MOST_SEGMENTS and segments <= 1 << results.bits:
+        for kind in squares:
+            if fitted := _with_segments(results, segments, kind):
+                return fitted
+            contradicted.append(f"{reduction.name}, table {number}: {segments} segments, {kind} square")
+        segments *= 2
+    return None
+
+
+def _with_segments(results: _Results, segments: int, kind: Square) -> _Fitted | None:
+    """Return the table in the smallest unit for which each segment has coefficients."""
+    for unit in range(HIGHEST_UNIT, LOWEST_UNIT - 1, -1):
+        if all(_solved(results, unit, segments, i, kind) for i in TRIED_SEGMENTS):
+            solved = [_solved(results, unit, segments, i, kind) for i in range(segments)]
+            found = [each for each in solved if each is not None]
+            if len(found) == segments:
+                table = Table(results.bits, np.array([each[:3] for each in found], np.int64), kind)
+                return _Fitted(table, unit, found[0][3])
+    return None
+
+
+def _solved(results: _Results, unit: int, segments: int, segment: int, kind: Square) -> tuple[int, int, int, int | None] | None:
+    """Return c0, c1, c2 of a segment, and the value of argument 0 if it is an exception."""
+    constraints = results.constraints(unit, segments, segment, kind)
+    if solution := solve(constraints):
+        return solution.c0, solution.c1, solution.c2, None
+    if segment == 0 and len(constraints.x) > 1 and (solution := solve(constraints[1:])):
+        return solution.c0, solution.c1, solution.c2, int(constraints.low[0])
+    return None
+
+
+def _completed(function: Function, model: FunctionModel) -> FunctionModel:
+    """Add the scaling and the treatment of subnormal inputs that explain most extreme inputs, and powers of two that differ."""
+    rng = np.random.default_rng(0)
+    random = rng.integers(0, 1 << 32, 1 << 14, np.uint32)
+    subnormal = rng.integers(0, 1 << FRACTION, 1 << 12, np.uint32) >> rng.integers(0, FRACTION, 1 << 12, np.uint32)
+    words = np.concatenate([random, subnormal, subnormal | np.uint32(1 << 31)])
+    results = function(words)
+
+    def wrong(scalings: tuple[Scaling, ...], flushed: bool) -> int:
+        return int((replace(model, scalings=scalings, flushed=flushed).words(words) != results).sum())
+
+    choices = [(scalings, flushed) for scalings in SCALINGS for flushed in (True, False)]
+    scalings, flushed = min(choices, key=lambda each: wrong(*each))
+    return _with_exact(function, replace(model, scalings=scalings, flushed=flushed))
+
+
+def _with_exact(function: Function, model: FunctionModel) -> FunctionModel:
+    """Add the powers of two that the model does not predict, if they are few."""
+    words = (np.arange(1, 255, dtype=np.int64) << FRACTION).astype(np.uint32)
+    results = function(words)
+    wrong = np.flatnonzero(model.words(words) != results)
+    if not len(wrong) or len(wrong) > MOST_EXACT:
+        return model
+    exact = {int(words[i]): int(results[i]) for i in wrong}
+    return replace(model, exact=exact)

@@ -1,0 +1,175 @@
+"""Measure one function: find what it computes, compare the explanation with all results, and make a row of the report."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from accprobe.function.candidates import (
+    Candidate,
+    in_f32,
+    recognised,
+    rounded,
+    sample_words,
+    special_results,
+)
+from accprobe.function.fit import infer
+from accprobe.function.records import described, model_record
+from accprobe.function.statistics import ERRORS_OF, Pass, exact_values, run
+from accprobe.function.subjects import Subject, chunk_of, every_word
+from accprobe.isa.formats import Format
+from accprobe.report.functions import FunctionErrors, FunctionRow
+from accprobe.report.rows import Status
+
+# Words of a 32-bit operand that a sampled run compares.
+SAMPLED = 1 << 26
+# Share of a sample that a model may leave unexplained and still be shown.
+MOST_WRONG = 0.05
+
+Progress = Callable[[str, float], None]
+
+
+@dataclass(frozen=True)
+class Request:
+    """How a function is measured. function: its reference function, "" to recognise it. tables: look for a table model."""
+
+    function: str = ""
+    exhaustive: bool = True
+    tables: bool = False
+    opcodes: tuple[str, ...] = ()
+
+
+def measure(subject: Subject, request: Request, progress: Progress = lambda name, share: None) -> FunctionRow:
+    """Return the row of a function. Raises AccprobeError if it is not elementwise, DeviceError if the device fails."""
+    started = time.monotonic()
+    progress("sample", 0)
+    operands = sample_words(subject.operand)
+    results = np.asarray(_on_cpu(subject, operands))
+    function = request.function
+    if not function and subject.result.is_float:
+        function = recognised(operands, results, subject.operand, subject.result)
+    found, contradicted = _explain(subject, function, operands, results, request)
+    progress("all words", 0)
+    of = 1 << subject.operand.bits + subject.operand.ignored_low_bits
+    total = of if _is_exhaustive(subject, request) else SAMPLED
+    done = _run(subject, function, found, total, lambda count: progress("all words", count / total))
+    status, reason = _status(subject, found, done)
+    return FunctionRow(
+        name=subject.name,
+        operand=subject.operand.name,
+        result=subject.result.name,
+        status=status,
+        reason=reason,
+        opcodes=request.opcodes,
+        computes=found.in_words if found else "",
+        words=done.words,
+        of=of,
+        mismatches=done.mismatches,
+        counterexamples=tuple(_counterexample(subject, *each) for each in done.first),
+        digest=f"{done.digest:016x}" if done.words == of else "",
+        errors=_errors(subject, function, done),
+        specials=special_results(subject.operand, lambda words: np.asarray(_on_cpu(subject, words)), subject.result),
+        model=found.record if found else None,
+        contradicted=tuple(contradicted),
+        device=subject.device,
+        seconds=round(time.monotonic() - started, 3),
+    )
+
+
+def _on_cpu(subject: Subject, words: Any) -> Any:
+    """Return the results of a numpy array of words, at most a chunk at once."""
+    return np.concatenate([subject.words(words[i : i + (1 << 24)]) for i in range(0, len(words), 1 << 24)])
+
+
+def _explain(
+    subject: Subject, function: str, operands: Any, results: Any, request: Request
+) -> tuple[Candidate | None, list[str]]:
+    """Return the candidate that explains the sample, or most of it, and hypotheses that results contradict."""
+    contradicted: list[str] = []
+    best, fewest = None, int(MOST_WRONG * len(operands))
+    for candidate in _roundings(subject, function, operands, results):
+        wrong = candidate.count_wrong(operands, results, subject.result)
+        if not wrong:
+            return candidate, contradicted
+        contradicted.append(candidate.in_words)
+        if wrong < fewest:
+            best, fewest = candidate, wrong
+    if request.tables and subject.operand.name == subject.result.name == "f32":
+        inference = infer(lambda words: np.asarray(_on_cpu(subject, words)))
+        contradicted += inference.contradicted
+        if inference.model is not None:
+            model = inference.model
+            return Candidate(described(model), model.words, record=model_record(model)), contradicted
+    return best, [each for each in contradicted if best is None or each != best.in_words]
+
+
+def _roundings(subject: Subject, function: str, operands: Any, results: Any) -> Iterator[Candidate]:
+    if not function and subject.result.is_float:
+        return
+    yield rounded(function or "identity", operands, results, subject.operand, subject.result)
+    if function and subject.operand.is_float and subject.result.is_float:
+        yield from in_f32(function, subject.operand, subject.result)
+
+
+def _is_exhaustive(subject: Subject, request: Request) -> bool:
+    return subject.operand.storage_bits <= 16 or request.exhaustive
+
+
+def _run(subject: Subject, function: str, found: Candidate | None, total: int, progress: Callable[[int], None]) -> Pass:
+    exact = exact_values(function, subject.operand) if function else None
+    chunks = chunks_of(subject, total)
+    every = ERRORS_OF if total > 1 << 30 else 1
+    return run(chunks, subject.words, found, exact, subject.result, every, progress)
+
+
+def chunks_of(subject: Subject, total: int) -> Iterator[Any]:
+    """Yield all words, or that many evenly spaced ones, in arrays of the subject's library."""
+    fmt, chunk = subject.operand, chunk_of(subject)
+    if subject.device != "cpu" and getattr(subject, "on_device", False):
+        import cupy
+
+        yield from every_word(fmt, chunk, cupy.arange)
+        return
+    words = 1 << fmt.bits + fmt.ignored_low_bits
+    if total >= words:
+        yield from every_word(fmt, min(chunk, 1 << 24))
+        return
+    step = words // total | 1  # an odd step visits words of every low bit
+    for start in range(0, total, chunk):
+        yield (np.arange(start, min(total, start + chunk), dtype=np.int64) * step % words).astype(fmt.dtype)
+
+
+def _status(subject: Subject, found: Candidate | None, done: Pass) -> tuple[Status, str]:
+    if found is None:
+        return "unverified", "no model that accprobe knows explains its results"
+    if done.mismatches:
+        return "inferred", f"{done.mismatches:,} of {done.words:,} results differ from the model"
+    return "confirmed", ""
+
+
+def _counterexample(subject: Subject, operand: int, got: int, expected: int) -> str:
+    def shown(word: int, fmt: Format) -> str:
+        value = float(fmt.values(np.array([word], fmt.dtype))[0])
+        return f"0x{word:0{fmt.storage_bits // 4}x} ({value:.9g})"
+
+    return f"f({shown(operand, subject.operand)}) = {shown(got, subject.result)}, expected {shown(expected, subject.result)}"
+
+
+def _errors(subject: Subject, function: str, done: Pass) -> FunctionErrors | None:
+    errors = done.errors
+    if not function or not errors.count:
+        return None
+    digits = subject.operand.storage_bits // 4
+    return FunctionErrors(
+        function=function,
+        words=errors.count,
+        largest=round(errors.largest, 4),
+        at=f"0x{errors.at:0{digits}x}",
+        mean=float(f"{errors.total / errors.count:.3g}"),
+        correct=errors.correct,
+        against=errors.against,
+    )

@@ -1,0 +1,147 @@
+"""Models of functions of one f32 argument: a reduction, tables of quadratics, and the words of special inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from accprobe.function.quadratic import Table, module_of
+from accprobe.function.reductions import INFINITY, MASK, SIGN, Octaves, Reduction
+
+Words = NDArray[np.uint32]
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """Operands beyond a limit are multiplied by a factor before the table, and results corrected after it, in f32.
+
+    size: the limit is one of |x|. below: smaller x are scaled, otherwise larger ones. then: what happens to the result.
+    """
+
+    size: bool
+    below: bool
+    limit: float
+    factor: float
+    then: Literal["times", "plus", "square"]
+    value: float = 0.0
+
+    def applies(self, x: Any) -> Any:
+        size = module_of(x).abs(x) if self.size else x
+        return size < np.float32(self.limit) if self.below else size > np.float32(self.limit)
+
+    def corrected(self, y: Any) -> Any:
+        if self.then == "square":
+            return y * y
+        return y * np.float32(self.value) if self.then == "times" else y + np.float32(self.value)
+
+
+SMALL = 2.0**-126
+SCALINGS: tuple[tuple[Scaling, ...], ...] = (
+    (),
+    (Scaling(False, True, -126.0, 0.5, "square"),),
+    (Scaling(True, True, SMALL, 2.0**24, "plus", -24.0),),
+    (Scaling(True, True, SMALL, 2.0**24, "times", 2.0**12),),
+    (Scaling(True, True, SMALL, 2.0**24, "times", 2.0**-12),),
+    (Scaling(True, True, SMALL, 2.0**24, "times", 2.0**24), Scaling(True, False, 2.0**126, 0.25, "times", 0.25)),
+)
+"""Scalings that the compiler puts around the unit for functions without `.ftz`, read in SASS of sm_90a."""
+
+
+def special_classes(words: Any, flushed: bool = True) -> dict[str, Any]:
+    """Mark the inputs that are no arguments of a table, by class. flushed: subnormal inputs count as zeros."""
+    size, negative = words & SIGN - 1, words >> 31 == 1
+    zero, infinite, nan = size <= (MASK if flushed else 0), size == INFINITY, size > INFINITY
+    return {
+        "negative": negative & ~zero & ~infinite & ~nan,
+        "+0": zero & ~negative,
+        "-0": zero & negative,
+        "+inf": infinite & ~negative,
+        "-inf": infinite & negative,
+        "nan": nan,
+    }
+
+
+@dataclass(frozen=True, eq=False)
+class FunctionModel:
+    """A reduction and its tables.
+
+    units: the exponent of a table's value 1, by table. specials: result words by class of input. exact: result words by input
+    word. first: values of argument 0 that differ from a table's, by table. scalings: before and after the table. flushed:
+    subnormal inputs count as zeros.
+    """
+
+    reduction: Reduction
+    tables: tuple[Table, ...]
+    units: tuple[int, ...]
+    specials: Mapping[str, int]
+    exact: Mapping[int, int] = field(default_factory=dict)
+    first: Mapping[int, int] = field(default_factory=dict)
+    scalings: tuple[Scaling, ...] = ()
+    flushed: bool = True
+
+    def words(self, words: Any) -> Any:
+        """Return the result words, uint32, of input words, uint32; arrays of numpy or cupy."""
+        if not self.scalings:
+            return self._table_words(words)
+        xp, x = module_of(words), words.view(np.float32)
+        with np.errstate(all="ignore"):
+            scaled, masks = x, [scaling.applies(x) for scaling in self.scalings]
+            for scaling, mask in zip(self.scalings, masks, strict=True):
+                scaled = xp.where(mask, x * np.float32(scaling.factor), scaled)
+            found = self._table_words(scaled.view(np.uint32)).view(np.float32)
+            for scaling, mask in zip(self.scalings, masks, strict=True):
+                found = xp.where(mask, scaling.corrected(found), found)
+        return _one_nan(found.view(np.uint32))
+
+    def _table_words(self, words: Any) -> Any:
+        xp, given = module_of(words), words.astype(np.int64)
+        split = self.reduction.split(given)
+        values, units = self._values(split, xp), self.units[0]
+        if len(self.tables) > 1:
+            units = xp.asarray(np.array((*self.units, 0), np.int64))[split.table.clip(0, len(self.tables))]
+        found = self.reduction.join(split, values, units)
+        if isinstance(self.reduction, Octaves):
+            found = xp.where(split.table < 0, given, found)
+        for name, mask in special_classes(given, self.flushed).items():
+            if name in self.specials:
+                found = xp.where(mask, self.specials[name], found)
+        for word, result in self.exact.items():
+            found = xp.where(given == word, result, found)
+        return found.astype(np.uint32)
+
+    def _values(self, split: Any, xp: Any) -> Any:
+        if len(self.tables) == 1:
+            values = self.tables[0].values(split.argument)
+        else:
+            values = xp.zeros_like(split.argument)
+            for number, table in enumerate(self.tables):
+                rows = xp.flatnonzero(split.table == number)
+                values[rows] = table.values(split.argument[rows])
+        for number, value in self.first.items():
+            values = xp.where((split.table == number) & (split.argument == 0), value, values)
+        return values
+
+
+def _one_nan(words: Any) -> Any:
+    """Return words whose NaNs are the unit's, because a processor's multiplication may give another one."""
+    return module_of(words).where(words & SIGN - 1 > INFINITY, NAN, words).astype(np.uint32)
+
+
+NAN = 0x7FFFFFFF
+
+
+def probe_words(name: str) -> Words:
+    """Return some input words of a class of `special_classes`."""
+    some = {
+        "negative": [0xBF800000, 0x80800000, 0xC2280000, 0xFF7FFFFF, 0xBF000001],
+        "+0": [0],
+        "-0": [SIGN],
+        "+inf": [INFINITY],
+        "-inf": [SIGN | INFINITY],
+        "nan": [INFINITY | 1, INFINITY | 1 << 22, SIGN | INFINITY | 1, 0x7FFFFFFF, 0xFFFFFFFF],
+    }[name]
+    return np.array(some, np.uint32)

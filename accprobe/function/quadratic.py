@@ -1,0 +1,186 @@
+"""Tables of quadratics with a truncated squarer: how special function units compute, and the search for their coefficients.
+
+A table splits its argument, an integer, into the number of a segment (leading bits) and x (the at most 17 bits below). Its
+value is the integer c0 + c1·x + c2·square(x) of the segment.
+
+Source of the form: envytools, nvhw/sfu.c, for a GPU of 2006 (G80). The coefficients here are inferred from results alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+Ints = NDArray[np.int64]
+Square = Literal["truncated", "exact"]
+
+SQUARER_BITS = 17
+# How far the square of a shifted x lies below x·x: the truncated square of 17 bits is about x²/2^19.
+SQUARE_SHIFT = 19
+# Arguments on which candidate coefficients are compared first; a candidate that fits them is compared on all.
+SAMPLED = 512
+
+
+def module_of(array: Any) -> Any:
+    """Return numpy or cupy, whichever the array is of."""
+    if type(array).__module__.partition(".")[0] == "cupy":
+        import cupy
+
+        return cupy
+    return np
+
+
+def square(x: Any, kind: Square) -> Any:
+    """Return the squares of integers below 2^17 in units of 2^19. "truncated": partial products lose their bits below 2^18."""
+    return module_of(x).asarray(_squares(kind))[x]
+
+
+@cache
+def _squares(kind: Square) -> Ints:
+    x = np.arange(1 << SQUARER_BITS, dtype=np.int64)
+    if kind == "exact":
+        return x * x >> SQUARE_SHIFT
+    total = np.zeros_like(x)
+    for bit in range(SQUARER_BITS):
+        total += (x >> bit & 1) * (x >> SQUARER_BITS + 1 - bit)
+    return total >> 1
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """2^n segments of quadratics over arguments of `bits` bits. coefficients: [segments, 3], c0, c1 and c2."""
+
+    bits: int
+    coefficients: Ints
+    square: Square = "truncated"
+
+    @property
+    def segment_bits(self) -> int:
+        """Return the number of bits of x."""
+        return self.bits - (len(self.coefficients).bit_length() - 1)
+
+    def values(self, argument: Any) -> Any:
+        """Return c0 + c1·x + c2·square(x) of arguments, int64."""
+        x_bits = self.segment_bits
+        c0, c1, c2 = module_of(argument).asarray(self.coefficients.T.copy())
+        segment, x = argument >> x_bits, argument & (1 << x_bits) - 1
+        return c0[segment] + c1[segment] * x + c2[segment] * square(x << SQUARER_BITS - x_bits, self.square)
+
+
+@dataclass(frozen=True)
+class Constraints:
+    """What results say of one segment: low <= c0 + c1·x + c2·square(x) <= high, arrays [n] of int64."""
+
+    x: Ints
+    square: Ints
+    low: Ints
+    high: Ints
+
+    def __getitem__(self, rows: Any) -> Constraints:
+        return Constraints(self.x[rows], self.square[rows], self.low[rows], self.high[rows])
+
+    def gap(self, c1: int, c2: int) -> tuple[int, int]:
+        """Return the lowest and the highest c0 that these coefficients allow; the lowest is above if none is allowed."""
+        rest = c1 * self.x + c2 * self.square
+        return int((self.low - rest).max()), int((self.high - rest).min())
+
+    def tightest(self, c1: int, c2: int, count: int) -> Ints:
+        """Return the numbers of the constraints that bound c0 most."""
+        rest = c1 * self.x + c2 * self.square
+        count = min(count, len(rest))
+        low, high = self.low - rest, self.high - rest
+        return np.unique(np.concatenate([np.argpartition(-low, count - 1)[:count], np.argpartition(high, count - 1)[:count]]))
+
+
+@dataclass(frozen=True)
+class Solution:
+    """Integer coefficients that meet all constraints.
+
+    slack: how many further values of c0 do. unique: no other c1 and c2 next to these do.
+    """
+
+    c0: int
+    c1: int
+    c2: int
+    slack: int
+    unique: bool
+
+
+def solve(constraints: Constraints) -> Solution | None:
+    """Return integer coefficients that meet all constraints; None if there are none.
+
+    The excess, the lowest allowed c0 minus the highest, is convex in (c1, c2). So the search descends in c1 for each c2, and
+    in c2. It works on a few constraints and adds those that the candidate violates, until none is violated.
+    """
+    count = len(constraints.x)
+    chosen = np.unique(np.linspace(0, count - 1, min(SAMPLED, count)).astype(np.int64))
+    best: tuple[int, int] | None = None
+    while True:
+        some = constraints[chosen]
+        best = _least_excess(some, best or _start(some))
+        low, high = some.gap(*best)
+        if low > high:
+            return None
+        low, high = constraints.gap(*best)
+        if low <= high:
+            return Solution(low, *best, high - low, not _has_neighbour(constraints, best))
+        more = np.union1d(chosen, constraints.tightest(*best, 16))
+        if len(more) == len(chosen):
+            return None
+        chosen = more
+
+
+def _start(constraints: Constraints) -> tuple[int, int]:
+    """Return coefficients of a least-squares fit."""
+    middle = (constraints.low + constraints.high) / 2
+    columns = np.stack([np.ones(len(middle)), constraints.x, constraints.square], axis=1).astype(np.float64)
+    found = np.linalg.lstsq(columns, middle - middle[0], rcond=None)[0]
+    return round(found[1]), round(found[2])
+
+
+def _excess(constraints: Constraints, c1: int, c2: int) -> int:
+    low, high = constraints.gap(c1, c2)
+    return low - high
+
+
+def _least_excess(constraints: Constraints, start: tuple[int, int]) -> tuple[int, int]:
+    """Return the coefficients with the least excess, or the first without excess that the descent meets."""
+    best_c1 = start[0]
+
+    def best_for(c2: int) -> tuple[int, int]:
+        nonlocal best_c1
+        best_c1, excess = _descend(lambda c1: _excess(constraints, c1, c2), best_c1)
+        return best_c1, excess
+
+    c2, _ = _descend(lambda c2: best_for(c2)[1], start[1])
+    return best_for(c2)[0], c2
+
+
+def _descend(excess: Any, start: int) -> tuple[int, int]:
+    """Minimise a convex function of an integer: walk in steps that double, then halve. Return the place and the value."""
+    known: dict[int, int] = {}
+
+    def at(place: int) -> int:
+        if place not in known:
+            known[place] = excess(place)
+        return known[place]
+
+    here, step = start, 1
+    while at(here) > 0:
+        side = min((here + step, here - step), key=at)
+        if at(side) < at(here):
+            here, step = side, 2 * step
+        elif step > 1:
+            step = max(1, step // 4)
+        else:
+            break
+    return here, at(here)
+
+
+def _has_neighbour(constraints: Constraints, best: tuple[int, int]) -> bool:
+    others = ((best[0] + i, best[1] + j) for i in range(-2, 3) for j in (-1, 0, 1) if (i, j) != (0, 0))
+    return any(_excess(constraints, *other) <= 0 for other in others)

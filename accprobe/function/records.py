@@ -1,0 +1,74 @@
+"""Table models in reports: to records, back, and in words."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, fields
+from math import frexp
+from typing import Any
+
+import numpy as np
+
+from accprobe.function.model import FunctionModel, Scaling
+from accprobe.function.quadratic import Table
+from accprobe.function.reductions import Exponential, Logarithm, Octaves, Power, Reduction, Turns
+from accprobe.report.functions import ScalingRecord, TableModelRecord, TableRecord
+
+REDUCTIONS: dict[str, type[Reduction]] = {kind.name: kind for kind in (Power, Exponential, Logarithm, Turns, Octaves)}
+
+
+def model_record(model: FunctionModel) -> TableModelRecord:
+    """Return the record of a model."""
+    reduction: Any = model.reduction
+    return TableModelRecord(
+        reduction=reduction.name,
+        parameters={field.name: getattr(reduction, field.name) for field in fields(reduction)},
+        tables=tuple(map(_table_record, model.tables, model.units)),
+        specials={name: f"0x{word:08x}" for name, word in model.specials.items()},
+        exact={f"0x{word:08x}": f"0x{result:08x}" for word, result in model.exact.items()},
+        first={str(table): value for table, value in model.first.items()},
+        scalings=tuple(ScalingRecord(**asdict(each)) for each in model.scalings),
+        flushed=model.flushed,
+    )
+
+
+def _table_record(table: Table, unit: int) -> TableRecord:
+    coefficients = tuple((int(c0), int(c1), int(c2)) for c0, c1, c2 in table.coefficients)
+    return TableRecord(bits=table.bits, unit=unit, square=table.square, coefficients=coefficients)
+
+
+def model_of(record: TableModelRecord) -> FunctionModel:
+    """Return the model of a record."""
+    parameters: dict[str, Any] = dict(record.parameters)
+    tables = tuple(Table(each.bits, np.array(each.coefficients, np.int64), each.square) for each in record.tables)
+    return FunctionModel(
+        REDUCTIONS[record.reduction](**parameters),
+        tables,
+        tuple(each.unit for each in record.tables),
+        {name: int(word, 16) for name, word in record.specials.items()},
+        {int(word, 16): int(result, 16) for word, result in record.exact.items()},
+        {int(table): value for table, value in record.first.items()},
+        tuple(Scaling(**each.model_dump()) for each in record.scalings),
+        record.flushed,
+    )
+
+
+def described(model: FunctionModel) -> str:
+    """Return "2 tables of 64 quadratics, truncated squarer, truncated to 24 bits"."""
+    sizes = list(dict.fromkeys(len(table.coefficients) for table in model.tables))
+    counts = " and ".join(map(str, sizes)) if len(sizes) <= 2 else f"{min(sizes)} to {max(sizes)}"
+    tables = f"table of {counts}" if len(model.tables) == 1 else f"{len(model.tables)} tables of {counts}"
+    squares = " and ".join(dict.fromkeys(table.square for table in model.tables))
+    scaled = f"; {' and '.join(map(_scaling_in_words, model.scalings))}" if model.scalings else ""
+    return f"{tables} quadratics, {squares} squarer, result truncated{scaled}"
+
+
+def _scaling_in_words(scaling: Scaling) -> str:
+    """Return "x · 2^24 for |x| < 2^-126, then result · 2^12"."""
+    x = "|x|" if scaling.size else "x"
+    limit = f"{scaling.limit:g}" if abs(scaling.limit) >= 1 and scaling.limit < 1e6 else _power(scaling.limit)
+    after = {"square": "squared", "plus": f"{scaling.value:+g}", "times": f"· {_power(scaling.value)}"}[scaling.then]
+    return f"x · {_power(scaling.factor)} for {x} {'<' if scaling.below else '>'} {limit}, then result {after}"
+
+
+def _power(value: float) -> str:
+    return f"2^{frexp(value)[1] - 1}"

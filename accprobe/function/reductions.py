@@ -1,0 +1,252 @@
+"""How a special function unit reduces an argument to the argument of a table, and makes a float of the table's value.
+
+A reduction splits each input word into the number of a table, the argument of that table, a sign and an exponent: the result is
+the table's value times 2^exponent, truncated to 24 bits, with that sign. Results below the smallest normal number become zero.
+Words are f32 bit patterns in int64 arrays of numpy or cupy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from accprobe.function.quadratic import Ints, module_of
+
+FRACTION, BIAS = 23, 127
+HIDDEN, MASK, SIGN, INFINITY = 1 << 23, (1 << 23) - 1, 1 << 31, 255 << 23
+# Shifts of integers beyond this lose everything that matters.
+WIDEST_SHIFT = 40
+# 2^x overflows, or becomes zero, long before x has this exponent.
+LARGEST_POWER = 16
+
+
+class Split(NamedTuple):
+    """Reduced input words: table numbers, arguments, signs (0 or 1) and exponents, arrays [n]; whole: integers to add."""
+
+    table: Any
+    argument: Any
+    sign: Any
+    exponent: Any
+    whole: Any = 0
+
+
+class Reduction:
+    """tables: how many there are. argument_bits: of each table. units: the exponent of a table's value 1, by table."""
+
+    name: ClassVar[str]
+    tables: int = 1
+    argument_bits: tuple[int, ...] = (FRACTION,)
+
+    def split(self, words: Any) -> Split:
+        raise NotImplementedError
+
+    def join(self, split: Split, values: Any, unit: Any) -> Any:
+        """Return the result words of table values in units of 2^unit."""
+        return assemble(split.sign, values, split.exponent + unit)
+
+    def bounds(self, split: Split, results: Any, unit: int) -> tuple[Any, Any]:
+        """Return the lowest and the highest table values that give these results."""
+        return value_bounds(results, split.exponent + unit)
+
+    def cover(self, table: int) -> Iterator[Ints]:
+        """Yield input words that together give a table every argument."""
+        raise NotImplementedError
+
+
+def octave(exponent: int, sign: int = 0) -> Ints:
+    """Return the words of all numbers from 2^exponent to twice that."""
+    return np.arange(1 << FRACTION, dtype=np.int64) | (exponent + BIAS) << FRACTION | sign << 31
+
+
+def shifted(values: Any, left: Any) -> Any:
+    """Return integers shifted left, or right where `left` is negative."""
+    xp = module_of(values)
+    return values << xp.clip(left, 0, WIDEST_SHIFT) >> xp.clip(-left, 0, 63)
+
+
+def assemble(sign: Any, values: Any, exponent: Any) -> Any:
+    """Return words of ±values · 2^exponent, truncated to 24 bits; too small ones become zero, too large ones infinite."""
+    xp = module_of(values)
+    length = bit_length(values)
+    significand = shifted(values, 24 - length)
+    biased = xp.where(values > 0, length + exponent + BIAS - 1, 0)
+    words = biased << FRACTION | significand & MASK
+    words = xp.where(biased <= 0, 0, xp.where(biased >= 255, INFINITY, words))
+    return words | xp.asarray(sign).astype(np.int64) << 31
+
+
+def bit_length(values: Any) -> Any:
+    """Return the number of bits of non-negative integers below 2^53."""
+    _, exponent = module_of(values).frexp(values.astype(np.float64))
+    return exponent.astype(np.int64)
+
+
+def value_bounds(results: Any, exponent: Any) -> tuple[Any, Any]:
+    """Return the lowest and the highest integers v for which v · 2^exponent, truncated to 24 bits, is the size of a result."""
+    biased = results >> FRACTION & 255
+    significand = results & MASK | HIDDEN
+    left = biased - BIAS - FRACTION - exponent
+    low = module_of(results).where(left >= 0, shifted(significand, left), -(-significand >> (-left).clip(0, 63)))
+    high = module_of(results).where(left >= 0, shifted(significand + 1, left) - 1, shifted(significand, left))
+    zero = biased == 0
+    return low * ~zero, high * ~zero
+
+
+@dataclass(frozen=True)
+class Power(Reduction):
+    """x = 2^e · 1.m: m is the argument of table e mod period, and the result has the exponent direction · (e div period).
+
+    Reciprocals have period 1 and direction -1, square roots period 2 and direction 1, their reciprocals 2 and -1.
+    """
+
+    period: int
+    direction: int
+    name: ClassVar[str] = "power"
+
+    @property
+    def tables(self) -> int:  # type: ignore[override]
+        return self.period
+
+    @property
+    def argument_bits(self) -> tuple[int, ...]:  # type: ignore[override]
+        return (FRACTION,) * self.period
+
+    def split(self, words: Any) -> Split:
+        exponent = (words >> FRACTION & 255) - BIAS
+        rest = exponent % self.period
+        return Split(rest, words & MASK, words >> 31, self.direction * ((exponent - rest) // self.period))
+
+    def cover(self, table: int) -> Iterator[Ints]:
+        yield octave(table)
+
+
+@dataclass(frozen=True)
+class Exponential(Reduction):
+    """x in fixed point, truncated to 23 fraction bits: the fraction is the argument, the integer part the exponent.
+
+    A negative x is the one's complement of its size, unless its fraction is zero: then it is the two's complement.
+    """
+
+    name: ClassVar[str] = "exp2"
+
+    def split(self, words: Any) -> Split:
+        xp = module_of(words)
+        biased = words >> FRACTION & 255
+        fixed = shifted(words & MASK | HIDDEN, (biased - BIAS).clip(-WIDEST_SHIFT, LARGEST_POWER))
+        fixed = xp.where(biased == 0, 0, fixed)
+        fixed = xp.where(words >> 31, -fixed - (fixed & MASK != 0), fixed)
+        return Split(xp.zeros_like(words), fixed & MASK, xp.zeros_like(words), fixed >> FRACTION)
+
+    def cover(self, table: int) -> Iterator[Ints]:
+        yield octave(0)
+
+
+@dataclass(frozen=True)
+class Logarithm(Reduction):
+    """x = 2^e · 1.m: the table's value of m, without its lowest bits, is added to e; a negative sum is made positive by one's
+    complement. dropped: the number of lowest bits.
+    """
+
+    dropped: int = 2
+    name: ClassVar[str] = "log2"
+
+    def split(self, words: Any) -> Split:
+        xp = module_of(words)
+        return Split(
+            xp.zeros_like(words), words & MASK, xp.zeros_like(words), xp.zeros_like(words), (words >> FRACTION & 255) - BIAS
+        )
+
+    def join(self, split: Split, values: Any, unit: Any) -> Any:
+        unit = unit + self.dropped
+        total = (split.whole << -unit) + (values >> self.dropped)
+        negative = total < 0
+        return assemble(negative, module_of(values).where(negative, ~total, total), unit)
+
+    def bounds(self, split: Split, results: Any, unit: int) -> tuple[Any, Any]:
+        unit = unit + self.dropped
+        low, high = value_bounds(results, unit)
+        negative = results >> 31 == 1
+        whole, xp = split.whole << -unit, module_of(results)
+        lowest, highest = xp.where(negative, ~high, low) - whole, xp.where(negative, ~low, high) - whole
+        return lowest << self.dropped, (highest << self.dropped) + (1 << self.dropped) - 1
+
+    def cover(self, table: int) -> Iterator[Ints]:
+        for exponent in (0, -1, 1, -2):
+            yield octave(exponent)
+
+
+@dataclass(frozen=True)
+class Turns(Reduction):
+    """x times 1/2π, rounded toward zero to f32, is a number of turns; its 25 fraction bits are two bits of the quarter and the
+    argument. Odd quarters take the one's complement of the argument. quarters: 0 for a sine, 1 for a cosine.
+    """
+
+    quarters: int
+    name: ClassVar[str] = "turns"
+    # 1/2π in f32: the factor of the FMUL before the unit.
+    FACTOR: ClassVar[int] = 0x3E22F983
+    PHASE: ClassVar[int] = FRACTION + 2
+
+    def phase(self, words: Any) -> Any:
+        xp = module_of(words)
+        biased = words >> FRACTION & 255
+        product = (words & MASK | HIDDEN) * (self.FACTOR & MASK | HIDDEN)
+        carry = product >> 47
+        turns = product >> FRACTION + carry
+        exponent = biased + (self.FACTOR >> FRACTION) - 2 * BIAS - FRACTION + carry
+        normal = (biased > 0) & (exponent + FRACTION + BIAS > 0)
+        left = exponent + self.PHASE
+        return xp.where(normal & (left < WIDEST_SHIFT), shifted(turns, left), 0)
+
+    def split(self, words: Any) -> Split:
+        xp, phase = module_of(words), self.phase(words)
+        quarter = (phase >> FRACTION) + self.quarters
+        position = phase & MASK
+        odd = self.quarters == 0
+        sign = quarter >> 1 & 1 ^ ((words >> 31) if odd else 0)
+        return Split(xp.zeros_like(words), xp.where(quarter & 1, MASK ^ position, position), sign, xp.zeros_like(words))
+
+    def cover(self, table: int) -> Iterator[Ints]:
+        phases = np.arange(1 << FRACTION, dtype=np.int64) + ((4 - self.quarters) % 4 << FRACTION)
+        nearest = (phases * (2 * np.pi / (1 << self.PHASE))).astype(np.float32).view(np.uint32).astype(np.int64)
+        for step in (0, 1, -1, 2):
+            words = (nearest + step).clip(0)
+            yield words[self.phase(words) == phases]
+
+
+@dataclass(frozen=True)
+class Octaves(Reduction):
+    """Each octave of |x| has a table of its own, which ignores the lowest bits of x. The function is odd.
+
+    first: the exponent of the lowest octave; lower ones return x. ignored: lowest bits without effect, by octave. above: the
+    word of larger x.
+    """
+
+    first: int
+    ignored: tuple[int, ...]
+    above: int
+    name: ClassVar[str] = "octaves"
+
+    @property
+    def tables(self) -> int:  # type: ignore[override]
+        return len(self.ignored)
+
+    @property
+    def argument_bits(self) -> tuple[int, ...]:  # type: ignore[override]
+        return tuple(FRACTION - ignored for ignored in self.ignored)
+
+    def split(self, words: Any) -> Split:
+        xp = module_of(words)
+        table = (words >> FRACTION & 255) - BIAS - self.first
+        ignored = xp.asarray(np.array((*self.ignored, 0), np.int64))[table.clip(0, self.tables)]
+        return Split(table, (words & MASK) >> ignored, words >> 31, xp.zeros_like(words))
+
+    def join(self, split: Split, values: Any, unit: Any) -> Any:
+        found = super().join(split, values, unit)
+        return module_of(values).where(split.table >= self.tables, self.above | split.sign << 31, found)
+
+    def cover(self, table: int) -> Iterator[Ints]:
+        yield octave(self.first + table)

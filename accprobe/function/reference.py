@@ -1,0 +1,218 @@
+"""Reference values of scalar functions in float64, and their correct rounding to a format.
+
+A float64 value with an error below 2^-52 rounds correctly to a format of at most 24 bits unless it lies that close to the
+boundary of two numbers: of 2^32 results about 16 may. So shares of correctly rounded f32 results have that uncertainty.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from accprobe.function.quadratic import module_of
+from accprobe.isa.formats import Format
+
+Rounding = Literal["RNE", "RNA", "RZ", "RD", "RU"]
+Overflow = Literal["infinity", "largest", "NaN"]
+ROUNDINGS: tuple[Rounding, ...] = ("RNE", "RZ", "RD", "RU", "RNA")
+OVERFLOWS: tuple[Overflow, ...] = ("infinity", "largest", "NaN")
+
+
+def _sigmoid(x: Any) -> Any:
+    xp = module_of(x)
+    small = xp.exp(-xp.abs(x))
+    return xp.where(x >= 0, 1 / (1 + small), small / (1 + small))
+
+
+def _erf(x: Any) -> Any:
+    xp = module_of(x)
+    if xp is not np:
+        from importlib import import_module
+
+        return import_module("cupyx.scipy.special").erf(x)
+    return np.frompyfunc(math.erf, 1, 1)(x).astype(x.dtype)
+
+
+def _times(x: Any, factor: Any) -> Any:
+    """Return x · factor, where a factor of zero wins over an infinite x."""
+    return module_of(x).where(factor == 0, 0 * factor, x * factor)
+
+
+FUNCTIONS: Mapping[str, Callable[[Any], Any]] = {
+    "identity": lambda x: x,
+    "exp": lambda x: module_of(x).exp(x),
+    "exp2": lambda x: module_of(x).exp2(x),
+    "expm1": lambda x: module_of(x).expm1(x),
+    "log": lambda x: module_of(x).log(x),
+    "log2": lambda x: module_of(x).log2(x),
+    "log10": lambda x: module_of(x).log10(x),
+    "log1p": lambda x: module_of(x).log1p(x),
+    "sqrt": lambda x: module_of(x).sqrt(x),
+    "rsqrt": lambda x: 1 / module_of(x).sqrt(x),
+    "reciprocal": lambda x: 1 / x,
+    "sin": lambda x: module_of(x).sin(x),
+    "cos": lambda x: module_of(x).cos(x),
+    "tan": lambda x: module_of(x).tan(x),
+    "tanh": lambda x: module_of(x).tanh(x),
+    "sigmoid": _sigmoid,
+    "silu": lambda x: _times(x, _sigmoid(x)),
+    "gelu": lambda x: _times(x, 0.5 * (1 + _erf(x * math.sqrt(0.5)))),
+    "gelu_tanh": lambda x: _times(x, _sigmoid(2 * math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))),
+    "relu": lambda x: module_of(x).maximum(x, 0),
+    "softplus": lambda x: module_of(x).logaddexp(0, x),
+    "erf": _erf,
+    "square": lambda x: x * x,
+    "negative": lambda x: -x,
+    "absolute": lambda x: module_of(x).abs(x),
+}
+"""Functions of float64 arrays of numpy or cupy."""
+
+COMPOSITIONS: Mapping[str, Mapping[str, Callable[[Any], Any]]] = {
+    "sigmoid": {"1 / (1 + exp(-x))": lambda x: 1 / (1 + np.exp(-x))},
+    "silu": {
+        "x / (1 + exp(-x))": lambda x: x / (1 + np.exp(-x)),
+        "x · 1 / (1 + exp(-x))": lambda x: x * (1 / (1 + np.exp(-x))),
+    },
+    "gelu": {"x / 2 · (1 + erf(x / √2))": lambda x: x * x.dtype.type(0.5) * (1 + _erf(x * x.dtype.type(math.sqrt(0.5))))},
+    "gelu_tanh": {
+        "x / 2 · (1 + tanh(√(2/π) · (x + 0.044715 · x³)))": lambda x: (
+            x.dtype.type(0.5)
+            * x
+            * (1 + np.tanh(x.dtype.type(math.sqrt(2 / math.pi)) * (x + x.dtype.type(0.044715) * x * x * x)))
+        )
+    },
+    "rsqrt": {"1 / sqrt(x)": lambda x: 1 / np.sqrt(x)},
+    "tanh": {"(1 - exp(-2x)) / (1 + exp(-2x))": lambda x: (1 - np.exp(-2 * x)) / (1 + np.exp(-2 * x))},
+}
+"""Ways to compute a function in float32 with numpy, whose every step is rounded."""
+
+
+def reference(name: str, x: Any) -> Any:
+    """Return a function's float64 values; NaN where it is not defined."""
+    with np.errstate(all="ignore"):
+        return FUNCTIONS[name](x)
+
+
+@dataclass(frozen=True)
+class Conversion:
+    """How float64 values become words of a format.
+
+    overflow: of finite values that are too large. infinite: of infinities. nan: the word of NaN; None: any NaN.
+    flushed: subnormal results become zero. relu: negative results become zero.
+    """
+
+    rounding: Rounding = "RNE"
+    overflow: Overflow = "infinity"
+    infinite: Overflow = "infinity"
+    nan: int | None = 0
+    flushed: bool = False
+    relu: bool = False
+
+    def words(self, values: Any, fmt: Format) -> Any:
+        """Return the words of values, int64."""
+        return self._integers(values, fmt) if fmt.is_integer else self._floats(values, fmt)
+
+    def _floats(self, values: Any, fmt: Format) -> Any:
+        xp = module_of(values)
+        size = xp.abs(values)
+        negative = xp.signbit(values)
+        ordinary = xp.isfinite(values)
+        size = xp.where(ordinary, size, 0)
+        exponent = _exponent(size, fmt)
+        whole = _rounded(xp.ldexp(size, (fmt.mantissa_bits - exponent).astype(np.int32)), negative, self.rounding)
+        words = (exponent - fmt.min_exponent << fmt.mantissa_bits) + whole << fmt.ignored_low_bits
+        if self.flushed:
+            words = xp.where(words < 1 << fmt.mantissa_bits + fmt.ignored_low_bits, 0, words)
+        words = xp.where(words > fmt.largest, self._too_large(fmt, self.overflow), words)
+        words = xp.where(xp.isinf(values), self._too_large(fmt, self.infinite), words)
+        if self.relu:
+            words, negative = xp.where(negative, 0, words), negative & False
+        words = words | xp.where(negative, fmt.sign_bit, 0)
+        return xp.where(xp.isnan(values), self._nan(fmt), words)
+
+    def _nan(self, fmt: Format) -> int:
+        return fmt.sign_bit - 1 if self.nan is None else self.nan
+
+    def _too_large(self, fmt: Format, overflow: Overflow) -> int:
+        if overflow == "largest":
+            return fmt.largest
+        return self._nan(fmt) if overflow == "NaN" or fmt.infinity is None else fmt.infinity
+
+    def _integers(self, values: Any, fmt: Format) -> Any:
+        xp = module_of(values)
+        lowest = -(1 << fmt.bits - 1) if fmt.kind == "signed" else 0
+        bounded = xp.where(xp.isnan(values), 0, values).clip(lowest - 1, fmt.largest + 1)
+        whole = _rounded(xp.abs(bounded), bounded < 0, self.rounding)
+        signed = xp.where(bounded < 0, -whole, whole).clip(lowest, fmt.largest)
+        return xp.where(xp.isnan(values), self.nan or 0, signed & (1 << fmt.bits) - 1)
+
+
+def _exponent(size: Any, fmt: Format) -> Any:
+    """Return the exponent of the format's numbers next to a size: that of subnormal numbers for small ones."""
+    xp = module_of(size)
+    return xp.where(size > 0, xp.maximum(xp.frexp(size)[1] - 1, fmt.min_exponent), fmt.min_exponent).astype(np.int64)
+
+
+def _rounded(size: Any, negative: Any, rounding: Rounding) -> Any:
+    """Return sizes rounded to integers; negative: their signs."""
+    xp = module_of(size)
+    below = xp.floor(size)
+    rest = size - below
+    whole = below.astype(np.int64)
+    up = {
+        "RNE": lambda: (rest > 0.5) | (rest == 0.5) & (whole & 1 == 1),
+        "RNA": lambda: rest >= 0.5,
+        "RZ": lambda: rest > 1,
+        "RD": lambda: (rest > 0) & negative,
+        "RU": lambda: (rest > 0) & ~negative,
+    }[rounding]()
+    return whole + up
+
+
+def errors_in_ulp(words: Any, exact: Any, fmt: Format) -> Any:
+    """Return the distance of finite float results from exact float64 values in units in the last place; NaN elsewhere."""
+    xp = module_of(exact)
+    values = values_of(words, fmt)
+    exponent = _exponent(xp.abs(exact), fmt)
+    with np.errstate(all="ignore"):
+        distance = xp.ldexp(xp.abs(values - exact), (fmt.mantissa_bits - exponent).astype(np.int32))
+    return xp.where(xp.isfinite(values) & xp.isfinite(exact), distance, xp.nan)
+
+
+def values_of(words: Any, fmt: Format) -> Any:
+    """Return the float64 values of words of numpy or cupy."""
+    with np.errstate(invalid="ignore"):  # a signalling NaN becomes quiet
+        return _values_of(words, fmt)
+
+
+def _values_of(words: Any, fmt: Format) -> Any:
+    xp = module_of(words)
+    if fmt.is_integer:
+        whole = words.astype(np.int64) & (1 << fmt.bits) - 1
+        return (whole - ((whole >> fmt.bits - 1 & 1) << fmt.bits if fmt.kind == "signed" else 0)).astype(np.float64)
+    plain = {"f32": np.float32, "f16": np.float16, "f64": np.float64}.get(fmt.name)
+    if plain is not None:
+        return words.astype(fmt.dtype).view(plain).astype(np.float64)
+    if fmt.storage_bits == 32 or fmt.name == "bf16":
+        return (words.astype(np.uint32) << (32 - fmt.storage_bits)).view(np.float32).astype(np.float64)
+    table = xp.asarray(fmt.values(np.arange(1 << fmt.storage_bits, dtype=fmt.dtype)))
+    return table[words]
+
+
+def is_nan(words: Any, fmt: Format) -> Any:
+    """Mark the NaNs among words of numpy or cupy."""
+    if not fmt.is_float or fmt.specials == "none":
+        return words != words
+    last = fmt.infinity if fmt.infinity is not None else fmt.largest
+    return (words & fmt.dtype.type(fmt.sign_bit - 1)) > last
+
+
+def unlike(results: Any, expected: Any, fmt: Format, any_nan: bool) -> Any:
+    """Mark results that differ from the expected ones. any_nan: one NaN is as good as another."""
+    expected = expected.astype(results.dtype)
+    differ = results != expected
+    return differ & ~(is_nan(results, fmt) & is_nan(expected, fmt)) if any_nan else differ

@@ -1,0 +1,123 @@
+"""Run a function over its operands once: compare with a model, measure errors, hash all results.
+
+A pass works on arrays of numpy or cupy, in chunks of consecutive words, so that 2^32 words need little memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from accprobe.function.candidates import Candidate
+from accprobe.function.quadratic import module_of
+from accprobe.function.reference import errors_in_ulp, reference, unlike, values_of
+from accprobe.isa.formats import Format
+
+# Chunks between two of which errors are measured of a function with 2^32 words: one in so many, because float64 takes longest.
+ERRORS_OF = 16
+
+
+@dataclass
+class Errors:
+    """Errors of finite results in units in the last place: the largest and its operand, the sum, and counts.
+
+    against: pairs of neighbours whose results move against the function.
+    """
+
+    largest: float = 0.0
+    at: int = 0
+    total: float = 0.0
+    count: int = 0
+    correct: int = 0
+    against: int = 0
+
+    def add(self, operands: Any, words: Any, exact: Any, fmt: Format) -> None:
+        xp = module_of(words)
+        ulps = errors_in_ulp(words, exact, fmt)
+        known = xp.isfinite(ulps)
+        ulps = xp.where(known, ulps, 0)
+        self.count += int(known.sum())
+        self.total += float(ulps.sum())
+        self.correct += int((known & (ulps <= 0.5)).sum())
+        here = int(ulps.argmax())
+        if float(ulps[here]) > self.largest:
+            self.largest, self.at = float(ulps[here]), int(operands[here])
+        values = values_of(words, fmt)
+        moved, expected = xp.diff(values), xp.diff(exact)
+        with np.errstate(all="ignore"):
+            self.against += int((moved * xp.sign(expected) < 0).sum())
+
+
+@dataclass
+class Pass:
+    """The counts of a pass.
+
+    words: results so far. mismatches, first: results that differ from the model, and some as (operand, got, expected).
+    digest: the sum over all operands of a 64-bit mix of operand and result, modulo 2^64.
+    """
+
+    words: int = 0
+    mismatches: int = 0
+    first: list[tuple[int, int, int]] = field(default_factory=list)
+    digest: int = 0
+    errors: Errors = field(default_factory=Errors)
+
+
+MOST_SHOWN = 4
+
+
+def run(
+    chunks: Iterable[Any],
+    function: Callable[[Any], Any],
+    model: Candidate | None,
+    exact: Callable[[Any], Any] | None,
+    fmt: Format,
+    every: int = 1,
+    progress: Callable[[int], None] = lambda done: None,
+) -> Pass:
+    """Compare all results with the model's, and every n-th chunk with exact float64 values."""
+    done = Pass()
+    for number, operands in enumerate(chunks):
+        with np.errstate(all="ignore"):
+            _add(done, operands, function(operands), model, exact if number % every == 0 else None, fmt)
+        progress(done.words)
+    return done
+
+
+def _add(
+    done: Pass, operands: Any, results: Any, model: Candidate | None, exact: Callable[[Any], Any] | None, fmt: Format
+) -> None:
+    done.words += results.size
+    done.digest = (done.digest + digest(operands, results)) & (1 << 64) - 1
+    if model is not None:
+        _compare(done, operands, results, model, fmt)
+    if exact is not None and fmt.is_float:
+        done.errors.add(operands, results, exact(operands), fmt)
+
+
+def _compare(done: Pass, operands: Any, results: Any, model: Candidate, fmt: Format) -> None:
+    expected = model.words(operands)
+    wrong = unlike(results, expected, fmt, model.any_nan)
+    count = int(wrong.sum())
+    done.mismatches += count
+    if count and len(done.first) < MOST_SHOWN:
+        places = module_of(wrong).flatnonzero(wrong)[: MOST_SHOWN - len(done.first)]
+        done.first += [(int(operands[i]), int(results[i]), int(expected[i])) for i in places]
+
+
+def digest(operands: Any, results: Any) -> int:
+    """Return the sum of splitmix64 of operand · 2^32 + result, modulo 2^64. Source: Steele et al., OOPSLA 2014."""
+    xp = module_of(operands)
+    mixed = operands.astype(np.uint64) << np.uint64(32) | results.astype(np.uint64)
+    mixed += np.uint64(0x9E3779B97F4A7C15)
+    mixed = (mixed ^ mixed >> np.uint64(30)) * np.uint64(0xBF58476D1CE4E5B9)
+    mixed = (mixed ^ mixed >> np.uint64(27)) * np.uint64(0x94D049BB133111EB)
+    return int(xp.sum(mixed ^ mixed >> np.uint64(31), dtype=np.uint64))
+
+
+def exact_values(name: str, fmt: Format) -> Callable[[Any], Any]:
+    """Return a function from operand words to float64 values of a reference function."""
+    return lambda words: reference(name, values_of(words, fmt))

@@ -1,0 +1,127 @@
+"""What `accprobe function` measures: functions from words of one format to words of another, element by element."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import redirect_stdout
+from typing import Any, Protocol
+
+import numpy as np
+
+from accprobe.errors import AccprobeError, UnknownName
+from accprobe.gemm.callables.adapter import one_sentence
+from accprobe.gemm.callables.arrays import open_arrays
+from accprobe.gemm.callables.opening import UserFunction, find_callable
+from accprobe.isa.formats import FORMATS, Bits, Format
+
+# Words of one call: large enough to keep a vector unit or a GPU busy, small enough for a few arrays in a cache or in memory.
+CHUNK = {"cpu": 1 << 20, "cuda": 1 << 26}
+
+
+class Subject(Protocol):
+    """A function of one operand. device: "cpu" or "cuda:N"."""
+
+    name: str
+    operand: Format
+    result: Format
+    device: str
+
+    def words(self, words: Any) -> Any:
+        """Return the results of operand words, in an array of the same library (numpy or cupy) and shape."""
+        ...
+
+
+def chunk_of(subject: Subject) -> int:
+    return CHUNK[subject.device.partition(":")[0]]
+
+
+def every_word(fmt: Format, chunk: int, arange: Callable[..., Any] = np.arange) -> Iterator[Any]:
+    """Yield all words of a format in arrays of at most `chunk`."""
+    end = 1 << fmt.bits + fmt.ignored_low_bits
+    for start in range(0, end, chunk):
+        yield arange(start, min(end, start + chunk), dtype=np.int64).astype(fmt.dtype)
+
+
+class CallableSubject:
+    """A Python function of one array, of the user or of a package."""
+
+    def __init__(self, name: str, fmt: Format, device: str | None = None, arrays: str | None = None) -> None:
+        found = _find(name)
+        self.name, self.operand, self._function, self._file = name, fmt, found.function, found.file
+        self.library = open_arrays(arrays or found.arrays, device)
+        self.device = self.library.device
+        first = self._call(_first_words(fmt))
+        with self._one_sentence("returns an unreadable result:"):
+            received = self.library.received(first)
+        if received is None:
+            kind = "nothing" if first is None else f"a {type(first).__name__}"
+            raise AccprobeError(f"{name} returns {kind}, not an array of {self.library.name}: see --arrays")
+        if received.fmt is None:
+            raise AccprobeError(f"{name} returns an array of {received.type}; accprobe has no such format")
+        self.result: Format = received.fmt
+        self._check(_first_words(fmt))
+
+    def words(self, words: Any) -> Bits:
+        result = self._call(words)
+        with self._one_sentence("returns an unreadable result:"):
+            received = self.library.received(result)
+        if received is None or received.shape != words.shape or received.fmt is not self.result:
+            shape = list(received.shape) if received else "no array"
+            raise AccprobeError(f"{self.name} is not elementwise: it returns {shape} for {list(words.shape)}")
+        with self._one_sentence("fails:"):
+            found: Bits = self.library.patterns(result, self.result)
+            return found
+
+    def _call(self, words: Bits) -> Any:
+        with self._one_sentence("raises"), np.errstate(all="ignore"), redirect_stdout(sys.stderr):
+            return self._function(self.library.operand("x", np.ascontiguousarray(words), self.operand))
+
+    def _check(self, words: Bits) -> None:
+        """Raise AccprobeError unless two calls agree, and half of the words in another order have the same results."""
+        first, again = self.words(words), self.words(words)
+        if (first != again).any():
+            count = int(np.count_nonzero(first != again))
+            raise AccprobeError(f"{self.name} gives other results when called again, in {count:,} of {len(words):,} elements")
+        order = np.random.default_rng(0).permutation(len(words))[: len(words) // 2]
+        if (moved := self.words(words[order]) != first[order]).any():
+            count = int(np.count_nonzero(moved))
+            raise AccprobeError(
+                f"{self.name} is not elementwise: in {count:,} of {len(order):,} elements the result depends on the place or on"
+                " other elements"
+            )
+
+    def _one_sentence(self, what: str) -> Any:
+        return one_sentence(f"{self.name} {what}", self.library.device, self._file)
+
+
+def _find(name: str) -> UserFunction:
+    """Open FILE.py:FUNCTION or package:function; torch's functions are looked up in torch.nn.functional too."""
+    try:
+        found = find_callable(name)
+    except UnknownName:
+        package, _, function = name.partition(":")
+        if package != "torch" or function.startswith("nn."):
+            raise
+        found = find_callable(f"torch:nn.functional.{function}")
+    if not isinstance(found, UserFunction):
+        raise AccprobeError(f"{name} is a matrix product: use `accprobe gemm {name}`")
+    return found
+
+
+def _first_words(fmt: Format) -> Bits:
+    """Return numbers of both signs and many sizes, zeros, and no NaN."""
+    rng = np.random.default_rng(0)
+    if fmt.is_integer:
+        return rng.integers(0, 1 << fmt.bits, 4099).astype(fmt.dtype)
+    words = rng.integers(0, fmt.largest + 1, 4099).astype(fmt.dtype)
+    return words | rng.integers(0, 2, 4099).astype(fmt.dtype) * fmt.dtype.type(fmt.sign_bit)
+
+
+def format_named(name: str) -> Format:
+    """Return a format that a function can take. Raises AccprobeError."""
+    fmt = FORMATS.get(name)
+    if fmt is None or fmt.storage_bits > 32:
+        known = ", ".join(each for each, one in FORMATS.items() if one.storage_bits <= 32 and one.ml_dtype is not None)
+        raise AccprobeError(f"there is no operand format '{name}' of at most 32 bits; there are {known}")
+    return fmt

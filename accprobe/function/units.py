@@ -1,0 +1,159 @@
+"""Scalar PTX instructions as functions of words: special function unit and conversions, compiled and run on a GPU.
+
+Sources: PTX ISA, "Floating Point Instructions", "Half Precision Floating Point Instructions" and "Data Movement and Conversion
+Instructions: cvt".
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal
+
+from accprobe.build import compiler
+from accprobe.build.cache import Cubin
+from accprobe.build.probes import device_code
+from accprobe.isa.formats import FORMATS, Format
+from accprobe.sass.reading import functions
+
+Kind = Literal["special function", "conversion"]
+
+STORAGE = {8: "unsigned char", 16: "unsigned short", 32: "unsigned int", 64: "unsigned long long"}
+# Register class of inline assembly by format: bit patterns in integer registers, f32 in a float register.
+REGISTERS = {"f32": "f", "f16": "h", "bf16": "h", "tf32": "r", "s32": "r", "u32": "r", "s16": "h", "s8": "r", "u8": "r"}
+# SASS that loads, stores, indexes and branches, whatever the function is.
+MOVES = frozenset(
+    {"LDG", "STG", "LDC", "ULDC", "S2R", "S2UR", "CS2R", "MOV", "UMOV", "IMAD", "UIMAD", "IADD", "IADD3", "UIADD3"}
+    | {"ISETP", "UISETP", "LEA", "EXIT", "BRA", "NOP", "RET"}
+)
+THREADS, BLOCKS = 256, 132 * 16
+
+
+@dataclass(frozen=True)
+class Unit:
+    """One scalar instruction. function: its reference function."""
+
+    name: str
+    operand: Format
+    result: Format
+    kind: Kind
+    function: str = "identity"
+
+    @property
+    def source(self) -> str:
+        """Return the complete CUDA C++ of its kernel."""
+        head = f"using Operand = {STORAGE[self.operand.storage_bits]};\nusing Result = {STORAGE[self.result.storage_bits]};\n"
+        return f"// {self.name}\n{head}#define APPLY(y, x) {self._apply()}\n{device_code('function.cu')}"
+
+    def _apply(self) -> str:
+        """Return the statement that stores in y the result of x, through registers of the operand's and the result's class."""
+        if self.result.storage_bits == 8 and self.result.is_float:
+            zero = "0.0f" if self.operand.name == "f32" else "0"
+            of = _register(self.operand)
+            operands = f'"{of}"({zero}), "{of}"({_read(self.operand)})'
+            return f'{{ unsigned short t; asm volatile("{self.name} %0, %1, %2;" : "=h"(t) : {operands}); y = t; }}'
+        if self.operand.storage_bits == 8 and self.operand.is_float:
+            return f'{{ unsigned t; asm volatile("{self.name} %0, %1;" : "=r"(t) : "h"((unsigned short)(x))); y = t; }}'
+        to, of = _register(self.result), _register(self.operand)
+        kind = {"f": "float", "h": "unsigned short", "r": "unsigned"}[to]
+        value = "__float_as_uint(t)" if to == "f" else "t"
+        return f'{{ {kind} t; asm volatile("{self.name} %0, %1;" : "={to}"(t) : "{of}"({_read(self.operand)})); y = {value}; }}'
+
+    def compile(self, target: str) -> Cubin:
+        """Return the cubin of its kernel. Raises ToolMissing, and AccprobeError if the target lacks the instruction."""
+        return compiler.compile_source(self.source, target, self.name)
+
+
+def _register(fmt: Format) -> str:
+    return REGISTERS[fmt.name]
+
+
+def _read(fmt: Format) -> str:
+    """Return the expression of operand x in its register class."""
+    if fmt.name == "f32":
+        return "__uint_as_float(x)"
+    return "(int)(signed char)(x)" if fmt.name == "s8" else "x"
+
+
+def opcodes_of(cubin: Cubin) -> tuple[str, ...]:
+    """Return the opcodes that compute, in order of appearance: `2×FMUL` for two. Raises ToolMissing without nvdisasm."""
+    (function,) = functions(cubin.path, targets=False)
+    kept = [opcode for opcode in function.opcodes if opcode.partition(".")[0] not in MOVES and opcode != "SHF.L.U64.HI"]
+    return tuple(name if count == 1 else f"{count}×{name}" for name, count in Counter(kept).items())
+
+
+def _special_functions() -> list[Unit]:
+    f32, halves = FORMATS["f32"], (FORMATS["f16"], FORMATS["bf16"])
+    named = {
+        "ex2": "exp2",
+        "lg2": "log2",
+        "rcp": "reciprocal",
+        "rsqrt": "rsqrt",
+        "sqrt": "sqrt",
+        "sin": "sin",
+        "cos": "cos",
+    }
+    units = [
+        Unit(f"{name}.approx{ftz}.f32", f32, f32, "special function", function)
+        for name, function in named.items()
+        for ftz in (".ftz", "")
+    ]
+    units.append(Unit("tanh.approx.f32", f32, f32, "special function", "tanh"))
+    for fmt in halves:
+        ftz = ".ftz" if fmt.name == "bf16" else ""
+        units.append(Unit(f"ex2.approx{ftz}.{fmt}", fmt, fmt, "special function", "exp2"))
+        units.append(Unit(f"tanh.approx.{fmt}", fmt, fmt, "special function", "tanh"))
+    units += [Unit(f"{name}.rn.f32", f32, f32, "special function", named[name]) for name in ("rcp", "sqrt")]
+    return units
+
+
+def _conversions() -> list[Unit]:
+    f32, f16, bf16, tf32 = (FORMATS[name] for name in ("f32", "f16", "bf16", "tf32"))
+    units = []
+    for to in (f16, bf16):
+        units += [(f"cvt.{rounding}{relu}.{to}.f32", f32, to) for rounding in ("rn", "rz") for relu in ("", ".relu")]
+    units.append(("cvt.rna.tf32.f32", f32, tf32))
+    for to in (FORMATS["e4m3"], FORMATS["e5m2"]):
+        units += [(f"cvt.rn.satfinite{relu}.{to}x2.f32", f32, to) for relu in ("", ".relu")]
+        units.append((f"cvt.rn.f16x2.{to}x2", to, f16))
+    for rounding in ("rni", "rzi", "rmi", "rpi"):
+        units += [(f"cvt.{rounding}{ftz}.{to}.f32", f32, FORMATS[to]) for to in ("s32", "u32") for ftz in ("", ".ftz")]
+        units.append((f"cvt.{rounding}.s32.f16", f16, FORMATS["s32"]))
+    for rounding in ("rn", "rz", "rm", "rp"):
+        units += [(f"cvt.{rounding}.f32.{of}", FORMATS[of], f32) for of in ("s32", "u32")]
+    units += [("cvt.f32.f16", f16, f32), ("cvt.f32.bf16", bf16, f32), ("cvt.rn.f16.s32", FORMATS["s32"], f16)]
+    return [Unit(name, of, to, "conversion") for name, of, to in units]
+
+
+UNITS: tuple[Unit, ...] = (*_special_functions(), *_conversions())
+"""The scalar instructions of sm_90 that are measured."""
+
+
+class GpuUnit:
+    """A unit on a GPU, a `Subject` of cupy or numpy arrays. Raises ToolMissing, AccprobeError if it does not compile there."""
+
+    on_device = True
+
+    def __init__(self, unit: Unit, index: int = 0) -> None:
+        from accprobe.devices.cuda import CudaDevice
+
+        self.unit, self.name, self.operand, self.result = unit, unit.name, unit.operand, unit.result
+        self.device = f"cuda:{index}"
+        self._gpu = CudaDevice(index)
+        self.cubin = unit.compile(self._gpu.architecture)
+
+    @cached_property
+    def _kernel(self) -> Any:
+        with self._gpu.lend(f"failed to load {self.name}") as cupy:
+            return cupy.RawModule(path=str(self.cubin.path)).get_function("apply")
+
+    def words(self, words: Any) -> Any:
+        """Return result words of cupy or numpy words, in an array of the same library."""
+        with self._gpu.lend(f"failed to run {self.name}") as cupy:
+            operands = cupy.ascontiguousarray(cupy.asarray(words, self.operand.dtype))
+            results = cupy.empty(operands.shape, self.result.dtype)
+            blocks = min(BLOCKS, -(-operands.size // THREADS))
+            if blocks:
+                self._kernel((blocks,), (THREADS,), (operands, results, operands.size))
+            return results if isinstance(words, cupy.ndarray) else results.get()

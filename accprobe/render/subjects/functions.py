@@ -1,0 +1,74 @@
+"""Scalar functions: a line for each, and what it computes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from accprobe.render.document import Column, Element, List, Paragraph, Phrase, tabulate
+from accprobe.report.functions import FunctionRow
+
+COLUMNS = (
+    Column("function", lambda row: row.title, whole=True),
+    Column("ran as", lambda row: " + ".join(row.opcodes), need="context"),
+    Column("computes", lambda row: row.computes or "unknown", least=24),
+    Column("largest\nulp", lambda row: f"{row.errors.largest:.4g}" if row.errors else "", number=True),
+    Column("correctly\nrounded", lambda row: _share(row), number=True),
+    Column("results", lambda row: f"{row.words:,}", need="context", number=True),
+    Column("differ", lambda row: f"{row.mismatches:,}" if row.computes else "", number=True),
+    Column("status", lambda row: Phrase(row.status, row.status)),
+)
+
+
+def function_blocks(rows: Sequence[FunctionRow]) -> Iterator[Element]:
+    """Return the headline, the table and the remarks of rows."""
+    yield Paragraph(Phrase(headline(rows), "strong"))
+    if len(rows) > 1:
+        yield tabulate(COLUMNS, rows)
+    remarks = [remark for row in rows for remark in remarks_of(row, len(rows) > 1)]
+    if remarks:
+        yield List(tuple(remarks), mark="-")
+
+
+def headline(rows: Sequence[FunctionRow]) -> str:
+    """ "torch:exp bf16: exp, rounded once (RNE), on all 65,536 operands"."""
+    if len(rows) == 1:
+        (row,) = rows
+        if not row.computes:
+            return f"{row.title}: {row.reason}"
+        where = f"all {row.of:,} operands" if row.is_exhaustive else f"{row.words:,} of {row.of:,} operands"
+        if row.mismatches:
+            return f"{row.title}: {row.computes}, but for {row.mismatches:,} of {row.words:,} results"
+        return f"{row.title}: {row.computes}; {where} compared, 0 differ"
+    confirmed = sum(row.status == "confirmed" for row in rows)
+    exhaustive = sum(row.is_exhaustive and row.status == "confirmed" for row in rows)
+    return f"{confirmed} of {len(rows)} functions confirmed, {exhaustive} of them on every operand"
+
+
+def remarks_of(row: FunctionRow, named: bool) -> Iterator[str]:
+    """Yield what a reader must know beyond the table."""
+    start = f"{row.title}: " if named else ""
+    if not named and row.errors:
+        errors = row.errors
+        yield (
+            f"error against {errors.function} in float64: largest {errors.largest:.4g} ulp at {errors.at},"
+            f" mean {errors.mean:.3g}; {_share(row)} of {errors.words:,} results are correctly rounded"
+        )
+        if errors.against:
+            yield f"{errors.against:,} neighbouring results move against the function"
+    if not named and row.opcodes:
+        yield f"ran as {' + '.join(row.opcodes)}"
+    if not named and row.specials:
+        yield "special operands: " + ", ".join(f"f({name}) = {word}" for name, word in row.specials.items())
+    if row.mismatches:
+        yield f"{start}{row.counterexamples[0]}"
+    if not named and row.contradicted:
+        yield f"contradicted: {'; '.join(row.contradicted[:4])}" + f"; and {len(row.contradicted) - 4} more" * (
+            len(row.contradicted) > 4
+        )
+
+
+def _share(row: FunctionRow) -> str:
+    if row.errors is None or not row.errors.words:
+        return ""
+    share = row.errors.correct / row.errors.words
+    return "100 %" if row.errors.correct == row.errors.words else f"{min(100 * share, 99.99):.4g} %"

@@ -1,0 +1,97 @@
+"""`accprobe function` on callables: what they compute, on every operand of a 16-bit format."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+
+import accprobe
+from accprobe.cli import main
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(main, ["function", *arguments, "--device", "cpu"])
+
+
+OWN = """
+import numpy as np
+count = 0
+def whole(x): return x / np.abs(x).max()
+def first(x): return x[:1]
+def again(x):
+    global count
+    count += 1
+    return x * np.float16(count)
+def fails(x): raise ValueError("no such table")
+"""
+
+
+@pytest.fixture(scope="module")
+def own(tmp_path_factory: pytest.TempPathFactory) -> str:
+    path = tmp_path_factory.mktemp("own") / "own.py"
+    path.write_text(OWN)
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype", "computes"),
+    [
+        ("numpy:sqrt", "f16", "sqrt, rounded once (RNE)"),
+        ("numpy:tanh", "bf16", "tanh, rounded once (RNE)"),
+        ("torch:silu", "bf16", "x / (1 + exp(-x)) in f32, rounded once (RNE)"),
+        ("numpy:square", "f16", "square, rounded once (RNE)"),
+    ],
+)
+def test_a_callable_is_named_on_every_operand(name: str, dtype: str, computes: str) -> None:
+    pytest.importorskip(name.partition(":")[0])
+    found = run(name, "--dtype", dtype)
+    assert found.exit_code == 0, found.output
+    assert found.stdout.startswith(f"{name} {dtype}: {computes}; all 65,536 operands compared, 0 differ\n")
+
+
+def test_an_operand_that_differs_is_shown() -> None:
+    pytest.importorskip("torch")
+    found = run("torch:relu", "--dtype", "f16")
+    assert found.exit_code == 1
+    assert "relu, rounded once (RNE), but for 1 of 65,536 results" in found.stdout
+    assert "f(0x8000 (-0)) = 0x8000 (-0), expected 0x0000 (0)" in found.stdout
+
+
+def test_two_callables_are_compared() -> None:
+    same = run("numpy:exp", "--dtype", "f16", "--versus", "numpy:exp")
+    other = run("numpy:exp", "--dtype", "f16", "--versus", "numpy:exp2")
+    assert (same.exit_code, other.exit_code) == (0, 1)
+    assert "the same bits for 65,536 operands" in same.stdout
+    assert "numpy:exp and numpy:exp2 differ for" in other.stdout
+
+
+@pytest.mark.parametrize(
+    ("function", "sentence"),
+    [
+        ("whole", "is not elementwise: in"),
+        ("first", "is not elementwise: it returns [1]"),
+        ("again", "gives other results when called again"),
+        ("fails", "raises ValueError: no such table"),
+    ],
+)
+def test_a_bad_callable_is_one_sentence(function: str, sentence: str, own: str) -> None:
+    found = run(f"{own}:{function}", "--dtype", "f16", "--arrays", "numpy")
+    assert (found.exit_code, found.stdout) == (2, "")
+    assert sentence in found.stderr
+    assert found.stderr.count("\n") == 1
+
+
+def test_a_report_predicts_words_and_values(tmp_path: Path) -> None:
+    file = tmp_path / "functions.json"
+    assert run("numpy:sqrt", "--dtype", "f16", "-o", str(file)).exit_code == 0
+    x = np.array([0.0, 2.0, -1.0, 65504.0, np.inf], np.float16)
+    with np.errstate(invalid="ignore"):
+        expected = np.sqrt(x)
+    assert np.array_equal(accprobe.predict(str(file), x), expected, equal_nan=True)
+    assert accprobe.predict(str(file), x.view(np.uint16)).dtype == np.uint16
+    (row,) = json.loads(file.read_text())["functions"]
+    assert (row["status"], row["words"], row["of"], row["errors"]["function"]) == ("confirmed", 65536, 65536, "sqrt")

@@ -1,0 +1,61 @@
+"""Table models of planted functions, whose device shares no code with the inference."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from planted_functions import INVERSE_ROOT, INVERSE_ROOT_OF_TWICE, RECIPROCAL, PlantedTable, inverse_root, reciprocal
+
+from accprobe.function.candidates import Candidate
+from accprobe.function.fit import infer
+from accprobe.function.records import model_of, model_record
+from accprobe.function.statistics import run
+from accprobe.isa.formats import FORMATS
+from accprobe.report.functions import TableModelRecord
+
+F32 = FORMATS["f32"]
+
+PLANTS = {
+    "128 segments": reciprocal(PlantedTable(*RECIPROCAL, segments=128, bias=2023)),
+    "64 segments, another bias": reciprocal(PlantedTable(*RECIPROCAL, segments=64, bias=-700)),
+    "256 segments": reciprocal(PlantedTable(*RECIPROCAL, segments=256)),
+    "an exact square": reciprocal(PlantedTable(*RECIPROCAL, segments=128, square="exact")),
+    "two tables": inverse_root(
+        PlantedTable(*INVERSE_ROOT, segments=64, unit=40, bias=1 << 14),
+        PlantedTable(*INVERSE_ROOT_OF_TWICE, segments=64, unit=40, bias=1 << 14),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PLANTS)
+def test_a_planted_table_predicts_every_word(name: str) -> None:
+    """Words of every size and sign, and of two whole octaves, by the model and by its record."""
+    device = PLANTS[name]
+    inference = infer(device)
+    assert inference.model is not None, inference.contradicted
+    rng = np.random.default_rng(0)
+    words = np.concatenate([rng.integers(0, 1 << 32, 1 << 20, np.uint32), np.arange(127 << 23, 129 << 23, 5, dtype=np.uint32)])
+    assert np.array_equal(inference.model.words(words), device(words))
+    kept = TableModelRecord.model_validate_json(model_record(inference.model).model_dump_json())
+    assert np.array_equal(model_of(kept).words(words[::64]), device(words[::64]))
+    segments = [len(table.coefficients) for table in inference.model.tables]
+    assert segments == ([64, 64] if name == "two tables" else [int(name.split()[0])] if name[0].isdigit() else [128])
+
+
+def test_another_squarer_is_refused() -> None:
+    inference = infer(reciprocal(PlantedTable(*RECIPROCAL, segments=128, square="half")))
+    assert inference.model is None
+    assert "power, table 0: 128 segments, truncated square" in inference.contradicted
+
+
+def test_one_wrong_word_is_found_with_its_place() -> None:
+    def device(words: Any) -> Any:
+        return words ^ (words == 0x3FC12345)
+
+    identity: Callable[[Any], Any] = lambda words: words  # noqa: E731
+    chunks = (np.arange(start, start + (1 << 20), dtype=np.uint32) for start in range(0x3F000000, 0x41000000, 1 << 20))
+    done = run(chunks, device, Candidate("identity", identity), None, F32)
+    assert (done.mismatches, done.first) == (1, [(0x3FC12345, 0x3FC12344, 0x3FC12345)])
