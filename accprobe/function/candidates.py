@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from accprobe.function.quadratic import module_of
 from accprobe.function.reference import (
     COMPOSITIONS,
     FUNCTIONS,
@@ -16,6 +15,7 @@ from accprobe.function.reference import (
     ROUNDINGS,
     Conversion,
     errors_in_ulp,
+    exact_values,
     reference,
     unlike,
     values_of,
@@ -79,8 +79,7 @@ def recognised(operands: Bits, results: Bits, operand: Format, result: Format) -
 
 def rounded(name: str, operands: Bits, results: Bits, operand: Format, result: Format) -> Candidate:
     """Return the rounding of a reference function that explains most of the sample, field by field."""
-    values = values_of(operands, operand)
-    exact = {flushed: reference(name, _flushed(values, operand) if flushed else values) for flushed in (False, True)}
+    exact = {flushed: exact_values(name, operand, flushed)(operands) for flushed in (False, True)}
     nan = np.unique(results[np.isnan(exact[False])])
     best, flushed = Conversion(nan=int(nan[0]) if len(nan) == 1 else None), False
 
@@ -103,12 +102,6 @@ _CHOICES: dict[str, tuple[Any, ...]] = {
 }
 
 
-def _flushed(values: Any, fmt: Format) -> Any:
-    """Return values with subnormal ones replaced by zeros of their sign."""
-    xp = module_of(values)
-    return xp.where(xp.abs(values) < 2.0**fmt.min_exponent, xp.copysign(0.0, values), values) if fmt.is_float else values
-
-
 def _candidate(name: str, conversion: Conversion, flushed: bool, operand: Format, result: Format) -> Candidate:
     digits = result.storage_bits // 4
     values = {each.name: getattr(conversion, each.name) for each in fields(conversion)}
@@ -121,10 +114,10 @@ def candidate_of(record: ConversionRecord, operand: Format, result: Format) -> C
     values = record.model_dump(exclude={"function", "flushed_operands"})
     conversion = Conversion(**(values | {"nan": None if record.nan is None else int(record.nan, 16)}))
     name, flushed = record.function, record.flushed_operands
+    exact = exact_values(name, operand, flushed)
 
     def words(operands: Any) -> Any:
-        values = values_of(operands, operand)
-        return conversion.words(reference(name, _flushed(values, operand) if flushed else values), result)
+        return conversion.words(exact(operands), result)
 
     what = "the operand" if name == "identity" else name
     limits = {"largest": "saturated", "NaN": "too large values become NaN", "infinity": ""}[conversion.overflow]

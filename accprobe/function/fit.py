@@ -188,7 +188,12 @@ def _fit_table(function: Function, reduction: Reduction, number: int, contradict
 
 
 def _with_segments(results: _Results, segments: int, kind: Square) -> _Fitted | None:
-    """Return the table in the smallest unit for which each segment has coefficients."""
+    """Return the table in the largest unit for which each segment has coefficients.
+
+    The smallest unit allows all tables that larger ones do, so it is tried first.
+    """
+    if not all(_solved(results, LOWEST_UNIT, segments, i, kind) for i in TRIED_SEGMENTS):
+        return None
     for unit in range(HIGHEST_UNIT, LOWEST_UNIT - 1, -1):
         if all(_solved(results, unit, segments, i, kind) for i in TRIED_SEGMENTS):
             solved = [_solved(results, unit, segments, i, kind) for i in range(segments)]

@@ -19,7 +19,8 @@ from accprobe.function.candidates import (
 )
 from accprobe.function.fit import infer
 from accprobe.function.records import described, model_record
-from accprobe.function.statistics import ERRORS_OF, Pass, exact_values, run
+from accprobe.function.reference import exact_values
+from accprobe.function.statistics import ERRORS_OF, Pass, run
 from accprobe.function.subjects import Subject, chunk_of, every_word
 from accprobe.isa.formats import Format
 from accprobe.report.functions import FunctionErrors, FunctionRow

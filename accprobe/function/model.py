@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 
 from accprobe.function.quadratic import Table, module_of
 from accprobe.function.reductions import INFINITY, MASK, SIGN, Octaves, Reduction
+from accprobe.function.reference import Conversion, values_of
+from accprobe.isa.formats import FORMATS
 
 Words = NDArray[np.uint32]
 
@@ -31,12 +33,12 @@ class Scaling:
 
     def applies(self, x: Any) -> Any:
         size = module_of(x).abs(x) if self.size else x
-        return size < np.float32(self.limit) if self.below else size > np.float32(self.limit)
+        return size < self.limit if self.below else size > self.limit
 
     def corrected(self, y: Any) -> Any:
         if self.then == "square":
             return y * y
-        return y * np.float32(self.value) if self.then == "times" else y + np.float32(self.value)
+        return y * self.value if self.then == "times" else y + self.value
 
 
 SMALL = 2.0**-126
@@ -87,15 +89,14 @@ class FunctionModel:
         """Return the result words, uint32, of input words, uint32; arrays of numpy or cupy."""
         if not self.scalings:
             return self._table_words(words)
-        xp, x = module_of(words), words.view(np.float32)
-        with np.errstate(all="ignore"):
-            scaled, masks = x, [scaling.applies(x) for scaling in self.scalings]
-            for scaling, mask in zip(self.scalings, masks, strict=True):
-                scaled = xp.where(mask, x * np.float32(scaling.factor), scaled)
-            found = self._table_words(scaled.view(np.uint32)).view(np.float32)
-            for scaling, mask in zip(self.scalings, masks, strict=True):
-                found = xp.where(mask, scaling.corrected(found), found)
-        return _one_nan(found.view(np.uint32))
+        xp, x = module_of(words), values_of(words, F32)
+        masks, scaled = [scaling.applies(x) for scaling in self.scalings], words
+        for scaling, mask in zip(self.scalings, masks, strict=True):
+            scaled = xp.where(mask, _rounded(x * scaling.factor), scaled)
+        found = self._table_words(scaled)
+        for scaling, mask in zip(self.scalings, masks, strict=True):
+            found = xp.where(mask, _rounded(scaling.corrected(values_of(found, F32))), found)
+        return found
 
     def _table_words(self, words: Any) -> Any:
         xp, given = module_of(words), words.astype(np.int64)
@@ -126,12 +127,12 @@ class FunctionModel:
         return values
 
 
-def _one_nan(words: Any) -> Any:
-    """Return words whose NaNs are the unit's, because a processor's multiplication may give another one."""
-    return module_of(words).where(words & SIGN - 1 > INFINITY, NAN, words).astype(np.uint32)
+def _rounded(values: Any) -> Any:
+    """Return the f32 words of float64 values; sums and products of two f32 numbers here are exact in float64."""
+    return Conversion(nan=0x7FFFFFFF).words(values, F32).astype(np.uint32)
 
 
-NAN = 0x7FFFFFFF
+F32 = FORMATS["f32"]
 
 
 def probe_words(name: str) -> Words:

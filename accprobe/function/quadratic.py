@@ -23,6 +23,8 @@ SQUARER_BITS = 17
 SQUARE_SHIFT = 19
 # Arguments on which candidate coefficients are compared first; a candidate that fits them is compared on all.
 SAMPLED = 512
+# Values of c2 around the best one that are tried too.
+NEAR = 24
 
 
 def module_of(array: Any) -> Any:
@@ -156,7 +158,9 @@ def _least_excess(constraints: Constraints, start: tuple[int, int]) -> tuple[int
         best_c1, excess = _descend(lambda c1: _excess(constraints, c1, c2), best_c1)
         return best_c1, excess
 
-    c2, _ = _descend(lambda c2: best_for(c2)[1], start[1])
+    c2, excess = _descend(lambda c2: best_for(c2)[1], start[1])
+    if excess > 0:  # the least excess over whole c1 is convex in c2 only but for steps of one
+        c2 = min(range(c2 - NEAR, c2 + NEAR + 1), key=lambda c2: best_for(c2)[1])
     return best_for(c2)[0], c2
 
 

@@ -97,6 +97,29 @@ def reference(name: str, x: Any) -> Any:
         return FUNCTIONS[name](x)
 
 
+def exact_values(name: str, fmt: Format, flushed: bool = False) -> Callable[[Any], Any]:
+    """Return a function from operand words to float64 values of a reference function.
+
+    flushed: subnormal operands become zeros. Values of 16-bit operands come from a table that numpy makes, because `exp2` of a
+    whole number is not always exact on a GPU.
+    """
+
+    def values(words: Any) -> Any:
+        found = values_of(words, fmt)
+        return flush(found, fmt) if flushed else found
+
+    if fmt.storage_bits > 16:
+        return lambda words: reference(name, values(words))
+    table = reference(name, values(np.arange(1 << fmt.storage_bits, dtype=fmt.dtype)))
+    return lambda words: module_of(words).asarray(table)[words]
+
+
+def flush(values: Any, fmt: Format) -> Any:
+    """Return values with subnormal ones replaced by zeros of their sign."""
+    xp = module_of(values)
+    return xp.where(xp.abs(values) < 2.0**fmt.min_exponent, xp.copysign(0.0, values), values) if fmt.is_float else values
+
+
 @dataclass(frozen=True)
 class Conversion:
     """How float64 values become words of a format.
@@ -194,11 +217,10 @@ def _values_of(words: Any, fmt: Format) -> Any:
     if fmt.is_integer:
         whole = words.astype(np.int64) & (1 << fmt.bits) - 1
         return (whole - ((whole >> fmt.bits - 1 & 1) << fmt.bits if fmt.kind == "signed" else 0)).astype(np.float64)
-    plain = {"f32": np.float32, "f16": np.float16, "f64": np.float64}.get(fmt.name)
-    if plain is not None:
-        return words.astype(fmt.dtype).view(plain).astype(np.float64)
+    if fmt.name == "f64" or (xp is np and fmt.name in ("f32", "f16")):
+        return words.astype(fmt.dtype).view(fmt.ml_dtype).astype(np.float64)
     if fmt.storage_bits == 32 or fmt.name == "bf16":
-        return (words.astype(np.uint32) << (32 - fmt.storage_bits)).view(np.float32).astype(np.float64)
+        return _wide_values(words.astype(np.int64) << 32 - fmt.storage_bits & ~((1 << fmt.ignored_low_bits) - 1))
     table = xp.asarray(fmt.values(np.arange(1 << fmt.storage_bits, dtype=fmt.dtype)))
     return table[words]
 
@@ -216,3 +238,13 @@ def unlike(results: Any, expected: Any, fmt: Format, any_nan: bool) -> Any:
     expected = expected.astype(results.dtype)
     differ = results != expected
     return differ & ~(is_nan(results, fmt) & is_nan(expected, fmt)) if any_nan else differ
+
+
+def _wide_values(words: Any) -> Any:
+    """Return the float64 values of f32 words by integers, as a GPU's own conversion may flush subnormal numbers."""
+    xp = module_of(words)
+    biased, fraction = words >> 23 & 255, words & (1 << 23) - 1
+    significand = xp.where(biased > 0, fraction | 1 << 23, fraction).astype(np.float64)
+    values = xp.ldexp(significand, (xp.maximum(biased, 1) - 150).astype(np.int32))
+    values = xp.where(biased == 255, xp.where(fraction > 0, np.nan, np.inf), values)
+    return xp.where(words >> 31 & 1 == 1, -values, values)

@@ -13,7 +13,7 @@ import numpy as np
 
 from accprobe.function.candidates import Candidate
 from accprobe.function.quadratic import module_of
-from accprobe.function.reference import errors_in_ulp, reference, unlike, values_of
+from accprobe.function.reference import errors_in_ulp, unlike, values_of
 from accprobe.isa.formats import Format
 
 # Chunks between two of which errors are measured of a function with 2^32 words: one in so many, because float64 takes longest.
@@ -116,8 +116,3 @@ def digest(operands: Any, results: Any) -> int:
     mixed = (mixed ^ mixed >> np.uint64(30)) * np.uint64(0xBF58476D1CE4E5B9)
     mixed = (mixed ^ mixed >> np.uint64(27)) * np.uint64(0x94D049BB133111EB)
     return int(xp.sum(mixed ^ mixed >> np.uint64(31), dtype=np.uint64))
-
-
-def exact_values(name: str, fmt: Format) -> Callable[[Any], Any]:
-    """Return a function from operand words to float64 values of a reference function."""
-    return lambda words: reference(name, values_of(words, fmt))
