@@ -14,10 +14,12 @@ from accprobe.cli.interrupts import time_limit_option
 from accprobe.cli.output import DIFFERS, check_writable, format_option, list_names, output_option, report_output, tell, write
 from accprobe.cli.reports import check_report, end_interrupted, saving
 from accprobe.cli.streams import libraries_on_stderr
-from accprobe.errors import AccprobeError, UnknownName, nearest
+from accprobe.errors import AccprobeError, DeviceError, UnknownName, nearest
 from accprobe.render.progress import progress_bar
 
 if TYPE_CHECKING:
+    from accprobe.function.arithmetic import ArithmeticUnit
+    from accprobe.function.units import Unit
     from accprobe.report.functions import FunctionRow
     from accprobe.report.report import Report
 
@@ -49,28 +51,31 @@ def function_command(
 ) -> None:
     """Find what a scalar function computes, on every operand.
 
-    CALLABLE is FILE.py:FUNCTION or package:function (torch:silu, numpy:exp) of one array, and returns one of the same shape.
-    accprobe names what it computes, such as one rounding of a reference function, and its largest error. Operands of at most 16
-    bits are all compared; of 32 bits 2^26, and all on a GPU or with --exhaustive.
+        CALLABLE is FILE.py:FUNCTION or package:function (torch:silu, numpy:exp) of one array, and returns one of the same shape.
+        accprobe names what it computes, such as one rounding of a reference function, and its largest error. Operands of at most 16
+        bits are all compared; of 32 bits 2^26, and all on a GPU or with --exhaustive.
 
-    Without CALLABLE, the scalar PTX instructions of a GPU are measured: the special function unit (ex2, lg2, rcp, rsqrt, sqrt,
-    sin, cos, tanh) and conversions (cvt). Each is compared on all its operands with an inferred model.
+        Without CALLABLE, the scalar PTX instructions of a GPU are measured: the special function unit (ex2, lg2, rcp, rsqrt, sqrt,
+    sin, cos, tanh) and conversions (cvt), on every operand; additions, multiplications, fused multiply-adds and additions to memory
+        (red), on directed and random operands.
 
-    Needs: nothing for numpy; extra cuda13 or cuda12 for a GPU, for torch its package.
+        Needs: nothing for numpy; extra cuda13 or cuda12 for a GPU, for torch its package.
 
-    Exit status: 0 every function is confirmed, or --versus finds no difference; 1 a function is not confirmed, or two differ;
-    2 it could not be measured; 130 interrupted.
+        Exit status: 0 every function is confirmed, or --versus finds no difference; 1 a function is not confirmed, or two differ;
+        2 it could not be measured; 130 interrupted.
 
-    \b
-    Examples:
-      accprobe function numpy:exp --dtype f16
-      accprobe function torch:silu --dtype bf16 --versus kernels.py:silu
-      accprobe function --device cuda:0 --select 'ex2.*' -o functions.json
+        \b
+        Examples:
+          accprobe function numpy:exp --dtype f16
+          accprobe function torch:silu --dtype bf16 --versus kernels.py:silu
+          accprobe function --device cuda:0 --select 'ex2.*' -o functions.json
     """
     if listing:
+        from accprobe.function.arithmetic import ARITHMETIC
         from accprobe.function.units import UNITS
 
-        list_names([(unit.name, f"{unit.kind}: {unit.operand} -> {unit.result}") for unit in UNITS])
+        names = [(unit.name, f"{unit.kind}: {unit.operand} -> {unit.result}") for unit in UNITS]
+        list_names([*names, *((unit.name, f"arithmetic: {unit.fmt}") for unit in ARITHMETIC)])
         return
     output, form = report_output(output, form)
     if output:
@@ -90,14 +95,16 @@ def _units(device: str | None, select: tuple[str, ...], form: str, output: Path 
     """Measure instructions, row by row; Ctrl-C and the time limit keep the rows."""
     from accprobe.build.compiler import fill_cache
     from accprobe.devices import open_device
+    from accprobe.function.arithmetic import ARITHMETIC
     from accprobe.function.units import UNITS
     from accprobe.report.report import Report
 
     if device == "cpu":
         raise AccprobeError("PTX instructions run on a GPU: give --device cuda:N, or a CALLABLE")
-    chosen = [unit for unit in UNITS if not select or any(fnmatchcase(unit.name, glob) for glob in select)]
+    every: tuple[Unit | ArithmeticUnit, ...] = (*UNITS, *ARITHMETIC)
+    chosen = [unit for unit in every if not select or any(fnmatchcase(unit.name, glob) for glob in select)]
     if not chosen:
-        raise UnknownName(f"no PTX instruction matches '{select[0]}'; {nearest(select[0], [unit.name for unit in UNITS])}")
+        raise UnknownName(f"no PTX instruction matches '{select[0]}'; {nearest(select[0], [unit.name for unit in every])}")
     gpu = open_device(device or "gpu")
     fill_cache([(unit.source, unit.name) for unit in chosen], gpu.architecture)
     report, stopped = Report.empty(gpu, device, 0), None
@@ -123,16 +130,23 @@ def _units(device: str | None, select: tuple[str, ...], form: str, output: Path 
 
 def _measured(unit: Any, index: int, number: int, count: int, show: Any) -> FunctionRow:
     """Return the row of a unit; skipped, with the reason, if it does not compile for the GPU."""
+    from accprobe.function.arithmetic import ArithmeticUnit, GpuArithmetic, measure_arithmetic
     from accprobe.function.measure import Request, measure
     from accprobe.function.units import GpuUnit, opcodes_of
     from accprobe.report.functions import FunctionRow
 
     show(number, count, unit.name)
     try:
+        if isinstance(unit, ArithmeticUnit):
+            return measure_arithmetic(GpuArithmetic(unit, index))
         subject = GpuUnit(unit, index)
         opcodes = opcodes_of(subject.cubin)
+    except DeviceError:
+        raise
     except AccprobeError as e:
-        return FunctionRow(name=unit.name, operand=unit.operand.name, result=unit.result.name, status="skipped", reason=str(e))
+        formats = [unit.fmt, unit.fmt] if isinstance(unit, ArithmeticUnit) else [unit.operand, unit.result]
+        operand, result = (fmt.name for fmt in formats)
+        return FunctionRow(name=unit.name, operand=operand, result=result, status="skipped", reason=str(e))
     tables = unit.kind == "special function" and unit.operand.name == "f32"
     return measure(subject, Request(unit.function, tables=tables, opcodes=opcodes))
 

@@ -92,7 +92,7 @@ def _explain(
     """Return the candidate that explains the sample, or most of it, and hypotheses that results contradict."""
     contradicted: list[str] = []
     best, fewest = None, int(MOST_WRONG * len(operands))
-    for candidate in _roundings(subject, function, operands, results):
+    for candidate in _roundings(subject, function, operands, results, request):
         wrong = candidate.count_wrong(operands, results, subject.result)
         if not wrong:
             return candidate, contradicted
@@ -108,12 +108,16 @@ def _explain(
     return best, [each for each in contradicted if best is None or each != best.in_words]
 
 
-def _roundings(subject: Subject, function: str, operands: Any, results: Any) -> Iterator[Candidate]:
+def _roundings(subject: Subject, function: str, operands: Any, results: Any, request: Request) -> Iterator[Candidate]:
     if not function and subject.result.is_float:
         return
     yield rounded(function or "identity", operands, results, subject.operand, subject.result)
     if function and subject.operand.is_float and subject.result.is_float:
         yield from in_f32(function, subject.operand, subject.result)
+        if subject.device != "cpu" and not request.tables:
+            from accprobe.function.gpu_candidates import candidates_there
+
+            yield from candidates_there(function, subject.operand, subject.result, subject.device)
 
 
 def _is_exhaustive(subject: Subject, request: Request) -> bool:
@@ -130,7 +134,7 @@ def _run(subject: Subject, function: str, found: Candidate | None, total: int, p
 def chunks_of(subject: Subject, total: int) -> Iterator[Any]:
     """Yield all words, or that many evenly spaced ones, in arrays of the subject's library."""
     fmt, chunk = subject.operand, chunk_of(subject)
-    if subject.device != "cpu" and getattr(subject, "on_device", False):
+    if subject.on_device:
         import cupy
 
         yield from every_word(fmt, chunk, cupy.arange)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import redirect_stdout
+from importlib.util import find_spec
 from typing import Any, Protocol
 
 import numpy as np
@@ -20,12 +21,13 @@ CHUNK = {"cpu": 1 << 20, "cuda": 1 << 26}
 
 
 class Subject(Protocol):
-    """A function of one operand. device: "cpu" or "cuda:N"."""
+    """A function of one operand. device: "cpu" or "cuda:N". on_device: whether it takes cupy arrays too."""
 
     name: str
     operand: Format
     result: Format
     device: str
+    on_device: bool
 
     def words(self, words: Any) -> Any:
         """Return the results of operand words, in an array of the same library (numpy or cupy) and shape."""
@@ -49,8 +51,9 @@ class CallableSubject:
     def __init__(self, name: str, fmt: Format, device: str | None = None, arrays: str | None = None) -> None:
         found = _find(name)
         self.name, self.operand, self._function, self._file = name, fmt, found.function, found.file
-        self.library = open_arrays(arrays or found.arrays, device)
+        self.library: Any = open_arrays(arrays or found.arrays, device)
         self.device = self.library.device
+        self.on_device = self.library.name == "torch" and self.device != "cpu" and find_spec("cupy") is not None
         first = self._call(_first_words(fmt))
         with self._one_sentence("returns an unreadable result:"):
             received = self.library.received(first)
@@ -62,7 +65,10 @@ class CallableSubject:
         self.result: Format = received.fmt
         self._check(_first_words(fmt))
 
-    def words(self, words: Any) -> Bits:
+    def words(self, words: Any) -> Any:
+        """Return result words of numpy or cupy words, in an array of the same library."""
+        if not isinstance(words, np.ndarray):
+            return self._words_on_device(words)
         result = self._call(words)
         with self._one_sentence("returns an unreadable result:"):
             received = self.library.received(result)
@@ -72,6 +78,21 @@ class CallableSubject:
         with self._one_sentence("fails:"):
             found: Bits = self.library.patterns(result, self.result)
             return found
+
+    def _words_on_device(self, words: Any) -> Any:
+        """Return the results of cupy words; torch and cupy see the same memory."""
+        import cupy
+        import torch
+
+        signed = torch.as_tensor(words.view(f"int{self.operand.storage_bits}"), device=self.device)
+        with self._one_sentence("raises"), redirect_stdout(sys.stderr):
+            result = self._function(signed.view(self.library.type(self.operand)))
+        received = self.library.received(result)
+        if received is None or received.shape != words.shape or received.fmt is not self.result:
+            raise AccprobeError(f"{self.name} is not elementwise: its result is no array like its operand")
+        torch.cuda.synchronize()
+        plain = result.contiguous().view(getattr(torch, f"int{self.result.storage_bits}"))
+        return cupy.asarray(plain).view(self.result.dtype)
 
     def _call(self, words: Bits) -> Any:
         with self._one_sentence("raises"), np.errstate(all="ignore"), redirect_stdout(sys.stderr):

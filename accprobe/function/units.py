@@ -17,7 +17,7 @@ from accprobe.build.probes import device_code
 from accprobe.isa.formats import FORMATS, Format
 from accprobe.sass.reading import functions
 
-Kind = Literal["special function", "conversion"]
+Kind = Literal["special function", "conversion", "CUDA function"]
 
 STORAGE = {8: "unsigned char", 16: "unsigned short", 32: "unsigned int", 64: "unsigned long long"}
 # Register class of inline assembly by format: bit patterns in integer registers, f32 in a float register.
@@ -25,7 +25,8 @@ REGISTERS = {"f32": "f", "f16": "h", "bf16": "h", "tf32": "r", "s32": "r", "u32"
 # SASS that loads, stores, indexes and branches, whatever the function is.
 MOVES = frozenset(
     {"LDG", "STG", "LDC", "ULDC", "S2R", "S2UR", "CS2R", "MOV", "UMOV", "IMAD", "UIMAD", "IADD", "IADD3", "UIADD3"}
-    | {"ISETP", "UISETP", "LEA", "EXIT", "BRA", "NOP", "RET"}
+    | {"ISETP", "UISETP", "LEA", "ULEA", "EXIT", "BRA", "NOP", "RET", "BSSY", "BSYNC", "WARPSYNC", "ENDCOLLECTIVE"}
+    | {"MEMBAR", "ERRBAR", "CGAERRBAR", "CCTL", "LDS", "STS"}
 )
 THREADS, BLOCKS = 256, 132 * 16
 
@@ -48,6 +49,8 @@ class Unit:
 
     def _apply(self) -> str:
         """Return the statement that stores in y the result of x, through registers of the operand's and the result's class."""
+        if self.kind == "CUDA function":
+            return f"y = __float_as_uint({self.name}(__uint_as_float(x)))"
         if self.result.storage_bits == 8 and self.result.is_float:
             zero = "0.0f" if self.operand.name == "f32" else "0"
             of = _register(self.operand)
