@@ -51,24 +51,24 @@ def function_command(
 ) -> None:
     """Find what a scalar function computes, on every operand.
 
-        CALLABLE is FILE.py:FUNCTION or package:function (torch:silu, numpy:exp) of one array, and returns one of the same shape.
-        accprobe names what it computes, such as one rounding of a reference function, and its largest error. Operands of at most 16
-        bits are all compared; of 32 bits 2^26, and all on a GPU or with --exhaustive.
+    CALLABLE is FILE.py:FUNCTION or package:function (torch:silu, numpy:exp) of one array that returns an array of its shape.
+    accprobe names what it computes, such as one rounding of a reference function, and its largest error. Operands of at most
+    16 bits are all compared; of 32 bits 2^26, and all on a GPU or with --exhaustive.
 
-        Without CALLABLE, the scalar PTX instructions of a GPU are measured: the special function unit (ex2, lg2, rcp, rsqrt, sqrt,
-    sin, cos, tanh) and conversions (cvt), on every operand; additions, multiplications, fused multiply-adds and additions to memory
-        (red), on directed and random operands.
+    Without CALLABLE, scalar PTX instructions of a GPU are measured: the special function unit (ex2, lg2, rcp, rsqrt, sqrt, sin,
+    cos, tanh) and conversions (cvt) on every operand; additions, multiplications, fused multiply-adds and additions to memory
+    (red) on directed and random operands.
 
-        Needs: nothing for numpy; extra cuda13 or cuda12 for a GPU, for torch its package.
+    Needs: nothing for numpy; extra cuda13 or cuda12 for a GPU, for torch its package.
 
-        Exit status: 0 every function is confirmed, or --versus finds no difference; 1 a function is not confirmed, or two differ;
-        2 it could not be measured; 130 interrupted.
+    Exit status: 0 every function is confirmed, or --versus finds no difference; 1 a function is not confirmed, or two differ; 2
+    it could not be measured; 130 interrupted.
 
-        \b
-        Examples:
-          accprobe function numpy:exp --dtype f16
-          accprobe function torch:silu --dtype bf16 --versus kernels.py:silu
-          accprobe function --device cuda:0 --select 'ex2.*' -o functions.json
+    \b
+    Examples:
+      accprobe function numpy:exp --dtype f16
+      accprobe function torch:silu --dtype bf16 --versus kernels.py:silu
+      accprobe function --device cuda:0 --select 'ex2.*' -o functions.json
     """
     if listing:
         from accprobe.function.arithmetic import ARITHMETIC

@@ -136,7 +136,8 @@ def _first_words(fmt: Format) -> Bits:
     if fmt.is_integer:
         return rng.integers(0, 1 << fmt.bits, 4099).astype(fmt.dtype)
     words = rng.integers(0, fmt.largest + 1, 4099).astype(fmt.dtype)
-    return words | rng.integers(0, 2, 4099).astype(fmt.dtype) * fmt.dtype.type(fmt.sign_bit)
+    found: Bits = words | rng.integers(0, 2, 4099).astype(fmt.dtype) * fmt.dtype.type(fmt.sign_bit)
+    return found
 
 
 def format_named(name: str) -> Format:
