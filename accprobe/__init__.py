@@ -20,9 +20,8 @@ TYPE_CHECKING = False
 
 if TYPE_CHECKING:
     from accprobe.devices import Device, open_device
-    from accprobe.emulate import matmul
+    from accprobe.emulate import matmul, predict
     from accprobe.errors import AccprobeError
-    from accprobe.function.predict import predict
     from accprobe.infer.characterise import characterise
     from accprobe.infer.findings import Finding
     from accprobe.isa.instructions import Instruction, catalog, parse
@@ -63,7 +62,7 @@ _HOMES = {
     "matmul": "emulate",
     "open_device": "devices",
     "parse": "isa.instructions",
-    "predict": "function.predict",
+    "predict": "emulate",
 }
 """Where each name is defined."""
 

@@ -23,6 +23,7 @@ import numpy as np
 
 from accprobe.errors import AccprobeError, UnknownName
 from accprobe.evaluate.product import ScaleWords, product
+from accprobe.function.predict import function_words, named_function
 from accprobe.gemm.callables.arrays import is_tensor, library_of
 from accprobe.gemm.operands import scale_words
 from accprobe.gemm.spec import Spec
@@ -43,9 +44,13 @@ def matmul(a: Any, b: Any, c: Any = None, like: str = "", promote_every: int | N
     return predict(like, a, b, c, promote_every=promote_every)
 
 
-def predict(like: str, a: Any, b: Any, c: Any = None, *, scales: ScaleArrays = None, promote_every: int | None = None) -> Any:
+def predict(
+    like: str, a: Any, b: Any = None, c: Any = None, *, scales: ScaleArrays = None, promote_every: int | None = None
+) -> Any:
     """Return D [M, N] of a [M, K] and b [K, N] with the bits of the model that `like` names.
 
+    a alone: like is a recorded function, such as "functions-h200:ex2.approx.ftz.f32", and the results are those of each
+    element; unsigned words give words.
     like: an instruction that `accprobe.report.names` resolves, such as "h200:wgmma.m64n8k32.f32.e4m3.e4m3" or "QGMMA"; or a
     product of a report, such as "products-h200:torch:mm", whose row is chosen by the shapes and types of a and b. A
     UserWarning names the chosen instruction if the name matches several or only another n was measured.
@@ -60,6 +65,8 @@ def predict(like: str, a: Any, b: Any, c: Any = None, *, scales: ScaleArrays = N
 
     Raises AccprobeError if shapes, types or names do not fit.
     """
+    if b is None and isinstance(like, str):
+        return _of_function(like, a)
     if not isinstance(like, str):
         raise UnknownName(f"like={like!r:.40} is not a string; give a report and an instruction, {EXAMPLE}")
     if type(a).__module__.partition(".")[0] == "cupy":
@@ -75,6 +82,15 @@ def predict(like: str, a: Any, b: Any, c: Any = None, *, scales: ScaleArrays = N
     if c is not None or promote_every is not None:
         raise AccprobeError(f"{like} is a product: it takes neither c nor promote_every")
     return _of_product(like, rows, a, b, scales)
+
+
+def _of_function(like: str, x: Any) -> Any:
+    """Return the results of a recorded function for values or unsigned words x, of any shape, of the same kind."""
+    row = named_function(like)
+    operand, result = FORMATS[row.operand], FORMATS[row.result]
+    words = function_words(row, _patterns(x, operand, "x"))
+    is_words = str(x.dtype).removeprefix("torch.") == str(operand.dtype) and not operand.is_integer
+    return words if is_words else library_of(x).operand("d", words, result)
 
 
 def _predict_cupy(like: str, a: Any, b: Any, c: Any, scales: ScaleArrays, promote_every: int | None) -> Any:

@@ -39,5 +39,7 @@ def functions() -> str:
         errors = row.errors
         largest = f"{errors.largest:.4g}" if errors else ""
         share = f"{100 * errors.correct / errors.words:.4g} %" if errors else ""
-        table.append((f"`{row.name}`", " + ".join(row.opcodes), largest, share, row.computes or row.reason, f"{row.mismatches:,}"))
+        table.append(
+            (f"`{row.name}`", " + ".join(row.opcodes), largest, share, row.computes or row.reason, f"{row.mismatches:,}")
+        )
     return tabled(header, table)

@@ -84,7 +84,11 @@ PLANTS: dict[str, Sum] = {
     "pairwise": pairwise,
     "butterfly": butterfly,
     "unrolled": unrolled,
-    **{f"{count} lanes, {name}": lanes(count, last) for count in (2, 4, 8, 16, 32) for name, last in (("in turn", sequential), ("in pairs", pairwise))},
+    **{
+        f"{count} lanes, {name}": lanes(count, last)
+        for count in (2, 4, 8, 16, 32)
+        for name, last in (("in turn", sequential), ("in pairs", pairwise))
+    },
     "blocks of 16": blocks(16, sequential, sequential),
     "blocks of 32, in pairs": blocks(32, sequential, pairwise),
     "blocks of 24": blocks(24, sequential, sequential),
