@@ -20,6 +20,7 @@ from accprobe.cli.interrupts import TimeLimitReached, interruptible
 from accprobe.cli.inventory import doctor_command, list_command
 from accprobe.cli.output import COULD_NOT, INTERRUPTED, TIMED_OUT, tell
 from accprobe.cli.predict import predict_command
+from accprobe.cli.reduce import reduce_command
 from accprobe.cli.run import run_command
 from accprobe.cli.sass import sass_command
 from accprobe.cli.show import show_command
@@ -105,6 +106,7 @@ _COMMANDS = (
     run_command,
     sweep_command,
     gemm_command,
+    reduce_command,
     function_command,
     trace_command,
     budget_command,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -109,22 +110,35 @@ def gemm_command(
         return
     if callable_ is None:
         raise click.UsageError("no CALLABLE is given; `accprobe gemm --list` lists the built-in ones")
-    output, form = report_output(output, form)
-    callables = [callable_, *([versus] if versus else [])]
     ms = _sizes(sweep) if sweep else ()
+    callables = [callable_, *([versus] if versus else [])]
+    from accprobe.cli.arrays import own_data
+
+    run = ProductRun(elements, seed, device, ncu, own_data(data) if data else None)
+    measure_each(run, callables, lambda: _settings(callables, **given), form, output, time_limit, ms)
+
+
+def measure_each(
+    run: ProductRun,
+    callables: list[str],
+    settings_of: Callable[[], list[ProductSetting]],
+    form: str,
+    output: Path | None,
+    time_limit: float | None,
+    ms: tuple[int, ...] = (),
+) -> None:
+    """Measure a row for each setting, save and print them, and exit. Ctrl-C and the time limit keep what is known."""
+    output, form = report_output(output, form)
     if output:
         check_writable(output)
     supervised(" or ".join(callables), output)
     check_report(output)
-    from accprobe.cli.arrays import own_data
-
-    run = ProductRun(elements, seed, device, ncu, own_data(data) if data else None)
     stopped: KeyboardInterrupt | AccprobeError | None = None
     ends = partial(_end_now, run, output, form)
     with libraries_on_stderr(), saving(output) as save, progress_bar("opening") as show, ending_by(ends):
         try:
             with limited(time_limit):
-                settings = _settings(callables, **given)
+                settings = settings_of()
                 run.open_each(settings)
                 for setting in settings:
                     for row in run.swept(setting, ms, show) if ms else [run.measure(setting, show)]:

@@ -60,7 +60,8 @@ class Measurement:
 
     @property
     def title(self) -> str:
-        return f"{self.setting.callable} {self.opened.adapter.spec.shape}"
+        spec = self.opened.adapter.spec
+        return f"{self.setting.callable} {f'{spec.n}x{spec.k}' if self.setting.request.reduced else spec.shape}"
 
     def row(self, kernels: tuple[KernelRecord, ...] = ()) -> ProductRow:
         """Return the record of what is known."""
@@ -71,7 +72,8 @@ class Measurement:
         device, remarks = device_in_words(opened), (_without_effect(opened.ineffective),) if opened.ineffective else ()
         measured = {"kernels": kernels, "libraries": self.libraries, "seconds": seconds, "device": device, "remarks": remarks}
         found = row(self.outcome, self.setting.callable, opened.options)
-        return found.model_copy(update=measured | {"probed_part": opened.probed_part})
+        reduction = self.setting.request.reduced is not None
+        return found.model_copy(update=measured | {"probed_part": opened.probed_part, "reduction": reduction})
 
     def on_found(self, outcome: ProductOutcome) -> None:
         """Keep what is known, and print each new line of it on a terminal."""
@@ -227,18 +229,23 @@ class ProductRun:
 
     def swept(self, setting: ProductSetting, ms: Sequence[int], show: Show) -> Iterator[ProductRow]:
         """Yield a row for each class of M, measured at the largest M of the class."""
+        from accprobe.gemm.callables.reductions import RowsOfX
         from accprobe.gemm.versus import same_rows
 
+        reduced = setting.request.reduced is not None
+
         def at(m: int) -> ProductSetting:
-            shape = (m, *setting.request.shape[1:])
+            k = setting.request.shape[2]
+            shape = (1, m, k) if reduced else (m, *setting.request.shape[1:])
             return replace(setting, request=replace(setting.request, shape=shape))
 
         def box(m: int) -> Any:
-            show(ms.index(m), len(ms), f"{setting.callable}: row 0 with m = {m}")
-            return self.opened(at(m)).adapter
+            show(ms.index(m), len(ms), f"{setting.callable}: row 0 of {m}")
+            adapter = self.opened(at(m)).adapter
+            return RowsOfX(adapter) if reduced else adapter
 
         self.sweeping = True
-        found = same_rows(box, ms, self.seed)
+        found = [replace(each, of="rows" if reduced else "m") for each in same_rows(box, ms, self.seed)]
         self.sentences += [str(each) for each in found]
         self.differs |= len(found) > 1
         for each in found:

@@ -259,7 +259,7 @@ def overflow_probes(spec: Spec, ks: Ints) -> SparseDots | None:
     highest = layout.exponents()[1]
     if not spec.out.is_float or spec.out.infinity is None or highest < largest or len(ks) < 2 or spec.scale is not None:
         return None
-    terms = [(largest, largest), *((exponent,) for exponent in sorted({largest + 1, highest}) if exponent > largest)]
+    terms = [(largest, largest), *((exponent,) for exponent in sorted({largest + 1, highest}) if largest < exponent <= highest)]
     rows = [(pair, of, sign) for pair in range(min(OVERFLOWING_PAIRS, len(ks) // 2)) for of in terms for sign in (0, 1)]
     found = SparseDots(*(np.zeros((len(rows), 2), dtype) for dtype in (np.int64, spec.a.dtype, spec.b.dtype)))
     for row, (pair, of, sign) in enumerate(rows):

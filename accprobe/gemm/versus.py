@@ -57,14 +57,20 @@ def _setting(one: ProductRow, other: ProductRow) -> str:
 
 @dataclass(frozen=True)
 class SameRow:
-    """Values of M that give the same bits for each shared row. changing: identical calls of some gave other bits."""
+    """Values of M that give the same bits for each shared row. changing: identical calls of some gave other bits.
+
+    of: the name of M in sentences.
+    """
 
     ms: tuple[int, ...]
     changing: bool = False
+    of: str = "m"
 
     def __str__(self) -> str:
         bits = "the same bits for the same row" if len(self.ms) > 1 else "other bits in some row"
-        return f"m = {', '.join(map(str, self.ms))}: {bits}{', which change from call to call' if self.changing else ''}"
+        return (
+            f"{self.of} = {', '.join(map(str, self.ms))}: {bits}{', which change from call to call' if self.changing else ''}"
+        )
 
 
 def same_rows(open_: Callable[[int], BlackBox], ms: Sequence[int], seed: int = 0) -> list[SameRow]:

@@ -81,7 +81,8 @@ class RegionRecord(BaseModel):
 class ProductRow(BaseModel):
     """One callable for one shape.
 
-    callable: as the command line names it. probed_part: the part of the callable that is probed, where it computes more.
+    callable: as the command line names it. reduction: it adds x [n, k] along k, so m is 1 and A is fixed. probed_part: the part
+    of the callable that is probed, where it computes more.
     device: the device that computed it. regions: the largest first. calls: how often it was called. libraries: their versions.
     remarks: findings that a reader must not miss.
     """
@@ -91,6 +92,7 @@ class ProductRow(BaseModel):
     callable: str
     options: dict[str, Option] = {}
     probed_part: str = ""
+    reduction: bool = False
     m: Count
     n: Count
     k: Count
@@ -126,7 +128,7 @@ class ProductRow(BaseModel):
 
     @property
     def shape(self) -> str:
-        return f"{self.m}x{self.n}x{self.k}"
+        return f"{self.n}x{self.k}" if self.reduction else f"{self.m}x{self.n}x{self.k}"
 
     @property
     def words(self) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ from contextlib import redirect_stdout
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from accprobe.errors import AccprobeError, UnknownName, nearest
 from accprobe.gemm.callables.adapter import CallableAdapter, Multiply, one_sentence
@@ -44,13 +44,17 @@ class UserFunction:
 
 @dataclass(frozen=True)
 class ProductRequest:
-    """The shape, formats and scales that the command line gives; None: the callable's default."""
+    """The shape, formats and scales that the command line gives; None: the callable's default.
+
+    reduced: the dimension of x [rows, K] that a reduction adds, with the shape (1, rows, K); None for products.
+    """
 
     shape: tuple[int, int, int] = DEFAULT_SHAPE
     a: Format | None = None
     b: Format | None = None
     out: Format | None = None
     scale: ScaleOf | None = None
+    reduced: Literal["last", "first", "all"] | None = None
 
     def completed(self, spec: Spec) -> ProductRequest:
         """Return the request with missing formats taken from a spec."""
@@ -97,6 +101,10 @@ def open_callable(
     name: str, request: ProductRequest, options: Options | None = None, device: str | None = None, arrays: str | None = None
 ) -> Opened:
     """Open a callable as a black box. Raises AccprobeError if it is not available or does not support the request."""
+    if request.reduced:
+        from accprobe.gemm.callables.reductions import open_reduction
+
+        return open_reduction(name, request, dict(options or {}), device, arrays)
     found = find_callable(name)
     if isinstance(found, UserFunction):
         return _open_user_function(found, request, dict(options or {}), open_arrays(arrays or found.arrays, device))

@@ -1,0 +1,119 @@
+"""`accprobe reduce`: the arithmetic of a sum or mean, as any callable computes it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import click
+
+from accprobe.cli.gemm import measure_each
+from accprobe.cli.interrupts import time_limit_option
+from accprobe.cli.output import count, format_option, output_option, seed_option
+from accprobe.cli.product_run import ProductRun, ProductSetting
+from accprobe.errors import AccprobeError
+
+SHAPE = re.compile(r"(\d{1,9})[x×](\d{1,9})")
+
+
+@click.command("reduce")
+@click.argument("callable_", metavar="CALLABLE")
+@click.option(
+    "--shape", "shapes", multiple=True, metavar="ROWSxK", help="Rows and elements a row. Repeatable.  [default: 64x1024]"
+)
+@click.option(
+    "--dim", type=click.Choice(("last", "first", "all")), default="last", show_default=True, help="Reduced dimension."
+)
+@click.option("--dtype", metavar="FORMAT", default="f32", show_default=True, help="Format of the elements.")
+@click.option("--out", metavar="FORMAT", help="Format of the result.  [default: CALLABLE's]")
+@click.option("--option", "options", multiple=True, metavar="NAME=VALUE,…", help="Option of CALLABLE, or a flag of torch.")
+@click.option("--versus", metavar="CALLABLE", help="Second callable, probed in the same way and compared.")
+@click.option("--sweep", metavar="rows=N,N,…", help="Compare the first row's result at these numbers of rows.")
+@click.option("--device", metavar="cuda:N|cpu", help="Device.  [default: the first usable GPU, else the CPU]")
+@click.option("--arrays", type=click.Choice(("torch", "numpy", "cupy", "jax")), help="Arrays that your function takes.")
+@click.option("--elements", type=count, help="Fresh results to verify the plan on.  [default: at most 4,096 calls]")
+@seed_option
+@format_option("json")
+@output_option("Report file, written row by row; results of the same device are kept, the old file as FILE~")
+@time_limit_option
+def reduce_command(
+    callable_: str,
+    shapes: tuple[str, ...],
+    dim: str,
+    dtype: str,
+    out: str | None,
+    options: tuple[str, ...],
+    versus: str | None,
+    sweep: str | None,
+    device: str | None,
+    arrays: str | None,
+    elements: int | None,
+    seed: int,
+    form: str,
+    output: Path | None,
+    time_limit: float | None,
+) -> None:
+    """Find the arithmetic of a reduction.
+
+    CALLABLE is FILE.py:FUNCTION or package:function (torch:sum, numpy:mean) that adds one dimension of x. accprobe probes it
+    until a plan is found: the order of the additions (lanes, blocks, trees), the format and rounding of partial sums. A row is
+    confirmed only if the plan predicts fresh results bit for bit. A mean needs a K that is a power of two.
+
+    --sweep says which numbers of rows give the first row the same bits, and measures a plan for each group.
+
+    Needs: extra cuda13 or cuda12 for torch on a GPU; nothing for numpy.
+
+    Exit status: 0 every row is confirmed and no result is wrong; 1 a row is not confirmed, an element is missing or counted
+    twice, two rows differ, or --sweep found different bits; 2 it could not be probed; 130 interrupted.
+
+    \b
+    Examples:
+      accprobe reduce numpy:sum --shape 64x4096
+      accprobe reduce torch:sum --dtype bf16 --dim first
+      accprobe reduce torch:sum --shape 64x4096 --sweep rows=1,8,64
+    """
+    callables = [callable_, *([versus] if versus else [])]
+    run = ProductRun(elements, seed, device, ncu=False)
+    rows = _rows(sweep) if sweep else ()
+    sizes = [_shape(each) for each in shapes] or [(64, 1024)]
+    measure_each(
+        run, callables, lambda: _settings(callables, sizes, dim, dtype, out, options, arrays), form, output, time_limit, rows
+    )
+
+
+def _settings(
+    callables: list[str],
+    sizes: list[tuple[int, int]],
+    dim: Any,
+    dtype: str,
+    out: str | None,
+    options: tuple[str, ...],
+    arrays: str | None,
+) -> list[ProductSetting]:
+    """Return each callable, shape and combination of options once."""
+    from accprobe.gemm.callables.opening import ProductRequest
+    from accprobe.gemm.callables.options import parse_options
+    from accprobe.isa import formats
+
+    a, d = formats.get(dtype), formats.get(out) if out else None
+    requests = [ProductRequest((1, rows, k), a, a, d, reduced=dim) for rows, k in dict.fromkeys(sizes)]
+    chosen = parse_options(options)
+    return [ProductSetting(name, request, some, arrays) for name in callables for request in requests for some in chosen]
+
+
+def _shape(text: str) -> tuple[int, int]:
+    found = SHAPE.fullmatch(text.strip())
+    if found is None:
+        raise AccprobeError(f"'{text:.40}' is not a shape: give ROWSxK, such as 64x4096")
+    rows, k = map(int, found.groups())
+    return rows, k
+
+
+def _rows(text: str) -> tuple[int, ...]:
+    """Return the numbers in "rows=1,8,64"."""
+    name, _, values = text.partition("=")
+    words = [word.strip() for word in values.split(",") if word.strip()]
+    if name.strip() != "rows" or not words or not all(word.isdigit() and int(word) for word in words):
+        raise AccprobeError(f"--sweep '{text}' is not a list of rows; give for example rows=1,8,64")
+    return tuple(dict.fromkeys(map(int, words)))

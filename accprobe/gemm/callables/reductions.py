@@ -1,0 +1,105 @@
+"""Reductions as products: the sum over K of x is the product of a row of ones with x.
+
+So everything that is found out of a product is found out of a sum: its order, the format and rounding of its partial sums, its
+regions, its repeatability. A mean over a power of two is a product with a row of 1/K.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from accprobe.errors import AccprobeError
+from accprobe.evaluate.product import ScaleWords
+from accprobe.gemm.callables.adapter import CallableAdapter, Multiply
+from accprobe.gemm.callables.arrays import ArrayLibrary, open_arrays
+from accprobe.gemm.callables.opening import Opened, ProductRequest, UserFunction, find_callable
+from accprobe.gemm.callables.options import FLAGS, Options, under_flags, with_defaults
+from accprobe.gemm.spec import Spec
+from accprobe.isa.formats import FORMATS, Bits
+
+# The name of the argument that selects a dimension, by library.
+AXIS = {"torch": "dim", "numpy": "axis", "cupy": "axis", "jax": "axis"}
+
+
+def open_reduction(
+    name: str, request: ProductRequest, options: Options, device: str | None = None, arrays: str | None = None
+) -> Opened:
+    """Open a reduction of x [rows, K], or [K, rows] for the first dimension, as a black box of products with a fixed A.
+
+    request: its shape is (1, rows, K). Raises AccprobeError if the callable is no sum or mean of one dimension.
+    """
+    own = find_callable(name)
+    if not isinstance(own, UserFunction):
+        raise AccprobeError(f"{name} is a matrix product: use `accprobe gemm {name}`")
+    library = open_arrays(arrays or own.arrays, device)
+    fmt = request.a or FORMATS["f32"]
+    if request.reduced == "all" and request.shape[1] != 1:
+        raise AccprobeError("--dim all adds every element: give --shape 1xK, or a shape whose rows are 1")
+    spec = Spec(*request.shape, fmt, fmt, request.out or fmt, a_exponent=0)
+    function = _product(own, request.reduced or "last", options, library)
+    adapter = CallableAdapter(spec, function, library, name, by_columns=request.reduced != "first", file=own.file)
+    if request.out is None:
+        adapter.take_result_format()
+    adapter.spec = replace(adapter.spec, a_exponent=_factor_exponent(adapter))
+    adapter.before.clear()
+    return Opened(adapter, {"dim": request.reduced or "last", **options})
+
+
+class RowsOfX:
+    """A reduction as a product whose A is x, for comparisons of different numbers of rows."""
+
+    def __init__(self, adapter: CallableAdapter) -> None:
+        self._adapter = adapter
+        self.spec = replace(adapter.spec, m=adapter.spec.n, n=1, a_exponent=None)
+
+    def product(self, a: Bits, b: Bits, scales: ScaleWords | None = None) -> Bits:
+        """Return the reductions of the rows of a, [M, 1]; b is ignored."""
+        spec = self._adapter.spec
+        return self._adapter.product(np.full((1, spec.k), spec.a.whole(1), spec.a.dtype), a).T
+
+
+def _product(own: UserFunction, reduced: str, options: Options, library: ArrayLibrary) -> Multiply:
+    """Return the function of a (ignored) and b [K, rows] that reduces b, with its result as [1, rows]."""
+    flags = {option: options[option] for option in FLAGS if option in options and not own.takes(option)}
+    with_defaults(flags, dict.fromkeys(FLAGS), own.name)
+    chosen = {name: value for name, value in options.items() if name not in flags}
+    axis = AXIS[library.name]
+    in_package = not own.name.partition(":")[0].endswith(".py")
+    if reduced != "all" and (in_package or own.takes(axis)):
+        chosen[axis] = 0 if reduced == "first" else -1
+    function: Any = partial(own.function, **chosen)
+
+    def reduce(a: Any, b: Any) -> Any:
+        x = b if reduced == "first" else b.T
+        result = function(x[0] if reduced == "all" else x)
+        return result.reshape(1, -1) if hasattr(result, "reshape") else result
+
+    return under_flags(reduce, flags) if library.name == "torch" else reduce
+
+
+def _factor_exponent(adapter: CallableAdapter) -> int:
+    """Return e if the reduction of K ones is K · 2^e: 0 for a sum. Raises AccprobeError for other reductions."""
+    spec = adapter.spec
+    ones = np.full((spec.n, spec.k), spec.b.whole(1), spec.b.dtype)
+    first, second = ones.copy(), ones.copy()
+    first[:, 0] = second[:, -1] = spec.b.whole(3)
+    values = [_value(adapter, each) for each in (ones, first, second)]
+    factor = values[0] / spec.k
+    if not factor or any(abs(value / factor - spec.k - 2) > 0.02 * spec.k for value in values[1:]):
+        some = " and ".join(f"{value:g}" for value in values[:2])
+        raise AccprobeError(f"{adapter.name} gives {some} for {spec.k} ones and for one 3 among them: it is no sum or mean")
+    mantissa, exponent = np.frexp(factor)
+    if mantissa != 0.5:
+        raise AccprobeError(f"{adapter.name} is a mean of {spec.k} elements: give a K that is a power of two")
+    return int(exponent) - 1
+
+
+def _value(adapter: CallableAdapter, x: Bits) -> float:
+    """Return the result for the first row of x."""
+    spec = adapter.spec
+    found = adapter.product(np.full((1, spec.k), spec.a.whole(1), spec.a.dtype), x)
+    return float(found[0, 0] if spec.out.is_integer else spec.out.values(found)[0, 0])
