@@ -30,8 +30,10 @@ from accprobe.gemm.spec import Spec
 from accprobe.isa.formats import FORMATS, Bits, Format
 from accprobe.isa.instructions import Instruction
 from accprobe.model.product import ProductModel, chained
+from accprobe.report.functions import FunctionRow
 from accprobe.report.names import EXAMPLE, named_model, named_products
 from accprobe.report.products import ProductRow
+from accprobe.report.report import Report
 
 # Products that an error lists.
 ROWS_LISTED = 4
@@ -45,12 +47,20 @@ def matmul(a: Any, b: Any, c: Any = None, like: str = "", promote_every: int | N
 
 
 def predict(
-    like: str, a: Any, b: Any = None, c: Any = None, *, scales: ScaleArrays = None, promote_every: int | None = None
+    like: str,
+    a: Any,
+    b: Any = None,
+    c: Any = None,
+    *,
+    scales: ScaleArrays = None,
+    promote_every: int | None = None,
+    dim: int = -1,
 ) -> Any:
     """Return D [M, N] of a [M, K] and b [K, N] with the bits of the model that `like` names.
 
     a alone: like is a recorded function, such as "functions-h200:ex2.approx.ftz.f32", and the results are those of each
-    element; unsigned words give words.
+    element; unsigned words give words. Or it is a recorded reduction, such as "reductions-h200:torch:sum", along dimension
+    `dim` of a matrix; its row is chosen by the shape and type of a.
     like: an instruction that `accprobe.report.names` resolves, such as "h200:wgmma.m64n8k32.f32.e4m3.e4m3" or "QGMMA"; or a
     product of a report, such as "products-h200:torch:mm", whose row is chosen by the shapes and types of a and b. A
     UserWarning names the chosen instruction if the name matches several or only another n was measured.
@@ -66,7 +76,7 @@ def predict(
     Raises AccprobeError if shapes, types or names do not fit.
     """
     if b is None and isinstance(like, str):
-        return _of_function(like, a)
+        return _of_one_array(like, a, dim)
     if not isinstance(like, str):
         raise UnknownName(f"like={like!r:.40} is not a string; give a report and an instruction, {EXAMPLE}")
     if type(a).__module__.partition(".")[0] == "cupy":
@@ -84,9 +94,33 @@ def predict(
     return _of_product(like, rows, a, b, scales)
 
 
-def _of_function(like: str, x: Any) -> Any:
+def _of_one_array(like: str, x: Any, dim: int) -> Any:
+    source, _, name = like.partition(":")
+    rows = [row for row in Report.load(source).products if row.reduction and (not name or row.matches(name))]
+    return _of_reduction(like, rows, x, dim) if rows else _of_function(named_function(like), x)
+
+
+def _of_reduction(like: str, rows: Sequence[ProductRow], x: Any, dim: int) -> Any:
+    """Return the reductions of x along a dimension, of D's type."""
+    first = dim in (0, -2) and x.ndim == 2
+    shape = (1, x.shape[0]) if x.ndim == 1 else tuple(x.shape[::-1] if first else x.shape)
+    name = "all" if x.ndim == 1 else "first" if first else "last"
+    typed = [row for row in rows if row.options.get("dim") == name and _has_type(x, FORMATS[row.a])]
+    fitting = [row for row in typed if (row.n, row.k) == shape]
+    if len(fitting) != 1:
+        some = "; ".join(row.title for row in (fitting or typed or rows)[:ROWS_LISTED])
+        what = f"{len(fitting)} reductions" if fitting else "no reduction"
+        raise AccprobeError(f"{like} has {what} for x {list(x.shape)} {x.dtype}, dim {dim}; it has {some}")
+    (row,) = fitting
+    model = _usable_model(like, row)
+    words = _patterns(x, model.b, "x")
+    words = np.ascontiguousarray(words.T if first else words.reshape(shape))
+    ones = np.full((1, row.k), model.a.encode(False, 1, row.factor_exponent), model.a.dtype)
+    return library_of(x).operand("d", product(model, ones, words)[0], model.result)
+
+
+def _of_function(row: FunctionRow, x: Any) -> Any:
     """Return the results of a recorded function for values or unsigned words x, of any shape, of the same kind."""
-    row = named_function(like)
     operand, result = FORMATS[row.operand], FORMATS[row.result]
     words = function_words(row, _patterns(x, operand, "x"))
     is_words = str(x.dtype).removeprefix("torch.") == str(operand.dtype) and not operand.is_integer
@@ -165,6 +199,11 @@ def _fitting_row(like: str, rows: Sequence[ProductRow], a: Any, b: Any, scales: 
             raise AccprobeError(f"{like} means {len(fitting)} products for {given}; add words of one of them: {named}")
         raise AccprobeError(f"{like} has no product for {given}; it has {named}")
     (row,) = fitting
+    return row, _usable_model(like, row)
+
+
+def _usable_model(like: str, row: ProductRow) -> ProductModel:
+    """Return the only model of a row. Raises AccprobeError if it cannot predict results; warns if the row is not confirmed."""
     model = row.regions[0].model if len(row.regions) == 1 else None
     if row.probed_part:
         why = f"was probed in part only ({row.probed_part})"
@@ -174,8 +213,8 @@ def _fitting_row(like: str, rows: Sequence[ProductRow], a: Any, b: Any, scales: 
         why = "adds its partial sums in an unspecified order"
     else:
         if row.status != "confirmed":
-            warnings.warn(f"{row.title} is {row.status}: {row.reason or 'its model is not verified'}", stacklevel=4)
-        return row, model
+            warnings.warn(f"{row.title} is {row.status}: {row.reason or 'its model is not verified'}", stacklevel=5)
+        return model
     raise AccprobeError(f"{like}: {row.title} {why}, so its results cannot be predicted")
 
 

@@ -73,7 +73,9 @@ class Measurement:
         measured = {"kernels": kernels, "libraries": self.libraries, "seconds": seconds, "device": device, "remarks": remarks}
         found = row(self.outcome, self.setting.callable, opened.options)
         reduction = self.setting.request.reduced is not None
-        return found.model_copy(update=measured | {"probed_part": opened.probed_part, "reduction": reduction})
+        factor = (opened.adapter.spec.a_exponent or 0) if reduction else 0
+        more = {"probed_part": opened.probed_part, "reduction": reduction, "factor_exponent": factor}
+        return found.model_copy(update=measured | more)
 
     def on_found(self, outcome: ProductOutcome) -> None:
         """Keep what is known, and print each new line of it on a terminal."""

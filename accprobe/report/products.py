@@ -81,7 +81,8 @@ class RegionRecord(BaseModel):
 class ProductRow(BaseModel):
     """One callable for one shape.
 
-    callable: as the command line names it. reduction: it adds x [n, k] along k, so m is 1 and A is fixed. probed_part: the part
+    callable: as the command line names it. reduction: it adds x [n, k] along k, so m is 1 and A is
+    fixed: 2^factor_exponent, 1 for a sum. probed_part: the part
     of the callable that is probed, where it computes more.
     device: the device that computed it. regions: the largest first. calls: how often it was called. libraries: their versions.
     remarks: findings that a reader must not miss.
@@ -93,6 +94,7 @@ class ProductRow(BaseModel):
     options: dict[str, Option] = {}
     probed_part: str = ""
     reduction: bool = False
+    factor_exponent: int = 0
     m: Count
     n: Count
     k: Count

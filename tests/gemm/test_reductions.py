@@ -1,0 +1,94 @@
+"""`accprobe reduce`: planted sums, sums of numpy and torch, and predictions from the report."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+from planted_reductions import PLANTS
+
+import accprobe
+from accprobe.cli import main
+from accprobe.gemm.callables.adapter import CallableAdapter
+from accprobe.gemm.callables.arrays import open_arrays
+from accprobe.gemm.characterise import characterise
+from accprobe.gemm.spec import Spec
+from accprobe.isa.formats import FORMATS
+
+F32 = FORMATS["f32"]
+ROWS, K = 16, 64
+
+REFUSED = {"compensated", "doubled element", "f16 partial sums", "f16 lanes"}
+"""Sums that no plan describes: each has a reason. f16 holds too few terms to see an order."""
+
+INCOMPLETE = {"dropped tail"}
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(main, ["reduce", *arguments])
+
+
+@pytest.mark.parametrize("name", PLANTS)
+def test_a_planted_reduction_is_found_or_refused(name: str) -> None:
+    def product(a: Any, b: Any) -> Any:
+        return PLANTS[name](np.ascontiguousarray(b.T))[None]
+
+    spec = Spec(1, ROWS, K, F32, F32, F32, a_exponent=0)
+    outcome = characterise(CallableAdapter(spec, product, open_arrays("numpy"), name), elements=1 << 11)
+    (found,) = outcome.found
+    if name in REFUSED:
+        assert found.reason
+        return
+    assert (found.reason, outcome.verification.mismatches) == ("", 0)
+    assert outcome.verification.elements >= 1 << 11
+    assert bool(found.multiplicity.all()) == (name not in INCOMPLETE)
+
+
+def test_numpy_adds_eight_lanes_in_pairs_and_its_report_predicts_fresh_sums(tmp_path: Path) -> None:
+    """Source of the order: numpy/_core/src/umath/loops_utils.h.src, pairwise sum of at most 128 elements."""
+    file = tmp_path / "sums.json"
+    found = run("numpy:sum", "--shape", "8x96", "--elements", "4096", "-o", str(file))
+    assert found.exit_code == 0, found.output
+    assert "confirmed: 8 lanes (k ≡ l mod 8), added in f32 as a tree" in found.stdout
+    x = np.random.default_rng(7).standard_normal((8, 96)).astype(np.float32)
+    assert np.array_equal(accprobe.predict(str(file), x), x.sum(axis=1))
+    assert np.array_equal(accprobe.predict(f"{file}:numpy:sum", x, dim=1), x.sum(axis=1))
+    with pytest.raises(accprobe.AccprobeError, match="has no reduction for x"):
+        accprobe.predict(str(file), x[:, :32])
+
+
+def test_a_mean_of_the_first_dimension_in_bf16_is_found() -> None:
+    pytest.importorskip("torch")
+    found = run("torch:mean", "--shape", "4x64", "--dim", "first", "--dtype", "bf16", "--elements", "1024", "--device", "cpu")
+    assert found.exit_code == 0, found.output
+    assert found.stdout.startswith("torch:mean 4x64 bf16 -> bf16, dim=first  confirmed: ")
+
+
+def test_the_first_row_is_compared_at_several_numbers_of_rows(tmp_path: Path) -> None:
+    file = tmp_path / "own.py"
+    file.write_text("import numpy as np\ndef f(x): return x.sum(-1) if len(x) < 4 else x[:, ::-1].cumsum(-1)[:, -1]\n")
+    found = run(f"{file}:f", "--arrays", "numpy", "--shape", "4x32", "--sweep", "rows=1,2,4", "--elements", "512")
+    assert found.exit_code == 1
+    assert "rows = 1, 2: the same bits for the same row" in found.stdout
+    assert "rows = 4: other bits in some row" in found.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("numpy:max", "--shape", "4x32"), "it is no sum or mean"),
+        (("numpy:mean", "--shape", "4x24"), "give a K that is a power of two"),
+        (("numpy:sum", "--shape", "4x4x4"), "is not a shape: give ROWSxK, such as 64x4096"),
+        (("numpy:sum", "--sweep", "m=1,2"), "is not a list of rows"),
+        (("numpy:sum", "--dim", "all"), "--dim all adds every element: give --shape 1xK"),
+        (("torch:mm",), "is a matrix product: use `accprobe gemm torch:mm`"),
+    ],
+)
+def test_a_bad_request_is_one_sentence(arguments: tuple[str, ...], sentence: str) -> None:
+    found = run(*arguments)
+    assert (found.exit_code, found.stdout) == (2, "")
+    assert sentence in found.stderr
+    assert found.stderr.count("\n") == 1
