@@ -33,7 +33,7 @@ from accprobe.operands.safetensors import write_tensors
 from accprobe.trace import ProgramRun, hashing, paused, run_both
 from accprobe.trace.causes import TraceFindings
 from accprobe.trace.folders import array_of
-from accprobe.trace.hash_kernel import HashKernel, hash_kernel, layout_of
+from accprobe.trace.hash_kernel import HashKernel, hash_kernel, memory_layout_of
 from accprobe.trace.hashing import HashQueue
 from accprobe.trace.recorder import Recorder
 from accprobe.trace.summary import counts, findings_json, trace_headline
@@ -251,7 +251,7 @@ def same_hashes() -> dict[str, Any]:
         moved = torch.empty_strided(each.shape, each.stride(), dtype=each.dtype, device=DEVICE)
         moved.copy_(each)
         for queue, tensor in zip(queues, (each, moved), strict=True):
-            queue.add(tensor, layout_of(tensor.shape, tensor.stride(), tensor.dtype))
+            queue.add(tensor, memory_layout_of(tensor.shape, tensor.stride(), tensor.dtype))
     for queue in queues:
         queue.fetch()
     wrong = [

@@ -19,7 +19,7 @@ from accprobe.render.progress import progress_bar
 
 if TYPE_CHECKING:
     from accprobe.function.arithmetic import ArithmeticUnit
-    from accprobe.function.units import Unit
+    from accprobe.function.units import ScalarUnit
     from accprobe.report.functions import FunctionRow
     from accprobe.report.report import Report
 
@@ -71,11 +71,11 @@ def function_command(
       accprobe function --device cuda:0 --select 'ex2.*' -o functions.json
     """
     if listing:
-        from accprobe.function.arithmetic import ARITHMETIC
-        from accprobe.function.units import UNITS
+        from accprobe.function.arithmetic import ARITHMETIC_UNITS
+        from accprobe.function.units import SCALAR_UNITS
 
-        names = [(unit.name, f"{unit.kind}: {unit.operand} -> {unit.result}") for unit in UNITS]
-        list_names([*names, *((unit.name, f"arithmetic: {unit.fmt}") for unit in ARITHMETIC)])
+        names = [(unit.name, f"{unit.kind}: {unit.operand} -> {unit.result}") for unit in SCALAR_UNITS]
+        list_names([*names, *((unit.name, f"arithmetic: {unit.fmt}") for unit in ARITHMETIC_UNITS)])
         return
     output, form = report_output(output, form)
     if output:
@@ -95,13 +95,13 @@ def _units(device: str | None, select: tuple[str, ...], form: str, output: Path 
     """Measure instructions, row by row; Ctrl-C and the time limit keep the rows."""
     from accprobe.build.compiler import fill_cache
     from accprobe.devices import open_device
-    from accprobe.function.arithmetic import ARITHMETIC
-    from accprobe.function.units import UNITS
+    from accprobe.function.arithmetic import ARITHMETIC_UNITS
+    from accprobe.function.units import SCALAR_UNITS
     from accprobe.report.report import Report
 
     if device == "cpu":
         raise AccprobeError("PTX instructions run on a GPU: give --device cuda:N, or a CALLABLE")
-    every: tuple[Unit | ArithmeticUnit, ...] = (*UNITS, *ARITHMETIC)
+    every: tuple[ScalarUnit | ArithmeticUnit, ...] = (*SCALAR_UNITS, *ARITHMETIC_UNITS)
     chosen = [unit for unit in every if not select or any(fnmatchcase(unit.name, glob) for glob in select)]
     if not chosen:
         raise UnknownName(f"no PTX instruction matches '{select[0]}'; {nearest(select[0], [unit.name for unit in every])}")
@@ -131,7 +131,7 @@ def _units(device: str | None, select: tuple[str, ...], form: str, output: Path 
 def _measured(unit: Any, index: int, number: int, count: int, show: Any) -> FunctionRow:
     """Return the row of a unit; skipped, with the reason, if it does not compile for the GPU."""
     from accprobe.function.arithmetic import ArithmeticUnit, GpuArithmetic, measure_arithmetic
-    from accprobe.function.measure import Request, measure
+    from accprobe.function.measure import FunctionRequest, measure
     from accprobe.function.units import GpuUnit, opcodes_of
     from accprobe.report.functions import FunctionRow
 
@@ -148,7 +148,7 @@ def _measured(unit: Any, index: int, number: int, count: int, show: Any) -> Func
         operand, result = (fmt.name for fmt in formats)
         return FunctionRow(name=unit.name, operand=operand, result=result, status="skipped", reason=str(e))
     tables = unit.kind == "special function" and unit.operand.name == "f32"
-    return measure(subject, Request(unit.function, tables=tables, opcodes=opcodes))
+    return measure(subject, FunctionRequest(unit.function, tables=tables, opcodes=opcodes))
 
 
 def _callable(
@@ -161,16 +161,16 @@ def _callable(
     form: str,
     output: Path | None,
 ) -> None:
-    from accprobe.function.measure import Request, measure
+    from accprobe.function.measure import FunctionRequest, measure
     from accprobe.function.subjects import CallableSubject, format_named
-    from accprobe.function.versus import compare, in_words
+    from accprobe.function.versus import compare_functions, in_words
 
     fmt = format_named(dtype)
     with libraries_on_stderr(), saving(output) as save, progress_bar("opening") as show:
         subjects = [CallableSubject(each, fmt, device, arrays) for each in (name, versus) if each]
-        request = Request(exhaustive=exhaustive or subjects[0].device != "cpu")
+        request = FunctionRequest(exhaustive=exhaustive or subjects[0].device != "cpu")
         rows = [measure(subject, request, _shares(show, subject.name)) for subject in subjects]
-        difference = compare(subjects[0], subjects[1], request) if versus else None
+        difference = compare_functions(subjects[0], subjects[1], request) if versus else None
         report = _empty_report(subjects[0]).model_copy(update={"functions": tuple(rows)})
         save(report)
     sentence = in_words(difference, *subjects) if difference else ""

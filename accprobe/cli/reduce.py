@@ -14,7 +14,7 @@ from accprobe.cli.output import count, format_option, output_option, seed_option
 from accprobe.cli.product_run import ProductRun, ProductSetting
 from accprobe.errors import AccprobeError
 
-SHAPE = re.compile(r"(\d{1,9})[x×](\d{1,9})")
+_SHAPE = re.compile(r"(\d{1,9})[x×](\d{1,9})")
 
 
 @click.command("reduce")
@@ -103,7 +103,7 @@ def _settings(
 
 
 def _shape(text: str) -> tuple[int, int]:
-    found = SHAPE.fullmatch(text.strip())
+    found = _SHAPE.fullmatch(text.strip())
     if found is None:
         raise AccprobeError(f"'{text:.40}' is not a shape: give ROWSxK, such as 64x4096")
     rows, k = map(int, found.groups())

@@ -23,18 +23,18 @@ from accprobe.build.cache import Cubin
 from accprobe.build.probes import device_code
 from accprobe.function.candidates import sample_words
 from accprobe.function.quadratic import module_of
-from accprobe.function.reference import ROUNDINGS, Conversion, Rounding, flush, unlike, values_of
+from accprobe.function.reference import ROUNDING_MODES, FormatConversion, RoundingMode, flush, unlike, values_of_words
 from accprobe.function.units import STORAGE, opcodes_of
 from accprobe.isa.formats import FORMATS, Bits, Format
 from accprobe.report.functions import FunctionRow
 
-Operation = Literal["add", "mul", "fma"]
+ArithmeticOperation = Literal["add", "mul", "fma"]
 THREADS, BLOCKS = 256, 2112
 # Random rows beside every pair of special words.
-ROWS = 1 << 20
+RANDOM_ROWS = 1 << 20
 SPECIAL_WORDS = 160
 # Rows from which the rules are inferred; all are compared.
-SAMPLED = 1 << 15
+RULE_ROWS = 1 << 15
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class ArithmeticUnit:
     """One instruction of two or three operands of a format. place: "register", or the memory that it adds to."""
 
     name: str
-    operation: Operation
+    operation: ArithmeticOperation
     fmt: Format
     place: Literal["register", "global", "shared"] = "register"
 
@@ -74,7 +74,7 @@ class ArithmeticUnit:
 
 def _units() -> Iterator[ArithmeticUnit]:
     f32, f16, bf16 = FORMATS["f32"], FORMATS["f16"], FORMATS["bf16"]
-    operations: tuple[Operation, ...] = ("add", "mul", "fma")
+    operations: tuple[ArithmeticOperation, ...] = ("add", "mul", "fma")
     for operation, rounding, ftz in product(operations, ("rn", "rz", "rm", "rp"), ("", ".ftz")):
         yield ArithmeticUnit(f"{operation}.{rounding}{ftz}.f32", operation, f32)
     for operation in operations:
@@ -90,32 +90,32 @@ def _units() -> Iterator[ArithmeticUnit]:
     yield ArithmeticUnit("red.shared.add.f32", "add", f32, "shared")
 
 
-ARITHMETIC: tuple[ArithmeticUnit, ...] = tuple(_units())
+ARITHMETIC_UNITS: tuple[ArithmeticUnit, ...] = tuple(_units())
 
 
 @dataclass(frozen=True)
 class Rules:
-    """What an instruction does beyond the exact value. saturated: results are clamped to [0, 1], and NaN becomes 0."""
+    """Deviations of an instruction from the exact value. saturated: results are clamped to [0, 1], and NaN becomes 0."""
 
-    rounding: Rounding = "RNE"
+    rounding: RoundingMode = "RNE"
     flushed_operands: bool = False
     flushed: bool = False
     saturated: bool = False
     relu: bool = False
     nan: int = 0
 
-    def words(self, operation: Operation, operands: tuple[Any, ...], fmt: Format) -> Any:
+    def words(self, operation: ArithmeticOperation, operands: tuple[Any, ...], fmt: Format) -> Any:
         """Return the words of results, int64."""
         a, b, *c = (self._read(each, fmt) for each in operands[: 3 if operation == "fma" else 2])
         with np.errstate(all="ignore"):
             first, second = (a, b) if operation == "add" else (a * b, c[0] if c else None)
             values = first if second is None else _odd_sum(first, second)
             values = self._signed_zero(values, first, second)
-        found = Conversion(self.rounding, _overflow(self.rounding), nan=self.nan, flushed=self.flushed).words(values, fmt)
+        found = FormatConversion(self.rounding, _overflow(self.rounding), nan=self.nan, flushed=self.flushed).words(values, fmt)
         return self._limited(self._toward_zero(found, values, fmt), values, fmt)
 
     def _read(self, words: Any, fmt: Format) -> Any:
-        values = values_of(words, fmt)
+        values = values_of_words(words, fmt)
         return flush(values, fmt) if self.flushed_operands else values
 
     def _signed_zero(self, values: Any, first: Any, second: Any) -> Any:
@@ -144,7 +144,7 @@ class Rules:
         return words
 
 
-def _overflow(rounding: Rounding) -> Literal["infinity", "largest"]:
+def _overflow(rounding: RoundingMode) -> Literal["infinity", "largest"]:
     return "largest" if rounding == "RZ" else "infinity"
 
 
@@ -191,9 +191,9 @@ class GpuArithmetic:
 def measure_arithmetic(subject: Any, seed: int = 0) -> FunctionRow:
     """Return the row of an arithmetic instruction. subject: has `unit` and `words(a, b, c)`."""
     started, unit = time.monotonic(), subject.unit
-    operands = draw_operands(unit.fmt, seed)
+    operands = arithmetic_operands(unit.fmt, seed)
     results = subject.words(*operands)
-    some = slice(None, None, len(results) // SAMPLED)
+    some = slice(None, None, len(results) // RULE_ROWS)
     rules = infer_rules(unit, tuple(each[some] for each in operands), results[some])
     wrong = np.flatnonzero(unlike(results, rules.words(unit.operation, operands, unit.fmt), unit.fmt, any_nan=False))
     return FunctionRow(
@@ -213,16 +213,16 @@ def measure_arithmetic(subject: Any, seed: int = 0) -> FunctionRow:
     )
 
 
-def draw_operands(fmt: Format, seed: int) -> tuple[Bits, ...]:
+def arithmetic_operands(fmt: Format, seed: int) -> tuple[Bits, ...]:
     """Return rows of a, b and c: every pair of special words, random words, and words whose exponents are near."""
     rng = np.random.default_rng(seed)
     some = sample_words(fmt)
     special = np.concatenate([some[: SPECIAL_WORDS // 2], some[len(some) // 2 :][: SPECIAL_WORDS // 2]])
     pairs = np.array([*product(special, special)], fmt.dtype)
-    a, b, c = rng.integers(0, 1 << fmt.storage_bits, (3, ROWS)).astype(fmt.dtype)
+    a, b, c = rng.integers(0, 1 << fmt.storage_bits, (3, RANDOM_ROWS)).astype(fmt.dtype)
     shift = fmt.mantissa_bits
-    near = a + (rng.integers(-26, 27, ROWS) << shift).astype(fmt.dtype)
-    b = np.where(rng.random(ROWS) < 0.5, near ^ b & fmt.dtype.type((1 << shift) - 1 | fmt.sign_bit), b)
+    near = a + (rng.integers(-26, 27, RANDOM_ROWS) << shift).astype(fmt.dtype)
+    b = np.where(rng.random(RANDOM_ROWS) < 0.5, near ^ b & fmt.dtype.type((1 << shift) - 1 | fmt.sign_bit), b)
     third = rng.choice(special, len(pairs))
     return tuple(np.concatenate(each) for each in ((pairs[:, 0], a), (pairs[:, 1], b), (third, c)))
 
@@ -244,14 +244,14 @@ def infer_rules(unit: ArithmeticUnit, operands: tuple[Bits, ...], results: Bits)
 _CHOICES: dict[str, tuple[Any, ...]] = {
     "saturated": (False, True),
     "relu": (False, True),
-    "rounding": ROUNDINGS[:4],
+    "rounding": ROUNDING_MODES[:4],
     "flushed_operands": (False, True),
     "flushed": (False, True),
 }
 
 
 def _is_nan(words: Bits, fmt: Format) -> Any:
-    return np.isnan(values_of(words, fmt))
+    return np.isnan(values_of_words(words, fmt))
 
 
 def in_words(unit: ArithmeticUnit, rules: Rules) -> str:

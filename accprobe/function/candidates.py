@@ -12,13 +12,13 @@ from accprobe.function.reference import (
     COMPOSITIONS,
     FUNCTIONS,
     OVERFLOWS,
-    ROUNDINGS,
-    Conversion,
+    ROUNDING_MODES,
+    FormatConversion,
     errors_in_ulp,
     exact_values,
     reference,
     unlike,
-    values_of,
+    values_of_words,
 )
 from accprobe.isa.formats import Bits, Format
 from accprobe.report.functions import ConversionRecord, TableModelRecord
@@ -30,7 +30,7 @@ RANDOM_WORDS = 1 << 14
 
 
 @dataclass(frozen=True)
-class Candidate:
+class Hypothesis:
     """words: operand words to result words; in_words: as a report has it. any_nan: it does not say which NaN a result is.
 
     record: what a report keeps of it, to predict results.
@@ -65,7 +65,7 @@ def sample_words(fmt: Format, seed: int = 0) -> Bits:
 
 def recognised(operands: Bits, results: Bits, operand: Format, result: Format) -> str:
     """Return the reference function that most results are near to; "" if there is none. Results have a float format."""
-    values, best = values_of(operands, operand), ("", WITHIN)
+    values, best = values_of_words(operands, operand), ("", WITHIN)
     for name in FUNCTIONS:
         ulps = errors_in_ulp(results, reference(name, values), result)
         known = np.isfinite(ulps)
@@ -77,13 +77,13 @@ def recognised(operands: Bits, results: Bits, operand: Format, result: Format) -
     return best[0]
 
 
-def rounded(name: str, operands: Bits, results: Bits, operand: Format, result: Format) -> Candidate:
+def rounded(name: str, operands: Bits, results: Bits, operand: Format, result: Format) -> Hypothesis:
     """Return the rounding of a reference function that explains most of the sample, field by field."""
     exact = {flushed: exact_values(name, operand, flushed)(operands) for flushed in (False, True)}
     nan = np.unique(results[np.isnan(exact[False])])
-    best, flushed = Conversion(nan=int(nan[0]) if len(nan) == 1 else None), False
+    best, flushed = FormatConversion(nan=int(nan[0]) if len(nan) == 1 else None), False
 
-    def wrong(conversion: Conversion, flushed: bool) -> int:
+    def wrong(conversion: FormatConversion, flushed: bool) -> int:
         words = conversion.words(exact[flushed], result)
         return int(unlike(results, words, result, conversion.nan is None).sum())
 
@@ -94,7 +94,7 @@ def rounded(name: str, operands: Bits, results: Bits, operand: Format, result: F
 
 
 _CHOICES: dict[str, tuple[Any, ...]] = {
-    "rounding": ROUNDINGS,
+    "rounding": ROUNDING_MODES,
     "overflow": OVERFLOWS,
     "infinite": OVERFLOWS,
     "relu": (False, True),
@@ -102,17 +102,17 @@ _CHOICES: dict[str, tuple[Any, ...]] = {
 }
 
 
-def _candidate(name: str, conversion: Conversion, flushed: bool, operand: Format, result: Format) -> Candidate:
+def _candidate(name: str, conversion: FormatConversion, flushed: bool, operand: Format, result: Format) -> Hypothesis:
     digits = result.storage_bits // 4
     values = {each.name: getattr(conversion, each.name) for each in fields(conversion)}
     nan = None if conversion.nan is None else f"0x{conversion.nan:0{digits}x}"
     return candidate_of(ConversionRecord(function=name, flushed_operands=flushed, **(values | {"nan": nan})), operand, result)
 
 
-def candidate_of(record: ConversionRecord, operand: Format, result: Format) -> Candidate:
+def candidate_of(record: ConversionRecord, operand: Format, result: Format) -> Hypothesis:
     """Return the candidate that a record describes."""
     values = record.model_dump(exclude={"function", "flushed_operands"})
-    conversion = Conversion(**(values | {"nan": None if record.nan is None else int(record.nan, 16)}))
+    conversion = FormatConversion(**(values | {"nan": None if record.nan is None else int(record.nan, 16)}))
     name, flushed = record.function, record.flushed_operands
     exact = exact_values(name, operand, flushed)
 
@@ -128,25 +128,25 @@ def candidate_of(record: ConversionRecord, operand: Format, result: Format) -> C
         "negative results become 0" if conversion.relu else "",
     )
     rounding = "exact" if _is_exact(name, operand, result) else f"rounded once ({conversion.rounding})"
-    return Candidate(", ".join(filter(None, (f"{what}, {rounding}", *extra))), words, conversion.nan is None, record)
+    return Hypothesis(", ".join(filter(None, (f"{what}, {rounding}", *extra))), words, conversion.nan is None, record)
 
 
 def _is_exact(name: str, operand: Format, result: Format) -> bool:
     return name == "identity" and operand.is_float and operand.widens_to(result)
 
 
-def in_f32(name: str, operand: Format, result: Format) -> Iterator[Candidate]:
+def in_f32(name: str, operand: Format, result: Format) -> Iterator[Hypothesis]:
     """Yield candidates that compute a function in float32 with numpy and round the result once."""
     compositions = {name: FUNCTIONS[name]} | dict(COMPOSITIONS.get(name, {}))
     for text, compute in compositions.items():
 
         def words(operands: Any, compute: Callable[[Any], Any] = compute) -> Any:
             with np.errstate(all="ignore"):
-                values = compute(values_of(operands, operand).astype(np.float32))
-                return Conversion(nan=None).words(values.astype(np.float64), result)
+                values = compute(values_of_words(operands, operand).astype(np.float32))
+                return FormatConversion(nan=None).words(values.astype(np.float64), result)
 
         rounding = "" if result.name == "f32" else ", rounded once (RNE)"
-        yield Candidate(f"{text} in f32{rounding}", words, any_nan=True)
+        yield Hypothesis(f"{text} in f32{rounding}", words, any_nan=True)
 
 
 def special_results(fmt: Format, function: Callable[[Bits], Bits], result: Format) -> dict[str, str]:

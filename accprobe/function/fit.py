@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from accprobe.function.model import SCALINGS, FunctionModel, Scaling, Words, probe_words, special_classes
-from accprobe.function.quadratic import SQUARER_BITS, Constraints, Ints, Square, Table, solve, square
+from accprobe.function.model import SCALINGS, F32Words, FunctionModel, OperandScaling, probe_words, special_classes
+from accprobe.function.quadratic import SQUARER_BITS, Constraints, Int64s, Square, Table, solve, square
 from accprobe.function.reductions import (
     BIAS,
     FRACTION,
@@ -29,7 +29,7 @@ from accprobe.function.reductions import (
 )
 
 # Input words to result words.
-Function = Callable[[Words], Words]
+WordFunction = Callable[[F32Words], F32Words]
 
 MOST_SEGMENTS = 512
 # Table values have at most so many bits: sums of 64-bit integers stay exact.
@@ -37,7 +37,7 @@ LOWEST_UNIT, HIGHEST_UNIT = -44, -30
 # Segments on which a hypothesis is tried before all are solved.
 TRIED_SEGMENTS = (0, 1, 3, -1)
 MOST_EXACT = 16
-UNKNOWN = -(1 << 62)  # Bound of the value of an argument that no query has.
+NO_BOUND = -(1 << 62)  # Bound of the value of an argument that no query has.
 
 
 @dataclass
@@ -48,7 +48,7 @@ class Inference:
     contradicted: list[str] = field(default_factory=list)
 
 
-def infer(function: Function) -> Inference:
+def infer_table_model(function: WordFunction) -> Inference:
     """Infer the model of a function of f32 words."""
     found = Inference()
     specials = infer_specials(function)
@@ -64,7 +64,7 @@ def infer(function: Function) -> Inference:
     return found
 
 
-def infer_specials(function: Function) -> dict[str, int]:
+def infer_specials(function: WordFunction) -> dict[str, int]:
     """Return the results of the classes of special inputs that have one each."""
     specials = {}
     for name in special_classes(np.zeros(1, np.int64)):
@@ -74,7 +74,7 @@ def infer_specials(function: Function) -> dict[str, int]:
     return specials
 
 
-def hypotheses(function: Function) -> Iterator[Reduction]:
+def hypotheses(function: WordFunction) -> Iterator[Reduction]:
     """Yield the reductions that a few results do not exclude."""
     sample = np.linspace(1, MASK, 4096).astype(np.int64) & ~1
     for period, direction in ((1, -1), (2, 1), (2, -1), (1, 1)):
@@ -93,17 +93,17 @@ def hypotheses(function: Function) -> Iterator[Reduction]:
         yield octaves
 
 
-def _at(function: Function, words: Ints) -> Ints:
+def _at(function: WordFunction, words: Int64s) -> Int64s:
     return function(words.astype(np.uint32)).astype(np.int64)
 
 
-def _plus_one(sample: Ints) -> Ints:
+def _plus_one(sample: Int64s) -> Int64s:
     """Return the words of 1.m + 1 for even m."""
     values = (sample | BIAS << FRACTION).astype(np.uint32).view(np.float32)
     return (values + np.float32(1)).view(np.uint32).astype(np.int64)
 
 
-def _depends_on_phase(function: Function, turns: Turns) -> bool:
+def _depends_on_phase(function: WordFunction, turns: Turns) -> bool:
     """Return whether inputs of one phase, on either side of zero and of a period, have one result but for the sign."""
     words = np.linspace(0x3E800000, 0x40400000, 4096).astype(np.int64)
     split, results = turns.split(words), _at(function, words)
@@ -115,7 +115,7 @@ def _depends_on_phase(function: Function, turns: Turns) -> bool:
     return bool((sizes[1:][same] == sizes[:-1][same]).all() and np.abs(values - expected).max() < 1e-5)
 
 
-def _octaves(function: Function) -> Octaves | None:
+def _octaves(function: WordFunction) -> Octaves | None:
     """Return octaves of an odd function that returns small x and is constant for large x."""
     sample = np.linspace(0, MASK, 4096).astype(np.int64)
     exponents = range(-20, 10)
@@ -130,7 +130,7 @@ def _octaves(function: Function) -> Octaves | None:
     return Octaves(first, ignored, above) if above < INFINITY and ignored else None
 
 
-def _ignored_bits(results: Ints) -> int:
+def _ignored_bits(results: Int64s) -> int:
     """Return how many of the lowest bits of the argument have no effect."""
     ignored = 0
     while ignored < FRACTION and (results.reshape(-1, 2 << ignored) == results.reshape(-1, 2 << ignored)[:, :1]).all():
@@ -150,11 +150,11 @@ class _Fitted:
 class _Results:
     """The results of one table, by argument: the bounds of its values in any unit."""
 
-    def __init__(self, function: Function, reduction: Reduction, number: int) -> None:
+    def __init__(self, function: WordFunction, reduction: Reduction, number: int) -> None:
         self.reduction, self.bits = reduction, reduction.argument_bits[number]
         self._queried = [self._sorted(words, _at(function, words)) for words in reduction.cover(number)]
 
-    def _sorted(self, words: Ints, results: Ints) -> tuple[Split, Ints]:
+    def _sorted(self, words: Int64s, results: Int64s) -> tuple[Split, Int64s]:
         split = self.reduction.split(words)
         order = np.argsort(split.argument, kind="stable")
         return Split(*(each[order] if isinstance(each, np.ndarray) else each for each in split)), results[order]
@@ -163,18 +163,18 @@ class _Results:
         """Return what the results say of one segment's values in units of 2^unit."""
         bits = self.bits - (segments.bit_length() - 1)
         start = segment % segments << bits
-        low, high = np.full(1 << bits, UNKNOWN), np.full(1 << bits, -UNKNOWN)
+        low, high = np.full(1 << bits, NO_BOUND), np.full(1 << bits, -NO_BOUND)
         for split, results in self._queried:
             rows = slice(*np.searchsorted(split.argument, (start, start + (1 << bits))))
             part = Split(*(each[rows] if isinstance(each, np.ndarray) else each for each in split))
             x = part.argument - start
             lowest, highest = self.reduction.bounds(part, results[rows], unit)
             low[x], high[x] = np.maximum(low[x], lowest), np.minimum(high[x], highest)
-        x = np.flatnonzero(low > UNKNOWN)
+        x = np.flatnonzero(low > NO_BOUND)
         return Constraints(x, square(x << SQUARER_BITS - bits, kind), low[x], high[x])
 
 
-def _fit_table(function: Function, reduction: Reduction, number: int, contradicted: list[str]) -> _Fitted | None:
+def _fit_table(function: WordFunction, reduction: Reduction, number: int, contradicted: list[str]) -> _Fitted | None:
     results = _Results(function, reduction, number)
     segments = max(1, 1 << results.bits - SQUARER_BITS) if results.bits > SQUARER_BITS else 1
     squares: tuple[Square, ...] = ("truncated", "exact")
@@ -214,7 +214,7 @@ def _solved(results: _Results, unit: int, segments: int, segment: int, kind: Squ
     return None
 
 
-def _completed(function: Function, model: FunctionModel) -> FunctionModel:
+def _completed(function: WordFunction, model: FunctionModel) -> FunctionModel:
     """Add the scaling and the treatment of subnormal inputs that explain most extreme inputs, and powers of two that differ."""
     rng = np.random.default_rng(0)
     random = rng.integers(0, 1 << 32, 1 << 14, np.uint32)
@@ -222,7 +222,7 @@ def _completed(function: Function, model: FunctionModel) -> FunctionModel:
     words = np.concatenate([random, subnormal, subnormal | np.uint32(1 << 31)])
     results = function(words)
 
-    def wrong(scalings: tuple[Scaling, ...], flushed: bool) -> int:
+    def wrong(scalings: tuple[OperandScaling, ...], flushed: bool) -> int:
         return int((replace(model, scalings=scalings, flushed=flushed).words(words) != results).sum())
 
     choices = [(scalings, flushed) for scalings in SCALINGS for flushed in (True, False)]
@@ -230,7 +230,7 @@ def _completed(function: Function, model: FunctionModel) -> FunctionModel:
     return _with_exact(function, replace(model, scalings=scalings, flushed=flushed))
 
 
-def _with_exact(function: Function, model: FunctionModel) -> FunctionModel:
+def _with_exact(function: WordFunction, model: FunctionModel) -> FunctionModel:
     """Add the powers of two that the model does not predict, if they are few."""
     words = (np.arange(1, 255, dtype=np.int64) << FRACTION).astype(np.uint32)
     results = function(words)

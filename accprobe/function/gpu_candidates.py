@@ -8,16 +8,16 @@ from typing import Any
 import numpy as np
 
 from accprobe.errors import AccprobeError
-from accprobe.function.candidates import Candidate
+from accprobe.function.candidates import Hypothesis
 from accprobe.function.records import model_of
-from accprobe.function.reference import Conversion, values_of
-from accprobe.function.units import GpuUnit, Unit
+from accprobe.function.reference import FormatConversion, values_of_words
+from accprobe.function.units import GpuUnit, ScalarUnit
 from accprobe.isa.formats import FORMATS, Format
 from accprobe.report.functions import TableModelRecord
 from accprobe.report.recorded import recorded
 from accprobe.report.report import Report
 
-F32 = FORMATS["f32"]
+_F32 = FORMATS["f32"]
 RECORDED = "functions-h200"
 
 CUDA_FUNCTIONS = {
@@ -41,27 +41,27 @@ Values = Any
 Step = Callable[[Values], Values]
 
 
-def gpu_candidates(name: str, operand: Format, result: Format, index: int) -> Iterator[Candidate]:
+def gpu_candidates(name: str, operand: Format, result: Format, index: int) -> Iterator[Hypothesis]:
     """Yield candidates of a reference function, computed in f32 and rounded once to the result's format."""
     for function in CUDA_FUNCTIONS.get(name, ()):
-        unit = GpuUnit(Unit(function, F32, F32, "CUDA function", name), index)
+        unit = GpuUnit(ScalarUnit(function, _F32, _F32, "CUDA function", name), index)
         yield _in_f32(f"CUDA {function}", unit.words, operand, result)
     for text, words in _compositions(name):
         yield _in_f32(text, words, operand, result)
 
 
-def _in_f32(text: str, function: Callable[[Any], Any], operand: Format, result: Format) -> Candidate:
+def _in_f32(text: str, function: Callable[[Any], Any], operand: Format, result: Format) -> Hypothesis:
     def words(operands: Any) -> Any:
-        given = operands if operand is F32 else _words(values_of(operands, operand))
+        given = operands if operand is _F32 else _words(values_of_words(operands, operand))
         found = function(given)
-        return found if result is F32 else Conversion(nan=None).words(values_of(found, F32), result)
+        return found if result is _F32 else FormatConversion(nan=None).words(values_of_words(found, _F32), result)
 
-    return Candidate(text if result is F32 else f"{text}, rounded once (RNE)", words, any_nan=True)
+    return Hypothesis(text if result is _F32 else f"{text}, rounded once (RNE)", words, any_nan=True)
 
 
 def _words(values: Values) -> Any:
     """Return float64 values as f32 words, rounded to nearest even."""
-    return Conversion(nan=0x7FFFFFFF).words(values, F32).astype(np.uint32)
+    return FormatConversion(nan=0x7FFFFFFF).words(values, _F32).astype(np.uint32)
 
 
 def _compositions(name: str) -> Iterator[tuple[str, Callable[[Any], Any]]]:
@@ -80,7 +80,7 @@ def _unit(name: str) -> Step | None:
     if row is None or not isinstance(row.model, TableModelRecord) or row.status != "confirmed":
         return None
     model = model_of(row.model)
-    return lambda values: values_of(model.words(_words(values)), F32)
+    return lambda values: values_of_words(model.words(_words(values)), _F32)
 
 
 def _of_units(name: str, units: dict[str, Step | None]) -> Iterator[tuple[str, Callable[[Any], Any]]]:
@@ -113,16 +113,16 @@ def _steps(*steps: Step, last: Callable[[Values, Values], Values] | None = None)
     """Return a function of f32 words that rounds to f32 after each step. last: combines the operand with the result."""
 
     def words(given: Any) -> Any:
-        x = y = values_of(given, F32)
+        x = y = values_of_words(given, _F32)
         with np.errstate(all="ignore"):
             for step in steps:
-                y = values_of(_words(step(y)), F32)
+                y = values_of_words(_words(step(y)), _F32)
             return _words(y if last is None else last(x, y))
 
     return words
 
 
-def candidates_there(name: str, operand: Format, result: Format, device: str) -> Iterator[Candidate]:
+def candidates_there(name: str, operand: Format, result: Format, device: str) -> Iterator[Hypothesis]:
     """Yield the candidates of a GPU's callable; none if the compiler is missing."""
     try:
         yield from gpu_candidates(name, operand, result, int(device.partition(":")[2] or 0))

@@ -10,32 +10,32 @@ from typing import Any
 import numpy as np
 
 from accprobe.function.candidates import (
-    Candidate,
+    Hypothesis,
     in_f32,
     recognised,
     rounded,
     sample_words,
     special_results,
 )
-from accprobe.function.fit import infer
-from accprobe.function.records import described, model_record
+from accprobe.function.fit import infer_table_model
+from accprobe.function.records import model_record, table_in_words
 from accprobe.function.reference import exact_values
-from accprobe.function.statistics import ERRORS_OF, Pass, run
+from accprobe.function.statistics import ERRORS_OF, Pass, measure_pass
 from accprobe.function.subjects import Subject, chunk_of, every_word
 from accprobe.isa.formats import Format
 from accprobe.report.functions import FunctionErrors, FunctionRow
 from accprobe.report.rows import Status
 
-# Words of a 32-bit operand that a sampled run compares.
-SAMPLED = 1 << 26
+# F32Words of a 32-bit operand that a sampled run compares.
+SAMPLED_WORDS = 1 << 26
 # Share of a sample that a model may leave unexplained and still be shown.
 MOST_WRONG = 0.05
 
-Progress = Callable[[str, float], None]
+ShowShare = Callable[[str, float], None]
 
 
 @dataclass(frozen=True)
-class Request:
+class FunctionRequest:
     """How a function is measured. function: its reference function, "" to recognise it. tables: look for a table model."""
 
     function: str = ""
@@ -44,7 +44,7 @@ class Request:
     opcodes: tuple[str, ...] = ()
 
 
-def measure(subject: Subject, request: Request, progress: Progress = lambda name, share: None) -> FunctionRow:
+def measure(subject: Subject, request: FunctionRequest, progress: ShowShare = lambda name, share: None) -> FunctionRow:
     """Return the row of a function. Raises AccprobeError if it is not elementwise, DeviceError if the device fails."""
     started = time.monotonic()
     progress("sample", 0)
@@ -56,7 +56,7 @@ def measure(subject: Subject, request: Request, progress: Progress = lambda name
     found, contradicted = _explain(subject, function, operands, results, request)
     progress("all words", 0)
     of = 1 << subject.operand.bits + subject.operand.ignored_low_bits
-    total = of if _is_exhaustive(subject, request) else SAMPLED
+    total = of if _is_exhaustive(subject, request) else SAMPLED_WORDS
     done = _run(subject, function, found, total, lambda count: progress("all words", count / total))
     status, reason = _status(subject, found, done)
     return FunctionRow(
@@ -87,8 +87,8 @@ def _on_cpu(subject: Subject, words: Any) -> Any:
 
 
 def _explain(
-    subject: Subject, function: str, operands: Any, results: Any, request: Request
-) -> tuple[Candidate | None, list[str]]:
+    subject: Subject, function: str, operands: Any, results: Any, request: FunctionRequest
+) -> tuple[Hypothesis | None, list[str]]:
     """Return the candidate that explains the sample, or most of it, and hypotheses that results contradict."""
     contradicted: list[str] = []
     best, fewest = None, int(MOST_WRONG * len(operands))
@@ -100,15 +100,15 @@ def _explain(
         if wrong < fewest:
             best, fewest = candidate, wrong
     if request.tables and subject.operand.name == subject.result.name == "f32":
-        inference = infer(lambda words: np.asarray(_on_cpu(subject, words)))
+        inference = infer_table_model(lambda words: np.asarray(_on_cpu(subject, words)))
         contradicted += inference.contradicted
         if inference.model is not None:
             model = inference.model
-            return Candidate(described(model), model.words, record=model_record(model)), contradicted
+            return Hypothesis(table_in_words(model), model.words, record=model_record(model)), contradicted
     return best, [each for each in contradicted if best is None or each != best.in_words]
 
 
-def _roundings(subject: Subject, function: str, operands: Any, results: Any, request: Request) -> Iterator[Candidate]:
+def _roundings(subject: Subject, function: str, operands: Any, results: Any, request: FunctionRequest) -> Iterator[Hypothesis]:
     if not function and subject.result.is_float:
         return
     yield rounded(function or "identity", operands, results, subject.operand, subject.result)
@@ -120,15 +120,15 @@ def _roundings(subject: Subject, function: str, operands: Any, results: Any, req
             yield from candidates_there(function, subject.operand, subject.result, subject.device)
 
 
-def _is_exhaustive(subject: Subject, request: Request) -> bool:
+def _is_exhaustive(subject: Subject, request: FunctionRequest) -> bool:
     return subject.operand.storage_bits <= 16 or request.exhaustive
 
 
-def _run(subject: Subject, function: str, found: Candidate | None, total: int, progress: Callable[[int], None]) -> Pass:
+def _run(subject: Subject, function: str, found: Hypothesis | None, total: int, progress: Callable[[int], None]) -> Pass:
     exact = exact_values(function, subject.operand) if function else None
     chunks = chunks_of(subject, total)
     every = ERRORS_OF if total > 1 << 30 else 1
-    return run(chunks, subject.words, found, exact, subject.result, every, progress)
+    return measure_pass(chunks, subject.words, found, exact, subject.result, every, progress)
 
 
 def chunks_of(subject: Subject, total: int) -> Iterator[Any]:
@@ -148,7 +148,7 @@ def chunks_of(subject: Subject, total: int) -> Iterator[Any]:
         yield (np.arange(start, min(total, start + chunk), dtype=np.int64) * step % words).astype(fmt.dtype)
 
 
-def _status(subject: Subject, found: Candidate | None, done: Pass) -> tuple[Status, str]:
+def _status(subject: Subject, found: Hypothesis | None, done: Pass) -> tuple[Status, str]:
     if found is None:
         return "unverified", "no model that accprobe knows explains its results"
     if done.mismatches:

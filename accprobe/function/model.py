@@ -11,14 +11,14 @@ from numpy.typing import NDArray
 
 from accprobe.function.quadratic import Table, module_of
 from accprobe.function.reductions import INFINITY, MASK, SIGN, Octaves, Reduction
-from accprobe.function.reference import Conversion, values_of
+from accprobe.function.reference import FormatConversion, values_of_words
 from accprobe.isa.formats import FORMATS
 
-Words = NDArray[np.uint32]
+F32Words = NDArray[np.uint32]
 
 
 @dataclass(frozen=True)
-class Scaling:
+class OperandScaling:
     """Operands beyond a limit are multiplied by a factor before the table, and results corrected after it, in f32.
 
     size: the limit is one of |x|. below: smaller x are scaled, otherwise larger ones. then: what happens to the result.
@@ -42,13 +42,13 @@ class Scaling:
 
 
 SMALL = 2.0**-126
-SCALINGS: tuple[tuple[Scaling, ...], ...] = (
+SCALINGS: tuple[tuple[OperandScaling, ...], ...] = (
     (),
-    (Scaling(False, True, -126.0, 0.5, "square"),),
-    (Scaling(True, True, SMALL, 2.0**24, "plus", -24.0),),
-    (Scaling(True, True, SMALL, 2.0**24, "times", 2.0**12),),
-    (Scaling(True, True, SMALL, 2.0**24, "times", 2.0**-12),),
-    (Scaling(True, True, SMALL, 2.0**24, "times", 2.0**24), Scaling(True, False, 2.0**126, 0.25, "times", 0.25)),
+    (OperandScaling(False, True, -126.0, 0.5, "square"),),
+    (OperandScaling(True, True, SMALL, 2.0**24, "plus", -24.0),),
+    (OperandScaling(True, True, SMALL, 2.0**24, "times", 2.0**12),),
+    (OperandScaling(True, True, SMALL, 2.0**24, "times", 2.0**-12),),
+    (OperandScaling(True, True, SMALL, 2.0**24, "times", 2.0**24), OperandScaling(True, False, 2.0**126, 0.25, "times", 0.25)),
 )
 """Scalings that the compiler puts around the unit for functions without `.ftz`, read in SASS of sm_90a."""
 
@@ -82,20 +82,20 @@ class FunctionModel:
     specials: Mapping[str, int]
     exact: Mapping[int, int] = field(default_factory=dict)
     first: Mapping[int, int] = field(default_factory=dict)
-    scalings: tuple[Scaling, ...] = ()
+    scalings: tuple[OperandScaling, ...] = ()
     flushed: bool = True
 
     def words(self, words: Any) -> Any:
         """Return the result words, uint32, of input words, uint32; arrays of numpy or cupy."""
         if not self.scalings:
             return self._table_words(words)
-        xp, x = module_of(words), values_of(words, F32)
+        xp, x = module_of(words), values_of_words(words, _F32)
         masks, scaled = [scaling.applies(x) for scaling in self.scalings], words
         for scaling, mask in zip(self.scalings, masks, strict=True):
             scaled = xp.where(mask, _rounded(x * scaling.factor), scaled)
         found = self._table_words(scaled)
         for scaling, mask in zip(self.scalings, masks, strict=True):
-            found = xp.where(mask, _rounded(scaling.corrected(values_of(found, F32))), found)
+            found = xp.where(mask, _rounded(scaling.corrected(values_of_words(found, _F32))), found)
         return found
 
     def _table_words(self, words: Any) -> Any:
@@ -129,13 +129,13 @@ class FunctionModel:
 
 def _rounded(values: Any) -> Any:
     """Return the f32 words of float64 values; sums and products of two f32 numbers here are exact in float64."""
-    return Conversion(nan=0x7FFFFFFF).words(values, F32).astype(np.uint32)
+    return FormatConversion(nan=0x7FFFFFFF).words(values, _F32).astype(np.uint32)
 
 
-F32 = FORMATS["f32"]
+_F32 = FORMATS["f32"]
 
 
-def probe_words(name: str) -> Words:
+def probe_words(name: str) -> F32Words:
     """Return some input words of a class of `special_classes`."""
     some = {
         "negative": [0xBF800000, 0x80800000, 0xC2280000, 0xFF7FFFFF, 0xBF000001],

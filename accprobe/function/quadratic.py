@@ -15,16 +15,16 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-Ints = NDArray[np.int64]
+Int64s = NDArray[np.int64]
 Square = Literal["truncated", "exact"]
 
 SQUARER_BITS = 17
 # How far the square of a shifted x lies below x·x: the truncated square of 17 bits is about x²/2^19.
 SQUARE_SHIFT = 19
 # Arguments on which candidate coefficients are compared first; a candidate that fits them is compared on all.
-SAMPLED = 512
+FIRST_COMPARED = 512
 # Values of c2 around the best one that are tried too.
-NEAR = 24
+C2_WINDOW = 24
 
 
 def module_of(array: Any) -> Any:
@@ -42,7 +42,7 @@ def square(x: Any, kind: Square) -> Any:
 
 
 @cache
-def _squares(kind: Square) -> Ints:
+def _squares(kind: Square) -> Int64s:
     x = np.arange(1 << SQUARER_BITS, dtype=np.int64)
     if kind == "exact":
         return x * x >> SQUARE_SHIFT
@@ -57,7 +57,7 @@ class Table:
     """2^n segments of quadratics over arguments of `bits` bits. coefficients: [segments, 3], c0, c1 and c2."""
 
     bits: int
-    coefficients: Ints
+    coefficients: Int64s
     square: Square = "truncated"
 
     @property
@@ -75,12 +75,12 @@ class Table:
 
 @dataclass(frozen=True)
 class Constraints:
-    """What results say of one segment: low <= c0 + c1·x + c2·square(x) <= high, arrays [n] of int64."""
+    """Bounds that results give for one segment: low <= c0 + c1·x + c2·square(x) <= high, arrays [n] of int64."""
 
-    x: Ints
-    square: Ints
-    low: Ints
-    high: Ints
+    x: Int64s
+    square: Int64s
+    low: Int64s
+    high: Int64s
 
     def __getitem__(self, rows: Any) -> Constraints:
         return Constraints(self.x[rows], self.square[rows], self.low[rows], self.high[rows])
@@ -90,7 +90,7 @@ class Constraints:
         rest = c1 * self.x + c2 * self.square
         return int((self.low - rest).max()), int((self.high - rest).min())
 
-    def tightest(self, c1: int, c2: int, count: int) -> Ints:
+    def tightest(self, c1: int, c2: int, count: int) -> Int64s:
         """Return the numbers of the constraints that bound c0 most."""
         rest = c1 * self.x + c2 * self.square
         count = min(count, len(rest))
@@ -99,7 +99,7 @@ class Constraints:
 
 
 @dataclass(frozen=True)
-class Solution:
+class Coefficients:
     """Integer coefficients that meet all constraints.
 
     slack: how many further values of c0 do. unique: no other c1 and c2 next to these do.
@@ -112,14 +112,14 @@ class Solution:
     unique: bool
 
 
-def solve(constraints: Constraints) -> Solution | None:
+def solve(constraints: Constraints) -> Coefficients | None:
     """Return integer coefficients that meet all constraints; None if there are none.
 
     The excess, the lowest allowed c0 minus the highest, is convex in (c1, c2). So the search descends in c1 for each c2, and
     in c2. It works on a few constraints and adds those that the candidate violates, until none is violated.
     """
     count = len(constraints.x)
-    chosen = np.unique(np.linspace(0, count - 1, min(SAMPLED, count)).astype(np.int64))
+    chosen = np.unique(np.linspace(0, count - 1, min(FIRST_COMPARED, count)).astype(np.int64))
     best: tuple[int, int] | None = None
     while True:
         some = constraints[chosen]
@@ -129,7 +129,7 @@ def solve(constraints: Constraints) -> Solution | None:
             return None
         low, high = constraints.gap(*best)
         if low <= high:
-            return Solution(low, *best, high - low, not _has_neighbour(constraints, best))
+            return Coefficients(low, *best, high - low, not _has_neighbour(constraints, best))
         more = np.union1d(chosen, constraints.tightest(*best, 16))
         if len(more) == len(chosen):
             return None
@@ -160,7 +160,7 @@ def _least_excess(constraints: Constraints, start: tuple[int, int]) -> tuple[int
 
     c2, excess = _descend(lambda c2: best_for(c2)[1], start[1])
     if excess > 0:  # the least excess over whole c1 is convex in c2 only but for steps of one
-        c2 = min(range(c2 - NEAR, c2 + NEAR + 1), key=lambda c2: best_for(c2)[1])
+        c2 = min(range(c2 - C2_WINDOW, c2 + C2_WINDOW + 1), key=lambda c2: best_for(c2)[1])
     return best_for(c2)[0], c2
 
 

@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from accprobe.function.model import FunctionModel, Scaling
+from accprobe.function.model import FunctionModel, OperandScaling
 from accprobe.function.quadratic import Table
 from accprobe.function.reductions import Exponential, Logarithm, Octaves, Power, Reduction, Turns
 from accprobe.report.functions import ScalingRecord, TableModelRecord, TableRecord
 
-REDUCTIONS: dict[str, type[Reduction]] = {kind.name: kind for kind in (Power, Exponential, Logarithm, Turns, Octaves)}
+REDUCTION_KINDS: dict[str, type[Reduction]] = {kind.name: kind for kind in (Power, Exponential, Logarithm, Turns, Octaves)}
 
 
 def model_record(model: FunctionModel) -> TableModelRecord:
@@ -41,18 +41,18 @@ def model_of(record: TableModelRecord) -> FunctionModel:
     parameters: dict[str, Any] = dict(record.parameters)
     tables = tuple(Table(each.bits, np.array(each.coefficients, np.int64), each.square) for each in record.tables)
     return FunctionModel(
-        REDUCTIONS[record.reduction](**parameters),
+        REDUCTION_KINDS[record.reduction](**parameters),
         tables,
         tuple(each.unit for each in record.tables),
         {name: int(word, 16) for name, word in record.specials.items()},
         {int(word, 16): int(result, 16) for word, result in record.exact.items()},
         {int(table): value for table, value in record.first.items()},
-        tuple(Scaling(**each.model_dump()) for each in record.scalings),
+        tuple(OperandScaling(**each.model_dump()) for each in record.scalings),
         record.flushed,
     )
 
 
-def described(model: FunctionModel) -> str:
+def table_in_words(model: FunctionModel) -> str:
     """Return "2 tables of 64 quadratics, truncated squarer, truncated to 24 bits"."""
     sizes = list(dict.fromkeys(len(table.coefficients) for table in model.tables))
     counts = " and ".join(map(str, sizes)) if len(sizes) <= 2 else f"{min(sizes)} to {max(sizes)}"
@@ -62,7 +62,7 @@ def described(model: FunctionModel) -> str:
     return f"{tables} quadratics, {squares} squarer, result truncated{scaled}"
 
 
-def _scaling_in_words(scaling: Scaling) -> str:
+def _scaling_in_words(scaling: OperandScaling) -> str:
     """Return "x · 2^24 for |x| < 2^-126, then result · 2^12"."""
     x = "|x|" if scaling.size else "x"
     limit = f"{scaling.limit:g}" if abs(scaling.limit) >= 1 and scaling.limit < 1e6 else _power(scaling.limit)

@@ -2,7 +2,7 @@
 
 A reduction splits each input word into the number of a table, the argument of that table, a sign and an exponent: the result is
 the table's value times 2^exponent, truncated to 24 bits, with that sign. Results below the smallest normal number become zero.
-Words are f32 bit patterns in int64 arrays of numpy or cupy.
+F32Words are f32 bit patterns in int64 arrays of numpy or cupy.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from accprobe.function.quadratic import Ints, module_of
+from accprobe.function.quadratic import Int64s, module_of
 
 FRACTION, BIAS = 23, 127
 HIDDEN, MASK, SIGN, INFINITY = 1 << 23, (1 << 23) - 1, 1 << 31, 255 << 23
@@ -51,12 +51,12 @@ class Reduction:
         """Return the lowest and the highest table values that give these results."""
         return value_bounds(results, split.exponent + unit)
 
-    def cover(self, table: int) -> Iterator[Ints]:
+    def cover(self, table: int) -> Iterator[Int64s]:
         """Yield input words that together give a table every argument."""
         raise NotImplementedError
 
 
-def octave(exponent: int, sign: int = 0) -> Ints:
+def octave(exponent: int, sign: int = 0) -> Int64s:
     """Return the words of all numbers from 2^exponent to twice that."""
     return np.arange(1 << FRACTION, dtype=np.int64) | (exponent + BIAS) << FRACTION | sign << 31
 
@@ -70,7 +70,7 @@ def shifted(values: Any, left: Any) -> Any:
 def assemble(sign: Any, values: Any, exponent: Any) -> Any:
     """Return words of ±values · 2^exponent, truncated to 24 bits; too small ones become zero, too large ones infinite."""
     xp = module_of(values)
-    length = bit_length(values)
+    length = bits_of(values)
     significand = shifted(values, 24 - length)
     biased = xp.where(values > 0, length + exponent + BIAS - 1, 0)
     words = biased << FRACTION | significand & MASK
@@ -78,7 +78,7 @@ def assemble(sign: Any, values: Any, exponent: Any) -> Any:
     return words | xp.asarray(sign).astype(np.int64) << 31
 
 
-def bit_length(values: Any) -> Any:
+def bits_of(values: Any) -> Any:
     """Return the number of bits of non-negative integers below 2^53."""
     _, exponent = module_of(values).frexp(values.astype(np.float64))
     return exponent.astype(np.int64)
@@ -119,7 +119,7 @@ class Power(Reduction):
         rest = exponent % self.period
         return Split(rest, words & MASK, words >> 31, self.direction * ((exponent - rest) // self.period))
 
-    def cover(self, table: int) -> Iterator[Ints]:
+    def cover(self, table: int) -> Iterator[Int64s]:
         yield octave(table)
 
 
@@ -140,7 +140,7 @@ class Exponential(Reduction):
         fixed = xp.where(words >> 31, -fixed - (fixed & MASK != 0), fixed)
         return Split(xp.zeros_like(words), fixed & MASK, xp.zeros_like(words), fixed >> FRACTION)
 
-    def cover(self, table: int) -> Iterator[Ints]:
+    def cover(self, table: int) -> Iterator[Int64s]:
         yield octave(0)
 
 
@@ -173,7 +173,7 @@ class Logarithm(Reduction):
         lowest, highest = xp.where(negative, ~high, low) - whole, xp.where(negative, ~low, high) - whole
         return lowest << self.dropped, (highest << self.dropped) + (1 << self.dropped) - 1
 
-    def cover(self, table: int) -> Iterator[Ints]:
+    def cover(self, table: int) -> Iterator[Int64s]:
         for exponent in (0, -1, 1, -2):
             yield octave(exponent)
 
@@ -209,7 +209,7 @@ class Turns(Reduction):
         sign = quarter >> 1 & 1 ^ ((words >> 31) if odd else 0)
         return Split(xp.zeros_like(words), xp.where(quarter & 1, MASK ^ position, position), sign, xp.zeros_like(words))
 
-    def cover(self, table: int) -> Iterator[Ints]:
+    def cover(self, table: int) -> Iterator[Int64s]:
         phases = np.arange(1 << FRACTION, dtype=np.int64) + ((4 - self.quarters) % 4 << FRACTION)
         nearest = (phases * (2 * np.pi / (1 << self.PHASE))).astype(np.float32).view(np.uint32).astype(np.int64)
         for step in (0, 1, -1, 2):
@@ -248,5 +248,5 @@ class Octaves(Reduction):
         found = super().join(split, values, unit)
         return module_of(values).where(split.table >= self.tables, self.above | split.sign << 31, found)
 
-    def cover(self, table: int) -> Iterator[Ints]:
+    def cover(self, table: int) -> Iterator[Int64s]:
         yield octave(self.first + table)

@@ -16,9 +16,9 @@ import numpy as np
 from accprobe.function.quadratic import module_of
 from accprobe.isa.formats import Format
 
-Rounding = Literal["RNE", "RNA", "RZ", "RD", "RU"]
+RoundingMode = Literal["RNE", "RNA", "RZ", "RD", "RU"]
 Overflow = Literal["infinity", "largest", "NaN"]
-ROUNDINGS: tuple[Rounding, ...] = ("RNE", "RZ", "RD", "RU", "RNA")
+ROUNDING_MODES: tuple[RoundingMode, ...] = ("RNE", "RZ", "RD", "RU", "RNA")
 OVERFLOWS: tuple[Overflow, ...] = ("infinity", "largest", "NaN")
 
 
@@ -105,7 +105,7 @@ def exact_values(name: str, fmt: Format, flushed: bool = False) -> Callable[[Any
     """
 
     def values(words: Any) -> Any:
-        found = values_of(words, fmt)
+        found = values_of_words(words, fmt)
         return flush(found, fmt) if flushed else found
 
     if fmt.storage_bits > 16:
@@ -121,14 +121,14 @@ def flush(values: Any, fmt: Format) -> Any:
 
 
 @dataclass(frozen=True)
-class Conversion:
+class FormatConversion:
     """How float64 values become words of a format.
 
     overflow: of finite values that are too large. infinite: of infinities. nan: the word of NaN; None: any NaN.
     flushed: subnormal results become zero. relu: negative results become zero.
     """
 
-    rounding: Rounding = "RNE"
+    rounding: RoundingMode = "RNE"
     overflow: Overflow = "infinity"
     infinite: Overflow = "infinity"
     nan: int | None = 0
@@ -180,7 +180,7 @@ def _exponent(size: Any, fmt: Format) -> Any:
     return xp.where(size > 0, xp.maximum(xp.frexp(size)[1] - 1, fmt.min_exponent), fmt.min_exponent).astype(np.int64)
 
 
-def _rounded(size: Any, negative: Any, rounding: Rounding) -> Any:
+def _rounded(size: Any, negative: Any, rounding: RoundingMode) -> Any:
     """Return sizes rounded to integers; negative: their signs."""
     xp = module_of(size)
     below = xp.floor(size)
@@ -199,14 +199,14 @@ def _rounded(size: Any, negative: Any, rounding: Rounding) -> Any:
 def errors_in_ulp(words: Any, exact: Any, fmt: Format) -> Any:
     """Return the distance of finite float results from exact float64 values in units in the last place; NaN elsewhere."""
     xp = module_of(exact)
-    values = values_of(words, fmt)
+    values = values_of_words(words, fmt)
     exponent = _exponent(xp.abs(exact), fmt)
     with np.errstate(all="ignore"):
         distance = xp.ldexp(xp.abs(values - exact), (fmt.mantissa_bits - exponent).astype(np.int32))
     return xp.where(xp.isfinite(values) & xp.isfinite(exact), distance, xp.nan)
 
 
-def values_of(words: Any, fmt: Format) -> Any:
+def values_of_words(words: Any, fmt: Format) -> Any:
     """Return the float64 values of words of numpy or cupy."""
     with np.errstate(invalid="ignore"):  # a signalling NaN becomes quiet
         return _values_of(words, fmt)

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from accprobe.function.candidates import Candidate
+from accprobe.function.candidates import Hypothesis
 from accprobe.function.quadratic import module_of
-from accprobe.function.reference import errors_in_ulp, unlike, values_of
+from accprobe.function.reference import errors_in_ulp, unlike, values_of_words
 from accprobe.isa.formats import Format
 
 # Chunks between two of which errors are measured of a function with 2^32 words: one in so many, because float64 takes longest.
@@ -21,8 +21,8 @@ ERRORS_OF = 16
 
 
 @dataclass
-class Errors:
-    """Errors of finite results in units in the last place: the largest and its operand, the sum, and counts.
+class UlpErrors:
+    """UlpErrors of finite results in units in the last place: the largest and its operand, the sum, and counts.
 
     against: pairs of neighbours whose results move against the function.
     """
@@ -45,7 +45,7 @@ class Errors:
         here = int(ulps.argmax())
         if float(ulps[here]) > self.largest:
             self.largest, self.at = float(ulps[here]), int(operands[here])
-        values = values_of(words, fmt)
+        values = values_of_words(words, fmt)
         moved, expected = xp.diff(values), xp.diff(exact)
         with np.errstate(all="ignore"):
             self.against += int((moved * xp.sign(expected) < 0).sum())
@@ -63,16 +63,16 @@ class Pass:
     mismatches: int = 0
     first: list[tuple[int, int, int]] = field(default_factory=list)
     digest: int = 0
-    errors: Errors = field(default_factory=Errors)
+    errors: UlpErrors = field(default_factory=UlpErrors)
 
 
-MOST_SHOWN = 4
+MOST_COUNTEREXAMPLES = 4
 
 
-def run(
+def measure_pass(
     chunks: Iterable[Any],
     function: Callable[[Any], Any],
-    model: Candidate | None,
+    model: Hypothesis | None,
     exact: Callable[[Any], Any] | None,
     fmt: Format,
     every: int = 1,
@@ -88,27 +88,27 @@ def run(
 
 
 def _add(
-    done: Pass, operands: Any, results: Any, model: Candidate | None, exact: Callable[[Any], Any] | None, fmt: Format
+    done: Pass, operands: Any, results: Any, model: Hypothesis | None, exact: Callable[[Any], Any] | None, fmt: Format
 ) -> None:
     done.words += results.size
-    done.digest = (done.digest + digest(operands, results)) & (1 << 64) - 1
+    done.digest = (done.digest + results_digest(operands, results)) & (1 << 64) - 1
     if model is not None:
         _compare(done, operands, results, model, fmt)
     if exact is not None and fmt.is_float:
         done.errors.add(operands, results, exact(operands), fmt)
 
 
-def _compare(done: Pass, operands: Any, results: Any, model: Candidate, fmt: Format) -> None:
+def _compare(done: Pass, operands: Any, results: Any, model: Hypothesis, fmt: Format) -> None:
     expected = model.words(operands)
     wrong = unlike(results, expected, fmt, model.any_nan)
     count = int(wrong.sum())
     done.mismatches += count
-    if count and len(done.first) < MOST_SHOWN:
-        places = module_of(wrong).flatnonzero(wrong)[: MOST_SHOWN - len(done.first)]
+    if count and len(done.first) < MOST_COUNTEREXAMPLES:
+        places = module_of(wrong).flatnonzero(wrong)[: MOST_COUNTEREXAMPLES - len(done.first)]
         done.first += [(int(operands[i]), int(results[i]), int(expected[i])) for i in places]
 
 
-def digest(operands: Any, results: Any) -> int:
+def results_digest(operands: Any, results: Any) -> int:
     """Return the sum of splitmix64 of operand · 2^32 + result, modulo 2^64. Source: Steele et al., OOPSLA 2014."""
     xp = module_of(operands)
     mixed = operands.astype(np.uint64) << np.uint64(32) | results.astype(np.uint64)

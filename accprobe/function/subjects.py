@@ -1,4 +1,4 @@
-"""What `accprobe function` measures: functions from words of one format to words of another, element by element."""
+"""Functions that accprobe measures: from words of one format to words of another, element by element."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from accprobe.gemm.callables.arrays import open_arrays
 from accprobe.gemm.callables.opening import UserFunction, find_callable
 from accprobe.isa.formats import FORMATS, Bits, Format
 
-# Words of one call: large enough to keep a vector unit or a GPU busy, small enough for a few arrays in a cache or in memory.
-CHUNK = {"cpu": 1 << 20, "cuda": 1 << 26}
+# F32Words of one call: large enough to keep a vector unit or a GPU busy, small enough for a few arrays in a cache or in memory.
+WORDS_A_CALL = {"cpu": 1 << 20, "cuda": 1 << 26}
 
 
 class Subject(Protocol):
@@ -35,7 +35,7 @@ class Subject(Protocol):
 
 
 def chunk_of(subject: Subject) -> int:
-    return CHUNK[subject.device.partition(":")[0]]
+    return WORDS_A_CALL[subject.device.partition(":")[0]]
 
 
 def every_word(fmt: Format, chunk: int, arange: Callable[..., Any] = np.arange) -> Iterator[Any]:

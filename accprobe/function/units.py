@@ -32,7 +32,7 @@ THREADS, BLOCKS = 256, 132 * 16
 
 
 @dataclass(frozen=True)
-class Unit:
+class ScalarUnit:
     """One scalar instruction. function: its reference function."""
 
     name: str
@@ -86,7 +86,7 @@ def opcodes_of(cubin: Cubin) -> tuple[str, ...]:
     return tuple(name if count == 1 else f"{count}×{name}" for name, count in Counter(kept).items())
 
 
-def _special_functions() -> list[Unit]:
+def _special_functions() -> list[ScalarUnit]:
     f32, halves = FORMATS["f32"], (FORMATS["f16"], FORMATS["bf16"])
     named = {
         "ex2": "exp2",
@@ -98,20 +98,20 @@ def _special_functions() -> list[Unit]:
         "cos": "cos",
     }
     units = [
-        Unit(f"{name}.approx{ftz}.f32", f32, f32, "special function", function)
+        ScalarUnit(f"{name}.approx{ftz}.f32", f32, f32, "special function", function)
         for name, function in named.items()
         for ftz in (".ftz", "")
     ]
-    units.append(Unit("tanh.approx.f32", f32, f32, "special function", "tanh"))
+    units.append(ScalarUnit("tanh.approx.f32", f32, f32, "special function", "tanh"))
     for fmt in halves:
         ftz = ".ftz" if fmt.name == "bf16" else ""
-        units.append(Unit(f"ex2.approx{ftz}.{fmt}", fmt, fmt, "special function", "exp2"))
-        units.append(Unit(f"tanh.approx.{fmt}", fmt, fmt, "special function", "tanh"))
-    units += [Unit(f"{name}.rn.f32", f32, f32, "special function", named[name]) for name in ("rcp", "sqrt")]
+        units.append(ScalarUnit(f"ex2.approx{ftz}.{fmt}", fmt, fmt, "special function", "exp2"))
+        units.append(ScalarUnit(f"tanh.approx.{fmt}", fmt, fmt, "special function", "tanh"))
+    units += [ScalarUnit(f"{name}.rn.f32", f32, f32, "special function", named[name]) for name in ("rcp", "sqrt")]
     return units
 
 
-def _conversions() -> list[Unit]:
+def _conversions() -> list[ScalarUnit]:
     f32, f16, bf16, tf32 = (FORMATS[name] for name in ("f32", "f16", "bf16", "tf32"))
     units = []
     for to in (f16, bf16):
@@ -126,10 +126,10 @@ def _conversions() -> list[Unit]:
     for rounding in ("rn", "rz", "rm", "rp"):
         units += [(f"cvt.{rounding}.f32.{of}", FORMATS[of], f32) for of in ("s32", "u32")]
     units += [("cvt.f32.f16", f16, f32), ("cvt.f32.bf16", bf16, f32), ("cvt.rn.f16.s32", FORMATS["s32"], f16)]
-    return [Unit(name, of, to, "conversion") for name, of, to in units]
+    return [ScalarUnit(name, of, to, "conversion") for name, of, to in units]
 
 
-UNITS: tuple[Unit, ...] = (*_special_functions(), *_conversions())
+SCALAR_UNITS: tuple[ScalarUnit, ...] = (*_special_functions(), *_conversions())
 """The scalar instructions of sm_90 that are measured."""
 
 
@@ -138,7 +138,7 @@ class GpuUnit:
 
     on_device = True
 
-    def __init__(self, unit: Unit, index: int = 0) -> None:
+    def __init__(self, unit: ScalarUnit, index: int = 0) -> None:
         from accprobe.devices.cuda import CudaDevice
 
         self.unit, self.name, self.operand, self.result = unit, unit.name, unit.operand, unit.result

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from accprobe.errors import AccprobeError
-from accprobe.function.measure import SAMPLED, Request, chunks_of
+from accprobe.function.measure import SAMPLED_WORDS, FunctionRequest, chunks_of
 from accprobe.function.reference import unlike
 from accprobe.function.subjects import Subject
 from accprobe.gemm.verification import ordered
 
 
 @dataclass(frozen=True)
-class Difference:
+class FunctionDifference:
     """Operands with different results. largest: in units in the last place, at operand `at`; first: (operand, one, other)."""
 
     words: int
@@ -24,14 +24,14 @@ class Difference:
     first: tuple[int, int, int] | None
 
 
-def compare(one: Subject, other: Subject, request: Request) -> Difference:
+def compare_functions(one: Subject, other: Subject, request: FunctionRequest) -> FunctionDifference:
     """Compare two functions of one operand format on all operands, or 2^26. Raises AccprobeError for two result formats."""
     if one.result is not other.result:
         raise AccprobeError(
             f"{one.name} returns {one.result} and {other.name} {other.result}: their results cannot be compared"
         )
     bits = one.operand.bits + one.operand.ignored_low_bits
-    total = 1 << bits if bits <= 16 or request.exhaustive else SAMPLED
+    total = 1 << bits if bits <= 16 or request.exhaustive else SAMPLED_WORDS
     words = differing = largest = at = 0
     first: tuple[int, int, int] | None = None
     for operands in chunks_of(one, total):
@@ -45,10 +45,10 @@ def compare(one: Subject, other: Subject, request: Request) -> Difference:
             first = (int(operands[places[0]]), int(left[places[0]]), int(right[places[0]]))
         if far.max() > largest:
             largest, at = int(far.max()), int(operands[places[far.argmax()]])
-    return Difference(words, differing, largest, at, first)
+    return FunctionDifference(words, differing, largest, at, first)
 
 
-def in_words(found: Difference, one: Subject, other: Subject) -> str:
+def in_words(found: FunctionDifference, one: Subject, other: Subject) -> str:
     """Return the difference in one sentence."""
     if found.first is None:
         return f"{one.name} and {other.name}: the same bits for {found.words:,} operands"

@@ -25,7 +25,7 @@ from accprobe.operands.exchange import Exchange
 
 PROVISIONAL_BITS = 30  # Alignment bits of the draft before they are measured; the rows until then need two or three.
 
-# Of floats: the tree, the bits and the roundings, then the other rules.
+# Experiments on floats: the tree, the bits and the roundings, then the other rules.
 Experiments = tuple[Callable[[Workbench, Draft], tuple[Draft, Findings]], ...]
 STRUCTURE: Experiments = (order, lone_products, wider_inner_sums, subnormals, room, precision, scaled_blocks)
 RULES: Experiments = (nonstandard, largest_exponent, floor, nan, overflow, detection, zero_signs)

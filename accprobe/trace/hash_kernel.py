@@ -36,7 +36,7 @@ _POINTERS, _LAYOUT = struct.Struct("=QQ"), struct.Struct(f"=QII{DIMENSIONS}I{DIM
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Layout:
+class MemoryLayout:
     """How the elements of a tensor lie in memory. size: in bytes.
 
     view: of `TensorView`; blocks: of threads; kind: 64 bits of the type and the size, which are mixed into the hash.
@@ -54,7 +54,7 @@ class Layout:
 
 
 @cache
-def layout_of(shape: tuple[int, ...], strides: tuple[int, ...], dtype: Any) -> Layout:
+def memory_layout_of(shape: tuple[int, ...], strides: tuple[int, ...], dtype: Any) -> MemoryLayout:
     """Return the layout of a tensor: one object for equal arguments."""
     width, count = dtype.itemsize, math.prod(shape)
     dimensions = [(size, stride * width) for size, stride in zip(shape, strides, strict=True) if size != 1]
@@ -75,7 +75,7 @@ def layout_of(shape: tuple[int, ...], strides: tuple[int, ...], dtype: Any) -> L
     view = _LAYOUT.pack(size, narrow, len(merged), *(x for x, _ in merged), *unused, *(x for _, x in merged), *unused)
     blocks = min(-(-size // BYTES_OF_BLOCK), MOST_BLOCKS)
     name = str(dtype).removeprefix("torch.")
-    return Layout(tuple(shape), strides, name, size, is_contiguous, view, blocks, _kind(str(dtype), size), needs_copy)
+    return MemoryLayout(tuple(shape), strides, name, size, is_contiguous, view, blocks, _kind(str(dtype), size), needs_copy)
 
 
 def _kind(dtype: str, size: int) -> int:
@@ -91,7 +91,7 @@ class HashKernel:
         self._batch = ctypes.create_string_buffer(_BATCH.size + TENSORS * (_POINTERS.size + _LAYOUT.size))
         self._parameters = (ctypes.c_void_p * 1)(ctypes.addressof(self._batch))
 
-    def launch(self, tensors: Sequence[tuple[int, Layout]], sums: int, stream: int) -> None:
+    def launch(self, tensors: Sequence[tuple[int, MemoryLayout]], sums: int, stream: int) -> None:
         """Start adding the sums of at most TENSORS tensors, given by address and layout. sums: address of int64 [n, 2]."""
         import torch
 

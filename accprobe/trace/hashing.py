@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from accprobe.trace.hash_kernel import ODD_MULTIPLIER, TENSORS, HashKernel, Layout, hash_kernel, layout_of
+from accprobe.trace.hash_kernel import ODD_MULTIPLIER, TENSORS, HashKernel, MemoryLayout, hash_kernel, memory_layout_of
 
 HASH_BLOCK = 1 << 12
 """Words of one block, as in tensor_hash.cu. Each block has the same weights; the sums of blocks have weights of their own."""
@@ -109,7 +109,7 @@ class _GpuHashes:
     kernel: HashKernel
     sums: Any
     numbers: list[int] = field(default_factory=list)
-    waiting: list[tuple[int, Layout]] = field(default_factory=list)
+    waiting: list[tuple[int, MemoryLayout]] = field(default_factory=list)
     memories: list[Any] = field(default_factory=list)
     stream: int = 0
     bytes: int = 0
@@ -140,7 +140,7 @@ class HashQueue:
     _gpus: dict[int, _GpuHashes | None] = field(default_factory=dict)
     _sums: dict[int, Any] = field(default_factory=dict)
 
-    def add(self, tensor: Any, layout: Layout) -> int:
+    def add(self, tensor: Any, layout: MemoryLayout) -> int:
         """Hash a tensor, later on a GPU, and return the number of its hash in `found`."""
         number, device = len(self.found) + len(self._kinds), tensor.get_device()
         self._kinds.append(layout.kind)
@@ -209,6 +209,6 @@ def _new_hashes(device: Any) -> _GpuHashes | None:
 def hash_of(tensor: Any) -> str:
     """Return the hash of one tensor."""
     queue = HashQueue()
-    queue.add(tensor, layout_of(tensor.shape, tensor.stride(), tensor.dtype))
+    queue.add(tensor, memory_layout_of(tensor.shape, tensor.stride(), tensor.dtype))
     queue.fetch()
     return queue.found[0]

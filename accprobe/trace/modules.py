@@ -14,7 +14,7 @@ class ModuleTracker:
         self._node, self._is_grad_enabled = torch._C._current_autograd_node, torch.is_grad_enabled
         self._sequence_number = torch._C._autograd._get_sequence_nr
         self._paths = [""]
-        """Of the modules that run, below the path outside of modules."""
+        """Paths of the modules that run, below the path outside of modules."""
         self._outermost: Any = None
         self._names: dict[Any, str] = {}
         self._of_sequence: dict[int, str] = {}

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from accprobe.trace.hash_kernel import Layout, layout_of
+from accprobe.trace.hash_kernel import MemoryLayout, memory_layout_of
 from accprobe.trace.hashing import HashQueue
 from accprobe.trace.mapping import Mapped
 from accprobe.trace.records import TensorValue
@@ -58,14 +58,14 @@ class Storages:
         """
         storage = self._storage(tensor, settled)
         dtype = tensor.dtype
-        layout = layout_of(tensor.shape, tensor.stride(), dtype)
+        layout = memory_layout_of(tensor.shape, tensor.stride(), dtype)
         if tensor.is_neg() or (dtype.is_complex and tensor.is_conj()):  # the bits differ from those in memory
             key: tuple[Any, ...] = (tensor.storage_offset(), layout, tensor.is_neg(), tensor.is_conj())
         else:
             key = (tensor.storage_offset(), layout)
         return storage.views.get(key) or self._new_value(tensor, layout, storage, key)
 
-    def _new_value(self, tensor: Any, layout: Layout, storage: _Storage, key: tuple[Any, ...]) -> TensorValue:
+    def _new_value(self, tensor: Any, layout: MemoryLayout, storage: _Storage, key: tuple[Any, ...]) -> TensorValue:
         found = storage.views[key] = TensorValue(storage.value, "", layout.shape, layout.strides, layout.dtype)
         if tensor.is_meta or storage.is_opaque:
             return found
@@ -89,7 +89,7 @@ class Storages:
         return found
 
     def _add(self, tensor: Any) -> int:
-        return self._queue.add(tensor, layout_of(tensor.shape, tensor.stride(), tensor.dtype))
+        return self._queue.add(tensor, memory_layout_of(tensor.shape, tensor.stride(), tensor.dtype))
 
     def fetch(self) -> None:
         """Fill in the hashes of all values."""

@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 from planted_functions import INVERSE_ROOT, INVERSE_ROOT_OF_TWICE, RECIPROCAL, PlantedTable, inverse_root, reciprocal
 
-from accprobe.function.candidates import Candidate
-from accprobe.function.fit import infer
+from accprobe.function.candidates import Hypothesis
+from accprobe.function.fit import infer_table_model
 from accprobe.function.records import model_of, model_record
-from accprobe.function.statistics import run
+from accprobe.function.statistics import measure_pass
 from accprobe.isa.formats import FORMATS
 from accprobe.report.functions import TableModelRecord
 
-F32 = FORMATS["f32"]
+_F32 = FORMATS["f32"]
 
 PLANTS = {
     "128 segments": reciprocal(PlantedTable(*RECIPROCAL, segments=128, bias=2023)),
@@ -32,9 +32,9 @@ PLANTS = {
 
 @pytest.mark.parametrize("name", PLANTS)
 def test_a_planted_table_predicts_every_word(name: str) -> None:
-    """Words of every size and sign, and of two whole octaves, by the model and by its record."""
+    """F32Words of every size and sign, and of two whole octaves, by the model and by its record."""
     device = PLANTS[name]
-    inference = infer(device)
+    inference = infer_table_model(device)
     assert inference.model is not None, inference.contradicted
     rng = np.random.default_rng(0)
     words = np.concatenate([rng.integers(0, 1 << 32, 1 << 20, np.uint32), np.arange(127 << 23, 129 << 23, 5, dtype=np.uint32)])
@@ -46,7 +46,7 @@ def test_a_planted_table_predicts_every_word(name: str) -> None:
 
 
 def test_another_squarer_is_refused() -> None:
-    inference = infer(reciprocal(PlantedTable(*RECIPROCAL, segments=128, square="half")))
+    inference = infer_table_model(reciprocal(PlantedTable(*RECIPROCAL, segments=128, square="half")))
     assert inference.model is None
     assert "power, table 0: 128 segments, truncated square" in inference.contradicted
 
@@ -57,5 +57,5 @@ def test_one_wrong_word_is_found_with_its_place() -> None:
 
     identity: Callable[[Any], Any] = lambda words: words  # noqa: E731
     chunks = (np.arange(start, start + (1 << 20), dtype=np.uint32) for start in range(0x3F000000, 0x41000000, 1 << 20))
-    done = run(chunks, device, Candidate("identity", identity), None, F32)
+    done = measure_pass(chunks, device, Hypothesis("identity", identity), None, _F32)
     assert (done.mismatches, done.first) == (1, [(0x3FC12345, 0x3FC12344, 0x3FC12345)])

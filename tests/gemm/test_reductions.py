@@ -28,7 +28,7 @@ INCOMPLETE = {"dropped tail"}
 
 
 def run(*arguments: str) -> Result:
-    return CliRunner().invoke(main, ["reduce", *arguments])
+    return CliRunner(env={"COLUMNS": "200"}).invoke(main, ["reduce", *arguments])
 
 
 @pytest.mark.parametrize("name", PLANTS)

@@ -13,7 +13,7 @@ torch = pytest.importorskip("torch")
 
 from accprobe.build.probes import device_code  # noqa: E402
 from accprobe.trace import hashing  # noqa: E402
-from accprobe.trace.hash_kernel import HashKernel, layout_of  # noqa: E402
+from accprobe.trace.hash_kernel import HashKernel, memory_layout_of  # noqa: E402
 from accprobe.trace.hashing import HASH_LANES, hash_of, lanes  # noqa: E402
 from accprobe.trace.recorder import Recorder, paused  # noqa: E402
 
@@ -90,7 +90,7 @@ def test_the_kernel_computes_the_sums_of_torch(kernel: HashKernel, dtype: Any) -
     views = [view for x in wholes[3:] for view in (x[1:], x[..., ::2], x.transpose(0, -1), x.expand(2, *x.shape))]
     tensors = [*wholes, *views]
     sums = torch.zeros(len(tensors), HASH_LANES, dtype=torch.int64)
-    waiting = [(x.data_ptr(), layout_of(x.shape, x.stride(), x.dtype)) for x in tensors]
+    waiting = [(x.data_ptr(), memory_layout_of(x.shape, x.stride(), x.dtype)) for x in tensors]
     kernel.launch(waiting, sums.data_ptr(), 0)
     for tensor, got in zip(tensors, sums.tolist(), strict=True):
         assert got == lanes(tensor).tolist(), (tensor.shape, tensor.stride())

@@ -1,6 +1,6 @@
 """Reductions as products: the sum over K of x is the product of a row of ones with x.
 
-So everything that is found out of a product is found out of a sum: its order, the format and rounding of its partial sums, its
+So all that is inferred of a product is inferred of a sum: its order, the format and rounding of its partial sums, its
 regions, its repeatability. A mean over a power of two is a product with a row of 1/K.
 """
 

@@ -20,8 +20,8 @@ COLUMNS = (
 
 
 def function_blocks(rows: Sequence[FunctionRow]) -> Iterator[Element]:
-    """Return the headline, the table and the remarks of rows."""
-    yield Paragraph(Phrase(headline(rows), "strong"))
+    """Return the function_headline, the table and the remarks of rows."""
+    yield Paragraph(Phrase(function_headline(rows), "strong"))
     if len(rows) > 1:
         yield tabulate(COLUMNS, rows)
     remarks = [remark for row in rows for remark in remarks_of(row, len(rows) > 1)]
@@ -29,7 +29,7 @@ def function_blocks(rows: Sequence[FunctionRow]) -> Iterator[Element]:
         yield List(tuple(remarks), mark="-")
 
 
-def headline(rows: Sequence[FunctionRow]) -> str:
+def function_headline(rows: Sequence[FunctionRow]) -> str:
     """ "torch:exp bf16: exp, rounded once (RNE), on all 65,536 operands"."""
     if len(rows) == 1:
         (row,) = rows

@@ -14,7 +14,7 @@ from accprobe.cli import main
 
 
 def run(*arguments: str) -> Result:
-    return CliRunner().invoke(main, ["function", *arguments, "--device", "cpu"])
+    return CliRunner(env={"COLUMNS": "200"}).invoke(main, ["function", *arguments, "--device", "cpu"])
 
 
 OWN = """
