@@ -8,18 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from accuracy_blocks import lines
-from benchmark import loaded
-from block_forms import RESULTS
+from benchmark import accuracy_lines, loaded, recorded
 
 from accprobe import emulate
 from accprobe.budget.accumulation import of_named
 from accprobe.budget.error_report import BudgetRequest, entries
 from accprobe.report.report import Report
-
-
-def recorded(name: str) -> Any:
-    return json.loads((RESULTS / name).read_text(encoding="utf-8"))
 
 
 def check(found: Iterator[dict[str, Any]], expected: list[dict[str, Any]]) -> None:
@@ -32,11 +26,11 @@ def check(found: Iterator[dict[str, Any]], expected: list[dict[str, Any]]) -> No
 def test_accuracy_tables_are_what_the_benchmark_computes() -> None:
     """The cheap lines of each table."""
     benchmark, cheap = loaded("accuracy"), (128,)
-    check(benchmark.over_k(cheap), [each for each in lines("over_k") if each["k"] in cheap])
-    check(benchmark.attention((1024,)), lines("attention", k=1024))
-    check(benchmark.integers(), lines("integers"))
-    check(benchmark.outliers(), lines("outliers"))
-    check(iter([benchmark.softmax()]), lines("softmax"))
+    check(benchmark.over_k(cheap), [each for each in accuracy_lines("over_k") if each["k"] in cheap])
+    check(benchmark.attention((1024,)), accuracy_lines("attention", k=1024))
+    check(benchmark.integers(), accuracy_lines("integers"))
+    check(benchmark.outliers(), accuracy_lines("outliers"))
+    check(iter([benchmark.softmax()]), accuracy_lines("softmax"))
 
 
 def test_errors_on_hardware_are_those_of_the_model_and_mismatches_are_counted(

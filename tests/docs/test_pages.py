@@ -12,8 +12,7 @@ from pathlib import Path
 import click
 import document_blocks
 import pytest
-import source_blocks
-from block_forms import ROOT
+from block_forms import ROOT, paragraphs
 from click.testing import CliRunner
 from document_blocks import FENCE, PAGES
 
@@ -151,7 +150,7 @@ def test_extras_are_those_of_the_package() -> None:
 
 @pytest.mark.parametrize("command", main.commands.values(), ids=lambda command: command.name)
 def test_help_says_which_extras_a_command_needs(command: click.Command) -> None:
-    needs = next(each for each in source_blocks.paragraphs(command.help or "") if each.startswith("Needs: "))
+    needs = next(each for each in paragraphs(command.help or "") if each.startswith("Needs: "))
     named = {extra for two in re.findall(r"extra (\w+)(?: or (\w+))?", needs) for extra in two if extra}
     assert named <= EXTRAS
     assert named or "nothing" in needs

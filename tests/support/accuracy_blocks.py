@@ -1,55 +1,40 @@
-"""The tables of docs/accuracy.md, of benchmarks/results/accuracy, and what of them other pages have."""
+"""The tables of docs/accuracy.md from benchmarks/results/accuracy and bounds, and the parts of them on other pages."""
 
 from __future__ import annotations
 
-import json
+from collections import defaultdict
 from math import log2
-from typing import Any
 
 import numpy as np
-from block_forms import RESULTS, filled, tabled
+from benchmark import accuracy_line, accuracy_lines, recorded
+from block_forms import filled, tabled
 
-FOLDER = RESULTS / "accuracy"
-FP8, FP16 = "wgmma.m64n8k32.f32.e4m3.e4m3", "wgmma.m64n8k16.f32.f16.f16"
-KINDS = {"normal": "zero-mean", "positive": "same-sign"}
+from accprobe.report.report import Report
 
-Line = dict[str, Any]
-
-
-def recorded() -> Any:
-    return json.loads((FOLDER / "h200.json").read_text(encoding="utf-8"))
+_FP8, _FP16 = "wgmma.m64n8k32.f32.e4m3.e4m3", "wgmma.m64n8k16.f32.f16.f16"
+_KINDS = {"normal": "zero-mean", "positive": "same-sign"}
 
 
-def lines(table: str, **like: object) -> list[Line]:
-    """Those that have these values."""
-    return [line for line in recorded()[table] if all(line[name] == value for name, value in like.items())]
-
-
-def line(table: str, **like: object) -> Line:
-    (found,) = lines(table, **like)
-    return found
-
-
-def error(k: int, data: str, accumulator: str = "QGMMA", promote_every: int | None = None) -> float:
-    found = line("over_k", k=k, data=data, accumulator=accumulator, promote_every=promote_every)
+def _error(k: int, data: str, accumulator: str = "QGMMA", promote_every: int | None = None) -> float:
+    found = accuracy_line("over_k", k=k, data=data, accumulator=accumulator, promote_every=promote_every)
     return float(found["relative_error"])
 
 
-def percent(share: float) -> str:
-    """Two digits, without an exponent."""
+def _percent(share: float) -> str:
+    """Return two digits, without an exponent."""
     value = 100 * share
     return f"{np.format_float_positional(float(f'{value:.2g}'), trim='-')} %"
 
 
 def accuracy_made() -> str:
-    data = recorded()
-    told = (
+    data = recorded("accuracy/h200.json")
+    text = (
         f"`{data['command']}` computes the tables down to attention, except the first: {data['outputs']:,} outputs of each"
         f" product, {data['draws']} draws of operands, by the model measured on an H200 (`{data['like']}`). The command above"
         " each table prints the same numbers with confidence intervals. An error is the root mean square of d - x over that of"
         " the exact sums x. Zero-mean data are normal, same-sign data uniform in [0, 1), both rounded to e4m3."
     )
-    return filled(told) + "\n"
+    return filled(text)
 
 
 def same_sign() -> str:
@@ -61,97 +46,184 @@ def zero_mean() -> str:
 
 
 def _over_k(data: str) -> str:
-    """slope: of the error of unpromoted sums, on two logarithmic scales."""
-    found = lines("over_k", data=data, accumulator="QGMMA", promote_every=None)
+    """Return the errors by K; slope: of the error of unpromoted sums, on two logarithmic scales."""
+    found = accuracy_lines("over_k", data=data, accumulator="QGMMA", promote_every=None)
     table, before = [], None
     for each in found:
         k, own = each["k"], float(each["relative_error"])
-        others = [error(k, data, promote_every=128), *(error(k, data, name) for name in ("14 bits to nearest", "f32"))]
+        others = [_error(k, data, promote_every=128), *(_error(k, data, name) for name in ("14 bits to nearest", "f32"))]
         slope = f"{log2(own / before):.2f}" if before else ""
-        table.append((f"{k:,}", percent(own), slope, *map(percent, others), _on_hardware(data, k)))
+        table.append((f"{k:,}", _percent(own), slope, *map(_percent, others), _on_hardware(data, k)))
         before = own
     header = ("K", "never promoted", "slope", "every 128", "14 bits to nearest", "f32 chain", "mismatches on hardware")
     ks = ",".join(str(each["k"]) for each in found)
     return f"`accprobe budget QGMMA --k {ks} --data {data} --promote-every none,128`:\n\n{tabled(header, table)}"
 
 
-def hardware() -> Any:
-    return json.loads((FOLDER / "h200-hardware.json").read_text(encoding="utf-8"))
-
-
 def _on_hardware(data: str, k: int) -> str:
-    """Mismatches of those never promoted, and of those promoted every 128."""
-    return ", ".join(f"{each['differ']:,}" for each in hardware()["lines"] if (each["data"], each["k"]) == (data, k))
+    """Return mismatches on hardware: never promoted, promoted every 128."""
+    return ", ".join(
+        f"{each['differ']:,}"
+        for each in recorded("accuracy/h200-hardware.json")["lines"]
+        if (each["data"], each["k"]) == (data, k)
+    )
 
 
 def on_hardware() -> str:
-    found = hardware()
+    found = recorded("accuracy/h200-hardware.json")
     words, differ = (sum(each[name] for each in found["lines"]) for name in ("words", "differ"))
-    return (
-        filled(
-            "`python benchmarks/accuracy_gpu.py` multiplies the same operands by `torch._scaled_mm`, with `use_fast_accum`"
-            " (never promoted) and without (every 128), and compares each result with the model's; the last columns count"
-            " mismatches. On"
-            f" an {found['device']} (torch {found['torch']}, CUDA {found['cuda']}): {len(found['lines'])} products, {words:,}"
-            f" results, {differ:,} mismatches. So these are the hardware's own errors."
-        )
-        + "\n"
+    return filled(
+        "`python benchmarks/accuracy_gpu.py` multiplies the same operands by `torch._scaled_mm`, with `use_fast_accum`"
+        " (never promoted) and without (every 128), and compares each result with the model's; the last columns count"
+        " mismatches. On"
+        f" an {found['device']} (torch {found['torch']}, CUDA {found['cuda']}): {len(found['lines'])} products, {words:,}"
+        f" results, {differ:,} mismatches. So these are the hardware's own errors."
     )
 
 
 def intervals() -> str:
-    """By how many products are added before they are promoted."""
-    found = lines("promotion", data="normal")
+    """Return errors by promotion interval."""
+    found = accuracy_lines("promotion", data="normal")
     k = found[0]["k"]
     table = []
     for each in sorted(found, key=lambda each: each["promote_every"] or k):
         every = each["promote_every"]
-        shares = (line("promotion", data=data, promote_every=every)["relative_error"] for data in KINDS)
-        table.append((f"{every:,}" if every else "never", *map(percent, shares)))
-    asks = ",".join(str(each["promote_every"]).lower() for each in found)
-    command = f"`accprobe budget QGMMA --k {k} --promote-every {asks}`"
-    return f"{command}:\n\n{tabled(('promotion interval', *KINDS.values()), table)}"
+        shares = (accuracy_line("promotion", data=data, promote_every=every)["relative_error"] for data in _KINDS)
+        table.append((f"{every:,}" if every else "never", *map(_percent, shares)))
+    values = ",".join(str(each["promote_every"]).lower() for each in found)
+    command = f"`accprobe budget QGMMA --k {k} --promote-every {values}`"
+    return f"{command}:\n\n{tabled(('promotion interval', *_KINDS.values()), table)}"
 
 
 def granularity() -> str:
-    """What operands lose by it, of one kind of data and of one with outliers."""
-    names = [each["scale"] for each in lines("scales", data="normal")]
-    told = f"`accprobe budget QGMMA --k 4096 --promote-every 128 --data normal,outliers --scale {','.join(names)}`:\n"
+    """Return quantisation errors by granularity of scales, of normal data and of data with outliers."""
+    names = [each["scale"] for each in accuracy_lines("scales", data="normal")]
+    text = f"`accprobe budget QGMMA --k 4096 --promote-every 128 --data normal,outliers --scale {','.join(names)}`:\n"
     for data in ("normal", "outliers"):
         table = []
-        for each in lines("scales", data=data):
-            (integers,) = lines("integers", data=data, scale=each["scale"]) or [None]
+        for each in accuracy_lines("scales", data=data):
+            (integers,) = accuracy_lines("integers", data=data, scale=each["scale"]) or [None]
             snr = (f"{each['snr']:.1f}", f"{integers['snr']:.1f}" if integers else "")
-            shares = (percent(each[name]) for name in ("quantisation_error", "flushed", "saturated"))
+            shares = (_percent(each[name]) for name in ("quantisation_error", "flushed", "saturated"))
             table.append((f"`{each['scale']}`", *snr, *shares, f"{each['scale_bytes']:.2g}"))
         header = (f"{data} data", "SNR", "as integers", "product off by", "flushed", "saturated", "bytes of scales")
-        told += f"\n{tabled(header, table)}"
-    return told
+        text += f"\n{tabled(header, table)}"
+    return text
 
 
 def attention_over_keys() -> str:
-    """By the accumulator, and by rounding alone."""
+    """Return errors of attention by keys: of the accumulator, and of rounding alone."""
     of_sign = "attention, V in [0, 1)"
-    table, keys = [], [each["k"] for each in lines("attention", data="attention", promote_every=None)]
+    table, keys = [], [each["k"] for each in accuracy_lines("attention", data="attention", promote_every=None)]
     for k in keys:
         cells = []
         for data in ("attention", of_sign):
-            never, often = lines("attention", data=data, k=k)
+            never, often = accuracy_lines("attention", data=data, k=k)
             cells += [never["relative_error"], often["relative_error"], never["quantisation_error"]]
-        table.append((f"{k:,}", *map(percent, cells)))
-    asks = ",".join(map(str, keys))
-    command = f"`accprobe budget QGMMA --data attention --scale row --promote-every none,128 --k {asks}`"
+        table.append((f"{k:,}", *map(_percent, cells)))
+    values = ",".join(map(str, keys))
+    command = f"`accprobe budget QGMMA --data attention --scale row --promote-every none,128 --k {values}`"
     ways = ("never promoted", "every 128", "rounding P, V")
     header = ("keys", *(f"{kind}: {way}" for kind in ("normal V", "V in [0, 1)") for way in ways))
     return f"{command} has the first columns:\n\n{tabled(header, table)}"
 
 
 def drift_in_short() -> str:
-    """Of the same only what promotion changes."""
-    never, often = (line("promotion", data="positive", promote_every=every) for every in (None, 128))
-    told = (
-        f"A sum of K = {never['k']} products of e4m3 values between 0 and 1 is {percent(-never['bias'])} too low, and"
-        f" {percent(-often['bias'])} with promotion every {often['promote_every']} products, by the model measured on an H200"
+    """Return the bias with and without promotion in one sentence."""
+    never, often = (accuracy_line("promotion", data="positive", promote_every=every) for every in (None, 128))
+    text = (
+        f"A sum of K = {never['k']} products of e4m3 values between 0 and 1 is {_percent(-never['bias'])} too low, and"
+        f" {_percent(-often['bias'])} with promotion every {often['promote_every']} products, by the model measured on an H200"
         " ([accuracy](docs/accuracy.md))."
     )
-    return filled(told) + "\n"
+    return filled(text)
+
+
+def bounds_held() -> str:
+    """Return the results of benchmarks/bounds.py."""
+    found = recorded("bounds/0.json")
+    held = found["outputs"] - found["unbounded"]
+    exceeding = "none exceeds" if not found["exceeding"] else f"{found['exceeding']:,} exceed"
+    text = (
+        f"{found['outputs']:,} outputs of {len(found['arithmetics'])} arithmetics, made to err: {held:,} have a bound (sums of"
+        f" the others can exceed their format), and {exceeding} it:"
+    )
+    by_chip = defaultdict(list)
+    for name, row in found["arithmetics"].items():
+        by_chip[" ".join(name.split(":")[: 2 if name.startswith("sim") else 1])].append(row)
+    rows = []
+    for chip, seen in by_chip.items():
+        largest = [max(row["largest"].values()) for row in seen]
+        rows.append(
+            (
+                f"{chip.split()[-1].upper()}, {'published' if chip.startswith('sim') else 'measured'}",
+                len(seen),
+                f"{sum(row['outputs'] for row in seen):,}",
+                sum(row["exceeding"] for row in seen),
+                f"{min(largest):.2f} to {max(largest):.2f}",
+            )
+        )
+    heads = ("models", "arithmetics", "outputs", "exceed", "largest error over the bound")
+    return filled(text) + "\n" + tabled(heads, rows)
+
+
+def ways_of_counting() -> str:
+    """Return the numbers of bits in use, with the meaning and the source of each."""
+    rows = {row.name: row for row in Report.load("h200").instructions}
+    kept, other = (
+        rows[name].findings[feature].value for name, feature in ((_FP8, "effective_bits"), (_FP16, "alignment_bits"))
+    )
+    assert isinstance(kept, int)
+    exponent = rows[_FP8].instruction.d.exponent_bits
+    measured = "measured: `reports/h200.json`"
+    table = (
+        (kept, "fraction bits of the running sum of an FP8 `wgmma` (QGMMA), and those to which it aligns products", measured),
+        (kept + 1, "the same with the hidden leading one", f"{measured}; DeepSeek-V3's 14 bits"),
+        (
+            kept + 1 + exponent,
+            "the same with the sign and the exponent too: a float e8m13",
+            f"{measured}; SageAttention2's FP22",
+        ),
+        (other, "bits to which HMMA and HGMMA align products, before the sum is truncated to 23", measured),
+        (other, "the same of Blackwell's FP8, whose sums keep 23", "published only: MMA-Sim; Khattak & Mikaitis"),
+        (34, "bits that a fused sum of 32 FP8 products needs for a precise f32 result", "DeepSeek-V3's advice to chip makers"),
+        (35, "bits to which Blackwell's block-scaled FP4 (mxf4, nvf4) aligns products", "published only: MMA-Sim"),
+    )
+    return tabled(("number", "counts", "known from"), table)
+
+
+def failures() -> str:
+    """Return the failures of FP8, each with one number and a remedy."""
+    softmax = accuracy_lines("softmax")[0]
+    largest = accuracy_lines("outliers")[-1]["largest"]
+    attention = accuracy_line("attention", data="attention", k=softmax["keys"], promote_every=None)
+    plain, scaled = (accuracy_line("scales", data="outliers", scale=name) for name in ("none", "tensor"))
+    one, fine = (accuracy_line("outliers", largest=largest, scale=name)["e4m3"] for name in ("tensor", "1x128"))
+    rows = (
+        (
+            "saturation",
+            "outliers without a scale",
+            f"{_percent(plain['saturated'])} of A's numbers; the product is off by {_percent(plain['quantisation_error'])}",
+            f"a scale: {_percent(scaled['quantisation_error'])}",
+        ),
+        (
+            "flush to zero",
+            f"softmax over {softmax['keys']:,} keys, divided by its sum, without a scale",
+            f"{_percent(softmax['flushed'])} of P becomes 0",
+            f"exp(s - max) times a scale, divided afterwards: the product is off by"
+            f" {_percent(attention['quantisation_error'])}",
+        ),
+        (
+            "outliers, one scale",
+            f"one number of {largest:,.0f} among normal ones",
+            f"the others are off by {_percent(one)}",
+            f"a scale each 128: {_percent(fine)}",
+        ),
+        (
+            "accumulator bias",
+            "same-sign data, K = 16384",
+            f"{_percent(_error(16384, 'positive'))} low",
+            f"promotion every 128: {_percent(_error(16384, 'positive', promote_every=128))}",
+        ),
+    )
+    return tabled(("failure", "shown by", "FP8 as it comes", "what helps"), rows)

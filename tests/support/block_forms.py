@@ -1,15 +1,15 @@
-"""What the generated parts of pages are made of: where their sources are, a block of code, a table, a paragraph."""
+"""The forms of the generated parts of pages: a block of code, a table, a paragraph."""
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-RESULTS = ROOT / "benchmarks" / "results"
 COLUMNS = 120
-"""Of what is shown as code."""
+"""Width of blocks of code."""
 
 
 def fenced(lines: Iterable[str]) -> str:
@@ -22,5 +22,10 @@ def tabled(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
 
 
 def filled(text: str) -> str:
-    """A paragraph, as wide as the pages are."""
-    return textwrap.fill(text, 128, break_on_hyphens=False)
+    """Return a paragraph as lines of at most 128 characters."""
+    return textwrap.fill(text, 128, break_on_hyphens=False) + "\n"
+
+
+def paragraphs(text: str) -> list[str]:
+    """Return the paragraphs of a help text, each on one line."""
+    return [" ".join(paragraph.split()) for paragraph in re.split(r"\n\s*\n", text) if paragraph.strip()]

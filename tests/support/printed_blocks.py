@@ -1,15 +1,19 @@
-"""What commands print, whole or in part, as pages show it."""
+"""What commands print, and what the package says of itself, as parts of the pages."""
 
 from __future__ import annotations
 
+import ast
 import re
+import textwrap
+import tomllib
 from collections.abc import Container, Sequence
 from contextlib import chdir
 from itertools import groupby
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from block_forms import COLUMNS, fenced, filled
+import click
+from block_forms import COLUMNS, ROOT, fenced, filled, paragraphs, tabled
 from click.testing import CliRunner
 from compiled import triton_dot
 
@@ -17,42 +21,36 @@ from accprobe.cli import main
 from accprobe.compare.diff import diff
 from accprobe.report.report import Report
 
-ONE = "wgmma.m64n8k32.f32.e4m3.e4m3"
-EXCERPT = (
+_EXCERPT = (
     r"mma\.sync\.m16n8k\S*32\S*\.f32\.\{?e4m3",
     r"wgmma\.\S*k32\.f32\.\{?e4m3",
 )
-"""The lines of the table that a page shows."""
+"""The lines of the table that a page shows, as regular expressions."""
 
 
-def shown(*arguments: str) -> list[str]:
-    """What `accprobe show` prints."""
-    return printed("show", *arguments)
-
-
-def printed(*arguments: str, status: int = 0) -> list[str]:
-    """What a command prints, without spaces at line ends."""
+def _printed(*arguments: str, status: int = 0) -> list[str]:
+    """Return the lines that a command prints, without spaces at their ends."""
     result = CliRunner(env={"COLUMNS": str(COLUMNS)}).invoke(main, arguments)
     assert result.exit_code == status, result.stderr
     return [line.rstrip() for line in result.stdout.splitlines()]
 
 
 def excerpt() -> str:
-    """The headline of the H200, and some lines of its table."""
-    lines = shown("h200")
+    """Return the headline of the H200 and some lines of its table."""
+    lines = _printed("show", "h200")
     rule = next(i for i, line in enumerate(lines) if line.startswith("──"))
     end = next(i for i, line in enumerate(lines) if line.startswith("! "))
     kept = [*range(rule + 1)]
     for row in _entries(lines, rule + 1, end, "  "):
         name = "".join(lines[i].split()[0] for i in row if lines[i].strip()) + " "
-        if any(re.match(pattern, name) for pattern in EXCERPT):
+        if any(re.match(pattern, name) for pattern in _EXCERPT):
             kept += row
-    return fenced(gapped(lines, kept))
+    return fenced(_gapped(lines, kept))
 
 
 def detail() -> str:
-    """Of one instruction in full: what ran, the tree, and two of its features with what proves them."""
-    lines = shown("h200", ONE)
+    """Return the opcode, the tree and the evidence of two features of one instruction."""
+    lines = _printed("show", "h200", "wgmma.m64n8k32.f32.e4m3.e4m3")
     kept = [0]
     for heading in ("Ran as", "Summation tree", "Verification"):
         kept += _section(lines, heading)
@@ -62,11 +60,11 @@ def detail() -> str:
         start = next(i for i in evidence if lines[i].startswith(feature))
         for entry in _entries(lines, start, len(lines), " " * 6)[:3]:
             kept += entry
-    return fenced(gapped(lines, kept))
+    return fenced(_gapped(lines, kept))
 
 
-def gapped(lines: Sequence[str], kept: Container[int]) -> list[str]:
-    """The lines kept, with an ellipsis in place of each run of others."""
+def _gapped(lines: Sequence[str], kept: Container[int]) -> list[str]:
+    """Return the lines kept, with an ellipsis in place of each run of others."""
     chosen: list[str] = []
     for keep, run in groupby(range(len(lines)), kept.__contains__):
         part = [lines[i] for i in run]
@@ -76,7 +74,7 @@ def gapped(lines: Sequence[str], kept: Container[int]) -> list[str]:
 
 
 def _entries(lines: Sequence[str], start: int, end: int, further_in: str) -> list[list[int]]:
-    """The lines from start to end, each with those below it that are indented so far."""
+    """Return the lines from start to end, each with the lines below it that begin with `further_in`."""
     found: list[list[int]] = []
     for i in range(start, end):
         if found and lines[i].startswith(further_in):
@@ -87,44 +85,97 @@ def _entries(lines: Sequence[str], start: int, end: int, further_in: str) -> lis
 
 
 def _section(lines: Sequence[str], heading: str) -> range:
-    """An empty line, the heading and what is below it."""
+    """Return an empty line, the heading and the lines below it."""
     start = next(i for i, line in enumerate(lines) if line.startswith(heading))
     end = next((i for i in range(start, len(lines)) if not lines[i]), len(lines))
     return range(start - 1, end)
 
 
 def headline() -> str:
-    """What a comparison says first."""
-    lines = printed("diff", "h200", "sim:b200", status=1)
+    """Return the first lines of a comparison."""
+    lines = _printed("diff", "h200", "sim:b200", status=1)
     return fenced(lines[: lines.index("")])
 
 
 def products_of_gpus() -> str:
-    """What a comparison of their products says first, and the products that changed."""
-    lines = printed("diff", "products-h100", "products-h200", status=1)
+    """Return the first lines of a comparison of recorded products, and the products that changed."""
+    lines = _printed("diff", "products-h100", "products-h200", status=1)
     table = lines[lines.index("The same product: changed") : lines.index("Every pair")]
     counts = next(line for line in lines if line.startswith("products: "))
     pairs = diff(Report.load("products-h100"), Report.load("products-h200")).products
     ran = [[[kernel.name for kernel in row.kernels] for row in (pair.a, pair.b) if row] for pair in pairs if pair.differences]
     assert all(of_a == of_b for of_a, of_b in ran)
     kernel = ran[0][0][0]
-    told = f"The witness saw the same kernels on both, of the first `{kernel}`, launched for another number of slices."
-    return fenced([*lines[: lines.index("")], "", *table, counts]) + "\n" + filled(told) + "\n"
+    text = f"The witness saw the same kernels on both, of the first `{kernel}`, launched for another number of slices."
+    return fenced([*lines[: lines.index("")], "", *table, counts]) + "\n" + filled(text)
 
 
 def triton_cache() -> str:
-    """What is said of a cache with an fp8 GEMM of Triton's, promoted and not, and on two warps."""
+    """Return the output for a cache of Triton's fp8 GEMMs: promoted, not promoted, and on two warps."""
     kernels = {"promoted": (4, 128), "two_warps": (2, None), "unpromoted": (4, None)}
     with TemporaryDirectory() as empty, chdir(empty):
         for name, (warps, imprecise) in kernels.items():
             folder = Path("cache", name)
             folder.mkdir(parents=True)
             (folder / "gemm.cubin").write_bytes(triton_dot(90, warps, imprecise, loop=True)["cubin"])
-        lines = printed("sass", "cache")
+        lines = _printed("sass", "cache")
     return fenced(lines)
 
 
 def kill_table() -> str:
-    """The recommended test of a product, and the mistakes that tests detect."""
+    """Return the recommended test of a product and the mistakes that tests detect."""
     command = ("tolerance", "QGMMA", "--k", "7168", "--promote-every", "128", "--out", "bf16")
-    return fenced([f"$ accprobe {' '.join(command)}", *printed(*command)])
+    return fenced([f"$ accprobe {' '.join(command)}", *_printed(*command)])
+
+
+def gpus() -> str:
+    """Return the first line of a comparison of the two recorded GPUs."""
+    gpus, _, same = _printed("diff", "h100", "h200", status=0)[0].partition(": ")
+    text = f'`accprobe diff h100 h200` compares two GPUs of one architecture, {gpus}. The first line says "{same}".'
+    return filled(text)
+
+
+def rooms() -> str:
+    """Return the folders of the package by layer, from the contract of import-linter."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    contracts = project["tool"]["importlinter"]["contracts"]
+    (layers,) = (c["layers"] for c in contracts if c["type"] == "layers" and "containers" not in c)
+    floors = [[name.strip().removeprefix("accprobe.") for name in layer.split("|")] for layer in layers]
+    left, right = max(len(name) for floor in floors for name in floor), COLUMNS - 20
+    lines = []
+    for floor in floors:
+        lines.append("─" * (left + right + 2))
+        for name in floor:
+            texts = textwrap.wrap(_holds(name), right)
+            lines += [f"{word:<{left}}  {text}" for word, text in zip([name, *[""] * len(texts)], texts, strict=False)]
+    return fenced([*lines, lines[0]])
+
+
+def _holds(name: str) -> str:
+    """Return the first sentence of the docstring of a folder, or of a module at the top."""
+    path = ROOT / "accprobe" / name
+    source = (path / "__init__.py" if path.is_dir() else path.with_suffix(".py")).read_text(encoding="utf-8")
+    text = ast.get_docstring(ast.parse(source)) or ""
+    return " ".join(re.split(r"\.\s", text + " ")[0].split())
+
+
+def commands() -> str:
+    """Return a table of all commands, then the usage, help text, examples and options of each."""
+    table = [(f"[`{name}`](#{name})", paragraphs(command.help or "")[0]) for name, command in main.commands.items()]
+    return tabled(("command", "does"), table) + "".join(_command(name, command) for name, command in main.commands.items())
+
+
+def _command(name: str, command: click.Command) -> str:
+    context = click.Context(command, info_name=f"accprobe {name}")
+    help_text, _, examples = (command.help or "").partition("\b\n")
+    usage = " ".join(command.collect_usage_pieces(context))
+    lines = [line.strip() for line in examples.splitlines()[1:] if line.strip()]
+    records = [record for option in command.params if (record := option.get_help_record(context))]
+    options = [(f"`{option}`".replace("|", "\\|"), text.replace("|", "\\|")) for option, text in records]
+    parts = [
+        f"\n## {name}\n\n`accprobe {name} {usage}`\n",
+        *(f"\n{filled(paragraph)}" for paragraph in paragraphs(help_text)),
+        "".join(["\n```sh\n", *(f"{line}\n" for line in lines), "```\n"]) if lines else "",
+        "\n" + tabled(("option", "is"), options) if options else "",
+    ]
+    return "".join(parts)

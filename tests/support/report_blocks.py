@@ -1,4 +1,4 @@
-"""What the recorded reports and the published models have, as tables and sentences."""
+"""What commands print, the recorded reports, the published models and the package itself, as parts of the pages."""
 
 from __future__ import annotations
 
@@ -25,24 +25,24 @@ from accprobe.report.words import found as finding
 
 
 def ran() -> str:
-    """On which hardware it has run, and on which it never has."""
+    """Return the hardware on which accprobe has run, and the generations on which it has not."""
     reports = [report for report in map(Report.load, recorded()) if report.device.kind == "cuda" and report.instructions]
     kinds: dict[tuple[str, ...], list[str]] = {}
     for report in reports:
         device, measured, known = report.device, len(report.measured), len(report.instructions)
         counts = f"{measured} of {{}} {known} instructions{'; the others have no probe' * (measured < known)}"
         kinds.setdefault((get(device.architecture).generation, device.architecture, counts), []).append(f"an {device.name}")
-    told = [
+    lines = [
         f"On {' and '.join(devices)} ({generation}, {target}): {counts.format('their' if len(devices) > 1 else 'its')}."
         for (generation, target, counts), devices in kinds.items()
     ]
     unseen = [known.generation for known in ARCHITECTURES if known.generation not in {generation for generation, *_ in kinds}]
-    told.append(f"Never on {', '.join(dict.fromkeys(unseen))}.")
-    return filled(" ".join(told)) + "\n"
+    lines.append(f"Never on {', '.join(dict.fromkeys(unseen))}.")
+    return filled(" ".join(lines))
 
 
 def processors() -> str:
-    """The rows of the recorded processors."""
+    """Return the rows of the recorded processors."""
     heads = ("processor", "mnemonic", "order", "rounding, or overflow", "control", "results", "mismatches", "alternatives")
     rows = []
     for name in ("cpu-zen4", "cpu-emerald-rapids"):
@@ -60,20 +60,17 @@ def processors() -> str:
 
 
 def measured() -> str:
-    """Where the table of findings comes from."""
+    """Return the source of the table of findings."""
     rows = Report.load("h200").measured
     dots = min(row.verification.random for row in rows if row.verification)
-    return (
-        filled(
-            f"From `reports/h200.json` (`accprobe run --device cuda:0 --ncu --dots {dots}`): {len(rows)} instructions, shapes"
-            " taken together. The profiler counted the opcodes that ran, and the disassembly has the same."
-        )
-        + "\n"
+    return filled(
+        f"From `reports/h200.json` (`accprobe run --device cuda:0 --ncu --dots {dots}`): {len(rows)} instructions, shapes"
+        " taken together. The profiler counted the opcodes that ran, and the disassembly has the same."
     )
 
 
 def found() -> str:
-    """One line for all instructions that have one arithmetic, whatever their shape."""
+    """Return one line for all instructions of one arithmetic, of any shape."""
     groups: dict[tuple[str, ...], list[Row]] = {}
     for row in Report.load("h200").measured:
         inst = row.instruction
@@ -105,22 +102,22 @@ def found() -> str:
 
 
 def _products(row: Row) -> str:
-    """Products a sum, in terms of the instruction's K where they grow with it."""
+    """Return products per fused sum, in terms of the instruction's K where they grow with it."""
     products, k = finding(row, "products_per_sum"), row.instruction.k
     return {str(k): "K", str(k // 2): "K/2"}.get(products, products) if products != "1" else products
 
 
 def coverage() -> str:
-    """By architecture, like ones together: what is known of its instructions."""
+    """Return the numbers of instructions and of measured ones by architecture, equal lines merged."""
     alike: dict[tuple[object, ...], list[str]] = {}
     for one in measured_counts():
         alike.setdefault((one.generation, one.instructions, one.measured, ", ".join(one.devices)), []).append(one.target)
-    table = [(f"{generation}: {', '.join(targets)}", *told) for (generation, *told), targets in alike.items()]
+    table = [(f"{generation}: {', '.join(targets)}", *counts) for (generation, *counts), targets in alike.items()]
     return tabled(("architecture", "instructions", "measured", "on"), table)
 
 
 def explained() -> str:
-    """By GPU, the words that published models explain, and of which instructions these are."""
+    """Return the recorded results that published models explain, and their instructions, by GPU."""
     sets: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for one in explained_words.recorded().values():
         sets.setdefault((one["gpu"], one["source"]), []).append(one)
@@ -134,7 +131,7 @@ def explained() -> str:
 
 
 def sweep() -> str:
-    """e4m3 and f16 at three block-Ks, without what a kernel takes."""
+    """Return the sweep of e4m3 and f16 at three block-Ks, without the columns of detail."""
     report = Report.load("h200")
     chosen = [
         each
@@ -150,8 +147,20 @@ def sweep() -> str:
     return tabled(headers, ([text_of(row[i]) for i in kept] for row in grid.rows))
 
 
-def plans(report: str) -> str:
-    """How the recorded products add up K, and the count of those that are proved: a line for all that have one plan."""
+def plans() -> str:
+    return _plans("products-h200")
+
+
+def more_plans() -> str:
+    return _plans("more-products-h200")
+
+
+def sparse_plans() -> str:
+    return _plans("sparse-products-h200")
+
+
+def _plans(report: str) -> str:
+    """Return one line for all recorded products with one plan, and the number of confirmed rows."""
     rows = Report.load(report).products
     of_shape: dict[tuple[str, ...], list[ProductRow]] = {}
     for row in rows:
@@ -167,16 +176,16 @@ def plans(report: str) -> str:
         [[name, ", ".join(shapes), operands, options, order] for (name, operands, options, order), shapes in of_plan.items()],
     )
     proved = [row.verification.elements for row in rows if row.status == "confirmed" and row.verification]
-    told = (
+    text = (
         f"{len(proved)} of the {len(rows)} rows are confirmed: {sum(proved):,} fresh outputs were predicted, at least"
         f" {min(proved):,} of each row, and none came back otherwise."
     )
     others = "; ".join(f"{row.shape} of {row.a} -> {row.out}: {row.reason}" for row in rows if row.status != "confirmed")
-    return f"{filled(f'{told} Not confirmed: {others}.' if others else told)}\n\n{table}"
+    return f"{filled(f'{text} Not confirmed: {others}.' if others else text)}\n{table}"
 
 
 def _options(rows: Sequence[ProductRow]) -> str:
-    """Those that the rows were asked with: "`backend=flash, cudnn`"."""
+    """Return the options of the rows: "`backend=flash, cudnn`"."""
     values: dict[str, dict[str, None]] = {}
     for row in rows:
         for name, value in row.options.items():
@@ -186,7 +195,7 @@ def _options(rows: Sequence[ProductRow]) -> str:
 
 
 def _compact(order: str) -> str:
-    """ "15 slices of 72, ..., 72, 23: ..." """
+    """Return "15 slices of 72, the last 23: …" for a list of all sizes."""
     found = re.fullmatch(r"(\d+ slices of )([\d, ]+)(: .*)", order)
     if found is None:
         return order
