@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from _pytest.mark import ParameterSet
-from emulated_blackwell import Emulated, compile_header, drawn, emulator, run
+from emulated_blackwell import Emulated, drawn, emulator, run
 from long_tail import some
 from once import folder_of_run, once
 
@@ -64,7 +64,10 @@ SPARSE_IN_TENSOR_MEMORY = [
 @pytest.fixture(scope="session")
 def headers(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the emulated GPU."""
-    return once(folder_of_run(tmp_path_factory) / "emulated_blackwell", compile_header)
+    return once(
+        folder_of_run(tmp_path_factory) / "emulated_blackwell",
+        lambda folder: precompile(folder, "emulated_gpu.h", "emulated_blackwell.h"),
+    )
 
 
 @pytest.mark.parametrize(
@@ -78,9 +81,9 @@ def headers(tmp_path_factory: pytest.TempPathFactory) -> Path:
         *some(OF_TWO_BLOCKS, 8),
     ],
 )
-def test_every_problem_reaches_its_row_and_column(name: str, headers: Path, tmp_path: Path) -> None:
+def test_every_problem_reaches_its_row_and_column(name: str, headers: Path) -> None:
     inst = parse(name)
-    library = emulator(inst, headers, tmp_path)
+    library = emulator(inst, headers)
     few = tile.problems(inst)
     for count, placement in [(5 * few + 3, 0), (1, 1), (few, 3), (3 * few, tile.placements(inst) - 1)]:
         asked, sums = drawn(inst, count)
@@ -113,18 +116,18 @@ def test_every_problem_reaches_its_row_and_column(name: str, headers: Path, tmp_
         3,
     ),
 )
-def test_a_wrong_layout_is_seen(name: str, old: str, new: str, headers: Path, tmp_path: Path) -> None:
+def test_a_wrong_layout_is_seen(name: str, old: str, new: str, headers: Path) -> None:
     inst = parse(name)
     assert old in probes.source(inst)
-    library = emulator(inst, headers, tmp_path, lambda text: text.replace(old, new))
+    library = emulator(inst, headers, lambda text: text.replace(old, new))
     asked, sums = drawn(inst, 2 * tile.problems(inst))
     assert (run(library, inst, asked, 0)[0] != sums.astype(inst.d.dtype)).any()
 
 
 @pytest.mark.parametrize("name", [SPARSE_IN_TENSOR_MEMORY[1], pytest.param(PLAIN_PAIR, marks=pytest.mark.slow)])
-def test_a_right_layout_passes_the_self_test(name: str, headers: Path, tmp_path: Path) -> None:
+def test_a_right_layout_passes_the_self_test(name: str, headers: Path) -> None:
     inst = parse(name)
-    assert misplaced(Emulated(emulator(inst, headers, tmp_path)), inst) == ""
+    assert misplaced(Emulated(emulator(inst, headers)), inst) == ""
 
 
 @pytest.mark.parametrize(
@@ -166,10 +169,10 @@ def test_a_right_layout_passes_the_self_test(name: str, headers: Path, tmp_path:
         ),
     ],
 )
-def test_the_self_test_tells_what_lies_wrong(name: str, old: str, new: str, told: str, headers: Path, tmp_path: Path) -> None:
+def test_the_self_test_tells_what_lies_wrong(name: str, old: str, new: str, told: str, headers: Path) -> None:
     inst = parse(name)
     assert old in probes.source(inst)
-    found = misplaced(Emulated(emulator(inst, headers, tmp_path, lambda text: text.replace(old, new))), inst)
+    found = misplaced(Emulated(emulator(inst, headers, lambda text: text.replace(old, new))), inst)
     assert found == f"the self-test: {told}; please report it"
 
 

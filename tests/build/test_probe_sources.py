@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import ctypes
 import re
-import shutil
-import subprocess
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from compiled import WHOLE_BLOCKS, library, precompile
 from long_tail import some
 from once import folder_of_run, once
-from probed import ONE_OF_EACH_LAYOUT, required_on_hopper
+from probed import ONE_OF_EACH_LAYOUT
 from sparse_semantics import codes_drawn, group_of, written_out
 
 from accprobe.build import probes
@@ -23,11 +22,12 @@ from accprobe.isa import tile
 from accprobe.isa.families import TCGEN05, WGMMA
 from accprobe.isa.formats import Format
 from accprobe.isa.instructions import Instruction, catalog, parse
+from accprobe.report.report import Report
 
 
-def test_hopper_has_a_probe_for_everything_required() -> None:
+def test_hopper_has_a_probe_for_every_instruction_of_the_recorded_h200() -> None:
     probed = {inst.name for inst in catalog("sm_90a") if probes.why_no_probe(inst) is None}
-    assert probed == set(required_on_hopper())
+    assert probed == {row.name for row in Report.load("h200").instructions}
 
 
 def test_no_probe_has_a_reason_and_no_source() -> None:
@@ -170,23 +170,12 @@ RUN = {
 """Arguments besides the matrices, and the launch; by whether it computes matrix products."""
 
 
-OPTIONS = ["g++", "-std=c++20", "-O1", "-w", "-fPIC", "-pthread"]
-
-
 @pytest.fixture(scope="session")
 def headers(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with emulated_gpu.h, compiled once: it takes longer than a probe."""
-    if shutil.which("g++") is None:
-        pytest.skip("needs g++")
-
-    def compile_header(folder: Path) -> None:
-        shutil.copy(Path(__file__).parents[1] / "support" / "emulated_gpu.h", folder)
-        subprocess.run([*OPTIONS, "-x", "c++-header", str(folder / "emulated_gpu.h")], check=True)
-
-    return once(folder_of_run(tmp_path_factory) / "emulated_gpu", compile_header)
+    return once(folder_of_run(tmp_path_factory) / "emulated_gpu", lambda folder: precompile(folder, "emulated_gpu.h"))
 
 
-def emulator(inst: Instruction, headers: Path, folder: Path, products: bool = False) -> ctypes.CDLL:
+def emulator(inst: Instruction, headers: Path, products: bool = False) -> ctypes.CDLL:
     """The probe of `inst`, compiled for the CPU: see emulated_gpu.h."""
     text = re.sub(r"#define MULTIPLY.*", "#define MULTIPLY(...) multiply(__VA_ARGS__)", probes.source(inst, products))
     text = re.sub(r'asm volatile\("fence[^;]*;"[^;]*;', "", text)
@@ -205,12 +194,7 @@ extern "C" void run(Shape s, const Operand* o, const void* a, const void* b, con
     {call}
 }}
 """
-    code, library = folder / "probe.cpp", folder / "probe.so"
-    code.write_text(text)
-    command = [*OPTIONS, "-shared", f"-I{headers}", "-o", str(library), str(code)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return ctypes.CDLL(str(library))
+    return library(text, (*WHOLE_BLOCKS, f"-I{headers}"))
 
 
 def layout(inst: Instruction) -> tuple[Shape, ctypes.Array[Operand], list[np.ndarray]]:
@@ -240,10 +224,10 @@ class Grid(ctypes.Structure):
 
 
 @pytest.mark.parametrize("name", some(ONE_OF_EACH_LAYOUT, 32))
-def test_products_reach_every_row_and_column(name: str, headers: Path, tmp_path: Path) -> None:
+def test_products_reach_every_row_and_column(name: str, headers: Path) -> None:
     """Matrix products whose last tiles are not full, by the instruction's own K."""
     inst = parse(name)
-    library = emulator(inst, headers, tmp_path, products=True)
+    library = emulator(inst, headers, products=True)
     random = np.random.default_rng(1)
     shape, operands, _tables = layout(inst)
     rows, columns = inst.m + 5, inst.n + 3
@@ -262,10 +246,10 @@ def test_products_reach_every_row_and_column(name: str, headers: Path, tmp_path:
 
 
 @pytest.mark.parametrize("name", some(ONE_OF_EACH_LAYOUT, 16))
-def test_every_problem_reaches_its_row_and_column(name: str, headers: Path, tmp_path: Path) -> None:
+def test_every_problem_reaches_its_row_and_column(name: str, headers: Path) -> None:
     """On fragments as the PTX ISA lays them out, the probe computes every a · b + c, in the cells that `tile` says."""
     inst = parse(name)
-    library = emulator(inst, headers, tmp_path)
+    library = emulator(inst, headers)
     random = np.random.default_rng(1)
     shape, operands, _tables = layout(inst)
     few = tile.problems(inst)

@@ -6,9 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from all_orders import outcomes
 from planted_boxes import PlantedBox
-from planted_models import model_of
+from planted_models import model_of, outcomes
 from planted_plans import HOPPER, operands
 from planted_products import Planted
 

@@ -7,11 +7,9 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
-import evaluator_on_host
 import numpy as np
 import pytest
-from compiled import needs
-from evaluator_on_host import Differences, Job, needs_compiler
+from compiled import Differences, Job, evaluator_library, needs, needs_compiler
 from long_tail import some
 from plants import instruction
 
@@ -101,7 +99,7 @@ PROMOTED = ("QGMMA", "f16 results", "tf32", "two sums and an add")
 def compiled(name: str, chained: bool = False, matrix_units: bool = False) -> ctypes.CDLL:
     """The evaluator of a case for the CPU, where sums of matrix units are computed one by one."""
     inst, model = CASES[name]
-    return evaluator_on_host.library(source(model, inst, chained, matrix_units))
+    return evaluator_library(source(model, inst, chained, matrix_units))
 
 
 def run(library: ctypes.CDLL, inst: Instruction, a: Bits, b: Bits, c: Bits | None, blocks: int = 1, promote: int = 0) -> Bits:

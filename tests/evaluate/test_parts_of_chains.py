@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from evaluator_on_host import Differences, Job, library, needs_compiler
+from compiled import Differences, Job, evaluator_library, needs_compiler
 from long_tail import some
 
 from accprobe.evaluate.cuda import launch
@@ -76,7 +76,7 @@ class Emulated:
 
     def _evaluate(self, grid: Any, threads: Any, arguments: Sequence[Any], shared_mem: int) -> None:
         self.launches += 1
-        made = library(source(MODEL, INST, True))
+        made = evaluator_library(source(MODEL, INST, True))
         made.evaluate_on_host(ctypes.byref(Job(*map(int, arguments[:8]))), ctypes.byref(Differences()))
 
 

@@ -6,8 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from all_orders import outcomes
-from planted_models import model_of
+from planted_models import model_of, outcomes
 from planted_plans import NAMED, operands
 from planted_products import BLOCK, Planted
 from planted_sums import Array

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from magnitudes import magnitudes
 from reference import _round, log2_floor
 
 from accprobe.evaluate.error_free import exact_sum, rounded_to_odd, top_bits, two_product, two_sum
@@ -18,6 +17,13 @@ from accprobe.model.tree import FloatArithmetic, Rounding, Tininess
 
 ROUNDINGS = ("RZ", "RNE", "RU", "RD")
 F32, F32_BITS = FORMATS["f32"], 23
+
+
+def magnitudes(bits: int) -> st.SearchStrategy[int]:
+    """Return numbers of at most so many bits: any, zero, and those around powers of two."""
+    powers = st.builds(lambda e, d: max(0, min((1 << bits) - 1, (1 << e) + d)), st.integers(0, bits - 1), st.integers(-1, 1))
+    return st.just(0) | st.integers(0, (1 << bits) - 1) | powers
+
 
 integers, significands = (
     st.builds(lambda negative, a: -a if negative else a, st.booleans(), magnitudes(bits)) for bits in (106, 53)

@@ -9,7 +9,7 @@ from typing import Any, get_args
 
 import numpy as np
 import pytest
-from evaluator_on_host import compiled, needs_compiler
+from compiled import library, needs_compiler
 from gpus import only_on_a_gpu
 from planted_models import model_of
 from planted_plans import NAMED
@@ -45,7 +45,7 @@ extern "C" void run(unsigned grid, unsigned threads, const float* sums, float* t
 
 def scaled_sums(scales: Scales) -> ctypes.CDLL:
     """Return the kernel, compiled for the CPU."""
-    return compiled(f"{ON_HOST}{source_of('scaled_sums', HOW=HOW[scales.how], FUSED=int(scales.fused))}{RUN}")
+    return library(f"{ON_HOST}{source_of('scaled_sums', HOW=HOW[scales.how], FUSED=int(scales.fused))}{RUN}")
 
 
 class NearestShape:

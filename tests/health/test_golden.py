@@ -6,7 +6,6 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -32,9 +31,9 @@ SMS = 2
 class Emulated:
     """A golden kernel on the CPU, and a set of operands whose results are exact integers."""
 
-    def __init__(self, shape: GoldenShape, folder: Path, planted: Planted | None = None) -> None:
+    def __init__(self, shape: GoldenShape, planted: Planted | None = None) -> None:
         self.shape, inst = shape, shape.inst
-        self.library = compiled_for_cpu(shape, folder, planted)
+        self.library = compiled_for_cpu(shape, planted)
         random = np.random.default_rng(1)
         lines = ((shape.steps * shape.rows, inst.stored.k), (shape.steps * shape.columns, inst.k))
         top = 1 << min(inst.a.storage_bits, 63)
@@ -96,9 +95,9 @@ Emulate = Callable[[GoldenShape], Emulated]
 
 
 @pytest.fixture(scope="module")
-def emulate(tmp_path_factory: pytest.TempPathFactory) -> Emulate:
+def emulate() -> Emulate:
     """Compiled once a shape."""
-    return cache(lambda shape: Emulated(shape, tmp_path_factory.mktemp("golden")))
+    return cache(Emulated)
 
 
 @pytest.mark.parametrize("name", [SPARSE, *(pytest.param(name, marks=pytest.mark.slow) for name in (WGMMA, *OTHERS))])
@@ -150,11 +149,11 @@ def test_a_word_can_be_asked_again(emulate: Emulate) -> None:
 
 
 @pytest.mark.parametrize("name", [SPARSE, *(pytest.param(name, marks=pytest.mark.slow) for name in (WGMMA, *OTHERS))])
-def test_a_planted_error_is_found_where_it_was_planted(name: str, tmp_path: Path) -> None:
+def test_a_planted_error_is_found_where_it_was_planted(name: str) -> None:
     shape = small(name)
     low = shape.inst.a.ignored_low_bits
     planted = Planted(sm=1, thread=13, register=6, bit=3, word=2, mask=1 << low, a=1 << low, b=0)
-    emulated = Emulated(shape, tmp_path, planted)
+    emulated = Emulated(shape, planted)
     row, column = cell(shape, planted.thread, planted.register)
     k = planted.word * max(1, 32 // shape.inst.a.storage_bits)
     if shape.inst.sparse:

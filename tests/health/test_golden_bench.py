@@ -144,9 +144,8 @@ class OnCpu:
 
 
 @pytest.fixture(scope="module")
-def gpu(tmp_path_factory: pytest.TempPathFactory) -> Gpu:
-    folders = {shape: tmp_path_factory.mktemp("golden") for shape in (SHAPE, singly(SHAPE))}
-    return Gpu({shape: compiled_for_cpu(shape, folder, PLANTED) for shape, folder in folders.items()})
+def gpu() -> Gpu:
+    return Gpu({shape: compiled_for_cpu(shape, PLANTED) for shape in (SHAPE, singly(SHAPE))})
 
 
 @pytest.fixture(autouse=True)

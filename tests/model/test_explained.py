@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import explained_words
+import hardware_vectors
 import pytest
 from hardware_vectors import needs_vectors
 
@@ -13,20 +13,20 @@ from accprobe.report.published import published
 from accprobe.report.report import Report
 
 B200 = "MATLAB-tensor-core b12b5a7"
-KEPT = explained_words.recorded()
+KEPT = hardware_vectors.recorded()
 
 
 @pytest.mark.parametrize("key", KEPT, ids="/".join)
-def test_every_entry_is_of_a_model_without_mismatches(key: explained_words.Key) -> None:
+def test_every_entry_is_of_a_model_without_mismatches(key: hardware_vectors.Key) -> None:
     one = KEPT[key]
     assert one["mismatches"] == 0 < one["dots"]
     assert parse(one["name"]) in known_models(one["gpu"])
-    assert one["source"].startswith(explained_words.ORIGIN)
+    assert one["source"].startswith(hardware_vectors.ORIGIN)
 
 
 @needs_vectors
 def test_entries_equal_a_comparison_with_the_vectors() -> None:
-    found = explained_words.compared()
+    found = hardware_vectors.compared()
     assert {key: KEPT[key] | {"source": one["source"]} for key, one in found.items()} == found
 
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
-from evaluator_on_host import compiled, needs_compiler
+from compiled import library, needs_compiler
 
 from accprobe.isa.formats import Bits, Format
 from accprobe.isa.instructions import parse
@@ -47,7 +47,7 @@ def draw(name: str, recipe: drawing.Recipe, rows: int, columns: int, seed: int =
     c = np.zeros((rows, columns), inst.c.dtype)
     pointers = (ctypes.c_void_p(x.ctypes.data) for x in (a, b, c))
     start = (ctypes.c_void_p(words.ctypes.data), ctypes.c_uint64(seed), ctypes.c_uint32(batch))
-    compiled(drawing.source(inst) + RUN).run(*start, *pointers, ctypes.c_uint32(rows), ctypes.c_uint32(columns))
+    library(drawing.source(inst) + RUN).run(*start, *pointers, ctypes.c_uint32(rows), ctypes.c_uint32(columns))
     return Drawn(a, b, c)
 
 
@@ -65,13 +65,13 @@ def test_philox_is_the_published_one() -> None:
         [drawing.source(parse(FP8)), 'extern "C" void run(u32* x, u64 k) { Random r = philox(k, x[3], x[0], x[1], x[2]);']
     )
     code += "for (int i = 0; i < 4; i++) x[i] = r.word[i]; }"
-    library = compiled(code)
+    kernel = library(code)
     for value, key, answer in (
         (0, 0, (0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8)),
         (0xFFFFFFFF, 2**64 - 1, (0x408F276D, 0x41C83B0E, 0xA20BC7C6, 0x6D5451FD)),
     ):
         words = np.full(4, value, np.uint32)
-        library.run(ctypes.c_void_p(words.ctypes.data), ctypes.c_uint64(key))
+        kernel.run(ctypes.c_void_p(words.ctypes.data), ctypes.c_uint64(key))
         assert tuple(words.tolist()) == answer
 
 

@@ -1,8 +1,15 @@
-"""Real binaries for tests: Triton kernels and CUDA C++, compiled here for any architecture, no GPU needed."""
+"""Binaries compiled for tests, without a GPU: Triton kernels for any architecture, and device code for the CPU.
+
+The evaluator for GPUs runs thread after thread there.
+"""
 
 from __future__ import annotations
 
+import ctypes
 import os
+import shutil
+import subprocess
+import tempfile
 from functools import cache
 from pathlib import Path
 
@@ -58,3 +65,55 @@ def text(*lines: str) -> Function:
             offset += 16
     (function,) = parse(rows)
     return function
+
+
+ON_HOST = Path(__file__).with_name("evaluator_on_host.h")
+THREAD_BY_THREAD = ("-std=c++17", "-O1", "-ffp-contract=off", "-w", "-fPIC")
+WHOLE_BLOCKS = ("-std=c++20", "-O1", "-w", "-fPIC", "-pthread")
+"""Options of the compiler, for device code whose threads run one after another, and for blocks of threads."""
+
+needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="no C++ compiler")
+
+
+class Job(ctypes.Structure):
+    """`Job` of evaluator.cu."""
+
+    _fields_ = (
+        *((name, ctypes.c_void_p) for name in "abcd"),
+        *((name, ctypes.c_uint64) for name in ("rows", "columns")),
+        *((name, ctypes.c_uint32) for name in ("blocks", "promote")),
+    )
+
+
+class Differences(ctypes.Structure):
+    """`Differences` of evaluator.cu."""
+
+    _fields_ = (*((name, ctypes.c_void_p) for name in ("expected", "count", "found")), ("most", ctypes.c_uint32))
+
+
+def evaluator_library(source: str) -> ctypes.CDLL:
+    """Return the evaluator of that CUDA C++ as a library."""
+    return library(f"{source}\n{ON_HOST.read_text()}")
+
+
+@cache
+def library(code: str, options: tuple[str, ...] = THREAD_BY_THREAD) -> ctypes.CDLL:
+    """Return C++ code as a library. Skips the test without a compiler."""
+    if shutil.which("g++") is None:
+        pytest.skip("needs g++")
+    with tempfile.TemporaryDirectory() as folder:
+        place = Path(folder) / "code.cpp"
+        place.write_text(code)
+        built = place.with_suffix(".so")
+        done = subprocess.run(["g++", *options, "-shared", "-o", built, place], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        return ctypes.CDLL(str(built))
+
+
+def precompile(folder: Path, *headers: str) -> None:
+    """Compile the last of these headers once for `WHOLE_BLOCKS`. Skips the test without a compiler."""
+    if shutil.which("g++") is None:
+        pytest.skip("needs g++")
+    for name in headers:
+        shutil.copy(Path(__file__).with_name(name), folder)
+    subprocess.run(["g++", *WHOLE_BLOCKS, "-x", "c++-header", str(folder / headers[-1])], check=True)

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import ctypes
 import re
-import shutil
-import subprocess
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import pytest
+from compiled import WHOLE_BLOCKS, library
 from fakes import FakeDevice
 from sparse_semantics import codes_drawn, written_out
 
@@ -21,8 +19,6 @@ from accprobe.isa.families import MMA_SYNC
 from accprobe.isa.formats import Bits
 from accprobe.isa.instructions import Instruction
 from accprobe.operands.request import Request
-
-OPTIONS = ["g++", "-std=c++20", "-O1", "-w", "-fPIC", "-pthread"]
 
 # PTX ISA, "Instruction descriptor": bits of an element by its number there, kind by kind.
 NARROW = {0: 8, 1: 8, 3: 6, 4: 6, 5: 4}
@@ -79,17 +75,8 @@ def tables(inst: Instruction) -> tuple[ctypes.Array[Operand], list[np.ndarray]]:
     return (Operand * 5)(*each), [at for _, _, at in memory]
 
 
-def compile_header(folder: Path) -> None:
-    """The emulated GPU, compiled once for all probes. Skips the test where there is no compiler."""
-    if shutil.which("g++") is None:
-        pytest.skip("needs g++")
-    for name in ("emulated_gpu.h", "emulated_blackwell.h"):
-        shutil.copy(Path(__file__).with_name(name), folder)
-    subprocess.run([*OPTIONS, "-x", "c++-header", str(folder / "emulated_blackwell.h")], check=True)
-
-
-def emulator(inst: Instruction, headers: Path, folder: Path, change: Callable[[str], str] = str) -> ctypes.CDLL:
-    """The probe of `inst`, its text changed, compiled for the CPU."""
+def emulator(inst: Instruction, headers: Path, change: Callable[[str], str] = str) -> ctypes.CDLL:
+    """Return the probe of `inst`, its text changed, compiled for the CPU. headers: folder of the precompiled header."""
     text = re.sub(r"#define MULTIPLY.*", "#define MULTIPLY(...) multiply(__VA_ARGS__)", change(probes.source(inst)))
     text = re.sub(r"#ifdef __CUDACC__\n.*?#endif\n", "", text, flags=re.DOTALL)
     assert "asm" not in text.replace('extern "C"', "")
@@ -111,15 +98,10 @@ extern "C" void run(Shape s, const Operand* o, const int* bits, int dense, int o
     launch({{grid * ranks, 1}}, [=] {{ {pair}probe<0>(ARGUMENTS); }}, ranks);
 }}
 """
-    code, library = folder / "probe.cpp", folder / "probe.so"
-    code.write_text(text)
-    command = [*OPTIONS, "-shared", f"-I{headers}", "-o", str(library), str(code)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return ctypes.CDLL(str(library))
+    return library(text, (*WHOLE_BLOCKS, f"-I{headers}"))
 
 
-def run(library: ctypes.CDLL, inst: Instruction, request: Request, placement: int) -> tuple[np.ndarray, int]:
+def run(probe: ctypes.CDLL, inst: Instruction, request: Request, placement: int) -> tuple[np.ndarray, int]:
     """Answers, and how many were stored."""
     operands, _memory = tables(inst)
     codes = BITS_BY_CODE.get(inst.kind or "", {1: 4})
@@ -135,7 +117,7 @@ def run(library: ctypes.CDLL, inst: Instruction, request: Request, placement: in
     matrices = [ctypes.c_void_p(x.ctypes.data) for x in (request.a, request.b, request.c)]
     result = [ctypes.c_void_p(d.ctypes.data), ctypes.byref(stored), ctypes.c_ulonglong(len(request)), placement, 2]
     metadata = None if request.metadata is None else ctypes.c_void_p(request.metadata.ctypes.data)
-    library.run(shape, operands, bits, int(inst.held_bits == 4), blocks, *matrices, metadata, of_scales, *result)
+    probe.run(shape, operands, bits, int(inst.held_bits == 4), blocks, *matrices, metadata, of_scales, *result)
     return d, stored.value - 7
 
 

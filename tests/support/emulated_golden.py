@@ -1,15 +1,13 @@
-"""Kernels of golden chains compiled for the CPU, each SM a block and each of its threads a thread: see emulated_golden.h."""
+"""Kernels of golden chains compiled for the CPU: see emulated_golden.h. An SM is a block, and each of its threads a thread."""
 
 from __future__ import annotations
 
 import ctypes
 import re
-import shutil
-import subprocess
 from pathlib import Path
 from typing import Any
 
-import pytest
+from compiled import WHOLE_BLOCKS, library
 
 from accprobe.build.golden import GoldenShape, Planted, golden_source
 
@@ -60,10 +58,8 @@ extern "C" void run(unsigned blocks, const Word* a, const Word* b, const unsigne
 """
 
 
-def compiled_for_cpu(shape: GoldenShape, folder: Path, planted: Planted | None = None) -> ctypes.CDLL:
-    """Its functions are `run` and `run_fold`. Skips the test without a compiler."""
-    if shutil.which("g++") is None:
-        pytest.skip("needs g++")
+def compiled_for_cpu(shape: GoldenShape, planted: Planted | None = None) -> ctypes.CDLL:
+    """Return the library with the functions `run` and `run_fold`."""
     inst = shape.inst
     text = re.sub(r"#define MULTIPLY.*\n", "", golden_source(shape, planted))
     shared = f"static Word shared[{shape.shared_bytes} / sizeof(Word)]; shared_base = shared;"
@@ -75,12 +71,7 @@ def compiled_for_cpu(shape: GoldenShape, folder: Path, planted: Planted | None =
     defines = f"#define ELEMENT_BITS {inst.a.storage_bits}\n"
     defines += "#define MULTIPLY(d, a, b, c, ...) multiply(d, a, b, __VA_OPT__(__VA_ARGS__ +) 0u)\n"
     defines += "#define MULTIPLY_CHAIN(d, a, b, e, turn) multiply_chain(d, a, b, e)\n"
-    code, library = folder / "golden.cpp", folder / "golden.so"
-    code.write_text(CUDA_WORDS + defines + text + ENTRIES)
-    command = ["g++", "-std=c++20", "-O1", "-w", "-fPIC", "-pthread", "-shared", "-o", str(library), str(code)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return ctypes.CDLL(str(library))
+    return library(CUDA_WORDS + defines + text + ENTRIES, WHOLE_BLOCKS)
 
 
 def pointer(array: Any) -> ctypes.c_void_p:

@@ -1,13 +1,16 @@
-"""Planted products as accprobe's own models of them: what the inference is to end with."""
+"""Models that the inference must find for planted products, and the results of a model in every order of its sum."""
 
 from __future__ import annotations
 
-from itertools import pairwise
+from dataclasses import replace
+from itertools import pairwise, permutations
 
+import numpy as np
 from planted_boxes import SCALE_OF
 from planted_products import Planted
 
-from accprobe.isa.formats import FORMATS
+from accprobe.evaluate.product import ScaleWords, product
+from accprobe.isa.formats import FORMATS, Bits
 from accprobe.model.product import Chain, Merged, Nested, Node, ProductModel, Scales, addition, in_chunks, multiply_add
 from accprobe.model.tree import Addend, Arithmetic, DotModel, FloatArithmetic, FusedSum, IntegerArithmetic, Product
 
@@ -78,3 +81,17 @@ def _slices(plan: Planted, pattern: tuple[int, ...]) -> list[Node]:
     if plan.descending:
         return [Chain(ks.start, ks.stop, _downward(len(ks), len(pattern)), len(ks) + 1) for ks in ranges]
     return [in_chunks(ks, plan.promote_every or len(ks), pattern, _addition(plan, "f32")) for ks in ranges]
+
+
+def outcomes(model: ProductModel, a: Bits, b: Bits, scales: ScaleWords | None = None) -> Bits:
+    """Return the results [orders, M, N] of an unordered sum, one for each order but for a swap of the first two."""
+    tree = model.tree
+    assert isinstance(tree, Merged)
+    found = []
+    for first, *others in permutations(range(len(tree.parts))):
+        order: Nested = first
+        for other in others:
+            order = (order, other)
+        if not others or first < others[0]:
+            found.append(product(replace(model, tree=replace(tree, order=order)), a, b, scales=scales))
+    return np.stack(found)

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-import explained_words
+import hardware_vectors
 from block_forms import filled, tabled
 
 from accprobe.isa.architectures import ARCHITECTURES, get
@@ -119,7 +119,7 @@ def coverage() -> str:
 def explained() -> str:
     """Return the recorded results that published models explain, and their instructions, by GPU."""
     sets: dict[tuple[str, str], list[dict[str, Any]]] = {}
-    for one in explained_words.recorded().values():
+    for one in hardware_vectors.recorded().values():
         sets.setdefault((one["gpu"], one["source"]), []).append(one)
     table = []
     for (gpu, source), every in sets.items():
