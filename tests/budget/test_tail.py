@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from long_tail import some
+from marks import some
 
 from accprobe.budget.accumulation import of_named
 from accprobe.budget.data import drawn_patterns

@@ -11,7 +11,7 @@ import pytest
 from adversarial import ADVERSARIES, crafted, float_models
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from long_tail import some
+from marks import some
 from product_rows import product_model, step
 
 from accprobe.budget.errors import exact_product

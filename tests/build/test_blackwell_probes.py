@@ -9,8 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from _pytest.mark import ParameterSet
+from compiled import precompile
 from emulated_blackwell import Emulated, drawn, emulator, run
-from long_tail import some
+from marks import some
 from once import folder_of_run, once
 
 from accprobe.build import compiler, probes

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from compiled import WHOLE_BLOCKS, library, precompile
-from long_tail import some
+from marks import some
 from once import folder_of_run, once
 from probed import ONE_OF_EACH_LAYOUT
 from sparse_semantics import codes_drawn, group_of, written_out

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from gpus import only_on_a_gpu
+from marks import only_on_a_gpu
 
 from accprobe.build import driver
 from accprobe.devices import cuda, open_device

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from gpus import only_on_a_gpu
+from marks import only_on_a_gpu
 
 from accprobe import emulate
 

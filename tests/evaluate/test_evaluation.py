@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from long_tail import some
+from marks import some
 from plants import Plant, float_models, integer_models
 
 from accprobe.evaluate import evaluator, terms

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from compiled import Differences, Job, evaluator_library, needs, needs_compiler
-from long_tail import some
+from marks import some
 from plants import instruction
 
 from accprobe.build import compiler

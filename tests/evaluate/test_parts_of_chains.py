@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from compiled import Differences, Job, evaluator_library, needs_compiler
-from long_tail import some
+from marks import some
 
 from accprobe.evaluate.cuda import launch
 from accprobe.evaluate.cuda.launch import Evaluator

@@ -10,7 +10,7 @@ from typing import Any, get_args
 import numpy as np
 import pytest
 from compiled import library, needs_compiler
-from gpus import only_on_a_gpu
+from marks import only_on_a_gpu
 from planted_models import model_of
 from planted_plans import NAMED
 from planted_products import Planted

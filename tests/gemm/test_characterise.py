@@ -11,7 +11,7 @@ from itertools import accumulate, pairwise
 
 import numpy as np
 import pytest
-from long_tail import some
+from marks import some
 from planted_boxes import PlantedBox
 from planted_plans import HOPPER, NAMED
 from planted_products import Edge, Planted

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from long_tail import some
+from marks import some
 from planted_boxes import FunctionBox, Multiply, Warming, chain, scaled_by_row, scaled_by_tensor, strassen, wrong_tile
 from planted_sums import Array
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from long_tail import some
+from marks import some
 from planted_plans import AMPERE, FMAS, FP8, HOPPER, operands
 from planted_products import Planted
 from planted_sums import Array

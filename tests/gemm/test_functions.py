@@ -7,7 +7,7 @@ from itertools import repeat
 
 import numpy as np
 import pytest
-from long_tail import some
+from marks import some
 from planted_boxes import FunctionBox
 from planted_sums import Array
 from pydantic import TypeAdapter

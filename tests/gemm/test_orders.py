@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from benchmark import loaded
-from gpus import only_on_a_gpu
+from marks import only_on_a_gpu
 from planted_boxes import FunctionBox, PlantedBox, chain
 from planted_plans import FMAS, HOPPER
 from planted_products import Planted

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from long_tail import some
+from marks import some
 from planted_boxes import FunctionBox, PlantedBox
 from planted_disturbances import Mispaired
 from planted_plans import FMAS, HOPPER, NAMED

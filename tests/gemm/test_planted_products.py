@@ -17,7 +17,7 @@ import planted_plans
 import planted_products
 import planted_sums
 import pytest
-from long_tail import some
+from marks import some
 from planted_models import model_of
 from planted_plans import HOPPER, NAMED, drawn, operands
 from planted_products import Planted

@@ -7,7 +7,7 @@ from typing import Any
 
 import product_judge
 import pytest
-from long_tail import some
+from marks import some
 from planted_disturbances import Around
 from planted_plans import HOPPER, drawn
 from planted_products import Planted

@@ -8,7 +8,7 @@ from typing import get_args
 
 import numpy as np
 import pytest
-from long_tail import some
+from marks import some
 from planted_models import model_of
 from planted_plans import FMAS, HOPPER, NAMED
 from planted_products import Planted

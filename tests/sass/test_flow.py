@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from compiled import needs, only, triton_dot
-from long_tail import some
+from marks import some
 
 from accprobe.build import compiler, toolchain
 from accprobe.isa.instructions import parse as instruction

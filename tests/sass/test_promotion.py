@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from compiled import needs, only, text, triton_dot
-from long_tail import some
+from marks import some
 
 from accprobe.build import compiler
 from accprobe.sass.promotion import UNBOUNDED, Chain, chains

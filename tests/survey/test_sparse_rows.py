@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from faulty import Fault, Place, PlantedDevice
-from long_tail import some
+from marks import some
 from outside import Unit
 from shown import page_of as report_page
 from sparse_semantics import kept, patterns_of

@@ -6,7 +6,7 @@ from itertools import islice
 
 import numpy as np
 import pytest
-from long_tail import some
+from marks import some
 from outside import Entry, Unit, Wide
 from plants import OPCODES, Plant
 

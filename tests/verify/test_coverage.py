@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from counting import odd_products, told
 from hypothesis import HealthCheck, given, settings
-from long_tail import some
+from marks import some
 from plants import Plant, float_models, instruction, integer_models
 
 from accprobe.isa.formats import FORMATS

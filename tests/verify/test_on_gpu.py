@@ -7,7 +7,7 @@ from functools import partial
 
 import numpy as np
 import pytest
-from gpus import only_on_a_gpu
+from marks import only_on_a_gpu
 
 from accprobe.devices.cuda import CudaDevice
 from accprobe.devices.protocol import dense

@@ -6,7 +6,7 @@ from functools import partial
 
 import numpy as np
 import pytest
-from long_tail import some
+from marks import some
 from sparse_semantics import kept
 
 from accprobe.devices.simulated import SimulatedDevice
