@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from _pytest.mark import ParameterSet
-from compiled import precompile
+from compiled import needs, precompile
 from emulated_blackwell import Emulated, drawn, emulator, run
 from marks import some
 from once import folder_of_run, once
@@ -236,8 +236,6 @@ def first_of_each() -> Iterator[ParameterSet]:
 
 @pytest.mark.parametrize(("target", "name", "opcode"), list(first_of_each()))
 def test_what_they_become(target: str, name: str, opcode: str) -> None:
-    from compiled import needs
-
     from accprobe.sass import lowering, opcodes
 
     pytest.importorskip("cuda.core", exc_type=ImportError)
