@@ -1,4 +1,4 @@
-"""The forms of the generated parts of pages: a block of code, a table, a paragraph."""
+"""The forms of the generated parts of pages: a block of code, a table, a paragraph, the output of a command."""
 
 from __future__ import annotations
 
@@ -6,6 +6,10 @@ import re
 import textwrap
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+
+from click.testing import CliRunner
+
+from accprobe.cli import main
 
 ROOT = Path(__file__).parents[2]
 COLUMNS = 120
@@ -29,3 +33,10 @@ def filled(text: str) -> str:
 def paragraphs(text: str) -> list[str]:
     """Return the paragraphs of a help text, each on one line."""
     return [" ".join(paragraph.split()) for paragraph in re.split(r"\n\s*\n", text) if paragraph.strip()]
+
+
+def printed(*arguments: str, status: int = 0) -> list[str]:
+    """Return the lines that a command prints, without spaces at their ends."""
+    result = CliRunner(env={"COLUMNS": str(COLUMNS)}).invoke(main, arguments)
+    assert result.exit_code == status, result.stderr
+    return [line.rstrip() for line in result.stdout.splitlines()]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 
 import accuracy_blocks
+import function_blocks
 import printed_blocks
 import report_blocks
 import result_blocks
@@ -19,7 +20,7 @@ FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 BLOCKS = {
     name: function
-    for module in (accuracy_blocks, printed_blocks, report_blocks, result_blocks)
+    for module in (accuracy_blocks, function_blocks, printed_blocks, report_blocks, result_blocks)
     for name, function in vars(module).items()
     if not name.startswith("_") and getattr(function, "__module__", "") == module.__name__
 }

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from block_forms import fenced, filled, tabled
-from printed_blocks import printed
+from block_forms import fenced, filled, printed, tabled
 
 from accprobe.report.functions import TableModelRecord
 from accprobe.report.report import Report
@@ -20,13 +19,10 @@ def functions_measured() -> str:
     rows = [row for row in report.functions if row.status != "skipped"]
     confirmed = [row for row in rows if row.status == "confirmed"]
     tables = [row for row in confirmed if isinstance(row.model, TableModelRecord)]
-    return (
-        filled(
-            f"`accprobe function --device cuda:0` on an {report.device.name}: {len(rows)} instructions, each on every operand,"
-            f" {sum(row.words for row in rows):,} results. {len(confirmed)} are confirmed: 0 results differ from the model."
-            f" {len(tables)} of them have a table model."
-        )
-        + "\n"
+    return filled(
+        f"`accprobe function --device cuda:0` on an {report.device.name}: {len(rows)} instructions, each on every operand,"
+        f" {sum(row.words for row in rows):,} results. {len(confirmed)} are confirmed: 0 results differ from the model."
+        f" {len(tables)} of them have a table model."
     )
 
 

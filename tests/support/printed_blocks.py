@@ -13,8 +13,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import click
-from block_forms import COLUMNS, ROOT, fenced, filled, paragraphs, tabled
-from click.testing import CliRunner
+from block_forms import COLUMNS, ROOT, fenced, filled, paragraphs, printed, tabled
 from compiled import triton_dot
 
 from accprobe.cli import main
@@ -28,16 +27,9 @@ _EXCERPT = (
 """The lines of the table that a page shows, as regular expressions."""
 
 
-def _printed(*arguments: str, status: int = 0) -> list[str]:
-    """Return the lines that a command prints, without spaces at their ends."""
-    result = CliRunner(env={"COLUMNS": str(COLUMNS)}).invoke(main, arguments)
-    assert result.exit_code == status, result.stderr
-    return [line.rstrip() for line in result.stdout.splitlines()]
-
-
 def excerpt() -> str:
     """Return the headline of the H200 and some lines of its table."""
-    lines = _printed("show", "h200")
+    lines = printed("show", "h200")
     rule = next(i for i, line in enumerate(lines) if line.startswith("──"))
     end = next(i for i, line in enumerate(lines) if line.startswith("! "))
     kept = [*range(rule + 1)]
@@ -50,7 +42,7 @@ def excerpt() -> str:
 
 def detail() -> str:
     """Return the opcode, the tree and the evidence of two features of one instruction."""
-    lines = _printed("show", "h200", "wgmma.m64n8k32.f32.e4m3.e4m3")
+    lines = printed("show", "h200", "wgmma.m64n8k32.f32.e4m3.e4m3")
     kept = [0]
     for heading in ("Ran as", "Summation tree", "Verification"):
         kept += _section(lines, heading)
@@ -93,13 +85,13 @@ def _section(lines: Sequence[str], heading: str) -> range:
 
 def headline() -> str:
     """Return the first lines of a comparison."""
-    lines = _printed("diff", "h200", "sim:b200", status=1)
+    lines = printed("diff", "h200", "sim:b200", status=1)
     return fenced(lines[: lines.index("")])
 
 
 def products_of_gpus() -> str:
     """Return the first lines of a comparison of recorded products, and the products that changed."""
-    lines = _printed("diff", "products-h100", "products-h200", status=1)
+    lines = printed("diff", "products-h100", "products-h200", status=1)
     table = lines[lines.index("The same product: changed") : lines.index("Every pair")]
     counts = next(line for line in lines if line.startswith("products: "))
     pairs = diff(Report.load("products-h100"), Report.load("products-h200")).products
@@ -118,19 +110,19 @@ def triton_cache() -> str:
             folder = Path("cache", name)
             folder.mkdir(parents=True)
             (folder / "gemm.cubin").write_bytes(triton_dot(90, warps, imprecise, loop=True)["cubin"])
-        lines = _printed("sass", "cache")
+        lines = printed("sass", "cache")
     return fenced(lines)
 
 
 def kill_table() -> str:
     """Return the recommended test of a product and the mistakes that tests detect."""
     command = ("tolerance", "QGMMA", "--k", "7168", "--promote-every", "128", "--out", "bf16")
-    return fenced([f"$ accprobe {' '.join(command)}", *_printed(*command)])
+    return fenced([f"$ accprobe {' '.join(command)}", *printed(*command)])
 
 
 def gpus() -> str:
     """Return the first line of a comparison of the two recorded GPUs."""
-    gpus, _, same = _printed("diff", "h100", "h200", status=0)[0].partition(": ")
+    gpus, _, same = printed("diff", "h100", "h200", status=0)[0].partition(": ")
     text = f'`accprobe diff h100 h200` compares two GPUs of one architecture, {gpus}. The first line says "{same}".'
     return filled(text)
 
