@@ -1,11 +1,12 @@
-"""Hypothesis draws the same examples in every run, unless `--hypothesis-profile=fresh` asks for others.
+"""Set-up of a test run: examples of Hypothesis, and caches that all processes share.
 
-A kernel is compiled and disassembled once a run, by whichever process and test needs it first: the caches on disk are the
-run's. The evaluator is compiled before the first test, by one process while the others wait or collect.
+Hypothesis draws the same examples in every run, unless `--hypothesis-profile=fresh` is given. A kernel is compiled and
+disassembled once per run. One process compiles the evaluator before the first test.
 """
 
 from __future__ import annotations
 
+import atexit
 import fcntl
 import gc
 import os
@@ -20,7 +21,7 @@ from once import folder_of_run, keep_disassemblies, once
 if TYPE_CHECKING:
     from accprobe.devices.cuda import CudaDevice
 
-gc.set_threshold(2_000, 20, 100)  # thousands of tests are half a million objects, of which none is garbage
+gc.set_threshold(2_000, 20, 100)  # The tests make many objects at collection, none of which is garbage.
 
 settings.register_profile("fixed", derandomize=True)
 settings.register_profile("fresh", derandomize=False)
@@ -28,15 +29,13 @@ settings.load_profile("fixed")
 
 
 def pytest_xdist_auto_num_workers() -> int:
-    """One more than there are cores, as many tests wait for a process of theirs."""
+    """Return one more than the cores: many tests wait for a subprocess."""
     return len(os.sched_getaffinity(0)) + 1
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection(session: pytest.Session) -> Generator[None, object, object]:
-    """One process collects before the others: what it compiles of the tests, and of all that they import, the others read.
-    Meanwhile another compiles the evaluator.
-    """
+    """Collect in one process first; the others read its byte code. Meanwhile another compiles the evaluator."""
     if "PYTEST_XDIST_WORKER" not in os.environ:
         return (yield)
     folder = folder_of_run(session.config._tmp_path_factory)
@@ -49,8 +48,14 @@ def pytest_collection(session: pytest.Session) -> Generator[None, object, object
         return (yield)
 
 
+def pytest_collection_finish() -> None:
+    """Exclude the half a million objects of the collected tests from garbage collection, until the process ends."""
+    gc.freeze()
+    atexit.register(gc.unfreeze)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A cluster is waited for longest, so it begins first, beside other tests."""
+    """Start the tests of the cluster first: they wait longest."""
     items.sort(key=lambda item: item.path.name != "test_cluster.py")
 
 
@@ -64,9 +69,7 @@ def _caches(tmp_path_factory: pytest.TempPathFactory) -> None:
 
 
 def _compile_evaluator(_: Path) -> None:
-    """Numba takes ten seconds for each of the two ways to lay out rows, and every process that cannot wait for another would
-    begin again.
-    """
+    """Compile both layouts of rows. Numba takes ten seconds for each, in every process without this cache."""
     from accprobe.evaluate import tiles
     from accprobe.evaluate.steps import step_of
     from accprobe.isa.instructions import parse
@@ -85,7 +88,7 @@ def _compile_evaluator(_: Path) -> None:
 
 @pytest.fixture(scope="session")
 def h200() -> CudaDevice:
-    """The GPU that is here, where the models recorded of the H200 are models of it."""
+    """Return the GPU of this machine. Skips the test unless the recorded models of the H200 are models of it."""
     from accprobe.devices.cuda import CudaDevice
 
     device = CudaDevice(0)

@@ -1,4 +1,4 @@
-"""The public face of the package: what `import accprobe` offers, and when it is imported."""
+"""The public names of `accprobe`, and their import on first use."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import pytest
 import accprobe
 
 
-def test_names_are_those_that_are_typed() -> None:
-    """What a type checker sees, what is imported when it is asked for, and what `__all__` says, are the same."""
+def test_public_names_are_typed() -> None:
+    """The names for type checkers, the names imported on first use and `__all__` are the same."""
     tree = ast.parse(Path(accprobe.__file__).read_text(encoding="utf-8"))
     (typed,) = (node for node in tree.body if isinstance(node, ast.If))
     imports = {
@@ -28,13 +28,13 @@ def test_names_are_those_that_are_typed() -> None:
         assert getattr(accprobe, name) is getattr(sys.modules[f"accprobe.{accprobe._HOMES[name]}"], name)
 
 
-def test_no_name_is_a_room() -> None:
-    """A room that is imported becomes an attribute of the package: a function of the same name would be gone."""
-    rooms = {path.stem for path in Path(accprobe.__file__).parent.iterdir()}
-    assert not rooms & set(accprobe.__all__)
+def test_no_name_is_a_subpackage() -> None:
+    """An imported subpackage becomes an attribute of the package, which would replace a function of the same name."""
+    subpackages = {path.stem for path in Path(accprobe.__file__).parent.iterdir()}
+    assert not subpackages & set(accprobe.__all__)
 
 
-def test_nothing_is_imported_before_it_is_asked_for() -> None:
+def test_nothing_is_imported_before_first_use() -> None:
     program = "import accprobe, sys; print([name for name in sys.modules if name.startswith('accprobe.') or name == 'numpy'])"
     assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout == "[]\n"
 
@@ -45,7 +45,7 @@ def test_unknown_names_are_attribute_errors() -> None:
 
 
 def test_help_is_useful() -> None:
-    """It shows the example, which runs, and what each name is."""
+    """The help has each name and an example that runs."""
     shown = pydoc.plain(pydoc.render_doc(accprobe))
     assert 'accprobe.open_device("sim:h100")' in shown
     for name in ("characterise", "open_device", "matmul", "class DotModel", "class Request"):

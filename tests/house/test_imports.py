@@ -22,11 +22,11 @@ for name in names:
 """
 
 NOT_PLAIN = ("accprobe.__main__", "accprobe.evaluate.lanes", "accprobe.probes.triton_dot")
-"""Those that run something, or need an optional package."""
+"""Modules that run something, or need an optional package."""
 
 
 def test_no_module_needs_an_optional_package() -> None:
-    """In one process, one after another: as they import each other in no circle, any of them can be the first."""
+    """Imports run in one process: without circular imports any module can be the first."""
     found = pkgutil.walk_packages(accprobe.__path__, "accprobe.")
     names = [module.name for module in found if module.name not in NOT_PLAIN]
     assert len(names) > 80

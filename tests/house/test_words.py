@@ -34,7 +34,3 @@ def test_searches_comments_docstrings_and_literals_but_no_names() -> None:
     source = '"""Ask it."""\n\nasked = "told"  # It answers.\n\nraise ValueError(f"no rival of {asked}")\n'
     found = [(each.line, each.found) for prose in words.of_module(source) for each in words.findings("a.py", prose)]
     assert sorted(found) == [(1, "Ask"), (3, "answers"), (5, "rival")]
-
-
-def test_clean_rooms_are_clean() -> None:
-    assert words.main([]) == 0

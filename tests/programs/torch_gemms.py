@@ -1,4 +1,4 @@
-"""Three products of a library, and nothing else on the GPU: fp8 with and without fast accumulation, and f16.
+"""Three products of torch and no other kernel on the GPU: fp8 with and without fast accumulation, and f16.
 
 Operands are made on the CPU, so that no other kernel is launched:
 `accprobe sass --ncu -- python tests/programs/torch_gemms.py`.

@@ -1,4 +1,4 @@
-"""A Triton kernel of four slices of K whose partial sums are added with atomics: in an order that changes."""
+"""A Triton kernel of four slices of K whose partial sums are added with atomics, in an order that changes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SLICES, ROWS, COLUMNS, KS = 4, 128, 128, 64
 def slice_of_tile(  # type: ignore[no-untyped-def]
     a_ptr, b_ptr, d_ptr, N, K, each, ROWS: tl.constexpr, COLUMNS: tl.constexpr, KS: tl.constexpr
 ):
-    """Programs of one tile follow one another, so that they run at the same time."""
+    """Programs of one tile have adjacent ids, so that they run at the same time."""
     tile, across = tl.program_id(1), N // COLUMNS
     rows = (tile // across * ROWS + tl.arange(0, ROWS))[:, None]
     columns = (tile % across * COLUMNS + tl.arange(0, COLUMNS))[None, :]
@@ -30,7 +30,7 @@ def slice_of_tile(  # type: ignore[no-untyped-def]
 
 
 def split_k(a: Any, b: Any) -> Any:
-    """a [M, K] and b [K, N], multiples of a tile, and K of four -> f32 [M, N]."""
+    """Multiply a [M, K] and b [K, N]: M and N are multiples of a tile, K of four -> f32 [M, N]."""
     (m, k), n = a.shape, b.shape[1]
     d = torch.zeros(m, n, dtype=torch.float32, device=a.device)
     grid = SLICES, m // ROWS * (n // COLUMNS)

@@ -1,4 +1,4 @@
-"""Operands made to err: what comes as near to a bound of a product's error as its arithmetic lets it."""
+"""Operands whose error comes near the error bound of a product."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Exponents = NDArray[np.int64]
 
 
 def float_models() -> Iterator[tuple[str, DotModel, Format, Format]]:
-    """Every distinct arithmetic of float chains that a recorded report or a published chip has, and who has it."""
+    """Yield every distinct floating-point arithmetic of the recorded reports and published chips, with its first owner."""
     seen = set()
     simulated = [f"sim:{name}" for name in ("v100", "a100", "a2", "l40s", "h100", "b200")]
     for source in [*(name for name in recorded() if Report.load(name).instructions), *simulated]:
@@ -45,7 +45,7 @@ def float_models() -> Iterator[tuple[str, DotModel, Format, Format]]:
 
 
 def crafted(kind: str, model: ProductModel, m: int, n: int, rng: Generator) -> tuple[Bits, Bits]:
-    """a [m, K], b [n, K], bit patterns; of f64 wide ones instead of any, so that the errors of their products are normal."""
+    """Return bit patterns a [m, K], b [n, K]; "patterns" of f64 are "wide", so that errors of products are normal numbers."""
     if kind == "patterns" and model.a.bits < 64:
         a, b = (rng.integers(0, 1 << fmt.storage_bits, shape).astype(fmt.dtype) for fmt, shape in _shapes(model, m, n))
         return _finite(model.a, a), _finite(model.b, b)
@@ -65,18 +65,18 @@ def _finite(fmt: Format, patterns: Bits) -> Bits:
 
 
 def _full(fmt: Format) -> float:
-    """The largest significand."""
+    """Return the largest significand."""
     return 2.0 - 2.0**-fmt.mantissa_bits
 
 
 def _full_significands(model: ProductModel, m: int, n: int, rng: Generator) -> tuple[Floats, Floats]:
-    """All of one sign, the last bits set."""
+    """Return values of one sign with the last bits set."""
     of_a, of_b = (_full(fmt) - 2.0**-fmt.mantissa_bits * 2 * rng.integers(0, 2, shape) for fmt, shape in _shapes(model, m, n))
     return of_a * np.exp2(rng.integers(-1, 2, of_a.shape)), of_b
 
 
 def _below_the_cut(model: ProductModel, m: int, n: int, rng: Generator) -> tuple[Floats, Floats]:
-    """At the head of each chain one product; the others of nearly one unit of the last bit that is kept below it."""
+    """Return one large product at the head of each chain, and others of nearly one unit of the last bit kept below it."""
     arithmetic = next(node.arithmetic for node in model.step.root.nodes() if node.products)
     assert isinstance(arithmetic, FloatArithmetic)
     kept = arithmetic.result_bits if arithmetic.alignment_bits is None else arithmetic.alignment_bits
@@ -102,7 +102,7 @@ def _in_turn(model: ProductModel, m: int, n: int, rng: Generator) -> tuple[Float
 
 
 def _near_powers(model: ProductModel, m: int, n: int, rng: Generator) -> tuple[Floats, Floats]:
-    """Sums that come to lie on both sides of a power of two: up by many small products, down by one."""
+    """Return sums that cross a power of two: up by many small products, down by one."""
     a, b = np.full((m, model.k), _full(model.a)), np.full((n, model.k), 2.0 ** -rng.integers(0, 4))
     a[:, 0] *= 2.0 ** np.ceil(np.log2(model.k))
     down = rng.random((m, model.k)) < 0.1
@@ -110,7 +110,7 @@ def _near_powers(model: ProductModel, m: int, n: int, rng: Generator) -> tuple[F
 
 
 def _carries(model: ProductModel, m: int, n: int, rng: Generator) -> tuple[Floats, Floats]:
-    """Products whose sum doubles and halves again."""
+    """Return products whose sum doubles and halves again."""
     of_a, of_b = (np.exp2(rng.integers(-2, 3, shape)) * _full(fmt) for fmt, shape in _shapes(model, m, n))
     return of_a * np.where(rng.random(of_a.shape) < 0.5, -1, 1), of_b
 
@@ -126,13 +126,13 @@ def _subnormals(model: ProductModel, m: int, n: int, rng: Generator) -> tuple[Fl
 
 
 def _integers(model: ProductModel, m: int, n: int, rng: Generator) -> tuple[Floats, Floats]:
-    """Ties at the output: sums of few bits."""
+    """Return sums of few bits, which are ties at the output."""
     of_a, of_b = (rng.integers(-7, 8, shape).astype(np.float64) for _, shape in _shapes(model, m, n))
     return of_a * np.exp2(rng.integers(-3, 4, of_a.shape)), of_b
 
 
 def _wide(model: ProductModel, m: int, n: int, rng: Generator) -> tuple[Floats, Floats]:
-    """Exponents over much of the range, and any sign."""
+    """Return values of any sign with exponents over most of the range."""
     reach = min(model.a.max_exponent, model.b.max_exponent, 15)
     of_a, of_b = (
         rng.uniform(1, 2, shape) * np.exp2(rng.integers(-reach, reach, shape)) * rng.choice([-1, 1], shape)

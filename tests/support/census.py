@@ -1,4 +1,4 @@
-"""A census of seeds: each is judged in its own process, so that a crash costs no other seed, then written and counted."""
+"""A census of seeds: judge each in its own process, so that a crash costs no other seed; write and count the judgements."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Failure = Literal["crashed", "too late"]
 
 
 class _Late(BaseException):
-    """Not an `Exception`, which a survey would report as a defect of one instruction."""
+    """The time limit of a seed. Not an `Exception`, which a survey would report as a defect of one instruction."""
 
 
 class _Running(NamedTuple):
@@ -103,7 +103,7 @@ def _answer(work: Work[T], each: _Running, done: bool, limit: float) -> T:
         each.process.kill()
         each.process.join()
     if late:
-        return work.failed(each.seed, "too late", f"killed after {limit:g} s", limit)
+        return work.failed(each.seed, "too late", f"ended after {limit:g} s", limit)
     return work.failed(each.seed, "crashed", f"the process ended with {each.process.exitcode}", 0.0)
 
 
@@ -111,9 +111,8 @@ def _answer(work: Work[T], each: _Running, done: bool, limit: float) -> T:
 class Judgement:
     """A judgement of accprobe's result for a seed.
 
-    parameters: of the plant. status, reason: accprobe's. seconds: of CPU time, as the machine may be busy with others. fresh:
-    answers of the plant asked for afterwards; contradicted: how many of them the model found gets wrong. false_exact:
-    "finding: value, truth".
+    parameters: of the plant. status, reason: accprobe's. seconds: of CPU time. fresh: results of the plant after
+    the run; contradicted: those of them that differ from the model found. false_exact: "finding: value, truth".
     """
 
     seed: int
@@ -135,14 +134,14 @@ J = TypeVar("J", bound=Judgement)
 
 @dataclass(frozen=True)
 class Census(Generic[J]):
-    """work: how a seed is judged. told: what of a judgement is not as it should be; table: all of them, counted."""
+    """work: judges a seed. told: yields the defects of a judgement; table: counts all judgements."""
 
     work: Work[J]
     told: Callable[[J], Iterator[str]]
     table: Callable[[list[J]], Iterator[str]]
 
     def run(self, description: str, what: str) -> int:
-        """By the command line; what: that a seed plants. Return 1 where a verdict is one of BAD, or an exact finding false."""
+        """Run the command line; what: noun of a planted thing. Return 1 if a verdict is BAD or an exact finding is false."""
         options = _options(description, what)
         if options.output:
             options.output.parent.mkdir(parents=True, exist_ok=True)
@@ -162,7 +161,7 @@ class Census(Generic[J]):
 
 
 def seeds(text: str) -> list[int]:
-    """ "0-9,17" """
+    """Parse "0-9,17"."""
     found: list[int] = []
     for part in text.split(","):
         first, _, last = part.partition("-")

@@ -23,7 +23,7 @@ os.environ.setdefault("TRITON_DEFAULT_FP_FUSION", "1")  # Triton 3.9 warns where
 
 
 def needs(*tools: toolchain.ToolName) -> None:
-    """Skips the test where a tool is missing."""
+    """Skip the test if a tool is missing."""
     for tool in tools:
         try:
             toolchain.find(tool)
@@ -32,14 +32,14 @@ def needs(*tools: toolchain.ToolName) -> None:
 
 
 def only(path: Path) -> Function:
-    """The one function of a cubin."""
+    """Return the one function of a cubin."""
     (function,) = list(functions(path))
     return function
 
 
 @cache
 def triton_dot(capability: int, warps: int, imprecise: int | None, loop: bool, k: int = 128) -> dict[str, bytes]:
-    """cubin and ptx of an fp8 `tl.dot` of 64 x 64 x k, once or in a loop, with max_num_imprecise_acc=`imprecise`."""
+    """Return the cubin and PTX of an fp8 `tl.dot` of 64 x 64 x k, once or in a loop, with max_num_imprecise_acc=`imprecise`."""
     triton = pytest.importorskip("triton")
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
@@ -55,7 +55,7 @@ def triton_dot(capability: int, warps: int, imprecise: int | None, loop: bool, k
 
 
 def text(*lines: str) -> Function:
-    """A function of these lines, 16 bytes each; a line that ends in a colon is a label."""
+    """Return a function of these lines, 16 bytes each; a line that ends in a colon is a label."""
     rows, offset = [".text.f:\n"], 0
     for line in lines:
         if line.endswith(":"):

@@ -1,4 +1,4 @@
-"""What one dot product makes the sums of a model do, counted slowly with fractions and told by the names of events."""
+"""Coverage events of one dot product, counted with fractions: the slow second implementation of functional coverage."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from accprobe.model.tree import Addend, DotModel, FloatArithmetic, FusedSum, Pro
 SIGN = {False: "positive", True: "negative"}
 
 
-def told(model: DotModel, inst: Instruction, a: list[int], b: list[int], c: int) -> set[str]:
-    """The names of all events of sums that this dot product has; not of pairs of events, nor of operands."""
+def events(model: DotModel, inst: Instruction, a: list[int], b: list[int], c: int) -> set[str]:
+    """Return the names of all events of sums of this dot product, without pairs of events and events of operands."""
     found: set[str] = set()
     leaves = {k: _is_zero(inst.a, a[k], inst.b, b[k]) for k in range(inst.k)}
     for label, node in _labelled(model.root):
@@ -29,7 +29,7 @@ def told(model: DotModel, inst: Instruction, a: list[int], b: list[int], c: int)
 
 
 def odd_products(model: DotModel, inst: Instruction, a: list[int], b: list[int]) -> set[str]:
-    """How many products of each integer sum are odd, where all products outside of it are zero."""
+    """Return how many products of each integer sum are odd, if all products outside of it are zero."""
     found: set[str] = set()
     for label, node in _labelled(model.root):
         inside = {k for below in node.nodes() for k in below.products}
@@ -187,7 +187,7 @@ def _cut(roles: list[str], lost: list[bool], whole: list[int]) -> Iterator[str]:
 
 
 def _odd_terms(x: FloatArithmetic, total: Fraction, unit: Fraction, whole: list[int]) -> Iterator[str]:
-    """Where a sum that is two units smaller has another result."""
+    """Yield the odd terms if a sum that is two units smaller has another result."""
     signs, n = {w < 0 for w in whole if w % 2}, sum(w % 2 for w in whole)
     own, other = (_round(each, x) if each else 0 for each in (total, total - 2 * unit))
     if own != other:

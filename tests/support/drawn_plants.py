@@ -1,6 +1,6 @@
-"""Planted devices drawn by seed: arithmetics inside the grammar and outside it, and correct ones with a fault.
+"""Planted devices drawn by seed: arithmetics inside the grammar and outside it, and correct devices with a fault.
 
-A seed's kind is the one of `kinds_of` at seed modulo their number; all else of it is drawn from the seed alone.
+The kind of a seed is `kinds_of(seed)[seed % len]`; the seed alone determines the rest.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from accprobe.isa.instructions import Instruction, parse
 
 
 def odd(**changes: Any) -> Callable[[Rng], Plant]:
-    """Draws a usual arithmetic that departs so from the grammar; what is callable is drawn."""
+    """Draw a usual arithmetic with these departures from the grammar; a callable draws its value."""
 
     def draw(rng: Rng) -> Plant:
         plant = usual(rng)
@@ -50,12 +50,12 @@ def _terms(plant: Plant) -> int:
 
 
 def accumulator(kind: str) -> Callable[[Rng, Plant], tuple[str, int]]:
-    """Bits above F that the sum of all terms may need, or fewer."""
+    """Draw the bits above F that the sum of all terms may need, or fewer."""
     return lambda rng, plant: (kind, max(2, (_terms(plant) - 1).bit_length() + 1 - int(one_of(rng, (0, 0, 0, 1, 2)))))
 
 
 def bits_below(operand: bool) -> Callable[[Rng, Plant], int]:
-    """Some bits fewer than products, or C, have."""
+    """Draw some bits fewer than products, or C, have."""
 
     def draw(rng: Rng, plant: Plant) -> int:
         inst = plant.instruction
@@ -84,7 +84,7 @@ def wrong_entry(rng: Rng) -> Plant:
 
 
 def integers(kind: str) -> Callable[[Rng], Plant]:
-    """Group sums of 16 to 20 bits."""
+    """Draw integer sums whose groups have 16 to 20 bits."""
 
     def draw(rng: Rng) -> Plant:
         plant = any_integers(rng)
@@ -103,14 +103,14 @@ def odd_doubles(**changes: Any) -> Callable[[Rng], Plant]:
 
 
 def sound(rng: Rng) -> Plant:
-    """A correct device for faults."""
+    """Draw a correct device for faults."""
     return any_integers(rng) if rng.random() < 0.2 else usual(rng)
 
 
 def faulty(
     when: When = "always", numbers: tuple[int, ...] = (1,), place: str | None = None, names: dict[str, str] | None = None
 ) -> Callable[[Rng], Plant]:
-    """A correct arithmetic, of one of these instructions if any are given; place: "" for any place or none."""
+    """Draw a correct arithmetic with a fault. names: instructions; place: "" for any place or none."""
 
     def draw(rng: Rng) -> Plant:
         plant = usual(rng, names) if names else sound(rng)
@@ -118,7 +118,7 @@ def faulty(
         how = one_of(rng, ("flip", "flip", "set", "clear", "next", "neighbour"))
         bit = int(rng.integers(plant.instruction.d.bits - 1))
         if when in DECIDED and (how == "neighbour" or when == "one hot"):
-            how = "flip"  # where the neighbour's answer is another, it is no longer the pattern alone that decides
+            how = "flip"  # The result of the neighbour would decide, too.
         fault = Fault(when, one_of(rng, numbers), _place(rng, plant.instruction, where) if where else None, how, bit)
         return replace(plant, fault=fault)
 
@@ -143,11 +143,11 @@ def _place(rng: Rng, inst: Instruction, kind: str) -> Place:
 
 
 DECIDED: tuple[When, ...] = ("pattern", "one hot", "until answer", "until call", "size from", "after equal", "huge cancels")
-"""Faults that always change the answer where they act."""
+"""Faults that change every result on which they act."""
 
 
 def huge_cancels(rng: Rng) -> Plant:
-    """Products beyond the largest result, from some size on, cancel to something wrong."""
+    """Draw a device on which products beyond the largest result, from some size on, cancel to a wrong result."""
     plant = faulty("huge cancels", names=BEYOND)(rng)
     inst = plant.instruction
     assert plant.fault is not None
@@ -251,16 +251,16 @@ QUERIES: tuple[Kind, ...] = (
     ("after a pattern", "query", faulty("after pattern", (2, 30, 300), "")),
     *[("huge products cancel", "query", huge_cancels)] * 3,
 )
-"""Drawn from seed `FROM` on, beside all others."""
+"""Kinds that seeds from `FROM` on have beside all others."""
 
 FROM = 9000
 
 TRIES = 10
-"""Draws of what is odd, until operands such as it is judged by show it."""
+"""Draws of a departure, until the operands of the judge show it."""
 
 
 def kinds_of(seed: int) -> tuple[Kind, ...]:
-    """The kinds that a seed is drawn from."""
+    """Return the kinds that a seed is drawn from."""
     return KINDS if seed < FROM else (*KINDS, *QUERIES)
 
 

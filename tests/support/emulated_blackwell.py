@@ -28,7 +28,7 @@ Rule = Callable[[int, int, int], tuple[int, int]]
 
 
 def fragments(inst: Instruction) -> list[tuple[int, int, Rule]]:
-    """Of A, B, C, D and metadata: bits of an element in registers, elements a lane, place of element i of lane 4 g + t.
+    """Return, for A, B, C, D and metadata: bits of an element, elements per lane, place of element i of lane 4 g + t.
 
     PTX ISA, "Matrix Fragments for mma.m16n8k32" and "mma.m16n8k64", "for sparse mma.m16n8k64" and "mma.m16n8k128".
     """
@@ -64,7 +64,7 @@ class Operand(ctypes.Structure):
 
 
 def tables(inst: Instruction) -> tuple[ctypes.Array[Operand], list[np.ndarray]]:
-    """Where the operands lie in registers, and the memory that says so; nowhere where they are in tensor memory."""
+    """Return the places of the operands in registers, and the memory behind them; empty for operands in tensor memory."""
     if inst.family is not MMA_SYNC:
         return (Operand * 5)(), []
     memory = []
@@ -102,7 +102,7 @@ extern "C" void run(Shape s, const Operand* o, const int* bits, int dense, int o
 
 
 def run(probe: ctypes.CDLL, inst: Instruction, request: Request, placement: int) -> tuple[np.ndarray, int]:
-    """Answers, and how many were stored."""
+    """Return the results, and how many were stored."""
     operands, _memory = tables(inst)
     codes = BITS_BY_CODE.get(inst.kind or "", {1: 4})
     bits = (ctypes.c_int * 8)(*(codes.get(code, 0) for code in range(8)))
@@ -122,7 +122,7 @@ def run(probe: ctypes.CDLL, inst: Instruction, request: Request, placement: int)
 
 
 def drawn(inst: Instruction, count: int) -> tuple[Request, np.ndarray]:
-    """Any codes, and their sums as integers: of fp4 in a byte of a register, as it lies there."""
+    """Return random codes and their sums as integers; an fp4 in a byte of a register counts with its place there."""
     random = np.random.default_rng(count)
     request = Request.zeros(inst, count)
     for patterns, fmt in ((request.a, inst.a), (request.b, inst.b)):
@@ -144,7 +144,7 @@ def drawn(inst: Instruction, count: int) -> tuple[Request, np.ndarray]:
 
 
 class Emulated(FakeDevice):
-    """The emulated GPU with one probe. It takes bit patterns for integers, so whole numbers are given as such."""
+    """The emulated GPU with one probe. It computes with bit patterns as integers, so it receives whole numbers as integers."""
 
     def __init__(self, library: ctypes.CDLL) -> None:
         super().__init__()

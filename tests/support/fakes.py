@@ -22,7 +22,7 @@ Spoil = Callable[[Instruction, Bits], Bits]
 
 
 class FakeDevice(Device):
-    """Integer sums that wrap, computed by numpy; `spoil` may change the answers or raise."""
+    """Integer sums that wrap, computed by numpy; `spoil` may change the results or raise."""
 
     kind = "cuda"
     pure = False
@@ -59,7 +59,7 @@ class FakeDevice(Device):
 
 
 def float_row(name: str, bits: int, sequence: dict[str, int], **changes: Any) -> dict[str, Any]:
-    """A confirmed row of a floating-point instruction, as JSON values."""
+    """Return a confirmed row of a floating-point instruction, as JSON values."""
     inst = parse(name)
     order = f"[c 0-{inst.k - 1}]"
     arithmetic = {
@@ -117,7 +117,7 @@ HMMA_OF_FP8 = {"F2FP.F16.E4M3.UNPACK_B": 12, "HMMA.16816.F32": 2, "FADD": 4}
 
 
 def report_data(*rows: dict[str, Any], **changes: Any) -> dict[str, Any]:
-    """A report, as JSON values; by default of a GPU whose wgmma keeps 13 bits and whose mma.sync of fp8 runs as HMMA."""
+    """Return a report, as JSON values; by default of a GPU whose wgmma keeps 13 bits and whose mma.sync of fp8 runs as HMMA."""
     rows = rows or (
         {"name": SPARSE, "status": "skipped", "reason": "no probe"},
         float_row("mma.sync.m16n8k32.f32.e4m3.e4m3.f32", 23, HMMA_OF_FP8),
@@ -140,7 +140,7 @@ SIMULATED = {"kind": "simulated", "name": "simulated H100", "architecture": "sm_
 
 
 def simulated_report(*rows: dict[str, Any], **device: Any) -> Report:
-    """The same of published models: what would be confirmed of a GPU is simulated."""
+    """Return the report of a simulated device: confirmed rows become simulated."""
     data = report_data(*rows, device=SIMULATED | device)
     for row in data["instructions"]:
         row["status"] = {"confirmed": "simulated"}.get(row["status"], row["status"])

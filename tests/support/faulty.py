@@ -1,6 +1,6 @@
-"""Devices with faults: dot products laid out in a tile as the probes lay them out.
+"""Devices with faults in elements of a tile.
 
-The layout is a second implementation, from the comments of probes/tile.cuh.
+The layout of the tile is a second implementation, from the comments of probes/tile.cuh.
 """
 
 from __future__ import annotations
@@ -88,10 +88,10 @@ When = Literal[
     "huge cancels",
 ]
 LATER = ("from call", "from answer")
-"""Faults that begin, perhaps after the run."""
+"""Faults that begin at some call or result, perhaps after the run."""
 
 OF_A_RATE = ("random", "pattern")
-"""Faults of a share of all results."""
+"""Faults of a fraction of all results."""
 
 STEADY = ("always", "late in batch", "one hot", "size remainder", "size from", "after equal", "huge cancels")
 """Faults of every result of some kind."""

@@ -1,4 +1,4 @@
-"""Screens that the tests compare with, and the published schemas: `python tests/support/golden.py` writes them again.
+"""Golden screens of the tests, and the published schemas: `python tests/support/golden.py` writes them again.
 
 Their values come from the recorded reports and the published models; look at the difference before it is committed.
 """

@@ -1,4 +1,4 @@
-"""Processes of tests that heed Ctrl-C."""
+"""Signals in processes of tests: restore the handlers of Ctrl-C and of the time limit."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from accprobe.cli.interrupts import SIGNALS
 
 
 def heed_ctrl_c() -> None:
-    """A shell has commands in the background ignore it, and a process inherits that."""
+    """Restore the default of Ctrl-C: a process that a shell starts in the background ignores it."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 @contextmanager
 def time_limit_can_end() -> Iterator[None]:
-    """After a signal a command ignores further ones, as its process ends then: here they are as before."""
+    """Restore the handlers of signals after a command, which ignores all signals after the first."""
     before = {number: signal.getsignal(number) for number in SIGNALS}
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)

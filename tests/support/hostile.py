@@ -1,4 +1,4 @@
-"""Fresh operands to judge by: sums of one sign, extremes, ties, floors, edges, specials; without `accprobe.operands`' kinds."""
+"""Operands of the judges: sums of one sign, extremes, ties, floors, edges, specials; independent of `accprobe.operands`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Whole = NDArray[np.int64]
 
 
 def hostile(inst: Instruction, seed: int, each: int = 4500) -> Request:
-    """So many dot products of every kind, in an order of no meaning; where codes have 8 bits, all pairs of them too."""
+    """Return `each` dot products of every kind, shuffled; for codes of 8 bits also all pairs."""
     rng = np.random.default_rng([seed, 5])
     ways = INTEGERS if inst.is_integer else FLOATS
     parts = [way(inst, rng, each) for way in ways]
@@ -27,7 +27,7 @@ def hostile(inst: Instruction, seed: int, each: int = 4500) -> Request:
 
 
 def huge_cancelling(inst: Instruction, seed: int, n: int = 2000) -> Request:
-    """A product beyond the largest result and the same taken away, of any such size at any two places; all else is zero."""
+    """Return products beyond the largest result that cancel, at any two places; all other operands are zero."""
     rng, rows = np.random.default_rng([seed, 6]), np.arange(n)
     request = Request.zeros(inst, n)
     beyond = rng.integers(_range(inst.d)[1] + 1, _range(inst.a)[1] + _range(inst.b)[1] + 1, (n, 1))
@@ -41,7 +41,7 @@ def huge_cancelling(inst: Instruction, seed: int, n: int = 2000) -> Request:
 
 
 def _made(fmt: Format, exponent: Whole, fraction: Whole, negative: Whole | NDArray[np.bool_]) -> Bits:
-    """Finite numbers; exponents that a format has not become its nearest, those too small subnormals."""
+    """Return finite numbers; exponents outside the format are clipped, the smallest become subnormals."""
     m, top = fmt.mantissa_bits, (1 << fmt.exponent_bits) - 1 - (fmt.specials == "ieee")
     biased = np.clip(exponent + fmt.bias, 0, top)
     magnitude = (biased << m) | (fraction & ((1 << m) - 1))
@@ -60,13 +60,13 @@ def _range(fmt: Format) -> tuple[int, int]:
 
 
 def _reach(inst: Instruction) -> tuple[int, int]:
-    """Exponents that products may have and results may show."""
+    """Return the range of exponents of products that results may show."""
     (la, ha), (lb, hb), (ld, hd) = (_range(f) for f in (inst.a, inst.b, inst.d))
     return max(la + lb, ld - inst.d.mantissa_bits - 12), min(ha + hb, hd + 1)
 
 
 def _split(inst: Instruction, rng: Rng, products: Whole) -> tuple[Whole, Whole]:
-    """Exponents of A and B for those of products."""
+    """Return exponents of A and B for these exponents of products."""
     (la, ha), (lb, hb) = _range(inst.a), _range(inst.b)
     ea = np.clip(products // 2 + rng.integers(-2, 3, products.shape), la, ha)
     eb = products - ea
@@ -95,7 +95,7 @@ def _terms(
 
 
 def _signs(rng: Rng, n: int, k: int, other: float = 0.0) -> Whole:
-    """One sign a dot product; of a share of the terms the other."""
+    """Return one sign per dot product, and the other sign for a fraction of the terms."""
     return rng.integers(0, 2, (n, 1)) ^ (rng.random((n, k)) < other)
 
 
@@ -114,7 +114,7 @@ def _uniform(inst: Instruction, rng: Rng, n: int) -> Request:
 
 
 def _dense(inst: Instruction, rng: Rng, n: int, fraction: str = "any", spread: int = 0, other: float = 0.0) -> Request:
-    """Sums of one sign whose terms have one exponent, and C at it or as far above as the sum is."""
+    """Return sums of one sign and one exponent, and C between that exponent and the exponent of the sum."""
     low, high = _reach(inst)
     centre = rng.integers(low, high + 1, n)
     products = centre[:, None] + rng.integers(-spread, 1, (n, inst.k))
@@ -132,7 +132,7 @@ def _nearly_dense(inst: Instruction, rng: Rng, n: int) -> Request:
 
 
 def _few_bits(inst: Instruction, rng: Rng, n: int) -> Request:
-    """Terms of one or two bits far and near: ties, and bits just above and below a cut."""
+    """Return terms of one or two bits at many distances: ties, and bits just above and below the truncation."""
     low, high = _reach(inst)
     centre = rng.integers(low, high + 1, n)
     products = centre[:, None] - rng.integers(0, 40, (n, inst.k)) * (rng.random((n, inst.k)) < 0.8)
@@ -154,7 +154,7 @@ def _staggered(inst: Instruction, rng: Rng, n: int) -> Request:
 
 
 def _lone(inst: Instruction, rng: Rng, n: int) -> Request:
-    """Few terms that are not zero, of any exponent."""
+    """Return few nonzero terms of any exponent."""
     (la, ha), (lb, hb), (lc, hc) = (_range(f) for f in (inst.a, inst.b, inst.c))
     shape = (n, inst.k)
     a = _made(inst.a, rng.integers(la - 1, ha + 1, shape), _any_fraction(inst.a, rng, shape), rng.integers(0, 2, shape))
@@ -167,7 +167,7 @@ def _lone(inst: Instruction, rng: Rng, n: int) -> Request:
 
 
 def _one_leads(inst: Instruction, rng: Rng, n: int) -> Request:
-    """One term far above the others, which are dense and lie about where a cut may be."""
+    """Return one term far above the others, which are dense and near the truncation."""
     low, high = _reach(inst)
     centre = rng.integers(low, high + 1, n)
     below = centre - rng.integers(5, 34, n)
@@ -180,7 +180,7 @@ def _one_leads(inst: Instruction, rng: Rng, n: int) -> Request:
 
 
 def _floor(inst: Instruction, rng: Rng, n: int) -> Request:
-    """The smallest products, and C at the smallest results: floors, underflow, subnormals."""
+    """Return the smallest products, and C at the smallest results: floors, underflow, subnormals."""
     low, _ = _reach(inst)
     smallest = _range(inst.d)[0]
     near = np.where(rng.random(n) < 0.5, low + rng.integers(0, 30, n), smallest - rng.integers(-4, 30, n))
@@ -193,7 +193,7 @@ def _floor(inst: Instruction, rng: Rng, n: int) -> Request:
 
 
 def _smallest_normal(inst: Instruction, rng: Rng, n: int) -> Request:
-    """C a little off the smallest normal number or the largest subnormal one, beside products that decide."""
+    """Return C near the smallest normal number, beside products that decide the result."""
     request = _floor(inst, rng, n)
     edge = 1 << inst.c.mantissa_bits
     near = edge + rng.integers(-3, 4, n) | rng.integers(0, 2, n) << (inst.c.mantissa_bits + inst.c.exponent_bits)
@@ -201,7 +201,7 @@ def _smallest_normal(inst: Instruction, rng: Rng, n: int) -> Request:
 
 
 def _edge(inst: Instruction, rng: Rng, n: int) -> Request:
-    """C a few last places off the largest number, and products of about a last place of it."""
+    """Return C a few last places from the largest number, and products of about one last place."""
     top = _range(inst.d)[1]
     last = top - inst.d.mantissa_bits
     products = np.minimum(last + rng.integers(-14, 12, (n, 1)), _reach(inst)[1]) + rng.integers(-3, 1, (n, inst.k))
@@ -214,7 +214,7 @@ def _edge(inst: Instruction, rng: Rng, n: int) -> Request:
 
 
 def _over(inst: Instruction, rng: Rng, n: int) -> Request:
-    """Sums about the largest number without C's help."""
+    """Return sums of products near the largest number."""
     _, high = _reach(inst)
     products = high - rng.integers(0, inst.k.bit_length() + 4, (n, 1)) + rng.integers(-1, 1, (n, inst.k))
     signs = _signs(rng, n, inst.k, 0.1)
@@ -223,7 +223,7 @@ def _over(inst: Instruction, rng: Rng, n: int) -> Request:
 
 
 def _cancelling(inst: Instruction, rng: Rng, n: int) -> Request:
-    """The second half takes away the first but for a bit here and there; C is small, or none."""
+    """Return products whose second half cancels the first except for single bits; C is small or zero."""
     low, high = _reach(inst)
     centre = rng.integers(low, high + 1, n)
     request = _staggered(inst, rng, n)
@@ -239,7 +239,7 @@ def _cancelling(inst: Instruction, rng: Rng, n: int) -> Request:
 
 
 def _special(inst: Instruction, rng: Rng, n: int) -> Request:
-    """Zeros, subnormals, the largest numbers, infinities and NaNs beside one another and beside numbers of 1."""
+    """Return zeros, subnormals, the largest numbers, infinities and NaNs, mixed with numbers near 1."""
     shape = (n, inst.k)
 
     def of(fmt: Format, shape: tuple[int, ...], some: float) -> Bits:
@@ -258,7 +258,7 @@ def _special(inst: Instruction, rng: Rng, n: int) -> Request:
 
 
 def _all_pairs(inst: Instruction, rng: Rng) -> Request:
-    """Each pair of codes once, at a random place, among zeros."""
+    """Return each pair of codes once, at a random place among zeros."""
     n = 1 << 16
     codes = np.arange(n)
     a, b = np.zeros((2, n, inst.k), np.uint8)
@@ -268,7 +268,7 @@ def _all_pairs(inst: Instruction, rng: Rng) -> Request:
 
 
 def _extremes(inst: Instruction, rng: Rng, n: int) -> Request:
-    """The ends of the range in runs of 1, 2, 4, … products, and C beside an end of its own."""
+    """Return the ends of the range in runs of 1, 2, 4, … products, and C near an end of its range."""
     ends = [
         np.array([1 << 7, 0xFF, 0x7F, 1, 0] if f.kind == "signed" else [0xFF, 0xFE, 1, 0], np.uint8) for f in (inst.a, inst.b)
     ]
@@ -284,13 +284,13 @@ def _near_ends(inst: Instruction, rng: Rng, n: int) -> Bits:
 
 
 def _one_sign(inst: Instruction, rng: Rng, n: int) -> Request:
-    """Large products of one sign."""
+    """Return large products of one sign."""
     uniform = _uniform(inst, rng, n)
     return Request(uniform.a & 0x7F | 0x40, uniform.b & 0x7F | 0x40, _near_ends(inst, rng, n))
 
 
 def _odd(inst: Instruction, rng: Rng, n: int) -> Request:
-    """Mostly odd products, small ones."""
+    """Return small, mostly odd products."""
     uniform = _uniform(inst, rng, n)
     even = (rng.random((n, inst.k)) < 0.5).astype(np.uint8)
     return Request(uniform.a & 7 | 1, (uniform.b & 7 | 1) ^ even, uniform.c & 0xFF)

@@ -1,4 +1,4 @@
-"""Inference of planted models, compared with what was planted; published models, and findings as if each field were found."""
+"""Inference of planted models compared with the planted fields; published models; findings made from a model."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ OF_THE_TREE = ("order", "products_per_sum", "addend")
 
 
 def found(model: DotModel, **bounds: str) -> dict[str, Finding]:
-    """Findings of the arithmetic's fields, exact unless `bounds` say otherwise."""
+    """Return findings of the fields of an arithmetic, exact unless `bounds` say otherwise."""
     arithmetic = model.root.arithmetic
     values = {field.name: getattr(arithmetic, field.name) for field in fields(arithmetic) if field.name != "result"}
     values["order"] = model.order
@@ -67,7 +67,7 @@ def outcome(planted: Plant) -> dict[str, Finding]:
 
 
 def assert_true(findings: dict[str, Finding], planted: Plant) -> None:
-    """Nothing exact is wrong, and every lower bound and every list of candidates includes the planted value."""
+    """Assert that exact findings are right, and that lower bounds and candidates include the planted value."""
     arithmetics: dict[str, tuple[Arithmetic, int]] = {}
     for node in planted.model.root.nodes():
         prefix = "" if node.products else "add_"
@@ -99,8 +99,9 @@ def assert_includes(feature: str, finding: Finding, planted: object) -> None:
 
 
 def plant(formats: str, k: int, order: str, sums: str, subnormals: str, rules: dict[str, object]) -> Plant:
-    """formats: of operands and result. order: `@1` are sums that add only results and C. subnormals: of A and B, of C.
+    """Return a planted model.
 
+    formats: of operands and result. order: `@1` adds only results and C. subnormals: of A and B, of C.
     sums: bits and rounding of results, bits and rounding of the alignment.
     """
     operand, result = formats.split()

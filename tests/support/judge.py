@@ -49,7 +49,7 @@ class Judgement(census.Judgement):
     """Judgement of a device; status, reason, seconds: of its row.
 
     kind, family, instruction: of the plant. visible: fresh dot products on which the departure from the grammar shows. acted:
-    results that the fault changed while accprobe measured; asked: their number. exact: exact findings of a row that is not
+    results that the fault changed while accprobe measured; asked: all results then. exact: exact findings of a row that is not
     confirmed. named: the faulty part of the tile, according to the row.
     """
 

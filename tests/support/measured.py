@@ -1,4 +1,4 @@
-"""Devices that evaluate models as a GPU would: not pure functions, with a tile, an opcode and, if wanted, a fault."""
+"""Simulated GPUs: devices of kind "cuda" that evaluate models, with opcodes, a tile and an optional fault."""
 
 from __future__ import annotations
 

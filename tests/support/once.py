@@ -1,4 +1,4 @@
-"""What takes long and is the same for several tests is made once a run, by whichever process needs it first."""
+"""Caches of one test run that all its processes share."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from accprobe.build import atomic, toolchain
 
 
 def folder_of_run(factory: pytest.TempPathFactory) -> Path:
-    """The folder that all processes of a run share."""
+    """Return the folder that all processes of a run share."""
     folder = factory.getbasetemp()
     return folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder
 
 
 def once(place: Path, make: Callable[[Path], object]) -> Path:
-    """The folder `place`, which `make` has filled; other processes wait for the one that does."""
+    """Fill the folder `place` with `make` in the first process; others wait. Return the folder."""
     with open(f"{place}.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         made = place / "made"
@@ -34,7 +34,7 @@ def once(place: Path, make: Callable[[Path], object]) -> Path:
 
 
 def keep_disassemblies(folder: Path) -> None:
-    """What nvdisasm prints of a file it prints once a run: it takes half a second of even the smallest."""
+    """Cache the output of nvdisasm, which takes half a second for the smallest file."""
     output = toolchain.output
 
     @contextmanager

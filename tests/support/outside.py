@@ -1,6 +1,6 @@
-"""An evaluator of our own choosing: the model's grammar and much beside it, vectorised, without a line of `accprobe.evaluate`.
+"""An evaluator of models and of departures from them, vectorised, that shares no code with `accprobe.evaluate`.
 
-A `Wide` says in what the sums of products depart from the model. Sums that add results and C alone never do.
+A `Wide` has the departures of sums of products from the model. Sums that add only results and C have none.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ from accprobe.model.tree import Addend, DotModel, FloatArithmetic, FusedSum, Int
 from accprobe.operands.request import Request
 
 CHUNK = 1 << 15
-"""Products evaluated at once: few enough for the arrays to stay in a core's cache."""
+"""Products evaluated at once: the arrays fit into the cache of a core."""
 
 EXACT_BITS = 52
-"""Alignment bits of a sum of two terms that keeps every bit: what is below is or-ed into the last, and rounds alike."""
+"""Alignment bits of an exact sum of two terms: lower bits are or-ed into the last bit, which rounds to the same result."""
 
 WIDEST_LEFT = 24
-"""Bits that the shifter of a unit whose terms may exceed its largest exponent has to the left; what goes beyond is lost."""
+"""Bits of a left shift of terms above the exponent in use; higher bits are lost."""
 
 
 @dataclass(frozen=True)
@@ -61,12 +61,12 @@ class Entry:
 
 @dataclass(frozen=True)
 class Wide:
-    """What sums of products do that the model does not say; all as by default: nothing.
+    """Departures of sums of products from the model; by default none.
 
-    product_bits, product_word: fraction bits to which products are cut before they are aligned, and how. addend_bits: those to
-    which C and inner results are. led_by: the terms whose exponents are looked at: "products", "others", "even", "first half".
-    others_lift: how much higher C's exponent counts. word, others_word: how terms, C and inner results are cut. others_short:
-    fraction bits fewer that C and inner results keep. short_at: (modulus, residue, bits): largest exponents at which so many
+    product_bits, product_word: fraction bits of products before alignment, and the rounding to them. addend_bits: fraction bits
+    of C and inner results. led_by: the terms whose exponents count: "products", "others", "even", "first half". others_lift:
+    added to the exponent of C. word, others_word: rounding of terms, of C and inner results. others_short: fraction bits that
+    C and inner results lose. short_at: (modulus, residue, bits): largest exponents at which so many
     fewer are kept of all. pairwise: terms are added in pairs, pairs of pairs, …, each sum without its last bit. lost_carry:
     (n, weight): a sum of exactly n odd terms is 2^weight too small. accumulator: "wrap" or "saturate", and the bits that it has
     above F. packing: of results. nan: "signed": a NaN has the sign of C; "invalid": NaNs of invalid operations have another
@@ -97,13 +97,13 @@ PLAIN = Wide()
 
 
 class Unit:
-    """What computes the dot products of an instruction."""
+    """The evaluator of the dot products of an instruction."""
 
     def __init__(self, inst: Instruction, model: DotModel, wide: Wide = PLAIN) -> None:
         self.inst, self.model, self.wide = inst, model, wide
 
     def dot(self, request: Request) -> Bits:
-        """[N], bit patterns of D's format."""
+        """Return bit patterns of D, [N]."""
         step = max(1, CHUNK // self.inst.k)
         d = np.empty(len(request), self.inst.d.dtype)
         every_b = request.b if request.metadata is None else of_stored(self.inst, request.b, request.metadata)
@@ -116,7 +116,7 @@ class Unit:
 
 
 class _Other(NamedTuple):
-    """A term that is no product: C, or an inner result."""
+    """C or an inner result as a term."""
 
     patterns: Bits
     fmt: Format
@@ -224,7 +224,7 @@ class _Chunk:
         return d.astype(rules.result.dtype)
 
     def _products(self, ks: list[int], rules: FloatArithmetic, wide: Wide) -> Parts:
-        """[k, n]; leading: the exponent that is looked at."""
+        """Return products [k, n]; leading: the exponent in use."""
         zeros_count = rules.zero_terms == "aligned" and rules.product_exponent == "unnormalised"
         whole = slice(ks[0], ks[-1] + 1) if ks == list(range(ks[0], ks[-1] + 1)) else ks
         a = apart(self.inst.a, self.a[whole], self.flushed, zeros_count)
@@ -349,7 +349,7 @@ def _whole(fmt: Format, patterns: Bits) -> Ints:
 
 
 def _narrow(total: Ints, kind: str, bits: int) -> Ints:
-    """To signed numbers of that many bits, sign included."""
+    """Return signed numbers of that many bits, sign included."""
     limit = np.int64(1) << (bits - 1)
     return np.clip(total, -limit, limit - 1) if kind == "saturate" else ((total + limit) & (2 * limit - 1)) - limit
 
@@ -380,7 +380,7 @@ def _looked_at(leads: list[NDArray[np.integer]], which: str, has_products: bool)
 
 
 def _aligned(part: Parts, fraction: int, scale: Ints, bits: int, word: str, short: int) -> Ints:
-    """Terms as whole numbers of 2^scale."""
+    """Return terms as multiples of 2^scale."""
     room = max(0, bits - fraction)
     right = scale + (fraction + room) - part.exponent
     value = part.significand.astype(np.int64) << room

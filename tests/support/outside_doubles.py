@@ -1,4 +1,4 @@
-"""Fused multiply-adds of f64, in numpy: of the evaluator that shares no code with `accprobe.evaluate`.
+"""Fused multiply-adds of f64 in numpy, for the evaluator that shares no code with `accprobe.evaluate`.
 
 Where neither overflow nor underflow is near: Boldo & Melquiond, "Emulation of FMA and correctly rounded sums: proved algorithms
 using rounding to odd" (IEEE TC 2008), on operands scaled to about 1. Results below the smallest normal number: by fractions.
@@ -10,18 +10,19 @@ from fractions import Fraction
 
 import numpy as np
 from numpy.typing import NDArray
+from planted_sums import odd_sum
 
 Doubles = NDArray[np.float64]
 
 SPLITTER = float((1 << 27) + 1)
-APART = 200
-"""Beyond so many bits, how far apart product and addend lie makes no difference."""
+FAR_APART = 200
+"""A larger difference of the exponents of product and addend has no effect."""
 
 SMALLEST_NORMAL = 2.0**-1022
 
 
 def fused(a: Doubles, b: Doubles, c: Doubles) -> tuple[Doubles, NDArray[np.bool_]]:
-    """a * b + c rounded once to nearest, ties to even, [n], and whether the exact sum of finite terms is zero."""
+    """Return a * b + c, rounded once to nearest even, [n], and a mask of exact sums of zero."""
     plain = ~(np.isfinite(a) & np.isfinite(b) & np.isfinite(c)) | (a == 0) | (b == 0) | (c == 0)
     result = np.where(c == 0, a * b, a * b + c)
     zero_product = (a == 0) | (b == 0)
@@ -39,12 +40,12 @@ def _scaled(a: Doubles, b: Doubles, c: Doubles) -> tuple[Doubles, NDArray[np.boo
     (ma, ea), (mb, eb), (mc, ec) = (np.frexp(x) for x in (a, b, c))
     exponent = ea.astype(np.int64) + eb
     high, low = _product(ma, mb)
-    addend = np.ldexp(mc, np.clip(ec - exponent, -APART, APART))
+    addend = np.ldexp(mc, np.clip(ec - exponent, -FAR_APART, FAR_APART))
     t, rest = _sum(addend, low)
     v, small = _sum(high, t)
-    total = v + _odd_sum(rest, small)
+    total = v + odd_sum(rest, small)
     result = np.ldexp(total, np.clip(exponent, -5000, 5000))
-    far = ec - exponent > APART
+    far = ec - exponent > FAR_APART
     result = np.where(far, c, result)
     for i in np.flatnonzero((np.abs(result) <= SMALLEST_NORMAL) & (total != 0)):
         exact = Fraction(float(a[i])) * Fraction(float(b[i])) + Fraction(float(c[i]))
@@ -70,12 +71,3 @@ def _sum(x: Doubles, y: Doubles) -> tuple[Doubles, Doubles]:
     total = x + y
     back = total - x
     return total, (x - (total - back)) + (y - back)
-
-
-def _odd_sum(x: Doubles, y: Doubles) -> Doubles:
-    """x + y rounded to odd: where it is not exact, to the neighbour whose last bit is set."""
-    total, error = _sum(x, y)
-    bits = total.view(np.int64).copy()
-    even = (error != 0) & (bits & 1 == 0)
-    bits[even] += np.where((error[even] > 0) == (total[even] > 0), 1, -1)
-    return bits.view(np.float64)

@@ -1,4 +1,4 @@
-"""Numbers taken apart, cut and put together in numpy, for an evaluator that shares no code with `accprobe.evaluate`."""
+"""Decoding, rounding and encoding of numbers in numpy, for the evaluator that shares no code with `accprobe.evaluate`."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from accprobe.model.tree import FloatArithmetic
 Ints = NDArray[np.int64]
 
 ZERO, SPECIAL = -2500, 6000
-"""Exponents that zeros, and that infinities and NaNs, stand under: so far out that sums of two tell what was among them."""
+"""Exponents of zeros, and of infinities and NaNs: so far out that a sum of two exponents still identifies them."""
 
 NOTHING, ANY_SPECIAL = -1000, 3000
-"""Below the one there are only zeros; above the other something is not finite."""
+"""Limits of exponents: below the first only zeros, above the second only infinities and NaNs."""
 
 LONGEST = 62
-"""Bits that a cut may take away; a value of 63 bits is gone by then."""
+"""The most bits that a rounding removes: then a value of 63 bits is zero."""
 
 
 class Parts(NamedTuple):
@@ -77,13 +77,13 @@ def is_negative(fmt: Format, patterns: Bits) -> NDArray[np.bool_]:
 
 
 def bit_length(magnitude: Ints) -> Ints:
-    """Of whole numbers below 2^62; 0 has none."""
+    """Return the bit lengths of whole numbers below 2^62; 0 for 0."""
     length = np.frexp(magnitude.astype(np.float64))[1].astype(np.int64)
     return length - ((magnitude >> np.maximum(length - 1, 0)) == 0)
 
 
 def cut(value: Ints, by: Ints, word: str) -> Ints:
-    """value / 2^by as a whole number. by: not below 0. word: one of the model's roundings, or of those that it has not."""
+    """Return value / 2^by as a whole number. by: not negative. word: a rounding of models, or another one."""
     by = np.minimum(by, LONGEST)
     one = np.int64(1)
     if word in ("truncate", "RZ"):
@@ -119,7 +119,7 @@ def cut(value: Ints, by: Ints, word: str) -> Ints:
 
 @dataclass(frozen=True)
 class Packing:
-    """How results are rounded where no field of the model says it.
+    """Rounding of results outside the fields of a model.
 
     rounding: instead of the model's. first_bits: fraction bits beyond the result's to which it is rounded before, to nearest.
     overflow: "before": what overflows is what is beyond the largest number before it is rounded; "exponent": what is beyond it
@@ -140,7 +140,7 @@ USUAL = Packing()
 
 
 def packed(total: Ints, scale: Ints, rules: FloatArithmetic, odd: Packing) -> Ints:
-    """Bit patterns of total * 2^scale, zeros of either kind unsigned but for underflow."""
+    """Return bit patterns of total * 2^scale; only zeros of underflow have a sign."""
     fmt, bits, exact = rules.result, rules.result_bits, total
     m, smallest = fmt.mantissa_bits, 1 - fmt.bias
     word = odd.rounding or rules.result_rounding
@@ -179,7 +179,7 @@ def packed(total: Ints, scale: Ints, rules: FloatArithmetic, odd: Packing) -> In
 
 
 def shortened(value: Ints, bits: int, word: str) -> Ints:
-    """Rounded to so many bits after the leading one, in the same place."""
+    """Return values rounded to so many bits after the leading one."""
     drop = np.maximum(bit_length(np.abs(value)) - 1 - bits, 0)
     return cut(value, drop, word) << drop
 

@@ -1,6 +1,6 @@
-"""Sums of block-scaled products by integers: an evaluator that shares no code with accprobe's, and what a device may do wrong.
+"""Sums of block-scaled products in integers: an evaluator that shares no code with accprobe, with departures of a device.
 
-One fused sum of all products and C in f32, each term cut toward zero, the result rounded toward zero.
+One fused sum of all products and C in f32, each term truncated toward zero, the result rounded toward zero.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ ELEMENTS = {"e5m2": (5, 2, True), "e4m3": (4, 3, False), "e3m2": (3, 2, None), "
 
 @dataclass(frozen=True)
 class Rules:
-    """at_once: products that are added before they are scaled. Then what a device may do otherwise, in the words of its fields.
+    """at_once: products that are added before they are scaled. The other fields are departures of a device.
 
     scale_bits: fraction bits of scales that are read. last_scale_of_a: what the last block takes for it. group_bits: low bits
-    that sums of products lose. groups_cut: bits that groups are cut earlier than C.
+    that sums of products lose. groups_cut: bits by which groups are truncated earlier than C.
     """
 
     bits: int
@@ -40,7 +40,7 @@ class Rules:
 
 
 def evaluated(rules: Rules, a: Codes, b: Codes, c: Codes, scales: tuple[Codes, Codes], names: tuple[str, str, str]) -> Codes:
-    """Words of f32, [n]; names: of A, of B and of the scales."""
+    """Return words of f32, [n]; names: formats of A, B and the scales."""
     of_a, of_b = (_element(x, name) for x, name in zip((a, b), names[:2], strict=True))
     n, k = a.shape
     per = k // scales[0].shape[1]
@@ -91,7 +91,7 @@ def evaluated(rules: Rules, a: Codes, b: Codes, c: Codes, scales: tuple[Codes, C
 
 
 def _element(codes: Codes, name: str) -> tuple[Ints, Ints, Ints, Ints]:
-    """Significand, exponent, kind (1 infinity, 2 NaN) and sign."""
+    """Return significand, exponent, kind (1 infinity, 2 NaN) and sign."""
     e, m, specials = ELEMENTS[name]
     code = codes.astype(np.int64)
     biased, low = (code >> m) & ((1 << e) - 1), code & ((1 << m) - 1)
@@ -105,7 +105,7 @@ def _element(codes: Codes, name: str) -> tuple[Ints, Ints, Ints, Ints]:
 
 
 def _scale(code: Ints, name: str, rules: Rules) -> tuple[Ints, Ints, NDArray[np.bool_]]:
-    """Significand (of ue4m3 as a multiple of an eighth), exponent, and whether it is a NaN."""
+    """Return significand (ue4m3: in eighths), exponent and a mask of NaNs."""
     if name == "ue8m0":
         nan = code == 255
         significand, exponent = np.ones_like(code), code - 127
@@ -126,14 +126,14 @@ def _f32(code: Ints) -> tuple[Ints, Ints, Ints, Ints]:
 
 
 def _moved(values: Ints, left: Ints) -> Ints:
-    """values * 2^left, cut toward zero."""
+    """Return values * 2^left, truncated toward zero."""
     size = np.abs(values)
     size = np.where(left >= 0, size << np.clip(left, 0, 62), size >> np.clip(-left, 0, 63))
     return np.sign(values) * size
 
 
 def _packed(total: Ints, unit: Ints) -> Ints:
-    """total * 2^unit in f32, rounded toward zero; what becomes zero is positive."""
+    """Return total * 2^unit in f32, rounded toward zero; zeros are positive."""
     size, lead = np.abs(total), np.zeros_like(total)
     for step in (32, 16, 8, 4, 2, 1):
         more = size >> lead >= np.int64(1) << step

@@ -1,4 +1,4 @@
-"""Black boxes of planted products, of planted attention and of functions of numpy arrays, and such functions."""
+"""Planted products, planted attention and functions of numpy arrays as matmul callables."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ Multiply = Callable[[Array, Array], Array]
 
 
 def chain(a: Array, b: Array, step: int = 1) -> Array:
-    """f32 multiplies and adds, one k after the other; a negative step begins with the last k."""
+    """Return the product by f32 multiplies and adds, one k after the other; a negative step begins with the last k."""
     d = np.zeros((len(a), b.shape[1]), np.float32)
     with np.errstate(all="ignore"):
         for k in range(a.shape[1])[::step]:
@@ -122,13 +122,13 @@ scaled_by_row = partial(scaled, chain, axis=1)
 
 
 def wrong_tile(a: Array, b: Array) -> Array:
-    """The second half of the columns is computed with the first half of B's."""
+    """Return a product whose second half of columns reads the first half of B."""
     half = b.shape[1] // 2
     return chain(a, np.concatenate([b[:, :half], b[:, :half], b[:, 2 * half :]], axis=1))
 
 
 class Warming:
-    """The first calls add the other way round."""
+    """A product whose first calls add in decreasing order of k."""
 
     def __init__(self, first: int) -> None:
         self._first, self.calls = first, 0

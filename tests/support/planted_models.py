@@ -16,7 +16,7 @@ from accprobe.model.tree import Addend, Arithmetic, DotModel, FloatArithmetic, F
 
 
 def model_of(plan: Planted) -> ProductModel:
-    """Remove faults that no model of one element has: other regions, faulty outputs, misplaced scales."""
+    """Return the model of a planted product, without faults outside the model of an element: regions, outputs, scales."""
     step, kept = step_of(plan), FORMATS[plan.partial_format]
     slices = _slices(plan, tuple(range(step.products)))
     tree = slices[0]
@@ -33,7 +33,7 @@ def model_of(plan: Planted) -> ProductModel:
 
 
 def butterfly(parts: int) -> Nested:
-    """Each i of the first half and i + parts / 2, then so again."""
+    """Return the order that adds i and i + parts / 2, then the halves of the results."""
     level: list[Nested] = list(range(parts))
     while len(level) > 1:
         level = list(zip(level[: len(level) // 2], level[len(level) // 2 :], strict=True))
@@ -41,12 +41,12 @@ def butterfly(parts: int) -> Nested:
 
 
 def _downward(products: int, each: int) -> tuple[int, ...]:
-    """Sums of `each` products, from the last to the first; a whole number of them."""
+    """Return the k of sums of `each` products, from the last sum to the first."""
     return tuple(k for first in range(products - each, -1, -each) for k in range(first, first + each))
 
 
 def step_of(plan: Planted) -> DotModel:
-    """The fused sum of a chain."""
+    """Return the fused sum of a chain."""
     arithmetic: Arithmetic = FloatArithmetic(
         FORMATS["f32"], plan.result_bits, plan.sum_rounding, plan.alignment_bits, underflow_sign="positive"
     )
@@ -58,7 +58,7 @@ def step_of(plan: Planted) -> DotModel:
 
 
 def _interleaved(plan: Planted, width: int, start: int, stop: int) -> Node:
-    """A slice of blocks `width` wide, of which it has each so many-th."""
+    """Return an interleaved slice: one block of `width` in each period."""
     run, period = tuple(range(width)), width * len(plan.slices)
     reach = period * (plan.promote_every // width) if plan.promote_every else stop
     chunks = tuple(Chain(low, min(low + reach, stop), run, period) for low in range(start, stop, reach))

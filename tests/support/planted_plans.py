@@ -1,4 +1,4 @@
-"""Planted products: those that have names, others drawn at random, and operands for both."""
+"""Planted products: named ones, ones drawn by seed, and operands for both."""
 
 from __future__ import annotations
 
@@ -74,13 +74,13 @@ NAMED: dict[str, Planted] = {
 
 
 def _around(plan: Planted, kind: Kind, first: int = 0) -> Planted:
-    """Around a product of floats, of even sizes and without scales, whose slices are added in one order."""
+    """Return a computation around a product of floats of even sizes, without scales, with one order of addition."""
     even = replace(_small(plan), m=plan.m // 2 * 2, n=plan.n // 2 * 2, around=Around(kind, first))
     return replace(even, out="f32", result_rounding="RNE")  # where all sums show
 
 
 def _small(plan: Planted) -> Planted:
-    """One chain of 256 products of floats, without scales."""
+    """Return one chain of 256 products of floats, without scales."""
     one = replace(HOPPER if plan.a == "s8" else plan, k=256, slices=(), interleave=None, partial_format="f32", merge="forward")
     return replace(one, m=plan.m, n=plan.n, seed=plan.seed, scales=None, promote_every=None)
 
@@ -116,7 +116,7 @@ def _truncated(rng: np.random.Generator, plan: Planted) -> Planted:
 
 
 def _of_multiply_adds(plan: Planted, k: int) -> Planted:
-    """A chain of them, with the formats of the plan."""
+    """Return a chain of multiply-adds with the formats of the plan."""
     a, b, out = ("bf16", "bf16", "f32") if plan.a == "s8" else (plan.a, plan.b, plan.out)
     return replace(FMAS, a=a, b=b, out=out, m=min(plan.m, 32), n=min(plan.n, 32), k=k, seed=plan.seed)
 
@@ -125,7 +125,7 @@ Family = Callable[[np.random.Generator, Planted], Planted]
 """Plants something on a plan that was drawn without faults."""
 
 FIRST_OF_FAMILIES = 10_000
-"""Seeds below it draw plans without faults, as they did before there were families."""
+"""Seeds below it draw plans without faults."""
 
 FAMILIES: list[Family] = [
     lambda rng, plan: plan,
@@ -149,7 +149,7 @@ def drawn(seed: int) -> Planted:
 
 
 def _drawn_plan(seed: int) -> Planted:
-    """A plan without faults; of its features none is hidden by the others, such as the merge order of two slices."""
+    """Draw a plan without faults, each feature of which is observable."""
     rng = np.random.default_rng([seed, 15])
 
     def odds(p: float) -> bool:
@@ -187,7 +187,7 @@ def _drawn_plan(seed: int) -> Planted:
 
 
 def _drawn_sums(rng: np.random.Generator) -> Planted:
-    """Formats, inner sums and result."""
+    """Draw formats, inner sums and the rounding of results."""
     pairs = ["e4m3 e4m3", "e4m3 e5m2", "e5m2 e4m3", "e5m2 e5m2", "bf16 bf16", "f16 f16", "tf32 tf32", "f32 f32"]
     a, b = rng.choice(pairs).item().split()
     out = rng.choice(["f32", "f32", "bf16", "f16"] if a not in ("bf16", "f32", "tf32") else ["f32", "bf16"]).item()
@@ -212,7 +212,7 @@ def _in_blocks(rng: np.random.Generator, plan: Planted) -> Planted:
 
 
 def _drawn_slices(rng: np.random.Generator, k: int, count: int, step: int) -> tuple[tuple[int, ...], int | None]:
-    """Sizes, but for the last one multiples of step; and of interleaved slices the blocks."""
+    """Draw the sizes of slices, multiples of step except the last, and the block of interleaved slices."""
     if count == 1:
         return (), None
     if rng.random() < 0.15:
@@ -227,7 +227,7 @@ def _drawn_slices(rng: np.random.Generator, k: int, count: int, step: int) -> tu
 
 
 def _merges(slices: int, partial: Partial) -> list[Merge]:
-    """Two slices have one sum; the tree of three is forward; serial in f32 is forward."""
+    """Return the distinct orders: two slices have one sum; the tree of three and serial in f32 are forward."""
     if slices < 3:
         return ["forward"]
     tree: list[Merge] = ["tree"] if slices > 3 else []
@@ -236,7 +236,7 @@ def _merges(slices: int, partial: Partial) -> list[Merge]:
 
 
 def operands(plan: Planted, seed: int) -> tuple[Array, ...]:
-    """Standard normal a [M, K] and b [K, N] (s8: all values alike), and scales between 1/2 and 2 where the plan has them."""
+    """Draw normal a [M, K] and b [K, N] (s8: uniform), and scales between 1/2 and 2 if the plan has them."""
     rng = np.random.default_rng([seed, 16])
     m, n, k = plan.shape
     blocks = -(-k // BLOCK)

@@ -1,6 +1,6 @@
-"""A processor that is not here: `CpuDevice` as ever, down to the addresses that its loop is given, and models behind them.
+"""A planted processor: `CpuDevice` calls a loop that evaluates models in place of machine code.
 
-The layouts are written down a second time here, from the manual: Intel SDM, "TDPBF16PS" and "VDPBF16PS".
+The layouts are a second implementation, from the manual: Intel SDM, "TDPBF16PS" and "VDPBF16PS".
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from accprobe.model.tree import DotModel, FloatArithmetic
 from accprobe.operands.request import Request
 
 OPCODE = b"planted"
-"""In place of machine code: then the mnemonic."""
+"""Prefix of the mnemonic in place of machine code."""
 
 FMA = FloatArithmetic(
     FORMATS["f32"],
@@ -34,11 +34,11 @@ FMA = FloatArithmetic(
     nan_payload="a b c",
     tininess_detected="after rounding to full precision",
 )
-"""As the processors that were measured add products of bf16, one by one."""
+"""The arithmetic with which the measured processors add products of bf16, one by one."""
 
 
 def planted(monkeypatch: pytest.MonkeyPatch, models: Mapping[str, DotModel]) -> CpuDevice:
-    """A processor that has these instructions, by mnemonic, and no others."""
+    """Return a processor with only these instructions, by mnemonic."""
     monkeypatch.setattr(processor, "architecture", lambda: "x86_64")
     monkeypatch.setattr(processor, "lacking", lambda each: [] if each.mnemonic in models else ["flag"])
     monkeypatch.setattr(processor, "flags", frozenset)
@@ -58,21 +58,21 @@ class Planted:
     def run(self, a: int, b: int, c: int, d: int, tiles: int, words: int, config: int, row: int) -> None:
         inst = self._inst
         if self._mnemonic.tiles:
-            told = _at(config, np.dtype(np.uint8), 64)
-            assert (told[0], row) == (1, 64)
-            assert told[16:22].view(np.uint16).tolist() == [row] * 3
-            assert told[48:51].tolist() == [16] * 3
+            shape = _at(config, np.dtype(np.uint8), 64)
+            assert (shape[0], row) == (1, 64)
+            assert shape[16:22].view(np.uint16).tolist() == [row] * 3
+            assert shape[48:51].tolist() == [16] * 3
         lines = (inst.m * inst.n,) * 2 if inst.family.lanes else (inst.m, inst.n)
         of_a, of_b = (
             _at(address, fmt.dtype, tiles * count * inst.k)
             for address, fmt, count in zip((a, b), (inst.a, inst.b), lines, strict=True)
         )
         of_c, of_d = (_at(address, inst.d.dtype, tiles * inst.m * inst.n) for address in (c, d))
-        of_d[:] = evaluate(self._model, inst, _asked(inst, tiles, of_a, of_b, of_c))
+        of_d[:] = evaluate(self._model, inst, _request(inst, tiles, of_a, of_b, of_c))
 
 
-def _asked(inst: Instruction, tiles: int, a: Bits, b: Bits, c: Bits) -> Request:
-    """What every cell of the tiles computes, [tiles * M * N]."""
+def _request(inst: Instruction, tiles: int, a: Bits, b: Bits, c: Bits) -> Request:
+    """Return the dot products of every element of the tiles, [tiles * M * N]."""
     if inst.family.lanes:
         return Request(a.reshape(-1, inst.k), b.reshape(-1, inst.k), c)
     packed, k = 4 // inst.b.dtype.itemsize, np.arange(inst.k)

@@ -36,10 +36,10 @@ Partial = Literal["f32", "bf16", "f16"]
 Merge = Literal["forward", "backward", "tree", "butterfly", "serial", "unordered"]
 Orders = Literal["output", "tile", "call"]
 TILE = 16
-"""Rows, and columns, of a tile whose outputs have one order."""
+"""Rows and columns of a tile whose outputs have one order."""
 Scales = Literal["tensor", "row", "1x128 and 128x128"]
 BLOCK = 128
-"""Products, and columns, that have one scale in common where scales are by block."""
+"""Products, and columns, of a block of scales."""
 
 
 @dataclass(frozen=True)
@@ -156,7 +156,7 @@ class Planted:
         return self.m, self.n, self.k
 
     def __call__(self, a: Array, b: Array, *scales: Singles) -> Array:
-        """a [M, K], b [K, N], of the formats' types in numpy and ml_dtypes, and with scales two more -> d [M, N]."""
+        """Multiply a [M, K] and b [K, N], arrays of numpy and ml_dtypes, with two scales if the plan has them -> d [M, N]."""
         (m, k), (other, n) = a.shape, b.shape
         _require(k == other, f"a has {k} columns, b {other} rows")
         _require(not self.slices or k == self.k, f"slices of {self.slices} are not those of {k} products")
@@ -181,7 +181,7 @@ class Planted:
         return d
 
     def _undisturbed(self, k: int) -> list[Ks]:
-        """k of each slice, all of them once."""
+        """Return the k of each slice, each k once."""
         every = np.arange(k)
         if not self.slices:
             return [every]
@@ -190,7 +190,7 @@ class Planted:
         return [every[every // self.interleave % len(self.slices) == s] for s in range(len(self.slices))]
 
     def _parts(self, k: int) -> list[Ks]:
-        """k of each slice, in the order in which they join, with what is planted on them."""
+        """Return the k of each slice, in order, with the planted faults."""
         parts = self._undisturbed(k)
         for i, (before, after) in enumerate(pairwise(parts)):
             if before[-1] == self.doubled_k:
@@ -216,7 +216,7 @@ class Planted:
 
     def _block_scales(self, n: int, sa: Singles, sb: Singles) -> Callable[[int], Singles]:
         def scale_of(k: int) -> Singles:
-            """RNE(sa · sb) [M, N] of the block that has this k."""
+            """Return RNE(sa · sb) [M, N] of the block with this k."""
             block = k // BLOCK
             if block == self.wrong_block_scale:
                 block -= 1
@@ -225,7 +225,7 @@ class Planted:
         return scale_of
 
     def _slice(self, factors: _Factors, ks: Ks, scale_of: Callable[[int], Singles] | None) -> Singles:
-        """The sum of one slice, f32 [M, N]."""
+        """Return the sum of one slice, f32 [M, N]."""
         if self.promote_every is None:
             return self._chain(factors, ks[::-1] if self.descending else ks)
         total = np.zeros(factors.shape, np.float32)
@@ -236,7 +236,7 @@ class Planted:
         return total
 
     def _chain(self, factors: _Factors, ks: Ks) -> Singles:
-        """Sums of products_per_sum, each with the one before it, from zero.
+        """Return a chain of sums of products_per_sum, from zero.
 
         Products of zeros are left out, and sums of nothing else but the first of several: what is truncated once is not
         truncated further. A sum of -0 has all of them, as they decide its sign.
@@ -279,7 +279,7 @@ class Planted:
                 return partials[0]
 
     def _drawn_orders(self, parts: int, m: int, n: int) -> NDArray[np.intp]:
-        """A new order of the parts for each output, tile or call, [parts, M, N]."""
+        """Draw a new order of the parts for each output, tile or call, [parts, M, N]."""
         high, wide = {"output": (1, 1), "tile": (TILE, TILE), "call": (m, n)}[self.orders]
         drawn = np.argsort(self._order.random((parts, -(-m // high), -(-n // wide))), axis=0)
         return drawn.repeat(high, axis=1).repeat(wide, axis=2)[:, :m, :n]
@@ -296,7 +296,7 @@ class _Factors:
         """True for each k with a product that may not be zero."""
 
     def products(self, ks: Ks) -> tuple[Floats, Exponents]:
-        """With their exponents, each [len(ks), M, N]."""
+        """Return products and their exponents, each [len(ks), M, N]."""
         of_a, of_b = self._exponents
         return self._a[ks] * self._b[ks], of_a[ks] + of_b[ks]
 

@@ -24,7 +24,7 @@ OperandRounding = Literal["RZ", "RNE", "RNA"]
 
 @dataclass(frozen=True)
 class Kind:
-    """A format: what its arrays are made of, fraction bits, and the exponent of its smallest normal number."""
+    """A format: type of its arrays, fraction bits, exponent of its smallest normal number."""
 
     dtype: np.dtype[np.generic]
     bits: int
@@ -41,10 +41,10 @@ TYPES = {
     "s8": Kind(np.dtype(np.int8), 7, 0),
     "s32": Kind(np.dtype(np.int32), 31, 0),
 }
-"""tf32 is handed over as f32, of which the 13 last bits are not looked at, or are rounded off before."""
+"""tf32 is passed as f32, whose 13 last bits are ignored or rounded off."""
 
 NONE = -10000
-"""Exponent of a zero: with any other added to it, below that of every number."""
+"""Exponent of a zero: its sum with any other is below every exponent."""
 
 LOWEST = -400
 """Below the exponent of every term that is not zero."""
@@ -71,7 +71,7 @@ def _as_tf32(values: Floats, rounding: OperandRounding) -> Floats:
 
 
 def exponents_of(values: Floats, kind: str) -> Exponents:
-    """As encoded: a subnormal number has the exponent of the smallest normal one; a zero has none."""
+    """Return encoded exponents: a subnormal has the exponent of the smallest normal number, a zero has NONE."""
     return np.where(values == 0, NONE, np.maximum(_leading(values), TYPES[kind].min_exponent)).astype(np.int16)
 
 
@@ -125,7 +125,7 @@ def _odd_sum_of_many(terms: list[float]) -> float:
 
 
 def odd_sum(x: Floats, y: Floats) -> Floats:
-    """x + y rounded to odd, so that rounding it again to fewer bits is rounding once.
+    """Return x + y rounded to odd, so that a second rounding to fewer bits gives the correct result.
 
     Knuth's two-sum gives what the sum in float64 lost, exactly (Boldo & Melquiond, IEEE TC 2008).
     """
@@ -135,14 +135,14 @@ def odd_sum(x: Floats, y: Floats) -> Floats:
 
 
 def _to_odd(total: Floats | np.float64, lost: Floats | np.float64) -> Floats:
-    """Where something was lost, of the two float64 about total + lost the one whose last bit is set."""
+    """Return total, or if lost is not zero the neighbour toward total + lost whose last bit is set."""
     bits = np.asarray(total).view(np.int64)
     outward = np.where((lost > 0) == (total > 0), 1, -1)
     return np.asarray((bits + np.where((lost != 0) & (bits & 1 == 0), outward, 0)).view(np.float64))
 
 
 def rounded(values: Floats, bits: int, min_exponent: int, rounding: Rounding) -> Floats:
-    """To so many fraction bits below the leading one, or below min_exponent where that is larger."""
+    """Round to so many fraction bits below the leading one, or below min_exponent if that is larger."""
     unit = _power_of_two(np.maximum(_leading(values), min_exponent) - bits)
     return np.asarray((np.rint if rounding == "RNE" else np.trunc)(values / unit) * unit)
 
@@ -152,7 +152,7 @@ def rounded_to(values: Floats, kind: str, rounding: Rounding = "RNE") -> Floats:
 
 
 def _leading(values: Floats) -> NDArray[np.int64]:
-    """Exponents of the leading bits; of 0 one that is below all."""
+    """Return exponents of the leading bits; for 0 one below all others."""
     return ((values.view(np.int64) >> 52) & 0x7FF) - 1023
 
 

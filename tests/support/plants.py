@@ -40,8 +40,8 @@ from accprobe.operands.request import Request
 
 Rng = np.random.Generator
 Family = Literal["inside", "wider", "outside", "place", "time", "query"]
-"""What is planted: an arithmetic of the grammar; one that the grammar may grow to have; one that stays outside; a fault at a
-place; a fault at a time; a fault that depends on the query: on its size, on what came before it, on what it tests."""
+"""An arithmetic of the grammar ("inside"), near the grammar ("wider") or "outside"; a fault at a "place", at a "time", or one
+that depends on the "query": its size, the query before it, or its operands."""
 
 FLOATS = {
     "wgmma.m64n8k32.f32.e4m3.e4m3": "QGMMA.64x8x32.F32.E4M3.E4M3",
@@ -72,7 +72,7 @@ BEYOND = {
     "mma.sync.m16n8k16.f16.f16.f16.f16": "HMMA.16816.F16",
     "wgmma.m64n8k32.f16.e5m2.e5m2": "QGMMA.64x8x32.F16.E5M2.E5M2",
 }
-"""Products may lie far beyond what results can be."""
+"""Instructions whose products can be far beyond the largest result."""
 
 OPCODES = FLOATS | INTEGERS | DOUBLES | SPARSE
 NANS = {"f32": (0x7FFFFFFF, 0x7FC00000), "f16": (0x7FFF, 0xFE00)}
@@ -81,7 +81,7 @@ MOST_SUMS = 8
 
 @dataclass(frozen=True)
 class Plant:
-    """A device to come: what it computes, and what is wrong with it."""
+    """The arithmetic and the fault of a planted device."""
 
     instruction: Instruction
     model: DotModel
@@ -97,18 +97,18 @@ class Plant:
 
     @property
     def base(self) -> Unit:
-        """The same with nothing outside the grammar."""
+        """Return the unit without departures from the grammar."""
         return Unit(self.instruction, self.model)
 
     def shows(self, request: Request) -> int:
-        """How many of these dot products the arithmetic without what is odd in it answers otherwise."""
+        """Return on how many of these dot products the departures from the grammar change the result."""
         return int((self.unit.dot(request) != self.base.dot(request)).sum())
 
     def device(self) -> PlantedDevice:
         return PlantedDevice(self.unit, OPCODES[self.instruction.name], self.fault, self.seed)
 
     def parameters(self) -> dict[str, Any]:
-        """What was drawn, as JSON values."""
+        """Return the drawn parameters as JSON values."""
         parameters: dict[str, Any] = {"model": dot_json(self.model)}
         if self.wide != PLAIN:
             parameters["wide"] = _changed(self.wide)
@@ -119,8 +119,8 @@ class Plant:
 
 def _changed(record: Any) -> dict[str, Any]:
     values = {field.name: getattr(record, field.name) for field in dataclasses.fields(record)}
-    told = {f.name: values[f.name] for f in dataclasses.fields(record) if values[f.name] != f.default}
-    return {name: _changed(value) if dataclasses.is_dataclass(value) else value for name, value in told.items()}
+    changed = {f.name: values[f.name] for f in dataclasses.fields(record) if values[f.name] != f.default}
+    return {name: _changed(value) if dataclasses.is_dataclass(value) else value for name, value in changed.items()}
 
 
 T = TypeVar("T")
@@ -131,7 +131,7 @@ def one_of(rng: Rng, choices: tuple[T, ...] | list[T] | dict[T, Any]) -> T:
 
 
 def usual(rng: Rng, names: dict[str, str] = FLOATS) -> Plant:
-    """An arithmetic as matrix units are known to have."""
+    """Draw an arithmetic of known matrix units."""
     inst = parse(one_of(rng, names))
     fp8, narrow = inst.a.bits == 8, inst.d.name == "f16"
     bits = int(one_of(rng, (13, 13, 14, 25) if fp8 else (23, 24, 25, 25)))
@@ -151,13 +151,13 @@ def usual(rng: Rng, names: dict[str, str] = FLOATS) -> Plant:
 
 
 def any_floats(rng: Rng) -> Plant:
-    """Any floating-point model of the grammar, half of them with the usual rules of exponents, zeros and subnormals."""
+    """Draw any floating-point model of the grammar, half of them with the usual rules of exponents, zeros and subnormals."""
     inst, plain = parse(one_of(rng, FLOATS)), rng.random() < 0.5
     return Plant(inst, float_model(rng, inst, plain))
 
 
 def float_sums(rng: Rng, fmt: Format, k: int, plain: bool) -> FloatArithmetic:
-    """Sums of products. plain: with the usual rules of exponents, zeros and subnormals."""
+    """Draw sums of products. plain: with the usual rules of exponents, zeros and subnormals."""
 
     def some(choices: object, first: str) -> Any:
         return first if plain else one_of(rng, get_args(choices))
@@ -193,7 +193,7 @@ def float_model(rng: Rng, inst: Instruction, plain: bool) -> DotModel:
 
 
 def _rarely(rng: Rng, sums: FloatArithmetic) -> FloatArithmetic:
-    """With fields of which few sums have another value than the first."""
+    """Draw values of fields that most sums have at their default."""
     if rng.random() < 0.2:
         sums = replace(sums, product_bits=int(rng.integers(1, 13)), product_rounding=one_of(rng, get_args(Rounding)))
     if rng.random() < 0.2:
@@ -241,7 +241,7 @@ def any_doubles(rng: Rng, plain: bool = False) -> Plant:
 
 
 def with_sums(plant: Plant, **changes: Any) -> Plant:
-    """With other rules in the sums of products."""
+    """Return the plant with other rules in the sums of products."""
     root = plant.model.root.map(
         lambda node: replace(node, arithmetic=replace(node.arithmetic, **changes)) if node.products else node
     )
@@ -253,7 +253,7 @@ OPERANDS = ("e4m3 f32", "e5m2 f32", "f16 f32", "f16 f16", "bf16 f32", "tf32 f32"
 
 
 def instruction(k: int, d: str, a: str, b: str, c: str) -> Instruction:
-    """An instruction of no architecture."""
+    """Return an instruction of no architecture."""
     f = FORMATS
     return Instruction(f"planted.k{k}.{d}.{a}.{b}.{c}", MMA_SYNC, 16, 8, k, f[d], f[a], f[b], f[c])
 
@@ -262,7 +262,7 @@ GENERATORS = st.integers(0, 2**32 - 1).map(np.random.default_rng)
 
 
 def float_models(plain: bool = False) -> st.SearchStrategy[Plant]:
-    """Any floating-point model, of an instruction that does not exist. plain: as in `float_sums`."""
+    """Draw any floating-point model, of an instruction that does not exist. plain: as in `float_sums`."""
 
     def draw(rng: Rng) -> Plant:
         operand, result = one_of(rng, OPERANDS).split()
@@ -273,7 +273,7 @@ def float_models(plain: bool = False) -> st.SearchStrategy[Plant]:
 
 
 def integer_models(narrow: bool = True) -> st.SearchStrategy[Plant]:
-    """Any integer model, of an instruction that does not exist. narrow: some add groups in too few bits."""
+    """Draw any integer model, of an instruction that does not exist. narrow: some add groups in too few bits."""
 
     def draw(rng: Rng) -> Plant:
         a, b = one_of(rng, ("s8 s8", "u8 s8", "s8 u8", "u8 u8")).split()

@@ -1,4 +1,4 @@
-"""What commands print, and what the package says of itself, as parts of the pages."""
+"""Blocks of the pages from the output of commands and from the source of the package."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ CAUSES = {
     "dependence": r"an output depends on",
     "first calls": r"give other bits than later ones|gives other bits than later ones",
 }
-"""Why a plan is not confirmed, by what the reason says."""
+"""Causes for which a plan is not confirmed, and regular expressions of the reasons."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,7 +64,7 @@ def parameters(plan: Planted) -> dict[str, Any]:
 
 
 def judged(plan: Planted, elements: int = 1 << 16) -> Judgement:
-    """elements: of the verification."""
+    """Judge a plan. elements: of the verification."""
     started = time.process_time()
     outcome = characterise(PlantedBox(plan), elements=elements, seed=plan.seed)
     seconds = time.process_time() - started
@@ -100,7 +100,7 @@ def cause(reason: str) -> str:
 
 
 def contradictions(plan: Planted, model: ProductModel | None) -> tuple[int, int]:
-    """Fresh elements of the plant, and those of them that the model gets wrong."""
+    """Return the numbers of fresh elements of the plant and of mismatches of the model."""
     if model is None:
         return 0, 0
     box, fresh, wrong = PlantedBox(plan), 0, 0
@@ -128,7 +128,7 @@ def is_planted_order(plan: Planted, found: RegionOutcome) -> bool:
 
 
 def additions(node: Node) -> object:
-    """Which chains are added to which: of each chain its k, of each sum the two that it adds, whichever is first."""
+    """Return a tree of additions: for each chain its k, for each sum the unordered pair that it adds."""
     if not isinstance(node, Merged):
         return tuple(int(k) for k in node.ks() if k >= 0)
     order = nested("forward", len(node.parts)) if node.order == "unordered" else node.nested
@@ -180,7 +180,7 @@ def false_findings(plan: Planted, outcome: ProductOutcome, found: RegionOutcome)
 
 
 OF_ONE_STRUCTURE = ("split_k", "promote_every", "slice_sizes")
-"""Findings in which structures differ that give the same bits for all operands."""
+"""Findings that differ between structures with the same bits for all operands."""
 
 
 def has_other_structures(plan: Planted) -> bool:

@@ -18,7 +18,7 @@ TAIL = "8 missing: k = 1016-1023"
 
 
 def step(products: int = 32, bits: int = 13, cut: int | None = 13) -> DotModel:
-    """A fused sum of so many products and C, as QGMMA's by default."""
+    """Return a fused sum of so many products and C; by default that of QGMMA."""
     arithmetic = FloatArithmetic(FORMATS["f32"], bits, "RZ", cut)
     return DotModel(FusedSum((Addend(), *map(Product, range(products))), arithmetic))
 
@@ -33,7 +33,7 @@ def product_model(
     scales: Scales | None = None,
     of: DotModel | None = None,
 ) -> ProductModel:
-    """Even slices, each a chain, promoted every so many products."""
+    """Return even slices, each a chain with the promotion interval `promote`."""
     sums = of or step()
     pattern = tuple(range(sums.products))
     size = k // slices
@@ -43,7 +43,7 @@ def product_model(
 
 
 def product_data(model: ProductModel | None = None, name: str = "torch:mm", **changes: Any) -> dict[str, Any]:
-    """A confirmed row of 16 × 8 elements that has that model everywhere, as JSON values; `findings` are added to its own."""
+    """Return a confirmed row of 16 × 8 elements with one model, as JSON values; `findings` are added."""
     model = model or product_model()
     found = changes.pop("findings", {})
     slices = model.tree.parts if isinstance(model.tree, Merged) and isinstance(model.tree.parts[0], Merged) else ()
@@ -100,12 +100,12 @@ def product_data(model: ProductModel | None = None, name: str = "torch:mm", **ch
 
 
 def dropped(**changes: Any) -> dict[str, Any]:
-    """One that does not count its last eight k."""
+    """Return a row that does not count its last eight k."""
     return product_data(findings={"each_product_once": {"value": "no", "bound": "exact", "note": TAIL}}, **changes)
 
 
 def suggested(**changes: Any) -> dict[str, Any]:
-    """One of which some answers have no explanation."""
+    """Return a row whose model some results contradict."""
     row = product_data(**changes) | {"status": "inferred", "reason": "3 of 5000 answers that were kept have no explanation"}
     for name, finding in row["regions"][0]["findings"].items():
         if name not in ("each_product_once", "repeatable", "same_everywhere"):
@@ -115,7 +115,7 @@ def suggested(**changes: Any) -> dict[str, Any]:
 
 
 def two_regions(**changes: Any) -> dict[str, Any]:
-    """One whose last rows are computed otherwise: sums of 16 products."""
+    """Return a row of two regions: the last rows have 16 products per fused sum."""
     row, other = product_data(**changes), product_data(product_model(of=step(16)))
     first, second = row["regions"][0], other["regions"][0]
     for region, where, elements in ((first, "rows 0-11, columns 0-7", 96), (second, "rows 12-15, columns 0-7", 32)):
@@ -125,7 +125,7 @@ def two_regions(**changes: Any) -> dict[str, Any]:
 
 
 def product_report(*rows: dict[str, Any], **changes: Any) -> Report:
-    """A report of products alone."""
+    """Return a report of products."""
     return Report.model_validate_json(json.dumps(report_data(**{"instructions": [], "products": list(rows), **changes})))
 
 
@@ -145,7 +145,7 @@ OF_B = (
     suggested(name="mine.py:f", options={"fast": True}),
     product_data(name="new:one"),
 )
-"""What another device has instead."""
+"""The products of another device."""
 
 REQUIRED = (
     "torch:mm 16x8x1024: promote_every <= 128",
@@ -155,4 +155,4 @@ REQUIRED = (
     "mine.py:* fast=True: effective_bits >= 13",
     "torch:mm bf16: effective_bits >= 13",
 )
-"""Requirements on the first: kept, without a value, broken by one, in one region, suggested, and one that nothing matches."""
+"""Requirements on OF_A: passed, without a value, failed by one, failed in one region, suggested, without a match."""

@@ -1,4 +1,4 @@
-"""A second evaluator, slow and written another way: `fractions.Fraction`, one dot product at a time, formats by formula."""
+"""The independent reference evaluator: `fractions.Fraction`, one dot product at a time, formats by formula."""
 
 from __future__ import annotations
 
@@ -124,11 +124,11 @@ def decode_scale(fmt: Format, pattern: int) -> Number:
 
 
 Scales = tuple[list[int], list[int]]
-"""Of A and of B: a pattern a block."""
+"""Patterns of scales of A and of B, one per block."""
 
 
 def scaled_term(term: Term, scales: list[Number], arithmetic: FloatArithmetic) -> Term:
-    """A product times its scales, its exponent found anew."""
+    """Return a product times its scales, with its new exponent."""
     if term.kind == "nan" or any(scale.kind == "nan" for scale in scales):
         return Term("nan", term.negative, Fraction(0), None)
     value, exponent = term.value, term.exponent
@@ -148,7 +148,7 @@ def scaled_term(term: Term, scales: list[Number], arithmetic: FloatArithmetic) -
 def group_terms(
     numbers: list[tuple[int, Number, Number]], scales: list[list[Number]], arithmetic: FloatArithmetic
 ) -> list[Term]:
-    """Products of e2m1 added in groups, each group times its scales; numbers: k, a, b; scales: of each k."""
+    """Return groups of products of e2m1, each times its scales. numbers: k, a, b; scales: of each k."""
     terms, size = [], arithmetic.scaled_products
     for group in sorted({k // size for k, _, _ in numbers}):
         members = [(a, b) for k, a, b in numbers if k // size == group]
@@ -238,7 +238,7 @@ def _add(terms: list[Term], arithmetic: FloatArithmetic) -> int:
 
 
 def in_twos_complement(number: int, bits: int, overflow: str) -> int:
-    """What is left of an integer in so many bits."""
+    """Return an integer wrapped or saturated to so many bits."""
     lowest, highest = -(1 << (bits - 1)), (1 << (bits - 1)) - 1
     if overflow == "saturate":
         return min(max(number, lowest), highest)
@@ -247,7 +247,7 @@ def in_twos_complement(number: int, bits: int, overflow: str) -> int:
 
 
 def to_significand(value: Fraction, bits: int | None, mode: str) -> Fraction:
-    """The value with so many bits after its leading one; None: with all."""
+    """Round to so many bits after the leading one; None: return the value."""
     if bits is None or value == 0:
         return value
     quantum = Fraction(2) ** (log2_floor(value) - bits)

@@ -1,4 +1,4 @@
-"""Replays of recordings: compared with reports, and continued by verified models where they end."""
+"""Replays of recordings, and the content of reports to compare with them."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from accprobe.report.report import Report
 
 
 class ContinuedReplay(ReplayDevice):
-    """For a search that asks what the recorded one did not: the hardware would answer as the model that it confirmed.
+    """A replay that evaluates the confirmed models for queries that the recording does not have.
 
-    by_model: how many questions of each instruction the models answered. A finding that rests on one is no measurement.
+    by_model: number of such queries of each instruction. A finding that depends on one is not a measurement.
     """
 
     def __init__(self, path: Path, models: Mapping[Instruction, DotModel]) -> None:
@@ -47,7 +47,7 @@ class ContinuedReplay(ReplayDevice):
 
 
 def content(report: Report) -> dict[str, Any]:
-    """The content of a report, except times, the kind of device, and `explains`, which no recording has."""
+    """Return the content of a report, except times, the kind of device, and `explains`, which no recording has."""
     data = json.loads(report.dumps())
     data["device"].pop("kind")
     data["run"] = data["run"]["selected"]

@@ -1,4 +1,4 @@
-"""What commands print, the recorded reports, the published models and the package itself, as parts of the pages."""
+"""Blocks of the pages from the recorded reports and the published models."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ SCALED = parse("mma.sync.m16n8k64.kind::mxf4nvf4.scale_vec::4X.f32.e2m1.e2m1.f32
 
 
 def request(inst: Instruction, n: int = 5) -> Request:
-    """Dot products whose every array is another in every row."""
+    """Return dot products whose rows all differ, in every array."""
 
     def some(width: int, dtype: np.dtype[np.unsignedinteger]) -> np.ndarray:
         return np.arange(n * width, dtype=np.int64).reshape(n, width).astype(dtype)

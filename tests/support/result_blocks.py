@@ -1,4 +1,4 @@
-"""The results of benchmarks (benchmarks/results) as tables and sentences, except accuracy."""
+"""Blocks of the pages from the results of benchmarks (benchmarks/results), except accuracy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Documents as each writer has them."""
+"""Documents as text: terminal, Markdown, HTML."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def on_terminal(blocks: Iterable[Element], width: int = 160) -> str:
 
 
 def in_markdown(blocks: Iterable[Element]) -> str:
-    """Without the backslashes of escaped characters."""
+    """Return Markdown without the backslashes of escaped characters."""
     return markdown_text(blocks).replace("\\", "")
 
 

@@ -1,7 +1,7 @@
-"""A Ray cluster on one machine whose nodes claim GPUs that nobody has: `with SimulatedCluster(2) as cluster: cluster.add(3)`.
+"""A Ray cluster on one machine whose nodes claim GPUs that do not exist: `with SimulatedCluster(2) as cluster: cluster.add(3)`.
 
-It runs in a process of its own, as Ray warns and installs handlers; that is this file as a program, which adds a node for each
-line of its input. Of Ray's own processes as few are started as it lets one choose. Nothing is reported to Ray's makers.
+It runs in its own process, because Ray warns and installs handlers: this file is the program, which adds a node for each line
+of its input. It starts as few of Ray's processes as Ray allows, and reports nothing to the makers of Ray.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ LITTLE_MEMORY = 80_000_000
 """Bytes of a node's object store: near the least that Ray takes."""
 
 LONG = 300.0
-"""Seconds after which something that must come will not."""
+"""Seconds after which a wait has failed."""
 
 LATE = 200_000
-"""Milliseconds after which Ray gives up what lives and does not answer; what is dead refuses at once."""
+"""Milliseconds after which Ray gives up a process that lives but does not reply; a dead one refuses at once."""
 
 
 class SimulatedCluster:
-    """Its first node, the head, claims so many GPUs. nodes: the ids of all, in the order in which they came.
+    """gpus: number that the first node, the head, claims. nodes: ids of all nodes, in order of their start.
 
-    slowest: seconds that a node took to start at most, which tells how busy this machine is.
+    slowest: the longest start of a node in seconds, a measure of the load of this machine.
     """
 
     def __init__(self, gpus: int = 0) -> None:
@@ -56,8 +56,8 @@ class SimulatedCluster:
             text=True,
             env=self.environment | on_nodes,
         )
-        self.address: str = self._answer()
-        self.nodes.append(self._answer())
+        self.address: str = self._reply()
+        self.nodes.append(self._reply())
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -66,24 +66,24 @@ class SimulatedCluster:
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def add(self, gpus: int, **environment: str) -> str:
-        """A node that claims so many GPUs; its id."""
+        """Add a node that claims so many GPUs, and return its id."""
         assert self._process.stdin is not None
         started = time.monotonic()
         print(json.dumps([gpus, environment]), file=self._process.stdin, flush=True)
-        self.nodes.append(self._answer())
+        self.nodes.append(self._reply())
         self.slowest = max(self.slowest, time.monotonic() - started)
         return self.nodes[-1]
 
     def hold(self, node: str, gpu: int) -> None:
-        """From now on a check of that GPU, 1 is the first of a node, tells its first results, and then waits to be ended."""
+        """Make later checks of that GPU (1: the first of a node) print their first results and then wait."""
         self._hold(node, gpu).write_text("")
 
     def let_go(self, node: str, gpu: int) -> None:
-        """Those that begin from now on do not wait."""
+        """Let later checks run through."""
         self._hold(node, gpu).unlink()
 
     def held(self, node: str, gpu: int) -> int:
-        """The process of the check that waits, as soon as it does; each is told once."""
+        """Wait until a check waits, and return its process id, each once."""
         file, until = self._hold(node, gpu), time.monotonic() + LONG
         while not (said := file.read_text()).endswith("\n"):
             assert time.monotonic() < until, f"no check of GPU {gpu} of {node} began"
@@ -94,15 +94,15 @@ class SimulatedCluster:
     def _hold(self, node: str, gpu: int) -> Path:
         return self._held / f"{node[:8]} {gpu}"
 
-    def _answer(self) -> Any:
+    def _reply(self) -> Any:
         assert self._process.stdout is not None
-        while not (line := self._process.stdout.readline()).startswith("answer "):
+        while not (line := self._process.stdout.readline()).startswith("reply "):
             assert line, "the cluster ended"
-        return json.loads(line.removeprefix("answer "))
+        return json.loads(line.removeprefix("reply "))
 
 
 def kill_node(node: str) -> None:
-    """As if its power went: all of its processes end at once, first the one that would tell that the others did."""
+    """End all processes of a node at once, as a power failure does: first the one that would report the others."""
     raylet, workers = [], []
     for folder in Path("/proc").glob("[0-9]*"):
         try:
@@ -137,16 +137,16 @@ def _serve(gpus_of_head: int) -> None:
             },
         },
     )
-    _tell(cluster.address)
-    _tell(cluster.head_node.node_id)
+    _send(cluster.address)
+    _send(cluster.head_node.node_id)
     for line in sys.stdin:
         gpus, environment = json.loads(line)
-        _tell(cluster.add_node(num_gpus=gpus, env_vars={**os.environ, **environment}, **little).node_id)
+        _send(cluster.add_node(num_gpus=gpus, env_vars={**os.environ, **environment}, **little).node_id)
     cluster.shutdown()
 
 
-def _tell(answer: str) -> None:
-    print("answer", json.dumps(answer), flush=True)
+def _send(reply: str) -> None:
+    print("reply", json.dumps(reply), flush=True)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A sparse A written out, apart from accprobe's own code: PTX ISA, "Sparse matrix storage", read line by line."""
+"""A sparse A expanded to a dense one, independent of accprobe: PTX ISA, "Sparse matrix storage"."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ PAIRS_OF_EIGHT = {code: (2 * i, 2 * i + 1, 2 * j, 2 * j + 1) for code, (i, j) in
 
 
 PACKED = ("mxf4", "mxf4nvf4")
-"""Kinds whose elements of four bits are packed, as integers are."""
+"""Kinds whose elements of four bits are packed like integers."""
 
 
 def patterns_of(inst: Instruction) -> dict[int, tuple[int, ...]]:
-    """Which elements of a group each code stores."""
+    """Return the elements of a group that each code stores."""
     if inst.a.name == "tf32":
         return ONE_OF_TWO
     return PAIRS_OF_EIGHT if group_of(inst) == 8 else TWO_OF_FOUR
@@ -27,17 +27,17 @@ def group_of(inst: Instruction) -> int:
 
 
 def codes_drawn(inst: Instruction, rng: np.random.Generator, rows: int) -> np.ndarray:
-    """Metadata of rows of A, [rows, K / group]."""
+    """Draw metadata of rows of A, [rows, K / group]."""
     return rng.choice(np.array(list(patterns_of(inst)), np.uint8), (rows, inst.k // group_of(inst)))
 
 
 def kept(inst: Instruction, codes: np.ndarray) -> list[int]:
-    """Where the stored elements of one row lie."""
+    """Return the k of the stored elements of one row."""
     return [group * group_of(inst) + i for group, code in enumerate(codes.tolist()) for i in patterns_of(inst)[code]]
 
 
 def of_stored(inst: Instruction, b: np.ndarray, metadata: np.ndarray) -> np.ndarray:
-    """The elements of B, [N, K], that meet those that are stored, [N, K / 2]; codes without a meaning are read as 0b0100."""
+    """Return the factors of the stored elements in B [N, K], [N, K / 2]; undefined codes read as 0b0100."""
     patterns = patterns_of(inst)
     table = np.array([patterns.get(code, patterns[0b0100]) for code in range(16)])
     first = np.arange(metadata.shape[1])[:, None] * group_of(inst)
@@ -45,7 +45,7 @@ def of_stored(inst: Instruction, b: np.ndarray, metadata: np.ndarray) -> np.ndar
 
 
 def written_out(inst: Instruction, stored: np.ndarray, metadata: np.ndarray) -> np.ndarray:
-    """Rows of A with zeros where nothing is stored, [rows, K]."""
+    """Return rows of A with zeros for the elements that are not stored, [rows, K]."""
     whole = np.zeros((len(stored), inst.k), stored.dtype)
     for row, elements, codes in zip(whole, stored, metadata, strict=True):
         row[kept(inst, codes)] = elements

@@ -1,4 +1,4 @@
-"""Triton kernels that tests compile: the product of two fp8 tiles, once and along a loop."""
+"""Triton kernels that tests compile: the product of two fp8 tiles, once and in a loop."""
 
 from __future__ import annotations
 

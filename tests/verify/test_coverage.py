@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from counting import odd_products, told
+from counting import events, odd_products
 from hypothesis import HealthCheck, given, settings
 from marks import some
 from plants import Plant, float_models, instruction, integer_models
@@ -74,7 +74,7 @@ def compare(inst: Instruction, model: DotModel, n: int) -> None:
     request = some_of_all(inst, model, n)
     names = {event.name for events in families_of(inst, model).values() for event in events if event}
     for row, found in enumerate(by_row(inst, model, request)):
-        every = told(model, inst, request.a[row].tolist(), request.b[row].tolist(), int(request.c[row]))
+        every = events(model, inst, request.a[row].tolist(), request.b[row].tolist(), int(request.c[row]))
         expected = {name for name in every if name in names or not name.endswith("a carry shows")}
         assert found == expected, (sorted(found ^ expected), request.a[row], request.b[row], request.c[row])
 

@@ -1,7 +1,7 @@
-"""What every Python of a simulated node does first. In a process that Ray starts for work, checks wait where a test says so.
+"""The start of every Python of a simulated node: in Ray's workers, checks wait if a test wants them to.
 
-Each check asks every unit once, however long its plan is. Where a file of the GPU's name lies in HELD, the check tells its
-first results, writes its process id there, and tells them again and again until it is ended (`SimulatedCluster.hold`).
+Each check runs every unit once, however long its plan is. If HELD has a file with the name of the GPU, the check prints its
+first results, writes its process id there, and repeats the results until it is ended (`SimulatedCluster.hold`).
 """
 
 from __future__ import annotations
