@@ -73,6 +73,7 @@ class Diff:
     pairs: tuple[Pair, ...]
     unmeasured: int
     products: tuple[ProductPair, ...] = ()
+    functions: tuple[Change, ...] = ()
 
     @cached_property
     def counts(self) -> Counter[Verdict]:
@@ -82,7 +83,7 @@ class Diff:
     def differs(self) -> bool:
         """Return whether anything changed or is on one side only; an undecided field does not count."""
         verdicts = {*self.counts, *(pair.verdict for pair in self.products)}
-        return not verdicts <= {"undecided", "same"}
+        return not verdicts <= {"undecided", "same"} or bool(self.functions)
 
 
 def diff(a: Report, b: Report, only: Collection[str] = ()) -> Diff:
@@ -92,7 +93,8 @@ def diff(a: Report, b: Report, only: Collection[str] = ()) -> Diff:
     pairs = _pairs(a, b, fields)
     unmeasured = {row.name for row in (*a.instructions, *b.instructions)} - {row.name for row in (*a.measured, *b.measured)}
     products = product_pairs(a, b, [field for field in of_products if field in only or not only])
-    return Diff(a, b, tuple(_environment(a, b)), tuple(pairs), len(unmeasured), tuple(products))
+    environment, functions = tuple(_environment(a, b)), tuple(_functions(a, b))
+    return Diff(a, b, environment, tuple(pairs), len(unmeasured), tuple(products), functions)
 
 
 def generation(report: Report) -> str:
@@ -253,6 +255,21 @@ def _why_absent(side: Side, report: Report, row: Row | None, other: Row) -> str:
         known = "" if architecture in architectures.PROCESSORS else f", though {architecture} has it"
         return f"not in the report of {side}{known}"
     return f"{architecture} has no such instruction"
+
+
+def _functions(a: Report, b: Report) -> Iterator[Change]:
+    """Yield functions whose results differ, by their hash where both have one, else by what they compute."""
+    of_a, of_b = ({row.key: row for row in report.functions} for report in (a, b))
+    for key in dict.fromkeys([*of_a, *of_b]):
+        one, other = of_a.get(key), of_b.get(key)
+        if one is None or other is None:
+            row = one or other
+            assert row is not None
+            yield Change(row.title, row.computes if one else "", row.computes if other else "")
+        elif one.digest and other.digest and one.digest != other.digest:
+            yield Change(one.title, f"{one.computes}, results {one.digest}", f"{other.computes}, results {other.digest}")
+        elif (one.status, one.computes) != (other.status, other.computes):
+            yield Change(one.title, f"{one.status}: {one.computes}", f"{other.status}: {other.computes}")
 
 
 def _environment(a: Report, b: Report) -> Iterator[Change]:

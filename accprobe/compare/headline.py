@@ -20,7 +20,7 @@ MOST_GROUPS = 2
 
 def headline(diff: Diff) -> str:
     """Return "Hopper → Blackwell: FP8 accumulator 13 → 23 bits, QGMMA → UTCQMMA"."""
-    items = [*_changes(diff), *_products(diff)]
+    items = [*_changes(diff), *_products(diff), *_function_items(diff)]
     words = {*(pair.word for pair in diff.pairs), *(pair.word for pair in diff.products)}
     if "status changed" in words and words <= {"status changed", "same"}:
         items.insert(0, "no value differs")
@@ -33,6 +33,16 @@ def headline(diff: Diff) -> str:
         items = [f"{said}{rest}"]
     marks = marked(mark for pair in diff.pairs for mark in pair.marks)
     return f"{' → '.join(dict.fromkeys(side_names(diff)))}: {'; '.join(items)}{f' ({marks})' if marks else ''}"
+
+
+def _function_items(diff: Diff) -> list[str]:
+    """Return "2 functions differ", or how many are equal if nothing else is compared."""
+    if diff.functions:
+        count = len(diff.functions)
+        return [f"{count} {'function differs' if count == 1 else 'functions differ'}"]
+    if diff.a.functions and diff.b.functions and not (diff.pairs or diff.products):
+        return [f"no value differs: {len(diff.a.functions)} same (functions)"]
+    return []
 
 
 def _changes(diff: Diff) -> list[str]:

@@ -62,6 +62,7 @@ def diff_json(diff: Diff) -> str:
         "unmeasured": diff.unmeasured,
         "pairs": [_pair(pair) for pair in diff.pairs],
         "products": [_product_pair(pair) for pair in diff.products],
+        "functions": [asdict(change) for change in diff.functions],
     }
     return json.dumps(data, indent=1, ensure_ascii=False)
 

@@ -70,7 +70,7 @@ def keep_previous(path: Path) -> None:
 
 
 def with_results(kept: Report, new: Report) -> Report | None:
-    """Return the report in a file with the rows, sweeps and products of a new one, which replace those with the same key.
+    """Return the report in a file with what a new one has, which replaces rows, sweeps, products and functions of the same key.
 
     None where the new report is of a run with another device, accprobe, environment or seed. Raises ReportError where sweeps
     or products are of another device.
@@ -84,6 +84,7 @@ def with_results(kept: Report, new: Report) -> Report | None:
     rows = (*(row for row in kept.instructions if row.name not in names), *new.instructions)
     sweeps = {sweep.key: sweep for sweep in (*kept.sweeps, *new.sweeps)}
     products = {product.key: product for product in (*kept.products, *new.products)}
+    functions = {function.key: function for function in (*kept.functions, *new.functions)}
     head = new if is_run else kept
     selected = max(kept.run.selected, new.run.selected, len(rows))
     return head.model_copy(
@@ -92,6 +93,7 @@ def with_results(kept: Report, new: Report) -> Report | None:
             "instructions": _in_order(rows, new.device.architecture) if 0 < len(names) < len(rows) else rows,
             "sweeps": tuple(sweeps.values()),
             "products": tuple(products.values()),
+            "functions": tuple(functions.values()),
         }
     )
 

@@ -148,7 +148,9 @@ def test_ties_and_their_neighbours(result: str, bits: int, rounding: str, negati
     for fraction in (0, 1, 2, 3, (1 << bits) - 2, (1 << bits) - 1):
         for below in range(8):
             significand = ((1 << bits | fraction) << 3) + below
-            for exponent in (0, fmt.max_exponent, *(fmt.min_exponent - less for less in (0, 1, bits, bits + 1, 900))):
+            large = (fmt.max_exponent, fmt.max_exponent + 1, 2 * fmt.max_exponent)
+            small = (fmt.min_exponent - less for less in (0, 1, bits, bits + 1, 900))
+            for exponent in (0, *large, *small):
                 assert_encodes(negative, significand, exponent - bits - 3, arithmetic)
 
 

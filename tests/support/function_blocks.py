@@ -8,9 +8,9 @@ from accprobe.report.functions import TableModelRecord
 from accprobe.report.report import Report
 
 
-def silu() -> str:
+def square_root() -> str:
     """Return what the command prints."""
-    return fenced(printed("function", "torch:silu", "--dtype", "bf16", "--device", "cpu", status=0))
+    return fenced(printed("function", "numpy:sqrt", "--dtype", "f16", "--device", "cpu"))
 
 
 def functions_measured() -> str:
@@ -19,10 +19,13 @@ def functions_measured() -> str:
     rows = [row for row in report.functions if row.status != "skipped"]
     confirmed = [row for row in rows if row.status == "confirmed"]
     tables = [row for row in confirmed if isinstance(row.model, TableModelRecord)]
-    return filled(
-        f"`accprobe function --device cuda:0` on an {report.device.name}: {len(rows)} instructions, each on every operand,"
-        f" {sum(row.words for row in rows):,} results. {len(confirmed)} are confirmed: 0 results differ from the model."
-        f" {len(tables)} of them have a table model."
+    return (
+        filled(
+            f"`accprobe function --device cuda:0` on an {report.device.name}: {len(rows)} instructions,"
+            f" {sum(row.is_exhaustive for row in rows)} of them on every operand. {len(confirmed)} are confirmed: 0 of"
+            f" {sum(row.words for row in confirmed):,} results differ from the model. {len(tables)} have a table model."
+        )
+        + "\n"
     )
 
 
@@ -39,3 +42,11 @@ def functions() -> str:
             (f"`{row.name}`", " + ".join(row.opcodes), largest, share, row.computes or row.reason, f"{row.mismatches:,}")
         )
     return tabled(header, table)
+
+
+def numpy_sum() -> str:
+    """Return the lines of a report of `reduce` that do not depend on the machine."""
+    lines = printed("reduce", "numpy:sum", "--shape", "8x96", "--elements", "4096", "--device", "cpu")
+    end = next(i for i, line in enumerate(lines) if line.startswith("device"))
+    kept = ("every k", "fused sums", "K ", "everywhere", "repeatable", "verified")
+    return fenced([*lines[:end], *(line for line in lines[end:] if line.startswith(kept))])

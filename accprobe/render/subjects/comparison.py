@@ -93,11 +93,16 @@ def diff_blocks(diff: Diff, expand: bool = False) -> Iterator[Element]:
         if changed := [entry for entry in every if entry.by == by and entry.first.verdict == "changed"]:
             yield Heading(f"{heading}: changed", 2)
             yield _table(diff, changed)
+    if diff.functions:
+        yield Heading("Functions", 2)
+        missing = "not measured"
+        yield table(("function", "A", "B"), ((each.what, each.a or missing, each.b or missing) for each in diff.functions))
     if found := meanings(diff):
         yield Heading("Consequences for a kernel", 2)
         yield List(tuple(Phrase(sentence, "warning") for sentence in found), "!")
-    yield Heading("Every pair", 2)
-    if diff.pairs or not diff.products:
+    if diff.pairs or diff.products or not diff.a.functions:
+        yield Heading("Every pair", 2)
+    if diff.pairs or not (diff.products or diff.a.functions):
         yield Paragraph(_counts("instructions", diff.pairs, diff.unmeasured))
     if diff.products:
         yield Paragraph(_counts("products", diff.products))

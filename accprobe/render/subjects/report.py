@@ -23,6 +23,7 @@ from accprobe.render.document import (
     tabulate,
     text_of,
 )
+from accprobe.render.subjects.functions import function_blocks, function_headline
 from accprobe.render.subjects.instruction import instruction_section
 from accprobe.render.subjects.patterns import brace_patterns, pattern_spans
 from accprobe.render.subjects.products import all_alarms, product_counts, products_blocks, products_page
@@ -80,6 +81,8 @@ def report_blocks(report: Report, expand: bool = False) -> Iterator[Element]:
         yield from map(Paragraph, summary(report, len(shown)))
     if report.products:
         yield from products_blocks(report.products, expand)
+    if report.functions:
+        yield from function_blocks(report.functions)
     if report.sweeps:
         yield from sweep_blocks(report.sweeps, expand, report.device.kind == "simulated")
     yield from map(Paragraph, report_title(report))
@@ -89,6 +92,7 @@ def rows_blocks(report: Report) -> Iterator[Element]:
     """Yield all that is known of each product and instruction."""
     yield from banner_blocks(report)
     yield from products_blocks(report.products, expand=True) if report.products else ()
+    yield from function_blocks(report.functions) if report.functions else ()
     yield from (instruction_section(row, level=2) for row in report.instructions)
 
 
@@ -96,7 +100,7 @@ def report_page(report: Report) -> Iterator[Element]:
     """Yield a page: a line and a section for each instruction, the versions, and the glossary."""
     of_instructions = is_of_instructions(report)
     yield from banner_blocks(report)
-    other = f"products: {product_counts(report.products)}" if report.products else sweep_headline(report.sweeps)
+    other = _other_headline(report)
     yield Heading(report_headline(report) if of_instructions else f"{report.device.name}: {other}", 1)
     if faults := all_alarms(report.products):
         yield List(faults, "!")
@@ -105,6 +109,8 @@ def report_page(report: Report) -> Iterator[Element]:
         yield from _instructions(report, shown, page=True)
     if report.products:
         yield from products_page(report.products)
+    if report.functions:
+        yield from function_blocks(report.functions)
     if report.sweeps:
         yield from sweep_page(report.sweeps, report.device.kind == "simulated")
     if of_instructions:
@@ -115,9 +121,15 @@ def report_page(report: Report) -> Iterator[Element]:
     yield from glossary()
 
 
+def _other_headline(report: Report) -> str:
+    if report.products:
+        return f"products: {product_counts(report.products)}"
+    return function_headline(report.functions) if report.functions else sweep_headline(report.sweeps)
+
+
 def is_of_instructions(report: Report) -> bool:
-    """A report may have only products or sweeps."""
-    return bool(report.instructions) or not (report.products or report.sweeps)
+    """A report may have only products, functions or sweeps."""
+    return bool(report.instructions) or not (report.products or report.functions or report.sweeps)
 
 
 def banner_blocks(report: Report) -> Iterator[Element]:
