@@ -17,7 +17,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"))
 
-from census import Census, Work
+from census import Census
 from drawn_plants import KINDS, QUERIES, drawn
 from judge import Judgement, Verdict, judged
 
@@ -85,7 +85,7 @@ def told(judgement: Judgement) -> Iterator[str]:
         yield f"{at}: {judgement.status}, {len(judgement.false_exact)} exact and false: {'; '.join(judgement.false_exact[:3])}"
 
 
-CENSUS = Census(Work(lambda seed: judged(drawn(seed)), without_row), told, table)
+CENSUS = Census(lambda seed: judged(drawn(seed)), without_row, told, table)
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"))
 
-from census import Census, Failure, Work
+from census import Census, Failure
 from planted_plans import drawn
 from planted_products import Planted
 from product_judge import Judgement, judged, without_row
@@ -62,7 +62,7 @@ def table(judgements: list[Judgement]) -> Iterator[str]:
         yield f"{name:18} {count[name]:4}"
 
 
-CENSUS = Census(Work(lambda seed: judged(planted(seed)), failed), told, table)
+CENSUS = Census(lambda seed: judged(planted(seed)), failed, told, table)
 
 
 if __name__ == "__main__":

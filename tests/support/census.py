@@ -29,82 +29,7 @@ LIMIT = 120
 PATIENCE = 30
 """Wall time allowed to a seed on a busy machine, as a multiple of its limit of CPU time."""
 
-T = TypeVar("T")
 Failure = Literal["crashed", "too late"]
-
-
-class _Late(BaseException):
-    """The time limit of a seed. Not an `Exception`, which a survey would report as a defect of one instruction."""
-
-
-class _Running(NamedTuple):
-    seed: int
-    process: BaseProcess
-    answer: Connection
-    deadline: float
-
-
-@dataclass(frozen=True)
-class Work(Generic[T]):
-    """do: judges a seed. failed: makes the judgement if that fails, from seed, failure, reason, seconds."""
-
-    do: Callable[[int], T]
-    failed: Callable[[int, Failure, str, float], T]
-
-
-def _work(work: Work[T], seed: int, jobs: int, limit: float, answer: Connection) -> None:
-    def late(signum: int, frame: FrameType | None) -> None:
-        raise _Late
-
-    share_cores(jobs)
-    signal.signal(signal.SIGPROF, late)
-    signal.setitimer(signal.ITIMER_PROF, limit)
-    started = time.process_time()
-    try:
-        found = work.do(seed)
-    except _Late:
-        found = work.failed(seed, "too late", f"no row in {limit:g} s", limit)
-    except Exception as e:
-        found = work.failed(seed, "crashed", f"{type(e).__name__}: {e}", time.process_time() - started)
-    signal.setitimer(signal.ITIMER_PROF, 0)
-    answer.send(found)
-
-
-def each_apart(work: Work[T], seeds: list[int], jobs: int, limit: float) -> Iterator[T]:
-    """Yield judgements as they are done, `jobs` at once. limit: CPU seconds per seed."""
-    context = multiprocessing.get_context("fork")
-    left, running = seeds[::-1], list[_Running]()
-    while left or running:
-        while left and len(running) < jobs:
-            seed = left.pop()
-            answer, theirs = context.Pipe(duplex=False)
-            process = context.Process(target=_work, args=(work, seed, jobs, limit, theirs))
-            process.start()
-            theirs.close()
-            running.append(_Running(seed, process, answer, time.monotonic() + PATIENCE * limit))
-        wait([each.answer for each in running], timeout=1)
-        for each in list(running):
-            done = each.answer.poll()
-            if not done and each.process.is_alive() and time.monotonic() < each.deadline:
-                continue
-            running.remove(each)
-            yield _answer(work, each, done, limit)
-
-
-def _answer(work: Work[T], each: _Running, done: bool, limit: float) -> T:
-    try:
-        if done:
-            found: T = each.answer.recv()
-            return found
-        late = each.process.is_alive()
-    except EOFError:
-        late = False
-    finally:
-        each.process.kill()
-        each.process.join()
-    if late:
-        return work.failed(each.seed, "too late", f"ended after {limit:g} s", limit)
-    return work.failed(each.seed, "crashed", f"the process ended with {each.process.exitcode}", 0.0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,12 +57,82 @@ class Judgement:
 J = TypeVar("J", bound=Judgement)
 
 
+class _Late(BaseException):
+    """The time limit of a seed. Not an `Exception`, which a survey would report as a defect of one instruction."""
+
+
+class _Running(NamedTuple):
+    seed: int
+    process: BaseProcess
+    results: Connection
+    deadline: float
+
+
+def _judge(census: Census[J], seed: int, jobs: int, limit: float, results: Connection) -> None:
+    def late(signum: int, frame: FrameType | None) -> None:
+        raise _Late
+
+    share_cores(jobs)
+    signal.signal(signal.SIGPROF, late)
+    signal.setitimer(signal.ITIMER_PROF, limit)
+    started = time.process_time()
+    try:
+        found = census.judge(seed)
+    except _Late:
+        found = census.failed(seed, "too late", f"no row in {limit:g} s", limit)
+    except Exception as e:
+        found = census.failed(seed, "crashed", f"{type(e).__name__}: {e}", time.process_time() - started)
+    signal.setitimer(signal.ITIMER_PROF, 0)
+    results.send(found)
+
+
+def _judgements(census: Census[J], seeds: list[int], jobs: int, limit: float) -> Iterator[J]:
+    """Yield judgements as they are done, `jobs` at once. limit: CPU seconds per seed."""
+    context = multiprocessing.get_context("fork")
+    left, running = seeds[::-1], list[_Running]()
+    while left or running:
+        while left and len(running) < jobs:
+            seed = left.pop()
+            results, theirs = context.Pipe(duplex=False)
+            process = context.Process(target=_judge, args=(census, seed, jobs, limit, theirs))
+            process.start()
+            theirs.close()
+            running.append(_Running(seed, process, results, time.monotonic() + PATIENCE * limit))
+        wait([each.results for each in running], timeout=1)
+        for each in list(running):
+            done = each.results.poll()
+            if not done and each.process.is_alive() and time.monotonic() < each.deadline:
+                continue
+            running.remove(each)
+            yield _judgement(census, each, done, limit)
+
+
+def _judgement(census: Census[J], each: _Running, done: bool, limit: float) -> J:
+    try:
+        if done:
+            found: J = each.results.recv()
+            return found
+        late = each.process.is_alive()
+    except EOFError:
+        late = False
+    finally:
+        each.process.kill()
+        each.process.join()
+    if late:
+        return census.failed(each.seed, "too late", f"ended after {limit:g} s", limit)
+    return census.failed(each.seed, "crashed", f"the process ended with {each.process.exitcode}", 0.0)
+
+
 @dataclass(frozen=True)
 class Census(Generic[J]):
-    """work: judges a seed. told: yields the defects of a judgement; table: counts all judgements."""
+    """judge: judges a seed. failed: makes the judgement if that fails, from seed, failure, reason, seconds.
 
-    work: Work[J]
-    told: Callable[[J], Iterator[str]]
+    defects: yields the defects of a judgement; table: counts all judgements.
+    """
+
+    judge: Callable[[int], J]
+    failed: Callable[[int, Failure, str, float], J]
+    defects: Callable[[J], Iterator[str]]
     table: Callable[[list[J]], Iterator[str]]
 
     def run(self, description: str, what: str) -> int:
@@ -147,7 +142,7 @@ class Census(Generic[J]):
             options.output.parent.mkdir(parents=True, exist_ok=True)
             options.output.unlink(missing_ok=True)
         found: list[J] = []
-        for judgement in each_apart(self.work, options.seeds, options.jobs, options.limit):
+        for judgement in _judgements(self, options.seeds, options.jobs, options.limit):
             found.append(judgement)
             print(f"\r{len(found)} of {len(options.seeds)}", end="", file=sys.stderr, flush=True)
             if options.output:
@@ -155,7 +150,7 @@ class Census(Generic[J]):
                     file.write(json.dumps(judgement.as_json()) + "\n")
         print(file=sys.stderr)
         found.sort(key=lambda judgement: judgement.seed)
-        print("\n".join(line for judgement in found for line in self.told(judgement)), end="\n\n")
+        print("\n".join(line for judgement in found for line in self.defects(judgement)), end="\n\n")
         print("\n".join(self.table(found)))
         return 1 if any(judgement.verdict in BAD or judgement.false_exact for judgement in found) else 0
 
