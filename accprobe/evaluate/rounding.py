@@ -31,7 +31,8 @@ def encode(negative: Truths, magnitude: Integers, exponent: Integers, arithmetic
         length = bit_length(magnitude)
     base = np.maximum(exponent + length - 1, fmt.min_exponent)
     kept = _shifted(arithmetic.result_rounding, negative, magnitude, base - bits - exponent)
-    kept[base > fmt.max_exponent] = 1 << bits  # infinite, whatever the fraction: in f64 a carry would reach the sign of int64
+    # An overflow is infinite whatever its fraction: in f64 a carry would reach the sign of int64.
+    kept[(kept > 0) & (base > fmt.max_exponent)] = 1 << bits
     if arithmetic.subnormal_results == "flushed":
         kept[kept < 1 << bits if tiny is None else tiny] = 0
     biased = np.minimum(base, fmt.max_exponent + 1) - fmt.min_exponent

@@ -155,7 +155,8 @@ def test_ties_and_their_neighbours(result: str, bits: int, rounding: str, negati
 
 
 def test_zero_has_no_sign_of_its_own() -> None:
-    assert_encodes(False, 0, 5, FloatArithmetic(FORMATS["f32"], 23, "RU", None))
+    for exponent in (5, 500):
+        assert_encodes(False, 0, exponent, FloatArithmetic(FORMATS["f32"], 23, "RU", None))
 
 
 def rounded(value: Fraction, last: Fraction, rule: Rounding) -> Fraction:
