@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner, Result
+from fakes import Measured
 from heeding import time_limit_can_end
-from measured import Measured
 
 from accprobe import devices
 from accprobe.cli import main

@@ -12,8 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner, Result
-from fakes import DENSE, SPARSE, WIDE, FakeDevice
-from measured import Measured
+from fakes import DENSE, SPARSE, WIDE, FakeDevice, Measured
 from replaying import content
 
 from accprobe.cli import main

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import faulty
 import numpy as np
 import pytest
+from fakes import Tiled
 from inferred import FP8, KNOWN
-from measured import Tiled
 from outside import Unit
 
 from accprobe.devices.protocol import dense

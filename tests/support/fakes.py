@@ -1,18 +1,22 @@
-"""A device made of numpy integers, and reports made by hand."""
+"""Simulated GPUs that tests measure, and reports made by hand."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from accprobe.devices.protocol import Device
+from accprobe.devices.protocol import Device, DeviceKind
+from accprobe.devices.simulated import SimulatedDevice
+from accprobe.isa import tile
 from accprobe.isa.formats import Bits
 from accprobe.isa.instructions import Instruction, parse
+from accprobe.model.tree import DotModel
 from accprobe.operands.request import Request
 from accprobe.report.report import SCHEMA, Report
 from accprobe.sass.lowering import Lowering
+from accprobe.sass.opcodes import kind_of
 
 DENSE = "mma.sync.m16n8k16.s32.s8.s8.s32"
 WIDE = "mma.sync.m16n8k32.s32.s8.s8.s32"
@@ -56,6 +60,55 @@ class FakeDevice(Device):
         if self.opcodes is None:
             return None
         return Lowering(self.opcodes, tuple((opcode, 1) for opcode in self.opcodes), "nvdisasm", "ab" * 32)
+
+
+class Measured(SimulatedDevice):
+    """A GPU that computes the models and is not a pure function.
+
+    lowerings: of instructions; others become one opcode of the expected unit.
+    """
+
+    kind: DeviceKind = "cuda"
+    pure = False
+
+    def __init__(self, models: Mapping[Instruction, DotModel], lowerings: Mapping[Instruction, Lowering] | None = None) -> None:
+        lowered = {inst: native(inst) for inst in models} | dict(lowerings or {})
+        super().__init__(models, "Fake GPU", "sm_90a", lowered)
+
+    def environment(self) -> dict[str, str]:
+        return {"driver": "1.2"}
+
+
+class Tiled(Measured):
+    """A GPU that computes one instruction in the elements of its tile.
+
+    fault: changes results d [n], given with their rows and columns [n] and the number of results before.
+    """
+
+    def __init__(
+        self,
+        inst: Instruction,
+        model: DotModel,
+        fault: Callable[..., Bits] = lambda d, **_: d,
+        lowering: Lowering | None = None,
+    ) -> None:
+        super().__init__({inst: model}, lowerings={inst: lowering} if lowering else {})
+        self._fault, self._before = fault, 0
+
+    def placements(self, inst: Instruction) -> int:
+        return tile.placements(inst)
+
+    def dot(self, inst: Instruction, request: Request, placement: int = 0) -> Bits:
+        rows, columns = tile.cells_of(inst, len(request), placement)
+        d = self._fault(super().dot(inst, request), rows=rows, columns=columns, before=self._before)
+        self._before += len(request)
+        return d.astype(inst.d.dtype)
+
+
+def native(inst: Instruction) -> Lowering:
+    """Return one opcode of the expected unit, as a disassembler would read it."""
+    opcode, *_ = kind_of(inst)
+    return Lowering((opcode,), ((opcode, 1),), "nvdisasm", "ab" * 32)
 
 
 def float_row(name: str, bits: int, sequence: dict[str, int], **changes: Any) -> dict[str, Any]:

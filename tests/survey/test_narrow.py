@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from measured import Tiled
+from fakes import Tiled
 
 from accprobe.isa.formats import Bits
 from accprobe.isa.instructions import Instruction, parse

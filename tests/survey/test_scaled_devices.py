@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from measured import Tiled
+from fakes import Tiled
 from outside_scales import Rules, evaluated
 
 from accprobe.evaluate.evaluator import evaluate
