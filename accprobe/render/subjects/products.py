@@ -235,13 +235,17 @@ def plan_lines(row: ProductRow, region: RegionRecord) -> Iterator[ProductLine]:
     if once := found.get("each_product_once"):
         yes = once.value == "yes"
         counted = ": ".join(filter(None, ("counted once", once.note)))
-        yield "every k", Phrase(counted if yes else f"NOT a[i, k]·b[k, j] once: {once.note}", "" if yes else "bad")
+        term = "x[i, k]" if row.reduction else "a[i, k]·b[k, j]"
+        yield "every k", Phrase(counted if yes else f"NOT {term} once: {once.note}", "" if yes else "bad")
     if "products_per_sum" not in found:
         return
     if FORMATS[row.a].is_integer:
         yield "fused sums", Phrase("integer sums, the same bits in any order")
         return
-    yield "fused sums", Phrase(", ".join(_fused_sums(found, region.model)) + _instruction(found))
+    if row.reduction:
+        yield "additions", Phrase(", ".join(_precision(found)))
+    else:
+        yield "fused sums", Phrase(", ".join(_fused_sums(found, region.model)) + _instruction(found))
     if rounding := found_words(found, "operand_rounding"):
         to = next(name for name in (row.a, row.b) if FORMATS[name].ignored_low_bits)
         yield "operands", Phrase(f"{rounding} to {to}")
@@ -282,6 +286,11 @@ def _fused_sums(found: FindingsByName, model: ProductModel | None) -> Iterator[s
         yield how
     if single and model is not None:
         yield _multiplication(found, model)
+    yield from _precision(found)
+
+
+def _precision(found: FindingsByName) -> Iterator[str]:
+    """Yield the bits and the roundings of a fused sum, or of an addition."""
     if bits := found_words(found, "effective_bits"):
         yield f"{bits} fraction bits"
     aligned = found.get("alignment_bits")
@@ -347,9 +356,11 @@ def bound_words(row: ProductRow, region: RegionRecord) -> str:
     if not 0 < bound < 1:
         return ""
     largest = sorted((loss for loss in LOSSES if shares.get(loss, 0) >= LEAST_SHARE * bound), key=lambda loss: -shares[loss])
-    sources = [f"{shares[loss] / bound:.0%} from {LOSSES[loss]}" for loss in largest] if len(largest) > 1 else []
+    names = LOSSES | ({"sums": "the additions"} if row.reduction else {})
+    sources = [f"{shares[loss] / bound:.0%} from {names[loss]}" for loss in largest] if len(largest) > 1 else []
     scaled = " with its scales" if row.scale else ""
-    return ", ".join([f"{rounded_up(bound)} of sum |a·b|{scaled}", *sources]) + " (without overflow and subnormals)"
+    terms = "|x|" if row.reduction else "|a·b|"
+    return ", ".join([f"{rounded_up(bound)} of sum {terms}{scaled}", *sources]) + " (without overflow and subnormals)"
 
 
 def rounded_up(number: float) -> str:
