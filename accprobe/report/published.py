@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 
 from accprobe.infer.findings import Findings, findings_of
 from accprobe.isa.instructions import Instruction, catalog
@@ -11,6 +12,7 @@ from accprobe.report.report import SCHEMA, DeviceRecord, Report, Run, Tool
 from accprobe.report.rows import NOT_MEASURED, Row
 
 
+@cache
 def published(name: str) -> Report:
     """Return the models of a chip ("h100" or "sim:h100") as a report; every row is `simulated`, with a reason.
 
