@@ -118,12 +118,12 @@ class CallableSubject:
 
 def _find(name: str) -> UserFunction:
     """Open FILE.py:FUNCTION or package:function; torch's functions are looked up in torch.nn.functional too."""
+    package, _, function = name.partition(":")
     try:
         found = find_callable(name)
     except UnknownName:
-        package, _, function = name.partition(":")
         if package != "torch" or function.startswith("nn."):
-            raise
+            raise UnknownName(f"there is no function '{name}': give FILE.py:FUNCTION or package:function (numpy:exp)") from None
         found = find_callable(f"torch:nn.functional.{function}")
     if not isinstance(found, UserFunction):
         raise AccprobeError(f"{name} is a matrix product: use `accprobe gemm {name}`")

@@ -27,6 +27,7 @@ from accprobe.isa.formats import FORMATS
 from accprobe.isa.instructions import Instruction, alike_but_n, architectures_with, parse
 from accprobe.model.published import CHIPS, SIM
 from accprobe.model.tree import DotModel
+from accprobe.report.functions import FunctionRow
 from accprobe.report.products import ProductRow
 from accprobe.report.published import published
 from accprobe.report.recorded import ATLAS, STANDARD_INPUT, no_report, recorded
@@ -157,10 +158,14 @@ def rows_named(report: Report, source: str, word: str, dtype: str = "") -> tuple
 
     source: the user's name of the report. dtype: "bf16" or "e4m3:e5m2", only rows with these operands. Raises UnknownName.
     """
+    if functions := functions_named(report, source, word):
+        return report.model_copy(update={"instructions": (), "sweeps": (), "products": (), "functions": functions}), ""
     if ":" in word.replace("::", ""):
         run = report.run.model_copy(update={"selected": 0})
         products = tuple(products_named(report, source, word))
-        return report.model_copy(update={"instructions": (), "run": run, "sweeps": (), "products": products}), ""
+        return report.model_copy(
+            update={"instructions": (), "run": run, "sweeps": (), "products": products, "functions": ()}
+        ), ""
     opcodes = _opcodes(report)
     found, remark = matching(opcodes, word or "*"), ""
     if not found and (other := _nearest(word, opcodes, source)):
@@ -170,7 +175,19 @@ def rows_named(report: Report, source: str, word: str, dtype: str = "") -> tuple
     chosen = set(_of_dtype(found, word or source, dtype))
     rows = tuple(row for row in report.instructions if row.instruction in chosen)
     run = report.run.model_copy(update={"selected": len(rows), "seconds": 0.0})  # the time of these alone is not known
-    return report.model_copy(update={"instructions": rows, "run": run, "sweeps": (), "products": ()}), remark
+    return report.model_copy(update={"instructions": rows, "run": run, "sweeps": (), "products": (), "functions": ()}), remark
+
+
+def functions_named(report: Report, source: str, word: str) -> tuple[FunctionRow, ...]:
+    """Return the functions that a name, a glob or an opcode means. Raises UnknownName if a report of functions alone has none."""
+    found = tuple(
+        row
+        for row in report.functions
+        if word and (word == row.title or fnmatchcase(row.name, word) or any(each.startswith(word) for each in row.opcodes))
+    )
+    if not found and word and report.functions and not (report.instructions or report.products):
+        raise UnknownName(f"{source} has no function '{word}'; {nearest(word, [row.name for row in report.functions])}")
+    return found
 
 
 def products_named(report: Report, source: str, words: str) -> list[ProductRow]:

@@ -95,3 +95,14 @@ def test_a_report_predicts_words_and_values(tmp_path: Path) -> None:
     assert accprobe.predict(str(file), x.view(np.uint16)).dtype == np.uint16
     (row,) = json.loads(file.read_text())["functions"]
     assert (row["status"], row["words"], row["of"], row["errors"]["function"]) == ("confirmed", 65536, 65536, "sqrt")
+
+
+def test_a_recorded_function_is_shown_predicted_and_compared() -> None:
+    """The special function unit of an H200: 2^x of words, by a table of 64 quadratics."""
+    words = np.array([0x00000000, 0x3F800000, 0xBF800000, 0x7FC00000, 0xFF800000], np.uint32)
+    expected = np.array([0x3F800000, 0x40000000, 0x3F000000, 0x7FFFFFFF, 0], np.uint32)
+    assert np.array_equal(accprobe.predict("functions-h200:ex2.approx.ftz.f32", words), expected)
+    shown = CliRunner(env={"COLUMNS": "200"}).invoke(main, ["show", "functions-h200", "ex2.approx.ftz.f32"])
+    assert shown.stdout.startswith("ex2.approx.ftz.f32: table of 64 quadratics")
+    assert CliRunner().invoke(main, ["show", "functions-h200", "ex3"]).exit_code == 2
+    assert CliRunner().invoke(main, ["diff", "functions-h200", "functions-h200"]).exit_code == 0
