@@ -179,7 +179,7 @@ def rows_named(report: Report, source: str, word: str, dtype: str = "") -> tuple
 
 
 def functions_named(report: Report, source: str, word: str) -> tuple[FunctionRow, ...]:
-    """Return the functions that a name, a glob or an opcode means. Raises UnknownName if a report of functions alone has none."""
+    """Return the functions that a name, glob or opcode means. Raises UnknownName if a report of functions alone has none."""
     found = tuple(
         row
         for row in report.functions
