@@ -30,7 +30,10 @@ PLANTS = {
 }
 
 
-@pytest.mark.parametrize("name", PLANTS)
+LONG_TAIL = {"64 segments, another bias", "256 segments"}
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] * (name in LONG_TAIL)) for name in PLANTS])
 def test_a_planted_table_predicts_every_word(name: str) -> None:
     """F32Words of every size and sign, and of two whole octaves, by the model and by its record."""
     device = PLANTS[name]
