@@ -153,7 +153,7 @@ def narrower_accumulator(operation: Operation) -> Bits | None:
 
 MUTATIONS: dict[str, Mutation] = {
     "zeros": zeros_returned,
-    "the last block of K dropped": tail_dropped,
+    "the last fused sum dropped": tail_dropped,
     "one k counted twice": k_doubled,
     "no promotion": never_promoted,
     "partial sums in bf16": partials_in_bf16,

@@ -1,11 +1,10 @@
 """Cubins on disk. One is found by its source, compiler and target; it is stored under its own sha256.
 
 So several processes may write at once, and a damaged file is noticed and built again. Whoever can write to the folder chooses
-the code that the GPU runs: a folder or a file that another user could have written is refused.
+the code that the GPU runs: accprobe refuses a folder or a file that another user can write.
 
-`cuda.core.utils` has a cache of programs too. It hands out bytes under a key: not the file that cupy loads and nvdisasm
-reads, nor whether it is still what was written; and where everything is cached, importing it would take longer (0.3 s) than
-finding the cubins.
+`cuda.core.utils` has a cache of programs too. It returns bytes, while cupy and nvdisasm need a file, and it does not detect
+damage. Importing it takes longer (0.3 s) than finding the cubins.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ class Cubin:
 
 
 def cache_folder() -> Path:
-    """Where cubins are kept: ACCPROBE_CACHE_DIR, else the user's cache folder; made so that this user alone can read it.
+    """Return the folder of cubins: ACCPROBE_CACHE_DIR, else the user's cache folder. A new one has mode 0700.
 
     Raises AccprobeError if it cannot be made, or others can write to it.
     """
@@ -54,7 +53,7 @@ def cache_folder() -> Path:
 
 @contextmanager
 def one_at_a_time(what: str) -> Iterator[None]:
-    """Processes that would fill the cache with the same do it one after the other: the second finds it done."""
+    """Let one process at a time fill the cache with something; the next one finds it there."""
     path = cache_folder() / f"{what}.lock"
     with ExitStack() as held:
         try:
@@ -65,7 +64,7 @@ def one_at_a_time(what: str) -> Iterator[None]:
 
 
 def entry(*key: str) -> Path:
-    """Where it is written which cubin was made of these."""
+    """Return the file that names the cubin made from a source, a compiler and a target."""
     digest = hashlib.sha256("\0".join(key).encode()).hexdigest()
     return cache_folder() / f"{digest}.json"
 

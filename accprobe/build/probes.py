@@ -62,7 +62,7 @@ def product_block(inst: Instruction) -> tuple[int, int]:
 
 @cache
 def device_code(name: str) -> str:
-    """A file of the device code, and in place what it includes."""
+    """Return a file of the device code with its includes inserted."""
     text = (data_folder("probes") / name).read_text(encoding="utf-8")
     return re.sub(r'^#include "(.+)"\n', lambda found: device_code(found[1]), text, flags=re.MULTILINE)
 
@@ -96,7 +96,7 @@ def parameters(inst: Instruction, probe: Probe) -> str:
 
 
 FP4_IN_A_BYTE = 2
-"""PTX ISA, "Alternate floating point data formats": e2m1 of `.kind::f8f6f4` lies in the middle of a byte, so many bits up."""
+"""PTX ISA, "Alternate floating point data formats": e2m1 of `.kind::f8f6f4` lies in a byte, shifted by so many bits."""
 
 
 def _shift(inst: Instruction, fmt: Format) -> int:

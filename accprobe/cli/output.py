@@ -136,8 +136,8 @@ class Output:
 
     @classmethod
     def of(cls, form: str, file: Path | None, endings: Mapping[str, str], is_shown: bool = True) -> Output:
-        """endings: formats by the ending of a file's name. Raises UsageError for other endings, AccprobeError where the file
-        cannot be written.
+        """endings: formats by the ending of a file's name. Raises UsageError for another format's ending, AccprobeError where
+        the file cannot be written.
         """
         in_file = form_of_file(file, endings) if file and form == "terminal" else form
         if file:
@@ -175,7 +175,7 @@ def document_text(form: str, blocks: Iterable[Element], title: str) -> str:
 
 
 def form_of_file(file: Path, endings: Mapping[str, str]) -> str:
-    """Return the format that the ending of a file's name means, JSON by default. Raises UsageError for another ending."""
+    """Return the format that the ending of a file's name means, JSON by default. Raises UsageError for another format's."""
     ending = file.suffix.lower()
     if ending in NOT_JSON and ending not in endings:
         *others, last = (*endings, ".json")

@@ -138,7 +138,7 @@ def _count(report: Report) -> str:
 
 
 def _print(request: RunRequest, report: Report) -> None:
-    """Print a report; `announce` said before which device replaces a GPU."""
+    """Print a report. `announce` has already named the device that replaces a GPU."""
     if request.form == "json":
         write(report.dumps())
         return
@@ -169,7 +169,7 @@ def _check_any_measured(report: Report) -> None:
 
 
 def _profiler(device: str) -> Profiler:
-    """Return a function that counts executed opcodes with ncu; without ncu the disassembly counts. Raises AccprobeError."""
+    """Return a function that counts executed opcodes with ncu; it returns none where ncu fails. Raises AccprobeError."""
     from accprobe.build.driver import why_no_gpu
     from accprobe.devices import CPU, FIRST_GPU, WORDS_ALONE
 

@@ -101,7 +101,7 @@ def test_of_a_large_result_the_cause_is_looked_for_where_it_is_wrong() -> None:
     a, b = a.view(named.a.ml_dtype), b.view(named.b.ml_dtype).T
     got = matmul(a, b, like=LIKE)
     got[250:, 150:] = matmul(a[250:, :96].copy(), b[:96, 150:].copy(), like=LIKE)
-    with pytest.raises(AssertionError, match=r"2,500 of 60,000 elements .*; likeliest: .*the last block of K dropped"):
+    with pytest.raises(AssertionError, match=r"2,500 of 60,000 elements .*; likeliest: .*the last fused sum dropped"):
         assert_matmul_close(got, a, b, like=LIKE)
 
 

@@ -98,7 +98,7 @@ def products_of_gpus() -> str:
     ran = [[[kernel.name for kernel in row.kernels] for row in (pair.a, pair.b) if row] for pair in pairs if pair.differences]
     assert all(of_a == of_b for of_a, of_b in ran)
     kernel = ran[0][0][0]
-    text = f"The witness saw the same kernels on both, of the first `{kernel}`, launched for another number of slices."
+    text = f"Both GPUs ran the same kernels. For the first product it is `{kernel}`, launched for another number of slices."
     return fenced([*lines[: lines.index("")], "", *table, counts]) + "\n" + filled(text)
 
 

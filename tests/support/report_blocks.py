@@ -178,7 +178,7 @@ def _plans(report: str) -> str:
     proved = [row.verification.elements for row in rows if row.status == "confirmed" and row.verification]
     text = (
         f"{len(proved)} of the {len(rows)} rows are confirmed: {sum(proved):,} fresh outputs were predicted, at least"
-        f" {min(proved):,} of each row, and none came back otherwise."
+        f" {min(proved):,} of each row: 0 mismatches."
     )
     others = "; ".join(f"{row.shape} of {row.a} -> {row.out}: {row.reason}" for row in rows if row.status != "confirmed")
     return f"{filled(f'{text} Not confirmed: {others}.' if others else text)}\n{table}"

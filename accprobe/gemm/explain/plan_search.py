@@ -1,7 +1,7 @@
-"""Find the known plan that gives most bits of a result.
+"""Find the known plan that explains most elements of a result.
 
-Plans are tried on a few elements, mostly those whose exact sums lie near ties or numbers of D's format, where differences far
-below D's last bit show. Plans that explain them are compared with all elements.
+Plans are tried on a few elements: half are random, half have exact sums near ties or numbers of D's format, where differences
+far below D's last bit show. Plans that explain them are compared with more elements, of a large result with a sample.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class _Best:
 
 
 class PlanSearch:
-    """a [M, K], b [N, K], results [M, N] with one NaN. specs: how operands may be read; sizes: of slices to try."""
+    """a [M, K], b [N, K], results [M, N], whose NaNs have one pattern. specs: how operands may be read; sizes: of slices."""
 
     def __init__(
         self,

@@ -39,7 +39,7 @@ def test_titles(found: ToleranceReport) -> dict[str, str]:
     """Return the columns by test."""
     titles = {
         "elements": "assert_\nmatmul_close",
-        "allclose": "atol, rtol\nabove",
+        "allclose": "allclose\nas above",
         "calc_diff": f"calc_diff\n< {CALC_DIFF:g}",
         "own": "own\ntest",
     }
