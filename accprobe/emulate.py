@@ -75,6 +75,9 @@ def predict(
 
     Raises AccprobeError if shapes, types or names do not fit.
     """
+    for array in (a, b, c):
+        if array is not None and not hasattr(array, "dtype"):
+            raise AccprobeError(f"an operand is a {type(array).__name__}: give arrays of numpy or cupy, or torch tensors")
     if b is None and isinstance(like, str):
         return _of_one_array(like, a, dim)
     if not isinstance(like, str):

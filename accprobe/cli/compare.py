@@ -106,6 +106,8 @@ def check_command(report: str, require: tuple[str, ...], files: tuple[Path, ...]
                 f"{report} is {loaded.device.name}, nothing was measured; give --allow-simulated to check it anyway"
             )
         tell(f"SIMULATED: {report} has published models, nothing was measured")
+    if loaded.functions and not (loaded.instructions or loaded.products):
+        raise AccprobeError(f"{report} has functions, which requirements cannot name: compare it with `accprobe diff`")
     found = check_requirements(loaded, requirements)
     print_blocks(requirement_blocks(found))
     if not all(outcome.passed for outcome in found):

@@ -71,6 +71,8 @@ def function_command(
       accprobe function --device cuda:0 --select 'ex2.*' -o functions.json
     """
     if listing:
+        if select or callable_ or form != "terminal":
+            raise click.UsageError("--list prints the names of all PTX instructions: leave out the rest")
         from accprobe.function.arithmetic import ARITHMETIC_UNITS
         from accprobe.function.units import SCALAR_UNITS
 
@@ -88,19 +90,23 @@ def function_command(
     elif select:
         raise click.UsageError("--select chooses PTX instructions: leave CALLABLE out, or --select")
     else:
-        _callable(callable_, versus, dtype, device, arrays, exhaustive, form, output)
+        with limited(time_limit):
+            _callable(callable_, versus, dtype, device, arrays, exhaustive, form, output)
 
 
 def _units(device: str | None, select: tuple[str, ...], form: str, output: Path | None, time_limit: float | None) -> None:
     """Measure instructions, row by row; Ctrl-C and the time limit keep the rows."""
+    from accprobe.build import driver
     from accprobe.build.compiler import fill_cache
     from accprobe.devices import open_device
     from accprobe.function.arithmetic import ARITHMETIC_UNITS
     from accprobe.function.units import SCALAR_UNITS
     from accprobe.report.report import Report
 
-    if device == "cpu":
-        raise AccprobeError("PTX instructions run on a GPU: give --device cuda:N, or a CALLABLE")
+    count, why = driver.gpus()
+    if not count or not (device or "cuda:0").startswith("cuda"):
+        missing = "" if count else f" ({why})"
+        raise AccprobeError(f"PTX instructions run on a GPU{missing}: give --device cuda:N, or a CALLABLE such as numpy:exp")
     every: tuple[ScalarUnit | ArithmeticUnit, ...] = (*SCALAR_UNITS, *ARITHMETIC_UNITS)
     chosen = [unit for unit in every if not select or any(fnmatchcase(unit.name, glob) for glob in select)]
     if not chosen:

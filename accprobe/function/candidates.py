@@ -146,7 +146,7 @@ def in_f32(name: str, operand: Format, result: Format) -> Iterator[Hypothesis]:
                 return FormatConversion(nan=None).words(values.astype(np.float64), result)
 
         rounding = "" if result.name == "f32" else ", rounded once (RNE)"
-        yield Hypothesis(f"{text} in f32{rounding}", words, any_nan=True)
+        yield Hypothesis(f"numpy's {text} in f32{rounding}", words, any_nan=True)
 
 
 def special_results(fmt: Format, function: Callable[[Bits], Bits], result: Format) -> dict[str, str]:

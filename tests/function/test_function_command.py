@@ -42,7 +42,7 @@ def own(tmp_path_factory: pytest.TempPathFactory) -> str:
     [
         ("numpy:sqrt", "f16", "sqrt, rounded once (RNE)"),
         ("numpy:tanh", "bf16", "tanh, rounded once (RNE)"),
-        ("torch:silu", "bf16", "x / (1 + exp(-x)) in f32, rounded once (RNE)"),
+        ("torch:silu", "bf16", "numpy's x / (1 + exp(-x)) in f32, rounded once (RNE)"),
         ("numpy:square", "f16", "square, rounded once (RNE)"),
     ],
 )

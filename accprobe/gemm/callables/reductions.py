@@ -37,6 +37,8 @@ def open_reduction(
         raise AccprobeError(f"{name} is a matrix product: use `accprobe gemm {name}`")
     library = open_arrays(arrays or own.arrays, device)
     fmt = request.a or FORMATS["f32"]
+    if fmt.is_integer:
+        raise AccprobeError(f"sums of {fmt} are exact in any order: give a float format with --dtype")
     if request.reduced == "all" and request.shape[1] != 1:
         raise AccprobeError("--dim all adds every element: give --shape 1xK, or a shape whose rows are 1")
     spec = Spec(*request.shape, fmt, fmt, request.out or fmt, a_exponent=0)
@@ -82,20 +84,22 @@ def _product(own: UserFunction, reduced: str, options: Options, library: ArrayLi
 
 
 def _factor_exponent(adapter: CallableAdapter) -> int:
-    """Return e if the reduction of K ones is K · 2^e: 0 for a sum. Raises AccprobeError for other reductions."""
+    """Return 0 for a sum and -log2 K for a mean. Raises AccprobeError for other reductions."""
     spec = adapter.spec
     ones = np.full((spec.n, spec.k), spec.b.whole(1), spec.b.dtype)
-    first, second = ones.copy(), ones.copy()
-    first[:, 0] = second[:, -1] = spec.b.whole(3)
-    values = [_value(adapter, each) for each in (ones, first, second)]
-    factor = values[0] / spec.k
-    if not factor or any(abs(value / factor - spec.k - 2) > 0.02 * spec.k for value in values[1:]):
-        some = " and ".join(f"{value:g}" for value in values[:2])
-        raise AccprobeError(f"{adapter.name} gives {some} for {spec.k} ones and for one 3 among them: it is no sum or mean")
-    mantissa, exponent = np.frexp(factor)
-    if mantissa != 0.5:
-        raise AccprobeError(f"{adapter.name} is a mean of {spec.k} elements: give a K that is a power of two")
-    return int(exponent) - 1
+    half = ones.copy()
+    half[:, ::2] = spec.b.whole(3)
+    total, more = _value(adapter, ones), _value(adapter, half)
+    added = 2 * -(-spec.k // 2)
+    if abs(total - 1) < 0.01 and abs((more - total) * spec.k - added) < 0.1 * spec.k:
+        if spec.k & (spec.k - 1):
+            raise AccprobeError(f"{adapter.name} is a mean of {spec.k} elements: give a K that is a power of two")
+        return 1 - spec.k.bit_length()
+    if not abs(more - total - added) <= 0.1 * spec.k + 8:
+        raise AccprobeError(
+            f"{adapter.name} gives {total:g} for {spec.k} ones, and {more:g} where every other one is 3: it is no sum or mean"
+        )
+    return 0
 
 
 def _value(adapter: CallableAdapter, x: Bits) -> float:

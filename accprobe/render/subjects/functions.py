@@ -13,9 +13,9 @@ COLUMNS = (
     Column("computes", lambda row: row.computes or "unknown", least=24),
     Column("largest\nulp", lambda row: f"{row.errors.largest:.4g}" if row.errors else "", number=True),
     Column("correctly\nrounded", lambda row: _share(row), number=True),
-    Column("results", lambda row: f"{row.words:,}", need="context", number=True),
+    Column("results", lambda row: f"{row.words:,}", need="detail", number=True),
     Column("differ", lambda row: f"{row.mismatches:,}" if row.computes else "", number=True),
-    Column("status", lambda row: Phrase(row.status, row.status)),
+    Column("status", lambda row: Phrase(row.status, row.status), whole=True),
 )
 
 
