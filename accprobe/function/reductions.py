@@ -7,6 +7,7 @@ F32Words are f32 bit patterns in int64 arrays of numpy or cupy.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
@@ -33,15 +34,22 @@ class Split(NamedTuple):
     whole: Any = 0
 
 
-class Reduction:
-    """tables: how many there are. argument_bits: of each table. units: the exponent of a table's value 1, by table."""
+class Reduction(ABC):
+    """tables: how many there are. argument_bits: of each table."""
 
     name: ClassVar[str]
-    tables: int = 1
-    argument_bits: tuple[int, ...] = (FRACTION,)
 
+    @property
+    def tables(self) -> int:
+        return 1
+
+    @property
+    def argument_bits(self) -> tuple[int, ...]:
+        return (FRACTION,) * self.tables
+
+    @abstractmethod
     def split(self, words: Any) -> Split:
-        raise NotImplementedError
+        """Return the reduced words."""
 
     def join(self, split: Split, values: Any, unit: Any) -> Any:
         """Return the result words of table values in units of 2^unit."""
@@ -51,9 +59,9 @@ class Reduction:
         """Return the lowest and the highest table values that give these results."""
         return value_bounds(results, split.exponent + unit)
 
+    @abstractmethod
     def cover(self, table: int) -> Iterator[Int64s]:
         """Yield input words that together give a table every argument."""
-        raise NotImplementedError
 
 
 def octave(exponent: int, sign: int = 0) -> Int64s:
@@ -107,12 +115,8 @@ class Power(Reduction):
     name: ClassVar[str] = "power"
 
     @property
-    def tables(self) -> int:  # type: ignore[override]
+    def tables(self) -> int:
         return self.period
-
-    @property
-    def argument_bits(self) -> tuple[int, ...]:  # type: ignore[override]
-        return (FRACTION,) * self.period
 
     def split(self, words: Any) -> Split:
         exponent = (words >> FRACTION & 255) - BIAS
@@ -231,11 +235,11 @@ class Octaves(Reduction):
     name: ClassVar[str] = "octaves"
 
     @property
-    def tables(self) -> int:  # type: ignore[override]
+    def tables(self) -> int:
         return len(self.ignored)
 
     @property
-    def argument_bits(self) -> tuple[int, ...]:  # type: ignore[override]
+    def argument_bits(self) -> tuple[int, ...]:
         return tuple(FRACTION - ignored for ignored in self.ignored)
 
     def split(self, words: Any) -> Split:
