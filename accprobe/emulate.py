@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -33,6 +34,7 @@ from accprobe.model.product import ProductModel, chained
 from accprobe.report.functions import FunctionRow
 from accprobe.report.names import EXAMPLE, named_model, named_products
 from accprobe.report.products import ProductRow
+from accprobe.report.recorded import recorded
 from accprobe.report.report import Report
 
 # Products that an error lists.
@@ -99,6 +101,8 @@ def predict(
 
 def _of_one_array(like: str, x: Any, dim: int) -> Any:
     source, _, name = like.partition(":")
+    if source not in recorded() and not Path(source).is_file():
+        raise UnknownName(f"{like} names no report; for one array give REPORT:NAME, for an instruction A and B")
     rows = [row for row in Report.load(source).products if row.reduction and (not name or row.matches(name))]
     return _of_reduction(like, rows, x, dim) if rows else _of_function(named_function(like), x)
 

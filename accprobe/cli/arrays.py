@@ -22,7 +22,7 @@ from accprobe.operands.safetensors import Tensors, read_tensors
 
 
 def read_array(path: Path) -> NDArray[Any]:
-    """Read the only matrix of a file in its own type; words of a type that numpy lacks are unsigned. Raises AccprobeError."""
+    """Read the only array of a file in its own type; words of a type that numpy lacks are unsigned. Raises AccprobeError."""
     array = _only(path)
     unnamed = array.dtype.kind == "V" and format_of_numpy(array.dtype) is None
     return array.view(f"u{array.itemsize}") if unnamed else array
@@ -31,14 +31,14 @@ def read_array(path: Path) -> NDArray[Any]:
 def _only(path: Path) -> NDArray[Any]:
     tensors = _read(path)
     if len(tensors) != 1:
-        raise AccprobeError(f"{path} has {len(tensors)} tensors; save the matrix in a file of its own")
+        raise AccprobeError(f"{path} has {len(tensors)} tensors; save each in a file of its own")
     (load,) = tensors.values()
-    return _matrix(str(path), load())
+    return load()
 
 
 def read_matrix(path: Path, fmt: Format | None = None) -> tuple[Bits, Format]:
     """Read the only matrix of a file. fmt: format of words without a type, or of unsigned integers. Raises AccprobeError."""
-    array = _only(path)
+    array = _matrix(str(path), _only(path))
     found = format_of_numpy(array.dtype)
     if fmt is None:
         if found is None:

@@ -75,3 +75,15 @@ def test_the_command_writes_what_predict_returns(tmp_path: Path) -> None:
     refused = CliRunner().invoke(main, words)
     assert (refused.exit_code, refused.stdout) == (2, "")
     assert "add words of one of them" in refused.stderr
+
+
+def test_the_command_computes_a_function_of_each_element(tmp_path: Path) -> None:
+    x = np.linspace(-2, 2, 7, dtype=np.float32)
+    np.save(tmp_path / "x.npy", x)
+    like = "functions-h200:ex2.approx.ftz.f32"
+    result = CliRunner().invoke(main, ["predict", like, str(tmp_path / "x.npy"), "-o", str(tmp_path / "y.npy")])
+    assert result.exit_code == 0, result.output
+    np.testing.assert_allclose(np.load(tmp_path / "y.npy"), np.exp2(x), rtol=1e-6)
+    refused = CliRunner().invoke(main, ["predict", "QGMMA", str(tmp_path / "x.npy"), "-o", str(tmp_path / "y.npy")])
+    assert (refused.exit_code, refused.stdout) == (2, "")
+    assert "for an instruction A and B" in refused.stderr
