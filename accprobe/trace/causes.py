@@ -13,6 +13,7 @@ from typing import Any
 
 from accprobe.errors import AccprobeError
 from accprobe.trace.compare import DifferenceOrigin, TraceComparison
+from accprobe.trace.functions import with_functions
 from accprobe.trace.mapping import WHOLE_RUN
 from accprobe.trace.products import POSITIONS, bias_apart, cause_of_products, fixes, split_by_hand
 from accprobe.trace.records import TracedOperation
@@ -95,7 +96,8 @@ def _cause(origin: DifferenceOrigin, left: OriginSide, right: OriginSide) -> Cau
         lambda: _fusion(left, right),
         lambda: _located(origin, left, right),
     ]
-    return next(filter(None, (each() for each in tried)), None) or _unexplained(left, right)
+    found = next(filter(None, (each() for each in tried)), None) or _unexplained(left, right)
+    return with_functions(found, left, right)
 
 
 def _input(origin: DifferenceOrigin, left: OriginSide, right: OriginSide) -> Cause | None:

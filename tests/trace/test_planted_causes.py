@@ -90,7 +90,7 @@ SQUARE = torch.randn(K, K, generator=torch.Generator().manual_seed(3))
 MIDDLES: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any], str, str]] = {
     "reduction": (lambda x: x.sum(-1, keepdim=True) + x, two_halves, "reduction", "1 × aten.sum against 2 × aten.sum"),
     "cast": (same, lambda x: (x * 1.5).bfloat16().float(), "cast", "cast to bfloat16 and back to float32 (aten._to_copy)"),
-    "activation": (torch.relu, torch.nn.functional.silu, "function", "aten.relu against aten.silu"),
+    "activation": (torch.relu, torch.nn.functional.silu, "function", "relu against "),
     "polynomial": (torch.nn.functional.silu, polynomial, "function", "aten.silu against aten.div"),
     "approximate": (torch.nn.functional.gelu, tanh_gelu, "argument", "approximate 'none' against 'tanh'"),
     "dropout": (same, lambda x: torch.nn.functional.dropout(x * 1.5, 0.1), "dropout", "dropout is on in side B (p 0.1)"),
@@ -122,6 +122,25 @@ def test_a_planted_difference_is_the_one_origin(name: str, tmp_path: Path) -> No
         if verified or name != "fused":  # that the two operations are one is seen in the words alone
             assert origin.cause.kind == kind
             assert text in origin.cause.text
+
+
+def test_functions_of_both_sides_are_named() -> None:
+    """Each is explained by the words alone, and verified if one explanation gives all of them."""
+    silu = torch.nn.functional.silu
+    cases: list[tuple[Callable[[Any], Any], Callable[[Any], Any], str]] = [
+        (torch.exp, lambda x: torch.from_numpy(np.exp(x.numpy())), "exp: torch's exp in f32 against numpy's exp in f32"),
+        (torch.relu, silu, "relu against silu: relu, rounded once (RNE) against torch's silu in f32"),
+        (torch.nn.functional.gelu, tanh_gelu, "; gelu against gelu_tanh: torch's gelu in f32 against torch's gelu of 'tanh'"),
+        (
+            lambda x: silu(x.bfloat16()).float(),
+            lambda x: (x.bfloat16() * torch.sigmoid(x.bfloat16())).float(),
+            "silu: silu, rounded once (RNE) against torch's x · sigmoid(x) in bf16; results differ by up to 1 ulp",
+        ),
+    ]
+    for one, other, text in cases:
+        (origin,) = differences(one, other).origins
+        assert text in origin.cause.text
+        assert origin.cause.verified
 
 
 def rounded(model: Any) -> Any:

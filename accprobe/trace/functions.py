@@ -1,0 +1,157 @@
+"""Name the functions that the two sides of an origin compute, from the words of one operand and of the results.
+
+No operation is called: an operation, a chain of them and a kernel that was not recorded are explained in one way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from accprobe.function.candidates import Hypothesis, in_f32, recognised, rounded
+from accprobe.function.reference import errors_in_ulp, exact_values
+from accprobe.gemm.callables.arrays import library_of
+from accprobe.gemm.verification import ordered
+from accprobe.isa.formats import Bits, Format
+from accprobe.trace.sides import Cause, OriginSide, compared_parts
+
+MOST_WORDS, SAMPLE = 1 << 20, 1 << 13
+"""Words of an operand that are compared, and those from which a function is recognised."""
+
+TORCH: Mapping[str, Mapping[str, Callable[[Any, Any], Any]]] = {
+    "exp": {"exp2(x · log2(e))": lambda torch, x: torch.exp2(x * 1.4426950408889634)},
+    "silu": {
+        "silu": lambda torch, x: torch.nn.functional.silu(x),
+        "x · sigmoid(x)": lambda torch, x: x * torch.sigmoid(x),
+        "x / (1 + exp(-x))": lambda torch, x: x / (1 + torch.exp(-x)),
+    },
+    "gelu": {
+        "gelu": lambda torch, x: torch.nn.functional.gelu(x),
+        "x · (1 + erf(x / √2)) / 2": lambda torch, x: x * (1 + torch.erf(x * 0.5**0.5)) * 0.5,
+    },
+    "gelu_tanh": {"gelu of 'tanh'": lambda torch, x: torch.nn.functional.gelu(x, approximate="tanh")},
+    "sigmoid": {"1 / (1 + exp(-x))": lambda torch, x: 1 / (1 + torch.exp(-x))},
+    "softplus": {"softplus": lambda torch, x: torch.nn.functional.softplus(x)},
+}
+"""Ways to compute a reference function with torch, beside its function of the same name."""
+
+
+@dataclass(frozen=True)
+class SideFunction:
+    """name: the reference function that the results are near to. computes: a candidate that gives every word, "" if none."""
+
+    name: str
+    computes: str
+    largest_error: float
+
+    def __str__(self) -> str:
+        return self.computes or f"{self.name} with errors of up to {self.largest_error:.3g} ulp"
+
+
+def with_functions(cause: Cause, left: OriginSide, right: OriginSide) -> Cause:
+    """Return the cause with the functions of both sides, where the results are ones of a single operand.
+
+    Functions that give all words of their side are a verified cause, and replace one that is not.
+    """
+    if cause.kind not in ("argument", "function", "fusion", "unknown") or left.value is None or right.value is None:
+        return cause
+    x, y = compared_parts(left, right)
+    if x.shape != y.shape or x.dtype != y.dtype:
+        return cause
+    a, b = _operand(left), _operand(right)
+    one, other = _function(b if a is None else a, left), _function(a if b is None else b, right)
+    if one is None or other is None:
+        return cause
+    text = f"{_names(one, other)}; {_distance(x, y, one.name == other.name)}"
+    if one.computes and other.computes and (cause.kind in ("function", "unknown") or not cause.verified):
+        return Cause("function", text, verified=True)
+    return cause if cause.kind == "unknown" else replace(cause, text=f"{cause.text}; {text}")
+
+
+def _names(one: SideFunction, other: SideFunction) -> str:
+    """Return "silu: torch's silu in f32 against silu, rounded once (RNE)"."""
+    start = f"{one.name}: " if one.name == other.name else f"{one.name} against {other.name}: "
+    return f"{start}{one} against {other}"
+
+
+def _operand(side: OriginSide) -> Any:
+    """Return the one tensor that the operations of a side read, and that has the shape of the result; None otherwise."""
+    made: set[int] = set()
+    found: dict[int, Any] = {}
+    for call in side.calls:
+        found |= {x.value: x.tensor for x in call.operands() if x.value not in made and x.tensor.numel() > 1}
+        made |= {x.value for x in call.results}
+    assert side.value is not None
+    tensors = list(found.values())
+    return tensors[0] if len(tensors) == 1 and tensors[0].shape == side.value.tensor.shape else None
+
+
+def _function(x: Any, side: OriginSide) -> SideFunction | None:
+    """Return the function from words of x to the result of a side."""
+    assert side.value is not None
+    y = side.value.tensor
+    if x is None or x.shape != y.shape:
+        return None
+    library = library_of(y)
+    formats = [received.fmt if (received := library.received(each)) else None for each in (x, y)]
+    operand, result = formats
+    if operand is None or result is None or not (operand.is_float and result.is_float) or operand.storage_bits > 32:
+        return None
+    words, results = _some(library.patterns(x, operand)), _some(library.patterns(y, result))
+    sample = slice(None, None, -(-len(words) // SAMPLE))
+    name = recognised(words[sample], results[sample], operand, result)
+    if not name:
+        return None
+    candidates = _candidates(name, words[sample], results[sample], operand, result, library)
+    explains = (each.in_words for each in candidates if not each.count_wrong(words, results, result))
+    errors = errors_in_ulp(results, exact_values(name, operand)(words), result)
+    return SideFunction(name, next(explains, ""), float(np.nanmax(errors)))
+
+
+def _some(words: Bits) -> Bits:
+    flat = words.reshape(-1)
+    return flat[:: -(-len(flat) // MOST_WORDS)]
+
+
+def _candidates(name: str, words: Bits, results: Bits, operand: Format, result: Format, library: Any) -> Iterator[Hypothesis]:
+    yield rounded(name, words, results, operand, result)
+    yield from in_f32(name, operand, result)
+    if library.device != "cpu":
+        from accprobe.function.gpu_candidates import candidates_there
+
+        yield from candidates_there(name, operand, result, library.device)
+    yield from _of_torch(name, operand, result, library)
+
+
+def _of_torch(name: str, operand: Format, result: Format, library: Any) -> Iterator[Hypothesis]:
+    """Yield torch's functions: in f32 with one rounding, and with a rounding to the operand's format after every operation."""
+    import torch
+
+    ways = dict(TORCH.get(name, {}))
+    if (function := getattr(torch, name, None)) is not None:
+        ways = {name: lambda _, x: function(x)} | ways
+    for text, compute in ways.items():
+        for steps in ("in f32", f"in {operand}")[: 1 if operand.name == "f32" else 2]:
+
+            def given(operands: Bits, compute: Any = compute, wide: bool = steps == "in f32") -> Bits:
+                x = library.operand("x", np.ascontiguousarray(operands), operand)
+                y = compute(torch, x.float() if wide else x)
+                found: Bits = library.patterns(y.to(library.type(result)), result)
+                return found
+
+            yield Hypothesis(f"torch's {text} {steps}", given, any_nan=True)
+
+
+def _distance(x: Any, y: Any, in_ulp: bool) -> str:
+    """Return the largest difference of two results, in_ulp: in numbers of their format."""
+    if not in_ulp:
+        return f"results differ by up to {(x.double() - y.double()).abs().max().item():.1e}"
+    library = library_of(x)
+    received = library.received(x)
+    assert received is not None
+    assert received.fmt is not None
+    one, other = (ordered(received.fmt, library.patterns(each, received.fmt)) for each in (x, y))
+    return f"results differ by up to {np.abs(one - other).max():,} ulp"
