@@ -152,12 +152,7 @@ class _Results:
 
     def __init__(self, function: WordFunction, reduction: Reduction, number: int) -> None:
         self.reduction, self.bits = reduction, reduction.argument_bits[number]
-        self._queried = [self._sorted(words, _at(function, words)) for words in reduction.cover(number)]
-
-    def _sorted(self, words: Int64s, results: Int64s) -> tuple[Split, Int64s]:
-        split = self.reduction.split(words)
-        order = np.argsort(split.argument, kind="stable")
-        return Split(*(each[order] if isinstance(each, np.ndarray) else each for each in split)), results[order]
+        self._queried = [(reduction.split(words), _at(function, words)) for words in reduction.cover(number)]
 
     def constraints(self, unit: int, segments: int, segment: int, kind: Square) -> Constraints:
         """Return what the results say of one segment's values in units of 2^unit."""
@@ -188,14 +183,15 @@ def _fit_table(function: WordFunction, reduction: Reduction, number: int, contra
 
 
 def _with_segments(results: _Results, segments: int, kind: Square) -> _Fitted | None:
-    """Return the table in the largest unit for which each segment has coefficients.
+    """Return the table in the largest unit for which each segment has coefficients."""
 
-    The smallest unit allows all tables that larger ones do, so it is tried first.
-    """
-    if not all(_solved(results, LOWEST_UNIT, segments, i, kind) for i in TRIED_SEGMENTS):
+    def tried(unit: int) -> bool:
+        return all(_solved(results, unit, segments, i, kind) for i in TRIED_SEGMENTS)
+
+    if results.reduction.nested and not tried(LOWEST_UNIT):
         return None
     for unit in range(HIGHEST_UNIT, LOWEST_UNIT - 1, -1):
-        if all(_solved(results, unit, segments, i, kind) for i in TRIED_SEGMENTS):
+        if tried(unit):
             solved = [_solved(results, unit, segments, i, kind) for i in range(segments)]
             found = [each for each in solved if each is not None]
             if len(found) == segments:

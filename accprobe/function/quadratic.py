@@ -100,16 +100,11 @@ class Constraints:
 
 @dataclass(frozen=True)
 class Coefficients:
-    """Integer coefficients that meet all constraints.
-
-    slack: how many further values of c0 do. unique: no other c1 and c2 next to these do.
-    """
+    """Integer coefficients that meet all constraints."""
 
     c0: int
     c1: int
     c2: int
-    slack: int
-    unique: bool
 
 
 def solve(constraints: Constraints) -> Coefficients | None:
@@ -129,7 +124,7 @@ def solve(constraints: Constraints) -> Coefficients | None:
             return None
         low, high = constraints.gap(*best)
         if low <= high:
-            return Coefficients(low, *best, high - low, not _has_neighbour(constraints, best))
+            return Coefficients(low, *best)
         more = np.union1d(chosen, constraints.tightest(*best, 16))
         if len(more) == len(chosen):
             return None
@@ -183,8 +178,3 @@ def _descend(excess: Any, start: int) -> tuple[int, int]:
         else:
             break
     return here, at(here)
-
-
-def _has_neighbour(constraints: Constraints, best: tuple[int, int]) -> bool:
-    others = ((best[0] + i, best[1] + j) for i in range(-2, 3) for j in (-1, 0, 1) if (i, j) != (0, 0))
-    return any(_excess(constraints, *other) <= 0 for other in others)

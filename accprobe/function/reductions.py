@@ -35,9 +35,13 @@ class Split(NamedTuple):
 
 
 class Reduction(ABC):
-    """tables: how many there are. argument_bits: of each table."""
+    """tables: how many there are. argument_bits: of each table.
+
+    nested: a smaller unit of a table's values allows every function that larger units do.
+    """
 
     name: ClassVar[str]
+    nested: ClassVar[bool] = True
 
     @property
     def tables(self) -> int:
@@ -61,7 +65,7 @@ class Reduction(ABC):
 
     @abstractmethod
     def cover(self, table: int) -> Iterator[Int64s]:
-        """Yield input words that together give a table every argument."""
+        """Yield input words, in order of their arguments, that together give a table every argument."""
 
 
 def octave(exponent: int, sign: int = 0) -> Int64s:
@@ -156,6 +160,7 @@ class Logarithm(Reduction):
 
     dropped: int = 2
     name: ClassVar[str] = "log2"
+    nested: ClassVar[bool] = False  # the unit is the place of the dropped bits and of the one's complement
 
     def split(self, words: Any) -> Split:
         xp = module_of(words)
@@ -214,11 +219,13 @@ class Turns(Reduction):
         return Split(xp.zeros_like(words), xp.where(quarter & 1, MASK ^ position, position), sign, xp.zeros_like(words))
 
     def cover(self, table: int) -> Iterator[Int64s]:
-        phases = np.arange(1 << FRACTION, dtype=np.int64) + ((4 - self.quarters) % 4 << FRACTION)
-        nearest = (phases * (2 * np.pi / (1 << self.PHASE))).astype(np.float32).view(np.uint32).astype(np.int64)
-        for step in (0, 1, -1, 2):
-            words = (nearest + step).clip(0)
-            yield words[self.phase(words) == phases]
+        """Yield words of the first quarter, where numbers are denser than phases."""
+        phases = np.arange(1 << FRACTION, dtype=np.int64)
+        words = (phases * (2 * np.pi / (1 << self.PHASE))).astype(np.float32).view(np.uint32).astype(np.int64)
+        for _ in range(2):  # the truncated product may lie below the phase
+            words += self.phase(words) < phases
+        words = words[self.phase(words) == phases]
+        yield words[::-1] if self.quarters else words
 
 
 @dataclass(frozen=True)
@@ -253,4 +260,4 @@ class Octaves(Reduction):
         return module_of(values).where(split.table >= self.tables, self.above | split.sign << 31, found)
 
     def cover(self, table: int) -> Iterator[Int64s]:
-        yield octave(self.first + table)
+        yield octave(self.first + table)[:: 1 << self.ignored[table]]
