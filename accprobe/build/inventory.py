@@ -70,7 +70,7 @@ def inventory() -> list[Item]:
         _tool("ncu", "counting executed opcodes", profiler),
         Item("numba", "evaluating products faster; without it numpy does", _package("numba"), install.NUMBA),
         Item("triton", "the kernel of sweeps", packages["triton"], install.TRITON),
-        Item("torch", "sweeps on a GPU", packages["torch"], install.EITHER_GPU_STACK),
+        Item("torch", "trace; torch callables; sweeps on a GPU", packages["torch"], install.EITHER_GPU_STACK),
         Item("ray", "--ray: the GPUs of many hosts", _package("ray"), install.RAY),
         Item("nvidia-ml-py", "clocks, temperatures and memory errors in health", _package("nvidia-ml-py"), install.NVML),
         Item("python", "everything", platform.python_version(), "", sys.implementation.name),

@@ -51,7 +51,7 @@ SCALE_NAMES = ("none", "tensor", "row", "1x128", "128x128")
 @click.option(
     "--elements",
     type=count,
-    help="Fresh elements to verify the plan on.  [default: 2^18; 2^22 on a GPU; at most 4,096 calls]",
+    help="Fresh elements to verify the plan on.  [default: 2^18; 2^22 on a GPU; at most about 4,100 calls]",
 )
 @click.option(
     "--data",

@@ -33,7 +33,9 @@ _SHAPE = re.compile(r"(\d{1,9})[x×](\d{1,9})")
 @click.option("--device", metavar="cuda:N|cpu", help="Device.  [default: the first usable GPU, else the CPU]")
 @click.option("--arrays", type=click.Choice(("torch", "numpy", "cupy", "jax")), help="Arrays that your function takes.")
 @click.option(
-    "--elements", type=count, help="Fresh results to verify the plan on.  [default: 2^18; 2^22 on a GPU; at most 4,096 calls]"
+    "--elements",
+    type=count,
+    help="Fresh results to verify the plan on.  [default: 2^18; 2^22 on a GPU; at most about 4,100 calls]",
 )
 @seed_option
 @format_option("json")

@@ -32,8 +32,8 @@ FOR_CHECKS = ("junit", "github")
 @click.option(
     "--unless-promoted",
     type=click.IntRange(1),
-    metavar="K",
-    help="With --fail-below: accept sums that are promoted after at most K products.",
+    metavar="N",
+    help="With --fail-below: accept sums that are promoted after at most N products.",
 )
 @click.option("--require", multiple=True, metavar="OPCODE", help="Require one of these opcodes in each kernel. Repeatable.")
 @click.option("--forbid", multiple=True, metavar="OPCODE", help="Reject kernels with one of these opcodes. Repeatable.")

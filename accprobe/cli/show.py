@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 )
 @output_options("json", "html", "markdown", "csv", is_shown=False)
 def show_command(report: str, instruction: str | None, dtype: str | None, expand: bool, to: Output) -> None:
-    """Show a report: a table, or one instruction in full.
+    """Show a report: a table, or one row in full.
 
     REPORT is a file, a recorded report, sim:NAME for published models, or - for standard input. INSTRUCTION is a name, a glob
     or an opcode: one match is shown in full, several as a table. In a report of products it is a callable, followed by words
-    such as the shape. `show h200:QGMMA` equals `show h200 QGMMA`.
+    such as the shape; in a report of functions, a function or an opcode. `show h200:QGMMA` equals `show h200 QGMMA`.
 
     Needs: nothing.
 

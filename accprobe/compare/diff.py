@@ -247,9 +247,9 @@ def _applies(field: str, row: Row) -> bool:
 
 def _why_absent(side: Side, report: Report, row: Row | None, other: Row) -> str:
     if row is not None and row.instruction.family != other.instruction.family:
-        return f"{side} has no numbers for it (there {row.instruction.family}): {row.reason}"
+        return f"no values in {side} (its {row.instruction.family}): {row.reason}"
     if row is not None:
-        return f"{side} has no numbers for it: {row.reason}"
+        return f"no values in {side}: {row.reason}"
     architecture = report.device.architecture
     if architecture in architectures_with(other.instruction):
         known = "" if architecture in architectures.PROCESSORS else f", though {architecture} has it"

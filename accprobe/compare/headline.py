@@ -92,9 +92,9 @@ def _plain(row: Row, field: str) -> str:
 
 
 def _products(diff: Diff) -> Iterable[str]:
-    """Yield "torch:mm 256x256x4096 f16 -> f32: 4 slices of 1024, partials f16 → one chain", "3 products more"."""
+    """Yield "torch:mm 256x256x4096 f16 -> f32: 4 slices of 1024, partials f16 → one chain", "3 other products differ"."""
     changed = [pair for pair in diff.products if pair.verdict == "changed"]
     if changed:
         yield f"{changed[0].row.title}: {' → '.join(contrast(changed[0]))}"
     if len(changed) > 1:
-        yield f"{len(changed) - 1} product{'s' * (len(changed) > 2)} more"
+        yield f"{len(changed) - 1} other matrix product{'s differ' if len(changed) > 2 else ' differs'}"

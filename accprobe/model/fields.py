@@ -32,7 +32,7 @@ FEATURES: dict[str, Feature] = {
     "alignment_bits": Field(
         "alignment bits F",
         "fraction bits kept below the largest exponent when the terms of a sum are aligned; exact: all",
-        "Small terms beside a large one are truncated elsewhere: the last bits of the same dot product can differ.",
+        "Small terms beside a large one are truncated at another bit: the last bits of the same dot product can differ.",
         of_adds=True,
         evidence="M - M and an ever smaller term: the last that survives, the first that is lost",
         values=Numbers(0, SUM_BITS, none=inf, counts_bits=True),
@@ -41,7 +41,7 @@ FEATURES: dict[str, Feature] = {
     "result_bits": Field(
         "result bits",
         "fraction bits that a sum's result keeps; of an integer all its bits",
-        "Each partial sum is rounded elsewhere.",
+        "Each partial sum is rounded at another bit.",
         of_adds=True,
         evidence="M and an ever smaller term: the last that the result shows, the first that it does not",
         values=Numbers(0, 52, counts_bits=True),
@@ -100,7 +100,7 @@ FEATURES: dict[str, Feature] = {
     "product_exponent": Field(
         "product exponent",
         "the exponent with which a product takes part in the search for the largest one",
-        "Terms beside products such as 1.5 × 1.5, or of subnormals, are truncated one bit elsewhere.",
+        "Terms beside products such as 1.5 × 1.5, or of subnormals, are truncated one bit higher or lower.",
         of_alignment=True,
         evidence="products whose exponent is not the sum of their factors' exponents, beside a term near the last kept bit",
         values=Words(get_args(tree.ProductExponent)),
@@ -238,7 +238,7 @@ FEATURES: dict[str, Feature] = {
     "scaled_products": Field(
         "products scaled at once",
         "products that are added exactly before their block scales are applied; none: each is scaled separately",
-        "Small products beside others of their block are truncated elsewhere, and so are blocks with small scales.",
+        "Small products beside others of their block are truncated at another bit, and so are blocks with small scales.",
         of_alignment=True,
         evidence="small products beside cancelling ones of a larger scale: the remainder",
         values=Numbers(2, 1024, none=1),

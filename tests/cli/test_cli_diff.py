@@ -30,7 +30,7 @@ def test_a_status_that_changed_alone_is_told_as_that_in_every_form(tmp_path: Pat
     shown = diff(proved, weaker)
     assert shown.exit_code == 1
     assert "The same instruction: changed\n" in shown.stdout
-    assert "instructions: 1 status changed\n" in shown.stdout
+    assert "pairs of instructions: 1 status changed\n" in shown.stdout
     told = json.loads(diff(proved, weaker, "--format", "json").stdout)
     assert ([(pair["verdict"], pair["word"]) for pair in told["pairs"]], told["counts"]) == (
         [("changed", "status changed")],

@@ -119,7 +119,7 @@ def test_whole_output_of_one_callable(file: str) -> None:
         "kernels      not recorded; loaded: numpy N",
         "every k      counted once: 64 of 64",
         "fused sums   1 product, each rounded to 23 bits first, 23 fraction bits, RNE",
-        "K            one chain",
+        "along K      one chain",
         "everywhere   all 256 outputs by the same plan",
         "repeatable   yes, 6 pairs of operands, 3 calls each",
         "verified     1,024 fresh outputs, 0 mismatches; 19 of 19 alternative plans contradicted",

@@ -155,7 +155,7 @@ def test_instruction_of_one_side_alone_says_why() -> None:
 def test_skipped_is_not_measured() -> None:
     skipped = fake_report({"name": WGMMA, "status": "skipped", "reason": "no probe"})
     pair = only_pair(diff(one(), skipped))
-    assert (pair.verdict, pair.note) == ("only in A", "B has no numbers for it: no probe")
+    assert (pair.verdict, pair.note) == ("only in A", "no values in B: no probe")
     found = diff(skipped, skipped)
     assert (found.pairs, found.unmeasured) == ((), 1)
 

@@ -146,8 +146,8 @@ def test_lanes_are_named_and_are_not_slices(count: int, order: str) -> None:
     lanes = [Chain(lane, 1024, (0,), count) for lane in range(count)]
     by_name = findings_of(reordered(lanes, nested("forward", count) if order == "forward" else butterfly(count)))
     how = " as a butterfly" if order == "butterfly" and count > 2 else ""
-    assert by_name["order"].value == f"{count} lanes (k ≡ l mod {count}), added in f32{how}: chain of [acc 1]"
-    assert by_name["order"].note.startswith(f"{count} lanes (k ≡ l mod {count}) or split-K {count} of interleaved slices")
+    assert by_name["order"].value == f"{count} lanes (lane = k mod {count}), added in f32{how}: chain of [acc 1]"
+    assert by_name["order"].note.startswith(f"{count} lanes (lane = k mod {count}) or split-K {count} of interleaved slices")
     assert (by_name["split_k"].value, by_name["split_k"].bound) == (1, "equivalent")
     assert count in by_name["split_k"].candidates
     assert by_name["promote_every"].value is None

@@ -126,7 +126,7 @@ SLICED = replace(FMAS, m=16, n=16, k=64, slices=(32, 32))
 @pytest.mark.parametrize(
     ("plan", "words"),
     [
-        (replace(SLICED, interleave=1), "2 lanes (k ≡ l mod 2), added in f32"),
+        (replace(SLICED, interleave=1), "2 lanes (lane = k mod 2), added in f32"),
         pytest.param(
             replace(SLICED, slices=(16,) * 4, interleave=4, merge="tree"),
             "4 parts of 16, added in f32 as a tree, each 4 of every 16 k",
@@ -139,7 +139,7 @@ SLICED = replace(FMAS, m=16, n=16, k=64, slices=(32, 32))
         ),
         (
             replace(HOPPER, m=16, n=16, k=256, slices=(64,) * 4, interleave=16),
-            "4 lanes of 16 k (k // 16 ≡ l mod 4), added in f32",
+            "4 lanes of 16 k (lane = k // 16 mod 4), added in f32",
         ),
     ],
 )

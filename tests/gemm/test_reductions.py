@@ -52,7 +52,7 @@ def test_numpy_adds_eight_lanes_in_pairs_and_its_report_predicts_fresh_sums(tmp_
     file = tmp_path / "sums.json"
     found = run("numpy:sum", "--shape", "8x96", "--elements", "4096", "-o", str(file))
     assert found.exit_code == 0, found.output
-    assert "confirmed: 8 lanes (k ≡ l mod 8), added in f32 as a tree" in found.stdout
+    assert "confirmed: 8 lanes (lane = k mod 8), added in f32 as a tree" in found.stdout
     x = np.random.default_rng(7).standard_normal((8, 96)).astype(np.float32)
     assert np.array_equal(accprobe.predict(str(file), x), x.sum(axis=1))
     assert np.array_equal(accprobe.predict(f"{file}:numpy:sum", x, dim=1), x.sum(axis=1))

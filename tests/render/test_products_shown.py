@@ -66,8 +66,8 @@ def only_one() -> Row:
                     "split_k": {"value": 2, "bound": "equivalent", "candidates": [2, 1]},
                 }
             ),
-            "K",
-            "2 parts of 256, added in f32; either",
+            "along K",
+            "2 parts of 256, added in f32; the same bits as either",
         ),
         (product_data(), "fused sums", "32 products, 13 fraction bits, RZ"),
         (
@@ -99,12 +99,12 @@ def only_one() -> Row:
             "operands",
             "RZ to tf32",
         ),
-        (product_data(product_model(promote=128)), "K", "one chain, promotion interval 128; promoted into f32, RNE"),
-        (product_data(), "K", "one chain"),
-        (product_data(product_model(slices=4, kept="bf16")), "K", "4 slices of 256, partials bf16"),
+        (product_data(product_model(promote=128)), "along K", "one chain, promotion interval 128; promoted into f32, RNE"),
+        (product_data(), "along K", "one chain"),
+        (product_data(product_model(slices=4, kept="bf16")), "along K", "4 slices of 256, partials bf16"),
         (
             product_data(findings={"split_k": {"value": 1, "bound": "undetermined", "candidates": [1, 4]}}),
-            "K",
+            "along K",
             "one chain?",
         ),
         (

@@ -172,7 +172,7 @@ def _plans(report: str) -> str:
         operands = dict.fromkeys(f"{row.a if row.a == row.b else f'{row.a} x {row.b}'} -> {row.out}" for row in some)
         of_plan.setdefault((name, ", ".join(operands), _options(some), order), []).append(shape)
     table = tabled(
-        ["callable", "M x N x K", "operands and result", "options", "K"],
+        ["callable", "M x N x K", "operands and result", "options", "accumulation order"],
         [[name, ", ".join(shapes), operands, options, order] for (name, operands, options, order), shapes in of_plan.items()],
     )
     proved = [row.verification.elements for row in rows if row.status == "confirmed" and row.verification]

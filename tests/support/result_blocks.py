@@ -67,7 +67,7 @@ def drawn_plans() -> str:
         f"`{command}` draws {len(lines)} products by seed and computes them with an evaluator that shares no code with"
         f" accprobe's. {len(faulty)} of them have a fault that no plan describes: operands read at the wrong place, first calls"
         f" that differ, outputs that depend on other rows, one truncated step. {confirmed} of these were confirmed."
-        f" {counts['right']} of all {len(lines)} were confirmed as planted, {others}; {counts['wrong']} were confirmed with"
+        f" {counts['right']} of all {len(lines)} were confirmed with the drawn plan, {others}; {counts['wrong']} with"
         f" another plan, {counts['called unstable']} repeatable ones were called unstable, and {false} had a finding that was"
         " exact and false."
     )

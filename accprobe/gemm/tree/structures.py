@@ -35,8 +35,8 @@ class Lanes:
 
     def __str__(self) -> str:
         if self.block == 1:
-            return f"{self.count} lanes (k ≡ l mod {self.count})"
-        return f"{self.count} lanes of {self.block} k (k // {self.block} ≡ l mod {self.count})"
+            return f"{self.count} lanes (lane = k mod {self.count})"
+        return f"{self.count} lanes of {self.block} k (lane = k // {self.block} mod {self.count})"
 
 
 @dataclass(frozen=True)

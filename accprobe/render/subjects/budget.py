@@ -20,6 +20,7 @@ from accprobe.render.document import (
     on_one_line,
     paragraphs,
     tabulate,
+    text_of,
 )
 
 SIMULATED = "Simulated: the published model of the chip is evaluated; nothing was measured."
@@ -30,8 +31,8 @@ LOUD = 0.01
 MEANS = {
     "relative error": "relative error: |d - x| / |x|, Euclidean norms",
     "bias": "bias: the mean of d - x over that of |x|",
-    "bound of any": "bound of any: the largest |d - x| over sum |a·b| of any operands; none: no bound below 1",
-    "95 %": f"{CONFIDENCE:.0%}: interval of the relative error, by bootstrap over the draws",
+    "bound of any": "bound of any: the largest |d - x| over sum |a·b| of any operands",
+    "95 %": f"{percent(CONFIDENCE)}: interval of the relative error, by bootstrap over the draws",
     "operands alone": "operands alone: the error of rounding A and B",
 }
 """Explanations of columns, by header."""
@@ -130,6 +131,10 @@ def budget_notes(account: ErrorReport) -> Iterator[str]:
         return
     shown = {on_one_line(column.header) for column in tabulate(COLUMNS, account.entries).columns}
     means = "; ".join(text for header, text in MEANS.items() if header in shown)
+    if any((entry.errors.bound_over_sum or 0) >= 1 for entry in account.entries):
+        means += "; none: no bound below 1"
+    if any(text_of(_bias(entry)) == "~0" for entry in account.entries):
+        means += "; ~0: its 95 % interval contains 0"
     first = account.entries[0].errors
     out = " and ".join(dict.fromkeys(entry.out for entry in account.entries))
     yield (

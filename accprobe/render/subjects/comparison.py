@@ -89,24 +89,27 @@ def diff_blocks(diff: Diff, expand: bool = False) -> Iterator[Element]:
     yield Heading(headline(diff), 1)
     yield from paragraphs(sides(diff), "quiet")
     every = diff_entries(diff, expand)
+    changed = [entry for entry in every if entry.first.verdict == "changed"]
     for by, heading in HEADINGS.items():
-        if changed := [entry for entry in every if entry.by == by and entry.first.verdict == "changed"]:
+        if entries := [entry for entry in changed if entry.by == by]:
             yield Heading(f"{heading}: changed", 2)
-            yield _table(diff, changed)
+            yield _table(diff, entries)
     if diff.functions:
         yield Heading("Functions", 2)
         missing = "not measured"
         yield table(("function", "A", "B"), ((each.what, each.a or missing, each.b or missing) for each in diff.functions))
+    if any(value.endswith("?") for entry in changed for field in entry.fields for value in field):
+        yield from paragraphs(["?: undetermined: several values explain every result; `accprobe show` lists them."], "quiet")
     if found := meanings(diff):
         yield Heading("Consequences for a kernel", 2)
         yield List(tuple(Phrase(sentence, "warning") for sentence in found), "!")
     if diff.pairs or diff.products or not diff.a.functions:
         yield Heading("Every pair", 2)
     if diff.pairs or not (diff.products or diff.a.functions):
-        yield Paragraph(_counts("instructions", diff.pairs, diff.unmeasured))
+        yield Paragraph(_counts("pairs of instructions", diff.pairs, diff.unmeasured))
     if diff.products:
         yield Paragraph(_counts("products", diff.products))
-    if others := tuple(_line(entry, expand) for entry in every if entry.first.verdict != "changed"):
+    if others := tuple(_line(entry, expand) for entry in every if entry not in changed):
         yield List(others)
     if diff.environment:
         yield Heading("Environment", 2)
@@ -144,7 +147,7 @@ def _line(entry: Entry, expand: bool) -> Phrases:
 def _counts(what: str, pairs: Sequence[Pair | ProductPair], unmeasured: int = 0) -> Phrases:
     counts = verdict_counts(pairs).items()
     spans = [Phrase(f"{', ' * (i > 0)}{count} {verdict}", TONES[verdict]) for i, (verdict, count) in enumerate(counts)]
-    neither = f"; {so_many(unmeasured, 'instruction')} measured on neither side" if unmeasured else ""
+    neither = f"; no values on either side: {so_many(unmeasured, 'instruction')}" if unmeasured else ""
     return Phrase(f"{what}: ", "strong"), *spans, Phrase(neither, "quiet")
 
 

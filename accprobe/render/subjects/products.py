@@ -249,7 +249,7 @@ def plan_lines(row: ProductRow, region: RegionRecord) -> Iterator[ProductLine]:
     if rounding := found_words(found, "operand_rounding"):
         to = next(name for name in (row.a, row.b) if FORMATS[name].ignored_low_bits)
         yield "operands", Phrase(f"{rounding} to {to}")
-    yield "K", Phrase("; ".join(_order_of_k(found)))
+    yield "along K", Phrase("; ".join(_order_of_k(found)))
     if row.scale:
         how = found_words(found, "scales") or "how they are applied is not known"
         yield "scales", Phrase(f"{SCALED_BY[row.scale]}: {how}", "bad" if is_misplaced(found) else "")
@@ -257,9 +257,12 @@ def plan_lines(row: ProductRow, region: RegionRecord) -> Iterator[ProductLine]:
 
 def _order_of_k(found: FindingsByName) -> Iterator[str]:
     """Yield the plan, how partial sums are promoted, and notes."""
-    yield plan_words(found) or "order not known"
+    plan = plan_words(found) or "order not known"
+    yield plan
     if division(found):
-        yield from filter(None, [found["order"].note])
+        if note := found["order"].note:
+            itself = plan.partition(", ")[0] + " or "
+            yield f"the same bits as {note.removeprefix(itself)}"
         return
     into = ", ".join(filter(None, (found_words(found, "promotion_format"), found_words(found, "promotion_rounding"))))
     if into:

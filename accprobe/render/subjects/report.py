@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -239,6 +240,8 @@ def legend(rows: Sequence[Row], grid: Grid) -> Iterator[str]:
         yield "any: not observable; integer sums that wrap around are the same in every order."
     if any(text.endswith("?") for text in every):
         yield "?: undetermined: several values explain every result; the details of an instruction list them."
+    if sums := next((text for text in every if re.fullmatch(r"\d+(\+\d+)+\??", text)), ""):
+        yield f"{sums.removesuffix('?')}: products of each fused sum, in the order in which they are added."
     alike: dict[str, list[str]] = {}
     for row in rows:
         if row.explains:

@@ -50,7 +50,7 @@ def tolerance_facts(found: ToleranceReport) -> Iterator[tuple[str, str]]:
     """Yield the same test as a formula, then its basis."""
     request, test = found.request, found.recommended
     yield "or", f"|got - f64 reference| <= {_formula(test)}"
-    rate = f"{request.rate:g} false alarms per element, from {found.tail.elements:,} emulated elements"
+    rate = f"{request.rate:g} false alarms per element, extrapolated from {found.tail.elements:,} emulated elements"
     if found.tail.at(request.rate) < 1:
         yield "allows", f"sums within {found.over_sum:.2g} of sum |a·b| before D is rounded: {rate}"
     else:
