@@ -78,10 +78,10 @@ def check_command(report: str, require: tuple[str, ...], files: tuple[Path, ...]
     """Check a report against a project's requirements.
 
     REPORT is a file, a recorded report, or - for standard input. The NAME of a requirement is a glob or an opcode; with a colon
-    it means whole products: a callable, followed by words such as the shape, a format or an option. `accprobe list --fields`
-    lists the fields of both. A requirement fails where a value is undetermined, has a bound that does not imply it, or is not
-    confirmed, and where no measured instruction or product matches. Simulated reports are refused unless --allow-simulated is
-    given.
+    it means whole products: a callable, followed by words such as the shape, a format or an option. Functions have names
+    without and with a colon. `accprobe list --fields` lists the fields of each. A requirement fails where a value is
+    undetermined, has a bound that does not imply it, or is not confirmed, and where no measured row matches. Simulated reports
+    are refused unless --allow-simulated is given.
 
     Needs: nothing.
 
@@ -91,6 +91,7 @@ def check_command(report: str, require: tuple[str, ...], files: tuple[Path, ...]
     Examples:
       accprobe check report.json --require 'wgmma.*.f32.e4m3.*: effective_bits >= 13'
       accprobe check report.json --require 'torch:_scaled_mm 4096x4096x*: promote_every <= 128'
+      accprobe check functions.json --require 'ex2.*: mismatches == 0'
     """
     from accprobe.compare.requirements import check_requirements, parse_requirement, read_file
     from accprobe.render.subjects.comparison import requirement_blocks
@@ -106,8 +107,6 @@ def check_command(report: str, require: tuple[str, ...], files: tuple[Path, ...]
                 f"{report} is {loaded.device.name}, nothing was measured; give --allow-simulated to check it anyway"
             )
         tell(f"SIMULATED: {report} has published models, nothing was measured")
-    if loaded.functions and not (loaded.instructions or loaded.products):
-        raise AccprobeError(f"{report} has functions, which requirements cannot name: compare it with `accprobe diff`")
     found = check_requirements(loaded, requirements)
     print_blocks(requirement_blocks(found))
     if not all(outcome.passed for outcome in found):

@@ -60,10 +60,9 @@ def _reports() -> Iterator[tuple[str, str]]:
 def _fields() -> Iterator[tuple[str, str]]:
     from accprobe.report.columns import column_names
 
-    of_instructions, of_products = column_names(of_products=False), column_names(of_products=True)
-    for name in dict.fromkeys((*of_instructions, *of_products)):
-        kinds = ["instructions"] * (name in of_instructions) + ["products"] * (name in of_products)
-        yield name, f"of {' and '.join(kinds)}"
+    known = column_names()
+    for name in dict.fromkeys(name for names in known.values() for name in names):
+        yield name, f"of {' and '.join(kind for kind, names in known.items() if name in names)}"
 
 
 def _coverage() -> Iterator[tuple[str, str]]:

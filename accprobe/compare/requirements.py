@@ -1,7 +1,7 @@
 """Requirements on a report: "wgmma.*.e4m3.*: effective_bits >= 13" is checked on every measured instruction that matches.
 
 A glob with a colon selects products: "torch:_scaled_mm 4096x4096x4096: promote_every <= 128" is checked on every product of
-that callable and shape, in each region; see `ProductRow.matches`.
+that callable and shape, in each region; see `ProductRow.matches`. Functions are named in both ways: "ex2.*", "torch:exp bf16".
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from accprobe.compare.differences import Span, holds, possible
 from accprobe.errors import RequirementError, nearest
 from accprobe.infer.findings import Finding
 from accprobe.report.columns import Scalar, column_names, is_number, record
+from accprobe.report.functions import FunctionRow
 from accprobe.report.names import matching
 from accprobe.report.products import ProductRow
 from accprobe.report.report import Report
@@ -30,7 +31,7 @@ _FORM = "write it as 'GLOB: FIELD OPERATOR VALUE', such as 'wgmma.*.e4m3.*: effe
 _N = re.compile(r"n\d+(?=k)")
 
 NO_MATCH = "no measured instruction matches"
-NO_PRODUCT = "no product matches"
+NO_PRODUCT = "no product or function matches"
 NO_VALUE = "no value"
 
 
@@ -42,7 +43,7 @@ class Requirement:
     glob: str
     field: str
     operator: str
-    wanted: int | str
+    wanted: float | str
 
     @property
     def is_of_products(self) -> bool:
@@ -59,12 +60,13 @@ class Failure:
 
 @dataclass(frozen=True)
 class Outcome:
-    """A requirement with the rows that fail it, of `matched` rows. hint: why none matches, if known."""
+    """A requirement with the rows that fail it, of `matched` rows. hint: why none matches, if known. kind: of the rows."""
 
     requirement: Requirement
     matched: int
     failures: tuple[Failure, ...]
     hint: str = ""
+    kind: str = "instructions"
 
     @property
     def passed(self) -> bool:
@@ -78,16 +80,16 @@ def parse_requirement(line: str) -> Requirement:
     if match is None:
         raise RequirementError(f"requirement '{line}': {_FORM}")
     field, operator, text = match["field"], match["operator"], match["wanted"]
-    of_products = ":" in match["glob"]
-    known = column_names(of_products)
+    columns = column_names()
+    known = [*columns["products" if ":" in match["glob"] else "instructions"], *columns["functions"]]
     if field not in known:
         raise RequirementError(f"requirement '{line}': there is no field '{field}'; {nearest(field, known)}")
-    number, ordering = re.fullmatch(r"-?\d+", text), operator not in ("==", "!=")
+    number, ordering = re.fullmatch(r"-?\d+(\.\d+)?", text), operator not in ("==", "!=")
     if ordering and not is_number(field):
         raise RequirementError(f"requirement '{line}': the values of '{field}' are words, which know == and != alone")
     if ordering and not number:
-        raise RequirementError(f"requirement '{line}': '{operator}' needs a whole number, not '{text}'")
-    wanted = int(text) if number else text.strip("\"'")
+        raise RequirementError(f"requirement '{line}': '{operator}' needs a number, not '{text}'")
+    wanted = (float(text) if number[1] else int(text)) if number else text.strip("\"'")
     return Requirement(line.strip(), match["glob"], field, operator, wanted)
 
 
@@ -111,7 +113,8 @@ def check_requirements(report: Report, requirements: Iterable[Requirement]) -> l
 
 
 def _outcome(report: Report, requirement: Requirement) -> Outcome:
-    matched: list[Row | ProductRow] = []
+    functions = [row for row in report.functions if row.status != "skipped" and row.matches(requirement.glob)]
+    matched: list[Row | ProductRow | FunctionRow] = [*functions]
     if requirement.is_of_products:
         matched += [row for row in report.products if row.matches(requirement.glob)]
     else:
@@ -120,14 +123,21 @@ def _outcome(report: Report, requirement: Requirement) -> Outcome:
         matched += [row for row in report.measured if row.instruction in meant]
     failures = tuple(Failure(row.title, found) for row in matched for found in _failures(row, requirement))
     hint = "" if matched or requirement.is_of_products else _other_n(report.measured, requirement.glob)
-    return Outcome(requirement, len(matched), failures, hint)
+    kind = "functions" if functions else "products" if requirement.is_of_products else "instructions"
+    return Outcome(requirement, len(matched), failures, hint, kind)
 
 
-def _failures(row: Row | ProductRow, requirement: Requirement) -> Iterator[str]:
+def _failures(row: Row | ProductRow | FunctionRow, requirement: Requirement) -> Iterator[str]:
     """Yield the values that fail; every region of a product must pass."""
     plain = record(row)
+    if isinstance(row, FunctionRow) and requirement.field == "computes" and row.status != "confirmed":
+        yield f"{row.computes or NO_VALUE}, {row.status}: {row.reason}"
+        return
     if requirement.field in plain:
         yield from filter(None, [_plain_failure(plain[requirement.field], requirement)])
+        return
+    if isinstance(row, FunctionRow):
+        yield NO_VALUE
         return
     found: dict[str, list[str]] = {}
     for part in row.parts:

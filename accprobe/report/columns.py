@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 
 from accprobe.isa.formats import Format
 from accprobe.model.fields import finding_names, parsed
+from accprobe.report.functions import FunctionRow
 from accprobe.report.product_words import PRODUCT_FINDINGS
 from accprobe.report.products import ProductRow
 from accprobe.report.report import Report
@@ -26,14 +27,21 @@ _SHAPE = ("m", "n", "k")
 _FORMATS = ("d", "a", "b", "c", "satfinite", "sparse", "scale")
 _OF_INSTRUCTION = ("status", "reason", "opcodes", "opcode_source", "cubin_sha256", "unstable", "seconds")
 _OF_PRODUCT = ("title", "callable", "a", "b", "out", "scale", "status", "reason", "calls", "seconds")
+_OF_FUNCTION = (
+    "title", "operand", "result", "status", "reason", "opcodes", "computes", "words", "of", "mismatches", "digest", "seconds",
+)  # fmt: skip
+_OF_ERRORS = ("largest", "mean", "at", "words", "correct", "against")
 _COUNTS = ("dots", "mismatches", "results", "contradicting", "elements", "unstable", "seconds", "calls")
 _COVERED = ("tile_covered", "tile_total", "events_hit", "events_possible", "alternatives_tested", "alternatives_surviving")
-_NUMBERS = frozenset((*_SHAPE, *_COUNTS, *_COVERED, "split_k", "promote_every", "products_per_sum", "product_bits"))
+_OF_FUNCTIONS = ("words", "of", *(f"errors_{name}" for name in _OF_ERRORS if name != "at"))
+_NUMBERS = frozenset(
+    (*_SHAPE, *_COUNTS, *_COVERED, *_OF_FUNCTIONS, "split_k", "promote_every", "products_per_sum", "product_bits")
+)
 """Columns with numbers, beside the findings whose record says so."""
 
 
 def records(report: Report) -> Iterator[Record]:
-    """Yield a record for each instruction, also for skipped ones, or for each product of a report without instructions."""
+    """Yield a record for each instruction, also for skipped ones; without instructions for each product, or function."""
     about: Record = {
         "device": report.device.name,
         "device_kind": report.device.kind,
@@ -49,10 +57,15 @@ def records(report: Report) -> Iterator[Record]:
             found = row.findings.get(name)
             flat |= {name: found.value if found else None} | _values(found, ("bound", "candidates"), f"{name}_")
         yield flat
+    if not report.instructions and not report.products:
+        yield from (about | record(row) for row in report.functions)
 
 
-def record(row: Row | ProductRow) -> Record:
+def record(row: Row | ProductRow | FunctionRow) -> Record:
     """Return the columns of a row beside its findings."""
+    if isinstance(row, FunctionRow):
+        compared = {} if row.computes else {"mismatches": None}
+        return _values(row, _OF_FUNCTION) | _values(row.errors, _OF_ERRORS, "errors_") | compared
     done = row.verification
     flat: Record = _of_instruction(row) if isinstance(row, Row) else _values(row, (*_OF_PRODUCT, *_SHAPE))
     flat |= _values(done, ("dots" if isinstance(row, Row) else "elements", "mismatches", "results", "contradicting"))
@@ -89,12 +102,14 @@ def _values(data: object, names: Sequence[str], prefix: str = "") -> Record:
     return found
 
 
-def column_names(of_products: bool) -> list[str]:
-    """Return every name that a requirement may use."""
-    if of_products:
-        nothing = ProductRow(callable="", m=1, n=1, k=1, a="f32", b="f32", out="f32", status="skipped")
-        return [*PRODUCT_FINDINGS, *record(nothing)]
-    return [*record(Row(name="mma.sync.m8n8k4.f64.f64.f64.f64", status="skipped")), *finding_names()]
+def column_names() -> dict[str, list[str]]:
+    """Return every name that a requirement on instructions, products and functions may use."""
+    product = ProductRow(callable="", m=1, n=1, k=1, a="f32", b="f32", out="f32", status="skipped")
+    return {
+        "instructions": [*record(Row(name="mma.sync.m8n8k4.f64.f64.f64.f64", status="skipped")), *finding_names()],
+        "products": [*PRODUCT_FINDINGS, *record(product)],
+        "functions": [*record(FunctionRow(name="", operand="f32", result="f32", status="skipped"))],
+    }
 
 
 def is_number(column: str) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from fnmatch import fnmatchcase
 from typing import Literal, Self
 
 from pydantic import BaseModel, model_validator
@@ -128,6 +129,11 @@ class FunctionRow(BaseModel):
     @property
     def key(self) -> tuple[str, ...]:
         return (self.name, self.operand, self.result)
+
+    def matches(self, word: str) -> bool:
+        """Return whether a title, a glob of names or titles, or the start of an opcode means the row."""
+        is_named = any(fnmatchcase(name, word) for name in (self.name, self.title))
+        return is_named or (bool(word) and any(each.startswith(word) for each in self.opcodes))
 
     def _wrong(self) -> Iterator[str]:
         for name in ("operand", "result"):

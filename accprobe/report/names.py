@@ -180,11 +180,7 @@ def rows_named(report: Report, source: str, word: str, dtype: str = "") -> tuple
 
 def functions_named(report: Report, source: str, word: str) -> tuple[FunctionRow, ...]:
     """Return the functions that a name, glob or opcode means. Raises UnknownName if a report of functions alone has none."""
-    found = tuple(
-        row
-        for row in report.functions
-        if word and (word == row.title or fnmatchcase(row.name, word) or any(each.startswith(word) for each in row.opcodes))
-    )
+    found = tuple(row for row in report.functions if row.matches(word))
     if not found and word and report.functions and not (report.instructions or report.products):
         raise UnknownName(f"{source} has no function '{word}'; {nearest(word, [row.name for row in report.functions])}")
     return found

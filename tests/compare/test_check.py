@@ -10,6 +10,7 @@ from accprobe.cli import main
 from accprobe.compare.requirements import NO_MATCH, check_requirements, parse_requirement
 from accprobe.errors import RequirementError
 from accprobe.report.columns import is_number, records
+from accprobe.report.functions import FunctionRow
 from accprobe.report.published import NOT_MEASURED, published
 from accprobe.report.report import Report
 
@@ -97,7 +98,7 @@ def test_a_requirement_without_matches_fails() -> None:
         ("wgmma.*: effective_bits => 13", "write it as"),
         ("wgmma.*: effective_bits >=", "write it as"),
         ("wgmma.*: efective_bits >= 13", "there is no field 'efective_bits'; did you mean effective_bits"),
-        ("wgmma.*: effective_bits >= RZ", "'>=' needs a whole number, not 'RZ'"),
+        ("wgmma.*: effective_bits >= RZ", "'>=' needs a number, not 'RZ'"),
         ("wgmma.*: result_rounding >= RZ", "the values of 'result_rounding' are words, which know == and != alone"),
         ("wgmma.*: status < 3", "the values of 'status' are words, which know == and != alone"),
         ("wgmma.*: add_overflow > 3", "the values of 'add_overflow' are words, which know == and != alone"),
@@ -148,6 +149,17 @@ def test_whole_output_and_exit_status() -> None:
         "    found 10: wgmma.m64n{8,256}k32.f16.e4m3.e4m3",
         f"FAILED  tcgen05.*: status == confirmed  ({NO_MATCH})",
     ]
+
+
+def test_functions_meet_requirements_by_name_opcode_and_title() -> None:
+    callable_row = {"name": "torch:exp", "operand": "bf16", "result": "bf16", "status": "unverified", "reason": "no model"}
+    what = Report.load("functions-h200")
+    what = what.model_copy(update={"functions": (*what.functions, FunctionRow.model_validate(callable_row))})
+    assert found(what, "rcp.*: mismatches == 0") == found(what, "MUFU.RCP: errors_largest <= 0.98") == []
+    assert found(what, "rcp.*: errors_largest < 0.5") == ["0.9749"]
+    assert found(what, "torch:exp bf16: status == confirmed") == ["unverified"]
+    assert found(what, "torch:exp *: mismatches == 0") == found(what, "*: effective_bits >= 1")[:1] == ["no value"]
+    assert found(what, "torch:exp *: computes == exp") == ["no value, unverified: no model"]
 
 
 def test_lines_from_a_file(tmp_path: Path) -> None:

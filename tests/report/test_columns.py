@@ -24,7 +24,7 @@ def flat() -> list[dict[str, Any]]:
     return list(records(REPORT))
 
 
-@pytest.mark.parametrize("name", ["h200", "products-h200"])
+@pytest.mark.parametrize("name", ["h200", "products-h200", "functions-h200"])
 def test_csv_has_every_row_and_the_same_values(name: str) -> None:
     result = CliRunner().invoke(main, ["show", name, "--format", "csv"])
     assert (result.exit_code, result.stderr) == (0, "")

@@ -253,6 +253,5 @@ def _items(outcome: Outcome) -> Iterator[tuple[Phrase, ...] | List]:
 def _count(outcome: Outcome) -> str:
     if not outcome.matched:
         return NO_PRODUCT if outcome.requirement.is_of_products else NO_MATCH
-    what = "products" if outcome.requirement.is_of_products else "instructions"
     broken = len({failure.name for failure in outcome.failures})
-    return f"{outcome.matched - broken} of {outcome.matched} {what} meet it"
+    return f"{outcome.matched - broken} of {outcome.matched} {outcome.kind} meet it"
