@@ -15,7 +15,9 @@ from __future__ import annotations
 
 import difflib
 import re
+import traceback
 from collections.abc import Iterable
+from pathlib import Path
 
 
 class AccprobeError(Exception):
@@ -99,3 +101,10 @@ _PARTS = re.compile(r"\W")
 
 def _listed(names: list[str], last: str) -> str:
     return f" {last} ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
+
+
+def defect(error: Exception) -> str:
+    """Return the reason of a row whose measurement failed by a defect of accprobe."""
+    where = traceback.extract_tb(error.__traceback__)[-1]
+    place = f"{Path(where.filename).name}:{where.lineno}"
+    return f"a defect of accprobe, please report it: {type(error).__name__}: {error} ({place})"

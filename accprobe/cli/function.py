@@ -14,7 +14,7 @@ from accprobe.cli.interrupts import time_limit_option
 from accprobe.cli.output import DIFFERS, check_writable, format_option, list_names, output_option, report_output, tell, write
 from accprobe.cli.reports import check_report, end_interrupted, saving
 from accprobe.cli.streams import libraries_on_stderr
-from accprobe.errors import AccprobeError, DeviceError, UnknownName, nearest
+from accprobe.errors import AccprobeError, DeviceError, UnknownName, defect, nearest
 from accprobe.render.progress import progress_bar
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from accprobe.function.units import ScalarUnit
     from accprobe.report.functions import FunctionRow
     from accprobe.report.report import Report
+    from accprobe.report.rows import Status
 
 
 @click.command("function")
@@ -113,13 +114,15 @@ def _units(device: str | None, select: tuple[str, ...], form: str, output: Path 
         raise UnknownName(f"no PTX instruction matches '{select[0]}'; {nearest(select[0], [unit.name for unit in every])}")
     gpu = open_device(device or "gpu")
     fill_cache([(unit.source, unit.name) for unit in chosen], gpu.architecture)
+    index = int((device or "cuda:0").partition(":")[2] or 0)
     report, stopped = Report.empty(gpu, device, 0), None
     rows: list[FunctionRow] = []
     with saving(output) as save, progress_bar("opening") as show:
         try:
             with limited(time_limit):
                 for number, unit in enumerate(chosen):
-                    rows.append(_measured(unit, int((device or "cuda:0").partition(":")[2] or 0), number, len(chosen), show))
+                    show(number, len(chosen), unit.name)
+                    rows.append(_measured(unit, index))
                     report = report.model_copy(update={"functions": tuple(rows)})
                     save(report)
         except (KeyboardInterrupt, AccprobeError) as e:
@@ -134,27 +137,32 @@ def _units(device: str | None, select: tuple[str, ...], form: str, output: Path 
         sys.exit(DIFFERS)
 
 
-def _measured(unit: Any, index: int, number: int, count: int, show: Any) -> FunctionRow:
-    """Return the row of a unit; skipped, with the reason, if it does not compile for the GPU."""
+def _measured(unit: ScalarUnit | ArithmeticUnit, index: int) -> FunctionRow:
+    """Return the row of a unit: skipped if it does not compile for the GPU, unverified if its measurement fails."""
     from accprobe.function.arithmetic import ArithmeticUnit, GpuArithmetic, measure_arithmetic
     from accprobe.function.measure import FunctionRequest, measure
     from accprobe.function.units import GpuUnit, opcodes_of
-    from accprobe.report.functions import FunctionRow
 
-    show(number, count, unit.name)
     try:
         if isinstance(unit, ArithmeticUnit):
             return measure_arithmetic(GpuArithmetic(unit, index))
         subject = GpuUnit(unit, index)
-        opcodes = opcodes_of(subject.cubin)
+        tables = unit.kind == "special function" and unit.operand.name == "f32"
+        return measure(subject, FunctionRequest(unit.function, tables=tables, opcodes=opcodes_of(subject.cubin)))
     except DeviceError:
         raise
     except AccprobeError as e:
-        formats = [unit.fmt, unit.fmt] if isinstance(unit, ArithmeticUnit) else [unit.operand, unit.result]
-        operand, result = (fmt.name for fmt in formats)
-        return FunctionRow(name=unit.name, operand=operand, result=result, status="skipped", reason=str(e))
-    tables = unit.kind == "special function" and unit.operand.name == "f32"
-    return measure(subject, FunctionRequest(unit.function, tables=tables, opcodes=opcodes))
+        return _without_results(unit, "skipped", str(e))
+    except Exception as e:  # a defect in one instruction must not cost the others their rows
+        return _without_results(unit, "unverified", defect(e))
+
+
+def _without_results(unit: ScalarUnit | ArithmeticUnit, status: Status, reason: str) -> FunctionRow:
+    from accprobe.function.units import ScalarUnit
+    from accprobe.report.functions import FunctionRow
+
+    operand, result = (unit.operand, unit.result) if isinstance(unit, ScalarUnit) else (unit.fmt, unit.fmt)
+    return FunctionRow(name=unit.name, operand=operand.name, result=result.name, status=status, reason=reason)
 
 
 def _callable(

@@ -242,8 +242,8 @@ def infer_rules(unit: ArithmeticUnit, operands: tuple[Bits, ...], results: Bits)
 
 
 _CHOICES: dict[str, tuple[Any, ...]] = {
-    "saturated": (False, True),
     "relu": (False, True),
+    "saturated": (False, True),
     "rounding": ROUNDING_MODES[:4],
     "flushed_operands": (False, True),
     "flushed": (False, True),

@@ -6,18 +6,16 @@ The status and its reason say what was tested; findings claim no more than that.
 from __future__ import annotations
 
 import time
-import traceback
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from accprobe.devices.protocol import Device, StoredProducts, dense
 from accprobe.devices.recording import Exchanges, RecordedDevice
-from accprobe.errors import AccprobeError, DeviceError, NotRecorded
+from accprobe.errors import AccprobeError, DeviceError, NotRecorded, defect
 from accprobe.evaluate.evaluator import evaluate
 from accprobe.infer.characterise import characterise
 from accprobe.infer.falsification import Falsification, falsify, resolve_findings
@@ -74,7 +72,7 @@ class Surveyor:
                 self._check_still_works(self._worked, e)
             row = Row(name=inst.name, status="unverified", reason=str(e))
         except Exception as e:  # a defect in one instruction must not cost the others their rows
-            row = Row(name=inst.name, status="unverified", reason=_defect(e))
+            row = Row(name=inst.name, status="unverified", reason=defect(e))
         return copied(row, inst, lowering).model_copy(update={"seconds": round(time.perf_counter() - started, 3)})
 
     def _row(self, inst: Instruction, dots: int, seed: int) -> Row:
@@ -116,12 +114,6 @@ class Surveyor:
             self._device.dot(worked, Request.zeros(worked, 1))
         except DeviceError:
             raise DeviceError(f"{self._device.name} stopped working: {error}") from error
-
-
-def _defect(error: Exception) -> str:
-    where = traceback.extract_tb(error.__traceback__)[-1]
-    place = f"{Path(where.filename).name}:{where.lineno}"
-    return f"a defect of accprobe, please report it: {type(error).__name__}: {error} ({place})"
 
 
 def _known(findings: dict[str, Finding]) -> dict[str, Any]:
