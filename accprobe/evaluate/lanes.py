@@ -86,6 +86,25 @@ def multiply_adds(fused, a, b, running):
 
 
 @_compiled
+def window_sums(first, second, root, k, values, starts, sums):
+    """Add the k values from each start: slot first[i] += slot second[i], in turn; slot k holds zero. Write the sums [starts]."""
+    slots = np.zeros((k + 1, LANES), values.dtype)
+    for left in range(0, len(starts), LANES):
+        count = min(LANES, len(starts) - left)
+        for low in range(0, k, LANES):
+            for lane in range(count):
+                window = values[starts[left + lane] + low : starts[left + lane] + min(k, low + LANES)]
+                for i in range(len(window)):
+                    slots[low + i, lane] = window[i]
+        for i in range(len(first)):
+            total, term = slots[first[i]], slots[second[i]]
+            for lane in range(LANES):
+                total[lane] += term[lane]
+        for lane in range(count):
+            sums[left + lane] = slots[root, lane]
+
+
+@_compiled
 def sums_in_turn(nodes, others, least_addend, a, a_exponents, b, b_exponents, running, doubtful):
     """Compute a chain of fused sums along K, of rows of A with LANES columns of B.
 

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from accprobe.evaluate import rounding, tiles
+from accprobe.evaluate.additions import additions_of, exact_products
 from accprobe.evaluate.error_free import Floats, integer_parts, rounded_to_odd, truncated_sum
 from accprobe.evaluate.evaluator import evaluate
 from accprobe.evaluate.integer_product import integer_product, is_wrapped
@@ -83,6 +84,8 @@ def product(model: ProductModel, a: Bits, b: Bits, c: Bits | None = None, scales
     """
     if c is None and is_wrapped(model):
         return integer_product(model, a, b)
+    if c is None and (found := _sums_of_exact(model, a, b)) is not None:
+        return found
     many, (m, n) = a.shape[:-2], (a.shape[-2], b.shape[-2])
     d = np.empty((*many, m, n), model.result.dtype)
     step = _compiled_step(model, prod(many), m * n)
@@ -96,6 +99,18 @@ def product(model: ProductModel, a: Bits, b: Bits, c: Bits | None = None, scales
             start = None if c is None else c[..., y, x]
             d[..., y, x] = work.result(work.node(model.tree, start))
     return d
+
+
+def _sums_of_exact(model: ProductModel, a: Bits, b: Bits) -> Bits | None:
+    """Return D if all rows of A are equal, every product is exact, and every sum is one float32 or float64 addition."""
+    several = additions_of(model)
+    values = None if several is None else exact_products(model, several.fmt, a, b)
+    if several is None or values is None:
+        return None
+    starts = np.arange(values.size // model.k) * model.k
+    words = several.patterns(several.of_windows(values.reshape(-1), starts))
+    row = rounded_to(SumWords(words, several.fmt), model.result, model.result_rounding)
+    return np.repeat(row.reshape(*b.shape[:-2], 1, b.shape[-2]), a.shape[-2], axis=-2)
 
 
 def is_multiply_add(model: ProductModel) -> bool:

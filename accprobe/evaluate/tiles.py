@@ -125,7 +125,7 @@ def _add(step: CompiledStep, inst: Instruction, a: Bits, b: Bits, running: Float
     (products, m), lefts = a.shape[:2], range(0, b.shape[1], LANES)
     parts = max(1, min(m // LEAST_ROWS, -(-cores() // max(1, products * len(lefts)))))
     tops = [(m * i // parts, m * (i + 1) // parts) for i in range(parts)]
-    _share(panel, [(i, left, *of_part) for i in range(products) for left in lefts for of_part in tops])
+    share(panel, [(i, left, *of_part) for i in range(products) for left in lefts for of_part in tops])
 
 
 def _add_singles(step: CompiledStep, inst: Instruction, a: Bits, b: Bits, running: Floats, doubtful: Truths) -> None:
@@ -143,7 +143,7 @@ def _add_singles(step: CompiledStep, inst: Instruction, a: Bits, b: Bits, runnin
         running[some, 0] = of_panel[:, :n].T
         doubtful[some, 0] |= odd[:, :n].T != 0
 
-    _share(panel, [(first,) for first in range(0, len(running), LANES)])
+    share(panel, [(first,) for first in range(0, len(running), LANES)])
     doubtful |= (rows.special | columns.special)[..., None]
 
 
@@ -169,7 +169,7 @@ def _patterns(values: Floats, inst: Instruction) -> Bits:
         return values.astype(inst.d.ml_dtype, copy=False).view(inst.d.dtype)
 
 
-def _share(work: Callable[..., None], jobs: list[tuple[int, ...]]) -> None:
+def share(work: Callable[..., None], jobs: list[tuple[int, ...]]) -> None:
     """Run the jobs on every core."""
     if len(jobs) < 2 or cores() < 2:
         for job in jobs:

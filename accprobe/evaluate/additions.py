@@ -1,0 +1,133 @@
+"""Summation trees of exact products for many outputs at once: a list of additions, each done for all outputs together.
+
+A product with a power of two, such as an element of a reduction, is exact. Each sum is then one addition of float32 or float64
+numbers, which numpy and compiled code round alike.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property, lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from accprobe.evaluate import tiles
+from accprobe.isa.formats import FORMATS, Bits, Format
+from accprobe.model.product import Chain, Node, ProductModel, addition, folded, merged_in, multiply_add
+
+Numbers = NDArray[np.floating]
+Ints = NDArray[np.int64]
+
+# Values that numpy adds together, and estimated seconds per addition in numpy.
+TOGETHER, OF_AN_ADDITION = 1 << 22, 1e-8
+# Fewest outputs of a thread.
+LEAST_OUTPUTS = 64
+
+
+class Additions:
+    """Additions of K values: values[first[i]] += values[second[i]], in turn. The sum is the value at `root`.
+
+    Slot K holds zero: a chain starts from it, so a first term -0 becomes +0.
+    """
+
+    def __init__(self, model: ProductModel, fmt: Format) -> None:
+        pairs: list[tuple[int, int]] = []
+        self.k, self.fmt = model.k, fmt
+        self.root = _add(model.tree, model.k, pairs)
+        self.first, self.second = (np.array(each, np.uint32) for each in zip(*pairs, strict=True))
+
+    @cached_property
+    def _levels(self) -> list[tuple[NDArray[np.uint32], NDArray[np.uint32]]]:
+        """Return the additions in groups that do not depend on one another, in turn."""
+        depth, levels = np.zeros(self.k + 1, np.int64), np.empty(len(self.first), np.int64)
+        for i, (x, y) in enumerate(zip(self.first.tolist(), self.second.tolist(), strict=True)):
+            levels[i] = depth[x] = max(depth[x], depth[y]) + 1
+        order = np.argsort(levels, kind="stable")
+        borders = np.flatnonzero(np.diff(levels[order])) + 1
+        return list(zip(np.split(self.first[order], borders), np.split(self.second[order], borders), strict=True))
+
+    def of_windows(self, values: Numbers, starts: Ints) -> Numbers:
+        """Return the sums [n] of values[start : start + K] for each start [n]."""
+        sums = np.empty(len(starts), values.dtype)
+        if tiles.pays(len(starts) * self.k * OF_AN_ADDITION):
+            from accprobe.evaluate.lanes import window_sums
+
+            def compiled(low: int, high: int) -> None:
+                window_sums(self.first, self.second, self.root, self.k, values, starts[low:high], sums[low:high])
+
+            parts = max(1, min(8 * tiles.cores(), len(starts) // LEAST_OUTPUTS))
+            borders = [len(starts) * i // parts for i in range(parts + 1)]
+            tiles.share(compiled, list(zip(borders, borders[1:], strict=False)))
+            return sums
+        windows, together = np.lib.stride_tricks.sliding_window_view(values, self.k), max(1, TOGETHER // self.k)
+        for low in range(0, len(starts), together):
+            some = slice(low, low + together)
+            slots = np.zeros((self.k + 1, len(starts[some])), values.dtype)
+            slots[:-1] = windows[starts[some]].T
+            with np.errstate(all="ignore"):
+                for first, second in self._levels:
+                    slots[first] += slots[second]
+            sums[some] = slots[self.root]
+        return sums
+
+    def patterns(self, sums: Numbers) -> Bits:
+        """Return the patterns of sums, one for all NaNs."""
+        fmt = self.fmt
+        found: Bits = np.where(np.isnan(sums), fmt.dtype.type(fmt.sign_bit - 1), sums.view(fmt.dtype))
+        return found
+
+
+def _add(node: Node, zero: int, pairs: list[tuple[int, int]]) -> int:
+    """Append the additions of a node and return the slot of its sum."""
+
+    def add(x: int, y: int) -> int:
+        pairs.append((x, y))
+        return x
+
+    if isinstance(node, Chain):
+        first, *others = node.taken.tolist()
+        add(first, zero)
+        for k in others:
+            add(first, k)
+        return int(first)
+    return folded(node.nested, [_add(part, zero, pairs) for part in node.parts], add)
+
+
+@lru_cache(maxsize=64)
+def additions_of(model: ProductModel) -> Additions | None:
+    """Return the additions of a model whose steps add one product in float32 or float64; None for other models."""
+    arithmetic = model.step.root.arithmetic
+    fmt = FORMATS.get(arithmetic.result.name)
+    if fmt is None or fmt.name not in ("f32", "f64") or model.scales is not None or not model.is_ordered:
+        return None
+    if model.step not in (multiply_add(fmt), multiply_add(fmt, fmt.mantissa_bits)) or not model.a.is_float:
+        return None
+    if any(x.mantissa_bits > fmt.mantissa_bits or x.ignored_low_bits for x in (model.a, model.b)):
+        return None
+    if any(node.arithmetic != addition(fmt) or node.kept is not None for node in merged_in(model.tree)):
+        return None
+    ks = np.concatenate([chain.taken for chain in model.chains()])
+    return Additions(model, fmt) if len(ks) == len(np.unique(ks)) else None
+
+
+def exact_products(model: ProductModel, fmt: Format, a: Bits, b: Bits) -> Numbers | None:
+    """Return the products [..., N, K] of equal rows a [..., M, K] with b [..., N, K] in `fmt`.
+
+    None if rows differ, an element of a is neither 0 nor a power of two, or a product is not exact.
+    """
+    first = a[..., :1, :]
+    if (first & model.a.dtype.type((1 << model.a.mantissa_bits) - 1)).any() or (a != first).any():
+        return None
+    x, y = _numbers(model.a, first, fmt), _numbers(model.b, b, fmt)
+    if (x == 1).all():
+        return y
+    with np.errstate(all="ignore"):
+        products: Numbers = x * y
+        exact = bool(((products / x == y) | (x == 0) | ~np.isfinite(y)).all())
+    return products if exact else None
+
+
+def _numbers(own: Format, words: Bits, fmt: Format) -> Numbers:
+    """Return the numbers of patterns in the type of `fmt`."""
+    values = words.view(own.ml_dtype) if own.bits == own.storage_bits else own.values(words)
+    return values.astype(fmt.ml_dtype, copy=False)
