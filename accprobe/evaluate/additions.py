@@ -7,6 +7,7 @@ numbers, which numpy and compiled code round alike.
 from __future__ import annotations
 
 from functools import cached_property, lru_cache
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -57,7 +58,7 @@ class Additions:
 
             parts = max(1, min(8 * tiles.cores(), len(starts) // LEAST_OUTPUTS))
             borders = [len(starts) * i // parts for i in range(parts + 1)]
-            tiles.share(compiled, list(zip(borders, borders[1:], strict=False)))
+            tiles.share(compiled, list(pairwise(borders)))
             return sums
         windows, together = np.lib.stride_tricks.sliding_window_view(values, self.k), max(1, TOGETHER // self.k)
         for low in range(0, len(starts), together):

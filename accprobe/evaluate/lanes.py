@@ -87,7 +87,7 @@ def multiply_adds(fused, a, b, running):
 
 @_compiled
 def window_sums(first, second, root, k, values, starts, sums):
-    """Add the k values from each start: slot first[i] += slot second[i], in turn; slot k holds zero. Write the sums [starts]."""
+    """Add the k values from each start: slot first[i] += slot second[i], in turn; slot k holds zero. Write `sums` [starts]."""
     slots = np.zeros((k + 1, LANES), values.dtype)
     for left in range(0, len(starts), LANES):
         count = min(LANES, len(starts) - left)
