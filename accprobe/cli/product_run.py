@@ -69,7 +69,9 @@ class Measurement:
 
         assert self.outcome is not None
         seconds, opened = round(time.perf_counter() - self.started, 3), self.opened
-        device, remarks = device_in_words(opened), (_without_effect(opened.ineffective),) if opened.ineffective else ()
+        device, remarks = device_in_words(opened), opened.remarks
+        if opened.ineffective:
+            remarks = (*remarks, _without_effect(opened.ineffective))
         measured = {"kernels": kernels, "libraries": self.libraries, "seconds": seconds, "device": device, "remarks": remarks}
         found = row(self.outcome, self.setting.callable, opened.options)
         reduction = self.setting.request.reduced is not None

@@ -14,7 +14,7 @@ from accprobe.cli.output import count, format_option, output_option, seed_option
 from accprobe.cli.product_run import ProductRun, ProductSetting
 from accprobe.errors import AccprobeError
 
-_SHAPE = re.compile(r"(\d{1,9})[x×](\d{1,9})")
+_SHAPE = re.compile(r"(\d{1,9})(?:[x×](\d{1,9}))?")
 
 
 @click.command("reduce")
@@ -30,6 +30,11 @@ _SHAPE = re.compile(r"(\d{1,9})[x×](\d{1,9})")
 @click.option("--option", "options", multiple=True, metavar="NAME=VALUE,…", help="Option of CALLABLE, or a flag of torch.")
 @click.option("--versus", metavar="CALLABLE", help="Second callable, probed in the same way and compared.")
 @click.option("--sweep", metavar="rows=N,N,…", help="Compare the first row's result at these numbers of rows.")
+@click.option("--ranks", type=count, metavar="N", help="Collective: number of ranks; --shape gives its elements.")
+@click.option(
+    "--backend", type=click.Choice(("gloo", "nccl")), default="gloo", show_default=True, help="Backend of a collective."
+)
+@click.option("--op", type=click.Choice(("sum", "avg")), default="sum", show_default=True, help="Collective: operation.")
 @click.option("--device", metavar="cuda:N|cpu", help="Device.  [default: the first usable GPU, else the CPU]")
 @click.option("--arrays", type=click.Choice(("torch", "numpy", "cupy", "jax")), help="Arrays that your function takes.")
 @click.option(
@@ -50,6 +55,9 @@ def reduce_command(
     options: tuple[str, ...],
     versus: str | None,
     sweep: str | None,
+    ranks: int | None,
+    backend: str,
+    op: str,
     device: str | None,
     arrays: str | None,
     elements: int | None,
@@ -66,6 +74,9 @@ def reduce_command(
 
     --sweep says which numbers of rows give the first row the same bits, and measures a plan for each group.
 
+    With --ranks, CALLABLE is torch.distributed:all_reduce or reduce_scatter, and accprobe starts a process for each rank. k is
+    the rank, a row of D is the rank that returns it, and a column is an element. --backend nccl has never run on hardware.
+
     Needs: extra cuda13 or cuda12 for torch on a GPU; nothing for numpy.
 
     Exit status: 0 every row is confirmed and no result is wrong; 1 a row is not confirmed, an element is missing or counted
@@ -76,13 +87,25 @@ def reduce_command(
       accprobe reduce numpy:sum --shape 64x4096
       accprobe reduce torch:sum --dtype bf16 --dim first
       accprobe reduce torch:sum --shape 64x4096 --sweep rows=1,8,64
+      accprobe reduce torch.distributed:all_reduce --ranks 4 --shape 4096 --dtype bf16
     """
     callables = [callable_, *([versus] if versus else [])]
-    run = ProductRun(elements, seed, device, ncu=False)
     rows = _rows(sweep) if sweep else ()
-    sizes = [_shape(each) for each in shapes] or [(64, 1024)]
+    if ranks is not None:
+        if rows:
+            raise AccprobeError("--sweep compares numbers of rows, which a collective does not have: leave it out")
+        dim, options = "ranks", (*options, f"backend={backend}", f"op={op}")
+        device = "cpu" if backend == "gloo" and device is None else device
+    run = ProductRun(elements, seed, device, ncu=False)
+    sizes = [_shape(each, ranks) for each in shapes] or [(64, 1024) if ranks is None else (1024, ranks)]
     measure_each(
-        run, callables, lambda: _settings(callables, sizes, dim, dtype, out, options, arrays), form, output, time_limit, rows
+        run,
+        callables,
+        lambda: _settings(callables, sizes, dim, dtype, out, options, arrays, ranks or 1),
+        form,
+        output,
+        time_limit,
+        rows,
     )
 
 
@@ -94,24 +117,26 @@ def _settings(
     out: str | None,
     options: tuple[str, ...],
     arrays: str | None,
+    results: int = 1,
 ) -> list[ProductSetting]:
-    """Return each callable, shape and combination of options once."""
+    """Return each callable, shape and combination of options once. results: rows of D, one from each rank of a collective."""
     from accprobe.gemm.callables.opening import ProductRequest
     from accprobe.gemm.callables.options import parse_options
     from accprobe.isa import formats
 
     a, d = formats.get(dtype), formats.get(out) if out else None
-    requests = [ProductRequest((1, rows, k), a, a, d, reduced=dim) for rows, k in dict.fromkeys(sizes)]
+    requests = [ProductRequest((results, rows, k), a, a, d, reduced=dim) for rows, k in dict.fromkeys(sizes)]
     chosen = parse_options(options)
     return [ProductSetting(name, request, some, arrays) for name in callables for request in requests for some in chosen]
 
 
-def _shape(text: str) -> tuple[int, int]:
+def _shape(text: str, ranks: int | None) -> tuple[int, int]:
+    """Return the rows and K of "64x4096"; of a collective, its elements, "4096", and the number of ranks."""
     found = _SHAPE.fullmatch(text.strip())
-    if found is None:
-        raise AccprobeError(f"'{text:.40}' is not a shape: give ROWSxK, such as 64x4096")
-    rows, k = map(int, found.groups())
-    return rows, k
+    if found is None or (found[2] is None) == (ranks is None):
+        expected = "ROWSxK, such as 64x4096" if ranks is None else "the number of elements, such as 4096"
+        raise AccprobeError(f"'{text:.40}' is not a shape: give {expected}")
+    return int(found[1]), int(found[2] or ranks or 0)
 
 
 def _rows(text: str) -> tuple[int, ...]:

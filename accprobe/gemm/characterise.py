@@ -48,6 +48,8 @@ MOST_CALLS, SWEEPS = 4000, 6
 MOST_SLICES = 8
 # Maximum number of regions, and minimum number of elements of one, that are characterised separately.
 MOST_REGIONS, LEAST_REGION = 4, 8
+# Number of terms up to which every region is characterised: a ring of n ranks has n regions of n terms.
+SHORT_SUM = 64
 # Attempts to find another fused sum if a result contradicts the plan while alternatives are tested.
 REFITS = 3
 UNFINISHED = "the measurement is not finished"
@@ -112,7 +114,8 @@ def characterise(
 
 def _count_products(subject: RecordedCallable, outcome: ProductOutcome) -> Dependence | None:
     """Count the products of each region. Return what outputs depend on, None if mispaired products explain it."""
-    regions = outcome.region_map.regions[:MOST_REGIONS]
+    most = MOST_REGIONS if subject.spec.k > SHORT_SUM else None
+    regions = outcome.region_map.regions[:most]
     some = [x for x in regions if x is regions[0] or len(x.rows) * len(x.columns) >= LEAST_REGION]
     counted = multiplicity.count_products(subject, some)
     outcome.found[:] = [RegionOutcome(*each) for each in counted]

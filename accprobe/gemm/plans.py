@@ -319,7 +319,8 @@ def _tree_alternatives(plan: ProductModel) -> Iterator[AlternativePlan]:
 
     if isinstance(tree, Chain):
         sums = tree.sums(products)
-        if half := len(sums) // 2:
+        two_terms = len(sums) == 2 and plan.step.root.arithmetic == addition(added_in(plan.step))  # one addition either way
+        if (half := len(sums) // 2) and not two_terms:
             yield other(forward([chain_of(sums[:half], products), chain_of(sums[half:], products)]), "split_k", "2 slices")
         return
     for order in ORDERS if plan.is_ordered else ():

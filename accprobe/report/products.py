@@ -81,9 +81,9 @@ class RegionRecord(BaseModel):
 class ProductRow(BaseModel):
     """One callable for one shape.
 
-    callable: as the command line names it. reduction: it adds x [n, k] along k, so m is 1 and A is
-    fixed: 2^factor_exponent, 1 for a sum. probed_part: the part
-    of the callable that is probed, where it computes more.
+    callable: as the command line names it. reduction: it adds x [n, k] along k, so A is fixed,
+    2^factor_exponent, 1 for a sum; m is 1, or the number of ranks that return the result. probed_part: the part of the callable
+    that is probed, where it computes more.
     device: the device that computed it. regions: the largest first. calls: how often it was called. libraries: their versions.
     remarks: findings that a reader must not miss.
     """

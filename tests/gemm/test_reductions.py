@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,9 @@ REFUSED = {"compensated", "doubled element", "f16 partial sums", "f16 lanes"}
 """Sums that no plan describes: each has a reason. f16 holds too few terms to see an order."""
 
 INCOMPLETE = {"dropped tail"}
+
+ALL_REDUCE = ("torch.distributed:all_reduce",)
+RING = [f"chain of [acc 1]{how}" for how in (", in the order k = 0, 2, 1", ", from the last k to the first", "")]
 
 
 def run(*arguments: str) -> Result:
@@ -67,6 +71,27 @@ def test_a_mean_of_the_first_dimension_in_bf16_is_found() -> None:
     assert found.stdout.startswith("torch:mean 4x64 bf16 -> bf16, dim=first  confirmed: ")
 
 
+def test_gloo_adds_each_chunk_in_the_order_of_a_ring_with_bf16_partial_sums() -> None:
+    """Source of the ring: gloo/allreduce.cc. Chunk i of 3 starts at another rank; every rank returns the same bits."""
+    pytest.importorskip("torch.distributed")
+    found = run(*ALL_REDUCE, "--ranks", "3", "--shape", "24", "--dtype", "bf16", "--elements", "256", "--format", "json")
+    assert found.exit_code == 0, found.output
+    (row,) = json.loads(found.stdout)["products"]
+    assert [region["where"] for region in row["regions"]] == [f"rows 0-2, columns {i}-{i + 7}" for i in (8, 0, 16)]
+    assert [region["findings"]["order"]["value"] for region in row["regions"]] == RING
+    assert {region["findings"]["effective_bits"]["value"] for region in row["regions"]} == {7}
+
+
+def test_an_average_of_two_ranks_divides_the_sum(tmp_path: Path) -> None:
+    pytest.importorskip("torch.distributed")
+    file = tmp_path / "ranks.json"
+    found = run(*ALL_REDUCE, "--ranks", "2", "--op", "avg", "--shape", "8", "--elements", "256", "-o", str(file))
+    assert found.exit_code == 0, found.output
+    assert "avg divides the sum, which can overflow first" in found.stdout
+    x = np.random.default_rng(7).standard_normal((2, 8)).astype(np.float32)
+    assert np.array_equal(accprobe.predict(str(file), x, dim=0), (x[0] + x[1]) / 2)
+
+
 def test_the_first_row_is_compared_at_several_numbers_of_rows(tmp_path: Path) -> None:
     file = tmp_path / "own.py"
     file.write_text("import numpy as np\ndef f(x): return x.sum(-1) if len(x) < 4 else x[:, ::-1].cumsum(-1)[:, -1]\n")
@@ -84,6 +109,9 @@ def test_the_first_row_is_compared_at_several_numbers_of_rows(tmp_path: Path) ->
         (("numpy:sum", "--shape", "4x4x4"), "is not a shape: give ROWSxK, such as 64x4096"),
         (("numpy:sum", "--sweep", "m=1,2"), "is not a list of rows"),
         (("numpy:sum", "--dim", "all"), "--dim all adds every element: give --shape 1xK"),
+        (ALL_REDUCE, "give --ranks for torch.distributed:all_reduce and"),
+        ((*ALL_REDUCE, "--ranks", "2", "--shape", "8x2"), "is not a shape: give the number of elements"),
+        (("torch.distributed:reduce_scatter", "--ranks", "3", "--shape", "8"), "8 elements are not divisible by 3 ranks"),
         (("torch:mm",), "is a matrix product: use `accprobe gemm torch:mm`"),
     ],
 )

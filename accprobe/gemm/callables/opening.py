@@ -46,7 +46,8 @@ class UserFunction:
 class ProductRequest:
     """The shape, formats and scales that the command line gives; None: the callable's default.
 
-    reduced: the dimension of x [rows, K] that a reduction adds, with the shape (1, rows, K); None for products.
+    reduced: the dimension of x [rows, K] that a reduction adds, with the shape (1, rows, K); None for products. "ranks": the
+    rows are the elements of a collective, K is the number of ranks, and so is M.
     """
 
     shape: tuple[int, int, int] = DEFAULT_SHAPE
@@ -54,7 +55,7 @@ class ProductRequest:
     b: Format | None = None
     out: Format | None = None
     scale: ScaleOf | None = None
-    reduced: Literal["last", "first", "all"] | None = None
+    reduced: Literal["last", "first", "all", "ranks"] | None = None
 
     def completed(self, spec: Spec) -> ProductRequest:
         """Return the request with missing formats taken from a spec."""
@@ -63,12 +64,16 @@ class ProductRequest:
 
 @dataclass(frozen=True)
 class Opened:
-    """An opened callable and its options. probed_part: see `Builtin`; gpu_options: given options that only GPUs know."""
+    """An opened callable and its options. probed_part: see `Builtin`; gpu_options: given options that only GPUs know.
+
+    remarks: for the row of the report.
+    """
 
     adapter: CallableAdapter
     options: Options
     probed_part: str = ""
     gpu_options: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()
 
     @property
     def ineffective(self) -> tuple[str, ...]:

@@ -21,6 +21,7 @@ from accprobe.gemm.callables.options import FLAGS, Options, under_flags, with_de
 from accprobe.gemm.spec import Spec
 from accprobe.isa.formats import FORMATS, Bits
 
+COLLECTIVES = ("torch.distributed:all_reduce", "torch.distributed:reduce_scatter")
 # The name of the argument that selects a dimension, by library.
 AXIS = {"torch": "dim", "numpy": "axis", "cupy": "axis", "jax": "axis"}
 
@@ -32,6 +33,10 @@ def open_reduction(
 
     request: its shape is (1, rows, K). Raises AccprobeError if the callable is no sum or mean of one dimension.
     """
+    if (name in COLLECTIVES) != (request.reduced == "ranks"):
+        raise AccprobeError(f"{name}: give --ranks for {' and '.join(COLLECTIVES)}, and for nothing else")
+    if name in COLLECTIVES:
+        return _open_collective(name, request, options, device)
     own = find_callable(name)
     if not isinstance(own, UserFunction):
         raise AccprobeError(f"{name} is a matrix product: use `accprobe gemm {name}`")
@@ -46,9 +51,19 @@ def open_reduction(
     adapter = CallableAdapter(spec, function, library, name, by_columns=request.reduced != "first", file=own.file)
     if request.out is None:
         adapter.take_result_format()
-    adapter.spec = replace(adapter.spec, a_exponent=_factor_exponent(adapter))
+    adapter.spec = replace(adapter.spec, a_exponent=factor_exponent(adapter))
     adapter.before.clear()
     return Opened(adapter, {"dim": request.reduced or "last", **options})
+
+
+def _open_collective(name: str, request: ProductRequest, options: Options, device: str | None) -> Opened:
+    from accprobe.gemm.callables.collectives import open_collective
+
+    fmt = request.a or FORMATS["f32"]
+    m, n, k = request.shape
+    spec = Spec(1 if name.endswith("reduce_scatter") else m, n, k, fmt, fmt, fmt, a_exponent=0)
+    collective, remarks = open_collective(name, spec, options, device)
+    return Opened(collective, {"dim": "first", **options}, remarks=remarks)
 
 
 class RowsOfX:
@@ -83,7 +98,7 @@ def _product(own: UserFunction, reduced: str, options: Options, library: ArrayLi
     return under_flags(reduce, flags) if library.name == "torch" else reduce
 
 
-def _factor_exponent(adapter: CallableAdapter) -> int:
+def factor_exponent(adapter: CallableAdapter) -> int:
     """Return 0 for a sum and -log2 K for a mean. Raises AccprobeError for other reductions."""
     spec = adapter.spec
     ones = np.full((spec.n, spec.k), spec.b.whole(1), spec.b.dtype)

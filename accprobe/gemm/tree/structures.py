@@ -206,11 +206,17 @@ def _side_by_side(slices: Sequence[KSlice]) -> str:
     return f"in {'' if len(counts) == 1 else 'up to '}{max(counts)} chains"
 
 
+# Terms of a sum whose order is listed.
+MOST_LISTED = 8
+
+
 def direction(chains: Sequence[FusedSums]) -> str:
     """Return how each chain traverses K, in words; "" if its k are contiguous and in increasing order."""
     every = np.unique([k for chain in chains for group in chain for k in group])
     ways = ((_share(chain, every), _k_order(chain)) for chain in chains if len(chain) > 1)
     found = {", ".join(dict.fromkeys(filter(None, both))) for both in ways}
+    if found == {IN_DISORDER} and len(chains) == 1 and len(chains[0]) == len(every) <= MOST_LISTED:
+        return f"in the order k = {', '.join(str(k) for (k,) in chains[0])}"
     return found.pop() if len(found) == 1 else IN_DISORDER if found else ""
 
 

@@ -1,0 +1,185 @@
+"""Collectives of `torch.distributed` as reductions: x [ranks, elements] is added along the ranks, each of them a process.
+
+The command sends each process its row, and every process reduces it in one process group. D has a row for each rank that
+returns the whole sum (`all_reduce`), or one row whose parts the ranks return (`reduce_scatter`).
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import tempfile
+import weakref
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from datetime import timedelta
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from accprobe.build import driver
+from accprobe.errors import AccprobeError
+from accprobe.gemm.callables.adapter import CallableAdapter
+from accprobe.gemm.callables.arrays import open_arrays, torch_type
+from accprobe.gemm.callables.reductions import factor_exponent
+from accprobe.gemm.operands import first_operands
+from accprobe.gemm.spec import Spec
+
+# Process groups that reduce `first_operands`; the last one is kept for the measurement.
+GROUPS = 3
+# Seconds until a collective that does not return is given up.
+PATIENCE = 120
+NEVER_RUN = "nccl: accprobe's use of it has never run on hardware"
+
+
+class Job(NamedTuple):
+    """A collective. type: torch's name of the element type. store: the file by which the ranks meet."""
+
+    collective: str
+    backend: str
+    operation: str
+    ranks: int
+    type: str
+    store: str
+
+
+class ProcessGroup:
+    """Processes of one process group, which reduce the rows that they are sent."""
+
+    def __init__(self, job: Job) -> None:
+        context = get_context("forkserver")  # it imports torch once, and no process inherits a CUDA context
+        context.set_forkserver_preload(["torch.distributed", "accprobe.gemm.callables.collectives"])
+        self._folder = tempfile.TemporaryDirectory(prefix="accprobe-ranks-")
+        job = job._replace(store=os.path.join(self._folder.name, "store"))
+        self._ranks: list[Connection] = []
+        for rank in range(job.ranks):
+            mine, theirs = context.Pipe()
+            context.Process(target=_serve, args=(job, rank, theirs), daemon=True).start()
+            theirs.close()
+            self._ranks.append(mine)
+        self.close = weakref.finalize(self, _close, self._ranks, self._folder)
+
+    def reduced(self, rows: Sequence[bytes]) -> list[bytes]:
+        """Return what each rank returns for its row. Raises AccprobeError."""
+        for rank, row in zip(self._ranks, rows, strict=True):
+            with suppress(OSError):  # a process that ended: its error is received below
+                rank.send_bytes(row)
+        return [self._received(number, rank) for number, rank in enumerate(self._ranks)]
+
+    def _received(self, number: int, rank: Connection) -> bytes:
+        if not rank.poll(PATIENCE):
+            raise AccprobeError(f"rank {number} did not return within {PATIENCE} s")
+        try:
+            found: bytes | str = rank.recv()
+        except (EOFError, OSError):
+            raise AccprobeError(f"the process of rank {number} ended") from None
+        if isinstance(found, str):
+            raise AccprobeError(f"rank {number} raises {found}")
+        return found
+
+
+def _close(ranks: Sequence[Connection], folder: tempfile.TemporaryDirectory[str]) -> None:
+    """Close the connections, at which the processes end."""
+    for rank in ranks:
+        rank.close()
+    folder.cleanup()
+
+
+def _serve(job: Job, rank: int, connection: Connection) -> None:
+    """Reduce each received row until the connection closes. Gloo aborts when a process ends normally, so it ends at once."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        reduce = _open_rank(job, rank)
+        while True:
+            connection.send(reduce(connection.recv_bytes()))
+    except (EOFError, OSError):
+        pass
+    except BaseException as e:
+        with suppress(OSError):
+            connection.send(f"{type(e).__name__}: {' '.join(str(e).split())[:300]}")
+    os._exit(0)
+
+
+def _open_rank(job: Job, rank: int) -> Any:
+    """Join the process group. Return the function of the bytes of a row to the bytes of this rank's result."""
+    import torch
+    import torch.distributed as dist
+
+    torch.set_num_threads(1)
+    device = "cpu" if job.backend == "gloo" else f"cuda:{rank}"
+    if device != "cpu":
+        torch.cuda.set_device(rank)
+    dist.init_process_group(job.backend, f"file://{job.store}", timedelta(seconds=PATIENCE), world_size=job.ranks, rank=rank)
+    type_, operation = getattr(torch, job.type), getattr(dist.ReduceOp, job.operation.upper())
+    scatter = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
+
+    def reduce(row: bytes) -> bytes:
+        x = torch.frombuffer(bytearray(row), dtype=type_).to(device)
+        if job.collective.endswith("all_reduce"):
+            dist.all_reduce(x, op=operation)
+        else:
+            parts, x = x, x.new_empty(len(x) // job.ranks)
+            scatter(x, parts, op=operation)
+        found: bytes = x.cpu().view(torch.uint8).numpy().tobytes()
+        return found
+
+    return reduce
+
+
+class Collective(CallableAdapter):
+    """A collective of x [ranks, elements], with a process for each rank."""
+
+    def __init__(self, name: str, spec: Spec, options: Mapping[str, Any], device: str | None) -> None:
+        backend, operation = str(options["backend"]), str(options["op"])
+        if backend == "gloo" and (device or "cpu") != "cpu":
+            raise AccprobeError(f"gloo reduces on the CPU here: leave --device {device} out, or give --backend nccl")
+        library = open_arrays("torch", "cpu" if backend == "gloo" else device or "cuda:0")
+        if backend == "nccl" and (count := driver.gpus()[0]) < spec.k:
+            raise AccprobeError(f"nccl needs a GPU for each rank: there are {count} GPUs for {spec.k} ranks")
+        if name.endswith("reduce_scatter") and spec.n % spec.k:
+            raise AccprobeError(f"{spec.n} elements are not divisible by {spec.k} ranks: give another --shape")
+        type_ = str(torch_type(library, spec.a)).removeprefix("torch.")
+        self._job = Job(name, backend, operation, spec.k, type_, "")
+        super().__init__(spec, self._reduce, library, name)
+        self._group = ProcessGroup(self._job)
+
+    def _reduce(self, a: Any, b: Any) -> Any:
+        import torch
+
+        words = b.cpu().view(getattr(torch, f"int{self.spec.b.storage_bits}")).numpy()
+        found = b"".join(self._group.reduced([row.tobytes() for row in words]))
+        return torch.frombuffer(bytearray(found), dtype=b.dtype).view(self.spec.m, self.spec.n)
+
+    def renew(self) -> None:
+        """Start the next calls in a fresh process group."""
+        self._group.close()
+        self._group = ProcessGroup(self._job)
+
+
+def open_collective(
+    name: str, spec: Spec, options: Mapping[str, Any], device: str | None
+) -> tuple[Collective, tuple[str, ...]]:
+    """Open a collective of spec.k ranks, and return it with remarks for the reader.
+
+    `first_operands` are reduced in several process groups; the results are compared as those of first calls.
+    """
+    collective = Collective(name, spec, options, device)
+    remarks = (NEVER_RUN,) if options["backend"] == "nccl" else ()
+    if options["op"] == "avg":
+        collective.spec = replace(spec, a_exponent=factor_exponent(collective))
+        remarks = (*remarks, f"avg divides {_divided(collective)}")
+        collective.before.clear()
+    for _ in range(GROUPS - 1):
+        collective.before.append(collective.product(*first_operands(collective.spec)))
+        collective.renew()
+    return collective, remarks
+
+
+def _divided(collective: Collective) -> str:
+    """Return whether terms or the sum are divided. Only a sum of the largest numbers overflows."""
+    spec = collective.spec
+    d = collective.product(first_operands(spec)[0], np.full((spec.n, spec.k), spec.b.largest, spec.b.dtype))
+    return "the sum, which can overflow first" if np.isinf(spec.out.values(d)).any() else "each term before it is added"
