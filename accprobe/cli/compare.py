@@ -71,7 +71,7 @@ def _text(found: Diff, form: str, expand: bool) -> str:
     multiple=True,
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Text file with a requirement a line. Repeatable.",
+    help="Text file with one requirement per line. Repeatable.",
 )
 @click.option("--allow-simulated", is_flag=True, help="Check published models too, although accprobe did not measure them.")
 def check_command(report: str, require: tuple[str, ...], files: tuple[Path, ...], allow_simulated: bool) -> None:

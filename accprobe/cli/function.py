@@ -53,14 +53,14 @@ def function_command(
     """Find what a scalar function computes, on every operand.
 
     CALLABLE is FILE.py:FUNCTION or package:function (torch:silu, numpy:exp) of one array that returns an array of its shape.
-    accprobe names what it computes, such as one rounding of a reference function, and its largest error. Operands of at most
-    16 bits are all compared; of 32 bits 2^26, and all on a GPU or with --exhaustive.
+    accprobe names what it computes, such as one rounding of a reference function, and its largest error. All operands of at
+    most 16 bits are compared; of 32 bits 2^26 are, or all on a GPU and with --exhaustive.
 
     Without CALLABLE, scalar PTX instructions of a GPU are measured: the special function unit (ex2, lg2, rcp, rsqrt, sqrt, sin,
     cos, tanh) and conversions (cvt) on every operand; additions, multiplications, fused multiply-adds and additions to memory
     (red) on directed and random operands.
 
-    Needs: nothing for numpy; extra cuda13 or cuda12 for a GPU, for torch its package.
+    Needs: nothing for numpy; torch for its functions; extra cuda13 or cuda12 for a GPU.
 
     Exit status: 0 every function is confirmed, or --versus finds no difference; 1 a function is not confirmed, or two differ; 2
     it could not be measured; 130 interrupted.

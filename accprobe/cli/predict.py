@@ -35,7 +35,7 @@ def predict_command(
     dim: str,
     out: Path,
 ) -> None:
-    """Compute results as a recorded or published model says.
+    """Compute results with a recorded or published model.
 
     MODEL with A [M, K] and B [K, N] is an instruction (QGMMA, h200:wgmma.m64n8k32.f32.e4m3.e4m3) or a product of a report
     (products-h200:torch:mm), whose row is chosen by the shapes and types of A and B. A product of scaled operands takes its

@@ -20,7 +20,7 @@ _SHAPE = re.compile(r"(\d{1,9})(?:[x×](\d{1,9}))?")
 @click.command("reduce")
 @click.argument("callable_", metavar="CALLABLE")
 @click.option(
-    "--shape", "shapes", multiple=True, metavar="ROWSxK", help="Rows and elements a row. Repeatable.  [default: 64x1024]"
+    "--shape", "shapes", multiple=True, metavar="ROWSxK", help="Rows, and elements per row. Repeatable.  [default: 64x1024]"
 )
 @click.option(
     "--dim", type=click.Choice(("last", "first", "all")), default="last", show_default=True, help="Reduced dimension."
@@ -72,7 +72,7 @@ def reduce_command(
     until a plan is found: the order of the additions (lanes, blocks, trees), the format and rounding of partial sums. A row is
     confirmed only if the plan predicts fresh results bit for bit. A mean needs a K that is a power of two.
 
-    --sweep says which numbers of rows give the first row the same bits, and measures a plan for each group.
+    --sweep shows which numbers of rows give the first row the same bits, and measures a plan for each group.
 
     With --ranks, CALLABLE is torch.distributed:all_reduce or reduce_scatter, and accprobe starts a process for each rank. k is
     the rank, a row of D is the rank that returns it, and a column is an element. --backend nccl has never run on hardware.

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 @click.argument("instruction", required=False)
 @click.option("--dtype", metavar="A[:B]", help="Show only instructions with these operands, such as bf16 or e4m3:e5m2.")
 @click.option(
-    "--all", "expand", is_flag=True, help="Print every instruction, product and sweep, instead of like ones together."
+    "--all", "expand", is_flag=True, help="Print every instruction, product and sweep, instead of grouping equal ones."
 )
 @output_options("json", "html", "markdown", "csv", is_shown=False)
 def show_command(report: str, instruction: str | None, dtype: str | None, expand: bool, to: Output) -> None:

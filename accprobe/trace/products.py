@@ -56,7 +56,7 @@ def split_by_hand(left: OriginSide, right: OriginSide) -> Cause | None:
         others = {packet for packet in sliced.packets if packet not in POSITIONS and packet not in COPIES}
         if len(depths[0]) == 1 < len(depths[1]) and sum(depths[1]) == depths[0][0] and others <= {"aten.add", "aten.add_"}:
             slices = " + ".join(map(str, depths[1]))
-            text = f"side {other} is split-K {len(depths[1])}: it adds {len(depths[1])} products of K = {slices}"
+            text = f"side {other} is split-K {len(depths[1])}: it adds {len(depths[1])} GEMMs of K = {slices}"
             text += f"; side {name} computes one product of K = {depths[0][0]}"
             return Cause("split_k", text, whole.replays and sliced.replays)
     return None

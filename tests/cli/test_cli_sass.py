@@ -69,7 +69,7 @@ def test_terminal(promoted: str, columns: int) -> None:
         "gemm, sm_90a QGMMA.64x64x32.F32.E4M3.E4M3 ×4 13 (e8m13) 2 × k32, then promoted by FADD: 64 products"
         " QGMMA sm_90a: measured on an NVIDIA H100 80GB HBM3 and an NVIDIA H200 (reports h100, h200),"
         " at n = 8 and 256, not at 64"
-        " 1 function read (sm_90a 1), 1 with matrix opcodes"
+        " 1 GPU function read (sm_90a 1), 1 with matrix opcodes"
     )
 
 

@@ -145,8 +145,8 @@ def bounds_held() -> str:
     held = found["outputs"] - found["unbounded"]
     exceeding = "none exceeds" if not found["exceeding"] else f"{found['exceeding']:,} exceed"
     text = (
-        f"{found['outputs']:,} outputs of {len(found['arithmetics'])} arithmetics, made to err: {held:,} have a bound (sums of"
-        f" the others can exceed their format), and {exceeding} it:"
+        f"{found['outputs']:,} outputs of {len(found['arithmetics'])} arithmetics, for operands with large errors: {held:,}"
+        f" have a bound (sums of the others can exceed their format), and {exceeding} it:"
     )
     by_chip = defaultdict(list)
     for name, row in found["arithmetics"].items():

@@ -162,12 +162,13 @@ def _command(name: str, command: click.Command) -> str:
     help_text, _, examples = (command.help or "").partition("\b\n")
     usage = " ".join(command.collect_usage_pieces(context))
     lines = [line.strip() for line in examples.splitlines()[1:] if line.strip()]
-    records = [record for option in command.params if (record := option.get_help_record(context))]
+    records = [record for option in command.params if (record := option.get_help_record(context)) and record[1]]
     options = [(f"`{option}`".replace("|", "\\|"), text.replace("|", "\\|")) for option, text in records]
     parts = [
         f"\n## {name}\n\n`accprobe {name} {usage}`\n",
         *(f"\n{filled(paragraph)}" for paragraph in paragraphs(help_text)),
         "".join(["\n```sh\n", *(f"{line}\n" for line in lines), "```\n"]) if lines else "",
         "\n" + tabled(("option", "is"), options) if options else "",
+        *(_command(f"{name} {each}", of_group) for each, of_group in getattr(command, "commands", {}).items()),
     ]
     return "".join(parts)

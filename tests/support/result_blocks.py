@@ -100,13 +100,13 @@ def health_planted() -> str:
     (gpu,) = {each["gpu"] for each in results}
     planted = [found for each in results for found in each["planted"]]
     found = [
-        f"{each['unit']} after {each['seconds_to_find']:.1f} s and {each['dots']:.2g} results, again {each['again']} times, as"
-        f" SM {each['place']['sm']}, warp {each['place']['warp']}, lane {each['place']['lane']}, and shrunk in"
+        f"{each['unit']} after {each['seconds_to_find']:.1f} s and {each['dots']:.2g} results, repeated {each['again']} times,"
+        f" as SM {each['place']['sm']}, warp {each['place']['warp']}, lane {each['place']['lane']}, and shrunk in"
         f" {each['seconds_to_shrink']:.1f} s to `{re.sub('; stored at .* →', ' →', each['smallest'])}`"
         for each in planted
     ]
     assert all(each["found"] and each["right_place"] for each in planted)
-    return filled(f"On an {gpu} it was found: {'; '.join(found)}.")
+    return filled(f"accprobe found it on an {gpu}: {'; '.join(found)}.")
 
 
 def library() -> str:
@@ -144,16 +144,16 @@ def evaluators_on_gpus() -> str:
     text = (
         f"The GPU's own ceilings in the same run: {ceilings['ffma']:.3g} float32 and {ceilings['dfma']:.3g} float64 fused"
         f" multiply-adds, {ceilings['integer']:.3g} integer instructions a second;"
-        f" {ceilings['products']:.3g} products, each a multiply-add and half a comparison of exponents, as"
-        " the compiler arranges them with all operands in registers. "
+        f" {ceilings['products']:.3g} products a second if each takes one multiply-add and half a comparison of exponents, on"
+        " operands in registers. "
     )
     if "missing" not in peer:
         text += (
             f"mmaemu on the operands of the first chain: {peer['macs_per_second']:.3g},"
             f" {peer['differ']} differ; accprobe is {data['chains'][0]['ratio_to_mmaemu']:.2f} times as fast. "
         )
-    text = filled(f"{text}Below {_EVERY_MODEL:.0e}: {', '.join(below) or 'none'}.")
-    header = ("model", "in chains", "and matrix units", "alone", "that differ")
+    text = filled(f"{text}Slower than {_EVERY_MODEL:.0e}: {', '.join(below) or 'none'}.")
+    header = ("model", "chains", "chains, matrix units", "dot products", "mismatches")
     return f"{tabled(header, table)}\n{text}"
 
 

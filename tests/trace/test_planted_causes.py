@@ -100,7 +100,7 @@ MIDDLES: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any], str, str]] 
         lambda x: x @ SQUARE,
         lambda x: x[:, :99] @ SQUARE[:99] + x[:, 99:] @ SQUARE[99:],
         "split_k",
-        "side B is split-K 2: it adds 2 products of K = 99 + 157",
+        "side B is split-K 2: it adds 2 GEMMs of K = 99 + 157",
     ),
 }
 

@@ -229,7 +229,7 @@ def kernels_summary(kernels: Sequence[Kernel], reading: Reading) -> str:
         seen = f"{every:,} launch{'es' * (every != 1)} seen"
         return f"{seen}, {len(kernels):,} kernel{'s' * (len(kernels) != 1)} executed matrix opcodes"
     by_architecture = ", ".join(f"{name} {count:,}" for name, count in reading.functions.items())
-    text = f"{every:,} kernel{'s' * (every != 1)} read ({by_architecture}), {len(kernels):,} with matrix opcodes"
+    text = f"{every:,} GPU function{'s' * (every != 1)} read ({by_architecture}), {len(kernels):,} with matrix opcodes"
     if reading.ptx:
         text += f"; PTX for {', '.join(reading.ptx)} besides, which the driver compiles"
     return text
