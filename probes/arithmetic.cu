@@ -1,11 +1,28 @@
-// One PTX instruction of two or three scalar operands, applied to every row of three arrays.
-// Defined above: Word (unsigned storage type), APPLY(y, a, b, c), the statement; or REDUCE(p, a), an addition to memory at p.
+// One PTX instruction of two or three operands, applied to every row of three arrays.
+// Defined above: Word (unsigned storage type of an operand), APPLY(y, a, b, c), the statement; or an addition to memory at p:
+// REDUCE(p, a), REDUCE_SHARED(p, a), or BULK(p, a, bytes) of consecutive words in shared memory.
+// BULK adds to results, which hold b. Each place has one writer: the order of several is unspecified.
 
 extern "C" __global__ void apply(const Word* a, const Word* b, const Word* c, Word* results, unsigned long long count) {
     const unsigned long long stride = static_cast<unsigned long long>(gridDim.x) * blockDim.x;
+#ifdef BULK
+    __shared__ alignas(128) Word sums[256];
+    for (unsigned long long start = blockIdx.x * static_cast<unsigned long long>(blockDim.x); start < count; start += stride) {
+        const unsigned long long words = count - start < blockDim.x ? count - start : blockDim.x;
+        if (threadIdx.x < words) sums[threadIdx.x] = a[start + threadIdx.x];
+        asm volatile("fence.proxy.async.shared::cta;" ::: "memory");  // before the asynchronous copy reads the words
+        __syncthreads();
+        if (threadIdx.x == 0) {
+            BULK(results + start, sums, static_cast<unsigned>(words * sizeof(Word)));
+            asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+            asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
+        }
+        __syncthreads();
+    }
+#else
     for (unsigned long long i = blockIdx.x * static_cast<unsigned long long>(blockDim.x) + threadIdx.x; i < count; i += stride) {
 #ifdef REDUCE
-        results[i] = b[i];  // one writer: the order of several is unspecified
+        results[i] = b[i];
         __threadfence();
         REDUCE(results + i, a[i]);
 #elif defined(REDUCE_SHARED)
@@ -21,4 +38,5 @@ extern "C" __global__ void apply(const Word* a, const Word* b, const Word* c, Wo
         results[i] = y;
 #endif
     }
+#endif
 }

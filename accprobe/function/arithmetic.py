@@ -1,10 +1,11 @@
-"""Additions, multiplications and fused multiply-adds of a GPU, and additions to memory, against IEEE 754.
+"""Additions, multiplications, minima and maxima of a GPU, and additions to memory, against IEEE 754.
 
 Their operands are too many to try all: directed and random words are compared. The findings are what IEEE 754 leaves open or an
 instruction changes: rounding, subnormal operands and results, saturation, the word of NaN.
 
-Sources: IEEE 754-2019; PTX ISA, "Floating Point Instructions: add, mul, fma", "Half Precision Floating Point Instructions",
-"Parallel Synchronization and Communication Instructions: red, atom".
+Sources: IEEE 754-2019; PTX ISA, "Floating Point Instructions: add, mul, fma, min, max", "Half Precision Floating Point
+Instructions", "Parallel Synchronization and Communication Instructions: red", "Data Movement and Conversion Instructions:
+cp.reduce.async.bulk".
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ from accprobe.function.units import STORAGE, opcodes_of
 from accprobe.isa.formats import FORMATS, Bits, Format
 from accprobe.report.functions import FunctionRow
 
-ArithmeticOperation = Literal["add", "mul", "fma"]
+ArithmeticOperation = Literal["add", "mul", "fma", "min", "max"]
+Place = Literal["register", "global", "shared", "bulk"]
 THREADS, BLOCKS = 256, 2112
 # Random rows beside every pair of special words.
 RANDOM_ROWS = 1 << 20
@@ -36,35 +38,63 @@ SPECIAL_WORDS = 160
 # Rows from which the rules are inferred; all are compared.
 RULE_ROWS = 1 << 15
 
+# Expressions of inline assembly by register class: an operand from its bits, and the bits of a result.
+_READ = {"f": "__uint_as_float", "d": "__longlong_as_double", "h": "", "r": ""}
+_KINDS = {"f": "float", "d": "double", "h": "unsigned short", "r": "unsigned"}
+_BITS = {"f": "__float_as_uint(t)", "d": "__double_as_longlong(t)", "h": "t", "r": "t"}
+
 
 @dataclass(frozen=True)
 class ArithmeticUnit:
-    """One instruction of two or three operands of a format. place: "register", or the memory that it adds to."""
+    """One instruction of two or three operands of a format.
+
+    place: "register", or the memory that it adds to ("bulk": to global memory, by an asynchronous copy). lanes: numbers of an
+    operand, such as 2 of f16x2.
+    """
 
     name: str
     operation: ArithmeticOperation
     fmt: Format
-    place: Literal["register", "global", "shared"] = "register"
+    place: Place = "register"
+    lanes: int = 1
 
     @property
     def source(self) -> str:
         """Return the complete CUDA C++ of its kernel."""
-        head = f"// {self.name}\nusing Word = {STORAGE[self.fmt.storage_bits]};\n"
+        head = f"// {self.name}\nusing Word = {self._word()};\n"
         return f"{head}#define {self._macro()}\n{device_code('arithmetic.cu')}"
 
+    @property
+    def _registers(self) -> tuple[str, int]:
+        """Return the class of the registers of an operand, and their number."""
+        if self.fmt.storage_bits == 16:
+            return ("h", 1) if self.lanes == 1 else ("r", self.lanes // 2)
+        return "d" if self.fmt.name == "f64" else "f", self.lanes
+
+    def _word(self) -> str:
+        count = self._registers[1]
+        return STORAGE[self.lanes * self.fmt.storage_bits] if count == 1 else f"uint{count}"
+
     def _macro(self) -> str:
-        register, read = ("f", "__uint_as_float") if self.fmt.name == "f32" else ("h", "")
+        register, count = self._registers
+        read = _READ[register]
+        if self.place == "bulk":
+            operands = '"l"(p), "r"((unsigned)__cvta_generic_to_shared(x)), "r"(bytes)'
+            return f'BULK(p, x, bytes) asm volatile("{self.name} [%0], [%1], %2;" :: {operands} : "memory")'
         if self.place != "register":
             pointer = '"l"(p)' if self.place == "global" else '"r"((unsigned)__cvta_generic_to_shared(p))'
             macro = "REDUCE" if self.place == "global" else "REDUCE_SHARED"
-            return f'{macro}(p, x) asm volatile("{self.name} [%0], %1;" :: {pointer}, "{register}"({read}(x)) : "memory")'
-        names = "abc" if self.operation == "fma" else "ab"
+            parts = ["value"] if count == 1 else [f"(value).{name}" for name in "xyzw"[:count]]
+            operands = ", ".join(f'"{register}"({read}({part}))' for part in parts)
+            values = ", ".join(f"%{i + 1}" for i in range(count))
+            vector = values if count == 1 else f"{{{values}}}"
+            return f'{macro}(p, value) asm volatile("{self.name} [%0], {vector};" :: {pointer}, {operands} : "memory")'
+        names = "abc"[: operands_of(self.operation)]
         operands = ", ".join(f'"{register}"({read}({name}))' for name in names)
         places = ", ".join(f"%{i + 1}" for i in range(len(names)))
-        kind, value = ("float", "__float_as_uint(t)") if register == "f" else ("unsigned short", "t")
         return (
-            f'APPLY(y, a, b, c) {{ {kind} t; asm volatile("{self.name} %0, {places};" : "={register}"(t) : {operands});'
-            f" y = {value}; }}"
+            f'APPLY(y, a, b, c) {{ {_KINDS[register]} t; asm volatile("{self.name} %0, {places};" : "={register}"(t) :'
+            f" {operands}); y = {_BITS[register]}; }}"
         )
 
     def compile(self, target: str) -> Cubin:
@@ -72,8 +102,12 @@ class ArithmeticUnit:
         return compiler.compile_source(self.source, target, self.name)
 
 
+def operands_of(operation: ArithmeticOperation) -> int:
+    return 3 if operation == "fma" else 2
+
+
 def _units() -> Iterator[ArithmeticUnit]:
-    f32, f16, bf16 = FORMATS["f32"], FORMATS["f16"], FORMATS["bf16"]
+    f32, f16, bf16, f64 = FORMATS["f32"], FORMATS["f16"], FORMATS["bf16"], FORMATS["f64"]
     operations: tuple[ArithmeticOperation, ...] = ("add", "mul", "fma")
     for operation, rounding, ftz in product(operations, ("rn", "rz", "rm", "rp"), ("", ".ftz")):
         yield ArithmeticUnit(f"{operation}.{rounding}{ftz}.f32", operation, f32)
@@ -82,12 +116,37 @@ def _units() -> Iterator[ArithmeticUnit]:
         yield ArithmeticUnit(f"{operation}.rn.f16", operation, f16)
         yield ArithmeticUnit(f"{operation}.rn.ftz.f16", operation, f16)
         yield ArithmeticUnit(f"{operation}.rn.bf16", operation, bf16)
+        for fmt in (f16, bf16):
+            yield ArithmeticUnit(f"{operation}.rn.{fmt}x2", operation, fmt, lanes=2)
     yield ArithmeticUnit("fma.rn.relu.f16", "fma", f16)
     yield ArithmeticUnit("fma.rn.relu.bf16", "fma", bf16)
-    yield ArithmeticUnit("red.global.add.f32", "add", f32, "global")
-    yield ArithmeticUnit("red.global.add.noftz.f16", "add", f16, "global")
-    yield ArithmeticUnit("red.global.add.noftz.bf16", "add", bf16, "global")
-    yield ArithmeticUnit("red.shared.add.f32", "add", f32, "shared")
+    yield ArithmeticUnit("add.rn.f64", "add", f64)  # numpy has no fused multiply-add to compare fma.rn.f64 with
+    yield ArithmeticUnit("mul.rn.f64", "mul", f64)
+    extremes: tuple[ArithmeticOperation, ...] = ("min", "max")
+    for operation in extremes:
+        yield from (ArithmeticUnit(f"{operation}{kind}.f32", operation, f32) for kind in ("", ".ftz", ".NaN"))
+        yield ArithmeticUnit(f"{operation}.f64", operation, f64)
+        for fmt, kind in product((f16, bf16), ("", ".NaN")):
+            yield ArithmeticUnit(f"{operation}{kind}.{fmt}x2", operation, fmt, lanes=2)
+    yield from _additions_to_memory()
+
+
+def _additions_to_memory() -> Iterator[ArithmeticUnit]:
+    f32, f16, bf16, f64 = FORMATS["f32"], FORMATS["f16"], FORMATS["bf16"], FORMATS["f64"]
+    places: tuple[Place, ...] = ("global", "shared")
+    for place, fmt in product(places, (f32, f64)):
+        yield ArithmeticUnit(f"red.{place}.add.{fmt}", "add", fmt, place)
+    for count in (2, 4):
+        yield ArithmeticUnit(f"red.global.add.v{count}.f32", "add", f32, "global", count)
+    for fmt in (f16, bf16):
+        yield ArithmeticUnit(f"red.global.add.noftz.{fmt}", "add", fmt, "global")
+        yield ArithmeticUnit(f"red.global.add.noftz.{fmt}x2", "add", fmt, "global", 2)
+        yield ArithmeticUnit(f"red.shared.add.noftz.{fmt}x2", "add", fmt, "shared", 2)
+        for count in (2, 4):
+            yield ArithmeticUnit(f"red.global.add.noftz.v{count}.{fmt}x2", "add", fmt, "global", 2 * count)
+    for fmt in (f32, f64, f16, bf16):
+        noftz = ".noftz" if fmt.storage_bits == 16 else ""
+        yield ArithmeticUnit(f"cp.reduce.async.bulk.global.shared::cta.bulk_group.add{noftz}.{fmt}", "add", fmt, "bulk")
 
 
 ARITHMETIC_UNITS: tuple[ArithmeticUnit, ...] = tuple(_units())
@@ -95,7 +154,10 @@ ARITHMETIC_UNITS: tuple[ArithmeticUnit, ...] = tuple(_units())
 
 @dataclass(frozen=True)
 class Rules:
-    """Deviations of an instruction from the exact value. saturated: results are clamped to [0, 1], and NaN becomes 0."""
+    """Deviations of an instruction from the exact value. saturated: results are clamped to [0, 1], and NaN becomes 0.
+
+    nan_wins: a minimum or maximum of a number and NaN is NaN. payload: the operand whose NaN a result keeps, made quiet.
+    """
 
     rounding: RoundingMode = "RNE"
     flushed_operands: bool = False
@@ -103,20 +165,45 @@ class Rules:
     saturated: bool = False
     relu: bool = False
     nan: int = 0
+    nan_wins: bool = False
+    payload: Literal["", "first", "second"] = ""
 
     def words(self, operation: ArithmeticOperation, operands: tuple[Any, ...], fmt: Format) -> Any:
-        """Return the words of results, int64."""
-        a, b, *c = (self._read(each, fmt) for each in operands[: 3 if operation == "fma" else 2])
+        """Return the words of results: int64, for f64 uint64."""
+        a, b, *c = (self._read(each, fmt) for each in operands[: operands_of(operation)])
         with np.errstate(all="ignore"):
-            first, second = (a, b) if operation == "add" else (a * b, c[0] if c else None)
-            values = first if second is None else _odd_sum(first, second)
-            values = self._signed_zero(values, first, second)
+            if operation in ("min", "max"):
+                values = self._extreme(operation, a, b)
+            elif fmt.name == "f64":
+                values = a + b if operation == "add" else a * b
+            else:
+                first, second = (a, b) if operation == "add" else (a * b, c[0] if c else None)
+                values = first if second is None else _odd_sum(first, second)
+                values = self._signed_zero(values, first, second)
+        if fmt.name == "f64":
+            return self._with_payload(values, *operands[:2])
         found = FormatConversion(self.rounding, _overflow(self.rounding), nan=self.nan, flushed=self.flushed).words(values, fmt)
         return self._limited(self._toward_zero(found, values, fmt), values, fmt)
 
     def _read(self, words: Any, fmt: Format) -> Any:
         values = values_of_words(words, fmt)
         return flush(values, fmt) if self.flushed_operands else values
+
+    def _extreme(self, operation: ArithmeticOperation, a: Any, b: Any) -> Any:
+        """Return the minimum or maximum; -0 is smaller than +0."""
+        xp = module_of(a)
+        chosen = xp.fmin(a, b) if operation == "min" else xp.fmax(a, b)
+        negative = xp.signbit(a) | xp.signbit(b) if operation == "min" else xp.signbit(a) & xp.signbit(b)
+        chosen = xp.where((a == 0) & (b == 0), xp.where(negative, -0.0, 0.0), chosen)
+        return xp.where(xp.isnan(a) | xp.isnan(b), xp.nan, chosen) if self.nan_wins else chosen
+
+    def _with_payload(self, values: Any, a: Any, b: Any) -> Any:
+        """Return the words of f64 results, whose NaN is one word or that of an operand."""
+        xp, f64 = module_of(values), FORMATS["f64"]
+        nan = xp.full(values.shape, self.nan, np.uint64)
+        for operand in {"": (), "first": (b, a), "second": (a, b)}[self.payload]:
+            nan = xp.where(_is_nan(operand, f64), operand | np.uint64(1 << 51), nan)
+        return xp.where(xp.isnan(values), nan, values.view(np.uint64))
 
     def _signed_zero(self, values: Any, first: Any, second: Any) -> Any:
         """Return sums whose exact zeros of two signs are negative when rounding down."""
@@ -183,8 +270,8 @@ class GpuArithmetic:
         """Return the results of three arrays of words."""
         with self._gpu.lend(f"failed to run {self.unit.name}") as cupy:
             given = [cupy.asarray(each) for each in operands]
-            results = cupy.zeros_like(given[0])
-            self._kernel((BLOCKS,), (THREADS,), (*given, results, results.size))
+            results = given[1].copy()  # the memory that `bulk` adds to
+            self._kernel((BLOCKS,), (THREADS,), (*given, results, results.size // self.unit.lanes))
             return np.asarray(results.get())
 
 
@@ -193,8 +280,9 @@ def measure_arithmetic(subject: Any, seed: int = 0) -> FunctionRow:
     started, unit = time.monotonic(), subject.unit
     operands = arithmetic_operands(unit.fmt, seed)
     results = subject.words(*operands)
-    some = slice(None, None, len(results) // RULE_ROWS)
-    rules = infer_rules(unit, tuple(each[some] for each in operands), results[some])
+    some = slice(None, None, max(1, len(results) // RULE_ROWS))
+    nan = _nan_word(unit, operands, results)
+    rules = infer_rules(unit, tuple(each[some] for each in operands), results[some], nan)
     wrong = np.flatnonzero(unlike(results, rules.words(unit.operation, operands, unit.fmt), unit.fmt, any_nan=False))
     return FunctionRow(
         name=unit.name,
@@ -205,7 +293,7 @@ def measure_arithmetic(subject: Any, seed: int = 0) -> FunctionRow:
         opcodes=opcodes_of(subject.cubin),
         computes=in_words(unit, rules),
         words=len(results),
-        of=1 << unit.fmt.storage_bits * (3 if unit.operation == "fma" else 2),
+        of=1 << unit.fmt.storage_bits * operands_of(unit.operation),
         mismatches=len(wrong),
         counterexamples=tuple(_counterexample(unit, operands, results, rules, int(i)) for i in wrong[:4]),
         device=subject.device,
@@ -216,10 +304,12 @@ def measure_arithmetic(subject: Any, seed: int = 0) -> FunctionRow:
 def arithmetic_operands(fmt: Format, seed: int) -> tuple[Bits, ...]:
     """Return rows of a, b and c: every pair of special words, random words, and words whose exponents are near."""
     rng = np.random.default_rng(seed)
-    some = sample_words(fmt)
-    special = np.concatenate([some[: SPECIAL_WORDS // 2], some[len(some) // 2 :][: SPECIAL_WORDS // 2]])
+    special = _special_words(fmt)
     pairs = np.array([*product(special, special)], fmt.dtype)
-    a, b, c = rng.integers(0, 1 << fmt.storage_bits, (3, RANDOM_ROWS)).astype(fmt.dtype)
+    if fmt.name == "f64":
+        a, b, c = rng.integers(0, 1 << 64, (3, RANDOM_ROWS), np.uint64)
+    else:
+        a, b, c = rng.integers(0, 1 << fmt.storage_bits, (3, RANDOM_ROWS)).astype(fmt.dtype)
     shift = fmt.mantissa_bits
     near = a + (rng.integers(-26, 27, RANDOM_ROWS) << shift).astype(fmt.dtype)
     b = np.where(rng.random(RANDOM_ROWS) < 0.5, near ^ b & fmt.dtype.type((1 << shift) - 1 | fmt.sign_bit), b)
@@ -227,27 +317,47 @@ def arithmetic_operands(fmt: Format, seed: int) -> tuple[Bits, ...]:
     return tuple(np.concatenate(each) for each in ((pairs[:, 0], a), (pairs[:, 1], b), (third, c)))
 
 
-def infer_rules(unit: ArithmeticUnit, operands: tuple[Bits, ...], results: Bits) -> Rules:
+def _special_words(fmt: Format) -> Bits:
+    if fmt.name == "f64":
+        exponents = (0, 1, 2, 511, 969, 970, 971, 1022, 1023, 1024, 1075, 2045, 2046, 2047)
+        words = [(exponent << 52) + step for exponent in exponents for step in (-1, 0, 1) if exponent or step >= 0]
+        return np.array([word | sign for sign in (0, 1 << 63) for word in words], np.uint64)
+    some = sample_words(fmt)
+    return np.concatenate([some[: SPECIAL_WORDS // 2], some[len(some) // 2 :][: SPECIAL_WORDS // 2]])
+
+
+def _nan_word(unit: ArithmeticUnit, operands: tuple[Bits, ...], results: Bits) -> int:
+    """Return the commonest NaN among results, of operands without NaN if there are such; 0 without any."""
+    nan = _is_nan(results, unit.fmt)
+    created = nan.copy()
+    for operand in operands[: operands_of(unit.operation)]:
+        created &= ~_is_nan(operand, unit.fmt)
+    words, counts = np.unique(results[created if created.any() else nan], return_counts=True)
+    return int(words[counts.argmax()]) if len(words) else 0
+
+
+def infer_rules(unit: ArithmeticUnit, operands: tuple[Bits, ...], results: Bits, nan: int) -> Rules:
     """Return the rules that explain most results, field by field."""
-    nans = np.unique(results[_is_nan(results, unit.fmt)])
-    best = Rules(nan=int(nans[0]) if len(nans) else 0)
+    best = Rules(nan=nan)
 
     def wrong(rules: Rules) -> int:
         return int((rules.words(unit.operation, operands, unit.fmt) != results).sum())
 
     for _ in range(2):  # a second turn, as a field may show only with another
-        for field, choices in _CHOICES.items():
+        for field, choices in _choices(unit).items():
             best = min((replace(best, **{field: choice}) for choice in choices), key=wrong)
     return best
 
 
-_CHOICES: dict[str, tuple[Any, ...]] = {
-    "relu": (False, True),
-    "saturated": (False, True),
-    "rounding": ROUNDING_MODES[:4],
-    "flushed_operands": (False, True),
-    "flushed": (False, True),
-}
+def _choices(unit: ArithmeticUnit) -> dict[str, tuple[Any, ...]]:
+    """Return the values of the rules' fields that may show in results of a unit, in the order of inference."""
+    flag = (False, True)
+    if unit.fmt.name == "f64":
+        return {"nan_wins": flag, "payload": ("", "first", "second")}
+    flushes = {"flushed_operands": flag, "flushed": flag}
+    if unit.operation in ("min", "max"):
+        return {"nan_wins": flag, **flushes}
+    return {"relu": flag, "saturated": flag, "rounding": ROUNDING_MODES[:4], **flushes}
 
 
 def _is_nan(words: Bits, fmt: Format) -> Any:
@@ -256,14 +366,23 @@ def _is_nan(words: Bits, fmt: Format) -> Any:
 
 def in_words(unit: ArithmeticUnit, rules: Rules) -> str:
     """Return "a · b + c, rounded once (RNE), subnormal operands and results flushed, NaN 0x7fffffff"."""
-    exact = {"add": "a + b", "mul": "a · b", "fma": "a · b + c"}[unit.operation]
+    operation = {
+        "add": f"a + b, rounded once ({rules.rounding})",
+        "mul": f"a · b, rounded once ({rules.rounding})",
+        "fma": f"a · b + c, rounded once ({rules.rounding})",
+        "min": "minimum of a and b",
+        "max": "maximum of a and b",
+    }[unit.operation]
+    wins = "NaN if one is NaN" if rules.nan_wins else "the number if one is NaN"
+    nan = f"NaN of the {rules.payload} operand" if rules.payload else f"NaN 0x{rules.nan:0{unit.fmt.storage_bits // 4}x}"
     flushed = " and ".join(name for name, is_so in (("operands", rules.flushed_operands), ("results", rules.flushed)) if is_so)
     parts = (
-        f"{exact}, rounded once ({rules.rounding})",
+        operation,
+        wins if unit.operation in ("min", "max") else "",
         f"subnormal {flushed} flushed" if flushed else "subnormal numbers kept",
         "negative results become 0" if rules.relu else "",
         "clamped to [0, 1]" if rules.saturated else "",
-        "" if rules.saturated else f"NaN 0x{rules.nan:0{unit.fmt.storage_bits // 4}x}",
+        "" if rules.saturated else nan,
         "one writer; the order of several is unspecified" if unit.place != "register" else "",
     )
     return ", ".join(filter(None, parts))
@@ -271,7 +390,7 @@ def in_words(unit: ArithmeticUnit, rules: Rules) -> str:
 
 def _counterexample(unit: ArithmeticUnit, operands: tuple[Bits, ...], results: Bits, rules: Rules, row: int) -> str:
     digits = unit.fmt.storage_bits // 4
-    names = "abc" if unit.operation == "fma" else "ab"
+    names = "abc"[: operands_of(unit.operation)]
     given = tuple(each[row : row + 1] for each in operands)
     shown = ", ".join(f"{name} = 0x{int(each[0]):0{digits}x}" for name, each in zip(names, given, strict=False))
     expected = int(rules.words(unit.operation, given, unit.fmt)[0])

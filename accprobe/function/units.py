@@ -26,7 +26,8 @@ REGISTERS = {"f32": "f", "f16": "h", "bf16": "h", "tf32": "r", "s32": "r", "u32"
 MOVES = frozenset(
     {"LDG", "STG", "LDC", "ULDC", "S2R", "S2UR", "CS2R", "MOV", "UMOV", "IMAD", "UIMAD", "IADD", "IADD3", "UIADD3"}
     | {"ISETP", "UISETP", "LEA", "ULEA", "EXIT", "BRA", "NOP", "RET", "BSSY", "BSYNC", "WARPSYNC", "ENDCOLLECTIVE"}
-    | {"MEMBAR", "ERRBAR", "CGAERRBAR", "CCTL", "LDS", "STS"}
+    | {"MEMBAR", "ERRBAR", "CGAERRBAR", "CCTL", "LDS", "STS", "LDCU", "R2UR", "USEL", "USHF", "UPRMT", "PLOP3", "ELECT"}
+    | {"BAR", "FENCE", "DEPBAR", "UTMACMDFLUSH"}
 )
 THREADS, BLOCKS = 256, 132 * 16
 

@@ -1,0 +1,86 @@
+"""Arithmetic instructions whose results numpy computes: rounding, flushing, signs of zeros and NaN are found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from accprobe.function import arithmetic
+from accprobe.function.arithmetic import ARITHMETIC_UNITS, ArithmeticUnit, measure_arithmetic
+from accprobe.isa.formats import Bits
+
+UNITS = {unit.name: unit for unit in ARITHMETIC_UNITS}
+TYPES: dict[str, Any] = {"f64": np.float64, "f32": np.float32, "f16": np.float16}
+
+
+class Planted:
+    """A unit on numpy, whose NaN results become one word unless `keeps` is set."""
+
+    device, cubin = "cpu", None
+
+    def __init__(self, unit: ArithmeticUnit, function: Callable[..., Any], keeps: bool) -> None:
+        self.unit, self._function, self._keeps = unit, function, keeps
+
+    def words(self, a: Bits, b: Bits, c: Bits) -> Bits:
+        fmt = self.unit.fmt
+        with np.errstate(all="ignore"):
+            values = self._function(a.view(TYPES[fmt.name]), b.view(TYPES[fmt.name]))
+        found: Bits = np.ascontiguousarray(values).view(fmt.dtype).copy()
+        if not self._keeps:
+            found[np.isnan(values)] = fmt.dtype.type(fmt.sign_bit - 1)
+        return found
+
+
+def smaller(a: Any, b: Any) -> Any:
+    """Return IEEE 754-2019's minimumNumber: -0 below +0, a number rather than NaN."""
+    return np.where(a == b, np.where(np.signbit(a), a, b), np.fmin(a, b))
+
+
+def flushed(a: Any, b: Any) -> Any:
+    tiny = np.finfo(a.dtype).tiny
+    a, b = (np.where(np.abs(each) < tiny, np.copysign(each.dtype.type(0), each), each) for each in (a, b))
+    total = a + b
+    return np.where(np.abs(total) < tiny, np.copysign(total.dtype.type(0), total), total)
+
+
+@pytest.mark.parametrize(
+    ("name", "function", "keeps", "computes"),
+    [
+        ("add.rn.f64", np.add, True, "a + b, rounded once (RNE), subnormal numbers kept, NaN of the first operand"),
+        ("mul.rn.f64", np.multiply, False, "a · b, rounded once (RNE), subnormal numbers kept, NaN 0x7fffffffffffffff"),
+        ("min.f64", smaller, False, "minimum of a and b, the number if one is NaN, subnormal numbers kept, NaN 0x7fffff"),
+        (
+            "max.NaN.f16x2",
+            lambda a, b: -np.where((a == b) & np.signbit(-a), -a, np.minimum(-b, -a)),
+            False,
+            "NaN if one is NaN",
+        ),
+        (
+            "red.global.add.v4.f32",
+            flushed,
+            False,
+            "subnormal operands and results flushed, NaN 0x7fffffff, one writer; the order",
+        ),
+    ],
+)
+def test_the_rules_of_an_instruction_are_found(
+    name: str, function: Callable[..., Any], keeps: bool, computes: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(arithmetic, "RANDOM_ROWS", 1 << 14)
+    monkeypatch.setattr(arithmetic, "opcodes_of", lambda cubin: ())
+    row = measure_arithmetic(Planted(UNITS[name], function, keeps))
+    assert (row.status, row.mismatches) == ("confirmed", 0), row.counterexamples
+    assert computes in row.computes
+
+
+def test_a_wrong_word_is_a_counterexample(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(arithmetic, "RANDOM_ROWS", 1 << 14)
+    monkeypatch.setattr(arithmetic, "opcodes_of", lambda cubin: ())
+    row = measure_arithmetic(
+        Planted(UNITS["min.f32"], lambda a, b: np.where((a == 2.0**-149) & (b == 2.0**-148), b, smaller(a, b)), False)
+    )
+    assert (row.status, row.reason) == ("inferred", f"{row.mismatches} of {row.words:,} results differ from the model")
+    assert row.counterexamples[0].startswith("a = 0x00000001, b = 0x00000002: 0x00000002, expected 0x00000001")
