@@ -71,6 +71,15 @@ def test_a_mean_of_the_first_dimension_in_bf16_is_found() -> None:
     assert found.stdout.startswith("torch:mean 4x64 bf16 -> bf16, dim=first  confirmed: ")
 
 
+@pytest.mark.parametrize(("name", "bits"), [("cumsum", 52), ("index_add", 23)])
+def test_torch_adds_in_one_place_in_turn(name: str, bits: int) -> None:
+    """Source of the format: ATen/native/cpu/ReduceOpsKernel.cpp, whose cumsum of floats adds in double."""
+    pytest.importorskip("torch")
+    found = run(f"torch:{name}", "--shape", "4x32", "--elements", "512", "--device", "cpu")
+    assert found.exit_code == 0, found.output
+    assert f"confirmed: one chain, {bits} fraction bits, RNE to f32" in found.stdout
+
+
 def test_gloo_adds_each_chunk_in_the_order_of_a_ring_with_bf16_partial_sums() -> None:
     """Source of the ring: gloo/allreduce.cc. Chunk i of 3 starts at another rank; every rank returns the same bits."""
     pytest.importorskip("torch.distributed")

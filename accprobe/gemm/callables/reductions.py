@@ -6,6 +6,7 @@ regions, its repeatability. A mean over a power of two is a product with a row o
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -38,6 +39,10 @@ def open_reduction(
     if name in COLLECTIVES:
         return _open_collective(name, request, options, device)
     own = find_callable(name)
+    part = ""
+    if isinstance(own, UserFunction) and name in IN_PART:
+        function, part = IN_PART[name]
+        own = replace(own, function=function)
     if not isinstance(own, UserFunction):
         raise AccprobeError(f"{name} is a matrix product: use `accprobe gemm {name}`")
     library = open_arrays(arrays or own.arrays, device)
@@ -53,7 +58,7 @@ def open_reduction(
         adapter.take_result_format()
     adapter.spec = replace(adapter.spec, a_exponent=factor_exponent(adapter))
     adapter.before.clear()
-    return Opened(adapter, {"dim": request.reduced or "last", **options})
+    return Opened(adapter, {"dim": request.reduced or "last", **options}, part)
 
 
 def _open_collective(name: str, request: ProductRequest, options: Options, device: str | None) -> Opened:
@@ -77,6 +82,31 @@ class RowsOfX:
         """Return the reductions of the rows of a, [M, 1]; b is ignored."""
         spec = self._adapter.spec
         return self._adapter.product(np.full((1, spec.k), spec.a.whole(1), spec.a.dtype), a).T
+
+
+def _last_of_cumsum(x: Any, dim: int) -> Any:
+    import torch
+
+    return torch.cumsum(x, dim).select(dim, -1)
+
+
+def _add_at_one_index(name: str, x: Any, dim: int) -> Any:
+    """Add all elements of a dimension of zeros and x at index 0."""
+    import torch
+
+    shape = [1 if i == dim % x.ndim else size for i, size in enumerate(x.shape)]
+    index = torch.zeros(x.shape[dim] if name == "index_add" else x.shape, dtype=torch.int64, device=x.device)
+    return getattr(torch, name)(x.new_zeros(shape), dim, index, x).squeeze(dim)
+
+
+# Functions of torch that add in more than one place, reduced to one of them, and the part of the result that is probed.
+IN_PART: dict[str, tuple[Callable[..., Any], str]] = {
+    "torch:cumsum": (_last_of_cumsum, "the last element of each cumulative sum"),
+    **{
+        f"torch:{name}": (partial(_add_at_one_index, name), "the sum of zeros and K elements with the same index")
+        for name in ("index_add", "scatter_add")
+    },
+}
 
 
 def _product(own: UserFunction, reduced: str, options: Options, library: ArrayLibrary) -> Multiply:
