@@ -23,8 +23,11 @@ if TYPE_CHECKING:
     from accprobe.report.products import KernelRecord, ProductRow
     from accprobe.report.report import Report
 
-ELEMENTS, CALLS = {"cpu": 1 << 18, "cuda": 1 << 22}, 1 << 12
-"""Default number of fresh elements, and the largest number of calls for them."""
+ELEMENTS, CALLS = {"cpu": 1 << 18, "cuda": 1 << 22}, {"cpu": 1 << 12, "cuda": 1 << 12}
+"""Default number of fresh elements of a product, and the largest number of calls for them."""
+
+ROWS, ROW_CALLS = {"cpu": 1 << 18, "cuda": 1 << 20}, {"cpu": 1 << 14, "cuda": 1 << 17}
+"""Default number of fresh rows of a reduction, and the largest number of calls for them."""
 
 
 @dataclass(frozen=True)
@@ -196,7 +199,7 @@ class ProductRun:
         self.measured = measured
         measured.outcome = characterise(
             called,
-            self.elements or usual_elements(called.spec, called.library.device),
+            self.elements or usual_elements(called.spec, called.library.device, setting.request.reduced is not None),
             self.seed,
             evaluator_of(called.library.device),
             lambda name, part: show(int(100 * part), 100, f"{measured.title}: {name}"),
@@ -271,7 +274,9 @@ def _without_effect(options: Sequence[str]) -> str:
     return f"{' and '.join(options)} {'has' if len(options) == 1 else 'have'} no effect on the CPU"
 
 
-def usual_elements(spec: Any, device: str) -> int:
+def usual_elements(spec: Any, device: str, reduction: bool) -> int:
     """Return the default number of fresh elements to verify a plan on."""
-    most: int = CALLS * spec.m * spec.n
-    return min(ELEMENTS["cuda" if device.startswith("cuda") else "cpu"], most)
+    platform = "cuda" if device.startswith("cuda") else "cpu"
+    elements, calls = (ROWS, ROW_CALLS) if reduction else (ELEMENTS, CALLS)
+    most: int = calls[platform] * spec.m * spec.n
+    return min(elements[platform], most)

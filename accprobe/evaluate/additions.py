@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from functools import cached_property, lru_cache
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -130,5 +131,6 @@ def exact_products(model: ProductModel, fmt: Format, a: Bits, b: Bits) -> Number
 
 def _numbers(own: Format, words: Bits, fmt: Format) -> Numbers:
     """Return the numbers of patterns in the type of `fmt`."""
-    values = words.view(own.ml_dtype) if own.bits == own.storage_bits else own.values(words)
-    return values.astype(fmt.ml_dtype, copy=False)
+    values: Any = words.view(own.ml_dtype or own.dtype) if own.bits == own.storage_bits else own.values(words)
+    found: Numbers = values.astype(fmt.ml_dtype, copy=False)
+    return found

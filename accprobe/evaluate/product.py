@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from accprobe.errors import AccprobeError
 from accprobe.evaluate import rounding, tiles
 from accprobe.evaluate.additions import additions_of, exact_products
 from accprobe.evaluate.error_free import Floats, integer_parts, rounded_to_odd, truncated_sum
@@ -111,6 +112,20 @@ def _sums_of_exact(model: ProductModel, a: Bits, b: Bits) -> Bits | None:
     words = several.patterns(several.of_windows(values.reshape(-1), starts))
     row = rounded_to(SumWords(words, several.fmt), model.result, model.result_rounding)
     return np.repeat(row.reshape(*b.shape[:-2], 1, b.shape[-2]), a.shape[-2], axis=-2)
+
+
+def window_sums(model: ProductModel, a: Bits, words: Bits, starts: NDArray[np.int64]) -> Bits:
+    """Return D [n] of rows a [1, K] with columns words[start : start + K] of B, for each start [n].
+
+    The model is one of `additions_of`. Raises AccprobeError if a product is not exact.
+    """
+    several = additions_of(model)
+    assert several is not None
+    values = exact_products(model, several.fmt, a[:, :1], words[None, :, None])
+    if values is None:
+        raise AccprobeError("a product with the factor of the sum is not exact")
+    sums = several.patterns(several.of_windows(values.reshape(-1), starts))
+    return rounded_to(SumWords(sums, several.fmt), model.result, model.result_rounding)
 
 
 def is_multiply_add(model: ProductModel) -> bool:

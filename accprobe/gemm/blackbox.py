@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
@@ -17,6 +18,8 @@ Lines = NDArray[np.intp]
 
 # Products of the elements that are kept of each call for comparison with the final model, and the minimum of elements.
 KEPT_PRODUCTS, LEAST_KEPT = 1 << 18, 16
+# Operand words that are sent together.
+BATCH = 1 << 22
 # Limit of operand words kept in all.
 KEPT_WORDS = 1 << 25
 # Limits of calls that are kept whole: words of operands and results, and calls. Every n-th call of a run is kept.
@@ -87,14 +90,56 @@ class RecordedCallable:
         return self.box.spec
 
     def product(self, a: Bits, b: Bits, scales: ScaleWords | None = None, keep: bool = True) -> Bits:
-        if self.most is not None and self.calls >= self.most:
-            raise TooManyCalls(f"the accumulation order was not determined within {self.most} calls")
+        self._check_calls(1)
         d = one_nan(self.box.product(a, b, scales), self.spec.out)
         self.calls += 1
         self.elements += d.size
         if keep:
             self.keep(Call(a, b, scales, d))
         return d
+
+    def of_columns(self, a: Bits, row: int, columns: Lines, queries: int, fill: Callable[[Bits, slice], None]) -> Bits:
+        """Return the result of each query in this row of D: a column of B, as many in a call as there are `columns`.
+
+        fill: writes the columns of some queries into zeros [queries, K].
+        """
+        spec, width = self.spec, len(columns)
+        d = np.empty(queries, spec.out.dtype)
+        at_once = width * max(1, BATCH // (spec.n * spec.k))
+        for start in range(0, queries, at_once):
+            some = slice(start, min(start + at_once, queries))
+            lines = np.zeros((some.stop - start, spec.k), spec.b.dtype)
+            fill(lines, some)
+            b = np.zeros((-(-len(lines) // width), spec.n, spec.k), spec.b.dtype)
+            for call, first in enumerate(range(0, len(lines), width)):
+                b[call, columns[: len(lines) - first]] = lines[first : first + width]
+            d[some] = self.several(a, b)[:, row, columns].reshape(-1)[: len(lines)]
+        return d
+
+    def several(self, a: Bits, b: Bits) -> Bits:
+        """Return the results [calls, M, N] of calls with the same A, b [calls, N, K]."""
+        if not self.takes_windows:
+            return np.stack([self.product(a, each) for each in b])
+        self._check_calls(len(b))
+        d = self.of_windows(b.reshape(-1), np.arange(len(b) * self.spec.n).reshape(len(b), -1) * self.spec.k)
+        for each, result in zip(b, d, strict=True):
+            self.keep(Call(a, each, None, result))
+        return d
+
+    @property
+    def takes_windows(self) -> bool:
+        return hasattr(self.box, "of_windows")
+
+    def of_windows(self, words: Bits, starts: Lines) -> Bits:
+        """Return the results [calls, 1, N] of a reduction; column n is words[start : start + K], starts [calls, N]."""
+        d: Bits = one_nan(self.box.of_windows(words, starts), self.spec.out)  # type: ignore[attr-defined]
+        self.calls += len(d)
+        self.elements += d.size
+        return d
+
+    def _check_calls(self, more: int) -> None:
+        if self.most is not None and self.calls + more > self.most:
+            raise TooManyCalls(f"the accumulation order was not determined within {self.most} calls")
 
     def repeat(self, call: Call) -> NDArray[np.bool_]:
         """Repeat a call identically and return which elements differ, [M, N]."""

@@ -80,6 +80,13 @@ def probe(subject: RecordedCallable, dots: SparseDots, rows: Ints, columns: Ints
     spec, layout = subject.spec, layout_of(subject.spec)
     side = len(layout.independent_pairs(rows, columns)[0])
     dots = dots[: side * MOST_CALLS]
+    if spec.a_exponent is not None:
+
+        def fill(lines: Bits, some: slice) -> None:
+            numbers = np.arange(len(lines))
+            _place(dots[some], np.empty_like(lines), numbers, lines, numbers, dots.ks[some])
+
+        return replace(dots, d=subject.of_columns(layout.blank()[0], rows[0], columns, len(dots), fill))
     d = np.empty(len(dots), spec.out.dtype)
     for start in range(0, len(dots), side):
         part = dots[start : start + side]

@@ -22,6 +22,8 @@ from accprobe.isa.formats import FORMATS, Bits, Format
 LARGE = ("large", "large A", "large B")
 # uniform: in [0, 1). integers: whole numbers that the format holds exactly.
 DISTRIBUTIONS = ("normal", "wide", "same sign", "cancelling", "sparse", *LARGE, "uniform", "integers")
+# Distributions of rows of x: with a fixed A, the large ones are alike.
+ROW_DISTRIBUTIONS = tuple(kind for kind in DISTRIBUTIONS if kind not in LARGE[1:])
 # Distributions that are made from numbers in [0, 1); the others are made from normal ones.
 _FROM_UNIFORM = (*LARGE, "uniform", "integers")
 # The distribution of operands that the user gives, and the function that draws A [M, K] and B [N, K] from them.
@@ -36,6 +38,8 @@ _LARGEST_WIDE = 2.0**8
 _TABLE = 1 << 16
 # Numbers drawn for a large matrix. Each line is a run of them from a random start, which is faster than drawing every element.
 _POOL = 1 << 20
+# Fewest words of `random_windows`.
+_WINDOWS = 1 << 21
 # Number of 256 pairs of cancelling products that cancel completely.
 _CANCELLED = 230
 
@@ -99,6 +103,25 @@ def _patterns(fmt: Format, values: NDArray[np.floating], kind: str, rng: np.rand
         with np.errstate(over="ignore"):
             values = np.clip(np.ldexp(values, exponent), -largest, largest)
     return values.astype(fmt.ml_dtype).view(fmt.dtype)
+
+
+def random_windows(spec: Spec, kind: str, rows: int, rng: np.random.Generator) -> tuple[Bits, NDArray[np.int64]]:
+    """Return random words and distinct starts [rows]: each row of x is the K words from a start.
+
+    Rows overlap, because drawing each element of a million rows takes minutes. A "cancelling" row repeats K / 2 words or
+    fewer, with alternating signs.
+    """
+    n = max(_WINDOWS, spec.k + rows)
+    words = random_lines(spec.b, (n,), kind, rng, _large_exponents(spec, kind)[1] if kind in LARGE else 0)
+    if kind == "cancelling" and spec.k > 1:
+        for number, start in enumerate(range(0, n, 2 * spec.k)):
+            half = spec.k // 2 if number % 2 else int(rng.integers(-(-spec.k // 8), spec.k // 2 + 1))
+            part = words[start : start + 2 * spec.k]
+            place, turn = np.arange(len(part)) % half, np.arange(len(part)) // half % 2
+            near = (rng.integers(0, 256, len(part)) < _CANCELLED) & (place < len(part))
+            opposite = part[place] ^ (turn * spec.b.sign_bit).astype(spec.b.dtype)
+            words[start : start + 2 * spec.k] = np.where(near, opposite, part)
+    return words, rng.permutation(n - spec.k + 1)[:rows]
 
 
 def times_power(fmt: Format, patterns: Bits, exponent: int) -> Bits:

@@ -8,13 +8,14 @@ from itertools import cycle
 
 import numpy as np
 
+from accprobe.evaluate.additions import additions_of
 from accprobe.evaluate.any_order import Evaluate, given_by_some_order, on_cpu
-from accprobe.evaluate.product import ScaleWords, product
+from accprobe.evaluate.product import ScaleWords, product, window_sums
 from accprobe.gemm.blackbox import Call, RecordedCallable, scales_of_lines
 from accprobe.gemm.callables.adapter import one_sentence
 from accprobe.gemm.checks.regions import Region
-from accprobe.gemm.layout import Ints, Layout, layout_of
-from accprobe.gemm.operands import DISTRIBUTIONS, OWN, DrawOwn, draw_operands
+from accprobe.gemm.layout import Ints, Layout, layout_of, power
+from accprobe.gemm.operands import DISTRIBUTIONS, OWN, ROW_DISTRIBUTIONS, DrawOwn, draw_operands, random_windows
 from accprobe.isa.formats import Bits, Format
 from accprobe.model.product import ProductModel
 
@@ -24,6 +25,10 @@ MOST_SHOWN = 4
 TOGETHER = 1 << 12
 # From so many small calls on, predicting all of them together on the CPU is faster than one by one on a GPU.
 MANY = 16
+# Calls of a reduction that are made before their results are read and compared.
+CALLS_TOGETHER = 1 << 12
+# Calls of a reduction that are repeated if one of them contradicts the plan.
+MOST_DISPUTED = 16
 
 
 @dataclass(frozen=True)
@@ -136,6 +141,8 @@ def verify_plans(
     draws the user's operands, a further distribution.
     """
     verification, layout = verification or PlanVerification(), layout_of(subject.spec)
+    if subject.takes_windows and own is None and all(additions_of(model) is not None for _, model in parts):
+        return _verify_windows(subject, parts, elements, seed, progress, verification)
     rng = np.random.default_rng((seed, 0xF5E5))
     kinds = DISTRIBUTIONS if own is None else (*DISTRIBUTIONS, OWN)
     share, area = -(-elements // len(kinds)), sum(len(region.rows) * len(region.columns) for region, _ in parts)
@@ -165,6 +172,38 @@ def verify_plans(
         enough = verification.elements >= elements and number >= len(kinds)
         if enough or (verification.mismatches and not all(model.is_ordered for _, model in parts)):
             return verification
+    return verification
+
+
+def _verify_windows(
+    subject: RecordedCallable,
+    parts: Sequence[tuple[Region, ProductModel]],
+    elements: int,
+    seed: int,
+    progress: Callable[[int], None],
+    verification: PlanVerification,
+) -> PlanVerification:
+    """Verify the plans of a reduction on rows that are windows of random words, many calls at once."""
+    spec, rng = subject.spec, np.random.default_rng((seed, 0xF5E6))
+    factor = np.full((1, spec.k), power(spec.a, spec.a_exponent or 0), spec.a.dtype)
+    area = sum(len(region.columns) for region, _ in parts)
+    calls = -(-elements // (len(ROW_DISTRIBUTIONS) * area))
+    for kind in ROW_DISTRIBUTIONS:
+        words, starts = random_windows(spec, kind, calls * spec.n, rng)
+        starts = starts.reshape(calls, spec.n)
+        for first in range(0, calls, CALLS_TOGETHER):
+            some = starts[first : first + CALLS_TOGETHER]
+            got = subject.of_windows(words, some)
+            for region, model in parts:
+                columns = region.columns
+                expected = window_sums(model, factor, words, some[:, columns].reshape(-1)).reshape(len(some), 1, -1)
+                verification.compare(kind, model.result, got[:, :, columns], expected, np.array([0]), columns)
+            if verification.mismatches and not verification.disputed:
+                rows = np.lib.stride_tricks.sliding_window_view(words, spec.k)
+                verification.disputed = [
+                    Call(factor, rows[some[i]], None, got[i]) for i in range(min(len(some), MOST_DISPUTED))
+                ]
+            progress(verification.elements)
     return verification
 
 

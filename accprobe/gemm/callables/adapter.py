@@ -78,11 +78,7 @@ class CallableAdapter:
 
     def _check_unchanged(self, a: Bits, b: Bits, scales: ScaleWords | None) -> None:
         """Raise AccprobeError if the call changed an operand."""
-        spec, f32 = self.spec, FORMATS["f32"]
-        sent: list[tuple[str, Format, Bits]] = [("a", spec.a, a), ("b", spec.b, b.T)]
-        if spec.scale is not None:
-            sent += [(name, f32, words.view(np.uint32)) for name, words in zip(_SCALES, self._scales(scales), strict=True)]
-        for (name, fmt, patterns), operand in zip(sent, self._operands, strict=True):
+        for (name, fmt, patterns), operand in zip(self._sent(a, b, scales), self._operands, strict=True):
             with self._one_sentence("has operands that cannot be read back:"):
                 changed = self.library.patterns(operand, fmt) != patterns
             if changed.any():
@@ -91,12 +87,20 @@ class CallableAdapter:
                     f" elements: let it work on a copy of {name}, or call it through a function that copies {name}"
                 )
 
+    def _sent(self, a: Bits, b: Bits, scales: ScaleWords | None) -> list[tuple[str, Format, Bits]]:
+        """Return the name, format and patterns of each operand that the function takes."""
+        spec, f32 = self.spec, FORMATS["f32"]
+        sent: list[tuple[str, Format, Bits]] = [("a", spec.a, a), ("b", spec.b, b.T)]
+        if spec.scale is not None:
+            sent += [(name, f32, words.view(np.uint32)) for name, words in zip(_SCALES, self._scales(scales), strict=True)]
+        return sent
+
     def _one_sentence(self, what: str) -> AbstractContextManager[None]:
         return one_sentence(f"{self.name} {what}", self.library.device, self._file)
 
     def _patterns(self, result: Any) -> Bits:
         found, spec = self._received(result), self.spec
-        if found.shape != (spec.m, spec.n):
+        if found.shape[-2:] != (spec.m, spec.n):
             expected = (spec.m, spec.n)
             transposed = " (transposed?)" if found.shape == expected[::-1] else ""
             raise AccprobeError(

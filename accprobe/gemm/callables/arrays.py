@@ -5,6 +5,7 @@ Each operand keeps its buffer from call to call, because libraries choose kernel
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -73,6 +74,18 @@ class ArrayLibrary:
         buffer[:] = patterns
         return buffer.view(_numpy_type(fmt))
 
+    def windows(self, words: Bits, k: int, starts: NDArray[np.int64], fmt: Format, by_columns: bool) -> Iterator[Any]:
+        """Yield an operand "b" [K, N] for each call, which the next one replaces; column n is words[start : start + k]."""
+        every = np.lib.stride_tricks.sliding_window_view(words, k)
+        return (self.operand("b", every[some].T, fmt, by_columns) for some in starts)
+
+    def copied(self, result: Any) -> Any:
+        """Return a copy of a result where it lies."""
+        return np.array(self._array(result))
+
+    def stacked(self, results: Sequence[Any]) -> Any:
+        return np.stack(results)
+
     def scale(self, role: str, values: Singles) -> Any:
         return np.array(values)
 
@@ -121,6 +134,25 @@ class TorchArrays(ArrayLibrary):
         else:
             self._transpose_into(role, words, buffer)
         return buffer.view(self.type(fmt))
+
+    def windows(self, words: Bits, k: int, starts: NDArray[np.int64], fmt: Format, by_columns: bool) -> Iterator[Any]:
+        torch = self._torch
+        every = torch.from_numpy(_signed_integers(words)).to(self.device).unfold(0, k, 1)
+        for some in torch.from_numpy(starts).to(self.device):
+            shape = (starts.shape[1], k) if by_columns else (k, starts.shape[1])
+            buffer = self._buffer("b", shape, _signed_integers(words[:0]).dtype.name)
+            if by_columns:
+                torch.index_select(every, 0, some, out=buffer)
+            else:
+                buffer.copy_(every.index_select(0, some).t())
+            operand = buffer.view(self.type(fmt))
+            yield operand.t() if by_columns else operand
+
+    def copied(self, result: Any) -> Any:
+        return self._tensor(result).detach().clone()
+
+    def stacked(self, results: Sequence[Any]) -> Any:
+        return self._torch.stack(results)
 
     def _transpose_into(self, role: str, words: NDArray[Any], buffer: Any) -> None:
         """Copy the operand as it lies in memory, part by part, and transpose each part on the device."""
@@ -187,6 +219,9 @@ class CupyArrays(TorchArrays):
     def operand(self, role: str, patterns: Bits, fmt: Format, by_columns: bool = False) -> Any:
         return self._cupy.from_dlpack(super().operand(role, patterns, fmt, by_columns))
 
+    def windows(self, words: Bits, k: int, starts: NDArray[np.int64], fmt: Format, by_columns: bool) -> Iterator[Any]:
+        return map(self._cupy.from_dlpack, super().windows(words, k, starts, fmt, by_columns))
+
     def scale(self, role: str, values: Singles) -> Any:
         return self._cupy.from_dlpack(super().scale(role, values))
 
@@ -216,6 +251,12 @@ class JaxArrays(ArrayLibrary):
 
     def scale(self, role: str, values: Singles) -> Any:
         return self._jax.device_put(np.array(values), self._to)
+
+    def copied(self, result: Any) -> Any:
+        return self._array(result)  # arrays of JAX never change
+
+    def stacked(self, results: Sequence[Any]) -> Any:
+        return self._jax.numpy.stack(results)
 
     def _array(self, result: Any) -> Any:
         return result if isinstance(result, self._jax.Array) else None

@@ -19,8 +19,9 @@ from accprobe.gemm.callables.adapter import CallableAdapter, Multiply
 from accprobe.gemm.callables.arrays import ArrayLibrary, open_arrays
 from accprobe.gemm.callables.opening import Opened, ProductRequest, UserFunction, find_callable
 from accprobe.gemm.callables.options import FLAGS, Options, under_flags, with_defaults
+from accprobe.gemm.layout import Ints
 from accprobe.gemm.spec import Spec
-from accprobe.isa.formats import FORMATS, Bits
+from accprobe.isa.formats import FORMATS, Bits, Format
 
 COLLECTIVES = ("torch.distributed:all_reduce", "torch.distributed:reduce_scatter")
 # The name of the argument that selects a dimension, by library.
@@ -53,7 +54,7 @@ def open_reduction(
         raise AccprobeError("--dim all adds every element: give --shape 1xK, or a shape whose rows are 1")
     spec = Spec(*request.shape, fmt, fmt, request.out or fmt, a_exponent=0)
     function = _product(own, request.reduced or "last", options, library)
-    adapter = CallableAdapter(spec, function, library, name, by_columns=request.reduced != "first", file=own.file)
+    adapter = ReductionAdapter(spec, function, library, name, by_columns=request.reduced != "first", file=own.file)
     if request.out is None:
         adapter.take_result_format()
     adapter.spec = replace(adapter.spec, a_exponent=factor_exponent(adapter))
@@ -69,6 +70,33 @@ def _open_collective(name: str, request: ProductRequest, options: Options, devic
     spec = Spec(1 if name.endswith("reduce_scatter") else m, n, k, fmt, fmt, fmt, a_exponent=0)
     collective, remarks = open_collective(name, spec, options, device)
     return Opened(collective, {"dim": "first", **options}, remarks=remarks)
+
+
+class ReductionAdapter(CallableAdapter):
+    """A reduction as a product [1, rows] whose A is fixed: the function takes x alone."""
+
+    def set_operands(self, a: Bits, b: Bits, scales: ScaleWords | None = None) -> None:
+        with self._one_sentence("could not receive its operands:"):
+            self._operands = (self.library.operand("b", b.T, self.spec.b, self._by_columns),)
+
+    def _sent(self, a: Bits, b: Bits, scales: ScaleWords | None) -> list[tuple[str, Format, Bits]]:
+        return [("x", self.spec.b, b.T)]
+
+    def of_windows(self, words: Bits, starts: Ints) -> Bits:
+        """Return the results [calls, 1, rows] of calls whose row r is words[start : start + K], starts [calls, rows].
+
+        Words and results are copied to and from the device once.
+        """
+        with self._one_sentence("could not receive its operands:"):
+            operands = self.library.windows(words, self.spec.k, starts, self.spec.b, self._by_columns)
+        found = []
+        for operand in operands:
+            self._operands = (operand,)
+            found.append(self.library.copied(self.call()))
+        if self._calls < len(starts):
+            self._patterns(found[0])
+        self._calls += len(starts)
+        return self._patterns(self.library.stacked(found))
 
 
 class RowsOfX:
@@ -110,7 +138,7 @@ IN_PART: dict[str, tuple[Callable[..., Any], str]] = {
 
 
 def _product(own: UserFunction, reduced: str, options: Options, library: ArrayLibrary) -> Multiply:
-    """Return the function of a (ignored) and b [K, rows] that reduces b, with its result as [1, rows]."""
+    """Return the function of b [K, rows] that reduces it, with its result as [1, rows]."""
     flags = {option: options[option] for option in FLAGS if option in options and not own.takes(option)}
     with_defaults(flags, dict.fromkeys(FLAGS), own.name)
     chosen = {name: value for name, value in options.items() if name not in flags}
@@ -120,7 +148,7 @@ def _product(own: UserFunction, reduced: str, options: Options, library: ArrayLi
         chosen[axis] = 0 if reduced == "first" else -1
     function: Any = partial(own.function, **chosen)
 
-    def reduce(a: Any, b: Any) -> Any:
+    def reduce(b: Any) -> Any:
         x = b if reduced == "first" else b.T
         result = function(x[0] if reduced == "all" else x)
         return result.reshape(1, -1) if hasattr(result, "reshape") else result

@@ -98,6 +98,12 @@ def single_products(
     rows = layout.distinct_rows(rows)
     found = np.empty(len(ks), np.float64)
     width = len(columns)
+    if spec.a_exponent is not None:
+
+        def fill(lines: Bits, some: slice) -> None:
+            lines[np.arange(len(lines)), ks[some]] = word_b
+
+        return numbers_of(spec.out, subject.of_columns(layout.blank()[0], rows[0], columns, len(ks), fill))
     for start in range(0, len(ks), width * len(rows)):
         a, b = layout.blank()
         some = ks[start : start + width * len(rows)]

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from accprobe.evaluate.error_free import Floats
 from accprobe.gemm.blackbox import RecordedCallable
 from accprobe.gemm.layout import Ints, Units, layout_of, power, units_in
+from accprobe.isa.formats import Bits
 
 # Candidate bases of these digits; the one with the fewest calls is used.
 BASES = (2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
@@ -189,14 +190,12 @@ class ColumnPairs(ProductPairs):
 
     def _of_columns(self, i: Ints, j: Ints, windows: Sequence[Ints]) -> Floats:
         """Return the units that survive in a window beside each pair, [queries]. i and j hold no unit."""
-        spec, each, width = self._subject.spec, self._units, len(self._columns)
-        found = np.empty(len(i))
-        for start in range(0, len(i), width):
-            some = slice(start, start + width)
-            columns, lengths = self._columns[: len(i[some])], [len(window) for window in windows[some]]
-            b = np.zeros_like(self._b)
-            b[np.repeat(columns, lengths), np.concatenate(windows[some])] = power(spec.b, each.unit[1])
-            b[columns, i[some]] = power(spec.b, each.large[1])
-            b[columns, j[some]] = power(spec.b, each.large[1], negative=True)
-            found[some] = units_in(self._subject.product(self._a, b)[self._rows[0], columns], spec, each)
-        return found
+        spec, each = self._subject.spec, self._units
+
+        def fill(lines: Bits, some: slice) -> None:
+            numbers, lengths = np.arange(len(lines)), [len(window) for window in windows[some]]
+            lines[np.repeat(numbers, lengths), np.concatenate(windows[some])] = power(spec.b, each.unit[1])
+            lines[numbers, i[some]] = power(spec.b, each.large[1])
+            lines[numbers, j[some]] = power(spec.b, each.large[1], negative=True)
+
+        return units_in(self._subject.of_columns(self._a, self._rows[0], self._columns, len(i), fill), spec, each)
