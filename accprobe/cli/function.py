@@ -77,7 +77,10 @@ def function_command(
         from accprobe.function.arithmetic import ARITHMETIC_UNITS
         from accprobe.function.units import SCALAR_UNITS
 
-        names = [(unit.name, f"{unit.kind}: {unit.operand} -> {unit.result}") for unit in SCALAR_UNITS]
+        names = [
+            (unit.name, f"{unit.kind}: {unit.operand} -> {unit.result}{f'; {NEVER_RAN}' * bool(unit.since)}")
+            for unit in SCALAR_UNITS
+        ]
         list_names([*names, *((unit.name, f"arithmetic: {unit.fmt}") for unit in ARITHMETIC_UNITS)])
         return
     output, form = report_output(output, form)
@@ -113,7 +116,9 @@ def _units(device: str | None, select: tuple[str, ...], form: str, output: Path 
     if not chosen:
         raise UnknownName(f"no PTX instruction matches '{select[0]}'; {nearest(select[0], [unit.name for unit in every])}")
     gpu = open_device(device or "gpu")
-    fill_cache([(unit.source, unit.name) for unit in chosen], gpu.architecture)
+    for there in (True, False):
+        some = [(unit.source, unit.name) for unit in chosen if unit.exists_on(gpu.architecture) == there]
+        fill_cache(some, gpu.architecture if there else ELSEWHERE)
     index = int((device or "cuda:0").partition(":")[2] or 0)
     report, stopped = Report.empty(gpu, device, 0), None
     rows: list[FunctionRow] = []
@@ -122,7 +127,8 @@ def _units(device: str | None, select: tuple[str, ...], form: str, output: Path 
             with limited(time_limit):
                 for number, unit in enumerate(chosen):
                     show(number, len(chosen), unit.name)
-                    rows.append(_measured(unit, index))
+                    there = unit.exists_on(gpu.architecture)
+                    rows.append(_measured(unit, index) if there else disassembled(unit))
                     report = report.model_copy(update={"functions": tuple(rows)})
                     save(report)
         except (KeyboardInterrupt, AccprobeError) as e:
@@ -133,8 +139,20 @@ def _units(device: str | None, select: tuple[str, ...], form: str, output: Path 
         end_interrupted(f"{len(rows)} functions", output, stopped)
     if stopped is not None:
         raise stopped
-    if any(row.status != "confirmed" for row in rows):
+    if any(row.status != "confirmed" and row.reason != NEVER_RAN for row in rows):
         sys.exit(DIFFERS)
+
+
+ELSEWHERE = "sm_100a"
+NEVER_RAN = f"exists on {ELSEWHERE} and later: compiled and disassembled, never run on hardware"
+
+
+def disassembled(unit: ScalarUnit | ArithmeticUnit) -> FunctionRow:
+    """Return the row of a unit that the GPU lacks, with the opcodes that the compiler writes for it."""
+    from accprobe.function.units import opcodes_of
+
+    row = _without_results(unit, "skipped", NEVER_RAN)
+    return row.model_copy(update={"opcodes": opcodes_of(unit.compile(ELSEWHERE))})
 
 
 def _measured(unit: ScalarUnit | ArithmeticUnit, index: int) -> FunctionRow:

@@ -1,0 +1,1 @@
+"""Scalar functions: instructions and elementwise callables, from words to words; sums as functions of one array."""

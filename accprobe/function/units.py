@@ -34,13 +34,20 @@ THREADS, BLOCKS = 256, 132 * 16
 
 @dataclass(frozen=True)
 class ScalarUnit:
-    """One scalar instruction. function: its reference function."""
+    """One scalar instruction. function: its reference function. since: the first target that has it, "" for sm_90.
+
+    A packed instruction converts x and zeros; one that rounds at random (`.rs`) gets random bits that are 0.
+    """
 
     name: str
     operand: Format
     result: Format
     kind: Kind
     function: str = "identity"
+    since: str = ""
+
+    def exists_on(self, target: str) -> bool:
+        return _number(target) >= _number(self.since)
 
     @property
     def source(self) -> str:
@@ -52,21 +59,43 @@ class ScalarUnit:
         """Return the statement that stores in y the result of x, through registers of the operand's and the result's class."""
         if self.kind == "CUDA function":
             return f"y = __float_as_uint({self.name}(__uint_as_float(x)))"
-        if self.result.storage_bits == 8 and self.result.is_float:
-            zero = "0.0f" if self.operand.name == "f32" else "0"
-            of = _register(self.operand)
-            operands = f'"{of}"({zero}), "{of}"({_read(self.operand)})'
-            return f'{{ unsigned short t; asm volatile("{self.name} %0, %1, %2;" : "=h"(t) : {operands}); y = t; }}'
-        if self.operand.storage_bits == 8 and self.operand.is_float:
-            return f'{{ unsigned t; asm volatile("{self.name} %0, %1;" : "=r"(t) : "h"((unsigned short)(x))); y = t; }}'
+        if _is_narrow(self.result) or ".rs" in self.name:
+            return self._packed()
+        if _is_narrow(self.operand):
+            text = f"{self.name} %0, %1;"
+            if self.operand.name == "e2m1":  # two numbers are a byte, which no register class of inline assembly holds
+                text = f"{{ .reg .b8 t, u; mov.b16 {{t, u}}, %1; {self.name} %0, t; }}"
+            return f'{{ unsigned t; asm volatile("{text}" : "=r"(t) : "h"((unsigned short)(x))); y = t; }}'
         to, of = _register(self.result), _register(self.operand)
         kind = {"f": "float", "h": "unsigned short", "r": "unsigned"}[to]
         value = "__float_as_uint(t)" if to == "f" else "t"
         return f'{{ {kind} t; asm volatile("{self.name} %0, %1;" : "={to}"(t) : "{of}"({_read(self.operand)})); y = {value}; }}'
 
+    def _packed(self) -> str:
+        """Return the statement of a conversion of several f32 numbers: x becomes the lowest one of the result."""
+        four, result = "x4." in self.name, self.result
+        to = "h" if _is_narrow(result) and (not four or result.name == "e2m1") else "r"
+        given = ("{%1, %1, %1, %2}" if four else "%1, %2") + ", %3" * (".rs" in self.name)
+        text = f"{self.name} %0, {given};"
+        if result.name == "e2m1" and not four:
+            text = f"{{ .reg .b8 t; {self.name} t, {given}; cvt.u16.u8 %0, t; }}"
+        bits = ', "r"(0)' * (".rs" in self.name)
+        mask = " & 15" * (result.name == "e2m1")
+        kind = {"h": "unsigned short", "r": "unsigned"}[to]
+        operands = f'"f"(0.0f), "f"({_read(self.operand)}){bits}'
+        return f'{{ {kind} t; asm volatile("{text}" : "={to}"(t) : {operands}); y = t{mask}; }}'
+
     def compile(self, target: str) -> Cubin:
         """Return the cubin of its kernel. Raises ToolMissing, and AccprobeError if the target lacks the instruction."""
         return compiler.compile_source(self.source, target, self.name)
+
+
+def _is_narrow(fmt: Format) -> bool:
+    return fmt.storage_bits == 8 and not fmt.is_integer
+
+
+def _number(target: str) -> int:
+    return int("".join(filter(str.isdigit, target)) or 0)
 
 
 def _register(fmt: Format) -> str:
@@ -130,8 +159,22 @@ def _conversions() -> list[ScalarUnit]:
     return [ScalarUnit(name, of, to, "conversion") for name, of, to in units]
 
 
-SCALAR_UNITS: tuple[ScalarUnit, ...] = (*_special_functions(), *_conversions())
-"""The scalar instructions of sm_90 that are measured."""
+def _conversions_of_blackwell() -> list[ScalarUnit]:
+    f32, f16, bf16, scale = (FORMATS[name] for name in ("f32", "f16", "bf16", "ue8m0"))
+    units = []
+    for to in (FORMATS["e2m1"], FORMATS["e3m2"], FORMATS["e2m3"]):
+        units += [(f"cvt.rn.satfinite{relu}.{to}x2.f32", f32, to) for relu in ("", ".relu")]
+        units.append((f"cvt.rn.f16x2.{to}x2", to, f16))
+    units += [(f"cvt.{r}{limit}.ue8m0x2.f32", f32, scale) for r in ("rz", "rp") for limit in ("", ".satfinite")]
+    units.append(("cvt.rn.bf16x2.ue8m0x2", scale, bf16))
+    units += [(f"cvt.rs.{to}x2.f32", f32, to) for to in (f16, bf16)]
+    narrow = (FORMATS[name] for name in ("e4m3", "e5m2", "e3m2", "e2m3", "e2m1"))
+    units += [(f"cvt.rs.satfinite.{to}x4.f32", f32, to) for to in narrow]
+    return [ScalarUnit(name, of, to, "conversion", since="sm_100a") for name, of, to in units]
+
+
+SCALAR_UNITS: tuple[ScalarUnit, ...] = (*_special_functions(), *_conversions(), *_conversions_of_blackwell())
+"""The scalar instructions that are measured; those of sm_100a never ran on hardware."""
 
 
 class GpuUnit:

@@ -11,6 +11,8 @@ from click.testing import CliRunner, Result
 
 import accprobe
 from accprobe.cli import main
+from accprobe.cli.function import disassembled
+from accprobe.function.units import SCALAR_UNITS
 
 
 def run(*arguments: str) -> Result:
@@ -51,6 +53,14 @@ def test_a_callable_is_named_on_every_operand(name: str, dtype: str, computes: s
     found = run(name, "--dtype", dtype)
     assert found.exit_code == 0, found.output
     assert found.stdout.startswith(f"{name} {dtype}: {computes}; all 65,536 operands compared, 0 differ\n")
+
+
+def test_a_conversion_of_another_gpu_is_disassembled() -> None:
+    pytest.importorskip("cuda.core")
+    (unit,) = (each for each in SCALAR_UNITS if each.name == "cvt.rn.satfinite.e2m1x2.f32")
+    assert (unit.exists_on("sm_90a"), unit.exists_on("sm_120a")) == (False, True)
+    row = disassembled(unit)
+    assert (row.status, row.opcodes[0]) == ("skipped", "F2FP.SATFINITE.E2M1.F32.PACK_AB_MERGE_C")
 
 
 def test_an_operand_that_differs_is_shown() -> None:

@@ -41,7 +41,9 @@ def function_headline(rows: Sequence[FunctionRow]) -> str:
         return f"{row.title}: {row.computes}; {where} compared, 0 differ"
     confirmed = sum(row.status == "confirmed" for row in rows)
     exhaustive = sum(row.is_exhaustive and row.status == "confirmed" for row in rows)
-    return f"{confirmed} of {len(rows)} functions confirmed, {exhaustive} of them on every operand"
+    skipped = sum(row.status == "skipped" for row in rows)
+    rest = f"; {skipped} skipped" if skipped else ""
+    return f"{confirmed} of {len(rows) - skipped} functions confirmed, {exhaustive} of them on every operand{rest}"
 
 
 def remarks_of(row: FunctionRow, named: bool) -> Iterator[str]:
