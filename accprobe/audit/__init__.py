@@ -1,1 +1,1 @@
-"""Any binary: its kernels, their accumulators, and what a project demands of them."""
+"""The kernels of any binary: their matrix opcodes and accumulators, and a project's requirements on them."""

@@ -1,4 +1,4 @@
-"""The accumulator of a matrix opcode of an architecture: measured on a GPU, else as published, else unknown."""
+"""The accumulator of a matrix opcode on an architecture: from recorded reports, else from published models, else unknown."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Accumulator:
 
     @property
     def text(self) -> str:
-        """ "13 (e8m13)", "≥13 (e8m13)", "s32, exact", "23 (f32) or 10 (f16)"."""
+        """Return "13 (e8m13)", "≥13 (e8m13)", "s32, exact" or "23 (f32) or 10 (f16)"."""
         if self.bits is None:
             return f"{self.format}, exact"
         d = FORMATS[self.format]
@@ -69,7 +69,7 @@ def accumulator(opcode: str, architecture: str) -> Accumulator | None:
 def _measured(architecture: str) -> dict[Kind, tuple[Accumulator, set[int]]]:
     """Return accumulators from recorded reports of GPUs of this architecture, and every n that was measured.
 
-    Rows whose own unit ran count; of a kind, the one of fewest bits. Its source names every report that says the same.
+    Rows count if the expected unit ran. If several rows are of one kind, the one with the fewest bits counts.
     """
     found: dict[Kind, Accumulator] = {}
     sources: dict[Kind, dict[str, str]] = {}
@@ -101,7 +101,7 @@ def _elsewhere(n: int, measured: set[int]) -> str:
 
 
 def _of_row(row: Row) -> Accumulator | None:
-    """Without its source."""
+    """Return the accumulator of a row, without its source."""
     inst, bits, f = row.instruction, row.findings.get("effective_bits"), row.findings.get("alignment_bits")
     native = [opcodes.relation(inst, opcode) == "native" for opcode in row.opcodes]
     if row.status != "confirmed" or native != [True] or bits is None or not isinstance(bits.value, int):
@@ -126,7 +126,7 @@ def _published(architecture: str) -> dict[Kind, Accumulator]:
 
 
 def _of_model(model: DotModel, d: Format, source: str) -> Accumulator:
-    """The weakest link of the model's sums."""
+    """Return the accumulator of the model's sum with the fewest bits."""
     sums = [node.arithmetic for node in model.root.nodes() if isinstance(node.arithmetic, FloatArithmetic)]
     alignment = min((a.alignment_bits for a in sums if a.alignment_bits is not None), default=None)
     bits = min(a.result_bits for a in sums)

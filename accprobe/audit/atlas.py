@@ -1,4 +1,4 @@
-"""The atlas of lowerings: what the probe of each PTX instruction becomes on each architecture that has it. No GPU is needed."""
+"""The SASS that each PTX instruction becomes on each architecture, compiled from accprobe's probes without a GPU."""
 
 from __future__ import annotations
 
@@ -15,14 +15,13 @@ ATLAS_SCHEMA = 1
 KIND = "lowering"
 
 OpcodeCounts = tuple[tuple[str, int], ...]
-"""(opcode, count) of all arithmetic that an instruction becomes."""
+"""(opcode, count) of all arithmetic opcodes of an instruction."""
 
 
 @dataclass(frozen=True)
 class Atlas:
-    """lowerings: instruction -> what it becomes -> the compile targets where it does.
-
-    targets: those compiled for; missing: those that this compiler compiles nothing for. Versions as the tools print them.
+    """lowerings: instruction -> its SASS -> the compile targets with this SASS. targets: those that were compiled; missing:
+    those that this compiler does not support. compiler, disassembler: versions, as the tools print them.
     """
 
     compiler: str
@@ -33,9 +32,9 @@ class Atlas:
 
 
 def compile_atlas(targets: Sequence[str] = (), jobs: int | None = None) -> Atlas:
-    """The atlas of these architectures, "sm_90" meaning all that "sm_90a" has; of every one that the compiler knows for none.
+    """Compile the probes of these architectures; "sm_90" includes the instructions of "sm_90a"; no target means all.
 
-    Raises ToolMissing without a compiler or disassembler, AccprobeError where the only target does not compile, UnknownName.
+    Raises ToolMissing without a compiler or disassembler, UnknownName, and AccprobeError if the only target does not compile.
     """
     chosen = tuple(dict.fromkeys(architectures.get(t).target for t in targets)) or tuple(
         a.target for a in architectures.ARCHITECTURES
@@ -65,7 +64,7 @@ def _lowerings(insts: Iterable[Instruction], target: str, jobs: int | None) -> I
 
 
 def dumps(atlas: Atlas) -> str:
-    """The atlas as JSON, one instruction a line."""
+    """Return the atlas as JSON with one instruction per line."""
     head = {
         "schema": ATLAS_SCHEMA,
         "kind": KIND,

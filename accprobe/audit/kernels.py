@@ -28,15 +28,13 @@ from accprobe.sass.promotion import Chain, chains
 from accprobe.sass.reading import Function
 
 IN_FLIGHT = 32
-"""Pieces a worker process has waiting, so that it never idles and what is finished does not pile up."""
+"""Waiting pieces per worker process: enough that it never idles, few enough that results do not accumulate in memory."""
 
 
 @dataclass(frozen=True)
 class Kernel:
-    """One function that has matrix opcodes.
-
-    matrix: (opcode, static count). sha256: of its text, as `Function.sha256`. executed: (opcode, executions by a warp), where a
-    profiler counted them, over all launches.
+    """One function that has matrix opcodes. matrix: (opcode, static count). sha256: of its text, as `Function.sha256`.
+    executed: (opcode, executions by a warp) over all launches, if a profiler counted them.
     """
 
     file: str
@@ -51,12 +49,12 @@ class Kernel:
 
     @property
     def accumulators(self) -> dict[str, Accumulator | None]:
-        """By matrix opcode; None where nothing is known."""
+        """Return the accumulator of each matrix opcode; None if it is unknown."""
         return {opcode: accumulator(opcode, self.architecture) for opcode, _ in self.matrix}
 
     @property
     def emulated(self) -> tuple[str, str] | None:
-        """("e4m3", "HMMA") where narrow operands are unpacked for a unit of other formats, which does the work."""
+        """Return ("e4m3", "HMMA") if narrow operands are unpacked for a unit of other formats, which does the work."""
         units = [parse(opcode).stem for opcode, _ in self.matrix]
         for conversion in self.conversions:
             fed = [unit for unit in conversion.feeds or units if unit in ("HMMA", "HGMMA")]
@@ -66,7 +64,7 @@ class Kernel:
 
 
 def distinct(kernels: Iterable[Kernel]) -> list[tuple[Kernel, ...]]:
-    """Kernels of one name, architecture and text together, as caches and libraries hold many times, by first appearance."""
+    """Group kernels of one name, architecture and text, in order of first appearance: caches and libraries repeat them."""
     same: dict[object, list[Kernel]] = {}
     for kernel in kernels:
         same.setdefault((kernel.name, kernel.architecture, kernel.sha256), []).append(kernel)
@@ -75,9 +73,8 @@ def distinct(kernels: Iterable[Kernel]) -> list[tuple[Kernel, ...]]:
 
 @dataclass
 class Reading:
-    """How far a reading of files is. functions: all that were seen, those without matrix opcodes too; by architecture.
-
-    pieces: found so far, of which `done` are read; begun: kernels of the file that is being read.
+    """Progress of reading files. functions: number of functions by architecture, also without matrix opcodes. pieces: number of
+    cubins found, of which `done` are read; begun: kernels of the file that is being read.
     """
 
     pieces: int = 0
@@ -105,11 +102,10 @@ def libraries(
     reading: Reading | None = None,
     on_piece: Callable[[Reading], None] = lambda _: None,
 ) -> Iterator[list[Kernel]]:
-    """Every kernel with a matrix opcode in each file, file after file, each as soon as it is read.
+    """Yield every kernel with a matrix opcode in each file, in order, as soon as it is read.
 
-    targets: architectures to read; none: all. `reading` has what was seen besides. Memory does not grow with the files: a piece
-    (a cubin) is unpacked, disassembled and forgotten.
-    Raises AccprobeError where a named file holds no device code, or none of it can be read.
+    targets: architectures to read; none: all. `reading` counts the rest. Memory does not grow with the files: a piece (a cubin)
+    is unpacked, disassembled and dropped. Raises AccprobeError if a named file has no device code, or none of it can be read.
     """
     reading = reading if reading is not None else Reading()
     with tempfile.TemporaryDirectory(prefix="accprobe") as unpacked:
@@ -135,7 +131,7 @@ def libraries(
 
 
 class _Task(NamedTuple):
-    """A piece of a file to read; no piece where the file has none."""
+    """A piece of a file to read; None if the file has none."""
 
     found: DeviceCode
     piece: Piece | None
@@ -155,11 +151,11 @@ def _tasks(files: Iterable[DeviceCode], reading: Reading) -> Iterator[_Task]:
 
 
 _Read = tuple[list[Kernel], dict[str, int], str]
-"""Kernels, functions by architecture, and what went wrong."""
+"""Kernels, number of functions by architecture, and errors."""
 
 
 def _read_all(tasks: Iterable[_Task], jobs: int, folder: str) -> Iterator[tuple[_Task, _Read]]:
-    """In their order. A single process reads where there is one task alone."""
+    """Read the tasks, and yield results in their order. A single task is read in this process."""
     first = list(islice(tasks := iter(tasks), 2))
     tasks = chain(first, tasks)
     if jobs <= 1 or len(first) < 2:
@@ -188,13 +184,13 @@ def _read_all(tasks: Iterable[_Task], jobs: int, folder: str) -> Iterator[tuple[
 
 
 def _begin_worker(folder: str) -> None:
-    """Ctrl-C ends the main process, which ends its workers and removes the folder with what they were reading."""
+    """Ignore Ctrl-C: it ends the main process, which ends its workers and removes the folder with their files."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     tempfile.tempdir = folder
 
 
 def _read(piece: Piece | None) -> _Read:
-    """One piece, in a worker process."""
+    """Read one piece, in a worker process."""
     if piece is None:
         return [], {}, ""
     found: list[Kernel] = []
@@ -213,7 +209,7 @@ def _read(piece: Piece | None) -> _Read:
 
 @contextmanager
 def _without_collections() -> Iterator[None]:
-    """Python's search for cycles of objects doubles the time that it takes to read lines, of which it makes millions."""
+    """Disable Python's cyclic garbage collector, which doubles the time to read lines because there are millions of objects."""
     enabled = gc.isenabled()
     gc.disable()
     try:

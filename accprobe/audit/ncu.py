@@ -1,7 +1,7 @@
 """Executed matrix opcodes, counted by Nsight Compute (`ncu`).
 
-Executions are counted a warp and an instruction of the text: the metric `inst_executed` on the source page. An instruction
-whose predicate was false for every thread is counted there too; where `thread_inst_executed_true` is 0, it did not execute.
+Executions are counted per warp and per line of the text: the metric `inst_executed` on the source page. It also counts an
+instruction whose predicate was false for every thread; if `thread_inst_executed_true` is 0, it did not execute.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ _NO_PERMISSION = (
 
 @dataclass(frozen=True)
 class Launch:
-    """One launch of a kernel: its text, and how often a warp executed each line."""
+    """One launch of a kernel: its text, and how often warps executed each line."""
 
     function: Function
     executed: tuple[int, ...]
 
     def count(self, kept: str | None = None) -> dict[str, int]:
-        """Executions by opcode, of those executed: matrix opcodes, or with kept="arithmetic" as `Function.arithmetic`."""
+        """Return executions by opcode: of matrix opcodes, or with kept="arithmetic" of those of `Function.arithmetic`."""
         counts: Counter[str] = Counter()
         for line, executed in zip(self.function.lines, self.executed, strict=True):
             wanted = MATRIX.match(line.opcode) or (kept == "arithmetic" and line.stem in ARITHMETIC)
@@ -58,10 +58,10 @@ class Launch:
 
 
 def launches(command: Sequence[str], names: str | None = None, timeout: float = 3600) -> Iterator[Launch]:
-    """Runs a command under the profiler: every launch of a kernel, in order; names: a regular expression for kernels' names.
+    """Run a command under the profiler, and return every launch of a kernel in order.
 
-    What the command prints goes to standard error. Raises ToolMissing without ncu, AccprobeError where it cannot run the
-    command, may not read counters, or sees no kernel.
+    names: a regular expression for names of kernels. The output of the command goes to standard error. Raises ToolMissing
+    without ncu, and AccprobeError if ncu cannot run the command, may not read counters, or sees no kernel.
     """
     program = toolchain.find("ncu")
     with tempfile.TemporaryDirectory(prefix="accprobe") as folder:
@@ -97,9 +97,9 @@ def _why_nothing(log: Path, status: int, program: str) -> str:
 
 
 def parse_launches(text: Iterable[str]) -> Iterator[Launch]:
-    """Yield the launches in what `ncu` prints of PAGE.
+    """Yield the launches in the output of `ncu` for PAGE.
 
-    A row `"Kernel Name","…"` begins a kernel, a row that names the columns follows, then one row an instruction. All other
+    A row `"Kernel Name","…"` begins a kernel, a row with the names of the columns follows, then one row per instruction. Other
     lines are skipped.
     """
     name, header = "", list[str]()
@@ -134,9 +134,8 @@ def _launch(name: str, lines: list[Line], executed: list[int]) -> Launch:
 
 
 def lowerings(device: str, insts: Sequence[Instruction]) -> dict[str, Lowering]:
-    """By name, what each instruction's probe executed for one tile on a GPU, in one run of a child that launches each once.
-
-    Raises as `launches`, and DeviceError where the child did not launch them all.
+    """Return by name the opcodes that each instruction's probe executed for one tile on a GPU, in one child process that
+    launches each probe once. Raises as `launches`, and DeviceError if the child did not launch all.
     """
     command = [sys.executable, "-m", "accprobe.devices.cuda", device, *(inst.name for inst in insts)]
     seen = list(launches(command, f"^{probes.KERNEL_NAME}$"))
@@ -146,15 +145,15 @@ def lowerings(device: str, insts: Sequence[Instruction]) -> dict[str, Lowering]:
 
 
 def _lowering(inst: Instruction, launch: Launch) -> Lowering:
-    """Executions for one tile: one warp's of those that hold it together."""
+    """Return the executions for one tile: those of one warp, as all warps of a tile execute the same."""
     sequence = tuple((opcode, count // inst.family.warps) for opcode, count in launch.count("arithmetic").items())
     return Lowering(tuple(opcode for opcode, _ in sequence if MATRIX.match(opcode)), sequence, "ncu")
 
 
 def profile_command(command: Sequence[str], architecture: str | None = None) -> tuple[list[Kernel], Reading]:
-    """Every kernel of a command that executed a matrix opcode, launches of one kernel together. Raises as `launches`.
+    """Return every kernel of a command that executed a matrix opcode, with all launches of a kernel as one.
 
-    architecture: of the GPU; None: of the first.
+    Raises as `launches`. architecture: of the GPU; None: of the first GPU.
     """
     from accprobe.build.driver import architecture_of_first
 
@@ -177,7 +176,7 @@ def profile_command(command: Sequence[str], architecture: str | None = None) -> 
 
 
 def _relative(lines: tuple[Line, ...]) -> tuple[Line, ...]:
-    """The text without where it was loaded."""
+    """Return the text without load addresses."""
     first = lines[0].offset
     return tuple(
         line._replace(offset=line.offset - first, operands=re.sub(r"0x[0-9a-f]{8,}", "", line.operands)) for line in lines

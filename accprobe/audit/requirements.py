@@ -13,17 +13,15 @@ from accprobe.errors import UnknownName, nearest
 from accprobe.sass import opcodes
 
 Rule = Literal["accumulator", "required", "forbidden"]
-"""Which demand it is: --fail-below, --require or --forbid."""
+"""The option of a requirement: --fail-below, --require or --forbid."""
 
 
 @dataclass(frozen=True)
 class Requirements:
-    """bits: fewest fraction bits that every accumulator must have, unknown ones fall short; None: any.
-
-    promoted_within: where a unit's sums are promoted after so many products at most, its bits do not matter; None: they do.
-    required: every kernel with matrix opcodes has one of these; forbidden: none has any. Opcodes as far as they are given
-    ("QGMMA", "HMMA.16816"), or globs.
-    Raises UnknownName where such a pattern begins with no matrix opcode.
+    """bits: minimum fraction bits of every accumulator; unknown ones fail; None: any. promoted_within: sums that are promoted
+    after at most so many products pass without `bits`; None: none do. required: every kernel with matrix opcodes has one of
+    these; forbidden: none has any. Opcodes may be incomplete ("QGMMA", "HMMA.16816") or globs. Raises UnknownName if a pattern
+    matches no known matrix opcode.
     """
 
     bits: int | None = None
@@ -43,10 +41,8 @@ class Requirements:
 
 @dataclass(frozen=True)
 class Shortfall:
-    """One demand that is not met.
-
-    kernels: the kernel that falls short, once for each file that has the very same; none where no kernel has a matrix opcode.
-    opcode: the failing one; "" where no opcode meets a requirement.
+    """A failed requirement. kernels: the failing kernel, once for each file with identical text; empty if no kernel has a
+    matrix opcode. opcode: the failing one; "" if no opcode matches a required one.
     """
 
     rule: Rule
@@ -56,7 +52,7 @@ class Shortfall:
 
 
 def shortfalls(kernels: Sequence[Kernel], demanded: Requirements) -> list[Shortfall]:
-    """Everything that falls short, the same kernel once; where there is no kernel, what is required does."""
+    """Return all failed requirements, identical kernels once. Without any kernel with matrix opcodes, required opcodes fail."""
     found = [
         Shortfall(rule, same, opcode, reason)
         for same in distinct(kernels)
@@ -94,7 +90,7 @@ def _too_few(known: Accumulator | None, bits: int) -> str:
 
 
 def _promoted(kernel: Kernel, opcode: str, within: int | None) -> bool:
-    """Return whether every sum of the opcode is promoted soon enough."""
+    """Return whether every sum of the opcode is promoted after at most `within` products."""
     if within is None:
         return False
     chains = [chain for chain in kernel.chains if opcode in dict(chain.opcodes)]

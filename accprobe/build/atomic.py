@@ -1,4 +1,4 @@
-"""Files of which a reader sees all or nothing, however the writer ends, and locks for those that several processes write."""
+"""Atomic file writes, so that a reader sees a complete file or none, and locks for files that several processes write."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from contextlib import contextmanager
 from pathlib import Path
 
 LOCK_POLL = 0.01
-"""Seconds between two attempts to take a lock: a signal is heeded in between."""
+"""Seconds between two attempts to take a lock. Signals are handled in between."""
 
 _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 """Errors of flock on a file system without locks, such as NFS mounted with nolock."""
 
 
 def save(path: Path, content: bytes, mode: int = 0o666) -> None:
-    """Write a file at once: beside it first, then by rename. Anything but a regular file is written in place.
+    """Write a file atomically: beside it first, then by rename. Anything but a regular file is written in place.
 
     mode: permissions before the umask. Raises OSError.
     """
@@ -41,7 +41,7 @@ def save(path: Path, content: bytes, mode: int = 0o666) -> None:
 def locked(path: Path, seconds: float = math.inf) -> Iterator[None]:
     """Hold the lock file `path`, and remove it afterwards. The kernel releases the lock of a process that dies.
 
-    A file system without locks is used without. Raises TimeoutError after so many seconds of waiting, and OSError.
+    On a file system without locks nothing is locked. Raises TimeoutError after so many seconds of waiting, and OSError.
     """
     until = time.monotonic() + seconds
     while True:

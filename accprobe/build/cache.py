@@ -24,7 +24,7 @@ from accprobe.errors import AccprobeError
 
 @dataclass(frozen=True)
 class Cubin:
-    """One compiled kernel. milliseconds: what compiling took just now, None where the cubin came from the cache."""
+    """One compiled kernel. milliseconds: the compile time, None if the cubin came from the cache."""
 
     path: Path
     sha256: str
@@ -70,7 +70,7 @@ def entry(*key: str) -> Path:
 
 
 def load(entry: Path, target: str) -> Cubin | None:
-    """The cubin of an entry; None where there is none, or a damaged one. Raises AccprobeError as `read_entry`."""
+    """Return the cubin of an entry; None if there is none or it is damaged. Raises AccprobeError as `read_entry`."""
     try:
         sha256 = json.loads(read_entry(entry))["sha256"]
         path = entry.with_name(f"{sha256}.cubin")
@@ -81,7 +81,7 @@ def load(entry: Path, target: str) -> Cubin | None:
 
 
 def store(content: bytes, target: str, milliseconds: float | None = None) -> Cubin:
-    """A cubin under its sha256. Raises AccprobeError where the folder cannot be written."""
+    """Store a cubin under its sha256. Raises AccprobeError if the folder cannot be written."""
     sha256 = hashlib.sha256(content).hexdigest()
     path = cache_folder() / f"{sha256}.cubin"
     write_entry(path, content)
@@ -89,19 +89,19 @@ def store(content: bytes, target: str, milliseconds: float | None = None) -> Cub
 
 
 def enter(entry: Path, cubin: Cubin, name: str) -> None:
-    """Lets `load` find a cubin; `name` is for who reads the folder."""
+    """Record the cubin of an entry, so that `load` finds it; `name` is for people who read the folder."""
     write_entry(entry, json.dumps({"name": name, "target": cubin.target, "sha256": cubin.sha256}).encode())
 
 
 def read_entry(path: Path) -> bytes:
-    """A file of the cache. Raises OSError, and AccprobeError where another user could have written it."""
+    """Read a file of the cache. Raises OSError, and AccprobeError if another user can write it."""
     with path.open("rb") as file:
         _check_owner(str(path), os.fstat(file.fileno()))
         return file.read()
 
 
 def write_entry(path: Path, content: bytes) -> None:
-    """A file of the cache, which this user alone can read. Raises AccprobeError where the folder cannot be written."""
+    """Write a file of the cache that only this user can read. Raises AccprobeError if the folder cannot be written."""
     try:
         atomic.save(path, content, mode=0o600)
     except OSError as e:

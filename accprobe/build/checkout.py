@@ -1,4 +1,4 @@
-"""Where accprobe runs from: the folders of its data, and the commit of a git checkout."""
+"""The folders of accprobe's data, and the commit of the git checkout from which it runs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PACKAGE = Path(accprobe.__file__).resolve().parent
 
 @cache
 def commit() -> str | None:
-    """Return the commit of the checkout, with "-dirty" where files differ from it; None outside of a git checkout."""
+    """Return the commit of the checkout, with "-dirty" if files differ from it; None outside of a git checkout."""
     root = PACKAGE.parent
     if not (root / ".git").exists():
         return None

@@ -1,4 +1,4 @@
-"""The compiler: CUDA C++ to a cubin, by NVRTC, in this process or in others at once."""
+"""Compile CUDA C++ to cubins with NVRTC, in this process or in several."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ _OPTIONS = {"std": "c++17"}
 
 
 def compile(inst: Instruction, target: str) -> Cubin:
-    """The cubin of the probe of `inst` for a compile target such as "sm_90a", from the cache or the compiler.
+    """Return the cubin of the probe of `inst` for a compile target such as "sm_90a", from the cache or the compiler.
 
-    Raises ToolMissing without a compiler, and AccprobeError where the target lacks the instruction.
+    Raises ToolMissing without a compiler, and AccprobeError if the target lacks the instruction.
     """
     return compile_source(source(inst), target, inst.name)
 
 
 def compile_all(insts: Iterable[Instruction], target: str, workers: int | None = None) -> dict[Instruction, Cubin]:
-    """`compile` for many instructions at once; one that cannot be compiled is left out.
+    """Compile many instructions as `compile` does; those that cannot be compiled are left out.
 
-    NVRTC compiles one kernel at a time in a process, so what the cache lacks is compiled by other processes, into the cache.
+    NVRTC compiles one kernel at a time per process, so other processes compile the missing kernels into the cache.
     """
     sources = {inst: source(inst) for inst in insts if not why_no_probe(inst)}
     fill_cache([(code, inst.name) for inst, code in sorted(sources.items(), key=lambda item: -item[0].n)], target, workers)
@@ -48,9 +48,9 @@ def compile_all(insts: Iterable[Instruction], target: str, workers: int | None =
 
 
 def fill_cache(sources: Iterable[tuple[str, str]], target: str, workers: int | None = None) -> None:
-    """Compiles what the cache lacks of (source, name), the slowest first, by other processes, where it is enough for two.
+    """Compile (source, name) pairs that the cache lacks in other processes, the slowest first, if there are more than four.
 
-    Whatever goes wrong goes wrong again, and is reported, where the cubin is asked for.
+    Errors are ignored here: compiling that cubin later raises them again.
     """
     missing = {code: name for code, name in sources if not cache.load(_entry(code, target), target)}
     each = [(code, target, name) for code, name in missing.items()]
@@ -81,7 +81,7 @@ def _worker() -> None:
 
 
 def compile_source(code: str, target: str, name: str) -> Cubin:
-    """The cubin of any CUDA C++ source; `name` is for messages. Caches and raises as `compile`."""
+    """Return the cubin of any CUDA C++ source; `name` is for messages. Caches and raises as `compile`."""
     entry = _entry(code, target)
     if cached := cache.load(entry, target):
         return cached
@@ -98,7 +98,7 @@ def _entry(code: str, target: str) -> Path:
 
 @functools.cache
 def compiler_version() -> str:
-    """NVRTC's version, e.g. "13.0.88" ("13.0" where it comes with a toolkit). Raises ToolMissing where there is none."""
+    """Return NVRTC's version, such as "13.0.88" ("13.0" if it comes with a toolkit). Raises ToolMissing."""
     try:
         return importlib.metadata.version("nvidia-cuda-nvrtc")
     except importlib.metadata.PackageNotFoundError:

@@ -1,4 +1,4 @@
-"""The GPUs here, from the NVIDIA driver library: without any package, and faster than importing one."""
+"""Properties of the GPUs, from the NVIDIA driver library: this needs no package and is faster than importing one."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from accprobe.isa import architectures
 
 
 def gpu_count() -> int:
-    """GPUs that accprobe can use; 0, never an error, where there is none, no driver or no cupy."""
+    """Return the number of GPUs that accprobe can use; 0 without a GPU, a driver or cupy."""
     return 0 if why_no_gpu() else gpus()[0]
 
 
 def why_no_gpu() -> str | None:
-    """Why no GPU can be used, as a short clause, or None where one can."""
+    """Return why no GPU can be used, as a short clause; None if one can."""
     count, reason = gpus()
     if count == 0:
         return reason
@@ -33,7 +33,7 @@ def why_no_gpu() -> str | None:
 
 @cache
 def gpus() -> tuple[int, str]:
-    """How many GPUs there are, and why none where there is none."""
+    """Return the number of GPUs, and the reason if there is none."""
     try:
         driver = _library()
     except OSError:
@@ -46,7 +46,7 @@ def gpus() -> tuple[int, str]:
 
 
 def architecture_of_first() -> str | None:
-    """The compile target of the first GPU, "sm_90a"; None where there is none, or none that accprobe knows."""
+    """Return the compile target of the first GPU, such as "sm_90a"; None without a GPU that accprobe knows."""
     if gpus()[0] == 0:
         return None
     driver, device, number = _library(), ctypes.c_int(), ctypes.c_int()

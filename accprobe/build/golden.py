@@ -1,4 +1,4 @@
-"""Kernels that keep a matrix unit busy with chains of one instruction whose results are known, and compare them."""
+"""Kernels that run a matrix unit at full load with chains of one instruction, and compare each result with a known one."""
 
 from __future__ import annotations
 
@@ -10,19 +10,17 @@ from accprobe.isa.instructions import Instruction
 from accprobe.isa.ptx import wgmma_chain
 
 MOST_SMS = 4096
-"""As in golden.cuh."""
+"""The same constant as in golden.cuh."""
 
 METADATA_LINES = 16
-"""As in golden_kernel.cuh: rows of a sparse A that have metadata of their own, in all tiles the same."""
+"""The same constant as in golden_kernel.cuh: rows of a sparse A that have metadata of their own, the same in all tiles."""
 
 
 @dataclass(frozen=True)
 class GoldenShape:
-    """How much of an instruction one block computes.
-
-    steps: tiles of operands of A, and of B, in shared memory; a power of two. chain: instructions whose results add up before
-    they are compared. groups: of threads, which compute a chain each. tiles_m, tiles_n: of the instruction, side by side.
-    addends: whether a chain begins with C, one of each row, and not with zero.
+    """The work of one block. steps: operand tiles of A, and of B, in shared memory, a power of two. chain: number of
+    instructions that accumulate before a comparison. groups: thread groups, each of which computes one chain. tiles_m, tiles_n:
+    tiles of the instruction side by side. addends: a chain begins with C, one of each row, instead of zero.
     """
 
     inst: Instruction
@@ -65,7 +63,7 @@ class GoldenShape:
 
 
 def is_golden(inst: Instruction) -> bool:
-    """Return whether there is a kernel of chains: for `mma.sync` and `wgmma` whose results take a register each."""
+    """Return whether a kernel of chains exists: for `mma.sync` and `wgmma` with one register per result."""
     plain = not (inst.scale or inst.bit_op or inst.a_registers or inst.quad_pairs)
     whole = inst.a.storage_bits == inst.held_bits and inst.d.storage_bits == inst.c.storage_bits == inst.register_bits
     probe = inst.family.probe
@@ -73,9 +71,8 @@ def is_golden(inst: Instruction) -> bool:
 
 
 def golden_shape(inst: Instruction) -> GoldenShape:
-    """That by which a unit is kept busy: 128 words of results a thread, as large products have.
-
-    Where operands take registers of 64 bits it is 64 words, and twice as many warps.
+    """Return the shape that keeps a unit busy: 128 result registers per thread, as large products have. With 64-bit operand
+    registers, 64 result registers and twice as many warps.
     """
     if inst.family.warps > 1:
         return GoldenShape(inst, steps=8 if inst.sparse else 16, chain=4, groups=2, tiles_m=1, tiles_n=1)
@@ -85,10 +82,10 @@ def golden_shape(inst: Instruction) -> GoldenShape:
 
 @dataclass(frozen=True)
 class Planted:
-    """An error on purpose, in kernels by which accprobe tests itself: a bit of one register of one thread of one SM is flipped.
+    """A planted error, by which accprobe tests its kernels: a flipped bit in one register of one thread of one SM.
 
-    It is where in the last instruction of a chain word number `word` of A and what it meets of B have, of the bits `mask`, a
-    and b. A sparse A must have elements of 8 or 16 bits.
+    It occurs in the last instruction of a chain, if word number `word` of A equals a in the bits of `mask`, and the word of B
+    that it is multiplied by equals b. A sparse A must have elements of 8 or 16 bits.
     """
 
     sm: int
@@ -102,7 +99,7 @@ class Planted:
 
 
 def golden_source(shape: GoldenShape, planted: Planted | None = None) -> str:
-    """The complete CUDA C++. Raises AccprobeError where the instruction has no probe."""
+    """Return the complete CUDA C++. Raises AccprobeError if the instruction has no probe."""
     inst = shape.inst
     probe = probe_of(inst)
     values = {"STEPS": shape.steps, "CHAIN": shape.chain, "TEAMS": shape.groups, "GROUP_THREADS": shape.group_threads}

@@ -1,6 +1,6 @@
-"""The lines that install what accprobe can use.
+"""Commands that install missing dependencies.
 
-accprobe itself is in no registry: whoever took its name there would be installed. So its extras come from a checkout.
+accprobe is in no registry, and anyone could register its name there. So its extras are installed from a checkout.
 """
 
 

@@ -1,4 +1,4 @@
-"""The tools of accprobe: which are here, which are missing, and how to install them. `accprobe doctor` prints it."""
+"""The tools and packages that accprobe uses: those found, those missing, and how to install them (`accprobe doctor`)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from accprobe.isa.processors import MNEMONICS
 
 @dataclass(frozen=True)
 class Item:
-    """One thing that accprobe can use. version: None where it is missing; install: what to do then; note: a remark."""
+    """One tool or package. version: None if it is missing; install: how to install it; note: a remark."""
 
     name: str
     purpose: str
@@ -29,7 +29,7 @@ class Item:
 
 
 def versions() -> dict[str, str]:
-    """Versions for the report's `environment` table, of what is installed; nothing heavy is imported."""
+    """Return versions for the report's `environment` table, of installed packages only, without importing them."""
     found = {"driver": driver.version(), "python": platform.python_version()}
     found |= {name: _package(*packages) for name, packages in _PACKAGES.items()}
     return {name: version for name, version in found.items() if version}
@@ -54,7 +54,7 @@ def _package(*names: str) -> str | None:
 
 
 def inventory() -> list[Item]:
-    """Everything that accprobe can use, found or not, most needed first."""
+    """Return everything that accprobe can use, found or not, the most important first."""
     gpus = driver.gpu_count()
     packages = {name: _package(*names) for name, names in _PACKAGES.items()}
     profiler = {True: "", False: "counters are for root only: see ERR_NVGPUCTRPERM", None: ""}[driver.profiler_open()]
@@ -78,7 +78,7 @@ def inventory() -> list[Item]:
 
 
 def _processor() -> Item:
-    """The dot products that it has, by their mnemonics."""
+    """Return the dot product instructions of this processor, by mnemonic."""
     has = ", ".join(each.mnemonic for each in MNEMONICS if not processor.lacking(each))
     remark = processor.why_no_instruction() or machine_code.why_no_llvm() or processor.name()
     return Item("processor", "--device cpu", has or None, "another machine", remark)

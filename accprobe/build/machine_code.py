@@ -1,8 +1,7 @@
-"""A processor's instruction in a loop over tiles, as machine code: x86 assembly that LLVM (llvmlite) assembles and loads.
+"""One instruction of a processor in a loop over tiles, as machine code that LLVM (llvmlite) assembles and loads.
 
-The loop loads a tile of A, B and C, runs the instruction once, and stores D. Around it the register that controls rounding and
-subnormals (MXCSR) is set, and put back as it was: the caller never sees it changed. Opcodes are read back from the loaded code,
-by their encodings.
+The loop loads a tile of A, B and C, runs the instruction once, and stores D. The control register of rounding and subnormals
+(MXCSR) is set before the loop and restored after it. Opcodes are read back from the loaded code, by their encodings.
 """
 
 from __future__ import annotations
@@ -62,10 +61,8 @@ _CLOBBERED = "~{xmm0},~{xmm1},~{xmm2},~{memory},~{flags}"
 
 @dataclass(frozen=True)
 class Loop:
-    """The loop of one instruction. code: its machine code.
-
-    run: called with the addresses of A, B, C and D, how many tiles there are, at least one, and the addresses of the control
-    words, of AMX's configuration, and the bytes of a row of its tiles.
+    """The loop of one instruction. code: its machine code. run: called with the addresses of A, B, C and D, the number of tiles
+    (at least one), the addresses of the control words and of AMX's configuration, and the bytes per row of its tiles.
     """
 
     run: Callable[..., None]
@@ -86,17 +83,17 @@ def loaded(mnemonic: Mnemonic) -> Loop:
 
 
 _engines: list[Any] = []
-"""Owners of loaded code, for as long as the process lives."""
+"""Owners of the loaded code, kept for the life of the process."""
 
 
 def opcodes(code: bytes) -> tuple[tuple[str, int], ...]:
-    """Return the dot products in machine code, and how often each is there."""
+    """Return the dot product opcodes in machine code, with their counts."""
     counts = {each.mnemonic: sum(_is_at(each, code, at) for at in range(len(code))) for each in MNEMONICS}
     return tuple((mnemonic, count) for mnemonic, count in counts.items() if count)
 
 
 def why_no_llvm() -> str | None:
-    """Return why no code can be made here, as a clause, or None if it can."""
+    """Return why no code can be generated here, as a clause; None if it can."""
     return None if importlib.util.find_spec("llvmlite") else f"llvmlite is not installed: {install.LLVM}"
 
 

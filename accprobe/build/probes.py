@@ -21,7 +21,7 @@ BLOCK_THREADS = 128
 
 
 def why_no_probe(inst: Instruction) -> str | None:
-    """Why there is no kernel for `inst`, as a short clause, or None where there is one."""
+    """Return why `inst` has no kernel, as a short clause; None if it has one."""
     probe = inst.family.probe
     if probe and probe.takes(inst):
         return None
@@ -29,12 +29,12 @@ def why_no_probe(inst: Instruction) -> str | None:
 
 
 def multiplies_matrices(inst: Instruction) -> bool:
-    """Return whether there is a kernel of matrix products too."""
+    """Return whether `inst` also has a kernel for matrix products."""
     return not why_no_probe(inst) and inst.family.probe is not None and bool(inst.family.probe.product_tiles) and not inst.scale
 
 
 def probe_of(inst: Instruction) -> Probe:
-    """How `inst` is run. Raises AccprobeError where it is not."""
+    """Return the probe of the instruction's family. Raises AccprobeError if there is none."""
     reason, probe = why_no_probe(inst), inst.family.probe
     if reason or probe is None:
         raise AccprobeError(f"{inst.name} cannot be compiled: {reason}")
@@ -56,7 +56,7 @@ def source(inst: Instruction, products: bool = False) -> str:
 
 
 def product_block(inst: Instruction) -> tuple[int, int]:
-    """(columns, rows) of a matrix product that one block of BLOCK_THREADS computes. Raises as `source`."""
+    """Return (columns, rows) of the part of a matrix product that one block of BLOCK_THREADS computes. Raises as `source`."""
     return inst.n * probe_of(inst).product_tiles, inst.m * BLOCK_THREADS // inst.threads
 
 

@@ -1,4 +1,4 @@
-"""The processor of this machine: its name, and which of its instructions it has."""
+"""The processor of this machine: its name, and the instructions that it supports."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ _CPUINFO = Path("/proc/cpuinfo")
 
 
 def name() -> str:
-    """As Linux has it, or what Python knows."""
-    return _told("model name") or platform.processor() or platform.machine()
+    """Return the name that Linux reports, else the one that Python reports."""
+    return _field("model name") or platform.processor() or platform.machine()
 
 
 def architecture() -> str:
@@ -23,24 +23,24 @@ def architecture() -> str:
 
 
 def facts() -> dict[str, int]:
-    """Return what distinguishes generations of a vendor's processors, as Linux reports it."""
-    told = {"cpu_family": _told("cpu family"), "model": _told("model"), "stepping": _told("stepping")}
-    return {key: int(value) for key, value in told.items() if value.isdecimal()}
+    """Return the family, model and stepping that distinguish a vendor's processors, as Linux reports them."""
+    values = {"cpu_family": _field("cpu family"), "model": _field("model"), "stepping": _field("stepping")}
+    return {key: int(value) for key, value in values.items() if value.isdecimal()}
 
 
 def flags() -> frozenset[str]:
-    return frozenset((_told("flags")).split())
+    return frozenset((_field("flags")).split())
 
 
 def lacking(mnemonic: Mnemonic) -> list[str]:
-    """The flags that an instruction needs and this processor has not."""
+    """Return the CPU flags that an instruction needs and this processor lacks."""
     if architecture() not in PROCESSORS:
         return [*PROCESSORS]
     return [flag for flag in mnemonic.flags if flag not in flags()]
 
 
 def why_no_instruction() -> str | None:
-    """Why this processor has none of the instructions that accprobe knows, as a clause, or None where it has one."""
+    """Return why this processor supports no instruction that accprobe knows, as a clause; None if it supports one."""
     if any(not lacking(each) for each in MNEMONICS):
         return None
     if architecture() not in PROCESSORS:
@@ -50,7 +50,7 @@ def why_no_instruction() -> str | None:
 
 
 @cache
-def _told(key: str) -> str:
+def _field(key: str) -> str:
     """Return the value of that key for the first processor, "" if there is none."""
     try:
         text = _CPUINFO.read_text(encoding="utf-8", errors="replace")

@@ -1,4 +1,4 @@
-"""NVIDIA's programs: where they are, and running them."""
+"""NVIDIA's command-line programs: find and run them."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ _ERROR = re.compile(r"\w+ (?:fatal|error)\s*:\s*(.*)")
 
 
 class ToolFailed(ToolMissing):
-    """The program is installed but fails on this input; the text has what it says."""
+    """The program is installed but fails on this input; the text has its error message."""
 
 
 def find(tool: ToolName) -> Path:
-    """Return the path of the program that is tried first. Raises ToolMissing."""
+    """Return the path of the preferred installation of a program. Raises ToolMissing."""
     return candidates(tool)[0]
 
 
 @cache
 def candidates(tool: ToolName) -> list[Path]:
-    """Return every such program: of its PyPI package, of Triton's wheel, of CUDA toolkits. Raises ToolMissing."""
+    """Return all installations of a program: in its PyPI package, Triton's wheel and CUDA toolkits. Raises ToolMissing."""
     paths = [folder / tool for folder in _folders(tool)]
     if found := shutil.which(tool):
         paths.append(Path(found))
@@ -60,18 +60,17 @@ def _folders(tool: ToolName) -> Iterator[Path]:
 
 
 def run(tool: ToolName, *arguments: str, folder: Path | None = None) -> str:
-    """Run the program in `folder`, and return what it prints. Raises as `output`."""
+    """Run the program in `folder`, and return its output. Raises as `output`."""
     with output(tool, *arguments, folder=folder) as text:
         return text.read()
 
 
 @contextmanager
 def output(tool: ToolName, *arguments: str, timeout: float = 900, folder: Path | None = None) -> Iterator[TextIO]:
-    """Run the program in `folder`, and yield its output as text that is read while it prints: that of a disassembler may not
-    fit into memory.
+    """Run the program in `folder`, and yield its output as text while it runs, as a disassembly may not fit into memory.
 
-    The next program is tried where one fails before it prints anything, as an old one cannot read new files. Raises ToolMissing
-    where none is installed, ToolFailed where none succeeds.
+    If an installation fails before it prints anything, the next is tried, as an old one cannot read new files. Raises
+    ToolMissing if none is installed, ToolFailed if none succeeds.
     """
     failure, begun = "", False
     for path in candidates(tool):
@@ -101,7 +100,7 @@ def output(tool: ToolName, *arguments: str, timeout: float = 900, folder: Path |
 
 @contextmanager
 def _ended(process: subprocess.Popen[bytes], timeout: float) -> Iterator[io.BufferedReader]:
-    """What the process prints; it is killed where it takes longer, or where nobody reads on."""
+    """Yield the output of the process. It is killed after `timeout` seconds, or if the caller stops reading."""
     timer = threading.Timer(timeout, process.kill)
     timer.daemon = True
     timer.start()
@@ -114,14 +113,14 @@ def _ended(process: subprocess.Popen[bytes], timeout: float) -> Iterator[io.Buff
 
 
 def _reason(said: str) -> str:
-    """The first error, which names the cause of those that follow; the last line where none is marked as one."""
+    """Return the first error, which is the cause of later ones; the last line if none is marked as an error."""
     lines = said.strip().splitlines()
     first = next(filter(None, map(_ERROR.match, lines)), None)
     return first[1] if first else "".join(lines[-1:])
 
 
 def tool_version(tool: ToolName) -> str | None:
-    """The program's version, e.g. "13.0.85", or None where it is missing or does not run."""
+    """Return the program's version, such as "13.0.85"; None if it is missing or does not run."""
     try:
         text = run(tool, "--version")
     except ToolMissing:

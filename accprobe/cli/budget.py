@@ -116,7 +116,7 @@ def budget_command(names: tuple[str, ...], dtype: str | None, to: Output, **opti
 
 
 def _computed(report: ErrorReport, show: Show) -> ErrorReport:
-    """Compute the rows and the summary; keep what is known after Ctrl-C."""
+    """Compute the rows and the summary; keep the rows so far after Ctrl-C."""
     from accprobe.budget.advice import Advice, advice, sentences
     from accprobe.budget.error_report import entries
 

@@ -1,6 +1,6 @@
-"""Ctrl-C, SIGTERM, which a job scheduler or `timeout` sends, and --time-limit: the command ends and keeps its results.
+"""Ctrl-C, SIGTERM (from a job scheduler or `timeout`) and --time-limit: end the command and keep its results.
 
-A command that runs other people's code has a parent process, as that code may end the process without a word (`supervised`).
+A command that runs other people's code has a parent process, as that code may end its process silently (`supervised`).
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from accprobe.errors import AccprobeError
 SIGNALS = signal.SIGINT, signal.SIGTERM, signal.SIGALRM
 
 _USUAL = signal.default_int_handler, signal.SIG_DFL
-"""What handles them where nobody has asked for anything else; a signal that is ignored stays ignored."""
+"""The default handlers of the signals. A signal that is ignored stays ignored."""
 
 GRACE = 5.0
-"""Seconds after a signal in which more of them say the same: `timeout` sends one to the process and one to its group."""
+"""Seconds after a signal during which repeated signals are ignored: `timeout` sends one to the process and one to its group."""
 
 INSISTING = 1.0
-"""Seconds after a signal that came to nothing in which more of them are still the same one."""
+"""Seconds during which further signals count as the same one, after a signal that other code suppressed."""
 
 SOON = 0.02
-"""Seconds after which a signal that came during an import is tried again."""
+"""Seconds after which a signal that arrived during an import is raised again."""
 
 FORWARDED = signal.SIGINT, signal.SIGTERM
 """Signals that a parent passes on to its child."""
@@ -48,7 +48,7 @@ _PR_SET_PDEATHSIG = 1
 
 _is_main_program = False
 _end_of_child = -1
-"""The descriptor on which a child says that it ends in order."""
+"""The descriptor on which a child reports that it ends normally."""
 
 _ends: list[Callable[[KeyboardInterrupt], None]] = []
 
@@ -61,19 +61,19 @@ time_limit_option = click.option(
 
 
 class TimeLimitReached(KeyboardInterrupt):
-    """The seconds of --time-limit are over; whatever keeps its results on Ctrl-C keeps them here too."""
+    """The time of --time-limit is over. Code that keeps its results on Ctrl-C keeps them here too."""
 
     def __init__(self, seconds: float) -> None:
         super().__init__(f"stopped after {seconds:g} s (--time-limit)")
 
 
 _limit = 0.0
-"""Seconds of the limit that is set, which its signal names."""
+"""Seconds of the current limit, for the name of its signal."""
 
 
 @contextmanager
 def time_limit(seconds: float | None) -> Iterator[None]:
-    """Raise TimeLimitReached after so many seconds inside; None: no limit. For a block inside `interruptible`."""
+    """Raise TimeLimitReached after so many seconds inside the block; None: no limit. Use it inside `interruptible`."""
     global _limit
     if seconds is None:
         yield
@@ -88,8 +88,9 @@ def time_limit(seconds: float | None) -> Iterator[None]:
 
 @contextmanager
 def ending_by(end: Callable[[KeyboardInterrupt], None]) -> Iterator[None]:
-    """Code of others runs inside, which may keep a KeyboardInterrupt to itself: where a signal comes to nothing, the next one
-    ends the process here and now. end: what is still to be done; it exits with the status.
+    """Run other people's code, which may catch KeyboardInterrupt: if it suppresses a signal, the next one ends the process.
+
+    end: called before the process ends; returns the exit status.
     """
     _ends.append(end)
     try:
@@ -113,10 +114,10 @@ def _end_now(end: Callable[[KeyboardInterrupt], None], stop: KeyboardInterrupt) 
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """The first signal raises KeyboardInterrupt; what then ends in order is not interrupted again within GRACE.
+    """Raise KeyboardInterrupt at the first signal, and ignore further signals for GRACE seconds while the process ends.
 
-    After a signal the process is about to end, and ignores others from here on. One that comes during an import is heeded after
-    it, GRACE later at most: packages make errors of their own of a KeyboardInterrupt, and numpy prints a traceback.
+    A signal during an import is handled after it, at most GRACE seconds later: packages turn a KeyboardInterrupt into their own
+    errors, and numpy prints a traceback.
     """
     handlers = {number: signal.getsignal(number) for number in SIGNALS}
     mine = {number: handler for number, handler in handlers.items() if handler in _USUAL}
@@ -161,7 +162,7 @@ def _is_importing(frame: FrameType | None) -> bool:
 
 @contextmanager
 def uninterrupted() -> Iterator[None]:
-    """A signal that comes meanwhile is heeded when what runs inside has ended."""
+    """Delay signals until the block has ended."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -177,16 +178,16 @@ def uninterrupted() -> Iterator[None]:
 
 
 def enable_supervision() -> None:
-    """Let `supervised` start a child: this process is the command line's own, and no test or program that imports it."""
+    """Allow `supervised` to start a child, as this process belongs to the command line and not to a test or another program."""
     global _is_main_program
     _is_main_program = True
 
 
 def supervised(name: str, output: Path | None) -> None:
-    """Return in a child process, which runs the command. The parent passes signals on and exits as the child does.
+    """Continue in a child process, which runs the command. The parent passes signals on and exits with the child's status.
 
-    output: the file that keeps what is finished. Raises AccprobeError in the parent where the child ends in the middle: the
-    callable `name` ended or crashed it. Call it before anything starts a thread or opens a GPU.
+    output: the file that keeps the results. Raises AccprobeError in the parent if the callable `name` ended or crashed the
+    child. Call it before anything starts a thread or opens a GPU.
     """
     global _end_of_child
     if not _is_main_program:
@@ -218,14 +219,14 @@ def supervised(name: str, output: Path | None) -> None:
 
 
 def end_in_order() -> None:
-    """In a child: say that the process is about to end as it should."""
+    """Report to the parent that this child ends normally."""
     if _end_of_child >= 0:
         with suppress(BrokenPipeError):  # the parent has ended
             os.write(_end_of_child, b"e")
 
 
 def _end_as(status: int, in_order: bool, name: str, output: Path | None) -> None:
-    """End the parent as the child ended. Raises AccprobeError where that was in the middle."""
+    """End the parent with the child's status. Raises AccprobeError if the child did not end normally."""
     code = os.waitstatus_to_exitcode(status)
     if -code in LIKE_THE_CHILD:
         signal.signal(-code, signal.SIG_DFL)

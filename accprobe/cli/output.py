@@ -124,9 +124,8 @@ def output_options(*forms: str, is_shown: bool = True) -> Callable[[Command], Co
 
 @dataclass(frozen=True)
 class Output:
-    """Where a result goes. form: the format that --format names; file: that of -o, which has the format `in_file`.
-
-    is_shown: whether the terminal shows a result that -o writes to a file.
+    """The destination of a result. form: the format of --format; file: of -o, written in the format `in_file`. is_shown:
+    whether the terminal also shows a result that -o writes to a file.
     """
 
     form: str
@@ -145,9 +144,10 @@ class Output:
         return cls(form, file, in_file, is_shown)
 
     def deliver(self, shown: Callable[[], Iterable[Element]], text: Callable[[str], str], differs: bool = False) -> None:
-        """Print the result, and write it to the file. shown: for a terminal; text: in another format.
+        """Print the result, and write it to the file.
 
-        differs: the result is a finding, so a file that cannot be written is a message and not the end.
+        shown: for a terminal; text: in another format. differs: the result is a finding, so a failure to write the file is only
+        a message.
         """
         if self.form == "terminal" and self.file != STDOUT and (self.is_shown or self.file is None):
             from accprobe.render.terminal import print_blocks
@@ -222,7 +222,7 @@ def _write_text(text: str, output: Path | None) -> None:
 
 
 def write(text: str) -> None:
-    """Write to standard output in UTF-8 whatever the locale, as JSON and HTML must be."""
+    """Write to standard output in UTF-8 in every locale, as JSON and HTML require."""
     click.echo(text.encode(), nl=False)
 
 
@@ -239,7 +239,7 @@ def clear_progress() -> None:
 
 
 def list_names(items: Iterable[tuple[str, str]]) -> None:
-    """Print a name a line with its remark or "": wrapped on a terminal, else after a tab."""
+    """Print one name per line with its remark or "": wrapped on a terminal, else after a tab."""
     if sys.stdout.isatty():
         from accprobe.render.document import List, Phrase
         from accprobe.render.terminal import print_blocks

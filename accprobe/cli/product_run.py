@@ -46,7 +46,7 @@ NOT_OF_A_FINDING = ("probed", "device", "kernels", "verified", "tested on", "err
 
 @dataclass
 class Measurement:
-    """The product that is being measured. outcome: what is known so far, None at the start; shown: printed lines by label."""
+    """The product that is being measured. outcome: results so far, None at the start; shown: printed lines by label."""
 
     setting: ProductSetting
     opened: Opened
@@ -67,7 +67,7 @@ class Measurement:
         return f"{self.setting.callable} {f'{spec.n}x{spec.k}' if self.setting.request.reduced else spec.shape}"
 
     def row(self, kernels: tuple[KernelRecord, ...] = ()) -> ProductRow:
-        """Return the record of what is known."""
+        """Return the record of the results so far."""
         from accprobe.gemm.findings import row
 
         assert self.outcome is not None
@@ -83,7 +83,7 @@ class Measurement:
         return found.model_copy(update=measured | more)
 
     def on_found(self, outcome: ProductOutcome) -> None:
-        """Keep what is known, and print each new line of it on a terminal."""
+        """Keep the results so far, and print each new line on a terminal."""
         self.outcome = outcome
         if not sys.stderr.isatty():
             return
@@ -100,10 +100,9 @@ class Measurement:
 
 @dataclass
 class ProductRun:
-    """The rows so far.
-
-    first: the first product, whose formats are the defaults of the others. sentences: they compare rows. not_read: why
-    kernels or opcodes are unknown. measured: the current product. openings: results of the calls that opened each callable.
+    """The rows so far. first: the first product, whose formats are the defaults of the others. sentences: they compare rows.
+    not_read: why kernels or opcodes are unknown. measured: the current product. openings: results of the calls that opened each
+    callable.
     """
 
     elements: int | None
@@ -226,7 +225,7 @@ class ProductRun:
         return partial(drawn_patterns, self.data, spec.a, spec.b, spec.m, spec.n, spec.k)
 
     def keep_measured(self, reason: str) -> Report | None:
-        """Add a row of what is known of the current product; None where nothing is known. reason: why it ended."""
+        """Add a row with the results so far of the current product, if there are any; None if not. reason: why it ended."""
         measured, self.measured = self.measured, None
         if measured is None or measured.outcome is None:
             return None

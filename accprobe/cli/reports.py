@@ -18,8 +18,10 @@ if TYPE_CHECKING:
 
 
 def read_report(name: str, row: str = "", dtype: str = "", evidence: bool = False) -> Report:
-    """Read "h200", "sim:h100", a file or "-", or only the rows of "h200:QGMMA"; a warning says where a file has a recorded
-    report's name. row, dtype: as a user types them. evidence: with the exchanges in the file beside it. Raises AccprobeError.
+    """Read "h200", "sim:h100", a file or "-", or only the rows of "h200:QGMMA", and warn if a file has a recorded report's
+    name.
+
+    row, dtype: as a user types them. evidence: also read the exchanges from the file beside the report. Raises AccprobeError.
     """
     if not name:
         raise AccprobeError("no report is named: give a file, a recorded report, sim:NAME, or - for standard input")
@@ -95,9 +97,10 @@ def measured_report(
     counted: Callable[[Report], str],
     shown: Callable[[Report], None],
 ) -> Report:
-    """Return the report that `measure` makes, kept and printed; a signal or the time limit ends the process with what there is.
+    """Return the report that `measure` makes, saved and printed. A signal or the time limit ends the process with the rows so
+    far.
 
-    measure: calls its argument with each growing report. steps: what is done, and of how many; counted: the same in words.
+    measure: calls its argument with each growing report. steps: the number of finished steps and of all; counted: in words.
     """
     latest: list[Report] = []
     stop: KeyboardInterrupt | None = None
@@ -124,7 +127,7 @@ def measured_report(
 
 
 def announce(report: Report) -> None:
-    """Say which device replaces a GPU, and why."""
+    """Print which device replaces a GPU, and why."""
     from accprobe.devices import why_no_processor
 
     missing = f"no GPU found ({report.device.reason})"
@@ -137,7 +140,7 @@ def announce(report: Report) -> None:
 
 
 def end_interrupted(measured: str, output: Path | None, stop: KeyboardInterrupt) -> NoReturn:
-    """Exit after a signal or a time limit, and say what is kept. measured: "2 sweeps", or ""."""
+    """Exit after a signal or a time limit, and print the number of saved results. measured: "2 sweeps", or ""."""
     if not measured:
         kept = "nothing was measured yet"
     else:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from accprobe.survey.run import Profiler
 
 BESIDE = "h200"
-"""The recorded report to name where there is no GPU and a processor was measured."""
+"""The recorded report that is named if a processor was measured because there is no GPU."""
 
 
 @dataclass(frozen=True)
@@ -126,7 +126,7 @@ def run_command(**options: Any) -> None:
 
 
 def _steps(report: Report) -> tuple[int, int]:
-    """Return how many instructions are measured, and how many can be."""
+    """Return the number of measured instructions, and of those that can be measured."""
     return len(report.measured), report.run.selected - (len(report.instructions) - len(report.measured))
 
 
@@ -160,7 +160,7 @@ def _beside() -> str:
 
 
 def _check_any_measured(report: Report) -> None:
-    """Raise AccprobeError where no instruction could be measured."""
+    """Raise AccprobeError if no instruction could be measured."""
     if not report.measured:
         reasons = ", ".join(dict.fromkeys(row.reason for row in report.instructions))
         one = len(report.instructions) == 1

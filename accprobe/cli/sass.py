@@ -103,7 +103,7 @@ def sass_command(
 
 
 def _targets(arch: str | None) -> tuple[str, ...]:
-    """The architectures named. Raises UnknownName."""
+    """Return the named architectures. Raises UnknownName."""
     from accprobe.isa import architectures
 
     names = [name.strip() for name in (arch or "").split(",") if name.strip()]
@@ -115,7 +115,7 @@ def _targets(arch: str | None) -> tuple[str, ...]:
 def _read(
     paths: list[Path], targets: tuple[str, ...], jobs: int | None, show_file: Callable[[list[Kernel]], None]
 ) -> tuple[list[Kernel], Reading]:
-    """Return every kernel; each file is shown as soon as it is read, and on Ctrl-C as far as it was read."""
+    """Return every kernel. Each file is shown as soon as it is read; after Ctrl-C, the part that was read."""
     from accprobe.audit.kernels import Reading, libraries
     from accprobe.survey.workers import default_jobs
 
@@ -186,7 +186,7 @@ def _print(kernels: list[Kernel], reading: Reading, found: list[Shortfall], form
 
 
 def _exit(reading: Reading, demanded: Requirements, found: list[Shortfall], printed: bool) -> None:
-    """printed: the failed requirements are on standard output already."""
+    """Exit with the status. printed: the failed requirements are already on standard output."""
     from accprobe.render.subjects.sass import shortfall_line
 
     for problem in reading.problems:

@@ -1,5 +1,6 @@
-"""Standard output and error as every command has them, whatever they lead to: a full disk, a closed pipe, nothing at all, or a
-terminal whose encoding lacks a character."""
+"""Robust standard output and error: for a full disk, a closed pipe, a closed descriptor, or a terminal whose encoding lacks a
+character.
+"""
 
 from __future__ import annotations
 
@@ -21,13 +22,13 @@ if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
 SPELLED = "accprobe.spelled"
-"""Name of the codec error handler that spells characters which an encoding lacks."""
+"""Name of the codec error handler that replaces characters which an encoding lacks."""
 
 _ASCII = {"→": "->", "≥": ">=", "≤": "<=", "×": "x", "·": "*", "─": "-", "│": "|", "├": "|", "└": "`", "…": "...", "ᵀ": "^T"}
 
 
 class OutputLost(AccprobeError):
-    """Standard output takes no more. reader_left: it is a pipe that nobody reads any longer."""
+    """Standard output cannot be written. reader_left: it is a pipe whose reader has closed it."""
 
     def __init__(self, error: OSError) -> None:
         super().__init__(f"the output cannot be written: {error.strerror}")
@@ -35,7 +36,7 @@ class OutputLost(AccprobeError):
 
 
 class _Descriptor(io.FileIO):
-    """A descriptor that fails once: what comes after goes nowhere. needed: whether the failure is raised, as OutputLost."""
+    """A descriptor that fails once; later output is dropped. needed: raise the failure as OutputLost."""
 
     def __init__(self, descriptor: int, needed: bool) -> None:
         super().__init__(descriptor, "w", closefd=False)
@@ -53,10 +54,10 @@ class _Descriptor(io.FileIO):
 
 
 def guard() -> None:
-    """Makes the process's standard streams such: output is written whole or OutputLost is raised, errors as far as they can be.
+    """Replace the standard streams: output is written completely or OutputLost is raised; errors are written if possible.
 
-    Python writes past a buffer with PYTHONUNBUFFERED, and does not look how much was taken; here is always a buffer. A
-    descriptor that was closed is opened as one that takes nothing, so that no file gets its number.
+    With PYTHONUNBUFFERED, Python writes without a buffer and ignores short writes; this always uses a buffer. A closed
+    descriptor is opened on the null device, so that no file gets its number.
     """
     codecs.register_error(SPELLED, _spelled)
     if sys.stdin is None:
@@ -68,7 +69,9 @@ def guard() -> None:
 
 @contextmanager
 def libraries_on_stderr() -> Iterator[None]:
-    """Inside, what libraries and processes write to descriptor 1 goes to standard error; `sys.stdout` has one of its own."""
+    """Redirect output that libraries and processes write to descriptor 1 to standard error; `sys.stdout` keeps its own
+    descriptor.
+    """
     kept = os.dup(1)
     os.dup2(2, 1)
     try:
@@ -82,8 +85,8 @@ def libraries_on_stderr() -> Iterator[None]:
 def skip_exit_handlers_of_torch() -> None:
     """Skip the exit handlers of torch's libraries after Python's own.
 
-    As CUDA ends, CUPTI returns buffers that torch's profiler has already freed: with torch 2.11, programs that had used it for
-    kernel names were aborted after their last output ("double free"). Does nothing where the C library has no `on_exit`.
+    At the end of CUDA, CUPTI returns buffers that torch's profiler has already freed: with torch 2.11, programs that had used
+    it for kernel names were aborted after their last output ("double free"). Does nothing if the C library has no `on_exit`.
     """
     libc = ctypes.CDLL(None)
     if "torch" in sys.modules and hasattr(libc, "on_exit"):
@@ -91,7 +94,7 @@ def skip_exit_handlers_of_torch() -> None:
 
 
 def end_as_a_closed_pipe_does() -> NoReturn:
-    """By the signal that ends other programs whose reader has left, so that a shell sees the same status."""
+    """End by SIGPIPE, as other programs do whose reader has left, so that a shell sees the same status."""
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     signal.raise_signal(signal.SIGPIPE)
     raise AssertionError("SIGPIPE ends a process")
@@ -114,7 +117,7 @@ def _open_null(descriptor: int, mode: int) -> None:
 
 
 def _spelled(error: UnicodeError) -> tuple[str, int]:
-    """Characters that an encoding lacks, in ASCII: "->" for an arrow, an escape for what has no such form."""
+    """Replace characters that an encoding lacks by ASCII: "->" for an arrow, an escape if there is no such form."""
     if not isinstance(error, UnicodeEncodeError):
         raise error
     lacking = error.object[error.start : error.end]

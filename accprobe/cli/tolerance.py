@@ -104,7 +104,7 @@ def _request(
     reference: Any,
     seed: int,
 ) -> ToleranceRequest:
-    """Fill in what a measured product or the user's data say. Raises UsageError, AccprobeError."""
+    """Complete the options with the values of a measured product or of the user's data. Raises UsageError, AccprobeError."""
     from accprobe.budget.accumulation import of_named
     from accprobe.budget.data import OwnData
     from accprobe.budget.tolerance import OwnTest, ToleranceRequest

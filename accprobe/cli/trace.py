@@ -157,7 +157,7 @@ def run_command(function: str, mapping: str, fix: bool, form: str, output: Path 
 def _sides(
     function: str, versus: str | None, batch: str | None, backends: str | None, dtype: str | None, flags: Sequence[str]
 ) -> tuple[ProgramRun, ProgramRun]:
-    """Return how each side is run. Raises UsageError, AccprobeError."""
+    """Return the configuration of each side. Raises UsageError, AccprobeError."""
     from accprobe.gemm.callables.options import parse_value
     from accprobe.trace.both import ProgramRun
 

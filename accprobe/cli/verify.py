@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class VerifyRequest:
-    """The options of `accprobe verify`; device: None where none was given."""
+    """The options of `accprobe verify`; device: None if none was given."""
 
     models: str
     device: str | None
@@ -118,7 +118,7 @@ def _against_device(request: VerifyRequest) -> None:
 
 
 class _Seen(NamedTuple):
-    """Numbers of dot products compared and of mismatches; stop: the signal that ended it early."""
+    """Numbers of compared dot products and of mismatches; stop: the signal that ended it early."""
 
     compared: int
     differed: int
@@ -185,7 +185,7 @@ def _against_vectors(request: VerifyRequest, folder: Path) -> None:
 
 
 def _models_for(models: str, every: list[Recorded]) -> tuple[Models, list[Recorded]]:
-    """Return the models of each GPU, and the results of GPUs that `models` has."""
+    """Return the models of each GPU, and the recorded results of those GPUs."""
     from accprobe.report.names import models_of
     from accprobe.verify.vectors import published_models, same_chip
 
@@ -197,9 +197,8 @@ def _models_for(models: str, every: list[Recorded]) -> tuple[Models, list[Record
 
 
 def _opened(request: VerifyRequest) -> tuple[Device, dict[Instruction, DotModel], list[Instruction]]:
-    """Return the device, the models of its selected instructions and, without --select, those that it cannot run.
-
-    Raises AccprobeError where no instruction can be verified.
+    """Return the device, the models of its selected instructions and, without --select, those that it cannot run. Raises
+    AccprobeError if no instruction can be verified.
     """
     from accprobe.devices import open_device
     from accprobe.report.names import models_of, nearest_n, selected

@@ -76,7 +76,7 @@ class CpuDevice(Device):
         return Lowering(tuple(opcode for opcode, _ in sequence), sequence, "machine code", sha256(code).hexdigest())
 
     def dot(self, inst: Instruction, request: Request, placement: int = 0) -> Bits:
-        """As `Device.dot`. Raises AccprobeError if the operands are not the instruction's."""
+        """Return results as `Device.dot`. Raises AccprobeError if the operands are not the instruction's."""
         return self._dot(inst, request, placement, USUAL)
 
     def settings(self, inst: Instruction) -> tuple[str, ...]:

@@ -101,7 +101,7 @@ class CudaDevice(Device):
         return self._lowerings[inst.name]
 
     def dot(self, inst: Instruction, request: Request, placement: int = 0) -> Bits:
-        """As `Device.dot`. Raises AccprobeError if the operands are not the instruction's."""
+        """Return results as `Device.dot`. Raises AccprobeError if the operands are not the instruction's."""
         request.check(inst)
         count = len(request)
         d = np.empty(count, inst.d.dtype)
@@ -163,7 +163,7 @@ class CudaDevice(Device):
 
     @contextmanager
     def lend(self, what: str) -> Iterator[Any]:
-        """As `OnGpu.lend`."""
+        """Lend the GPU as `OnGpu.lend`."""
         cuda = self._cupy.cuda
         try:
             with cuda.Device(self._index):

@@ -64,15 +64,17 @@ class Device(ABC):
         """
 
     def dot_expecting(self, inst: Instruction, request: Request, expected: Callable[[], Bits], placement: int = 0) -> Bits:
-        """As `dot`, for dot products whose results a model predicts, as `expected` returns; a recording keeps what differs."""
+        """Return results as `dot`, for dot products whose results a model predicts (`expected`); a recording keeps the
+        differing ones.
+        """
         return self.dot(inst, request, placement)
 
     def dot_on_every_sm(self, inst: Instruction, request: Request) -> Mapping[int | None, Bits]:
-        """As `dot`, once on each SM. Return its number -> results [N]; None is any SM, where the device does not report it."""
+        """Return by SM the results of `dot` once on each SM, [N]; the key None is any SM, if the device does not report it."""
         return {None: self.dot(inst, request)}
 
     def placements(self, inst: Instruction) -> int:
-        """Return how many placements `dot` has for `inst`: those of its tile, or 1 if there is no tile."""
+        """Return the number of placements of `dot` for `inst`: those of its tile, or 1 if there is no tile."""
         return tile.placements(inst)
 
     @abstractmethod
@@ -80,7 +82,7 @@ class Device(ABC):
         """Return the SASS that runs, or None without a disassembler."""
 
     def prepare(self, insts: Iterable[Instruction]) -> None:
-        """Compile what will run, if that is faster for all at once."""
+        """Compile several instructions at once, if that is faster than one at a time."""
         return  # most devices compile nothing
 
     def identity(self, inst: Instruction) -> Hashable:
@@ -92,7 +94,7 @@ class Device(ABC):
         return ()
 
     def dot_under(self, setting: str, inst: Instruction, request: Request) -> Bits:
-        """As `dot`, under one of `settings`, which is restored whatever happens."""
+        """Return results as `dot` under one of `settings`, which is restored in any case."""
         raise DeviceError(f"{self.name} has no setting {setting}")
 
     def with_models(self, more: Mapping[Instruction, DotModel]) -> Device:
@@ -108,7 +110,7 @@ class Device(ABC):
         return {}
 
     def uuid(self) -> str | None:
-        """Return what identifies the board. Raises DeviceError if the driver does not report it."""
+        """Return the board's UUID. Raises DeviceError if the driver does not report it."""
         return None
 
 

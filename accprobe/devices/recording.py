@@ -1,9 +1,8 @@
-"""Recordings: every exchange of a run with its device, in one compact file, and the device that replays it.
+"""Recordings: every exchange of a run with its device in one compact file, and the device that replays it.
 
 A query is identified by a digest of the instruction, the place in the tile and the operands: the same run sends the same
-queries again. Results that an experiment reads are kept in full. Results that were compared with a model are kept as a digest
-of the model's predictions and the results that differed from them: whoever expects the same gets them back, bit for bit.
-
+queries again. Results that an experiment reads are kept in full. Results that were compared with a model are kept as a
+digest of the model's predictions and the differing results: a caller that expects the same predictions gets them back.
 The file is a zip archive of numpy arrays, as `numpy.load` reads it.
 """
 
@@ -82,10 +81,8 @@ def _digest(expected: Bits) -> bytes:
 
 @dataclass
 class Facts:
-    """Facts of a device about one instruction.
-
-    leader: the instruction that is computed by the same function and was measured instead. settings: of a control register.
-    complete: whether all its queries were recorded; not if the run was cut short.
+    """Facts of a device about one instruction. leader: the instruction that the same function computes and that was measured
+    instead. settings: of a control register. complete: all its queries were recorded; false if the run was interrupted.
     """
 
     name: str
@@ -122,7 +119,7 @@ class Recording:
         return cls(device.kind, device.name, device.architecture, device.pure, facts, environment, options, __version__)
 
     def announce(self, device: Device, wanted: Iterable[Instruction], leaders: Mapping[str, str]) -> None:
-        """Note the instructions that the run is about to measure. leaders: the instruction that is measured for each."""
+        """Note the instructions that the run is about to measure. leaders: by instruction, the one that is measured for it."""
         for inst in wanted:
             if reason := device.why_not(inst):
                 self.instructions[inst.name] = Facts(inst.name, reason)
@@ -247,7 +244,7 @@ def _packed(arrays: dict[str, np.ndarray]) -> bytes:
 
 
 class RecordedDevice(Passing):
-    """Passes everything on to `device`; `take` returns what was exchanged since the last time."""
+    """Passes everything on to `device`; `take` returns the exchanges since its last call."""
 
     def __init__(self, device: Device) -> None:
         super().__init__(device)
@@ -274,7 +271,7 @@ class RecordedDevice(Passing):
         return d
 
     def _note(self, key: bytes, kept: bytes) -> None:
-        """Keep results, unless they are those of the time before."""
+        """Keep results, unless they equal those of the query before."""
         results = self._exchanges.setdefault(key, [])
         times = self._times[key] = self._times.get(key, 0) + 1
         if not results or results[-1] != kept:
@@ -324,14 +321,16 @@ class ReplayDevice(Device):
         return self._facts(inst).lowering
 
     def dot(self, inst: Instruction, request: Request, placement: int = 0) -> Bits:
-        """As recorded. Raises NotRecorded if the run did not send this query, or only compared its results with a model."""
+        """Return the recorded results. Raises NotRecorded if the run did not send this query, or only compared its results with
+        a model.
+        """
         kept = self._kept(inst, query_key(inst, request, placement))
         if not is_in_full(kept):
             raise self._not_recorded(inst)
         return read_in_full(kept, inst.d.dtype)
 
     def dot_expecting(self, inst: Instruction, request: Request, expected: Callable[[], Bits], placement: int = 0) -> Bits:
-        """As recorded. Raises NotRecorded if the run did not send this query, or expected other results."""
+        """Return the recorded results. Raises NotRecorded if the run did not send this query, or expected other results."""
         kept = self._kept(inst, query_key(inst, request, placement))
         if is_in_full(kept):
             return read_in_full(kept, inst.d.dtype)
@@ -345,7 +344,7 @@ class ReplayDevice(Device):
         return self._facts(inst).settings
 
     def dot_under(self, setting: str, inst: Instruction, request: Request) -> Bits:
-        """As recorded. Raises NotRecorded if the run did not send this query."""
+        """Return the recorded results. Raises NotRecorded if the run did not send this query."""
         return read_in_full(self._kept(inst, query_key(inst, request, 0, setting)), inst.d.dtype)
 
     def _kept(self, inst: Instruction, key: bytes) -> bytes:

@@ -63,7 +63,7 @@ class SimulatedDevice(Device):
         return self.model(inst), *of_operands
 
     def dot(self, inst: Instruction, request: Request, placement: int = 0) -> Bits:
-        """As `Device.dot`; without a tile, every placement is the same."""
+        """Return results as `Device.dot`; without a tile, all placements are equal."""
         return evaluate(self.model(inst), inst, request)
 
     def placements(self, inst: Instruction) -> int:
@@ -114,7 +114,7 @@ class FaultyDevice(Passing):
         return FaultyDevice(self._simulated.with_models(more))
 
     def dot(self, inst: Instruction, request: Request, placement: int = 0) -> Bits:
-        """As `Device.dot`, on an SM without a fault."""
+        """Return results as `Device.dot`, on an SM without a fault."""
         return self._simulated.dot(inst, request, placement)
 
     def dot_on_every_sm(self, inst: Instruction, request: Request) -> Mapping[int | None, Bits]:

@@ -106,8 +106,7 @@ class _Program:
 
 
 class _Set:
-    """The memory of one set of operands and of its results. every_metadata, every_stored: of a sparse A, those of `layouts`.
-
+    """The memory of one set of operands and of its results. every_metadata, every_stored: for a sparse A, those of `layouts`.
     metadata [METADATA_LINES, chain, K / group], stored [METADATA_LINES, chain * K / 2]: the places of each row's products.
     """
 
@@ -127,7 +126,7 @@ class _Set:
         self.stored: Any = None
 
     def lay_out(self, which: Any) -> None:
-        """which: the layout of each row of a sparse A and each instruction of a chain; empty where A is dense."""
+        """Lay out a sparse A. which: the layout of each row and each instruction of a chain; empty if A is dense."""
         if self._every_metadata is None:
             return
         chain, k = self.program.shape.chain, self.program.shape.inst.k
@@ -201,7 +200,7 @@ class GoldenBench:
         return turn
 
     def _count(self, turn: Turn, finished: _Set) -> None:
-        done, wrong, records, milliseconds = self._told(finished)
+        done, wrong, records, milliseconds = self._read_outcome(finished)
         shape = finished.program.shape
         dots = int(done.sum()) * shape.results
         turn.dots, turn.computed = turn.dots + dots, turn.computed + dots * shape.chain
@@ -277,7 +276,9 @@ class GoldenBench:
             words[some] = found
 
     def _chains(self, operands: Any, program: _Program) -> Any:
-        """[steps * lines, K] -> the operands of the chains that begin at each step, [steps * lines, chain * K]."""
+        """Return the operands of the chains that begin at each step, [steps * lines, chain * K], from those of the steps,
+        [steps * lines, K].
+        """
         steps = operands.reshape(program.shape.steps, -1, operands.shape[1])
         in_order = steps[program.steps].transpose(0, 2, 1, 3)
         return self._cupy.ascontiguousarray(in_order).reshape(len(operands), -1)
@@ -301,7 +302,7 @@ class GoldenBench:
         job = map(np.uint32, (rounds, first, spread, stride, only, thread, register, MOST_RECORDS))
         operands.program.golden((self._sms,), (shape.threads,), (*pointers, *job), shared_mem=shape.shared_bytes)
 
-    def _told(self, finished: _Set) -> tuple[Any, Any, Any, float]:
+    def _read_outcome(self, finished: _Set) -> tuple[Any, Any, Any, float]:
         """Return chains and mismatches by SM, the records, and milliseconds of computing, without waiting for the next set."""
         finished.ended.synchronize()
         milliseconds = self._cupy.cuda.get_elapsed_time(finished.began, finished.ended)

@@ -1,4 +1,4 @@
-"""Golden chains: operands that are drawn on the GPU or made for coverage events, evaluation, and the places of results."""
+"""Operands of golden chains, drawn on the GPU or made for coverage events; their evaluation, and the places of results."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from accprobe.verify.coverage.coverage import alike, covering
 from accprobe.verify.coverage.layouts import events_of_layouts
 
 TOGGLING = "toggling"
-"""Operands of which each has all bits of sign and significand turned over from step to step."""
+"""Operands whose bits of sign and significand are all inverted from step to step."""
 
 NEVER_NUMBERS = "uniform"
-"""The kind of floating-point operands that chains make NaN of, nearly all."""
+"""The kind of floating-point operands from which chains make NaN almost always."""
 
 
 @dataclass(frozen=True)
 class OperandKind:
-    """How operands are drawn. toggling: every other step is the one before, turned over."""
+    """One way to draw operands. toggling: every other step is the inverse of the one before."""
 
     name: str
     recipe: Recipe
@@ -38,24 +38,25 @@ class OperandKind:
 
 
 def operand_kinds(inst: Instruction) -> list[OperandKind]:
-    """Return the distributions that drawn sets have in turn."""
+    """Return the distributions of drawn sets, in turn."""
     known = recipes(inst)
     drawn = [OperandKind(name, recipe) for name, recipe in known.items() if inst.is_integer or name != NEVER_NUMBERS]
     return [OperandKind(TOGGLING, known["uniform" if inst.is_integer else "near one"], True), *drawn]
 
 
 def turned_over(fmt: Format) -> int:
-    """The bits that toggle: all of an integer, all but the exponent of a floating-point number, which stays finite."""
+    """Return the bits that toggle: all of an integer; all except the exponent of a float, which stays finite."""
     if fmt.is_integer:
         return (1 << fmt.bits) - 1
     return fmt.sign_bit | ((1 << fmt.mantissa_bits) - 1) << fmt.ignored_low_bits
 
 
 class OperandBatch(NamedTuple):
-    """Operands that were made: each row of A with its C meets the column of B that has the same number, and all others.
+    """Operands made for events: each row of A with its C is multiplied by the column of B of the same number, and by all
+    others.
 
-    a: [rows, K], or of a sparse A [rows, K / 2]; b: [columns, K]; addends: [rows]. which: of the layouts of a sparse A, those
-    that rows have in turn, [METADATA_LINES].
+    a: [rows, K], or of a sparse A [rows, K / 2]; b: [columns, K]; addends: [rows]. which: the layouts of the rows of a sparse A
+    in turn, [METADATA_LINES].
     """
 
     a: Bits
@@ -65,7 +66,7 @@ class OperandBatch(NamedTuple):
 
 
 def covering_sets(inst: Instruction, shape: GoldenShape, model: DotModel, seed: int) -> Iterator[OperandBatch]:
-    """As many as it takes until they have each dot product that covers the model, and of a sparse A all that layouts can do."""
+    """Return as many sets as are needed to hold each dot product that covers the model, and for a sparse A each layout."""
     made, order = covering(alike(inst.stored), model, seed).request, covering_layouts(inst)
     rows, columns = shape.steps * shape.rows, shape.steps * shape.columns
     pairs = np.arange(min(rows, columns))

@@ -51,7 +51,7 @@ class Nvml:
         return Board(uuid=self.uuid, pci_bus=_text(bus), serial=_text(number))
 
     def others(self) -> str:
-        """Return who uses the GPU before this process, in words; "" for nobody."""
+        """Return the users of the GPU before this process, in words; "" for none."""
         used = self._query(lambda: self._nvml.nvmlDeviceGetComputeRunningProcesses(self._gpu)) or []
         rates = self._query(lambda: self._nvml.nvmlDeviceGetUtilizationRates(self._gpu))
         busy = rates.gpu if rates else 0
@@ -87,17 +87,17 @@ class Nvml:
         errors: int | None = self._query(lambda: nvml.nvmlDeviceGetTotalEccErrors(self._gpu, kind, nvml.NVML_VOLATILE_ECC))
         return errors
 
-    def _query(self, question: Callable[[], Any]) -> Any:
-        """Return None where the board or the driver has no value, or this user may not read it."""
+    def _query(self, read: Callable[[], Any]) -> Any:
+        """Return the value, or None if the board or the driver has none, or this user may not read it."""
         try:
-            return question()
+            return read()
         except self._nvml.NVMLError:
             return None
 
 
-def _text(told: str | bytes | None) -> str | None:
-    """Older bindings return bytes."""
-    return told.decode() if isinstance(told, bytes) else told
+def _text(value: str | bytes | None) -> str | None:
+    """Decode the bytes that older bindings return."""
+    return value.decode() if isinstance(value, bytes) else value
 
 
 class Watch:

@@ -1,1 +1,1 @@
-"""The words of a cubin: its functions, opcodes, control flow, conversions and promotion."""
+"""Machine code of a cubin: its functions, opcodes, control flow, conversions and promotion."""

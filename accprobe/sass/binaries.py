@@ -1,10 +1,9 @@
-"""Cubins wherever they are: a cubin, a fatbin, a library, executable or archive with some inside, a folder, a wheel.
+"""Find cubins in a cubin, a fatbin, a library, an executable, an archive, a wheel or a folder.
 
-Device code is found by what it begins with, at any place of a file that is mapped, not read: a fatbin (a container of cubins
-and PTX, compressed or not) and cubins that stand alone. The container's layout is NVIDIA's own, in `fatbinary_section.h` of
-the CUDA toolkit and in what `cuobjdump --list-elf` shows of it: a header of 16 bytes (magic, version, its own size, bytes that
-follow), then entries, each with a header (kind, version, its size, payload bytes, …, architecture at byte 28). cuobjdump
-unpacks an entry that is compressed.
+Device code is found by its magic bytes at any place of a memory-mapped file: fatbins (containers of cubins and PTX, compressed
+or not) and separate cubins. The container's layout is NVIDIA's, from `fatbinary_section.h` of the CUDA toolkit and the output
+of `cuobjdump --list-elf`: a header of 16 bytes (magic, version, its own size, bytes that follow), then entries, each with a
+header (kind, version, its size, payload bytes, …, architecture at byte 28). cuobjdump unpacks compressed entries.
 """
 
 from __future__ import annotations
@@ -33,18 +32,17 @@ _PTX_ENTRY, _ELF_ENTRY = 1, 2
 _WINDOW = 4 << 20
 """Bytes of a file that are searched at once."""
 _NO_BITS = 8
-"""Section type of what takes no room in the file."""
+"""Section type without bytes in the file."""
 _AMD_MARKS = (b"__CLANG_OFFLOAD_BUNDLE__", b"CCOB", b".hip_fatbin")
 _PTX_START = re.compile(rb"(?:\s|//[^\n]*\n|/\*.*?\*/)*\.version\s+\d", re.DOTALL)
 _BINARIES = re.compile(r"\.(cubin|fatbin|so|o|a|pyd|dll|exe)(\.|$)|^[^.]+$")
-"""Names of files that may hold device code, among those of a folder or a wheel."""
+"""Names of files that may contain device code, in a folder or a wheel."""
 
 
 @dataclass(frozen=True)
 class Piece:
-    """Bytes start … stop of a file that hold one cubin, or one entry of a fatbin.
-
-    label: the file as the user knows it, "x.whl: a/b.so". architecture: "sm_90", "" where it is not known without reading it.
+    """Bytes start … stop of a file with one cubin, or one entry of a fatbin. label: the file as the user knows it, "x.whl:
+    a/b.so". architecture: "sm_90", "" if it is not known without reading it.
     """
 
     file: Path
@@ -61,8 +59,9 @@ class Piece:
 
 @dataclass
 class DeviceCode:
-    """The content of one file. label: the file as the user knows it. ptx: PTX entries of fatbins, by architecture: the driver
-    compiles those, no SASS is there. problems: sentences of what could not be read. copy: where a wheel's member lies.
+    """The device code of one file. label: the file as the user knows it. ptx: number of PTX entries of fatbins by architecture,
+    which the driver compiles, so that there is no SASS. problems: sentences about parts that could not be read. copy: path of
+    an unpacked member of a wheel.
     """
 
     label: str
@@ -72,16 +71,16 @@ class DeviceCode:
     copy: Path | None = None
 
     def discard(self) -> None:
-        """Removes the copy, which may be a GiB."""
+        """Remove the copy, which may have a GiB."""
         if self.copy:
             self.copy.unlink(missing_ok=True)
 
 
 def find(paths: Iterable[Path], unpacked: Path, architectures: tuple[str, ...] = ()) -> Iterator[DeviceCode]:
-    """The device code of the files, one after another, of these architectures where some are given.
+    """Yield the device code of each file, of these architectures if any are given.
 
-    What wheels hold goes to folder `unpacked` when its turn comes. A named file that holds none, is cut short or is not
-    NVIDIA's is a problem too.
+    Members of a wheel are unpacked into folder `unpacked`, one at a time. A named file without device code, or one that is
+    truncated or not NVIDIA's, is a problem too.
     """
     for path in paths:
         try:
@@ -106,14 +105,14 @@ def _in_path(path: Path, unpacked: Path) -> Iterator[DeviceCode]:
 
 
 def wanted(architecture: str, architectures: tuple[str, ...]) -> bool:
-    """Whether code for an architecture ("": not known yet) is asked for: none named is all, sm_90 and sm_90a are one."""
+    """Return whether code for an architecture ("": not yet known) is wanted. No architectures mean all; sm_90 equals sm_90a."""
     return not architectures or not architecture or architecture.rstrip("af") in {name.rstrip("af") for name in architectures}
 
 
 @contextmanager
 def cubin(piece: Piece) -> Iterator[Path]:
-    """Yield the piece as a cubin file, for as long as the context lasts. Raises ToolMissing without cuobjdump, ToolFailed where
-    it cannot read a fatbin.
+    """Yield the piece as a cubin file that exists inside the context. Raises ToolMissing without cuobjdump, ToolFailed if it
+    cannot read a fatbin.
     """
     with tempfile.TemporaryDirectory(prefix="accprobe") as folder:
         place = Path(folder)
@@ -142,7 +141,7 @@ def _content(piece: Piece) -> bytes:
 
 
 def _check_regular(path: Path) -> None:
-    """Raise AccprobeError for a pipe or a device, which may never end. A missing file fails where it is opened."""
+    """Raise AccprobeError for a pipe or a device, which may never end. A missing file fails when it is opened."""
     if path.exists() and not path.is_file():
         raise AccprobeError(f"{path} is no regular file; what a pipe has can be read once it is written to one")
 
@@ -183,7 +182,7 @@ def _in_wheel(wheel: Path, unpacked: Path) -> Iterator[DeviceCode]:
 
 
 def _in_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, target: Path, label: str) -> DeviceCode | None:
-    """As `_try`, of what an archive holds; one member that cannot be unpacked is a problem, the others are read."""
+    """Read a member of an archive as `_try` does. A member that cannot be unpacked is a problem; the others are read."""
     found: DeviceCode | None
     try:
         _check_size(member.file_size, label)
@@ -204,7 +203,7 @@ def _in_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, target: Path, 
 
 
 def _try(path: Path, label: str) -> DeviceCode | None:
-    """As `_in_file`, for a file in a folder: files without machine code are skipped silently, damaged ones are reported."""
+    """Read a file of a folder as `_in_file` does: files without machine code are skipped, damaged ones are reported."""
     try:
         return _in_file(path, label)
     except _NothingThere:
@@ -214,7 +213,7 @@ def _try(path: Path, label: str) -> DeviceCode | None:
 
 
 class _NothingThere(AccprobeError):
-    """The file is whole, and has no device code."""
+    """The file is complete and has no device code."""
 
 
 def _in_file(path: Path, label: str) -> DeviceCode:
@@ -258,7 +257,7 @@ def _scan(data: mmap.mmap, path: Path, label: str, found: DeviceCode) -> None:
 
 
 def _next(data: mmap.mmap, place: int) -> int:
-    """Where the next fatbin or ELF file begins, -1 where there is none; what was searched does not stay in memory."""
+    """Return the start of the next fatbin or ELF file, -1 if there is none. Searched parts do not stay in memory."""
     while place < len(data):
         stop = min(place + _WINDOW, len(data))
         found = [at for mark in (_FATBIN, _ELF) if (at := data.find(mark, place, stop + len(mark) - 1)) >= 0]
@@ -271,7 +270,7 @@ def _next(data: mmap.mmap, place: int) -> int:
 
 
 def _fatbin(data: mmap.mmap, start: int, path: Path, label: str, found: DeviceCode) -> int:
-    """The entries of the fatbin that begins at `start`, if one does; where to look on."""
+    """Add the entries of the fatbin that begins at `start`, if one does; return where the search continues."""
     _, version, header, size = _unpack("<IHHQ", data, start)
     if (version, header) != (1, _FATBIN_HEADER):
         return start + len(_FATBIN)
@@ -293,7 +292,7 @@ def _fatbin(data: mmap.mmap, start: int, path: Path, label: str, found: DeviceCo
 
 
 def _cubin(data: mmap.mmap, start: int, path: Path, label: str, found: DeviceCode) -> int:
-    """The cubin that begins at `start`, if one does; where to look on."""
+    """Add the cubin that begins at `start`, if one does; return where the search continues."""
     if _machine(data, start) != _CUDA_MACHINE:
         return start + len(_ELF)
     size = _elf_size(data, start)
@@ -310,7 +309,9 @@ def _machine(data: mmap.mmap, start: int) -> int:
 
 
 def _elf_size(data: mmap.mmap, start: int) -> int:
-    """Bytes of an ELF file, from its header: the section headers, and what they and the program headers point at."""
+    """Return the size of an ELF file from its header: the ends of the section headers, and of the parts to which they and the
+    program headers point.
+    """
     program, sections = _unpack("<QQ", data, start + 32)
     program_size, programs, section_size, count = _unpack("<HHHH", data, start + 54)
     size = max(sections + section_size * count, program + program_size * programs)
@@ -322,5 +323,5 @@ def _elf_size(data: mmap.mmap, start: int) -> int:
 
 
 def _unpack(form: str, data: mmap.mmap, place: int) -> tuple[int, ...]:
-    """Numbers at a place; zeros behind the end of the file."""
+    """Unpack numbers at an offset; zeros after the end of the file."""
     return struct.unpack(form, data[place : place + struct.calcsize(form)].ljust(struct.calcsize(form), b"\0"))

@@ -1,7 +1,7 @@
-"""Conversions in a kernel, and which of them feed a matrix instruction.
+"""Conversions in a kernel, and those that feed a matrix instruction.
 
-An operand is fed by a conversion where the converted register reaches it unchanged but for moves, permutations and selections.
-Through memory (registers to shared memory, and back by LDSM) nothing is followed.
+A conversion feeds an operand if its register reaches the operand through moves, permutations and selections only. Values that
+go through memory (to shared memory, and back by LDSM) are not followed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _UNPACKS = re.compile(r"F2FP\.(?:.*\.)?(F16|BF16)\.(E4M3|E5M2|E3M2|E2M3|E2M1)(?:
 
 @dataclass(frozen=True)
 class Conversion:
-    """One conversion opcode: how often the text has it, and the matrix opcodes (stems) that it feeds."""
+    """One conversion opcode: its count in the text, and the matrix opcodes (stems) that it feeds."""
 
     opcode: str
     count: int
@@ -29,13 +29,13 @@ class Conversion:
 
     @property
     def unpacked(self) -> str:
-        """The narrow format that it unpacks, "e4m3", or "" where it does something else."""
+        """Return the narrow format that it unpacks, "e4m3"; "" if it does something else."""
         found = _UNPACKS.match(self.opcode)
         return found[2].lower() if found else ""
 
 
 def conversions(function: Function, values: RegisterValues | None = None) -> tuple[Conversion, ...]:
-    """Every conversion opcode of a function that has matrix opcodes, in order of first appearance."""
+    """Return every conversion opcode of a function that has matrix opcodes, in order of first appearance."""
     counts = {o: n for o, n in Counter([line.opcode for line in function.lines]).items() if effect(o).action == "convert"}
     if not counts:
         return ()

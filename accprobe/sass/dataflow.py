@@ -1,8 +1,7 @@
-"""The values that registers of a function hold, as far as matrix instructions and conversions are concerned.
+"""Values in the registers of a function, as far as matrix instructions and conversions are concerned.
 
-One pass over the lines numbers these values, and notes from which others each is made. Most lines lose what their operands
-held: they write `UNKNOWN_VALUE`, and so do those that read unknown values alone. A `Solution` then evaluates the wanted values,
-and what they are made from.
+One pass over the lines numbers these values and records the inputs of each. Most lines produce `UNKNOWN_VALUE`, as do lines
+that read only unknown values. A `Solution` then evaluates the wanted values and their inputs.
 """
 
 from __future__ import annotations
@@ -18,14 +17,17 @@ from accprobe.sass.flow import START, Flow
 from accprobe.sass.reading import Function
 
 PATIENCE = 4
-"""Times that the value where ways meet changes before bounds that still grow are given up (`Domain.widen`)."""
+"""Number of changes of a value at a merge of control flow, after which growing bounds are replaced by no bound
+(`Domain.widen`).
+"""
 
 UNKNOWN_VALUE = 0
-"""The number of a value of which nothing is known."""
+"""The number of a value about which nothing is known."""
 
 _SHIFT, _MASK = 8, 255
-"""The number of a value is, from this bit on, 1 + the line that makes it, and below its place in what the line writes; or,
-where ways meet, -1 - the block, and below the register."""
+"""A value's number: from this bit on, 1 + the line that makes it, and below it the position among the registers that the line
+writes; at a merge of control flow, -1 - the block, and below it the register.
+"""
 
 T = TypeVar("T")
 
@@ -36,12 +38,12 @@ def line_of(value: int) -> int:
 
 
 def first_value(line: int) -> int:
-    """Return the value that a line gives the first register that it writes."""
+    """Return the value of the first register that a line writes."""
     return line + 1 << _SHIFT
 
 
 class _Block:
-    """The values that registers hold in a block: those that it has written, or with which it began."""
+    """The values of registers in a block: those that it has written, and those at its start."""
 
     def __init__(self, number: int) -> None:
         self.written: dict[int, int] = {}
@@ -51,19 +53,17 @@ class _Block:
         return self.written.get(register, self._begun | register)
 
     def values(self, registers: list[int | None], shift: int = 0) -> tuple[int, ...]:
-        """Return the values of registers, each so many further on."""
+        """Return the values of registers, each `shift` registers higher."""
         written, begun = self.written, self._begun
         return tuple([UNKNOWN_VALUE if r is None else written.get(r + shift, begun | r + shift) for r in registers])
 
 
 class RegisterValues:
-    """The numbered values of a function.
-
-    actions: by line, of those that make known values. inputs: by value those that it is made from, in the order of the
-    operands; where the line has a predicate, the value that the register held before is the last one. sums: values of
-    additions, of two or more known ones. operands: values of A and B, with the opcode of the matrix instruction.
-    runs: by matrix instruction the first of those in its block that hand an accumulator on to it, and how many they are.
-    undecided: matrix instructions for which a predicate decides whether they add C.
+    """The numbered values of a function. actions: by line, of lines that make known values. inputs: by value, its inputs in the
+    order of the operands; with a predicate, the previous value of the register is the last input. sums: values of additions of
+    two or more known values. operands: values of A and B, with the opcode of the matrix instruction. runs: by matrix
+    instruction, the first one in its block that passes an accumulator on to it, and their number. undecided: matrix
+    instructions for which a predicate decides whether they add C.
     """
 
     def __init__(self, function: Function) -> None:
@@ -116,7 +116,7 @@ class RegisterValues:
         return block
 
     def _accumulated(self, index: int, operands: list[str], block: _Block) -> tuple[int, ...]:
-        """Note which run of matrix instructions a line belongs to; return the value to which the run adds."""
+        """Record the run of matrix instructions to which a line belongs; return the value to which the run adds."""
         line = self.function.lines[index]
         c, undecided = addend(line.opcode, operands)
         value = UNKNOWN_VALUE if c is None else block.value(c)
@@ -129,7 +129,7 @@ class RegisterValues:
         return (value,) if head == index else self.inputs[first_value(head)][:1]
 
     def _write(self, index: int, action: Action, inputs: list[tuple[int, ...]], block: _Block) -> None:
-        """Number the values that a line writes, one for each of the inputs."""
+        """Number the values that a line writes, one per input."""
         for place, made_from in enumerate(inputs):
             value = UNKNOWN_VALUE
             if action == "matrix" or action == "convert" or any(made_from):
@@ -141,14 +141,13 @@ class RegisterValues:
             block.written[self._targets[index] + place] = value
 
     def sources(self, value: int) -> tuple[int, ...]:
-        """Return the values that a line makes a value from, without the one that the register held before."""
+        """Return the inputs of a value, without the previous value of the register."""
         inputs = self.inputs[value]
         return inputs[:-1] if self.function.lines[line_of(value)].guard else inputs
 
     def origin(self, value: int) -> int:
-        """Return the value itself, or, of one with which a block begins, the one that reaches the block.
-
-        That is the value of a line, or one that begins with another block, where several meet.
+        """Return the value itself, or for a value at the start of a block the one that reaches the block: the value of a line,
+        or one at the start of another block at which several values merge.
         """
         if value >= 0:
             return value
@@ -171,7 +170,7 @@ class RegisterValues:
         return value
 
     def _meetings_of(self, register: int) -> set[int]:
-        """Return the blocks at whose start several values of a register meet."""
+        """Return the blocks at whose start several values of a register merge."""
         if register not in self._meetings:
             found: set[int] = set()
             waiting = list(self._writers.get(register, ()))
@@ -185,10 +184,9 @@ class RegisterValues:
 
 @dataclass(frozen=True)
 class Domain(Generic[T]):
-    """An abstract domain: the facts about values; None: nothing is known.
-
-    make: from a line, a place in what it writes, and what is known of its inputs. join: of the values on two ways to one place;
-    widen: as join, of an old and a newer value that may grow for ever.
+    """An abstract domain of facts about values; None: nothing is known. make: from a line, a position among the registers that
+    it writes, and the facts about its inputs. join: of the values of two paths; widen: as join, of an old and a newer value
+    that may grow without a bound.
     """
 
     make: Callable[[int, int, list[T | None]], T | None]
@@ -213,7 +211,7 @@ class Solution(Generic[T]):
         return self._known.get(self._values.origin(value))
 
     def _ordered(self, wanted: Iterable[int]) -> list[int]:
-        """Return every value that is wanted or input of one, each behind its inputs, but for loops."""
+        """Return every wanted value and its inputs, each after its inputs except in loops."""
         origin, inputs = self._values.origin, self._inputs
         ordered: list[int] = []
         waiting: list[int | None] = list(map(origin, wanted))
@@ -227,7 +225,7 @@ class Solution(Generic[T]):
         return ordered
 
     def _evaluate(self, value: int) -> bool:
-        """Evaluate a value from those of its inputs that are known; return whether all are."""
+        """Evaluate a value from its known inputs; return whether all inputs are known."""
         inputs = [self._known[before] for before in self._inputs[value] if before in self._known]
         complete = len(inputs) == len(self._inputs[value])
         if value > 0 and complete:
@@ -247,7 +245,7 @@ class Solution(Generic[T]):
         return merged
 
     def _iterate(self, order: list[int], late: list[int]) -> None:
-        """Evaluate again what was evaluated before its inputs were, and what is made from it."""
+        """Evaluate again the values that were evaluated before their inputs, and the values that depend on them."""
         place = {value: i for i, value in enumerate(order)}
         readers: dict[int, list[int]] = {value: [] for value in (UNKNOWN_VALUE, *order)}
         for value in order:

@@ -1,4 +1,4 @@
-"""The effect of lines of SASS on general registers: which they write, and from which they make the values."""
+"""Effects of lines of SASS on general registers: the registers that they write, and the sources of the values."""
 
 from __future__ import annotations
 
@@ -10,17 +10,15 @@ from accprobe.sass.opcodes import is_matrix, parse
 from accprobe.sass.reading import CONVERSIONS, Function
 
 Action = Literal["matrix", "integer matrix", "add", "scale", "copy", "permute", "convert", "lose"]
-"""The result of a line, from its sources.
-
-matrix: a matrix unit adds products to them. add, scale, copy: elementwise; scale multiplies. permute: bitwise or integer
-operation on them. convert: another format. lose: any other opcode; the value is no longer followed.
+"""The operation of a line on its sources. matrix: a matrix unit adds products. add, scale, copy: elementwise; scale multiplies.
+permute: bitwise or integer operation. convert: another format. lose: any other opcode, whose result is not followed.
 """
 
 _REGISTER = re.compile(r"\s*[-+|~!]*R(\d+|Z)(?!\w)")
 _FIRST = re.compile(r"^(?:R(\d+)\b)?.*", re.MULTILINE)
-"""The number of the register with which a line of operands begins, "" where it begins with something else."""
+"""The number of the register at the start of the operands, "" if they start with something else."""
 _SECOND = frozenset({"SHFL", "ATOM", "ATOMG", "ATOMS", "MATCH"})
-"""Opcodes whose first operand is a predicate and whose second is the register that they write."""
+"""Opcodes whose first operand is a predicate, and whose second is the register that they write."""
 _PAIRS = frozenset({"DADD", "DFMA", "DMUL", "FADD2", "FFMA2", "FMUL2"})
 _WIDE = {"64": 2, "128": 4, "WIDE": 2, "x2": 2, "x4": 4, "x8": 8, "x16": 16, "x32": 32, "x64": 64, "x128": 128}
 
@@ -37,7 +35,7 @@ _BY_STEM: dict[str, tuple[Action, slice]] = {
 
 
 class Effect(NamedTuple):
-    """width: how many registers an opcode writes. sources: which operands its values are made from."""
+    """width: number of registers that an opcode writes. sources: the operands from which its values are made."""
 
     action: Action
     width: int
@@ -66,7 +64,7 @@ def _width(stem: str, modifiers: list[str]) -> int:
 
 
 def first_written(function: Function) -> list[int]:
-    """The first register that each line writes, -1 where it writes none."""
+    """Return the first register that each line writes, -1 if it writes none."""
     firsts = _FIRST.findall("\n".join([line.operands for line in function.lines])) if function.lines else []
     found = [int(first) if first else -1 for first in firsts]
     for index, line in enumerate(function.lines):
@@ -78,7 +76,7 @@ def first_written(function: Function) -> list[int]:
 
 @lru_cache(1 << 14)
 def register_number(operand: str) -> int | None:
-    """The number of a general register, None for RZ and for anything else."""
+    """Return the number of a general register, None for RZ and anything else."""
     found = _REGISTER.match(operand)
     return int(found[1]) if found and found[1] != "Z" else None
 
@@ -91,7 +89,7 @@ def addition_effect(operands: list[str]) -> tuple[Action, list[int | None]]:
 
 
 def operand_registers(opcode: str, operands: list[str]) -> tuple[int, ...]:
-    """Registers of A and of B of a matrix instruction, where they are in registers."""
+    """Return the registers of A and of B of a matrix instruction, of those operands that are in registers."""
     a, b = _operand_widths(opcode)
     found = _registers(operands[1], a) if a else ()
     return found + _registers(operands[2], b) if b else found

@@ -1,8 +1,8 @@
-"""Control flow of a function of SASS: basic blocks and cycles.
+"""Control flow of a function of SASS: basic blocks and loops.
 
-Blocks and edges are those of the disassembler: it prints a label at every place that something jumps to, and the label with
-every jump, those through a register too (`BRX … (*"BRANCH_TARGETS .L_x_1,.L_x_2"*)`). Where it could not find the targets of a
-jump, `complete` is false: no result may then depend on the whole flow.
+Blocks and edges come from the disassembler: it prints a label at every target of a jump, and the label with every jump, also
+with those through a register (`BRX … (*"BRANCH_TARGETS .L_x_1,.L_x_2"*)`). If it could not find the targets of a jump,
+`complete` is false, and no result may depend on the whole flow.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ _JUMPS = _INDIRECT | {"BRA", "JMP"}
 _ENDS = frozenset({"EXIT", "RET", "KILL", "BPT", "RTT"})
 _LABEL = re.compile(r"\.L\w+")
 _PLACE = re.compile(r"\.L\w+|(?<![\w.])0x[0-9a-f]+")
-"""Profilers print addresses in place of labels."""
+"""Profilers print addresses instead of labels."""
 
 
 START = -1
-"""In place of a block: where a run begins."""
+"""The predecessor of a block with which execution begins."""
 
 
 @dataclass(frozen=True)
 class Block:
-    """Lines start … stop - 1, which run one after another, and the blocks that may follow."""
+    """Lines start … stop - 1, which run one after another, and the successors."""
 
     start: int
     stop: int
@@ -92,7 +92,7 @@ class Flow:
 
     @cached_property
     def cycles(self) -> list[int]:
-        """Per block the number of the loop (strongly connected blocks, by Kosaraju) that it is in, -1 where it is in none."""
+        """Return by block the number of its loop (strongly connected blocks, by Kosaraju), -1 outside of loops."""
         component = [-1] * len(self.blocks)
         seen: set[int] = {START}
         for root in self._order:
@@ -110,9 +110,8 @@ class Flow:
 
     @cached_property
     def dominators(self) -> list[int]:
-        """Return the immediate dominator of each block, START where there is none.
-
-        Cooper, Harvey & Kennedy, "A simple, fast dominance algorithm".
+        """Return the immediate dominator of each block, START if there is none. Cooper, Harvey & Kennedy, "A simple, fast
+        dominance algorithm".
         """
         number = {block: i for i, block in enumerate(self._order)} | {START: -1}
         found: dict[int, int] = {START: START}
@@ -145,16 +144,16 @@ class Flow:
         return found
 
     def block_of(self, index: int) -> int:
-        """The block that a line is in."""
+        """Return the block of a line."""
         return bisect_right(self._starts, index) - 1
 
     def cycle_of(self, index: int) -> int:
-        """The loop that a line is in, -1 where it is in none."""
+        """Return the loop of a line, -1 outside of loops."""
         return self.cycles[self.block_of(index)]
 
 
 def _all_targets(function: Function, leaving: Sequence[int]) -> dict[int, tuple[int, ...] | None]:
-    """By line that leaves: lines that it may jump to; None where that is not known."""
+    """Return by jumping line the lines that it may jump to; None if they are not known."""
     places: dict[str, int] = dict(function.labels)
     if any("0x" in function.lines[i].operands for i in leaving):
         places |= {f"0x{line.offset:x}": index for index, line in enumerate(function.lines)}
@@ -162,7 +161,7 @@ def _all_targets(function: Function, leaving: Sequence[int]) -> dict[int, tuple[
 
 
 def _targets(line: Line, places: Mapping[str, int]) -> tuple[int, ...] | None:
-    """As `_all_targets`, of one line."""
+    """Return the targets of one line, as `_all_targets` does."""
     if line.stem not in _JUMPS:
         return ()
     named = (_LABEL if line.stem in _INDIRECT else _PLACE).findall(line.operands)

@@ -1,8 +1,7 @@
-"""The SASS that a PTX instruction becomes.
+"""The SASS of a PTX instruction.
 
-A lowering is exact because of what the probes leave out: they move and compare bit patterns, and count, with opcodes that are
-none of the arithmetic ones that `accprobe.sass.reading` lists. So every one found in a probe belongs to the instruction it was
-compiled for.
+It is exact because probes contain no other arithmetic: they move and compare bit patterns, and count, with opcodes that are not
+among the arithmetic ones of `accprobe.sass.reading`. So every arithmetic opcode in a probe belongs to its instruction.
 """
 
 from __future__ import annotations
@@ -30,10 +29,9 @@ _SCHEMA = 2
 
 @dataclass(frozen=True)
 class Lowering:
-    """The SASS that an instruction became, and where that was read.
-
-    sequence: (opcode, count) in order of first appearance, matrix opcodes, conversions and adds of C; no data movement.
-    matrix: the matrix opcodes alone, e.g. ("HMMA.16816.F32",); empty where nothing of the kind was found.
+    """The SASS of an instruction, and its source. sequence: (opcode, count) in order of first appearance: matrix opcodes,
+    conversions and adds of C; no data movement. matrix: the matrix opcodes alone, e.g. ("HMMA.16816.F32",); empty if there are
+    none.
     """
 
     matrix: tuple[str, ...]
@@ -43,7 +41,7 @@ class Lowering:
 
 
 def is_ordinary(sequence: Iterable[tuple[str, int]]) -> bool:
-    """Return whether ordinary instructions multiply, and no matrix unit does."""
+    """Return whether ordinary instructions multiply instead of a matrix unit."""
     stems = {stem(opcode) for opcode, _ in sequence}
     return bool(stems & MULTIPLIES) and not any(map(MATRIX.match, stems))
 
@@ -61,7 +59,7 @@ def lowering(cubin: Cubin) -> Lowering:
 
 
 def prepare(cubins: Iterable[Cubin]) -> None:
-    """Disassembles many probes at once, so that `lowering` finds them; without a disassembler, does nothing."""
+    """Disassemble many probes at once, so that `lowering` finds them. Does nothing without a disassembler."""
     with ThreadPoolExecutor(os.cpu_count()) as pool, suppress(ToolMissing):
         list(pool.map(lowering, cubins))
 

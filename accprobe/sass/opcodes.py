@@ -38,7 +38,7 @@ MATRIX = re.compile(f"(?:{'|'.join(STEMS)})(?![A-Z])")
 """Opcodes of matrix units: HMMA … (warp), HGMMA … (warpgroup), UTCHMMA … (fifth generation)."""
 
 Kind = tuple[str, str, str, str, bool]
-"""The parts of an opcode that decide its arithmetic, whatever its shape: stem, D, A, B, sparsity."""
+"""The parts of an opcode that decide its arithmetic, for any shape: stem, D, A, B, sparsity."""
 
 _SHAPE = re.compile(r"(\d+)x(\d+)x(\d+)|(8|16)8(\d+)")
 _PACKED = {"b1": 1, "s4": 4, "u4": 4}
@@ -46,7 +46,7 @@ _PACKED = {"b1": 1, "s4": 4, "u4": 4}
 
 @dataclass(frozen=True)
 class MatrixOpcode:
-    """One matrix opcode. m, n, k: its shape, 0 where the name does not say; d, a, b: names of formats, "" likewise."""
+    """One matrix opcode. m, n, k: its shape, 0 if the name does not have it; d, a, b: names of formats, "" likewise."""
 
     text: str
     stem: str
@@ -62,7 +62,7 @@ class MatrixOpcode:
 
     @property
     def family(self) -> Family:
-        """The PTX family whose unit this is."""
+        """Return the PTX family of this unit."""
         return _UNITS[self.stem][0]
 
     @property
@@ -75,12 +75,12 @@ class MatrixOpcode:
 
     @property
     def accumulator_registers(self) -> int:
-        """32-bit registers a thread has of D and of C; 0 where the sum is in tensor memory."""
+        """Return the 32-bit registers per thread of D and of C; 0 if the sum is in tensor memory."""
         return self._registers(self.m * self.n, self.d)
 
     @property
     def a_registers(self) -> int:
-        """32-bit registers a thread has of A, where it is in registers."""
+        """Return the 32-bit registers per thread of A, if A is in registers."""
         return self._registers(self.m * self.k // (1 + self.sparse), self.a)
 
     @property
@@ -112,7 +112,7 @@ def is_matrix(opcode: str) -> bool:
 
 
 def kind_of(inst: Instruction) -> Kind:
-    """The kind of the opcode that the unit of the instruction's own operand formats has, as far as its name says."""
+    """Return the kind of opcode that the unit of the instruction's own operand formats has, as far as its name shows."""
     if inst.mnemonic:
         return (inst.mnemonic, inst.d.name, inst.a.name, inst.b.name, False)
     unit = "Q" if inst.kind in ("f8f6f4", "mxf8f6f4") else letter({inst.a.name, inst.b.name})
@@ -128,7 +128,7 @@ def _shape(found: re.Match[str]) -> tuple[int, int, int]:
 
 
 def _formats(stem: str, shape: str, named: list[str]) -> tuple[str, str, str]:
-    """D, A and B. The name of a unit's only format, or of its usual one, is left out; Volta's steps name D and C."""
+    """Return D, A and B. Names leave out the only or usual format of a unit; Volta's steps name D and C."""
     _, letter = _UNITS[stem]
     if letter == "D":
         return "f64", "f64", "f64"
@@ -153,24 +153,24 @@ _NATIVE: dict[str, frozenset[str]] = {
 
 
 def letter(formats: set[str]) -> str:
-    """The letter of the first unit that takes all of these operand formats as they are."""
+    """Return the letter of the first unit that takes all of these operand formats without conversion."""
     return next(letter for letter, native in _NATIVE.items() if formats <= native)
 
 
 def stem(opcode: str) -> str:
-    """The opcode without modifiers: "HMMA" of "HMMA.16816.F32"."""
+    """Return the opcode without modifiers: "HMMA" of "HMMA.16816.F32"."""
     return opcode.partition(".")[0]
 
 
 def family(opcode: str) -> Family | None:
-    """The PTX family whose unit the matrix opcode is, None where it is no matrix opcode."""
+    """Return the PTX family of a matrix opcode, None for other opcodes."""
     return _UNITS.get(stem(opcode), (None, ""))[0]
 
 
 def relation(inst: Instruction, opcode: str) -> Literal["native", "converted", "foreign"]:
-    """How the unit of a matrix opcode relates to the instruction that became it.
+    """Return the relation of a matrix opcode's unit to the PTX instruction.
 
-    "native": the unit takes the operand formats; "converted": a unit of the instruction's family, but of other formats, or
+    "native": the unit takes the operand formats; "converted": a unit of the instruction's family with other formats, or
     operands that were widened for it; "foreign": a unit of another family, or no matrix unit.
     """
     found, unit = _UNITS.get(stem(opcode), (None, ""))

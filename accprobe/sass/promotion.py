@@ -1,12 +1,11 @@
-"""Promotion, read off the SASS: how many matrix instructions accumulate before their sum is added to other registers.
+"""Promotion, read from the SASS: the number of matrix instructions that accumulate before their sum is added to other
+registers.
 
-Along the control flow each register is known to hold a partial sum of a matrix unit, and of how many instructions, at least and
-at most. An instruction that takes RZ, a zero or a false scale-d predicate for C begins a sum; one that takes a partial sum goes
-on with it. Where a partial sum is added (FADD, FFMA, HADD2, …) to another partial sum or to a sum of such, elementwise, it is
-promoted. A sum that is multiplied (a softmax that rescales its output) stays the unit's partial sum; to add anything else
-is no promotion.
-
-Not visible: sums that leave the registers (split K through memory, or by atomics).
+Along the control flow, each register has a known state: a partial sum of a matrix unit, of at least and at most so many
+instructions. An instruction with RZ, a zero or a false scale-d predicate as C begins a sum; one with a partial sum continues
+it. A partial sum is promoted if it is added (FADD, FFMA, HADD2, …) elementwise to another partial sum, or to a sum of partial
+sums. A sum that is multiplied (a softmax that rescales its output) stays the unit's partial sum; adding anything else is no
+promotion. Not visible: sums that leave the registers (split-K through memory or by atomics).
 """
 
 from __future__ import annotations
@@ -23,19 +22,17 @@ from accprobe.sass.opcodes import is_matrix, parse
 from accprobe.sass.reading import Function
 
 UNBOUNDED = 1 << 30
-"""Instead of a count that has no bound: it depends on how often a loop runs."""
+"""Replaces a count without a bound, which depends on the number of iterations of a loop."""
 
 Verdict = Literal["promoted", "never", "whole", "unknown"]
 
 
 @dataclass(frozen=True)
 class Chain:
-    """Matrix instructions of a function that hand one accumulator on, and what becomes of its sum.
-
-    promoted: added to other registers after `least` to `most` instructions, by `by` ("FADD"); never: one sum for as long as the
-    loop runs; whole: `most` instructions are all there is, no loop; unknown: for this `reason`.
-    opcodes: (opcode, static count); k: products that one instruction adds, 0 where its name does not say, or
-    they differ.
+    """Matrix instructions of a function that pass one accumulator on, and the use of its sum. promoted: added to other
+    registers after `least` to `most` instructions, by `by` ("FADD"); never: one sum for all iterations of the loop; whole:
+    `most` instructions without a loop; unknown: for this `reason`. opcodes: (opcode, static count); k: products that one
+    instruction adds, 0 if the names do not show it or differ.
     """
 
     opcodes: tuple[tuple[str, int], ...]
@@ -52,16 +49,14 @@ class Chain:
 
     @property
     def products(self) -> int:
-        """Products in the longest sum that the unit makes before it is promoted; 0 where that is not known."""
+        """Return the products of the longest sum before a promotion; 0 if it is not known."""
         return self.most * self.k if self.most < UNBOUNDED else 0
 
 
 class Partial(NamedTuple):
-    """A register that holds a sum of a matrix unit.
-
-    least, most: matrix instructions that it has come through. added: it has been added to something outside the unit since.
-    makers: the lines of the matrix instructions that wrote it last, or wrote what was added to it; places: which
-    registers of their tiles that is, to distinguish the sum of a row from the sum of two tiles.
+    """A register with a sum of a matrix unit. least, most: number of matrix instructions in the sum. added: whether it has been
+    added to something outside the unit since. makers: lines of the matrix instructions that last wrote it, or wrote a term of
+    it; places: the registers of their tiles, which distinguish the sum of a row from the sum of two tiles.
     """
 
     least: int
@@ -76,7 +71,7 @@ PartialPlace = tuple[int, int]
 
 
 def chains(function: Function, values: RegisterValues | None = None) -> tuple[Chain, ...]:
-    """Every chain of floating-point matrix instructions, in the order of the text. Integer sums are exact: there are none."""
+    """Return every chain of floating-point matrix instructions, in the order of the text. Integer sums have none."""
     opcodes = {line.opcode for line in function.lines}
     wanted = {opcode for opcode in opcodes if is_matrix(opcode) and not parse(opcode).is_integer}
     if not wanted:
@@ -91,7 +86,9 @@ def chains(function: Function, values: RegisterValues | None = None) -> tuple[Ch
 
 
 def _in_tensor_memory(function: Function, flow: Flow, lines: list[int]) -> Chain:
-    """Sums of the fifth generation stay in tensor memory; LDTM reads them. A loop without LDTM promotes nothing."""
+    """Return chains of the fifth generation, whose sums stay in tensor memory until LDTM reads them. A loop without LDTM
+    promotes nothing.
+    """
     counted = _counted(function, lines)
     looped = any(flow.cycle_of(i) >= 0 for i in lines)
     read_in_loop = any(line.stem == "LDTM" and flow.cycle_of(i) >= 0 for i, line in enumerate(function.lines))
@@ -107,9 +104,8 @@ _NO_FLOW = "the disassembler does not know where some jump leads"
 
 
 class _Analysis:
-    """The partial sums of one function, along its control flow.
-
-    runs: by its first line, the lines of matrix instructions of one block that hand one accumulator on.
+    """The partial sums of one function along its control flow. runs: by its first line, the lines of matrix instructions of one
+    block that pass one accumulator on.
     """
 
     def __init__(self, values: RegisterValues) -> None:
@@ -195,7 +191,7 @@ class _Analysis:
 
 
 class _Groups:
-    """Lines that are connected by the accumulators that they hand on (union-find)."""
+    """Lines that are connected by accumulators (union-find)."""
 
     def __init__(self) -> None:
         self._parent: dict[int, int] = {}
@@ -239,7 +235,7 @@ def _widen(old: Partial | None, new: Partial | None) -> Partial | None:
 
 
 def _promoted(added: dict[int, Partial]) -> Iterator[tuple[int, Partial]]:
-    """Each of the values that one line adds which is a partial sum, added to another one elementwise."""
+    """Return the inputs of an addition that are partial sums and are added elementwise to another one."""
     for source, value in added.items():
         others = [other for place, other in added.items() if place != source and other.places == value.places]
         if not value.added and any(other.added or not other.makers & value.makers for other in others):
@@ -247,7 +243,7 @@ def _promoted(added: dict[int, Partial]) -> Iterator[tuple[int, Partial]]:
 
 
 def _sum(read: list[Partial | None]) -> Partial | None:
-    """A sum of up to two values that are partial sums or sums of those: a product counts as its factors do."""
+    """Return the sum of up to two values that are partial sums or sums of them. A product counts as its factors do."""
     values = list({id(value): value for value in read if value}.values())
     if not values or len(read) == 1:
         return values[0] if values else None

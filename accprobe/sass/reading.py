@@ -1,4 +1,4 @@
-"""SASS of a cubin, read with NVIDIA's disassembler: its functions, line by line."""
+"""Functions of a cubin line by line, from NVIDIA's disassembler."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _TARGET = re.compile(r"^\s*\.target\s+(sm_\w+)", re.MULTILINE)
 _FLAGS = re.compile(r"^\s*\.headerflags\s.*?(EF_CUDA_ACCELERATORS )?EF_CUDA_SM(\d+)", re.MULTILINE)
 """The older ELF layout, which has no `.target`."""
 _SECTION = "\n.text."
-"""Begins the label of a section of code: its name follows, and a colon."""
+"""The start of a label of a code section, before its name and a colon."""
 _ROW = re.compile(
     r"^(?:([.$\w]+):|[ \t]*/\*([0-9a-f]{4,})\*/[ \t]+(?:\{[ \t]*)?(?:(@!?U?P\w+)[ \t]+)?([A-Z][A-Za-z0-9_.]*)[ \t]*([^;\n]*))",
     re.MULTILINE,
@@ -42,12 +42,12 @@ _PLACE = re.compile(r"\.L\w+")
 READ_CHUNK = 1 << 20
 """Characters of the disassembler's output that are read at once."""
 PART = 4 << 20
-"""Bytes of code that nvdisasm is given of a large cubin at once, for which it takes some 300 MiB of memory."""
+"""Bytes of code of a large cubin that nvdisasm gets at once; it needs some 300 MiB of memory for them."""
 _CONSTANT_MOVE = re.compile(r"-RZ, RZ,")
 
 
 class Line(NamedTuple):
-    """One instruction: its offset in bytes, its predicate ("@!P0") or "", the opcode with modifiers, and the operands' text."""
+    """One instruction: offset in bytes, predicate ("@!P0") or "", opcode with modifiers, and text of the operands."""
 
     offset: int
     guard: str
@@ -61,10 +61,8 @@ class Line(NamedTuple):
 
 @dataclass(frozen=True)
 class Function:
-    """One function of a binary, in the order of its text.
-
-    architecture: "sm_90a", or "" where the disassembler does not say. labels: name -> index of the line that it stands before.
-    lines: none where only functions with matrix opcodes were asked for, and this has none.
+    """One function of a binary. architecture: "sm_90a", or "" if the disassembler does not print it. labels: name -> index of
+    the line after it. lines: empty for a function without matrix opcodes, if only functions with them were requested.
     """
 
     name: str
@@ -74,13 +72,14 @@ class Function:
 
     @cached_property
     def opcodes(self) -> tuple[str, ...]:
-        """Every opcode, but for constants that are loaded by HFMA2, as the compiler does where other units are busy."""
+        """Return every opcode, except for HFMA2 that loads constants, as the compiler does when other units are busy."""
         return _opcodes(self.lines)
 
     @property
     def sha256(self) -> str:
-        """Hash of its text, with offsets from its start and labels by their place: functions with the same one are the same
-        machine code, however many others are disassembled with them."""
+        """Return a hash of the text, with offsets from its start and numbered labels: functions with one hash have the same
+        machine code, whatever is disassembled with them.
+        """
         first = self.lines[0].offset
         text = "\n".join([f"{offset - first} {guard} {opcode} {operands}" for offset, guard, opcode, operands in self.lines])
         text = _PLACE.sub(lambda found: f"line {self.labels.get(found[0], found[0])}", text)
@@ -88,9 +87,9 @@ class Function:
 
     @property
     def arithmetic(self) -> tuple[tuple[str, int], ...]:
-        """(opcode, count) of matrix opcodes, conversions and floating-point arithmetic, in order of first appearance.
+        """Return (opcode, count) of matrix opcodes, conversions and floating-point arithmetic, in order of first appearance.
 
-        Of a part that is there twice, once for warps whose threads have parted, the other counts.
+        If a part exists twice, the copy for warps with diverged threads does not count.
         """
         kept = (o for o in _opcodes(self._together()) if MATRIX.match(o) or o.split(".")[0] in ARITHMETIC)
         return tuple(Counter(kept).items())
@@ -111,10 +110,10 @@ def _opcodes(lines: Iterable[Line]) -> tuple[str, ...]:
 
 
 def functions(path: Path, targets: bool = True, matrix: bool = False) -> Iterator[Function]:
-    """Every function of a cubin, one after another. Raises ToolMissing without nvdisasm, ToolFailed where it cannot read it.
+    """Yield every function of a cubin. Raises ToolMissing without nvdisasm, ToolFailed if it cannot read the cubin.
 
-    targets: whether jumps through a register say where they go, which takes nvdisasm a third of its time. matrix: only
-    functions with matrix opcodes have lines. A large cubin is disassembled part by part, as nvdisasm keeps it all in memory.
+    targets: print the targets of jumps through a register, which takes a third of nvdisasm's time. matrix: only functions with
+    matrix opcodes have lines. A large cubin is disassembled in parts, as nvdisasm keeps all of it in memory.
     """
     options = ["--print-code"] if targets else ["--print-code", "--no-dataflow"]
     for part in symbols.symbol_groups(path, PART):
@@ -124,7 +123,9 @@ def functions(path: Path, targets: bool = True, matrix: bool = False) -> Iterato
 
 
 def parse(text: Iterable[str], matrix: bool = False) -> Iterator[Function]:
-    """Functions in what `nvdisasm --print-code` prints, in pieces; `matrix`: those without matrix opcodes have no lines."""
+    """Yield the functions in the output of `nvdisasm --print-code`, given in pieces. matrix: functions without matrix opcodes
+    have no lines.
+    """
     architecture: str | None = None
     for section in _sections(text):
         if architecture is None:
@@ -140,7 +141,7 @@ def parse(text: Iterable[str], matrix: bool = False) -> Iterator[Function]:
 
 
 def _sections(pieces: Iterable[str]) -> Iterator[str]:
-    """The text before the first section of code, and each section from its name on."""
+    """Yield the text before the first code section, and each section from its name on."""
     section = "\n"
     for piece in pieces:
         seen = max(0, len(section) - len(_SECTION))
@@ -152,7 +153,7 @@ def _sections(pieces: Iterable[str]) -> Iterator[str]:
 
 
 def _architecture(header: str) -> str:
-    """The architecture in directives, "" where they do not name one."""
+    """Return the architecture in directives, "" if they name none."""
     if found := _TARGET.search(header):
         return found[1]
     found = _FLAGS.search(header)
@@ -180,7 +181,7 @@ def _function(name: str, architecture: str, rows: str) -> Function:
 
 
 def read_line(offset: int, text: str) -> Line | None:
-    """One instruction as a disassembler prints it, "@P0 FADD R1, R2, R3 ;"; None where there is none."""
+    """Return one instruction as a disassembler prints it, "@P0 FADD R1, R2, R3 ;"; None if there is none."""
     found = _INSTRUCTION.match(text)
     return Line(offset, found[1] or "", found[2], found[3].strip()) if found else None
 

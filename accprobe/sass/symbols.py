@@ -1,4 +1,4 @@
-"""Functions of a cubin by their symbols, in parts that a disassembler can take one after another."""
+"""Functions of a cubin by their symbols, in groups that a disassembler reads one after another."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ class _Section(NamedTuple):
 
 
 def symbol_groups(path: Path, limit: int) -> list[tuple[int, ...]]:
-    """Indices of symbols, one for each section of code, in groups of `limit` bytes of code or one section.
+    """Return indices of symbols, one per code section, in groups of `limit` bytes of code or one section.
 
-    One empty group stands for the whole file: where it is not large, or has code that no symbol names.
+    A single empty group means the whole file: if it is not large, or has code without a symbol.
     """
     if path.stat().st_size <= LARGE_CUBIN:
         return [()]
@@ -60,7 +60,7 @@ def _sections(data: mmap) -> Iterator[_Section]:
 
 
 def _symbols(data: mmap, sections: list[_Section]) -> dict[int, int]:
-    """By section, the index of a symbol in it, of a function where there is one."""
+    """Return by section the index of a symbol in it, of a function if there is one."""
     found: dict[int, int] = {}
     functions: dict[int, int] = {}
     for table in sections:

@@ -25,14 +25,14 @@ def test_code_without_any_has_none() -> None:
     assert machine_code.opcodes(bytes(range(256)) * 4) == ()
 
 
-def test_an_llvm_that_is_too_old_is_told() -> None:
+def test_an_llvm_that_is_too_old_is_field() -> None:
     young = Mnemonic("NEW", "amx", "m16n16k32", "f32 f16 f16", ("amx_tile",), llvm=999)
     assert machine_code.why_not(young).endswith("and 999 is the first that knows NEW")
 
 
 def test_flags_are_read_as_linux_has_them(monkeypatch: pytest.MonkeyPatch) -> None:
     told = {"flags": "fpu avx512f avx512_bf16", "model name": "A chip", "cpu family": "25", "model": "17"}
-    monkeypatch.setattr(processor, "_told", lambda key: told.get(key, ""))
+    monkeypatch.setattr(processor, "_field", lambda key: told.get(key, ""))
     monkeypatch.setattr(processor, "architecture", lambda: "x86_64")
     known = {each.mnemonic: each for each in MNEMONICS}
     assert processor.lacking(known["VDPBF16PS"]) == []

@@ -227,7 +227,7 @@ def test_sets_take_as_long_as_they_have_chains(bench: GoldenBench) -> None:
 
     def rounds_of(program: Any) -> int:
         finished.program = program
-        bench._told(finished)
+        bench._read_outcome(finished)
         return int(program.rounds)
 
     assert (rounds_of(bench._drawn), rounds_of(bench._made)) == (1000 * SHAPE.chains * 200 // 50_000, 100)
@@ -252,7 +252,7 @@ def test_kinds_that_take_long_to_prepare_come_rarely(bench: GoldenBench, gpu: Gp
         assert kind
         came.append(kind.name)
         monkeypatch.setattr(gpu.cupy.cuda, "get_elapsed_time", lambda began, ended: milliseconds[came[-1]])
-        bench._told(operands)
+        bench._read_outcome(operands)
     assert came[:3] == list(NAMES)
     spent = [came.count(name) * max(3.2, 2 * milliseconds[name]) for name in NAMES]
     assert max(spent) - min(spent) < 64
