@@ -193,6 +193,7 @@ TINY = FloatArithmetic(FORMATS["f16"], 10, "RNE", 6, min_exponent=-16)
         {"product_exponent": "normalised product", "alignment_rounding": "sticky"},
         {"alignment_bits": 3, "alignment_rounding": "floor", "result_bits": 6, "zero_terms": "aligned"},
         {"alignment_bits": None, "zero_sign": "ieee"},
+        {"alignment_bits": 0},
     ],
     ids=str,
 )

@@ -209,7 +209,9 @@ class SumCodes:
             yield f"shift {role}", terms.exponents > ABSENT, shift
         # Bits of tiny terms that are rounded up can lie higher than the most carry.
         yield "carry", self._nonzero & (carry >= 0) & (carry <= self._bound.most_carry), 2 * carry + self._sign
-        cancelled = self._nonzero & (carry < 0) & (-carry <= (x.alignment_bits or 1 << 20))
+        cancelled = self._nonzero & (carry < 0)
+        if x.alignment_bits is not None:
+            cancelled &= -carry <= x.alignment_bits
         yield "cancel", cancelled, np.searchsorted(np.array(steps(x, 1)), -carry, side="right") - 1
         for place, shown in enumerate(self._bound.shown_carries):
             yield "carry rounded", self._normal & (carry == shown), 8 * place + 2 * SHORT[self._rounded] + self._sign
@@ -217,7 +219,7 @@ class SumCodes:
         yield "beyond", self._nonzero & (sums.lead > last) & (self._top <= last), self._sign
         if "C" in sums.terms and self._bound.terms > 1:
             first = self._some & (sums.terms["C"].exponents[0] == sums.largest)
-            deep = -carry >= (x.alignment_bits or x.result_bits) // 2
+            deep = -carry >= (x.result_bits if x.alignment_bits is None else x.alignment_bits) // 2
             yield "C cancelled", first & (self._zero | (carry < 0)), np.where(self._zero, 2, deep)
 
     def _largest_terms(self) -> CodeArrays:
