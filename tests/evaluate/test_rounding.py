@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from reference import _round, log2_floor
+from outside_numbers import USUAL, log2_floor, packed
 
 from accprobe.evaluate.error_free import exact_sum, rounded_to_odd, top_bits, two_product, two_sum
 from accprobe.evaluate.rounding import encode
@@ -122,8 +122,7 @@ def arithmetics(draw: st.DrawFn) -> FloatArithmetic:
 
 
 def assert_encodes(negative: bool, magnitude: int, exponent: int, arithmetic: FloatArithmetic) -> None:
-    value = magnitude * Fraction(2) ** exponent
-    expected = _round(-value if negative else value, arithmetic)
+    (expected,) = packed(np.array([-magnitude if negative else magnitude], object), np.array([exponent]), arithmetic, USUAL)
     got = int(encode(np.array([negative]), np.array([magnitude]), np.array([exponent]), arithmetic)[0])
     assert got == expected, f"{magnitude:#x} * 2^{exponent} {arithmetic}: {got:#x}, expected {expected:#x}"
 

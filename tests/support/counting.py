@@ -4,14 +4,63 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from fractions import Fraction
+from typing import NamedTuple
 
-from reference import Term, _node, _round, decode, flushed, log2_floor, product_term, to_integer
+import numpy as np
+from outside import Chunk, Unit
+from outside_numbers import ANY_SPECIAL, USUAL, apart, cut, is_nan, log2_floor, packed
 
 from accprobe.isa.formats import Format
 from accprobe.isa.instructions import Instruction
-from accprobe.model.tree import Addend, DotModel, FloatArithmetic, FusedSum, Product
+from accprobe.model.tree import Addend, DotModel, FloatArithmetic, FusedSum, Product, ProductExponent
 
 SIGN = {False: "positive", True: "negative"}
+
+
+class Term(NamedTuple):
+    """A term of a sum, or one factor of it. kind: "nan", "inf" or "finite"; exponent: the one encoded, None of zeros."""
+
+    kind: str
+    negative: bool
+    value: Fraction
+    exponent: int | None
+
+
+def _decoded(fmt: Format, pattern: int, flushed: bool = False) -> Term:
+    patterns = np.array([pattern], fmt.dtype)
+    significand, exponent, _ = (int(x[0]) for x in apart(fmt, patterns, flushed))
+    negative = bool(pattern & fmt.sign_bit)
+    if exponent > ANY_SPECIAL:
+        return Term("nan" if is_nan(fmt, patterns)[0] else "inf", negative, Fraction(0), None)
+    value = significand * Fraction(2) ** (exponent - fmt.mantissa_bits) if significand else Fraction(0)
+    return Term("finite", negative, value, exponent if significand else None)
+
+
+def _product(x: Term, y: Term, rule: ProductExponent) -> Term:
+    negative, kinds = x.negative != y.negative, {x.kind, y.kind}
+    if kinds == {"finite"}:
+        value = x.value * y.value
+        if not value:
+            return Term("finite", negative, value, None)
+        sums = {
+            "unnormalised": (x.exponent or 0) + (y.exponent or 0),
+            "normalised operands": log2_floor(x.value) + log2_floor(y.value),
+            "normalised product": log2_floor(value),
+        }
+        return Term("finite", negative, value, sums[rule])
+    invalid = "nan" in kinds or any(factor.kind == "finite" and not factor.value for factor in (x, y))
+    return Term("nan" if invalid else "inf", negative, Fraction(0), None)
+
+
+def _whole(value: Fraction, word: str) -> int:
+    """Round a number whose denominator is a power of two."""
+    shift = value.denominator.bit_length() - 1
+    return int(cut(np.array([value.numerator], object), np.array([shift]), word)[0])
+
+
+def _rounded_word(value: Fraction, x: FloatArithmetic) -> int:
+    shift = value.denominator.bit_length() - 1
+    return int(packed(np.array([value.numerator], object), np.array([-shift]), x, USUAL)[0])
 
 
 def events(model: DotModel, inst: Instruction, a: list[int], b: list[int], c: int) -> set[str]:
@@ -22,7 +71,7 @@ def events(model: DotModel, inst: Instruction, a: list[int], b: list[int], c: in
         inside = {k for below in node.nodes() for k in below.products}
         has_c = any(below.has_addend for below in node.nodes())
         alone = all(zero for k, zero in leaves.items() if k not in inside)
-        no_c = has_c or (decode(inst.c, c).value == 0 and decode(inst.c, c).kind == "finite")
+        no_c = has_c or ((addend := _decoded(inst.c, c)).value == 0 and addend.kind == "finite")
         if node is model.root or (alone and no_c):
             found |= {f"{label}: {name}" for name in _of_sum(model, inst, node, a, b, c)}
     return found
@@ -53,7 +102,7 @@ def _labelled(root: FusedSum) -> Iterator[tuple[str, FusedSum]]:
 
 
 def _is_zero(fa: Format, x: int, fb: Format, y: int) -> bool:
-    one, other = decode(fa, x), decode(fb, y)
+    one, other = _decoded(fa, x), _decoded(fb, y)
     return one.kind == other.kind == "finite" and one.value * other.value == 0
 
 
@@ -63,17 +112,15 @@ def _of_sum(model: DotModel, inst: Instruction, node: FusedSum, a: list[int], b:
     terms: list[tuple[str, Term]] = []
     for leaf in sorted(node.terms, key=lambda t: (not isinstance(t, Product), not isinstance(t, Addend))):
         if isinstance(leaf, Product):
-            one = flushed(decode(inst.a, a[leaf.k]), inst.a, model.subnormal_operands)
-            other = flushed(decode(inst.b, b[leaf.k]), inst.b, model.subnormal_operands)
-            terms.append(("product", product_term(one, other, x)))
-            continue
-        fmt = inst.c if isinstance(leaf, Addend) else leaf.arithmetic.result
-        pattern = c if isinstance(leaf, Addend) else _node(model, inst, leaf, a, b, c)
-        number = (
-            flushed(decode(fmt, pattern), fmt, model.subnormal_addend) if isinstance(leaf, Addend) else decode(fmt, pattern)
-        )
-        role = "C" if isinstance(leaf, Addend) else "inner sum"
-        terms.append((role, Term(number.kind, number.negative, number.value, number.exponent if number.value else None)))
+            flushed = model.subnormal_operands == "flushed"
+            factors = _decoded(inst.a, a[leaf.k], flushed), _decoded(inst.b, b[leaf.k], flushed)
+            terms.append(("product", _product(*factors, x.product_exponent)))
+        elif isinstance(leaf, Addend):
+            terms.append(("C", _decoded(inst.c, c, model.subnormal_addend == "flushed")))
+        else:
+            patterns = (np.array([x], fmt.dtype).T for x, fmt in ((a, inst.a), (b, inst.b), (c, inst.c)))
+            pattern = int(Chunk(Unit(inst, model), *patterns, []).of(leaf)[0])
+            terms.append(("inner sum", _decoded(leaf.arithmetic.result, pattern)))
     kinds = {(term.kind, term.negative) for _, term in terms if term.kind != "finite"}
     if kinds:
         if any(kind == "nan" for kind, _ in kinds):
@@ -113,7 +160,7 @@ def _of_finite(x: FloatArithmetic, terms: list[tuple[str, Term]]) -> Iterator[st
     lost = [False] * len(terms)
     if bits is not None:
         unit = Fraction(2) ** (top - bits)
-        whole = [to_integer(v / unit, x.alignment_rounding) for v in values]
+        whole = [_whole(v / unit, x.alignment_rounding) for v in values]
         lost = [w * unit != v and e is not None and e < top for w, v, e in zip(whole, values, own, strict=True)]
         yield from _cut([role for role, _ in terms], lost, whole)
         any_lost = any(w * unit != v for w, v in zip(whole, values, strict=True))
@@ -189,7 +236,7 @@ def _cut(roles: list[str], lost: list[bool], whole: list[int]) -> Iterator[str]:
 def _odd_terms(x: FloatArithmetic, total: Fraction, unit: Fraction, whole: list[int]) -> Iterator[str]:
     """Yield the odd terms if a sum that is two units smaller has another result."""
     signs, n = {w < 0 for w in whole if w % 2}, sum(w % 2 for w in whole)
-    own, other = (_round(each, x) if each else 0 for each in (total, total - 2 * unit))
+    own, other = (_rounded_word(each, x) if each else 0 for each in (total, total - 2 * unit))
     if own != other:
         sign = "" if not n else ", both signs" if len(signs) == 2 else f", {SIGN[signs.pop()]}"
         yield f"{n or 'no'} term{'s' * (n != 1)} with the last kept bit set{sign}, and a carry shows"

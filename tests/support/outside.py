@@ -1,17 +1,17 @@
-"""An evaluator of models and of departures from them, vectorised, that shares no code with `accprobe.evaluate`.
+"""The independent evaluator of models and of departures from them, vectorised: it shares no code with `accprobe.evaluate`.
 
-A `Wide` has the departures of sums of products from the model. Sums that add only results and C have none.
+A `Wide` has the departures of sums of products from the model. Sums that add only results and C have none. Sums of two narrow
+terms that keep every bit are added in 64 bits, and other such sums in Python's integers.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from outside_doubles import SMALLEST_NORMAL, fused
 from outside_numbers import (
     ANY_SPECIAL,
     NOTHING,
@@ -60,18 +60,36 @@ class Entry:
 
 
 @dataclass(frozen=True)
+class Scaling:
+    """Departures of block scales.
+
+    bits: fraction bits that are read. nan_is_number: of a NaN's pattern, as if the format had none. flushed: subnormals are
+    zeros. last_is_b: A has the scale of B in the last block. group_bits: low bits that sums of products lose before they are
+    scaled. largest: exponent of two scales. infinite_zero: an infinity times zero is zero.
+    """
+
+    bits: int | None = None
+    nan_is_number: bool = False
+    flushed: bool = False
+    last_is_b: bool = False
+    group_bits: int = 0
+    largest: int = ANY_SPECIAL
+    infinite_zero: bool = False
+
+
+@dataclass(frozen=True)
 class Wide:
     """Departures of sums of products from the model; by default none.
 
     product_bits, product_word: fraction bits of products before alignment, and the rounding to them. addend_bits: fraction bits
     of C and inner results. led_by: the terms whose exponents count: "products", "others", "even", "first half". others_lift:
-    added to the exponent of C. word, others_word: rounding of terms, of C and inner results. others_short: fraction bits that
-    C and inner results lose. short_at: (modulus, residue, bits): largest exponents at which so many
-    fewer are kept of all. pairwise: terms are added in pairs, pairs of pairs, …, each sum without its last bit. lost_carry:
-    (n, weight): a sum of exactly n odd terms is 2^weight too small. accumulator: "wrap" or "saturate", and the bits that it has
-    above F. packing: of results. nan: "signed": a NaN has the sign of C; "invalid": NaNs of invalid operations have another
-    last bit; "from C": a NaN in C passes through, in f64 as it is. entry: a wrong product. separately: f64 products are rounded
-    before they are added. integers: "wrap" or "saturate", bits, and products a group, whose sum has those bits.
+    added to the exponent of C. word, others_word: rounding of terms, of C and inner results. others_short: fraction bits that C
+    and inner results lose; products_short: that products lose. short_at: (modulus, residue, bits): largest exponents at which
+    so many fewer are kept of all. pairwise: terms are added in pairs, pairs of pairs, …, each sum without its last bit.
+    lost_carry: (n, weight): a sum of exactly n odd terms is 2^weight too small. accumulator: "wrap" or "saturate", and the bits
+    that it has above F. packing: of results. nan: "signed": a NaN has the sign of C; "invalid": NaNs of invalid operations have
+    another last bit; "from C": a NaN in C passes through, in f64 as it is. entry: a wrong product. separately: f64 products are
+    rounded before they are added. integers: "wrap" or "saturate", bits, and products a group, whose sum has those bits.
     """
 
     product_bits: int | None = None
@@ -82,6 +100,7 @@ class Wide:
     word: str = ""
     others_word: str = ""
     others_short: int = 0
+    products_short: int = 0
     short_at: tuple[int, int, int] | None = None
     pairwise: bool = False
     lost_carry: tuple[int, int] | None = None
@@ -91,6 +110,7 @@ class Wide:
     entry: Entry | None = None
     separately: bool = False
     integers: tuple[str, int, int] | None = None
+    scaling: Scaling = Scaling()
 
 
 PLAIN = Wide()
@@ -111,7 +131,8 @@ class Unit:
             for start in range(0, len(d), step):
                 rows = slice(start, start + step)
                 a, b = (np.ascontiguousarray(x[rows].T) for x in (request.a, every_b))
-                d[rows] = _Chunk(self, a, b, request.c[rows]).of(self.model.root)
+                scales = [np.ascontiguousarray(x[rows].T) for x in (request.scales_a, request.scales_b) if x is not None]
+                d[rows] = Chunk(self, a, b, request.c[rows], scales).of(self.model.root)
         return d
 
 
@@ -125,13 +146,29 @@ class _Other(NamedTuple):
     """Fraction bits that are read, None: all."""
 
 
-class _Chunk:
-    """a, b: [K, n]; c: [n]."""
+class _Scales(NamedTuple):
+    """Products of both scales of each block, [blocks, n]; the last `fraction` bits of the significands are fractions."""
 
-    def __init__(self, unit: Unit, a: Bits, b: Bits, c: Bits) -> None:
+    significand: Ints
+    exponent: Ints
+    leading: Ints
+    fraction: int
+
+
+class Chunk:
+    """a, b: [K, n]; c: [n]; scales: of A and B, each [blocks, n], or none."""
+
+    def __init__(self, unit: Unit, a: Bits, b: Bits, c: Bits, scales: list[Bits]) -> None:
         self.inst, self.model, self.wide = unit.inst, unit.model, unit.wide
-        self.a, self.b, self.c = a, b, c
+        self.a, self.b, self.c, self.scales = a, b, c, scales
         self.flushed = unit.model.subnormal_operands == "flushed"
+        if self.wide.separately:
+            self.a, self.b = _rounded_products(a, b)
+        if self.wide.scaling.infinite_zero:
+            kinds = [apart(fmt, x).exponent for fmt, x in ((self.inst.a, a), (self.inst.b, b))]
+            zero = (np.sort(kinds, axis=0) == np.array([ZERO, SPECIAL])[:, None, None]).all(axis=0)
+            self.a = np.where(zero & ~is_nan(self.inst.a, a), 0, a)
+            self.b = np.where(zero & ~is_nan(self.inst.b, b), 0, b)
 
     def of(self, node: FusedSum) -> Bits:
         rules = node.arithmetic
@@ -140,8 +177,6 @@ class _Chunk:
         wide = self.wide if ks else PLAIN
         if isinstance(rules, IntegerArithmetic):
             return self._integers(ks, others, rules, wide)
-        if rules.result.name == "f64":
-            return self._doubles(ks, others, rules, wide)
         return self._floats(ks, others, rules, wide)
 
     def _others(self, node: FusedSum) -> Iterator[_Other]:
@@ -178,17 +213,16 @@ class _Chunk:
 
     def _floats(self, ks: list[int], others: list[_Other], rules: FloatArithmetic, wide: Wide) -> Bits:
         exact = rules.alignment_bits is None
-        bits = EXACT_BITS if exact else rules.alignment_bits
-        assert bits is not None
-        assert len(ks) + len(others) <= 2 or not exact, "sums of more than two terms that keep every bit"
+        bits = EXACT_BITS if rules.alignment_bits is None else rules.alignment_bits
+        wide_sums = exact and (len(ks) + len(others) > 2 or rules.result.name == "f64")
         terms = [_read_term(other) for other in others]
         fractions = [other.fmt.mantissa_bits for other in others]
         if wide.addend_bits is not None:
             terms = [_shortened(part, fraction - wide.addend_bits) for part, fraction in zip(terms, fractions, strict=True)]
         leads = [part.exponent + wide.others_lift * (part.exponent > NOTHING) for part in terms]
         if ks:
-            products = self._products(ks, rules, wide)
-            fractions.append(self.inst.a.mantissa_bits + self.inst.b.mantissa_bits)
+            products, fraction = self._products(ks, rules, wide, wide_sums)
+            fractions.append(fraction)
             terms.append(products)
             leads.append(products.leading)
         top = _largest(leads)
@@ -205,13 +239,16 @@ class _Chunk:
             kept -= fewer * (top % modulus == residue)
         scale = top - kept
         word = "sticky" if exact else wide.word or rules.alignment_rounding
-        rows = []
-        for i, (part, fraction) in enumerate(zip(terms, fractions, strict=True)):
-            if i < len(others):
-                rows.append(_aligned(part, fraction, scale, bits, wide.others_word or word, wide.others_short))
-            else:
-                rows += list(_aligned(part, fraction, scale, bits, word, 0))
-        total = _added(rows, wide)
+        if wide_sums:
+            total, scale = _exact_sum(terms, fractions)
+        else:
+            rows = []
+            for i, (part, fraction) in enumerate(zip(terms, fractions, strict=True)):
+                if i < len(others):
+                    rows.append(_aligned(part, fraction, scale, bits, wide.others_word or word, wide.others_short))
+                else:
+                    rows += list(_aligned(part, fraction, scale, bits, word, wide.products_short))
+            total = _added(rows, wide)
         if rules.accumulator_bits is not None and not exact:
             total = _narrow(total, rules.accumulator_overflow, bits + rules.accumulator_bits)
         if wide.accumulator:
@@ -220,32 +257,66 @@ class _Chunk:
         if rules.zero_sign == "ieee":
             d[(total == 0) & self._all_negative(ks, others)] = rules.result.sign_bit
         if special.any():
-            d[special] = self._specials(np.flatnonzero(special), ks, others, rules, wide)
+            d[special] = self._specials(np.flatnonzero(special), ks, others, rules, wide).astype(d.dtype)
         return d.astype(rules.result.dtype)
 
-    def _products(self, ks: list[int], rules: FloatArithmetic, wide: Wide) -> Parts:
-        """Return products [k, n]; leading: the exponent in use."""
-        zeros_count = rules.zero_terms == "aligned" and rules.product_exponent == "unnormalised"
+    def _products(self, ks: list[int], rules: FloatArithmetic, wide: Wide, wide_sums: bool) -> tuple[Parts, int]:
+        """Return products [k, n], or groups that are scaled at once, and their fraction bits; leading: the exponent in use."""
+        rule, size = rules.product_exponent, 1 if rules.alignment_bits is None else rules.scaled_products or 1
+        zeros_count = rules.zero_terms == "aligned" and rule == "unnormalised"
         whole = slice(ks[0], ks[-1] + 1) if ks == list(range(ks[0], ks[-1] + 1)) else ks
         a = apart(self.inst.a, self.a[whole], self.flushed, zeros_count)
         b = apart(self.inst.b, self.b[whole], self.flushed, zeros_count)
         fraction = self.inst.a.mantissa_bits + self.inst.b.mantissa_bits
-        significand = a.significand.astype(np.int64) * b.significand
+        significand = a.significand.astype(object if wide_sums else np.int64) * b.significand
         exponent = a.exponent + b.exponent
+        leading = exponent if rule == "unnormalised" else a.leading + b.leading
         self._spoil(significand, ks, wide)
         if wide.product_bits is not None and (drop := fraction - wide.product_bits) > 0:
             significand = cut(significand, np.int64(drop), wide.product_word) << drop
-        if rules.product_exponent == "unnormalised":
-            leading = exponent
-        elif rules.product_exponent == "normalised operands":
-            leading = a.leading + b.leading
-        else:
+        if self.scales:
+            scales = self._scales_of(ks[::size], zeros_count)
+            if size > 1:
+                significand, exponent, leading = self._groups(significand, exponent, size, zeros_count)
+            significand, fraction = significand * scales.significand, fraction + scales.fraction
+            exponent = exponent + scales.exponent
+            leading = leading + (scales.exponent if rule == "unnormalised" else scales.leading)
+        if rule == "normalised product":
             leading = exponent - fraction + bit_length(np.abs(significand)) - 1
             leading = np.where((significand == 0) & (exponent < ANY_SPECIAL), ZERO, leading)
             leading = np.where(exponent > ANY_SPECIAL, exponent, leading)
         if rules.product_bits is not None and rules.alignment_bits is not None:
             significand = shortened(significand, rules.product_bits, rules.product_rounding)
-        return Parts(significand, exponent, leading)
+        return Parts(significand, exponent, leading), fraction
+
+    def _groups(self, significand: Ints, exponent: Ints, size: int, zeros_count: bool) -> Parts:
+        """Add `size` products at once, before they are scaled; leading: 0, or ZERO of a group of zeros."""
+        lowest = 2 - self.inst.a.bias - self.inst.b.bias
+        whole = np.where(significand == 0, 0, significand << np.maximum(exponent - lowest, 0))
+        total = whole.reshape(-1, size, whole.shape[-1]).sum(axis=1)
+        drop = self.wide.scaling.group_bits
+        total = np.sign(total) * (np.abs(total) >> drop << drop)
+        busy = (whole != 0).reshape(-1, size, whole.shape[-1]).any(axis=1) | zeros_count
+        return Parts(total, np.full_like(total, lowest), np.where(busy, 0, ZERO))
+
+    def _scales_of(self, ks: list[int], zeros_count: bool) -> _Scales:
+        """Return the scales of these products."""
+        fmt, size, odd = self.inst.scale, self.inst.scale_block, self.wide.scaling
+        assert fmt is not None
+        assert size is not None
+        patterns = [x.copy() for x in self.scales]
+        if odd.last_is_b:
+            patterns[0][-1] = patterns[1][-1]
+        read = replace(fmt, specials="none") if odd.nan_is_number else fmt
+        a, b = (apart(read, x[[k // size for k in ks]], odd.flushed, zeros_count) for x in patterns)
+        m = fmt.mantissa_bits
+        significands = [x.significand.astype(np.int64) for x in (a, b)]
+        if odd.bits is not None:
+            drop = m - odd.bits
+            significands = [np.where(x >> m, x >> drop << drop, x) for x in significands]
+        exponent, leading = a.exponent + b.exponent, a.leading + b.leading
+        exponent, leading = (np.where(x > ANY_SPECIAL, x, np.minimum(x, odd.largest)) for x in (exponent, leading))
+        return _Scales(significands[0] * significands[1], exponent, leading, 2 * m)
 
     def _all_negative(self, ks: list[int], others: list[_Other]) -> NDArray[np.bool_]:
         found = np.ones(len(self.c), bool)
@@ -259,7 +330,13 @@ class _Chunk:
         self, rows: NDArray[np.intp], ks: list[int], others: list[_Other], rules: FloatArithmetic, wide: Wide
     ) -> Ints:
         nan, infinite = np.zeros((2, len(rows)), bool), np.zeros((2, len(rows)), bool)
-        came = nan[0]
+        came, kind, quiet = (
+            nan[0],
+            np.dtype(object if rules.result.bits > 32 else np.int64),
+            1 << (rules.result.mantissa_bits - 1),
+        )
+        for scale in self.scales:
+            nan[1] |= is_nan(self.inst.scale, scale[:, rows]).any(axis=0) & (not wide.scaling.nan_is_number)
         if ks:
             a, b = self.a[ks][:, rows], self.b[ks][:, rows]
             ea, eb = (apart(fmt, x, self.flushed).exponent for fmt, x in ((self.inst.a, a), (self.inst.b, b)))
@@ -278,60 +355,41 @@ class _Chunk:
             infinite |= np.stack([endless & ~minus, endless & minus])
         nan[1] |= infinite[0] & infinite[1]
         assert rules.result.infinity is not None
-        d = np.where(infinite[1], rules.result.infinity | rules.result.sign_bit, rules.result.infinity)
-        d = np.where(came | nan[1], rules.nan, d)
+        d = np.full(len(rows), rules.result.infinity, kind)
+        d[infinite[1]] |= rules.result.sign_bit
+        d[came | nan[1]] = rules.nan
         if wide.nan == "invalid":
             d[nan[1] & ~came] ^= 1
         for other in others[-1:]:
-            c = other.patterns[rows].astype(np.int64)
+            c = other.patterns[rows].astype(kind)
             if wide.nan == "signed":
                 d = np.where(came | nan[1], d & ~rules.result.sign_bit | c & rules.result.sign_bit, d)
-            if wide.nan == "from C":
-                d = np.where(is_nan(other.fmt, other.patterns[rows]), c | 1 << (rules.result.mantissa_bits - 1), d)
-        return d
-
-    def _doubles(self, ks: list[int], others: list[_Other], rules: FloatArithmetic, wide: Wide) -> Bits:
-        assert len(ks) <= 1
-        assert len(others) == 1
-        assert (rules.result_bits, rules.result_rounding, rules.alignment_bits) == (52, "RNE", None)
-        (other,) = others
-        c = _read(other.patterns, other.flushed)
-        a = _read(self.a[ks[0]], self.flushed) if ks else np.ones_like(c)
-        b = _read(self.b[ks[0]], self.flushed) if ks else np.full_like(c, -0.0)
-        if wide.separately:
-            product = a * b
-            d = product + c
-            zero = (product == -c) & np.isfinite(c)
-        else:
-            d, zero = fused(a, b, c)
-        bits = d.view(np.uint64).copy()
-        sign = bits & np.uint64(1 << 63)
-        finite = np.isfinite(a) & np.isfinite(b) & np.isfinite(c)
-        if rules.overflow == "largest":
-            bits = np.where(np.isinf(d) & finite, sign | np.uint64(0x7FEF << 48 | (1 << 48) - 1), bits)
-        least = SMALLEST_NORMAL * 2.0 ** (wide.packing.flushed_below or 0)
-        if rules.subnormal_results == "flushed" or wide.packing.flushed_below is not None:
-            bits = np.where((np.abs(d) < least) & finite & (d != 0), sign, bits)
-        if rules.underflow_sign == "positive":
-            bits = np.where((bits << np.uint64(1) == 0) & ~zero, 0, bits)
-        if rules.zero_sign == "positive":
-            bits = np.where(zero, 0, bits)
-        bits = np.where(np.isnan(d), np.uint64(rules.nan), bits)
-        return self._payload(bits, ks, other, rules, wide)
-
-    def _payload(self, d: Bits, ks: list[int], other: _Other, rules: FloatArithmetic, wide: Wide) -> Bits:
-        quiet = np.uint64(0 if wide.nan == "from C" else 1 << 51)
-        if rules.nan_payload != "dropped":
-            operands = {"a": self.a[ks[0]], "b": self.b[ks[0]], "c": other.patterns}
-            for letter in reversed(rules.nan_payload.split()):
-                x = operands[letter]
-                d = np.where(is_nan(self.inst.c, x), x | quiet, d)
+            if wide.nan == "from C" and rules.nan_payload == "dropped":
+                d = np.where(is_nan(other.fmt, other.patterns[rows]), c | quiet, d)
+        operands = {"a": self.a[ks], "b": self.b[ks], "c": [other.patterns for other in others]}
+        for letter in rules.nan_payload.replace("dropped", "").split()[::-1]:
+            for x in operands[letter][::-1]:
+                payload = x[rows].astype(kind) | (0 if wide.nan == "from C" else quiet)
+                d = np.where(is_nan(rules.result, x[rows]), payload, d)
         return d
 
 
-def _read(patterns: Bits, flushed: bool) -> NDArray[np.float64]:
-    x = np.ascontiguousarray(patterns).view(np.float64)
-    return np.where(np.abs(x) < SMALLEST_NORMAL, np.copysign(0.0, x), x) if flushed else x
+def _rounded_products(a: Bits, b: Bits) -> tuple[Bits, Bits]:
+    """Return products of f64, and ones beside them; NaNs and what gives one as they are."""
+    x, y = a.view(np.float64), b.view(np.float64)
+    product = x * y
+    nan = np.isnan(product)
+    return np.where(nan, a, product.view(np.uint64)), np.where(nan, b, np.ones_like(y).view(np.uint64))
+
+
+def _exact_sum(terms: list[Parts], fractions: list[int]) -> tuple[Ints, Ints]:
+    """Return sums in Python's integers, and the exponents of their last bits."""
+    significands = np.concatenate([np.atleast_2d(part.significand).astype(object) for part in terms])
+    last = np.concatenate([np.atleast_2d(part.exponent - fraction) for part, fraction in zip(terms, fractions, strict=True)])
+    zero = significands == 0
+    scale = np.where(zero, SPECIAL, last).min(axis=0)
+    scale[scale == SPECIAL] = 0
+    return (significands << np.where(zero, 0, last - scale)).sum(axis=0), scale
 
 
 def _read_term(other: _Other) -> Parts:

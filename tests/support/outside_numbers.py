@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,24 +13,27 @@ from numpy.typing import NDArray
 from accprobe.isa.formats import Bits, Format
 from accprobe.model.tree import FloatArithmetic
 
-Ints = NDArray[np.int64]
+Ints = NDArray[Any]
+"""Integers of 64 bits, or Python's, which have as many as it takes."""
 
-ZERO, SPECIAL = -2500, 6000
-"""Exponents of zeros, and of infinities and NaNs: so far out that a sum of two exponents still identifies them."""
+ZERO, SPECIAL = -25_000, 200_000
+"""Exponents of zeros, and of infinities and NaNs: so far out that a sum of four exponents still identifies them."""
 
-NOTHING, ANY_SPECIAL = -1000, 3000
+NOTHING, ANY_SPECIAL = -10_000, 100_000
 """Limits of exponents: below the first only zeros, above the second only infinities and NaNs."""
 
 LONGEST = 62
-"""The most bits that a rounding removes: then a value of 63 bits is zero."""
+"""The most bits that a rounding removes from integers of 64 bits: then a value of 63 bits is zero."""
+
+_length_of = np.frompyfunc(int.bit_length, 1, 1)
 
 
 class Parts(NamedTuple):
     """significand * 2^(exponent - mantissa bits); ZERO and SPECIAL see above; leading: of the highest bit that is set."""
 
-    significand: NDArray[np.int32] | Ints
-    exponent: NDArray[np.int32] | Ints
-    leading: NDArray[np.int32] | Ints
+    significand: Ints
+    exponent: Ints
+    leading: Ints
 
 
 def apart(fmt: Format, patterns: Bits, flushed: bool = False, zeros_count: bool = False) -> Parts:
@@ -50,9 +54,10 @@ def _apart(fmt: Format, patterns: NDArray[np.integer], flushed: bool, zeros_coun
     m, top = fmt.mantissa_bits, (1 << fmt.exponent_bits) - 1
     whole = patterns.astype(np.int64) >> fmt.ignored_low_bits
     fraction, biased = whole & ((1 << m) - 1), (whole >> m) & top
-    significand = np.where(biased > 0, fraction + (1 << m), 0 if flushed else fraction)
+    normal = (biased > 0) | (m == 0)
+    significand = np.where(normal, fraction + (1 << m), 0 if flushed else fraction)
     smallest = 1 - fmt.bias
-    exponent = np.where(biased > 0, biased - fmt.bias, smallest)
+    exponent = np.where(normal, biased - fmt.bias, smallest)
     leading = exponent - m + bit_length(significand) - 1
     zero = significand == 0
     leading = np.where(zero, smallest if zeros_count else ZERO, leading)
@@ -62,14 +67,17 @@ def _apart(fmt: Format, patterns: NDArray[np.integer], flushed: bool, zeros_coun
         if fmt.specials == "nan only":
             special &= fraction == (1 << m) - 1
         exponent, leading = np.where(special, SPECIAL, exponent), np.where(special, SPECIAL, leading)
-    negative = (whole >> (m + fmt.exponent_bits)) & 1
+        significand = np.where(special, 0, significand)
+    negative = (whole >> (m + fmt.exponent_bits)) & (fmt.sign_bit > 0)
     return Parts(np.where(negative == 1, -significand, significand), exponent, leading)
 
 
 def is_nan(fmt: Format, patterns: Bits) -> NDArray[np.bool_]:
     m, top = fmt.mantissa_bits, (1 << fmt.exponent_bits) - 1
     magnitude = (patterns.astype(np.int64) >> fmt.ignored_low_bits) & ((1 << (m + fmt.exponent_bits)) - 1)
-    return magnitude > top << m if fmt.specials == "ieee" else magnitude == (1 << (m + fmt.exponent_bits)) - 1
+    if fmt.specials == "ieee":
+        return magnitude > top << m
+    return (magnitude == (1 << (m + fmt.exponent_bits)) - 1) & (fmt.specials == "nan only")
 
 
 def is_negative(fmt: Format, patterns: Bits) -> NDArray[np.bool_]:
@@ -77,22 +85,30 @@ def is_negative(fmt: Format, patterns: Bits) -> NDArray[np.bool_]:
 
 
 def bit_length(magnitude: Ints) -> Ints:
-    """Return the bit lengths of whole numbers below 2^62; 0 for 0."""
+    """Return the bit lengths of whole numbers, below 2^62 if they have 64 bits; 0 for 0."""
+    if magnitude.dtype == object:
+        return np.asarray(_length_of(magnitude))
     length = np.frexp(magnitude.astype(np.float64))[1].astype(np.int64)
     return length - ((magnitude >> np.maximum(length - 1, 0)) == 0)
 
 
+def log2_floor(value: Fraction) -> int:
+    value = abs(value)
+    exponent = value.numerator.bit_length() - value.denominator.bit_length()
+    return exponent if value >= Fraction(2) ** exponent else exponent - 1
+
+
 def cut(value: Ints, by: Ints, word: str) -> Ints:
     """Return value / 2^by as a whole number. by: not negative. word: a rounding of models, or another one."""
-    by = np.minimum(by, LONGEST)
-    one = np.int64(1)
+    by = by.astype(object) if value.dtype == object else np.minimum(by, LONGEST)
+    unit = np.ones((), value.dtype) << by
     if word in ("truncate", "RZ"):
-        return (value + ((value >> 63) & ((one << by) - one))) >> by
+        return (value + (value < 0) * (unit - 1)) >> by
     below = value >> by
     if word in ("floor", "RD"):
         return below
     rest = value - (below << by)
-    half = (one << by) >> one
+    half = unit >> 1
     inexact = rest > 0
     if word in ("nearest", "RNE"):
         return below + ((rest > half) | (inexact & (rest == half) & (below & 1 == 1)))
@@ -113,7 +129,7 @@ def cut(value: Ints, by: Ints, word: str) -> Ints:
         return np.where(inexact & (toward_zero & 1 == 0), toward_zero + np.where(value > 0, 1, -1), toward_zero)
     assert word == "stochastic", word
     mixed = (value.astype(np.uint64) + by.astype(np.uint64)) * np.uint64(0x9E3779B97F4A7C15)
-    threshold = (mixed ^ (mixed >> np.uint64(29))).astype(np.int64) & ((one << by) - one)
+    threshold = (mixed ^ (mixed >> np.uint64(29))).astype(np.int64) & (unit - 1)
     return below + (rest > threshold)
 
 
@@ -146,7 +162,7 @@ def packed(total: Ints, scale: Ints, rules: FloatArithmetic, odd: Packing) -> In
     word = odd.rounding or rules.result_rounding
     if odd.first_bits is not None:
         drop = np.maximum(np.maximum(_exponent(total, scale), smallest) - bits - odd.first_bits - scale, 0)
-        total = cut(total, drop, "nearest") << np.minimum(drop, LONGEST)
+        total = cut(total, drop, "nearest") << np.minimum(drop, LONGEST)  # Sums of 64 bits alone are rounded so.
     if rules.first_bits is not None:
         total = shortened(total, rules.first_bits, rules.first_rounding)
     exponent = _exponent(total, scale)

