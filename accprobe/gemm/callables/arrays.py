@@ -5,7 +5,7 @@ Each operand keeps its buffer from call to call, because libraries choose kernel
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,6 +19,9 @@ from accprobe.isa.formats import FORMATS, Bits, Format
 ARRAYS = ("torch", "numpy", "cupy", "jax")
 # A large operand is transposed on the device in so many parts, so that only one of them needs extra memory.
 PARTS = 8
+# Words of several calls that are laid out together on the device, and the alignment of each call's part: 512 bytes or more, as
+# that of torch's own allocations.
+WINDOWS, ALIGNED = 1 << 24, 512
 
 # Formats that results may have.
 _RESULTS = ("f64", "f32", "f16", "bf16", "e5m2", "e4m3", "s32", "s8", "u8")
@@ -79,12 +82,9 @@ class ArrayLibrary:
         every = np.lib.stride_tricks.sliding_window_view(words, k)
         return (self.operand("b", every[some].T, fmt, by_columns) for some in starts)
 
-    def copied(self, result: Any) -> Any:
-        """Return a copy of a result where it lies."""
-        return np.array(self._array(result))
-
-    def stacked(self, results: Sequence[Any]) -> Any:
-        return np.stack(results)
+    def results(self, function: Callable[[Any], Any], operands: Callable[[], Iterator[Any]]) -> Any:
+        """Return the results of a function of each operand, stacked where they lie."""
+        return np.stack([np.array(self._array(function(x))) for x in operands()])
 
     def scale(self, role: str, values: Singles) -> Any:
         return np.array(values)
@@ -137,22 +137,25 @@ class TorchArrays(ArrayLibrary):
 
     def windows(self, words: Bits, k: int, starts: NDArray[np.int64], fmt: Format, by_columns: bool) -> Iterator[Any]:
         torch = self._torch
+        calls, n = starts.shape
         every = torch.from_numpy(_signed_integers(words)).to(self.device).unfold(0, k, 1)
-        for some in torch.from_numpy(starts).to(self.device):
-            shape = (starts.shape[1], k) if by_columns else (k, starts.shape[1])
-            buffer = self._buffer("b", shape, _signed_integers(words[:0]).dtype.name)
-            if by_columns:
-                torch.index_select(every, 0, some, out=buffer)
-            else:
-                buffer.copy_(every.index_select(0, some).t())
-            operand = buffer.view(self.type(fmt))
-            yield operand.t() if by_columns else operand
+        pitch = -(-n * k // ALIGNED) * ALIGNED
+        at_once = max(1, min(calls, WINDOWS // pitch))
+        buffer = self._buffer("windows", (at_once, pitch), _signed_integers(words[:0]).dtype.name)
+        places = torch.from_numpy(starts).to(self.device)
+        for first in range(0, calls, at_once):
+            some = places[first : first + at_once]
+            rows = every.index_select(0, some.reshape(-1)).view(len(some), n, k)
+            buffer[: len(some), : n * k].copy_((rows if by_columns else rows.transpose(1, 2)).reshape(len(some), -1))
+            for line in buffer[: len(some), : n * k].view(self.type(fmt)).unbind():
+                yield line.view(n, k).t() if by_columns else line.view(k, n)
 
-    def copied(self, result: Any) -> Any:
-        return self._tensor(result).detach().clone()
-
-    def stacked(self, results: Sequence[Any]) -> Any:
-        return self._torch.stack(results)
+    def results(self, function: Callable[[Any], Any], operands: Callable[[], Iterator[Any]]) -> Any:
+        """Copy each result only if the function writes all of them to the same memory."""
+        found = [self._tensor(function(x)).detach() for x in operands()]
+        if len({each.data_ptr() for each in found}) < len(found):
+            found = [self._tensor(function(x)).detach().clone() for x in operands()]
+        return self._torch.stack(found)
 
     def _transpose_into(self, role: str, words: NDArray[Any], buffer: Any) -> None:
         """Copy the operand as it lies in memory, part by part, and transpose each part on the device."""
@@ -252,11 +255,8 @@ class JaxArrays(ArrayLibrary):
     def scale(self, role: str, values: Singles) -> Any:
         return self._jax.device_put(np.array(values), self._to)
 
-    def copied(self, result: Any) -> Any:
-        return self._array(result)  # arrays of JAX never change
-
-    def stacked(self, results: Sequence[Any]) -> Any:
-        return self._jax.numpy.stack(results)
+    def results(self, function: Callable[[Any], Any], operands: Callable[[], Iterator[Any]]) -> Any:
+        return self._jax.numpy.stack([self._array(function(x)) for x in operands()])
 
     def _array(self, result: Any) -> Any:
         return result if isinstance(result, self._jax.Array) else None

@@ -6,7 +6,9 @@ regions, its repeatability. A mean over a power of two is a product with a row o
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import redirect_stdout
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -87,16 +89,13 @@ class ReductionAdapter(CallableAdapter):
 
         Words and results are copied to and from the device once.
         """
-        with self._one_sentence("could not receive its operands:"):
-            operands = self.library.windows(words, self.spec.k, starts, self.spec.b, self._by_columns)
-        found = []
-        for operand in operands:
-            self._operands = (operand,)
-            found.append(self.library.copied(self.call()))
-        if self._calls < len(starts):
-            self._patterns(found[0])
-        self._calls += len(starts)
-        return self._patterns(self.library.stacked(found))
+
+        def operands() -> Iterator[Any]:
+            return self.library.windows(words, self.spec.k, starts, self.spec.b, self._by_columns)
+
+        with self._one_sentence("raises"), np.errstate(all="ignore"), redirect_stdout(sys.stderr):
+            found = self.library.results(self._function, operands)
+        return self._patterns(found)
 
 
 class RowsOfX:
