@@ -73,7 +73,7 @@ def _make_whole(values, rule):
 
 @_compiled
 def multiply_adds(fused, a, b, running):
-    """As `sums_in_turn`, of multiply-adds rounded to float32 or float64."""
+    """Compute as `sums_in_turn`, with multiply-adds rounded to float32 or float64."""
     for row in range(len(a)):
         x, total = a[row], running[row]
         for k in range(len(b)):

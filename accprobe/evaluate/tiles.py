@@ -129,7 +129,7 @@ def _add(step: CompiledStep, inst: Instruction, a: Bits, b: Bits, running: Float
 
 
 def _add_singles(step: CompiledStep, inst: Instruction, a: Bits, b: Bits, running: Floats, doubtful: Truths) -> None:
-    """As `_add`, for products of one element: each lane computes one, and its products a·b, exact in float64, stand for B."""
+    """Add as `_add`, for products of one element: each lane computes one, and its products a·b, exact in float64, replace B."""
     rows, columns = _lines(step, a, inst.a), _lines(step, b, inst.b)
     with np.errstate(invalid="ignore"):  # an infinity times zero, which is doubtful
         values, exponents = (rows.values * columns.values)[:, 0], (rows.exponents + columns.exponents)[:, 0]

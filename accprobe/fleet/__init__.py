@@ -1,1 +1,1 @@
-"""The GPUs of a Ray cluster, each with a task of its own; Ray places them."""
+"""Tasks on the GPUs of a Ray cluster, one per GPU; Ray places them."""

@@ -33,9 +33,9 @@ class Cluster:
         self._driver = driver
 
     def run(self, tasks: Iterable[Task], retry: Callable[[int], bool]) -> Iterator[FleetEvent]:
-        """Run at most one task per GPU, and yield what becomes of them until all have ended.
+        """Run at most one task per GPU, and yield the events of each until all have ended.
 
-        retry: called with a GPU whose process died; if true the task is repeated. Raises DeviceError where the cluster is lost.
+        retry: called with a GPU whose process died; if true the task is repeated. Raises DeviceError if the cluster is lost.
         """
         running = {task.gpu: task for task in tasks}
         for task in running.values():
@@ -69,9 +69,9 @@ def replacements(devices: str, gpus: int) -> list[str | None]:
 
 @contextmanager
 def connected(address: str) -> Iterator[Cluster]:
-    """Connect to the cluster of this host ("auto") or at "HOST:PORT"; at the end Ray ends what still runs there.
+    """Connect to the cluster of this host ("auto") or at "HOST:PORT"; at the end Ray stops what still runs there.
 
-    Raises ToolMissing without Ray; DeviceError where no cluster replies, or none of its nodes claims a GPU.
+    Raises ToolMissing without Ray; DeviceError if no cluster replies, or none of its nodes claims a GPU.
     """
     _check_ray()
     _knock(address)
@@ -88,7 +88,7 @@ def connected(address: str) -> Iterator[Cluster]:
 
 
 def _check_ray() -> None:
-    """Raises ToolMissing."""
+    """Raise ToolMissing without a suitable Ray."""
     try:
         installed = version("ray")
     except PackageNotFoundError:
@@ -98,7 +98,7 @@ def _check_ray() -> None:
 
 
 def _knock(address: str) -> None:
-    """Raises DeviceError where nothing listens at the address."""
+    """Raise DeviceError if nothing listens at the address."""
     if address == "auto":
         return
     if address.startswith("ray://"):

@@ -1,6 +1,6 @@
-"""The process that is Ray's driver: it starts tasks on GPUs and reports what becomes of them.
+"""The process that is Ray's driver: it starts tasks on GPUs and reports their events.
 
-It is a process of its own because Ray prints, takes over signals, and ends its driver where the cluster is lost.
+It is a process of its own because Ray prints, takes over signals, and ends its driver if the cluster is lost.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from accprobe.errors import AccprobeError
 from accprobe.survey.workers import end_with_parent
 
 RESULT_POLL = 0.2
-"""Seconds to wait for results before a look at new tasks and at late ones."""
+"""Seconds to wait for results before new tasks and late ones are handled."""
 
 STARTING = 120.0
 """Seconds within which Ray must find a free GPU and start a process for it."""
@@ -128,7 +128,7 @@ class _Driver:
             self._tasks.put(None)
 
     def serve(self) -> None:
-        """Raises EOFError when the other end closes."""
+        """Serve until the other end closes, which raises EOFError."""
         import ray
 
         while True:

@@ -17,14 +17,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Probe:
-    """How `accprobe.probes` runs a family's instructions.
-
-    file: its device code for independent dot products; that for matrix products is "product_" and this name.
-    product_tiles: tiles that the threads of one tile compute of a matrix product, side by side; 0 where there is no such code.
-    takes: whether the device code lays out the operands of that instruction.
-    multiply: the macro MULTIPLY, from its parameters on, given the registers that a lane holds of each operand.
-    constants: further macros of this device code.
-    golden: whether "golden_" and this name is device code for chains with known results.
+    """The device code that runs a family's instructions. file: code for independent dot products; that for matrix products is
+    "product_" and this name. product_tiles: tiles of a matrix product, side by side, that the threads of one tile compute; 0
+    without such code. takes: whether the device code lays out the operands of that instruction. multiply: the macro MULTIPLY,
+    from its parameters on, given the registers that a lane holds of each operand. constants: further macros of this device
+    code. golden: whether "golden_" and this name is device code for chains with known results.
     """
 
     file: str
@@ -102,12 +99,12 @@ def _fragments_of_a_warp(inst: Instruction) -> bool:
 
 
 def _core_matrices(inst: Instruction) -> bool:
-    """Rows of 32 bytes of K, without swizzle."""
+    """Return whether rows of 32 bytes of K fit, without swizzle."""
     return inst.m == 64 and inst.n % 8 == 0 and inst.stored.k * inst.held_bits == 256
 
 
 def _rows_in_lanes(inst: Instruction) -> bool:
-    """A block has 128 rows; in shared memory, 32 bytes of K of A, or 48."""
+    """Return whether a block of 128 rows fits; in shared memory, 32 or 48 bytes of K of A."""
     whole = inst.m == 128 * inst.blocks and inst.n % (16 * inst.blocks) == 0
     return whole and inst.stored.k * inst.held_bits in (256, 384)
 

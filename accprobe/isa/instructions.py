@@ -117,7 +117,7 @@ class Instruction:
 
     @property
     def sparsity(self) -> Sparsity | None:
-        """Which elements of A are stored; None if A is dense."""
+        """Return the pattern of stored elements of A; None if A is dense."""
         return BY_BITS[self.held_bits] if self.sparse else None
 
     @property

@@ -1,6 +1,6 @@
-"""Which elements of a sparse A are stored: half of each group along K, selected by a 4-bit code for each group.
+"""The stored elements of a sparse A: half of each group along K, selected by a 4-bit code for each group.
 
-A code is two numbers of 2 bits, the lower one first: which two quarters of the group are stored. PTX ISA, "Sparse matrix
+A code is two numbers of 2 bits, the lower one first, which name the two stored quarters of the group. PTX ISA, "Sparse matrix
 storage" of `mma.sp` and of `wgmma.mma_async.sp`: 2:4 of elements of 16 and 8 bits; 4:8 in pairs of those of 4 bits, a quarter
 being two elements; 1:2 of tf32, each element being two quarters.
 """

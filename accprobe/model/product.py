@@ -156,10 +156,8 @@ def same_order(x: Nested, y: Nested) -> bool:
 
 @dataclass(frozen=True)
 class Scales:
-    """How the result is scaled.
-
-    of: granularity of the scales: the whole matrix, each row of A and column of B, or each block. fused: applied by the FMA
-    that adds a scaled chunk.
+    """Scaling of the result. of: granularity of the scales: the whole matrix, each row of A and column of B, or each block.
+    fused: applied by the FMA that adds a scaled chunk.
     """
 
     of: ScaleOf
@@ -203,7 +201,7 @@ class ProductModel:
         return Instruction(name, FAMILIES[0], 1, 1, self.step.products, d, self.a, self.b, d)
 
     def chains(self) -> Iterator[Chain]:
-        """From the first to the last."""
+        """Return the chains from the first to the last."""
         return chains_of(self.tree)
 
     @cached_property
@@ -221,7 +219,7 @@ class ProductModel:
 
 
 def chains_of(node: Node) -> Iterator[Chain]:
-    """From the first to the last."""
+    """Return the chains from the first to the last."""
     if isinstance(node, Chain):
         yield node
     else:

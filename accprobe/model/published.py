@@ -165,7 +165,7 @@ def chip(name: str) -> Chip:
 
 
 def title(name: str) -> str:
-    """Return what a chip is called, by the name the user gave: an H200 has the models of the H100. Raises UnknownName."""
+    """Return the name of a chip, by the name that the user gave: an H200 has the models of the H100. Raises UnknownName."""
     return ALIAS_TITLES.get(name.removeprefix(SIM).lower(), chip(name).title)
 
 
@@ -261,7 +261,7 @@ def _integer(known: Chip, inst: Instruction) -> KnownModel:
 
 
 def _lowering_of_integers(known: Chip, inst: Instruction) -> Lowering:
-    """As ptxas 13 emits it (report lowering)."""
+    """Return the opcodes that ptxas 13 emits (report lowering)."""
     opcode, *_ = kind_of(inst)
     count = 1
     if inst.bit_op and not known.counts_bits:
@@ -331,7 +331,7 @@ class Explained:
 
 
 def words_explained(name: str) -> dict[str, tuple[Explained, ...]]:
-    """Return what the published models of a chip reproduce, by instruction name. Raises UnknownName."""
+    """Return by instruction name the recorded results that the published models of a chip reproduce. Raises UnknownName."""
     known, found = chip(name), dict[str, tuple[Explained, ...]]()
     for one in _sets():
         if chip(one["gpu"]) is known:

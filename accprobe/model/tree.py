@@ -86,9 +86,8 @@ class FloatArithmetic:
 
 @dataclass(frozen=True)
 class IntegerArithmetic:
-    """How one integer fused sum is computed: exactly, then wrapped or saturated to the signed result format.
-
-    accumulator_bits: to so many bits before, the sign one of them (None: to those of the result alone).
+    """The arithmetic of one integer fused sum: exact, then wrapped or saturated to the signed result format. accumulator_bits:
+    bits of the accumulator before that, including the sign (None: those of the result).
     """
 
     result: Format

@@ -1,6 +1,6 @@
-"""The row of one instruction: its model is inferred, its alternatives falsified, and it is verified against every result.
+"""The row of one instruction: infer its model, falsify the alternatives, and verify it against every result.
 
-The status and its reason say what was tested; findings claim no more than that.
+The status and its reason name what was tested; findings claim no more than that.
 """
 
 from __future__ import annotations

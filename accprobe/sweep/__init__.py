@@ -1,5 +1,5 @@
-"""The truncation-mask sweep: how many bits a GEMM's partial sums have, at each block-K, and what limits the result.
+"""The truncation-mask sweep: the number of bits in a GEMM's partial sums at each block-K.
 
-`sweeper.sweep` is `accprobe sweep`. Noun by noun: what is swept (`configurations`), on what (`operands`), with which masks and
-against which control (`masks`), compiled by Triton (`compilation`), run on a GPU (`gpu`) or by published models (`prediction`).
+`sweeper.sweep` is `accprobe sweep`. It runs `configurations` of a Triton kernel on `operands`, with the masks and the control
+of `masks`; `compilation` compiles them, and `gpu` or the published models (`prediction`) run them.
 """

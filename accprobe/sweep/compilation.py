@@ -1,7 +1,7 @@
-"""The kernel of a configuration, compiled by Triton: the cubin, the opcodes in it, and why there is none.
+"""Configurations compiled by Triton: the cubin and its opcodes, or the reason why there is none. No GPU is needed.
 
-No GPU is needed. Triton keeps what it has compiled in a cache of its own (TRITON_CACHE_DIR); it compiles in threads, as its
-own `AsyncCompileMode` does: its passes and ptxas run outside of the interpreter's lock.
+Triton caches compiled kernels (TRITON_CACHE_DIR). It compiles in threads, as its own `AsyncCompileMode` does: its passes and
+ptxas run without the interpreter's lock.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from accprobe.sass.lowering import Lowering
 from accprobe.sweep.configurations import Configuration
 
 MOST_FFMA = 4096
-"""Multiply-adds a thread and block, above which a block without a matrix instruction is not compiled: it is unrolled, which
-took ptxas 40 s for 16,384 of them."""
+"""Limit of multiply-adds per thread and block. A block without a matrix instruction is unrolled: ptxas took 40 s for 16,384."""
 
 PARSES = 5
-"""CPython 3.11 keeps one count of a parser's depth for all threads, and now and then fails a thread that another interrupts:
-"AST constructor recursion depth mismatch". The source is not at fault."""
+"""Attempts to parse a kernel. CPython 3.11 has one depth counter of the parser for all threads, and sometimes fails an
+interrupted thread ("AST constructor recursion depth mismatch"), although the source is correct.
+"""
 
 CANNOT_WRITE = (errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOSPC, errno.EDQUOT)
-"""Errors of a folder, which say nothing about a configuration."""
+"""Errors of the cache folder, which do not concern the configuration."""
 
 _ALIGNED = 16
-"""Pointers, n and k are multiples of it; Triton calls that divisibility."""
+"""Pointers, n and k are multiples of this number; Triton calls that divisibility."""
 
 
 @dataclass(frozen=True)
@@ -53,19 +53,19 @@ class Compiled:
 
     @property
     def arguments(self) -> tuple[Any, ...]:
-        """The kernel's constants, in order, as a launch takes them."""
+        """Return the kernel's constants, in order, as a launch takes them."""
         return tuple(_constants(self.configuration).values())
 
 
 def triton_version() -> str:
-    """Raises ToolMissing without Triton."""
+    """Return Triton's version. Raises ToolMissing without Triton."""
     return str(_triton().__version__)
 
 
 def compile_configurations(configurations: Iterable[Configuration], target: str) -> Iterator[Compiled]:
-    """Each configuration compiled for a target such as "sm_90a", in order, several at a time.
+    """Return each configuration compiled for a target such as "sm_90a", in order; several are compiled at once.
 
-    Raises ToolMissing, and AccprobeError where Triton's cache cannot be written.
+    Raises ToolMissing, and AccprobeError if Triton's cache cannot be written.
     """
     kernel = _kernel()
     pool = ThreadPoolExecutor(len(os.sched_getaffinity(0)))
@@ -76,7 +76,7 @@ def compile_configurations(configurations: Iterable[Configuration], target: str)
 
 
 def _triton() -> Any:
-    """Triton, all that is used of it imported."""
+    """Return Triton with all modules that are used of it."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -155,7 +155,9 @@ def _compile(kernel: Any, config: Configuration, target: str) -> Compiled:
 
 
 def _parsed_again(compile: Callable[[], Any]) -> Any:
-    """Return its result, tried up to PARSES times while it raises SystemError, as CPython's parser may of correct source."""
+    """Return a compilation that is repeated up to PARSES times after a SystemError, which CPython's parser may raise for
+    correct source.
+    """
     for _ in range(PARSES - 1):
         with contextlib.suppress(SystemError):
             return compile()
@@ -163,7 +165,7 @@ def _parsed_again(compile: Callable[[], Any]) -> Any:
 
 
 def _hopeless(config: Configuration, shared_bytes: int) -> str:
-    """Why it is not even compiled."""
+    """Return why a configuration is not even compiled; "" if it is."""
     if config.block_bytes > shared_bytes and config.dtype.name != "f32":
         return f"one block of A and B is {config.block_bytes:,} bytes, shared memory has {shared_bytes:,}"
     each = config.block_m * config.block_n * config.block_k // (32 * config.num_warps)
@@ -173,7 +175,7 @@ def _hopeless(config: Configuration, shared_bytes: int) -> str:
 
 
 def _said(error: Exception) -> str:
-    """The sentence of an error of Triton's, which quotes source code around it."""
+    """Return the sentence in an error of Triton, which quotes source code around it."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     text = lines[-1] if lines else type(error).__name__
     inner = re.fullmatch(r"\w+\((['\"])(.*)\1\)", text)
@@ -181,7 +183,7 @@ def _said(error: Exception) -> str:
 
 
 def _lowering(cubin: bytes, target: str) -> Lowering | None:
-    """Read from the bytes that are launched; None without a disassembler."""
+    """Return the opcodes of the bytes that are launched; None without a disassembler."""
     try:
         return lowering.lowering(cache.store(cubin, target))
     except ToolMissing:

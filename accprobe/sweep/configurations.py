@@ -13,19 +13,19 @@ MOST_WARPS = 32
 """Warps of the largest block of threads (CUDA C++ Programming Guide, "Compute Capabilities")."""
 
 MOST_STAGES = 3
-"""Blocks of operands held in shared memory, where they fit: Triton's own default."""
+"""The largest number of operand blocks in shared memory: Triton's default."""
 
 
 @dataclass(frozen=True)
 class Dtype:
-    """An operand type by its names: here, of its format, in Triton and in torch."""
+    """An operand type: its name here, its format, and its names in Triton and torch."""
 
     name: str
     format: Format
     triton: str
     torch: str
     precision: str = "ieee"
-    """How Triton multiplies f32 operands: "tf32" or "ieee"."""
+    """Precision of f32 operands in Triton: "tf32" or "ieee"."""
 
     @property
     def smallest_block_k(self) -> int:
@@ -48,7 +48,7 @@ DTYPES = {
 
 @dataclass(frozen=True)
 class Configuration:
-    """One compilation of the kernel. promote_every: as Triton's max_num_imprecise_acc, None: Triton's own choice."""
+    """One compilation of the kernel. promote_every: Triton's max_num_imprecise_acc; None: Triton's default."""
 
     dtype: Dtype
     block_k: int
@@ -59,16 +59,16 @@ class Configuration:
 
     @property
     def block_bytes(self) -> int:
-        """Shared memory that the operands of one block take."""
+        """Return the shared memory of the operands of one block."""
         return (self.block_m + self.block_n) * self.block_k * self.dtype.format.storage_bits // 8
 
     def stages(self, shared_bytes: int) -> int:
-        """Blocks of operands that fit into that much shared memory, at least 1 and at most MOST_STAGES."""
+        """Return the number of operand blocks that fit into that much shared memory, from 1 to MOST_STAGES."""
         return min(max(shared_bytes // self.block_bytes, 1), MOST_STAGES)
 
 
 def dtype(name: str) -> Dtype:
-    """The operand type of that name. Raises UnknownName."""
+    """Return the operand type of that name. Raises UnknownName."""
     if name not in DTYPES:
         raise UnknownName(f"there is no operand type '{name}'; {nearest(name, DTYPES)}")
     return DTYPES[name]
@@ -82,7 +82,7 @@ def configurations(
     block_n: int = 64,
     promote_every: int | None = None,
 ) -> list[Configuration]:
-    """Every combination, by operand type, warps, block-K. Raises AccprobeError where Triton has no such block."""
+    """Return every combination, by operand type, warps and block-K. Raises AccprobeError if Triton has no such block."""
     for name, size in (("--block-m", block_m), ("--block-n", block_n)):
         _check_power(name, size, 16, 1024)
     types = [dtype(name) for name in dict.fromkeys(dtypes)]
@@ -109,7 +109,7 @@ def _check_power(option: str, value: int, least: int, most: int) -> None:
 
 
 def check_problem(every: Iterable[Configuration], m: int, n: int, k: int) -> None:
-    """Raises AccprobeError where a matrix is no multiple of a block."""
+    """Raise AccprobeError if a matrix is not a multiple of a block."""
     for config in every:
         for name, size, block in (("m", m, config.block_m), ("n", n, config.block_n), ("k", k, config.block_k)):
             if size % block:

@@ -1,4 +1,4 @@
-"""The sweep's kernel on a GPU. Needs torch and Triton; every launch is of the very cubin that was disassembled."""
+"""The sweep's kernel on a GPU, with torch and Triton. Each launch runs the cubin that was disassembled."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from accprobe.sweep.masks import CUTS, Measured, Sample, mask
 from accprobe.sweep.operands import Operands
 
 TIMED_LAUNCHES, TIMED_ROUNDS = 10, 3
-"""The speed is that of the fastest of a few rounds of launches one after another."""
+"""The speed is that of the fastest of a few rounds of consecutive launches."""
 
 
 class GpuBench:
@@ -39,7 +39,7 @@ class GpuBench:
             torch.cuda.get_device_properties(index)
 
     def measure(self, compiled: Compiled, operands: Operands, sample: Sample) -> Measured:
-        """Launch once for each mask, and count on the GPU. Raises DeviceError where a launch fails."""
+        """Launch once with each mask, and count on the GPU. Raises DeviceError if a launch fails."""
         torch, config = self._torch, compiled.configuration
         with self._guard(f"failed on {config.dtype.name} at block-K {config.block_k} with {config.num_warps} warps"):
             a, b, exact = self._upload(config.dtype, operands)
@@ -62,7 +62,7 @@ class GpuBench:
             )
 
     def _upload(self, dtype: Dtype, operands: Operands) -> tuple[Any, Any, Any]:
-        """A and B on the GPU, and the exact product: in f64, which holds every sum of 8-bit operands as it is."""
+        """Return A and B on the GPU, and the exact product in f64, which represents every sum of 8-bit operands exactly."""
         if self._uploaded is None or self._uploaded[0] is not operands:
             a, b = (self._tensor(each).view(getattr(self._torch, dtype.torch)) for each in operands)
             self._uploaded = operands, (a, b, a.double() @ b.double().T)
@@ -98,7 +98,7 @@ class GpuBench:
 
     @contextmanager
     def _guard(self, what: str) -> Iterator[None]:
-        """Makes this the current GPU; turns errors of CUDA and Triton into DeviceError."""
+        """Make this the current GPU; turn errors of CUDA and Triton into DeviceError."""
         try:
             with self._torch.cuda.device(self._index):
                 yield

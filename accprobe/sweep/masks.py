@@ -1,4 +1,4 @@
-"""Masks, the elements that they change, and the effective bits that follow: the arithmetic of a sweep after the matrix unit."""
+"""Masks of low bits, the number of elements that they change, and the effective bits that follow."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 from accprobe.report.sweeps import EffectiveBits
 
 Totals = NDArray[Any]
-"""Sums in f32."""
+"""The format in which partial sums are added: f32."""
 
 FRACTION_BITS = 23
 """Fraction bits of f32, the format of partial sums."""
 
 CUTS = tuple(range(FRACTION_BITS + 1))
-"""How many low bits are masked."""
+"""The numbers of masked low bits."""
 
 
 Sample = tuple[NDArray[np.int64], NDArray[np.int64]]
@@ -25,8 +25,8 @@ Sample = tuple[NDArray[np.int64], NDArray[np.int64]]
 
 
 class Measured(NamedTuple):
-    """The results of a run. For each mask: the elements that it changes, |C - exact| / |exact|, and the bits of the sampled
-    elements, [masks, rows, columns]. Where a GPU ran it: TFLOP/s without a mask, registers and spills a thread.
+    """The results of a run. By mask: the number of elements that it changes, |C - exact| / |exact|, and the bits of the sampled
+    elements, [masks, rows, columns]. On a GPU also: TFLOP/s without a mask, registers and spills per thread.
     """
 
     changed: list[int]
@@ -43,7 +43,7 @@ def mask(cut: int) -> int:
 
 
 def totals(partials: Iterable[Totals]) -> list[Totals]:
-    """Add up the sums of blocks as the kernel does: one array for each mask."""
+    """Return the sum of the blocks as the kernel computes it, with each mask."""
     found: list[Totals] = []
     for partial in partials:
         found = found or [np.zeros_like(partial) for _ in CUTS]
@@ -53,23 +53,23 @@ def totals(partials: Iterable[Totals]) -> list[Totals]:
 
 
 def changed(of_cuts: Sequence[Totals]) -> list[int]:
-    """Count the elements that differ from the first, for each mask."""
+    """Return by mask the number of elements that differ from the result without a mask."""
     whole = of_cuts[0].view(np.uint32)
     return [int((each.view(np.uint32) != whole).sum()) for each in of_cuts]
 
 
 def unnoticed(counts: Sequence[int]) -> int:
-    """The most low bits that can be masked without any change."""
+    """Return the largest number of low bits that can be masked without any change."""
     return max(cut for cut in CUTS if not any(counts[: cut + 1]))
 
 
 def effective_bits_of_counts(counts: Sequence[int], control: Sequence[int], elements: int) -> EffectiveBits:
-    """Return the fraction bits that the partial sums have, a lower bound where the data could not have shown more.
+    """Return the fraction bits of the partial sums; a lower bound if the operands cannot show more.
 
-    control: what the masks change, of `elements`, where the partial sums are exact. Masks without an effect in the sweep show
-    that those bits are absent only if the control does notice them. Where the sweep noticed every mask, all bits of f32
-    are there; in how many sums the data only tells if it asks for the last one as often as it can: half of the sums that need
-    more bits than f32 has end in a 1.
+    counts, control: by mask, the changed elements of the results, and of the exact sums of the same operands. The value is
+    exact if the largest mask that changes no result changes the control. If every mask changes the results, it is exact if the
+    mask of one bit changes at least half of the `elements` of the control: of sums that need more bits than f32 has, half end
+    in a 1.
     """
     cut = unnoticed(counts)
     seen = control[cut] > 0 if cut else 2 * control[1] >= elements

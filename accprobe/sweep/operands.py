@@ -1,4 +1,6 @@
-"""Operands of a sweep: standard-normal ones, as published, and ones made so that every partial sum needs all bits of f32."""
+"""Operands of a sweep: standard-normal ones, as in the publication, and full-width ones, whose partial sums need all bits of
+f32.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ class Operands(NamedTuple):
 
 
 def draw_matrices(kind: OperandSet, dtype: Dtype, m: int, n: int, k: int, block_k: int, seed: int) -> Operands:
-    """Operands of one kind; rows do not depend on how many there are. Only full-width ones depend on block_k."""
+    """Draw operands of one kind; a row does not depend on the number of rows. Only full-width operands depend on block_k."""
     rng_a, rng_b, rng_shared = (np.random.default_rng([seed, i]) for i in range(3))
     fmt = dtype.format
     if kind == "normal":
@@ -32,7 +34,7 @@ def draw_matrices(kind: OperandSet, dtype: Dtype, m: int, n: int, k: int, block_
 
 
 def _patterns(fmt: Format, values: NDArray[np.float32]) -> Bits:
-    """To the nearest value of the format."""
+    """Round the values to the nearest of the format."""
     assert fmt.ml_dtype is not None
     return rounded_words(fmt, values.astype(fmt.ml_dtype).view(fmt.dtype), "RNE")
 
@@ -54,11 +56,11 @@ def _full_width(
     rng_b: np.random.Generator,
     rng_shared: np.random.Generator,
 ) -> Operands:
-    """Sums that are 24 bits wide: 1.5 · 2^23 units, one unit, and random even numbers of units below 2^22 together.
+    """Draw operands whose sums are 24 bits wide: 1.5 · 2^23 units, one unit, and random even numbers of units below 2^22.
 
-    Every product, and every partial sum of them in any order, is a whole number of units below 2^24: exact in f32, so that
-    only a unit that keeps fewer bits loses any. Row i has its products in block i modulo the number of blocks, so that each
-    element has one partial sum that is not zero, and adding it to the accumulator is exact too.
+    Every product and partial sum, in any order, is a whole number of units below 2^24, so it is exact in f32, and only a unit
+    that keeps fewer bits loses any. Row i has its products in block i modulo the number of blocks, so each element has one
+    nonzero partial sum, and adding it to the accumulator is exact too.
     """
     width = min(fmt.mantissa_bits + 1, 4)
     blocks = k // block_k
@@ -79,7 +81,7 @@ def _full_width(
 
 
 def _digits(rng: np.random.Generator, width: int, shape: tuple[int, ...]) -> NDArray[np.float32]:
-    """Random integers of exactly that many bits, of both signs."""
+    """Draw random integers of exactly that many bits, of both signs."""
     drawn = rng.integers(0, 1 << width, shape, np.int8)
     top = 1 << (width - 1)
     return np.where(drawn & top, -1, 1).astype(np.float32) * (drawn & (top - 1) | top)

@@ -1,7 +1,7 @@
-"""The results of published models for a sweep: blocks chained as the hardware chains them.
+"""Results of a sweep by published models, with the blocks chained as on the hardware.
 
-Each `tl.dot` starts from zero. Its instructions follow one another along k, each with the result of the one before as its
-addend; then the block's sum is added to the accumulator in f32. So Triton 3.6 and 3.9 lower the kernel for sm_80 to sm_120.
+Each `tl.dot` starts from zero. Its instructions follow one another along k, each with the previous result as addend; then the
+block's sum is added to the accumulator in f32. Triton 3.6 and 3.9 compile the kernel in this way for sm_80 to sm_120.
 """
 
 from __future__ import annotations
@@ -29,15 +29,13 @@ from accprobe.sweep.masks import Measured, Totals
 from accprobe.sweep.operands import Operands
 
 _K = re.compile(r"\.(?:\d+x\d+x|168)(\d+)\b")
-"""K in an opcode's modifiers: 32 of QGMMA.64x64x32, 16 of HMMA.16816."""
+"""K in the modifiers of an opcode: 32 of QGMMA.64x64x32, 16 of HMMA.16816."""
 
 
 @dataclass(frozen=True)
 class PublishedChain:
-    """How a unit adds the products of a block.
-
-    groups: the k of each instruction in turn, which repeat along K. converted: operands become the instruction's format first.
-    source: where the model is published.
+    """The chain of a unit's sums over a block. groups: the k of each instruction in turn, which repeat along K. converted:
+    operands are converted to the instruction's format first. source: where the model is published.
     """
 
     instruction: Instruction
@@ -48,13 +46,13 @@ class PublishedChain:
 
     @property
     def period(self) -> int:
-        """Products after which the groups repeat."""
+        """Return the number of products after which the groups repeat."""
         return sum(map(len, self.groups))
 
 
 @cache
 def published_chain(target: str, dtype: Dtype, lowering: Lowering) -> PublishedChain | None:
-    """The chain of the matrix opcode that ran, None where no model of it is published."""
+    """Return the chain of the opcode that ran; None if no model of it is published."""
     chip = next((name for name, each in known_models.CHIPS.items() if each.architecture == target), None)
     if chip is None or len(lowering.matrix) != 1:
         return None
@@ -78,7 +76,9 @@ def _is(inst: Instruction, opcode: str, operand: str) -> bool:
 
 
 def _groups(inst: Instruction, converted: bool) -> tuple[tuple[int, ...], ...]:
-    """8-bit operands are loaded four to a register and converted two at a time: the even pairs of k, then the odd ones."""
+    """Return the k of each instruction. 8-bit operands are loaded four per register and converted two at a time: the even pairs
+    of k, then the odd ones.
+    """
     if not converted:
         return (tuple(range(inst.k)),)
     return tuple(tuple(k for k in range(2 * inst.k) if k // 2 % 2 == odd) for odd in (0, 1))
@@ -94,22 +94,24 @@ def predict_masks(config: Configuration, found: PublishedChain, operands: Operan
 
 
 def exact_partials(config: Configuration, operands: Operands) -> Iterator[Totals]:
-    """The sum of each block, exact and rounded to f32 once: in f64, which holds every sum of fp8 operands as it is."""
+    """Return the exact sum of each block, rounded to f32 once, computed in f64, which represents every sum of fp8 operands
+    exactly.
+    """
     a, b = (_blocks(config.dtype.format.values(x), config.block_k) for x in operands)
     for rows, columns in zip(a, b, strict=True):
         yield _product(rows, columns).astype(np.float32)
 
 
 def _product(a: NDArray[np.float64], b: NDArray[np.float64]) -> NDArray[np.float64]:
-    """a · bᵀ without BLAS, whose threads wait for the cores that compile."""
+    """Return a · bᵀ without BLAS, whose threads would wait for cores that compile."""
     found: NDArray[np.float64] = np.einsum("mk,nk->mn", a, b)
     return found
 
 
 def partials(config: Configuration, found: PublishedChain, operands: Operands) -> Iterator[Totals]:
-    """The sum of each block, [M, N] in f32: of every row of A with each of B.
+    """Return the sum of each block, [M, N] in f32, for every row of A with each row of B.
 
-    Blocks that start from zero do not depend on one another: one evaluation has an instruction of all of them.
+    Blocks start from zero and are independent, so one evaluation computes an instruction of all blocks.
     """
     a, b = (_blocks(_converted(x, config.dtype.format, found), config.block_k) for x in operands)
     block = chained(found.instruction, found.model, config.block_k, _promotion(config, found), found.groups)
@@ -118,7 +120,7 @@ def partials(config: Configuration, found: PublishedChain, operands: Operands) -
 
 
 def _blocks(rows: NDArray[Any], block_k: int) -> NDArray[Any]:
-    """[rows, K] -> [blocks, rows, block-K]."""
+    """Reshape [rows, K] to [blocks, rows, block-K]."""
     return rows.reshape(len(rows), -1, block_k).swapaxes(0, 1)
 
 
@@ -129,7 +131,9 @@ def _converted(patterns: Bits, fmt: Format, found: PublishedChain) -> Bits:
 
 
 def _promotion(config: Configuration, found: PublishedChain) -> int | None:
-    """Products after which `tl.dot` promotes. Only 8-bit floats of some families are lowered so, in whole instructions."""
+    """Return the number of products after which `tl.dot` promotes: only for 8-bit floats of some families, in whole
+    instructions.
+    """
     if config.promote_every is None or not found.instruction.family.promoted_by_triton or config.dtype.format.storage_bits != 8:
         return None
     return -(-config.promote_every // found.period) * found.period

@@ -24,15 +24,15 @@ from accprobe.sweep.masks import Measured, Sample
 from accprobe.sweep.operands import SETS, Operands, draw_matrices
 
 GPU_SIZE, SIMULATED_SIZE = 2048, 64
-"""M and N where nothing else is asked for: enough to keep a GPU busy; few enough for a CPU to evaluate at once."""
+"""Default M and N: large enough to keep a GPU busy, and small enough for a CPU to evaluate."""
 
 SAMPLED = 32
-"""Rows and columns whose elements are predicted, and whose exact sums are the control, of what a GPU computes."""
+"""Number of rows and of columns whose elements are predicted, and whose exact sums are the control, of a result on a GPU."""
 
 
 @dataclass(frozen=True)
 class Problem:
-    """The matrices: C[m, n] = A[m, k] · B[n, k]ᵀ, and the seed of their operands. m, n: None for what suits the device."""
+    """The matrices: C[m, n] = A[m, k] · B[n, k]ᵀ, and the seed of their operands. m, n: None for the device's default."""
 
     m: int | None
     n: int | None
@@ -47,10 +47,10 @@ def sweep(
     operand_sets: Sequence[OperandSet],
     on_record: Callable[[Report], None],
 ) -> Report:
-    """The sweeps of a device, "cuda:0" or "sim:h100", as a report without instructions; see `accprobe.report.sweeps`.
+    """Return the sweeps of a device, "cuda:0" or "sim:h100", as a report without instructions (`accprobe.report.sweeps`).
 
-    operand_sets: those of SETS that are wanted, none of them: all. on_record: called with the report so far.
-    Raises AccprobeError where a matrix is no multiple of a block, ToolMissing without Triton or torch.
+    operand_sets: of SETS; empty: all. on_record: called with the report so far. Raises AccprobeError if a matrix is not a
+    multiple of a block, ToolMissing without Triton or torch.
     """
     started = time.perf_counter()
     triton_version()
@@ -70,9 +70,9 @@ def sweep(
 
 
 class Sweeper:
-    """Sweeps configurations for a compile target on a bench, or where there is none on the published models of that target.
+    """Runs configurations for a compile target on a bench, or without one on the published models of that target.
 
-    Raises AccprobeError where the problem is larger than the machine's memory.
+    Raises AccprobeError if the problem is larger than the machine's memory.
     """
 
     def __init__(self, target: str, bench: GpuBench | None, problem: Problem) -> None:
@@ -87,7 +87,9 @@ class Sweeper:
         self._check_memory()
 
     def _check_memory(self) -> None:
-        """Operands are drawn as f32, and the values of the sampled rows and columns, which the control takes, are f64."""
+        """Raise AccprobeError if the operands, drawn as f32, and the f64 values of the sampled rows and columns do not fit into
+        memory.
+        """
         m, n, k = self.shape
         needed = k * (4 * (m + n) + 8 * sum(map(len, self._sample)))
         has = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
@@ -98,7 +100,7 @@ class Sweeper:
             )
 
     def records(self, configurations: Sequence[Configuration], operand_sets: Sequence[OperandSet]) -> Iterator[SweepRecord]:
-        """One record a configuration and operand set, in order."""
+        """Yield one record per configuration and operand set, in order."""
         for compiled in compile_configurations(configurations, self._target):
             for kind in operand_sets or SETS:
                 yield self._record(compiled, kind)
@@ -188,12 +190,12 @@ class Sweeper:
 
 
 def _own_block(config: Configuration, kind: OperandSet) -> int | None:
-    """The block-K that operands are made for, None where they serve every block-K."""
+    """Return the block-K for which operands are made; None if they serve every block-K."""
     return config.block_k if kind == "full-width" else None
 
 
 def _spread(size: int, most: int) -> NDArray[np.int64]:
-    """At most that many indices below `size`, at places all over the tiles."""
+    """Return at most `most` indices below `size`, spread over the tiles."""
     index = np.arange(min(size, most))
     step = size // len(index)
     return index * step + index % step

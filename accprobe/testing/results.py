@@ -1,4 +1,4 @@
-"""An assert of a product's result: each element as near to the exact sum as the arithmetic that is named can put it."""
+"""An assertion on a product's result: each element must be as close to the exact sum as the named arithmetic allows."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ def test_code_without_any_has_none() -> None:
     assert machine_code.opcodes(bytes(range(256)) * 4) == ()
 
 
-def test_an_llvm_that_is_too_old_is_field() -> None:
+def test_an_llvm_that_is_too_old_is_refused() -> None:
     young = Mnemonic("NEW", "amx", "m16n16k32", "f32 f16 f16", ("amx_tile",), llvm=999)
     assert machine_code.why_not(young).endswith("and 999 is the first that knows NEW")
 
