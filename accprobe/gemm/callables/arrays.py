@@ -145,7 +145,7 @@ class TorchArrays(ArrayLibrary):
         places = torch.from_numpy(starts).to(self.device)
         for first in range(0, calls, at_once):
             some = places[first : first + at_once]
-            rows = every.index_select(0, some.reshape(-1)).view(len(some), n, k)
+            rows = every[some]
             buffer[: len(some), : n * k].copy_((rows if by_columns else rows.transpose(1, 2)).reshape(len(some), -1))
             for line in buffer[: len(some), : n * k].view(self.type(fmt)).unbind():
                 yield line.view(n, k).t() if by_columns else line.view(k, n)
