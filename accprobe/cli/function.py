@@ -104,7 +104,7 @@ def _units(device: str | None, select: tuple[str, ...], form: str, output: Path 
     from accprobe.build.compiler import fill_cache
     from accprobe.devices import open_device
     from accprobe.function.arithmetic import ARITHMETIC_UNITS
-    from accprobe.function.units import SCALAR_UNITS
+    from accprobe.function.units import SCALAR_UNITS, ScalarUnit
     from accprobe.report.report import Report
 
     count, why = driver.gpus()
@@ -117,8 +117,10 @@ def _units(device: str | None, select: tuple[str, ...], form: str, output: Path 
         raise UnknownName(f"no PTX instruction matches '{select[0]}'; {nearest(select[0], [unit.name for unit in every])}")
     gpu = open_device(device or "gpu")
     for there in (True, False):
-        some = [(unit.source, unit.name) for unit in chosen if unit.exists_on(gpu.architecture) == there]
-        fill_cache(some, gpu.architecture if there else ELSEWHERE)
+        some = [unit for unit in chosen if unit.exists_on(gpu.architecture) == there]
+        verified = [(unit.verification, unit.name) for unit in some if there and isinstance(unit, ScalarUnit)]
+        sources = [*((unit.source, unit.name) for unit in some), *filter(all, verified)]
+        fill_cache(sources, gpu.architecture if there else ELSEWHERE)
     index = int((device or "cuda:0").partition(":")[2] or 0)
     report, stopped = Report.empty(gpu, device, 0), None
     rows: list[FunctionRow] = []
@@ -166,7 +168,8 @@ def _measured(unit: ScalarUnit | ArithmeticUnit, index: int) -> FunctionRow:
             return measure_arithmetic(GpuArithmetic(unit, index))
         subject = GpuUnit(unit, index)
         tables = unit.kind == "special function" and unit.operand.name == "f32"
-        return measure(subject, FunctionRequest(unit.function, tables=tables, opcodes=opcodes_of(subject.cubin)))
+        request = FunctionRequest(unit.function, tables=tables, opcodes=opcodes_of(subject.cubin), verify=subject.verify)
+        return measure(subject, request)
     except DeviceError:
         raise
     except AccprobeError as e:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from accprobe.function.model import SCALINGS, F32Words, FunctionModel, OperandScaling, probe_words, special_classes
+from accprobe.function.model import SCALINGS, SPECIAL_CLASSES, F32Words, FunctionModel, OperandScaling, probe_words
 from accprobe.function.quadratic import SQUARER_BITS, Constraints, Int64s, Square, Table, solve, square
 from accprobe.function.reductions import (
     BIAS,
@@ -67,7 +67,7 @@ def infer_table_model(function: WordFunction) -> Inference:
 def infer_specials(function: WordFunction) -> dict[str, int]:
     """Return the results of the classes of special inputs that have one each."""
     specials = {}
-    for name in special_classes(np.zeros(1, np.int64)):
+    for name in SPECIAL_CLASSES:
         results = np.unique(function(probe_words(name)))
         if len(results) == 1:
             specials[name] = int(results[0])

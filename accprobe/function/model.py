@@ -53,18 +53,22 @@ SCALINGS: tuple[tuple[OperandScaling, ...], ...] = (
 """Scalings that the compiler puts around the unit for functions without `.ftz`, read in SASS of sm_90a."""
 
 
+SPECIAL_CLASSES = ("negative", "+0", "-0", "+inf", "-inf", "nan")
+
+
 def special_classes(words: Any, flushed: bool = True) -> dict[str, Any]:
     """Mark the inputs that are no arguments of a table, by class. flushed: subnormal inputs count as zeros."""
     size, negative = words & SIGN - 1, words >> 31 == 1
     zero, infinite, nan = size <= (MASK if flushed else 0), size == INFINITY, size > INFINITY
-    return {
-        "negative": negative & ~zero & ~infinite & ~nan,
-        "+0": zero & ~negative,
-        "-0": zero & negative,
-        "+inf": infinite & ~negative,
-        "-inf": infinite & negative,
-        "nan": nan,
-    }
+    masks = (
+        negative & ~zero & ~infinite & ~nan,
+        zero & ~negative,
+        zero & negative,
+        infinite & ~negative,
+        infinite & negative,
+        nan,
+    )
+    return dict(zip(SPECIAL_CLASSES, masks, strict=True))
 
 
 @dataclass(frozen=True, eq=False)

@@ -150,20 +150,24 @@ class FormatConversion:
         words = (exponent - fmt.min_exponent << fmt.mantissa_bits) + whole << fmt.ignored_low_bits
         if self.flushed:
             words = xp.where(words < 1 << fmt.mantissa_bits + fmt.ignored_low_bits, 0, words)
-        words = xp.where(words > fmt.largest, self._too_large(fmt, self.overflow), words)
-        words = xp.where(xp.isinf(values), self._too_large(fmt, self.infinite), words)
+        words = xp.where(words > fmt.largest, self.too_large(fmt, self.overflow), words)
+        words = xp.where(xp.isinf(values), self.too_large(fmt, self.infinite), words)
         if self.relu:
             words, negative = xp.where(negative, 0, words), negative & False
         words = words | xp.where(negative, fmt.sign_bit, 0)
-        return xp.where(xp.isnan(values), self._nan(fmt), words)
+        return xp.where(xp.isnan(values), self.nan_word(fmt), words)
 
-    def _nan(self, fmt: Format) -> int:
-        return fmt.sign_bit - 1 if self.nan is None else self.nan
+    def nan_word(self, fmt: Format) -> int:
+        """Return the word of NaN."""
+        if self.nan is not None:
+            return self.nan
+        return 0 if fmt.is_integer else fmt.sign_bit - 1
 
-    def _too_large(self, fmt: Format, overflow: Overflow) -> int:
+    def too_large(self, fmt: Format, overflow: Overflow) -> int:
+        """Return the word of too large values."""
         if overflow == "largest":
             return fmt.largest
-        return self._nan(fmt) if overflow == "NaN" or fmt.infinity is None else fmt.infinity
+        return self.nan_word(fmt) if overflow == "NaN" or fmt.infinity is None else fmt.infinity
 
     def _integers(self, values: Any, fmt: Format) -> Any:
         xp = module_of(values)
@@ -171,7 +175,7 @@ class FormatConversion:
         bounded = xp.where(xp.isnan(values), 0, values).clip(lowest - 1, fmt.largest + 1)
         whole = _rounded(xp.abs(bounded), bounded < 0, self.rounding)
         signed = xp.where(bounded < 0, -whole, whole).clip(lowest, fmt.largest)
-        return xp.where(xp.isnan(values), self.nan or 0, signed & (1 << fmt.bits) - 1)
+        return xp.where(xp.isnan(values), self.nan_word(fmt), signed & (1 << fmt.bits) - 1)
 
 
 def _exponent(size: Any, fmt: Format) -> Any:

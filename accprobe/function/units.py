@@ -11,9 +11,14 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
 
+import numpy as np
+
 from accprobe.build import compiler
 from accprobe.build.cache import Cubin
 from accprobe.build.probes import device_code
+from accprobe.function import exhaustive
+from accprobe.function.candidates import Hypothesis
+from accprobe.function.statistics import Pass
 from accprobe.isa.formats import FORMATS, Format
 from accprobe.sass.reading import functions
 
@@ -52,8 +57,18 @@ class ScalarUnit:
     @property
     def source(self) -> str:
         """Return the complete CUDA C++ of its kernel."""
+        return self._head + device_code("function.cu")
+
+    @property
+    def verification(self) -> str:
+        """Return the complete CUDA C++ of the kernel that verifies it, "" if none can."""
+        verified = self.kind != "CUDA function" and exhaustive.can_verify(self.operand, self.result, self.function)
+        return exhaustive.source(self._head, self.function) if verified else ""
+
+    @property
+    def _head(self) -> str:
         head = f"using Operand = {STORAGE[self.operand.storage_bits]};\nusing Result = {STORAGE[self.result.storage_bits]};\n"
-        return f"// {self.name}\n{head}#define APPLY(y, x) {self._apply()}\n{device_code('function.cu')}"
+        return f"// {self.name}\n{head}#define APPLY(y, x) {self._apply()}\n"
 
     def _apply(self) -> str:
         """Return the statement that stores in y the result of x, through registers of the operand's and the result's class."""
@@ -204,3 +219,19 @@ class GpuUnit:
             if blocks:
                 self._kernel((blocks,), (THREADS,), (operands, results, operands.size))
             return results if isinstance(words, cupy.ndarray) else results.get()
+
+    def verify(self, model: Hypothesis | None) -> Pass | None:
+        """Compare all 2^32 operands with a model; None if the kernel has no such model."""
+        if not self.unit.verification or not exhaustive.has(model):
+            return None
+        cubin = compiler.compile_source(self.unit.verification, self._gpu.architecture, f"the verification of {self.name}")
+        numbers, coefficients = exhaustive.parameters(model, self.operand, self.result)
+        with self._gpu.lend(f"failed to verify {self.name}") as cupy:
+            kernel = cupy.RawModule(path=str(cubin.path)).get_function("verify")
+            given = [cupy.asarray(np.frombuffer(numbers.tobytes(), np.uint8)), cupy.asarray(coefficients)]
+            threads = exhaustive.THREADS * exhaustive.BLOCKS
+            counts = cupy.zeros(threads * exhaustive.COUNTS.itemsize, np.uint8)
+            each = np.uint64(exhaustive.OPERANDS // threads)
+            kernel((exhaustive.BLOCKS,), (exhaustive.THREADS,), (*given, counts, np.uint64(0), each))
+            found = counts.get().view(exhaustive.COUNTS)
+        return exhaustive.as_pass(found, self.words, model)
