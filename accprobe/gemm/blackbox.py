@@ -108,12 +108,15 @@ class RecordedCallable:
         at_once = width * max(1, BATCH // (spec.n * spec.k))
         for start in range(0, queries, at_once):
             some = slice(start, min(start + at_once, queries))
-            lines = np.zeros((some.stop - start, spec.k), spec.b.dtype)
-            fill(lines, some)
-            b = np.zeros((-(-len(lines) // width), spec.n, spec.k), spec.b.dtype)
-            for call, first in enumerate(range(0, len(lines), width)):
-                b[call, columns[: len(lines) - first]] = lines[first : first + width]
-            d[some] = self.several(a, b)[:, row, columns].reshape(-1)[: len(lines)]
+            count = some.stop - start
+            calls = -(-count // width)
+            lines = np.zeros((calls * width, spec.k), spec.b.dtype)
+            fill(lines[:count], some)
+            b = lines.reshape(calls, width, spec.k)
+            if width < spec.n:
+                b = np.zeros((calls, spec.n, spec.k), spec.b.dtype)
+                b[:, columns] = lines.reshape(calls, width, spec.k)
+            d[some] = self.several(a, b)[:, row, columns].reshape(-1)[:count]
         return d
 
     def several(self, a: Bits, b: Bits) -> Bits:

@@ -121,7 +121,7 @@ def random_windows(spec: Spec, kind: str, rows: int, rng: np.random.Generator) -
             near = (rng.integers(0, 256, len(part)) < _CANCELLED) & (place < len(part))
             opposite = part[place] ^ (turn * spec.b.sign_bit).astype(spec.b.dtype)
             words[start : start + 2 * spec.k] = np.where(near, opposite, part)
-    return words, rng.permutation(n - spec.k + 1)[:rows]
+    return words, rng.choice(n - spec.k + 1, rows, replace=False)
 
 
 def times_power(fmt: Format, patterns: Bits, exponent: int) -> Bits:

@@ -191,10 +191,16 @@ class ColumnPairs(ProductPairs):
     def _of_columns(self, i: Ints, j: Ints, windows: Sequence[Ints]) -> Floats:
         """Return the units that survive in a window beside each pair, [queries]. i and j hold no unit."""
         spec, each = self._subject.spec, self._units
+        of_window: dict[int, Bits] = {}  # most queries share their window
+        for window in windows:
+            if id(window) not in of_window:
+                of_window[id(window)] = np.zeros(spec.k, spec.b.dtype)
+                of_window[id(window)][window] = power(spec.b, each.unit[1])
 
         def fill(lines: Bits, some: slice) -> None:
-            numbers, lengths = np.arange(len(lines)), [len(window) for window in windows[some]]
-            lines[np.repeat(numbers, lengths), np.concatenate(windows[some])] = power(spec.b, each.unit[1])
+            numbers = np.arange(len(lines))
+            for number, window in enumerate(windows[some]):
+                lines[number] = of_window[id(window)]
             lines[numbers, i[some]] = power(spec.b, each.large[1])
             lines[numbers, j[some]] = power(spec.b, each.large[1], negative=True)
 
