@@ -110,7 +110,7 @@ def gemm_command(
         return
     if callable_ is None:
         raise click.UsageError("no CALLABLE is given; `accprobe gemm --list` lists the built-in ones")
-    ms = _sizes(sweep) if sweep else ()
+    ms = swept_sizes("m", sweep) if sweep else ()
     callables = [callable_, *([versus] if versus else [])]
     from accprobe.cli.arrays import own_data
 
@@ -210,12 +210,12 @@ def _settings(
     return list(settings.values())
 
 
-def _sizes(text: str) -> tuple[int, ...]:
-    """Return the values of M in "m=1,2,4"."""
+def swept_sizes(of: str, text: str) -> tuple[int, ...]:
+    """Return the sizes in "m=1,2,4" or "rows=1,2,4". of: the name before the sign."""
     name, _, values = text.partition("=")
     words = [word.strip() for word in values.split(",") if word.strip()]
-    if name.strip() != "m" or not words or not all(word.isdigit() and int(word) for word in words):
-        raise AccprobeError(f"--sweep '{text}' is not a list of M; give for example m=1,2,4,8,16")
+    if name.strip() != of or not words or not all(word.isdigit() and int(word) for word in words):
+        raise AccprobeError(f"--sweep '{text}' is not a list of {of}; give for example {of}=1,8,64")
     return tuple(dict.fromkeys(map(int, words)))
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from accprobe.cli.gemm import measure_each
+from accprobe.cli.gemm import measure_each, swept_sizes
 from accprobe.cli.interrupts import time_limit_option
 from accprobe.cli.output import count, format_option, output_option, seed_option
 from accprobe.cli.product_run import ProductRun, ProductSetting
@@ -90,7 +90,7 @@ def reduce_command(
       accprobe reduce torch.distributed:all_reduce --ranks 4 --shape 4096 --dtype bf16
     """
     callables = [callable_, *([versus] if versus else [])]
-    rows = _rows(sweep) if sweep else ()
+    rows = swept_sizes("rows", sweep) if sweep else ()
     if ranks is not None:
         if rows:
             raise AccprobeError("--sweep compares numbers of rows, which a collective does not have: leave it out")
@@ -137,12 +137,3 @@ def _shape(text: str, ranks: int | None) -> tuple[int, int]:
         expected = "ROWSxK, such as 64x4096" if ranks is None else "the number of elements, such as 4096"
         raise AccprobeError(f"'{text:.40}' is not a shape: give {expected}")
     return int(found[1]), int(found[2] or ranks or 0)
-
-
-def _rows(text: str) -> tuple[int, ...]:
-    """Return the numbers in "rows=1,8,64"."""
-    name, _, values = text.partition("=")
-    words = [word.strip() for word in values.split(",") if word.strip()]
-    if name.strip() != "rows" or not words or not all(word.isdigit() and int(word) for word in words):
-        raise AccprobeError(f"--sweep '{text}' is not a list of rows; give for example rows=1,8,64")
-    return tuple(dict.fromkeys(map(int, words)))

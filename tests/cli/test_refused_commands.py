@@ -96,7 +96,7 @@ REFUSED = [
     ("gemm gone.py:f", "there is no file gone.py"),
     ("gemm numpy:matmul --arrays jax", "numpy:matmul takes arrays of numpy only, not of jax"),
     ("gemm numpy:matmul --dtype e4m3", "numpy:matmul does not support e4m3: give --dtype f32 or f64"),
-    ("gemm numpy:matmul --sweep k=1", "--sweep 'k=1' is not a list of M; give for example m=1,2,4,8,16"),
+    ("gemm numpy:matmul --sweep k=1", "--sweep 'k=1' is not a list of m; give for example m=1,8,64"),
     ("gemm numpy:matmul --option every", "'every' is not an option: give NAME=VALUE, such as use_fast_accum=True,False"),
     ("explain --a missing.npy --b b.npy d.npy", "missing.npy cannot be read: No such file"),
 ]
