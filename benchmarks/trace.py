@@ -251,7 +251,7 @@ def same_hashes() -> dict[str, Any]:
         moved = torch.empty_strided(each.shape, each.stride(), dtype=each.dtype, device=DEVICE)
         moved.copy_(each)
         for queue, tensor in zip(queues, (each, moved), strict=True):
-            queue.add(tensor, memory_layout_of(tensor.shape, tensor.stride(), tensor.dtype))
+            queue.add(tensor, memory_layout_of(tensor.shape, tensor.stride(), tensor.dtype), tensor.untyped_storage())
     for queue in queues:
         queue.fetch()
     wrong = [

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cache, partial
+from itertools import accumulate
 from typing import Any
 
 from accprobe.build import compiler
@@ -25,14 +26,16 @@ THREADS, BYTES_OF_BLOCK, DIMENSIONS, TENSORS = 256, 1 << 14, 6, 32
 ODD_MULTIPLIER = 0x9E3779B97F4A7C15
 """2^64 over the golden ratio: multiples of it are far from each other."""
 
+_ZEROS = (0,) * TENSORS
+
 MOST_BLOCKS = 1 << 10
 """Thread blocks of one tensor; each takes several blocks of words of a larger tensor."""
 
-_BATCH = struct.Struct(f"=I{TENSORS}I4x")
+_BATCH = struct.Struct(f"=Q{TENSORS}QII{TENSORS}I")
 """`TensorBatch` up to its views."""
 
-_POINTERS, _LAYOUT = struct.Struct("=QQ"), struct.Struct(f"=QII{DIMENSIONS}I{DIMENSIONS}q")
-"""The two parts of `TensorView`."""
+_VIEW = struct.Struct(f"=QII{DIMENSIONS}I{DIMENSIONS}q")
+"""`TensorView`."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -72,7 +75,7 @@ def memory_layout_of(shape: tuple[int, ...], strides: tuple[int, ...], dtype: An
     if is_contiguous or needs_copy:
         merged = []
     unused = (0,) * (DIMENSIONS - len(merged))
-    view = _LAYOUT.pack(size, narrow, len(merged), *(x for x, _ in merged), *unused, *(x for _, x in merged), *unused)
+    view = _VIEW.pack(size, narrow, len(merged), *(x for x, _ in merged), *unused, *(x for _, x in merged), *unused)
     blocks = min(-(-size // BYTES_OF_BLOCK), MOST_BLOCKS)
     name = str(dtype).removeprefix("torch.")
     return MemoryLayout(tuple(shape), strides, name, size, is_contiguous, view, blocks, _kind(str(dtype), size), needs_copy)
@@ -88,21 +91,18 @@ class HashKernel:
     def __init__(self, driver: Any, function: Any, device: int, current_stream: Callable[[int], int]) -> None:
         self._launch, self._function, self.device = driver.cuLaunchKernel, function, device
         self.current_stream = partial(current_stream, device)
-        self._batch = ctypes.create_string_buffer(_BATCH.size + TENSORS * (_POINTERS.size + _LAYOUT.size))
+        self._batch = ctypes.create_string_buffer(_BATCH.size + TENSORS * _VIEW.size)
         self._parameters = (ctypes.c_void_p * 1)(ctypes.addressof(self._batch))
 
-    def launch(self, tensors: Sequence[tuple[int, MemoryLayout]], sums: int, stream: int) -> None:
-        """Start adding the sums of at most TENSORS tensors, given by address and layout. sums: address of int64 [n, 2]."""
+    def launch(self, addresses: Sequence[int], layouts: Sequence[MemoryLayout], sums: int, stream: int) -> None:
+        """Start adding the sums of at most TENSORS tensors. sums: address of int64 [n, 2]."""
         import torch
 
-        blocks, ends, views = 0, [], []
-        for i, (address, layout) in enumerate(tensors):
-            blocks += layout.blocks
-            ends.append(blocks)
-            views += [_POINTERS.pack(address, sums + i * 16), layout.view]
+        ends = list(accumulate([x.blocks for x in layouts]))
+        blocks, unused = ends[-1], _ZEROS[len(ends) :]
         if not blocks:
             return
-        batch = _BATCH.pack(len(ends), *ends, *(0,) * (TENSORS - len(ends))) + b"".join(views)
+        batch = _BATCH.pack(sums, *addresses, *unused, len(ends), 0, *ends, *unused) + b"".join([x.view for x in layouts])
         ctypes.memmove(self._batch, batch, len(batch))
         with nullcontext() if torch._C._cuda_getDevice() == self.device else torch.cuda.device(self.device):
             error = self._launch(self._function, blocks, 1, 1, THREADS, 1, 1, 0, stream, self._parameters, None)

@@ -24,6 +24,9 @@ HASH_BLOCK = 1 << 12
 
 HASH_LANES = 2
 
+_DIGITS = 16 * HASH_LANES
+"""Hexadecimal digits of a hash."""
+
 _TOGETHER = 1 << 9
 """Blocks that torch multiplies at once: their products take 32 MiB."""
 
@@ -98,18 +101,19 @@ def lanes(tensor: Any) -> Any:
     return total
 
 
-@dataclass
+@dataclass(slots=True)
 class _GpuHashes:
     """Hashes on one GPU. sums: their slots, to which the kernel adds; numbers: of the hashes in them.
 
-    waiting: addresses and layouts of tensors whose hashing is not started yet; memories: their storages, not the tensors, as
-    autograd copies a gradient to which something else refers; stream: computes them; bytes: of them.
+    addresses, layouts: of tensors whose hashing is not started yet; memories: their storages, not the tensors, as autograd
+    copies a gradient to which something else refers; stream: computes them; bytes: of them.
     """
 
     kernel: HashKernel
     sums: Any
     numbers: list[int] = field(default_factory=list)
-    waiting: list[tuple[int, MemoryLayout]] = field(default_factory=list)
+    addresses: list[int] = field(default_factory=list)
+    layouts: list[MemoryLayout] = field(default_factory=list)
     memories: list[Any] = field(default_factory=list)
     stream: int = 0
     bytes: int = 0
@@ -118,16 +122,16 @@ class _GpuHashes:
         """Start hashing the tensors that wait."""
         import torch
 
-        if not self.waiting:
+        if not self.addresses:
             return
-        first = len(self.numbers) - len(self.waiting)
-        self.kernel.launch(self.waiting, self.sums.data_ptr() + first * 8 * HASH_LANES, self.stream)
-        self.waiting, self.memories, self.bytes = [], [], 0
+        first = len(self.numbers) - len(self.addresses)
+        self.kernel.launch(self.addresses, self.layouts, self.sums.data_ptr() + first * 8 * HASH_LANES, self.stream)
+        self.addresses, self.layouts, self.memories, self.bytes = [], [], [], 0
         if self.kernel.current_stream() != self.stream and not torch.cuda.is_current_stream_capturing():
             torch.accelerator.synchronize(self.sums.device)  # the program has ordered its streams before this launch
 
 
-@dataclass
+@dataclass(slots=True)
 class HashQueue:
     """Hashes that are still on their devices. They are fetched together, because each fetch waits for the device.
 
@@ -140,27 +144,30 @@ class HashQueue:
     _gpus: dict[int, _GpuHashes | None] = field(default_factory=dict)
     _sums: dict[int, Any] = field(default_factory=dict)
 
-    def add(self, tensor: Any, layout: MemoryLayout) -> int:
-        """Hash a tensor, later on a GPU, and return the number of its hash in `found`."""
+    def add(self, tensor: Any, layout: MemoryLayout, memory: Any) -> int:
+        """Hash a tensor, later on a GPU, and return the number of its hash in `found`. memory: its storage."""
         number, device = len(self.found) + len(self._kinds), tensor.get_device()
         self._kinds.append(layout.kind)
-        if device not in self._gpus:
-            self._gpus[device] = _new_hashes(tensor.device)
-        gpu = self._gpus[device]
+        gpu = self._gpus.get(device)
         if gpu is None:
-            self._sums[number] = lanes(tensor)
-            return number
+            if device not in self._gpus:
+                self._gpus[device] = gpu = _new_hashes(tensor.device)
+            if gpu is None:
+                self._sums[number] = lanes(tensor)
+                return number
         if layout.needs_copy:
             tensor = tensor.contiguous()
+            memory = tensor.untyped_storage()
         stream = gpu.kernel.current_stream()
         if stream != gpu.stream:
             gpu.start()
             gpu.stream = stream
-        gpu.waiting.append((tensor.data_ptr(), layout))
-        gpu.memories.append(tensor.untyped_storage())
+        gpu.addresses.append(tensor.data_ptr())
+        gpu.layouts.append(layout)
+        gpu.memories.append(memory)
         gpu.numbers.append(number)
         gpu.bytes += layout.size
-        if len(gpu.waiting) == TENSORS or gpu.bytes >= _MOST_WAITING or len(gpu.numbers) == _SLOTS:
+        if len(gpu.addresses) == TENSORS or gpu.bytes >= _MOST_WAITING or len(gpu.numbers) == _SLOTS:
             gpu.start()
             if len(gpu.numbers) == _SLOTS:
                 self._full.append(gpu)
@@ -189,8 +196,8 @@ class HashQueue:
             torch.accelerator.synchronize(gpu.sums.device)
             sums[np.array(gpu.numbers, np.intp) - len(self.found)] = gpu.sums[: len(gpu.numbers)].cpu().numpy()
         self._full, self._gpus = [], {}
-        digits = _mixed(sums.view(np.uint64) ^ np.array(self._kinds, np.uint64)[:, None])
-        self.found += [f"{first:016x}{second:016x}" for first, second in digits.tolist()]
+        digits = _mixed(sums.view(np.uint64) ^ np.array(self._kinds, np.uint64)[:, None]).astype(">u8").tobytes().hex()
+        self.found += [digits[i : i + _DIGITS] for i in range(0, len(digits), _DIGITS)]
         self._kinds, self._sums = [], {}
 
 
@@ -209,6 +216,6 @@ def _new_hashes(device: Any) -> _GpuHashes | None:
 def hash_of(tensor: Any) -> str:
     """Return the hash of one tensor."""
     queue = HashQueue()
-    queue.add(tensor, memory_layout_of(tensor.shape, tensor.stride(), tensor.dtype))
+    queue.add(tensor, memory_layout_of(tensor.shape, tensor.stride(), tensor.dtype), tensor.untyped_storage())
     queue.fetch()
     return queue.found[0]

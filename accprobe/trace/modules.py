@@ -12,11 +12,11 @@ class ModuleTracker:
         import torch
 
         self._node, self._is_grad_enabled = torch._C._current_autograd_node, torch.is_grad_enabled
-        self._sequence_number = torch._C._autograd._get_sequence_nr
-        self._paths = [""]
-        """Paths of the modules that run, below the path outside of modules."""
+        self._sequence_number, self._is_compiling = torch._C._autograd._get_sequence_nr, torch.compiler.is_compiling
+        self._places = [("", "forward")]
+        """Module paths and phases of the modules that run, below the place outside of modules."""
         self._outermost: Any = None
-        self._names: dict[Any, str] = {}
+        self._of_modules: dict[Any, tuple[str, str]] = {}
         self._of_sequence: dict[int, str] = {}
         self._hooks: list[Any] = []
         self._in_optimizer = False
@@ -33,12 +33,12 @@ class ModuleTracker:
         """
         if self._in_optimizer:
             return "", "optimizer"
-        node, path = self._node(), self._paths[-1]
+        node, place = self._node(), self._places[-1]
         if node is not None:
-            return self._of_sequence.get(node._sequence_nr(), path), "backward"
+            return self._of_sequence.get(node._sequence_nr(), place[0]), "backward"
         if self._is_grad_enabled():
-            self._of_sequence.setdefault(self._sequence_number() - 1, path)
-        return path, "forward"
+            self._of_sequence.setdefault(self._sequence_number() - 1, place[0])
+        return place
 
     def start(self) -> None:
         """Register the hooks."""
@@ -58,21 +58,18 @@ class ModuleTracker:
         self._hooks = []
 
     def _enter(self, module: Any, arguments: Any) -> None:
-        import torch
-
-        if torch.compiler.is_compiling():  # dynamo drops the hook, and the program that it compiles stays the same
+        if self._is_compiling():  # dynamo drops the hook, and the program that it compiles stays the same
             return
-        if len(self._paths) == 1 and module is not self._outermost:
+        if len(self._places) == 1 and module is not self._outermost:
             self._outermost = module
-            self._names = {each: name.removeprefix("_orig_mod").removeprefix(".") for name, each in module.named_modules()}
-        self._paths.append(self._names[module] if module in self._names else type(module).__name__)
+            names = {each: name.removeprefix("_orig_mod").removeprefix(".") for name, each in module.named_modules()}
+            self._of_modules = {each: (name, "forward") for each, name in names.items()}
+        self._places.append(self._of_modules.get(module) or (type(module).__name__, "forward"))
 
     def _leave(self, module: Any, arguments: Any, result: Any) -> None:
-        import torch
-
-        if not torch.compiler.is_compiling() and len(self._paths) > 1:
-            self._paths.pop()
-            self._calls += len(self._paths) == 1
+        if not self._is_compiling() and len(self._places) > 1:
+            self._places.pop()
+            self._calls += len(self._places) == 1
 
     def _enter_optimizer(self, optimizer: Any, *arguments: Any) -> None:
         self._in_optimizer = True

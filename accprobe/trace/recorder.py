@@ -23,7 +23,7 @@ from accprobe.trace.mapping import Mapped
 from accprobe.trace.modules import ModuleTracker
 from accprobe.trace.records import RecordedTrace, TensorValue, TracedOperation, TraceWriter
 from accprobe.trace.replay import Operand, RecordedCall, copy_operand
-from accprobe.trace.schemas import Schema, arguments_text, schema_of, tensor_class, tensors_in, wait_for
+from accprobe.trace.schemas import SCHEMAS, Schema, arguments_text, schema_of, tensor_class, tensors_in, wait_for
 from accprobe.trace.storages import Storages
 
 _OLDEST = (2, 10)
@@ -73,6 +73,7 @@ class Recorder:
         self._count = 0
         self._copies: dict[Any, Any] = {}
         self._last: tuple[TensorValue, ...] = ()
+        self._is_bounded = self.limit is not None or self.steps is not None
         self.results: list[Operand] = []
 
     @contextmanager
@@ -81,8 +82,9 @@ class Recorder:
         check_torch()
         mode = _mode_class()(self)
         self._modules.start()
+        self._storages.attribute = f"_accprobe_trace_{len(_RECORDERS)}"
         threshold = gc.get_threshold()
-        gc.set_threshold(10 * threshold[0], *threshold[1:])  # an operation makes ten objects of a trace
+        gc.set_threshold(10 * threshold[0], 100 * threshold[1], threshold[2])  # an operation makes ten objects that stay
         gc.freeze()  # the garbage collector passes over all that is here already
         try:
             with _inductor_kernels(self._triton), _before_launches(self._queue.start), _active(self), mode:
@@ -95,7 +97,7 @@ class Recorder:
 
     def finish(self, result: Any = None) -> None:
         """Record a last operation "return". Its inputs are the results of the run, or else those of its last operation."""
-        inputs = tuple([self._storages.value(each) for each in tensors_in(result)]) or self._last
+        inputs = self._storages.values(tensors_in(result)) or self._last
         if self.keep is not None:
             self.results = [self._copy(each) for each in tensors_in(result)]
         self._add(TracedOperation(self._count, "return", "", "forward", inputs, ()))
@@ -104,29 +106,27 @@ class Recorder:
     def trace(self) -> RecordedTrace:
         return RecordedTrace(self.operations, str(self.mapped or ""), torch_versions(), True, self.stopped)
 
-    def dispatch(self, function: Any, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> Any:
+    def dispatch(self, schema: Schema, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> Any:
         """Run one operation and record it."""
-        schema = schema_of(function)
-        if schema.is_skipped:
-            return function(*arguments, **keywords)
         if not schema.is_pure:
             self._queue.start()  # it may write to a tensor whose bits wait to be hashed
-        if self.paused or self._ended():
-            return function(*arguments, **keywords)
+            self._storages.may_negate |= schema.negates
+        if self.paused or (self._is_bounded and self._ended()):
+            return schema.call(*arguments, **keywords)
         read: list[Any] = []
         text = arguments_text(schema, arguments, keywords, read)
-        inputs = tuple([self._storages.value(x) for x in read])
+        inputs = self._storages.values(read)
         module, phase = self._modules.place()
         flags = product_flags() if schema.multiplies else NO_FLAGS
         random = schema.random if schema.dropout is None else schema.draws(arguments, keywords)
         call = None
         if self.keep and self.keep(TracedOperation(self._count, schema.name, module, phase, inputs, (), text, random, flags)):
-            call = RecordedCall(function, self._frozen(arguments), self._frozen(dict(keywords)), flags)
+            call = RecordedCall(schema.function, self._frozen(arguments), self._frozen(dict(keywords)), flags)
         kernels: tuple[str, ...] = ()
         if self.kernels:
-            result, kernels = _profiled(function, arguments, keywords)
+            result, kernels = _profiled(schema.call, arguments, keywords)
         else:
-            result = function(*arguments, **keywords)
+            result = schema.call(*arguments, **keywords)
         if schema.is_collective:
             wait_for(result)
         results = [result]
@@ -137,16 +137,18 @@ class Recorder:
         if call is not None:
             call.results = [self._copy(x, settled=False) for x in results]
             self.kept[self._count] = call
-        outputs = tuple([self._storages.value(x, settled=False) for x in results])
-        self._add(TracedOperation(self._count, schema.name, module, phase, inputs, outputs, text, random, flags, kernels))
+        outputs = self._storages.results(results)
+        # As `TracedOperation(…)`, which calls a Python function.
+        fields = (self._count, schema.name, module, phase, inputs, outputs, text, random, flags, kernels)
+        self._add(tuple.__new__(TracedOperation, fields))
         if not schema.is_pure or schema.is_collective:
             self._queue.start()
         return result
 
     def _results(self, schema: Schema, arguments: tuple[Any, ...], keywords: Mapping[str, Any], read: Any, result: Any) -> Any:
         """Return the tensors that an operation wrote, views of its inputs left out."""
-        addresses = {self._storages.address(x) for x in read}
-        results = [x for x in tensors_in(result) if self._storages.address(x) not in addresses]
+        addresses = {x.untyped_storage()._cdata for x in read}
+        results = [x for x in tensors_in(result) if x.untyped_storage()._cdata not in addresses]
         for i, name in schema.written:
             of_argument = list(tensors_in(arguments[i] if i < len(arguments) else keywords.get(name)))
             for tensor in of_argument:
@@ -195,13 +197,13 @@ class Recorder:
         self._queue.start()
         if self.paused or self._ended() or not tensors:
             return run()
-        inputs = tuple([self._storages.value(x) for key, x in tensors.items() if key.startswith("in_")])
+        inputs = self._storages.values([x for key, x in tensors.items() if key.startswith("in_")])
         module, phase = self._modules.place()
         result = run()
         outputs = [x for key, x in tensors.items() if "out" in key]
         for tensor in outputs:
             self._storages.written(tensor)
-        written = tuple([self._storages.value(x, settled=False) for x in outputs])
+        written = self._storages.results(outputs)
         self._add(TracedOperation(self._count, f"triton.{name}", module, phase, inputs, written))
         return result
 
@@ -292,12 +294,21 @@ def _mode_class() -> Any:
         def ignore_compile_internals(cls) -> bool:
             return True
 
+    known, no_keywords = SCHEMAS, dict[str, Any]()
+
     def dispatch(self: Any, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        schema = known.get(id(function))
+        if schema is not None and schema.is_skipped:
+            return schema.call(*args, **(kwargs or no_keywords))
         before = set_eval_frame(None)  # torch.compile must not compile the recorder
         try:
-            return self._dispatch(function, args, kwargs or {})
+            schema = schema or schema_of(function)
+            if schema.is_skipped:
+                return schema.call(*args, **(kwargs or no_keywords))
+            return self._dispatch(schema, args, kwargs or no_keywords)
         finally:
-            set_eval_frame(before)
+            if before is not None:
+                set_eval_frame(before)
 
     skip_code(dispatch.__code__)
     RecordingMode.__torch_dispatch__ = dispatch  # as a method of the class, torch would wrap it in slower functions

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+import marshal
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -14,17 +15,18 @@ _IN_PLACE = ("c10d.allreduce", "c10d.broadcast", "c10d.reduce_.")
 _UNRECORDED = ("aten.empty", "aten.new_empty", "aten.detach", "aten.alias", "aten.lift_fresh", "aten._unsafe_view", "prim.")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Schema:
     """How an operation treats its tensors. is_skipped: it makes views, or memory without content. is_pure: its results are new.
 
-    written: position and name of the arguments that it writes; results: names of the arguments that are only written.
-    multiplies: torch's flags of matrix products may matter. dropout: position of the argument `dropout_p`, without which an
-    attention is not random. buffers: first arguments that are only written to. is_collective: it returns before its results
-    are there.
+    call: runs the operation without Python code of torch. written: position and name of the arguments that it writes; results:
+    names of the arguments that are only written. multiplies: torch's flags of matrix products may matter. dropout: position of
+    the argument `dropout_p`, without which an attention is not random. buffers: first arguments that are only written to.
+    is_collective: it returns before its results are there. negates: it makes a view whose bits are negated when they are read.
     """
 
     function: Any
+    call: Callable[..., Any]
     name: str
     is_skipped: bool
     is_pure: bool
@@ -35,6 +37,7 @@ class Schema:
     dropout: int | None
     buffers: int
     is_collective: bool
+    negates: bool
 
     def draws(self, arguments: Sequence[Any], keywords: Mapping[str, Any]) -> bool:
         """Return whether a call of these arguments draws random numbers."""
@@ -43,13 +46,13 @@ class Schema:
         return bool(arguments[self.dropout] if self.dropout < len(arguments) else keywords.get("dropout_p"))
 
 
-_SCHEMAS: dict[int, Schema] = {}
+SCHEMAS: dict[int, Schema] = {}
 """By the id of the operation, because the hash of an `OpOverload` is slow; a schema keeps its operation alive."""
 
 
 def schema_of(function: Any) -> Schema:
     """Return the schema of an `OpOverload`."""
-    return _SCHEMAS.get(id(function)) or _SCHEMAS.setdefault(id(function), _schema(function))
+    return SCHEMAS.get(id(function)) or SCHEMAS.setdefault(id(function), _schema(function))
 
 
 def _schema(function: Any) -> Schema:
@@ -68,8 +71,11 @@ def _schema(function: Any) -> Schema:
     multiplies = any(word in name for word in ("mm", "linear", "conv"))
     random = torch.Tag.nondeterministic_seeded in function.tags
     dropout = next((i for i, x in enumerate(arguments) if x.name == "dropout_p"), None)
-    is_skipped = is_view or name.startswith(_UNRECORDED)
-    return Schema(function, name, is_skipped, is_pure, written, results, multiplies, random, dropout, buffers, is_collective)
+    negates = name.startswith("aten._neg_view")
+    is_skipped = (is_view and not negates) or name.startswith(_UNRECORDED)
+    call = function._op if type(function) is torch._ops.OpOverload else function
+    facts = (is_skipped, is_pure, written, results, multiplies, random, dropout, buffers, is_collective, negates)
+    return Schema(function, call, name, *facts)
 
 
 def wait_for(result: Any) -> None:
@@ -104,44 +110,49 @@ def tensors_in(values: Any) -> Iterator[Any]:
         yield from tensors_in(values.to_tuple())
 
 
+_NUMBERS = (int, float, bool, type(None))
+
 MOST_ARGUMENTS = 1000
 """Characters of arguments that are stored."""
 
 
 def arguments_text(schema: Schema, arguments: Sequence[Any], keywords: Mapping[str, Any], read: list[Any]) -> str:
     """Return arguments as JSON, with "tensor" in the place of each tensor; "" if all are tensors. read: gets those it reads."""
-    tensors, listed = True, []
-    for position, given in enumerate(arguments):
-        into = read if position >= schema.buffers else []
-        if isinstance(given, tensor_class()):
-            into.append(given)
-            listed.append("tensor")
-        else:
-            tensors = False
-            listed.append(_divide(given, into))
-    if tensors and not keywords:
+    tensor = tensor_class()
+    found = [x for x in arguments if isinstance(x, tensor)]
+    if len(found) == len(arguments) and not keywords:
+        read += found[schema.buffers :]
         return ""
-    named = {name: _divide(given, [] if name in schema.results else read) for name, given in keywords.items()}
-    return _text([listed, named] if named else listed)
+    buffers = schema.buffers
+    listed = [_divide(x, [], tensor) for x in arguments[:buffers]] if buffers else []
+    listed += [x if type(x) in _NUMBERS else _divide(x, read, tensor) for x in arguments[buffers:]]
+    if not keywords:
+        return _text(listed)
+    named = {name: _divide(x, [] if name in schema.results else read, tensor) for name, x in keywords.items()}
+    return _text([listed, named])
 
 
 def _text(arguments: list[Any]) -> str:
     """Return arguments as JSON. Texts are kept, as JSON is slow and most arguments come again."""
-    key = repr(arguments)
-    if key not in _TEXTS:
+    try:
+        key: bytes | str = marshal.dumps(arguments, 2)
+    except ValueError:  # a type or a device of torch
+        key = repr(arguments)
+    text = _TEXTS.get(key)
+    if text is None:
         if len(_TEXTS) >= MOST_TEXTS:
             _TEXTS.clear()
-        _TEXTS[key] = _ENCODER.encode(arguments)[:MOST_ARGUMENTS]
-    return _TEXTS[key]
+        text = _TEXTS[key] = _ENCODER.encode(arguments)[:MOST_ARGUMENTS]
+    return text
 
 
-def _divide(value: Any, tensors: list[Any]) -> Any:
-    """Return an argument as it is stored. Its tensors go to `tensors`."""
-    if isinstance(value, tensor_class()):
+def _divide(value: Any, tensors: list[Any], tensor: Any) -> Any:
+    """Return an argument as it is stored. Its tensors go to `tensors`. tensor: the class of tensors."""
+    if isinstance(value, tensor):
         tensors.append(value)
         return "tensor"
     if isinstance(value, list | tuple):
-        return [_divide(x, tensors) for x in value]
+        return [x if type(x) in _NUMBERS else _divide(x, tensors, tensor) for x in value]
     if isinstance(value, str) and ("/" in value or "\\" in value):
         return "path"
     return value
@@ -155,8 +166,8 @@ def _described(value: Any) -> str:
     return str(value) if isinstance(value, known) else type(value).__name__
 
 
-_TEXTS: dict[str, str] = {}
-"""JSON of arguments by their `repr`."""
+_TEXTS: dict[bytes | str, str] = {}
+"""JSON of arguments by their bytes of `marshal`, which makes them faster than `repr`."""
 
 MOST_TEXTS = 1 << 12
 

@@ -1,11 +1,12 @@
 """Which tensors hold the same data: an id for the data of a storage between two writes, and its hashes.
 
-Hashes are kept until the storage is written to, so that weights are hashed once. `StorageWeakRef` keeps the address of a
-storage from being used again while it is remembered.
+Hashes are kept until the storage is written to, so that weights are hashed once. A record of each storage is an attribute of
+torch's Python object of it: torch keeps that object as long as the storage, so another storage at its address has none.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,8 +14,6 @@ from accprobe.trace.hash_kernel import MemoryLayout, memory_layout_of
 from accprobe.trace.hashing import HashQueue
 from accprobe.trace.mapping import Mapped
 from accprobe.trace.records import TensorValue
-
-PRUNE_EVERY = 4096
 
 
 @dataclass(slots=True)
@@ -25,13 +24,13 @@ class _Storage:
     views: values by offset and layout, since the last write.
     """
 
-    reference: Any
+    owner: Storages
     value: int
     is_input: bool
     version: int | None = None
     is_opaque: bool = False
     base: int = -1
-    views: dict[tuple[Any, ...], TensorValue] = field(default_factory=dict)
+    views: dict[Any, TensorValue] = field(default_factory=dict)
 
     def change(self, value: int) -> None:
         """Note that the storage holds other data now."""
@@ -42,54 +41,94 @@ class Storages:
     """mapped: the parts of each tensor that are hashed as well."""
 
     def __init__(self, queue: HashQueue, mapped: Mapped | None) -> None:
-        from torch.multiprocessing.reductions import StorageWeakRef
-
-        self._queue, self._mapped, self._reference = queue, mapped, StorageWeakRef
-        self._known: dict[int, _Storage] = {}
+        self._queue, self._mapped = queue, mapped
+        self.attribute = "_accprobe_trace"
+        """Its name in a storage; recorders that record at the same time have different ones."""
         self._values = 0
+        self.may_negate = False
+        """True once a view was made whose bits are negated when they are read."""
         self._unfinished: list[TensorValue] = []
         self._parts: list[tuple[TensorValue, list[int], int]] = []
         """Values with the numbers of the hashes of their parts and their base."""
 
-    def value(self, tensor: Any, settled: bool = True) -> TensorValue:
-        """Return the value of a tensor, and hash it if its bits are not known.
+    def values(self, tensors: Iterable[Any]) -> tuple[TensorValue, ...]:
+        """Return the values of tensors that an operation reads, and hash those whose bits are not known."""
+        attribute, found = self.attribute, []
+        for tensor in tensors:  # without calls of Python functions, as it takes a third of the time of recording
+            memory = tensor.untyped_storage()
+            storage = getattr(memory, attribute, None)
+            if storage is None or storage.owner is not self:
+                storage = self._new_storage(memory, is_input=True)
+            try:
+                version = tensor._version
+            except RuntimeError:  # an inference tensor has no count
+                version = None
+            if version != storage.version:
+                self._take_version(storage, version)
+            key = (tensor.storage_offset(), tensor.shape, tensor.stride(), tensor.dtype)
+            value = storage.views.get(key)
+            if value is None or key[3].is_complex or ((storage.is_input or self.may_negate) and tensor.is_neg()):
+                value = self._value(tensor, memory, storage, key)
+            found.append(value)
+        return tuple(found)
 
-        settled: False for what an operation has just written to, as torch counts the write only after it.
-        """
-        storage = self._storage(tensor, settled)
-        dtype = tensor.dtype
-        layout = memory_layout_of(tensor.shape, tensor.stride(), dtype)
-        if tensor.is_neg() or (dtype.is_complex and tensor.is_conj()):  # the bits differ from those in memory
-            key: tuple[Any, ...] = (tensor.storage_offset(), layout, tensor.is_neg(), tensor.is_conj())
-        else:
-            key = (tensor.storage_offset(), layout)
-        return storage.views.get(key) or self._new_value(tensor, layout, storage, key)
+    def results(self, tensors: Iterable[Any]) -> tuple[TensorValue, ...]:
+        """Return the values of tensors that an operation has just written. torch counts the write only after it."""
+        found = []
+        for tensor in tensors:
+            memory = tensor.untyped_storage()
+            storage = self._written_storage(tensor, memory)
+            key = (tensor.storage_offset(), tensor.shape, tensor.stride(), tensor.dtype)
+            found.append(self._value(tensor, memory, storage, key))
+        return tuple(found)
 
-    def _new_value(self, tensor: Any, layout: MemoryLayout, storage: _Storage, key: tuple[Any, ...]) -> TensorValue:
-        found = storage.views[key] = TensorValue(storage.value, "", layout.shape, layout.strides, layout.dtype)
-        if tensor.is_meta or storage.is_opaque:
+    def _value(self, tensor: Any, memory: Any, storage: _Storage, key: Any) -> TensorValue:
+        """Return the value of a view of a storage, and hash it if its bits are not known."""
+        views, is_plain = storage.views, True
+        if storage.is_input or self.may_negate or key[3].is_complex:
+            is_plain = not (tensor.is_neg() or tensor.is_conj())
+        if not is_plain:  # the bits differ from those in memory
+            key = (*key, tensor.is_neg(), tensor.is_conj())
+        if key in views:
+            return views[key]
+        layout = memory_layout_of(key[1], key[2], key[3])
+        found = TensorValue(storage.value, "", layout.shape, layout.strides, layout.dtype)
+        if storage.is_opaque or tensor.is_meta:
+            views[key] = found
             return found
-        plain, same = tensor, found
-        if len(key) > 2:
-            plain = tensor.resolve_conj().resolve_neg()
-        elif layout.is_contiguous:  # with another shape, the bits have the same order
-            same = storage.views.setdefault((key[0], layout.kind), found)
-        if same is not found:
-            found.number = same.number
-        else:
-            found.number = self._queue.add(tensor, layout) if plain is tensor else self._add(plain)
+        plain = tensor if is_plain else tensor.resolve_conj().resolve_neg()
+        if views and is_plain and layout.is_contiguous:
+            found.number = self._number_of_same_bits(views, key, layout)
+        if found.number < 0:
+            found.number = self._queue.add(tensor, layout, memory) if is_plain else self._add(plain)
+        views[key] = found
+        self._unfinished.append(found)
+        if self._mapped is not None or storage.is_input:
+            self._add_parts(found, tensor, plain, storage)
+        return found
+
+    def _number_of_same_bits(self, views: dict[Any, TensorValue], wanted: Any, layout: MemoryLayout) -> int:
+        """Return the number of the hash of a view that has another shape only, so that its bits have the same order; or -1."""
+        for key, value in views.items():
+            if key[0] == wanted[0] and len(key) == len(wanted):
+                other = memory_layout_of(key[1], key[2], key[3])
+                if other.is_contiguous and other.kind == layout.kind:
+                    return value.number
+        return -1
+
+    def _add_parts(self, found: TensorValue, tensor: Any, plain: Any, storage: _Storage) -> None:
+        """Hash what the other run may have of a tensor: its parts, and of an input the whole storage."""
         parts = [] if self._mapped is None else [self._add(part) for part in self._mapped.parts(plain)]
         if storage.is_input:
             if storage.base < 0 and not _is_whole(tensor):
                 storage.base = self._add(_whole(tensor))
             self._queue.start()  # the memory is the program's: it may be written to or freed unseen
-        self._unfinished.append(found)
         if parts or storage.base >= 0:
             self._parts.append((found, parts, storage.base))
-        return found
 
     def _add(self, tensor: Any) -> int:
-        return self._queue.add(tensor, memory_layout_of(tensor.shape, tensor.stride(), tensor.dtype))
+        layout = memory_layout_of(tensor.shape, tensor.stride(), tensor.dtype)
+        return self._queue.add(tensor, layout, tensor.untyped_storage())
 
     def fetch(self) -> None:
         """Fill in the hashes of all values."""
@@ -103,45 +142,45 @@ class Storages:
         self._unfinished, self._parts = [], []
 
     def id(self, tensor: Any, settled: bool = True) -> int:
-        """Return the id of the data of a tensor."""
-        return self._storage(tensor, settled).value
-
-    def address(self, tensor: Any) -> int:
-        """Return what identifies the storage of a tensor."""
-        address: int = tensor.untyped_storage()._cdata
-        return address
+        """Return the id of the data of a tensor. settled: False for what an operation has just written to."""
+        memory = tensor.untyped_storage()
+        if settled:
+            self.values([tensor])
+            return int(getattr(memory, self.attribute).value)
+        return self._written_storage(tensor, memory).value
 
     def conceal(self, tensor: Any) -> None:
         """Leave the bits of a tensor out of the trace, as they may be undefined."""
-        self._storage(tensor, settled=False).is_opaque = True
+        self._written_storage(tensor, tensor.untyped_storage()).is_opaque = True
 
     def written(self, tensor: Any) -> None:
         """Note that an operation wrote to a tensor: its storage holds other data now."""
-        storage = self._storage(tensor, settled=False)
+        storage = self._written_storage(tensor, tensor.untyped_storage())
         self._values += 1
         storage.change(self._values)
-        storage.version, storage.is_input = None, False
+        storage.version = None
 
-    def _storage(self, tensor: Any, settled: bool) -> _Storage:
-        memory = tensor.untyped_storage()
-        address = memory._cdata
-        storage = self._known.get(address)
-        if storage is None:
-            self._values += 1
-            storage = self._known[address] = _Storage(self._reference(memory), self._values, settled)
-            if self._values % PRUNE_EVERY == 0:
-                self._known = {key: each for key, each in self._known.items() if not each.reference.expired()}
-            if not settled:
-                return storage
-        version = None if tensor.is_inference() else tensor._version
-        if storage.version is not None and version is not None and version != storage.version:  # a write that was not recorded
+    def _new_storage(self, memory: Any, is_input: bool) -> _Storage:
+        self._values += 1
+        storage = _Storage(self, self._values, is_input)
+        setattr(memory, self.attribute, storage)
+        return storage
+
+    def _written_storage(self, tensor: Any, memory: Any) -> _Storage:
+        storage: _Storage | None = getattr(memory, self.attribute, None)
+        if storage is None or storage.owner is not self:
+            return self._new_storage(memory, is_input=False)
+        storage.is_input = False
+        if storage.version is not None and not tensor.is_inference() and tensor._version != storage.version:
+            self._take_version(storage, storage.version)
+        return storage
+
+    def _take_version(self, storage: _Storage, version: int | None) -> None:
+        """Note torch's count of writes. If it is another one, something wrote to the storage that was not recorded."""
+        if storage.version is not None and version is not None:
             self._values += 1
             storage.change(self._values)
-        if settled:
-            storage.version = version
-        else:
-            storage.is_input = False
-        return storage
+        storage.version = version
 
 
 def _is_whole(tensor: Any) -> bool:

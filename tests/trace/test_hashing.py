@@ -13,7 +13,7 @@ torch = pytest.importorskip("torch")
 
 from accprobe.build.probes import device_code  # noqa: E402
 from accprobe.trace import hashing  # noqa: E402
-from accprobe.trace.hash_kernel import HashKernel, memory_layout_of  # noqa: E402
+from accprobe.trace.hash_kernel import TENSORS, HashKernel, memory_layout_of  # noqa: E402
 from accprobe.trace.hashing import HASH_LANES, hash_of, lanes  # noqa: E402
 from accprobe.trace.recorder import Recorder, paused  # noqa: E402
 
@@ -25,7 +25,7 @@ extern "C" void hash_on_host(const TensorBatch* batch, u32 blocks) {{
     for (u32 block = 0; block < blocks; block++)
         for (u32 thread = 0; thread < THREADS; thread++) {{
             u64 sums[LANES] = {{}};
-            u64* total = add_of_batch(*batch, thread, block, sums).sums;
+            u64* total = add_of_batch(*batch, thread, block, sums);
             for (u32 lane = 0; lane < LANES; lane++) total[lane] += sums[lane];
         }}
 }}
@@ -56,7 +56,7 @@ class Driver:
 
     def cuLaunchKernel(self, _: Any, blocks: int, *rest: Any) -> int:  # noqa: N802
         batch = rest[-2][0]
-        self.tensors.append(ctypes.c_uint.from_address(batch).value)
+        self.tensors.append(ctypes.c_uint.from_address(batch + 8 * (1 + TENSORS)).value)
         self.function(ctypes.c_void_p(batch), blocks)
         return 0
 
@@ -90,8 +90,8 @@ def test_the_kernel_computes_the_sums_of_torch(kernel: HashKernel, dtype: Any) -
     views = [view for x in wholes[3:] for view in (x[1:], x[..., ::2], x.transpose(0, -1), x.expand(2, *x.shape))]
     tensors = [*wholes, *views]
     sums = torch.zeros(len(tensors), HASH_LANES, dtype=torch.int64)
-    waiting = [(x.data_ptr(), memory_layout_of(x.shape, x.stride(), x.dtype)) for x in tensors]
-    kernel.launch(waiting, sums.data_ptr(), 0)
+    layouts = [memory_layout_of(x.shape, x.stride(), x.dtype) for x in tensors]
+    kernel.launch([x.data_ptr() for x in tensors], layouts, sums.data_ptr(), 0)
     for tensor, got in zip(tensors, sums.tolist(), strict=True):
         assert got == lanes(tensor).tolist(), (tensor.shape, tensor.stride())
 
