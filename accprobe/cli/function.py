@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -101,10 +104,9 @@ def function_command(
 def _units(device: str | None, select: tuple[str, ...], form: str, output: Path | None, time_limit: float | None) -> None:
     """Measure instructions, row by row; Ctrl-C and the time limit keep the rows."""
     from accprobe.build import driver
-    from accprobe.build.compiler import fill_cache
     from accprobe.devices import open_device
     from accprobe.function.arithmetic import ARITHMETIC_UNITS
-    from accprobe.function.units import SCALAR_UNITS, ScalarUnit
+    from accprobe.function.units import SCALAR_UNITS
     from accprobe.report.report import Report
 
     count, why = driver.gpus()
@@ -116,21 +118,16 @@ def _units(device: str | None, select: tuple[str, ...], form: str, output: Path 
     if not chosen:
         raise UnknownName(f"no PTX instruction matches '{select[0]}'; {nearest(select[0], [unit.name for unit in every])}")
     gpu = open_device(device or "gpu")
-    for there in (True, False):
-        some = [unit for unit in chosen if unit.exists_on(gpu.architecture) == there]
-        verified = [(unit.verification, unit.name) for unit in some if there and isinstance(unit, ScalarUnit)]
-        sources = [*((unit.source, unit.name) for unit in some), *filter(all, verified)]
-        fill_cache(sources, gpu.architecture if there else ELSEWHERE)
+    _compile(chosen, gpu.architecture)
     index = int((device or "cuda:0").partition(":")[2] or 0)
     report, stopped = Report.empty(gpu, device, 0), None
     rows: list[FunctionRow] = []
     with saving(output) as save, progress_bar("opening") as show:
         try:
             with limited(time_limit):
-                for number, unit in enumerate(chosen):
-                    show(number, len(chosen), unit.name)
-                    there = unit.exists_on(gpu.architecture)
-                    rows.append(_measured(unit, index) if there else disassembled(unit))
+                for row in _measured_at_once(chosen, gpu.architecture, index):
+                    rows.append(row)
+                    show(len(rows), len(chosen), row.name)
                     report = report.model_copy(update={"functions": tuple(rows)})
                     save(report)
         except (KeyboardInterrupt, AccprobeError) as e:
@@ -145,8 +142,26 @@ def _units(device: str | None, select: tuple[str, ...], form: str, output: Path 
         sys.exit(DIFFERS)
 
 
+MOST_AT_ONCE = 8
 ELSEWHERE = "sm_100a"
 NEVER_RAN = f"exists on {ELSEWHERE} and later: compiled and disassembled, never run on hardware"
+
+
+def _compile(units: list[ScalarUnit | ArithmeticUnit], target: str) -> None:
+    """Compile the kernels of all units at once; whatever fails is reported where a kernel is used."""
+    from accprobe.build.compiler import fill_cache
+    from accprobe.function.units import ScalarUnit
+
+    there = [unit for unit in units if unit.exists_on(target)]
+    verified = [(unit.verification, unit.name) for unit in there if isinstance(unit, ScalarUnit)]
+    fill_cache([*((unit.source, unit.name) for unit in there), *filter(all, verified)], target)
+    fill_cache([(unit.source, unit.name) for unit in units if unit not in there], ELSEWHERE)
+
+
+def _measured_at_once(units: list[ScalarUnit | ArithmeticUnit], target: str, index: int) -> Iterator[FunctionRow]:
+    """Yield the row of each unit, in order; the inference of some runs while the GPU verifies another."""
+    with ThreadPoolExecutor(min(MOST_AT_ONCE, len(os.sched_getaffinity(0)))) as pool:
+        yield from pool.map(lambda unit: _measured(unit, target, index), units)
 
 
 def disassembled(unit: ScalarUnit | ArithmeticUnit) -> FunctionRow:
@@ -157,13 +172,15 @@ def disassembled(unit: ScalarUnit | ArithmeticUnit) -> FunctionRow:
     return row.model_copy(update={"opcodes": opcodes_of(unit.compile(ELSEWHERE))})
 
 
-def _measured(unit: ScalarUnit | ArithmeticUnit, index: int) -> FunctionRow:
+def _measured(unit: ScalarUnit | ArithmeticUnit, target: str, index: int) -> FunctionRow:
     """Return the row of a unit: skipped if it does not compile for the GPU, unverified if its measurement fails."""
     from accprobe.function.arithmetic import ArithmeticUnit, GpuArithmetic, measure_arithmetic
     from accprobe.function.measure import FunctionRequest, measure
     from accprobe.function.units import GpuUnit, opcodes_of
 
     try:
+        if not unit.exists_on(target):
+            return disassembled(unit)
         if isinstance(unit, ArithmeticUnit):
             return measure_arithmetic(GpuArithmetic(unit, index))
         subject = GpuUnit(unit, index)

@@ -17,7 +17,7 @@ from accprobe.gemm.callables.opening import UserFunction, find_callable
 from accprobe.isa.formats import FORMATS, Bits, Format
 
 # F32Words of one call: large enough to keep a vector unit or a GPU busy, small enough for a few arrays in a cache or in memory.
-WORDS_A_CALL = {"cpu": 1 << 20, "cuda": 1 << 26}
+WORDS_A_CALL = {"cpu": 1 << 20, "cuda": 1 << 24}
 
 
 class Subject(Protocol):
