@@ -56,8 +56,12 @@ class ScalarUnit:
 
     @property
     def source(self) -> str:
-        """Return the complete CUDA C++ of its kernel."""
-        return self._head + device_code("function.cu")
+        """Return the complete CUDA C++ of the kernel that applies it to an array."""
+        return self.kernel("function.cu")
+
+    def kernel(self, file: str) -> str:
+        """Return the complete CUDA C++ of a kernel of `probes/` that applies it."""
+        return self._head + device_code(file)
 
     @property
     def verification(self) -> str:

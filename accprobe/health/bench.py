@@ -26,12 +26,16 @@ from accprobe.verify.shrink import shrink
 
 @dataclass(frozen=True)
 class SeenWord:
-    """A mismatch. key: data with which its bench repeats it; chain: number of instructions that computed it."""
+    """A mismatch. key: data with which its bench repeats it; chain: number of instructions that computed it.
+
+    instruction: its name, "" for the only one of the bench.
+    """
 
     place: SmPlace
     found: Counterexample
     key: object
     chain: int = 1
+    instruction: str = ""
 
 
 @dataclass
@@ -54,9 +58,9 @@ class Turn:
 
 
 class UnitBench(Protocol):
-    """One unit of one GPU. inst: its instruction; chain: the most instructions per compared result."""
+    """One unit of one GPU. instruction: its name, or several; chain: the most instructions per compared result."""
 
-    inst: Instruction
+    instruction: str
     chain: int
 
     def prepare(self) -> Turn:
@@ -84,7 +88,7 @@ class CpuBench:
     chain = 1
 
     def __init__(self, device: Device, inst: Instruction, model: DotModel, seed: int) -> None:
-        self._device, self.inst, self._model = device, inst, model
+        self._device, self.inst, self._model, self.instruction = device, inst, model, inst.name
         self._batches = ((number, kind) for number in count() for kind in kinds(inst.stored))
         self._seed = seed
 

@@ -21,6 +21,7 @@ from accprobe.devices.simulated import FaultyDevice, simulated_device
 from accprobe.errors import AccprobeError, DeviceError, ToolMissing, UnknownName
 from accprobe.evaluate.cuda.source import not_compiled
 from accprobe.health.bench import CpuBench, SeenWord, Turn, UnitBench
+from accprobe.health.functions import function_benches
 from accprobe.health.outcome import Board, GpuOutcome, OnOutcome, Sensors, Smallest, UnitOutcome, WrongWord
 from accprobe.health.plan import HANG_SECONDS, CheckPlan, chosen
 from accprobe.health.reference_models import trusted, with_sparse_units
@@ -134,6 +135,7 @@ def _checked(name: str, plan: CheckPlan, until: float) -> Iterator[GpuOutcome]:
         raise AccprobeError(f"{source} has no model of a unit of {device.architecture}; --like REPORT names one that has")
     so_far = so_far.model_copy(update={"models": source, "remark": remark})
     benches = _benches(device, {unit: (inst, models[inst]) for unit, inst in units.items()}, plan.seed)
+    benches |= function_benches(device, plan.like, plan.seed)
     watch = Watch(nvml) if nvml else None
     try:
         for unit, bench in benches.items():
@@ -199,7 +201,8 @@ def _after(so_far: GpuOutcome, unit: str, bench: UnitBench, turn: Turn, again: i
     """Return the outcome after a turn; some mismatches are repeated and shrunk."""
     kept = list(so_far.mismatches)
     for seen in turn.seen:
-        of_that_sm = sum(word.place.sm == seen.place.sm and word.instruction == bench.inst.name for word in kept)
+        name = seen.instruction or bench.instruction
+        of_that_sm = sum(word.place.sm == seen.place.sm and word.instruction == name for word in kept)
         if of_that_sm < KEPT_OF_AN_SM and len(kept) < MOST_KEPT:
             kept.append(_investigated(bench, seen, again, watch.latest if watch else Sensors()))
     wrong = so_far.wrong + turn.wrong_by_sm.total()
@@ -223,7 +226,7 @@ def _after(so_far: GpuOutcome, unit: str, bench: UnitBench, turn: Turn, again: i
 def _with_turn(units: tuple[UnitOutcome, ...], unit: str, bench: UnitBench, turn: Turn) -> tuple[UnitOutcome, ...]:
     now = UnitOutcome(
         unit=unit,
-        instruction=bench.inst.name,
+        instruction=bench.instruction,
         chain=bench.chain,
         dots=turn.dots,
         computed=turn.computed,
@@ -244,7 +247,7 @@ def _investigated(bench: UnitBench, seen: SeenWord, again: int, then: Sensors) -
     found, smallest = seen.found, bench.smallest(seen)
     got, expected = int(found.exchange.d, 16), int(found.expected, 16)
     return WrongWord(
-        instruction=bench.inst.name,
+        instruction=seen.instruction or bench.instruction,
         chain=seen.chain,
         kind=found.kind,
         place=seen.place,

@@ -157,7 +157,7 @@ class GoldenBench:
         shape: GoldenShape | None = None,
         planted: Planted | None = None,
     ) -> None:
-        self._device, self.inst, self._model = device, inst, model
+        self._device, self.inst, self._model, self.instruction = device, inst, model, inst.name
         shape = shape or golden_shape(inst)
         self.chain = shape.chain
         self._numbers, self._seed = count(), seed

@@ -66,6 +66,19 @@ UNITS = {
 """Units by name. The sparse ones exercise operand selection for 8 and 16 bits."""
 
 
+FUNCTION_UNITS = {
+    "special function": (
+        *(f"{name}.approx.ftz.f32" for name in ("ex2", "lg2", "rcp", "rsqrt", "sqrt", "sin", "cos")),
+        "tanh.approx.f32",
+    ),
+    "conversion": (
+        *("cvt.rn.f16.f32", "cvt.rn.bf16.f32", "cvt.rna.tf32.f32", "cvt.rn.satfinite.e4m3x2.f32"),
+        *("cvt.rn.satfinite.e5m2x2.f32", "cvt.rn.f16x2.e4m3x2", "cvt.rni.s32.f32", "cvt.rn.f32.s32"),
+    ),
+}
+"""Instructions of each unit; those that a report has a confirmed model of are checked."""
+
+
 def chosen(device: Device, models: Mapping[Instruction, DotModel]) -> dict[str, Instruction]:
     """Return the instruction of each unit that the device has and `models` covers: of the newest family, the largest."""
     runnable = [inst for inst in device.instructions() if inst in models and device.why_not(inst) is None]

@@ -164,7 +164,7 @@ class PlannedBench:
     chain = 1
 
     def __init__(self, inst: Instruction, clock: Clock, preparing: float, share: float | None) -> None:
-        self.inst, self._clock, self._preparing, self._share = inst, clock, preparing, share
+        self.inst, self.instruction, self._clock, self._preparing, self._share = inst, inst.name, clock, preparing, share
 
     def prepare(self) -> Turn:
         self._clock.now += self._preparing

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from accprobe.health.outcome import GpuOutcome, HealthOutcome, SmPlace, UnitOutcome, WrongWord
+from accprobe.health.plan import FUNCTION_UNITS
 from accprobe.isa.instructions import in_a_row, parse
 from accprobe.operands.exchange import Counterexample
 from accprobe.render.document import Column, Element, Heading, List, Paragraph, Phrase, Tone, paragraphs, tabulate
@@ -121,7 +122,6 @@ def place_text(place: SmPlace) -> str:
 
 def word_lines(word: WrongWord) -> Iterator[str]:
     """Yield a mismatch: place, instruction and bits; how often it recurred; and the fewest operands that show it."""
-    inst = in_a_row(parse(word.instruction), word.chain)
     of_chain = f" in a chain of {word.chain}" if word.chain > 1 else ""
     bits = f"bit{'s' * (len(word.bits) > 1)} {', '.join(map(str, word.bits))}"
     yield f"{place_text(word.place)}: {word.instruction}{of_chain}, {word.kind} operands, {bits}"
@@ -129,17 +129,26 @@ def word_lines(word: WrongWord) -> Iterator[str]:
     at = ", ".join(f"{value} {unit}" for value, unit in ((word.temperature, "°C"), (word.clock, "MHz")) if value is not None)
     yield f"differs {again}" + (f"; at {at} when it was seen" if at else "")
     shown = word.smallest or word
-    found = mismatch(inst, Counterexample(shown.exchange, shown.expected, word.kind))
+    if is_function(word.instruction):
+        found = f"f(0x{shown.exchange.a}) = 0x{shown.exchange.d}, expected 0x{shown.expected}"
+    else:
+        inst = in_a_row(parse(word.instruction), word.chain)
+        found = mismatch(inst, Counterexample(shown.exchange, shown.expected, word.kind))
     yield ("minimal operands: " if word.smallest else "operands, which no longer differ: ") + found
 
 
+def is_function(instruction: str) -> bool:
+    """Return whether a name, or the first of several, is one of a scalar function."""
+    return instruction.partition(",")[0] in {name for names in FUNCTION_UNITS.values() for name in names}
+
+
 def speed_text(unit: UnitOutcome) -> str:
-    """Return Tops/s of the unit as vendors count: two operations per product."""
+    """Return Tops/s of the unit as vendors count: two operations per product, and one per result of a function."""
     return _rate_text(unit, unit.computed, unit.seconds) if unit.seconds else ""
 
 
 def _rate_text(unit: UnitOutcome, computed: int, seconds: float) -> str:
-    rate = 2 * computed * parse(unit.instruction).k / seconds
+    rate = (1 if is_function(unit.instruction) else 2 * parse(unit.instruction).k) * computed / seconds
     return f"{rate / 1e12:,.1f}" if rate >= 1e11 else f"{rate / 1e12:.2g}"
 
 

@@ -1,0 +1,181 @@
+"""Fault check of the special function unit and of conversions: words computed over and over on every SM, and compared there.
+
+The expected words are those of a recorded report's models. An operand stays in a register for many repetitions, so that the
+unit, not memory, limits the rate.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from accprobe.build import compiler
+from accprobe.build.golden import MOST_SMS
+from accprobe.devices.protocol import Device, OnGpu
+from accprobe.errors import DeviceError
+from accprobe.function.candidates import sample_words
+from accprobe.function.predict import function_words
+from accprobe.function.units import SCALAR_UNITS, ScalarUnit
+from accprobe.health.bench import SeenWord, Turn
+from accprobe.health.outcome import SmPlace
+from accprobe.health.plan import FUNCTION_UNITS
+from accprobe.isa.formats import Bits
+from accprobe.operands.exchange import Counterexample, Exchange, hex_of
+from accprobe.report.functions import FunctionRow
+from accprobe.report.recorded import recorded
+from accprobe.report.report import Report
+
+WORDS = 1 << 16
+"""Random operands of a launch."""
+
+KERNEL_SECONDS = 0.05
+FIRST_ROUNDS, MOST_GROWTH, MOST_ROUNDS, REPEATS = 64, 16, 1 << 18, 64
+THREADS, BLOCKS_OF_AN_SM, EACH = 256, 4, 8
+MOST_RECORDS, FIELDS, NOWHERE, TRIES = 64, 5, 0xFFFFFFFF, 8
+
+
+def function_rows(device: Device, like: str | None) -> dict[str, list[FunctionRow]]:
+    """Return the confirmed functions of each unit: of the report `like`, otherwise of one recorded on that architecture."""
+    if not isinstance(device, OnGpu) or device.kind != "cuda" or (like or "").startswith("sim:"):
+        return {}
+    for name in [like] if like else recorded():
+        report = Report.load(name)
+        if report.functions and report.device.architecture == device.architecture:
+            known = {row.name: row for row in report.functions if row.status == "confirmed" and row.model}
+            found = {unit: [known[name] for name in names if name in known] for unit, names in FUNCTION_UNITS.items()}
+            return {unit: rows for unit, rows in found.items() if rows}
+    return {}
+
+
+class Launched(NamedTuple):
+    """Results and mismatches by SM, some mismatches (SM, warp, lane, operand's index, result), and the kernel's seconds."""
+
+    done: Any
+    wrong: Any
+    records: list[list[int]]
+    seconds: float
+
+
+class ComparingKernel:
+    """The kernel of one instruction on a GPU."""
+
+    def __init__(self, device: OnGpu, unit: ScalarUnit) -> None:
+        self._device, self.unit = device, unit
+        cubin = compiler.compile_source(unit.kernel("golden_function.cu"), device.architecture, unit.name)
+        with device.lend(f"failed to load {unit.name}") as cupy:
+            self._kernel = cupy.RawModule(path=str(cubin.path)).get_function("compare")
+            self._sms: int = cupy.cuda.Device().attributes["MultiProcessorCount"]
+
+    def launch(
+        self, words: Bits, expected: Bits, rounds: int, repeats: int, only: int = NOWHERE, thread: int = NOWHERE
+    ) -> Launched:
+        """Compute and compare words, a power of two of them; on one SM and thread only, if given."""
+        with self._device.lend(f"failed to check {self.unit.name}") as cupy:
+            operands, results = cupy.asarray(words), cupy.asarray(expected)
+            tally, records = cupy.zeros(2 * MOST_SMS, np.uint64), cupy.zeros(1 + FIELDS * MOST_RECORDS, np.uint32)
+            job = [np.uint32(x) for x in (len(words) - 1, rounds, repeats, only, thread)]
+            began, ended = cupy.cuda.Event(), cupy.cuda.Event()
+            began.record()
+            arguments = (operands, results, *job, tally, records, np.uint32(MOST_RECORDS))
+            self._kernel((self._sms * BLOCKS_OF_AN_SM,), (THREADS,), arguments)
+            ended.record()
+            ended.synchronize()
+            counts, seen = tally.get(), records.get()
+            kept = seen[1:].reshape(-1, FIELDS)[: int(seen[0])].tolist()
+            seconds = cupy.cuda.get_elapsed_time(began, ended) / 1e3
+        return Launched(counts[:MOST_SMS], counts[MOST_SMS:], kept, seconds)
+
+
+@dataclass(eq=False)
+class _Checked:
+    """An instruction with its model. rounds: of the next launch."""
+
+    kernel: ComparingKernel
+    row: FunctionRow
+    rounds: int = FIRST_ROUNDS
+
+
+class FunctionBench:
+    """A `UnitBench` of the instructions of one unit, which have turns."""
+
+    chain = 1
+
+    def __init__(self, checks: Sequence[tuple[ComparingKernel, FunctionRow]], seed: int) -> None:
+        self._checks = [_Checked(kernel, row) for kernel, row in checks]
+        self.instruction = ", ".join(row.name for _, row in checks)
+        self._random = np.random.default_rng(seed)
+
+    def prepare(self) -> Turn:
+        """Compare operands at the borders of formats and exponents."""
+        turn = Turn(loaded_seconds=0.0)
+        for check in self._checks:
+            words = sample_words(check.kernel.unit.operand)
+            self._compare(turn, check, np.resize(words, 1 << (len(words) - 1).bit_length()))
+        return replace(turn, loaded_seconds=0.0, loaded_computed=0)
+
+    def turn(self, seconds: float) -> Turn:
+        started, turn = time.monotonic(), Turn(loaded_seconds=0.0)
+        while not turn.dots or turn.seconds < seconds:
+            for check in self._checks:
+                fmt = check.kernel.unit.operand
+                self._compare(turn, check, self._random.integers(0, 1 << fmt.storage_bits, WORDS).astype(fmt.dtype))
+                turn.seconds = time.monotonic() - started
+        return turn
+
+    def _compare(self, turn: Turn, check: _Checked, words: Bits) -> None:
+        expected = function_words(check.row, words).astype(check.kernel.unit.result.dtype)
+        got = check.kernel.launch(words, expected, check.rounds, REPEATS)
+        wanted = check.rounds * KERNEL_SECONDS / max(got.seconds, 1e-6)
+        check.rounds = int(min(max(wanted, 1), check.rounds * MOST_GROWTH, MOST_ROUNDS))
+        results = int(got.done.sum())
+        turn.dots, turn.computed = turn.dots + results, turn.computed + results
+        turn.loaded_seconds = (turn.loaded_seconds or 0.0) + got.seconds
+        turn.loaded_computed += results
+        turn.sms = max(turn.sms or 0, int((got.done > 0).sum()))
+        turn.wrong_by_sm.update(Counter({str(sm): int(got.wrong[sm]) for sm in np.flatnonzero(got.wrong).tolist()}))
+        turn.seen += list(_seen(check, got, words, expected))
+
+    def again(self, seen: SeenWord, times: int) -> int:
+        """Repeat the operand on its SM and thread. Raises DeviceError where the SM does not compute."""
+        check, place = seen.key, seen.place
+        assert isinstance(check, _Checked)
+        unit = check.kernel.unit
+        words = np.frombuffer(bytes.fromhex(seen.found.exchange.a), unit.operand.dtype.newbyteorder(">"))
+        expected = np.frombuffer(bytes.fromhex(seen.found.expected), unit.result.dtype.newbyteorder(">"))
+        thread, sm = 32 * (place.warp or 0) + (place.lane or 0), place.sm or 0
+        for _ in range(TRIES):
+            given = words.astype(unit.operand.dtype), expected.astype(unit.result.dtype)
+            got = check.kernel.launch(*given, 1, -(-times // EACH), sm, thread)
+            if got.done[sm]:
+                return round(times * int(got.wrong[sm]) / int(got.done[sm]))
+        raise DeviceError(f"SM {sm} does not compute any more: the GPU gave it no work in {TRIES} tries")
+
+    def smallest(self, seen: SeenWord) -> Counterexample | None:
+        return seen.found if self.again(seen, EACH * TRIES) else None
+
+
+def _seen(check: _Checked, got: Launched, words: Bits, expected: Bits) -> Iterator[SeenWord]:
+    for sm, warp, lane, index, result in got.records:
+        word = np.array([result], expected.dtype)
+        exchange = Exchange(hex_of(words[index]), "", "", hex_of(word))
+        found = Counterexample(exchange, hex_of(expected[index]), "random")
+        yield SeenWord(SmPlace(sm=sm, warp=warp, lane=lane), found, check, instruction=check.row.name)
+
+
+def function_benches(device: Device, like: str | None, seed: int) -> dict[str, FunctionBench]:
+    """Return a bench for each unit that the GPU and the report have."""
+    found = function_rows(device, like)
+    if not found or not isinstance(device, OnGpu):
+        return {}
+    units = {unit.name: unit for unit in SCALAR_UNITS}
+    needed = [units[row.name] for rows in found.values() for row in rows]
+    compiler.fill_cache([(unit.kernel("golden_function.cu"), unit.name) for unit in needed], device.architecture)
+    return {
+        name: FunctionBench([(ComparingKernel(device, units[row.name]), row) for row in rows], seed)
+        for name, rows in found.items()
+    }
