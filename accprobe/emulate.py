@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from accprobe.composites.steps import recorded_steps
 from accprobe.errors import AccprobeError, UnknownName
 from accprobe.evaluate.product import ScaleWords, product
 from accprobe.function.predict import function_words, named_function
@@ -120,8 +121,12 @@ def _of_reduction(like: str, rows: Sequence[ProductRow], x: Any, dim: int) -> An
         raise AccprobeError(f"{like} has {what} for x {list(x.shape)} {x.dtype}, dim {dim}; it has {some}")
     (row,) = fitting
     model = _usable_model(like, row)
-    words = _patterns(x, model.b, "x")
+    words = _patterns(x, FORMATS[row.a], "x")
     words = np.ascontiguousarray(words.T if first else words.reshape(shape))
+    if row.composite is not None:
+        record, out = row.composite, FORMATS[row.out]
+        steps = recorded_steps(row.callable, record.function, record.finish, record.eps)
+        return library_of(x).operand("d", steps.words(model, words, FORMATS[row.a], out), out)
     ones = np.full((1, row.k), model.a.encode(False, 1, row.factor_exponent), model.a.dtype)
     return library_of(x).operand("d", product(model, ones, words)[0], model.result)
 

@@ -76,7 +76,7 @@ class Measurement:
         if opened.ineffective:
             remarks = (*remarks, _without_effect(opened.ineffective))
         measured = {"kernels": kernels, "libraries": self.libraries, "seconds": seconds, "device": device, "remarks": remarks}
-        found = row(self.outcome, self.setting.callable, opened.options)
+        found = row(self.outcome, self.setting.callable, opened.options, getattr(opened.adapter, "record", None))
         reduction = self.setting.request.reduced is not None
         factor = (opened.adapter.spec.a_exponent or 0) if reduction else 0
         more = {"probed_part": opened.probed_part, "reduction": reduction, "factor_exponent": factor}
@@ -144,11 +144,16 @@ class ProductRun:
 
     def opened(self, setting: ProductSetting) -> Opened:
         """Open and check the callable. Raises AccprobeError, also where it runs on another device than those before."""
+        from accprobe.composites.search import open_composite
+        from accprobe.composites.steps import COMPOSITES
         from accprobe.gemm.callables.machine import empty_report
         from accprobe.gemm.callables.opening import open_callable
 
         request = setting.request.completed(self.first) if self.first else setting.request
-        opened = open_callable(setting.callable, request, setting.options, self.device, setting.arrays)
+        if request.reduced and setting.callable in COMPOSITES:
+            opened = open_composite(setting.callable, request, setting.options, self.device)
+        else:
+            opened = open_callable(setting.callable, request, setting.options, self.device, setting.arrays)
         opened.adapter.check()
         key = f"{setting.callable} {setting.options} {opened.adapter.spec}"
         opened.adapter.before[:0] = self.openings.get(key, ())
@@ -188,6 +193,7 @@ class ProductRun:
 
     def measure(self, setting: ProductSetting, show: Show) -> ProductRow:
         """Measure a product and return its row."""
+        from accprobe.composites.search import CompositeAdapter, characterise_composite
         from accprobe.gemm.__main__ import arguments
         from accprobe.gemm.callables.machine import kernels_of
         from accprobe.gemm.characterise import characterise
@@ -196,16 +202,24 @@ class ProductRun:
         opened = self.opened(setting)
         called, measured = opened.adapter, Measurement(setting, opened)
         self.measured = measured
-        measured.outcome = characterise(
-            called,
-            self.elements or usual_elements(called.spec, called.library.device, setting.request.reduced is not None),
-            self.seed,
-            evaluator_of(called.library.device),
-            lambda name, part: show(int(100 * part), 100, f"{measured.title}: {name}"),
-            called.before,
-            measured.on_found,
-            self._drawing(called.spec),
-        )
+        elements = self.elements or usual_elements(called.spec, called.library.device, setting.request.reduced is not None)
+
+        def progress(name: str, part: float) -> None:
+            show(int(100 * part), 100, f"{measured.title}: {name}")
+
+        if isinstance(called, CompositeAdapter):
+            measured.outcome = characterise_composite(called, elements, self.seed, progress)
+        else:
+            measured.outcome = characterise(
+                called,
+                elements,
+                self.seed,
+                evaluator_of(called.library.device),
+                progress,
+                called.before,
+                measured.on_found,
+                self._drawing(called.spec),
+            )
         measured.finished = True
         seen = kernels_of(called, arguments(opened, setting.options) if self.ncu else None)
         self.not_read |= dict.fromkeys(seen.why_not)

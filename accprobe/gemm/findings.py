@@ -21,7 +21,7 @@ from accprobe.infer.findings import Finding
 from accprobe.model.product import ProductModel
 from accprobe.model.record import Value
 from accprobe.model.tree import DotModel, FloatArithmetic
-from accprobe.report.products import ProductAlternatives, ProductRow, ProductVerification, RegionRecord
+from accprobe.report.products import CompositeRecord, ProductAlternatives, ProductRow, ProductVerification, RegionRecord
 from accprobe.report.rows import Status
 
 # A plan is not shown if more than one of so many results of sparse probes contradicts it.
@@ -121,13 +121,19 @@ BETWEEN_SLICES = ("partial_format", "reduction_order", "slice_sizes", "promotion
 OBSERVED = ("each_product_once", "repeatable", "first_calls", "depends_on", "same_everywhere")
 
 
-def row(outcome: ProductOutcome, callable_: str, options: Mapping[str, Any] | None = None) -> ProductRow:
+def row(
+    outcome: ProductOutcome,
+    callable_: str,
+    options: Mapping[str, Any] | None = None,
+    composite: CompositeRecord | None = None,
+) -> ProductRow:
     """Return the row of a report. callable_, options: as on the command line."""
     spec, (state, reason), verification = outcome.spec, status(outcome), outcome.verification
     sparse = next((found.counterexample for found in outcome.found if found.counterexample), "")
     return ProductRow(
         callable=callable_,
         options=dict(options or {}),
+        composite=composite,
         m=spec.m,
         n=spec.n,
         k=spec.k,

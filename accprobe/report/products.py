@@ -78,6 +78,22 @@ class RegionRecord(BaseModel):
         yield from doubts(self.findings, bool(self.alternatives and self.alternatives.tested) or self.model.a.is_integer)
 
 
+class CompositeRecord(BaseModel):
+    """The steps around the sum S of a composite, such as rms_norm; the row's model is that of S.
+
+    finish: the result from S. function: how the scalar function is computed, with `eps`. order: of S, in words. same_bits:
+    other steps that gave the same bits in every tested row.
+    """
+
+    model_config = STRICT
+
+    finish: str
+    function: str
+    eps: float | None = None
+    order: str = ""
+    same_bits: tuple[str, ...] = ()
+
+
 class ProductRow(BaseModel):
     """One callable for one shape.
 
@@ -85,7 +101,7 @@ class ProductRow(BaseModel):
     2^factor_exponent, 1 for a sum; m is 1, or the number of ranks that return the result. probed_part: the part of the callable
     that is probed, where it computes more.
     device: the device that computed it. regions: the largest first. calls: how often it was called. libraries: their versions.
-    remarks: findings that a reader must not miss.
+    remarks: findings that a reader must not miss. composite: the steps around the sum, where there are any.
     """
 
     model_config = STRICT
@@ -95,6 +111,7 @@ class ProductRow(BaseModel):
     probed_part: str = ""
     reduction: bool = False
     factor_exponent: int = 0
+    composite: CompositeRecord | None = None
     m: Count
     n: Count
     k: Count
@@ -184,7 +201,7 @@ class ProductRow(BaseModel):
         for name in ("m", "n", "k"):
             if not getattr(self, name):
                 yield f"{name}: expected at least 1"
-        named = (self.k, self.a, self.b, self.out)
+        named = (self.k, self.a, self.b, self.out) if self.composite is None else (self.k, "f32", "f32", "f32")
         for i, region in enumerate(self.regions):
             model = region.model
             if model and (of_model := (model.k, model.a.name, model.b.name, model.result.name)) != named:

@@ -34,7 +34,7 @@ from accprobe.report.product_words import (
     misscaled,
     plan_words,
 )
-from accprobe.report.products import KernelRecord, ProductRow, RegionRecord
+from accprobe.report.products import CompositeRecord, KernelRecord, ProductRow, RegionRecord
 from accprobe.report.words import FindingsByName, found_words, so_many
 
 SHOWN_IN_FULL = 3
@@ -185,6 +185,8 @@ def lines(row: ProductRow) -> Iterator[ProductLine]:
     """Yield the findings of the whole product, and the plan of its outputs where all have the same."""
     if row.probed_part:
         yield "probed", Phrase(row.probed_part)
+    if row.composite:
+        yield "computes", Phrase(_steps(row.composite))
     if row.device:
         yield "device", Phrase(row.device)
     versions = ", ".join(f"{name} {version}" for name, version in row.libraries.items())
@@ -201,6 +203,12 @@ def lines(row: ProductRow) -> Iterator[ProductLine]:
         yield "tested on", Phrase(", ".join(f"{count:,} {kind}" for kind, count in kinds.items()))
     if len(row.regions) == 1 and (words := bound_words(row, row.regions[0])):
         yield "error bound", Phrase(words)
+
+
+def _steps(record: CompositeRecord) -> str:
+    """Return "x · rsqrt(S / K + eps), rsqrt rounded once; S in 8 lanes of 1, merged in turn"."""
+    also = f"; the same bits in every tested row: {' or '.join(record.same_bits)}" if record.same_bits else ""
+    return f"{record.finish} with {record.function}; S in {record.order}{also}"
 
 
 def plans(row: ProductRow) -> Iterator[tuple[RegionRecord, list[ProductLine]]]:
@@ -352,7 +360,7 @@ def bound_words(row: ProductRow, region: RegionRecord) -> str:
     once = region.findings.get("each_product_once")
     surviving = region.alternatives.surviving if region.alternatives else ("",)
     verified = row.holds and all(alternative.startswith(SAME_BOUND) for alternative in surviving)
-    if region.model is None or not verified or once is None or once.value != "yes":
+    if region.model is None or row.composite or not verified or once is None or once.value != "yes":
         return ""
     shares = error_shares(region.model)
     bound = sum(shares.values())

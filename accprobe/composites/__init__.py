@@ -1,0 +1,1 @@
+"""Reductions with scalar functions around a sum: rms_norm, softmax and norm as a summation tree and the steps beside it."""
