@@ -81,15 +81,23 @@ MERGES: dict[str, Merge] = {
 
 @dataclass(frozen=True)
 class LaneOrder:
-    """lanes: accumulators. width: adjacent elements that each takes in turn. merge: a name of MERGES."""
+    """lanes: accumulators. width: adjacent elements that each takes in turn. merge: a name of MERGES.
+
+    singly: after the last whole turn of all lanes, each takes single elements.
+    """
 
     lanes: int
     width: int
     merge: str
+    singly: bool = False
+
+    def __str__(self) -> str:
+        rest = ", the rest singly" if self.singly else ""
+        return f"{self.lanes} lanes of {self.width}{rest}, merged {self.merge}"
 
     def ks(self, k: int) -> list[NDArray[np.int64]]:
-        """Return the elements of each lane. Elements after the last whole turn of all lanes are taken one by one."""
-        whole = k - k % (self.lanes * self.width) if k % self.width else k
+        """Return the elements of each lane."""
+        whole = k - k % (self.lanes * self.width) if self.singly else k
         head = np.arange(whole) // self.width % self.lanes
         tail = np.arange(k - whole) % self.lanes
         lane = np.concatenate([head, tail])
@@ -102,7 +110,7 @@ class LaneOrder:
         return chains[0] if len(chains) == 1 else Merged(tuple(chains), order, addition())
 
     def _chain(self, k: int, number: int, ks: NDArray[np.int64]) -> Chain:
-        if k % self.width:
+        if self.singly:
             return Chain(0, k, tuple(map(int, ks)), k)
         return Chain(0, k, tuple(range(self.width)), self.lanes * self.width, number * self.width)
 
@@ -113,11 +121,11 @@ class LaneSums:
     def __init__(self, add: Callable[[Any, Any], Any], terms: NDArray[Any]) -> None:
         """add: adds a term to a float32 accumulator, rounded once."""
         self._add, self._terms = add, terms
-        self._lanes: dict[tuple[int, int], list[NDArray[np.float32]]] = {}
+        self._lanes: dict[tuple[int, int, bool], list[NDArray[np.float32]]] = {}
 
     def of(self, order: LaneOrder) -> NDArray[np.float32]:
         """Return the sums, [rows]."""
-        key = order.lanes, order.width
+        key = order.lanes, order.width, order.singly
         if key not in self._lanes:
             self._lanes[key] = self._of_lanes(order)
         merge = MERGES[order.merge](order.lanes)
@@ -141,4 +149,6 @@ def lane_orders(k: int) -> Iterator[LaneOrder]:
         for width in WIDTHS:
             if lanes * width > k or (lanes == 1 and width > 1):
                 continue
-            yield from (LaneOrder(lanes, width, name) for name, merge in MERGES.items() if merge(lanes) is not None)
+            names = [name for name, merge in MERGES.items() if merge(lanes) is not None]
+            for singly in (False, True) if width > 1 and k % (lanes * width) else (False,):
+                yield from (LaneOrder(lanes, width, name, singly) for name in names)

@@ -209,8 +209,8 @@ class _Search:
             for order in lane_orders(k):
                 found.alternatives += 1
                 if all(self._matches(steps, order, *each) for each in zip(sums, terms, samples, strict=True)):
-                    words = f"{order.lanes} lanes of {order.width}, merged {order.merge}"
-                    yield Candidate(steps, self._plan(step, order.tree(k)), f"{words}{f', squares {how}' if how else ''}")
+                    words = f"{order}, squares {how}" if how else str(order)
+                    yield Candidate(steps, self._plan(step, order.tree(k)), words)
 
     def _matches(self, steps: Steps, order: LaneOrder, sums: LaneSums, terms: tuple[Singles, Singles], sample: Sample) -> bool:
         found = replace(steps, eps=sample.eps).results(sums.of(order), sample.x, terms[1], self.adapter.spec.out)

@@ -87,10 +87,10 @@ def test_an_unknown_order_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("merge", MERGES)
-@pytest.mark.parametrize(("width", "k"), [(1, 256), (2, 300), (4, 601)])
-def test_the_tree_of_an_order_gives_its_sums(merge: str, width: int, k: int) -> None:
-    order = LaneOrder(128, width, merge)
-    assert order in list(lane_orders(1024))
+@pytest.mark.parametrize(("width", "k", "singly"), [(1, 256, False), (2, 300, False), (4, 604, True)])
+def test_the_tree_of_an_order_gives_its_sums(merge: str, width: int, k: int, singly: bool) -> None:
+    order = LaneOrder(128, width, merge, singly)
+    assert order in list(lane_orders(k))
     x = np.random.default_rng(0).standard_normal((4, k)).astype(np.float32)
     model = ProductModel(F32, F32, k, multiply_add(), order.tree(k), F32)
     expected = product(model, np.ones((1, k), np.float32).view(np.uint32), x.view(np.uint32))[0].view(np.float32)
