@@ -290,8 +290,8 @@ class _PlanSearch:
         """
         found, some = self.found, sampled_sums(plan)
         if self.subject.takes_windows:  # queries of products are recorded, so these stay as they are
-            mine = set(plan.chains())
-            changed = [chain for chain in other.plan.chains() if chain not in mine][:MOST_SLICES]
+            own = set(plan.chains())
+            changed = [chain for chain in other.plan.chains() if chain not in own][:MOST_SLICES]
             some += [_some_sums(chain, plan.step.products) for chain in changed]
         borders = [(chain[0], chain[-1]) for chain in some[:3]]
         draw = dots.underflow_probes if other.property in ONLY_SUBNORMAL else dots.sparse_probes
