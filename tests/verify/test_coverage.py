@@ -24,7 +24,7 @@ from accprobe.verify.coverage.corpora import tries_of
 from accprobe.verify.coverage.coverage import alike
 from accprobe.verify.coverage.integers import DRAWS, ODD_PRODUCTS
 from accprobe.verify.coverage.search import search
-from accprobe.verify.coverage.trace import Trace, covering_rows, families_of
+from accprobe.verify.coverage.trace import trace_of
 from accprobe.verify.random import batches
 
 H200 = {row.instruction.stored: row.model for row in Report.load("h200").measured if row.model}
@@ -41,9 +41,9 @@ COUNTED = (
 
 def by_row(inst: Instruction, model: DotModel, request: Request) -> list[set[str]]:
     """The names of events of each dot product, but for pairs of events and those of operands."""
-    known = families_of(inst, model)
+    trace = trace_of(inst, model)
     found: list[set[str]] = [set() for _ in range(len(request))]
-    for key, rows, codes in Trace(inst, model).of(request):
+    for key, rows, codes in trace.of(request):
         if key[0] >= 0 and key[1] not in (
             "cancel at",
             "cancel at narrow",
@@ -56,7 +56,7 @@ def by_row(inst: Instruction, model: DotModel, request: Request) -> list[set[str
         ):
             for row, code in zip(rows.ravel().tolist(), codes.ravel().tolist(), strict=True):
                 if code >= 0:
-                    event = known[key][code]
+                    event = trace.families[key][code]
                     assert event is not None, (key, code)
                     found[row].add(event.name)
     return found
@@ -72,7 +72,7 @@ def some_of_all(inst: Instruction, model: DotModel, n: int) -> Request:
 def compare(inst: Instruction, model: DotModel, n: int) -> None:
     """Of more odd terms than are told, too, the counter tells."""
     request = some_of_all(inst, model, n)
-    names = {event.name for events in families_of(inst, model).values() for event in events if event}
+    names = {event.name for events in trace_of(inst, model).families.values() for event in events if event}
     for row, found in enumerate(by_row(inst, model, request)):
         every = events(model, inst, request.a[row].tolist(), request.b[row].tolist(), int(request.c[row]))
         expected = {name for name in every if name in names or not name.endswith("a carry shows")}
@@ -126,11 +126,11 @@ def test_operands_are_stored_for_every_published_model(chip: str) -> None:
 @pytest.mark.parametrize("name", some(["wgmma.m64n8k32.f32.e4m3.e4m3", "mma.sync.m16n8k16.f32.f16.f16.f32"], 2))
 def test_search_without_stored_operands_reaches_what_these_reach(name: str) -> None:
     inst, model = alike(parse(name)), H200[parse(name)]
-    families = families_of(inst, model)
+    trace = trace_of(inst, model)
     stored = Coverage(inst, model)
     list(stored.directed())
-    reached = covering_rows(inst, model, search(inst, model, families, 1).request)
-    events = {families[key][code] for key, code in reached} - {None}
+    reached = trace.covering_rows(search(trace, 1).request)
+    events = {trace.families[key][code] for key, code in reached} - {None}
     assert len(events) >= 0.98 * stored.outcome().hit
 
 
@@ -172,11 +172,11 @@ def test_each_number_of_odd_products_has_a_dozen_operands(group: int) -> None:
     asked = joined(list(coverage.directed()))
     of_rows = [odd_products(model, inst, *(x.tolist() for x in (a, b))) for a, b in zip(asked.a, asked.b, strict=True)]
     counted = Counter(name for names in of_rows for name in names)
-    events = families_of(inst, model)
+    events = trace_of(inst, model).families
     names = [event.name for key in events if key[1] == ODD_PRODUCTS for event in events[key] if event]
     assert len(names) == (group + 1) * (32 // group)
     assert min(counted[name] for name in names) >= DRAWS
-    told = [np.unique(codes) for (_, family), _, codes in Trace(inst, model).of(asked[:50]) if family == ODD_PRODUCTS]
+    told = [np.unique(codes) for (_, family), _, codes in trace_of(inst, model).of(asked[:50]) if family == ODD_PRODUCTS]
     assert {int(n) for codes in told for n in codes} == {
         int(name.split(": ")[1].split()[0]) for s in of_rows[:50] for name in s
     }
@@ -236,6 +236,6 @@ def test_what_was_seen_is_not_asked_again() -> None:
 def test_names_are_short_stable_and_all_different() -> None:
     for inst, model in of_different_arithmetic(H200):
         if not inst.is_integer:
-            names = [event.name for events in families_of(inst, model).values() for event in events if event]
+            names = [event.name for events in trace_of(inst, model).families.values() for event in events if event]
             assert max(Counter(names).values()) == 1
             assert max(map(len, names)) < 140

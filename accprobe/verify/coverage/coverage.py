@@ -23,7 +23,7 @@ from accprobe.verify.coverage.events import Event, Key
 from accprobe.verify.coverage.integers import DRAWS, ODD_PRODUCTS, integer_operands
 from accprobe.verify.coverage.layouts import layout_operands, of_sparse
 from accprobe.verify.coverage.search import Found, Reached, search
-from accprobe.verify.coverage.trace import MODELS_KEPT, RowNumbers, Trace, covering_rows, families_of
+from accprobe.verify.coverage.trace import MODELS_KEPT, RowNumbers, trace_of
 from accprobe.verify.outcome import CODE_PAIRS, COVERING, Advance, Events, Verification, silent
 from accprobe.verify.random import Known, compared, parts
 
@@ -47,9 +47,8 @@ class Coverage:
 
     def __init__(self, inst: Instruction, model: DotModel, seed: int = 0) -> None:
         self._key = alike(inst), model, seed
-        self._events = families_of(alike(inst), model)
-        self._trace = Trace(inst, model)
-        self._reached = Reached(self._events)
+        self._trace = trace_of(alike(inst), model)
+        self._reached = Reached(self._trace.families)
 
     def see(self, request: Request) -> None:
         """Count the events of these dot products."""
@@ -84,7 +83,7 @@ class Coverage:
         """Yield each event, whether it was reached, and why it cannot be; "": operands are known, or the formats have some."""
         made = covering(*self._key)
         not_found = f"no operands were found in {made.tries:,} tries"
-        for key, events in self._events.items():
+        for key, events in self._trace.families.items():
             for code, (event, hit) in enumerate(zip(events, self._reached.hit[key].tolist(), strict=True)):
                 if event:
                     known = event.expected or (key, code) in made.rows
@@ -166,7 +165,7 @@ def alike(inst: Instruction) -> Instruction:
 def covering(inst: Instruction, model: DotModel, seed: int) -> Covering:
     """Return dot products that cover the model. Pass `alike` instructions: they share the result."""
     found = _operands(inst, model, seed)
-    rows = covering_rows(inst, model, found.request)
+    rows = trace_of(inst, model).covering_rows(found.request)
     chosen = {place: every[:DRAWS] if place[0][1] == ODD_PRODUCTS else every[[0, -1]] for place, every in rows.items()}
     some = np.unique(np.concatenate(list(chosen.values())))
     return Covering(found.request[some], {place: np.searchsorted(some, own) for place, own in chosen.items()}, found.tries)
@@ -180,4 +179,4 @@ def _operands(inst: Instruction, model: DotModel, seed: int) -> Found:
     stored, tries = stored_operands(inst), tries_of(inst, model)
     if stored is not None and tries is not None:
         return Found(stored, tries)
-    return search(inst, model, families_of(inst, model), seed, () if stored is None else (stored,))
+    return search(trace_of(inst, model), seed, () if stored is None else (stored,))

@@ -8,7 +8,6 @@ from typing import NamedTuple
 import numpy as np
 
 from accprobe.isa.instructions import Instruction
-from accprobe.model.tree import DotModel
 from accprobe.operands.kinds import draw, kinds
 from accprobe.operands.request import Request, joined
 from accprobe.verify.coverage.events import EventFamily, Key
@@ -55,12 +54,11 @@ class Found(NamedTuple):
     tries: int
 
 
-def search(
-    inst: Instruction, model: DotModel, families: dict[Key, EventFamily], seed: int, known: Iterable[Request] = ()
-) -> Found:
-    """Search for dot products that reach the events. known: where it starts, beside random ones."""
+def search(trace: Trace, seed: int, known: Iterable[Request] = ()) -> Found:
+    """Search for dot products that reach the events of a model. known: where it starts, beside random ones."""
+    inst = trace.inst
     rng = np.random.default_rng([seed, inst.k])
-    pool, mutations = _Pool(inst, model, families), Mutations(inst, model, rng)
+    pool, mutations = _Pool(trace), Mutations(inst, trace.model, rng)
     for request in known:
         pool.take(request)
     pool.take(joined([_extremes(inst, rng), *(draw(kind, inst, rng, RANDOM) for kind in kinds(inst))]))
@@ -91,10 +89,10 @@ def _extremes(inst: Instruction, rng: np.random.Generator) -> Request:
 class _Pool:
     """Dot products that reached new events when they were tried."""
 
-    def __init__(self, inst: Instruction, model: DotModel, families: dict[Key, EventFamily]) -> None:
-        self._trace, self._families, self._reached = Trace(inst, model), families, Reached(families)
-        self._number = {name: number for number, name in enumerate(dict.fromkeys(name for _, name in families))}
-        self.kept, self._of_family, self.tries = Request.zeros(inst, 1), np.zeros(1, np.int64), 0
+    def __init__(self, trace: Trace) -> None:
+        self._trace, self._families, self._reached = trace, trace.families, Reached(trace.families)
+        self._number = {name: number for number, name in enumerate(dict.fromkeys(name for _, name in trace.families))}
+        self.kept, self._of_family, self.tries = Request.zeros(trace.inst, 1), np.zeros(1, np.int64), 0
 
     def take(self, request: Request) -> bool:
         """Keep those that reach new events; return whether there are any."""

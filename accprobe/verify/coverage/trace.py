@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 from accprobe.evaluate.error_free import Truths
 from accprobe.evaluate.terms import CachedTerms
 from accprobe.isa.instructions import Instruction
-from accprobe.model.tree import DotModel, FusedSum
+from accprobe.model.tree import DotModel
 from accprobe.operands.request import Request
 from accprobe.verify.coverage.events import CodeArrays, EventCodes, EventFamily, Key, labels
 from accprobe.verify.coverage.integers import addend_codes, addend_families, integer_codes, integer_families
 from accprobe.verify.coverage.operand_events import magnitudes, operand_codes, operand_families
-from accprobe.verify.coverage.ranges import SumRange, sum_ranges
+from accprobe.verify.coverage.ranges import sum_ranges
 from accprobe.verify.coverage.scaled_groups import group_codes, group_families
 from accprobe.verify.coverage.sum_events import SumCodes, sum_families
 from accprobe.verify.coverage.sums import Sums
@@ -31,65 +31,67 @@ RowNumbers = NDArray[np.intp]
 Reaching = Iterator[tuple[Key, RowNumbers, EventCodes]]  # A family, dot products, and the codes of events that they reach.
 
 
-@lru_cache(maxsize=MODELS_KEPT)
-def families_of(inst: Instruction, model: DotModel) -> dict[Key, EventFamily]:
-    """Return all events of the model."""
-    operands = addend_families(inst) if inst.is_integer else operand_families(inst)
-    found: dict[Key, EventFamily] = {(-1, name): events for name, events in operands.items()}
-    nodes = list(model.root.nodes())
-    ranges = [] if inst.is_integer else sum_ranges(inst, model)
-    for i, (label, node) in enumerate(zip(labels(model.root), nodes, strict=True)):
-        own = integer_families(inst, node) if inst.is_integer else _float_families(inst, node, ranges[i])
-        for name, events in own.items():
-            found[i, name] = tuple(event and event._replace(name=f"{label}: {event.name}") for event in events)
-    return found
-
-
-def _float_families(inst: Instruction, node: FusedSum, bound: SumRange) -> dict[str, EventFamily]:
-    """Return the events of a sum; terms that are several products scaled at once are called groups."""
-    families = sum_families(bound)
-    if bound.arithmetic.scaled_products is None:
-        return families
-    for name, events in families.items():
-        families[name] = tuple(event and event._replace(name=event.name.replace("product", "group")) for event in events)
-    return families | group_families(inst, node)
-
-
 class Trace:
-    """Finds the events of one model."""
+    """Finds the events of one model. families: all of its events."""
 
     def __init__(self, inst: Instruction, model: DotModel) -> None:
-        self._inst, self._model = inst, model
+        self.inst, self.model = inst, model
         self._nodes = list(model.root.nodes())
         self._ranges = [] if inst.is_integer else sum_ranges(inst, model)
+        operands = addend_families(inst) if inst.is_integer else operand_families(inst)
+        self.families: dict[Key, EventFamily] = {(-1, name): events for name, events in operands.items()}
+        for i, label in enumerate(labels(model.root)):
+            for name, events in self._families(i).items():
+                self.families[i, name] = tuple(event and event._replace(name=f"{label}: {event.name}") for event in events)
+
+    def _families(self, i: int) -> dict[str, EventFamily]:
+        """Return the events of a sum; terms that are several products scaled at once are called groups."""
+        if self.inst.is_integer:
+            return integer_families(self.inst, self._nodes[i])
+        families = sum_families(self._ranges[i])
+        if self._ranges[i].arithmetic.scaled_products is None:
+            return families
+        for name, events in families.items():
+            families[name] = tuple(event and event._replace(name=event.name.replace("product", "group")) for event in events)
+        return families | group_families(self.inst, self._nodes[i])
 
     def of(self, request: Request) -> Reaching:
         """Yield the events that these dot products reach."""
         every = np.arange(len(request))
         with np.errstate(all="ignore"):
-            operands = addend_codes if self._inst.is_integer else operand_codes
-            yield from _reaching(operands(self._inst, request), -1, every)
+            operands = addend_codes if self.inst.is_integer else operand_codes
+            yield from _reaching(operands(self.inst, request), -1, every)
             alone = self._alone(request) if len(self._nodes) > 1 else []
             for i, node in enumerate(self._nodes):
-                rows = every if node is self._model.root else np.flatnonzero(alone[i])
+                rows = every if node is self.model.root else np.flatnonzero(alone[i])
                 if len(rows):
-                    some = request if node is self._model.root else request[rows]
+                    some = request if node is self.model.root else request[rows]
                     yield from _reaching(self._codes(i, some), i, rows)
+
+    def covering_rows(self, request: Request) -> dict[tuple[Key, int], RowNumbers]:
+        """Return the dot products that reach each event, by family and code, in their order."""
+        found: dict[tuple[Key, int], list[RowNumbers]] = {}
+        for key, rows, codes in self.of(request):
+            order = np.argsort(codes, kind="stable")
+            every, starts = np.unique(codes[order], return_index=True)
+            for code, part in zip(every.tolist(), np.split(rows[order], starts)[1:], strict=True):
+                found.setdefault((key, code), []).append(part)
+        return {place: np.unique(np.concatenate(parts)) for place, parts in found.items()}
 
     def _codes(self, i: int, request: Request) -> CodeArrays:
         """Yield the codes of the events of one sum."""
         node = self._nodes[i]
-        if self._inst.is_integer:
-            yield from integer_codes(self._inst, self._model, node, request)
+        if self.inst.is_integer:
+            yield from integer_codes(self.inst, self.model, node, request)
             return
-        sums = Sums(self._inst, self._model, node, request)
+        sums = Sums(self.inst, self.model, node, request)
         yield from SumCodes(sums, self._ranges[i]).every()
-        yield from group_codes(self._inst, node, sums, request)
+        yield from group_codes(self.inst, node, sums, request)
 
     def _alone(self, request: Request) -> list[Truths]:
         """Return, for each sum, whether all terms are zero that are not below it."""
         zero = self._zero_products(request)
-        no_c = (request.c if self._inst.is_integer else magnitudes(self._inst.c, request.c)) == 0
+        no_c = (request.c if self.inst.is_integer else magnitudes(self.inst.c, request.c)) == 0
         found: list[Truths] = []
         for node in self._nodes:
             ks = [k for inner in node.nodes() for k in inner.products]
@@ -99,14 +101,17 @@ class Trace:
 
     def _zero_products(self, request: Request) -> Truths:
         """Return which products are zero, [n, K]; a zero times an infinity is not."""
-        inst = self._inst
+        inst = self.inst
         if inst.is_integer:
             return np.asarray(inst.multiplied(inst.a.integers(request.a), inst.b.integers(request.b)) == 0)
         if inst.scale is not None:
-            products, _ = CachedTerms(inst, request).products(tuple(range(inst.k)), self._model.subnormal_operands)
+            products, _ = CachedTerms(inst, request).products(tuple(range(inst.k)), self.model.subnormal_operands)
             return np.asarray(products.T == 0)
         a, b = magnitudes(inst.a, request.a), magnitudes(inst.b, request.b)
         return np.asarray((a == 0) & (b <= inst.b.largest) | (b == 0) & (a <= inst.a.largest))
+
+
+trace_of = lru_cache(maxsize=MODELS_KEPT)(Trace)
 
 
 def _reaching(codes: CodeArrays, number: int, rows: RowNumbers) -> Reaching:
@@ -114,14 +119,3 @@ def _reaching(codes: CodeArrays, number: int, rows: RowNumbers) -> Reaching:
     for name, where, code in codes:
         places = np.nonzero(where)
         yield (number, name), rows[places[-1]], np.broadcast_to(code, where.shape)[places]
-
-
-def covering_rows(inst: Instruction, model: DotModel, request: Request) -> dict[tuple[Key, int], RowNumbers]:
-    """Return the dot products that reach each event, by family and code, in their order."""
-    found: dict[tuple[Key, int], list[RowNumbers]] = {}
-    for key, rows, codes in Trace(inst, model).of(request):
-        order = np.argsort(codes, kind="stable")
-        every, starts = np.unique(codes[order], return_index=True)
-        for code, part in zip(every.tolist(), np.split(rows[order], starts)[1:], strict=True):
-            found.setdefault((key, code), []).append(part)
-    return {place: np.unique(np.concatenate(parts)) for place, parts in found.items()}
