@@ -143,8 +143,6 @@ def test_plans_of_a_report_are_tried_first(folder: Path) -> None:
         ({"a": "a.txt"}, "a.txt has an unknown ending; give a matrix as .npy, .pt or .safetensors"),
         ({"a": "cube.npy"}, "cube.npy has 3 dimensions; expected 2"),
         ({"a": "bad.npy"}, "bad.npy is not an .npy file of numbers"),
-        ({"a": "bad.pt"}, "bad.pt was not written by torch.save"),
-        ({"a": "bad.safetensors"}, "bad.safetensors is not a safetensors file, or is truncated"),
         ({"a": "two.pt"}, "two.pt has 2 tensors; save the matrix in a file of its own"),
         ({"a": "chain.npy"}, "chain.npy has the type float32; expected e4m3"),
     ],
@@ -152,7 +150,7 @@ def test_plans_of_a_report_are_tried_first(folder: Path) -> None:
 def test_what_is_no_product(folder: Path, files: dict[str, str], message: str) -> None:
     np.save(folder / "c.npy", np.load(folder / "b.npy").T)
     np.save(folder / "cube.npy", np.zeros((1, 8, 128), np.uint8))
-    for name in ("a.txt", "bad.npy", "bad.pt", "bad.safetensors"):
+    for name in ("a.txt", "bad.npy"):
         (folder / name).write_text("no numbers at all")
     torch.save({"x": torch.zeros(2), "y": torch.zeros(2)}, folder / "two.pt")
     result = explain("chain.npy", **files)

@@ -7,17 +7,16 @@ import json
 import re
 import signal
 import sys
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from click.testing import CliRunner, Result
+from heeding import time_limit_can_end
 
 from accprobe.build import driver
 from accprobe.cli import main
-from accprobe.cli.interrupts import SIGNALS
 from accprobe.cli.product_run import ProductRun, ProductSetting
 from accprobe.gemm.callables.opening import ProductRequest
 from accprobe.gemm.operands import DISTRIBUTIONS
@@ -160,12 +159,6 @@ def test_a_second_callable_that_raises_is_told_before_the_first_is_measured(
     assert f"{raising}:product raises ValueError: no such kernel" in result.stderr
 
 
-def test_products_that_are_dropped_are_said_first(file: str) -> None:
-    result = gemm(f"{file}:dropped", *SMALL)
-    assert result.exit_code == 1
-    assert result.stdout.startswith("! DROPPED PRODUCTS: 5 missing: k = 59-63, of 64\n")
-
-
 def test_sizes_with_other_bits_for_the_same_row_are_classes_with_a_plan_each(file: str) -> None:
     result = gemm(f"{file}:by_m", *SMALL, "--sweep", "m=4,8,9,16", "--format", "json")
     assert result.exit_code == 1
@@ -200,29 +193,15 @@ def test_an_interruption_keeps_the_rows_that_are_done(file: str, tmp_path: Path)
     assert (result.exit_code, result.stdout) == (130, "")
     assert result.stderr == f"accprobe: interrupted: {path} has 1 product\n"
     assert len(Report.load(path).products) == 1
-    without = gemm(f"{file}:interrupted", *SMALL, "--option", "last=True")
-    assert (without.exit_code, without.stdout) == (130, "")
-    assert without.stderr == "accprobe: interrupted: nothing was measured yet\n"
 
 
-@pytest.fixture
-def signals_as_before() -> Iterator[None]:
-    """After a signal the command ignores further ones, as its process ends then."""
-    before = {number: signal.getsignal(number) for number in SIGNALS}
-    for number in SIGNALS:
-        signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
-    yield
-    for number, handler in before.items():
-        signal.signal(number, handler)
-
-
-@pytest.mark.usefixtures("signals_as_before")
 @pytest.mark.parametrize(
     ("by", "status", "reason"), [(signal.SIGALRM, 1, "stopped after 100 s (--time-limit)"), (signal.SIGINT, 130, "interrupted")]
 )
 def test_what_is_known_when_a_row_is_stopped_is_kept(file: str, tmp_path: Path, by: int, status: int, reason: str) -> None:
     kept = tmp_path / "kept.json"
-    result = gemm(f"{file}:stopped", *SMALL, "--option", f"by={int(by)}", "--time-limit", "100", "-o", str(kept))
+    with time_limit_can_end():
+        result = gemm(f"{file}:stopped", *SMALL, "--option", f"by={int(by)}", "--time-limit", "100", "-o", str(kept))
     assert (result.exit_code, result.stderr) == (
         status,
         f"accprobe: {reason}: {kept} has 1 product (the last one incomplete)\n",
@@ -236,9 +215,9 @@ def test_what_is_known_when_a_row_is_stopped_is_kept(file: str, tmp_path: Path, 
     assert not row.verification.elements
 
 
-@pytest.mark.usefixtures("signals_as_before")
 def test_nothing_is_kept_where_nothing_was_measured(file: str) -> None:
-    result = gemm(f"{file}:stopped", *SMALL, "--option", "after=1", "--time-limit", "100")
+    with time_limit_can_end():
+        result = gemm(f"{file}:stopped", *SMALL, "--option", "after=1", "--time-limit", "100")
     assert (result.exit_code, result.stdout) == (1, "")
     assert result.stderr == "accprobe: stopped after 100 s (--time-limit): nothing was measured yet\n"
 

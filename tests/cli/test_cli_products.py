@@ -8,7 +8,7 @@ import golden
 import pytest
 from click.testing import CliRunner, Result
 from fakes import report_data
-from product_rows import OF_A, dropped, product_data, product_report
+from product_rows import OF_A, product_report
 
 from accprobe.cli import main
 from accprobe.report.report import Report
@@ -67,10 +67,3 @@ def test_diff_counts_products_and_has_no_table_of_instructions_where_there_are_n
     shown = run("diff", "products-h100", "products-h200", "--format", "markdown").stdout
     assert "products: 8 changed, 94 same" in shown.replace("*", "")
     assert "instructions: " not in shown
-
-
-def test_diff_compares_one_field_alone(path: str, tmp_path: Path) -> None:
-    other = product_report(*OF_A[1:4], product_data(), dropped(name="torch:odd"), instructions=report_data()["instructions"])
-    other.save(tmp_path / "b.json")
-    assert run("diff", path, str(tmp_path / "b.json"), "--only", "promote_every").exit_code == 1
-    assert run("diff", path, str(tmp_path / "b.json"), "--only", "split_k").exit_code == 0

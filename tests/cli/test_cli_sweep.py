@@ -68,17 +68,6 @@ def test_recorded_sweeps_are_as_predicted() -> None:
     assert all(each.prediction and each.effective_bits == each.prediction.effective_bits for each in full)
 
 
-@pytest.mark.parametrize("dtype", ["e4m3", "e5m2"])
-@pytest.mark.parametrize(("warps", "unit", "bits"), [(2, "HMMA", 23), (4, "QGMMA", 13), (8, "QGMMA", 13)])
-def test_h200_has_the_bits_of_the_unit_that_ran(dtype: str, warps: int, unit: str, bits: int) -> None:
-    found = recorded(dtype=dtype, num_warps=warps, operands="full-width")
-    assert [each.block_k for each in found] == [32, 64, 128, 256, 512]
-    for each in found:
-        assert each.opcodes[0].startswith(unit)
-        assert each.effective_bits is not None
-        assert (each.effective_bits.value, each.effective_bits.bound) == (bits, "exact")
-
-
 def test_whole_output_says_simulated_and_has_no_empty_column() -> None:
     result = sweep(*SMALL, "--block-k", "32,128", "--num-warps", "2,4")
     assert (result.exit_code, result.stderr) == (0, "")

@@ -44,6 +44,12 @@ def vectors(tmp_path: Path) -> Path:
     return tmp_path
 
 
+def spoil(path: Path, line: int, text: str) -> None:
+    lines = path.read_text().splitlines()
+    lines[line - 1] = text
+    path.write_text("\n".join(lines) + "\n")
+
+
 def test_vectors_agree_and_the_reading_is_told(vectors: Path) -> None:
     result = verify("sim:all", "--vectors", str(vectors))
     assert (result.exit_code, result.stderr) == (0, "")
@@ -62,8 +68,8 @@ def test_h200_report_explains_an_h100(vectors: Path) -> None:
 def test_wrong_results_are_found(vectors: Path) -> None:
     file = vectors / "H100" / "fp16" / "d_H100_fp32.txt"
     lines = file.read_text().splitlines()
-    lines[7] = lines[7][:-1] + ("1" if lines[7][-1] == "0" else "0")
-    file.write_text("\n".join(lines) + "\n")
+    wrong_line = f"{int(lines[7], 2) ^ 1:032b}"
+    spoil(file, 8, wrong_line)
     result = verify("sim:h100", "--vectors", str(vectors))
     assert result.exit_code == 1
     assert "1 mismatch: 2 sets of results, 80 dot products" in result.stdout
@@ -73,13 +79,7 @@ def test_wrong_results_are_found(vectors: Path) -> None:
         for row in json.loads(verify("sim:h100", "--vectors", str(vectors), "--format", "json").stdout)["compared"]
         if row["mismatches"]
     ]
-    assert wrong["counterexample"]["exchange"][3] == f"{int(lines[7], 2):08x}"
-
-
-def spoil(path: Path, line: int, text: str) -> None:
-    lines = path.read_text().splitlines()
-    lines[line - 1] = text
-    path.write_text("\n".join(lines) + "\n")
+    assert wrong["counterexample"]["exchange"][3] == f"{int(wrong_line, 2):08x}"
 
 
 @pytest.mark.parametrize(

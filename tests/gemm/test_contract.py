@@ -187,18 +187,6 @@ def test_a_product_depends_on_its_own_row_and_column(name: str) -> None:
         assert find_dependence(RecordedCallable(of)).value == "own row and column"
 
 
-@pytest.mark.parametrize("function", [strassen, wrong_tile, scaled_by_tensor, scaled_by_row])
-def test_a_deterministic_function_is_not_unstable(function: Multiply) -> None:
-    outcome = outcome_of(function, 16, 16, 8)
-    found, reason = status(outcome)
-    by_name = findings(outcome)
-    assert (found, by_name["repeatable"].value) == ("inferred", "yes")
-    assert by_name["depends_on"].value != "own row and column"
-    if outcome.depends is not None and outcome.depends.is_on_others:
-        of_tile = "columns 8-15 read B of columns 0-7"
-        assert (of_tile if function is wrong_tile else str(outcome.depends)) in reason
-
-
 @pytest.mark.parametrize("first", [1, 3])
 def test_first_calls_that_give_other_bits_are_counted(first: int) -> None:
     outcome = outcome_of(Warming(first), 16, 16)
@@ -220,14 +208,6 @@ def test_first_calls_are_compared_with_the_last() -> None:
     last = compare_at_end(recorded, first)
     assert (last.other, last.changed) == (FIRST, 0)
     assert last.elements > 0
-
-
-def test_calls_before_the_first_are_counted() -> None:
-    function = Warming(2)
-    warming = box(function, 16, 16)
-    before = [warming.product(*first_operands(warming.spec)) for _ in range(2)]
-    outcome = characterise(warming, elements=1 << 12, before=before)
-    assert (outcome.first.other, outcome.calls) == (2, function.calls)
 
 
 def test_identical_calls_are_repeated_until_no_new_value_comes() -> None:

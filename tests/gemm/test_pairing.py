@@ -93,25 +93,12 @@ def test_where_a_cannot_be_chosen_columns_are() -> None:
     assert (found.mispaired, str(found.region)) == ("columns 4-7 read B of columns 12-15", "rows 0-3, columns 4-7")
 
 
-@pytest.mark.parametrize(
-    ("mistake", "named", "where"),
-    [
-        (Mispaired("rolled"), "a[0] is multiplied by b[63], a[1-63] by b[0-62]", ""),
-        pytest.param(
-            Mispaired("columns", 8, 0, 8),
-            "columns 8-15 read B of columns 0-7",
-            ", at rows 0-11, columns 8-15",
-            marks=pytest.mark.slow,
-        ),
-    ],
-    ids=["rolled", "columns"],
-)
-def test_a_mispaired_product_is_not_confirmed(mistake: Mispaired, named: str, where: str) -> None:
-    plan = replace(FMAS, m=M, n=N, k=K, mispaired=mistake)
+def test_a_mispaired_product_is_not_confirmed() -> None:
+    named, plan = "a[0] is multiplied by b[63], a[1-63] by b[0-62]", replace(FMAS, m=M, n=N, k=K, mispaired=Mispaired("rolled"))
     found = row(characterise(PlantedBox(plan), elements=1 << 10), "own")
     assert found.status == "inferred"
     assert found.reason.endswith(named)
-    assert f"WRONG PRODUCTS: {named}{where}" in [alarm.text for alarm in alarms(found)]
+    assert f"WRONG PRODUCTS: {named}" in [alarm.text for alarm in alarms(found)]
     wrong = [region for region in found.regions if region.findings["each_product_once"].value == "no"]
     assert [region.findings["each_product_once"].note for region in wrong] == [named]
     with pytest.raises(AssertionError, match=re.escape(f"each_product_once: no, {named}")):

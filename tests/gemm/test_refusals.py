@@ -10,7 +10,6 @@ import pytest
 from ml_dtypes import bfloat16
 from planted_boxes import PlantedBox
 from planted_plans import HOPPER
-from planted_products import FaultyOutput
 
 from accprobe.evaluate.product import ScaleWords
 from accprobe.gemm import dots
@@ -23,7 +22,6 @@ from accprobe.gemm.spec import Spec
 from accprobe.gemm.tree.tree_builder import NoTree
 from accprobe.isa.formats import FORMATS, Bits
 from accprobe.model.product import Chain
-from accprobe.render.subjects.products import proviso
 
 
 class TwoLevelSums:
@@ -58,17 +56,6 @@ def test_two_level_sums_are_refused_soon(monkeypatch: pytest.MonkeyPatch) -> Non
     (region,) = row(outcome, "two levels").regions
     assert region.model is None
     assert "effective_bits" not in region.findings
-
-
-def test_a_doubt_about_one_element_leaves_the_others_exact() -> None:
-    outcome = characterise(
-        PlantedBox(replace(HOPPER, m=8, n=8, k=32, faulty=FaultyOutput(5, 3, when="always"))), elements=1 << 8
-    )
-    found, reason = status(outcome)
-    assert (found, reason) == ("inferred", "elements with other bits than the rest were not probed: rows 5, columns 3")
-    assert (
-        proviso(row(outcome, "planted")) == "The findings are verified for the outputs of the plans shown, and for no others."
-    )
 
 
 def test_a_contradicted_region_has_suggested_findings_alone() -> None:

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 import numpy as np
 from numpy.random import Generator
-from numpy.typing import NDArray
 
 from accprobe.evaluate.error_free import Floats
 from accprobe.isa.formats import Bits, Format
@@ -15,20 +14,6 @@ from accprobe.model.tree import DotModel, FloatArithmetic
 from accprobe.report.names import named_models
 from accprobe.report.recorded import recorded
 from accprobe.report.report import Report
-
-ADVERSARIES = (
-    "full significands",
-    "below the cut",
-    "below the cut, signs in turn",
-    "near powers of two",
-    "carries",
-    "subnormals",
-    "integers",
-    "wide",
-    "patterns",
-)
-
-Exponents = NDArray[np.int64]
 
 
 def float_models() -> Iterator[tuple[str, DotModel, Format, Format]]:
@@ -145,10 +130,15 @@ def _shapes(model: ProductModel, m: int, n: int) -> tuple[tuple[Format, tuple[in
     return (model.a, (m, model.k)), (model.b, (n, model.k))
 
 
-_VALUES = dict(
-    zip(
-        ADVERSARIES,
-        (_full_significands, _below_the_cut, _in_turn, _near_powers, _carries, _subnormals, _integers, _wide, _wide),
-        strict=True,
-    )
-)
+_VALUES = {
+    "full significands": _full_significands,
+    "below the cut": _below_the_cut,
+    "below the cut, signs in turn": _in_turn,
+    "near powers of two": _near_powers,
+    "carries": _carries,
+    "subnormals": _subnormals,
+    "integers": _integers,
+    "wide": _wide,
+    "patterns": _wide,
+}
+ADVERSARIES = tuple(_VALUES)
