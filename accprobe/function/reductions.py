@@ -183,7 +183,7 @@ class Logarithm(Reduction):
         return lowest << self.dropped, (highest << self.dropped) + (1 << self.dropped) - 1
 
     def cover(self, table: int) -> Iterator[Int64s]:
-        for exponent in (0, -1, 1, -2):
+        for exponent in (0, -1):
             yield octave(exponent)
 
 

@@ -7,7 +7,18 @@ from typing import Any
 
 import numpy as np
 import pytest
-from planted_functions import INVERSE_ROOT, INVERSE_ROOT_OF_TWICE, RECIPROCAL, PlantedTable, inverse_root, reciprocal
+from planted_functions import (
+    INVERSE_ROOT,
+    INVERSE_ROOT_OF_TWICE,
+    LOGARITHM,
+    RECIPROCAL,
+    SINE,
+    PlantedTable,
+    cosine,
+    inverse_root,
+    logarithm,
+    reciprocal,
+)
 
 from accprobe.function.candidates import Hypothesis
 from accprobe.function.fit import infer_table_model
@@ -27,9 +38,11 @@ PLANTS = {
         PlantedTable(*INVERSE_ROOT, segments=64, unit=40, bias=1 << 14),
         PlantedTable(*INVERSE_ROOT_OF_TWICE, segments=64, unit=40, bias=1 << 14),
     ),
+    "a logarithm": logarithm(PlantedTable(*LOGARITHM, segments=64, unit=38, bias=2)),
+    "a cosine": cosine(PlantedTable(*SINE, segments=64, unit=37)),
 }
 
-
+SEGMENTS = {"two tables": [64, 64], "128 segments": [128], "256 segments": [256], "an exact square": [128]}
 LONG_TAIL = {"64 segments, another bias", "256 segments"}
 
 
@@ -45,7 +58,7 @@ def test_a_planted_table_predicts_every_word(name: str) -> None:
     kept = TableModelRecord.model_validate_json(model_record(inference.model).model_dump_json())
     assert np.array_equal(model_of(kept).words(words[::64]), device(words[::64]))
     segments = [len(table.coefficients) for table in inference.model.tables]
-    assert segments == ([64, 64] if name == "two tables" else [int(name.split()[0])] if name[0].isdigit() else [128])
+    assert segments == SEGMENTS.get(name, [64])
 
 
 def test_another_squarer_is_refused() -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,12 @@ SQUARES: dict[str, Callable[[Words], Words]] = {
     "exact": lambda x: x * x // 2**19,
     "half": lambda x: truncated_square(x, 8),
 }
+
+
+@cache
+def squares(kind: str) -> Words:
+    """Return the squares of all 17-bit numbers."""
+    return SQUARES[kind](np.arange(2**17))
 
 
 @dataclass(frozen=True)
@@ -49,8 +56,7 @@ class PlantedTable:
         c1 = np.rint(self.slope(start) * scale / 2**23).astype(np.int64)
         wide = 2**17 // size
         c2 = np.rint(self.half_curvature(start) * scale * 2.0**19 / 2**46 / wide**2).astype(np.int64)
-        parts = [SQUARES[self.square](part) for part in np.array_split(x * wide, max(1, len(x) >> 17))]
-        return c0[segment] + c1[segment] * x + c2[segment] * np.concatenate(parts)
+        return c0[segment] + c1[segment] * x + c2[segment] * squares(self.square)[x * wide]
 
 
 def truncated_words(values: Words, exponent: Words) -> Words:
@@ -81,7 +87,9 @@ def inverse_root(even: PlantedTable, odd: PlantedTable) -> Callable[[Words], Wor
     def words(given: Words) -> Words:
         exponent, fraction = (given >> 23 & 255).astype(np.int64) - 127, (given & 0x7FFFFF).astype(np.int64)
         rest = exponent % 2
-        values = np.where(rest == 0, even.at(fraction), odd.at(fraction))
+        values = np.zeros_like(fraction)
+        for parity, table in enumerate((even, odd)):
+            values[rest == parity] = table.at(fraction[rest == parity])
         found = truncated_words(values, -(exponent - rest) // 2 - even.unit)
         found = np.where(exponent == -127, 0x7F800000 | given >> 31 << 31, np.where(exponent == 128, 0, found))
         invalid = (given >> 31 == 1) & (exponent > -127) | (exponent == 128) & (fraction != 0)
@@ -90,6 +98,44 @@ def inverse_root(even: PlantedTable, odd: PlantedTable) -> Callable[[Words], Wor
     return words
 
 
+def logarithm(table: PlantedTable) -> Callable[[Words], Words]:
+    """Return a device that computes log2(x): a table of log2(1.m) without two bits, one's complement of negative sums."""
+
+    def words(given: Words) -> Words:
+        exponent, fraction = (given >> 23 & 255).astype(np.int64) - 127, (given & 0x7FFFFF).astype(np.int64)
+        total = exponent * 2 ** (table.unit - 2) + table.at(fraction) // 4
+        negative = total < 0
+        found = truncated_words(np.where(negative, -1 - total, total), np.full_like(total, 2 - table.unit)) | negative * 2**31
+        found = np.where(exponent == -127, 0xFF800000, np.where(exponent == 128, 0x7F800000, found))
+        invalid = (given >> 31 == 1) & (exponent > -127) | (exponent == 128) & (fraction != 0)
+        return np.where(invalid, 0x7FFFFFFF, found).astype(np.uint32)
+
+    return words
+
+
+def cosine(table: PlantedTable) -> Callable[[Words], Words]:
+    """Return a device that computes cos(x) from a table of sines of a quarter turn; x · 1/2π is truncated to f32."""
+
+    def words(given: Words) -> Words:
+        with np.errstate(invalid="ignore", over="ignore"):
+            x = np.abs(given.astype(np.uint32).view(np.float32).astype(np.float64))
+        fraction, exponent = np.frexp(np.where(np.isfinite(x) & (x >= 2**-100), x, 0) * float(np.float32(1 / (2 * np.pi))))
+        phase = np.floor(np.floor(fraction * 2**24) * 2.0 ** np.minimum(exponent + 1, 25)).astype(np.int64) % 2**25
+        quarter, position = phase // 2**23 + 1, phase % 2**23
+        values = table.at(np.where(quarter % 2 == 1, 2**23 - 1 - position, position))
+        found = truncated_words(values, np.full_like(values, -table.unit)) | (quarter // 2 % 2) * 2**31
+        return np.where(np.isfinite(x), found, 0x7FFFFFFF).astype(np.uint32)
+
+    return words
+
+
+LOGARITHM = (np.log2, lambda s: 1 / (s * np.log(2)), lambda s: -0.5 / (s**2 * np.log(2)))
+QUARTER = np.pi / 2
+SINE = (
+    lambda s: np.sin(QUARTER * (s - 1)),
+    lambda s: QUARTER * np.cos(QUARTER * (s - 1)),
+    lambda s: -0.5 * QUARTER**2 * np.sin(QUARTER * (s - 1)),
+)
 RECIPROCAL = (lambda s: 1 / s, lambda s: -1 / s**2, lambda s: 1 / s**3)
 INVERSE_ROOT = (lambda s: s**-0.5, lambda s: -0.5 * s**-1.5, lambda s: 0.375 * s**-2.5)
 # For odd exponents x = 2 · 1.m.
