@@ -30,6 +30,9 @@ from accprobe.render.document import (
 )
 from accprobe.report.report import Tool
 
+LONG, LONG_FIRST = 40, 24
+"""Characters of a cell, and of the first in a row, from which its column has a minimum width instead of many short lines."""
+
 LABEL = 60
 """Characters of what is read out of a part that scrolls."""
 
@@ -121,21 +124,25 @@ def _facts(table: Grid) -> str:
 
 def _table(table: Grid) -> str:
     caption = f"<caption>{_text(table.caption)}</caption>" if table.caption else ""
+    longest = [max((len(text_of(row[i])) for row in table.rows), default=0) for i in range(len(table.columns))]
+    kinds = [_kinds(column, longest[i] >= (LONG if i else LONG_FIRST)) for i, column in enumerate(table.columns)]
     heads = "".join(
-        f'<th scope="col"{_class(_kinds(column))}>{_text(on_one_line(column.header))}</th>' for column in table.columns
+        f'<th scope="col"{_class(kind)}>{_text(on_one_line(column.header))}</th>'
+        for kind, column in zip(kinds, table.columns, strict=True)
     )
-    rows = "\n".join(_row(table.columns, row) for row in table.rows)
+    rows = "\n".join(_row(kinds, row) for row in table.rows)
     kind = "filtered sortable" if table.filtered else "sortable"
     return f'<table class="{kind}">{caption}\n<thead><tr>{heads}</tr></thead>\n<tbody>\n{rows}\n</tbody></table>'
 
 
-def _row(columns: Sequence[Column], row: Sequence[Said]) -> str:
-    first, *others = (f"{_class(_kinds(column))}>{_words(cell)}" for column, cell in zip(columns, row, strict=True))
+def _row(kinds: Sequence[str], row: Sequence[Said]) -> str:
+    first, *others = (f"{_class(kind)}>{_words(cell)}" for kind, cell in zip(kinds, row, strict=True))
     return f'<tr><th scope="row"{first}</th>{"".join(f"<td{cell}</td>" for cell in others)}</tr>'
 
 
-def _kinds(column: Column) -> str:
+def _kinds(column: Column, is_long: bool) -> str:
     kinds = {"whole": column.whole, "number": column.number, "detail": column.need == "detail"}
+    kinds["long"] = is_long and not (column.whole or column.number)
     return " ".join(kind for kind, is_so in kinds.items() if is_so)
 
 

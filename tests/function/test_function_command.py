@@ -67,7 +67,7 @@ def test_an_operand_that_differs_is_shown() -> None:
     pytest.importorskip("torch")
     found = run("torch:relu", "--dtype", "f16")
     assert found.exit_code == 1
-    assert "relu, rounded once (RNE), but for 1 of 65,536 results" in found.stdout
+    assert "relu, rounded once (RNE), except for 1 of 65,536 results" in found.stdout
     assert "f(0x8000 (-0)) = 0x8000 (-0), expected 0x0000 (0)" in found.stdout
 
 

@@ -20,7 +20,7 @@ COLUMNS = (
 
 
 def function_blocks(rows: Sequence[FunctionRow]) -> Iterator[Element]:
-    """Return the function_headline, the table and the remarks of rows."""
+    """Yield the headline, the table of several rows, and remarks."""
     yield Paragraph(Phrase(function_headline(rows), "strong"))
     if len(rows) > 1:
         yield tabulate(COLUMNS, rows)
@@ -37,7 +37,7 @@ def function_headline(rows: Sequence[FunctionRow]) -> str:
             return f"{row.title}: {row.reason}"
         where = f"all {row.of:,} operands" if row.is_exhaustive else f"{row.words:,} of {row.of:,} operands"
         if row.mismatches:
-            return f"{row.title}: {row.computes}, but for {row.mismatches:,} of {row.words:,} results"
+            return f"{row.title}: {row.computes}, except for {row.mismatches:,} of {row.words:,} results"
         return f"{row.title}: {row.computes}; {where} compared, 0 differ"
     confirmed = sum(row.status == "confirmed" for row in rows)
     exhaustive = sum(row.is_exhaustive and row.status == "confirmed" for row in rows)

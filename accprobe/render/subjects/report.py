@@ -111,7 +111,9 @@ def report_page(report: Report) -> Iterator[Element]:
     if report.products:
         yield from products_page(report.products)
     if report.functions:
-        yield from function_blocks(report.functions)
+        is_first = not of_instructions and not report.products
+        yield Heading("Functions" if is_first else function_headline(report.functions), 2, "functions")
+        yield from tuple(function_blocks(report.functions))[1:]
     if report.sweeps:
         yield from sweep_page(report.sweeps, report.device.kind == "simulated")
     if of_instructions:

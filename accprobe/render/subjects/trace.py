@@ -37,7 +37,15 @@ def trace_page(found: TraceFindings) -> Iterator[Element]:
 
 
 def _origins(found: TraceFindings) -> Grid:
-    return table(("module", "operation", "operands", "elements that differ", "cause", "verified"), map(_origin, found.origins))
+    columns = (
+        Column("module"),
+        Column("operation", least=14),
+        Column("operands", need="detail"),
+        Column("elements\nthat differ", need="context"),
+        Column("cause", least=28),
+        Column("verified", whole=True),
+    )
+    return table(columns, map(_origin, found.origins))
 
 
 def _origin(each: ExplainedOrigin) -> tuple[str, ...]:
