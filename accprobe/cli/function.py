@@ -22,6 +22,7 @@ from accprobe.render.progress import progress_bar
 
 if TYPE_CHECKING:
     from accprobe.function.arithmetic import ArithmeticUnit
+    from accprobe.function.quantisers import ScaleLayout
     from accprobe.function.units import ScalarUnit
     from accprobe.report.functions import FunctionRow
     from accprobe.report.report import Report
@@ -32,6 +33,11 @@ if TYPE_CHECKING:
 @click.argument("callable_", metavar="[CALLABLE]", required=False)
 @click.option("--versus", metavar="CALLABLE", help="Second callable, compared operand by operand.")
 @click.option("--dtype", metavar="FORMAT", default="f32", show_default=True, help="Operand format of CALLABLE.")
+@click.option(
+    "--scale",
+    type=click.Choice(("tensor", "row", "block")),
+    help="Scales of a quantiser f(x, scale); a block has 128 elements.",
+)
 @click.option("--device", metavar="cuda:N|cpu", help="Device.  [default: the first usable GPU, else the CPU]")
 @click.option("--arrays", type=click.Choice(("torch", "numpy", "cupy", "jax")), help="Arrays that your function takes.")
 @click.option("--exhaustive", is_flag=True, help="Compare all 2^32 operands of a 32-bit format on a CPU too.")
@@ -44,6 +50,7 @@ def function_command(
     callable_: str | None,
     versus: str | None,
     dtype: str,
+    scale: ScaleLayout | None,
     device: str | None,
     arrays: str | None,
     exhaustive: bool,
@@ -59,6 +66,9 @@ def function_command(
     accprobe names what it computes, such as one rounding of a reference function, and its largest error. All operands of at
     most 16 bits are compared; of 32 bits 2^26 are, or all on a GPU and with --exhaustive.
 
+    With --scale, CALLABLE is a quantiser f(x, scale) that returns an array of x's shape in a narrow format. accprobe determines
+    whether it divides by the scale or multiplies, and how it rounds and saturates.
+
     Without CALLABLE, scalar PTX instructions of a GPU are measured: the special function unit (ex2, lg2, rcp, rsqrt, sqrt, sin,
     cos, tanh) and conversions (cvt) on every operand; additions, multiplications, fused multiply-adds and additions to memory
     (red) on directed and random operands.
@@ -72,6 +82,7 @@ def function_command(
     Examples:
       accprobe function numpy:exp --dtype f16
       accprobe function torch:silu --dtype bf16 --versus kernels.py:silu
+      accprobe function quantise.py:quantise --dtype bf16 --scale row --versus kernels.py:quantise
       accprobe function --device cuda:0 --select 'ex2.*' -o functions.json
     """
     if listing:
@@ -91,14 +102,17 @@ def function_command(
         check_writable(output)
     check_report(output)
     if callable_ is None:
-        if versus:
-            raise click.UsageError("--versus needs a CALLABLE to compare with")
+        if versus or scale:
+            raise click.UsageError("--versus and --scale need a CALLABLE")
         _units(device, select, form, output, time_limit)
     elif select:
         raise click.UsageError("--select chooses PTX instructions: leave CALLABLE out, or --select")
     else:
         with limited(time_limit):
-            _callable(callable_, versus, dtype, device, arrays, exhaustive, form, output)
+            if scale:
+                _quantisers([each for each in (callable_, versus) if each], dtype, scale, device, arrays, form, output)
+            else:
+                _callable(callable_, versus, dtype, device, arrays, exhaustive, form, output)
 
 
 def _units(device: str | None, select: tuple[str, ...], form: str, output: Path | None, time_limit: float | None) -> None:
@@ -228,6 +242,23 @@ def _callable(
     sentence = in_words(difference, *subjects) if difference else ""
     _print(report, form, sentence)
     if difference.differing if difference else rows[0].status != "confirmed":
+        sys.exit(DIFFERS)
+
+
+def _quantisers(
+    names: list[str], dtype: str, layout: ScaleLayout, device: str | None, arrays: str | None, form: str, output: Path | None
+) -> None:
+    from accprobe.function.quantisers import QuantiserSubject, compare_quantisers, measure_quantiser
+    from accprobe.function.subjects import format_named
+
+    with libraries_on_stderr(), saving(output) as save:
+        subjects = [QuantiserSubject(name, format_named(dtype), layout, device, arrays) for name in names]
+        rows = tuple(map(measure_quantiser, subjects))
+        differing, sentence = compare_quantisers(subjects[0], subjects[1]) if len(subjects) > 1 else (0, "")
+        report = _empty_report(subjects[0]).model_copy(update={"functions": rows})
+        save(report)
+    _print(report, form, sentence)
+    if differing if sentence else rows[0].status != "confirmed":
         sys.exit(DIFFERS)
 
 

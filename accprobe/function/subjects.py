@@ -49,7 +49,7 @@ class CallableSubject:
     """A Python function of one array, of the user or of a package."""
 
     def __init__(self, name: str, fmt: Format, device: str | None = None, arrays: str | None = None) -> None:
-        found = _find(name)
+        found = find_function(name)
         self.name, self.operand, self._function, self._file = name, fmt, found.function, found.file
         self.library: Any = open_arrays(arrays or found.arrays, device)
         self.device = self.library.device
@@ -116,7 +116,7 @@ class CallableSubject:
         return one_sentence(f"{self.name} {what}", self.library.device, self._file)
 
 
-def _find(name: str) -> UserFunction:
+def find_function(name: str) -> UserFunction:
     """Open FILE.py:FUNCTION or package:function; torch's functions are looked up in torch.nn.functional too."""
     package, _, function = name.partition(":")
     try:

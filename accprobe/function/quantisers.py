@@ -1,0 +1,258 @@
+"""Quantisers: functions of an operand and its scale that return a narrow format, element by element.
+
+They divide by the scale, or multiply by it or by its reciprocal. Which one shows only where the rounded reciprocal crosses the
+boundary of two results, so every operand of 16 bits meets scales of many sizes.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from contextlib import redirect_stdout
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from accprobe.errors import AccprobeError
+from accprobe.function.candidates import sample_words
+from accprobe.function.reference import OVERFLOWS, ROUNDING_MODES, FormatConversion, is_nan, unlike, values_of_words
+from accprobe.function.subjects import find_function
+from accprobe.gemm.callables.adapter import one_sentence
+from accprobe.gemm.callables.arrays import open_arrays
+from accprobe.gemm.verification import ordered
+from accprobe.isa.formats import FORMATS, Bits, Format
+from accprobe.report.functions import FunctionRow
+
+ScaleLayout = Literal["tensor", "row", "block"]
+Operation = Literal["x / scale", "x · scale", "x · (1 / scale)"]
+Doubles = NDArray[np.float64]
+
+BLOCK = 128
+"""Elements of a row that share a scale, of a block layout."""
+
+# Models are fitted to every n-th pair, and to some with infinities. A prime, so that every scale is among them.
+STEP, MOST_INFINITIES = 61, 256
+MOST_WRONG = 0.05
+# Share of the sample by which a model may be worse than the best one and still be compared with all results.
+NEARLY = 0.005
+
+
+def scale_values() -> NDArray[np.float32]:
+    """Return scales: powers of two, their neighbours, the ratios that quantisers compute, small, large and random ones."""
+    largest = np.array([448, 57344, 6, 127], np.float32)
+    powers = np.float32(2) ** np.array([0, 1, -1, 10, -10, 40, -40, -126], np.float32)
+    near = np.nextafter(powers[:3], np.float32(np.inf))
+    subnormal = np.array([2.0**-130], np.float32)  # its reciprocal is infinite
+    inexact = np.array([3, 41, 47, 55], np.float32)  # times its rounded reciprocal, each but 3 is not 1
+    random = np.float32(2) ** np.random.default_rng(0).uniform(-16, 16, 10).astype(np.float32)
+    return np.concatenate([powers, near, 1 / largest, largest[:2], inexact, random, subnormal]).astype(np.float32)
+
+
+class QuantiserSubject:
+    """A Python function f(x, scale). layout: a scale for the tensor, for each row, or for each `BLOCK` elements of a row."""
+
+    def __init__(self, name: str, fmt: Format, layout: ScaleLayout, device: str | None, arrays: str | None) -> None:
+        found = find_function(name)
+        self.name, self.operand, self.layout = name, fmt, layout
+        self._function, self._file = found.function, found.file
+        self.library: Any = open_arrays(arrays or found.arrays, device)
+        self.device: str = self.library.device
+        every = sample_words(fmt)
+        self.words: Bits = np.resize(every, -(-len(every) // BLOCK) * BLOCK)
+        self.scales = scale_values()
+        self.result: Format = FORMATS["f32"]
+
+    @cached_property
+    def scale_of_elements(self) -> NDArray[np.float32]:
+        """The scale of each element, [scales, words]."""
+        rows = np.arange(len(self.scales))[:, None]
+        blocks = np.arange(len(self.words))[None, :] // BLOCK if self.layout == "block" else 0
+        return self.scales[np.broadcast_to((rows + blocks) % len(self.scales), (len(self.scales), len(self.words)))]
+
+    @cached_property
+    def results(self) -> Bits:
+        """The results, [scales, words]. Raises AccprobeError if the function does not return one for each element."""
+        words = np.broadcast_to(self.words, (len(self.scales), len(self.words)))
+        if self.layout == "tensor":
+            return np.stack([self._call(self.words, scale.reshape(())) for scale in self.scales])
+        step = 1 if self.layout == "row" else BLOCK
+        scales = self.scale_of_elements[:, :: step if self.layout == "block" else len(self.words)]
+        found, again = (self._call(words, scales) for _ in range(2))
+        if (found != again).any():
+            raise AccprobeError(f"{self.name} gives other results when called again")
+        return found
+
+    def _call(self, words: Bits, scales: NDArray[np.float32]) -> Bits:
+        flat = np.ascontiguousarray(scales).reshape(-1).view(np.uint32)
+        with one_sentence(f"{self.name} fails:", self.device, self._file), np.errstate(all="ignore"):
+            x = self.library.operand("x", np.ascontiguousarray(words), self.operand)
+            scale = self.library.operand("scale", flat, FORMATS["f32"]).reshape(scales.shape)
+            with redirect_stdout(sys.stderr):
+                result = self._function(x, scale)
+            received = self.library.received(result)
+        if received is None or received.shape != words.shape or received.fmt is None or not received.fmt.is_float:
+            got = f"{list(received.shape)} of {received.type}" if received else type(result).__name__
+            raise AccprobeError(f"{self.name} returns {got}; expected floating-point results of the shape {list(words.shape)}")
+        self.result = received.fmt
+        found: Bits = self.library.patterns(result, received.fmt)
+        return found
+
+
+ANY_NAN = FormatConversion(nan=None)
+
+
+@dataclass(frozen=True)
+class QuantiserModel:
+    """operation: of x and the scale, in f32. scale, quotient: formats to which both are rounded, None for f32."""
+
+    operation: Operation
+    scale: Format | None
+    quotient: Format | None
+    conversion: FormatConversion = ANY_NAN
+
+    def values(self, x: Doubles, scale: Doubles) -> Doubles:
+        """Return the values before the conversion. Quotients and products of f32 numbers are exact enough in float64."""
+        with np.errstate(all="ignore"):
+            s = _rounded(scale, self.scale)
+            if self.operation == "x · (1 / scale)":
+                s = _rounded(1 / s, self.scale)
+            return _rounded(x / s if self.operation == "x / scale" else x * s, self.quotient)
+
+    def words(self, x: Doubles, scale: Doubles, result: Format) -> Any:
+        return self.conversion.words(self.values(x, scale), result)
+
+    def __str__(self) -> str:
+        steps = [f"scale rounded to {self.scale}"] * (self.scale is not None)
+        steps += [f"rounded to {self.quotient}"] * (self.quotient is not None)
+        return ", ".join([f"{self.operation} in f32", *steps])
+
+    def in_words(self, result: Format) -> str:
+        """Return "x / scale in f32, rounded to e4m3 (RNE), saturated, subnormal results kept"."""
+        overflow, infinite = self.conversion.overflow, self.conversion.infinite
+        parts = (
+            f"{self}, rounded to {result} ({self.conversion.rounding})",
+            "saturated" if overflow == "largest" else f"too large values become {overflow}",
+            f"infinity becomes {'the largest number' if infinite == 'largest' else infinite}" if infinite != overflow else "",
+            "subnormal results flushed" if self.conversion.flushed else "subnormal results kept",
+        )
+        return ", ".join(filter(None, parts))
+
+
+def _rounded(values: Doubles, fmt: Format | None) -> Doubles:
+    single = values.astype(np.float32)
+    return (single if fmt is None else single.astype(fmt.ml_dtype)).astype(np.float64)
+
+
+def measure_quantiser(subject: QuantiserSubject) -> FunctionRow:
+    """Return the row of a quantiser. Raises AccprobeError."""
+    started = time.monotonic()
+    results = subject.results.reshape(-1)
+    x = np.broadcast_to(values_of_words(subject.words, subject.operand), subject.results.shape).reshape(-1)
+    scale = subject.scale_of_elements.reshape(-1).astype(np.float64)
+    best, wrong, others = infer_quantiser(x, scale, results, subject)
+    expected = best.words(x, scale, subject.result)
+    known = len(wrong) <= MOST_WRONG * len(results)
+    reason = (
+        f"{len(wrong):,} of {len(results):,} results differ from the model" if known else "no division or product by the scale"
+    )
+    return FunctionRow(
+        name=subject.name,
+        operand=subject.operand.name,
+        result=subject.result.name,
+        status=("inferred" if len(wrong) else "confirmed") if known else "unverified",
+        reason=reason if len(wrong) else "",
+        computes=f"with a scale of each {subject.layout}: {best.in_words(subject.result)}" if known else "",
+        words=len(results),
+        of=1 << subject.operand.storage_bits + 32,
+        mismatches=len(wrong) if known else 0,
+        counterexamples=tuple(_pair(subject, int(i), int(expected[i])) for i in wrong[:4]) if known else (),
+        specials=_specials(subject),
+        contradicted=tuple(others),
+        device=subject.device,
+        seconds=round(time.monotonic() - started, 3),
+    )
+
+
+def infer_quantiser(
+    x: Doubles, scale: Doubles, results: Bits, subject: QuantiserSubject
+) -> tuple[QuantiserModel, NDArray[np.int64], list[str]]:
+    """Return the model that explains most results, the places of those that it does not, and models that some contradict.
+
+    All models are fitted to a sample. Those that explain nearly as much of it as the best one are compared with all results,
+    until one explains them all: division and multiplication by the reciprocal differ in few.
+    """
+    narrow = [None, subject.operand] if subject.operand.storage_bits == 16 else [None]
+    operations: tuple[Operation, ...] = ("x / scale", "x · scale", "x · (1 / scale)")
+    models = [QuantiserModel(operation, a, b) for operation in operations for a in narrow for b in narrow]
+    rows = np.union1d(np.arange(0, len(x), STEP), np.flatnonzero(np.isinf(x))[:MOST_INFINITIES])
+    some = x[rows], scale[rows], results[rows]
+    fitted = sorted((_fitted(model, *some, subject.result) for model in models), key=lambda each: each[1])
+    contradicted, best, fewest = [], fitted[0][0], np.arange(len(results) + 1)
+    for model, in_sample in fitted:
+        if len(fewest) and in_sample <= fitted[0][1] + NEARLY * len(some[0]):
+            wrong = np.flatnonzero(unlike(results, model.words(x, scale, subject.result), subject.result, any_nan=True))
+            if len(wrong):
+                contradicted.append((model, f"{len(wrong):,} of {len(results):,} differ"))
+            if len(wrong) < len(fewest):
+                best, fewest = model, wrong
+        elif in_sample:
+            contradicted.append((model, f"{in_sample:,} of {len(some[0]):,} differ"))
+    return best, fewest, [f"{model} ({count})" for model, count in contradicted if model != best]
+
+
+def _fitted(model: QuantiserModel, x: Doubles, scale: Doubles, results: Bits, result: Format) -> tuple[QuantiserModel, int]:
+    """Return a model with the conversion that explains most results, field by field, and how many it does not explain."""
+    values = model.values(x, scale)
+
+    def wrong(conversion: FormatConversion) -> int:
+        return int(unlike(results, conversion.words(values, result), result, any_nan=True).sum())
+
+    best = model.conversion
+    choices = {"overflow": OVERFLOWS, "infinite": OVERFLOWS, "rounding": ROUNDING_MODES, "flushed": (False, True)}
+    for field, some in choices.items():
+        best = min((replace(best, **{field: each}) for each in some), key=wrong)  # type: ignore[arg-type]
+    return replace(model, conversion=best), wrong(best)
+
+
+def compare_quantisers(one: QuantiserSubject, other: QuantiserSubject) -> tuple[int, str]:
+    """Return how many results of two quantisers differ, and a sentence. Raises AccprobeError for two result formats."""
+    left, right = one.results.reshape(-1), other.results.reshape(-1)
+    if one.result is not other.result:
+        raise AccprobeError(f"{one.name} returns {one.result} and {other.name} {other.result}: they cannot be compared")
+    places = np.flatnonzero(unlike(left, right, one.result, any_nan=True))
+    if not len(places):
+        return 0, f"{one.name} and {other.name}: the same bits for {len(left):,} pairs of operand and scale"
+    numbers = ~(is_nan(left[places], one.result) | is_nan(right[places], one.result))
+    far = np.abs(ordered(one.result, left[places]) - ordered(one.result, right[places]))[numbers]
+    ulp = f", by at most {int(far.max()):,} ulp" if len(far) else ""
+    return len(places), (
+        f"{one.name} and {other.name} differ for {len(places):,} of {len(left):,} pairs of operand and scale{ulp};"
+        f" first: {_pair(one, int(places[0]), int(right[places[0]]), 'and')}"
+    )
+
+
+def _pair(subject: QuantiserSubject, place: int, other: int, word: str = "expected") -> str:
+    """Return "x = 0x3f8d (1.1015625), scale = 0x3eaaaaab (0.333333343): 0x45, expected 0x46"."""
+    row, column = divmod(place, len(subject.words))
+    x, scale = subject.words[column : column + 1], subject.scale_of_elements[row, column]
+    digits, got = subject.result.storage_bits // 4, int(subject.results[row, column])
+    of_x = f"0x{int(x[0]):0{subject.operand.storage_bits // 4}x} ({float(values_of_words(x, subject.operand)[0]):.9g})"
+    of_scale = f"0x{int(scale.view(np.uint32)):08x} ({float(scale):.9g})"
+    return f"x = {of_x}, scale = {of_scale}: 0x{got:0{digits}x}, {word} 0x{other:0{digits}x}"
+
+
+def _specials(subject: QuantiserSubject) -> dict[str, str]:
+    """Return the results of zeros, infinities and NaN where the scale is 1."""
+    fmt = subject.operand
+    named = {"+0": 0, "-0": fmt.sign_bit, "NaN": fmt.sign_bit - 1}
+    if fmt.infinity is not None:
+        named |= {"+inf": fmt.infinity, "-inf": fmt.infinity | fmt.sign_bit}
+    found = {}
+    for name, word in named.items():
+        places = np.flatnonzero((subject.words == word) & (subject.scale_of_elements == 1))
+        if len(places):
+            found[name] = f"0x{int(subject.results.reshape(-1)[places[0]]):0{subject.result.storage_bits // 4}x}"
+    return found
