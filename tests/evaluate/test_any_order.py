@@ -6,17 +6,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from planted_boxes import PlantedBox
-from planted_models import model_of, outcomes
-from planted_plans import HOPPER, operands
-from planted_products import Planted
+from planted_models import outcomes, words
+from planted_plans import HOPPER
 
 from accprobe.evaluate import any_order
 from accprobe.evaluate.any_order import given_by_some_order
-from accprobe.evaluate.product import ScaleWords, product
+from accprobe.evaluate.product import product
 from accprobe.gemm.operands import times_power
-from accprobe.isa.formats import Bits
-from accprobe.model.product import Merged, ProductModel, addition
+from accprobe.model.product import Merged, addition
 
 FIVE = replace(HOPPER, m=8, n=9, k=160, slices=(32,) * 5, merge="unordered")
 PLANS = {
@@ -34,21 +31,9 @@ PLANS = {
 }
 
 
-def words(plan: Planted) -> tuple[ProductModel, Bits, Bits, ScaleWords | None]:
-    model = model_of(plan)
-    a, b, *scales = operands(plan, 1)
-    of = None
-    if plan.scales in ("tensor", "row"):
-        x, y = (np.asarray(each, np.float32) for each in scales)
-        of = ScaleWords(x.reshape(-1, 1), y.reshape(1, -1))
-    elif scales:
-        of = ScaleWords(scales[0], np.repeat(scales[1], 128, axis=1)[:, : plan.n])
-    return model, a.view(model.a.dtype), np.ascontiguousarray(b.T).view(model.b.dtype), of
-
-
 @pytest.mark.parametrize("name", PLANS)
 def test_results_of_every_order_are_found_and_their_neighbours_are_not(name: str) -> None:
-    model, a, b, scales = words(PLANS[name])
+    model, a, b, scales, _ = words(PLANS[name], 1)
     every = outcomes(model, a, b, scales)
     rng = np.random.default_rng(0)
     drawn = np.take_along_axis(every, rng.integers(len(every), size=(1, *every.shape[1:])), axis=0)[0]
@@ -61,15 +46,14 @@ def test_results_of_every_order_are_found_and_their_neighbours_are_not(name: str
 def test_a_planted_product_is_explained(name: str) -> None:
     """The planted evaluator shares no code with the package."""
     plan = replace(PLANS[name], out="f32")
-    model, a, b, scales = words(plan)
-    d = PlantedBox(plan).product(a, b, scales)
+    model, a, b, scales, d = words(plan, 1)
     assert given_by_some_order(model, a, b, d, scales).all()
     assert not (product(model, a, b, scales=scales) == d).all()
 
 
 def test_it_stops_after_the_first_block_that_is_not_explained(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(any_order, "FIRST_BLOCK", 4)
-    model, a, b, _ = words(FIVE)
+    model, a, b, *_ = words(FIVE, 1)
     d = outcomes(model, a, b)[3].copy()
     d.reshape(-1)[7] ^= 1 << 20
     for stop, count in ((False, 72), (True, 20)):  # blocks of 4 and of 16 elements
@@ -80,7 +64,7 @@ def test_it_stops_after_the_first_block_that_is_not_explained(monkeypatch: pytes
 def test_parts_without_terms_are_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only two of eight slices have terms, so no order of eight is tried."""
     plan = replace(FIVE, k=256, slices=(32,) * 8)
-    model, a, b, _ = words(plan)
+    model, a, b, *_ = words(plan, 1)
     a[:, 64:] = 0
     tried = []
     real = any_order._orders
@@ -91,7 +75,7 @@ def test_parts_without_terms_are_skipped(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_subnormal_sums_may_be_flushed() -> None:
     """Atomics of global memory flush them: terms and sums about f32's smallest normal number."""
-    model, a, b, _ = words(FIVE)
+    model, a, b, *_ = words(FIVE, 1)
     a, b = (times_power(model.a, x, -63) for x in (a, b))
     assert isinstance(model.tree, Merged)
     flushing = replace(model, tree=replace(model.tree, arithmetic=addition(subnormals="flushed")))

@@ -6,14 +6,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from planted_models import model_of, outcomes
-from planted_plans import NAMED, operands
-from planted_products import BLOCK, Planted
-from planted_sums import Array
+from planted_models import model_of, outcomes, words
+from planted_plans import NAMED
 
 from accprobe.evaluate import tiles
 from accprobe.evaluate.product import ScaleWords, product, rounded_words
-from accprobe.isa.formats import FORMATS, Bits
+from accprobe.isa.formats import FORMATS
 from accprobe.isa.instructions import parse
 from accprobe.model.product import Scales, chained
 from accprobe.model.tree import Rounding
@@ -33,45 +31,25 @@ OF_ONE_ELEMENT = [
 ]
 
 
-def words(plan: Planted, seed: int) -> tuple[Bits, Bits, ScaleWords | None, Array]:
-    """A [M, K], B [N, K], the scales and D of the planted product."""
-    a, b, *scales = operands(plan, seed)
-    d = plan(a, b, *scales)
-    model = model_of(plan)
-    of_a, of_b = a.view(model.a.dtype), np.ascontiguousarray(b.T).view(model.b.dtype)
-    return of_a, of_b, _scale_words(plan, scales), np.ascontiguousarray(d).view(model.result.dtype)
-
-
-def _scale_words(plan: Planted, scales: list[Array]) -> ScaleWords | None:
-    if plan.scales is None:
-        return None
-    of_a, of_b = scales
-    if plan.scales == "tensor":
-        return ScaleWords(of_a.reshape(1, 1), of_b.reshape(1, 1))
-    if plan.scales == "row":
-        return ScaleWords(of_a.reshape(-1, 1), of_b.reshape(1, -1))
-    return ScaleWords(of_a, np.repeat(of_b, BLOCK, axis=1)[:, : plan.n])
-
-
 @pytest.mark.parametrize("promote_every", [64, 128])
 def test_slices_of_scattered_blocks_are_promoted_too(promote_every: int) -> None:
     plan = replace(NAMED["4 interleaved slices"], interleave=32, promote_every=promote_every)
-    a, b, _, d = words(plan, 3)
-    np.testing.assert_array_equal(product(model_of(plan), a, b), d)
+    model, a, b, _, d = words(plan, 3)
+    np.testing.assert_array_equal(product(model, a, b), d)
 
 
 @pytest.mark.parametrize("name", [name for name in OF_ONE_ELEMENT if NAMED[name].merge != "unordered"])
 def test_planted_product(name: str) -> None:
     plan = replace(NAMED[name], m=12, n=9, by_m=())
-    a, b, scales, d = words(plan, seed=3)
-    np.testing.assert_array_equal(product(model_of(plan), a, b, scales=scales), d)
+    model, a, b, scales, d = words(plan, seed=3)
+    np.testing.assert_array_equal(product(model, a, b, scales=scales), d)
 
 
 @pytest.mark.parametrize("name", ["5 even slices, unordered", "5 even slices, unordered, tensor scale"])
 def test_every_outcome_of_an_unordered_one(name: str) -> None:
     plan = replace(NAMED[name], m=12, n=9)
-    a, b, scales, d = words(plan, seed=3)
-    every = outcomes(model_of(plan), a, b, scales)
+    model, a, b, scales, d = words(plan, seed=3)
+    every = outcomes(model, a, b, scales)
     assert len(every) == 60
     assert (every == d).any(axis=0).all()
     assert not (every == d).all(axis=0).all()
@@ -79,24 +57,24 @@ def test_every_outcome_of_an_unordered_one(name: str) -> None:
 
 def test_many_products_at_once_are_each_computed_alone() -> None:
     plan = replace(NAMED["chain of 8"], m=3, n=5)
-    a, b, _, d = words(plan, seed=1)
-    other_a, other_b, _, other = words(plan, seed=2)
-    found = product(model_of(plan), np.stack([a, other_a]), np.stack([b, other_b]))
+    model, a, b, _, d = words(plan, seed=1)
+    _, other_a, other_b, _, other = words(plan, seed=2)
+    found = product(model, np.stack([a, other_a]), np.stack([b, other_b]))
     np.testing.assert_array_equal(found, np.stack([d, other]))
 
 
 def test_elements_do_not_depend_on_their_tile(monkeypatch: pytest.MonkeyPatch) -> None:
     plan = replace(NAMED["block scales"], m=7, n=5)
-    a, b, scales, d = words(plan, seed=4)
+    model, a, b, scales, d = words(plan, seed=4)
     monkeypatch.setattr("accprobe.evaluate.product.TILE", 4)
-    np.testing.assert_array_equal(product(model_of(plan), a, b, scales=scales), d)
+    np.testing.assert_array_equal(product(model, a, b, scales=scales), d)
 
 
 @pytest.mark.parametrize(("name", "k"), [("chain of 8", 64), ("promoted every 128", 512)])
 def test_c_is_where_a_chain_begins(name: str, k: int) -> None:
     """The first half of K, and then the second with that as C, are the whole chain; of promoted chunks too."""
     plan, half = replace(NAMED[name], m=4, n=4, k=k), k // 2
-    a, b, _, d = words(plan, seed=5)
+    model, a, b, _, d = words(plan, seed=5)
     model = model_of(replace(plan, k=half))
     first = product(model, a[:, :half], b[:, :half])
     np.testing.assert_array_equal(product(model, a[:, half:], b[:, half:], c=first), d)
@@ -118,9 +96,8 @@ def test_where_k_ends_within_a_group_the_rest_is_zero(promote_every: int | None)
 def test_the_order_of_scales_changes_bits() -> None:
     """sa·sb overflows to infinity, sa and then sb do not; and with ordinary scales some last bits differ."""
     plan = replace(NAMED["row scales"], m=32, n=32, k=256)
-    a, b, scales, _ = words(plan, seed=6)
+    model, a, b, scales, _ = words(plan, seed=6)
     assert scales is not None
-    model = model_of(plan)
     orders = [replace(model, scales=Scales("row", how)) for how in ("product of scales", "a then b", "b then a")]
     at_once, a_first, b_first = (product(each, a, b, scales=scales) for each in orders)
     assert 0 < np.count_nonzero(at_once != a_first) < a_first.size
