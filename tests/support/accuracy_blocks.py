@@ -9,9 +9,6 @@ import numpy as np
 from benchmark import accuracy_line, accuracy_lines, recorded
 from block_forms import filled, tabled
 
-from accprobe.report.report import Report
-
-_FP8, _FP16 = "wgmma.m64n8k32.f32.e4m3.e4m3", "wgmma.m64n8k16.f32.f16.f16"
 _KINDS = {"normal": "zero-mean", "positive": "same-sign"}
 
 
@@ -165,31 +162,6 @@ def bounds_held() -> str:
         )
     heads = ("models", "arithmetics", "outputs", "exceed", "largest error over the bound")
     return filled(text) + "\n" + tabled(heads, rows)
-
-
-def ways_of_counting() -> str:
-    """Return the numbers of bits in use, with the meaning and the source of each."""
-    rows = {row.name: row for row in Report.load("h200").instructions}
-    kept, other = (
-        rows[name].findings[feature].value for name, feature in ((_FP8, "effective_bits"), (_FP16, "alignment_bits"))
-    )
-    assert isinstance(kept, int)
-    exponent = rows[_FP8].instruction.d.exponent_bits
-    measured = "measured: `reports/h200.json`"
-    table = (
-        (kept, "fraction bits of the running sum of an FP8 `wgmma` (QGMMA), and those to which it aligns products", measured),
-        (kept + 1, "the same with the hidden leading one", f"{measured}; DeepSeek-V3's 14 bits"),
-        (
-            kept + 1 + exponent,
-            "the same with the sign and the exponent too: a float e8m13",
-            f"{measured}; SageAttention2's FP22",
-        ),
-        (other, "bits to which HMMA and HGMMA align products, before the sum is truncated to 23", measured),
-        (other, "the same of Blackwell's FP8, whose sums keep 23", "published only: MMA-Sim; Khattak & Mikaitis"),
-        (34, "bits that a fused sum of 32 FP8 products needs for a precise f32 result", "DeepSeek-V3's advice to chip makers"),
-        (35, "bits to which Blackwell's block-scaled FP4 (mxf4, nvf4) aligns products", "published only: MMA-Sim"),
-    )
-    return tabled(("number", "counts", "known from"), table)
 
 
 def failures() -> str:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from click.testing import CliRunner
 
@@ -23,6 +24,11 @@ def fenced(lines: Iterable[str]) -> str:
 def tabled(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     lines = [header, ["---"] * len(header), *rows]
     return "".join(f"| {' | '.join(str(cell) for cell in line)} |\n" for line in lines)
+
+
+def table_of(lines: Iterable[Mapping[str, Any]], columns: Mapping[str, str]) -> str:
+    """Return a table of records; columns: by header, the format of a cell."""
+    return tabled(list(columns), ([form.format(**line) for form in columns.values()] for line in lines))
 
 
 def filled(text: str) -> str:

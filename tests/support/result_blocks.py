@@ -8,7 +8,7 @@ from collections import Counter
 from typing import Any
 
 from benchmark import RESULTS, recorded
-from block_forms import filled, tabled
+from block_forms import filled, table_of, tabled
 
 from accprobe.report.report import Report
 
@@ -76,22 +76,18 @@ def drawn_plans() -> str:
 
 def health_rates() -> str:
     """Return throughput and power of each unit beside torch's GEMM, and the results compared."""
-    heads = ("unit", "Tops/s", "torch's GEMM", "share", "results compared a minute", "that differ", "SMs", "W", "GEMM's W")
-    rows = (
-        (
-            unit["unit"],
-            f"{unit['tops']:,.0f}",
-            f"{unit['gemm_tops']:,.0f}",
-            f"{unit['share']:.0%}",
-            f"{unit['compared_a_minute']:.2g}",
-            unit["wrong"],
-            unit["sms"],
-            f"{unit['watts']:.0f}",
-            f"{unit['gemm_watts']:.0f}",
-        )
-        for unit in recorded("health/h200.json")["units"]
-    )
-    return tabled(heads, rows)
+    columns = {
+        "unit": "{unit}",
+        "Tops/s": "{tops:,.0f}",
+        "torch's GEMM": "{gemm_tops:,.0f}",
+        "share": "{share:.0%}",
+        "results compared a minute": "{compared_a_minute:.2g}",
+        "that differ": "{wrong}",
+        "SMs": "{sms}",
+        "W": "{watts:.0f}",
+        "GEMM's W": "{gemm_watts:.0f}",
+    }
+    return table_of(recorded("health/h200.json")["units"], columns)
 
 
 def health_planted() -> str:
