@@ -39,7 +39,7 @@ _TABLE = 1 << 16
 # Numbers drawn for a large matrix. Each line is a run of them from a random start, which is faster than drawing every element.
 _POOL = 1 << 20
 # Fewest words of `random_windows`.
-_WINDOWS = 1 << 21
+_WINDOWS = 1 << 20
 # Number of 256 pairs of cancelling products that cancel completely.
 _CANCELLED = 230
 

@@ -5,7 +5,7 @@ Each operand keeps its buffer from call to call, because libraries choose kernel
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,12 +19,18 @@ from accprobe.isa.formats import FORMATS, Bits, Format
 ARRAYS = ("torch", "numpy", "cupy", "jax")
 # A large operand is transposed on the device in so many parts, so that only one of them needs extra memory.
 PARTS = 8
-# Words of several calls that are laid out together on the device, and the alignment of each call's part: 512 bytes or more, as
-# that of torch's own allocations.
-WINDOWS, ALIGNED = 1 << 24, 512
+# Words and calls that are laid out together on the device, and the alignment of each call's part: 512 bytes or more, as that of
+# torch's own allocations.
+WINDOWS, TOGETHER, ALIGNED = 1 << 24, 256, 512
+# Calls from which on a CUDA graph of them saves time.
+MANY_CALLS = 512
 
 # Formats that results may have.
 _RESULTS = ("f64", "f32", "f16", "bf16", "e5m2", "e4m3", "s32", "s8", "u8")
+
+
+Starts = NDArray[np.int64]
+Reduction = Callable[[Any], Any]
 
 
 class Received(NamedTuple):
@@ -60,9 +66,12 @@ def library_of(x: Any) -> ArrayLibrary:
 
 
 class ArrayLibrary:
-    """Arrays of one library on one device; here of numpy, with narrow floats of ml_dtypes."""
+    """Arrays of one library on one device; here of numpy, with narrow floats of ml_dtypes.
 
-    name, device = "numpy", "cpu"
+    replays: a CUDA graph may replay calls of the function, which has no effects.
+    """
+
+    name, device, replays = "numpy", "cpu", False
 
     def __init__(self) -> None:
         self._buffers: dict[str, Any] = {}
@@ -77,14 +86,17 @@ class ArrayLibrary:
         buffer[:] = patterns
         return buffer.view(_numpy_type(fmt))
 
-    def windows(self, words: Bits, k: int, starts: NDArray[np.int64], fmt: Format, by_columns: bool) -> Iterator[Any]:
-        """Yield an operand "b" [K, N] for each call, which the next one replaces; column n is words[start : start + k]."""
-        every = np.lib.stride_tricks.sliding_window_view(words, k)
-        return (self.operand("b", every[some].T, fmt, by_columns) for some in starts)
+    def reduced(self, function: Reduction, words: Bits, starts: Starts, k: int, fmt: Format, by_columns: bool) -> Any:
+        """Return the results of a function of x [K, N] for each call, stacked where they lie.
 
-    def results(self, function: Callable[[Any], Any], operands: Callable[[], Iterator[Any]]) -> Any:
-        """Return the results of a function of each operand, stacked where they lie."""
-        return np.stack([np.array(self._array(function(x))) for x in operands()])
+        Column n of a call's x is words[start : start + K], starts [calls, N].
+        """
+        every = np.lib.stride_tricks.sliding_window_view(words, k)
+        results = (self._array(function(self.operand("b", every[some].T, fmt, by_columns))) for some in starts)
+        return self._stacked([np.array(each) for each in results])
+
+    def _stacked(self, results: Sequence[Any]) -> Any:
+        return np.stack(results)
 
     def scale(self, role: str, values: Singles) -> Any:
         return np.array(values)
@@ -123,6 +135,7 @@ class TorchArrays(ArrayLibrary):
         if self.device != "cpu":
             _check_gpu(torch, self.device)
         self._torch: Any = torch
+        self._graphs: dict[Any, tuple[Any, Any] | None] = {}
 
     def operand(self, role: str, patterns: Bits, fmt: Format, by_columns: bool = False) -> Any:
         if by_columns:
@@ -135,27 +148,56 @@ class TorchArrays(ArrayLibrary):
             self._transpose_into(role, words, buffer)
         return buffer.view(self.type(fmt))
 
-    def windows(self, words: Bits, k: int, starts: NDArray[np.int64], fmt: Format, by_columns: bool) -> Iterator[Any]:
-        torch = self._torch
-        calls, n = starts.shape
+    def reduced(self, function: Reduction, words: Bits, starts: Starts, k: int, fmt: Format, by_columns: bool) -> Any:
+        torch, (calls, n) = self._torch, starts.shape
         every = torch.from_numpy(_signed_integers(words)).to(self.device).unfold(0, k, 1)
-        pitch = -(-n * k // ALIGNED) * ALIGNED
-        at_once = max(1, min(calls, WINDOWS // pitch))
-        buffer = self._buffer("windows", (at_once, pitch), _signed_integers(words[:0]).dtype.name)
         places = torch.from_numpy(starts).to(self.device)
-        for first in range(0, calls, at_once):
-            some = places[first : first + at_once]
-            rows = every[some]
-            buffer[: len(some), : n * k].copy_((rows if by_columns else rows.transpose(1, 2)).reshape(len(some), -1))
-            for line in buffer[: len(some), : n * k].view(self.type(fmt)).unbind():
-                yield line.view(n, k).t() if by_columns else line.view(k, n)
+        pitch = -(-n * k // ALIGNED) * ALIGNED
+        together = max(1, min(TOGETHER, WINDOWS // pitch))
+        buffer = self._buffer("windows", (together, pitch), _signed_integers(words[:0]).dtype.name)[:, : n * k]
+        lines = buffer.view(self.type(fmt)).unbind()
+        operands = [self._handed(line.view(n, k).t() if by_columns else line.view(k, n)) for line in lines]
+        found = []
+        with torch.no_grad():
+            for first in range(0, calls, together):
+                rows = every[places[first : first + together]]
+                buffer[: len(rows)].copy_((rows if by_columns else rows.transpose(1, 2)).reshape(len(rows), -1))
+                replayed = self.replays and len(rows) == together and calls >= MANY_CALLS
+                found.append((self._replayed if replayed else self._called)(function, operands[: len(rows)]))
+        return torch.cat(found)
 
-    def results(self, function: Callable[[Any], Any], operands: Callable[[], Iterator[Any]]) -> Any:
-        """Copy each result only if the function writes all of them to the same memory."""
-        found = [self._tensor(function(x)).detach() for x in operands()]
+    def _handed(self, tensor: Any) -> Any:
+        """Return a tensor as the library's array."""
+        return tensor
+
+    def _called(self, function: Reduction, operands: Sequence[Any]) -> Any:
+        """Return stacked results. They are copied one by one only if the function writes several to the same memory."""
+        found = [self._tensor(function(x)).detach() for x in operands]
         if len({each.data_ptr() for each in found}) < len(found):
-            found = [self._tensor(function(x)).detach().clone() for x in operands()]
+            found = [self._tensor(function(x)).detach().clone() for x in operands]
         return self._torch.stack(found)
+
+    def _replayed(self, function: Reduction, operands: Sequence[Any]) -> Any:
+        """As `_called`, from a CUDA graph of the same launches, which takes less time."""
+        key = function, operands[0].data_ptr(), operands[0].shape, len(operands)
+        if key not in self._graphs:
+            self._graphs = {key: self._captured(function, operands)}
+        if (captured := self._graphs[key]) is None:
+            return self._called(function, operands)
+        captured[0].replay()
+        return captured[1].clone()
+
+    def _captured(self, function: Reduction, operands: Sequence[Any]) -> tuple[Any, Any] | None:
+        """Return a CUDA graph of the calls and its results; None if it fails or gives other bits."""
+        torch, expected, graph = self._torch, self._called(function, operands), self._torch.cuda.CUDAGraph()
+        try:
+            with torch.cuda.graph(graph):
+                found = torch.stack([self._tensor(function(x)) for x in operands])
+            graph.replay()
+            same = torch.equal(found.view(torch.uint8), expected.view(torch.uint8))
+        except RuntimeError:
+            return None
+        return (graph, found) if same else None
 
     def _transpose_into(self, role: str, words: NDArray[Any], buffer: Any) -> None:
         """Copy the operand as it lies in memory, part by part, and transpose each part on the device."""
@@ -222,8 +264,8 @@ class CupyArrays(TorchArrays):
     def operand(self, role: str, patterns: Bits, fmt: Format, by_columns: bool = False) -> Any:
         return self._cupy.from_dlpack(super().operand(role, patterns, fmt, by_columns))
 
-    def windows(self, words: Bits, k: int, starts: NDArray[np.int64], fmt: Format, by_columns: bool) -> Iterator[Any]:
-        return map(self._cupy.from_dlpack, super().windows(words, k, starts, fmt, by_columns))
+    def _handed(self, tensor: Any) -> Any:
+        return self._cupy.from_dlpack(tensor)
 
     def scale(self, role: str, values: Singles) -> Any:
         return self._cupy.from_dlpack(super().scale(role, values))
@@ -255,8 +297,8 @@ class JaxArrays(ArrayLibrary):
     def scale(self, role: str, values: Singles) -> Any:
         return self._jax.device_put(np.array(values), self._to)
 
-    def results(self, function: Callable[[Any], Any], operands: Callable[[], Iterator[Any]]) -> Any:
-        return self._jax.numpy.stack([self._array(function(x)) for x in operands()])
+    def _stacked(self, results: Sequence[Any]) -> Any:
+        return self._jax.numpy.asarray(np.stack(results))
 
     def _array(self, result: Any) -> Any:
         return result if isinstance(result, self._jax.Array) else None

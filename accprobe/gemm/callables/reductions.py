@@ -7,7 +7,7 @@ regions, its repeatability. A mean over a power of two is a product with a row o
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import redirect_stdout
 from dataclasses import replace
 from functools import partial
@@ -49,6 +49,7 @@ def open_reduction(
     if not isinstance(own, UserFunction):
         raise AccprobeError(f"{name} is a matrix product: use `accprobe gemm {name}`")
     library = open_arrays(arrays or own.arrays, device)
+    library.replays = name.startswith("torch:") and library.device.startswith("cuda")
     fmt = request.a or FORMATS["f32"]
     if fmt.is_integer:
         raise AccprobeError(f"sums of {fmt} are exact in any order: give a float format with --dtype")
@@ -89,12 +90,8 @@ class ReductionAdapter(CallableAdapter):
 
         Words and results are copied to and from the device once.
         """
-
-        def operands() -> Iterator[Any]:
-            return self.library.windows(words, self.spec.k, starts, self.spec.b, self._by_columns)
-
         with self._one_sentence("raises"), np.errstate(all="ignore"), redirect_stdout(sys.stderr):
-            found = self.library.results(self._function, operands)
+            found = self.library.reduced(self._function, words, starts, self.spec.k, self.spec.b, self._by_columns)
         return self._patterns(found)
 
 
