@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,7 +24,7 @@ import numpy as np
 from accprobe.composites.steps import recorded_steps
 from accprobe.errors import AccprobeError, UnknownName
 from accprobe.evaluate.product import ScaleWords, product
-from accprobe.function.predict import function_words, named_function
+from accprobe.function.predict import function_words
 from accprobe.gemm.callables.arrays import is_tensor, library_of
 from accprobe.gemm.operands import scale_words
 from accprobe.gemm.spec import Spec
@@ -33,10 +32,8 @@ from accprobe.isa.formats import FORMATS, Bits, Format
 from accprobe.isa.instructions import Instruction
 from accprobe.model.product import ProductModel, chained
 from accprobe.report.functions import FunctionRow
-from accprobe.report.names import EXAMPLE, named_model, named_products
+from accprobe.report.names import EXAMPLE, named_claims, named_model, split_row
 from accprobe.report.products import ProductRow
-from accprobe.report.recorded import recorded
-from accprobe.report.report import Report
 
 # Products that an error lists.
 ROWS_LISTED = 4
@@ -90,7 +87,7 @@ def predict(
     for name, x in (("b", b), ("c", c)):
         if is_tensor(a) and is_tensor(x) and x.device != a.device:
             raise AccprobeError(f"`{name}` is on {x.device} and `a` on {a.device}: move them to one device")
-    rows = named_products(like)
+    rows = named_claims(like, ProductRow)
     if not rows:
         if scales is not None:
             raise AccprobeError(f"{like} has no scales: name a scaled product, such as products-h200:torch:_scaled_mm")
@@ -101,11 +98,15 @@ def predict(
 
 
 def _of_one_array(like: str, x: Any, dim: int) -> Any:
-    source, _, name = like.partition(":")
-    if source not in recorded() and not Path(source).is_file():
+    if not split_row(like)[0]:
         raise UnknownName(f"{like} names no report; for one array give REPORT:NAME, for an instruction A and B")
-    rows = [row for row in Report.load(source).products if row.reduction and (not name or row.matches(name))]
-    return _of_reduction(like, rows, x, dim) if rows else _of_function(named_function(like), x)
+    if rows := [row for row in named_claims(like, ProductRow) if row.is_reduction]:
+        return _of_reduction(like, rows, x, dim)
+    functions = named_claims(like, FunctionRow)
+    if len(functions) != 1:
+        some = f"{len(functions)} functions, such as {'; '.join(row.title for row in functions[:ROWS_LISTED])}"
+        raise UnknownName(f"{like} means {some if functions else 'no function and no reduction: a product needs A and B'}")
+    return _of_function(functions[0], x)
 
 
 def _of_reduction(like: str, rows: Sequence[ProductRow], x: Any, dim: int) -> Any:

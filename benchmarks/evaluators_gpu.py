@@ -197,11 +197,11 @@ def measured(bench: Bench, dots: int) -> dict[str, Any]:
         started = time.perf_counter()
         done = verify_in_bulk(bench.device, inst, models[inst], dots)
         elapsed = time.perf_counter() - started
-        row = {"instruction": name, "dots": done.dots, "mismatches": done.mismatches, "kinds": done.kinds, "seed": 0}
-        row |= {"dots_per_second": round(done.dots / elapsed), "macs_per_second": round(done.dots * inst.k / elapsed)}
+        row = {"instruction": name, "dots": done.compared, "mismatches": done.mismatches, "kinds": done.kinds, "seed": 0}
+        row |= {"dots_per_second": round(done.compared / elapsed), "macs_per_second": round(done.compared * inst.k / elapsed)}
         results["verified"].append(row)
         print(
-            f"verified   {name}  {done.dots:,} dots, {done.mismatches} differ, {row['dots_per_second']:.3g} dots/s", flush=True
+            f"verified   {name}  {done.compared:,} dots, {done.mismatches} differ, {row['dots_per_second']:.3g} dots/s", flush=True
         )
     return results
 

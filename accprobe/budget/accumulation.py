@@ -6,16 +6,15 @@ report ("QGMMA"), or a measured product ("products-h200:torch:mm 4096x4096x4096 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from accprobe.errors import AccprobeError, UnknownName
 from accprobe.isa.formats import FORMATS, Format
 from accprobe.model.product import Chain, Merged, Node, ProductModel, Scales, addition, in_chunks
-from accprobe.model.published import SIM
 from accprobe.model.tree import DotModel
-from accprobe.report.names import named_model, products_named, split_row
-from accprobe.report.report import Report
+from accprobe.report.names import named_claims, named_model, split_row
+from accprobe.report.products import ProductRow
 
 
 @dataclass(frozen=True)
@@ -92,9 +91,8 @@ def of_named(name: str, dtype: str = "") -> Accumulation:
     dtype: operands of the instruction, where the name leaves them open. Raises UnknownName, ReportError, and AccprobeError
     where an instruction takes more than A, B and C, or adds integers, or a product has no model of one plan.
     """
-    source, words = split_row(name)
-    if source and not source.startswith(SIM) and (report := Report.load(source)).products and not report.instructions:
-        return _of_product(report, source, words)
+    if products := named_claims(name, ProductRow):
+        return _of_product(name, products)
     found = named_model(name, dtype)
     inst, model, _, remark = found
     if inst.c is not inst.d or inst.sparse or inst.scale is not None or inst.is_integer:
@@ -104,11 +102,10 @@ def of_named(name: str, dtype: str = "") -> Accumulation:
     return Accumulation(found.name, inst.a, inst.b, model, tuple(range(inst.k)), inst.d, remark=remark)
 
 
-def _of_product(report: Report, source: str, words: str) -> Accumulation:
-    meant = products_named(report, source, words)
+def _of_product(name: str, meant: Sequence[ProductRow]) -> Accumulation:
     if len(meant) > 1:
         titles = "; ".join(row.title for row in meant[:5])
-        raise UnknownName(f"{len(meant)} products of {source} match '{words}': add words of one of them, such as {titles}")
+        raise UnknownName(f"{name} means {len(meant)} products: add words of one of them, such as {titles}")
     (row,) = meant
     model = row.regions[0].model if row.regions else None
     if model is None or model.a.is_integer:
@@ -117,5 +114,5 @@ def _of_product(report: Report, source: str, words: str) -> Accumulation:
     of_chain = step.root.arithmetic.result
     found = {key: row.findings[key].value for key in ("promote_every", "split_k") if key in row.findings}
     every, slices = (value if isinstance(value, int) else None for value in (found.get("promote_every"), found.get("split_k")))
-    name = f"{source}:{row.title}"
+    name = f"{split_row(name)[0]}:{row.title}"
     return Accumulation(name, model.a, model.b, step, pattern, of_chain, model, promote_every=every, split_k=slices or 1)

@@ -125,7 +125,7 @@ def _recorded(name: str, spec: Spec) -> list[Candidate]:
                 continue
             if (model.a, model.b, model.result, model.k) == (spec.a, spec.b, spec.out, spec.k):
                 values = {key: finding.value for key, finding in region.findings.items()}
-                found.append(Candidate(f"{name}:{row.callable} {row.m}x{row.n}x{row.k}", values, model))
+                found.append(Candidate(f"{name}:{row.name} {row.m}x{row.n}x{row.k}", values, model))
     return found
 
 

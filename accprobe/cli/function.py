@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from accprobe.function.arithmetic import ArithmeticUnit
     from accprobe.function.quantisers import ScaleLayout
     from accprobe.function.units import ScalarUnit
+    from accprobe.report.claims import Status
     from accprobe.report.functions import FunctionRow
     from accprobe.report.report import Report
-    from accprobe.report.rows import Status
 
 
 @click.command("function")
@@ -142,7 +142,7 @@ def _units(device: str | None, select: tuple[str, ...], form: str, output: Path 
                 for row in _measured_at_once(chosen, gpu.architecture, index):
                     rows.append(row)
                     show(len(rows), len(chosen), row.name)
-                    report = report.model_copy(update={"functions": tuple(rows)})
+                    report = report.with_claims(rows)
                     save(report)
         except (KeyboardInterrupt, AccprobeError) as e:
             stopped = e
@@ -237,7 +237,7 @@ def _callable(
         request = FunctionRequest(exhaustive=exhaustive or subjects[0].device != "cpu")
         rows = [measure(subject, request, _shares(show, subject.name)) for subject in subjects]
         difference = compare_functions(subjects[0], subjects[1], request) if versus else None
-        report = _empty_report(subjects[0]).model_copy(update={"functions": tuple(rows)})
+        report = _empty_report(subjects[0]).with_claims(rows)
         save(report)
     sentence = in_words(difference, *subjects) if difference else ""
     _print(report, form, sentence)

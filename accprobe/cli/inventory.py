@@ -58,11 +58,11 @@ def _reports() -> Iterator[tuple[str, str]]:
 
 
 def _fields() -> Iterator[tuple[str, str]]:
-    from accprobe.report.columns import column_names
+    from accprobe.report.columns import FINDINGS, column_names
 
-    known = column_names()
-    for name in dict.fromkeys(name for names in known.values() for name in names):
-        yield name, f"of {' and '.join(kind for kind, names in known.items() if name in names)}"
+    for name in column_names():
+        kinds = [f"{kind}s" for kind, names in FINDINGS.items() if name in names]
+        yield name, f"of {', '.join(kinds) or 'every claim'}"
 
 
 def _coverage() -> Iterator[tuple[str, str]]:

@@ -79,7 +79,7 @@ class Measurement:
         found = row(self.outcome, self.setting.callable, opened.options, getattr(opened.adapter, "record", None))
         reduction = self.setting.request.reduced is not None
         factor = (opened.adapter.spec.a_exponent or 0) if reduction else 0
-        more = {"probed_part": opened.probed_part, "reduction": reduction, "factor_exponent": factor}
+        more = {"probed_part": opened.probed_part, "kind": "reduction" if reduction else "product", "factor_exponent": factor}
         return found.model_copy(update=measured | more)
 
     def on_found(self, outcome: ProductOutcome) -> None:
@@ -139,7 +139,7 @@ class ProductRun:
         assert self.report is not None
         seconds = round(time.perf_counter() - self.started, 3)
         run = self.report.run.model_copy(update={"seconds": seconds})
-        self.report = self.report.model_copy(update={"products": tuple(self.rows), "run": run})
+        self.report = self.report.model_copy(update={"claims": tuple(self.rows), "run": run})
         return self.report
 
     def opened(self, setting: ProductSetting) -> Opened:

@@ -1,57 +1,21 @@
-"""Comparison of two reports: instructions by name, and by role if the architectures offer different ones.
+"""Comparison of two reports: claims about one subject, and instructions by role if the architectures offer different ones.
 
-A pair has one verdict. A finding that is uncertain on one side is `undecided` if some value is possible on both. Instructions
-that neither side measured are left out.
+A pair has one verdict. A finding that is uncertain on one side is `undecided` if some value is possible on both. Claims that
+neither side measured are left out.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Literal
 
-from accprobe.compare.differences import (
-    NOT_KNOWN,
-    UNDECIDED,
-    Compared,
-    Difference,
-    FieldVerdict,
-    Verdict,
-    finding_verdict,
-    meaning,
-    overall,
-)
-from accprobe.compare.products import ProductPair, fields_compared, product_pairs
-from accprobe.compare.roles import InstructionRole, nearest_shape, offered, role_of
+from accprobe.compare.pairs import FIELDS, By, Pair, paired, shown
+from accprobe.compare.roles import nearest_shape, offered
 from accprobe.errors import UnknownName, nearest
 from accprobe.isa import architectures
 from accprobe.isa.instructions import architectures_with
-from accprobe.model.fields import FEATURES, finding_names, parsed
-from accprobe.report.report import Report
+from accprobe.report.report import AnyClaim, Report
 from accprobe.report.rows import Row
-from accprobe.report.words import effective_bits, found, ran_as
-
-By = Literal["role", "name"]
-Side = Literal["A", "B"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Pair(Compared[Row]):
-    """An instruction of A and one of B.
-
-    by: how they were matched. note: why a side has none.
-    """
-
-    by: By
-    role: InstructionRole
-    note: str = ""
-
-    def values(self, field: str) -> tuple[str, str]:
-        """Return a field's values on both sides, as in tables."""
-        a, b = ("" if row is None else shown(row, field) for row in (self.a, self.b))
-        return a, b
 
 
 @dataclass(frozen=True)
@@ -72,29 +36,18 @@ class Diff:
     environment: tuple[Change, ...]
     pairs: tuple[Pair, ...]
     unmeasured: int
-    products: tuple[ProductPair, ...] = ()
-    functions: tuple[Change, ...] = ()
-
-    @cached_property
-    def counts(self) -> Counter[Verdict]:
-        return Counter(pair.verdict for pair in self.pairs)
 
     @property
     def differs(self) -> bool:
         """Return whether anything changed or is on one side only; an undecided field does not count."""
-        verdicts = {*self.counts, *(pair.verdict for pair in self.products)}
-        return not verdicts <= {"undecided", "same"} or bool(self.functions)
+        return not {pair.verdict for pair in self.pairs} <= {"undecided", "same"}
 
 
 def diff(a: Report, b: Report, only: Collection[str] = ()) -> Diff:
     """Compare two reports. only: fields to compare, all if it is empty. Raises UnknownName for unknown fields."""
-    of_products = fields_compared(a, b) if a.products or b.products else []
-    fields = _fields(a, b, only, of_products)
-    pairs = _pairs(a, b, fields)
+    pairs = _pairs(a, b, _fields(a, b, only))
     unmeasured = {row.name for row in (*a.instructions, *b.instructions)} - {row.name for row in (*a.measured, *b.measured)}
-    products = product_pairs(a, b, [field for field in of_products if field in only or not only])
-    environment, functions = tuple(_environment(a, b)), tuple(_functions(a, b))
-    return Diff(a, b, environment, tuple(pairs), len(unmeasured), tuple(products), functions)
+    return Diff(a, b, tuple(_environment(a, b)), tuple(pairs), len(unmeasured))
 
 
 def generation(report: Report) -> str:
@@ -109,24 +62,11 @@ def side_names(diff: Diff) -> tuple[str, str]:
     return (a, b) if a != b else (diff.a.device.name, diff.b.device.name)
 
 
-def shown(row: Row, field: str) -> str:
-    """Return a field as in tables, "" if the row does not have it."""
-    if field == "ran_as":
-        return ran_as(row)
-    if field == "effective_bits" and field in row.findings:
-        return effective_bits(row)
-    if field == "status":
-        return row.status
-    if field == "unstable":
-        return f"{row.unstable:,}"
-    return found(row, field)
-
-
-def caution(report: Report, row: Row | None) -> str:
-    """Return why the numbers of a row are not confirmed on hardware; "" if they are."""
+def caution(report: Report, claim: AnyClaim | None) -> str:
+    """Return why the results of a claim are not confirmed on hardware; "" if they are."""
     if report.device.kind == "simulated":
         return "simulated"
-    return row.status if row and row.status not in ("confirmed", "skipped") else ""
+    return claim.status if claim and claim.status not in ("confirmed", "skipped") else ""
 
 
 def marked(marks: Iterable[str]) -> str:
@@ -135,14 +75,16 @@ def marked(marks: Iterable[str]) -> str:
     return "both simulated" if every == "A simulated, B simulated" else every
 
 
-def _fields(a: Report, b: Report, only: Collection[str], of_products: Collection[str]) -> list[str]:
-    seen = dict.fromkeys(name for report in (a, b) for row in report.measured for name in row.findings)
-    known = list(dict.fromkeys([*FEATURES, *finding_names(), *seen]))
-    for name in only:
-        if name not in known and name not in of_products:
-            every = list(dict.fromkeys([*known, *of_products]))
-            raise UnknownName(f"there is no field '{name}' to compare; {nearest(name, every)}")
-    return [name for name in known if name in only or not only]
+def _fields(a: Report, b: Report, only: Collection[str]) -> dict[str, list[str]]:
+    """Return the fields to compare by kind of claim, including findings that this version does not know."""
+    known: dict[str, dict[str, None]] = {}
+    for claim in (*a.claims, *b.claims):
+        known.setdefault(claim.kind, dict.fromkeys(FIELDS[claim.kind]))
+        known[claim.kind] |= dict.fromkeys(name for part in claim.parts for name in part.findings)
+    every = dict.fromkeys(name for names in known.values() for name in names)
+    if unknown := [name for name in only if name not in every]:
+        raise UnknownName(f"there is no field '{unknown[0]}' to compare; {nearest(unknown[0], every)}")
+    return {kind: [name for name in names if name in only or not only] for kind, names in known.items()}
 
 
 def _matched(a: Report, b: Report) -> Iterator[tuple[list[Row], list[Row]]]:
@@ -170,106 +112,54 @@ def _nearest(rows_a: Sequence[Row], rows_b: Sequence[Row]) -> list[tuple[Row, Ro
     return pairs + [(nearest_shape(row.instruction, rows_a), row) for row in rows_b if row.name not in chosen]
 
 
-def _named(a: Report, b: Report, matched: Collection[str]) -> Iterator[tuple[Row | None, Row | None]]:
-    """Yield rows of one name, and rows of one side that are not matched by role."""
-    of_a, of_b = ({row.name: row for row in report.instructions} for report in (a, b))
-    for name in dict.fromkeys([*of_a, *of_b]):
-        if (name in of_a and name in of_b) or name not in matched:
-            yield of_a.get(name), of_b.get(name)
+def _named(a: Report, b: Report, matched: Collection[AnyClaim]) -> Iterator[tuple[AnyClaim | None, AnyClaim | None]]:
+    """Yield claims of one key, and claims of one side that are not matched by role."""
+    of_a, of_b = ({claim.key: claim for claim in report.claims} for report in (a, b))
+    names = {claim.key for claim in matched}
+    for key in dict.fromkeys([*of_a, *of_b]):
+        if (key in of_a and key in of_b) or key not in names:
+            yield of_a.get(key), of_b.get(key)
 
 
-def _pairs(a: Report, b: Report, fields: Sequence[str]) -> Iterator[Pair]:
-    names: set[str] = set()
+def _pairs(a: Report, b: Report, fields: Mapping[str, Sequence[str]]) -> Iterator[Pair]:
+    matched: list[AnyClaim] = []
     for rows_a, rows_b in _matched(a, b):
-        names |= {row.name for row in (*rows_a, *rows_b)}
+        matched += (*rows_a, *rows_b)
         for row_a, row_b in _nearest(rows_a, rows_b):
             yield from _pair(a, b, row_a, row_b, "role", fields)
-    for named_a, named_b in _named(a, b, names):
+    for named_a, named_b in _named(a, b, matched):
         yield from _pair(a, b, named_a, named_b, "name", fields)
 
 
-def _pair(of_a: Report, of_b: Report, row_a: Row | None, row_b: Row | None, by: By, fields: Sequence[str]) -> Iterator[Pair]:
+def _pair(
+    of_a: Report, of_b: Report, one: AnyClaim | None, other: AnyClaim | None, by: By, fields: Mapping[str, Sequence[str]]
+) -> Iterator[Pair]:
     """Yield the pair with its verdict; none if neither side was measured or has any of the fields."""
-    a, b = (row if row and row.status != "skipped" else None for row in (row_a, row_b))
-    one = a or b
-    if one is None or not any(shown(row, field) for row in (a, b) if row for field in fields):
+    a, b = (claim if claim and claim.status != "skipped" else None for claim in (one, other))
+    some = a or b
+    if some is None or not any(shown(claim, field) for claim in (a, b) if claim for field in fields[some.kind]):
         return
-    simulated = "simulated" in (of_a.device.kind, of_b.device.kind)
-    differences = tuple(_differences(a, b, fields, simulated)) if a and b else ()
-    note = _why_absent("A", of_a, row_a, one) if a is None else _why_absent("B", of_b, row_b, one) if b is None else ""
-    yield Pair(
-        a=a,
-        b=b,
-        verdict=overall(differences) if a and b else "only in A" if a else "only in B",
-        differences=differences,
-        marks=tuple(f"{side} {why}" for side, why in (("A", caution(of_a, a)), ("B", caution(of_b, b))) if why),
-        by=by,
-        role=role_of(one.instruction),
-        note=note,
-    )
+    marks = tuple(f"{side} {why}" for side, why in (("A", caution(of_a, a)), ("B", caution(of_b, b))) if why)
+    if a and b:
+        yield paired(a, b, fields[some.kind], marks, by)
+        return
+    side, report, absent = ("A", of_a, one) if a is None else ("B", of_b, other)
+    note = _why_absent(side, report, absent, some)
+    yield Pair(a=a, b=b, verdict="only in B" if a is None else "only in A", marks=marks, by=by, note=note)
 
 
-def _differences(a: Row, b: Row, fields: Sequence[str], simulated: bool) -> Iterator[Difference]:
-    for field in fields:
-        verdict = _verdict(a, b, field, simulated)
-        if verdict is not None:
-            means = meaning(field, a, b) if verdict == "changed" else UNDECIDED
-            yield Difference(field, verdict, shown(a, field) or NOT_KNOWN, shown(b, field) or NOT_KNOWN, means)
-
-
-def _verdict(a: Row, b: Row, field: str, simulated: bool) -> FieldVerdict | None:
-    """Return the verdict of a field; the status of a simulated side is not compared."""
-    if (record := parsed(field).record) and record.of_row:
-        texts = {shown(a, field), shown(b, field)}
-        if len(texts) == 1 or (simulated and field != "ran_as"):
-            return None
-        return "changed" if all(texts) else "undecided"
-    of_a, of_b = a.findings.get(field), b.findings.get(field)
-    if of_a is None or of_b is None:
-        lacking = b if of_b is None else a
-        return None if of_a is of_b or not _applies(field, lacking) else "undecided"
-    if field == "order" and a.instruction.k != b.instruction.k:
-        return None
-    return finding_verdict(of_a, of_b, field)
-
-
-def _applies(field: str, row: Row) -> bool:
-    """Return whether a row that lacks a field might have it, given what is known of its sums."""
-    if not row.findings:
-        return True
-    alignment = row.findings.get("alignment_bits")
-    exact = alignment is not None and alignment.bound == "exact" and alignment.value is None
-    what = parsed(field)
-    of_alignment = what.field is not None and what.field.of_alignment
-    of_chains = what.record is not None and what.record.of_chains
-    return not (what.role == "add" or of_chains or (exact and of_alignment))
-
-
-def _why_absent(side: Side, report: Report, row: Row | None, other: Row) -> str:
-    if row is not None and row.instruction.family != other.instruction.family:
-        return f"no values in {side} (its {row.instruction.family}): {row.reason}"
-    if row is not None:
-        return f"no values in {side}: {row.reason}"
+def _why_absent(side: str, report: Report, claim: AnyClaim | None, other: AnyClaim) -> str:
+    if not isinstance(other, Row):
+        return f"no values in {side}: {claim.reason}" if claim else ""
+    if isinstance(claim, Row):
+        family = claim.instruction.family
+        there = f" (its {family})" if family != other.instruction.family else ""
+        return f"no values in {side}{there}: {claim.reason}"
     architecture = report.device.architecture
     if architecture in architectures_with(other.instruction):
         known = "" if architecture in architectures.PROCESSORS else f", though {architecture} has it"
         return f"not in the report of {side}{known}"
     return f"{architecture} has no such instruction"
-
-
-def _functions(a: Report, b: Report) -> Iterator[Change]:
-    """Yield functions whose results differ, by their hash where both have one, else by what they compute."""
-    of_a, of_b = ({row.key: row for row in report.functions} for report in (a, b))
-    for key in dict.fromkeys([*of_a, *of_b]):
-        one, other = of_a.get(key), of_b.get(key)
-        if one is None or other is None:
-            row = one or other
-            assert row is not None
-            yield Change(row.title, row.computes if one else "", row.computes if other else "")
-        elif one.digest and other.digest and one.digest != other.digest:
-            yield Change(one.title, f"{one.computes}, results {one.digest}", f"{other.computes}, results {other.digest}")
-        elif (one.status, one.computes) != (other.status, other.computes):
-            yield Change(one.title, f"{one.status}: {one.computes}", f"{other.status}: {other.computes}")
 
 
 def _environment(a: Report, b: Report) -> Iterator[Change]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from math import inf
-from typing import Generic, Literal, TypeVar
+from typing import Literal
 
 from accprobe.infer.findings import Finding
 from accprobe.model.fields import FEATURES, parsed, title
@@ -117,32 +117,6 @@ class Difference:
     @property
     def title(self) -> str:
         return title(self.field) + (f" at {self.where}" if self.where else "")
-
-
-_Row = TypeVar("_Row")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Compared(Generic[_Row]):
-    """A row of A and one of B; None if a side has none that was measured. marks: unverified sides, such as "B simulated"."""
-
-    a: _Row | None
-    b: _Row | None
-    verdict: Verdict
-    differences: tuple[Difference, ...] = ()
-    marks: tuple[str, ...] = ()
-
-    @property
-    def row(self) -> _Row:
-        """Return the row of A, or that of B if A has none."""
-        row = self.a or self.b
-        assert row is not None
-        return row
-
-    @property
-    def word(self) -> VerdictWord:
-        changed = {each.field for each in self.differences if each.verdict == "changed"}
-        return "status changed" if self.verdict == "changed" and changed == {"status"} else self.verdict
 
 
 def overall(differences: Iterable[Difference]) -> Verdict:

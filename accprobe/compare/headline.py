@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from accprobe.compare.diff import Diff, Pair, marked, shown, side_names
-from accprobe.compare.products import contrast
+from accprobe.compare.diff import Diff, marked, side_names
+from accprobe.compare.pairs import Pair, shown
 from accprobe.model.fields import IMPORTANCE, title
+from accprobe.report.report import AnyClaim
 from accprobe.report.rows import Row
-from accprobe.report.words import value
+from accprobe.report.words import so_many, value
 
 # Short names; other fields have their titles.
 WORDS = {"effective_bits": "accumulator", "alignment_bits": "alignment"}
@@ -20,34 +21,25 @@ MOST_GROUPS = 2
 
 def headline(diff: Diff) -> str:
     """Return "Hopper → Blackwell: FP8 accumulator 13 → 23 bits, QGMMA → UTCQMMA"."""
-    items = [*_changes(diff), *_products(diff), *_function_items(diff)]
-    words = {*(pair.word for pair in diff.pairs), *(pair.word for pair in diff.products)}
+    items = [*_changes(diff), *_others(diff)]
+    words = {pair.word for pair in diff.pairs}
     if "status changed" in words and words <= {"status changed", "same"}:
         items.insert(0, "no value differs")
     if not items:
-        counts = diff.counts + Counter(f"{pair.verdict} (products)" for pair in diff.products)
+        kinds = (f" ({pair.row.kind}s)" if not pair.instructions else "" for pair in diff.pairs)
+        counts = Counter(f"{pair.verdict}{kind}" for pair, kind in zip(diff.pairs, kinds, strict=True))
         rest = ", ".join(f"{count} {verdict}" for verdict, count in sorted(counts.items())) or "nothing to compare"
-        verdicts = {*diff.counts, *(pair.verdict for pair in diff.products)}
+        verdicts = {pair.verdict for pair in diff.pairs}
         shared = not verdicts or verdicts - {"only in A", "only in B"}
-        said = "" if diff.counts["changed"] else "no value differs: " if shared else "nothing is in both: "
+        said = "" if "changed" in verdicts else "no value differs: " if shared else "nothing is in both: "
         items = [f"{said}{rest}"]
-    marks = marked(mark for pair in diff.pairs for mark in pair.marks)
+    marks = marked(mark for pair in diff.pairs if pair.instructions for mark in pair.marks)
     return f"{' → '.join(dict.fromkeys(side_names(diff)))}: {'; '.join(items)}{f' ({marks})' if marks else ''}"
-
-
-def _function_items(diff: Diff) -> list[str]:
-    """Return "2 functions differ", or how many are equal if nothing else is compared."""
-    if diff.functions:
-        count = len(diff.functions)
-        return [f"{count} {'function differs' if count == 1 else 'functions differ'}"]
-    if diff.a.functions and diff.b.functions and not (diff.pairs or diff.products):
-        return [f"no value differs: {len(diff.a.functions)} same (functions)"]
-    return []
 
 
 def _changes(diff: Diff) -> list[str]:
     """Return the most important changed feature by operands, of pairs by role where there are some."""
-    pairs = [pair for pair in diff.pairs if pair.verdict == "changed"]
+    pairs = [pair for pair in diff.pairs if pair.verdict == "changed" and pair.instructions]
     for among in ([pair for pair in pairs if pair.by == "role"], pairs):
         for field in IMPORTANCE:
             if groups := _groups(among, field):
@@ -60,7 +52,7 @@ def _groups(pairs: Iterable[Pair], field: str) -> list[list[Pair]]:
     """Return pairs in which the field changed alike, the largest group first, each operand class once."""
     groups: dict[tuple[object, ...], list[Pair]] = {}
     for pair in pairs:
-        if any(d.field == field and d.verdict == "changed" for d in pair.differences):
+        if any(each.field == field for each in pair.changes):
             groups.setdefault((*pair.values(field), *pair.values("ran_as")), []).append(pair)
     named: set[str] = set()
     kept = []
@@ -84,17 +76,21 @@ def _item(field: str, group: Sequence[Pair]) -> str:
     return f"{operands} {WORDS.get(field, title(field))} {a} → {b}{unit}, {opcodes}"
 
 
-def _plain(row: Row, field: str) -> str:
+def _plain(row: AnyClaim, field: str) -> str:
     """Return the value, bits without the name of a float format; "" for a suggestion."""
-    if field in row.findings and row.findings[field].bound == "suggested":
-        return ""
-    return value(row.findings[field], field) if field in row.findings else shown(row, field)
+    finding = row.findings.get(field) if isinstance(row, Row) else None
+    if finding is None:
+        return shown(row, field)
+    return "" if finding.bound == "suggested" else value(finding, field)
 
 
-def _products(diff: Diff) -> Iterable[str]:
+def _others(diff: Diff) -> Iterable[str]:
     """Yield "torch:mm 256x256x4096 f16 -> f32: 4 slices of 1024, partials f16 → one chain", "3 other products differ"."""
-    changed = [pair for pair in diff.products if pair.verdict == "changed"]
-    if changed:
-        yield f"{changed[0].row.title}: {' → '.join(contrast(changed[0]))}"
-    if len(changed) > 1:
-        yield f"{len(changed) - 1} other matrix product{'s differ' if len(changed) > 2 else ' differs'}"
+    by_kind: dict[str, list[Pair]] = {}
+    for pair in diff.pairs:
+        if pair.verdict == "changed" and not pair.instructions:
+            by_kind.setdefault(pair.row.kind, []).append(pair)
+    for kind, (first, *more) in by_kind.items():
+        yield f"{first.row.title}: {' → '.join(first.contrast())}"
+        if more:
+            yield f"{so_many(len(more), f'other {kind}')} differ{'s' * (len(more) == 1)}"

@@ -1,7 +1,7 @@
-"""Requirements on a report: "wgmma.*.e4m3.*: effective_bits >= 13" is checked on every measured instruction that matches.
+"""Requirements on a report: "wgmma.*.e4m3.*: effective_bits >= 13" is checked on every measured claim that matches.
 
-A glob with a colon selects products: "torch:_scaled_mm 4096x4096x4096: promote_every <= 128" is checked on every product of
-that callable and shape, in each region; see `ProductRow.matches`. Functions are named in both ways: "ex2.*", "torch:exp bf16".
+A glob may be followed by globs of other words: "torch:_scaled_mm 4096x4096x4096: promote_every <= 128" is checked on every
+product of that callable and shape, in each region; see `Claim.matches`.
 """
 
 from __future__ import annotations
@@ -16,10 +16,8 @@ from accprobe.compare.differences import Span, holds, possible
 from accprobe.errors import RequirementError, nearest
 from accprobe.infer.findings import Finding
 from accprobe.report.columns import Scalar, column_names, is_number, record
-from accprobe.report.functions import FunctionRow
-from accprobe.report.names import matching
-from accprobe.report.products import ProductRow
-from accprobe.report.report import Report
+from accprobe.report.names import claims_meant
+from accprobe.report.report import AnyClaim, Report
 from accprobe.report.rows import Row
 from accprobe.report.words import value
 
@@ -30,8 +28,7 @@ _FORM = "write it as 'GLOB: FIELD OPERATOR VALUE', such as 'wgmma.*.e4m3.*: effe
 
 _N = re.compile(r"n\d+(?=k)")
 
-NO_MATCH = "no measured instruction matches"
-NO_PRODUCT = "no product or function matches"
+NO_MATCH = "nothing measured matches"
 NO_VALUE = "no value"
 
 
@@ -45,10 +42,6 @@ class Requirement:
     operator: str
     wanted: float | str
 
-    @property
-    def is_of_products(self) -> bool:
-        return ":" in self.glob
-
 
 @dataclass(frozen=True)
 class Failure:
@@ -60,13 +53,12 @@ class Failure:
 
 @dataclass(frozen=True)
 class Outcome:
-    """A requirement with the rows that fail it, of `matched` rows. hint: why none matches, if known. kind: of the rows."""
+    """A requirement with the rows that fail it, of `matched` rows. hint: why none matches, if known."""
 
     requirement: Requirement
     matched: int
     failures: tuple[Failure, ...]
     hint: str = ""
-    kind: str = "instructions"
 
     @property
     def passed(self) -> bool:
@@ -80,8 +72,7 @@ def parse_requirement(line: str) -> Requirement:
     if match is None:
         raise RequirementError(f"requirement '{line}': {_FORM}")
     field, operator, text = match["field"], match["operator"], match["wanted"]
-    columns = column_names()
-    known = [*columns["products" if ":" in match["glob"] else "instructions"], *columns["functions"]]
+    known = column_names()
     if field not in known:
         raise RequirementError(f"requirement '{line}': there is no field '{field}'; {nearest(field, known)}")
     number, ordering = re.fullmatch(r"-?\d+(\.\d+)?", text), operator not in ("==", "!=")
@@ -113,39 +104,29 @@ def check_requirements(report: Report, requirements: Iterable[Requirement]) -> l
 
 
 def _outcome(report: Report, requirement: Requirement) -> Outcome:
-    functions = [row for row in report.functions if row.status != "skipped" and row.matches(requirement.glob)]
-    matched: list[Row | ProductRow | FunctionRow] = [*functions]
-    if requirement.is_of_products:
-        matched += [row for row in report.products if row.matches(requirement.glob)]
-    else:
-        opcodes = {row.instruction: row.opcodes for row in report.measured}
-        meant = set(matching(opcodes, requirement.glob))
-        matched += [row for row in report.measured if row.instruction in meant]
-    failures = tuple(Failure(row.title, found) for row in matched for found in _failures(row, requirement))
-    hint = "" if matched or requirement.is_of_products else _other_n(report.measured, requirement.glob)
-    kind = "functions" if functions else "products" if requirement.is_of_products else "instructions"
-    return Outcome(requirement, len(matched), failures, hint, kind)
+    measured = [claim for claim in report.claims if claim.status != "skipped"]
+    matched = claims_meant(measured, requirement.glob)
+    failures = tuple(Failure(claim.title, found) for claim in matched for found in _failures(claim, requirement))
+    hint = "" if matched else _other_n(report.measured, requirement.glob)
+    return Outcome(requirement, len(matched), failures, hint)
 
 
-def _failures(row: Row | ProductRow | FunctionRow, requirement: Requirement) -> Iterator[str]:
+def _failures(claim: AnyClaim, requirement: Requirement) -> Iterator[str]:
     """Yield the values that fail; every region of a product must pass."""
-    plain = record(row)
-    if isinstance(row, FunctionRow) and requirement.field == "computes" and row.status != "confirmed":
-        yield f"{row.computes or NO_VALUE}, {row.status}: {row.reason}"
+    plain = record(claim)
+    if requirement.field == "computes" and not claim.holds:
+        yield f"{plain['computes'] or NO_VALUE}, {claim.status}: {claim.reason}"
         return
     if requirement.field in plain:
         yield from filter(None, [_plain_failure(plain[requirement.field], requirement)])
         return
-    if isinstance(row, FunctionRow):
-        yield NO_VALUE
-        return
     found: dict[str, list[str]] = {}
-    for part in row.parts:
-        found.setdefault(_finding_failure(part.findings.get(requirement.field), requirement, row), []).append(part.where)
+    for part in claim.parts:
+        found.setdefault(_finding_failure(part.findings.get(requirement.field), requirement, claim), []).append(part.where)
     for failure, where in found.items():
         if failure:
             yield failure if len(found) == 1 else f"{failure} at {'; '.join(where)}"
-    if not row.parts:
+    if not claim.parts:
         yield NO_VALUE
 
 
@@ -167,7 +148,7 @@ def _plain_failure(plain: Scalar, requirement: Requirement) -> str:
     return "" if is_so else NO_VALUE if plain is None else str(plain)
 
 
-def _finding_failure(finding: Finding | None, requirement: Requirement, row: Row | ProductRow) -> str:
+def _finding_failure(finding: Finding | None, requirement: Requirement, claim: AnyClaim) -> str:
     field = requirement.field
     if finding is None:
         return NO_VALUE
@@ -180,6 +161,6 @@ def _finding_failure(finding: Finding | None, requirement: Requirement, row: Row
             if finding.candidates and finding.bound != "equivalent"
             else ""
         )
-        note = f" ({finding.note})" if finding.note and requirement.is_of_products else ""
+        note = f" ({finding.note})" if finding.note else ""
         return value(finding, field) + left + note
-    return "" if row.holds else f"{value(finding, field)}, {row.status}: {row.reason}"
+    return "" if claim.holds else f"{value(finding, field)}, {claim.status}: {claim.reason}"

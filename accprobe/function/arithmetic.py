@@ -28,6 +28,7 @@ from accprobe.function.reference import ROUNDING_MODES, FormatConversion, Roundi
 from accprobe.function.units import STORAGE, opcodes_of
 from accprobe.isa.formats import FORMATS, Bits, Format
 from accprobe.report.functions import FunctionRow
+from accprobe.verify.outcome import Verification
 
 ArithmeticOperation = Literal["add", "mul", "fma", "min", "max"]
 Place = Literal["register", "global", "shared", "bulk"]
@@ -295,10 +296,13 @@ def measure_arithmetic(subject: Any, seed: int = 0) -> FunctionRow:
         reason=f"{len(wrong):,} of {len(results):,} results differ from the model" if len(wrong) else "",
         opcodes=opcodes_of(subject.cubin),
         computes=in_words(unit, rules),
-        words=len(results),
-        of=1 << unit.fmt.storage_bits * operands_of(unit.operation),
-        mismatches=len(wrong),
-        counterexamples=tuple(_counterexample(unit, operands, results, rules, int(i)) for i in wrong[:4]),
+        verification=Verification(
+            compared=len(results),
+            mismatches=len(wrong),
+            seed=seed,
+            mismatch=_counterexample(unit, operands, results, rules, int(wrong[0])) if len(wrong) else "",
+            of=1 << unit.fmt.storage_bits * operands_of(unit.operation),
+        ),
         device=subject.device,
         seconds=round(time.monotonic() - started, 3),
     )

@@ -23,8 +23,9 @@ from accprobe.function.reference import exact_values
 from accprobe.function.statistics import ERRORS_OF, Pass, measure_pass
 from accprobe.function.subjects import Subject, chunk_of, every_word
 from accprobe.isa.formats import Format
+from accprobe.report.claims import Status
 from accprobe.report.functions import FunctionErrors, FunctionRow
-from accprobe.report.rows import Status
+from accprobe.verify.outcome import Verification
 
 # F32Words of a 32-bit operand that a sampled run compares.
 SAMPLED_WORDS = 1 << 26
@@ -71,10 +72,12 @@ def measure(subject: Subject, request: FunctionRequest, progress: ShowShare = la
         reason=reason,
         opcodes=request.opcodes,
         computes=found.in_words if found else "",
-        words=done.words,
-        of=of,
-        mismatches=done.mismatches,
-        counterexamples=tuple(_counterexample(subject, *each) for each in done.first),
+        verification=Verification(
+            compared=done.words,
+            mismatches=done.mismatches,
+            mismatch=_counterexample(subject, *done.first[0]) if done.first else "",
+            of=of,
+        ),
         digest=f"{done.digest:016x}" if done.words == of else "",
         errors=_errors(subject, function, done),
         specials=special_results(subject.operand, lambda words: np.asarray(_on_cpu(subject, words)), subject.result),

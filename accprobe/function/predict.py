@@ -1,15 +1,14 @@
-"""Results of recorded functions, by the name of their row."""
+"""Results of recorded functions."""
 
 from __future__ import annotations
 
 import warnings
 
-from accprobe.errors import AccprobeError, UnknownName, nearest
+from accprobe.errors import AccprobeError
 from accprobe.function.candidates import candidate_of
 from accprobe.function.records import model_of
 from accprobe.isa.formats import FORMATS, Bits
 from accprobe.report.functions import FunctionRow, TableModelRecord
-from accprobe.report.report import Report
 
 
 def function_words(row: FunctionRow, words: Bits) -> Bits:
@@ -27,20 +26,3 @@ def function_words(row: FunctionRow, words: Bits) -> Bits:
     else:
         found = candidate_of(row.model, operand, result).words(words).astype(result.dtype)
     return found
-
-
-def named_function(like: str) -> FunctionRow:
-    """Return the row that "REPORT:NAME" or "REPORT" means. Raises UnknownName, ReportError."""
-    source, _, name = like.partition(":")
-    rows = Report.load(source).functions
-    if not rows:
-        reductions = [row.title for row in Report.load(source).products if row.reduction]
-        has = f"; its reductions are {', '.join(reductions[:4])}" if reductions else "; for a product give two matrices"
-        raise UnknownName(f"{source} has no function '{name}'{has}")
-    matching = [row for row in rows if name in (row.name, row.title)] if name else list(rows)
-    if len(matching) == 1:
-        return matching[0]
-    if not matching:
-        raise UnknownName(f"{source} has no function '{name}'; {nearest(name, [row.title for row in rows])}")
-    some = ", ".join(row.title for row in matching[:4])
-    raise UnknownName(f"{like} means {len(matching)} functions; give one of {some}{', …' * (len(matching) > 4)}")

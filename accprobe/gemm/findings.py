@@ -21,8 +21,9 @@ from accprobe.infer.findings import Finding
 from accprobe.model.product import ProductModel
 from accprobe.model.record import Value
 from accprobe.model.tree import DotModel, FloatArithmetic
-from accprobe.report.products import CompositeRecord, ProductAlternatives, ProductRow, ProductVerification, RegionRecord
-from accprobe.report.rows import Status
+from accprobe.report.claims import Alternatives, Status
+from accprobe.report.products import CompositeRecord, ProductRow, RegionRecord
+from accprobe.verify.outcome import Verification
 
 # A plan is not shown if more than one of so many results of sparse probes contradicts it.
 FAR_OFF = 10
@@ -131,7 +132,7 @@ def row(
     spec, (state, reason), verification = outcome.spec, status(outcome), outcome.verification
     sparse = next((found.counterexample for found in outcome.found if found.counterexample), "")
     return ProductRow(
-        callable=callable_,
+        name=callable_,
         options=dict(options or {}),
         composite=composite,
         m=spec.m,
@@ -144,14 +145,14 @@ def row(
         status=state,
         reason=reason,
         regions=tuple(_region(outcome, found) for found in outcome.found),
-        verification=ProductVerification(
-            elements=verification.elements,
+        verification=Verification(
+            compared=verification.elements,
             mismatches=verification.mismatches,
             seed=outcome.seed,
             kinds=verification.kinds,
             results=outcome.checked,
             contradicting=outcome.contradicting,
-            counterexample=sparse or (verification.first[0].in_words(spec.out) if verification.first else ""),
+            mismatch=sparse or (verification.first[0].in_words(spec.out) if verification.first else ""),
         ),
         calls=outcome.calls,
     )
@@ -164,7 +165,7 @@ def _region(outcome: ProductOutcome, found: RegionOutcome) -> RegionRecord:
         elements=found.region.elements,
         findings=findings(outcome, found),
         model=None if found.is_far_off else found.plan,
-        alternatives=ProductAlternatives(tested=found.alternatives, surviving=surviving)
+        alternatives=Alternatives(tested=found.alternatives, surviving=surviving)
         if found.plan and not found.is_far_off
         else None,
         chains=found.chains,

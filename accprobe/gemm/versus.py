@@ -8,7 +8,7 @@ from hashlib import blake2b
 
 import numpy as np
 
-from accprobe.compare.products import REGIONS, STATUS, product_pair
+from accprobe.compare.pairs import REGIONS, STATUS, paired
 from accprobe.evaluate.product import ScaleWords
 from accprobe.gemm.blackbox import BlackBox
 from accprobe.gemm.checks.regions import same_for_all
@@ -30,7 +30,7 @@ def versus(one: ProductRow, other: ProductRow) -> tuple[bool, str]:
     what = _setting(one, other)
     of_shape = {"slice_sizes", "order"} if one.k != other.k else set()
     fields = [name for name in PRODUCT_FINDINGS if name not in of_shape]
-    pair = product_pair(one, other, [*fields, STATUS, *([REGIONS] if one.shape == other.shape else [])])
+    pair = paired(one, other, [*fields, STATUS, *([REGIONS] if one.shape == other.shape else [])])
     for kind, verb in (("changed", "changed"), ("undecided", "may have changed")):
         found = [each for each in pair.differences if each.verdict == kind]
         if found:
@@ -45,8 +45,8 @@ def versus(one: ProductRow, other: ProductRow) -> tuple[bool, str]:
 
 def _setting(one: ProductRow, other: ProductRow) -> str:
     """Return the difference of callable, options and shape."""
-    if one.callable != other.callable:
-        changes = [f"{one.callable} -> {other.callable}"]
+    if one.name != other.name:
+        changes = [f"{one.name} -> {other.name}"]
     else:
         names = dict.fromkeys([*one.options, *other.options])
         pairs = ((name, one.options.get(name), other.options.get(name)) for name in names)

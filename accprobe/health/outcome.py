@@ -14,8 +14,8 @@ from pydantic import BaseModel, Field
 
 from accprobe.health.plan import HealthLevel
 from accprobe.operands.exchange import Exchange
+from accprobe.report.claims import STRICT
 from accprobe.report.report import Tool
-from accprobe.report.rows import STRICT
 
 HEALTH_SCHEMA: Literal[1] = 1
 

@@ -14,18 +14,17 @@ from pydantic import TypeAdapter
 from accprobe.audit.kernels import Kernel, Reading
 from accprobe.budget.error_report import ErrorReport, ErrorRow, is_simulated
 from accprobe.budget.tolerance import ToleranceReport
-from accprobe.compare.diff import Diff, Pair, generation
+from accprobe.compare.diff import Diff, generation
 from accprobe.compare.differences import Difference
 from accprobe.compare.headline import headline
-from accprobe.compare.products import ProductPair, contrast
+from accprobe.compare.pairs import Pair
 from accprobe.render.subjects.budget import budget_notes
 from accprobe.render.subjects.comparison import verdict_counts
 from accprobe.render.subjects.sass import demangled
 from accprobe.render.subjects.tolerance import tolerance_words
 from accprobe.render.subjects.verification import Verified
 from accprobe.report.columns import records
-from accprobe.report.report import Report, Tool
-from accprobe.report.rows import Row
+from accprobe.report.report import AnyClaim, Report, Tool
 from accprobe.sass.promotion import UNBOUNDED, Chain
 from accprobe.verify.outcome import Verification
 from accprobe.verify.vectors import Comparison
@@ -57,12 +56,9 @@ def diff_json(diff: Diff) -> str:
         "a": _side(diff.a),
         "b": _side(diff.b),
         "environment": [asdict(change) for change in diff.environment],
-        "counts": dict(diff.counts),
-        "product_counts": dict(verdict_counts(diff.products)),
+        "counts": verdict_counts(diff.pairs),
         "unmeasured": diff.unmeasured,
         "pairs": [_pair(pair) for pair in diff.pairs],
-        "products": [_product_pair(pair) for pair in diff.products],
-        "functions": [asdict(change) for change in diff.functions],
     }
     return json.dumps(data, indent=1, ensure_ascii=False)
 
@@ -73,46 +69,38 @@ def _side(report: Report) -> JsonObject:
         "kind": report.device.kind,
         "architecture": report.device.architecture,
         "generation": generation(report),
-        "instructions": len(report.measured),
+        "claims": sum(claim.status != "skipped" for claim in report.claims),
         "explains": [asdict(one) for row in report.measured for one in row.explains],
     }
 
 
 def _pair(pair: Pair) -> JsonObject:
     return {
+        "kind": pair.row.kind,
         "verdict": pair.verdict,
         "word": pair.word,
         "by": pair.by,
-        "role": str(pair.role),
-        "a": pair.a and pair.a.name,
-        "b": pair.b and pair.b.name,
+        "role": str(pair.role) if pair.instructions else "",
+        "a": pair.a and pair.a.title,
+        "b": pair.b and pair.b.title,
         "marks": list(pair.marks),
         "note": pair.note,
         "fields": [_difference(pair, difference) for difference in pair.differences],
     }
 
 
-def _product_pair(pair: ProductPair) -> JsonObject:
-    return {
-        "verdict": pair.verdict,
-        "word": pair.word,
-        "product": pair.row.title,
-        "marks": list(pair.marks),
-        "why": " → ".join(filter(None, contrast(pair))) if pair.verdict == "changed" else "",
-        "fields": [asdict(each) for each in pair.differences],
-    }
-
-
 def _difference(pair: Pair, difference: Difference) -> JsonObject:
     return asdict(difference) | {
-        "a": _value(pair.a, difference.field, difference.a),
-        "b": _value(pair.b, difference.field, difference.b),
+        "a": _value(pair.a, difference, difference.a),
+        "b": _value(pair.b, difference, difference.b),
     }
 
 
-def _value(row: Row | None, field: str, text: str) -> JsonObject:
+def _value(claim: AnyClaim | None, difference: Difference, text: str) -> JsonObject:
     """Return the value as the report has it, and as tables show it."""
-    finding = row.findings.get(field) if row else None
+    parts = claim.parts if claim else ()
+    found = [part for part in parts if part.where == difference.where] or parts[:1]
+    finding = found[0].findings.get(difference.field) if found else None
     if finding is None:
         return {"text": text}
     return {"value": finding.value, "bound": finding.bound, "candidates": list(finding.candidates), "text": text}

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
 from pathlib import Path
 
 from accprobe.build import atomic
 from accprobe.errors import ReportError
 from accprobe.isa.instructions import catalog
 from accprobe.report.report import Report
-from accprobe.report.rows import Row
 
 LOCK_SECONDS = 30.0
 """How long another process may keep the lock, to read and write one report."""
@@ -70,32 +68,25 @@ def keep_previous(path: Path) -> None:
 
 
 def with_results(kept: Report, new: Report) -> Report | None:
-    """Return the report in a file with what a new one has, which replaces rows, sweeps, products and functions of the same key.
+    """Return the report in a file with what a new one has, which replaces claims and sweeps of the same key, in the catalog's
+    order.
 
-    None where the new report is of a run with another device, accprobe, environment or seed. Raises ReportError where sweeps
-    or products are of another device.
+    None where the new report is of a run with another device, accprobe, environment or seed. Raises ReportError where what is
+    added is of another device.
     """
     is_run = new.run.selected > 0
     if is_run and _conditions(kept) != _conditions(new):
         return None
     if _device(kept) != _device(new):
         raise ReportError(f"the file has a report of {kept.device.name}, this is {new.device.name}; give another file")
-    names = {row.name for row in new.instructions}
-    rows = (*(row for row in kept.instructions if row.name not in names), *new.instructions)
+    claims = {claim.key: claim for claim in (*kept.claims, *new.claims)}
     sweeps = {sweep.key: sweep for sweep in (*kept.sweeps, *new.sweeps)}
-    products = {product.key: product for product in (*kept.products, *new.products)}
-    functions = {function.key: function for function in (*kept.functions, *new.functions)}
     head = new if is_run else kept
-    selected = max(kept.run.selected, new.run.selected, len(rows))
-    return head.model_copy(
-        update={
-            "run": head.run.model_copy(update={"selected": selected}),
-            "instructions": _in_order(rows, new.device.architecture) if 0 < len(names) < len(rows) else rows,
-            "sweeps": tuple(sweeps.values()),
-            "products": tuple(products.values()),
-            "functions": tuple(functions.values()),
-        }
-    )
+    place = {inst.name: i for i, inst in enumerate(catalog(new.device.architecture))}
+    ordered = sorted(claims.values(), key=lambda claim: place.get(claim.name, len(place)))
+    whole = head.with_claims(ordered, sweeps=tuple(sweeps.values()))
+    selected = max(kept.run.selected, new.run.selected, len(whole.instructions))
+    return whole.model_copy(update={"run": head.run.model_copy(update={"selected": selected})})
 
 
 def _conditions(report: Report) -> object:
@@ -104,9 +95,3 @@ def _conditions(report: Report) -> object:
 
 def _device(report: Report) -> object:
     return report.device.kind, report.device.name, report.device.architecture
-
-
-def _in_order(rows: Iterable[Row], architecture: str) -> tuple[Row, ...]:
-    """Sort as the catalog, rows of unlisted instructions last."""
-    place = {inst.name: i for i, inst in enumerate(catalog(architecture))}
-    return tuple(sorted(rows, key=lambda row: place.get(row.name, len(place))))

@@ -1,4 +1,4 @@
-"""A report as a flat table, for spreadsheets, data frames and requirements: one record of scalars for each row.
+"""A report as a flat table, for spreadsheets, data frames and requirements: one record of scalars for each claim.
 
 A finding has three columns: `F`, `F_bound` and `F_candidates` ("a | b" where it is undetermined). An empty `F` whose
 `F_bound` is "exact" means none: `alignment_bits` keeps all bits, `min_exponent` has no limit.
@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from accprobe.isa.families import Family
 from accprobe.isa.formats import Format
 from accprobe.model.fields import finding_names, parsed
-from accprobe.report.functions import FunctionRow
 from accprobe.report.product_words import PRODUCT_FINDINGS
-from accprobe.report.products import ProductRow
-from accprobe.report.report import Report
+from accprobe.report.report import AnyClaim, Report
 from accprobe.report.rows import Row
 from accprobe.report.words import ran_as
 
@@ -23,25 +22,44 @@ Record = dict[str, Scalar]
 SEPARATOR = " | "
 """Between the values of one column."""
 
-_SHAPE = ("m", "n", "k")
-_FORMATS = ("d", "a", "b", "c", "satfinite", "sparse", "scale")
-_OF_INSTRUCTION = ("status", "reason", "opcodes", "opcode_source", "cubin_sha256", "unstable", "seconds")
-_OF_PRODUCT = ("title", "callable", "a", "b", "out", "scale", "status", "reason", "calls", "seconds")
-_OF_FUNCTION = (
-    "title", "operand", "result", "status", "reason", "opcodes", "computes", "words", "of", "mismatches", "digest", "seconds",
-)  # fmt: skip
-_OF_ERRORS = ("largest", "mean", "at", "words", "correct", "against")
-_COUNTS = ("dots", "mismatches", "results", "contradicting", "elements", "unstable", "seconds", "calls")
-_COVERED = ("tile_covered", "tile_total", "events_hit", "events_possible", "alternatives_tested", "alternatives_surviving")
-_OF_FUNCTIONS = ("words", "of", *(f"errors_{name}" for name in _OF_ERRORS if name != "at"))
+FINDINGS = {"instruction": tuple(finding_names()), "product": PRODUCT_FINDINGS, "reduction": PRODUCT_FINDINGS, "function": ()}
+"""The findings of each kind of claims."""
+
+_SUBJECT = (
+    "family",
+    "m",
+    "n",
+    "k",
+    "d",
+    "a",
+    "b",
+    "c",
+    "out",
+    "satfinite",
+    "sparse",
+    "scale",
+    "operand",
+    "result",
+    "computes",
+    "digest",
+)
+_CLAIM = ("status", "reason", "opcodes", "opcode_source", "cubin_sha256", "unstable", "calls", "seconds")
+_VERIFICATION = ("compared", "of", "mismatches", "results", "contradicting")
+_TILE, _EVENTS = ("covered", "total", "differing"), ("hit", "possible", "missing")
+_ERRORS = ("largest", "mean", "at", "words", "correct", "against")
 _NUMBERS = frozenset(
-    (*_SHAPE, *_COUNTS, *_COVERED, *_OF_FUNCTIONS, "split_k", "promote_every", "products_per_sum", "product_bits")
+    (
+        *("m", "n", "k", "unstable", "calls", "seconds", *_VERIFICATION, "tile_covered", "tile_total"),
+        *("events_hit", "events_possible", "alternatives_tested", "alternatives_surviving"),
+        *(f"errors_{name}" for name in _ERRORS if name != "at"),
+        *("split_k", "promote_every", "products_per_sum", "product_bits"),
+    )
 )
 """Columns with numbers, beside the findings whose record says so."""
 
 
 def records(report: Report) -> Iterator[Record]:
-    """Yield a record for each instruction, also for skipped ones; without instructions for each product, or function."""
+    """Yield a record for each claim, also for skipped ones."""
     about: Record = {
         "device": report.device.name,
         "device_kind": report.device.kind,
@@ -51,41 +69,30 @@ def records(report: Report) -> Iterator[Record]:
         "accprobe": report.tool.version,
         "seed": report.seed,
     }
-    for row in report.instructions or report.products:
-        flat = about | record(row)
-        for name in finding_names() if isinstance(row, Row) else PRODUCT_FINDINGS:
-            found = row.findings.get(name)
+    for claim in report.claims:
+        flat = about | record(claim)
+        findings = claim.parts[0].findings if claim.parts else {}
+        for name in FINDINGS[claim.kind]:
+            found = findings.get(name)
             flat |= {name: found.value if found else None} | _values(found, ("bound", "candidates"), f"{name}_")
         yield flat
-    if not report.instructions and not report.products:
-        yield from (about | record(row) for row in report.functions)
 
 
-def record(row: Row | ProductRow | FunctionRow) -> Record:
-    """Return the columns of a row beside its findings."""
-    if isinstance(row, FunctionRow):
-        compared = {} if row.computes else {"mismatches": None}
-        return _values(row, _OF_FUNCTION) | _values(row.errors, _OF_ERRORS, "errors_") | compared
-    done = row.verification
-    flat: Record = _of_instruction(row) if isinstance(row, Row) else _values(row, (*_OF_PRODUCT, *_SHAPE))
-    flat |= _values(done, ("dots" if isinstance(row, Row) else "elements", "mismatches", "results", "contradicting"))
-    tried = [part.alternatives for part in row.parts if part.alternatives]
-    return flat | {
+def record(claim: AnyClaim) -> Record:
+    """Return the columns of a claim beside its findings."""
+    done, row = claim.verification, claim if isinstance(claim, Row) else None
+    tried = [part.alternatives for part in claim.parts if part.alternatives]
+    return {
+        **_values(claim, ("kind", "title", "name")),
+        **_values(row.instruction if row else claim, _SUBJECT),
+        **_values(claim, _CLAIM),
+        "ran_as": ran_as(row) or None if row else None,
+        **_values(done, _VERIFICATION),
+        **_values(getattr(claim, "errors", None), _ERRORS, "errors_"),
+        **_values(done and done.tile, _TILE, "tile_"),
+        **_values(done and done.events, _EVENTS, "events_"),
         "alternatives_tested": sum(each.tested for each in tried) if tried else None,
         "alternatives_surviving": sum(len(each.surviving) for each in tried) if tried else None,
-    }
-
-
-def _of_instruction(row: Row) -> Record:
-    done = row.verification
-    return {
-        "name": row.name,
-        "family": row.instruction.family.name,
-        **_values(row.instruction, (*_SHAPE, *_FORMATS)),
-        **_values(row, _OF_INSTRUCTION),
-        "ran_as": ran_as(row) or None,
-        **_values(done and done.tile, ("covered", "total", "differing"), "tile_"),
-        **_values(done and done.events, ("hit", "possible", "missing"), "events_"),
     }
 
 
@@ -94,7 +101,7 @@ def _values(data: object, names: Sequence[str], prefix: str = "") -> Record:
     found: Record = {}
     for name in names:
         value = getattr(data, name, None)
-        if isinstance(value, Format):
+        if isinstance(value, Format | Family):
             value = value.name
         elif isinstance(value, tuple):
             value = SEPARATOR.join(map(str, value))
@@ -102,14 +109,10 @@ def _values(data: object, names: Sequence[str], prefix: str = "") -> Record:
     return found
 
 
-def column_names() -> dict[str, list[str]]:
-    """Return every name that a requirement on instructions, products and functions may use."""
-    product = ProductRow(callable="", m=1, n=1, k=1, a="f32", b="f32", out="f32", status="skipped")
-    return {
-        "instructions": [*record(Row(name="mma.sync.m8n8k4.f64.f64.f64.f64", status="skipped")), *finding_names()],
-        "products": [*PRODUCT_FINDINGS, *record(product)],
-        "functions": [*record(FunctionRow(name="", operand="f32", result="f32", status="skipped"))],
-    }
+def column_names() -> list[str]:
+    """Return every name that a requirement may use."""
+    some = record(Row(name="mma.sync.m8n8k4.f64.f64.f64.f64", status="skipped"))
+    return list(dict.fromkeys([*some, *(name for names in FINDINGS.values() for name in names)]))
 
 
 def is_number(column: str) -> bool:

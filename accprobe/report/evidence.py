@@ -17,7 +17,7 @@ from accprobe.build import atomic
 from accprobe.errors import ReportError
 from accprobe.operands.exchange import Exchange
 from accprobe.report.recorded import find
-from accprobe.report.report import MOST_BYTES, SCHEMA, Report
+from accprobe.report.report import MOST_BYTES, SCHEMA, AnyClaim, Report
 from accprobe.report.rows import Row
 from accprobe.report.text import reason, written
 
@@ -35,7 +35,7 @@ def load_with_evidence(name: str | Path) -> Report:
     try:
         with file.open("rb") as stream, gzip.open(stream) as content:
             beside = _FORM.validate_json(content.read(MOST_BYTES), strict=True)
-        return report.model_copy(update={"instructions": tuple(_with(row, beside) for row in report.instructions)})
+        return report.with_claims(_with(claim, beside) for claim in report.claims)
     except ValidationError as e:
         raise ReportError(f"{file.name}: {reason(e, SCHEMA)}") from None
     except (OSError, EOFError, zlib.error) as e:
@@ -48,8 +48,9 @@ def split(path: Path) -> None:
     evidence = {row.name: row.evidence for row in report.instructions if row.evidence}
     text = written(_FORM.dump_python(evidence, mode="json")).encode()
     atomic.save(_beside(path), gzip.compress(text, mtime=0))
-    rows = tuple(row.model_copy(update={"evidence": {}}) for row in report.instructions)
-    report.model_copy(update={"instructions": rows}).save(path)
+    report.with_claims(
+        claim.model_copy(update={"evidence": {}}) if isinstance(claim, Row) else claim for claim in report.claims
+    ).save(path)
 
 
 def _beside(name: str | Path) -> Path:
@@ -57,9 +58,10 @@ def _beside(name: str | Path) -> Path:
     return report.with_name(f"{report.name.removesuffix('.json')}.evidence.json.gz")
 
 
-def _with(row: Row, beside: EvidenceByRow) -> Row:
-    evidence = row.evidence or beside.get(row.name, {})
-    return Row.model_validate(dict(row) | {"evidence": evidence})
+def _with(claim: AnyClaim, beside: EvidenceByRow) -> AnyClaim:
+    if not isinstance(claim, Row) or claim.evidence or claim.name not in beside:
+        return claim
+    return Row.model_validate(dict(claim) | {"evidence": beside[claim.name]})
 
 
 if __name__ == "__main__":

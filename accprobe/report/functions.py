@@ -1,15 +1,13 @@
-"""A row of the report for a scalar function: an instruction or a callable, from words to words."""
+"""The claim about a scalar function: an instruction or a callable, from words to words."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from fnmatch import fnmatchcase
-from typing import Literal, Self
+from typing import Literal
 
-from pydantic import BaseModel, model_validator
+from pydantic import BaseModel, Field
 
-from accprobe.isa.formats import FORMATS
-from accprobe.report.rows import STRICT, Status
+from accprobe.report.claims import STRICT, Claim, unknown_formats
 from accprobe.verify.outcome import Count
 
 
@@ -89,37 +87,26 @@ class FunctionErrors(BaseModel):
     against: Count
 
 
-class FunctionRow(BaseModel):
+class FunctionRow(Claim):
     """One function of one operand.
 
-    computes: the model in words. words, of: results compared with the model, and how many operands there are. digest: hash of
-    all results of an exhaustive run. contradicted: hypotheses that results exclude. specials: results of special inputs.
+    computes: the model in words. digest: hash of all results of an exhaustive run. specials: results of special inputs.
+    contradicted: hypotheses that results exclude.
     """
 
-    model_config = STRICT
-
-    name: str
+    kind: Literal["function"] = "function"
     operand: str
     result: str
-    status: Status
-    reason: str = ""
-    opcodes: tuple[str, ...] = ()
     computes: str = ""
-    words: Count = 0
-    of: Count = 0
-    mismatches: Count = 0
-    counterexamples: tuple[str, ...] = ()
     digest: str = ""
     errors: FunctionErrors | None = None
-    specials: dict[str, str] = {}
+    specials: dict[str, str] = Field(default_factory=dict)
     model: TableModelRecord | ConversionRecord | None = None
     contradicted: tuple[str, ...] = ()
-    device: str = ""
-    seconds: float | None = None
 
     @property
     def is_exhaustive(self) -> bool:
-        return self.words == self.of > 0
+        return self.verification is not None and self.verification.compared == self.verification.of > 0
 
     @property
     def title(self) -> str:
@@ -127,25 +114,13 @@ class FunctionRow(BaseModel):
         return f"{self.name} {self.operand}" if ":" in self.name else self.name
 
     @property
-    def key(self) -> tuple[str, ...]:
+    def words(self) -> tuple[str, ...]:
         return (self.name, self.operand, self.result)
 
-    def matches(self, word: str) -> bool:
-        """Return whether a title, a glob of names or titles, or the start of an opcode means the row."""
-        is_named = any(fnmatchcase(name, word) for name in (self.name, self.title))
-        return is_named or (bool(word) and any(each.startswith(word) for each in self.opcodes))
+    def wrong(self) -> Iterator[str]:
+        yield from unknown_formats(self, "operand", "result")
 
-    def _wrong(self) -> Iterator[str]:
-        for name in ("operand", "result"):
-            if getattr(self, name) not in FORMATS:
-                yield f"{name}: there is no format '{getattr(self, name):.40}'"
-        if self.status == "confirmed" and (self.mismatches or not self.words or not self.computes):
-            yield f"status: 'confirmed', yet {self.mismatches:,} of {self.words:,} words differ from the model"
-        if self.words > self.of:
-            yield f"words: {self.words:,} of {self.of:,}"
-
-    @model_validator(mode="after")
-    def _check(self) -> Self:
-        if wrong := next(self._wrong(), ""):
-            raise ValueError(wrong)
-        return self
+    def against(self) -> Iterator[str]:
+        yield from super().against()
+        if not self.computes:
+            yield "there is no model"

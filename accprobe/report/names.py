@@ -6,8 +6,8 @@ A word means instructions in one of these ways; the first that finds something c
     wgmma.mma_async.sync.aligned.m64n8k32…          a full PTX opcode, or a processor's mnemonic
     QGMMA, HMMA.16816                               a SASS opcode that the compiler generates, or the start of one
 
-REPORT:WORD takes the rows of one report: a file, a recorded one, or sim:NAME for published models. In a report of products the
-word is a callable, followed by words of the row. Where one model is needed, `_default` chooses.
+REPORT:WORD takes the claims of one report: a file, a recorded one, or sim:NAME for published models. A callable may be followed
+by other words of the claim: 'torch:mm 16x8x* bf16'. Where one model is needed, `_default` chooses.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from accprobe.build.checkout import data_folder
 from accprobe.devices.protocol import Device
@@ -27,16 +27,19 @@ from accprobe.isa.formats import FORMATS
 from accprobe.isa.instructions import Instruction, alike_but_n, architectures_with, parse
 from accprobe.model.published import CHIPS, SIM
 from accprobe.model.tree import DotModel
-from accprobe.report.functions import FunctionRow
-from accprobe.report.products import ProductRow
+from accprobe.report.claims import Claim
 from accprobe.report.published import published
 from accprobe.report.recorded import ATLAS, STANDARD_INPUT, no_report, recorded
-from accprobe.report.report import Report
+from accprobe.report.report import AnyClaim, Report
+from accprobe.report.rows import Row
 
 EXAMPLE = "such as QGMMA or h200:wgmma.m64n8k32.f32.e4m3.e4m3"
 
 Opcodes = Mapping[Instruction, Sequence[str]]
 """The machine opcodes that the compiler generates for each instruction."""
+
+T = TypeVar("T")
+Named = TypeVar("Named", bound=Claim)
 
 OTHERS_LISTED = 4
 """Other operands that a remark lists."""
@@ -90,9 +93,9 @@ def is_glob(word: str) -> bool:
     return any(mark in word for mark in "*?[")
 
 
-def matching(known: Opcodes, word: str) -> list[Instruction]:
-    """Return the instructions that a word means, in order; may be empty."""
-    if found := [inst for inst in known if fnmatchcase(inst.name, word)]:
+def matching(known: Mapping[T, Sequence[str]], word: str) -> list[T]:
+    """Return the names or instructions that a word means, in order; may be empty. known: the opcodes of each."""
+    if found := [one for one in known if fnmatchcase(str(one), word)]:
         return found
     if is_glob(word):
         return []
@@ -100,8 +103,17 @@ def matching(known: Opcodes, word: str) -> list[Instruction]:
         canonical = parse(word).name
     except UnknownName:
         start = f"{word.strip().upper()}."
-        return [inst for inst, opcodes in known.items() if any(f"{opcode}.".startswith(start) for opcode in opcodes)]
-    return [inst for inst in known if inst.name == canonical]
+        return [one for one, opcodes in known.items() if any(f"{opcode}.".startswith(start) for opcode in opcodes)]
+    return [one for one in known if str(one) == canonical]
+
+
+def claims_meant(claims: Iterable[Named], word: str) -> list[Named]:
+    """Return the claims that a word means: a title, globs of a name and of other words, or an opcode; all for ""."""
+    every = list(claims)
+    if found := [one for one in every if one.title == word] or [one for one in every if one.matches(word)]:
+        return found
+    names = set(matching({one.name: one.opcodes for one in every}, word))
+    return [one for one in every if one.name in names]
 
 
 def selected(device: Device, select: Sequence[str]) -> list[Instruction]:
@@ -126,19 +138,31 @@ def _unlisted(word: str, architecture: str, known: Opcodes) -> Instruction:
         inst = parse(word)
     except UnknownName:
         every = f"`accprobe list --instructions {architecture}` lists all {len(known)}"
-        raise UnknownName(f"'{word}' selects no instruction of {architecture}; {near(word, known)} ({every})") from None
+        raise UnknownName(f"'{word}' selects no instruction of {architecture}; {_near(word, known)} ({every})") from None
     if architecture not in architectures_with(inst):
         raise UnknownName(f"{architecture} has no {inst.name}; it is of {', '.join(architectures_with(inst))}")
     return inst
 
 
-def near(word: str, known: Opcodes) -> str:
+def _near(word: str, known: Mapping[T, Sequence[str]]) -> str:
     """Return "did you mean …": a glob if some names start with the word, else the nearest names and opcodes."""
-    names = [inst.name for inst in known]
+    names = list(map(str, known))
     if not is_glob(word) and (begun := [name for name in names if name.startswith(word)]):
         return f"did you mean the glob '{word}*'? It matches {len(begun)}"
     stems = dict.fromkeys(opcode.partition(".")[0] for every in known.values() for opcode in every)
     return nearest(word, list(stems) or names) if word.isupper() else nearest(word.replace("*", ""), names)
+
+
+def _unknown_claim(claims: Iterable[AnyClaim], source: str, word: str) -> UnknownName:
+    """Return the error that a report has no such claim. source: the user's name of the report."""
+    every = list(claims)
+    name = word.partition(" ")[0]
+    nouns = " or ".join(dict.fromkeys(one.kind for one in every)) or "claim"
+    if alike := [" ".join(one.words) for one in every if name != word and one.matches(name)]:
+        meant = f"`accprobe show {source} '{name}'` lists those of that name; {nearest(word, alike)}"
+    else:
+        meant = _near(name, {one.name: one.opcodes for one in every})
+    return UnknownName(f"{source} has no {nouns} '{word}'; {meant}")
 
 
 @cache
@@ -154,63 +178,39 @@ def _compiled(architecture: str) -> Opcodes:
 
 
 def rows_named(report: Report, source: str, word: str, dtype: str = "") -> tuple[Report, str]:
-    """Return the report with only the rows that a word means, and a remark where the nearest n stands in.
+    """Return the report with only the claims that a word means, and a remark where the nearest n stands in.
 
-    source: the user's name of the report. dtype: "bf16" or "e4m3:e5m2", only rows with these operands. Raises UnknownName.
+    source: the user's name of the report. dtype: "bf16" or "e4m3:e5m2", only instructions with these operands. Raises
+    UnknownName.
     """
-    if functions := functions_named(report, source, word):
-        return report.model_copy(update={"instructions": (), "sweeps": (), "products": (), "functions": functions}), ""
-    if ":" in word.replace("::", ""):
-        run = report.run.model_copy(update={"selected": 0})
-        products = tuple(products_named(report, source, word))
-        return report.model_copy(
-            update={"instructions": (), "run": run, "sweeps": (), "products": products, "functions": ()}
-        ), ""
-    opcodes = _opcodes(report)
-    found, remark = matching(opcodes, word or "*"), ""
-    if not found and (other := _nearest(word, opcodes, source)):
-        found, remark = [other[0]], other[1]
+    found, remark = claims_meant(report.claims, word), ""
+    rows = {row.instruction: row for row in report.instructions}
+    if not found and (other := _nearest(word, rows, source)):
+        found, remark = [rows[other[0]]], other[1]
     if not found:
-        raise UnknownName(f"{source} has no instruction '{word}'; {near(word, opcodes)}")
-    chosen = set(_of_dtype(found, word or source, dtype))
-    rows = tuple(row for row in report.instructions if row.instruction in chosen)
-    run = report.run.model_copy(update={"selected": len(rows), "seconds": 0.0})  # the time of these alone is not known
-    return report.model_copy(update={"instructions": rows, "run": run, "sweeps": (), "products": (), "functions": ()}), remark
+        raise _unknown_claim(report.claims, source, word)
+    if dtype:
+        chosen = set(_of_dtype([one.instruction for one in found if isinstance(one, Row)], word or source, dtype))
+        found = [one for one in found if isinstance(one, Row) and one.instruction in chosen]
+    selected = sum(isinstance(one, Row) for one in found)
+    run = report.run.model_copy(update={"selected": selected, "seconds": 0.0})  # the time of these alone is not known
+    return report.with_claims(found, run=run, sweeps=()), remark
 
 
-def functions_named(report: Report, source: str, word: str) -> tuple[FunctionRow, ...]:
-    """Return the functions that a name, glob or opcode means. Raises UnknownName if a report of functions alone has none."""
-    found = tuple(row for row in report.functions if row.matches(word))
-    if not found and word and report.functions and not (report.instructions or report.products):
-        raise UnknownName(f"{source} has no function '{word}'; {nearest(word, [row.name for row in report.functions])}")
-    return found
+def named_claims(name: str, kind: type[Named]) -> list[Named]:
+    """Return the claims of a kind that "products-h200:torch:mm 512x512x512" means; all without a word, none without a report.
 
-
-def products_named(report: Report, source: str, words: str) -> list[ProductRow]:
-    """Return the products that "torch:mm 16x8x*" means: a callable, and globs of other words of the row. Raises UnknownName."""
-    exact = [row for row in report.products if row.title == words]
-    if found := exact or [row for row in report.products if row.matches(words or "*")]:
-        return found
-    callable_ = words.partition(" ")[0]
-    of_callable = [" ".join(row.words) for row in report.products if row.matches(callable_)]
-    if not of_callable:
-        meant = nearest(callable_, dict.fromkeys(row.callable for row in report.products))
-    else:
-        meant = f"`accprobe show {source} '{callable_}'` lists its products; {nearest(words, of_callable)}"
-    raise UnknownName(f"{source} has no product '{words}'; {meant}")
-
-
-def named_products(word: str) -> list[ProductRow]:
-    """Return the products that "products-h200:torch:mm 512x512x512" means; none where the word names an instruction.
-
-    Without a row, all products of a report that has no instructions. Raises UnknownName, ReportError.
+    Raises ReportError, and UnknownName where nothing is meant, unless the report has instructions: `named_model` finds the
+    nearest n.
     """
-    source, row = split_row(word)
+    source, word = split_row(name)
     if not source or source.startswith(SIM):
         return []
     report = Report.load(source)
-    is_product = ":" in row.replace("::", "") if row else not report.instructions
-    return products_named(report, source, row) if is_product and report.products else []
+    found = claims_meant(report.claims, word)
+    if not found and not report.instructions:
+        raise _unknown_claim(report.claims, source, word)
+    return [one for one in found if isinstance(one, kind)]
 
 
 def _nearest(word: str, known: Iterable[Instruction], source: str) -> tuple[Instruction, str] | None:
@@ -222,8 +222,6 @@ def _nearest(word: str, known: Iterable[Instruction], source: str) -> tuple[Inst
 
 def _of_dtype(found: Sequence[Instruction], word: str, dtype: str) -> Sequence[Instruction]:
     """Raises UnknownName where none has these operands."""
-    if not dtype:
-        return found
     chosen = [inst for inst in found if _operands(inst) == dtype]
     if not chosen:
         known = dict.fromkeys(_operands(inst) for inst in found)
@@ -286,7 +284,7 @@ def named_model(word: str, dtype: str = "") -> NamedModel:
         if other := _nearest(name, models, each):
             return NamedModel(other[0], models[other[0]], each, other[1])
         known |= _opcodes(named_report(each))
-    raise UnknownName(f"{source or 'accprobe'} has no model of '{name}'; {near(name, known)}")
+    raise UnknownName(f"{source or 'accprobe'} has no model of '{name}'; {_near(name, known)}")
 
 
 def _opcodes(report: Report) -> Opcodes:

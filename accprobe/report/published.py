@@ -8,8 +8,9 @@ from functools import cache
 from accprobe.infer.findings import Findings, findings_of
 from accprobe.isa.instructions import Instruction, catalog
 from accprobe.model.published import NO_MODEL, Explained, KnownModel, Left, chip, known_models, title, words_explained
+from accprobe.report.claims import NOT_MEASURED
 from accprobe.report.report import SCHEMA, DeviceRecord, Report, Run, Tool
-from accprobe.report.rows import NOT_MEASURED, Row
+from accprobe.report.rows import Row
 
 
 @cache
@@ -26,7 +27,7 @@ def published(name: str) -> Report:
         seed=0,
         device=DeviceRecord(kind="simulated", name=f"simulated {title(name)}", architecture=known.architecture),
         run=Run(jobs=0, seconds=0.0, selected=len(catalog(known.architecture))),
-        instructions=tuple(_row(inst, models.get(inst), explained.get(inst.name, ())) for inst in catalog(known.architecture)),
+        claims=tuple(_row(inst, models.get(inst), explained.get(inst.name, ())) for inst in catalog(known.architecture)),
     )
 
 

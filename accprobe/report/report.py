@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import codecs
 import json
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
-from typing import IO, Any, Literal, Self
+from typing import IO, Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, Field, ValidationError, model_validator
 
@@ -18,14 +19,17 @@ import accprobe
 from accprobe.build import atomic, checkout
 from accprobe.devices.protocol import Device, DeviceKind
 from accprobe.errors import ReportError
+from accprobe.report.claims import STRICT
 from accprobe.report.functions import FunctionRow
 from accprobe.report.products import ProductRow
 from accprobe.report.recorded import find, recorded
-from accprobe.report.rows import STRICT, Row
+from accprobe.report.rows import Row
 from accprobe.report.sweeps import SweepRecord
 from accprobe.report.text import pictured, reason, written
 
-SCHEMA: Literal[4] = 4
+SCHEMA: Literal[5] = 5
+
+AnyClaim = Annotated[Row | ProductRow | FunctionRow, Field(discriminator="kind")]
 
 SCHEMA_FILE = Path(__file__).parent / "report.schema.json"
 
@@ -69,34 +73,29 @@ class Run(BaseModel):
 
 
 class Report(BaseModel):
-    """Every result about one device; rows in the order of the architecture's catalog."""
+    """Every result about one device; claims about instructions in the order of the architecture's catalog."""
 
     model_config = STRICT
 
-    schema_version: Literal[4] = Field(alias="schema")
+    schema_version: Literal[5] = Field(alias="schema")
     tool: Tool
     environment: dict[str, str]
     seed: int
     device: DeviceRecord
     run: Run
-    instructions: tuple[Row, ...]
+    claims: tuple[AnyClaim, ...]
     sweeps: tuple[SweepRecord, ...] = ()
-    products: tuple[ProductRow, ...] = ()
-    functions: tuple[FunctionRow, ...] = ()
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        names = [row.name for row in self.instructions]
-        if twice := next((name for i, name in enumerate(names) if name in names[:i]), None):
-            raise ValueError(f"instructions: {twice} is there twice")
-        keys = [row.key for row in self.products]
-        if again := next((i for i, key in enumerate(keys) if key in keys[:i]), None):
-            raise ValueError(f"products: {self.products[again].title} is there twice")
         wrong = "confirmed" if self.device.kind == "simulated" else "simulated"
-        for part, rows in (("instructions", self.instructions), ("products", self.products)):
-            if wrong in (statuses := [row.status for row in rows]):
-                where = f"{part}.{statuses.index(wrong)}.status"
-                raise ValueError(f"{where}: '{wrong}', yet the device's kind is '{self.device.kind}'")
+        keys = set()
+        for i, claim in enumerate(self.claims):
+            if claim.key in keys:
+                raise ValueError(f"claims.{i}: {claim.title} is there twice")
+            if claim.status == wrong:
+                raise ValueError(f"claims.{i}.status: '{wrong}', yet the device's kind is '{self.device.kind}'")
+            keys.add(claim.key)
         return self
 
     @classmethod
@@ -116,12 +115,29 @@ class Report(BaseModel):
                 facts=facts,
             ),
             run=Run(jobs=1, seconds=0.0, selected=0),
-            instructions=(),
+            claims=(),
         )
 
     @property
+    def instructions(self) -> tuple[Row, ...]:
+        return tuple(claim for claim in self.claims if isinstance(claim, Row))
+
+    @property
+    def products(self) -> tuple[ProductRow, ...]:
+        """Return the claims about products and reductions."""
+        return tuple(claim for claim in self.claims if isinstance(claim, ProductRow))
+
+    @property
+    def functions(self) -> tuple[FunctionRow, ...]:
+        return tuple(claim for claim in self.claims if isinstance(claim, FunctionRow))
+
+    def with_claims(self, claims: Iterable[AnyClaim], **changes: object) -> Report:
+        """Return the report with other claims, and with these changes of its keys."""
+        return self.model_copy(update={"claims": tuple(claims), **changes})
+
+    @property
     def measured(self) -> list[Row]:
-        """Return the rows that are not skipped."""
+        """Return the instructions that are not skipped."""
         return [row for row in self.instructions if row.status != "skipped"]
 
     def dumps(self) -> str:

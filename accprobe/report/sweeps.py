@@ -7,7 +7,7 @@ from typing import Literal, Self
 from pydantic import BaseModel, model_validator
 
 from accprobe.infer.findings import Bound
-from accprobe.report.rows import STRICT
+from accprobe.report.claims import STRICT
 from accprobe.sass.lowering import OpcodeSource
 
 OperandSet = Literal["normal", "full-width", "uniform"]

@@ -27,8 +27,9 @@ from accprobe.isa.instructions import Instruction
 from accprobe.model.tree import DotModel
 from accprobe.operands.exchange import Counterexample, Exchange
 from accprobe.operands.request import Request
+from accprobe.report.claims import Alternatives, Status
 from accprobe.report.published import with_open
-from accprobe.report.rows import Alternatives, Row, Status
+from accprobe.report.rows import Row
 from accprobe.sass import opcodes
 from accprobe.sass.lowering import Lowering, is_ordinary
 from accprobe.verify.coverage import cover
@@ -97,7 +98,7 @@ class Surveyor:
             reason = "no model explains the device's results"
             known = _known(result.findings)
             return Row(name=inst.name, status="unverified", reason=reason, unstable=log.unstable, **known)
-        surviving = tuple(alternative.deviation for alternative in falsification.surviving)
+        surviving = tuple(map(str, falsification.surviving))
         return Row(
             name=inst.name,
             status="inferred",
@@ -266,7 +267,7 @@ def with_device_status(row: Row, device: Device) -> Row:
 def _contradicted(done: Verification) -> str:
     if done.contradicting:
         return f"{done.contradicting:,} of {done.results:,} results differ from the model"
-    return f"{done.mismatches:,} of {done.dots:,} dot products differ from the model" if done.mismatches else ""
+    return f"{done.mismatches:,} of {done.compared:,} dot products differ from the model" if done.mismatches else ""
 
 
 def _uncovered(done: Verification) -> str:

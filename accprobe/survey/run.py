@@ -89,9 +89,9 @@ class _ReportSoFar:
 
     def now(self) -> Report:
         seconds = round(time.perf_counter() - self._started, 3)
-        rows = tuple(self.rows[inst.name] for inst in self._wanted if inst.name in self.rows)
+        rows = [self.rows[inst.name] for inst in self._wanted if inst.name in self.rows]
         run = Run(jobs=self.workers, seconds=seconds, selected=len(self._wanted))
-        return self._empty.model_copy(update={"run": run, "instructions": rows})
+        return self._empty.with_claims(rows, run=run)
 
 
 @contextmanager

@@ -58,19 +58,23 @@ class Queries:
 
 @dataclass(frozen=True)
 class Verification:
-    """The outcome: dot products compared (in all and of each kind of operands), mismatches, and the first of them.
+    """The comparison of a model with fresh results: dot products, elements of a product, or results of a function.
 
-    results: all results that the device ever gave in that row, in experiments too; contradicting: how many of them the model
-    does not explain. queries: None in older reports, and of comparisons on the GPU itself.
+    compared: in all, and of each kind of operands; of: how many there are, where all can be listed. counterexample: the first
+    mismatch of a device; mismatch: the first of a callable or function, in words. results: all that the subject ever gave, in
+    experiments too; contradicting: how many of them the model does not explain. queries: None in older reports, and of
+    comparisons on the GPU itself.
     """
 
-    dots: Count
+    compared: Count
     mismatches: Count
-    seed: int
+    seed: int = 0
     kinds: dict[str, int] = field(default_factory=dict)
     counterexample: Counterexample | None = None
+    mismatch: str = ""
     results: Count = 0
     contradicting: Count = 0
+    of: Count = 0
     tile: TileCoverage | None = None
     events: Events | None = None
     queries: Queries | None = None
@@ -83,4 +87,4 @@ class Verification:
     @property
     def random(self) -> int:
         """Return the number of random dot products, from which a fault rate follows."""
-        return self.dots - sum(self.kinds.get(kind, 0) for kind in (COVERING, CODE_PAIRS))
+        return self.compared - sum(self.kinds.get(kind, 0) for kind in (COVERING, CODE_PAIRS))

@@ -127,8 +127,8 @@ def test_plans_of_a_report_are_tried_first(folder: Path) -> None:
     model = KnownPlan(next(instruction_steps(spec)), 128).model()
     region = RegionRecord(where="all", elements=128, findings={}, model=model)
     names = {"a": "e4m3", "b": "e4m3", "out": "f32"}
-    row = ProductRow(callable="mine:mm", m=8, n=16, k=128, **names, status="inferred", reason="a test", regions=(region,))
-    fake_report(products=[row.model_dump(mode="json")]).save(folder / "mine.json")
+    row = ProductRow(name="mine:mm", m=8, n=16, k=128, **names, status="inferred", reason="a test", regions=(region,))
+    fake_report(row.model_dump(mode="json")).save(folder / "mine.json")
     result = explain("chain.npy", "--report", "mine.json", "--format", "json")
     assert result.exit_code == 0, result.output
     plans = json.loads(result.stdout)["results"][0]["plans"]

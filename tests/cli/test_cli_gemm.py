@@ -141,8 +141,8 @@ def test_two_values_of_an_option_say_what_it_changed(file: str) -> None:
 def test_another_callable_is_asked_the_same_with_the_options_that_it_takes(file: str) -> None:
     result = gemm(f"{file}:chain", *TINY, "--option", "every=64", "--versus", f"{file}:dropped", "--format", "json")
     assert result.exit_code == 1
-    rows = json.loads(result.stdout)["products"]
-    assert [(row["callable"].rpartition(":")[2], row.get("options")) for row in rows] == [
+    rows = json.loads(result.stdout)["claims"]
+    assert [(row["name"].rpartition(":")[2], row.get("options")) for row in rows] == [
         ("chain", {"every": 64}),
         ("dropped", None),
     ]
@@ -162,7 +162,7 @@ def test_a_second_callable_that_raises_is_told_before_the_first_is_measured(
 def test_sizes_with_other_bits_for_the_same_row_are_classes_with_a_plan_each(file: str) -> None:
     result = gemm(f"{file}:by_m", *SMALL, "--sweep", "m=4,8,9,16", "--format", "json")
     assert result.exit_code == 1
-    rows = json.loads(result.stdout)["products"]
+    rows = json.loads(result.stdout)["claims"]
     assert [(row["m"], row["regions"][0]["findings"]["promote_every"]["value"]) for row in rows] == [(8, None), (16, 16)]
     assert [row["remarks"] for row in rows] == [[f"m = {ms}: the same bits for the same row"] for ms in ("4, 8", "9, 16")]
     alike = gemm(f"{file}:chain", *SMALL, "--sweep", "m=3,16")
@@ -183,7 +183,7 @@ def test_the_report_keeps_rows_and_what_it_had(file: str, tmp_path: Path) -> Non
 def test_what_a_function_prints_is_no_part_of_the_report(file: str) -> None:
     result = gemm(f"{file}:talks", *TINY, "-o", "-")
     assert result.exit_code == 0
-    assert json.loads(result.stdout)["products"][0]["status"] == "confirmed"
+    assert json.loads(result.stdout)["claims"][0]["status"] == "confirmed"
     assert set(result.stderr.splitlines()) == {"called"}
 
 
@@ -212,7 +212,7 @@ def test_what_is_known_when_a_row_is_stopped_is_kept(file: str, tmp_path: Path, 
     found = {name: (finding.value, finding.bound) for name, finding in row.findings.items()}
     assert found["each_product_once"] == found["repeatable"] == ("yes", "exact")
     assert row.verification is not None
-    assert not row.verification.elements
+    assert not row.verification.compared
 
 
 def test_nothing_is_kept_where_nothing_was_measured(file: str) -> None:
@@ -262,7 +262,7 @@ def test_operands_of_the_users_own_are_verified_too(file: str, tmp_path: Path) -
         f"{file}:chain", "--shape", "8x8x16", "--elements", "64", "--data", str(tmp_path / "own.npy"), "--format", "json"
     )
     assert result.stderr == f"accprobe: {tmp_path}/own.npy: only the first 16 of its 20 k are used.\n"
-    assert json.loads(result.stdout)["products"][0]["verification"]["kinds"]["own data"] == 8
+    assert json.loads(result.stdout)["claims"][0]["verification"]["kinds"]["own data"] == 8
     refused = gemm(f"{file}:chain", "--data", str(tmp_path / "none.npy"))
     assert (refused.exit_code, refused.stderr) == (
         2,
@@ -362,6 +362,6 @@ def test_first_calls_are_those_of_the_process(tmp_path: Path, monkeypatch: pytes
     )
     monkeypatch.syspath_prepend(tmp_path)
     result = gemm("warming_product:product", *SMALL, "--versus", "numpy:matmul", "--format", "json", "--arrays", "numpy")
-    row = json.loads(result.stdout)["products"][0]
+    row = json.loads(result.stdout)["claims"][0]
     assert (result.exit_code, row["status"]) == (1, "unstable")
     assert row["reason"].startswith("the first call gives other bits than later ones: ")

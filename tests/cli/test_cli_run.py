@@ -91,7 +91,7 @@ def test_a_time_limit_keeps_the_rows_so_far(
 
     def stopped(device: str, select: Any, dots: int, seed: int, jobs: int, on_row: Any, *_: Any) -> None:
         if rows:
-            on_row(whole.model_copy(update={"instructions": whole.instructions[:rows]}))
+            on_row(whole.with_claims(whole.claims[:rows]))
         signal.raise_signal(signal.SIGALRM)
 
     monkeypatch.setattr(survey_run, "survey", stopped)
@@ -171,7 +171,7 @@ def test_without_a_gpu_the_simulation_is_loud_and_confirms_nothing(tmp_path: Pat
     )
     told = json.loads(result.stdout)
     assert (told["device"]["kind"], told["device"]["reason"]) == ("simulated", "there is no NVIDIA driver")
-    assert [(row["status"], row.get("reason", "")) for row in told["instructions"]] == [("simulated", "")]
+    assert [(row["status"], row.get("reason", "")) for row in told["claims"]] == [("simulated", "")]
     assert result.exit_code == 0
     for form in ("terminal", "markdown", "csv", "json"):
         shown = CliRunner().invoke(main, ["show", str(path), "--format", form]).stdout

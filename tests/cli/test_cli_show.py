@@ -101,7 +101,7 @@ def test_no_line_ends_in_blanks_where_nobody_looks_at_a_terminal(arguments: str)
 
 def test_of_an_n_that_was_not_measured_the_nearest_is_shown_and_named() -> None:
     result = show("h200", "wgmma.mma_async.sync.aligned.m64n16k32.f32.e4m3.e4m3", "--format", "csv")
-    assert [line.split(",")[7] for line in result.stdout.splitlines()] == ["name", "wgmma.m64n8k32.f32.e4m3.e4m3"]
+    assert [line.split(",")[9] for line in result.stdout.splitlines()] == ["name", "wgmma.m64n8k32.f32.e4m3.e4m3"]
     assert result.stderr == (
         "accprobe: h200 has wgmma.m64n16k32.f32.e4m3.e4m3 at n = 8 and 256, not at 16: using the nearest, "
         "wgmma.m64n8k32.f32.e4m3.e4m3\n"

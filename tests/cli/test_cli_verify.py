@@ -90,7 +90,7 @@ def test_planted_fault_is_found_and_shrunk(gpu: dict[str, SimulatedDevice]) -> N
     assert result.exit_code == 1
     right, wrong = json.loads(result.stdout)["verified"]
     assert (right["name"], right["mismatches"]) == (F16.name, 0)
-    assert (wrong["name"], wrong["seed"], wrong["dots"]) == (FP8.name, 0, 4000)
+    assert (wrong["name"], wrong["seed"], wrong["compared"]) == (FP8.name, 0, 4000)
     assert 0 < wrong["mismatches"] < 4000
     a, b, c, d = wrong["counterexample"]["exchange"]
     patterns = [np.array([[int(x[i : i + 2], 16) for i in range(0, 64, 2)]], np.uint8) for x in (a, b)]
@@ -180,7 +180,7 @@ def test_coverage_says_which_events_were_met(gpu: dict[str, SimulatedDevice]) ->
         assert events["hit"] == events["possible"] > 200
         assert "missing" not in events
         assert row["kinds"]["coverage"] > 100
-        assert row["dots"] == sum(row["kinds"].values()) > 2000
+        assert row["compared"] == sum(row["kinds"].values()) > 2000
     assert "  events" in verify(*options).stdout
 
 

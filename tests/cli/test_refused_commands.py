@@ -65,7 +65,7 @@ REFUSED = [
     ("budget XGMMA", "accprobe has no model of 'XGMMA'; did you mean QGMMA, IGMMA or HGMMA?"),
     ("budget IMMA", "give a dense float instruction"),
     ("budget h200:mma.sync.m8n8k4.f64.f64.f64.f64", "float64 does not hold their exact sums"),
-    ("budget products-h200:torch:mm", "match 'torch:mm': add words of one of them, such as torch:mm"),
+    ("budget products-h200:torch:mm", "products: add words of one of them, such as torch:mm"),
     ("budget products-h200:nothing", "products-h200 has no product 'nothing'"),
     ("budget QGMMA --k 0", "Invalid value for '--k': '0' is not a positive whole number"),
     ("budget QGMMA --k ,", "Invalid value for '--k': no value is given"),

@@ -103,8 +103,9 @@ def test_a_report_predicts_words_and_values(tmp_path: Path) -> None:
         expected = np.sqrt(x)
     assert np.array_equal(accprobe.predict(str(file), x), expected, equal_nan=True)
     assert accprobe.predict(str(file), x.view(np.uint16)).dtype == np.uint16
-    (row,) = json.loads(file.read_text())["functions"]
-    assert (row["status"], row["words"], row["of"], row["errors"]["function"]) == ("confirmed", 65536, 65536, "sqrt")
+    (row,) = json.loads(file.read_text())["claims"]
+    assert (row["status"], row["errors"]["function"]) == ("confirmed", "sqrt")
+    assert row["verification"] == {"compared": 65536, "mismatches": 0, "of": 65536}
 
 
 def test_a_recorded_function_is_shown_predicted_and_compared() -> None:

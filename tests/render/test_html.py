@@ -76,8 +76,8 @@ def evil_report() -> Report:
     row = float_row(WGMMA, 13, {"QGMMA" + EVIL: 1}, status="inferred", reason=EVIL, cubin_sha256=EVIL)
     row["findings"]["carries"] = {"value": EVIL, "bound": "undetermined", "candidates": [EVIL, "b"], "note": EVIL}
     row["findings"][EVIL] = {"value": EVIL, "bound": "exact"}
-    row["alternatives"] = {"tested": 1, "surviving": [{"changes": [[EVIL, EVIL]]}]}
-    row["verification"] = {"dots": 10, "mismatches": 0, "seed": 0, "kinds": {EVIL: 10}}
+    row["alternatives"] = {"tested": 1, "surviving": [EVIL]}
+    row["verification"] = {"compared": 10, "mismatches": 0, "seed": 0, "kinds": {EVIL: 10}}
     row["evidence"][EVIL] = row["evidence"]["alignment_bits"]
     skipped = {"name": f"{WGMMA}.rs", "status": "skipped", "reason": EVIL}
     device = {"kind": "simulated", "name": EVIL, "architecture": "sm_90a", "reason": EVIL, "facts": {EVIL: EVIL}}

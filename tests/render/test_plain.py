@@ -60,7 +60,7 @@ def test_no_text_of_a_report_is_longer_than_a_line(tmp_path: Path) -> None:
     lines = "k\r\n\nwgmma.m64n8k32.f32.e4m3.e4m3  confirmed\t\x1b\\n"
     row = float_row("wgmma.m64n8k32.f32.e4m3.e4m3", 13, {"QGMMA": 1}, status="unverified", reason=lines)
     row["findings"]["carries"] = {"value": lines, "bound": "undetermined", "candidates": [lines], "note": lines}
-    row["alternatives"] = {"tested": 1, "surviving": [{"changes": [[lines, lines]]}]}
+    row["alternatives"] = {"tested": 1, "surviving": [lines]}
     made = fake_report(row, environment={lines: lines}, tool={"version": lines})
     device = made.device.model_copy(update={"name": lines, "facts": {lines: lines}})
     path = tmp_path / "r.json"

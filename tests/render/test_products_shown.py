@@ -30,7 +30,7 @@ def said(data: Row) -> dict[str, str]:
     return {label: said.text for label, said in products.lines(row(data))}
 
 
-NOTHING = {"elements": 0, "mismatches": 0, "seed": 0}
+NOTHING = {"compared": 0, "mismatches": 0, "seed": 0}
 
 
 def only_one() -> Row:
@@ -199,7 +199,7 @@ def test_regions_have_a_plan_each() -> None:
 
 def test_what_is_wrong_comes_first() -> None:
     ordered = products.wrong_first(product_report(*OF_A).products)
-    assert [one.callable for one in ordered] == ["torch:odd", "torch:mm", "torch:addmm", "torch:bmm", "mine.py:f"]
+    assert [one.name for one in ordered] == ["torch:odd", "torch:mm", "torch:addmm", "torch:bmm", "mine.py:f"]
     assert [alarm.text for alarm in products.alarms(ordered[0])] == [f"DROPPED PRODUCTS: {TAIL}, of 1,024"]
     twice = dropped()
     twice["regions"][0]["findings"]["each_product_once"]["note"] = "1 counted more than once: k = 5"

@@ -163,7 +163,7 @@ def test_a_cell_marks_how_well_a_value_is_known(feature: str, header: str, findi
 
 def test_like_instructions_share_a_line_whatever_the_effort() -> None:
     one, other = float_row(NAME, 13, {"QGMMA": 1}), float_row(f"{NAME}.rs", 13, {"QGMMA": 1})
-    other["alternatives"] = {"tested": 41, "surviving": [{"changes": [["zero_sign", "x"]]}]}
+    other["alternatives"] = {"tested": 41, "surviving": ["zero_sign x"]}
     (line,) = (line for line in table_of(fake_report(one, other), 400).splitlines() if "QGMMA" in line)
     assert "{,.rs}" in line
 
@@ -200,7 +200,7 @@ def test_details_show_evidence_of_several_features_once_in_hex_and_value() -> No
 def test_details_of_a_counterexample() -> None:
     exchange = float_row(NAME, 13, {"QGMMA": 1})["evidence"]["alignment_bits"][0]
     wrong = {"kind": "tiny", "exchange": exchange, "expected": "3f800001"}
-    done = {"dots": 9, "mismatches": 1, "seed": 0, "counterexample": wrong}
+    done = {"compared": 9, "mismatches": 1, "seed": 0, "counterexample": wrong}
     shown = details_of(row_of({"status": "inferred", "reason": "1 of 9 differ", "verification": done}))
     assert "1 of 9 dot products differ from the model, seed 0" in shown
     assert "the first mismatch, tiny: k 0: 0x38 (1) × 0x38 (1); C 0x00000000 (0) → 0x3f800000 (1)" in shown
@@ -217,7 +217,7 @@ def test_marks_are_explained_only_where_they_are() -> None:
 
 
 def fake_report_of(row: Row) -> Report:
-    return fake_report().model_copy(update={"instructions": (row,)})
+    return fake_report().with_claims([row])
 
 
 def test_an_interrupted_report_says_so() -> None:

@@ -33,7 +33,7 @@ def path(tmp_path: Path) -> Path:
 
 def saved(path: Path) -> tuple[list[str], list[str]]:
     report = Report.load(path)
-    return [row.name for row in report.instructions], [row.callable for row in report.products]
+    return [row.name for row in report.instructions], [row.name for row in report.products]
 
 
 def save_at_once(save: Autosave, report: Report) -> None:
@@ -150,7 +150,7 @@ def test_a_full_disk_leaves_both_files_whole(path: Path, room: str) -> None:
     sentence = r"^\S+/r.json cannot be written: File too large$"
     room_for = size - 1 if room == "for neither" else size
     with files_end_at(room_for), pytest.raises(AccprobeError, match=sentence):
-        keep(path, fake_report(seed=7, products=[product_data()]))
+        keep(path, fake_report(product_data(), seed=7))
     assert Report.load(path) == kept
     assert Report.load(f"{path}~") == (beside if room == "for neither" else kept)
     assert {entry.name for entry in path.parent.iterdir()} == {"r.json", "r.json~"}

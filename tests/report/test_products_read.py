@@ -39,45 +39,45 @@ def test_row_is_read_as_it_was_written(name: str, tmp_path: Path) -> None:
 
 
 def test_products_stand_beside_instructions_and_sweeps() -> None:
-    report = product_report(product_data(), instructions=report_data()["instructions"])
+    report = product_report(product_data(), *report_data()["claims"])
     assert Report.model_validate_json(report.dumps()) == report
 
 
-CONFIRMED = "products.0: status: 'confirmed', yet "
+CONFIRMED = "claims.0.product: status: 'confirmed', yet "
 MODEL = "regions.0.model"
 BROKEN: dict[str, tuple[str, object, str]] = {
-    "unknown key": ("host", "me", "products.0.host: there is no such key in schema 4"),
-    "no shape": ("k", None, "products.0.k: the key is missing"),
-    "no rows": ("m", 0, "products.0: m: expected at least 1"),
-    "unknown format": ("b", "f33", "products.0: b: there is no format 'f33'"),
-    "unknown scale": ("scale", "half", "products.0.scale: input should be 'tensor'"),
-    "a list for an option": ("options", {"x": [1]}, "products.0.options.x"),
-    "fresh elements differ": ("verification.mismatches", 2, f"{CONFIRMED}2 fresh elements differ and 0 results contradict"),
-    "results contradict": ("verification.contradicting", 1, f"{CONFIRMED}0 fresh elements differ and 1 results contradict"),
-    "nothing compared": ("verification.elements", 0, f"{CONFIRMED}no fresh elements were compared"),
-    "not verified": ("verification", None, f"{CONFIRMED}no fresh elements were compared"),
+    "unknown key": ("host", "me", "claims.0.product.host: there is no such key in schema 5"),
+    "no shape": ("k", None, "claims.0.product.k: the key is missing"),
+    "no rows": ("m", 0, "claims.0.product: m: expected at least 1"),
+    "unknown format": ("b", "f33", "claims.0.product: b: there is no format 'f33'"),
+    "unknown scale": ("scale", "half", "claims.0.product.scale: input should be 'tensor'"),
+    "a list for an option": ("options", {"x": [1]}, "claims.0.product.options.x"),
+    "fresh elements differ": ("verification.mismatches", 2, f"{CONFIRMED}2 results differ from the model and 0 contradict it"),
+    "results contradict": ("verification.contradicting", 1, f"{CONFIRMED}0 results differ from the model and 1 contradict it"),
+    "nothing compared": ("verification.compared", 0, f"{CONFIRMED}nothing was compared with the model"),
+    "not verified": ("verification", None, f"{CONFIRMED}nothing was compared with the model"),
     "a reason": ("reason", "3 differ", f"{CONFIRMED}there is a reason against it: 3"),
     "no model": (MODEL, None, f"{CONFIRMED}regions.0: there is no model"),
     "no findings": ("regions.0.findings", {}, f"{CONFIRMED}regions.0: there are no findings"),
     "suggested": ("regions.0.findings.split_k.bound", "suggested", f"{CONFIRMED}regions.0: findings.split_k is suggested"),
     "no alternatives": ("regions.0.alternatives.tested", 0, f"{CONFIRMED}regions.0: no alternatives were tested"),
     "an element more": ("regions.0.elements", 127, f"{CONFIRMED}its regions have 127 of 128 elements"),
-    "model of another K": ("k", 512, "products.0: regions.0.model: of 1024 e4m3 e4m3 f32, and the row of 512"),
+    "model of another K": ("k", 512, "claims.0.product: regions.0.model: of 1024 e4m3 e4m3 f32, and the row of 512"),
     "evidence": (
         "regions.0.findings.split_k.evidence",
         [["00", "00", "00", "00"]],
-        "products.0: regions.0.findings.split_k.evidence: a product's findings have none",
+        "claims.0.product: regions.0.findings.split_k.evidence: evidence has its own key",
     ),
-    "model without a tree": (f"{MODEL}.tree", None, "products.0.regions.0.model.tree: the key is missing"),
+    "model without a tree": (f"{MODEL}.tree", None, "claims.0.product.regions.0.model.tree: the key is missing"),
     "a tree of nothing": (
         f"{MODEL}.tree.reduction",
         [],
-        "products.0.regions.0.model.tree.reduction.reduction: list should have at least 1 item",
+        "claims.0.product.regions.0.model.tree.reduction.reduction: list should have at least 1 item",
     ),
     "a tree beyond K": (
         f"{MODEL}.tree.reduction.0.repeat",
         9,
-        "products.0.regions.0.model: tree: a chain of the products 1024 to 1152, of 1024",
+        "claims.0.product.regions.0.model: tree: a chain of the products 1024 to 1152, of 1024",
     ),
     "a tree that is too large": (
         f"{MODEL}.tree.reduction.0.repeat",
@@ -98,7 +98,7 @@ def broken(path: str, value: object) -> str:
         del part[last]
     else:
         part[last] = value
-    return json.dumps(report_data(instructions=[], products=[data]))
+    return json.dumps(report_data(claims=[data]))
 
 
 @pytest.mark.parametrize("name", BROKEN)
@@ -119,15 +119,15 @@ def test_row_that_is_not_confirmed_may_have_what_a_confirmed_one_may_not() -> No
 
 
 def test_product_is_there_once(tmp_path: Path) -> None:
-    (tmp_path / "r.json").write_text(json.dumps(report_data(instructions=[], products=[product_data(), dropped()])))
-    with pytest.raises(ReportError, match=r"products: torch:mm 16x8x1024 e4m3 -> f32 is there twice"):
+    (tmp_path / "r.json").write_text(json.dumps(report_data(claims=[product_data(), dropped()])))
+    with pytest.raises(ReportError, match=r"claims.1: torch:mm 16x8x1024 e4m3 -> f32 is there twice"):
         Report.load(tmp_path / "r.json")
 
 
 def test_simulated_device_confirms_no_product(tmp_path: Path) -> None:
-    data = json.loads(simulated_report().dumps()) | {"products": [product_data()]}
+    data = json.loads(simulated_report().dumps()) | {"claims": [product_data()]}
     (tmp_path / "r.json").write_text(json.dumps(data))
-    with pytest.raises(ReportError, match=r"products.0.status: 'confirmed', yet the device's kind is 'simulated'"):
+    with pytest.raises(ReportError, match=r"claims.0.status: 'confirmed', yet the device's kind is 'simulated'"):
         Report.load(tmp_path / "r.json")
 
 
@@ -136,13 +136,13 @@ def test_products_of_another_run_replace_those_that_were_asked_the_same() -> Non
     before = product_report(product_data(), product_data(name="torch:addmm"))
     after = with_results(before, product_report(dropped(), product_data(name="numpy:matmul"), **alone))
     assert after is not None
-    assert [row.callable for row in after.products] == ["torch:mm", "torch:addmm", "numpy:matmul"]
+    assert [row.name for row in after.products] == ["torch:mm", "torch:addmm", "numpy:matmul"]
     assert list(miscounted(after.products[0])) == [("rows 0-15, columns 0-7", TAIL)]
     with pytest.raises(ReportError, match="give another file"):
         with_results(simulated_report(), product_report(dropped(), **alone))
     beside_rows = with_results(fake_report(), product_report(dropped(), **alone))
     assert beside_rows is not None
-    assert (beside_rows.instructions, len(beside_rows.products)) == (fake_report().instructions, 1)
+    assert {row.name for row in fake_report().claims} < {claim.name for claim in beside_rows.claims}
 
 
 @pytest.mark.parametrize(

@@ -79,7 +79,7 @@ def test_recorded_report_is_found_by_name(monkeypatch: pytest.MonkeyPatch, tmp_p
 @pytest.mark.parametrize(
     ("against", "words"),
     [
-        ({"contradicting": 7, "results": 9}, "7 results contradict the model"),
+        ({"contradicting": 7, "results": 9}, "and 7 contradict it"),
         ({"results": 9}, "no events were counted"),
         ({"events": {"hit": 3, "possible": 4, "missing": ["tie"]}}, "3 of 4 events occurred"),
         ({"events": {"hit": 5, "possible": 4}}, "5 of 4 events occurred"),

@@ -158,7 +158,7 @@ def float_row(name: str, bits: int, sequence: dict[str, int], **changes: Any) ->
             "subnormal_operands": "kept",
             "subnormal_addend": "kept",
         },
-        "verification": {"dots": 10_000_000, "mismatches": 0, "seed": 0, "kinds": {"uniform": 10_000_000}},
+        "verification": {"compared": 10_000_000, "mismatches": 0, "seed": 0, "kinds": {"uniform": 10_000_000}},
         "alternatives": {"tested": 40},
         "seconds": 0.5,
         "evidence": {"alignment_bits": [[one + zeros, one + zeros, "0" * c, "3f800000"[:d].ljust(d, "0")]]},
@@ -184,7 +184,7 @@ def report_data(*rows: dict[str, Any], **changes: Any) -> dict[str, Any]:
         "seed": 0,
         "device": {"kind": "cuda", "name": "Fake GPU", "architecture": "sm_90a", "facts": {"sm_count": 3}},
         "run": {"jobs": 1, "seconds": 1.5, "selected": len(rows)},
-        "instructions": list(rows),
+        "claims": [{"kind": "instruction"} | row for row in rows],
         **changes,
     }
 
@@ -195,9 +195,9 @@ SIMULATED = {"kind": "simulated", "name": "simulated H100", "architecture": "sm_
 def simulated_report(*rows: dict[str, Any], **device: Any) -> Report:
     """Return the report of a simulated device: confirmed rows become simulated."""
     data = report_data(*rows, device=SIMULATED | device)
-    for row in data["instructions"]:
+    for row in data["claims"]:
         row["status"] = {"confirmed": "simulated"}.get(row["status"], row["status"])
-    return fake_report(*data["instructions"], device=data["device"])
+    return fake_report(*data["claims"], device=data["device"])
 
 
 def fake_report(*rows: dict[str, Any], **changes: Any) -> Report:

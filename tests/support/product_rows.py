@@ -81,7 +81,8 @@ def product_data(model: ProductModel | None = None, name: str = "torch:mm", **ch
         "alternatives": {"tested": 26},
     }
     return {
-        "callable": name,
+        "kind": "product",
+        "name": name,
         "m": 16,
         "n": 8,
         "k": model.k,
@@ -90,7 +91,7 @@ def product_data(model: ProductModel | None = None, name: str = "torch:mm", **ch
         "out": model.result.name,
         "status": "confirmed",
         "regions": [region],
-        "verification": {"elements": 1_048_576, "mismatches": 0, "seed": 0, "kinds": {"normal": 1_048_576}, "results": 5000},
+        "verification": {"compared": 1_048_576, "mismatches": 0, "seed": 0, "kinds": {"normal": 1_048_576}, "results": 5000},
         "kernels": [{"name": "nvjet_qqtst", "opcodes": ["QGMMA.64x128x32.F32.E4M3.E4M3"]}],
         "libraries": {"torch": "2.11"},
         "calls": 99,
@@ -126,7 +127,7 @@ def two_regions(**changes: Any) -> dict[str, Any]:
 
 def product_report(*rows: dict[str, Any], **changes: Any) -> Report:
     """Return a report of products."""
-    return Report.model_validate_json(json.dumps(report_data(**{"instructions": [], "products": list(rows), **changes})))
+    return Report.model_validate_json(json.dumps(report_data(**{"claims": list(rows), **changes})))
 
 
 OF_A = (

@@ -53,7 +53,7 @@ def processors() -> str:
             values = {feature: str(finding.value) for feature, finding in row.findings.items()}
             how, control = values.get("result_rounding", values["overflow"]), values.get("control", "")
             order = "33 sums" if len(str(row.model.order)) > 40 else f"`{row.model.order}`"
-            counts = (f"{row.verification.results or row.verification.dots:,}", row.verification.mismatches)
+            counts = (f"{row.verification.results or row.verification.compared:,}", row.verification.mismatches)
             tried = f"{len(row.alternatives.surviving)}/{row.alternatives.tested}"
             rows.append((f"`{name}`", row.opcodes[0], order, how, control, *counts, tried))
     return tabled(heads, rows)
@@ -166,7 +166,7 @@ def _plans(report: str, shown: str = "") -> str:
     for row in (row for row in rows if shown in ("", row.shape)):
         order = row.findings["order"].value if "order" in row.findings else "not found"
         scaled = f" scale={row.scale}" if row.scale else ""
-        of_shape.setdefault((f"`{row.callable}{scaled}`", _compact(str(order)), row.shape), []).append(row)
+        of_shape.setdefault((f"`{row.name}{scaled}`", _compact(str(order)), row.shape), []).append(row)
     of_plan: dict[tuple[str, ...], list[str]] = {}
     for (name, order, shape), some in of_shape.items():
         operands = dict.fromkeys(f"{row.a if row.a == row.b else f'{row.a} x {row.b}'} -> {row.out}" for row in some)
@@ -175,7 +175,7 @@ def _plans(report: str, shown: str = "") -> str:
         ["callable", "M x N x K", "operands and result", "options", "accumulation order"],
         [[name, ", ".join(shapes), operands, options, order] for (name, operands, options, order), shapes in of_plan.items()],
     )
-    proved = [row.verification.elements for row in rows if row.status == "confirmed" and row.verification]
+    proved = [row.verification.compared for row in rows if row.status == "confirmed" and row.verification]
     text = (
         f"{len(proved)} of the {len(rows)} rows are confirmed: {sum(proved):,} fresh outputs were predicted, at least"
         f" {min(proved):,} of each row: 0 mismatches."

@@ -25,7 +25,8 @@ from accprobe.model.published import known_models
 from accprobe.model.tree import DotModel, IntegerArithmetic
 from accprobe.operands.request import Request
 from accprobe.operands.sparse import laid_out
-from accprobe.report.rows import Alternatives, Row
+from accprobe.report.claims import Alternatives
+from accprobe.report.rows import Row
 from accprobe.sass import opcodes
 from accprobe.verify.onehot import one_hot
 from accprobe.verify.outcome import Verification

@@ -71,7 +71,7 @@ def test_one_changed_field_is_caught(inst: Instruction, fields: dict[str, object
     of_model = set(fields) <= {"subnormal_operands", "subnormal_addend", "root"}
     device = replace(HOPPER[inst], **fields) if of_model else changed(inst, **fields)
     result = against(device, inst)
-    assert 0 < result.mismatches < result.dots
+    assert 0 < result.mismatches < result.compared
     assert result.counterexample is not None
     found = result.counterexample.exchange
     operands = found.request(inst)
@@ -85,7 +85,7 @@ def test_one_changed_field_is_caught(inst: Instruction, fields: dict[str, object
 @pytest.mark.parametrize("inst", [BF16, INT8], ids=str)
 def test_counts_of_kinds_add_up(inst: Instruction, dots: int) -> None:
     result = against(HOPPER[inst], inst, dots)
-    assert sum(result.kinds.values()) == result.dots == dots
+    assert sum(result.kinds.values()) == result.compared == dots
     assert (result.mismatches, result.counterexample) == (0, None)
     assert list(result.kinds) == list(kinds(inst))
     assert dots < len(result.kinds) or min(result.kinds.values()) == dots // len(result.kinds)
@@ -101,7 +101,7 @@ def test_every_dot_product_is_asked_and_every_mismatch_counted(monkeypatch: pyte
     monkeypatch.setattr(module, "BATCH", 64)
     device = Spoiled()
     result = verify(device, BF16, HOPPER[BF16], 3000, 5)
-    assert sum(device.asked) == result.dots == 3000
+    assert sum(device.asked) == result.compared == 3000
     assert max(device.asked) == 64
     assert result.mismatches == 3000
     tiles = [tile.tiles(BF16, count) for count in device.asked]

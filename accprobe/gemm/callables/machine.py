@@ -110,7 +110,7 @@ def empty_report(library: ArrayLibrary, seed: int) -> Report:
         seed=seed,
         device=device_record(library),
         run=Run(jobs=1, seconds=0.0, selected=0),
-        instructions=(),
+        claims=(),
     )
 
 

@@ -18,12 +18,14 @@ FieldValues = Mapping[str, Value]
 
 
 @dataclass(frozen=True)
-class Deviation:
-    """The difference between an alternative and the inferred model.
+class Alternative:
+    """A model beside the inferred one.
 
-    changes: features with the values of the alternative. where: the only sum that is changed, in words; "" for all sums.
+    changes: features with the values of the alternative; `field` and `value` are those of the first. where: the only sum that
+    is changed, in words; "" for all sums.
     """
 
+    model: DotModel
     changes: Changes
     where: str = ""
 
@@ -32,19 +34,6 @@ class Deviation:
         (first, value), *others = ((name, "none" if value is None else str(value)) for name, value in self.changes)
         here = f" in {self.where}" if self.where else ""
         return " and ".join((f"{first} {value}{here}", *(f"{name} {value}" for name, value in others)))
-
-
-@dataclass(frozen=True)
-class Alternative:
-    """A model beside the inferred one. changes, where: as in `Deviation`; `field` and `value` are those of the first change."""
-
-    model: DotModel
-    changes: Changes
-    where: str = ""
-
-    @property
-    def deviation(self) -> Deviation:
-        return Deviation(self.changes, self.where)
 
     @property
     def field(self) -> str:

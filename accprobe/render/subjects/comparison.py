@@ -6,11 +6,11 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from accprobe.compare.diff import Diff, Pair, generation, marked, side_names
-from accprobe.compare.differences import Difference, VerdictWord
+from accprobe.compare.diff import Diff, generation, marked, side_names
+from accprobe.compare.differences import VerdictWord
 from accprobe.compare.headline import headline
-from accprobe.compare.products import ProductPair, both_plans
-from accprobe.compare.requirements import NO_MATCH, NO_PRODUCT, Outcome
+from accprobe.compare.pairs import Pair
+from accprobe.compare.requirements import NO_MATCH, Outcome
 from accprobe.compare.roles import InstructionRole
 from accprobe.model.fields import IMPORTANCE, title
 from accprobe.model.published import explained_text
@@ -32,8 +32,14 @@ from accprobe.render.subjects.patterns import brace_patterns
 from accprobe.report.report import Report
 from accprobe.report.words import so_many
 
-HEADINGS = {"role": "The same operands", "name": "The same instruction", "product": "The same product"}
-"""By how the pairs were matched."""
+HEADINGS = {
+    "role": "The same operands",
+    "instruction": "The same instruction",
+    "product": "The same product",
+    "reduction": "The same reduction",
+    "function": "The same function",
+}
+"""By how the pairs were matched: by role, or by name, of each kind."""
 
 TONES: dict[VerdictWord, Tone] = {
     "changed": "warning",
@@ -50,32 +56,31 @@ TONES: dict[VerdictWord, Tone] = {
 class Entry:
     """Pairs that are shown together: they have one verdict and, if they changed, the same changed fields."""
 
-    pairs: tuple[Pair | ProductPair, ...]
+    pairs: tuple[Pair, ...]
 
     @property
-    def first(self) -> Pair | ProductPair:
+    def first(self) -> Pair:
         return self.pairs[0]
 
     @property
     def by(self) -> str:
-        return self.first.by if isinstance(self.first, Pair) else "product"
+        return "role" if self.first.by == "role" else self.first.row.kind
 
     @property
     def name(self) -> str:
         """Return the operands of pairs by role, the patterns of the names of others."""
         if self.by == "role":
-            return _operands(pair.role for pair in self.pairs if isinstance(pair, Pair))
+            return _operands(pair.role for pair in self.pairs)
         titles = dict.fromkeys(pair.row.title for pair in self.pairs)
-        return ";\n".join(titles) if self.by == "product" else ", ".join(brace_patterns(titles))
+        return ", ".join(brace_patterns(titles)) if self.by == "instruction" else ";\n".join(titles)
 
     @property
     def fields(self) -> list[tuple[str, str, str]]:
         """Return the title and both sides of each changed field."""
-        fields = [(each.title, each.a, each.b) for each in _changes(self.first)]
-        if not isinstance(self.first, Pair):
-            a, b = both_plans(self.first)
-            has_plan = any(each.field == "order" for each in _changes(self.first))
-            return fields if a == b or has_plan else [("plan", a, b), *fields]
+        fields = [(each.title, each.a, each.b) for each in self.first.changes]
+        a, b = self.first.plans()
+        if a != b and not any(each.field == "order" for each in self.first.changes):
+            return [("plan", a, b), *fields]
         families = _families(self.first)
         return [("instruction", *families), *fields] if self.by == "role" and len(families) == 2 else fields
 
@@ -94,21 +99,15 @@ def diff_blocks(diff: Diff, expand: bool = False) -> Iterator[Element]:
         if entries := [entry for entry in changed if entry.by == by]:
             yield Heading(f"{heading}: changed", 2)
             yield _table(diff, entries)
-    if diff.functions:
-        yield Heading("Functions", 2)
-        missing = "not measured"
-        yield table(("function", "A", "B"), ((each.what, each.a or missing, each.b or missing) for each in diff.functions))
     if any(value.endswith("?") for entry in changed for field in entry.fields for value in field):
         yield from paragraphs(["?: undetermined: several values explain every result; `accprobe show` lists them."], "quiet")
     if found := meanings(diff):
         yield Heading("Consequences for a kernel", 2)
         yield List(tuple(Phrase(sentence, "warning") for sentence in found), "!")
-    if diff.pairs or diff.products or not diff.a.functions:
-        yield Heading("Every pair", 2)
-    if diff.pairs or not (diff.products or diff.a.functions):
-        yield Paragraph(_counts("pairs of instructions", diff.pairs, diff.unmeasured))
-    if diff.products:
-        yield Paragraph(_counts("products", diff.products))
+    yield Heading("Every pair", 2)
+    for kind in dict.fromkeys(pair.row.kind for pair in diff.pairs) or ("instruction",):
+        pairs = [pair for pair in diff.pairs if pair.row.kind == kind]
+        yield Paragraph(_counts(f"pairs of {kind}s", pairs, diff.unmeasured if kind == "instruction" else 0))
     if others := tuple(_line(entry, expand) for entry in every if entry not in changed):
         yield List(others)
     if diff.environment:
@@ -120,7 +119,7 @@ def diff_blocks(diff: Diff, expand: bool = False) -> Iterator[Element]:
 def _table(diff: Diff, changed: Sequence[Entry]) -> Grid:
     a, b = side_names(diff)
     columns = (
-        Column("instructions" if changed[0].by != "product" else "products", lambda row: row[0].name, least=24),
+        Column(f"{changed[0].first.row.kind}s", lambda row: row[0].name, least=24),
         Column("field", lambda row: row[1][0], least=12),
         Column(f"A: {a}", lambda row: row[1][1], least=12),
         Column(f"B: {b}", lambda row: Phrase(row[1][2], "strong"), least=12),
@@ -135,7 +134,7 @@ def _line(entry: Entry, expand: bool) -> Phrases:
     count = len(entry.pairs)
     names = entry.name if expand or count == 1 else " → ".join(dict.fromkeys(_families(entry.first)))
     undecided = dict.fromkeys(d.title for pair in entry.pairs for d in pair.differences if d.verdict == "undecided")
-    remark = getattr(entry.first, "note", "") or ", ".join(undecided)
+    remark = entry.first.note or ", ".join(undecided)
     return (
         Phrase(entry.first.verdict, TONES[entry.first.verdict]),
         Phrase(f" {count}: {names}" if count > 1 else f": {names}"),
@@ -144,52 +143,45 @@ def _line(entry: Entry, expand: bool) -> Phrases:
     )
 
 
-def _counts(what: str, pairs: Sequence[Pair | ProductPair], unmeasured: int = 0) -> Phrases:
+def _counts(what: str, pairs: Sequence[Pair], unmeasured: int) -> Phrases:
     counts = verdict_counts(pairs).items()
     spans = [Phrase(f"{', ' * (i > 0)}{count} {verdict}", TONES[verdict]) for i, (verdict, count) in enumerate(counts)]
     neither = f"; no values on either side: {so_many(unmeasured, 'instruction')}" if unmeasured else ""
     return Phrase(f"{what}: ", "strong"), *spans, Phrase(neither, "quiet")
 
 
-def verdict_counts(pairs: Iterable[Pair | ProductPair]) -> dict[VerdictWord, int]:
+def verdict_counts(pairs: Iterable[Pair]) -> dict[VerdictWord, int]:
     counts = Counter(pair.word for pair in pairs)
     return {word: counts[word] for word in TONES if counts[word]}
 
 
 def diff_entries(diff: Diff, expand: bool = False) -> list[Entry]:
     """Return all pairs by verdict: changes by role first, then by the most important field. expand: an entry for each pair."""
-    groups: dict[tuple[object, ...], list[Pair | ProductPair]] = {}
-    every: list[Pair | ProductPair] = [*diff.pairs, *diff.products]
-    for i, pair in enumerate(every):
-        by_role = (pair.by, pair.role.d) if isinstance(pair, Pair) and pair.by == "role" and pair.verdict == "changed" else ()
-        key = (pair.word, by_role, _families(pair), _changes(pair), getattr(pair, "note", ""), pair.marks)
+    groups: dict[tuple[object, ...], list[Pair]] = {}
+    for i, pair in enumerate(diff.pairs):
+        by_role = (pair.by, pair.role.d) if pair.by == "role" and pair.verdict == "changed" else ()
+        key = (pair.word, by_role, _families(pair), pair.changes, pair.note, pair.marks)
         groups.setdefault((i,) if expand else key, []).append(pair)
     return sorted((Entry(tuple(group)) for group in groups.values()), key=_importance)
 
 
 def _importance(entry: Entry) -> tuple[int, int, int]:
-    ranks = [IMPORTANCE.index(each.field) for each in _changes(entry.first) if each.field in IMPORTANCE]
+    ranks = [IMPORTANCE.index(each.field) for each in entry.first.changes if each.field in IMPORTANCE]
     return list(TONES).index(entry.first.verdict), list(HEADINGS).index(entry.by), min(ranks, default=len(IMPORTANCE))
 
 
-def _changes(pair: Pair | ProductPair) -> tuple[Difference, ...]:
-    return tuple(each for each in pair.differences if each.verdict == "changed")
-
-
-def _families(pair: Pair | ProductPair) -> tuple[str, ...]:
+def _families(pair: Pair) -> tuple[str, ...]:
     """Return "wgmma" of A and "mma.sync kind::f8f6f4" of B; "products" of products."""
-    if not isinstance(pair, Pair):
-        return ("products",)
-    rows = [row.instruction for row in (pair.a, pair.b) if row]
-    return tuple(f"{inst.family.name}{f' kind::{inst.kind}' if inst.kind else ''}" for inst in rows)
+    families = (f"{inst.family.name}{f' kind::{inst.kind}' if inst.kind else ''}" for inst in pair.instructions)
+    return tuple(families) or (f"{pair.row.kind}s",)
 
 
 def meanings(diff: Diff) -> list[str]:
     """Return the consequences of the changes, with the operands where a field has several."""
     sentences: dict[tuple[str, str], list[InstructionRole]] = {}
     for pair in diff.pairs:
-        for difference in pair.differences:
-            if difference.verdict == "changed":
+        for difference in pair.changes:
+            if difference.means:
                 sentences.setdefault((difference.field, difference.means), []).append(pair.role)
     several = Counter(field for field, _ in sentences)
     return [
@@ -222,10 +214,9 @@ def _side(side: str, report: Report) -> str:
         matched = f"; models of {which} match {explained_text(one for row in rows for one in row.explains)}" if rows else ""
         models = f"published models of {so_many(len(report.measured), 'instruction')}; nothing was measured"
         return f"{name}: SIMULATED, {models}{matched}"
-    counts, of_products = (Counter(row.status for row in rows) for rows in (report.measured, report.products))
-    parts = [f"{name}: {', '.join(f'{count} {status}' for status, count in counts.items())}" if counts else name]
-    parts += [f"products: {', '.join(f'{count} {status}' for status, count in of_products.items())}"] if of_products else []
-    return "; ".join(parts)
+    counts = Counter((claim.kind, claim.status) for claim in report.claims if claim.status != "skipped")
+    statuses = ", ".join(f"{so_many(count, kind)} {status}" for (kind, status), count in counts.items())
+    return ": ".join(filter(None, (name, statuses)))
 
 
 def requirement_blocks(outcomes: Sequence[Outcome]) -> Iterator[Element]:
@@ -244,7 +235,7 @@ def _items(outcome: Outcome) -> Iterator[tuple[Phrase, ...] | List]:
         found.setdefault(failure.found, []).append(failure.name)
     below = [outcome.hint] if outcome.hint else []
     for value, names in found.items():
-        listed = "; ".join(names) if outcome.requirement.is_of_products else ", ".join(brace_patterns(names))
+        listed = ", ".join(brace_patterns(names)) if not any(" " in name for name in names) else "; ".join(names)
         below.append(f"found {value}: {listed}")
     if below:
         yield List(tuple(below))
@@ -252,6 +243,6 @@ def _items(outcome: Outcome) -> Iterator[tuple[Phrase, ...] | List]:
 
 def _count(outcome: Outcome) -> str:
     if not outcome.matched:
-        return NO_PRODUCT if outcome.requirement.is_of_products else NO_MATCH
+        return NO_MATCH
     broken = len({failure.name for failure in outcome.failures})
-    return f"{outcome.matched - broken} of {outcome.matched} {outcome.kind} meet it"
+    return f"{outcome.matched - broken} of {outcome.matched} meet it"

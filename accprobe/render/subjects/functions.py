@@ -13,8 +13,8 @@ COLUMNS = (
     Column("computes", lambda row: row.computes or "unknown", least=24),
     Column("largest\nulp", lambda row: f"{row.errors.largest:.4g}" if row.errors else "", number=True),
     Column("correctly\nrounded", lambda row: _share(row), number=True),
-    Column("results", lambda row: f"{row.words:,}", need="detail", number=True),
-    Column("differ", lambda row: f"{row.mismatches:,}" if row.computes else "", number=True),
+    Column("results", lambda row: f"{row.verification.compared:,}" if row.verification else "", need="detail", number=True),
+    Column("differ", lambda row: f"{row.verification.mismatches:,}" if row.computes and row.verification else "", number=True),
     Column("status", lambda row: Phrase(row.status, row.status), whole=True),
 )
 
@@ -33,11 +33,12 @@ def function_headline(rows: Sequence[FunctionRow]) -> str:
     """ "torch:exp bf16: exp, rounded once (RNE), on all 65,536 operands"."""
     if len(rows) == 1:
         (row,) = rows
-        if not row.computes:
+        done = row.verification
+        if not row.computes or done is None:
             return f"{row.title}: {row.reason}"
-        where = f"all {row.of:,} operands" if row.is_exhaustive else f"{row.words:,} of {row.of:,} operands"
-        if row.mismatches:
-            return f"{row.title}: {row.computes}, except for {row.mismatches:,} of {row.words:,} results"
+        where = f"all {done.of:,} operands" if row.is_exhaustive else f"{done.compared:,} of {done.of:,} operands"
+        if done.mismatches:
+            return f"{row.title}: {row.computes}, except for {done.mismatches:,} of {done.compared:,} results"
         return f"{row.title}: {row.computes}; {where} compared, 0 differ"
     confirmed = sum(row.status == "confirmed" for row in rows)
     exhaustive = sum(row.is_exhaustive and row.status == "confirmed" for row in rows)
@@ -61,8 +62,8 @@ def remarks_of(row: FunctionRow, named: bool) -> Iterator[str]:
         yield f"ran as {' + '.join(row.opcodes)}"
     if not named and row.specials:
         yield "special operands: " + ", ".join(f"f({name}) = {word}" for name, word in row.specials.items())
-    if row.mismatches:
-        yield f"{start}{row.counterexamples[0]}"
+    if row.verification and row.verification.mismatch:
+        yield f"{start}{row.verification.mismatch}"
     if not named and row.contradicted:
         yield f"contradicted: {'; '.join(row.contradicted[:4])}" + f"; and {len(row.contradicted) - 4} more" * (
             len(row.contradicted) > 4

@@ -25,7 +25,8 @@ from accprobe.render.document import (
 )
 from accprobe.render.subjects.patterns import number_ranges
 from accprobe.render.subjects.verification import PROVISOS, exchange_text, outcome, pattern_text
-from accprobe.report.rows import NOT_MEASURED, Row
+from accprobe.report.claims import NOT_MEASURED
+from accprobe.report.rows import Row
 from accprobe.report.words import detour, effective_bits, found, is_narrow, ran_as, word
 
 LONG_ORDER = 24

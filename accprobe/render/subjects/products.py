@@ -137,8 +137,8 @@ def alarms(row: ProductRow) -> Iterator[Phrase]:
         at = f", at {where}" if len(row.regions) > 1 else ""
         yield Phrase(f"{what} PRODUCTS: {which}{at}, of {row.k:,}" if what else f"WRONG PRODUCTS: {which}{at}", "bad")
     yield from (Phrase(f"WRONG SCALES: {which}", "bad") for which in misscaled(row))
-    if row.verification and row.verification.counterexample:
-        yield Phrase(f"mismatch: {row.verification.counterexample}", "bad")
+    if row.verification and row.verification.mismatch:
+        yield Phrase(f"mismatch: {row.verification.mismatch}", "bad")
     yield from (Phrase(remark, "warning") for remark in row.remarks)
 
 
@@ -243,14 +243,14 @@ def plan_lines(row: ProductRow, region: RegionRecord) -> Iterator[ProductLine]:
     if once := found.get("each_product_once"):
         yes = once.value == "yes"
         counted = ": ".join(filter(None, ("counted once", once.note)))
-        term = "x[i, k]" if row.reduction else "a[i, k]·b[k, j]"
+        term = "x[i, k]" if row.is_reduction else "a[i, k]·b[k, j]"
         yield "every k", Phrase(counted if yes else f"NOT {term} once: {once.note}", "" if yes else "bad")
     if "products_per_sum" not in found:
         return
     if FORMATS[row.a].is_integer:
         yield "fused sums", Phrase("integer sums, the same bits in any order")
         return
-    if row.reduction:
+    if row.is_reduction:
         yield "additions", Phrase(", ".join(_precision(found)))
     else:
         yield "fused sums", Phrase(", ".join(_fused_sums(found, region.model)) + _instruction(found))
@@ -339,10 +339,10 @@ def _instruction(found: FindingsByName) -> str:
 
 def _verified(row: ProductRow) -> Iterator[str]:
     done = row.verification
-    if done is not None and not done.elements:
+    if done is not None and not done.compared:
         yield "nothing: results contradict the plan" if done.contradicting else "nothing: no fresh outputs were compared"
     elif done is not None:
-        yield f"{done.elements:,} fresh outputs, {done.mismatches:,} mismatches"
+        yield f"{done.compared:,} fresh outputs, {done.mismatches:,} mismatches"
     if done is not None and done.contradicting:
         yield f"{done.contradicting:,} of {done.results:,} results contradict the plan"
     if (chains := sum(region.chains for region in row.regions)) > 1:
@@ -367,10 +367,10 @@ def bound_words(row: ProductRow, region: RegionRecord) -> str:
     if not 0 < bound < 1:
         return ""
     largest = sorted((loss for loss in LOSSES if shares.get(loss, 0) >= LEAST_SHARE * bound), key=lambda loss: -shares[loss])
-    names = LOSSES | ({"sums": "the additions"} if row.reduction else {})
+    names = LOSSES | ({"sums": "the additions"} if row.is_reduction else {})
     sources = [f"{shares[loss] / bound:.0%} from {names[loss]}" for loss in largest] if len(largest) > 1 else []
     scaled = " with its scales" if row.scale else ""
-    terms = "|x|" if row.reduction else "|a·b|"
+    terms = "|x|" if row.is_reduction else "|a·b|"
     return ", ".join([f"{rounded_up(bound)} of sum {terms}{scaled}", *sources]) + " (without overflow and subnormals)"
 
 

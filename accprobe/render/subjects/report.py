@@ -30,9 +30,10 @@ from accprobe.render.subjects.patterns import brace_patterns, pattern_spans
 from accprobe.render.subjects.products import all_alarms, product_counts, products_blocks, products_page
 from accprobe.render.subjects.sweeps import sweep_blocks, sweep_headline, sweep_page
 from accprobe.render.subjects.verification import coverage
+from accprobe.report.claims import NOT_MEASURED, Status
 from accprobe.report.measured import measured_on
 from accprobe.report.report import Report
-from accprobe.report.rows import NOT_MEASURED, Row, Status
+from accprobe.report.rows import Row
 from accprobe.report.words import detour, effective_bits, found, is_narrow, ran_as, so_many
 from accprobe.sass import opcodes
 from accprobe.sass.lowering import is_ordinary

@@ -14,7 +14,7 @@ from accprobe.operands.request import Request
 from accprobe.operands.sparse import stored_products
 from accprobe.render.document import GLUE, Column, Element, Heading, List, Paragraph, Phrase, tabulate, unglued
 from accprobe.render.subjects.patterns import number_ranges
-from accprobe.report.rows import Status
+from accprobe.report.claims import Status
 from accprobe.report.words import so_many
 from accprobe.verify.outcome import Events, TileCoverage, Verification
 from accprobe.verify.vectors import Comparison
@@ -40,7 +40,7 @@ class Verified(NamedTuple):
 
     @property
     def dots_a_second(self) -> float:
-        return self.done.dots / self.seconds if self.seconds else 0.0
+        return self.done.compared / self.seconds if self.seconds else 0.0
 
 
 def banner_blocks(device: Device) -> Iterator[Element]:
@@ -59,7 +59,7 @@ def compared_blocks(models: str, device: Device, lacking: Sequence[Instruction])
 
 VERIFIED = (
     Column("instruction", lambda row: row.inst.name, least=44),
-    Column("dot products", lambda row: f"{row.done.dots:,}", number=True),
+    Column("dot products", lambda row: f"{row.done.compared:,}", number=True),
     Column("mismatches", lambda row: f"{row.done.mismatches:,}", number=True),
     Column("tile elements", lambda row: _tile(row.done.tile), "context", number=True),
     Column("events", lambda row: "" if row.done.refuted else _events(row.done.events), "context", number=True),
@@ -87,12 +87,12 @@ def _events(events: Events | None) -> str:
 
 def verification_blocks(rows: Sequence[Verified]) -> Iterator[Element]:
     """Yield the verdict; a line for each instruction; mismatches, or the fault rate that their absence excludes."""
-    dots, wrong = sum(row.done.dots for row in rows), sum(row.done.mismatches for row in rows)
+    dots, wrong = sum(row.done.compared for row in rows), sum(row.done.mismatches for row in rows)
     yield _verdict(wrong, f"{so_many(len(rows), 'instruction')}, {so_many(dots, 'dot product')}")
     yield tabulate(VERIFIED, rows, lambda row: "bad" if row.done.mismatches else "")
     if below := (*_uncovered(rows), *_counterexamples(rows)):
         yield List(below, "!")
-    least = min((row.done for row in rows), key=lambda done: done.dots, default=None)
+    least = min((row.done for row in rows), key=lambda done: done.compared, default=None)
     if least and not wrong and (excluded := excluded_faults(least)):
         yield Paragraph(Phrase(f"of each instruction: {excluded}", "quiet"))
 
@@ -136,7 +136,7 @@ def vectors_blocks(rows: Sequence[Comparison]) -> Iterator[Element]:
 
 def outcome(done: Verification) -> Iterator[str]:
     """Yield the dot products compared, the fault rate that they exclude, and the coverage."""
-    yield f"{done.mismatches:,} of {done.dots:,} dot products differ from the model, seed {done.seed}"
+    yield f"{done.mismatches:,} of {done.compared:,} dot products differ from the model, seed {done.seed}"
     if excluded := excluded_faults(done):
         yield f"no mismatch in {done.random:,}: {excluded}"
     if done.kinds:

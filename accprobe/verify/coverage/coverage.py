@@ -146,7 +146,7 @@ def together(random: Verification, covered: Verification) -> Verification:
     kinds = {kind: random.kinds.get(kind, 0) + covered.kinds.get(kind, 0) for kind in {**random.kinds, **covered.kinds}}
     return replace(
         random,
-        dots=random.dots + covered.dots,
+        compared=random.compared + covered.compared,
         mismatches=random.mismatches + covered.mismatches,
         kinds=kinds,
         counterexample=random.counterexample or covered.counterexample,

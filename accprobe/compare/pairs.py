@@ -1,0 +1,227 @@
+"""Two claims about one subject, or about subjects of one role, compared field by field and part by part."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from accprobe.compare.differences import (
+    NOT_KNOWN,
+    UNDECIDED,
+    Difference,
+    FieldVerdict,
+    Verdict,
+    VerdictWord,
+    finding_verdict,
+    meaning,
+    overall,
+)
+from accprobe.compare.roles import InstructionRole, role_of
+from accprobe.infer.findings import Bound
+from accprobe.isa.instructions import Instruction
+from accprobe.model.fields import FEATURES, finding_names, parsed
+from accprobe.model.product import ProductModel, same_additions
+from accprobe.report.claims import Part
+from accprobe.report.product_words import PLAN_FINDINGS, PRODUCT_FINDINGS, miscounted, plan_words
+from accprobe.report.products import ProductRow
+from accprobe.report.report import AnyClaim
+from accprobe.report.rows import Row
+from accprobe.report.words import effective_bits, found_words, ran_as
+
+By = Literal["role", "name"]
+
+ONCE = "each_product_once"
+# Fields of a claim that are not findings.
+STATUS, REGIONS, DIGEST = "status", "regions", "digest"
+
+_OF_PRODUCTS = (STATUS, REGIONS, *PRODUCT_FINDINGS)
+FIELDS: dict[str, tuple[str, ...]] = {
+    "instruction": tuple(dict.fromkeys([*FEATURES, *finding_names()])),
+    "product": _OF_PRODUCTS,
+    "reduction": _OF_PRODUCTS,
+    "function": (STATUS, "computes", DIGEST),
+}
+"""Fields that are compared, by kind of claim, in the order of tables."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pair:
+    """A claim of A and one of B; None if a side has none that was measured.
+
+    marks: unverified sides, such as "B simulated". by: how they were matched. note: why a side has none.
+    """
+
+    a: AnyClaim | None
+    b: AnyClaim | None
+    verdict: Verdict
+    differences: tuple[Difference, ...] = ()
+    marks: tuple[str, ...] = ()
+    by: By = "name"
+    note: str = ""
+
+    @property
+    def row(self) -> AnyClaim:
+        """Return the claim of A, or that of B if A has none."""
+        row = self.a or self.b
+        assert row is not None
+        return row
+
+    @property
+    def word(self) -> VerdictWord:
+        changed = {each.field for each in self.changes}
+        return "status changed" if self.verdict == "changed" and changed == {STATUS} else self.verdict
+
+    @property
+    def changes(self) -> tuple[Difference, ...]:
+        return tuple(each for each in self.differences if each.verdict == "changed")
+
+    @property
+    def instructions(self) -> list[Instruction]:
+        """Return the instructions of both sides; empty for other claims."""
+        return [row.instruction for row in (self.a, self.b) if isinstance(row, Row)]
+
+    @property
+    def role(self) -> InstructionRole:
+        return role_of(self.instructions[0])
+
+    def values(self, field: str) -> tuple[str, str]:
+        """Return a field's values on both sides, as in tables."""
+        a, b = ("" if row is None else shown(row, field) for row in (self.a, self.b))
+        return a, b
+
+    def plans(self) -> tuple[str, str]:
+        """Return the orders of K of both sides, "" of a side without a product."""
+        a, b = (_plans(row) if isinstance(row, ProductRow) else "" for row in (self.a, self.b))
+        return a, b
+
+    def contrast(self) -> tuple[str, str]:
+        """Return both plans in words: "4 slices of 1024, partials bf16", "one chain"; for equal plans the changed fields."""
+        a, b = self.plans()
+        if a != b:
+            return a, b
+        return ", ".join(f"{each.title} {each.a}" for each in self.changes), ", ".join(
+            f"{each.title} {each.b}" for each in self.changes
+        )
+
+
+def paired(a: AnyClaim, b: AnyClaim, fields: Sequence[str], marks: tuple[str, ...] = (), by: By = "name") -> Pair:
+    """Compare two claims of one kind, whatever their subjects."""
+    differences = tuple(_differences(a, b, fields))
+    return Pair(a=a, b=b, verdict=overall(differences), differences=differences, marks=marks, by=by)
+
+
+def shown(row: AnyClaim, field: str, part: Part | None = None) -> str:
+    """Return a field as in tables, "" if the claim does not have it. part: None for the largest."""
+    if field == "ran_as" and isinstance(row, Row):
+        return ran_as(row)
+    if field == REGIONS and isinstance(row, ProductRow):
+        return "; ".join(region.where for region in row.regions) or "none"
+    if field in (STATUS, "computes", DIGEST):
+        return str(getattr(row, field, ""))
+    if field == "unstable" and isinstance(row, Row):
+        return f"{row.unstable:,}"
+    if part is None and not row.parts:
+        return ""
+    findings = (part or row.parts[0]).findings
+    if field == "effective_bits" and isinstance(row, Row) and field in findings:
+        return effective_bits(row)
+    return found_words(findings, field, isinstance(row, Row) and row.instruction.is_integer)
+
+
+def _plans(row: ProductRow) -> str:
+    """Return the plan of all elements, or of each region if they differ."""
+    every = [plan_words(region.findings) or NOT_KNOWN for region in row.regions]
+    if len(set(every)) == 1:
+        return every[0]
+    return " / ".join(f"{each} at {region.where}" for each, region in zip(every, row.regions, strict=True)) or NOT_KNOWN
+
+
+def _differences(a: AnyClaim, b: AnyClaim, fields: Sequence[str]) -> Iterator[Difference]:
+    counted = [_miscounted_elsewhere(row) for row in (a, b)]
+    if ONCE in fields and counted[0] != counted[1]:
+        yield Difference(ONCE, "changed", *(words or "yes" for words in counted))
+    for field in fields:
+        if (verdict := _claim_verdict(a, b, field)) is not None:
+            yield _difference(field, verdict, a, b)
+        for where, of_a, of_b in _matched(a.parts, b.parts):
+            if (verdict := _part_verdict(a, b, of_a, of_b, field, "order" in fields)) is not None:
+                yield _difference(field, verdict, a, b, where, of_a, of_b)
+
+
+def _difference(
+    field: str,
+    verdict: FieldVerdict,
+    a: AnyClaim,
+    b: AnyClaim,
+    where: str = "",
+    of_a: Part | None = None,
+    of_b: Part | None = None,
+) -> Difference:
+    means = ""
+    if isinstance(a, Row) and isinstance(b, Row):
+        means = meaning(field, a, b) if verdict == "changed" else UNDECIDED
+    return Difference(field, verdict, shown(a, field, of_a) or NOT_KNOWN, shown(b, field, of_b) or NOT_KNOWN, means, where)
+
+
+def _claim_verdict(a: AnyClaim, b: AnyClaim, field: str) -> FieldVerdict | None:
+    """Return the verdict of a field that is no finding; only the opcodes of a simulated side are compared."""
+    record = parsed(field).record
+    if not (record and record.of_row) and field not in (STATUS, REGIONS, "computes", DIGEST):
+        return None
+    texts = {shown(a, field), shown(b, field)}
+    if len(texts) == 1 or ("simulated" in (a.status, b.status) and field != "ran_as"):
+        return None
+    if field == DIGEST:  # a sample has none
+        return "changed" if all(texts) else None
+    return "changed" if all(texts) and (field != REGIONS or (a.holds and b.holds)) else "undecided"
+
+
+def _miscounted_elsewhere(row: AnyClaim) -> str:
+    """Return the k that regions other than the largest drop or repeat."""
+    if not isinstance(row, ProductRow):
+        return ""
+    return "; ".join(f"{which}, at {where}" for where, which in miscounted(row) if where != row.regions[0].where)
+
+
+def _matched(a: Sequence[Part], b: Sequence[Part]) -> Iterator[tuple[str, Part, Part]]:
+    """Yield the largest parts of both, and others with the same elements."""
+    if a and b:
+        yield "", a[0], b[0]
+    others = {part.where: part for part in b[1:]}
+    yield from ((part.where, part, others[part.where]) for part in a[1:] if part.where in others)
+
+
+def _part_verdict(a: AnyClaim, b: AnyClaim, of_a: Part, of_b: Part, field: str, with_order: bool) -> FieldVerdict | None:
+    """Return the verdict of a finding; None if it does not differ, or if the difference shows in another."""
+    one, other = of_a.findings.get(field), of_b.findings.get(field)
+    if one is None or other is None:
+        lacks = (b, of_b) if other is None else (a, of_a)
+        return None if one is other or not _may_have(field, *lacks, of_b if lacks[0] is a else of_a) else "undecided"
+    if field == "order" and isinstance(a, Row) and isinstance(b, Row) and a.instruction.k != b.instruction.k:
+        return None
+    verdict = finding_verdict(one, other, field)
+    bounds: set[Bound] = {one.bound, other.bound}
+    if field in PLAN_FINDINGS and a.holds and b.holds and bounds <= {"exact", "equivalent"} and _same_sums(of_a, of_b):
+        return None
+    hidden = verdict == "undecided" and with_order and "equivalent" in bounds
+    return None if hidden else verdict
+
+
+def _same_sums(a: Part, b: Part) -> bool:
+    """Return whether two plans add the same products in the same sums, whatever their structures are called."""
+    return isinstance(a.model, ProductModel) and isinstance(b.model, ProductModel) and same_additions(a.model, b.model)
+
+
+def _may_have(field: str, row: AnyClaim, part: Part, other: Part) -> bool:
+    """Return whether a part that lacks a field might have it, given what is known of its sums, or of both plans."""
+    if not isinstance(row, Row):
+        return not ("order" in part.findings and "order" in other.findings)
+    if not part.findings:
+        return True
+    alignment = part.findings.get("alignment_bits")
+    exact = alignment is not None and alignment.bound == "exact" and alignment.value is None
+    what = parsed(field)
+    of_alignment = what.field is not None and what.field.of_alignment
+    of_chains = what.record is not None and what.record.of_chains
+    return not (what.role == "add" or of_chains or (exact and of_alignment))

@@ -1,0 +1,157 @@
+"""Claims: what a subject computes, how that was verified, and how far it is known. Reports are lists of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from fnmatch import fnmatchcase
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, PlainSerializer, SerializerFunctionWrapHandler, model_serializer, model_validator
+
+from accprobe.infer.findings import Finding
+from accprobe.isa.formats import FORMATS
+from accprobe.verify.outcome import Count, Verification
+
+STRICT = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
+"""How every part of a report is read."""
+
+Status = Literal["confirmed", "inferred", "unstable", "unverified", "simulated", "skipped"]
+"""confirmed: the model explains every result, and every tile element and event was covered. inferred: a model that is
+contradicted or not wholly covered. unstable: two results for one query. unverified: no model, or the expected opcode did not
+run. simulated: no hardware, whatever else is known. skipped: not measured."""
+
+NOT_MEASURED = "a published model; nothing was measured"
+"""The reason of a row of a published model."""
+
+
+def _serialized(finding: Finding) -> dict[str, Any]:
+    """Return a finding without its evidence, which has a key of the claim."""
+    data: dict[str, Any] = {"value": finding.value, "bound": finding.bound}
+    data |= {"candidates": list(finding.candidates)} if finding.candidates else {}
+    return data | ({"note": finding.note} if finding.note else {})
+
+
+SerializedFinding = Annotated[Finding, PlainSerializer(_serialized)]
+
+
+class Alternatives(BaseModel):
+    """How many alternative models were tested, and the changes of those that no result contradicts."""
+
+    model_config = STRICT
+
+    tested: Count
+    surviving: tuple[str, ...] = ()
+
+
+class Part(BaseModel):
+    """Results that are computed alike: all of an instruction, or a region of a product. where: "" if there is one part."""
+
+    model_config = STRICT
+
+    where: str = ""
+    findings: dict[str, SerializedFinding] = {}
+    model: Any = None
+    alternatives: Alternatives | None = None
+
+    @property
+    def is_tested(self) -> bool:
+        return self.alternatives is not None and self.alternatives.tested > 0
+
+    def doubts(self) -> Iterator[str]:
+        """Yield what a part of a claim that holds must not be or lack."""
+        if self.model is None:
+            yield "there is no model"
+        if not self.findings:
+            yield "there are no findings"
+        if not self.is_tested:
+            yield "no alternatives were tested"
+        if name := next((name for name, finding in self.findings.items() if finding.bound == "suggested"), None):
+            yield f"findings.{name} is suggested"
+
+    def misplaced(self) -> Iterator[str]:
+        """Yield findings with evidence, which has a key of the claim."""
+        yield from (f"findings.{name}.evidence: evidence has its own key" for name, x in self.findings.items() if x.evidence)
+
+
+class Claim(BaseModel):
+    """What one subject computes.
+
+    name: of the instruction, callable or function. device: where it ran, if not on the report's device. opcodes: the matrix
+    or arithmetic opcodes that ran.
+    """
+
+    model_config = STRICT
+
+    kind: str
+    name: str
+    status: Status
+    reason: str = ""
+    opcodes: tuple[str, ...] = ()
+    verification: Verification | None = None
+    device: str = ""
+    seconds: float | None = None
+
+    @property
+    def title(self) -> str:
+        return self.name
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """Return the words that globs match, the name first; they identify the claim among those of its kind."""
+        return (self.name,)
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """Return what identifies the claim: of two with one key, the newer one counts."""
+        return (self.kind, *self.words)
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        return ()
+
+    @property
+    def holds(self) -> bool:
+        """Return whether the claim is confirmed, or simulated and nothing else is missing."""
+        return self.status == "confirmed" or (self.status == "simulated" and not self.reason)
+
+    def matches(self, globs: str) -> bool:
+        """Return whether "torch:* 16x8x* bf16" means the claim: a glob of the name, and globs of other words."""
+        first, *others = globs.split() or ["*"]
+        name, *words = self.words
+        return fnmatchcase(name, first) and all(any(fnmatchcase(word, glob) for word in words) for glob in others)
+
+    def wrong(self) -> Iterator[str]:
+        """Yield values that no claim of this kind may have."""
+        yield from ()
+
+    def against(self) -> Iterator[str]:
+        """Yield what a claim that holds must not be or lack."""
+        if self.reason:
+            yield f"there is a reason against it: {self.reason}"
+        done = self.verification
+        if done is None or not done.compared:
+            yield "nothing was compared with the model"
+        elif done.mismatches or done.contradicting or done.counterexample or done.mismatch:
+            yield f"{done.mismatches:,} results differ from the model and {done.contradicting:,} contradict it"
+        for i, part in enumerate(self.parts):
+            at = f"regions.{i}: " if part.where else ""
+            yield from (f"{at}{doubt}" for doubt in part.doubts())
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if wrong := next(self.wrong(), ""):
+            raise ValueError(wrong)
+        if self.holds and (against := next(self.against(), "")):
+            raise ValueError(f"status: '{self.status}', yet {against}")
+        return self
+
+    @model_serializer(mode="wrap")
+    def _with_kind(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        fields: dict[str, Any] = serialize(self)
+        return {"kind": self.kind} | fields
+
+
+def unknown_formats(claim: Claim, *names: str) -> Iterator[str]:
+    """Yield the fields that name no format."""
+    formats = {name: getattr(claim, name) for name in names}
+    yield from (f"{name}: there is no format '{given:.40}'" for name, given in formats.items() if given not in FORMATS)
