@@ -151,6 +151,7 @@ def verified_data(row: Verified) -> JsonObject:
     done = replace(row.done, counterexample=row.smallest or row.done.counterexample)
     return {
         "name": row.inst.name,
+        "seed": done.seed,
         **_VERIFICATION.dump_python(done, mode="json", exclude_defaults=True),
         "seconds": round(row.seconds, 3),
         "dots_per_second": round(row.dots_a_second),

@@ -25,25 +25,8 @@ SEPARATOR = " | "
 FINDINGS = {"instruction": tuple(finding_names()), "product": PRODUCT_FINDINGS, "reduction": PRODUCT_FINDINGS, "function": ()}
 """The findings of each kind of claims."""
 
-_SUBJECT = (
-    "family",
-    "m",
-    "n",
-    "k",
-    "d",
-    "a",
-    "b",
-    "c",
-    "out",
-    "satfinite",
-    "sparse",
-    "scale",
-    "operand",
-    "result",
-    "computes",
-    "digest",
-)
-_CLAIM = ("status", "reason", "opcodes", "opcode_source", "cubin_sha256", "unstable", "calls", "seconds")
+_SUBJECT = ("family", "m", "n", "k", "d", "a", "b", "c", "out", "satfinite", "sparse", "scale", "operand", "result")
+_CLAIM = ("computes", "digest", "status", "reason", "opcodes", "opcode_source", "cubin_sha256", "unstable", "calls", "seconds")
 _VERIFICATION = ("compared", "of", "mismatches", "results", "contradicting")
 _TILE, _EVENTS = ("covered", "total", "differing"), ("hit", "possible", "missing")
 _ERRORS = ("largest", "mean", "at", "words", "correct", "against")

@@ -34,7 +34,7 @@ def test_a_status_that_changed_alone_is_told_as_that_in_every_form(tmp_path: Pat
     told = json.loads(diff(proved, weaker, "--format", "json").stdout)
     assert ([(pair["verdict"], pair["word"]) for pair in told["pairs"]], told["counts"]) == (
         [("changed", "status changed")],
-        {"changed": 1},
+        {"status changed": 1},
     )
     markdown, html = (diff(proved, weaker, "--format", form).stdout for form in ("markdown", "html"))
     assert "### The same instruction: changed\n" in markdown

@@ -107,7 +107,7 @@ def test_why_two_differ(a: Row, b: Row, words: tuple[str, str]) -> None:
 def test_headline_names_the_first_that_changed() -> None:
     a, b = (product_report(one, one | {"name": "x:y"}) for one in (SPLIT, product_data()))
     assert headline(diff(a, b)) == (
-        "Fake GPU: torch:mm 16x8x1024 e4m3 -> f32: 4 slices of 256, partials bf16 → one chain; 1 other matrix product differs"
+        "Fake GPU: torch:mm 16x8x1024 e4m3 -> f32: 4 slices of 256, partials bf16 → one chain; 1 other product differs"
     )
 
 

@@ -72,7 +72,7 @@ def test_the_rules_of_an_instruction_are_found(
     monkeypatch.setattr(arithmetic, "RANDOM_ROWS", 1 << 14)
     monkeypatch.setattr(arithmetic, "opcodes_of", lambda cubin: ())
     row = measure_arithmetic(Planted(UNITS[name], function, keeps))
-    assert (row.status, row.mismatches) == ("confirmed", 0), row.counterexamples
+    assert (row.status, row.verification.mismatches) == ("confirmed", 0), row.verification.mismatch
     assert computes in row.computes
 
 
@@ -82,5 +82,6 @@ def test_a_wrong_word_is_a_counterexample(monkeypatch: pytest.MonkeyPatch) -> No
     row = measure_arithmetic(
         Planted(UNITS["min.f32"], lambda a, b: np.where((a == 2.0**-149) & (b == 2.0**-148), b, smaller(a, b)), False)
     )
-    assert (row.status, row.reason) == ("inferred", f"{row.mismatches} of {row.words:,} results differ from the model")
-    assert row.counterexamples[0].startswith("a = 0x00000001, b = 0x00000002: 0x00000002, expected 0x00000001")
+    done = row.verification
+    assert (row.status, row.reason) == ("inferred", f"{done.mismatches} of {done.compared:,} results differ from the model")
+    assert done.mismatch.startswith("a = 0x00000001, b = 0x00000002: 0x00000002, expected 0x00000001")

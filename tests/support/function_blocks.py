@@ -23,7 +23,8 @@ def functions_measured() -> str:
         filled(
             f"`accprobe function --device cuda:0` on an {report.device.name}: {len(rows)} instructions,"
             f" {sum(row.is_exhaustive for row in rows)} of them on every operand. {len(confirmed)} are confirmed: 0 of"
-            f" {sum(row.words for row in confirmed):,} results differ from the model. {len(tables)} have a table model."
+            f" {sum(row.verification.compared for row in confirmed):,} results differ from the model."
+            f" {len(tables)} have a table model."
         )
         + "\n"
     )
@@ -38,9 +39,8 @@ def functions() -> str:
         errors = row.errors
         largest = f"{errors.largest:.4g}" if errors else ""
         share = f"{100 * errors.correct / errors.words:.4g} %" if errors else ""
-        table.append(
-            (f"`{row.name}`", " + ".join(row.opcodes), largest, share, row.computes or row.reason, f"{row.mismatches:,}")
-        )
+        differ = f"{row.verification.mismatches:,}"
+        table.append((f"`{row.name}`", " + ".join(row.opcodes), largest, share, row.computes or row.reason, differ))
     return tabled(header, table)
 
 

@@ -93,8 +93,8 @@ def products_of_gpus() -> str:
     """Return the first lines of a comparison of recorded products, and the products that changed."""
     lines = printed("diff", "products-h100", "products-h200", status=1)
     table = lines[lines.index("The same product: changed") : lines.index("Every pair")]
-    counts = next(line for line in lines if line.startswith("products: "))
-    pairs = diff(Report.load("products-h100"), Report.load("products-h200")).products
+    counts = next(line for line in lines if line.startswith("pairs of products: "))
+    pairs = diff(Report.load("products-h100"), Report.load("products-h200")).pairs
     ran = [[[kernel.name for kernel in row.kernels] for row in (pair.a, pair.b) if row] for pair in pairs if pair.differences]
     assert all(of_a == of_b for of_a, of_b in ran)
     kernel = ran[0][0][0]
