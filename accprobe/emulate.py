@@ -126,7 +126,7 @@ def _of_reduction(like: str, rows: Sequence[ProductRow], x: Any, dim: int) -> An
     words = np.ascontiguousarray(words.T if first else words.reshape(shape))
     if row.composite is not None:
         record, out = row.composite, FORMATS[row.out]
-        steps = recorded_steps(row.callable, record.function, record.finish, record.eps)
+        steps = recorded_steps(row.name, record.function, record.finish, record.eps)
         return library_of(x).operand("d", steps.words(model, words, FORMATS[row.a], out), out)
     ones = np.full((1, row.k), model.a.encode(False, 1, row.factor_exponent), model.a.dtype)
     return library_of(x).operand("d", product(model, ones, words)[0], model.result)
