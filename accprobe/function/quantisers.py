@@ -25,6 +25,7 @@ from accprobe.gemm.callables.arrays import open_arrays
 from accprobe.gemm.verification import ordered
 from accprobe.isa.formats import FORMATS, Bits, Format
 from accprobe.report.functions import FunctionRow
+from accprobe.verify.outcome import Verification
 
 ScaleLayout = Literal["tensor", "row", "block"]
 Operation = Literal["x / scale", "x · scale", "x · (1 / scale)"]
@@ -165,10 +166,12 @@ def measure_quantiser(subject: QuantiserSubject) -> FunctionRow:
         status=("inferred" if len(wrong) else "confirmed") if known else "unverified",
         reason=reason if len(wrong) else "",
         computes=f"with a scale of each {subject.layout}: {best.in_words(subject.result)}" if known else "",
-        words=len(results),
-        of=1 << subject.operand.storage_bits + 32,
-        mismatches=len(wrong) if known else 0,
-        counterexamples=tuple(_pair(subject, int(i), int(expected[i])) for i in wrong[:4]) if known else (),
+        verification=Verification(
+            compared=len(results),
+            mismatches=len(wrong) if known else 0,
+            mismatch=_pair(subject, int(wrong[0]), int(expected[wrong[0]])) if known and len(wrong) else "",
+            of=1 << subject.operand.storage_bits + 32,
+        ),
         specials=_specials(subject),
         contradicted=tuple(others),
         device=subject.device,
