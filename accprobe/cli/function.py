@@ -255,7 +255,7 @@ def _quantisers(
         subjects = [QuantiserSubject(name, format_named(dtype), layout, device, arrays) for name in names]
         rows = tuple(map(measure_quantiser, subjects))
         differing, sentence = compare_quantisers(subjects[0], subjects[1]) if len(subjects) > 1 else (0, "")
-        report = _empty_report(subjects[0]).model_copy(update={"functions": rows})
+        report = _empty_report(subjects[0]).with_claims(rows)
         save(report)
     _print(report, form, sentence)
     if differing if sentence else rows[0].status != "confirmed":

@@ -250,7 +250,7 @@ ONES = np.ones((2, 64), E4M3), np.ones((64, 2), E4M3)
 
 def test_a_file_with_a_colon_in_its_name(tmp_path: Path) -> None:
     row = ROWS["wgmma.m64n8k32.f32.e4m3.e4m3"]
-    alone = load_with_evidence("h200").model_copy(update={"instructions": (row,), "sweeps": ()})
+    alone = load_with_evidence("h200").with_claims([row], sweeps=())
     alone.save(tmp_path / "a:b.json")
     assert emulate.matmul(*ONES, like=f"{tmp_path}/a:b.json:{row.name}").tolist() == [[64, 64], [64, 64]]
 
