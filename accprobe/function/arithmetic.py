@@ -18,6 +18,7 @@ from itertools import product
 from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from accprobe.build import compiler
 from accprobe.build.cache import Cubin
@@ -160,7 +161,8 @@ ARITHMETIC_UNITS: tuple[ArithmeticUnit, ...] = tuple(_units())
 class Rules:
     """Deviations of an instruction from the exact value. saturated: results are clamped to [0, 1], and NaN becomes 0.
 
-    nan_wins: a minimum or maximum of a number and NaN is NaN. payload: the operand whose NaN a result keeps, made quiet.
+    nan_wins: a minimum or maximum of a number and NaN is NaN. payload: the operand whose NaN a result keeps, also of two NaNs;
+    quieted: with its quiet bit set. tiny_before: results count as subnormal by the value before it is rounded.
     """
 
     rounding: RoundingMode = "RNE"
@@ -171,6 +173,8 @@ class Rules:
     nan: int = 0
     nan_wins: bool = False
     payload: Literal["", "first", "second"] = ""
+    quieted: bool = True
+    tiny_before: bool = False
 
     def words(self, operation: ArithmeticOperation, operands: tuple[Any, ...], fmt: Format) -> Any:
         """Return the words of results: int64, for f64 uint64."""
@@ -186,6 +190,8 @@ class Rules:
                 values = self._signed_zero(values, first, second)
         if fmt.name == "f64":
             return self._with_payload(values, *operands[:2])
+        if self.flushed and self.tiny_before:
+            values = flush(values, fmt)
         found = FormatConversion(self.rounding, _overflow(self.rounding), nan=self.nan, flushed=self.flushed).words(values, fmt)
         return self._limited(self._toward_zero(found, values, fmt), values, fmt)
 
@@ -206,7 +212,7 @@ class Rules:
         xp, f64 = module_of(values), FORMATS["f64"]
         nan = xp.full(values.shape, self.nan, np.uint64)
         for operand in {"": (), "first": (b, a), "second": (a, b)}[self.payload]:
-            nan = xp.where(_is_nan(operand, f64), operand | np.uint64(1 << 51), nan)
+            nan = xp.where(_is_nan(operand, f64), operand | np.uint64(self.quieted << 51), nan)
         return xp.where(xp.isnan(values), nan, values.view(np.uint64))
 
     def _signed_zero(self, values: Any, first: Any, second: Any) -> Any:
@@ -284,10 +290,7 @@ def measure_arithmetic(subject: Any, seed: int = 0) -> FunctionRow:
     started, unit = time.monotonic(), subject.unit
     operands = arithmetic_operands(unit.fmt, seed)
     results = subject.words(*operands)
-    some = slice(None, None, max(1, len(results) // RULE_ROWS))
-    nan = _nan_word(unit, operands, results)
-    rules = infer_rules(unit, tuple(each[some] for each in operands), results[some], nan)
-    wrong = np.flatnonzero(unlike(results, rules.words(unit.operation, operands, unit.fmt), unit.fmt, any_nan=False))
+    rules, wrong = _rules_of_all(unit, operands, results)
     return FunctionRow(
         name=unit.name,
         operand=unit.fmt.name,
@@ -333,6 +336,23 @@ def _special_words(fmt: Format) -> Bits:
     return np.concatenate([some[: SPECIAL_WORDS // 2], some[len(some) // 2 :][: SPECIAL_WORDS // 2]])
 
 
+def _rules_of_all(unit: ArithmeticUnit, operands: tuple[Bits, ...], results: Bits) -> tuple[Rules, NDArray[np.int64]]:
+    """Return the rules and the rows that they do not explain.
+
+    They are inferred from a sample of rows, and again with the first rows that they do not explain.
+    """
+    nan, some = _nan_word(unit, operands, results), np.arange(0, len(results), max(1, len(results) // RULE_ROWS))
+    found: list[tuple[Rules, NDArray[np.int64]]] = []
+    for _ in range(2):
+        rules = infer_rules(unit, tuple(each[some] for each in operands), results[some], nan)
+        expected = rules.words(unit.operation, operands, unit.fmt)
+        found.append((rules, np.flatnonzero(unlike(results, expected, unit.fmt, any_nan=False))))
+        if not len(found[-1][1]):
+            break
+        some = np.union1d(some, found[-1][1][:RULE_ROWS])
+    return min(found, key=lambda each: len(each[1]))
+
+
 def _nan_word(unit: ArithmeticUnit, operands: tuple[Bits, ...], results: Bits) -> int:
     """Return the commonest NaN among results, of operands without NaN if there are such; 0 without any."""
     nan = _is_nan(results, unit.fmt)
@@ -360,8 +380,8 @@ def _choices(unit: ArithmeticUnit) -> dict[str, tuple[Any, ...]]:
     """Return the values of the rules' fields that may show in results of a unit, in the order of inference."""
     flag = (False, True)
     if unit.fmt.name == "f64":
-        return {"nan_wins": flag, "payload": ("", "first", "second")}
-    flushes = {"flushed_operands": flag, "flushed": flag}
+        return {"nan_wins": flag, "payload": ("", "first", "second"), "quieted": (True, False)}
+    flushes = {"flushed_operands": flag, "flushed": flag, "tiny_before": flag}
     if unit.operation in ("min", "max"):
         return {"nan_wins": flag, **flushes}
     return {"relu": flag, "saturated": flag, "rounding": ROUNDING_MODES[:4], **flushes}
@@ -381,12 +401,14 @@ def in_words(unit: ArithmeticUnit, rules: Rules) -> str:
         "max": "maximum of a and b",
     }[unit.operation]
     wins = "NaN if one is NaN" if rules.nan_wins else "the number if one is NaN"
-    nan = f"NaN of the {rules.payload} operand" if rules.payload else f"NaN 0x{rules.nan:0{unit.fmt.storage_bits // 4}x}"
+    kept = "" if rules.quieted else ", not quieted"
+    nan = f"NaN of the {rules.payload} operand{kept}" if rules.payload else f"NaN 0x{rules.nan:0{unit.fmt.storage_bits // 4}x}"
     flushed = " and ".join(name for name, is_so in (("operands", rules.flushed_operands), ("results", rules.flushed)) if is_so)
+    before = " before rounding" if rules.flushed and rules.tiny_before else ""
     parts = (
         operation,
         wins if unit.operation in ("min", "max") else "",
-        f"subnormal {flushed} flushed" if flushed else "subnormal numbers kept",
+        f"subnormal {flushed} flushed{before}" if flushed else "subnormal numbers kept",
         "negative results become 0" if rules.relu else "",
         "clamped to [0, 1]" if rules.saturated else "",
         "" if rules.saturated else nan,

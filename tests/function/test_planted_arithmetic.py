@@ -46,11 +46,23 @@ def flushed(a: Any, b: Any) -> Any:
     return np.where(np.abs(total) < tiny, np.copysign(total.dtype.type(0), total), total)
 
 
+def flushed_before_rounding(a: Any, b: Any) -> Any:
+    exact = a.astype(np.float64) * b.astype(np.float64)
+    return np.where(np.abs(exact) < 2.0**-14, np.copysign(0.0, exact), exact).astype(np.float16)
+
+
+def last_nan(a: Any, b: Any) -> Any:
+    """Return sums that keep a NaN of memory as it is, as an H200's `red.global.add.f64` does."""
+    return np.where(np.isnan(b), b, np.where(np.isnan(a), a, a + b))
+
+
 @pytest.mark.parametrize(
     ("name", "function", "keeps", "computes"),
     [
         ("add.rn.f64", np.add, True, "a + b, rounded once (RNE), subnormal numbers kept, NaN of the first operand"),
         ("mul.rn.f64", np.multiply, False, "a · b, rounded once (RNE), subnormal numbers kept, NaN 0x7fffffffffffffff"),
+        ("red.global.add.f64", last_nan, True, "subnormal numbers kept, NaN of the second operand, not quieted, one writer"),
+        ("mul.rn.f16x2", flushed_before_rounding, False, "subnormal results flushed before rounding, NaN 0x7fff"),
         ("min.f64", smaller, False, "minimum of a and b, the number if one is NaN, subnormal numbers kept, NaN 0x7fffff"),
         (
             "max.NaN.f16x2",
