@@ -248,6 +248,7 @@ extern "C" __global__ void verify(const Model* model, const i64* coefficients, C
     Counts n{};
     n.first = ~0ull;
     double last_value = ZERO / ZERO, last_exact = last_value;
+    double smallest = power_of_two(m.result.min_exponent), largest = value_of(m.result, (u32)m.result.largest);
     for (u64 i = before; i < start + each; i++) {
         u32 x = (u32)i;
         Result y;
@@ -267,7 +268,8 @@ extern "C" __global__ void verify(const Model* model, const i64* coefficients, C
             if (!same && n.mismatches == 0) n.first = i;
             n.mismatches += !same;
         }
-        if (m.result.is_float && is_finite(value) && is_finite(exact)) {
+        bool normal = is_finite(value) && size_of(value) >= smallest && size_of(exact) >= smallest && size_of(exact) <= largest;
+        if (m.result.is_float && normal) {
             double ulps = size_of(value - exact) * power_of_two(m.result.mantissa - exponent_of(m.result, size_of(exact)));
             n.count++, n.correct += ulps <= 0.5, n.total += ulps;
             if (ulps > n.largest) n.largest = ulps, n.at = i;

@@ -22,9 +22,10 @@ ERRORS_OF = 16
 
 @dataclass
 class UlpErrors:
-    """UlpErrors of finite results in units in the last place: the largest and its operand, the sum, and counts.
+    """Errors in units in the last place of results that are normal numbers and ought to be: neither flushed nor saturated.
 
-    against: pairs of neighbours whose results move against the function.
+    largest, at: the largest error and its operand. correct: how many results are correctly rounded. against: pairs of
+    neighbours whose results move against the function.
     """
 
     largest: float = 0.0
@@ -36,8 +37,9 @@ class UlpErrors:
 
     def add(self, operands: Any, words: Any, exact: Any, fmt: Format) -> None:
         xp = module_of(words)
-        ulps = errors_in_ulp(words, exact, fmt)
-        known = xp.isfinite(ulps)
+        ulps, values = errors_in_ulp(words, exact, fmt), values_of_words(words, fmt)
+        smallest, largest = 2.0**fmt.min_exponent, float(fmt.values(np.array([fmt.largest], fmt.dtype))[0])
+        known = xp.isfinite(ulps) & (xp.abs(values) >= smallest) & (xp.abs(exact) >= smallest) & (xp.abs(exact) <= largest)
         ulps = xp.where(known, ulps, 0)
         self.count += int(known.sum())
         self.total += float(ulps.sum())
@@ -45,7 +47,6 @@ class UlpErrors:
         here = int(ulps.argmax())
         if float(ulps[here]) > self.largest:
             self.largest, self.at = float(ulps[here]), int(operands[here])
-        values = values_of_words(words, fmt)
         moved, expected = xp.diff(values), xp.diff(exact)
         with np.errstate(all="ignore"):
             self.against += int((moved * xp.sign(expected) < 0).sum())

@@ -71,7 +71,8 @@ class ConversionRecord(BaseModel):
 
 
 class FunctionErrors(BaseModel):
-    """Errors against float64 values, in units in the last place, of `words` finite results.
+    """Errors against float64 values, in units in the last place, of `words` results that are normal
+    numbers, as is their exact value.
 
     correct: how many are correctly rounded. against: neighbouring results that move against the function.
     """

@@ -54,7 +54,7 @@ def remarks_of(row: FunctionRow, named: bool) -> Iterator[str]:
         errors = row.errors
         yield (
             f"error against {errors.function} in float64: largest {errors.largest:.4g} ulp at {errors.at},"
-            f" mean {errors.mean:.3g}; {_share(row)} of {errors.words:,} results are correctly rounded"
+            f" mean {errors.mean:.3g}; {errors.words:,} normal results, {_share(row)} correctly rounded"
         )
         if errors.against:
             yield f"{errors.against:,} neighbouring results move against the function"
