@@ -162,7 +162,7 @@ class Rules:
     """Deviations of an instruction from the exact value. saturated: results are clamped to [0, 1], and NaN becomes 0.
 
     nan_wins: a minimum or maximum of a number and NaN is NaN. payload: the operand whose NaN a result keeps, also of two NaNs;
-    quieted: with its quiet bit set. tiny_before: results count as subnormal by the value before it is rounded.
+    quieted: with its quiet bit set. tiny_before: results count as subnormal by the exact value, not after IEEE 754's rounding.
     """
 
     rounding: RoundingMode = "RNE"
@@ -190,10 +190,18 @@ class Rules:
                 values = self._signed_zero(values, first, second)
         if fmt.name == "f64":
             return self._with_payload(values, *operands[:2])
-        if self.flushed and self.tiny_before:
-            values = flush(values, fmt)
-        found = FormatConversion(self.rounding, _overflow(self.rounding), nan=self.nan, flushed=self.flushed).words(values, fmt)
+        conversion = FormatConversion(self.rounding, _overflow(self.rounding), nan=self.nan)
+        found = conversion.words(values, fmt)
+        if self.flushed:
+            found = module_of(found).where(self._tiny(values, conversion, fmt), found & fmt.sign_bit, found)
         return self._limited(self._toward_zero(found, values, fmt), values, fmt)
+
+    def _tiny(self, values: Any, conversion: FormatConversion, fmt: Format) -> Any:
+        """Mark values below the normal numbers: exactly, or rounded to the format's digits with an unbounded exponent."""
+        if self.tiny_before:
+            return module_of(values).abs(values) < 2.0**fmt.min_exponent
+        twice = conversion.words(2 * values, fmt) & fmt.sign_bit - 1  # those at the limit are rounded as normal numbers
+        return twice < 2 << fmt.mantissa_bits
 
     def _read(self, words: Any, fmt: Format) -> Any:
         values = values_of_words(words, fmt)

@@ -46,9 +46,14 @@ def flushed(a: Any, b: Any) -> Any:
     return np.where(np.abs(total) < tiny, np.copysign(total.dtype.type(0), total), total)
 
 
-def flushed_before_rounding(a: Any, b: Any) -> Any:
-    exact = a.astype(np.float64) * b.astype(np.float64)
-    return np.where(np.abs(exact) < 2.0**-14, np.copysign(0.0, exact), exact).astype(np.float16)
+def flushed_below(limit: float) -> Callable[[Any, Any], Any]:
+    """Return a product of f16 numbers that is zero below a limit of the exact value."""
+
+    def product(a: Any, b: Any) -> Any:
+        exact = a.astype(np.float64) * b.astype(np.float64)
+        return np.where(np.abs(exact) < limit, np.copysign(0.0, exact), exact).astype(np.float16)
+
+    return product
 
 
 def last_nan(a: Any, b: Any) -> Any:
@@ -62,7 +67,8 @@ def last_nan(a: Any, b: Any) -> Any:
         ("add.rn.f64", np.add, True, "a + b, rounded once (RNE), subnormal numbers kept, NaN of the first operand"),
         ("mul.rn.f64", np.multiply, False, "a · b, rounded once (RNE), subnormal numbers kept, NaN 0x7fffffffffffffff"),
         ("red.global.add.f64", last_nan, True, "subnormal numbers kept, NaN of the second operand, not quieted, one writer"),
-        ("mul.rn.f16x2", flushed_before_rounding, False, "subnormal results flushed before rounding, NaN 0x7fff"),
+        ("mul.rn.f16x2", flushed_below(2.0**-14), False, "subnormal results flushed before rounding, NaN 0x7fff"),
+        ("mul.rn.ftz.f16", flushed_below(2.0**-14 - 2.0**-26), False, "subnormal results flushed, NaN 0x7fff"),
         ("min.f64", smaller, False, "minimum of a and b, the number if one is NaN, subnormal numbers kept, NaN 0x7fffff"),
         (
             "max.NaN.f16x2",
@@ -81,7 +87,7 @@ def last_nan(a: Any, b: Any) -> Any:
 def test_the_rules_of_an_instruction_are_found(
     name: str, function: Callable[..., Any], keeps: bool, computes: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(arithmetic, "RANDOM_ROWS", 1 << 14)
+    monkeypatch.setattr(arithmetic, "RANDOM_ROWS", 1 << 18 if "16" in name else 1 << 14)
     monkeypatch.setattr(arithmetic, "opcodes_of", lambda cubin: ())
     row = measure_arithmetic(Planted(UNITS[name], function, keeps))
     assert (row.status, row.verification.mismatches) == ("confirmed", 0), row.verification.mismatch
