@@ -42,15 +42,6 @@ def test_results_of_every_order_are_found_and_their_neighbours_are_not(name: str
         np.testing.assert_array_equal(given_by_some_order(model, a, b, d, scales), expected.reshape(-1))
 
 
-@pytest.mark.parametrize("name", ["f32", "row scales", "blocks"])
-def test_a_planted_product_is_explained(name: str) -> None:
-    """The planted evaluator shares no code with the package."""
-    plan = replace(PLANS[name], out="f32")
-    model, a, b, scales, d = words(plan, 1)
-    assert given_by_some_order(model, a, b, d, scales).all()
-    assert not (product(model, a, b, scales=scales) == d).all()
-
-
 def test_it_stops_after_the_first_block_that_is_not_explained(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(any_order, "FIRST_BLOCK", 4)
     model, a, b, *_ = words(FIVE, 1)

@@ -12,10 +12,8 @@ from plants import Plant, float_models, instruction, integer_models
 
 from accprobe.devices.simulated import SimulatedDevice
 from accprobe.infer.characterise import characterise
-from accprobe.isa.formats import FORMATS, Bits
-from accprobe.isa.instructions import Instruction
+from accprobe.isa.formats import FORMATS
 from accprobe.model.tree import AlignmentRounding, DotModel, FloatArithmetic, Rounding, chain
-from accprobe.operands.request import Request
 
 # Draws that are always the same; with `--hypothesis-profile=fresh`, others each time.
 FORTY = settings(max_examples=40, deadline=None, phases=[Phase.generate])
@@ -107,26 +105,6 @@ def test_integers(planted: Plant) -> None:
     findings = outcome(planted)
     assert findings["overflow"].value == planted.model.root.arithmetic.overflow
     assert findings["result_bits"].value == 32
-
-
-class Flaky(SimulatedDevice):
-    """A device that flips a bit of the first answer of every third call."""
-
-    pure = False
-    calls = 0
-
-    def dot(self, inst: Instruction, request: Request, placement: int = 0) -> Bits:
-        d = super().dot(inst, request, placement)
-        self.calls += 1
-        d[0] ^= self.calls % 3 == 0
-        return d
-
-
-def test_a_device_that_changes_its_mind_is_found_out() -> None:
-    inst = instruction(8, "f32", "f16", "f16", "f32")
-    model = DotModel(chain([range(8)], FloatArithmetic(FORMATS["f32"], 23, "RZ", 24)))
-    assert characterise(SimulatedDevice({inst: model}), inst).unstable == 0
-    assert characterise(Flaky({inst: model}), inst).unstable > 0
 
 
 def test_results_that_only_c_can_reach_limit_nothing() -> None:

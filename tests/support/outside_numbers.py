@@ -186,6 +186,8 @@ def packed(total: Ints, scale: Ints, rules: FloatArithmetic, odd: Packing) -> In
         pattern = np.where(pattern < limit, 0, pattern)
     if odd.subnormal_before or rules.tininess_detected == "before rounding":
         tiny = _exponent(exact, scale) < smallest
+    elif rules.tininess_detected == "after rounding to full precision":
+        tiny = _exponent(shortened(total, bits, word), scale) < smallest
     if rules.subnormal_results == "flushed" or odd.subnormal_before:
         pattern = np.where(tiny, 0, pattern)
     signed = np.where(total < 0, pattern | fmt.sign_bit, pattern)
