@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -37,17 +38,31 @@ CUDA_FUNCTIONS = {
 }
 """Functions of the CUDA C++ Programming Guide, "Mathematical Functions", by reference function."""
 
+# Names of units by reference function, where they differ.
+UNITS = {"exp2": "ex2", "log2": "lg2", "reciprocal": "rcp"}
+
 Values = Any
 Step = Callable[[Values], Values]
 
 
 def gpu_candidates(name: str, operand: Format, result: Format, index: int) -> Iterator[Hypothesis]:
     """Yield candidates of a reference function, computed in f32 and rounded once to the result's format."""
+    if result is not _F32:
+        yield from truncated_units(name, operand, result)
     for function in CUDA_FUNCTIONS.get(name, ()):
         unit = GpuUnit(ScalarUnit(function, _F32, _F32, "CUDA function", name), index)
         yield _in_f32(f"CUDA {function}", unit.words, operand, result)
     for text, words in _compositions(name):
         yield _in_f32(text, words, operand, result)
+
+
+def truncated_units(name: str, operand: Format, result: Format) -> Iterator[Hypothesis]:
+    """Yield recorded units of a function whose operand is a number of f32 and whose result is truncated."""
+    direct = UNITS.get(name, name)
+    for unit in (f"{direct}.approx.ftz.f32", f"{direct}.approx.f32"):
+        if record := _recorded(unit):
+            words = partial(model_of(record).words_of, operand=operand, result=result)
+            yield Hypothesis(f"{unit}, truncated to {result}", words, record=record)
 
 
 def _in_f32(text: str, function: Callable[[Any], Any], operand: Format, result: Format) -> Hypothesis:
@@ -72,19 +87,27 @@ def _compositions(name: str) -> Iterator[tuple[str, Callable[[Any], Any]]]:
         yield from ((text.replace(".approx", f".approx{ftz}"), words) for text, words in _of_units(name, units))
 
 
-def _unit(name: str) -> Step | None:
-    """Return a recorded unit as a function of float64 values that are f32 numbers; None if it is not recorded."""
+def _recorded(name: str) -> TableModelRecord | None:
+    """Return the table model of a recorded unit; None if it is not confirmed."""
     if RECORDED not in recorded():
         return None
     row = next((row for row in Report.load(RECORDED).functions if row.name == name), None)
     if row is None or not isinstance(row.model, TableModelRecord) or row.status != "confirmed":
         return None
-    model = model_of(row.model)
+    return row.model
+
+
+def _unit(name: str) -> Step | None:
+    """Return a recorded unit as a function of float64 values that are f32 numbers; None if it is not recorded."""
+    record = _recorded(name)
+    if record is None:
+        return None
+    model = model_of(record)
     return lambda values: values_of_words(model.words(_words(values)), _F32)
 
 
 def _of_units(name: str, units: dict[str, Step | None]) -> Iterator[tuple[str, Callable[[Any], Any]]]:
-    direct = {"exp2": "ex2", "log2": "lg2", "reciprocal": "rcp"}.get(name, name)
+    direct = UNITS.get(name, name)
     if unit := units.get(direct):
         yield f"{direct}.approx(x)", _steps(unit)
     ex2, rcp, lg2 = units["ex2"], units["rcp"], units["lg2"]

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from accprobe.function.quadratic import Table, module_of
 from accprobe.function.reductions import INFINITY, MASK, SIGN, Octaves, Reduction
 from accprobe.function.reference import FormatConversion, values_of_words
-from accprobe.isa.formats import FORMATS
+from accprobe.isa.formats import FORMATS, Format
 
 F32Words = NDArray[np.uint32]
 
@@ -101,6 +101,13 @@ class FunctionModel:
         for scaling, mask in zip(self.scalings, masks, strict=True):
             found = xp.where(mask, _rounded(scaling.corrected(values_of_words(found, _F32))), found)
         return found
+
+    def words_of(self, words: Any, operand: Format, result: Format) -> Any:
+        """Return result words of a function of other formats: operands are numbers of f32, results are truncated."""
+        if operand is result is _F32:
+            return self.words(words)
+        found = values_of_words(self.words(_rounded(values_of_words(words, operand))), _F32)
+        return FormatConversion("RZ", nan=None).words(found, result).astype(result.dtype)
 
     def _table_words(self, words: Any) -> Any:
         xp, given = module_of(words), words.astype(np.int64)

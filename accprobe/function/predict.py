@@ -22,7 +22,7 @@ def function_words(row: FunctionRow, words: Bits) -> Bits:
         warnings.warn(f"{row.title} is {row.status}: {row.reason}", stacklevel=4)
     found: Bits
     if isinstance(row.model, TableModelRecord):
-        found = model_of(row.model).words(words)
+        found = model_of(row.model).words_of(words, operand, result)
     else:
         found = candidate_of(row.model, operand, result).words(words).astype(result.dtype)
     return found

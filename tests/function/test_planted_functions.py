@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from typing import Any
 
@@ -22,6 +23,7 @@ from planted_functions import (
 
 from accprobe.function.candidates import Hypothesis
 from accprobe.function.fit import infer_table_model
+from accprobe.function.gpu_candidates import truncated_units
 from accprobe.function.records import model_of, model_record
 from accprobe.function.statistics import measure_pass
 from accprobe.isa.formats import FORMATS
@@ -75,3 +77,18 @@ def test_one_wrong_word_is_found_with_its_place() -> None:
     chunks = (np.arange(start, start + (1 << 20), dtype=np.uint32) for start in range(0x3F000000, 0x41000000, 1 << 20))
     done = measure_pass(chunks, device, Hypothesis("identity", identity), None, _F32)
     assert (done.mismatches, done.first) == (1, [(0x3FC12345, 0x3FC12344, 0x3FC12345)])
+
+
+@pytest.mark.parametrize(
+    ("function", "fmt", "digest"),
+    [
+        ("exp2", "f16", "0b1bab5ab5e9f0b6"),
+        ("tanh", "f16", "52bd79238ac307ca"),
+        ("exp2", "bf16", "b70d00fc43d804d6"),
+        ("tanh", "bf16", "d7cc5224b1ee4e49"),
+    ],
+)
+def test_units_of_16_bit_formats_truncate_those_of_f32(function: str, fmt: str, digest: str) -> None:
+    """The SHA-256 of all 65,536 results of ex2.approx.f16 and others on an H100."""
+    (model,) = truncated_units(function, FORMATS[fmt], FORMATS[fmt])
+    assert hashlib.sha256(model.words(np.arange(65536, dtype=np.uint16)).tobytes()).hexdigest()[:16] == digest
