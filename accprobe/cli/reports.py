@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from accprobe.report.report import Report
 
 
-def read_report(name: str, row: str = "", dtype: str = "", evidence: bool = False) -> Report:
+def read_report(name: str, row: str = "", evidence: bool = False) -> Report:
     """Read "h200", "sim:h100", a file or "-", or only the rows of "h200:QGMMA", and warn if a file has a recorded report's
     name.
 
-    row, dtype: as a user types them. evidence: also read the exchanges from the file beside the report. Raises AccprobeError.
+    row: as a user types it. evidence: also read the exchanges from the file beside the report. Raises AccprobeError.
     """
     if not name:
         raise AccprobeError("no report is named: give a file, a recorded report, sim:NAME, or - for standard input")
@@ -31,9 +31,9 @@ def read_report(name: str, row: str = "", dtype: str = "", evidence: bool = Fals
     report = _read(source or name, evidence)
     if row and rows:
         raise AccprobeError(f"{name} names rows already: leave out '{row}'")
-    if not (row or rows or dtype):
+    if not (row or rows):
         return report
-    chosen, remark = rows_named(report, source, row or rows, dtype)
+    chosen, remark = rows_named(report, source, row or rows)
     if remark:
         tell(remark)
     return chosen

@@ -18,12 +18,11 @@ if TYPE_CHECKING:
 @click.command("show")
 @click.argument("report")
 @click.argument("instruction", required=False)
-@click.option("--dtype", metavar="A[:B]", help="Show only instructions with these operands, such as bf16 or e4m3:e5m2.")
 @click.option(
     "--all", "expand", is_flag=True, help="Print every instruction, product and sweep, instead of grouping equal ones."
 )
 @output_options("json", "html", "markdown", "csv", is_shown=False)
-def show_command(report: str, instruction: str | None, dtype: str | None, expand: bool, to: Output) -> None:
+def show_command(report: str, instruction: str | None, expand: bool, to: Output) -> None:
     """Show a report: a table, or one row in full.
 
     REPORT is a file, a recorded report, sim:NAME for published models, or - for standard input. INSTRUCTION is a name, a glob
@@ -44,9 +43,9 @@ def show_command(report: str, instruction: str | None, dtype: str | None, expand
     """
     from accprobe.report.names import split_row
 
-    of_rows = bool(instruction or dtype or split_row(report)[1])
+    of_rows = bool(instruction or split_row(report)[1])
     form = to.in_file
-    loaded = read_report(report, instruction or "", dtype or "", evidence=of_rows or form not in ("terminal", "csv"))
+    loaded = read_report(report, instruction or "", evidence=of_rows or form not in ("terminal", "csv"))
 
     def blocks() -> Iterator[Element]:
         from accprobe.render.subjects.report import report_blocks, rows_blocks

@@ -7,9 +7,8 @@ product of that callable and shape, in each region; see `Claim.matches`.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from pathlib import Path
 
 from accprobe.compare.differences import Span, holds, possible
@@ -18,15 +17,12 @@ from accprobe.infer.findings import Finding
 from accprobe.report.columns import Scalar, column_names, is_number, record
 from accprobe.report.names import claims_meant
 from accprobe.report.report import AnyClaim, Report
-from accprobe.report.rows import Row
 from accprobe.report.words import value
 
 _LINE = re.compile(
     r"(?P<glob>\S+?(?::\S+?(?:\s+\S+?)*)?)\s*:\s*(?P<field>\w+)\s*(?P<operator>>=|<=|==|!=|>|<)\s*(?P<wanted>[^\s<>=!].*)"
 )
 _FORM = "write it as 'GLOB: FIELD OPERATOR VALUE', such as 'wgmma.*.e4m3.*: effective_bits >= 13'"
-
-_N = re.compile(r"n\d+(?=k)")
 
 NO_MATCH = "nothing measured matches"
 NO_VALUE = "no value"
@@ -53,12 +49,11 @@ class Failure:
 
 @dataclass(frozen=True)
 class Outcome:
-    """A requirement with the rows that fail it, of `matched` rows. hint: why none matches, if known."""
+    """A requirement with the rows that fail it, of `matched` rows."""
 
     requirement: Requirement
     matched: int
     failures: tuple[Failure, ...]
-    hint: str = ""
 
     @property
     def passed(self) -> bool:
@@ -107,8 +102,7 @@ def _outcome(report: Report, requirement: Requirement) -> Outcome:
     measured = [claim for claim in report.claims if claim.status != "skipped"]
     matched = claims_meant(measured, requirement.glob)
     failures = tuple(Failure(claim.title, found) for claim in matched for found in _failures(claim, requirement))
-    hint = "" if matched else _other_n(report.measured, requirement.glob)
-    return Outcome(requirement, len(matched), failures, hint)
+    return Outcome(requirement, len(matched), failures)
 
 
 def _failures(claim: AnyClaim, requirement: Requirement) -> Iterator[str]:
@@ -128,18 +122,6 @@ def _failures(claim: AnyClaim, requirement: Requirement) -> Iterator[str]:
             yield failure if len(found) == 1 else f"{failure} at {'; '.join(where)}"
     if not claim.parts:
         yield NO_VALUE
-
-
-def _other_n(rows: Sequence[Row], glob: str) -> str:
-    """Return at which n instructions were measured, and the glob of the nearest, if the glob differs in n only."""
-    asked = _N.search(glob)
-    measured = {row.instruction.n for row in rows if fnmatchcase(row.name, _N.sub("n*", glob))}
-    if asked is None or not measured:
-        return ""
-    n = int(asked[0][1:])
-    nearest_n = min(measured, key=lambda other: abs(other - n))
-    known = " and ".join(map(str, sorted(measured)))
-    return f"measured at n = {known}, not at {n}; the nearest: {_N.sub(f'n{nearest_n}', glob)}"
 
 
 def _plain_failure(plain: Scalar, requirement: Requirement) -> str:

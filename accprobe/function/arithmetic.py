@@ -28,6 +28,7 @@ from accprobe.function.quadratic import module_of
 from accprobe.function.reference import ROUNDING_MODES, FormatConversion, RoundingMode, flush, unlike, values_of_words
 from accprobe.function.units import STORAGE, opcodes_of
 from accprobe.isa.formats import FORMATS, Bits, Format
+from accprobe.report.claims import status_of
 from accprobe.report.functions import FunctionRow
 from accprobe.verify.outcome import Verification
 
@@ -299,21 +300,23 @@ def measure_arithmetic(subject: Any, seed: int = 0) -> FunctionRow:
     operands = arithmetic_operands(unit.fmt, seed)
     results = subject.words(*operands)
     rules, wrong = _rules_of_all(unit, operands, results)
+    verification = Verification(
+        compared=len(results),
+        mismatches=len(wrong),
+        seed=seed,
+        mismatch=_counterexample(unit, operands, results, rules, int(wrong[0])) if len(wrong) else "",
+        of=1 << unit.fmt.storage_bits * operands_of(unit.operation),
+    )
+    status, reason = status_of(verification)
     return FunctionRow(
         name=unit.name,
         operand=unit.fmt.name,
         result=unit.fmt.name,
-        status="inferred" if len(wrong) else "confirmed",
-        reason=f"{len(wrong):,} of {len(results):,} results differ from the model" if len(wrong) else "",
+        status=status,
+        reason=reason,
         opcodes=opcodes_of(subject.cubin),
         computes=in_words(unit, rules),
-        verification=Verification(
-            compared=len(results),
-            mismatches=len(wrong),
-            seed=seed,
-            mismatch=_counterexample(unit, operands, results, rules, int(wrong[0])) if len(wrong) else "",
-            of=1 << unit.fmt.storage_bits * operands_of(unit.operation),
-        ),
+        verification=verification,
         device=subject.device,
         seconds=round(time.monotonic() - started, 3),
     )

@@ -23,7 +23,7 @@ from accprobe.function.reference import exact_values
 from accprobe.function.statistics import ERRORS_OF, Pass, measure_pass
 from accprobe.function.subjects import Subject, chunk_of, every_word
 from accprobe.isa.formats import Format
-from accprobe.report.claims import Status
+from accprobe.report.claims import status_of
 from accprobe.report.functions import FunctionErrors, FunctionRow
 from accprobe.verify.outcome import Verification
 
@@ -63,7 +63,13 @@ def measure(subject: Subject, request: FunctionRequest, progress: ShowShare = la
     of = 1 << subject.operand.bits + subject.operand.ignored_low_bits
     total = of if _is_exhaustive(subject, request) else SAMPLED_WORDS
     done = request.verify(found) or _run(subject, function, found, total, lambda count: progress("all words", count / total))
-    status, reason = _status(subject, found, done)
+    verification = Verification(
+        compared=done.words,
+        mismatches=done.mismatches,
+        mismatch=_counterexample(subject, *done.first[0]) if done.first else "",
+        of=of,
+    )
+    status, reason = status_of(verification) if found else ("unverified", "no model that accprobe knows explains its results")
     return FunctionRow(
         name=subject.name,
         operand=subject.operand.name,
@@ -72,12 +78,7 @@ def measure(subject: Subject, request: FunctionRequest, progress: ShowShare = la
         reason=reason,
         opcodes=request.opcodes,
         computes=found.in_words if found else "",
-        verification=Verification(
-            compared=done.words,
-            mismatches=done.mismatches,
-            mismatch=_counterexample(subject, *done.first[0]) if done.first else "",
-            of=of,
-        ),
+        verification=verification,
         digest=f"{done.digest:016x}" if done.words == of else "",
         errors=_errors(subject, function, done),
         specials=special_results(subject.operand, lambda words: np.asarray(_on_cpu(subject, words)), subject.result),
@@ -153,14 +154,6 @@ def chunks_of(subject: Subject, total: int) -> Iterator[Any]:
     step = words // total | 1  # an odd step visits words of every low bit
     for start in range(0, total, chunk):
         yield (np.arange(start, min(total, start + chunk), dtype=np.int64) * step % words).astype(fmt.dtype)
-
-
-def _status(subject: Subject, found: Hypothesis | None, done: Pass) -> tuple[Status, str]:
-    if found is None:
-        return "unverified", "no model that accprobe knows explains its results"
-    if done.mismatches:
-        return "inferred", f"{done.mismatches:,} of {done.words:,} results differ from the model"
-    return "confirmed", ""
 
 
 def _counterexample(subject: Subject, operand: int, got: int, expected: int) -> str:

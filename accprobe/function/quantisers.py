@@ -24,6 +24,7 @@ from accprobe.gemm.callables.adapter import one_sentence
 from accprobe.gemm.callables.arrays import open_arrays
 from accprobe.gemm.verification import ordered
 from accprobe.isa.formats import FORMATS, Bits, Format
+from accprobe.report.claims import status_of
 from accprobe.report.functions import FunctionRow
 from accprobe.verify.outcome import Verification
 
@@ -156,22 +157,21 @@ def measure_quantiser(subject: QuantiserSubject) -> FunctionRow:
     best, wrong, others = infer_quantiser(x, scale, results, subject)
     expected = best.words(x, scale, subject.result)
     known = len(wrong) <= MOST_WRONG * len(results)
-    reason = (
-        f"{len(wrong):,} of {len(results):,} results differ from the model" if known else "no division or product by the scale"
+    verification = Verification(
+        compared=len(results),
+        mismatches=len(wrong) if known else 0,
+        mismatch=_pair(subject, int(wrong[0]), int(expected[wrong[0]])) if known and len(wrong) else "",
+        of=1 << subject.operand.storage_bits + 32,
     )
+    status, reason = status_of(verification) if known else ("unverified", "no division or product by the scale")
     return FunctionRow(
         name=subject.name,
         operand=subject.operand.name,
         result=subject.result.name,
-        status=("inferred" if len(wrong) else "confirmed") if known else "unverified",
-        reason=reason if len(wrong) else "",
+        status=status,
+        reason=reason,
         computes=f"with a scale of each {subject.layout}: {best.in_words(subject.result)}" if known else "",
-        verification=Verification(
-            compared=len(results),
-            mismatches=len(wrong) if known else 0,
-            mismatch=_pair(subject, int(wrong[0]), int(expected[wrong[0]])) if known and len(wrong) else "",
-            of=1 << subject.operand.storage_bits + 32,
-        ),
+        verification=verification,
         specials=_specials(subject),
         contradicted=tuple(others),
         device=subject.device,

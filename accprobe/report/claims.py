@@ -24,6 +24,14 @@ NOT_MEASURED = "a published model; nothing was measured"
 """The reason of a row of a published model."""
 
 
+def status_of(done: Verification | None, uncovered: str = "") -> tuple[Status, str]:
+    """Return the status of a subject whose model was compared with its results, and the reason if it is not confirmed."""
+    if done is None:
+        return "inferred", "nothing was verified"
+    reason = done.contradiction or uncovered
+    return ("inferred", reason) if reason else ("confirmed", "")
+
+
 def _serialized(finding: Finding) -> dict[str, Any]:
     """Return a finding without its evidence, which has a key of the claim."""
     data: dict[str, Any] = {"value": finding.value, "bound": finding.bound}

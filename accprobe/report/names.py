@@ -177,11 +177,10 @@ def _compiled(architecture: str) -> Opcodes:
     }
 
 
-def rows_named(report: Report, source: str, word: str, dtype: str = "") -> tuple[Report, str]:
+def rows_named(report: Report, source: str, word: str) -> tuple[Report, str]:
     """Return the report with only the claims that a word means, and a remark where the nearest n stands in.
 
-    source: the user's name of the report. dtype: "bf16" or "e4m3:e5m2", only instructions with these operands. Raises
-    UnknownName.
+    source: the user's name of the report. Raises UnknownName.
     """
     found, remark = claims_meant(report.claims, word), ""
     rows = {row.instruction: row for row in report.instructions}
@@ -189,9 +188,6 @@ def rows_named(report: Report, source: str, word: str, dtype: str = "") -> tuple
         found, remark = [rows[other[0]]], other[1]
     if not found:
         raise _unknown_claim(report.claims, source, word)
-    if dtype:
-        chosen = set(_of_dtype([one.instruction for one in found if isinstance(one, Row)], word or source, dtype))
-        found = [one for one in found if isinstance(one, Row) and one.instruction in chosen]
     selected = sum(isinstance(one, Row) for one in found)
     run = report.run.model_copy(update={"selected": selected, "seconds": 0.0})  # the time of these alone is not known
     return report.with_claims(found, run=run, sweeps=()), remark
@@ -218,15 +214,6 @@ def _nearest(word: str, known: Iterable[Instruction], source: str) -> tuple[Inst
         return nearest_n(parse(word), known, source)
     except UnknownName:
         return None
-
-
-def _of_dtype(found: Sequence[Instruction], word: str, dtype: str) -> Sequence[Instruction]:
-    """Raises UnknownName where none has these operands."""
-    chosen = [inst for inst in found if _operands(inst) == dtype]
-    if not chosen:
-        known = dict.fromkeys(_operands(inst) for inst in found)
-        raise UnknownName(f"{word} has no operands of {dtype}; it has {', '.join(known)}")
-    return chosen
 
 
 def _operands(inst: Instruction) -> str:
@@ -277,7 +264,8 @@ def named_model(word: str, dtype: str = "") -> NamedModel:
             return _chosen(each, models, fitting, word)
         others += found
     if others:
-        _of_dtype(others, word, dtype)
+        known_dtypes = dict.fromkeys(map(_operands, others))
+        raise UnknownName(f"{word} has no operands of {dtype}; it has {', '.join(known_dtypes)}")
     known: dict[Instruction, Sequence[str]] = {}
     for each in sources:
         models = named_models(each)

@@ -27,7 +27,7 @@ from accprobe.isa.instructions import Instruction
 from accprobe.model.tree import DotModel
 from accprobe.operands.exchange import Counterexample, Exchange
 from accprobe.operands.request import Request
-from accprobe.report.claims import Alternatives, Status
+from accprobe.report.claims import Alternatives, Status, status_of
 from accprobe.report.published import with_open
 from accprobe.report.rows import Row
 from accprobe.sass import opcodes
@@ -240,9 +240,7 @@ def verdict(inst: Instruction, row: Row, lowering: Lowering | None) -> tuple[Sta
         return "unverified", f"{ran} ran, not an opcode of {inst.family}'s unit"
     if row.unstable:
         return "unstable", row.reason
-    done = row.verification
-    reason = (_contradicted(done) or _uncovered(done)) if done else "nothing was verified"
-    return ("inferred", reason) if reason else ("confirmed", "")
+    return status_of(row.verification, _uncovered(row.verification) if row.verification else "")
 
 
 def with_status(row: Row) -> Row:
@@ -262,12 +260,6 @@ def with_device_status(row: Row, device: Device) -> Row:
     undetermined = {name: values for name, values in device.candidates(row.instruction).items() if name in row.findings}
     findings, explains = with_open(row.findings, undetermined), device.explains(row.instruction)
     return row.model_copy(update={"status": "simulated", "explains": explains, "findings": findings})
-
-
-def _contradicted(done: Verification) -> str:
-    if done.contradicting:
-        return f"{done.contradicting:,} of {done.results:,} results differ from the model"
-    return f"{done.mismatches:,} of {done.compared:,} dot products differ from the model" if done.mismatches else ""
 
 
 def _uncovered(done: Verification) -> str:

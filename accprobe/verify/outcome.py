@@ -85,6 +85,13 @@ class Verification:
         return bool(self.mismatches or self.contradicting or (self.tile and self.tile.differing))
 
     @property
+    def contradiction(self) -> str:
+        """Return "3 of 100 results differ from the model"; "" if none does."""
+        if self.contradicting:
+            return f"{self.contradicting:,} of {self.results:,} results differ from the model"
+        return f"{self.mismatches:,} of {self.compared:,} results differ from the model" if self.mismatches else ""
+
+    @property
     def random(self) -> int:
         """Return the number of random dot products, from which a fault rate follows."""
         return self.compared - sum(self.kinds.get(kind, 0) for kind in (COVERING, CODE_PAIRS))

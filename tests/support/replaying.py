@@ -52,7 +52,7 @@ def content(report: Report) -> dict[str, Any]:
     data["device"].pop("kind")
     data["run"] = data["run"]["selected"]
     data.pop("sweeps", None)
-    for row in data["instructions"]:
+    for row in data["claims"]:
         row.pop("seconds", None)
         row.pop("explains", None)
     return data

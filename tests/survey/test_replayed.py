@@ -31,7 +31,7 @@ SOME = [
 COMPLETE: tuple[str, ...] = ("h200",)
 
 # Fields of a verification that depend on the number of queries.
-AMOUNTS = ("results", "dots", "events", "kinds", "queries")
+AMOUNTS = ("results", "compared", "events", "kinds", "queries")
 
 
 class Replay(NamedTuple):
@@ -88,13 +88,13 @@ def test_replay_gives_the_committed_report(replay: Replay) -> None:
     found, expected = content(replay.report), content(replay.recorded)
     commit = {"commit": replay.report.tool.commit} if replay.report.tool.commit else {}
     assert found.pop("tool") == {"version": replay.recorded.tool.version} | commit
-    known = {row["name"]: row for row in expected.pop("instructions")}
-    for row in () if replay.gpu in COMPLETE else (*found["instructions"], *known.values()):
+    known = {row["name"]: row for row in expected.pop("claims")}
+    for row in () if replay.gpu in COMPLETE else (*found["claims"], *known.values()):
         (row.get("alternatives") or {}).pop("tested", None)
         for amount in AMOUNTS:
             (row.get("verification") or {}).pop(amount, None)
-    assert found["run"] == len(found["instructions"]) > 0
-    for row in found.pop("instructions"):
+    assert found["run"] == len(found["claims"]) > 0
+    for row in found.pop("claims"):
         assert row == known[row["name"]], row["name"]
     assert found == {key: value for key, value in expected.items() if key != "tool"} | {"run": found["run"]}
 

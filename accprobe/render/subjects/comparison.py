@@ -233,12 +233,13 @@ def _items(outcome: Outcome) -> Iterator[tuple[Phrase, ...] | List]:
     found: dict[str, list[str]] = {}
     for failure in outcome.failures:
         found.setdefault(failure.found, []).append(failure.name)
-    below = [outcome.hint] if outcome.hint else []
-    for value, names in found.items():
-        listed = ", ".join(brace_patterns(names)) if not any(" " in name for name in names) else "; ".join(names)
-        below.append(f"found {value}: {listed}")
-    if below:
-        yield List(tuple(below))
+    if found:
+        yield List(tuple(f"found {value}: {_listed(names)}" for value, names in found.items()))
+
+
+def _listed(names: Sequence[str]) -> str:
+    """Return the names of instructions as patterns, others as they are."""
+    return "; ".join(names) if any(" " in name for name in names) else ", ".join(brace_patterns(names))
 
 
 def _count(outcome: Outcome) -> str:
