@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import groupby
 
 from accprobe.report.products import ProductRow
 from accprobe.report.words import FindingsByName, found_words
@@ -18,6 +19,9 @@ PLAN_FINDINGS = (
     "order",
 )
 """Findings in which structures that give the same bits for all operands may differ."""
+
+MOST_SIZES = 8
+"""Sizes that are listed one by one."""
 
 PRODUCT_FINDINGS = (
     "each_product_once",
@@ -66,7 +70,7 @@ def _plan(findings: FindingsByName) -> Iterator[str]:
     if split.value == 1:
         yield found_words(findings, "split_k").replace("1", f"one chain {along(findings)}".rstrip())
     else:
-        sizes = str(findings["slice_sizes"].value).split(", ") if "slice_sizes" in findings else []
+        sizes = [int(size) for size in str(findings["slice_sizes"].value).split(", ")] if "slice_sizes" in findings else []
         yield f"{found_words(findings, 'split_k')} slices{f' of {each_of(sizes)}' if sizes else ''}"
         if how := along(findings):
             yield f"each {how}"
@@ -78,12 +82,19 @@ def _plan(findings: FindingsByName) -> Iterator[str]:
         yield f"promotion interval {found_words(findings, 'promote_every')}"
 
 
-def each_of(sizes: Sequence[object]) -> str:
-    """Return "1024" of equal sizes, "1408, the last 1280", "72, 96"."""
+def each_of(sizes: Sequence[int]) -> str:
+    """Return "1024" of equal sizes, "1408, the last 1280", "72, 96", "160 (2 times), 39 (120 times)", or "4 to 12"."""
     if len(set(sizes)) == 1:
         return str(sizes[0])
     all_but_one = len(sizes) > 2 and len(set(sizes[:-1])) == 1
-    return f"{sizes[0]}, the last {sizes[-1]}" if all_but_one else ", ".join(map(str, sizes))
+    if all_but_one:
+        return f"{sizes[0]}, the last {sizes[-1]}"
+    if len(sizes) <= MOST_SIZES:
+        return ", ".join(map(str, sizes))
+    runs = [(size, len(list(run))) for size, run in groupby(sizes)]
+    if len(runs) > MOST_SIZES:
+        return f"{min(sizes)} to {max(sizes)}"
+    return ", ".join(f"{size} ({count} times)" if count > 1 else str(size) for size, count in runs)
 
 
 def division(findings: FindingsByName) -> str:
