@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from accprobe.function.model import SCALINGS, SPECIAL_CLASSES, F32Words, FunctionModel, OperandScaling, probe_words
+from accprobe.function.model import IN_CACHE, SCALINGS, SPECIAL_CLASSES, F32Words, FunctionModel, OperandScaling, probe_words
 from accprobe.function.quadratic import SQUARER_BITS, Constraints, Int64s, Square, Table, solve, square
 from accprobe.function.reductions import (
     BIAS,
@@ -23,7 +23,6 @@ from accprobe.function.reductions import (
     Octaves,
     Power,
     Reduction,
-    Split,
     Turns,
     octave,
 )
@@ -152,18 +151,21 @@ class _Results:
 
     def __init__(self, function: WordFunction, reduction: Reduction, number: int) -> None:
         self.reduction, self.bits = reduction, reduction.argument_bits[number]
-        self._queried = [(reduction.split(words), _at(function, words)) for words in reduction.cover(number)]
+        self._queried = [(words, self._arguments(words), _at(function, words)) for words in reduction.cover(number)]
+
+    def _arguments(self, words: Int64s) -> Int64s:
+        parts = [self.reduction.split(words[start : start + IN_CACHE]) for start in range(0, len(words), IN_CACHE)]
+        return np.concatenate([part.argument for part in parts])
 
     def constraints(self, unit: int, segments: int, segment: int, kind: Square) -> Constraints:
         """Return what the results say of one segment's values in units of 2^unit."""
         bits = self.bits - (segments.bit_length() - 1)
         start = segment % segments << bits
         low, high = np.full(1 << bits, NO_BOUND), np.full(1 << bits, -NO_BOUND)
-        for split, results in self._queried:
-            rows = slice(*np.searchsorted(split.argument, (start, start + (1 << bits))))
-            part = Split(*(each[rows] if isinstance(each, np.ndarray) else each for each in split))
-            x = part.argument - start
-            lowest, highest = self.reduction.bounds(part, results[rows], unit)
+        for words, arguments, results in self._queried:
+            rows = slice(*np.searchsorted(arguments, (start, start + (1 << bits))))
+            x = arguments[rows] - start
+            lowest, highest = self.reduction.bounds(self.reduction.split(words[rows]), results[rows], unit)
             low[x], high[x] = np.maximum(low[x], lowest), np.minimum(high[x], highest)
         x = np.flatnonzero(low > NO_BOUND)
         return Constraints(x, square(x << SQUARER_BITS - bits, kind), low[x], high[x])

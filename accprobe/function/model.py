@@ -16,6 +16,9 @@ from accprobe.isa.formats import FORMATS, Format
 
 F32Words = NDArray[np.uint32]
 
+# Words that numpy computes at once: their int64 arrays fit in a cache.
+IN_CACHE = 1 << 16
+
 
 @dataclass(frozen=True)
 class OperandScaling:
@@ -91,6 +94,13 @@ class FunctionModel:
 
     def words(self, words: Any) -> Any:
         """Return the result words, uint32, of input words, uint32; arrays of numpy or cupy."""
+        if module_of(words) is not np or words.size <= IN_CACHE:
+            return self._words(words)
+        flat = words.reshape(-1)
+        parts = [self._words(flat[start : start + IN_CACHE]) for start in range(0, flat.size, IN_CACHE)]
+        return np.concatenate(parts).reshape(words.shape)
+
+    def _words(self, words: Any) -> Any:
         if not self.scalings:
             return self._table_words(words)
         xp, x = module_of(words), values_of_words(words, _F32)

@@ -69,9 +69,15 @@ def truncated_words(values: Words, exponent: Words) -> Words:
         return np.where(tiny, 0, result.astype(np.float32).view(np.uint32)).astype(np.uint32)
 
 
+def in_parts(device: Callable[[Words], Words]) -> Callable[[Words], Words]:
+    """Return a device that computes parts which fit in a cache."""
+    return lambda given: np.concatenate([device(part) for part in np.array_split(given, (len(given) >> 16) + 1)])
+
+
 def reciprocal(table: PlantedTable) -> Callable[[Words], Words]:
     """Return a device that computes 1 / x from a table of 1 / 1.m."""
 
+    @in_parts
     def words(given: Words) -> Words:
         sign, exponent, fraction = given >> 31, (given >> 23 & 255).astype(np.int64), (given & 0x7FFFFF).astype(np.int64)
         found = truncated_words(table.at(fraction), 127 - exponent - table.unit)
@@ -84,6 +90,7 @@ def reciprocal(table: PlantedTable) -> Callable[[Words], Words]:
 def inverse_root(even: PlantedTable, odd: PlantedTable) -> Callable[[Words], Words]:
     """Return a device that computes 1 / √x from a table for each parity of the exponent."""
 
+    @in_parts
     def words(given: Words) -> Words:
         exponent, fraction = (given >> 23 & 255).astype(np.int64) - 127, (given & 0x7FFFFF).astype(np.int64)
         rest = exponent % 2
@@ -101,6 +108,7 @@ def inverse_root(even: PlantedTable, odd: PlantedTable) -> Callable[[Words], Wor
 def logarithm(table: PlantedTable) -> Callable[[Words], Words]:
     """Return a device that computes log2(x): a table of log2(1.m) without two bits, one's complement of negative sums."""
 
+    @in_parts
     def words(given: Words) -> Words:
         exponent, fraction = (given >> 23 & 255).astype(np.int64) - 127, (given & 0x7FFFFF).astype(np.int64)
         total = exponent * 2 ** (table.unit - 2) + table.at(fraction) // 4
@@ -116,6 +124,7 @@ def logarithm(table: PlantedTable) -> Callable[[Words], Words]:
 def cosine(table: PlantedTable) -> Callable[[Words], Words]:
     """Return a device that computes cos(x) from a table of sines of a quarter turn; x · 1/2π is truncated to f32."""
 
+    @in_parts
     def words(given: Words) -> Words:
         with np.errstate(invalid="ignore", over="ignore"):
             x = np.abs(given.astype(np.uint32).view(np.float32).astype(np.float64))
