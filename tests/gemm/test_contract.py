@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
 from marks import some
-from planted_boxes import FunctionBox, Multiply, Warming, chain, scaled_by_row, scaled_by_tensor, strassen, wrong_tile
+from planted_boxes import FunctionBox, Multiply, chain
+from planted_disturbances import Around, Mispaired, scaled
+from planted_plans import FMAS
 from planted_sums import Array
 
 from accprobe.errors import AccprobeError
@@ -26,6 +30,16 @@ from accprobe.testing import assert_every_k_once
 
 M, N, K = 6, 8, 32
 ALL = slice(None)
+SQUARE = replace(FMAS, m=16, n=16, k=K)
+STRASSEN = replace(SQUARE, around=Around("Strassen"))
+WRONG_TILE = replace(SQUARE, mispaired=Mispaired("columns", 8, 0, 8))
+SCALED_BY_TENSOR = replace(SQUARE, around=Around("scaled by tensor"))
+SCALED_BY_ROW = partial(scaled, chain, axis=1)
+
+
+def warming(first: int) -> Multiply:
+    """Return a product whose first calls give other bits."""
+    return replace(SQUARE, around=Around("first calls", first))
 
 
 def box(function: Multiply, m: int = M, n: int = N, k: int = K, of: str = "f32", out: str = "f32") -> FunctionBox:
@@ -164,19 +178,19 @@ def test_products_that_some_elements_do_not_count_once_are_named(function: Multi
     ("function", "value"),
     [
         (chain, "own row and column"),
-        (strassen, "other rows and columns"),
-        (wrong_tile, "other columns"),
-        (lambda a, b: wrong_tile(b.T, a.T).T, "other rows"),
-        (scaled_by_tensor, "whole tensor"),
-        (lambda a, b: scaled_by_tensor(b.T, a.T).T, "whole tensor"),
-        (scaled_by_row, "whole row of A"),
-        (lambda a, b: scaled_by_row(b.T, a.T).T, "whole column of B"),
+        (STRASSEN, "other rows and columns"),
+        (WRONG_TILE, "other columns"),
+        (lambda a, b: WRONG_TILE(b.T, a.T).T, "other rows"),
+        (SCALED_BY_TENSOR, "whole tensor"),
+        (lambda a, b: SCALED_BY_TENSOR(b.T, a.T).T, "whole tensor"),
+        (SCALED_BY_ROW, "whole row of A"),
+        (lambda a, b: SCALED_BY_ROW(b.T, a.T).T, "whole column of B"),
     ],
 )
 def test_the_dependence_of_an_output_is_named(function: Multiply, value: str) -> None:
     found = find_dependence(RecordedCallable(box(function, 16, 16)))
     assert found.value == value
-    assert found.note.endswith("changes 15 of the 15 other rows") or function is not scaled_by_tensor
+    assert found.note.endswith("changes 15 of the 15 other rows") or function is not SCALED_BY_TENSOR
 
 
 @pytest.mark.parametrize("name", ["bf16", "e4m3", "s8"])
@@ -189,7 +203,7 @@ def test_a_product_depends_on_its_own_row_and_column(name: str) -> None:
 
 @pytest.mark.parametrize("first", [1, 3])
 def test_first_calls_that_give_other_bits_are_counted(first: int) -> None:
-    outcome = outcome_of(Warming(first), 16, 16)
+    outcome = outcome_of(warming(first), 16, 16)
     found, reason = status(outcome)
     calls = "call gives" if first == 1 else f"{first} calls give"
     assert (found, reason.partition(":")[0]) == ("unstable", f"the first {calls} other bits than later ones")
@@ -200,7 +214,7 @@ def test_first_calls_that_give_other_bits_are_counted(first: int) -> None:
 
 def test_first_calls_are_compared_with_the_last() -> None:
     """Results that change after more calls than are repeated at the start."""
-    recorded = RecordedCallable(box(Warming(FIRST + 2), 16, 16))
+    recorded = RecordedCallable(box(warming(FIRST + 2), 16, 16))
     first = repeat_first(recorded)
     assert (first.calls, first.other, first.changed) == (FIRST, 0, 0)
     for _ in range(3):

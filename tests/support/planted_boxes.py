@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from planted_disturbances import scaled
-from planted_disturbances import strassen as one_level_of_strassen
 from planted_products import BLOCK, Planted
 from planted_products import Scales as Planted_scales
 from planted_sums import TYPES
@@ -114,25 +112,3 @@ def chain(a: Array, b: Array, step: int = 1) -> Array:
         for k in range(a.shape[1])[::step]:
             d = d + a[:, k, None].astype(np.float32) * b[k].astype(np.float32)
     return d
-
-
-strassen = partial(one_level_of_strassen, chain)
-scaled_by_tensor = partial(scaled, chain)
-scaled_by_row = partial(scaled, chain, axis=1)
-
-
-def wrong_tile(a: Array, b: Array) -> Array:
-    """Return a product whose second half of columns reads the first half of B."""
-    half = b.shape[1] // 2
-    return chain(a, np.concatenate([b[:, :half], b[:, :half], b[:, 2 * half :]], axis=1))
-
-
-class Warming:
-    """A product whose first calls add in decreasing order of k."""
-
-    def __init__(self, first: int) -> None:
-        self._first, self.calls = first, 0
-
-    def __call__(self, a: Array, b: Array) -> Array:
-        self.calls += 1
-        return chain(a, b, -1 if self.calls <= self._first else 1)
