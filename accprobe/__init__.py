@@ -16,7 +16,7 @@ result of a recorded model for your own operands.
 from __future__ import annotations
 
 TYPE_CHECKING = False
-"""As typing has it, whose import would take longer than all else here: Ctrl-C meanwhile is a traceback."""
+"""Replaces typing.TYPE_CHECKING: importing typing takes longer than all else here, and Ctrl-C in it prints a traceback."""
 
 if TYPE_CHECKING:
     from accprobe.devices import Device, open_device

@@ -19,11 +19,11 @@ from accprobe.sass.opcodes import Kind
 
 @dataclass(frozen=True)
 class Accumulator:
-    """bits: fraction bits of the running sum that a kernel can count on, None where the sum is an integer.
+    """Precision of a running sum. bits: its fraction bits, None for integers. bound: "exact" or "at_least".
 
-    bound: "exact", or "at_least". format: of the result. alignment_bits: F, None where the sum is exact.
-    wider: what the same opcode has with a wider result, where its name does not say which it is (fifth generation).
-    source: "measured on an NVIDIA H100 and an NVIDIA H200 (reports h100, h200)", or who published it.
+    format: of the result. alignment_bits: F, None for exact sums. wider: the accumulator with a wider result format, if the
+    opcode's name does not show the format (fifth generation). source: "measured on an NVIDIA H100 and an NVIDIA H200 (reports
+    h100, h200)", or the publication.
     """
 
     bits: int | None

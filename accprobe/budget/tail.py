@@ -11,8 +11,8 @@ the moments of z - m are those of a sub-Gaussian variable of variance v, and Che
 
 (Boucheron, Lugosi and Massart, Concentration Inequalities, 2013, sections 2.2 and 2.3). v is a maximum over t, so tails heavier
 than a Gaussian's raise it. Elements of one row or column are not independent: v is increased by four standard errors of a
-variance, sqrt(2 / n) each, for n rows and columns. At rates below one over the number of elements this is an extrapolation.
-The worst case caps it.
+variance, sqrt(2 / n) each, for n rows and columns. For rates below 1 / (number of elements), x is extrapolated. The bound is at
+most the worst case.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ FEWEST = 1 << 8
 # Standard errors by which the variance is increased.
 SAFETY = 4.0
 
-# Values of t, times the standard deviation.
+# Values of t in units of 1 / standard deviation.
 MOMENT_STEPS = np.geomspace(0.05, 100, 60)
 
 
@@ -53,7 +53,7 @@ class Tail(NamedTuple):
     elements: int
 
     def at(self, rate: float) -> float:
-        """Return the share of the worst case that errors exceed at most at this rate; 1 if there are too few elements."""
+        """Return the share of the worst case that a share `rate` of errors exceeds at most; 1 if there are too few elements."""
         if self.elements < FEWEST or not self.variance:
             return 1.0
         return min(1.0, abs(self.centre) + sqrt(2 * self.variance * log(2 / rate)))

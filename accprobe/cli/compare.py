@@ -77,11 +77,11 @@ def _text(found: Diff, form: str, expand: bool) -> str:
 def check_command(report: str, require: tuple[str, ...], files: tuple[Path, ...], allow_simulated: bool) -> None:
     """Check a report against a project's requirements.
 
-    REPORT is a file, a recorded report, or - for standard input. The NAME of a requirement is a glob or an opcode; with a colon
-    it means whole products: a callable, followed by words such as the shape, a format or an option. Functions have names
-    without and with a colon. `accprobe list --fields` lists the fields of each. A requirement fails where a value is
-    undetermined, has a bound that does not imply it, or is not confirmed, and where no measured row matches. Simulated reports
-    are refused unless --allow-simulated is given.
+    REPORT is a file, a recorded report, or - for standard input. The NAME of a requirement is a glob or an opcode. With a colon
+    it is a callable, followed by words such as the shape, a format or an option: matrix products, reductions or functions.
+    `accprobe list --fields` lists the fields of each. A requirement fails where a value is undetermined, has a bound that does
+    not imply it, or is not confirmed, and where no measured row matches. Simulated reports are refused unless --allow-simulated
+    is given.
 
     Needs: nothing.
 

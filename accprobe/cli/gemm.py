@@ -45,7 +45,7 @@ SCALE_NAMES = ("none", "tensor", "row", "1x128", "128x128")
 @click.option("--scale", type=click.Choice(SCALE_NAMES), default="none", show_default=True, help="Scales of the operands.")
 @click.option("--option", "options", multiple=True, metavar="NAME=VALUE,…", help="Option of CALLABLE, or a flag of torch.")
 @click.option("--versus", metavar="CALLABLE", help="Second callable, probed in the same way and compared.")
-@click.option("--sweep", metavar="m=M,M,…", help="Compare the row of D that one row of A gives, at these values of M.")
+@click.option("--sweep", metavar="m=M,M,…", help="Compare the row of D that the same row of A gives at these values of M.")
 @click.option("--device", metavar="cuda:N|cpu", help="Device.  [default: the first usable GPU, else the CPU]")
 @click.option("--arrays", type=click.Choice(("torch", "numpy", "cupy", "jax")), help="Arrays that your function takes.")
 @click.option(
@@ -127,7 +127,7 @@ def measure_each(
     time_limit: float | None,
     ms: tuple[int, ...] = (),
 ) -> None:
-    """Measure a row for each setting, save and print them, and exit. Ctrl-C and the time limit keep what is known."""
+    """Measure a row for each setting, save and print them, and exit. Ctrl-C and the time limit keep the results so far."""
     output, form = report_output(output, form)
     if output:
         check_writable(output)

@@ -74,8 +74,9 @@ def reduce_command(
 
     --sweep shows which numbers of rows give the first row the same bits, and measures a plan for each group.
 
-    With --ranks, CALLABLE is torch.distributed:all_reduce or reduce_scatter, and accprobe starts a process for each rank. k is
-    the rank, a row of D is the rank that returns it, and a column is an element. --backend nccl has never run on hardware.
+    With --ranks, CALLABLE is torch.distributed:all_reduce or reduce_scatter, and accprobe starts a process for each rank. In
+    the output, k is the rank that contributes, a row the rank that returns the result, a column an element. --backend nccl has
+    never run on hardware.
 
     Needs: extra cuda13 or cuda12 for torch on a GPU; nothing for numpy.
 

@@ -45,7 +45,7 @@ def _size(arrays: tuple[Any, ...]) -> int:
 
 
 class Other(NamedTuple):
-    """A term that is not a product: bit patterns [n], how they are read, and their cache key."""
+    """A term that is not a product: bit patterns [n], their format, the rule for subnormals, and the cache key."""
 
     patterns: Bits
     fmt: Format
@@ -61,7 +61,7 @@ class Decoded(NamedTuple):
 
 
 class ExactProduct(NamedTuple):
-    """A product, [n]: a * b * 2^lowest, of integers of 53 bits, and high + low = a * b; stand_in as in Significands."""
+    """Products a * b * 2^lowest [n]. a, b: integers of 53 bits; high + low = a * b, exactly; stand_in: see `Significands`."""
 
     a: Floats
     b: Floats
@@ -174,7 +174,7 @@ class CachedTerms:
         return self.memory.get(("negative", ks, *(other.key for other in others)), make)[0]
 
     def exact_product(self, k: int, subnormals: Subnormals) -> ExactProduct:
-        """Product k."""
+        """Return product k without rounding."""
 
         def make() -> ExactProduct:
             a, b = (

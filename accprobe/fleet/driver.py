@@ -185,7 +185,7 @@ class _Driver:
         for generator, running in list(self._running.items()):
             if now > running.due:
                 ray.cancel(generator, force=True)
-                hangs = f"it hangs: nothing came back for {running.task.patience:.0f} s"
+                hangs = f"it hangs: no result for {running.task.patience:.0f} s"
                 waits = f"no process began on its node within {STARTING:.0f} s: other work of the cluster may have the GPU"
                 self._end(generator, "failed", hangs if running.began else waits)
 

@@ -22,9 +22,10 @@ IN_CACHE = 1 << 16
 
 @dataclass(frozen=True)
 class OperandScaling:
-    """Operands beyond a limit are multiplied by a factor before the table, and results corrected after it, in f32.
+    """A factor for operands beyond a limit before the table, and a correction of their results after it, in f32.
 
-    size: the limit is one of |x|. below: smaller x are scaled, otherwise larger ones. then: what happens to the result.
+    size: compare |x| with the limit instead of x. below: scale smaller x, otherwise larger ones. then, value: the correction:
+    multiply by the value, add it, or square the result.
     """
 
     size: bool
@@ -78,9 +79,9 @@ def special_classes(words: Any, flushed: bool = True) -> dict[str, Any]:
 class FunctionModel:
     """A reduction and its tables.
 
-    units: the exponent of a table's value 1, by table. specials: result words by class of input. exact: result words by input
-    word. first: values of argument 0 that differ from a table's, by table. scalings: before and after the table. flushed:
-    subnormal inputs count as zeros.
+    units: by table, the exponent of the unit in which its integer values count. specials: result words by class of input.
+    exact: result words by input word. first: by table, its value at argument 0, if it differs from the quadratic's. scalings:
+    before and after the table. flushed: subnormal inputs count as zeros.
     """
 
     reduction: Reduction

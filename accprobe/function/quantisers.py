@@ -184,8 +184,8 @@ def infer_quantiser(
 ) -> tuple[QuantiserModel, NDArray[np.int64], list[str]]:
     """Return the model that explains most results, the places of those that it does not, and models that some contradict.
 
-    All models are fitted to a sample. Those that explain nearly as much of it as the best one are compared with all results,
-    until one explains them all: division and multiplication by the reciprocal differ in few.
+    All models are fitted to a sample. Models that explain nearly as much of it as the best one are compared with all
+    results, until one explains them all: division and multiplication by the reciprocal differ in few.
     """
     narrow = [None, subject.operand] if subject.operand.storage_bits == 16 else [None]
     operations: tuple[Operation, ...] = ("x / scale", "x · scale", "x · (1 / scale)")

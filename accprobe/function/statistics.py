@@ -16,16 +16,17 @@ from accprobe.function.quadratic import module_of
 from accprobe.function.reference import errors_in_ulp, unlike, values_of_words
 from accprobe.isa.formats import Format
 
-# Chunks between two of which errors are measured of a function with 2^32 words: one in so many, because float64 takes longest.
+# Errors of a function with 2^32 words are measured on every 16th chunk, because the float64 reference takes longest.
 ERRORS_OF = 16
 
 
 @dataclass
 class UlpErrors:
-    """Errors in units in the last place of results that are normal numbers and ought to be: neither flushed nor saturated.
+    """Errors in units in the last place (ulp), of results that are normal numbers, as are the exact values.
 
-    largest, at: the largest error and its operand. correct: how many results are correctly rounded. against: pairs of
-    neighbours whose results move against the function.
+    largest, at: the largest error and its operand. total: the sum of all errors. count: number of results; correct: those that
+    are correctly rounded. against: pairs of neighbouring operands whose results change in the opposite direction of the
+    function.
     """
 
     largest: float = 0.0

@@ -41,7 +41,7 @@ MOST_KEPT = 16
 def check_gpu(name: str, plan: CheckPlan) -> Iterator[GpuOutcome]:
     """Check the GPU "cuda:0" or "sim:h100"; yield the outcome so far every few seconds, the final one last.
 
-    Raises nothing for a GPU that cannot be opened or that stops: its outcome says so.
+    A GPU that cannot be opened or that stops raises nothing: its outcome has the reason.
     """
     until = time.monotonic() + plan.seconds
     so_far = GpuOutcome.unopened(name)
@@ -53,7 +53,7 @@ def check_gpu(name: str, plan: CheckPlan) -> Iterator[GpuOutcome]:
 
 
 def check_named(name: str) -> None:
-    """Raises UnknownName for a name that is not a GPU, DeviceError where this host has no GPU of that number."""
+    """Check the name of a GPU. Raises UnknownName for any other name, DeviceError if this host has no GPU of that number."""
     word, _, rest = name.partition(":")
     if word not in ("cuda", "sim", "faulty") or not rest:
         raise UnknownName(f"'{name}' is not a GPU; give all, or some of cuda:N, sim:NAME and faulty:NAME with commas between")
@@ -104,9 +104,7 @@ def check_host(names: Sequence[str], plan: CheckPlan, on_outcome: OnOutcome) -> 
                 for connection in listening:
                     index, _ = workers[connection]
                     so_far = latest.get(index, GpuOutcome.unopened(names[index]))
-                    on_outcome(
-                        index, so_far.stopped(f"it hangs: nothing came back for {HANG_SECONDS:.0f} s after its time was over")
-                    )
+                    on_outcome(index, so_far.stopped(f"it hangs: no result for {HANG_SECONDS:.0f} s after the planned end"))
                 return
     finally:
         for _, process in workers.values():

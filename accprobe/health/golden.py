@@ -40,7 +40,7 @@ from accprobe.verify.outcome import COVERING
 from accprobe.verify.shrink import shrink
 
 CHAIN_SECONDS = 2e-4
-"""Seconds of computing per chain of a set; a set with fewer pairs of operands repeats them sooner."""
+"""Seconds of computing per chain of a set: a set with fewer chains is replaced sooner."""
 
 MADE_SECONDS = 0.005
 """The same for operands made for events, where comparing takes longer than computing."""
@@ -92,7 +92,7 @@ class _Key(NamedTuple):
 
 
 class _Program:
-    """The kernels of one shape. steps: which tiles a chain has that begins at each, [steps, chain]."""
+    """The kernels of one shape. steps: the tiles of the chain that begins at each step, [steps, chain]."""
 
     def __init__(self, cupy: Any, shape: GoldenShape, target: str, planted: Planted | None) -> None:
         self.shape = shape
@@ -213,8 +213,8 @@ class GoldenBench:
         turn.seen += self._seen(finished, records)
 
     def again(self, seen: SeenWord, times: int) -> int:
-        asked = self._request(seen)
-        return int((self._peeked(seen, asked, times) != evaluate_chain(self._model, self.inst, asked)[0]).sum())
+        request = self._request(seen)
+        return int((self._peeked(seen, request, times) != evaluate_chain(self._model, self.inst, request)[0]).sum())
 
     def smallest(self, seen: SeenWord) -> Counterexample | None:
         expect = partial(evaluate_chain, self._model, self.inst)
@@ -296,9 +296,9 @@ class GoldenBench:
         peek: Any = None,
     ) -> None:
         shape = operands.program.shape
-        asked = (operands.a, operands.b, operands.metadata, operands.addends, operands.folded, operands.words)
-        told = (operands.tally, operands.records, peek)
-        pointers = [np.uint64(0 if x is None else x.data.ptr) for x in asked + told]
+        inputs = (operands.a, operands.b, operands.metadata, operands.addends, operands.folded, operands.words)
+        outputs = (operands.tally, operands.records, peek)
+        pointers = [np.uint64(0 if x is None else x.data.ptr) for x in inputs + outputs]
         job = map(np.uint32, (rounds, first, spread, stride, only, thread, register, MOST_RECORDS))
         operands.program.golden((self._sms,), (shape.threads,), (*pointers, *job), shared_mem=shape.shared_bytes)
 

@@ -19,14 +19,14 @@ from accprobe.trace.replay import RecordedCall
 from accprobe.trace.sides import Cause, KeptCalls
 
 MOST_EXPLAINED = 32
-"""Origins whose operands are kept and whose causes are looked for; the others are only located."""
+"""Number of origins whose operands are kept and whose causes are inferred; the others are only located."""
 
 _SEED = 0
 
 
 @dataclass(frozen=True)
 class ProgramRun:
-    """How one side is run. name: FILE.py:FUNCTION, which is imported anew for each run; or function: called as it is.
+    """One side of a comparison. name: FILE.py:FUNCTION, imported anew for each run; or function: a function to call.
 
     backend: of torch.compile, "" or "eager" for none. flags: attributes of torch by their dotted names.
     """
@@ -68,7 +68,7 @@ class _Side:
         self._compiled: Callable[..., Any] | None = None
 
     def recorded(self, **options: Any) -> Recorder:
-        """Run it once more. options: see `Recorder`."""
+        """Run the side once, recorded. options: see `Recorder`."""
         import torch
 
         recorder = Recorder(mapped=self.mapped, **options)
@@ -100,7 +100,7 @@ def _default_type_kept() -> Iterator[None]:
 
 @contextmanager
 def _errors_of(name: str) -> Iterator[None]:
-    """Say in one sentence that the program raised an error, or ended the process."""
+    """Raise AccprobeError, with one sentence, if the program inside raises an error or ends the process."""
     try:
         yield
     except AccprobeError:

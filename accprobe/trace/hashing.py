@@ -47,7 +47,7 @@ def _mixed(x: HashWords) -> HashWords:
 
 
 def _table(number: int, size: int) -> NDArray[np.int64]:
-    """Return odd weights: an odd factor keeps a difference in the top bit of a word."""
+    """Return odd weights: multiplication by an odd number modulo 2^64 is reversible, so it loses no difference."""
     at = (np.uint64(number) << np.uint64(40)) + np.arange(1, size + 1, dtype=np.uint64)
     return (_mixed(at * np.uint64(ODD_MULTIPLIER)) | np.uint64(1)).view(np.int64)
 
@@ -103,10 +103,10 @@ def lanes(tensor: Any) -> Any:
 
 @dataclass(slots=True)
 class _GpuHashes:
-    """Hashes on one GPU. sums: their slots, to which the kernel adds; numbers: of the hashes in them.
+    """Hashes on one GPU. sums: slots to which the kernel adds; numbers: by slot, the number of its hash.
 
-    addresses, layouts: of tensors whose hashing is not started yet; memories: their storages, not the tensors, as autograd
-    copies a gradient to which something else refers; stream: computes them; bytes: of them.
+    addresses, layouts: of waiting tensors, whose hashing is not started yet; memories: their storages, as a reference to a
+    tensor would make autograd copy gradients; stream: on which they will be hashed; bytes: their size.
     """
 
     kernel: HashKernel
@@ -128,7 +128,7 @@ class _GpuHashes:
         self.kernel.launch(self.addresses, self.layouts, self.sums.data_ptr() + first * 8 * HASH_LANES, self.stream)
         self.addresses, self.layouts, self.memories, self.bytes = [], [], [], 0
         if self.kernel.current_stream() != self.stream and not torch.cuda.is_current_stream_capturing():
-            torch.accelerator.synchronize(self.sums.device)  # the program has ordered its streams before this launch
+            torch.accelerator.synchronize(self.sums.device)  # the program's order of its streams does not include this launch
 
 
 @dataclass(slots=True)

@@ -28,7 +28,7 @@ from accprobe.operands.sparse import LAYOUTS, layouts
 from accprobe.verify import random
 from accprobe.verify.outcome import Advance, Verification, silent
 
-# Most rows, and most columns, of a batch; columns are a multiple of NARROW.
+# A batch has at most SIDE rows and SIDE columns; its columns are a multiple of NARROW.
 SIDE, NARROW = 4096, 64
 
 # Batches after which the host reads the mismatches.

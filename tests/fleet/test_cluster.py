@@ -67,7 +67,7 @@ def test_what_errs_dies_and_hangs_is_named(tmp_path: Path) -> None:
     assert (erring["status"], erring["reason"], list(erring["wrong_by_sm"])) == ("differs", "", ["2"])
     assert (unlucky["status"], unlucky["reason"], unlucky["deaths"]) == ("healthy", "", 1)
     assert (died["status"], died["deaths"], died["reason"]) == ("failed", 2, "its process died, 2 times")
-    assert (hung["status"], hung["reason"]) == ("failed", f"it hangs: nothing came back for {patience} s")
+    assert (hung["status"], hung["reason"]) == ("failed", f"it hangs: no result for {patience} s")
     assert hung["dots"] > 0
     assert {gpu["node"]["gpu"] for gpu in told[first]} == {"0", "1", "2", "3"}
     assert all(gpu["finished"] for gpu in (erring, unlucky))

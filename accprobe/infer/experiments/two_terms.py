@@ -1,6 +1,6 @@
 """Precision of a sum of two terms.
 
-Only t itself can cancel M there, so the alignment shows only in how the result is rounded.
+M is the large term and t the other one. No third term cancels M, so the alignment shows only in the rounding of the result.
 """
 
 from __future__ import annotations
@@ -16,13 +16,14 @@ from accprobe.infer.findings import Finding, Findings
 from accprobe.infer.workbench import Dyadic, Row, Workbench, two_to
 from accprobe.model.tree import Rounding
 
-EVERY = 8  # Bits from one row to the next in sums that should be exact because another one is.
+EVERY = 8  # Step, in bits, between the depths of rows if nothing is truncated.
 
 
 def two_term_precision(bench: Workbench, draft: Draft, node: DraftNode) -> tuple[Draft, Findings]:
     """Find alignment bits, result bits and both roundings of a sum with two slots.
 
-    M - t is exact while the alignment keeps j bits and the result j - 1: one more than M + t if the result is the limit.
+    For t = M · 2^-j, M + t is exact if the alignment and the result keep j bits. M - t needs only j - 1 bits of the result, so
+    it stays exact for one more j if the result is the limit.
     """
     role = node.role
     adding, subtracting = (agree({k: limit(bench, series) for k, series in _pairs(bench, node, sign)}) for sign in (1, -1))
@@ -53,7 +54,7 @@ def two_term_precision(bench: Workbench, draft: Draft, node: DraftNode) -> tuple
 
 
 def two_term_rows(bench: Workbench, node: DraftNode, f: int | None, kept: int) -> Iterator[Row]:
-    """Rows that distinguish roundings and alignment bits: those about f, or some at every depth if nothing is truncated."""
+    """Yield rows that distinguish roundings and alignment bits: near f, or at every depth if nothing is truncated."""
     yield from _ties(bench, node, kept)
     for _, series in _below_ties(bench, node, kept, lambda j: j % EVERY == 0 if f is None else abs(j - f) <= 2):
         yield from (row for _, row in series)
@@ -83,7 +84,7 @@ def _ties(bench: Workbench, node: DraftNode, kept: int) -> Iterator[Row]:
 def _below_ties(
     bench: Workbench, node: DraftNode, kept: int, wanted: Callable[[int], bool] = lambda _: True
 ) -> Iterator[tuple[str, RowSeries]]:
-    """Rows in which only the bit 2^-j M decides: alone, beside half of the last bit, or what remains if M cancels."""
+    """Yield rows in which only the bit 2^-j · M decides a rounding: alone, beside half of the last bit, or after M cancels."""
 
     def fitting(rows: RowSeries) -> RowSeries:
         return [(j, row) for j, row in rows if bench.fits(row)]
