@@ -26,6 +26,7 @@ from accprobe.errors import AccprobeError, UnknownName
 from accprobe.evaluate.product import ScaleWords, product
 from accprobe.function.predict import function_words
 from accprobe.gemm.callables.arrays import is_tensor, library_of
+from accprobe.gemm.epilogue import with_addend
 from accprobe.gemm.operands import scale_words
 from accprobe.gemm.spec import Spec
 from accprobe.isa.formats import FORMATS, Bits, Format
@@ -66,7 +67,8 @@ def predict(
     UserWarning names the chosen instruction if the name matches several or only another n was measured.
     a, b, c: numpy or cupy arrays or torch tensors, of the model's formats: ml_dtypes' and torch's small floats, float16,
     float32 (for tf32, low bits are ignored), float64, 8-bit integers; or unsigned arrays of bit patterns.
-    c: [M, N] in D's type, the start of an instruction's chain, or of the float32 sum with promotion; None: zero.
+    c: [M, N] in D's type, the start of an instruction's chain, or of the float32 sum with promotion; None: zero. The C or the
+    bias of a product whose epilogue was inferred, such as torch:linear.
     scales: float32 scales of A and of B for a scaled product: numbers for "tensor", [M, 1] and [1, N] for "row", [M, K / 128]
     and [K / 128, N] for "1x128", [M, K / 128] and [K / 128, N / 128] for "128x128".
     promote_every: products after which an instruction's chain restarts, a multiple of the instruction's K; None: never. K is
@@ -92,9 +94,9 @@ def predict(
         if scales is not None:
             raise AccprobeError(f"{like} has no scales: name a scaled product, such as products-h200:torch:_scaled_mm")
         return _of_instruction(like, a, b, c, promote_every)
-    if c is not None or promote_every is not None:
-        raise AccprobeError(f"{like} is a product: it takes neither c nor promote_every")
-    return _of_product(like, rows, a, b, scales)
+    if promote_every is not None:
+        raise AccprobeError(f"{like} is a product: it takes no promote_every")
+    return _of_product(like, rows, a, b, c, scales)
 
 
 def _of_one_array(like: str, x: Any, dim: int) -> Any:
@@ -187,11 +189,14 @@ def _refuse_unchained(inst: Instruction, promote_every: int | None) -> None:
         raise AccprobeError(f"promote_every={promote_every} is not a multiple of the K of {inst.name}, {inst.k}")
 
 
-def _of_product(like: str, rows: Sequence[ProductRow], a: Any, b: Any, scales: ScaleArrays) -> Any:
+def _of_product(like: str, rows: Sequence[ProductRow], a: Any, b: Any, c: Any, scales: ScaleArrays) -> Any:
     row, model = _fitting_row(like, rows, a, b, scales)
     of_a, of_b = _operands(a, b, model.a, model.b)
     words = None if scales is None else _scale_words(row, scales)
     of_b = np.ascontiguousarray(of_b.T)
+    if c is not None:
+        of_c = np.broadcast_to(_patterns(c, model.result, "c"), (row.m, row.n))
+        return library_of(a).operand("d", with_addend(row, model, of_a, of_b, of_c), model.result)
     if _on_gpu(a):
         from accprobe.evaluate.cuda.whole import on_gpu
 

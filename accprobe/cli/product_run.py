@@ -197,6 +197,7 @@ class ProductRun:
         from accprobe.gemm.__main__ import arguments
         from accprobe.gemm.callables.machine import kernels_of
         from accprobe.gemm.characterise import characterise
+        from accprobe.gemm.epilogue import infer_epilogue
         from accprobe.gemm.verification import evaluator_of
 
         opened = self.opened(setting)
@@ -220,6 +221,7 @@ class ProductRun:
                 measured.on_found,
                 self._drawing(called.spec),
             )
+            infer_epilogue(called, measured.outcome, self.seed)
         measured.finished = True
         seen = kernels_of(called, arguments(opened, setting.options) if self.ncu else None)
         self.not_read |= dict.fromkeys(seen.why_not)

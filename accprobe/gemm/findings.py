@@ -76,7 +76,7 @@ class ProductOutcome:
     """The findings of a callable for one shape.
 
     first: identical calls at the start of the run. depends: what an output depends on, None if results change or it is unknown.
-    calls, elements: probed in all. stopped: why the run ended early, "" if it did not.
+    calls, elements: probed in all. stopped: why the run ended early, "" if it did not. epilogue: its finding, None without one.
     """
 
     spec: Spec
@@ -89,6 +89,7 @@ class ProductOutcome:
     elements: int = 0
     seed: int = 0
     stopped: str = ""
+    epilogue: Finding | None = None
 
     @property
     def main(self) -> RegionOutcome:
@@ -271,6 +272,8 @@ def _findings(outcome: ProductOutcome, found: RegionOutcome) -> Iterator[tuple[s
     if outcome.depends is not None:
         yield "depends_on", Finding(outcome.depends.value, note=outcome.depends.note)
     yield "same_everywhere", _everywhere(outcome)
+    if outcome.epilogue is not None:
+        yield "epilogue", outcome.epilogue
     if found.plan is not None and not found.is_far_off:
         yield from plan_findings(outcome.spec, found.plan)
         if found.plan.scales is not None:

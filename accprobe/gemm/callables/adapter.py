@@ -19,6 +19,7 @@ import numpy as np
 from accprobe.errors import AccprobeError, DeviceError
 from accprobe.evaluate.product import ScaleWords, Singles
 from accprobe.gemm.callables.arrays import ArrayLibrary, Received
+from accprobe.gemm.callables.epilogues import Epilogue
 from accprobe.gemm.operands import first_operands, unit_scales
 from accprobe.gemm.spec import BLOCK, Spec
 from accprobe.isa.formats import FORMATS, Bits, Format
@@ -43,6 +44,7 @@ class CallableAdapter:
         self._function, self._by_columns, self._file = function, by_columns, file
         self._operands: tuple[Any, ...] = ()
         self._calls = 0
+        self.epilogue = function if isinstance(function, Epilogue) else None
         self.before: list[Bits] = []
 
     def product(self, a: Bits, b: Bits, scales: ScaleWords | None = None) -> Bits:

@@ -13,6 +13,7 @@ from accprobe.build import driver, install
 from accprobe.errors import AccprobeError, ToolMissing
 from accprobe.gemm.callables.adapter import Multiply
 from accprobe.gemm.callables.arrays import ArrayLibrary, torch_type
+from accprobe.gemm.callables.epilogues import addmm, baddbmm, linear
 from accprobe.gemm.callables.libraries import (
     ATTENTION_PART,
     SPARSE_PART,
@@ -162,6 +163,32 @@ _ALL = (
         {"use_fast_accum": False},
         by_columns=True,
         gpu_options=("use_fast_accum",),
+    ),
+    Builtin(
+        "torch:linear",
+        "torch.nn.functional.linear(a, b.T, bias); option activation: relu, gelu or silu of torch",
+        _FLOATS[:-1],
+        linear,
+        own_result,
+        options={"activation": None, **_NO_FLAGS},
+        by_columns=True,
+    ),
+    Builtin(
+        "torch:addmm",
+        "torch.addmm(C, a, b, alpha, beta)",
+        _FLOATS[:-1],
+        addmm,
+        own_result,
+        options={"alpha": 1.0, "beta": 1.0, **_NO_FLAGS},
+    ),
+    Builtin(
+        "torch:baddbmm",
+        "torch.baddbmm(C, a, b, alpha, beta) of equal products; option batch: their number",
+        _FLOATS[:-1],
+        baddbmm,
+        own_result,
+        options={"alpha": 1.0, "beta": 1.0, "batch": 4, **_NO_FLAGS},
+        probed_part="the first of several equal products",
     ),
     Builtin("torch:_int_mm", "torch._int_mm(a, b)", ("s8",), _int_mm, _f32_or_s32),
     Builtin(

@@ -229,6 +229,8 @@ def _of_all_outputs(row: ProductRow, first: RegionRecord) -> Iterator[ProductLin
     depends = found.get("depends_on")
     if depends is not None and depends.value != "own row and column":
         yield "depends on", Phrase(": ".join(filter(None, (str(depends.value), depends.note))), "warning")
+    if epilogue := found.get("epilogue"):
+        yield "epilogue", Phrase(f"{found_words(found, 'epilogue')}; {epilogue.note}")
     if repeats := found.get("repeatable"):
         yield "repeatable", _yes_or_no(repeats, ", ".join(filter(None, ("yes", repeats.note))))
 

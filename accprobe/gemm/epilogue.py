@@ -1,0 +1,201 @@
+"""Infer how an epilogue is computed: where C is added, how alpha and beta are applied, and where results are rounded.
+
+The plan of the product predicts its sums. Each way to go on from them is compared with results of random operands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+from itertools import cycle
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from accprobe.errors import AccprobeError
+from accprobe.evaluate.error_free import rounded_to_odd
+from accprobe.evaluate.product import product
+from accprobe.gemm.blackbox import Call
+from accprobe.gemm.callables.adapter import CallableAdapter
+from accprobe.gemm.callables.epilogues import Epilogue
+from accprobe.gemm.findings import ProductOutcome, RegionOutcome
+from accprobe.gemm.operands import draw_operands, random_lines
+from accprobe.infer.findings import Finding
+from accprobe.isa.formats import FORMATS, Bits, Format
+from accprobe.model.product import ProductModel
+from accprobe.report.products import ProductRow
+
+F32 = FORMATS["f32"]
+KINDS = ("normal", "wide", "same sign", "cancelling")
+# Rows and columns of a region that are predicted in a call, and elements that are compared in all.
+BLOCK, ELEMENTS = 32, 1 << 15
+
+Singles = NDArray[Any]  # of float32
+# From the model of a sum in f32, the call of a part of D, the sums, C and the formats to values in f32 that are rounded to D.
+Way = Callable[[ProductModel, Call, Singles, Singles, Format], Singles]
+
+
+def infer_epilogue(adapter: CallableAdapter, outcome: ProductOutcome, seed: int) -> None:
+    """Add the finding `epilogue` to an outcome whose product is explained, and the reason if no way gives all results."""
+    epilogue, rng = adapter.epilogue, np.random.default_rng((seed, 0xE9))
+    if epilogue is None or not outcome.explained or outcome.spec.out.name not in ("f32", "f16", "bf16"):
+        return
+    wrong = {name: 0 for name, _ in ways(epilogue, outcome.spec.out)}
+    compared = 0
+    for kind in cycle(KINDS):
+        call, addend = _probe(adapter, epilogue, outcome, kind, rng)
+        for found in outcome.found:
+            rows, columns = (rng.permutation(lines)[:BLOCK] for lines in (found.region.rows, found.region.columns))
+            part, c = call.part(rows, columns), _singles(outcome.spec.out, addend[np.ix_(rows, columns)])
+            compared += part.d.size
+            for name, expected in _expected(epilogue, found, part, c, outcome.spec.out):
+                wrong[name] += int(np.count_nonzero(expected != part.d))
+        if compared >= ELEMENTS:
+            break
+    kept = [name for name, count in wrong.items() if not count]
+    if kept:
+        note = f"{compared:,} results, 0 mismatches, {len(wrong) - len(kept)} of {len(wrong) - 1} other ways contradicted"
+        candidates = tuple(kept) if len(kept) > 1 else ()
+        outcome.epilogue = Finding(kept[0], "undetermined" if candidates else "exact", candidates, note)
+        return
+    nearest = min(wrong, key=lambda name: wrong[name])
+    outcome.stopped = (
+        f"the epilogue is not explained: {wrong[nearest]:,} of {compared:,} results differ from the nearest of {len(wrong)}"
+        f" ways, '{nearest}'"
+    )
+
+
+def _probe(
+    adapter: CallableAdapter, epilogue: Epilogue, outcome: ProductOutcome, kind: str, rng: np.random.Generator
+) -> tuple[Call, Bits]:
+    """Probe random operands and a random C, or one that cancels the product, so that D shows the last bits of the sum."""
+    spec, out = outcome.spec, outcome.spec.out
+    a, b, _ = draw_operands(spec, kind, rng)
+    addend = random_lines(out, (spec.m, spec.n), "wide", rng)
+    if rng.integers(2):
+        epilogue.active = False
+        factor = -epilogue.alpha / (epilogue.beta or 1)
+        assert out.ml_dtype is not None
+        addend = (factor * out.values(adapter.product(a, b))).astype(out.ml_dtype).view(out.dtype)
+    if len(epilogue.shape) == 1:
+        addend[:] = addend[rng.integers(spec.m)]
+    epilogue.switch_on(addend)
+    return Call(a, b, None, adapter.product(a, b)), addend
+
+
+def _expected(epilogue: Epilogue, found: RegionOutcome, part: Call, c: Singles, out: Format) -> Iterator[tuple[str, Bits]]:
+    """Yield the results by each way."""
+    assert found.plan is not None
+    assert out.ml_dtype is not None
+    model = replace(found.plan, result=F32)
+    sums = product(model, part.a, part.b).view(np.float32)
+    with np.errstate(all="ignore"):
+        for name, way in ways(epilogue, out):
+            yield name, way(model, part, sums, c, out).astype(out.ml_dtype).view(out.dtype)
+
+
+def _singles(fmt: Format, words: Bits) -> Singles:
+    return fmt.values(words).astype(np.float32)
+
+
+def _times(fmt: Format, words: Bits, factor: float) -> Bits:
+    assert fmt.ml_dtype is not None
+    return (_singles(fmt, words) * np.float32(factor)).astype(fmt.ml_dtype).view(fmt.dtype)
+
+
+def _rounded(values: Singles, out: Format) -> Singles:
+    assert out.ml_dtype is not None
+    return values.astype(out.ml_dtype).astype(np.float32)
+
+
+def _fma(factor: float, x: Singles, y: Singles) -> Singles:
+    exact = np.multiply(x, np.float32(factor), dtype=np.float64)
+    return rounded_to_odd(exact, y.astype(np.float64)).astype(np.float32)
+
+
+def ways(epilogue: Epilogue, out: Format) -> Iterator[tuple[str, Way]]:
+    """Yield the ways to compute an epilogue, by name, with the activation before and after the result is rounded."""
+    for name, way in _linear_ways(epilogue.alpha, epilogue.beta, out):
+        if epilogue.activation is None:
+            yield name, way
+            continue
+        yield f"{name}; {epilogue.activation} of the rounded result", _activated(epilogue, way, rounded=True)
+        if out is not F32 and epilogue.activation != "relu":  # rounding keeps signs, so its place does not matter for relu
+            yield f"{name}; {epilogue.activation} before the rounding", _activated(epilogue, way, rounded=False)
+
+
+def _linear_ways(alpha: float, beta: float, out: Format) -> Iterator[tuple[str, Way]]:
+    """Yield the ways without an activation. Two that are the same for these alpha and beta are yielded once."""
+    by_alpha, by_beta = np.float32(alpha), np.float32(beta)
+    once = f", rounded once to {out}" if out is not F32 else ""
+    first, second = "sum" if alpha == 1 else "alpha · sum", "C" if beta == 1 else "beta · C"
+    yield f"{first} + {second} in f32{once}", lambda m, call, s, c, out: by_alpha * s + by_beta * c
+    if alpha != 1:
+        yield f"fma(alpha, sum, {second}) in f32{once}", lambda m, call, s, c, out: _fma(alpha, s, by_beta * c)
+    if beta != 1:
+        yield f"fma(beta, C, {first}) in f32{once}", lambda m, call, s, c, out: _fma(beta, c, by_alpha * s)
+    if out is not F32:
+        rounded = f"{first} rounded to {out}, then {second} added and rounded"
+        yield rounded, lambda m, call, s, c, out: _rounded(by_alpha * s, out) + by_beta * c
+    if alpha == 1:
+        yield f"{second} as the first term of the sum{once}", lambda m, call, s, c, out: _from_start(m, call, by_beta * c)
+        return
+    for operand in "AB":
+        scaled = f"sum of products with alpha · {operand} rounded to its format"
+        yield f"{scaled}, + {second} in f32{once}", partial(_scaled_first, operand, alpha, beta, False)
+        if beta != 1:
+            yield f"fma(beta, C, {scaled}) in f32{once}", partial(_scaled_first, operand, alpha, beta, True)
+
+
+def with_addend(row: ProductRow, model: ProductModel, a: Bits, b: Bits, c: Bits) -> Bits:
+    """Return D of a recorded product for a [M, K], b [N, K] and C [M, N]. Raises AccprobeError if its epilogue is not known."""
+    found, out = row.findings.get("epilogue"), FORMATS[row.out]
+    alpha, beta = (float(row.options.get(name) or 1.0) for name in ("alpha", "beta"))
+    way = None if found is None else dict(_linear_ways(alpha, beta, out)).get(str(found.value))
+    if way is None:
+        why = f"its epilogue is {found.value}" if found else "it has no epilogue"
+        raise AccprobeError(f"{row.title} takes no C: {why}")
+    model = replace(model, result=F32)
+    sums = product(model, a, b).view(np.float32)
+    assert out.ml_dtype is not None
+    with np.errstate(all="ignore"):
+        return way(model, Call(a, b, None, c), sums, _singles(out, c), out).astype(out.ml_dtype).view(out.dtype)
+
+
+def _scaled_first(
+    operand: str,
+    alpha: float,
+    beta: float,
+    is_fused: bool,
+    model: ProductModel,
+    call: Call,
+    sums: Singles,
+    c: Singles,
+    out: Format,
+) -> Singles:
+    """Multiply an operand by alpha before the product."""
+    a, b = (
+        _times(fmt, words, alpha) if name == operand else words
+        for name, fmt, words in (("A", model.a, call.a), ("B", model.b, call.b))
+    )
+    found = product(model, a, b).view(np.float32)
+    return _fma(beta, c, found) if is_fused else found + np.float32(beta) * c
+
+
+def _from_start(model: ProductModel, call: Call, start: Singles) -> Singles:
+    found: Singles = product(model, call.a, call.b, np.ascontiguousarray(start).view(np.uint32)).view(np.float32)
+    return found
+
+
+def _activated(epilogue: Epilogue, way: Way, rounded: bool) -> Way:
+    """Return the way with torch's activation, in the format of D or in f32."""
+
+    def activated(model: ProductModel, call: Call, sums: Singles, c: Singles, out: Format) -> Singles:
+        values, fmt, library = way(model, call, sums, c, out), out if rounded else F32, epilogue.library
+        assert fmt.ml_dtype is not None
+        tensor = library.operand("value", values.astype(fmt.ml_dtype).view(fmt.dtype), fmt)
+        return _singles(fmt, library.patterns(epilogue.activated(tensor), fmt))
+
+    return activated

@@ -1,0 +1,114 @@
+"""Epilogues of products: C, alpha, beta and activations, planted and of torch on a CPU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+import accprobe
+from accprobe.cli import main
+from accprobe.gemm import epilogue
+from accprobe.gemm.callables.adapter import CallableAdapter
+from accprobe.gemm.callables.arrays import open_arrays
+from accprobe.gemm.callables.epilogues import Epilogue
+from accprobe.gemm.characterise import characterise
+from accprobe.gemm.epilogue import infer_epilogue
+from accprobe.gemm.findings import ProductOutcome, findings, status
+from accprobe.gemm.spec import Spec
+from accprobe.isa.formats import FORMATS
+
+torch = pytest.importorskip("torch")
+BF16 = FORMATS["bf16"]
+SPEC = Spec(16, 16, 32, BF16, BF16, BF16)
+
+
+def summed(a: Any, b: Any, total: Any = 0.0) -> Any:
+    """Add products in f32, in turn."""
+    for k in range(a.shape[1]):
+        total = total + a[:, k, None].float() * b[k].float()
+    return total
+
+
+PLANTED: dict[str, Callable[..., Any]] = {
+    "sum + C in f32, rounded once to bf16": lambda a, b, c: (summed(a, b) + c.float()).bfloat16(),
+    "sum rounded to bf16, then C added and rounded": lambda a, b, c: summed(a, b).bfloat16() + c,
+    "C as the first term of the sum, rounded once to bf16": lambda a, b, c: summed(a, b, c.float()).bfloat16(),
+}
+
+
+def adapter_of(call: Callable[..., Any], kind: type[Epilogue] = Epilogue, **given: Any) -> CallableAdapter:
+    library = open_arrays("torch", "cpu")
+    planted = kind(lambda a, b, c, alpha, beta: call(a, b, c), SPEC, library, (SPEC.m, SPEC.n), {}, **given)
+    return CallableAdapter(SPEC, planted, library, "planted")
+
+
+@pytest.fixture(autouse=True)
+def _few_elements(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(epilogue, "ELEMENTS", 1 << 12)
+
+
+@pytest.fixture(scope="module")
+def product() -> ProductOutcome:
+    """Return the outcome of the product that every planted epilogue has."""
+    return characterise(adapter_of(PLANTED["sum + C in f32, rounded once to bf16"]), elements=512)
+
+
+@pytest.mark.parametrize("name", PLANTED)
+def test_a_planted_epilogue_is_found(name: str, product: ProductOutcome) -> None:
+    product.epilogue, product.stopped = None, ""
+    infer_epilogue(adapter_of(PLANTED[name]), product, 0)
+    assert status(product) == ("confirmed", "")
+    found = findings(product)["epilogue"]
+    assert (found.value, found.bound) == (name, "exact")
+
+
+class FusedGelu(Epilogue):
+    """The activation is computed in f32, before the result is rounded."""
+
+    def __call__(self, a: Any, b: Any) -> Any:
+        found = summed(a, b)
+        return (torch.nn.functional.gelu(found + self._addend.float()) if self.active else found).bfloat16()
+
+
+@pytest.mark.parametrize(("kind", "place"), [(Epilogue, "of the rounded result"), (FusedGelu, "before the rounding")])
+def test_the_place_of_an_activation_is_found(kind: type[Epilogue], place: str, product: ProductOutcome) -> None:
+    product.epilogue, product.stopped = None, ""
+    infer_epilogue(adapter_of(PLANTED["sum + C in f32, rounded once to bf16"], kind, activation="gelu"), product, 0)
+    assert findings(product)["epilogue"].value == f"sum + C in f32, rounded once to bf16; gelu {place}"
+
+
+def test_an_unknown_epilogue_is_named(product: ProductOutcome) -> None:
+    product.epilogue, product.stopped = None, ""
+    infer_epilogue(adapter_of(lambda a, b, c: (summed(a, b) * (1 + c.float())).bfloat16()), product, 0)
+    state, reason = status(product)
+    assert state == "inferred"
+    assert reason.startswith("the epilogue is not explained")
+
+
+def test_a_bias_is_predicted(tmp_path: Path) -> None:
+    file = tmp_path / "linear.json"
+    arguments = [
+        "torch:linear",
+        "--shape",
+        "16x24x32",
+        "--dtype",
+        "bf16",
+        "--elements",
+        "1024",
+        "--device",
+        "cpu",
+        "-o",
+        str(file),
+    ]
+    found = CliRunner(env={"COLUMNS": "200"}).invoke(main, ["gemm", *arguments])
+    assert found.exit_code == 0, found.output
+    assert "epilogue     sum + C in f32, rounded once to bf16" in found.stdout
+    rng = np.random.default_rng(3)
+    a, w, bias = (torch.from_numpy(rng.standard_normal(shape)).bfloat16() for shape in ((16, 32), (24, 32), (24,)))
+    expected = torch.nn.functional.linear(a, w, bias)
+    assert torch.equal(accprobe.predict(str(file), a, w.T.contiguous(), bias), expected)
