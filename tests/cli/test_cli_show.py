@@ -58,30 +58,10 @@ def test_the_file_is_in_the_format_that_is_asked_or_that_its_name_has(
     assert Path(options[1]).read_text().startswith(begins)
 
 
-def test_broken_report_is_told(path: Path) -> None:
-    path.write_text("{")
-    result = show(str(path))
-    assert result.exit_code == 2
-    assert result.stderr.startswith(f"accprobe: {path}: it is not JSON, or cut short")
-    assert result.stderr.count("\n") == 1
-
-
 def test_colours_go_to_terminals_only_and_never_with_no_color(path: Path) -> None:
     assert "\x1b[" not in show(str(path)).stdout
     assert "\x1b[" in show(str(path), FORCE_COLOR="1").stdout
     assert "\x1b[3" not in show(str(path), FORCE_COLOR="1", NO_COLOR="1").stdout
-
-
-def test_the_headline_comes_first_and_sweeps_have_one() -> None:
-    lines = show("h200", COLUMNS="160").stdout.splitlines()
-    assert len(lines) < 120
-    narrow = "FP8 wgmma accumulates in 13 fraction bits (e8m13), truncated (RZ)"
-    assert lines[0] == f"NVIDIA H200: {narrow}; 293 of 293 instructions confirmed"
-    assert lines[4].startswith("─")
-    (sweeps,) = (line for line in lines if line.startswith("Bits kept"))
-    assert sweeps.startswith(
-        "Bits kept by partial sums of a Triton GEMM: e4m3, e5m2: QGMMA 13 (e8m13), HMMA 23 (f32); f16, bf16, "
-    )
 
 
 def test_all_sweeps_are_shown_where_they_are_asked_for() -> None:

@@ -127,11 +127,6 @@ def test_generations_are_matched_by_role() -> None:
     assert "promoting partial sums no longer adds bits" in bits.means
 
 
-def test_fewer_bits_need_promotion() -> None:
-    pair = only_pair(diff(one(bits=23), one(bits=13)))
-    assert "loses 10 bits: promote partial sums to a separate f32 register" in pair.differences[0].means
-
-
 def test_ada_to_hopper_is_matched_by_role_and_by_name() -> None:
     a = fake_report(float_row(MMA, 13, {"QMMA.16832.F32.E4M3.E4M3": 1}), device=ADA)
     b = fake_report(float_row(MMA, 23, HMMA_OF_FP8), float_row(WGMMA, 13, QGMMA))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 
 import numpy as np
@@ -16,7 +15,7 @@ from accprobe.budget.errors import Interval
 from accprobe.render.document import Phrase, line, on_one_line, tabulate
 from accprobe.render.html import html_page
 from accprobe.render.markdown import markdown_text
-from accprobe.render.subjects.budget import COLUMNS, SIMULATED, budget_blocks, budget_notes, by_data
+from accprobe.render.subjects.budget import COLUMNS, SIMULATED, budget_blocks, budget_notes
 
 QGMMA = of_named("QGMMA")
 EVIL = "<script>alert(1)</script>|`x`.npy"
@@ -87,11 +86,6 @@ def test_notes(account: ErrorReport) -> None:
     assert not list(budget_notes(replace(account, entries=())))
 
 
-def test_rows_of_one_kind_of_data_stand_together(account: ErrorReport) -> None:
-    mixed = [entry(account, 256, None, "positive"), entry(account, 256, None, "normal"), entry(account, 256, 128, "positive")]
-    assert [each.data for each in by_data(mixed)] == ["positive", "positive", "normal"]
-
-
 def test_the_page_runs_nothing_that_a_file_s_name_holds(account: ErrorReport) -> None:
     own = OwnData(EVIL, None, np.ones((2, 64), np.float32))
     asked = BudgetRequest(data=(own,), outputs=16)
@@ -101,14 +95,6 @@ def test_the_page_runs_nothing_that_a_file_s_name_holds(account: ErrorReport) ->
     assert "&lt;script&gt;alert(1)&lt;/script&gt;" in page
     assert "Interrupted" in page
     assert "`x`" not in markdown_text(budget_blocks(evil)).replace("\\`x\\`", "")
-
-
-def test_the_page_has_all_rows_and_words(account: ErrorReport) -> None:
-    page = html_page("budget", list(budget_blocks(account)))
-    assert page.count("<tr>") == len(account.entries) + 1
-    assert "K = 4096: promote." in page
-    assert re.search(r"default-src &#39;none&#39;|default-src 'none'", page)
-    assert SIMULATED not in page
 
 
 def test_what_was_not_measured_says_so_in_every_form() -> None:

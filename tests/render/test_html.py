@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from fakes import fake_report, float_row, simulated_report
+from fakes import fake_report, float_row
 from shown import page_of as report_page
 from shown import page_of_diff as diff_page
 
@@ -21,7 +21,6 @@ from accprobe.cli import main
 from accprobe.compare.diff import diff
 from accprobe.render.subjects.report import lines
 from accprobe.report.evidence import load_with_evidence
-from accprobe.report.published import published
 from accprobe.report.report import Report
 
 WGMMA = "wgmma.m64n8k32.f32.e4m3.e4m3"
@@ -138,20 +137,6 @@ def test_every_measured_instruction_has_a_line_and_a_section(h200: str, page: Pa
     assert h200.count("<tr>") >= len(report.measured)
 
 
-def test_evidence_is_there_with_hex_and_value(page: Page) -> None:
-    words = " ".join(page.words)
-    assert "k 0: 0x48 (4) × 0x40 (2); k 31: 0xf8 (-2^8) × 0x78 (2^8); C 0x47800000 (2^16) → 0x41000000 (2^3)" in words
-    assert "0 of 1,003,274 dot products differ from the model, seed 0" in words
-
-
-def test_simulated_report_says_so_and_names_its_device() -> None:
-    text = report_page(simulated_report())
-    assert text.count('<span class="simulated">simulated</span></td>') == 3
-    assert "confirmed" not in text.partition('id="glossary"')[0].partition("</style>")[2]
-    assert '<p class="box bad"><span class="bad">SIMULATED: these are published models, nothing was measured</span></p>' in text
-    assert "accprobe run" not in report_page(published("v100"))
-
-
 def test_replayed_report_says_so() -> None:
     text = report_page(fake_report(device={"kind": "replay", "name": "GPU", "architecture": "sm_90a"}))
     assert (
@@ -170,15 +155,6 @@ def test_sweeps_are_shown_where_there_are_some() -> None:
     shown = Page(report_page(report))
     words = " ".join(shown.words)
     assert {"≥13", "128", "4096,", "4×QGMMA", "2.50e-01", "why"} <= set(words.split())
-
-
-def test_comparison_has_the_headline_and_marks_every_row() -> None:
-    text = diff_page(diff(load_with_evidence("h200"), published("b200")))
-    shown = Page(text)
-    assert "Hopper → Blackwell: FP8 accumulator 13 → 23 bits, QGMMA → UTCQMMA (B simulated)" in " ".join(shown.words)
-    rows = re.findall(r"<tr><th scope=\"row\"[^>]*>.*?</tr>", text, re.DOTALL)
-    assert len(rows) > 10
-    assert all("B simulated" in row for row in rows)
 
 
 def browsed(path: Path, script: str, width: int = 800) -> dict[str, Any]:
@@ -244,33 +220,6 @@ def test_browser_sorts_filters_and_opens(tmp_path: Path, h200: str) -> None:
     assert found["open"] is True
     assert found["count"].startswith("4 of ")
     assert (found["seen"], found["requests"]) == ([], 0)
-
-
-@pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
-@pytest.mark.parametrize("width", [1400, 500])
-def test_the_status_is_in_sight_and_a_shade_says_where_a_table_goes_on(tmp_path: Path, h200: str, width: int) -> None:
-    path = tmp_path / "h200.html"
-    path.write_text(h200, encoding="utf-8")
-    found = browsed(
-        path,
-        """
-        const table = document.querySelector("table.filtered"), around = table.parentElement;
-        const right = () => table.tBodies[0].rows[0].querySelector(".narrow").getBoundingClientRect().right;
-        const name = () => table.tBodies[0].rows[0].cells[0].getBoundingClientRect().left;
-        const before = [right(), name()];
-        around.scrollLeft = 150;
-        const heights = [...table.querySelectorAll("tbody a")].map((link) => link.getBoundingClientRect().height);
-        return { before, moved: around.scrollLeft, name: name(), width: innerWidth, highest: Math.max(...heights),
-                 sideways: around.scrollWidth - around.clientWidth, shades: getComputedStyle(around).backgroundAttachment };
-        """,
-        width,
-    )
-    right, name = found["before"]
-    assert right < found["width"] == width
-    assert found["name"] == name
-    assert found["highest"] < 60
-    assert found["sideways"] == 0 if width == 1400 else found["moved"] == 150
-    assert found["shades"] == "local, local, scroll, scroll"
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")

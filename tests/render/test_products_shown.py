@@ -94,19 +94,7 @@ def only_one() -> Row:
             "operands",
             "RNE to tf32",
         ),
-        (
-            product_data(product_model(a="tf32"), findings={"operand_rounding": {"value": "RZ", "bound": "exact"}}),
-            "operands",
-            "RZ to tf32",
-        ),
         (product_data(product_model(promote=128)), "along K", "one chain, promotion interval 128; promoted into f32, RNE"),
-        (product_data(), "along K", "one chain"),
-        (product_data(product_model(slices=4, kept="bf16")), "along K", "4 slices of 256, partials bf16"),
-        (
-            product_data(findings={"split_k": {"value": 1, "bound": "undetermined", "candidates": [1, 4]}}),
-            "along K",
-            "one chain?",
-        ),
         (
             product_data(scale="tensor", findings={"scales": {"value": "RNE(sa·sb), applied once", "bound": "exact"}}),
             "scales",
@@ -135,11 +123,6 @@ def only_one() -> Row:
             "verified",
             "nothing: results contradict the plan; 3 of 40 results contradict the plan;"
             " 26 of 26 alternative plans contradicted",
-        ),
-        (
-            suggested() | {"verification": NOTHING},
-            "verified",
-            "nothing: no fresh outputs were compared; 26 of 26 alternative plans contradicted",
         ),
         (
             suggested(),

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import itertools
 import json
 import re
@@ -21,7 +19,7 @@ from accprobe.cli import main
 from accprobe.compare.diff import diff
 from accprobe.compare.headline import headline
 from accprobe.isa.instructions import catalog, parse
-from accprobe.render.data import comma_separated, diff_json, verified_data
+from accprobe.render.data import diff_json, verified_data
 from accprobe.render.document import on_one_line, text_of
 from accprobe.render.subjects.comparison import diff_blocks, sides
 from accprobe.render.subjects.patterns import brace_patterns
@@ -138,16 +136,6 @@ def test_a_status_that_differs_is_never_left_out() -> None:
     assert line.endswith("inferred")
 
 
-def test_another_unit_is_named() -> None:
-    sentence = "The operands are converted and multiplied by HMMA, not by a unit of their own format: "
-    assert f"{sentence}{FP8_MMA}" in table_of(fake_report())
-    native = fake_report(float_row(FP8_MMA, 13, {"QMMA.16832.F32.E4M3.E4M3": 1}))
-    assert "converted" not in table_of(native)
-    shown = details_of(fake_report(float_row(FP8_MMA, 23, HMMA_OF_FP8)).instructions[0])
-    assert "12×F2FP.F16.E4M3.UNPACK_B, 2×HMMA.16816.F32, 4×FADD" in shown
-    assert "a unit of other formats" in shown
-
-
 @pytest.mark.parametrize(
     ("feature", "header", "finding", "shown"),
     [
@@ -235,13 +223,6 @@ def test_no_form_states_what_is_suggested_as_a_fact(status: str) -> None:
     assert FACT in every_form(fake_report())[0]
 
 
-@NOT_CONFIRMED
-def test_even_an_exact_finding_is_no_fact_where_the_row_is_not_confirmed(status: str) -> None:
-    report = fake_report(float_row(NAME, 13, {"QGMMA": 1}, status=status, reason="x"))
-    assert FACT not in table_of(report)
-    assert diff(report, fake_report(float_row(NAME, 23, {"QGMMA": 1}))).pairs[0].marks == (f"A {status}",)
-
-
 def test_in_full_every_suggested_value_has_its_mark() -> None:
     for shown in in_full(not_confirmed()):
         assert "The findings are suggestions" in shown
@@ -313,14 +294,6 @@ def test_overview_says_what_was_covered() -> None:
         assert "410 of 412 events covered, 69 of 512 tile elements covered, 0 of 48,213 results contradict the model" in shown
 
 
-def test_flat_forms_have_a_column_for_each_count() -> None:
-    (line,) = csv.DictReader(io.StringIO(comma_separated(fake_report(not_confirmed()))))
-    found = {key: line[key] for key in ("results", "contradicting", "tile_covered", "tile_total", "tile_differing")}
-    assert list(found.values()) == ["48213", "17", "69", "512", "row 3"]
-    assert (line["events_hit"], line["events_possible"], line["events_missing"]) == ("410", "412", "tie up | carry 5")
-    assert line["effective_bits_bound"] == "suggested"
-
-
 def test_a_comparison_decides_nothing_from_what_is_suggested() -> None:
     wide = fake_report(float_row(NAME, 23, {"QGMMA": 1}))
     found = diff(fake_report(not_confirmed()), wide)
@@ -332,14 +305,6 @@ def test_a_comparison_decides_nothing_from_what_is_suggested() -> None:
     assert all("inferred" in shown for shown in forms)
     simulated = simulated_report(float_row(NAME, 13, {"QGMMA": 1}))
     assert diff(simulated, wide).pairs[0].marks == ("A simulated",)
-
-
-def test_a_requirement_on_what_is_suggested_fails(tmp_path: Path) -> None:
-    path = tmp_path / "r.json"
-    fake_report(not_confirmed()).save(path)
-    result = CliRunner().invoke(main, ["check", str(path), "--require", "*: effective_bits >= 10"])
-    assert result.exit_code == 1
-    assert "found ~13" in result.stdout
 
 
 def test_a_verification_shows_what_was_covered() -> None:
@@ -383,13 +348,3 @@ def test_recorded_results_that_a_published_model_matches_are_counted() -> None:
     told = json.loads(diff_json(found))
     word = {"words": 5000, "chip": "B200", "source": SOURCE.strip("()")}
     assert (told["a"]["explains"], told["b"]["explains"]) == ([], [word] * 8)
-
-
-def test_markdown_has_the_table_and_the_evidence_of_an_instruction() -> None:
-    table = CliRunner().invoke(main, ["show", "h200", "--format", "markdown"]).stdout
-    (row,) = (
-        line for line in table.splitlines() if line.startswith("| `wgmma.m64n{8,256}k32.f32.{e4m3,e5m2}.{e4m3,e5m2}{,.rs}` |")
-    )
-    assert row.split(" | ")[1:5] == ["QGMMA", "13 (e8m13)", "13", "RZ"]
-    in_full = CliRunner().invoke(main, ["show", "h200", NAME, "--format", "markdown"]).stdout
-    assert "    k 0: 0x48 (4) × 0x40 (2); k 31: 0xf8 (-2^8) × 0x78 (2^8); C 0x47800000 (2^16) → 0x41000000 (2^3)\n" in in_full

@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from fakes import SPARSE, fake_report, float_row
+from fakes import SPARSE, fake_report
 
 from accprobe.cli import main
-from accprobe.render.data import comma_separated
 from accprobe.report.columns import records
 from accprobe.report.report import Report
 
@@ -52,10 +51,3 @@ def test_exact_sums_differ_from_unknown_ones(flat: list[dict[str, Any]]) -> None
     skipped = next(records(fake_report({"name": SPARSE, "status": "skipped", "reason": "no probe"})))
     assert (exact["alignment_bits"], exact["alignment_bits_bound"]) == (None, "exact")
     assert (skipped["alignment_bits"], skipped["alignment_bits_bound"]) == (None, None)
-
-
-def test_commas_quotes_and_line_ends_survive() -> None:
-    name = 'GPU, the "best"\nof all'
-    report = fake_report(float_row(ONE, 13, {"QGMMA": 1}), device={"kind": "cuda", "name": name, "architecture": "sm_90a"})
-    (row,) = csv.DictReader(io.StringIO(comma_separated(report)))
-    assert row["device"] == name

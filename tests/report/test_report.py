@@ -94,13 +94,6 @@ def test_a_confirmed_row_that_its_verification_contradicts_is_refused(against: d
         fake_report(row)
 
 
-def test_a_confirmed_row_with_a_suggested_finding_is_refused() -> None:
-    row = float_row(WGMMA, 13, {"QGMMA": 1})
-    row["findings"]["order"]["bound"] = "suggested"
-    with pytest.raises(ValueError, match=r"yet findings\.order is suggested"):
-        fake_report(row)
-
-
 @pytest.fixture(scope="module")
 def validator() -> Any:
     published = json.loads(SCHEMA_FILE.read_text(encoding="utf-8"))
