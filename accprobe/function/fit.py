@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from accprobe.function.model import IN_CACHE, SCALINGS, SPECIAL_CLASSES, F32Words, FunctionModel, OperandScaling, probe_words
-from accprobe.function.quadratic import SQUARER_BITS, Constraints, Int64s, Square, Table, solve, square
+from accprobe.function.model import SCALINGS, SPECIAL_CLASSES, F32Words, FunctionModel, OperandScaling, probe_words
+from accprobe.function.quadratic import SQUARER_BITS, Constraints, Int64s, Square, Table, in_parts, solve, square
 from accprobe.function.reductions import (
     BIAS,
     FRACTION,
@@ -151,11 +151,9 @@ class _Results:
 
     def __init__(self, function: WordFunction, reduction: Reduction, number: int) -> None:
         self.reduction, self.bits = reduction, reduction.argument_bits[number]
-        self._queried = [(words, self._arguments(words), _at(function, words)) for words in reduction.cover(number)]
-
-    def _arguments(self, words: Int64s) -> Int64s:
-        parts = [self.reduction.split(words[start : start + IN_CACHE]) for start in range(0, len(words), IN_CACHE)]
-        return np.concatenate([part.argument for part in parts])
+        covers = list(reduction.cover(number))
+        arguments = [in_parts(lambda part: reduction.split(part).argument, words) for words in covers]
+        self._queried = [(words, each, _at(function, words)) for words, each in zip(covers, arguments, strict=True)]
 
     def constraints(self, unit: int, segments: int, segment: int, kind: Square) -> Constraints:
         """Return what the results say of one segment's values in units of 2^unit."""

@@ -9,15 +9,12 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from accprobe.function.quadratic import Table, module_of
+from accprobe.function.quadratic import IN_CACHE, Table, in_parts, module_of
 from accprobe.function.reductions import INFINITY, MASK, SIGN, Octaves, Reduction
 from accprobe.function.reference import FormatConversion, values_of_words
 from accprobe.isa.formats import FORMATS, Format
 
 F32Words = NDArray[np.uint32]
-
-# Words that numpy computes at once: their int64 arrays fit in a cache.
-IN_CACHE = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -97,9 +94,7 @@ class FunctionModel:
         """Return the result words, uint32, of input words, uint32; arrays of numpy or cupy."""
         if module_of(words) is not np or words.size <= IN_CACHE:
             return self._words(words)
-        flat = words.reshape(-1)
-        parts = [self._words(flat[start : start + IN_CACHE]) for start in range(0, flat.size, IN_CACHE)]
-        return np.concatenate(parts).reshape(words.shape)
+        return in_parts(self._words, words.reshape(-1)).reshape(words.shape)
 
     def _words(self, words: Any) -> Any:
         if not self.scalings:

@@ -8,6 +8,7 @@ Source of the form: envytools, nvhw/sfu.c, for a GPU of 2006 (G80). The coeffici
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Literal
@@ -25,6 +26,8 @@ SQUARE_SHIFT = 19
 FIRST_COMPARED = 512
 # Values of c2 around the best one that are tried too.
 C2_WINDOW = 24
+# Words that numpy computes at once: their int64 arrays fit in a cache.
+IN_CACHE = 1 << 16
 
 
 def module_of(array: Any) -> Any:
@@ -34,6 +37,11 @@ def module_of(array: Any) -> Any:
 
         return cupy
     return np
+
+
+def in_parts(function: Callable[[Any], Any], array: Any) -> Any:
+    """Return a function of a numpy array, computed in parts."""
+    return np.concatenate([function(array[start : start + IN_CACHE]) for start in range(0, len(array), IN_CACHE)])
 
 
 def square(x: Any, kind: Square) -> Any:

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from accprobe.function.quadratic import Int64s, module_of
+from accprobe.function.quadratic import Int64s, in_parts, module_of
 
 FRACTION, BIAS = 23, 127
 HIDDEN, MASK, SIGN, INFINITY = 1 << 23, (1 << 23) - 1, 1 << 31, 255 << 23
@@ -111,7 +111,8 @@ def value_bounds(results: Any, exponent: Any) -> tuple[Any, Any]:
 class Power(Reduction):
     """x = 2^e · 1.m: m is the argument of table e mod period, and the result has the exponent direction · (e div period).
 
-    Reciprocals have period 1 and direction -1, square roots period 2 and direction 1, their reciprocals 2 and -1.
+    period: 1 or 2; bits of e are the remainder and the quotient. Reciprocals have period 1 and direction -1, square roots 2 and
+    1, their reciprocals 2 and -1.
     """
 
     period: int
@@ -124,8 +125,8 @@ class Power(Reduction):
 
     def split(self, words: Any) -> Split:
         exponent = (words >> FRACTION & 255) - BIAS
-        rest = exponent % self.period
-        return Split(rest, words & MASK, words >> 31, self.direction * ((exponent - rest) // self.period))
+        rest = exponent & self.period - 1
+        return Split(rest, words & MASK, words >> 31, self.direction * (exponent >> self.period - 1))
 
     def cover(self, table: int) -> Iterator[Int64s]:
         yield octave(table)
@@ -220,12 +221,14 @@ class Turns(Reduction):
 
     def cover(self, table: int) -> Iterator[Int64s]:
         """Yield words of the first quarter, where numbers are denser than phases."""
-        phases = np.arange(1 << FRACTION, dtype=np.int64)
+        words = in_parts(self._words_of, np.arange(1 << FRACTION, dtype=np.int64))
+        yield words[::-1] if self.quarters else words
+
+    def _words_of(self, phases: Int64s) -> Int64s:
         words = (phases * (2 * np.pi / (1 << self.PHASE))).astype(np.float32).view(np.uint32).astype(np.int64)
         for _ in range(2):  # the truncated product may lie below the phase
             words += self.phase(words) < phases
-        words = words[self.phase(words) == phases]
-        yield words[::-1] if self.quarters else words
+        return words[self.phase(words) == phases]
 
 
 @dataclass(frozen=True)
