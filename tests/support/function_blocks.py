@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from block_forms import fenced, filled, printed, tabled
+import numpy as np
+from block_forms import COLUMNS, fenced, filled, printed, tabled
 
-from accprobe.report.functions import TableModelRecord
+from accprobe.function.predict import function_words
+from accprobe.function.reference import errors_in_ulp, exact_values
+from accprobe.isa.formats import FORMATS
+from accprobe.report.functions import FunctionRow, TableModelRecord
 from accprobe.report.report import Report
 
 
@@ -40,9 +44,46 @@ def functions() -> str:
         errors = row.errors
         largest = f"{errors.largest:.4g}" if errors else ""
         share = f"{100 * errors.correct / errors.words:.4g} %" if errors else ""
-        differ = f"{row.verification.mismatches:,}"
+        differ = f"{row.verification.mismatches:,}" if row.verification else ""
         table.append((f"`{row.name}`", " + ".join(row.opcodes), largest, share, row.computes or row.reason, differ))
     return tabled(header, table)
+
+
+DOMAINS = {
+    "ex2": (0, 1),
+    "lg2": (1, 2),
+    "rcp": (1, 2),
+    "rsqrt": (1, 4),
+    "sqrt": (1, 4),
+    "sin": (0, 6),
+    "cos": (0, 6),
+    "tanh": (0, 6),
+}
+"""Operands between which the errors of a function are shown: its reduction repeats them elsewhere."""
+
+POINTS, LEVELS = 1 << 16, "▁▂▃▄▅▆▇█"
+
+
+def function_errors() -> str:
+    """Return a picture of the errors of each table model, which gives the results of all operands."""
+    lines = []
+    for row in Report.load("functions-h200").functions:
+        domain = DOMAINS.get(row.name.partition(".")[0])
+        is_unit = row.name.startswith("tanh") or ".ftz" in row.name
+        if domain and is_unit and row.errors and row.status == "confirmed" and isinstance(row.model, TableModelRecord):
+            lines += [*_picture(row, row.errors.function, *domain), ""]
+    return fenced(lines[:-1])
+
+
+def _picture(row: FunctionRow, function: str, low: float, high: float) -> list[str]:
+    """Return the largest error of each part of a domain; a full block is the scale, or more."""
+    f32 = FORMATS["f32"]
+    words = np.linspace(low, high, POINTS, endpoint=False, dtype=np.float32).view(np.uint32)
+    ulps = errors_in_ulp(function_words(row, words), exact_values(function, f32)(words), f32)
+    parts = np.array([np.nanmax(part) for part in np.array_split(ulps, COLUMNS)])
+    scale = 2.0 ** np.ceil(np.log2(np.quantile(parts, 0.9)))
+    levels = np.minimum(parts / scale * len(LEVELS), len(LEVELS) - 1).astype(int)
+    return [f"{row.name}, x from {low:g} to {high:g}; █ is {scale:g} ulp", "".join(LEVELS[level] for level in levels)]
 
 
 def numpy_sum() -> str:
