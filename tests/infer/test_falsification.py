@@ -214,7 +214,7 @@ def test_each_sum_is_changed_alone_too() -> None:
         first, second = alternative.model.root.nodes()
         assert first.arithmetic != second.arithmetic
         changed = first if first.arithmetic != TWO_SUMS.root.arithmetic else second
-        assert str(alternative.deviation).endswith(f"in the sum with product {changed.products[0]}")
+        assert str(alternative).endswith(f"in the sum with product {changed.products[0]}")
 
 
 def test_the_separate_add_is_changed_by_itself() -> None:
