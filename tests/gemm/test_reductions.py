@@ -17,7 +17,9 @@ from accprobe.gemm.callables.adapter import CallableAdapter
 from accprobe.gemm.callables.arrays import open_arrays
 from accprobe.gemm.characterise import characterise
 from accprobe.gemm.spec import Spec
+from accprobe.gemm.tree.decomposition import butterfly, levels, renumbered
 from accprobe.isa.formats import FORMATS
+from accprobe.model.product import nested
 
 F32 = FORMATS["f32"]
 ROWS, K = 16, 64
@@ -62,6 +64,15 @@ def test_numpy_adds_eight_lanes_in_pairs_and_its_report_predicts_fresh_sums(tmp_
     assert np.array_equal(accprobe.predict(f"{file}:numpy:sum", x, dim=1), x.sum(axis=1))
     with pytest.raises(accprobe.AccprobeError, match="has no reduction for x"):
         accprobe.predict(str(file), x[:, :32])
+
+
+def test_the_order_of_threads_warps_and_blocks_is_named_level_by_level() -> None:
+    """The order of `torch.sum` on a GPU for the first dimension: vectors, 8 threads, 4 blocks, 8 threads."""
+    blocks = [renumbered(butterfly(8), [8 * i + j for j in range(8)]) for i in range(32)]
+    groups = [renumbered(nested("forward", 4), [blocks[i + 8 * j] for j in range(4)]) for i in range(8)]
+    order = renumbered(butterfly(8), groups)
+    assert levels(order, 256) == ((8, 1, "butterfly"), (4, 8, "forward"), (8, 1, "butterfly"))
+    assert levels(((0, 1), (2, (3, 4))), 5) == ()
 
 
 def test_a_mean_of_the_first_dimension_in_bf16_is_found() -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import random
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 from accprobe.gemm.layout import Ints
 from accprobe.gemm.tree.tree_builder import NoTree, PartialTree
@@ -63,6 +65,67 @@ def butterfly(parts: int) -> Nested:
         half = len(level) // 2
         level = [(level[i], level[half + i]) for i in range(half)]
     return level[0]
+
+
+class Level(NamedTuple):
+    """Groups of this size, of parts or of groups of the level before, at this distance, each added in an order with a name."""
+
+    size: int
+    distance: int
+    order: str
+
+
+def levels(order: Nested, parts: int) -> tuple[Level, ...]:
+    """Return how an order adds equal groups, then groups of groups, such as lanes, threads and warps. Empty if it does not."""
+    if name := _level_name(order, parts):
+        return (Level(parts, 1, name),)
+    rng = random.Random(0)
+    marks = [(rng.getrandbits(64), i) for i in range(parts)]  # a subtree is known by the sum of the numbers of its parts
+    divisors = (divisor for divisor in range(2, parts) if not parts % divisor)
+    for size, distance in ((divisor, distance) for divisor in divisors for distance in (1, parts // divisor)):
+        starts = range(0, parts, size) if distance == 1 else range(distance)
+        groups = [[marks[start + distance * i] for i in range(size)] for start in starts]
+        found = _contracted(order, marks, groups)
+        if found is not None and (name := _level_name(found.inside, size)) and (later := levels(found.order, len(groups))):
+            return (Level(size, distance, name), *later)
+    return ()
+
+
+class _Contracted(NamedTuple):
+    """inside: the order in each group, by position. order: that of the groups, by number."""
+
+    inside: Nested
+    order: Nested
+
+
+def _contracted(
+    order: Nested, marks: Sequence[tuple[int, int]], groups: Sequence[Sequence[tuple[int, int]]]
+) -> _Contracted | None:
+    """Return an order of groups, None if a group is not a subtree or two are added in different orders."""
+    numbers = {sum(mark for mark, _ in group): number for number, group in enumerate(groups)}
+    position = {part: i for group in groups for i, (_, part) in enumerate(group)}
+    inside: dict[int, Nested] = {}
+
+    def add(x: tuple[int, Nested], y: tuple[int, Nested]) -> tuple[int, Nested]:
+        mark, both = x[0] + y[0], (x[1], y[1])
+        if mark not in numbers:
+            return mark, both
+        inside[mark] = both
+        return mark, numbers[mark]
+
+    parts: list[tuple[int, Nested]] = [(mark, position[part]) for mark, part in marks]
+    _, found = folded(order, parts, add)
+    if len(inside) < len(groups):
+        return None
+    first, *others = inside.values()
+    return _Contracted(first, found) if all(same_order(first, other) for other in others) else None
+
+
+def _level_name(order: Nested, parts: int) -> str:
+    """Return the name of an order, "" without one."""
+    if isinstance(name := named_order(order, parts), str):
+        return name
+    return "butterfly" if parts & (parts - 1) == 0 and same_order(butterfly(parts), order) else ""
 
 
 def flat(tree: Merged) -> Merged:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import pairwise
 
 import numpy as np
@@ -14,7 +15,7 @@ import numpy as np
 from accprobe.gemm.checks.regions import ranges
 from accprobe.gemm.layout import Ints
 from accprobe.gemm.plans import additions_of
-from accprobe.gemm.tree.decomposition import flat, order_name
+from accprobe.gemm.tree.decomposition import flat, levels, order_name
 from accprobe.gemm.tree.slices import KSlice, chunks, is_even, k_slice, sizes, slice_readings
 from accprobe.model.product import Chain, FusedSums, Merged, Node, ProductModel, chains_of
 from accprobe.report.product_words import BACKWARD, BLOCKS_BACKWARD, IN_DISORDER, SHARE, each_of
@@ -73,14 +74,15 @@ class Structure:
         return f"split-K {self.split_k}" + (f", each with promotion every {every}" if every else "")
 
 
-def members(model: ProductModel) -> list[Structure]:
+@lru_cache(maxsize=16)
+def members(model: ProductModel) -> tuple[Structure, ...]:
     """Return structures with the same bits for all operands, the canonical one first: promoted parts, slices, lanes.
 
     If only one exists, add slices of another number of whole parts where possible.
     """
     tree = model.tree
     if isinstance(tree, Chain):
-        return [_structure_of(tree)]
+        return (_structure_of(tree),)
     is_uniform, lanes, whole = has_uniform_rounding(model), lanes_of(tree), chunks(tree)
     slices, order = _structure_of(flat(tree)).slices, _order(model, flat(tree))
     can_promote = is_uniform and whole is not None and len(whole) > 1 and is_even(sizes(whole))
@@ -96,7 +98,7 @@ def members(model: ProductModel) -> list[Structure]:
     found = _distinct([*canonical, *promoted, *alone, *in_lanes])
     if len(found) == 1 and is_uniform:
         found = _distinct([*found, *map(_structure_of, slice_readings(tree))])[:2]
-    return found
+    return tuple(found)
 
 
 def _distinct(structures: Iterable[Structure]) -> list[Structure]:
@@ -137,7 +139,10 @@ def _structure_of(tree: Node) -> Structure:
 def _order(model: ProductModel, tree: Merged) -> str:
     if not model.is_ordered:
         return "unordered"
-    return "serial" if additions_of(model).is_serial else order_name(tree)
+    if additions_of(model).is_serial:
+        return "serial"
+    name = order_name(tree)
+    return name if name in ORDER_WORDS else order_in_levels(tree) or name
 
 
 def order_in_words(model: ProductModel) -> str:
@@ -147,6 +152,9 @@ def order_in_words(model: ProductModel) -> str:
     slices = structure.slices
     chains = [chain for each in slices for chain in each.chains]
     along = direction([chain.sums(products) for chain in chains])
+    if isinstance(model.tree, Merged) and structure.order not in ORDER_WORDS and (order := order_in_levels(model.tree)):
+        ks = sorted(chains, key=lambda chain: int(chain.taken[0]))
+        return f"{_counted(ks, 'parts')}, added in {additions_of(model).running}, {order}: chain of [acc {products}], {along}"
     how = filter(None, (_side_by_side(slices), along.partition(", ")[2] if structure.lanes else along))
     chunk = ", ".join([f"chain of [acc {products}]", *how])
     promoted, added = structure.promote_every, _added(model, structure.order)
@@ -160,6 +168,16 @@ def order_in_words(model: ProductModel) -> str:
     if len(slices) == 1:
         return f"{_counted(chains, 'parts')}, {added}: {chunk}"
     return f"{_counted(slices, 'groups')}, each of parts of {promoted}, {added}: {chunk}"
+
+
+@lru_cache(maxsize=16)
+def order_in_levels(tree: Merged) -> str:
+    """Return "4 neighbours in turn, then 32 as a butterfly" of the sums of chains; "" if their order has no such levels."""
+    every = flat(tree)
+    found = levels(every.nested, len(every.parts))
+    where = [" neighbours" if level.distance == 1 else f" at distance {level.distance}" for level in found[:-1]] + [""]
+    how = (ORDER_WORDS[level.order] or " in turn" for level in found)
+    return ", then ".join(f"{level.size}{place}{order}" for level, place, order in zip(found, where, how, strict=False))
 
 
 def _counted(parts: Sequence[Chain | KSlice], what: str) -> str:
