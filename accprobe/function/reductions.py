@@ -225,10 +225,12 @@ class Turns(Reduction):
         yield words[::-1] if self.quarters else words
 
     def _words_of(self, phases: Int64s) -> Int64s:
-        words = (phases * (2 * np.pi / (1 << self.PHASE))).astype(np.float32).view(np.uint32).astype(np.int64)
+        nearest = (phases * (2 * np.pi / (1 << self.PHASE))).astype(np.float32)
+        words: Int64s = nearest.view(np.uint32).astype(np.int64)
         for _ in range(2):  # the truncated product may lie below the phase
             words += self.phase(words) < phases
-        return words[self.phase(words) == phases]
+        found: Int64s = words[self.phase(words) == phases]
+        return found
 
 
 @dataclass(frozen=True)
