@@ -24,11 +24,11 @@ NOT_MEASURED = "a published model; nothing was measured"
 """The reason of a row of a published model."""
 
 
-def status_of(done: Verification | None, uncovered: str = "") -> tuple[Status, str]:
+def status_of(done: Verification | None) -> tuple[Status, str]:
     """Return the status of a subject whose model was compared with its results, and the reason if it is not confirmed."""
     if done is None:
         return "inferred", "nothing was verified"
-    reason = done.contradiction or uncovered
+    reason = done.contradiction or done.uncovered
     return ("inferred", reason) if reason else ("confirmed", "")
 
 

@@ -16,7 +16,6 @@ from accprobe.operands.exchange import Exchange, digits
 from accprobe.report.claims import Claim, Part
 from accprobe.sass.lowering import OpcodeSource, is_ordinary
 from accprobe.sass.opcodes import MATRIX
-from accprobe.verify.outcome import Verification
 
 
 class Row(Part, Claim):
@@ -72,15 +71,10 @@ class Row(Part, Claim):
         yield from super().against()
         if not (self.opcodes or is_ordinary(self.lowering)):
             yield "no opcode is named"
-        if self.status == "confirmed" and self.verification:
-            yield from _uncovered(self.verification)
-
-
-def _uncovered(done: Verification) -> Iterator[str]:
-    """Yield the reasons why a verification does not confirm a row."""
-    if done.results and not done.events:
-        yield "no events were counted"
-    if done.events and (done.events.missing or done.events.hit != done.events.possible):
-        yield f"{done.events.hit:,} of {done.events.possible:,} events occurred"
-    if done.tile and (done.tile.covered != done.tile.total or done.tile.differing):
-        yield f"{done.tile.covered:,} of {done.tile.total:,} tile elements were covered or some differ"
+        done = self.verification
+        if self.status == "confirmed" and done:
+            yield from filter(None, [done.uncovered])
+            if done.results and not done.events:
+                yield "no events were counted"
+            if done.tile and done.tile.differing:
+                yield f"tile elements differ: {done.tile.differing}"

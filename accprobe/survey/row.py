@@ -240,7 +240,7 @@ def verdict(inst: Instruction, row: Row, lowering: Lowering | None) -> tuple[Sta
         return "unverified", f"{ran} ran, not an opcode of {inst.family}'s unit"
     if row.unstable:
         return "unstable", row.reason
-    return status_of(row.verification, _uncovered(row.verification) if row.verification else "")
+    return status_of(row.verification)
 
 
 def with_status(row: Row) -> Row:
@@ -260,17 +260,6 @@ def with_device_status(row: Row, device: Device) -> Row:
     undetermined = {name: values for name, values in device.candidates(row.instruction).items() if name in row.findings}
     findings, explains = with_open(row.findings, undetermined), device.explains(row.instruction)
     return row.model_copy(update={"status": "simulated", "explains": explains, "findings": findings})
-
-
-def _uncovered(done: Verification) -> str:
-    if not all(done.kinds.values()):
-        return f"{done.random} random dot products are not enough for every kind of operands; give more --dots"
-    if done.tile and done.tile.covered < done.tile.total:
-        return f"{done.tile.covered:,} of the {done.tile.total:,} tile elements were covered; give more --dots"
-    if done.events and done.events.missing:
-        missing, first = len(done.events.missing), done.events.missing[0]
-        return f"{missing:,} of {done.events.possible:,} events of the model were not covered, the first: {first}"
-    return ""
 
 
 def _suggested(finding: Finding) -> Finding:

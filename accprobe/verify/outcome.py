@@ -92,6 +92,18 @@ class Verification:
         return f"{self.mismatches:,} of {self.compared:,} results differ from the model" if self.mismatches else ""
 
     @property
+    def uncovered(self) -> str:
+        """Return what of the operands, tile elements and events was not covered; "" if all was, as far as it was counted."""
+        if not all(self.kinds.values()):
+            return f"{self.random} random dot products are not enough for every kind of operands; give more --dots"
+        if self.tile and self.tile.covered != self.tile.total:
+            return f"{self.tile.covered:,} of the {self.tile.total:,} tile elements were covered; give more --dots"
+        if self.events and (self.events.missing or self.events.hit != self.events.possible):
+            first = f"; not covered: {self.events.missing[0]}" if self.events.missing else ""
+            return f"{self.events.hit:,} of {self.events.possible:,} events of the model were covered{first}"
+        return ""
+
+    @property
     def random(self) -> int:
         """Return the number of random dot products, from which a fault rate follows."""
         return self.compared - sum(self.kinds.get(kind, 0) for kind in (COVERING, CODE_PAIRS))

@@ -81,10 +81,13 @@ def test_recorded_report_is_found_by_name(monkeypatch: pytest.MonkeyPatch, tmp_p
     [
         ({"contradicting": 7, "results": 9}, "and 7 contradict it"),
         ({"results": 9}, "no events were counted"),
-        ({"events": {"hit": 3, "possible": 4, "missing": ["tie"]}}, "3 of 4 events occurred"),
-        ({"events": {"hit": 5, "possible": 4}}, "5 of 4 events occurred"),
-        ({"tile": {"covered": 3, "total": 512}}, "3 of 512 tile elements were covered"),
-        ({"tile": {"covered": 512, "total": 512, "differing": "row 3"}}, "or some differ"),
+        (
+            {"events": {"hit": 3, "possible": 4, "missing": ["tie"]}},
+            "3 of 4 events of the model were covered; not covered: tie",
+        ),
+        ({"events": {"hit": 5, "possible": 4}}, "5 of 4 events of the model were covered"),
+        ({"tile": {"covered": 3, "total": 512}}, "3 of the 512 tile elements were covered"),
+        ({"tile": {"covered": 512, "total": 512, "differing": "row 3"}}, "tile elements differ: row 3"),
     ],
 )
 def test_a_confirmed_row_that_its_verification_contradicts_is_refused(against: dict[str, object], words: str) -> None:
