@@ -290,9 +290,11 @@ class _PlanSearch:
         """
         found, some = self.found, sampled_sums(plan)
         if self.subject.takes_windows:  # queries of products are recorded, so these stay as they are
-            own = set(plan.chains())
+            every = list(plan.chains())
+            own = set(every)
             changed = [chain for chain in other.plan.chains() if chain not in own][:MOST_SLICES]
-            some += [_some_sums(chain, plan.step.products) for chain in changed]
+            places = np.random.default_rng(seed).permutation(len(every))[:MOST_SLICES]
+            some += [_some_sums(chain, plan.step.products) for chain in changed or [every[i] for i in places]]
         borders = [(chain[0], chain[-1]) for chain in some[:3]]
         draw = dots.underflow_probes if other.property in ONLY_SUBNORMAL else dots.sparse_probes
         for attempt in range(MORE_SETS):
