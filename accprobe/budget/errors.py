@@ -36,7 +36,7 @@ RESAMPLED, CONFIDENCE = 500, 0.95
 
 
 class Exact(NamedTuple):
-    """Exact sums as float64 [M, N], the error `off` that they have at most, and `sizes`, the sums of |a·b|."""
+    """Exact sums in float64 [M, N]. off: bound of their rounding error; sizes: sums of |a·b|."""
 
     sums: Floats
     off: Floats
@@ -76,7 +76,7 @@ def plain_product(a: Floats, b: Floats) -> Floats:
 
 
 def _compensated(x: Floats, y: Floats) -> tuple[Floats, Floats]:
-    """Return compensated sums of f64 products and a bound of what underflows.
+    """Return compensated sums of f64 products and a bound of their underflow.
 
     After Ogita, Rump and Oishi, "Accurate sum and dot product" (2005).
     """

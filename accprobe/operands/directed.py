@@ -1,10 +1,12 @@
-"""Operands made for the place where two models differ: results of some size, in some sums, beside floors or truncated bits.
+"""Operands of dot products in which two models differ: with results of a given size, in given sums, near floors or truncated
+bits.
 
-One product leads, most often down to half of the result's last place, so that the sum is a tie, or to the first bit that the
-alignment truncates. Another may cancel it, exactly or nearly, so that low bits come to the top. A zero may meet a large number.
-Small terms lie about those two places, one of them twice with both signs. They meet in a sum in which the models differ.
-The loss of the smallest terms may show only in the sign of zero, so some dot products have one sign in all sums. The leading
-exponent is drawn from where the field shows. After Berkeley TestFloat's weighted significands.
+A leading product has an exponent at which half of the result's last place, or the first truncated bit of the alignment,
+decides. Another product may cancel it, exactly or nearly, so that lower bits decide. A zero may be multiplied by a large
+number. Small terms lie near those two bits; the last of them also occurs with the opposite sign. The terms are added in a sum
+in which the models differ. The loss of the smallest terms may show only in the sign of a zero, so some dot products have terms
+of one sign in all sums. The differing field determines the range of the leading exponent. After Berkeley TestFloat's weighted
+significands.
 """
 
 from __future__ import annotations
@@ -150,7 +152,7 @@ def directed(inst: Instruction, model: DotModel, target: Target, rng: np.random.
 
 
 def _of_one_sign(inst: Instruction, ends: Exponents, meet: NDArray[np.bool_], rng: np.random.Generator) -> Request:
-    """Terms about one of the exponents [3, n] in every sum, or where they meet or do not, and zeros, all of one sign."""
+    """Return terms of one sign: about one of the exponents [3, n] in every sum, or where terms meet or do not, and zeros."""
     n, shape = len(meet), meet.shape
     which = rng.choice(3, n, p=(0.5, 0.2, 0.3))
     together = ends[which, np.arange(n)] + np.where(which == 2, 0, rng.integers(-2, 3, n))
@@ -166,7 +168,7 @@ def _of_one_sign(inst: Instruction, ends: Exponents, meet: NDArray[np.bool_], rn
 
 
 def _cancel(inst: Instruction, a: Bits, b: Bits, leaves: Exponents, centre: Exponents, rng: np.random.Generator) -> None:
-    """Two products that meet, of half of the dot products, made to cancel, some of them nearly (in place)."""
+    """Make two products that meet cancel, some nearly, in half of the dot products (in place)."""
     first, second = leaves[:, 0], leaves[:, 1]
     rows = np.flatnonzero((first < inst.k) & (second < inst.k) & (rng.random(len(centre)) < 0.5))
     n, first, second = len(rows), first[rows], second[rows]
@@ -176,9 +178,10 @@ def _cancel(inst: Instruction, a: Bits, b: Bits, leaves: Exponents, centre: Expo
 
 
 def _lose(inst: Instruction, request: Request, leaves: Exponents, last_bit: Exponents, rng: np.random.Generator) -> None:
-    """All negative and about the last kept bit, but for two products that meet: of both signs, and below it (in place).
+    """Make all terms negative and about the last kept bit, except for two products that meet: of both signs and below it (in
+    place).
 
-    If these are truncated alike, their sum is zero, and its sign shows among results that underflow to negative zeros.
+    If these two are truncated alike, their sum is zero, and its sign shows among results that underflow to negative zeros.
     """
     n = len(last_bit)
     exponent = np.repeat(last_bit[:, None] + rng.integers(0, 3, (n, 1)), inst.k, axis=1)
@@ -193,13 +196,13 @@ def _lose(inst: Instruction, request: Request, leaves: Exponents, last_bit: Expo
 
 
 def _beside(inst: Instruction, b: Bits) -> Bits:
-    """Numbers that differ in the last bit, where that is no NaN."""
+    """Return numbers that differ in the last bit, unless that is a NaN."""
     changed = b ^ inst.b.dtype.type(1 << inst.b.ignored_low_bits)
     return np.asarray(np.where(inst.b.fields(changed).is_nan, b, changed))
 
 
 def _under(bound: Exponents, rng: np.random.Generator) -> Exponents:
-    """From 0 to below the bounds, which are small."""
+    """Draw numbers from 0 to below the bounds, which are small."""
     return (rng.random(len(bound)) * bound).astype(np.int64)
 
 
@@ -226,7 +229,7 @@ def _last_bits(
 
 
 def _meeting(inst: Instruction, nodes: list[FusedSum], which: Exponents, rng: np.random.Generator) -> NDArray[np.bool_]:
-    """Leaves that meet in that sum, [n, K + 1], K being C: one of each of its terms."""
+    """Return the leaves that meet in that sum, [n, K + 1], K being C: one leaf of each of its terms."""
     own = np.zeros((len(nodes), inst.k + 1), bool)
     inner = []
     for i, node in enumerate(nodes):
@@ -241,7 +244,7 @@ def _meeting(inst: Instruction, nodes: list[FusedSum], which: Exponents, rng: np
 
 
 def _shuffled(first: NDArray[np.bool_], rng: np.random.Generator) -> Exponents:
-    """The columns of every row in random order, those marked before the others."""
+    """Shuffle the columns of each row, those marked before the others."""
     width = first.shape[1]
     bits = width.bit_length()
     keys = np.frombuffer(rng.bytes(4 * first.size), np.uint32).reshape(first.shape) >> np.uint32(bits + 1) << np.uint32(bits)
@@ -252,7 +255,7 @@ def _shuffled(first: NDArray[np.bool_], rng: np.random.Generator) -> Exponents:
 
 
 def _put_c_first(leaves: Exponents, which: NDArray[np.bool_]) -> None:
-    """C put first in these dot products: it holds more bits than a product may (in place)."""
+    """Put C first in these dot products, as it may have more bits than a product (in place)."""
     rows = np.flatnonzero(which)
     place = np.argmax(leaves[rows] == leaves.shape[1] - 1, axis=1)
     leaves[rows, 0], leaves[rows, place] = leaves[rows, place], leaves[rows, 0]
@@ -265,7 +268,9 @@ def _below(term: Term, addend: int) -> list[int]:
 
 
 def _present(n: int, rng: np.random.Generator) -> NDArray[np.bool_]:
-    """Which terms are in a dot product, [n, terms]: each by its share; or the first with one or two; or one or two others."""
+    """Return which terms are in a dot product, [n, terms]: each with its share, or the first with one or two others, or one or
+    two others.
+    """
     one, another = 1 << rng.integers(1, len(SHARES), (2, n), np.int8).astype(np.int16)
     cancelling = 1 << rng.integers(1, 3, n, np.int8).astype(np.int16)
     way = rng.integers(0, 4, n, np.int8)
@@ -277,7 +282,7 @@ def _present(n: int, rng: np.random.Generator) -> NDArray[np.bool_]:
 
 
 def _places(leaves: Exponents, rng: np.random.Generator) -> tuple[Exponents, Exponents, Exponents]:
-    """Dot product, term and leaf of all that are present: the first term on the first leaf, the others in random order."""
+    """Return dot product, term and leaf of all present terms: the first term on the first leaf, the others in random order."""
     present = _present(len(leaves), rng)
     others = 1 + _shuffled(present[:, 1:], rng)[:, : leaves.shape[1] - 1]
     count = np.minimum(present[:, 1:].sum(axis=1), others.shape[1])
@@ -298,7 +303,7 @@ def _factors(
     odd: NDArray[np.bool_],
     rng: np.random.Generator,
 ) -> tuple[Bits, Bits]:
-    """Factors of the terms, those alike that belong together."""
+    """Return factors of the terms; terms that belong together have the same factors."""
     a, b = _product(inst, exponent, bits, odd, rng)
     place = np.arange(len(row))
     first = np.full((row.max(initial=-1) + 1, len(FACTORS_FROM)), -1)
@@ -317,10 +322,10 @@ def _factors(
 def _product(
     inst: Instruction, exponent: Exponents, bits: Exponents, odd: NDArray[np.bool_], rng: np.random.Generator
 ) -> tuple[Bits, Bits]:
-    """Factors whose exponents sum to that, as far as they can; one of them is subnormal in a third of the cases.
+    """Return factors whose exponents add up to `exponent`, if possible; one factor is subnormal in a third of the cases.
 
     bits: fraction bits of most products, which one factor has, or both share; the others have full width or none. odd: only
-    products whose exponent may be another than the sum of their factors'.
+    products whose exponent may differ from the sum of their factors' exponents.
     """
     n, lowest, highest = len(exponent), inst.a.min_exponent, inst.a.max_exponent
     ea = np.where(
@@ -342,7 +347,9 @@ def _product(
 
 
 def _numbers(fmt: Format, exponent: Exponents, bits: Exponents, rng: np.random.Generator) -> Bits:
-    """Finite numbers 2^exponent * 1.f of random signs, f of so many bits, the last of them 1; of subnormals, what fits."""
+    """Return finite numbers 2^exponent * 1.f of random signs, with so many bits in f, the last of them 1; of subnormals, as
+    many as fit.
+    """
     n, m = len(exponent), fmt.mantissa_bits
     bits, exponent = np.minimum(np.maximum(bits, 0), m), np.minimum(exponent, fmt.max_exponent)
     random = rng.integers(0, 1 << (m + 1), n)
@@ -354,7 +361,9 @@ def _numbers(fmt: Format, exponent: Exponents, bits: Exponents, rng: np.random.G
 
 
 def _addends(fmt: Format, exponent: Exponents, kept: Exponents, last_bit: Exponents, rng: np.random.Generator) -> Bits:
-    """Numbers of full width, powers of two, numbers of one bit more than is kept, or with the last bit about 2^last_bit."""
+    """Return numbers of full width, powers of two, numbers with one bit more than is kept, or with the last bit about
+    2^last_bit.
+    """
     way = rng.integers(0, 4, len(exponent))
     numbers = _numbers(fmt, exponent, np.choose(way, [fmt.mantissa_bits, 0, kept + 1, fmt.mantissa_bits]), rng)
     gap = way == 3
@@ -364,7 +373,7 @@ def _addends(fmt: Format, exponent: Exponents, kept: Exponents, last_bit: Expone
 
 
 def _with_gap(fmt: Format, numbers: Bits, exponent: Exponents, kept: Exponents, last: Exponents) -> Bits:
-    """The numbers, of these exponents, with nothing between their first fraction bits and the bit 2^last, if there is one."""
+    """Return the numbers of these exponents with zeros between their first fraction bits and the bit 2^last, if it exists."""
     m, exponent = fmt.mantissa_bits, np.maximum(exponent, fmt.min_exponent)
     below = m - np.minimum(kept, m)
     place = last - exponent + m
@@ -376,10 +385,11 @@ def _with_gap(fmt: Format, numbers: Bits, exponent: Exponents, kept: Exponents, 
 def _exponents(
     inst: Instruction, target: Target, reach: Exponents, rng: np.random.Generator, n: int
 ) -> tuple[Exponents, Exponents]:
-    """Leading exponents, and the exponents that terms are aligned to: the same, a floor above, or that of a subnormal's format.
+    """Return leading exponents and the exponents to which terms are aligned: equal, a floor above, or that of a subnormal's
+    format.
 
-    Anywhere, or so that the last bit kept is about that of the smallest products; and where a difference shows elsewhere, most
-    about there.
+    They are anywhere, or such that the last kept bit is about that of the smallest products; if a difference shows elsewhere,
+    most are about there.
     """
     low, high = inst.a.min_exponent + inst.b.min_exponent, inst.a.max_exponent + inst.b.max_exponent
     lowest = low - inst.a.mantissa_bits - inst.b.mantissa_bits

@@ -68,7 +68,7 @@ class _Lines:
 def progress_of_gpus(seconds: float) -> Iterator[Callable[[Sequence[GpuOutcome], GpuOutcome], None]]:
     """Show a bar, then remove it; lines where standard error is not a terminal.
 
-    Yields a function of all GPUs and the one with news.
+    Yields a function to call with all GPUs and the one that changed.
     """
     if not sys.stderr.isatty():
         from accprobe.render.subjects.health import gpu_counts

@@ -82,7 +82,7 @@ class Part(BaseModel):
 
 
 class Claim(BaseModel):
-    """What one subject computes.
+    """The computation of one subject.
 
     name: of the instruction, callable or function. device: where it ran, if not on the report's device. opcodes: the matrix
     or arithmetic opcodes that ran.

@@ -1,21 +1,21 @@
-"""Matrix opcodes of SASS: what their names say of shape, types and sparsity, and which unit they put to work.
+"""Matrix opcodes of SASS: the shape, types and sparsity in their names, and the unit that executes them.
 
-NVIDIA documents none of this. It is read off what ptxas makes of PTX instructions whose shape and types are known; the tests
-compare it with the disassembly of every probe.
+NVIDIA does not document the names. They follow from the SASS that ptxas emits for PTX instructions of known shape and types;
+the tests compare them with the disassembly of every probe.
 
     HMMA.16816.F32.BF16           m16n8k16, D f32, A and B bf16 (f16 where no format is named)
     HMMA.SP.16832.F32             2:4 sparse, k counts logical products
     IMMA.16832.S8.U8.SAT          D s32, saturating
     HMMA.884.F32.F16.STEP2        Volta's m8n8k4 in steps: D f32, C f16
     BMMA.168256.XOR.POPC          single bits
-    QGMMA.64x128x32.F32.E4M3.E5M2 a warpgroup's
+    QGMMA.64x128x32.F32.E4M3.E5M2 executed by a warpgroup
     DMMA.8x8x4, DMMA.884          D, A and B f64
     QMMA.SF.16832.F32.E4M3.E2M1.E8, OMMA.SF.16864.F32.E2M1.E2M1.UE4M3.4X   block-scaled
-    UTCQMMA                       the fifth generation: shape, types and sparsity are in a descriptor that is made at run time
+    UTCQMMA                       fifth generation: shape, types and sparsity are in a descriptor that is made at run time
     UTCQMMA.2CTA                  two thread blocks hold the tile
 
-An opcode's stem is [UTC] LETTER [G] MMA: the letter is the unit, G a warpgroup's, UTC the fifth generation's, as in HMMA,
-QGMMA, UTCQMMA. A unit that is given operands of another's formats gets them converted first, then adds as it adds its own.
+An opcode's stem is [UTC] LETTER [G] MMA: the letter is the unit, G marks a warpgroup's instruction and UTC the
+fifth generation, as in HMMA, QGMMA, UTCQMMA. Operands of other formats are converted first, and then added like the unit's own.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ def own_result(a: Format) -> Format:
 
 
 def cublaslt(spec: Spec, options: Options, library: ArrayLibrary) -> Multiply:
-    """Return cuBLASLt's algorithm of this number in the order of its heuristic for the shape.
+    """Return cuBLASLt's product with option `algorithm`: a position in the list that its heuristic returns for the shape.
 
     The plan for the first operands is reused: later operands have the same addresses.
     """

@@ -30,7 +30,7 @@ def function_blocks(rows: Sequence[FunctionRow]) -> Iterator[Element]:
 
 
 def function_headline(rows: Sequence[FunctionRow]) -> str:
-    """ "torch:exp bf16: exp, rounded once (RNE), on all 65,536 operands"."""
+    """Return "torch:exp bf16: exp, rounded once (RNE); all 65,536 operands compared, 0 differ"."""
     if len(rows) == 1:
         (row,) = rows
         done = row.verification
@@ -57,7 +57,7 @@ def remarks_of(row: FunctionRow, named: bool) -> Iterator[str]:
             f" mean {errors.mean:.3g}; {errors.words:,} normal results, {_share(row)} correctly rounded"
         )
         if errors.against:
-            yield f"{errors.against:,} neighbouring results move against the function"
+            yield f"not monotonic: {errors.against:,} pairs of neighbouring results change against the function"
     if not named and row.opcodes:
         yield f"ran as {' + '.join(row.opcodes)}"
     if not named and row.specials:

@@ -80,7 +80,9 @@ class Coverage:
         return Events(hits, hits + len(missing), dict(sorted(impossible.items())), tuple(missing))
 
     def events(self) -> Iterator[tuple[Event, bool, str]]:
-        """Yield each event, whether it was reached, and why it cannot be; "": operands are known, or the formats have some."""
+        """Yield each event, whether it was reached, and why it is not counted; "": operands that reach it are known or must
+        exist.
+        """
         made = covering(*self._key)
         not_found = f"no operands were found in {made.tries:,} tries"
         for key, events in self._trace.families.items():
@@ -155,7 +157,7 @@ def together(random: Verification, covered: Verification) -> Verification:
 
 
 def alike(inst: Instruction) -> Instruction:
-    """Return one instruction for all whose dot products are alike."""
+    """Return the instruction without fields that do not affect dot products, so that equal dot products share results."""
     return replace(
         inst, name="dot product", family=FAMILIES[0], m=1, n=1, satfinite=False, a_registers=False, kind=None, mnemonic=None
     )
@@ -172,7 +174,7 @@ def covering(inst: Instruction, model: DotModel, seed: int) -> Covering:
 
 
 def _operands(inst: Instruction, model: DotModel, seed: int) -> Found:
-    """Return the stored operands if they are known to cover the model; otherwise search from them on. Integers need none."""
+    """Return the stored operands if they are known to cover the model; otherwise search, starting there. Integers need none."""
     if inst.is_integer:
         request = integer_operands(inst, model, np.random.default_rng([seed, inst.k]))
         return Found(request, len(request))
