@@ -11,9 +11,10 @@ struct Format {
     i64 is_float, is_signed, bits, sign_bit, ignored, mantissa, min_exponent, largest, infinity;
 };
 
-// overflow, infinite, nan: result words of too large values, infinities and NaN.
+// overflow, infinite, nan: result words of too large values, infinities and NaN. keeps_nan: NaN has the operand's leading bits,
+// shifted right by nan_shift.
 struct Conversion {
-    i64 rounding, overflow, infinite, nan, flushed, relu, flushed_operands;
+    i64 rounding, overflow, infinite, nan, flushed, relu, flushed_operands, keeps_nan, nan_shift;
 };
 
 struct Scaling {
@@ -126,7 +127,9 @@ __device__ inline i64 converted_operand(const Model& m, u32 x) {
     double value = value_of(m.operand, x);
     bool subnormal = m.operand.is_float && size_of(value) < power_of_two(m.operand.min_exponent);
     if (m.conversion.flushed_operands && subnormal) value = x >> 31 ? -ZERO : ZERO;
-    return converted(m.conversion, m.result, REFERENCE(value));
+    double exact = REFERENCE(value);
+    if (m.conversion.keeps_nan && exact != exact) return (i64)x >> m.conversion.nan_shift & ~((1ll << m.result.ignored) - 1);
+    return converted(m.conversion, m.result, exact);
 }
 
 __device__ inline i64 shifted(i64 value, i64 left) {

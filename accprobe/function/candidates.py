@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from accprobe.function.quadratic import module_of
 from accprobe.function.reference import (
     COMPOSITIONS,
     FUNCTIONS,
@@ -16,6 +17,7 @@ from accprobe.function.reference import (
     FormatConversion,
     errors_in_ulp,
     exact_values,
+    leading_bits,
     reference,
     unlike,
     values_of_words,
@@ -80,7 +82,9 @@ def recognised(operands: Bits, results: Bits, operand: Format, result: Format) -
 def rounded(name: str, operands: Bits, results: Bits, operand: Format, result: Format) -> Hypothesis:
     """Return the rounding of a reference function that explains most of the sample, field by field."""
     exact = {flushed: exact_values(name, operand, flushed)(operands) for flushed in (False, True)}
-    nan = np.unique(results[np.isnan(exact[False])])
+    is_nan = np.isnan(exact[False])
+    nan = np.unique(results[is_nan])
+    keeps_nan = len(nan) > 1 and bool((results == leading_bits(operands, operand, result))[is_nan].all())
     best, flushed = FormatConversion(nan=int(nan[0]) if len(nan) == 1 else None), False
 
     def wrong(conversion: FormatConversion, flushed: bool) -> int:
@@ -90,7 +94,9 @@ def rounded(name: str, operands: Bits, results: Bits, operand: Format, result: F
     for field, choices in _CHOICES.items():
         best = min((replace(best, **{field: choice}) for choice in choices), key=lambda each: wrong(each, flushed))
     flushed = wrong(best, True) < wrong(best, False)
-    return _candidate(name, best, flushed, operand, result)
+    nan_word = None if best.nan is None else f"0x{best.nan:0{result.storage_bits // 4}x}"
+    values = {each.name: getattr(best, each.name) for each in fields(best)} | {"nan": nan_word, "keeps_nan": keeps_nan}
+    return candidate_of(ConversionRecord(function=name, flushed_operands=flushed, **values), operand, result)
 
 
 _CHOICES: dict[str, tuple[Any, ...]] = {
@@ -102,22 +108,20 @@ _CHOICES: dict[str, tuple[Any, ...]] = {
 }
 
 
-def _candidate(name: str, conversion: FormatConversion, flushed: bool, operand: Format, result: Format) -> Hypothesis:
-    digits = result.storage_bits // 4
-    values = {each.name: getattr(conversion, each.name) for each in fields(conversion)}
-    nan = None if conversion.nan is None else f"0x{conversion.nan:0{digits}x}"
-    return candidate_of(ConversionRecord(function=name, flushed_operands=flushed, **(values | {"nan": nan})), operand, result)
-
-
 def candidate_of(record: ConversionRecord, operand: Format, result: Format) -> Hypothesis:
     """Return the candidate that a record describes."""
-    values = record.model_dump(exclude={"function", "flushed_operands"})
+    values = record.model_dump(exclude={"function", "flushed_operands", "keeps_nan"})
     conversion = FormatConversion(**(values | {"nan": None if record.nan is None else int(record.nan, 16)}))
     name, flushed = record.function, record.flushed_operands
     exact = exact_values(name, operand, flushed)
 
     def words(operands: Any) -> Any:
-        return conversion.words(exact(operands), result)
+        values = exact(operands)
+        found = conversion.words(values, result)
+        if record.keeps_nan:
+            xp = module_of(operands)
+            found = xp.where(xp.isnan(values), leading_bits(operands, operand, result), found)
+        return found
 
     what = "the operand" if name == "identity" else name
     limits = {"largest": "saturated", "NaN": "too large values become NaN", "infinity": ""}[conversion.overflow]
@@ -126,9 +130,12 @@ def candidate_of(record: ConversionRecord, operand: Format, result: Format) -> H
         "subnormal operands flushed" if flushed else "",
         "subnormal results flushed" if conversion.flushed else "",
         "negative results become 0" if conversion.relu else "",
+        "NaN keeps its leading bits" if record.keeps_nan else "",
     )
     rounding = "exact" if _is_exact(name, operand, result) else f"rounded once ({conversion.rounding})"
-    return Hypothesis(", ".join(filter(None, (f"{what}, {rounding}", *extra))), words, conversion.nan is None, record)
+    return Hypothesis(
+        ", ".join(filter(None, (f"{what}, {rounding}", *extra))), words, conversion.nan is None and not record.keeps_nan, record
+    )
 
 
 def _is_exact(name: str, operand: Format, result: Format) -> bool:

@@ -47,7 +47,7 @@ def _integers(names: str) -> dict[str, str]:
 
 
 _FORMAT = _struct(**_integers("is_float is_signed bits sign_bit ignored mantissa min_exponent largest infinity"))
-_CONVERSION = _struct(**_integers("rounding overflow infinite nan flushed relu flushed_operands"))
+_CONVERSION = _struct(**_integers("rounding overflow infinite nan flushed relu flushed_operands keeps_nan nan_shift"))
 _SCALING = _struct(**_integers("size below"), limit="f8", factor="f8", then="i8", value="f8")
 _TABLE = _struct(**_integers("segment_bits exact_square unit has_first first ignored coefficients"))
 _TABLES = _struct(
@@ -90,7 +90,7 @@ def parameters(model: Hypothesis | None, operand: Format, result: Format) -> tup
         p["any_nan"] = model.any_nan
         if isinstance(model.record, ConversionRecord):
             p["kind"] = 1
-            _fill(p["conversion"], **_conversion(model.record, result))
+            _fill(p["conversion"], **_conversion(model.record, operand, result))
         elif isinstance(model.record, TableModelRecord):
             p["kind"] = 2
             coefficients = _fill_tables(p["tables"], model.record)
@@ -116,7 +116,7 @@ def _format(fmt: Format) -> dict[str, int]:
     }
 
 
-def _conversion(record: ConversionRecord, result: Format) -> dict[str, int]:
+def _conversion(record: ConversionRecord, operand: Format, result: Format) -> dict[str, int]:
     conversion = FormatConversion(nan=None if record.nan is None else int(record.nan, 16))
     return {
         "rounding": ROUNDING_MODES.index(record.rounding),
@@ -126,6 +126,8 @@ def _conversion(record: ConversionRecord, result: Format) -> dict[str, int]:
         "flushed": record.flushed,
         "relu": record.relu,
         "flushed_operands": record.flushed_operands,
+        "keeps_nan": record.keeps_nan,
+        "nan_shift": operand.storage_bits - result.storage_bits,
     }
 
 

@@ -229,6 +229,13 @@ def _values_of(words: Any, fmt: Format) -> Any:
     return table[words]
 
 
+def leading_bits(words: Any, operand: Format, result: Format) -> Any:
+    """Return the leading bits of operand words as a result; bits that the result ignores are zero."""
+    shift = operand.storage_bits - result.storage_bits
+    whole = words.astype(np.int64)
+    return (whole >> shift if shift >= 0 else whole << -shift) & ~((1 << result.ignored_low_bits) - 1)
+
+
 def is_nan(words: Any, fmt: Format) -> Any:
     """Mark the NaNs among words of numpy or cupy."""
     if not fmt.is_float or fmt.specials == "none":

@@ -89,7 +89,7 @@ def conversion(result: str, **values: Any) -> Hypothesis:
 CONVERSIONS: dict[str, Hypothesis] = {
     "f16": conversion("f16", rounding="RZ", overflow="largest", flushed=True, relu=True),
     "bf16": conversion("bf16", rounding="RU", nan="0x7fff"),
-    "tf32": conversion("tf32", rounding="RNA", flushed_operands=True),
+    "tf32": conversion("tf32", rounding="RNA", flushed_operands=True, keeps_nan=True),
     "e4m3": conversion("e4m3", overflow="largest", infinite="largest", nan="0x7f"),
     "s32": conversion("s32", rounding="RD", nan="0x80000000"),
     "u32": conversion("u32", rounding="RU"),
