@@ -55,7 +55,8 @@ class TableModelRecord(BaseModel):
 class ConversionRecord(BaseModel):
     """One rounding of a reference function of float64 values. overflow, infinite: results of too large and of infinite values.
 
-    nan: the word of NaN, as hex; None: any. keeps_nan: NaN has the leading bits of the operand. flushed, flushed_operands: subnormal results, or operands, become zero.
+    nan: the word of NaN, as hex; None: any. keeps_nan: NaN has the leading bits of the operand. flushed, flushed_operands:
+    subnormal results, or operands, become zero.
     """
 
     model_config = STRICT
