@@ -3,7 +3,7 @@
 Their operands are too many to try all: directed and random words are compared. The findings are what IEEE 754 leaves open or an
 instruction changes: rounding, subnormal operands and results, saturation, the word of NaN.
 
-Sources: IEEE 754-2019; PTX ISA, "Floating Point Instructions: add, mul, fma, min, max", "Half Precision Floating Point
+Sources: IEEE 754-2019; PTX ISA, "Floating Point Instructions: add, mul, fma, div, min, max", "Half Precision Floating Point
 Instructions", "Parallel Synchronization and Communication Instructions: red", "Data Movement and Conversion Instructions:
 cp.reduce.async.bulk".
 """
@@ -13,7 +13,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import product
 from typing import Any, Literal
 
@@ -24,15 +24,18 @@ from accprobe.build import compiler
 from accprobe.build.cache import Cubin
 from accprobe.build.probes import device_code
 from accprobe.function.candidates import sample_words
+from accprobe.function.model import FunctionModel
 from accprobe.function.quadratic import module_of
+from accprobe.function.records import model_of
 from accprobe.function.reference import ROUNDING_MODES, FormatConversion, RoundingMode, flush, unlike, values_of_words
 from accprobe.function.units import STORAGE, opcodes_of
 from accprobe.isa.formats import FORMATS, Bits, Format
 from accprobe.report.claims import status_of
-from accprobe.report.functions import FunctionRow
+from accprobe.report.functions import FunctionRow, TableModelRecord
+from accprobe.report.report import Report
 from accprobe.verify.outcome import Verification
 
-ArithmeticOperation = Literal["add", "mul", "fma", "min", "max"]
+ArithmeticOperation = Literal["add", "mul", "fma", "div", "min", "max"]
 Place = Literal["register", "global", "shared", "bulk"]
 THREADS, BLOCKS = 256, 2112
 # Random rows beside every pair of special words.
@@ -134,6 +137,8 @@ def _units() -> Iterator[ArithmeticUnit]:
         yield ArithmeticUnit(f"{operation}.f64", operation, f64)
         for fmt, kind in product((f16, bf16), ("", ".NaN")):
             yield ArithmeticUnit(f"{operation}{kind}.{fmt}x2", operation, fmt, lanes=2)
+    for rounding, ftz in product(("rn", "full", "approx"), ("", ".ftz")):
+        yield ArithmeticUnit(f"div.{rounding}{ftz}.f32", "div", f32)
     yield from _additions_to_memory()
 
 
@@ -164,6 +169,7 @@ class Rules:
 
     nan_wins: a minimum or maximum of a number and NaN is NaN. payload: the operand whose NaN a result keeps, also of two NaNs;
     quieted: with its quiet bit set. tiny_before: results count as subnormal by the exact value, not after IEEE 754's rounding.
+    reciprocal: a division multiplies by that of the special function unit, for small or large divisors with operands scaled.
     """
 
     rounding: RoundingMode = "RNE"
@@ -176,6 +182,7 @@ class Rules:
     payload: Literal["", "first", "second"] = ""
     quieted: bool = True
     tiny_before: bool = False
+    reciprocal: Literal["", "plain", "small", "large", "small and large"] = ""
 
     def words(self, operation: ArithmeticOperation, operands: tuple[Any, ...], fmt: Format) -> Any:
         """Return the words of results: int64, for f64 uint64."""
@@ -183,6 +190,8 @@ class Rules:
         with np.errstate(all="ignore"):
             if operation in ("min", "max"):
                 values = self._extreme(operation, a, b)
+            elif operation == "div":
+                values = self._quotient(a, b) if self.reciprocal else a / b
             elif fmt.name == "f64":
                 values = a + b if operation == "add" else a * b
             else:
@@ -216,6 +225,19 @@ class Rules:
         chosen = xp.where((a == 0) & (b == 0), xp.where(negative, -0.0, 0.0), chosen)
         return xp.where(xp.isnan(a) | xp.isnan(b), xp.nan, chosen) if self.nan_wins else chosen
 
+    def _quotient(self, a: Any, b: Any) -> Any:
+        """Return exact products of a and the recorded reciprocal of b, both f32."""
+        xp, f32 = module_of(a), FORMATS["f32"]
+        size = xp.abs(b)
+        for is_scaled, where, factor in (
+            ("small" in self.reciprocal, size < SMALL_DIVISOR, 2.0**24),
+            ("large" in self.reciprocal, size > LARGE_DIVISOR, 0.25),
+        ):
+            if is_scaled:
+                a, b = (xp.where(where, (x * factor).astype(np.float32).astype(np.float64), x) for x in (a, b))
+        inverse = _reciprocal().words(b.astype(np.float32).view(np.uint32))
+        return a * values_of_words(inverse, f32)
+
     def _with_payload(self, values: Any, a: Any, b: Any) -> Any:
         """Return the words of f64 results, whose NaN is one word or that of an operand."""
         xp, f64 = module_of(values), FORMATS["f64"]
@@ -248,6 +270,18 @@ class Rules:
             one = fmt.bias << fmt.mantissa_bits
             words = xp.where(xp.isnan(values) | xp.signbit(values), 0, xp.minimum(words, one))
         return words
+
+
+# Limits of |b| between which a quotient is not scaled, read in SASS of sm_90a.
+SMALL_DIVISOR, LARGE_DIVISOR = 2.0**-126, 2.0**126
+
+
+@cache
+def _reciprocal() -> FunctionModel:
+    """Return the recorded model of the special function unit's reciprocal."""
+    (row,) = (row for row in Report.load("functions-h200").functions if row.name == "rcp.approx.ftz.f32")
+    assert isinstance(row.model, TableModelRecord)
+    return model_of(row.model)
 
 
 def _overflow(rounding: RoundingMode) -> Literal["infinity", "largest"]:
@@ -395,6 +429,8 @@ def _choices(unit: ArithmeticUnit) -> dict[str, tuple[Any, ...]]:
     flushes = {"flushed_operands": flag, "flushed": flag, "tiny_before": flag}
     if unit.operation in ("min", "max"):
         return {"nan_wins": flag, **flushes}
+    if unit.operation == "div":
+        return {"reciprocal": ("", "plain", "small", "large", "small and large"), **flushes}
     return {"relu": flag, "saturated": flag, "rounding": ROUNDING_MODES[:4], **flushes}
 
 
@@ -408,6 +444,7 @@ def in_words(unit: ArithmeticUnit, rules: Rules) -> str:
         "add": f"a + b, rounded once ({rules.rounding})",
         "mul": f"a · b, rounded once ({rules.rounding})",
         "fma": f"a · b + c, rounded once ({rules.rounding})",
+        "div": f"{'a · rcp.approx.ftz(b)' if rules.reciprocal else 'a / b'}, rounded once ({rules.rounding})",
         "min": "minimum of a and b",
         "max": "maximum of a and b",
     }[unit.operation]
@@ -419,6 +456,8 @@ def in_words(unit: ArithmeticUnit, rules: Rules) -> str:
     parts = (
         operation,
         wins if unit.operation in ("min", "max") else "",
+        "a and b · 2^24 for |b| < 2^-126" if "small" in rules.reciprocal else "",
+        "a and b · 2^-2 for |b| > 2^126" if "large" in rules.reciprocal else "",
         f"subnormal {flushed} flushed{before}" if flushed else "subnormal numbers kept",
         "negative results become 0" if rules.relu else "",
         "clamped to [0, 1]" if rules.saturated else "",

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import accprobe
 from accprobe.function import arithmetic
 from accprobe.function.arithmetic import ARITHMETIC_UNITS, ArithmeticUnit, measure_arithmetic
 from accprobe.isa.formats import Bits
@@ -46,6 +47,12 @@ def flushed(a: Any, b: Any) -> Any:
     return np.where(np.abs(total) < tiny, np.copysign(total.dtype.type(0), total), total)
 
 
+def fast_quotient(a: Any, b: Any) -> Any:
+    """Return a times the special function unit's reciprocal of b, as `div.approx.f32` is compiled for sm_90a."""
+    factor = np.where(np.abs(b) < 2.0**-126, 2.0**24, 1).astype(np.float32)
+    return a * factor * accprobe.predict("functions-h200:rcp.approx.ftz.f32", b * factor)
+
+
 def flushed_below(limit: float) -> Callable[[Any, Any], Any]:
     """Return a product of f16 numbers that is zero below a limit of the exact value."""
 
@@ -66,6 +73,13 @@ def last_nan(a: Any, b: Any) -> Any:
     [
         ("add.rn.f64", np.add, True, "a + b, rounded once (RNE), subnormal numbers kept, NaN of the first operand"),
         ("mul.rn.f64", np.multiply, False, "a · b, rounded once (RNE), subnormal numbers kept, NaN 0x7fffffffffffffff"),
+        ("div.rn.f32", np.divide, False, "a / b, rounded once (RNE), subnormal numbers kept, NaN 0x7fffffff"),
+        (
+            "div.approx.f32",
+            fast_quotient,
+            False,
+            "a · rcp.approx.ftz(b), rounded once (RNE), a and b · 2^24 for |b| < 2^-126, sub",
+        ),
         ("red.global.add.f64", last_nan, True, "subnormal numbers kept, NaN of the second operand, not quieted, one writer"),
         ("mul.rn.f16x2", flushed_below(2.0**-14), False, "subnormal results flushed before rounding, NaN 0x7fff"),
         ("mul.rn.ftz.f16", flushed_below(2.0**-14 - 2.0**-26), False, "subnormal results flushed, NaN 0x7fff"),
