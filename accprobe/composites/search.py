@@ -15,7 +15,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from accprobe.composites.orders import LaneOrder, LaneSums, lane_orders
-from accprobe.composites.steps import COMPOSITES, F32, LIBRARY, ROUNDED_FIRST, Change, Singles, Steps, functions_of, fused
+from accprobe.composites.steps import (
+    COMPOSITES,
+    LIBRARY,
+    ROUNDED_FIRST,
+    SINGLE,
+    RowChange,
+    SingleValues,
+    Steps,
+    functions_of,
+    fused,
+)
 from accprobe.errors import AccprobeError
 from accprobe.gemm.blackbox import RecordedCallable
 from accprobe.gemm.callables.adapter import CallableAdapter
@@ -37,9 +47,9 @@ from accprobe.report.products import CompositeRecord
 ISOLATED_ROWS, RANDOM_ROWS = 256, 192
 # Times that several candidates are compared with more random rows.
 MORE_ROUNDS = 4
-KINDS = ("normal", "wide", "same sign", "sparse", "uniform", "integers")
+ROW_KINDS = ("normal", "wide", "same sign", "sparse", "uniform", "integers")
 # Rows that are predicted together.
-TOGETHER = 1 << 10
+ROWS_TOGETHER = 1 << 10
 
 
 class CompositeAdapter(CallableAdapter):
@@ -67,7 +77,7 @@ def open_composite(name: str, request: ProductRequest, options: Options, device:
     """Open a composite of the last dimension of x [rows, K]. Raises AccprobeError."""
     if request.reduced != "last":
         raise AccprobeError(f"{name} is measured along the last dimension only: give --dim last")
-    fmt = request.a or F32
+    fmt = request.a or SINGLE
     if fmt.name not in ("f32", "f16", "bf16") or request.out not in (None, fmt):
         raise AccprobeError(f"{name} is measured from f32, f16 and bf16 to the same format: give --dtype")
     default = COMPOSITES[name].eps
@@ -78,17 +88,17 @@ def open_composite(name: str, request: ProductRequest, options: Options, device:
     return Opened(adapter, {"dim": "last", **chosen})
 
 
-class Sample(NamedTuple):
+class ProbedRows(NamedTuple):
     """Rows x, as words and values, and the results."""
 
     words: Bits
-    x: Singles
+    x: SingleValues
     got: Bits
     eps: float | None
 
 
 @dataclass(frozen=True)
-class Candidate:
+class CompositeCandidate:
     """Steps and a plan of the sum. order: in words."""
 
     steps: Steps
@@ -126,7 +136,7 @@ class _Search:
     rng: np.random.Generator
     calls: int = 0
 
-    def _sample(self, kind: str, change: Change | None = None, eps: float | None = None) -> Sample:
+    def _sample(self, kind: str, change: RowChange | None = None, eps: float | None = None) -> ProbedRows:
         """Probe random rows, with the callable's own eps unless one is given."""
         spec = self.adapter.spec
         words = random_lines(spec.b, (spec.n, spec.k), kind, self.rng)
@@ -138,9 +148,9 @@ class _Search:
             x = spec.b.values(words).astype(np.float32)
         self.calls += 1
         eps = self.adapter.eps if eps is None else eps
-        return Sample(words, x, self.adapter.results(words, eps), eps)
+        return ProbedRows(words, x, self.adapter.results(words, eps), eps)
 
-    def _samples(self, rows: int, change: Change | None = None, eps: float | None = None) -> list[Sample]:
+    def _samples(self, rows: int, change: RowChange | None = None, eps: float | None = None) -> list[ProbedRows]:
         return [self._sample("normal", change, eps) for _ in range(max(2, -(-rows // self.adapter.spec.n)))]
 
     def steps(self) -> list[Steps]:
@@ -162,12 +172,12 @@ class _Search:
             )
         return [steps for steps in kept if not steps.function.startswith(LIBRARY)] or kept
 
-    def _mismatches(self, steps: Steps, sample: Sample) -> int:
+    def _mismatches(self, steps: Steps, sample: ProbedRows) -> int:
         a, b = steps.terms(sample.x)
         sums = np.sum(np.multiply(a, b, dtype=np.float64), axis=1).astype(np.float32)
         return int(np.count_nonzero(steps.results(sums, sample.x, b, self.adapter.spec.out) != sample.got))
 
-    def orders(self, kept: list[Steps]) -> list[Candidate]:
+    def orders(self, kept: list[Steps]) -> list[CompositeCandidate]:
         """Return the candidates that explain random rows."""
         composite, found = self.adapter.composite, self.outcome.found[0]
         samples = self._samples(RANDOM_ROWS, composite.sharpened, composite.sharp_eps)
@@ -175,7 +185,7 @@ class _Search:
         tried = found.alternatives
         if not candidates and (tree := self._tree_of_sum()) is not None:
             every = [
-                Candidate(steps, self._plan(step, tree), "the order of torch:sum")
+                CompositeCandidate(steps, self._plan(step, tree), "the order of torch:sum")
                 for steps in kept
                 for step in self._additions()
             ]
@@ -194,14 +204,14 @@ class _Search:
     def _additions(self) -> Mapping[DotModel, str]:
         """Return the ways to add a term: products that f32 does not hold may be rounded first."""
         fmt = self.adapter.spec.b
-        if self.adapter.composite.squares and 2 * fmt.mantissa_bits + 1 > F32.mantissa_bits:
+        if self.adapter.composite.squares and 2 * fmt.mantissa_bits + 1 > SINGLE.mantissa_bits:
             return {multiply_add(): "fused", ROUNDED_FIRST: "rounded"}
         return {multiply_add(): ""}
 
     def _plan(self, step: DotModel, tree: Any) -> ProductModel:
-        return ProductModel(F32, F32, self.adapter.spec.k, step, tree, F32)
+        return ProductModel(SINGLE, SINGLE, self.adapter.spec.k, step, tree, SINGLE)
 
-    def _of_lanes(self, steps: Steps, samples: list[Sample]) -> Iterator[Candidate]:
+    def _of_lanes(self, steps: Steps, samples: list[ProbedRows]) -> Iterator[CompositeCandidate]:
         k, found = self.adapter.spec.k, self.outcome.found[0]
         terms = [steps.terms(sample.x) for sample in samples]
         for step, how in self._additions().items():
@@ -210,41 +220,43 @@ class _Search:
                 found.alternatives += 1
                 if all(self._matches(steps, order, *each) for each in zip(sums, terms, samples, strict=True)):
                     words = f"{order}, squares {how}" if how else str(order)
-                    yield Candidate(steps, self._plan(step, order.tree(k)), words)
+                    yield CompositeCandidate(steps, self._plan(step, order.tree(k)), words)
 
-    def _matches(self, steps: Steps, order: LaneOrder, sums: LaneSums, terms: tuple[Singles, Singles], sample: Sample) -> bool:
+    def _matches(
+        self, steps: Steps, order: LaneOrder, sums: LaneSums, terms: tuple[SingleValues, SingleValues], sample: ProbedRows
+    ) -> bool:
         found = replace(steps, eps=sample.eps).results(sums.of(order), sample.x, terms[1], self.adapter.spec.out)
         return bool((found == sample.got).all())
 
     def _tree_of_sum(self) -> Node | None:
         """Return the tree that torch:sum has for f32 at this shape, None if it has none for all rows."""
         spec, library = self.adapter.spec, self.adapter.library
-        opened = open_callable("torch:sum", ProductRequest((1, spec.n, spec.k), F32, reduced="last"), {}, library.device)
+        opened = open_callable("torch:sum", ProductRequest((1, spec.n, spec.k), SINGLE, reduced="last"), {}, library.device)
         opened.adapter.check()
         found = characterise(opened.adapter, elements=spec.n, seed=self.outcome.seed).found
         plan = found[0].plan
-        in_f32 = plan is not None and plan.step.root.arithmetic.result is F32
+        in_f32 = plan is not None and plan.step.root.arithmetic.result is SINGLE
         return plan.tree if plan is not None and in_f32 and len(found) == 1 and found[0].fits_in_range else None
 
-    def _explains(self, candidate: Candidate, sample: Sample) -> bool:
+    def _explains(self, candidate: CompositeCandidate, sample: ProbedRows) -> bool:
         sharp = replace(candidate, steps=replace(candidate.steps, eps=sample.eps))
         return bool((self._predicted(sharp, sample.words) == sample.got).all())
 
-    def _predicted(self, candidate: Candidate, words: Bits) -> Bits:
+    def _predicted(self, candidate: CompositeCandidate, words: Bits) -> Bits:
         spec = self.adapter.spec
         return candidate.steps.words(candidate.model, words, spec.b, spec.out)
 
-    def verify(self, candidates: list[Candidate], elements: int) -> None:
+    def verify(self, candidates: list[CompositeCandidate], elements: int) -> None:
         """Compare the first candidate with fresh rows of every distribution, and record it with what it stands for."""
         outcome, found, spec = self.outcome, self.outcome.found[0], self.adapter.spec
         chosen, verification = candidates[0], self.outcome.verification
-        results = self._sample(KINDS[0]).got.size
-        calls = max(1, min(TOGETHER // spec.n, elements // (len(KINDS) * results)))
-        for number, kind in enumerate(cycle(KINDS), 1):
+        results = self._sample(ROW_KINDS[0]).got.size
+        calls = max(1, min(ROWS_TOGETHER // spec.n, elements // (len(ROW_KINDS) * results)))
+        for number, kind in enumerate(cycle(ROW_KINDS), 1):
             samples = [self._sample(kind) for _ in range(calls)]
             words, got = np.concatenate([each.words for each in samples]), np.concatenate([each.got for each in samples])
             verification.compare(kind, spec.out, got, self._predicted(chosen, words), np.arange(len(got)), np.arange(spec.k))
-            if number >= len(KINDS) and verification.elements >= elements:
+            if number >= len(ROW_KINDS) and verification.elements >= elements:
                 break
         found.plan, found.multiplicity = chosen.model, np.ones(spec.k, np.int64)
         found.chains = found.chains_reached = len(list(chosen.model.chains()))
@@ -268,7 +280,7 @@ class _Search:
             )
 
 
-def _lane_sums(a: Singles, b: Singles, is_fused: bool) -> LaneSums:
+def _lane_sums(a: SingleValues, b: SingleValues, is_fused: bool) -> LaneSums:
     if is_fused:
         return LaneSums(lambda total, x: fused(x, x, total).astype(np.float32), b)
     products: NDArray[np.float32] = a * b

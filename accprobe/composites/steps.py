@@ -23,14 +23,14 @@ from accprobe.report.functions import TableModelRecord
 from accprobe.report.recorded import recorded
 from accprobe.report.report import Report
 
-Singles = NDArray[Any]  # of float32
-Function = Callable[[Singles], Singles]
+SingleValues = NDArray[Any]  # of float32
+SingleFunction = Callable[[SingleValues], SingleValues]
 
-F32 = FORMATS["f32"]
+SINGLE = FORMATS["f32"]
 # A step that rounds each product to float32 before it is added.
-ROUNDED_FIRST = multiply_add(product_bits=F32.mantissa_bits)
+ROUNDED_FIRST = multiply_add(product_bits=SINGLE.mantissa_bits)
 # The report whose models of special function units are used.
-UNITS = "functions-h200"
+UNIT_REPORT = "functions-h200"
 # The start of the name of a function that only its library computes.
 LIBRARY = "torch:"
 
@@ -41,16 +41,16 @@ def fused(a: Any, b: Any, c: Any) -> NDArray[np.float64]:
     return rounded_to_odd(*np.broadcast_arrays(exact, np.asarray(c, np.float64)))
 
 
-def _cuda_expf(unit: Function) -> Function:
+def _cuda_expf(unit: SingleFunction) -> SingleFunction:
     """Return expf of CUDA without fast math, read in SASS of sm_90a: 2^n · ex2.approx(x · log2 e - n)."""
 
-    def function(x: Singles) -> Singles:
+    def function(x: SingleValues) -> SingleValues:
         scaled = np.clip(fused(x, np.float32(0.0057249800302088261), np.float32(0.5)), 0, 1).astype(np.float32)
         shifted = np.floor(np.multiply(scaled, 252, dtype=np.float64) + 12582913).astype(np.float32)
         n = (shifted - np.float32(12583039)).astype(np.float32)
         rest = fused(x, np.float32(1.4426950216293335), -n).astype(np.float32)
         rest = fused(x, np.float32(1.925963033500011e-08), rest).astype(np.float32)
-        power: Singles = (shifted.view(np.uint32) << np.uint32(23)).view(np.float32)
+        power: SingleValues = (shifted.view(np.uint32) << np.uint32(23)).view(np.float32)
         return power * unit(rest)
 
     return function
@@ -59,7 +59,7 @@ def _cuda_expf(unit: Function) -> Function:
 _SLEEF_EXP = (1.9852762e-4, 1.3930436e-3, 8.3333608e-3, 4.1666485e-2, 0.16666667, 0.5)
 
 
-def _sleef_expf(x: Singles) -> Singles:
+def _sleef_expf(x: SingleValues) -> SingleValues:
     """Return expf of SLEEF with an error of 1.0 ulp, with fused multiply-adds (src/libm/sleefsimdsp.c, xexpf)."""
     n = np.rint(x * np.float32(1.442695040888963407))
     rest = fused(n, np.float32(-0.693145751953125), x).astype(np.float32)
@@ -72,9 +72,9 @@ def _sleef_expf(x: Singles) -> Singles:
     return np.where(x < -104, np.float32(0), scaled)
 
 
-def _unit(name: str) -> Function | None:
+def _unit(name: str) -> SingleFunction | None:
     """Return the model of a special function unit, None if it is not recorded."""
-    rows = Report.load(UNITS).functions if UNITS in recorded() else ()
+    rows = Report.load(UNIT_REPORT).functions if UNIT_REPORT in recorded() else ()
     for row in rows:
         if row.name == name and isinstance(row.model, TableModelRecord) and row.status == "confirmed":
             model = model_of(row.model)
@@ -82,7 +82,7 @@ def _unit(name: str) -> Function | None:
     return None
 
 
-def _of_units(function: str) -> Iterator[tuple[str, Function]]:
+def _of_units(function: str) -> Iterator[tuple[str, SingleFunction]]:
     if function == "exp" and (unit := _unit("ex2.approx.ftz.f32")):
         yield "expf of CUDA", _cuda_expf(unit)
     if function == "rsqrt":
@@ -91,22 +91,22 @@ def _of_units(function: str) -> Iterator[tuple[str, Function]]:
                 yield name, unit
 
 
-def _once(exact: Callable[[Any], Any]) -> Function:
+def _once(exact: Callable[[Any], Any]) -> SingleFunction:
     return lambda x: exact(x.astype(np.float64)).astype(np.float32)
 
 
-ONCE = "{} rounded once"
-_ROUNDED: Mapping[str, tuple[tuple[str, Function], ...]] = {
+ROUNDED_ONCE = "{} rounded once"
+_ROUNDED: Mapping[str, tuple[tuple[str, SingleFunction], ...]] = {
     "rsqrt": (
         ("1 / sqrt, both rounded", lambda x: np.float32(1) / np.sqrt(x)),
-        (ONCE.format("rsqrt"), _once(lambda x: 1 / np.sqrt(x))),
+        (ROUNDED_ONCE.format("rsqrt"), _once(lambda x: 1 / np.sqrt(x))),
     ),
-    "exp": ((ONCE.format("exp"), _once(np.exp)), ("expf of SLEEF", _sleef_expf)),
-    "sqrt": ((ONCE.format("sqrt"), np.sqrt),),
+    "exp": ((ROUNDED_ONCE.format("exp"), _once(np.exp)), ("expf of SLEEF", _sleef_expf)),
+    "sqrt": ((ROUNDED_ONCE.format("sqrt"), np.sqrt),),
 }
 
 
-def functions_of(function: str, library: ArrayLibrary | None = None) -> Iterator[tuple[str, Function]]:
+def functions_of(function: str, library: ArrayLibrary | None = None) -> Iterator[tuple[str, SingleFunction]]:
     """Yield ways to compute a scalar function in float32 by name; at last as the library computes it alone, if it is given."""
     yield from _ROUNDED[function]
     yield from _of_units(function)
@@ -114,37 +114,37 @@ def functions_of(function: str, library: ArrayLibrary | None = None) -> Iterator
         yield LIBRARY + function, _of_library(function, library)
 
 
-def _of_library(function: str, library: ArrayLibrary) -> Function:
+def _of_library(function: str, library: ArrayLibrary) -> SingleFunction:
     import torch
 
     called = getattr(torch, function)
 
-    def words(x: Singles) -> Singles:
-        result = called(library.operand("function", np.atleast_2d(x).view(np.uint32), F32))
-        return library.patterns(result, F32).view(np.float32).reshape(x.shape)
+    def words(x: SingleValues) -> SingleValues:
+        result = called(library.operand("function", np.atleast_2d(x).view(np.uint32), SINGLE))
+        return library.patterns(result, SINGLE).view(np.float32).reshape(x.shape)
 
     return words
 
 
-# Terms (a, b) [rows, K] of x, whose products are added; the maximum of a row is subtracted first in softmax.
-Terms = Callable[[Singles, Function], tuple[Singles, Singles]]
+# TermsOf (a, b) [rows, K] of x, whose products are added; the maximum of a row is subtracted first in softmax.
+TermsOf = Callable[[SingleValues, SingleFunction], tuple[SingleValues, SingleValues]]
 # The result [rows, K] or [rows, 1] from S [rows, 1], x, the terms b, K, eps and the function.
-Finish = Callable[[Singles, Singles, Singles, int, Any, Function], Singles]
+Finish = Callable[[SingleValues, SingleValues, SingleValues, int, Any, SingleFunction], SingleValues]
 
 
 # Changes random rows x [rows, K].
-Change = Callable[[Singles, np.random.Generator], Singles]
+RowChange = Callable[[SingleValues, np.random.Generator], SingleValues]
 
 
-def _squares(x: Singles, function: Function) -> tuple[Singles, Singles]:
+def _squares(x: SingleValues, function: SingleFunction) -> tuple[SingleValues, SingleValues]:
     return x, x
 
 
-def _exponentials(x: Singles, function: Function) -> tuple[Singles, Singles]:
+def _exponentials(x: SingleValues, function: SingleFunction) -> tuple[SingleValues, SingleValues]:
     return np.ones_like(x), function(x - x.max(axis=1, keepdims=True))
 
 
-def _one_element(x: Singles, rng: np.random.Generator) -> Singles:
+def _one_element(x: SingleValues, rng: np.random.Generator) -> SingleValues:
     """Keep one element of each row: its square is the sum in any order."""
     found = np.zeros_like(x)
     rows = np.arange(len(x))
@@ -153,7 +153,7 @@ def _one_element(x: Singles, rng: np.random.Generator) -> Singles:
     return found
 
 
-def _two_elements(x: Singles, rng: np.random.Generator) -> Singles:
+def _two_elements(x: SingleValues, rng: np.random.Generator) -> SingleValues:
     """Keep a zero and a negative number in each row; the sum of two terms does not depend on the order."""
     found = np.full_like(x, -np.inf)
     rows = np.arange(len(x))
@@ -164,8 +164,8 @@ def _two_elements(x: Singles, rng: np.random.Generator) -> Singles:
     return found
 
 
-def _unit_mean_square(x: Singles, rng: np.random.Generator) -> Singles:
-    root: Singles = np.sqrt(np.mean(x * x, axis=1, keepdims=True))
+def _unit_mean_square(x: SingleValues, rng: np.random.Generator) -> SingleValues:
+    root: SingleValues = np.sqrt(np.mean(x * x, axis=1, keepdims=True))
     return x / root
 
 
@@ -182,11 +182,11 @@ class Composite:
     call: Callable[[Any, Any], Any]
     function: str
     squares: bool
-    terms: Terms
-    isolated: Change
+    terms: TermsOf
+    isolated: RowChange
     finishes: Mapping[str, Finish]
     eps: float | None = None
-    sharpened: Change | None = None
+    sharpened: RowChange | None = None
     sharp_eps: float | None = None
 
 
@@ -244,18 +244,18 @@ class Steps:
 
     composite: Composite
     function: str
-    compute: Function
+    compute: SingleFunction
     finish: str
     eps: float | None
 
     def __str__(self) -> str:
         return f"{self.finish} with {self.function}"
 
-    def terms(self, x: Singles) -> tuple[Singles, Singles]:
+    def terms(self, x: SingleValues) -> tuple[SingleValues, SingleValues]:
         with np.errstate(all="ignore"):
             return self.composite.terms(x, self.compute)
 
-    def results(self, sums: Singles, x: Singles, b: Singles, out: Format) -> Bits:
+    def results(self, sums: SingleValues, x: SingleValues, b: SingleValues, out: Format) -> Bits:
         """Return the result words [rows, K] or [rows, 1] from sums [rows], x and the terms b."""
         with np.errstate(all="ignore"):
             eps = None if self.eps is None else np.float32(self.eps)

@@ -27,14 +27,14 @@ from accprobe.isa.formats import FORMATS, Bits, Format
 from accprobe.model.product import ProductModel
 from accprobe.report.products import ProductRow
 
-F32 = FORMATS["f32"]
+SUM_FORMAT = FORMATS["f32"]
 KINDS = ("normal", "wide", "same sign", "cancelling")
 # Rows and columns of a region that are predicted in a call, and elements that are compared in all.
-BLOCK, ELEMENTS = 32, 1 << 15
+PREDICTED_LINES, ELEMENTS = 32, 1 << 15
 
-Singles = NDArray[Any]  # of float32
+SumValues = NDArray[Any]  # of float32
 # From the model of a sum in f32, the call of a part of D, the sums, C and the formats to values in f32 that are rounded to D.
-Way = Callable[[ProductModel, Call, Singles, Singles, Format], Singles]
+EpilogueWay = Callable[[ProductModel, Call, SumValues, SumValues, Format], SumValues]
 
 
 def infer_epilogue(adapter: CallableAdapter, outcome: ProductOutcome, seed: int) -> None:
@@ -47,7 +47,7 @@ def infer_epilogue(adapter: CallableAdapter, outcome: ProductOutcome, seed: int)
     for kind in cycle(KINDS):
         call, addend = _probe(adapter, epilogue, outcome, kind, rng)
         for found in outcome.found:
-            rows, columns = (rng.permutation(lines)[:BLOCK] for lines in (found.region.rows, found.region.columns))
+            rows, columns = (rng.permutation(lines)[:PREDICTED_LINES] for lines in (found.region.rows, found.region.columns))
             part, c = call.part(rows, columns), _singles(outcome.spec.out, addend[np.ix_(rows, columns)])
             compared += part.d.size
             for name, expected in _expected(epilogue, found, part, c, outcome.spec.out):
@@ -85,18 +85,18 @@ def _probe(
     return Call(a, b, None, adapter.product(a, b)), addend
 
 
-def _expected(epilogue: Epilogue, found: RegionOutcome, part: Call, c: Singles, out: Format) -> Iterator[tuple[str, Bits]]:
+def _expected(epilogue: Epilogue, found: RegionOutcome, part: Call, c: SumValues, out: Format) -> Iterator[tuple[str, Bits]]:
     """Yield the results by each way."""
     assert found.plan is not None
     assert out.ml_dtype is not None
-    model = replace(found.plan, result=F32)
+    model = replace(found.plan, result=SUM_FORMAT)
     sums = product(model, part.a, part.b).view(np.float32)
     with np.errstate(all="ignore"):
         for name, way in ways(epilogue, out):
             yield name, way(model, part, sums, c, out).astype(out.ml_dtype).view(out.dtype)
 
 
-def _singles(fmt: Format, words: Bits) -> Singles:
+def _singles(fmt: Format, words: Bits) -> SumValues:
     return fmt.values(words).astype(np.float32)
 
 
@@ -105,38 +105,40 @@ def _times(fmt: Format, words: Bits, factor: float) -> Bits:
     return (_singles(fmt, words) * np.float32(factor)).astype(fmt.ml_dtype).view(fmt.dtype)
 
 
-def _rounded(values: Singles, out: Format) -> Singles:
+def _rounded(values: SumValues, out: Format) -> SumValues:
     assert out.ml_dtype is not None
     return values.astype(out.ml_dtype).astype(np.float32)
 
 
-def _fma(factor: float, x: Singles, y: Singles) -> Singles:
+def _fma(factor: float, x: SumValues, y: SumValues) -> SumValues:
     exact = np.multiply(x, np.float32(factor), dtype=np.float64)
     return rounded_to_odd(exact, y.astype(np.float64)).astype(np.float32)
 
 
-def ways(epilogue: Epilogue, out: Format) -> Iterator[tuple[str, Way]]:
+def ways(epilogue: Epilogue, out: Format) -> Iterator[tuple[str, EpilogueWay]]:
     """Yield the ways to compute an epilogue, by name, with the activation before and after the result is rounded."""
     for name, way in _linear_ways(epilogue.alpha, epilogue.beta, out):
         if epilogue.activation is None:
             yield name, way
             continue
         yield f"{name}; {epilogue.activation} of the rounded result", _activated(epilogue, way, rounded=True)
-        if out is not F32 and epilogue.activation != "relu":  # rounding keeps signs, so its place does not matter for relu
+        if (
+            out is not SUM_FORMAT and epilogue.activation != "relu"
+        ):  # rounding keeps signs, so its place does not matter for relu
             yield f"{name}; {epilogue.activation} before the rounding", _activated(epilogue, way, rounded=False)
 
 
-def _linear_ways(alpha: float, beta: float, out: Format) -> Iterator[tuple[str, Way]]:
+def _linear_ways(alpha: float, beta: float, out: Format) -> Iterator[tuple[str, EpilogueWay]]:
     """Yield the ways without an activation. Two that are the same for these alpha and beta are yielded once."""
     by_alpha, by_beta = np.float32(alpha), np.float32(beta)
-    once = f", rounded once to {out}" if out is not F32 else ""
+    once = f", rounded once to {out}" if out is not SUM_FORMAT else ""
     first, second = "sum" if alpha == 1 else "alpha · sum", "C" if beta == 1 else "beta · C"
     yield f"{first} + {second} in f32{once}", lambda m, call, s, c, out: by_alpha * s + by_beta * c
     if alpha != 1:
         yield f"fma(alpha, sum, {second}) in f32{once}", lambda m, call, s, c, out: _fma(alpha, s, by_beta * c)
     if beta != 1:
         yield f"fma(beta, C, {first}) in f32{once}", lambda m, call, s, c, out: _fma(beta, c, by_alpha * s)
-    if out is not F32:
+    if out is not SUM_FORMAT:
         rounded = f"{first} rounded to {out}, then {second} added and rounded"
         yield rounded, lambda m, call, s, c, out: _rounded(by_alpha * s, out) + by_beta * c
     if alpha == 1:
@@ -157,7 +159,7 @@ def with_addend(row: ProductRow, model: ProductModel, a: Bits, b: Bits, c: Bits)
     if way is None:
         why = f"its epilogue is {found.value}" if found else "it has no epilogue"
         raise AccprobeError(f"{row.title} takes no C: {why}")
-    model = replace(model, result=F32)
+    model = replace(model, result=SUM_FORMAT)
     sums = product(model, a, b).view(np.float32)
     assert out.ml_dtype is not None
     with np.errstate(all="ignore"):
@@ -171,10 +173,10 @@ def _scaled_first(
     is_fused: bool,
     model: ProductModel,
     call: Call,
-    sums: Singles,
-    c: Singles,
+    sums: SumValues,
+    c: SumValues,
     out: Format,
-) -> Singles:
+) -> SumValues:
     """Multiply an operand by alpha before the product."""
     a, b = (
         _times(fmt, words, alpha) if name == operand else words
@@ -184,16 +186,16 @@ def _scaled_first(
     return _fma(beta, c, found) if is_fused else found + np.float32(beta) * c
 
 
-def _from_start(model: ProductModel, call: Call, start: Singles) -> Singles:
-    found: Singles = product(model, call.a, call.b, np.ascontiguousarray(start).view(np.uint32)).view(np.float32)
+def _from_start(model: ProductModel, call: Call, start: SumValues) -> SumValues:
+    found: SumValues = product(model, call.a, call.b, np.ascontiguousarray(start).view(np.uint32)).view(np.float32)
     return found
 
 
-def _activated(epilogue: Epilogue, way: Way, rounded: bool) -> Way:
+def _activated(epilogue: Epilogue, way: EpilogueWay, rounded: bool) -> EpilogueWay:
     """Return the way with torch's activation, in the format of D or in f32."""
 
-    def activated(model: ProductModel, call: Call, sums: Singles, c: Singles, out: Format) -> Singles:
-        values, fmt, library = way(model, call, sums, c, out), out if rounded else F32, epilogue.library
+    def activated(model: ProductModel, call: Call, sums: SumValues, c: SumValues, out: Format) -> SumValues:
+        values, fmt, library = way(model, call, sums, c, out), out if rounded else SUM_FORMAT, epilogue.library
         assert fmt.ml_dtype is not None
         tensor = library.operand("value", values.astype(fmt.ml_dtype).view(fmt.dtype), fmt)
         return _singles(fmt, library.patterns(epilogue.activated(tensor), fmt))

@@ -29,10 +29,10 @@ from accprobe.gemm.operands import first_operands
 from accprobe.gemm.spec import Spec
 
 # Process groups that reduce `first_operands`; the last one is kept for the measurement.
-GROUPS = 3
+PROCESS_GROUPS = 3
 # Seconds until a collective that does not return is given up.
-PATIENCE = 120
-NEVER_RUN = "nccl: accprobe's use of it has never run on hardware"
+COLLECTIVE_PATIENCE = 120
+NCCL_NEVER_RUN = "nccl: accprobe's use of it has never run on hardware"
 
 
 class Job(NamedTuple):
@@ -70,8 +70,8 @@ class ProcessGroup:
         return [self._received(number, rank) for number, rank in enumerate(self._ranks)]
 
     def _received(self, number: int, rank: Connection) -> bytes:
-        if not rank.poll(PATIENCE):
-            raise AccprobeError(f"rank {number} did not return within {PATIENCE} s")
+        if not rank.poll(COLLECTIVE_PATIENCE):
+            raise AccprobeError(f"rank {number} did not return within {COLLECTIVE_PATIENCE} s")
         try:
             found: bytes | str = rank.recv()
         except (EOFError, OSError):
@@ -112,7 +112,9 @@ def _open_rank(job: Job, rank: int) -> Any:
     device = "cpu" if job.backend == "gloo" else f"cuda:{rank}"
     if device != "cpu":
         torch.cuda.set_device(rank)
-    dist.init_process_group(job.backend, f"file://{job.store}", timedelta(seconds=PATIENCE), world_size=job.ranks, rank=rank)
+    dist.init_process_group(
+        job.backend, f"file://{job.store}", timedelta(seconds=COLLECTIVE_PATIENCE), world_size=job.ranks, rank=rank
+    )
     type_, operation = getattr(torch, job.type), getattr(dist.ReduceOp, job.operation.upper())
     scatter = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
 
@@ -167,12 +169,12 @@ def open_collective(
     `first_operands` are reduced in several process groups; the results are compared as those of first calls.
     """
     collective = Collective(name, spec, options, device)
-    remarks = (NEVER_RUN,) if options["backend"] == "nccl" else ()
+    remarks = (NCCL_NEVER_RUN,) if options["backend"] == "nccl" else ()
     if options["op"] == "avg":
         collective.spec = replace(spec, a_exponent=factor_exponent(collective))
         remarks = (*remarks, f"avg divides {_divided(collective)}")
         collective.before.clear()
-    for _ in range(GROUPS - 1):
+    for _ in range(PROCESS_GROUPS - 1):
         collective.before.append(collective.product(*first_operands(collective.spec)))
         collective.renew()
     return collective, remarks
