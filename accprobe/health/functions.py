@@ -40,11 +40,11 @@ MOST_RECORDS, FIELDS, NOWHERE, TRIES = 64, 5, 0xFFFFFFFF, 8
 
 
 def function_rows(device: Device, like: str | None) -> dict[str, list[FunctionRow]]:
-    """Return the confirmed functions of each unit: of the report `like`, otherwise of one recorded on that architecture."""
+    """Return the confirmed functions of each unit: of the report `like`, otherwise of that GPU or its architecture."""
     if not isinstance(device, OnGpu) or device.kind != "cuda" or (like or "").startswith("sim:"):
         return {}
-    for name in [like] if like else recorded():
-        report = Report.load(name)
+    reports = [Report.load(name) for name in ([like] if like else recorded())]
+    for report in sorted(reports, key=lambda report: report.device.name != device.name):
         if report.functions and report.device.architecture == device.architecture:
             known = {row.name: row for row in report.functions if row.status == "confirmed" and row.model}
             found = {unit: [known[name] for name in names if name in known] for unit, names in FUNCTION_UNITS.items()}
