@@ -188,8 +188,9 @@ def disassembled(unit: ScalarUnit | ArithmeticUnit) -> FunctionRow:
 
 def _measured(unit: ScalarUnit | ArithmeticUnit, target: str, index: int) -> FunctionRow:
     """Return the row of a unit: skipped if it does not compile for the GPU, unverified if its measurement fails."""
-    from accprobe.function.arithmetic import ArithmeticUnit, GpuArithmetic, measure_arithmetic
+    from accprobe.function.arithmetic import ArithmeticUnit, GpuArithmetic
     from accprobe.function.measure import FunctionRequest, measure
+    from accprobe.function.rules import measure_arithmetic
     from accprobe.function.units import GpuUnit, opcodes_of
 
     try:

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 import accprobe
-from accprobe.function import arithmetic
-from accprobe.function.arithmetic import ARITHMETIC_UNITS, ArithmeticUnit, measure_arithmetic
+from accprobe.function import rules
+from accprobe.function.arithmetic import ARITHMETIC_UNITS, ArithmeticUnit
+from accprobe.function.rules import measure_arithmetic
 from accprobe.isa.formats import Bits
 
 UNITS = {unit.name: unit for unit in ARITHMETIC_UNITS}
@@ -101,16 +102,16 @@ def last_nan(a: Any, b: Any) -> Any:
 def test_the_rules_of_an_instruction_are_found(
     name: str, function: Callable[..., Any], keeps: bool, computes: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(arithmetic, "RANDOM_ROWS", 1 << 18 if "16" in name else 1 << 14)
-    monkeypatch.setattr(arithmetic, "opcodes_of", lambda cubin: ())
+    monkeypatch.setattr(rules, "RANDOM_ROWS", 1 << 18 if "16" in name else 1 << 14)
+    monkeypatch.setattr(rules, "opcodes_of", lambda cubin: ())
     row = measure_arithmetic(Planted(UNITS[name], function, keeps))
     assert (row.status, row.verification.mismatches) == ("confirmed", 0), row.verification.mismatch
     assert computes in row.computes
 
 
 def test_a_wrong_word_is_a_counterexample(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(arithmetic, "RANDOM_ROWS", 1 << 14)
-    monkeypatch.setattr(arithmetic, "opcodes_of", lambda cubin: ())
+    monkeypatch.setattr(rules, "RANDOM_ROWS", 1 << 14)
+    monkeypatch.setattr(rules, "opcodes_of", lambda cubin: ())
     row = measure_arithmetic(
         Planted(UNITS["min.f32"], lambda a, b: np.where((a == 2.0**-149) & (b == 2.0**-148), b, smaller(a, b)), False)
     )
