@@ -105,16 +105,14 @@ def lanes(tensor: Any) -> Any:
 class _GpuHashes:
     """Hashes on one GPU. sums: slots to which the kernel adds; numbers: by slot, the number of its hash.
 
-    addresses, layouts: of waiting tensors, whose hashing is not started yet; memories: their storages, as a reference to a
-    tensor would make autograd copy gradients; stream: on which they will be hashed; bytes: their size.
+    waiting: addresses, layouts and storages of tensors whose hashing is not started yet, as a reference to a tensor would make
+    autograd copy gradients; stream: on which they will be hashed; bytes: their size.
     """
 
     kernel: HashKernel
     sums: Any
     numbers: list[int] = field(default_factory=list)
-    addresses: list[int] = field(default_factory=list)
-    layouts: list[MemoryLayout] = field(default_factory=list)
-    memories: list[Any] = field(default_factory=list)
+    waiting: list[tuple[int, MemoryLayout, Any]] = field(default_factory=list)
     stream: int = 0
     bytes: int = 0
 
@@ -122,11 +120,12 @@ class _GpuHashes:
         """Start hashing the tensors that wait."""
         import torch
 
-        if not self.addresses:
+        if not self.waiting:
             return
-        first = len(self.numbers) - len(self.addresses)
-        self.kernel.launch(self.addresses, self.layouts, self.sums.data_ptr() + first * 8 * HASH_LANES, self.stream)
-        self.addresses, self.layouts, self.memories, self.bytes = [], [], [], 0
+        first = len(self.numbers) - len(self.waiting)
+        addresses, layouts, _ = zip(*self.waiting, strict=True)
+        self.kernel.launch(addresses, layouts, self.sums.data_ptr() + first * 8 * HASH_LANES, self.stream)
+        self.waiting, self.bytes = [], 0
         if self.kernel.current_stream() != self.stream and not torch.cuda.is_current_stream_capturing():
             torch.accelerator.synchronize(self.sums.device)  # the program's order of its streams does not include this launch
 
@@ -143,18 +142,20 @@ class HashQueue:
     _full: list[_GpuHashes] = field(default_factory=list)
     _gpus: dict[int, _GpuHashes | None] = field(default_factory=dict)
     _sums: dict[int, Any] = field(default_factory=dict)
+    _next: int = 0
 
     def add(self, tensor: Any, layout: MemoryLayout, memory: Any) -> int:
-        """Hash a tensor, later on a GPU, and return the number of its hash in `found`. memory: its storage."""
-        number, device = len(self.found) + len(self._kinds), tensor.get_device()
-        self._kinds.append(layout.kind)
+        """Hash a tensor, later on a GPU, and return the number of its hash in `found`. memory: its storage.
+
+        A tensor without data has no hash: -1.
+        """
+        device = tensor.get_device()
         gpu = self._gpus.get(device)
         if gpu is None:
             if device not in self._gpus:
                 self._gpus[device] = gpu = _new_hashes(tensor.device)
             if gpu is None:
-                self._sums[number] = lanes(tensor)
-                return number
+                return self._add_on_device(tensor, layout)
         if layout.needs_copy:
             tensor = tensor.contiguous()
             memory = tensor.untyped_storage()
@@ -162,16 +163,27 @@ class HashQueue:
         if stream != gpu.stream:
             gpu.start()
             gpu.stream = stream
-        gpu.addresses.append(tensor.data_ptr())
-        gpu.layouts.append(layout)
-        gpu.memories.append(memory)
+        number, waiting = self._next, gpu.waiting
+        self._next = number + 1
+        self._kinds.append(layout.kind)
+        waiting.append((tensor.data_ptr(), layout, memory))
         gpu.numbers.append(number)
         gpu.bytes += layout.size
-        if len(gpu.addresses) == TENSORS or gpu.bytes >= _MOST_WAITING or len(gpu.numbers) == _SLOTS:
+        if len(waiting) == TENSORS or gpu.bytes >= _MOST_WAITING:
             gpu.start()
-            if len(gpu.numbers) == _SLOTS:
+            if len(gpu.numbers) > _SLOTS - TENSORS:
                 self._full.append(gpu)
                 del self._gpus[device]
+        return number
+
+    def _add_on_device(self, tensor: Any, layout: MemoryLayout) -> int:
+        """Hash a tensor by torch's operations."""
+        if tensor.is_meta:
+            return -1
+        number = self._next
+        self._next += 1
+        self._kinds.append(layout.kind)
+        self._sums[number] = lanes(tensor)
         return number
 
     def start(self) -> None:

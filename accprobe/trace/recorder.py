@@ -23,7 +23,16 @@ from accprobe.trace.mapping import Mapped
 from accprobe.trace.modules import ModuleTracker
 from accprobe.trace.records import RecordedTrace, TensorValue, TracedOperation, TraceWriter
 from accprobe.trace.replay import Operand, RecordedCall, copy_operand
-from accprobe.trace.schemas import SCHEMAS, Schema, arguments_text, schema_of, tensor_class, tensors_in, wait_for
+from accprobe.trace.schemas import (
+    SCHEMAS,
+    Schema,
+    arguments_text,
+    read_arguments,
+    schema_of,
+    tensor_class,
+    tensors_in,
+    wait_for,
+)
 from accprobe.trace.storages import Storages
 
 _OLDEST = (2, 10)
@@ -40,7 +49,7 @@ PRODUCT_FLAGS = (
 )
 
 Keep = Callable[[TracedOperation], bool]
-"""Selects operations whose operands are kept; the operation has no hashes yet."""
+"""Selects operations whose operands are kept; the operation has no hashes and no arguments yet."""
 
 NO_FLAGS: Mapping[str, Any] = MappingProxyType({})
 
@@ -69,7 +78,7 @@ class Recorder:
         self._queue = HashQueue()
         self._storages = Storages(self._queue, self.mapped)
         self._modules = ModuleTracker()
-        self._unfetched: list[TracedOperation] = []
+        self._unfetched: list[tuple[Any, ...]] = []
         self._count = 0
         self._copies: dict[Any, Any] = {}
         self._last: tuple[TensorValue, ...] = ()
@@ -100,7 +109,7 @@ class Recorder:
         inputs = self._storages.values(tensors_in(result)) or self._last
         if self.keep is not None:
             self.results = [self._copy(each) for each in tensors_in(result)]
-        self._add(TracedOperation(self._count, "return", "", "forward", inputs, ()))
+        self._add((self._count, "return", "", "forward", inputs, ()))
         self._fetch()
 
     def trace(self) -> RecordedTrace:
@@ -113,14 +122,16 @@ class Recorder:
             self._storages.may_negate |= schema.negates
         if self.paused or (self._is_bounded and self._ended()):
             return schema.call(*arguments, **keywords)
-        read: list[Any] = []
-        text = arguments_text(schema, arguments, keywords, read)
+        tensor, listed = tensor_class(), None
+        read = [x for x in arguments if isinstance(x, tensor)]
+        if keywords or schema.buffers or len(read) != len(arguments):
+            read, listed = read_arguments(schema, arguments, keywords)
         inputs = self._storages.values(read)
         module, phase = self._modules.place()
         flags = product_flags() if schema.multiplies else NO_FLAGS
         random = schema.random if schema.dropout is None else schema.draws(arguments, keywords)
         call = None
-        if self.keep and self.keep(TracedOperation(self._count, schema.name, module, phase, inputs, (), text, random, flags)):
+        if self.keep and self.keep(TracedOperation(self._count, schema.name, module, phase, inputs, ())):
             call = RecordedCall(schema.function, self._frozen(arguments), self._frozen(dict(keywords)), flags)
         kernels: tuple[str, ...] = ()
         if self.kernels:
@@ -130,7 +141,7 @@ class Recorder:
         if schema.is_collective:
             wait_for(result)
         results = [result]
-        if not schema.is_pure or not isinstance(result, tensor_class()):
+        if not schema.is_pure or not isinstance(result, tensor):
             results = self._results(schema, arguments, keywords, read, result)
         if not results:
             return result
@@ -138,9 +149,7 @@ class Recorder:
             call.results = [self._copy(x, settled=False) for x in results]
             self.kept[self._count] = call
         outputs = self._storages.results(results)
-        # As `TracedOperation(…)`, which calls a Python function.
-        fields = (self._count, schema.name, module, phase, inputs, outputs, text, random, flags, kernels)
-        self._add(tuple.__new__(TracedOperation, fields))
+        self._add((self._count, schema.name, module, phase, inputs, outputs, listed, random, flags, kernels))
         if not schema.is_pure or schema.is_collective:
             self._queue.start()
         return result
@@ -159,18 +168,20 @@ class Recorder:
                 self._storages.conceal(tensor)
         return results
 
-    def _add(self, operation: TracedOperation) -> None:
+    def _add(self, operation: tuple[Any, ...]) -> None:
+        """Add the fields of a `TracedOperation`, whose arguments are not yet a text."""
         self._unfetched.append(operation)
-        self._last = operation.outputs
+        self._last = operation[5]
         self._count += 1
         if len(self._unfetched) >= FETCH_EVERY:
             self._fetch()
 
     def _fetch(self) -> None:
         self._storages.fetch()
-        self.operations += self._unfetched
+        fetched = [TracedOperation(*x[:6], *map(arguments_text, x[6:7]), *x[7:]) for x in self._unfetched]
+        self.operations += fetched
         if self.writer is not None:
-            self.writer.add(self._unfetched)
+            self.writer.add(fetched)
         self._unfetched = []
 
     def _ended(self) -> bool:
@@ -204,7 +215,7 @@ class Recorder:
         for tensor in outputs:
             self._storages.written(tensor)
         written = self._storages.results(outputs)
-        self._add(TracedOperation(self._count, f"triton.{name}", module, phase, inputs, written))
+        self._add((self._count, f"triton.{name}", module, phase, inputs, written))
         return result
 
 

@@ -110,30 +110,28 @@ def tensors_in(values: Any) -> Iterator[Any]:
         yield from tensors_in(values.to_tuple())
 
 
-_NUMBERS = (int, float, bool, type(None))
+_NUMBERS = frozenset((int, float, bool, type(None)))
 
 MOST_ARGUMENTS = 1000
 """Characters of arguments that are stored."""
 
 
-def arguments_text(schema: Schema, arguments: Sequence[Any], keywords: Mapping[str, Any], read: list[Any]) -> str:
-    """Return arguments as JSON, with "tensor" in the place of each tensor; "" if all are tensors. read: gets those it reads."""
-    tensor = tensor_class()
-    found = [x for x in arguments if isinstance(x, tensor)]
-    if len(found) == len(arguments) and not keywords:
-        read += found[schema.buffers :]
-        return ""
-    buffers = schema.buffers
+def read_arguments(schema: Schema, arguments: Sequence[Any], keywords: Mapping[str, Any]) -> tuple[list[Any], list[Any]]:
+    """Return the tensors that an operation reads, and its arguments with "tensor" in the place of each tensor."""
+    tensor, buffers = tensor_class(), schema.buffers
+    read: list[Any] = []
     listed = [_divide(x, [], tensor) for x in arguments[:buffers]] if buffers else []
     listed += [x if type(x) in _NUMBERS else _divide(x, read, tensor) for x in arguments[buffers:]]
-    if not keywords:
-        return _text(listed)
-    named = {name: _divide(x, [] if name in schema.results else read, tensor) for name, x in keywords.items()}
-    return _text([listed, named])
+    if keywords:
+        named = {name: _divide(x, [] if name in schema.results else read, tensor) for name, x in keywords.items()}
+        return read, [listed, named]
+    return read, listed
 
 
-def _text(arguments: list[Any]) -> str:
-    """Return arguments as JSON. Texts are kept, as JSON is slow and most arguments come again."""
+def arguments_text(arguments: list[Any] | None) -> str:
+    """Return arguments as JSON, "" for None. Texts are kept, as JSON is slow and most arguments come again."""
+    if arguments is None:
+        return ""
     try:
         key: bytes | str = marshal.dumps(arguments, 2)
     except ValueError:  # a type or a device of torch

@@ -74,12 +74,22 @@ class Storages:
 
     def results(self, tensors: Iterable[Any]) -> tuple[TensorValue, ...]:
         """Return the values of tensors that an operation has just written. torch counts the write only after it."""
-        found = []
+        attribute, found = self.attribute, []
         for tensor in tensors:
             memory = tensor.untyped_storage()
-            storage = self._written_storage(tensor, memory)
             key = (tensor.storage_offset(), tensor.shape, tensor.stride(), tensor.dtype)
-            found.append(self._value(tensor, memory, storage, key))
+            if self._mapped is not None or key[3].is_complex or getattr(memory, attribute, None) is not None:
+                found.append(self._value(tensor, memory, self._written_storage(tensor, memory), key))
+                continue
+            # New memory without views. Its record is made here, without calls of Python functions.
+            self._values = identity = self._values + 1
+            layout = memory_layout_of(key[1], key[2], key[3])
+            number = self._queue.add(tensor, layout, memory)
+            value = TensorValue(identity, "", layout.shape, layout.strides, layout.dtype, (), "", number)
+            setattr(memory, attribute, _Storage(self, identity, False, None, False, -1, {key: value}))
+            if number >= 0:
+                self._unfinished.append(value)
+            found.append(value)
         return tuple(found)
 
     def _value(self, tensor: Any, memory: Any, storage: _Storage, key: Any) -> TensorValue:
@@ -91,20 +101,23 @@ class Storages:
             key = (*key, tensor.is_neg(), tensor.is_conj())
         if key in views:
             return views[key]
-        layout = memory_layout_of(key[1], key[2], key[3])
-        found = TensorValue(storage.value, "", layout.shape, layout.strides, layout.dtype)
-        if storage.is_opaque or tensor.is_meta:
-            views[key] = found
-            return found
         plain = tensor if is_plain else tensor.resolve_conj().resolve_neg()
-        if views and is_plain and layout.is_contiguous:
-            found.number = self._number_of_same_bits(views, key, layout)
-        if found.number < 0:
-            found.number = self._queue.add(tensor, layout, memory) if is_plain else self._add(plain)
-        views[key] = found
-        self._unfinished.append(found)
-        if self._mapped is not None or storage.is_input:
-            self._add_parts(found, tensor, plain, storage)
+        return self._new_value(tensor, plain, memory, storage, key)
+
+    def _new_value(self, tensor: Any, plain: Any, memory: Any, storage: _Storage, key: Any) -> TensorValue:
+        """Return a value and hash it. plain: the tensor, or a copy where the bits in memory are not its own."""
+        layout, number = memory_layout_of(key[1], key[2], key[3]), -1
+        if not storage.is_opaque:
+            if storage.views and plain is tensor and layout.is_contiguous:
+                number = self._number_of_same_bits(storage.views, key, layout)
+            if number < 0:
+                number = self._queue.add(plain, layout, memory) if plain is tensor else self._add(plain)
+        found = TensorValue(storage.value, "", layout.shape, layout.strides, layout.dtype, (), "", number)
+        storage.views[key] = found
+        if number >= 0:
+            self._unfinished.append(found)
+            if storage.is_input or self._mapped is not None:
+                self._add_parts(found, tensor, plain, storage)
         return found
 
     def _number_of_same_bits(self, views: dict[Any, TensorValue], wanted: Any, layout: MemoryLayout) -> int:
