@@ -7,9 +7,10 @@ from typing import get_args
 
 import numpy as np
 import pytest
+from departures import USUAL
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from outside_numbers import USUAL, log2_floor, packed
+from outside_numbers import log2_floor, packed
 
 from accprobe.evaluate.error_free import exact_sum, rounded_to_odd, top_bits, two_product, two_sum
 from accprobe.evaluate.rounding import encode

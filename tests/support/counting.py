@@ -7,8 +7,9 @@ from fractions import Fraction
 from typing import NamedTuple
 
 import numpy as np
+from departures import USUAL
 from outside import Chunk, Unit
-from outside_numbers import ANY_SPECIAL, USUAL, apart, cut, is_nan, log2_floor, packed
+from outside_numbers import ANY_SPECIAL, apart, cut, is_nan, log2_floor, packed
 
 from accprobe.isa.formats import Format
 from accprobe.isa.instructions import Instruction

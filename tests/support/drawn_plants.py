@@ -10,10 +10,9 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from departures import PLAIN, Entry, Packing
 from faulty import Fault, Place, When
 from hostile import hostile
-from outside import PLAIN, Entry
-from outside_numbers import Packing
 from plants import (
     BEYOND,
     FLOATS,

@@ -9,9 +9,9 @@ from typing import Any, Literal
 
 import census
 import numpy as np
+from departures import PLAIN
 from faulty import STEADY, PlantedDevice, placements
 from hostile import hostile, huge_cancelling
-from outside import PLAIN
 from plants import Plant
 
 from accprobe.evaluate.evaluator import evaluate

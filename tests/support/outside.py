@@ -7,19 +7,18 @@ terms that keep every bit are added in 64 bits, and other such sums in Python's 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
+from departures import PLAIN, Wide
 from numpy.typing import NDArray
 from outside_numbers import (
     ANY_SPECIAL,
     NOTHING,
     SPECIAL,
-    USUAL,
     ZERO,
     Ints,
-    Packing,
     Parts,
     apart,
     bit_length,
@@ -44,76 +43,6 @@ EXACT_BITS = 52
 
 WIDEST_LEFT = 24
 """Bits of a left shift of terms above the exponent in use; higher bits are lost."""
-
-
-@dataclass(frozen=True)
-class Entry:
-    """One wrong entry of a product table: code a times code b is `off` units of the product's last place off.
-
-    k: in that product alone, None: in all.
-    """
-
-    a: int
-    b: int
-    off: int
-    k: int | None = None
-
-
-@dataclass(frozen=True)
-class Scaling:
-    """Departures of block scales.
-
-    bits: fraction bits that are read. nan_is_number: of a NaN's pattern, as if the format had none. flushed: subnormals are
-    zeros. last_is_b: A has the scale of B in the last block. group_bits: low bits that sums of products lose before they are
-    scaled. largest: exponent of two scales. infinite_zero: an infinity times zero is zero.
-    """
-
-    bits: int | None = None
-    nan_is_number: bool = False
-    flushed: bool = False
-    last_is_b: bool = False
-    group_bits: int = 0
-    largest: int = ANY_SPECIAL
-    infinite_zero: bool = False
-
-
-@dataclass(frozen=True)
-class Wide:
-    """Departures of sums of products from the model; by default none.
-
-    product_bits, product_word: fraction bits of products before alignment, and the rounding to them. addend_bits: fraction bits
-    of C and inner results. led_by: the terms whose exponents count: "products", "others", "even", "first half". others_lift:
-    added to the exponent of C. word, others_word: rounding of terms, of C and inner results. others_short: fraction bits that C
-    and inner results lose; products_short: that products lose. short_at: (modulus, residue, bits): largest exponents at which
-    so many fewer are kept of all. pairwise: terms are added in pairs, pairs of pairs, …, each sum without its last bit.
-    lost_carry: (n, weight): a sum of exactly n odd terms is 2^weight too small. accumulator: "wrap" or "saturate", and the bits
-    that it has above F. packing: of results. nan: "signed": a NaN has the sign of C; "invalid": NaNs of invalid operations have
-    another last bit; "from C": a NaN in C passes through, in f64 as it is. entry: a wrong product. separately: f64 products are
-    rounded before they are added. integers: "wrap" or "saturate", bits, and products a group, whose sum has those bits.
-    """
-
-    product_bits: int | None = None
-    product_word: str = "truncate"
-    addend_bits: int | None = None
-    led_by: str = ""
-    others_lift: int = 0
-    word: str = ""
-    others_word: str = ""
-    others_short: int = 0
-    products_short: int = 0
-    short_at: tuple[int, int, int] | None = None
-    pairwise: bool = False
-    lost_carry: tuple[int, int] | None = None
-    accumulator: tuple[str, int] | None = None
-    packing: Packing = USUAL
-    nan: str = ""
-    entry: Entry | None = None
-    separately: bool = False
-    integers: tuple[str, int, int] | None = None
-    scaling: Scaling = Scaling()
-
-
-PLAIN = Wide()
 
 
 class Unit:
@@ -212,9 +141,7 @@ class Chunk:
             products[there] += entry.off * unit
 
     def _floats(self, ks: list[int], others: list[_Other], rules: FloatArithmetic, wide: Wide) -> Bits:
-        exact = rules.alignment_bits is None
-        bits = EXACT_BITS if rules.alignment_bits is None else rules.alignment_bits
-        wide_sums = exact and (len(ks) + len(others) > 2 or rules.result.name == "f64")
+        wide_sums = rules.alignment_bits is None and (len(ks) + len(others) > 2 or rules.result.name == "f64")
         terms = [_read_term(other) for other in others]
         fractions = [other.fmt.mantissa_bits for other in others]
         if wide.addend_bits is not None:
@@ -225,34 +152,13 @@ class Chunk:
             fractions.append(fraction)
             terms.append(products)
             leads.append(products.leading)
-        top = _largest(leads)
-        special = top > ANY_SPECIAL
-        if wide.led_by:
-            some = _largest(_looked_at(leads, wide.led_by, bool(ks)))
-            top = np.where(some < NOTHING, top, some)
-        if rules.min_exponent is not None:
-            top = np.maximum(top, rules.min_exponent)
-        top[(top < NOTHING) | special] = 0
-        kept = np.full(len(top), bits)
-        if wide.short_at:
-            modulus, residue, fewer = wide.short_at
-            kept -= fewer * (top % modulus == residue)
-        scale = top - kept
-        word = "sticky" if exact else wide.word or rules.alignment_rounding
+        special = _largest(leads) > ANY_SPECIAL
         if wide_sums:
             total, scale = _exact_sum(terms, fractions)
         else:
-            rows = []
-            for i, (part, fraction) in enumerate(zip(terms, fractions, strict=True)):
-                if i < len(others):
-                    rows.append(_aligned(part, fraction, scale, bits, wide.others_word or word, wide.others_short))
-                else:
-                    rows += list(_aligned(part, fraction, scale, bits, word, wide.products_short))
-            total = _added(rows, wide)
-        if rules.accumulator_bits is not None and not exact:
-            total = _narrow(total, rules.accumulator_overflow, bits + rules.accumulator_bits)
-        if wide.accumulator:
-            total = _narrow(total, wide.accumulator[0], bits + 1 + wide.accumulator[1])
+            top = _aligned_to(leads, bool(ks), rules, wide)
+            top[special] = 0
+            total, scale = _aligned_sum(terms, fractions, top, len(others), rules, wide)
         d = packed(total, scale, rules, wide.packing)
         if rules.zero_sign == "ieee":
             d[(total == 0) & self._all_negative(ks, others)] = rules.result.sign_bit
@@ -326,17 +232,13 @@ class Chunk:
             found &= is_negative(other.fmt, other.patterns)
         return found
 
-    def _specials(
-        self, rows: NDArray[np.intp], ks: list[int], others: list[_Other], rules: FloatArithmetic, wide: Wide
-    ) -> Ints:
-        nan, infinite = np.zeros((2, len(rows)), bool), np.zeros((2, len(rows)), bool)
-        came, kind, quiet = (
-            nan[0],
-            np.dtype(object if rules.result.bits > 32 else np.int64),
-            1 << (rules.result.mantissa_bits - 1),
-        )
+    def _kinds(
+        self, rows: NDArray[np.intp], ks: list[int], others: list[_Other], wide: Wide
+    ) -> tuple[NDArray[np.bool_], NDArray[np.bool_], NDArray[np.bool_]]:
+        """Return which sums have a NaN, which an invalid operation, and which infinities of either sign, [2, rows]."""
+        came, wrong, infinite = np.zeros(len(rows), bool), np.zeros(len(rows), bool), np.zeros((2, len(rows)), bool)
         for scale in self.scales:
-            nan[1] |= is_nan(self.inst.scale, scale[:, rows]).any(axis=0) & (not wide.scaling.nan_is_number)
+            wrong |= is_nan(self.inst.scale, scale[:, rows]).any(axis=0) & (not wide.scaling.nan_is_number)
         if ks:
             a, b = self.a[ks][:, rows], self.b[ks][:, rows]
             ea, eb = (apart(fmt, x, self.flushed).exponent for fmt, x in ((self.inst.a, a), (self.inst.b, b)))
@@ -345,7 +247,7 @@ class Chunk:
             endless = ~either & ~invalid & ((ea == SPECIAL) | (eb == SPECIAL))
             minus = is_negative(self.inst.a, a) != is_negative(self.inst.b, b)
             came |= either.any(axis=0)
-            nan[1] |= invalid.any(axis=0)
+            wrong |= invalid.any(axis=0)
             infinite |= np.stack([(endless & ~minus).any(axis=0), (endless & minus).any(axis=0)])
         for other in others:
             x = other.patterns[rows]
@@ -353,25 +255,35 @@ class Chunk:
             endless, minus = (apart(other.fmt, x).exponent == SPECIAL) & ~its, is_negative(other.fmt, x)
             came |= its
             infinite |= np.stack([endless & ~minus, endless & minus])
-        nan[1] |= infinite[0] & infinite[1]
+        return came, wrong | infinite[0] & infinite[1], infinite
+
+    def _specials(
+        self, rows: NDArray[np.intp], ks: list[int], others: list[_Other], rules: FloatArithmetic, wide: Wide
+    ) -> Ints:
+        came, invalid, infinite = self._kinds(rows, ks, others, wide)
+        nan, kind = came | invalid, np.dtype(object if rules.result.bits > 32 else np.int64)
         assert rules.result.infinity is not None
         d = np.full(len(rows), rules.result.infinity, kind)
         d[infinite[1]] |= rules.result.sign_bit
-        d[came | nan[1]] = rules.nan
+        d[nan] = rules.nan
         if wide.nan == "invalid":
-            d[nan[1] & ~came] ^= 1
+            d[invalid & ~came] ^= 1
         for other in others[-1:]:
             c = other.patterns[rows].astype(kind)
             if wide.nan == "signed":
-                d = np.where(came | nan[1], d & ~rules.result.sign_bit | c & rules.result.sign_bit, d)
+                d = np.where(nan, d & ~rules.result.sign_bit | c & rules.result.sign_bit, d)
             if wide.nan == "from C" and rules.nan_payload == "dropped":
-                d = np.where(is_nan(other.fmt, other.patterns[rows]), c | quiet, d)
-        operands = {"a": self.a[ks], "b": self.b[ks], "c": [other.patterns for other in others]}
-        for letter in rules.nan_payload.replace("dropped", "").split()[::-1]:
-            for x in operands[letter][::-1]:
-                payload = x[rows].astype(kind) | (0 if wide.nan == "from C" else quiet)
-                d = np.where(is_nan(rules.result, x[rows]), payload, d)
+                d = np.where(is_nan(other.fmt, other.patterns[rows]), c | _quiet(rules), d)
+        operands = {"a": self.a[ks], "b": self.b[ks], "c": [other.patterns for other in others], "dropped": []}
+        in_turn = [x[rows] for letter in rules.nan_payload.split() for x in operands[letter]]
+        for x in in_turn[::-1]:
+            payload = x.astype(kind) | (0 if wide.nan == "from C" else _quiet(rules))
+            d = np.where(is_nan(rules.result, x), payload, d)
         return d
+
+
+def _quiet(rules: FloatArithmetic) -> int:
+    return 1 << (rules.result.mantissa_bits - 1)
 
 
 def _rounded_products(a: Bits, b: Bits) -> tuple[Bits, Bits]:
@@ -380,6 +292,44 @@ def _rounded_products(a: Bits, b: Bits) -> tuple[Bits, Bits]:
     product = x * y
     nan = np.isnan(product)
     return np.where(nan, a, product.view(np.uint64)), np.where(nan, b, np.ones_like(y).view(np.uint64))
+
+
+def _aligned_to(leads: list[Ints], has_products: bool, rules: FloatArithmetic, wide: Wide) -> Ints:
+    """Return the exponents to which terms are aligned, 0 of sums of zeros."""
+    top = _largest(leads)
+    if wide.led_by:
+        some = _largest(_looked_at(leads, wide.led_by, has_products))
+        top = np.where(some < NOTHING, top, some)
+    if rules.min_exponent is not None:
+        top = np.maximum(top, rules.min_exponent)
+    top[top < NOTHING] = 0
+    return top
+
+
+def _aligned_sum(
+    terms: list[Parts], fractions: list[int], top: Ints, others: int, rules: FloatArithmetic, wide: Wide
+) -> tuple[Ints, Ints]:
+    """Return sums of aligned terms, products last, and the exponents of their last bits."""
+    exact = rules.alignment_bits is None
+    bits = EXACT_BITS if rules.alignment_bits is None else rules.alignment_bits
+    kept = np.full(len(top), bits)
+    if wide.short_at:
+        modulus, residue, fewer = wide.short_at
+        kept -= fewer * (top % modulus == residue)
+    scale = top - kept
+    word = "sticky" if exact else wide.word or rules.alignment_rounding
+    rows: list[Ints] = []
+    for i, (part, fraction) in enumerate(zip(terms, fractions, strict=True)):
+        if i < others:
+            rows.append(_aligned(part, fraction, scale, bits, wide.others_word or word, wide.others_short))
+        else:
+            rows += list(_aligned(part, fraction, scale, bits, word, wide.products_short))
+    total = _added(rows, wide)
+    if rules.accumulator_bits is not None and not exact:
+        total = _narrow(total, rules.accumulator_overflow, bits + rules.accumulator_bits)
+    if wide.accumulator:
+        total = _narrow(total, wide.accumulator[0], bits + 1 + wide.accumulator[1])
+    return total, scale
 
 
 def _exact_sum(terms: list[Parts], fractions: list[int]) -> tuple[Ints, Ints]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
+from departures import Packing
 from numpy.typing import NDArray
 
 from accprobe.isa.formats import Bits, Format
@@ -131,28 +131,6 @@ def cut(value: Ints, by: Ints, word: str) -> Ints:
     mixed = (value.astype(np.uint64) + by.astype(np.uint64)) * np.uint64(0x9E3779B97F4A7C15)
     threshold = (mixed ^ (mixed >> np.uint64(29))).astype(np.int64) & (unit - 1)
     return below + (rest > threshold)
-
-
-@dataclass(frozen=True)
-class Packing:
-    """Rounding of results outside the fields of a model.
-
-    rounding: instead of the model's. first_bits: fraction bits beyond the result's to which it is rounded before, to nearest.
-    overflow: "before": what overflows is what is beyond the largest number before it is rounded; "exponent": what is beyond it
-    by its exponent before it is rounded, and what rounding carries there is the largest. subnormal_before: what lies below
-    the smallest normal number before it is rounded is zero. flushed_below: results below 2^(smallest normal + this) are zero.
-    blind: (modulus, residue): results whose exponent leaves that residue have no last bit.
-    """
-
-    rounding: str = ""
-    first_bits: int | None = None
-    overflow: str = ""
-    subnormal_before: bool = False
-    flushed_below: int | None = None
-    blind: tuple[int, int] | None = None
-
-
-USUAL = Packing()
 
 
 def packed(total: Ints, scale: Ints, rules: FloatArithmetic, odd: Packing) -> Ints:

@@ -7,9 +7,10 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeVar, get_args
 
 import numpy as np
+from departures import PLAIN, Wide
 from faulty import Fault, PlantedDevice
 from hypothesis import strategies as st
-from outside import PLAIN, Unit, Wide
+from outside import Unit
 
 from accprobe.isa.families import MMA_SYNC
 from accprobe.isa.formats import FORMATS, Format

@@ -8,12 +8,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from departures import Entry, Wide
 from faulty import Fault, Place, PlantedDevice, cells, placements
 from hostile import hostile
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from judge import judged
-from outside import Entry, Unit, Wide
+from outside import Unit
 from plants import OPCODES, SPARSE, Plant, float_models, integer_models, usual
 
 from accprobe.evaluate.evaluator import evaluate

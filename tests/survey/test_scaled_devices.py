@@ -7,8 +7,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from departures import Scaling, Wide
 from fakes import Tiled
-from outside import Scaling, Unit, Wide
+from outside import Unit
 
 from accprobe.evaluate.evaluator import evaluate
 from accprobe.infer.characterise import characterise

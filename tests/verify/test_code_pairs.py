@@ -6,8 +6,9 @@ from itertools import islice
 
 import numpy as np
 import pytest
+from departures import Entry, Wide
 from marks import some
-from outside import Entry, Unit, Wide
+from outside import Unit
 from plants import OPCODES, Plant
 
 from accprobe.evaluate.evaluator import evaluate
