@@ -50,9 +50,8 @@ def _reports() -> Iterator[tuple[str, str]]:
 
     for name in recorded():
         report = Report.load(name)
-        noun = "instruction" if report.measured else "product" if report.products else "function"
-        statuses = Counter(str(row.status) for row in report.measured or report.products or report.functions)
-        counts = ", ".join(f"{count} {noun}{'s' * (count != 1)} {status}" for status, count in statuses.items())
+        kinds = Counter((row.kind, row.status) for row in report.measured or report.products or report.functions)
+        counts = ", ".join(f"{count} {kind}{'s' * (count != 1)} {status}" for (kind, status), count in kinds.items())
         driver = f", driver {report.environment['driver']}" if "driver" in report.environment else ""
         yield name, f"recorded report of {report.device.name}, {report.device.architecture}{driver}: {counts}"
 

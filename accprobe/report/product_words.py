@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
@@ -100,7 +101,8 @@ def each_of(sizes: Sequence[int]) -> str:
 def division(findings: FindingsByName) -> str:
     """Return "2 parts of 256, added in f32" where several structures give the same bits, "" where K has one structure."""
     several = any(name in findings and findings[name].bound == "equivalent" for name in PLAN_FINDINGS)
-    return str(findings["order"].value).rpartition(": ")[0] if several and "order" in findings else ""
+    parts = str(findings["order"].value).rpartition(": ")[0] if several and "order" in findings else ""
+    return re.sub(rf"\d+(?:, \d+){{{MOST_SIZES},}}", lambda sizes: each_of([*map(int, sizes[0].split(", "))]), parts)
 
 
 def along(findings: FindingsByName) -> str:

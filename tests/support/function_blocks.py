@@ -45,7 +45,9 @@ def functions() -> str:
         largest = f"{errors.largest:.4g}" if errors else ""
         share = f"{100 * errors.correct / errors.words:.4g} %" if errors else ""
         differ = f"{row.verification.mismatches:,}" if row.verification else ""
-        table.append((f"`{row.name}`", " + ".join(row.opcodes), largest, share, row.computes or row.reason, differ))
+        table.append(
+            (f"`{row.name}`", " + ".join(row.opcodes), largest, share, (row.computes or row.reason).replace("|", "\\|"), differ)
+        )
     return tabled(header, table)
 
 

@@ -78,7 +78,7 @@ def products_blocks(rows: Sequence[ProductRow], expand: bool = False) -> Iterato
                 yield List(faults, "!")
             yield product_section(row)
         return
-    yield Heading(f"Whole products: {product_counts(rows)}; --all has each in full", 2)
+    yield Heading(f"{noun_of(rows).capitalize()}: {product_counts(rows)}; --all has each in full", 2)
     if of_any := all_alarms(shown):
         yield List(of_any, "!")
     yield tabulate(COLUMNS, shown)
@@ -90,9 +90,13 @@ def products_blocks(rows: Sequence[ProductRow], expand: bool = False) -> Iterato
 def products_page(rows: Sequence[ProductRow]) -> Iterator[Element]:
     """Yield a table with a line for each product, and a section for each."""
     shown = wrong_first(rows)
-    yield Heading("Whole products", 2, "products")
+    yield Heading(noun_of(rows).capitalize(), 2, "products")
     yield tabulate(COLUMNS, shown, links="p", caption="The name of a product links to its details.", filtered=True)
     yield from (product_section(row, f"p{i}", len(shown) == 1) for i, row in enumerate(shown))
+
+
+def noun_of(rows: Sequence[ProductRow]) -> str:
+    return "reductions" if all(row.is_reduction for row in rows) else "matrix products"
 
 
 def product_counts(rows: Sequence[ProductRow]) -> str:

@@ -27,7 +27,7 @@ from accprobe.render.document import (
 from accprobe.render.subjects.functions import function_blocks, function_headline
 from accprobe.render.subjects.instruction import instruction_section
 from accprobe.render.subjects.patterns import brace_patterns, pattern_spans
-from accprobe.render.subjects.products import all_alarms, product_counts, products_blocks, products_page
+from accprobe.render.subjects.products import all_alarms, noun_of, product_counts, products_blocks, products_page
 from accprobe.render.subjects.sweeps import sweep_blocks, sweep_headline, sweep_page
 from accprobe.render.subjects.verification import coverage
 from accprobe.report.claims import NOT_MEASURED, Status
@@ -127,7 +127,7 @@ def report_page(report: Report) -> Iterator[Element]:
 
 def _other_headline(report: Report) -> str:
     if report.products:
-        return f"products: {product_counts(report.products)}"
+        return f"{noun_of(report.products)}: {product_counts(report.products)}"
     return function_headline(report.functions) if report.functions else sweep_headline(report.sweeps)
 
 
