@@ -83,7 +83,9 @@ class Rules:
         """Mark values below the normal numbers: exactly, or rounded to the format's digits with an unbounded exponent."""
         if self.tiny_before:
             return module_of(values).abs(values) < 2.0**fmt.min_exponent
-        twice = conversion.words(2 * values, fmt) & fmt.sign_bit - 1  # those at the limit are rounded as normal numbers
+        with np.errstate(invalid="ignore"):  # a signalling NaN becomes quiet
+            doubled = 2 * values
+        twice = conversion.words(doubled, fmt) & fmt.sign_bit - 1  # those at the limit are rounded as normal numbers
         return twice < 2 << fmt.mantissa_bits
 
     def _read(self, words: Any, fmt: Format) -> Any:
