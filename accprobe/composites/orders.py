@@ -101,7 +101,7 @@ class LaneOrder:
         head = np.arange(whole) // self.width % self.lanes
         tail = np.arange(k - whole) % self.lanes
         lane = np.concatenate([head, tail])
-        return [np.flatnonzero(lane == number) for number in range(self.lanes)]
+        return np.split(np.argsort(lane, kind="stable"), np.cumsum(np.bincount(lane, minlength=self.lanes))[:-1])
 
     def tree(self, k: int) -> Node:
         chains: list[Node] = [self._chain(k, number, ks) for number, ks in enumerate(self.ks(k))]
@@ -121,10 +121,16 @@ class LaneSums:
     def __init__(self, add: Callable[[Any, Any], Any], terms: NDArray[Any]) -> None:
         """add: adds a term to a float32 accumulator, rounded once."""
         self._add, self._terms = add, terms
+        self._sums: dict[LaneOrder, NDArray[np.float32]] = {}
         self._lanes: dict[tuple[int, int, bool], list[NDArray[np.float32]]] = {}
 
     def of(self, order: LaneOrder) -> NDArray[np.float32]:
         """Return the sums, [rows]."""
+        if order not in self._sums:
+            self._sums[order] = self._merged(order)
+        return self._sums[order]
+
+    def _merged(self, order: LaneOrder) -> NDArray[np.float32]:
         key = order.lanes, order.width, order.singly
         if key not in self._lanes:
             self._lanes[key] = self._of_lanes(order)
@@ -134,12 +140,16 @@ class LaneSums:
 
     def _of_lanes(self, order: LaneOrder) -> list[NDArray[np.float32]]:
         every = order.ks(self._terms.shape[1])
-        longest = max(map(len, every))
-        places = np.array([np.pad(ks, (0, longest - len(ks)), constant_values=-1) for ks in every])
+        places = np.full((order.lanes, max(map(len, every))), -1)
+        for ks, place in zip(every, places, strict=True):
+            place[: len(ks)] = ks
         total = np.zeros((len(self._terms), order.lanes), np.float32)
         for turn in places.T:
-            there = turn >= 0
-            total[:, there] = self._add(total[:, there], self._terms[:, turn[there]])
+            if turn.min() >= 0:
+                total = self._add(total, self._terms[:, turn])
+            else:
+                there = turn >= 0
+                total[:, there] = self._add(total[:, there], self._terms[:, turn[there]])
         return list(total.T)
 
 

@@ -181,19 +181,18 @@ class _Search:
         """Return the candidates that explain random rows."""
         composite, found = self.adapter.composite, self.outcome.found[0]
         samples = self._samples(RANDOM_ROWS, composite.sharpened, composite.sharp_eps)
-        candidates = [each for steps in kept for each in self._of_lanes(steps, samples)]
+        candidates = list(self._of_lanes(kept, samples))
         tried = found.alternatives
         if not candidates and (tree := self._tree_of_sum()) is not None:
             every = [
-                CompositeCandidate(steps, self._plan(step, tree), "the order of torch:sum")
+                CompositeCandidate(steps, self._plan(step, tree), _with_squares("the order of torch:sum", how))
                 for steps in kept
-                for step in self._additions()
+                for step, how in self._additions().items()
             ]
             found.alternatives += len(every)
-            candidates = [each for each in every if all(self._explains(each, sample) for sample in samples)]
+            candidates = self._explaining(every, samples)
         for _ in range(MORE_ROUNDS if len(candidates) > 1 else 0):
-            samples = self._samples(RANDOM_ROWS)
-            candidates = [each for each in candidates if all(self._explains(each, sample) for sample in samples)]
+            candidates = self._explaining(candidates, self._samples(RANDOM_ROWS))
         if not candidates:
             found.reason = (
                 f"the order of the sum is not explained: none of {tried} orders of lanes, nor that of torch:sum, gives the"
@@ -211,16 +210,21 @@ class _Search:
     def _plan(self, step: DotModel, tree: Any) -> ProductModel:
         return ProductModel(SINGLE, SINGLE, self.adapter.spec.k, step, tree, SINGLE)
 
-    def _of_lanes(self, steps: Steps, samples: list[ProbedRows]) -> Iterator[CompositeCandidate]:
-        k, found = self.adapter.spec.k, self.outcome.found[0]
-        terms = [steps.terms(sample.x) for sample in samples]
-        for step, how in self._additions().items():
-            sums = [_lane_sums(a, b, how == "fused") for a, b in terms]
-            for order in lane_orders(k):
-                found.alternatives += 1
-                if all(self._matches(steps, order, *each) for each in zip(sums, terms, samples, strict=True)):
-                    words = f"{order}, squares {how}" if how else str(order)
-                    yield CompositeCandidate(steps, self._plan(step, order.tree(k)), words)
+    def _of_lanes(self, kept: list[Steps], samples: list[ProbedRows]) -> Iterator[CompositeCandidate]:
+        """Yield the orders of lanes that explain all samples. Steps with the same terms share their sums."""
+        k, found, groups = self.adapter.spec.k, self.outcome.found[0], dict[str, list[Steps]]()
+        for steps in kept:
+            groups.setdefault("" if self.adapter.composite.squares else steps.function, []).append(steps)
+        for group in groups.values():
+            terms = [group[0].terms(sample.x) for sample in samples]
+            for step, how in self._additions().items():
+                sums = [_lane_sums(a, b, how == "fused") for a, b in terms]
+                for order in lane_orders(k):
+                    found.alternatives += len(group)
+                    words = _with_squares(str(order), how)
+                    for steps in group:
+                        if all(self._matches(steps, order, *each) for each in zip(sums, terms, samples, strict=True)):
+                            yield CompositeCandidate(steps, self._plan(step, order.tree(k)), words)
 
     def _matches(
         self, steps: Steps, order: LaneOrder, sums: LaneSums, terms: tuple[SingleValues, SingleValues], sample: ProbedRows
@@ -238,9 +242,21 @@ class _Search:
         in_f32 = plan is not None and plan.step.root.arithmetic.result is SINGLE
         return plan.tree if plan is not None and in_f32 and len(found) == 1 and found[0].fits_in_range else None
 
-    def _explains(self, candidate: CompositeCandidate, sample: ProbedRows) -> bool:
-        sharp = replace(candidate, steps=replace(candidate.steps, eps=sample.eps))
-        return bool((self._predicted(sharp, sample.words) == sample.got).all())
+    def _explaining(self, candidates: list[CompositeCandidate], samples: list[ProbedRows]) -> list[CompositeCandidate]:
+        """Return the candidates that explain all samples. Those of one order and the same terms share their sums."""
+        out = self.adapter.spec.out
+        for sample in samples:
+            sums: dict[tuple[str, str], SingleValues] = {}
+            kept = []
+            for each in candidates:
+                a, b = each.steps.terms(sample.x)
+                key = each.order, "" if self.adapter.composite.squares else each.steps.function
+                if key not in sums:
+                    sums[key] = each.steps.sums(each.model, a, b)
+                if (replace(each.steps, eps=sample.eps).results(sums[key], sample.x, b, out) == sample.got).all():
+                    kept.append(each)
+            candidates = kept
+        return candidates
 
     def _predicted(self, candidate: CompositeCandidate, words: Bits) -> Bits:
         spec = self.adapter.spec
@@ -278,6 +294,10 @@ class _Search:
                 f"{steps.function} computes the function on this device, and its bits have no recorded model; the other steps"
                 " and the order explain every result"
             )
+
+
+def _with_squares(order: str, how: str) -> str:
+    return f"{order}, squares {how}" if how else order
 
 
 def _lane_sums(a: SingleValues, b: SingleValues, is_fused: bool) -> LaneSums:

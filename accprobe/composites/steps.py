@@ -15,13 +15,11 @@ from numpy.typing import NDArray
 from accprobe.errors import AccprobeError
 from accprobe.evaluate.error_free import rounded_to_odd
 from accprobe.evaluate.product import product
+from accprobe.function.gpu_candidates import recorded_unit
 from accprobe.function.records import model_of
 from accprobe.gemm.callables.arrays import ArrayLibrary
 from accprobe.isa.formats import FORMATS, Bits, Format
 from accprobe.model.product import ProductModel, multiply_add
-from accprobe.report.functions import TableModelRecord
-from accprobe.report.recorded import recorded
-from accprobe.report.report import Report
 
 SingleValues = NDArray[Any]  # of float32
 SingleFunction = Callable[[SingleValues], SingleValues]
@@ -29,8 +27,6 @@ SingleFunction = Callable[[SingleValues], SingleValues]
 SINGLE = FORMATS["f32"]
 # A step that rounds each product to float32 before it is added.
 ROUNDED_FIRST = multiply_add(product_bits=SINGLE.mantissa_bits)
-# The report whose models of special function units are used.
-UNIT_REPORT = "functions-h200"
 # The start of the name of a function that only its library computes.
 LIBRARY = "torch:"
 
@@ -74,12 +70,11 @@ def _sleef_expf(x: SingleValues) -> SingleValues:
 
 def _unit(name: str) -> SingleFunction | None:
     """Return the model of a special function unit, None if it is not recorded."""
-    rows = Report.load(UNIT_REPORT).functions if UNIT_REPORT in recorded() else ()
-    for row in rows:
-        if row.name == name and isinstance(row.model, TableModelRecord) and row.status == "confirmed":
-            model = model_of(row.model)
-            return lambda x: model.words(np.ascontiguousarray(x).view(np.uint32)).view(np.float32)
-    return None
+    record = recorded_unit(name)
+    if record is None:
+        return None
+    model = model_of(record)
+    return lambda x: model.words(np.ascontiguousarray(x).view(np.uint32)).view(np.float32)
 
 
 def _of_units(function: str) -> Iterator[tuple[str, SingleFunction]]:
@@ -126,7 +121,7 @@ def _of_library(function: str, library: ArrayLibrary) -> SingleFunction:
     return words
 
 
-# TermsOf (a, b) [rows, K] of x, whose products are added; the maximum of a row is subtracted first in softmax.
+# Terms (a, b) [rows, K] of x, whose products are added; the maximum of a row is subtracted first in softmax.
 TermsOf = Callable[[SingleValues, SingleFunction], tuple[SingleValues, SingleValues]]
 # The result [rows, K] or [rows, 1] from S [rows, 1], x, the terms b, K, eps and the function.
 Finish = Callable[[SingleValues, SingleValues, SingleValues, int, Any, SingleFunction], SingleValues]
@@ -263,16 +258,19 @@ class Steps:
             assert out.ml_dtype is not None
             return values.astype(out.ml_dtype).view(out.dtype)
 
+    def sums(self, model: ProductModel, a: SingleValues, b: SingleValues) -> SingleValues:
+        """Return the sums of terms, [rows], with a plan."""
+        if model.step == ROUNDED_FIRST:  # sums of exact products are evaluated faster
+            model, a, b = replace(model, step=multiply_add()), np.ones_like(a), a * b
+        first, second = (np.ascontiguousarray(each).view(np.uint32)[:, None] for each in (a, b))
+        found: SingleValues = product(model, first, second)[:, 0, 0].view(np.float32)
+        return found
+
     def words(self, model: ProductModel, words: Bits, fmt: Format, out: Format) -> Bits:
         """Return the results for x, as bit patterns, with the sum of a plan."""
         x = fmt.values(words).astype(np.float32)
         a, b = self.terms(x)
-        if model.step == ROUNDED_FIRST:  # sums of exact products are evaluated faster
-            model, first, second = replace(model, step=multiply_add()), np.ones_like(a), a * b
-        else:
-            first, second = a, b
-        first, second = (np.ascontiguousarray(each).view(np.uint32)[:, None] for each in (first, second))
-        return self.results(product(model, first, second)[:, 0, 0].view(np.float32), x, b, out)
+        return self.results(self.sums(model, a, b), x, b, out)
 
 
 def recorded_steps(name: str, function: str, finish: str, eps: float | None) -> Steps:

@@ -60,7 +60,7 @@ def truncated_units(name: str, operand: Format, result: Format) -> Iterator[Hypo
     """Yield recorded units of a function whose operand is a number of f32 and whose result is truncated."""
     direct = UNITS.get(name, name)
     for unit in (f"{direct}.approx.ftz.f32", f"{direct}.approx.f32"):
-        if record := _recorded(unit):
+        if record := recorded_unit(unit):
             words = partial(model_of(record).words_of, operand=operand, result=result)
             yield Hypothesis(f"{unit}, truncated to {result}", words, record=record)
 
@@ -87,7 +87,7 @@ def _compositions(name: str) -> Iterator[tuple[str, Callable[[Any], Any]]]:
         yield from ((text.replace(".approx", f".approx{ftz}"), words) for text, words in _of_units(name, units))
 
 
-def _recorded(name: str) -> TableModelRecord | None:
+def recorded_unit(name: str) -> TableModelRecord | None:
     """Return the table model of a recorded unit; None if it is not confirmed."""
     if RECORDED not in recorded():
         return None
@@ -99,7 +99,7 @@ def _recorded(name: str) -> TableModelRecord | None:
 
 def _unit(name: str) -> Step | None:
     """Return a recorded unit as a function of float64 values that are f32 numbers; None if it is not recorded."""
-    record = _recorded(name)
+    record = recorded_unit(name)
     if record is None:
         return None
     model = model_of(record)

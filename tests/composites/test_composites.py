@@ -45,27 +45,51 @@ def test_a_composite_of_torch_is_predicted(name: str, dtype: str, computes: str,
     assert torch.equal(accprobe.predict(str(file), x), COMPOSITES[f"torch:{name}"].call(x, 1e-6))
 
 
+def by_warps(lanes: Any) -> Any:
+    """Add halves of each warp, then of the warps, [rows]."""
+    for count in (32, lanes.shape[1] // 32):
+        lanes = lanes.reshape(len(lanes), -1, count)
+        while lanes.shape[2] > 1:
+            half = lanes.shape[2] // 2
+            lanes = lanes[..., :half] + lanes[..., half:]
+        lanes = lanes[..., 0]
+    return lanes[:, 0]
+
+
 def planted_rms_norm(x: Any, eps: float) -> Any:
-    """Compute as `vectorized_layer_norm_kernel` of torch does with 2 warps: vectors of 4, fused squares, shuffles, warps."""
-    values = x.numpy()
-    total = np.zeros((len(values), 64), np.float32)
-    for first in range(0, values.shape[1], 256):
+    """Compute as `vectorized_layer_norm_kernel` of torch does: 4 warps, vectors of 4, fused squares, shuffles, warps."""
+    values, rsqrt = x.numpy(), dict(functions_of("rsqrt"))["rsqrt.approx.f32"]
+    total = np.zeros((len(values), 128), np.float32)
+    for first in range(0, values.shape[1], 512):
         for place in range(4):
-            term = values[:, first + place : first + 256 : 4].astype(np.float64)
+            term = values[:, first + place : first + 512 : 4].astype(np.float64)
             total = (term * term + total).astype(np.float32)
-    warps = total.reshape(-1, 2, 32)
-    for half in (16, 8, 4, 2, 1):
-        warps = warps[..., :half] + warps[..., half : 2 * half]
-    sums = (warps[:, 0] + warps[:, 1]) / np.float32(values.shape[1]) + np.float32(eps)
-    return torch.from_numpy(values * (1 / np.sqrt(sums.astype(np.float64))).astype(np.float32))
+    return torch.from_numpy(values * rsqrt(by_warps(total) / np.float32(values.shape[1]) + np.float32(eps))[:, None])
 
 
-def test_a_planted_gpu_kernel_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    planted = replace(COMPOSITES["torch:rms_norm"], call=planted_rms_norm)
-    monkeypatch.setitem(COMPOSITES, "torch:rms_norm", planted)  # type: ignore[arg-type]
-    found = run("torch:rms_norm", "--shape", "32x512", "--elements", "16384", "--device", "cpu")
+def planted_softmax(x: Any, eps: Any) -> Any:
+    """Compute as `softmax_warp_forward` of torch does: every 32nd element is one lane's, and each exponential is divided."""
+    values = x.numpy()
+    e = dict(functions_of("exp"))["expf of CUDA"](values - values.max(axis=1, keepdims=True))
+    total = np.zeros((len(values), 32), np.float32)
+    for first in range(0, values.shape[1], 32):
+        total = total + e[:, first : first + 32]
+    return torch.from_numpy(e / by_warps(total)[:, None])
+
+
+@pytest.mark.parametrize(
+    ("name", "planted", "computes"),
+    [
+        ("rms_norm", planted_rms_norm, "rsqrt.approx.f32; S in 128 lanes of 4, merged by warps, squares fused"),
+        ("softmax", planted_softmax, "e / S with expf of CUDA; S in 32 lanes of 1, merged by halves"),
+    ],
+)
+def test_a_planted_gpu_kernel_is_found(name: str, planted: Any, computes: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    other = replace(COMPOSITES[f"torch:{name}"], call=planted)
+    monkeypatch.setitem(COMPOSITES, f"torch:{name}", other)  # type: ignore[arg-type]
+    found = run(f"torch:{name}", "--shape", "32x1024", "--elements", "32768", "--device", "cpu")
     assert found.exit_code == 0, found.output
-    assert "with rsqrt rounded once; S in 64 lanes of 4, merged by warps, squares fused" in found.stdout
+    assert computes in found.stdout
 
 
 def test_an_unknown_step_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
