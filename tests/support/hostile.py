@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -121,14 +122,6 @@ def _dense(inst: Instruction, rng: Rng, n: int, fraction: str = "any", spread: i
     signs = _signs(rng, n, inst.k, other)
     c = centre + rng.integers(-2, inst.k.bit_length() + 3, n)
     return _terms(inst, rng, products, c, signs, signs[:, 0] ^ (rng.random(n) < 0.3), fraction)
-
-
-def _full(inst: Instruction, rng: Rng, n: int) -> Request:
-    return _dense(inst, rng, n, "full")
-
-
-def _nearly_dense(inst: Instruction, rng: Rng, n: int) -> Request:
-    return _dense(inst, rng, n, spread=3, other=0.1)
 
 
 def _few_bits(inst: Instruction, rng: Rng, n: int) -> Request:
@@ -300,8 +293,8 @@ Way = Callable[[Instruction, Rng, int], Request]
 FLOATS: tuple[Way, ...] = (
     _uniform,
     _dense,
-    _full,
-    _nearly_dense,
+    partial(_dense, fraction="full"),
+    partial(_dense, spread=3, other=0.1),
     _few_bits,
     _staggered,
     _lone,
