@@ -8,8 +8,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import hardware_vectors
+import numpy as np
 from block_forms import filled, tabled
 
+from accprobe.emulate import predict
 from accprobe.isa.architectures import ARCHITECTURES, get
 from accprobe.isa.instructions import parse
 from accprobe.model.published import chip
@@ -159,11 +161,31 @@ def sparse_plans() -> str:
     return _plans("sparse-products-h200")
 
 
-def _plans(report: str, shown: str = "") -> str:
-    """Return the number of confirmed rows, and a line for all recorded products with one plan. shown: their shape."""
+def reduction_plans() -> str:
+    return _plans("reductions-h200", "(64|8|1)x(4096|5000)", "rows x K")
+
+
+def rows_together() -> str:
+    """Return how many of 64 random rows have other sums alone, and among 8, than among 64."""
+    x = np.random.default_rng(0).standard_normal((64, 4096)).astype(np.float32)
+    alone, of_8, of_64 = (
+        np.concatenate([predict("reductions-h200:torch:sum", some, dim=1) for some in np.split(x, 64 // rows)])
+        for rows in (1, 8, 64)
+    )
+    return (
+        filled(
+            f"{np.count_nonzero(alone != of_64)} of 64 random rows of 4096 elements have other bits alone than among 64, and"
+            f" {np.count_nonzero(of_8 != of_64)} have other bits among 8 than among 64, as `accprobe.predict` computes them."
+        )
+        + "\n"
+    )
+
+
+def _plans(report: str, shown: str = ".*", shape_header: str = "M x N x K") -> str:
+    """Return the number of confirmed rows, and a line for all recorded products with one plan. shown: pattern of shapes."""
     rows = Report.load(report).products
     of_shape: dict[tuple[str, ...], list[ProductRow]] = {}
-    for row in (row for row in rows if shown in ("", row.shape)):
+    for row in (row for row in rows if re.fullmatch(shown, row.shape)):
         order = row.findings["order"].value if "order" in row.findings else "not found"
         scaled = f" scale={row.scale}" if row.scale else ""
         of_shape.setdefault((f"`{row.name}{scaled}`", _compact(str(order)), row.shape), []).append(row)
@@ -172,7 +194,7 @@ def _plans(report: str, shown: str = "") -> str:
         operands = dict.fromkeys(f"{row.a if row.a == row.b else f'{row.a} x {row.b}'} -> {row.out}" for row in some)
         of_plan.setdefault((name, ", ".join(operands), _options(some), order), []).append(shape)
     table = tabled(
-        ["callable", "M x N x K", "operands and result", "options", "accumulation order"],
+        ["callable", shape_header, "operands and result", "options", "accumulation order"],
         [[name, ", ".join(shapes), operands, options, order] for (name, operands, options, order), shapes in of_plan.items()],
     )
     proved = [row.verification.compared for row in rows if row.status == "confirmed" and row.verification]
