@@ -128,7 +128,7 @@ def _of_host(devices: str, plan: CheckPlan) -> tuple[list[GpuOutcome], bool]:
 
 
 def _of_cluster(address: str, devices: str, plan: CheckPlan, patience: float) -> tuple[list[GpuOutcome], bool]:
-    """As `_of_host`."""
+    """Return the same for the GPUs of a cluster."""
     from accprobe.fleet.checks import check_cluster, unopened
     from accprobe.fleet.cluster import connected, replacements
 

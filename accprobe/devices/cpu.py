@@ -143,7 +143,7 @@ def _mnemonic(inst: Instruction) -> Mnemonic:
 
 
 def _tile_configuration() -> NDArray[np.uint8]:
-    """Three tiles of 16 rows of 64 bytes (Intel SDM, "LDTILECFG")."""
+    """Return AMX's configuration: three tiles of 16 rows of 64 bytes (Intel SDM, "LDTILECFG")."""
     config = np.zeros(64, np.uint8)
     config[0] = 1
     config[16:22].view(np.uint16)[:] = 64

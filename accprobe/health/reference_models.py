@@ -39,8 +39,8 @@ def trusted(device: Device, like: str | None) -> Trusted:
             models = {inst: entry.model for inst, entry in known_models(name).items()}
             return Trusted(f"sim:{name}", models, f"published models of {chip(name).title}: nothing of this kind was measured")
     raise DeviceError(
-        f"there is no model of {device.architecture}: `accprobe run -o FILE` on a GPU that is known to be good makes them, and"
-        " --like FILE takes them"
+        f"there is no model of {device.architecture}: measure a good GPU of this kind with `accprobe run -o FILE`, then give"
+        " --like FILE"
     )
 
 

@@ -64,7 +64,7 @@ def _words(words: Said) -> str:
 
 
 def _span(span: Phrase) -> str:
-    """A span as a Markdown reader shows it; a name in backticks, unless it has a backtick or a backslash itself."""
+    """Return a span in Markdown, a name in backticks unless it has a backtick or a backslash itself."""
     if span.code and not {"`", "\\"} & set(span.text):
         return "`" + " ".join(span.text.split()).replace("|", r"\|") + "`"
     text = _plain(span.text)

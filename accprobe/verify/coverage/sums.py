@@ -21,10 +21,10 @@ Alignments = NDArray[np.int16]
 
 
 class Terms(NamedTuple):
-    """Terms of a sum of one role, [m, n].
+    """Terms of one role in a sum, [m, n].
 
-    values: float64; of products of f64, which it does not hold, their signs, infinities and NaNs. exponents: in the alignment;
-    leads: of their leading bits; both NOTHING of zeros.
+    values: float64; products of f64 do not fit into float64, so their values have the right sign, infinity or NaN only.
+    exponents: in the alignment; leads: of the leading bits; both are NOTHING for zeros.
     """
 
     values: Floats
@@ -43,10 +43,10 @@ class Truncation(NamedTuple):
 class Sums:
     """One fused sum of n dot products.
 
-    total: before rounding; if nothing was truncated, the last bit may stand for lower ones. finite: where all terms are;
-    elsewhere nothing else means anything. some: where a term is not zero. largest: the largest exponent of a term; aligned_to:
-    the exponent that terms are aligned to; lead: of the leading bit of the largest magnitude. truncations: of the terms of each
-    role, where they are aligned.
+    total: before rounding; if nothing was truncated, its last bit may be sticky. finite: whether all terms are finite; the
+    other fields are meaningless for other sums. some: whether a term is not zero. largest: the largest exponent of a term;
+    aligned_to: the exponent to which terms are aligned; lead: exponent of the leading bit of the largest magnitude.
+    truncations: by role, if terms are aligned.
     """
 
     def __init__(self, inst: Instruction, model: DotModel, node: FusedSum, request: Request) -> None:
@@ -82,7 +82,7 @@ class Sums:
         return np.asarray(self.terms[role].exponents > ABSENT)
 
     def _products(self, kept: CachedTerms, ks: tuple[int, ...], subnormals: Subnormals) -> Terms:
-        """Products times their block scales, or sums of those that are scaled at once."""
+        """Return products times their block scales, or sums of products that are scaled at once."""
         x, size = self.arithmetic, self.arithmetic.scaled_products
         values, _ = kept.products(ks, subnormals, size)
         if size is not None:
@@ -108,7 +108,7 @@ class Sums:
 
 
 def _exact_products(kept: CachedTerms, ks: tuple[int, ...], subnormals: Subnormals) -> Terms:
-    """Products of f64, which float64 does not hold."""
+    """Return products of f64, which do not fit into float64."""
     products = [kept.exact_product(k, subnormals) for k in ks]
     high, low, lowest, stand_in = (
         np.stack([getattr(x, name) for x in products]) for name in ("high", "low", "lowest", "stand_in")
