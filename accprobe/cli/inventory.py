@@ -14,7 +14,7 @@ from accprobe.cli.output import list_names, tell
 @click.option("--devices", is_flag=True, help="Devices for --device.")
 @click.option("--reports", is_flag=True, help="Recorded reports.")
 @click.option("--coverage", is_flag=True, help="Number of measured instructions by architecture.")
-@click.option("--fields", is_flag=True, help="Fields for `accprobe check`, of instructions and of whole products.")
+@click.option("--fields", is_flag=True, help="Fields for `accprobe check`.")
 def list_command(instructions: str | None, devices: bool, reports: bool, coverage: bool, fields: bool) -> None:
     """List devices, recorded reports, instructions and fields.
 

@@ -12,7 +12,7 @@ from accprobe.evaluate.error_free import Floats, Integers
 from accprobe.isa.formats import Bits, Format
 from accprobe.model.tree import Subnormals
 
-# Exponent of a term that takes no part in the alignment, as is any exponent below half of it.
+# Exponent of a term that takes no part in the alignment. Any exponent below half of it means the same.
 NOTHING = -4096
 
 # Exponents of nonzero products lie above it, those of f64 too; sums of exponents with NOTHING lie below it.

@@ -70,10 +70,10 @@ class UnitBench(Protocol):
         """Compute and compare for about so many seconds. Raises DeviceError."""
 
     def again(self, seen: SeenWord, times: int) -> int:
-        """Repeat the operands there and return the number of mismatches. Raises DeviceError."""
+        """Repeat the operands at that place and return the number of mismatches. Raises DeviceError."""
 
     def smallest(self, seen: SeenWord) -> Counterexample | None:
-        """Return the fewest operands that still differ there, None if none does. Raises DeviceError."""
+        """Return the fewest operands whose result still differs at that place, None if none does. Raises DeviceError."""
 
 
 BATCH_SIZE = 1 << 13

@@ -1,6 +1,7 @@
 """Events of products that are scaled at once: of their sum before it is scaled, and as a term beside others.
 
-Events before scaling count where all other terms are zero and the result is a normal number, which has all of its bits.
+Events before scaling count only if all other terms are zero and the result is normal, as it then has all bits of the group's
+sum.
 """
 
 from __future__ import annotations
@@ -20,9 +21,10 @@ from accprobe.verify.coverage.sums import Sums
 
 
 class ScaledGroups:
-    """The groups of a sum: `ks` [groups, products of each]. Products are counted in the smallest one.
+    """The groups of a sum. ks: [groups, products of each]; products are integers in units of the smallest product.
 
-    carry: bits by which products of one size exceed the largest; depth: bits of the largest that may cancel; leads: of sums.
+    carry: bits by which the sum of a group can exceed its largest product; depth: bits of the largest product that can cancel;
+    leads: number of possible exponents of a group's sum.
     """
 
     def __init__(self, inst: Instruction, node: FusedSum, size: int) -> None:
