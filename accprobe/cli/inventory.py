@@ -43,17 +43,15 @@ def list_command(instructions: str | None, devices: bool, reports: bool, coverag
 
 
 def _reports() -> Iterator[tuple[str, str]]:
-    from collections import Counter
-
     from accprobe.report.recorded import recorded
     from accprobe.report.report import Report
+    from accprobe.report.words import status_counts
 
     for name in recorded():
         report = Report.load(name)
-        kinds = Counter((row.kind, row.status) for row in report.measured or report.products or report.functions)
-        counts = ", ".join(f"{count} {kind}{'s' * (count != 1)} {status}" for (kind, status), count in kinds.items())
         driver = f", driver {report.environment['driver']}" if "driver" in report.environment else ""
-        yield name, f"recorded report of {report.device.name}, {report.device.architecture}{driver}: {counts}"
+        where = f"{report.device.name}, {report.device.architecture}{driver}"
+        yield name, f"recorded report of {where}: {status_counts(report.claims)}"
 
 
 def _fields() -> Iterator[tuple[str, str]]:

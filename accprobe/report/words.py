@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from accprobe.infer.findings import Finding
 from accprobe.isa.formats import Format
+from accprobe.report.claims import Claim
 from accprobe.report.rows import Row
 from accprobe.sass import opcodes
 from accprobe.sass.lowering import is_ordinary
@@ -16,6 +18,15 @@ FindingsByName = Mapping[str, Finding]
 def so_many(count: int, noun: str) -> str:
     """ "1 instruction", "2,000 instructions"."""
     return f"{count:,} {noun}{'s' * (count != 1)}"
+
+
+def status_counts(claims: Iterable[Claim]) -> str:
+    """Return "101 of 102 products confirmed, 1 of 102 products inferred"; skipped ones are not counted."""
+    counts = Counter((claim.kind, claim.status) for claim in claims if claim.status != "skipped")
+    totals = Counter[str]()
+    for (kind, _), count in counts.items():
+        totals[kind] += count
+    return ", ".join(f"{count:,} of {so_many(totals[kind], kind)} {status}" for (kind, status), count in counts.most_common())
 
 
 def ran_as(row: Row) -> str:

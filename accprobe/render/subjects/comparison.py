@@ -30,7 +30,7 @@ from accprobe.render.document import (
 )
 from accprobe.render.subjects.patterns import brace_patterns
 from accprobe.report.report import Report
-from accprobe.report.words import so_many
+from accprobe.report.words import so_many, status_counts
 
 HEADINGS = {
     "role": "The same operands",
@@ -214,9 +214,7 @@ def _side(side: str, report: Report) -> str:
         matched = f"; models of {which} match {explained_text(one for row in rows for one in row.explains)}" if rows else ""
         models = f"published models of {so_many(len(report.measured), 'instruction')}; nothing was measured"
         return f"{name}: SIMULATED, {models}{matched}"
-    counts = Counter((claim.kind, claim.status) for claim in report.claims if claim.status != "skipped")
-    statuses = ", ".join(f"{so_many(count, kind)} {status}" for (kind, status), count in counts.items())
-    return ": ".join(filter(None, (name, statuses)))
+    return ": ".join(filter(None, (name, status_counts(report.claims))))
 
 
 def requirement_blocks(outcomes: Sequence[Outcome]) -> Iterator[Element]:

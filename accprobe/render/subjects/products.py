@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import partial
 from math import ceil, floor, log10
@@ -35,7 +34,7 @@ from accprobe.report.product_words import (
     plan_words,
 )
 from accprobe.report.products import CompositeRecord, KernelRecord, ProductRow, RegionRecord
-from accprobe.report.words import FindingsByName, found_words, so_many
+from accprobe.report.words import FindingsByName, found_words, so_many, status_counts
 
 SHOWN_IN_FULL = 3
 """Largest number of products that a terminal shows in full without --all."""
@@ -78,7 +77,7 @@ def products_blocks(rows: Sequence[ProductRow], expand: bool = False) -> Iterato
                 yield List(faults, "!")
             yield product_section(row)
         return
-    yield Heading(f"{noun_of(rows).capitalize()}: {product_counts(rows)}; --all has each in full", 2)
+    yield Heading(f"{status_counts(rows)}; --all has each in full", 2)
     if of_any := all_alarms(shown):
         yield List(of_any, "!")
     yield tabulate(COLUMNS, shown)
@@ -97,12 +96,6 @@ def products_page(rows: Sequence[ProductRow]) -> Iterator[Element]:
 
 def noun_of(rows: Sequence[ProductRow]) -> str:
     return "reductions" if all(row.is_reduction for row in rows) else "matrix products"
-
-
-def product_counts(rows: Sequence[ProductRow]) -> str:
-    """Return "101 of 102 confirmed, 1 of 102 inferred"."""
-    counts = Counter(row.status for row in rows)
-    return ", ".join(f"{count} of {len(rows)} {status}" for status, count in counts.most_common())
 
 
 def product_section(row: ProductRow, anchor: str = "", is_open: bool = False) -> Section:

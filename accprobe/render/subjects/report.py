@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -27,14 +26,14 @@ from accprobe.render.document import (
 from accprobe.render.subjects.functions import function_blocks, function_headline
 from accprobe.render.subjects.instruction import instruction_section
 from accprobe.render.subjects.patterns import brace_patterns, pattern_spans
-from accprobe.render.subjects.products import all_alarms, noun_of, product_counts, products_blocks, products_page
+from accprobe.render.subjects.products import all_alarms, products_blocks, products_page
 from accprobe.render.subjects.sweeps import sweep_blocks, sweep_headline, sweep_page
 from accprobe.render.subjects.verification import coverage
 from accprobe.report.claims import NOT_MEASURED, Status
 from accprobe.report.measured import measured_on
 from accprobe.report.report import Report
 from accprobe.report.rows import Row
-from accprobe.report.words import detour, effective_bits, found, is_narrow, ran_as, so_many
+from accprobe.report.words import detour, effective_bits, found, is_narrow, ran_as, so_many, status_counts
 from accprobe.sass import opcodes
 from accprobe.sass.lowering import is_ordinary
 
@@ -127,7 +126,7 @@ def report_page(report: Report) -> Iterator[Element]:
 
 def _other_headline(report: Report) -> str:
     if report.products:
-        return f"{noun_of(report.products)}: {product_counts(report.products)}"
+        return status_counts(report.products)
     return function_headline(report.functions) if report.functions else sweep_headline(report.sweeps)
 
 
@@ -156,10 +155,8 @@ def report_headline(report: Report) -> str:
     """Return the result in one line: narrow accumulators, then the number of instructions with each status."""
     narrow = list(dict.fromkeys(_accumulates(row) for row in report.measured if is_narrow(row)))
     shown = narrow[:HEADLINE_GROUPS] + [f"{len(narrow) - HEADLINE_GROUPS} more"] * (len(narrow) > HEADLINE_GROUPS)
-    counts = Counter(row.status for row in report.instructions if row.status != "skipped")
-    total = sum(counts.values())
-    ended = [f"{count:,} of {so_many(total, 'instruction')} {status}" for status, count in counts.most_common()]
-    return f"{report.device.name}: {'; '.join([*shown, ', '.join(ended) or 'no instruction was measured'])}"
+    counts = status_counts(report.measured) or "no instruction was measured"
+    return f"{report.device.name}: {'; '.join([*shown, counts])}"
 
 
 def _accumulates(row: Row) -> str:
