@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from accprobe.compare.pairs import FIELDS, By, Pair, paired, shown
+from accprobe.compare.pairs import COMPARED_FIELDS, By, Pair, paired, shown
 from accprobe.compare.roles import nearest_shape, offered
 from accprobe.errors import UnknownName, nearest
 from accprobe.isa import architectures
@@ -79,7 +79,7 @@ def _fields(a: Report, b: Report, only: Collection[str]) -> dict[str, list[str]]
     """Return the fields to compare by kind of claim, including findings that this version does not know."""
     known: dict[str, dict[str, None]] = {}
     for claim in (*a.claims, *b.claims):
-        known.setdefault(claim.kind, dict.fromkeys(FIELDS[claim.kind]))
+        known.setdefault(claim.kind, dict.fromkeys(COMPARED_FIELDS[claim.kind]))
         known[claim.kind] |= dict.fromkeys(name for part in claim.parts for name in part.findings)
     every = dict.fromkeys(name for names in known.values() for name in names)
     if unknown := [name for name in only if name not in every]:

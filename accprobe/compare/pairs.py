@@ -36,7 +36,7 @@ ONCE = "each_product_once"
 STATUS, REGIONS, DIGEST = "status", "regions", "digest"
 
 _OF_PRODUCTS = (STATUS, REGIONS, *PRODUCT_FINDINGS)
-FIELDS: dict[str, tuple[str, ...]] = {
+COMPARED_FIELDS: dict[str, tuple[str, ...]] = {
     "instruction": tuple(dict.fromkeys([*FEATURES, *finding_names()])),
     "product": _OF_PRODUCTS,
     "reduction": _OF_PRODUCTS,

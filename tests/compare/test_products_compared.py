@@ -8,7 +8,7 @@ from product_rows import TAIL, dropped, product_data, product_model, product_rep
 
 from accprobe.compare.diff import diff
 from accprobe.compare.headline import headline
-from accprobe.compare.pairs import FIELDS, Pair, paired
+from accprobe.compare.pairs import COMPARED_FIELDS, Pair, paired
 from accprobe.compare.requirements import check_requirements, parse_requirement
 from accprobe.errors import RequirementError
 from accprobe.report.products import ProductRow
@@ -43,7 +43,7 @@ def row(data: Row) -> ProductRow:
 
 
 def pair(a: Row, b: Row, *fields: str) -> Pair:
-    return paired(row(a), row(b), fields or FIELDS["product"])
+    return paired(row(a), row(b), fields or COMPARED_FIELDS["product"])
 
 
 @pytest.mark.parametrize(
