@@ -151,8 +151,8 @@ def test_functions_meet_requirements_by_name_opcode_and_title() -> None:
     callable_row = {"name": "torch:exp", "operand": "bf16", "result": "bf16", "status": "unverified", "reason": "no model"}
     what = Report.load("functions-h200")
     what = what.with_claims([*what.claims, FunctionRow.model_validate(callable_row)])
-    assert found(what, "rcp.*: mismatches == 0") == found(what, "MUFU.RCP: errors_largest <= 0.98") == []
-    assert found(what, "rcp.*: errors_largest < 0.5") == ["0.9749"]
+    assert found(what, "rsqrt.*: mismatches == 0") == found(what, "MUFU.RSQ: errors_largest <= 1.52") == []
+    assert found(what, "rsqrt.approx.ftz.*: errors_largest < 0.5") == ["1.5145"]
     assert found(what, "torch:exp bf16: status == confirmed") == ["unverified"]
     assert found(what, "torch:exp *: mismatches == 0") == found(what, "*: effective_bits >= 1")[:1] == ["no value"]
     assert found(what, "torch:exp *: computes == exp") == ["no value, unverified: no model"]
