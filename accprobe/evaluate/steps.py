@@ -81,7 +81,7 @@ _KNOWN = {
 
 @dataclass(frozen=True, eq=False)
 class CompiledStep:
-    """How compiled code computes a step.
+    """One step for compiled code.
 
     order: its products in turn, those of each sum together. sums: arithmetic of the sums that add products; ends: where the
     products of each end in `order`. nodes, others: see `lanes.sums_in_turn`. fused: where a step is a chain of ordinary

@@ -103,7 +103,7 @@ def _plus_one(sample: Int64s) -> Int64s:
 
 
 def _depends_on_phase(function: WordFunction, turns: Turns) -> bool:
-    """Return whether inputs of one phase, on either side of zero and of a period, have one result but for the sign."""
+    """Return whether inputs of one phase, on either side of zero and of a period, have one result except for the sign."""
     words = np.linspace(0x3E800000, 0x40400000, 4096).astype(np.int64)
     split, results = turns.split(words), _at(function, words)
     order = np.argsort(split.argument, kind="stable")

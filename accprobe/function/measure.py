@@ -37,7 +37,7 @@ ShowShare = Callable[[str, float], None]
 
 @dataclass(frozen=True)
 class FunctionRequest:
-    """How a function is measured. function: its reference function, "" to recognise it. tables: look for a table model.
+    """The measurement of a function. function: its reference function, "" to recognise it. tables: look for a table model.
 
     verify: compares all operands with a model at once, None where it cannot.
     """

@@ -1,4 +1,4 @@
-"""How a special function unit reduces an argument to the argument of a table, and makes a float of the table's value.
+"""Reductions of a special function unit: from an operand to the argument of a table, and from the table's value to a float.
 
 A reduction splits each input word into the number of a table, the argument of that table, a sign and an exponent: the result is
 the table's value times 2^exponent, truncated to 24 bits, with that sign. Results below the smallest normal number become zero.

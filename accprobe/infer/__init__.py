@@ -1,1 +1,1 @@
-"""How the arithmetic of an instruction is found; a device is seen only through its protocol."""
+"""Inference of the arithmetic of an instruction; a device is used only through its protocol."""

@@ -124,7 +124,7 @@ class QueryLog(Passing):
         return self._logged(self.inst, request, (model, known), lambda: self._expecting(self.inst, request, lambda: known))
 
     def query_twice(self, request: Request, model: DotModel | None = None, expected: Bits | None = None) -> Bits:
-        """As `query`; unless the device is a pure function, repeat it at once, every other time in reverse order."""
+        """Query as `query` does; unless the device is a pure function, repeat at once, every other time in reverse order."""
         d = self.query(request, model, expected)
         if not self.pure and len(d):
             order = slice(None, None, -1 if len(self.entries) % 2 else 1)

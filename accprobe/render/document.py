@@ -1,4 +1,4 @@
-"""The document tree: each subject becomes one, and the writers (`terminal`, `markdown`, `html`) read nothing else.
+"""The document tree: each subject is written as one, and the writers (`terminal`, `markdown`, `html`) read nothing else.
 
 A document is a sequence of blocks. Its text is made of phrases, each with a tone; a writer has one style for each tone.
 """

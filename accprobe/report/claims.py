@@ -43,7 +43,7 @@ SerializedFinding = Annotated[Finding, PlainSerializer(_serialized)]
 
 
 class Alternatives(BaseModel):
-    """How many alternative models were tested, and the changes of those that no result contradicts."""
+    """The number of tested alternative models, and the changes of those that no result contradicts."""
 
     model_config = STRICT
 

@@ -40,7 +40,7 @@ _VIEW = struct.Struct(f"=QII{DIMENSIONS}I{DIMENSIONS}q")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MemoryLayout:
-    """How the elements of a tensor lie in memory. size: in bytes.
+    """The memory layout of a tensor. size: in bytes.
 
     view: of `TensorView`; blocks: of threads; kind: 64 bits of the type and the size, which are mixed into the hash.
     """

@@ -1,4 +1,4 @@
-"""How a torch operation treats its tensors, and the tensors among its arguments."""
+"""Schemas of torch operations: the tensors that they read and write, and the tensors among their arguments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which tensors hold the same data: an id for the data of a storage between two writes, and its hashes.
+"""Identity of the data of tensors: an id for the data of a storage between two writes, and its hashes.
 
 Hashes are kept until the storage is written to, so that weights are hashed once. A record of each storage is an attribute of
 torch's Python object of it: torch keeps that object as long as the storage, so another storage at its address has none.

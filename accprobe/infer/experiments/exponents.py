@@ -1,4 +1,4 @@
-"""Exponents: the one with which a product takes part in the alignment, that of zeros, and the lowest one aligned to."""
+"""Exponents in the alignment: of products, of zeros, and the lowest one to which terms are aligned."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Series of rows: the same sum with a smaller and smaller term, and how far down its results come out exact."""
+"""Series of rows: the same sum with a smaller and smaller term, and the depth to which its results are exact."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ RowSeries = Sequence[tuple[int, Row]]
 
 @dataclass(frozen=True)
 class Limit:
-    """The last j up to which the rows of a series came out as expected; `exact` if a later one did not."""
+    """The last j up to which the rows of a series have the expected results; `exact` if a later one did not."""
 
     bits: int
     exact: bool
