@@ -51,7 +51,7 @@ def test_the_row_is_chosen_by_shape_and_type() -> None:
         (SCALED, (512, 512, 512), E4M3, {}, "no scales"),
         (SCALED, (512, 512, 512), E4M3, {"scales": (np.ones(3), np.ones(3))}, "has no product for"),
         ("products-h200:torch:sdpa * *flash*", (1024, 1024, 1024), np.float16, {}, "was probed in part only"),
-        ("products-h200:torch:mm", (512, 512, 512), np.float16, {"promote_every": 64}, "takes neither c nor promote_every"),
+        ("products-h200:torch:mm", (512, 512, 512), np.float16, {"promote_every": 64}, "takes no promote_every"),
         ("QGMMA", (16, 16, 64), E4M3, {"scales": (1, 1)}, "has no scales"),
         ("products-h200:torch:nothing", (16, 16, 64), E4M3, {}, "has no product 'torch:nothing'"),
     ],
