@@ -243,7 +243,7 @@ class _Search:
         return plan.tree if plan is not None and in_f32 and len(found) == 1 and found[0].fits_in_range else None
 
     def _explaining(self, candidates: list[CompositeCandidate], samples: list[ProbedRows]) -> list[CompositeCandidate]:
-        """Return the candidates that explain all samples. Those of one order and the same terms share their sums."""
+        """Return the candidates that explain all samples. Candidates with one order and the same terms share their sums."""
         out = self.adapter.spec.out
         for sample in samples:
             sums: dict[tuple[str, str], SingleValues] = {}

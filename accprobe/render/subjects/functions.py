@@ -8,7 +8,7 @@ from accprobe.render.document import Column, Element, List, Paragraph, Phrase, t
 from accprobe.report.functions import FunctionRow
 
 COLUMNS = (
-    Column("function", lambda row: row.title, whole=True),
+    Column("function", lambda row: row.title, least=22),
     Column("ran as", lambda row: " + ".join(row.opcodes), need="context"),
     Column("computes", lambda row: row.computes or "unknown", least=24),
     Column("largest\nulp", lambda row: f"{row.errors.largest:.4g}" if row.errors else "", number=True),
