@@ -144,12 +144,17 @@ class Chunk:
             found.append(Other(patterns, child.arithmetic.result, "kept", (child.arithmetic.result.name, patterns.tobytes())))
         return found
 
-    def _integer_sum(self, node: FusedSum, others: list[Other], arithmetic: IntegerArithmetic) -> Bits:
+    def integer_total(self, node: FusedSum, others: list[Other]) -> Integers:
+        """Return sums of integers before they are reduced to the bits of the result."""
         total = np.zeros(len(self.terms), np.int64)
         if node.products:
             total += self.terms.integer_products(node.products)
         for other in others:
             total += other.fmt.integers(other.patterns)
+        return total
+
+    def _integer_sum(self, node: FusedSum, others: list[Other], arithmetic: IntegerArithmetic) -> Bits:
+        total = self.integer_total(node, others)
         result, bits = arithmetic.result, arithmetic.accumulator_bits
         if bits is not None:
             total = _accumulated(total.astype(np.float64), bits, arithmetic.overflow).astype(np.int64)
@@ -196,13 +201,18 @@ class Chunk:
         rule, zeros, size = arithmetic.product_exponent, arithmetic.zero_terms, arithmetic.scaled_products
 
         def make() -> tuple[NDArray[np.int16]]:
-            if rule == "normalised product":
-                exponents = leading(self.terms.products(ks, subnormals, size)[0])
-            else:
-                exponents = self.terms.exponents(ks, subnormals, rule == "normalised operands", zeros == "aligned", size)
-            return (exponents.max(axis=0),)
+            return (self.product_exponents(ks, subnormals, arithmetic, zeros == "aligned").max(axis=0),)
 
         return self._memory.get(("largest", ks, subnormals, rule, zeros, size), make)[0]
+
+    def product_exponents(
+        self, ks: tuple[int, ...], subnormals: Subnormals, arithmetic: FloatArithmetic, counted: bool
+    ) -> NDArray[np.int16]:
+        """Return the exponents of products in the alignment, [k, n]. counted: zeros have one too."""
+        rule, size = arithmetic.product_exponent, arithmetic.scaled_products
+        if rule == "normalised product":
+            return leading(self.terms.products(ks, subnormals, size)[0])
+        return self.terms.exponents(ks, subnormals, rule == "normalised operands", counted, size)
 
     def _exact_sum(self, node: FusedSum, others: list[Other], model: DotModel) -> ExactSum:
         """Return the exact sum: error-free float64 arithmetic for two terms, otherwise Python integers.

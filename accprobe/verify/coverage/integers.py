@@ -83,18 +83,17 @@ def integer_families(inst: Instruction, node: FusedSum) -> dict[str, EventFamily
 
 def integer_codes(inst: Instruction, model: DotModel, node: FusedSum, request: Request) -> CodeArrays:
     """Yield the codes of `integer_families`."""
-    total = np.zeros(len(request), np.int64)
     if node.products:
         a, b = inst.a.integers(request.a), inst.b.integers(request.b)
         for code, (ks, (x, y)) in enumerate(product(_groups(node), _extremes(inst))):
             yield "groups", (a[:, ks] == x).all(axis=1) & (b[:, ks] == y).all(axis=1), code
         products = inst.multiplied(a[:, node.products], b[:, node.products])
-        yield ODD_PRODUCTS, total == 0, (products & 1).sum(axis=1)
         total = products.sum(axis=1)
+        yield ODD_PRODUCTS, np.ones(len(request), bool), (products & 1).sum(axis=1)
         bits = np.frexp(np.abs(total).astype(np.float64))[1] - 1 - FEWEST_BITS
         yield "bits", bits >= 0, 2 * bits + (total < 0)
-    for other in Chunk(inst, request).others(node, model):
-        total = total + other.fmt.integers(other.patterns)
+    chunk = Chunk(inst, request)
+    total = chunk.integer_total(node, chunk.others(node, model))
     first, last = _ends(node.arithmetic.result)
     where = (total == last, total == last + 1, total > last + 1, total == first, total == first - 1, total < first - 1)
     for code, there in enumerate(where):

@@ -62,7 +62,7 @@ class Sums:
         if node.products and inst.a.name == "f64":
             self.terms["product"] = _exact_products(chunk.terms, node.products, model.subnormal_operands)
         elif node.products:
-            self.terms["product"] = self._products(chunk.terms, node.products, model.subnormal_operands)
+            self.terms["product"] = self._products(chunk, node.products, model.subnormal_operands)
         if node.has_addend:
             self.terms["C"] = self._others(chunk.terms, others[:1])
         if node.children:
@@ -81,17 +81,17 @@ class Sums:
         """Return which terms of that role are not zero, [m, n]."""
         return np.asarray(self.terms[role].exponents > ABSENT)
 
-    def _products(self, kept: CachedTerms, ks: tuple[int, ...], subnormals: Subnormals) -> Terms:
+    def _products(self, chunk: Chunk, ks: tuple[int, ...], subnormals: Subnormals) -> Terms:
         """Return products times their block scales, or sums of products that are scaled at once."""
-        x, size = self.arithmetic, self.arithmetic.scaled_products
+        kept, size = chunk.terms, self.arithmetic.scaled_products
         values, _ = kept.products(ks, subnormals, size)
         if size is not None:
             negative = np.signbit(kept.products(ks, subnormals)[0]).reshape(-1, size, len(kept)).all(axis=1)
             values = np.where((values == 0) & negative, -0.0, values)
         leads = _leads(values)
-        if self._bits is None or x.product_exponent == "normalised product":
+        if self._bits is None:
             return Terms(values, leads, leads)
-        exponents = kept.exponents(ks, subnormals, x.product_exponent == "normalised operands", False, size)
+        exponents = chunk.product_exponents(ks, subnormals, self.arithmetic, False)
         return Terms(values, np.maximum(exponents, np.int16(NOTHING)), leads)
 
     def _others(self, kept: CachedTerms, others: list[Other]) -> Terms:
