@@ -160,7 +160,7 @@ def test_products_that_are_rounded_first_are_shown_by_one_of_them() -> None:
     assert found.verification is not None
     words = re.fullmatch(
         r"products (\S+) at k = \d+, all others 0: 0x([0-9a-f]{8}) \(\S+\), expected 0x[0-9a-f]{8} \((\S+)\), [\d,]+ ulp",
-        found.verification.counterexample.partition("; ")[0],
+        found.verification.mismatch.partition("; ")[0],
     )
     assert words, found.verification.counterexample
     got = np.array([int(words[2], 16)], np.uint32).view(np.float32)[0]
