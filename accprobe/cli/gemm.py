@@ -226,7 +226,10 @@ def _list(form: str) -> None:
         listed = [{"name": each.name, "title": each.title, "lacks": each.why_not() or None} for each in BUILTIN.values()]
         write(json.dumps(listed, indent=2) + "\n")
         return
-    yours = ("FILE.py:FUNCTION, package.module:FUNCTION", "your function: d = f(a, b), or f(a, b, scale_a, scale_b)")
+    yours = (
+        "FILE.py:FUNCTION, package.module:FUNCTION",
+        "your function: d = f(a, b), f(a, b, bias) or f(a, b, scale_a, scale_b)",
+    )
     every = ((listed.name, listed.title, listed.why_not()) for listed in BUILTIN.values())
     list_names([*((name, f"{title}{f'; {missing}' if missing else ''}") for name, title, missing in every), yours])
 

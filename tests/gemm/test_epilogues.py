@@ -112,3 +112,22 @@ def test_a_bias_is_predicted(tmp_path: Path) -> None:
     a, w, bias = (torch.from_numpy(rng.standard_normal(shape)).bfloat16() for shape in ((16, 32), (24, 32), (24,)))
     expected = torch.nn.functional.linear(a, w, bias)
     assert torch.equal(accprobe.predict(str(file), a, w.T.contiguous(), bias), expected)
+
+
+def test_a_function_with_a_bias_is_given_one(tmp_path: Path) -> None:
+    file = tmp_path / "own.py"
+    file.write_text("def f(a, b, bias):\n    return a @ b + bias\n")
+    arguments = [
+        f"{file}:f",
+        "--arrays",
+        "torch",
+        "--shape",
+        "16x16x32",
+        "--elements",
+        "512",
+        "--device",
+        "cpu",
+    ]
+    found = CliRunner(env={"COLUMNS": "200"}).invoke(main, ["gemm", *arguments])
+    assert found.exit_code == 0, found.output
+    assert "epilogue     sum + C in f32; " in found.stdout

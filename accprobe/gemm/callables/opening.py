@@ -17,12 +17,18 @@ from accprobe.errors import AccprobeError, UnknownName, nearest
 from accprobe.gemm.callables.adapter import CallableAdapter, Multiply, one_sentence
 from accprobe.gemm.callables.arrays import ARRAYS, ArrayLibrary, open_arrays
 from accprobe.gemm.callables.builtin import BUILTIN, Builtin
+from accprobe.gemm.callables.epilogues import Epilogue
+from accprobe.gemm.callables.libraries import own_result
 from accprobe.gemm.callables.options import FLAGS, Options, OptionValue, under_flags, with_defaults
 from accprobe.gemm.spec import Spec, usual_result
 from accprobe.isa.formats import FORMATS, Format
 from accprobe.model.product import ScaleOf
 
 DEFAULT_SHAPE = (256, 256, 1024)
+
+
+# The argument of a user's function that is given a bias.
+BIAS = "bias"
 
 
 @dataclass(frozen=True)
@@ -40,6 +46,10 @@ class UserFunction:
             return option in inspect.signature(self.function).parameters
         except (TypeError, ValueError):  # functions that are not written in Python may have no signature
             return False
+
+    def requires(self, option: str) -> bool:
+        """Return whether the function has this argument without a default."""
+        return self.takes(option) and inspect.signature(self.function).parameters[option].default is inspect.Parameter.empty
 
 
 @dataclass(frozen=True)
@@ -139,13 +149,27 @@ def _open_user_function(
     if flags and library.name != "torch":
         raise AccprobeError(f"option {next(iter(flags))} is torch's, and {own.name} takes arrays of {library.name}")
     function: Multiply = partial(own.function, **{name: value for name, value in options.items() if name not in flags})
-    if library.name == "torch":
-        function = under_flags(function, flags)
     a = request.a or FORMATS["f32"]
     spec = Spec(*request.shape, a, request.b or a, request.out or usual_result(a), request.scale)
+    if library.name == "torch" and own.requires(BIAS):
+        return _open_with_bias(own, replace(spec, out=request.out or own_result(a)), function, flags, library, options)
+    if library.name == "torch":
+        function = under_flags(function, flags)
     adapter = CallableAdapter(spec, function, library, own.name, file=own.file)
     if request.out is None:
         adapter.take_result_format()
+    return Opened(adapter, options, gpu_options=tuple(flags))
+
+
+def _open_with_bias(
+    own: UserFunction, spec: Spec, function: Multiply, flags: Options, library: ArrayLibrary, options: Options
+) -> Opened:
+    """Open a function of a, b and a bias [N] in the format of D."""
+
+    def call(a: Any, b: Any, bias: Any, alpha: float, beta: float) -> Any:
+        return function(a, b, **{BIAS: bias})
+
+    adapter = CallableAdapter(spec, Epilogue(call, spec, library, (spec.n,), flags), library, own.name, file=own.file)
     return Opened(adapter, options, gpu_options=tuple(flags))
 
 
