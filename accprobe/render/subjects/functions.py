@@ -9,10 +9,10 @@ from accprobe.report.functions import FunctionRow
 
 COLUMNS = (
     Column("function", lambda row: row.title, least=22),
-    Column("ran as", lambda row: " + ".join(row.opcodes), need="context"),
     Column("computes", lambda row: row.computes or "unknown", least=24),
     Column("largest\nulp", lambda row: f"{row.errors.largest:.4g}" if row.errors else "", number=True),
     Column("correctly\nrounded", lambda row: _share(row), number=True),
+    Column("ran as", lambda row: " + ".join(row.opcodes), need="context"),
     Column("results", lambda row: f"{row.verification.compared:,}" if row.verification else "", need="detail", number=True),
     Column("differ", lambda row: f"{row.verification.mismatches:,}" if row.computes and row.verification else "", number=True),
     Column("status", lambda row: Phrase(row.status, row.status), whole=True),
