@@ -23,14 +23,14 @@ Places = NDArray[np.intp]
 
 @dataclass(frozen=True)
 class Sparsity:
-    """group: elements of A of which half are stored. rows: that the register of metadata of a lane has codes of."""
+    """group: number of elements of which half are stored. rows: number of rows of A whose codes one metadata register holds."""
 
     group: int
     rows: int
 
     @cached_property
     def places(self) -> dict[int, tuple[int, ...]]:
-        """Stored elements of a group, ascending, by valid code."""
+        """Return by valid code the stored elements of a group, ascending."""
         if self.group == 2:
             return {0b0100: (0,), 0b1110: (1,)}
         each = self.group // 4
@@ -39,7 +39,7 @@ class Sparsity:
 
     @property
     def codes(self) -> tuple[int, ...]:
-        """Valid codes: two different quarters, the lower one first, that hold whole elements."""
+        """Return the valid codes: two different quarters, the lower one first, that hold whole elements."""
         return tuple(self.places)
 
     def stored(self, metadata: NDArray[np.unsignedinteger]) -> Places:

@@ -59,7 +59,7 @@ def signature(inst: Instruction) -> str:
 
 
 def digest(inst: Instruction, model: DotModel) -> str:
-    """Return a short hash of the formats and of the fields of the model that have not their default."""
+    """Return a short hash of the formats and of the fields of the model that differ from their default."""
     return hashlib.sha256(f"{signature(inst)} {inst.d} {_written(model)}".encode()).hexdigest()[:16]
 
 

@@ -1,4 +1,4 @@
-"""Events of functional coverage: what they are called, and how they are numbered.
+"""Events of functional coverage: their names and numbers.
 
 IBM's FPgen names and counts what a floating-point unit can meet; Berkeley TestFloat crosses the special operands. Events come
 in families; each event has a code in its family.
@@ -39,7 +39,7 @@ EventFamily = tuple[Event | None, ...]  # Events by code; None: no event.
 
 
 def events_of(names: Iterable[str], impossible: str = "") -> EventFamily:
-    """Return events of these names; an empty one stands for none."""
+    """Return events of these names; an empty name gives no event."""
     return tuple(Event(name, impossible) if name else None for name in names)
 
 
