@@ -81,9 +81,6 @@ class Model:
         with torch.no_grad():
             return self.model(self.tokens[:batch], use_cache=False).logits
 
-    def prefill(self) -> Any:
-        return self.forward(1)
-
     def decode(self) -> Any:
         with torch.no_grad():
             with paused():
@@ -117,7 +114,7 @@ def compiled(name: str, tiny: bool) -> TraceFindings:
 
 def cached(name: str, tiny: bool) -> TraceFindings:
     of = model(name, tiny)
-    return run_both(ProgramRun(function=of.prefill), ProgramRun(function=of.decode), "token=last")
+    return run_both(ProgramRun(function=of.forward), ProgramRun(function=of.decode), "token=last")
 
 
 def flagged(name: str, tiny: bool, flag: str) -> TraceFindings:
@@ -182,7 +179,7 @@ def overhead(tiny: bool, batch: int) -> dict[str, Any]:
         "operations": operations,
         "added_us_per_operation": (with_it - without) / operations * 1e6,
         "memory_mib": [before / 2**20, peak_memory() / 2**20],
-        "hash_kernel": torch.cuda.is_available() and kernel_is_used(),
+        "hash_kernel": DEVICE == "cuda" and hash_kernel(torch.device("cuda", torch.cuda.current_device())) is not None,
     }
 
 
@@ -229,10 +226,6 @@ def python_overhead(repeats: int = 40) -> dict[str, Any]:
     names = ("empty_mode", "recorded", "recorded_and_fetched")
     added = {f"{name}_us": (x - eager) / operations for name, x in zip(names, (empty, recorded, fetched), strict=True)}
     return {"operations": operations, "eager_us": eager / operations, **added}
-
-
-def kernel_is_used() -> bool:
-    return hash_kernel(torch.device("cuda", torch.cuda.current_device())) is not None
 
 
 def same_hashes() -> dict[str, Any]:
@@ -355,6 +348,7 @@ def main() -> None:
         record(chosen.model, chosen.output / f"{chosen.model}-trace")
         return
     start, room = time.perf_counter(), MOST_KEPT_BYTES
+    device = torch.cuda.get_device_name() if DEVICE == "cuda" else "cpu"
     arrays: dict[str, Any] = {}
     every: dict[str, Callable[[], Any]] = {
         "overhead: Python": python_overhead,
@@ -371,7 +365,7 @@ def main() -> None:
             if chosen.only not in name or before - start > chosen.seconds:
                 continue
             print(name, flush=True)
-            line: dict[str, Any] = {"name": name, "torch": torch.__version__, "device": device_name()}
+            line: dict[str, Any] = {"name": name, "torch": torch.__version__, "device": device}
             try:
                 found = run()
                 if isinstance(found, dict):
@@ -398,10 +392,6 @@ def main() -> None:
     if arrays:
         write_tensors(chosen.output / "unverified.safetensors", arrays)
     print("\n".join(("", *summary)))
-
-
-def device_name() -> str:
-    return torch.cuda.get_device_name() if DEVICE == "cuda" else "cpu"
 
 
 if __name__ == "__main__":

@@ -327,10 +327,12 @@ def _sums(side: OriginSide) -> str:
 
 
 def _other_operations(left: OriginSide, right: OriginSide) -> str:
-    """Return "other operations: aten.silu against aten.clamp, aten.mul, aten.add (10 operations)"."""
-    names = [", ".join(dict.fromkeys(side.packets)) or "none" for side in (left, right)]
+    """Return "another formula: aten.silu against aten.clamp, aten.mul, aten.add (10 operations)"."""
     counted = [f" ({len(side.packets)} operations)" if len(side.packets) > 1 else "" for side in (left, right)]
-    return f"another formula: {names[0]}{counted[0]} against {names[1]}{counted[1]}"
+    names = [", ".join(dict.fromkeys(side.packets)) + count for side, count in zip((left, right), counted, strict=True)]
+    if not all(names):
+        return f"only side {'A' if names[0] else 'B'} computes {names[0] or names[1]}"
+    return f"another formula: {names[0]} against {names[1]}"
 
 
 def _distance(left: OriginSide, right: OriginSide) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 from accprobe.report.words import so_many
 from accprobe.trace.causes import ExplainedOrigin, TraceFindings
-from accprobe.trace.compare import OperationState
+from accprobe.trace.compare import OperationState, TraceComparison
 from accprobe.trace.records import TracedOperation
 
 
@@ -18,18 +18,34 @@ def trace_headline(found: TraceFindings) -> str:
     if comparison.equal and limits(found):
         return f"no difference found: {first:,} operations" + f" and {second:,}" * (first != second)
     if comparison.equal:
-        same, rest = comparison.count("equal"), _uncompared(found)
-        return f"equal results: {', '.join([f'{same:,} operations equal', *rest])}" if rest else f"equal: {same:,} operations"
+        same, rest = so_many(comparison.count("equal"), "operation"), _uncompared(found)
+        return f"equal results: {', '.join([f'{same} equal', *rest])}" if rest else f"equal: {same}"
     if not found.origins and (ended := [i for i, trace in enumerate(comparison.traces) if not trace.complete]):
         sides = " and ".join(f"side {'AB'[i]} after {so_many(comparison.operations[i], 'operation')}" for i in ended)
         return f"no difference found, but the record ends early: {sides}; record the whole run"
     if not found.origins:
-        return "different: the operations of the two runs do not correspond, or the mapping does not fit"
+        return f"different: {_without_origin(comparison)}"
     origin = found.origins[0]
     inputs = sum(each.origin.is_input for each in found.origins)
     if origin.origin.is_input:
         return f"inputs differ: {origin.cause.text}" + f" (and {so_many(inputs - 1, 'other input')})" * (inputs > 1)
     return f"first difference: {_place(origin)}{origin.cause.text}"
+
+
+def _without_origin(comparison: TraceComparison) -> str:
+    """Return which operations one run lacks, and how the shapes of the results differ."""
+    found, shapes = [], []
+    for letter, trace, states in zip("AB", comparison.traces, comparison.states, strict=True):
+        operations = [x for x in trace.operations if x.name != "return"]
+        alone = next((x for x in operations if states[x.number] == "only one"), None)
+        if alone is not None:
+            found.append(f"only side {letter} has {alone.packet}" + f" in module {alone.module}" * bool(alone.module))
+        returned = [value for x in trace.operations if x.name == "return" for value in x.inputs]
+        shapes.append(" ".join(f"[{','.join(map(str, x.shape))}]" for x in returned))
+    if shapes[0] != shapes[1]:
+        advice = "" if found or comparison.mapping else "; give --map if a part of them should be equal"
+        found.append(f"the results have shape {shapes[0]} against {shapes[1]}{advice}")
+    return "; ".join(found) or "the operations of the two runs do not correspond, or the mapping does not fit"
 
 
 def limits(found: TraceFindings) -> str:

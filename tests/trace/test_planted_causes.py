@@ -16,6 +16,7 @@ from accprobe.errors import AccprobeError  # noqa: E402
 from accprobe.trace import ProgramRun, compare_folders, record, run_both  # noqa: E402
 from accprobe.trace.causes import TraceFindings  # noqa: E402
 from accprobe.trace.replay import RecordedCall, copy_operand  # noqa: E402
+from accprobe.trace.summary import trace_headline  # noqa: E402
 
 K = 256
 
@@ -167,6 +168,13 @@ def test_a_weight_that_differs_is_named(change: Callable[[Any], Any], weight: st
     assert (origin.cause.kind, origin.cause.verified) == ("input", True)
     assert origin.cause.text.startswith(f"weight {weight}: ")
     assert origin.cause.text.endswith(text)
+
+
+def test_operations_of_one_side_are_named() -> None:
+    x = torch.ones(2, 4)
+    found = run_both(ProgramRun(function=lambda: x.sum(-1)), ProgramRun(function=lambda: x.cumsum(-1)))
+    text = "different: only side A has aten.sum; only side B has aten.cumsum; the results have shape [2] against [2,4]"
+    assert trace_headline(found) == text
 
 
 def test_equal_runs_are_equal() -> None:
