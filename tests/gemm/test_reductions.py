@@ -13,13 +13,15 @@ from planted_reductions import PLANTS
 
 import accprobe
 from accprobe.cli import main
+from accprobe.evaluate import additions
+from accprobe.evaluate.product import product
 from accprobe.gemm.callables.adapter import CallableAdapter
 from accprobe.gemm.callables.arrays import open_arrays
 from accprobe.gemm.characterise import characterise
 from accprobe.gemm.spec import Spec
 from accprobe.gemm.tree.decomposition import butterfly, levels, renumbered
 from accprobe.isa.formats import FORMATS
-from accprobe.model.product import nested
+from accprobe.model.product import Chain, Merged, ProductModel, addition, multiply_add, nested
 
 F32 = FORMATS["f32"]
 ROWS, K = 16, 64
@@ -73,6 +75,26 @@ def test_the_order_of_threads_warps_and_blocks_is_named_level_by_level() -> None
     order = renumbered(butterfly(8), groups)
     assert levels(order, 256) == ((8, 1, "butterfly"), (4, 8, "forward"), (8, 1, "butterfly"))
     assert levels(((0, 1), (2, (3, 4))), 5) == ()
+
+
+@pytest.mark.parametrize("factor", [0, -3])
+@pytest.mark.parametrize("compiled", [False, True])
+def test_a_list_of_additions_gives_the_bits_of_the_evaluator_of_products(
+    factor: int, compiled: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also for zeros of both signs, subnormals, infinities and NaNs; a product that is not exact is left to the evaluator."""
+    chains = tuple(Chain(lane, 24, (0,), 4) for lane in range(4))
+    model = ProductModel(F32, F32, 24, multiply_add(), Merged(chains, butterfly(4), addition()), F32)
+    rng = np.random.default_rng(0)
+    b = rng.choice([0, 1 << 31, 1, 0x7F800000, 0xFF800000, 0x7FC00000, 0x3F800001, 0xBF7FFFFF], (300, 24)).astype(np.uint32)
+    b[:100] = rng.standard_normal((100, 24), np.float32).view(np.uint32)
+    b[0] = 1 << 31
+    a = np.full((1, 24), F32.encode(False, 1, factor), np.uint32)
+    monkeypatch.setattr(additions.tiles, "pays", lambda seconds: compiled)
+    fast = product(model, a, b)
+    monkeypatch.setattr("accprobe.evaluate.product.additions_of", lambda model: None)
+    monkeypatch.setattr(additions.tiles, "pays", lambda seconds: False)
+    assert np.array_equal(fast, product(model, a, b))
 
 
 def test_a_mean_of_the_first_dimension_in_bf16_is_found() -> None:
