@@ -139,7 +139,7 @@ def _units(device: str | None, select: tuple[str, ...], form: str, output: Path 
     with saving(output) as save, progress_bar("opening") as show:
         try:
             with limited(time_limit):
-                for row in _measured_at_once(chosen, gpu.architecture, index):
+                for row in measured_at_once(chosen, gpu.architecture, index):
                     rows.append(row)
                     show(len(rows), len(chosen), row.name)
                     report = report.with_claims(rows)
@@ -172,7 +172,7 @@ def _compile(units: list[ScalarUnit | ArithmeticUnit], target: str) -> None:
     fill_cache([(unit.source, unit.name) for unit in units if unit not in there], ELSEWHERE)
 
 
-def _measured_at_once(units: list[ScalarUnit | ArithmeticUnit], target: str, index: int) -> Iterator[FunctionRow]:
+def measured_at_once(units: list[ScalarUnit | ArithmeticUnit], target: str, index: int) -> Iterator[FunctionRow]:
     """Yield the row of each unit, in order; the inference of some runs while the GPU verifies another."""
     with ThreadPoolExecutor(min(MOST_AT_ONCE, len(os.sched_getaffinity(0)))) as pool:
         yield from pool.map(lambda unit: _measured(unit, target, index), units)

@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 
 import accprobe
 from accprobe.cli import main
-from accprobe.cli.function import disassembled
+from accprobe.cli.function import disassembled, measured_at_once
 from accprobe.function.units import SCALAR_UNITS
 
 
@@ -61,6 +61,16 @@ def test_a_conversion_of_another_gpu_is_disassembled() -> None:
     assert (unit.exists_on("sm_90a"), unit.exists_on("sm_120a")) == (False, True)
     row = disassembled(unit)
     assert (row.status, row.opcodes[0]) == ("skipped", "F2FP.SATFINITE.E2M1.F32.PACK_AB_MERGE_C")
+
+
+def test_a_defect_in_one_unit_costs_no_other_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(unit: object, index: int) -> None:
+        raise ValueError(f"no {unit}")
+
+    monkeypatch.setattr("accprobe.function.units.GpuUnit", broken)
+    rows = list(measured_at_once(list(SCALAR_UNITS[:2]), "sm_90a", 0))
+    assert [(row.name, row.status) for row in rows] == [(unit.name, "unverified") for unit in SCALAR_UNITS[:2]]
+    assert rows[0].reason.startswith("a defect of accprobe, please report it: ValueError: no ScalarUnit")
 
 
 def test_an_operand_that_differs_is_shown() -> None:
