@@ -203,7 +203,7 @@ def _norm(x: Any, eps: Any) -> Any:
     return torch.linalg.vector_norm(x, dim=-1, keepdim=True)
 
 
-COMPOSITES: Mapping[str, Composite] = {
+_NAMED: Mapping[str, Composite] = {
     "torch:rms_norm": Composite(
         _rms_norm,
         "rsqrt",
@@ -231,6 +231,13 @@ COMPOSITES: Mapping[str, Composite] = {
     ),
     "torch:norm": Composite(_norm, "sqrt", True, _squares, _one_element, {"sqrt(S)": lambda s, x, b, k, eps, f: f(s)}),
 }
+
+_OTHER_NAMES = {
+    "torch:nn.functional.rms_norm": "torch:rms_norm",
+    "torch:nn.functional.softmax": "torch:softmax",
+    "torch:linalg.vector_norm": "torch:norm",
+}
+COMPOSITES: Mapping[str, Composite] = {**_NAMED, **{name: _NAMED[same] for name, same in _OTHER_NAMES.items()}}
 
 
 @dataclass(frozen=True)

@@ -166,7 +166,8 @@ def factor_exponent(adapter: CallableAdapter) -> int:
         return 1 - spec.k.bit_length()
     if not abs(more - total - added) <= 0.1 * spec.k + 8:
         raise AccprobeError(
-            f"{adapter.name} gives {total:g} for {spec.k} ones, and {more:g} where every other one is 3: it is no sum or mean"
+            f"{adapter.name} gives {total:g} for {spec.k} ones, and {more:g} where every other one is 3: it is no sum or mean;"
+            " torch:rms_norm, torch:softmax and torch:norm are inferred with the steps around their sum"
         )
     return 0
 
