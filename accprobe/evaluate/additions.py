@@ -17,8 +17,8 @@ from accprobe.evaluate import tiles
 from accprobe.isa.formats import FORMATS, Bits, Format
 from accprobe.model.product import Chain, Node, ProductModel, addition, folded, merged_in, multiply_add
 
-Numbers = NDArray[np.floating]
-Ints = NDArray[np.int64]
+_Numbers = NDArray[np.floating]
+_Ints = NDArray[np.int64]
 
 # Values that numpy adds together, and estimated seconds per addition in numpy.
 TOGETHER, OF_AN_ADDITION = 1 << 22, 1e-8
@@ -26,8 +26,8 @@ TOGETHER, OF_AN_ADDITION = 1 << 22, 1e-8
 LEAST_OUTPUTS = 64
 
 
-class Additions:
-    """Additions of K values: values[first[i]] += values[second[i]], in turn. The sum is the value at `root`.
+class AdditionList:
+    """AdditionList of K values: values[first[i]] += values[second[i]], in turn. The sum is the value at `root`.
 
     Slot K holds zero: a chain starts from it, so a first term -0 becomes +0.
     """
@@ -48,7 +48,7 @@ class Additions:
         borders = np.flatnonzero(np.diff(levels[order])) + 1
         return list(zip(np.split(self.first[order], borders), np.split(self.second[order], borders), strict=True))
 
-    def of_windows(self, values: Numbers, starts: Ints) -> Numbers:
+    def of_windows(self, values: _Numbers, starts: _Ints) -> _Numbers:
         """Return the sums [n] of values[start : start + K] for each start [n]."""
         sums = np.empty(len(starts), values.dtype)
         if tiles.pays(len(starts) * self.k * OF_AN_ADDITION):
@@ -72,7 +72,7 @@ class Additions:
             sums[some] = slots[self.root]
         return sums
 
-    def patterns(self, sums: Numbers) -> Bits:
+    def patterns(self, sums: _Numbers) -> Bits:
         """Return the patterns of sums, one for all NaNs."""
         fmt = self.fmt
         found: Bits = np.where(np.isnan(sums), fmt.dtype.type(fmt.sign_bit - 1), sums.view(fmt.dtype))
@@ -96,7 +96,7 @@ def _add(node: Node, zero: int, pairs: list[tuple[int, int]]) -> int:
 
 
 @lru_cache(maxsize=64)
-def additions_of(model: ProductModel) -> Additions | None:
+def addition_list(model: ProductModel) -> AdditionList | None:
     """Return the additions of a model whose steps add one product in float32 or float64; None for other models."""
     arithmetic = model.step.root.arithmetic
     fmt = FORMATS.get(arithmetic.result.name)
@@ -109,10 +109,10 @@ def additions_of(model: ProductModel) -> Additions | None:
     if any(node.arithmetic != addition(fmt) or node.kept is not None for node in merged_in(model.tree)):
         return None
     ks = np.concatenate([chain.taken for chain in model.chains()])
-    return Additions(model, fmt) if len(ks) == len(np.unique(ks)) else None
+    return AdditionList(model, fmt) if len(ks) == len(np.unique(ks)) else None
 
 
-def exact_products(model: ProductModel, fmt: Format, a: Bits, b: Bits) -> Numbers | None:
+def exact_products(model: ProductModel, fmt: Format, a: Bits, b: Bits) -> _Numbers | None:
     """Return the products [..., N, K] of equal rows a [..., M, K] with b [..., N, K] in `fmt`.
 
     None if rows differ, an element of a is neither 0 nor a power of two, or a product is not exact.
@@ -124,13 +124,13 @@ def exact_products(model: ProductModel, fmt: Format, a: Bits, b: Bits) -> Number
     if (x == 1).all():
         return y
     with np.errstate(all="ignore"):
-        products: Numbers = x * y
+        products: _Numbers = x * y
         exact = bool(((products / x == y) | (x == 0) | ~np.isfinite(y)).all())
     return products if exact else None
 
 
-def _numbers(own: Format, words: Bits, fmt: Format) -> Numbers:
+def _numbers(own: Format, words: Bits, fmt: Format) -> _Numbers:
     """Return the numbers of patterns in the type of `fmt`."""
     values: Any = words.view(own.ml_dtype or own.dtype) if own.bits == own.storage_bits else own.values(words)
-    found: Numbers = values.astype(fmt.ml_dtype, copy=False)
+    found: _Numbers = values.astype(fmt.ml_dtype, copy=False)
     return found

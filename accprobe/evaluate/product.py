@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from accprobe.errors import AccprobeError
 from accprobe.evaluate import rounding, tiles
-from accprobe.evaluate.additions import additions_of, exact_products
+from accprobe.evaluate.additions import addition_list, exact_products
 from accprobe.evaluate.error_free import Floats, integer_parts, rounded_to_odd, truncated_sum
 from accprobe.evaluate.evaluator import evaluate
 from accprobe.evaluate.integer_product import integer_product, is_wrapped
@@ -104,7 +104,7 @@ def product(model: ProductModel, a: Bits, b: Bits, c: Bits | None = None, scales
 
 def _sums_of_exact(model: ProductModel, a: Bits, b: Bits) -> Bits | None:
     """Return D if all rows of A are equal, every product is exact, and every sum is one float32 or float64 addition."""
-    several = additions_of(model)
+    several = addition_list(model)
     values = None if several is None else exact_products(model, several.fmt, a, b)
     if several is None or values is None:
         return None
@@ -117,9 +117,9 @@ def _sums_of_exact(model: ProductModel, a: Bits, b: Bits) -> Bits | None:
 def window_sums(model: ProductModel, a: Bits, words: Bits, starts: NDArray[np.int64]) -> Bits:
     """Return D [n] of rows a [1, K] with columns words[start : start + K] of B, for each start [n].
 
-    The model is one of `additions_of`. Raises AccprobeError if a product is not exact.
+    The model is one of `addition_list`. Raises AccprobeError if a product is not exact.
     """
-    several = additions_of(model)
+    several = addition_list(model)
     assert several is not None
     values = exact_products(model, several.fmt, a[:, :1], words[None, :, None])
     if values is None:

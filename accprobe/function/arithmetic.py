@@ -22,7 +22,7 @@ from accprobe.function.units import STORAGE
 from accprobe.isa.formats import FORMATS, Bits, Format
 
 ArithmeticOperation = Literal["add", "mul", "fma", "div", "min", "max"]
-Place = Literal["register", "global", "shared", "bulk"]
+Location = Literal["register", "global", "shared", "bulk"]
 THREADS, BLOCKS = 256, 2112
 
 # Expressions of inline assembly by register class: an operand from its bits, and the bits of a result.
@@ -42,7 +42,7 @@ class ArithmeticUnit:
     name: str
     operation: ArithmeticOperation
     fmt: Format
-    place: Place = "register"
+    place: Location = "register"
     lanes: int = 1
 
     def exists_on(self, target: str) -> bool:
@@ -125,7 +125,7 @@ def _units() -> Iterator[ArithmeticUnit]:
 
 def _additions_to_memory() -> Iterator[ArithmeticUnit]:
     f32, f16, bf16, f64 = FORMATS["f32"], FORMATS["f16"], FORMATS["bf16"], FORMATS["f64"]
-    places: tuple[Place, ...] = ("global", "shared")
+    places: tuple[Location, ...] = ("global", "shared")
     for place, fmt in product(places, (f32, f64)):
         yield ArithmeticUnit(f"red.{place}.add.{fmt}", "add", fmt, place)
     for count in (2, 4):

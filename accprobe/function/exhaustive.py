@@ -32,9 +32,9 @@ EXPRESSIONS = {
     "tanh": "tanh(x)",
 }
 THREADS, BLOCKS = 256, 2048
-OPERANDS = 1 << 32
+WORDS_OF_32_BITS = 1 << 32
 
-Numbers = NDArray[Any]
+_Numbers = NDArray[Any]
 
 
 def _struct(**fields: Any) -> np.dtype[Any]:
@@ -80,7 +80,7 @@ def source(head: str, function: str) -> str:
     return f"{head}#define REFERENCE(x) ({EXPRESSIONS[function]})\n{device_code('verify_function.cu')}"
 
 
-def parameters(model: Hypothesis | None, operand: Format, result: Format) -> tuple[Numbers, Numbers]:
+def kernel_parameters(model: Hypothesis | None, operand: Format, result: Format) -> tuple[_Numbers, _Numbers]:
     """Return the kernel's Model, and the coefficients of its tables."""
     p = np.zeros((), _MODEL)
     for name, fmt in (("operand", operand), ("result", result)):
@@ -131,7 +131,7 @@ def _conversion(record: ConversionRecord, operand: Format, result: Format) -> di
     }
 
 
-def _fill_tables(p: Any, record: TableModelRecord) -> Numbers:
+def _fill_tables(p: Any, record: TableModelRecord) -> _Numbers:
     parameters: dict[str, Any] = {"period": 1} | record.parameters
     ignored = parameters.pop("ignored", (0,) * len(record.tables))
     p["lowest"] = parameters.pop("first", 0)
@@ -152,7 +152,7 @@ def _fill_tables(p: Any, record: TableModelRecord) -> Numbers:
     return np.concatenate([np.array(table.coefficients, np.int64) for table in record.tables])
 
 
-def as_pass(counts: Numbers, function: Any, model: Hypothesis | None) -> Pass:
+def as_pass(counts: _Numbers, function: Any, model: Hypothesis | None) -> Pass:
     """Return the sums of all threads. function: returns the results of operands, for the counterexamples."""
     best = int(counts["largest"].argmax())
     errors = UlpErrors(
@@ -166,4 +166,4 @@ def as_pass(counts: Numbers, function: Any, model: Hypothesis | None) -> Pass:
     if len(places) and model is not None:
         first = [tuple(map(int, row)) for row in zip(places, function(places), model.words(places), strict=True)]  # type: ignore[misc]
     digest = int(counts["digest"].sum(dtype=np.uint64))
-    return Pass(OPERANDS, int(counts["mismatches"].sum()), first, digest, errors)
+    return Pass(WORDS_OF_32_BITS, int(counts["mismatches"].sum()), first, digest, errors)

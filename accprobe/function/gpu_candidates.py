@@ -39,7 +39,7 @@ CUDA_FUNCTIONS = {
 """Functions of the CUDA C++ Programming Guide, "Mathematical Functions", by reference function."""
 
 # Names of units by reference function, where they differ.
-UNITS = {"exp2": "ex2", "log2": "lg2", "reciprocal": "rcp"}
+UNIT_NAMES = {"exp2": "ex2", "log2": "lg2", "reciprocal": "rcp"}
 
 Values = Any
 Step = Callable[[Values], Values]
@@ -58,7 +58,7 @@ def gpu_candidates(name: str, operand: Format, result: Format, index: int) -> It
 
 def truncated_units(name: str, operand: Format, result: Format) -> Iterator[Hypothesis]:
     """Yield recorded units of a function whose operand is a number of f32 and whose result is truncated."""
-    direct = UNITS.get(name, name)
+    direct = UNIT_NAMES.get(name, name)
     for unit in (f"{direct}.approx.ftz.f32", f"{direct}.approx.f32"):
         if record := recorded_unit(unit):
             words = partial(model_of(record).words_of, operand=operand, result=result)
@@ -107,7 +107,7 @@ def _unit(name: str) -> Step | None:
 
 
 def _of_units(name: str, units: dict[str, Step | None]) -> Iterator[tuple[str, Callable[[Any], Any]]]:
-    direct = UNITS.get(name, name)
+    direct = UNIT_NAMES.get(name, name)
     if unit := units.get(direct):
         yield f"{direct}.approx(x)", _steps(unit)
     ex2, rcp, lg2 = units["ex2"], units["rcp"], units["lg2"]

@@ -22,6 +22,7 @@ from accprobe.function.reference import OVERFLOWS, ROUNDING_MODES, FormatConvers
 from accprobe.function.subjects import find_function
 from accprobe.gemm.callables.adapter import one_sentence
 from accprobe.gemm.callables.arrays import open_arrays
+from accprobe.gemm.spec import BLOCK
 from accprobe.gemm.verification import ordered
 from accprobe.isa.formats import FORMATS, Bits, Format
 from accprobe.report.claims import status_of
@@ -29,11 +30,8 @@ from accprobe.report.functions import FunctionRow
 from accprobe.verify.outcome import Verification
 
 ScaleLayout = Literal["tensor", "row", "block"]
-Operation = Literal["x / scale", "x · scale", "x · (1 / scale)"]
+ScaleOperation = Literal["x / scale", "x · scale", "x · (1 / scale)"]
 Doubles = NDArray[np.float64]
-
-BLOCK = 128
-"""Elements of a row that share a scale, of a block layout."""
 
 # Models are fitted to every n-th pair, and to some with infinities. A prime, so that every scale is among them.
 STEP, MOST_INFINITIES = 61, 256
@@ -110,7 +108,7 @@ ANY_NAN = FormatConversion(nan=None)
 class QuantiserModel:
     """operation: of x and the scale, in f32. scale, quotient: formats to which both are rounded, None for f32."""
 
-    operation: Operation
+    operation: ScaleOperation
     scale: Format | None
     quotient: Format | None
     conversion: FormatConversion = ANY_NAN
@@ -188,7 +186,7 @@ def infer_quantiser(
     results, until one explains them all: division and multiplication by the reciprocal differ in few.
     """
     narrow = [None, subject.operand] if subject.operand.storage_bits == 16 else [None]
-    operations: tuple[Operation, ...] = ("x / scale", "x · scale", "x · (1 / scale)")
+    operations: tuple[ScaleOperation, ...] = ("x / scale", "x · scale", "x · (1 / scale)")
     models = [QuantiserModel(operation, a, b) for operation in operations for a in narrow for b in narrow]
     rows = np.union1d(np.arange(0, len(x), STEP), np.flatnonzero(np.isinf(x))[:MOST_INFINITIES])
     some = x[rows], scale[rows], results[rows]

@@ -229,13 +229,13 @@ class GpuUnit:
         if not self.unit.verification or not exhaustive.has(model):
             return None
         cubin = compiler.compile_source(self.unit.verification, self._gpu.architecture, f"the verification of {self.name}")
-        numbers, coefficients = exhaustive.parameters(model, self.operand, self.result)
+        numbers, coefficients = exhaustive.kernel_parameters(model, self.operand, self.result)
         with self._gpu.lend(f"failed to verify {self.name}") as cupy:
             kernel = cupy.RawModule(path=str(cubin.path)).get_function("verify")
             given = [cupy.asarray(np.frombuffer(numbers.tobytes(), np.uint8)), cupy.asarray(coefficients)]
             threads = exhaustive.THREADS * exhaustive.BLOCKS
             counts = cupy.zeros(threads * exhaustive.COUNTS.itemsize, np.uint8)
-            each = np.uint64(exhaustive.OPERANDS // threads)
+            each = np.uint64(exhaustive.WORDS_OF_32_BITS // threads)
             kernel((exhaustive.BLOCKS,), (exhaustive.THREADS,), (*given, counts, np.uint64(0), each))
             found = counts.get().view(exhaustive.COUNTS)
         return exhaustive.as_pass(found, self.words, model)

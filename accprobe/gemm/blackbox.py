@@ -19,7 +19,7 @@ Lines = NDArray[np.intp]
 # Products of the elements that are kept of each call for comparison with the final model, and the minimum of elements.
 KEPT_PRODUCTS, LEAST_KEPT = 1 << 18, 16
 # Operand words that are sent together.
-BATCH = 1 << 22
+SENT_WORDS = 1 << 22
 # Limit of operand words kept in all.
 KEPT_WORDS = 1 << 25
 # Limits of calls that are kept whole: words of operands and results, and calls. Every n-th call of a run is kept.
@@ -105,7 +105,7 @@ class RecordedCallable:
         """
         spec, width = self.spec, len(columns)
         d = np.empty(queries, spec.out.dtype)
-        at_once = width * max(1, BATCH // (spec.n * spec.k))
+        at_once = width * max(1, SENT_WORDS // (spec.n * spec.k))
         for start in range(0, queries, at_once):
             some = slice(start, min(start + at_once, queries))
             count = some.stop - start

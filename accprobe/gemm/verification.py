@@ -8,7 +8,7 @@ from itertools import cycle
 
 import numpy as np
 
-from accprobe.evaluate.additions import additions_of
+from accprobe.evaluate.additions import addition_list
 from accprobe.evaluate.any_order import Evaluate, given_by_some_order, on_cpu
 from accprobe.evaluate.product import ScaleWords, product, window_sums
 from accprobe.gemm.blackbox import Call, RecordedCallable, scales_of_lines
@@ -141,7 +141,7 @@ def verify_plans(
     draws the user's operands, a further distribution.
     """
     verification, layout = verification or PlanVerification(), layout_of(subject.spec)
-    if subject.takes_windows and own is None and all(additions_of(model) is not None for _, model in parts):
+    if subject.takes_windows and own is None and all(addition_list(model) is not None for _, model in parts):
         return _verify_windows(subject, parts, elements, seed, progress, verification)
     rng = np.random.default_rng((seed, 0xF5E5))
     kinds = DISTRIBUTIONS if own is None else (*DISTRIBUTIONS, OWN)

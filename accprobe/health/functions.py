@@ -30,7 +30,7 @@ from accprobe.report.functions import FunctionRow
 from accprobe.report.recorded import recorded
 from accprobe.report.report import Report
 
-WORDS = 1 << 16
+OPERANDS_OF_A_TURN = 1 << 16
 """Random operands of a launch."""
 
 KERNEL_SECONDS = 0.05
@@ -123,7 +123,9 @@ class FunctionBench:
         while not turn.dots or turn.seconds < seconds:
             for check in self._checks:
                 fmt = check.kernel.unit.operand
-                self._compare(turn, check, self._random.integers(0, 1 << fmt.storage_bits, WORDS).astype(fmt.dtype))
+                self._compare(
+                    turn, check, self._random.integers(0, 1 << fmt.storage_bits, OPERANDS_OF_A_TURN).astype(fmt.dtype)
+                )
                 turn.seconds = time.monotonic() - started
         return turn
 

@@ -143,7 +143,7 @@ def test_plans_of_a_report_are_tried_first(folder: Path) -> None:
         ({"a": "a.txt"}, "a.txt has an unknown ending; give a matrix as .npy, .pt or .safetensors"),
         ({"a": "cube.npy"}, "cube.npy has 3 dimensions; expected 2"),
         ({"a": "bad.npy"}, "bad.npy is not an .npy file of numbers"),
-        ({"a": "two.pt"}, "two.pt has 2 tensors; save the matrix in a file of its own"),
+        ({"a": "two.pt"}, "two.pt has 2 tensors; save each in a file of its own"),
         ({"a": "chain.npy"}, "chain.npy has the type float32; expected e4m3"),
     ],
 )

@@ -99,7 +99,7 @@ CONVERSIONS: dict[str, Hypothesis] = {
 def verified(model: Hypothesis, result: Format, begin: int, planted: Bits, is_exp2: bool) -> Pass:
     """Return what the kernel finds from `begin` on; planted: results from the operand before that on."""
     code = library(ON_HOST.replace("CODE", device_code("verify_function.cu")))
-    numbers, coefficients = exhaustive.parameters(model, F32, result)
+    numbers, coefficients = exhaustive.kernel_parameters(model, F32, result)
     counts = np.zeros(THREADS, exhaustive.COUNTS)
     given = (ctypes.c_void_p(each.ctypes.data) for each in (numbers, np.ascontiguousarray(coefficients), counts))
     code.verify_on_host(*given, begin, EACH, THREADS, ctypes.c_void_p(planted.ctypes.data), is_exp2)

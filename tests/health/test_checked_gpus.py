@@ -235,7 +235,7 @@ def test_whose_models_say_what_is_right(name: str, architecture: str, source: st
 
 
 def test_an_architecture_that_nobody_knows_says_what_to_run() -> None:
-    with pytest.raises(DeviceError, match=r"no model of sm_75: `accprobe run -o FILE` .* --like FILE"):
+    with pytest.raises(DeviceError, match=r"no model of sm_75: .*`accprobe run -o FILE`, then give --like FILE"):
         trusted(named("Tesla T4", "sm_75"), None)
 
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from accprobe.build import compiler
 from accprobe.build.probes import device_code
-from accprobe.evaluate.additions import additions_of
+from accprobe.evaluate.additions import addition_list
 from accprobe.evaluate.cuda.launch import Evaluator, current_target
 from accprobe.evaluate.integer_product import by_torch, integer_product, is_wrapped
 from accprobe.evaluate.product import ScaleWords, is_multiply_add, product, rounded_words, scaled_sums
@@ -62,7 +62,7 @@ class WholeOnGpu:
 
     def __call__(self, model: ProductModel, a: Bits, b: Bits, scales: ScaleWords | None) -> Bits:
         """Return the results of `product` for a [M, K], b [N, K], or for several products [..., M, K] one by one."""
-        if additions_of(model) is not None and (a == a[..., :1, :]).all():  # a sum: additions cost less than copying operands
+        if addition_list(model) is not None and (a == a[..., :1, :]).all():  # a sum: additions cost less than copying operands
             return product(model, a, b, scales=scales)
         if a.ndim > 2:
             return np.stack([self(model, x, y, scales) for x, y in zip(a, b, strict=True)])

@@ -30,7 +30,7 @@ _RESULTS = ("f64", "f32", "f16", "bf16", "e5m2", "e4m3", "s32", "s8", "u8")
 
 
 Starts = NDArray[np.int64]
-Reduction = Callable[[Any], Any]
+Reducer = Callable[[Any], Any]
 
 
 class Received(NamedTuple):
@@ -86,7 +86,7 @@ class ArrayLibrary:
         buffer[:] = patterns
         return buffer.view(_numpy_type(fmt))
 
-    def reduced(self, function: Reduction, words: Bits, starts: Starts, k: int, fmt: Format, by_columns: bool) -> Any:
+    def reduced(self, function: Reducer, words: Bits, starts: Starts, k: int, fmt: Format, by_columns: bool) -> Any:
         """Return the results of a function of x [K, N] for each call, stacked where they lie.
 
         Column n of a call's x is words[start : start + K], starts [calls, N].
@@ -148,7 +148,7 @@ class TorchArrays(ArrayLibrary):
             self._transpose_into(role, words, buffer)
         return buffer.view(self.type(fmt))
 
-    def reduced(self, function: Reduction, words: Bits, starts: Starts, k: int, fmt: Format, by_columns: bool) -> Any:
+    def reduced(self, function: Reducer, words: Bits, starts: Starts, k: int, fmt: Format, by_columns: bool) -> Any:
         torch, (calls, n) = self._torch, starts.shape
         every = torch.from_numpy(_signed_integers(words)).to(self.device).unfold(0, k, 1)
         places = torch.from_numpy(starts).to(self.device)
@@ -170,14 +170,14 @@ class TorchArrays(ArrayLibrary):
         """Return a tensor as the library's array."""
         return tensor
 
-    def _called(self, function: Reduction, operands: Sequence[Any]) -> Any:
+    def _called(self, function: Reducer, operands: Sequence[Any]) -> Any:
         """Return stacked results. They are copied one by one only if the function writes several to the same memory."""
         found = [self._tensor(function(x)).detach() for x in operands]
         if len({each.data_ptr() for each in found}) < len(found):
             found = [self._tensor(function(x)).detach().clone() for x in operands]
         return self._torch.stack(found)
 
-    def _replayed(self, function: Reduction, operands: Sequence[Any]) -> Any:
+    def _replayed(self, function: Reducer, operands: Sequence[Any]) -> Any:
         """As `_called`, from a CUDA graph of the same launches, which takes less time."""
         key = function, operands[0].data_ptr(), operands[0].shape, len(operands)
         if key not in self._graphs:
@@ -187,7 +187,7 @@ class TorchArrays(ArrayLibrary):
         captured[0].replay()
         return captured[1].clone()
 
-    def _captured(self, function: Reduction, operands: Sequence[Any]) -> tuple[Any, Any] | None:
+    def _captured(self, function: Reducer, operands: Sequence[Any]) -> tuple[Any, Any] | None:
         """Return a CUDA graph of the calls and its results; None if it fails or gives other bits."""
         torch, expected, graph = self._torch, self._called(function, operands), self._torch.cuda.CUDAGraph()
         try:
