@@ -92,7 +92,7 @@ def test_a_list_of_additions_gives_the_bits_of_the_evaluator_of_products(
     a = np.full((1, 24), F32.encode(False, 1, factor), np.uint32)
     monkeypatch.setattr(additions.tiles, "pays", lambda seconds: compiled)
     fast = product(model, a, b)
-    monkeypatch.setattr("accprobe.evaluate.product.additions_of", lambda model: None)
+    monkeypatch.setattr("accprobe.evaluate.product.addition_list", lambda model: None)
     monkeypatch.setattr(additions.tiles, "pays", lambda seconds: False)
     assert np.array_equal(fast, product(model, a, b))
 
