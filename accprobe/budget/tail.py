@@ -5,14 +5,14 @@ its mean over emulated elements. With
 
     v = max over t of 2 · ln(mean of exp(t · (z - m))) / t²
 
-the moments of z - m are those of a sub-Gaussian variable of variance v, and Chernoff's bound gives
+the moment-generating function of z - m is at most that of a Gaussian of variance v, and Chernoff's bound gives
 
     P(|z - m| > x) <= 2 · exp(-x² / 2v),    so    x = sqrt(2v · ln(2 / rate))
 
 (Boucheron, Lugosi and Massart, Concentration Inequalities, 2013, sections 2.2 and 2.3). v is a maximum over t, so tails heavier
-than a Gaussian's raise it. Elements of one row or column are not independent: v is increased by four standard errors of a
-variance, sqrt(2 / n) each, for n rows and columns. For rates below 1 / (number of elements), x is extrapolated. The bound is at
-most the worst case.
+than a Gaussian's raise it. Elements of one row or column are not independent: v is multiplied by
+1 + 4 · sqrt(2 / n), four standard errors, for n rows plus columns. For rates below 1 / (number of elements), x is extrapolated.
+The bound is |m| + x, and at most the worst case.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from accprobe.evaluate.product import SumWords, rounded_to
 from accprobe.isa.formats import FORMATS, Format
 from accprobe.model.tree import Rounding
 
-# Largest share of correct elements that a test rejects.
+# Default rate of false alarms: the share of correct elements that a test may reject.
 FALSE_ALARMS = 1e-9
 
 # With fewer emulated elements the bound is the worst case.
@@ -53,7 +53,10 @@ class Tail(NamedTuple):
     elements: int
 
     def at(self, rate: float) -> float:
-        """Return the share of the worst case that a share `rate` of errors exceeds at most; 1 if there are too few elements."""
+        """Return the bound, a share of the worst case, that at most a share `rate` of errors exceeds.
+
+        It is 1 with too few elements, or if all errors are equal.
+        """
         if self.elements < FEWEST or not self.variance:
             return 1.0
         return min(1.0, abs(self.centre) + sqrt(2 * self.variance * log(2 / rate)))

@@ -43,10 +43,10 @@ _OUTS = ("f32", "f16", "bf16")
     "intervals",
     type=several(count_or_none),
     metavar="N,…",
-    help="Promotion interval, or none.  [default: none,128]",
+    help="Promotion interval, or none.  [default: none,128; that of a product]",
 )
-@click.option("--split-k", "splits", type=several(count), metavar="N,…", help="Slices of K.  [default: 1]")
-@click.option("--out", metavar="FORMAT", help="Format of D: f32, f16 or bf16.  [default: that of the sums]")
+@click.option("--split-k", "splits", type=several(count), metavar="N,…", help="Slices of K.  [default: 1; those of a product]")
+@click.option("--out", metavar="FORMAT", help="Format of D: f32, f16 or bf16.  [default: that of the sums, or of a product]")
 @click.option(
     "--data", type=several(str), default="normal,positive", show_default=True, metavar="KIND|FILE,…", help="Operands."
 )

@@ -64,7 +64,7 @@ def function_command(
 
     CALLABLE is FILE.py:FUNCTION or package:function (torch:silu, numpy:exp) of one array that returns an array of its shape.
     accprobe names what it computes, such as one rounding of a reference function, and its largest error. All operands of at
-    most 16 bits are compared; of 32 bits 2^26 are, or all on a GPU and with --exhaustive.
+    most 16 bits are compared; of 32 bits all are on a GPU or with --exhaustive, else 2^26.
 
     With --scale, CALLABLE is a quantiser f(x, scale) that returns an array of x's shape in a narrow format. accprobe determines
     whether it divides by the scale or multiplies, and how it rounds and saturates.

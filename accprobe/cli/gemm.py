@@ -51,7 +51,7 @@ SCALE_NAMES = ("none", "tensor", "row", "1x128", "128x128")
 @click.option(
     "--elements",
     type=count,
-    help="Fresh elements to verify the plan on.  [default: 2^18; 2^22 on a GPU; at most about 4,100 calls]",
+    help="Fresh elements to verify the plan on.  [default: 2^18; 2^22 on a GPU; at most 2^12 calls]",
 )
 @click.option(
     "--data",
@@ -62,7 +62,7 @@ SCALE_NAMES = ("none", "tensor", "row", "1x128", "128x128")
 @seed_option
 @click.option("--ncu", is_flag=True, help="Count the executed opcodes with Nsight Compute.")
 @format_option("json")
-@output_option("Report file, written row by row; results of the same device are kept, the old file as FILE~")
+@output_option("Report file, of one device, written row by row; its other results stay; FILE~ is the file before")
 @time_limit_option
 @click.option("--list", "listing", is_flag=True, help="List built-in callables and missing dependencies.")
 def gemm_command(

@@ -40,11 +40,11 @@ _SHAPE = re.compile(r"(\d{1,9})(?:[x×](\d{1,9}))?")
 @click.option(
     "--elements",
     type=count,
-    help="Fresh results to verify the plan on.  [default: 2^18; 2^22 on a GPU; at most about 4,100 calls]",
+    help="Fresh results to verify the plan on.  [default: 2^18; 2^20 on a GPU; at most 2^14 calls; 2^17 on a GPU]",
 )
 @seed_option
 @format_option("json")
-@output_option("Report file, written row by row; results of the same device are kept, the old file as FILE~")
+@output_option("Report file, of one device, written row by row; its other results stay; FILE~ is the file before")
 @time_limit_option
 def reduce_command(
     callable_: str,

@@ -69,7 +69,7 @@ class RunRequest:
 )
 @seed_option
 @click.option("--jobs", type=click.IntRange(1), metavar="N", help="Worker processes.  [default: one per core, at most 8]")
-@output_option("Report file, written row by row; rows of the same device, version and seed are kept, the old file as FILE~")
+@output_option("Report file, written row by row; rows of the same device, versions and seed stay; FILE~ is the file before")
 @click.option("--ncu", is_flag=True, help="Count the executed opcodes with Nsight Compute (mostly needs root).")
 @click.option(
     "--record",

@@ -35,7 +35,12 @@ FOR_CHECKS = ("junit", "github")
     metavar="N",
     help="With --fail-below: accept sums that are promoted after at most N products.",
 )
-@click.option("--require", multiple=True, metavar="OPCODE", help="Require one of these opcodes in each kernel. Repeatable.")
+@click.option(
+    "--require",
+    multiple=True,
+    metavar="OPCODE",
+    help="Require one of these opcodes in each kernel with matrix opcodes. Repeatable.",
+)
 @click.option("--forbid", multiple=True, metavar="OPCODE", help="Reject kernels with one of these opcodes. Repeatable.")
 @click.option("--jobs", type=click.IntRange(1), metavar="N", help="Worker processes.  [default: one per core, at most 8]")
 @format_option("json", "markdown", *FOR_CHECKS)
@@ -55,8 +60,8 @@ def sass_command(
     """Show the matrix instructions in a binary.
 
     Reads cubins, fatbins, libraries, executables, wheels, and the caches of Triton and inductor. For each kernel it prints
-    the matrix opcodes, the conversions before them, the fraction bits of the accumulator with their source, and the promotion
-    interval, the number of products after which a partial sum is added to a separate f32 accumulator. The formats junit and
+    the matrix opcodes, the conversions before them, the fraction bits of the accumulator with their report or publication, and
+    the promotion interval, the products after which a partial sum is added to a separate f32 accumulator. The formats junit and
     github print failed requirements only. Without FILE, --arch prints the opcodes of each PTX instruction, from accprobe's own
     probes.
 

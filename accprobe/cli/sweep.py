@@ -82,7 +82,7 @@ class SweepRequest:
     help="Sets: normal, full-width (sums that use every fraction bit of f32).  [default: both]",
 )
 @seed_option
-@output_option("Report file, written sweep by sweep; results of the same device are kept, the old file as FILE~")
+@output_option("Report file, of one device, written sweep by sweep; its other results stay; FILE~ is the file before")
 @time_limit_option
 @format_option("json")
 def sweep_command(**options: Any) -> None:

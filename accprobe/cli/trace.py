@@ -39,7 +39,10 @@ def trace_command() -> None:
     """
 
 
-_MAP_HELP = "Part of each tensor to compare: batch=1:8 (the first sequence of 1 and of 8), rows=16, token=last or shard=0/2."
+_MAP_HELP = (
+    "Part of each tensor to compare: batch=1:8 (the first sequence of 1 and of 8), rows=16, token=last or shard=RANK/RANKS"
+    " (a slice of A; B is that rank)."
+)
 
 
 @trace_command.command("record", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})

@@ -64,8 +64,8 @@ def verify_command(**options: Any) -> None:
     """Verify models on a GPU, or against recorded results of hardware.
 
     Every bit of every result is compared. MODELS is a report, some rows of one (h200:QGMMA), or sim:NAME for published
-    models. On a GPU this checks the GPU and its driver. --vectors DIR checks the models instead: the name of each GPU in DIR
-    selects its models (sim:all: published models of every GPU).
+    models. On a GPU this checks the GPU and its driver. --vectors DIR checks the models instead: each
+    folder of DIR has the name of a GPU, which selects the models of MODELS (sim:all: published ones of every GPU).
 
     `accprobe health` checks each SM of a GPU.
 

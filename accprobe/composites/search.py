@@ -279,6 +279,7 @@ class _Search:
         found.results, found.mismatches = verification.elements, verification.mismatches
         steps, orders = chosen.steps, [each for each in candidates if not same_additions(each.model, chosen.model)]
         found.surviving = [AlternativePlan(each.model, "order", each.order) for each in orders]
+        found.alternatives -= len(candidates) - len(orders)  # the plan itself, and those that give the same bits
         others = [str(each.steps) for each in candidates if each.steps is not steps]
         self.adapter.record = CompositeRecord(
             finish=steps.finish,

@@ -1,8 +1,9 @@
 """Recordings: every exchange of a run with its device in one compact file, and the device that replays it.
 
-A query is identified by a digest of the instruction, the place in the tile and the operands: the same run sends the same
-queries again. Results that an experiment reads are kept in full. Results that were compared with a model are kept as a
-digest of the model's predictions and the differing results: a caller that expects the same predictions gets them back.
+A query is identified by a digest of the instruction, the control register, the place in the tile and the operands: the same run
+sends the same queries again. Results that an experiment reads are kept in full. Results that were compared with a model are
+kept as a digest of the model's predictions and the differing results: a caller that expects the same predictions gets them
+back.
 The file is a zip archive of numpy arrays, as `numpy.load` reads it.
 """
 
@@ -81,8 +82,9 @@ def _digest(expected: Bits) -> bytes:
 
 @dataclass
 class Facts:
-    """Facts of a device about one instruction. leader: the instruction that the same function computes and that was measured
-    instead. settings: of a control register. complete: all its queries were recorded; false if the run was interrupted.
+    """Facts of a device about one instruction. leader: the instruction that was measured instead, because the
+    device computes both with the same function. settings: of a control register. complete: all its queries were recorded;
+    false if the run was interrupted.
     """
 
     name: str

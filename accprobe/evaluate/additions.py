@@ -27,7 +27,7 @@ LEAST_OUTPUTS = 64
 
 
 class AdditionList:
-    """AdditionList of K values: values[first[i]] += values[second[i]], in turn. The sum is the value at `root`.
+    """Additions of K values: values[first[i]] += values[second[i]], in turn. The sum is the value at `root`.
 
     Slot K holds zero: a chain starts from it, so a first term -0 becomes +0.
     """

@@ -116,10 +116,11 @@ class Coefficients:
 
 
 def solve(constraints: Constraints) -> Coefficients | None:
-    """Return integer coefficients that meet all constraints; None if there are none.
+    """Return integer coefficients that meet all constraints; None if the search finds none.
 
     The excess, the lowest allowed c0 minus the highest, is convex in (c1, c2). So the search descends in c1 for each c2, and
-    in c2. It works on a few constraints and adds those that the candidate violates, until none is violated.
+    in c2. It works on a few constraints and adds those that bound c0 most for the candidate, until none is
+    violated.
     """
     count = len(constraints.x)
     chosen = np.unique(np.linspace(0, count - 1, min(FIRST_COMPARED, count)).astype(np.int64))
@@ -162,13 +163,16 @@ def _least_excess(constraints: Constraints, start: tuple[int, int]) -> tuple[int
         return best_c1, excess
 
     c2, excess = _descend(lambda c2: best_for(c2)[1], start[1])
-    if excess > 0:  # the least excess over whole c1 is convex in c2 only but for steps of one
+    if excess > 0:  # with integer c1 the least excess is convex in c2 only roughly: try neighbours
         c2 = min(range(c2 - C2_WINDOW, c2 + C2_WINDOW + 1), key=lambda c2: best_for(c2)[1])
     return best_for(c2)[0], c2
 
 
 def _descend(excess: Any, start: int) -> tuple[int, int]:
-    """Minimise a convex function of an integer: walk in steps that double, then halve. Return the place and the value."""
+    """Descend a convex function of an integer until it is 0 or less, or at its minimum. Return the place and the value.
+
+    The step doubles after a success and falls to a quarter after a failure.
+    """
     known: dict[int, int] = {}
 
     def at(place: int) -> int:

@@ -154,7 +154,7 @@ def _linear_ways(alpha: float, beta: float, out: Format) -> Iterator[tuple[str, 
 def with_addend(row: ProductRow, model: ProductModel, a: Bits, b: Bits, c: Bits) -> Bits:
     """Return D of a recorded product for a [M, K], b [N, K] and C [M, N]. Raises AccprobeError if its epilogue is not known."""
     found, out = row.findings.get("epilogue"), FORMATS[row.out]
-    alpha, beta = (float(row.options.get(name) or 1.0) for name in ("alpha", "beta"))
+    alpha, beta = (float(1.0 if (x := row.options.get(name)) is None else x) for name in ("alpha", "beta"))
     way = None if found is None else dict(_linear_ways(alpha, beta, out)).get(str(found.value))
     if way is None:
         why = f"its epilogue is {found.value}" if found else "it has no epilogue"

@@ -43,13 +43,13 @@ CHAIN_SECONDS = 2e-4
 """Seconds of computing per chain of a set: a set with fewer chains is replaced sooner."""
 
 MADE_SECONDS = 0.005
-"""The same for operands made for events, where comparing takes longer than computing."""
+"""Seconds of computing per set of operands made for events, of any number of chains: comparing takes longer than computing."""
 
 TIMES_PREPARED = 6
 """Factor on the cost of drawing and evaluating a set: expensive kinds (of f64) come less often."""
 
 FIRST_ROUNDS = 256
-"""Rounds per group of threads before the time of a round is known."""
+"""Rounds before the time of a round is known. In a round each group of threads computes one chain."""
 MOST_GROWTH, MOST_ROUNDS = 64, 1 << 24
 
 MOST_RECORDS = 256
@@ -58,7 +58,7 @@ MOST_RECORDS = 256
 SEEN_OF_A_SET = 8
 
 STRIDE = 37
-"""Distance between consecutive chains of a group; odd, so that it reaches all of them."""
+"""Distance between consecutive chains of a group; odd, so that it reaches all of them: their number is a power of two."""
 
 NOWHERE = 0xFFFFFFFF
 """Sentinel for no position, as in golden.cuh; instead of the number of an SM it selects all SMs."""
@@ -67,14 +67,15 @@ SHRINK_ROUNDS = 16
 """Repetitions of operands while shrinking."""
 
 TRIES = 8
-"""Launches without a block on an SM after which the SM counts as not computing."""
+"""Tries, each of one launch per request, after which an SM that has not computed every round counts as not computing."""
 
 
 @dataclass(eq=False)
 class _Source:
     """A source of sets: a kind of random operands, or, if that is None, the operands made for events of this `place`.
 
-    cost: milliseconds of its last set, the estimate for the next one; spent: of all its sets.
+    cost: the estimated milliseconds of its next set: the intended computing time, or TIMES_PREPARED times the preparation of
+    the last set where that is more; for a covering set, times the number of these sets. spent: milliseconds of all its sets.
     """
 
     kind: OperandKind | None
@@ -319,7 +320,7 @@ class GoldenBench:
         return tally[:MOST_SMS], tally[MOST_SMS:-1], records, milliseconds
 
     def _seen(self, finished: _Set, records: Any) -> Iterator[SeenWord]:
-        """Return the first mismatches, equally many of each SM."""
+        """Return the first mismatches of each SM, at most SEEN_OF_A_SET."""
         words = [record for record in records.tolist() if record[3] != NOWHERE]
         for sm in dict.fromkeys(record[0] for record in words):
             for record in [each for each in words if each[0] == sm][:SEEN_OF_A_SET]:

@@ -1,10 +1,11 @@
 """Falsification: tests the inferred model against alternative models, and resolves the findings accordingly.
 
-An alternative is compared with the results of random operands of every kind, of everything that the experiments queried, and of
-operands made where it may differ from the model (`distinguishing`). One that explains all of them survives. The device is
-queried for all of these operands, so that the model is tested on them too. A feature is exact if no alternative with another
-value of it survives; otherwise the values of the survivors are candidates. If a neighbouring number survives, the next one is
-tried too; if several fields decide together, so are alternatives that change them at once.
+An alternative is compared with the results of random operands of every kind, of evenly spread operands of the experiments'
+queries, and of operands made where it may differ from the model (`distinguishing`). One that explains all of them survives. The
+device is queried for the random and the made operands, so that the model is tested on them too. A feature is exact if no
+alternative with another value of it survives; otherwise the values of the survivors are candidates. If they reach the largest
+possible width, the smallest is a lower bound. If a neighbouring number survives, the next one is tried too; if several fields
+decide together, so are alternatives that change them at once.
 """
 
 from __future__ import annotations
@@ -54,7 +55,8 @@ MAX_PER_QUERY = 600  # Dot products of one query of the experiments that every a
 RANDOM_PER_KIND = 48  # Random dot products of each kind that every alternative is compared with.
 FEW, MANY = 1024, 4096  # Operands made where an alternative may differ from the model: at first, and if it survives these.
 
-# The device is also queried for some contradicted alternatives of a series: offsets from the first, or a little before it.
+# The device is also queried for some contradicted alternatives of a series: offsets from the one after the
+# first contradicted, or from LAST_SURVIVING before the first.
 BEYOND = (0, 1, 2, 4, 7)
 
 # Alternatives that few operands do not distinguish may still differ in one dot product of thousands: how many before the first
@@ -117,7 +119,7 @@ def _query_near_boundary(candidates: Sequence[Alternative], trial: _Trial) -> No
 
 
 def _surviving_prefix(candidates: Sequence[Alternative], trial: _Trial) -> int:
-    """Count by bisection the first alternatives that survive few operands; after one that does not, no other does."""
+    """Count by bisection the first alternatives that survive few operands, if no other does after one that does not."""
     return bisect_left(candidates, True, key=lambda alternative: not trial.survives(alternative, thorough=False))
 
 
@@ -155,7 +157,7 @@ class _Trial:
         return len(self._tried)
 
     def survives(self, alternative: Alternative, thorough: bool = True) -> bool:
-        """Return whether no result contradicts the alternative. thorough: nor any result of many more operands made for it."""
+        """Return whether random, logged and FEW made operands allow the alternative. thorough: and MANY made operands, too."""
         self._tried.add(alternative)
         return (
             self._random.explained_by(alternative.model)

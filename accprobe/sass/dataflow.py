@@ -1,7 +1,8 @@
 """Values in the registers of a function, as far as matrix instructions and conversions are concerned.
 
 One pass over the lines numbers these values and records the inputs of each. Most lines produce `UNKNOWN_VALUE`, as do lines
-that read only unknown values. A `Solution` then evaluates the wanted values and their inputs.
+that read only unknown values, except matrix instructions and conversions. A `Solution` then evaluates the wanted values and
+their inputs.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ UNKNOWN_VALUE = 0
 
 _SHIFT, _MASK = 8, 255
 """A value's number: from this bit on, 1 + the line that makes it, and below it the position among the registers that the line
-writes; at a merge of control flow, -1 - the block, and below it the register.
+writes; for a register at the start of a block, -1 - the block, and below it the register.
 """
 
 T = TypeVar("T")
@@ -60,10 +61,12 @@ class _Block:
 
 class RegisterValues:
     """The numbered values of a function. actions: by line, of lines that make known values. inputs: by value, its inputs in the
-    order of the operands; with a predicate, the previous value of the register is the last input. sums: values of additions of
-    two or more known values. operands: values of A and B, with the opcode of the matrix instruction. runs: by matrix
-    instruction, the first one in its block that passes an accumulator on to it, and their number. undecided: matrix
-    instructions for which a predicate decides whether they add C.
+    order of the operands; with a predicate, the previous value of the register is the last input. The only input of a matrix
+    instruction is the accumulator of its run; a register at the start of a block has one input for each preceding block.
+    sums: values of additions of two or more known values, the previous one of a predicated register included. operands: values
+    of A and B, with the opcode of the matrix instruction. runs: by matrix instruction, the first of its run (the instructions
+    of a block that pass one accumulator on), and how many of the run precede it. undecided: matrix instructions for which a
+    predicate decides whether they add C.
     """
 
     def __init__(self, function: Function) -> None:
@@ -129,7 +132,7 @@ class RegisterValues:
         return (value,) if head == index else self.inputs[first_value(head)][:1]
 
     def _write(self, index: int, action: Action, inputs: list[tuple[int, ...]], block: _Block) -> None:
-        """Number the values that a line writes, one per input."""
+        """Number the values that a line writes, one for each tuple of inputs."""
         for place, made_from in enumerate(inputs):
             value = UNKNOWN_VALUE
             if action == "matrix" or action == "convert" or any(made_from):
@@ -225,7 +228,7 @@ class Solution(Generic[T]):
         return ordered
 
     def _evaluate(self, value: int) -> bool:
-        """Evaluate a value from its known inputs; return whether all inputs are known."""
+        """Evaluate a value from the inputs that have been evaluated; return whether all have been."""
         inputs = [self._known[before] for before in self._inputs[value] if before in self._known]
         complete = len(inputs) == len(self._inputs[value])
         if value > 0 and complete:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from accprobe.report.sweeps import EffectiveBits
 
 Totals = NDArray[Any]
-"""The format in which partial sums are added: f32."""
+"""An array of f32: sums of partial sums."""
 
 FRACTION_BITS = 23
 """Fraction bits of f32, the format of partial sums."""

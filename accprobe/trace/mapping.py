@@ -15,7 +15,7 @@ _FORM = re.compile(
     r"|shard=((?P<dimension>\d):)?(?P<rank>\d{1,4})/(?P<ranks>\d{1,4})"
 )
 
-MAPPING_FORMS = "give batch=1:8, rows=16, token=last or shard=0/2"
+MAPPING_FORMS = "give batch=1:8, rows=16, token=last, shard=RANK/RANKS or shard=DIMENSION:RANK/RANKS"
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,8 @@ class Mapped:
     """The part of one run.
 
     kind: "batch": the first of `size` equal parts of dimension 0; "rows": the first `size` rows of it; "token": the last place
-    of each dimension; "shard": slice `rank` of `size` equal ones of `dimension`, of each dimension where it is None.
+    along one dimension, a part for each dimension; "shard": slice `rank` of `size` equal ones along `dimension`, or a part for
+    each dimension where it is None.
     """
 
     kind: str
@@ -63,7 +64,10 @@ WHOLE_RUN = Mapped("batch", 1)
 
 
 def parse_mapping(text: str) -> tuple[Mapped, Mapped]:
-    """Return the parts of both runs. "shard=0/2": the first run is whole, the second is rank 0. Raises AccprobeError."""
+    """Return the parts of both runs. Raises AccprobeError.
+
+    "shard=0/2": slice 0 of 2 of the first run, which is not sharded, and everything of the second, which is rank 0.
+    """
     found = _FORM.fullmatch(text.strip())
     if found is None:
         raise AccprobeError(f"'{text:.40}' is not a mapping: {MAPPING_FORMS}")

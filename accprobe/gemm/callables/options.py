@@ -54,8 +54,8 @@ def with_defaults(options: Options, defaults: Options, owner: str) -> dict[str, 
         if name not in defaults:
             raise UnknownName(f"{owner} has no option '{name}'; {nearest(name, defaults) if defaults else 'it has none'}")
         usual = True if name in FLAGS else defaults[name]
-        if usual is not None and type(value) is not type(usual):
-            kind = {bool: "True or False", int: "a whole number", str: "a word"}[type(usual)]
+        if usual is not None and type(value) is not type(usual) and (type(usual), type(value)) != (float, int):
+            kind = {bool: "True or False", int: "a whole number", float: "a number", str: "a word"}[type(usual)]
             raise AccprobeError(f"option {name} of {owner} is {kind}, not {value}")
     return {**defaults, **options}
 

@@ -23,7 +23,7 @@ from accprobe.gemm.tree.decomposition import flat, forward, order_name, renumber
 from accprobe.gemm.tree.tree_builder import NoTree, measured_units
 from accprobe.model.product import Chain, Merged, Nested, Node, chains_of, nested
 
-# Maximum number of slices in a reading that keeps the structure of the tree.
+# Maximum number of slices in every reading of the tree but the first.
 MOST_READ = 16
 
 
@@ -153,14 +153,18 @@ def _run(node: Nested) -> list[int] | None:
 MOST_SLICES = 8
 # Rows and columns in which units are counted, evenly spaced.
 MOST_ROWS, MOST_COLUMNS = 64, 512
-# Identical calls in which the units of other chains survive before two chains count as one slice. If one order occurs nine
+# Identical calls that must agree before two chains count as one slice: each other chain survives in all of them or in none.
+# If one order occurs nine
 # times of ten and each call is a single sample, two slices are mistaken for one in one of five runs. Each tile with an order
 # of its own is a further sample.
 QUIET = 16
 
 
 def in_slices(subject: RecordedCallable, rows: Ints, columns: Ints, chains: Sequence[Chain]) -> Merged:
-    """Return the chains as chunks of slices that are added in any order. Raises NoTree if there are too many, or two."""
+    """Return the chains as chunks of slices that are added in any order. Raises NoTree for fewer than 3.
+
+    It also does so for more than MOST_SLICES slices.
+    """
     units = measured_units(subject, rows, columns, np.sort(np.concatenate([chain.taken for chain in chains])))
     rows, columns = (lines[:: -(-len(lines) // most)] for lines, most in ((rows, MOST_ROWS), (columns, MOST_COLUMNS)))
     firsts = np.array([chain.taken[0] for chain in chains], np.int64)
