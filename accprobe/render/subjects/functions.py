@@ -2,31 +2,70 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from accprobe.render.document import Column, Element, List, Paragraph, Phrase, tabulate
 from accprobe.report.functions import FunctionRow
+from accprobe.report.words import so_many
 
 COLUMNS = (
     Column("function", lambda row: row.title, least=22),
     Column("computes", lambda row: row.computes or "unknown", least=24),
     Column("largest\nulp", lambda row: f"{row.errors.largest:.4g}" if row.errors else "", number=True),
-    Column("correctly\nrounded", lambda row: _share(row), number=True),
-    Column("ran as", lambda row: " + ".join(row.opcodes), need="context"),
-    Column("results", lambda row: f"{row.verification.compared:,}" if row.verification else "", need="detail", number=True),
+    Column("correctly\nrounded", lambda row: _share(row), "context", number=True),
+    Column("ran as", lambda row: " + ".join(row.opcodes), "context"),
+    Column("results", lambda row: f"{row.verification.compared:,}" if row.verification else "", "detail", number=True),
     Column("differ", lambda row: f"{row.verification.mismatches:,}" if row.computes and row.verification else "", number=True),
     Column("status", lambda row: Phrase(row.status, row.status), whole=True),
 )
 
+IN_SHORT = (
+    replace(COLUMNS[0], least=16),
+    Column("computes", lambda row: computes_in_short(row.computes), least=31),
+    *COLUMNS[2:4],
+    Column("ran as", lambda row: _main_opcode(row), "context", whole=True),
+)
+"""The columns of a table with one line for each of many functions."""
 
-def function_blocks(rows: Sequence[FunctionRow]) -> Iterator[Element]:
-    """Yield the headline, the table of several rows, and remarks."""
+MOST_IN_FULL = 8
+"""Largest number of functions whose columns are complete without --all."""
+
+
+def function_blocks(rows: Sequence[FunctionRow], expand: bool = False) -> Iterator[Element]:
+    """Yield the headline, the table of several rows, and remarks. expand: complete columns, also for many functions."""
     yield Paragraph(Phrase(function_headline(rows), "strong"))
-    if len(rows) > 1:
-        yield tabulate(COLUMNS, rows)
+    if expand or len(rows) <= MOST_IN_FULL:
+        if len(rows) > 1:
+            yield tabulate(COLUMNS, rows)
+    else:
+        yield tabulate(IN_SHORT, [row for row in rows if row.status == "confirmed"])
+        for (status, reason), count in Counter((row.status, row.reason) for row in rows if row.status != "confirmed").items():
+            yield Paragraph((Phrase(f"{status}: ", status), Phrase(f"{so_many(count, 'function')}: {reason or 'see below'}")))
+        yield Paragraph(Phrase("A function's name, or --all, shows its special operands, opcodes and model in full.", "quiet"))
     remarks = [remark for row in rows for remark in remarks_of(row, len(rows) > 1)]
     if remarks:
         yield List(tuple(remarks), mark="-")
+
+
+def computes_in_short(computes: str) -> str:
+    """Return "a · b + c, RNE, FTZ": the function, its rounding, and whether subnormals are flushed."""
+    first, *clauses = computes.partition(";")[0].split(", ")
+    rounding = [found[1] for each in clauses if (found := _ROUNDING.match(each.replace("truncated to", "RZ to")))]
+    return ", ".join([first, *rounding, *["FTZ"] * ("subnormal operands and results flushed" in clauses)])
+
+
+_ROUNDING = re.compile(r"(?:rounded once \()?((?:RNE|RNA|RZ|RD|RU)\b(?: to \w+)?|exact)")
+
+
+def _main_opcode(row: FunctionRow) -> str:
+    """Return "MUFU.EX2 + 2 others"."""
+    if len(row.opcodes) < 3:
+        return " + ".join(row.opcodes)
+    main = next((opcode for opcode in row.opcodes if "MUFU" in opcode), row.opcodes[0])
+    return f"{main} + {len(row.opcodes) - 1} others"
 
 
 def function_headline(rows: Sequence[FunctionRow]) -> str:
@@ -43,8 +82,11 @@ def function_headline(rows: Sequence[FunctionRow]) -> str:
     confirmed = sum(row.status == "confirmed" for row in rows)
     exhaustive = sum(row.is_exhaustive and row.status == "confirmed" for row in rows)
     skipped = sum(row.status == "skipped" for row in rows)
+    done = [row.verification for row in rows if row.verification]
+    compared, differ = (sum(getattr(each, key) for each in done) for key in ("compared", "mismatches"))
     rest = f"; {skipped} skipped" if skipped else ""
-    return f"{confirmed} of {len(rows) - skipped} functions confirmed, {exhaustive} of them on every operand{rest}"
+    counts = f"{confirmed} of {len(rows) - skipped} functions confirmed, {exhaustive} of them on every operand"
+    return f"{counts}: {differ:,} of {compared:,} results differ{rest}"
 
 
 def remarks_of(row: FunctionRow, named: bool) -> Iterator[str]:

@@ -83,7 +83,7 @@ def report_blocks(report: Report, expand: bool = False) -> Iterator[Element]:
     if report.products:
         yield from products_blocks(report.products, expand)
     if report.functions:
-        yield from function_blocks(report.functions)
+        yield from function_blocks(report.functions, expand)
     if report.sweeps:
         yield from sweep_blocks(report.sweeps, expand, report.device.kind == "simulated")
     yield from map(Paragraph, report_title(report))
@@ -113,7 +113,7 @@ def report_page(report: Report) -> Iterator[Element]:
     if report.functions:
         is_first = not of_instructions and not report.products
         yield Heading("Functions" if is_first else function_headline(report.functions), 2, "functions")
-        yield from tuple(function_blocks(report.functions))[1:]
+        yield from tuple(function_blocks(report.functions, expand=True))[1:]
     if report.sweeps:
         yield from sweep_page(report.sweeps, report.device.kind == "simulated")
     if of_instructions:
