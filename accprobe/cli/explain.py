@@ -53,7 +53,7 @@ def explain_command(
 
     RESULT and RESULT2 are D = A·B [M, N], as two programs computed it. A plan is a summation tree and its arithmetic. Files are
     .npy, .pt or .safetensors with one matrix each. The plans are chains of known instructions, with and without promotion and
-    split-K, f64 and f32 references, and the plans of recorded products; without scales, bias or activation. It also reports
+    split-K, f64 references, and the plans of recorded products; without scales, bias or activation. It also reports
     regions with different plans, and indices k whose product is missing, counted
     twice, or formed with the wrong row of B.
 

@@ -14,7 +14,7 @@ from fakes import fake_report
 from planted_plans import FP8, operands
 
 from accprobe.cli import main
-from accprobe.gemm.explain.known_plans import KnownPlan, instruction_steps
+from accprobe.gemm.explain.known_plans import KnownPlan, steps_to_try
 from accprobe.gemm.spec import Spec
 from accprobe.isa.formats import FORMATS
 from accprobe.report.products import ProductRow, RegionRecord
@@ -124,7 +124,7 @@ def test_f32_operands_are_tried_as_tf32_too(folder: Path) -> None:
 
 def test_plans_of_a_report_are_tried_first(folder: Path) -> None:
     spec = Spec(8, 16, 128, FORMATS["e4m3"], FORMATS["e4m3"], FORMATS["f32"])
-    model = KnownPlan(next(instruction_steps(spec)), 128).model()
+    model = KnownPlan(steps_to_try([spec])[0], 128).model()
     region = RegionRecord(where="all", elements=128, findings={}, model=model)
     names = {"a": "e4m3", "b": "e4m3", "out": "f32"}
     row = ProductRow(name="mine:mm", m=8, n=16, k=128, **names, status="inferred", reason="a test", regions=(region,))

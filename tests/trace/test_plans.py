@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("torch")
 
 from accprobe.evaluate.any_order import on_cpu
-from accprobe.gemm.explain.known_plans import KnownPlan, instruction_steps
+from accprobe.gemm.explain.known_plans import KnownPlan, steps_to_try
 from accprobe.gemm.spec import Spec
 from accprobe.isa.formats import FORMATS
 from accprobe.trace.plans import PlanCache, RecordedProduct, infer, mismatches
@@ -39,7 +39,7 @@ def test_tf32_operands_are_the_cause() -> None:
     spec = Spec(M, N, K, F32, F32, F32)
     rounded = replace(spec, a=FORMATS["tf32"], b=FORMATS["tf32"])
     words = a.view(np.uint32), b.view(np.uint32)
-    plain, tf32 = chained(a, b, 0).view(np.uint32), on_cpu(KnownPlan(next(instruction_steps(rounded)), K).model(), *words, None)
+    plain, tf32 = chained(a, b, 0).view(np.uint32), on_cpu(KnownPlan(steps_to_try([rounded])[0], K).model(), *words, None)
     sides = (
         RecordedProduct(spec, *words, tf32, "cpu", is_tf32=True),
         RecordedProduct(spec, *words, plain, "cpu"),

@@ -1,6 +1,6 @@
 """Plans of libraries: chains of instructions, promoted or not, an even split of K, and the reduction of partial sums.
 
-References: an f64 sum that is rounded once, and f32 sums in the orders of numpy and SIMD loops.
+A reference: an f64 sum that is rounded once.
 """
 
 from __future__ import annotations
@@ -18,9 +18,18 @@ from accprobe.evaluate.product import SumWords, added, merged, product, rounded_
 from accprobe.gemm.explain.explanation import Candidate
 from accprobe.gemm.plans import PARTIAL_FORMATS, integer_step, known_steps, single_steps
 from accprobe.gemm.spec import Spec
-from accprobe.gemm.tree.decomposition import butterfly
 from accprobe.isa.formats import FORMATS, Bits, Format
-from accprobe.model.product import Chain, Merged, Node, Order, ProductModel, addition, in_chunks, multiply_add, nested
+from accprobe.model.product import (
+    OPERAND_ROUNDINGS,
+    Chain,
+    Merged,
+    Node,
+    Order,
+    ProductModel,
+    addition,
+    in_chunks,
+    multiply_add,
+)
 from accprobe.model.tree import DotModel, Rounding
 
 F32, F64 = FORMATS["f32"], FORMATS["f64"]
@@ -51,7 +60,16 @@ class KnownStep(NamedTuple):
     def inner_sum(self) -> Format:
         """Return the format that chunks are promoted to."""
         result = self.model.root.arithmetic.result
-        return result if result.name in ("f64", "s32") else FORMATS["f32"]
+        return result if result.name in ("f64", "s32") else F32
+
+    @property
+    def is_chain(self) -> bool:
+        return self.model.products == 1 and self.spec.a.is_float
+
+    @property
+    def is_other_chain(self) -> bool:
+        """Return whether the accumulator has another format than the operands."""
+        return self.is_chain and self.model.root.arithmetic.result is not self.spec.a
 
 
 @dataclass(frozen=True)
@@ -137,27 +155,33 @@ def roundings(spec: Spec, last: Format) -> tuple[Rounding, ...]:
     return ("RNE", "RZ") if spec.out.is_float and spec.out is not last else ("RNE",)
 
 
-def instruction_steps(spec: Spec, operand_rounding: Rounding = "RZ") -> Iterator[KnownStep]:
-    """Yield the fused sums of known instructions that can give D, each with the instruction's name."""
+def steps_to_try(specs: Sequence[Spec]) -> list[KnownStep]:
+    """Return fused sums that can give D: chains in the operands' format, then those of instructions, then other chains."""
+    found: list[KnownStep] = []
+    for spec in specs:
+        for how in OPERAND_ROUNDINGS if spec.rounds_operands else ("RZ",):
+            found += [KnownStep(spec, how, *each) for each in ([*_instruction_steps(spec), *_chains(spec)])]
+    return sorted(found, key=lambda step: (step.is_other_chain, not step.is_chain))
+
+
+def _instruction_steps(spec: Spec) -> Iterator[tuple[str, DotModel]]:
     if spec.a.is_integer:
-        yield KnownStep(spec, operand_rounding, "integers", integer_step(1))
+        yield "integers", integer_step(1)
         return
     for width in WIDTHS:
         for name, step in known_steps(spec.a, spec.b, width):
             if step.root.arithmetic.result.name == "f32" or step.root.arithmetic.result is spec.out:
-                yield KnownStep(spec, operand_rounding, name, step)
+                yield name, step
 
 
-def other_steps(spec: Spec, operand_rounding: Rounding = "RZ") -> Iterator[KnownStep]:
+def _chains(spec: Spec) -> Iterator[tuple[str, DotModel]]:
     """Yield chains of multiply-adds in f32 and in the formats of the operands and D. Products rounded first are never tiny."""
-    if spec.a.is_float:
-        for step in (each for each in single_steps() if not each.root.children):
-            arithmetic = step.root.arithmetic
-            if arithmetic.result.name == "f32" or arithmetic.result in (spec.a, spec.out):
-                rounded = getattr(arithmetic, "product_bits", None) is not None
-                flushed = ", subnormals flushed" if step.subnormal_operands == "flushed" else ""
-                name = f"{arithmetic.result} {'multiply, then add' if rounded else 'FMA'}{flushed}"
-                yield KnownStep(spec, operand_rounding, name, step)
+    for step in single_steps() if spec.a.is_float else ():
+        arithmetic = step.root.arithmetic
+        if not step.root.children and (arithmetic.result.name == "f32" or arithmetic.result in (spec.a, spec.out)):
+            rounded = getattr(arithmetic, "product_bits", None) is not None
+            flushed = ", subnormals flushed" if step.subnormal_operands == "flushed" else ""
+            yield f"{arithmetic.result} {'multiply, then add' if rounded else 'FMA'}{flushed}", step
 
 
 class SampledPlans:
@@ -218,37 +242,23 @@ def _chunks(ks: range, size: int | None) -> list[range]:
     return [ks[start : start + every] for start in range(0, len(ks), every)]
 
 
-# Accumulators of a SIMD loop. Each takes every n-th product.
-SIMD_LANES = (4, 8, 16, 32)
-# Block and lanes of `numpy.add.reduce` along contiguous memory (pairwise_sum in numpy/_core/src/umath/loops_utils.h.src).
-PAIRWISE_BLOCK, PAIRWISE_LANES = 128, 8
-
-
 def f64_references(spec: Spec) -> Iterator[Candidate]:
     """Yield an f64 sum rounded once to the result, and rounded to f32 first if that is wider than the result."""
     if not spec.a.is_float or F64 in (spec.a, spec.b, spec.out):
         return
-    found = {"each_product_once": "yes", "instruction": "f64 sum, in any order", "effective_bits": F64.mantissa_bits}
-    sums, step = Chain(0, spec.k, (0,)), multiply_add(F64)
-    yield _reference(spec, step, sums, found | {"rounded": f"once, to {spec.out}"})
-    if spec.out is not F32:
-        through_f32 = Merged((sums,), "forward", addition(), F32)
-        yield _reference(spec, step, through_f32, found | {"rounded": f"to f32, then to {spec.out}"})
-
-
-def _reference(spec: Spec, step: DotModel, tree: Node, findings: dict[str, object]) -> Candidate:
-    return Candidate(str(findings["instruction"]), findings, ProductModel(spec.a, spec.b, spec.k, step, tree, spec.out))
-
-
-def is_f64_reference(model: ProductModel) -> bool:
-    return model.step == multiply_add(F64) and F64 not in (model.a, model.b)
+    sums = Chain(0, spec.k, (0,))
+    through_f32 = [(Merged((sums,), "forward", addition(), F32), f"to f32, then to {spec.out}")] if spec.out is not F32 else []
+    for tree, rounded in ((sums, f"once, to {spec.out}"), *through_f32):
+        name = "f64 sum, in any order"
+        found = {"each_product_once": "yes", "instruction": name, "effective_bits": F64.mantissa_bits, "rounded": rounded}
+        yield Candidate(name, found, ProductModel(spec.a, spec.b, spec.k, multiply_add(F64), tree, spec.out))
 
 
 def predicted(model: ProductModel, a: Bits, b: Bits, got: Bits) -> Bits:
     """Return the results of a [..., M, K] and b [..., N, K]. The order of an f64 reference is unknown: return `got` if some
     order can give it.
     """
-    if not is_f64_reference(model):
+    if model.step != multiply_add(F64) or F64 in (model.a, model.b):
         return product(model, a, b)
     x, y = model.a.values(a), model.b.values(b)
     with np.errstate(all="ignore"):
@@ -269,34 +279,3 @@ def rounded_once(spec: Spec, a: Bits, b: Bits) -> Bits:
 def _rounded(sums: Floats, kept: Format | None, out: Format) -> Bits:
     words = SumWords(np.ascontiguousarray(sums).view(np.uint64), F64)
     return rounded_to(words if kept is None else SumWords(rounded_to(words, kept), kept), out)
-
-
-def f32_references(spec: Spec) -> Iterator[Candidate]:
-    """Yield SIMD loops with several accumulators, by FMA or multiply then add, and numpy's pairwise sum of rounded products."""
-    if not spec.a.is_float or spec.out.mantissa_bits > F32.mantissa_bits:
-        return
-    for name, step in (("f32 FMA", multiply_add()), ("f32 multiply, then add", multiply_add(product_bits=F32.mantissa_bits))):
-        found = {"each_product_once": "yes", "instruction": name, "products_per_sum": 1}
-        for lanes in SIMD_LANES:
-            if lanes < spec.k:
-                parts = tuple(Chain(lane, spec.k, (0,), lanes) for lane in range(lanes))
-                for how, order in (("in turn", nested("forward", lanes)), ("halves first", butterfly(lanes))):
-                    words = {"lanes": f"{lanes}, added {how}"}
-                    yield _reference(spec, step, Merged(parts, order, addition()), found | words)
-    pairwise = _pairwise(range(spec.k))
-    if isinstance(pairwise, Merged):
-        yield _reference(spec, step, pairwise, found | {"lanes": "pairwise, as numpy's sum"})
-
-
-def _pairwise(ks: range) -> Node:
-    lanes = PAIRWISE_LANES
-    if len(ks) < lanes:
-        return Chain(ks.start, ks.stop, (0,))
-    if len(ks) > PAIRWISE_BLOCK:
-        half = len(ks) // 2 - len(ks) // 2 % lanes
-        parts = tuple(_pairwise(part) for part in (ks[:half], ks[half:]))
-        return Merged(parts, "forward", addition())
-    whole = ks.start + len(ks) // lanes * lanes
-    even = Merged(tuple(Chain(ks.start + i, whole, (0,), lanes) for i in range(lanes)), "tree", addition())
-    rest = tuple(Chain(k, k + 1, (0,)) for k in range(whole, ks.stop))
-    return Merged((even, *rest), "forward", addition()) if rest else even

@@ -17,21 +17,18 @@ from accprobe.gemm.explain import known_plans
 from accprobe.gemm.explain.explanation import Candidate, Explanation
 from accprobe.gemm.explain.known_plans import (
     KnownPlan,
-    KnownStep,
     SampledPlans,
     Sizes,
-    f32_references,
     f64_references,
-    instruction_steps,
-    other_steps,
     predicted,
+    steps_to_try,
 )
 from accprobe.gemm.layout import Ints
 from accprobe.gemm.plans import instructions_of
 from accprobe.gemm.spec import Spec
 from accprobe.gemm.verification import ElementMismatch
 from accprobe.isa.formats import Bits
-from accprobe.model.product import OPERAND_ROUNDINGS, ProductModel
+from accprobe.model.product import ProductModel
 
 # Elements on which every plan is tried. Long sums have fewer, so that the sample has at most SAMPLE_PRODUCTS.
 SAMPLE = 64
@@ -95,7 +92,7 @@ class PlanSearch:
         self._specs, self._a, self._b, self._results, self._progress = specs, a, b, results, progress
         spec = specs[0]
         usual = [spec.k] if spec.a.is_integer else known_plans.sizes(spec.k)
-        self._sizes = usual if sizes is None else sizes
+        self._sizes, self._steps = usual if sizes is None else sizes, steps_to_try(specs)
         self._rows = _rows(results, max(1, at_most // (spec.n * spec.k)))
         places = _most_sensitive_first(spec, a[self._rows], b)
         count = max(SAMPLE // 4, min(SAMPLE, SAMPLE_PRODUCTS // spec.k))
@@ -105,43 +102,30 @@ class PlanSearch:
         rows, columns = self._rows[places[:, 0]], places[:, 1]
         return _Elements(rows, columns, self._a[rows], self._b[columns])
 
-    def explanations(self, recorded: Sequence[Candidate], others: bool = True) -> list[Explanation]:
-        """Explain each result. recorded: plans to try first; others: also try rare arithmetics if no usual one explains it."""
-        ways = [(spec, how) for spec in self._specs for how in (OPERAND_ROUNDINGS if spec.rounds_operands else ("RZ",))]
-        instructions = [step for way in ways for step in instruction_steps(*way)]
-        chains = [step for way in ways for step in other_steps(*way)]
-        usual = [step for step in chains if step.model.root.arithmetic.result is step.spec.a]
-        spec = self._specs[0]
-        found = self._explained(recorded, [*usual, *instructions], list(f64_references(spec)))
-        if all(each.nearly for each in found):
-            found = [replace(each, stopped=True) for each in found]
-        elif others:
-            rest = [step for step in chains if step not in usual]
-            more = self._explained([], rest, list(f32_references(spec)))
-            found = [min(two, key=lambda x: x.mismatches / x.compared) for two in zip(found, more, strict=True)]
-        return [replace(each, instructions=_others(each)) for each in found]
+    def explanations(self, recorded: Sequence[Candidate]) -> list[Explanation]:
+        """Explain each result by plans of one fused sum after another. recorded: plans to try first.
 
-    def _explained(
-        self,
-        recorded: Sequence[Candidate],
-        steps: Sequence[KnownStep],
-        references: Sequence[Candidate],
-    ) -> list[Explanation]:
-        """Explain each result. references: tried after the first step, if there is one."""
+        An f64 reference is tried after the first fused sum. The search ends where hardly any element is unexplained, or before
+        chains in other formats if nearly all are explained.
+        """
         best = [_Best(d[self._sample.rows, self._sample.columns]) for d in self._results]
-        self._offer(best, recorded if steps else [*recorded, *references])
-        for number, step in enumerate(steps):
-            self._progress("plans", number / len(steps))
+        self._offer(best, recorded)
+        found: list[Explanation] = []
+        for number, step in enumerate(self._steps, 1):
+            self._progress("plans", number / len(self._steps))
             for plan, d in SampledPlans(step, self._sample.a, self._sample.b).results(self._sizes):
                 for each in best:
                     each.offer(plan, d)
-            if number == 0:
-                self._offer(best, references)
-            if not any(each.mismatches for each in best):
-                compared = [self._compared(each, d) for each, d in zip(best, self._results, strict=True)]
-                if all(each.mismatches * HARDLY_ANY <= each.compared for each in compared):
-                    return [replace(each, stopped=True) for each in compared]
-        return [self._compared(each, d) for each, d in zip(best, self._results, strict=True)]
+            if number == 1:
+                self._offer(best, list(f64_references(self._specs[0])))
+            is_last = number == len(self._steps)
+            may_end = is_last or self._steps[number].is_other_chain
+            if may_end or not any(each.mismatches for each in best):
+                found = [self._compared(each, d) for each, d in zip(best, self._results, strict=True)]
+                if all(each.nearly if may_end else each.mismatches * HARDLY_ANY <= each.compared for each in found):
+                    found = [replace(each, stopped=not is_last) for each in found]
+                    break
+        return [replace(each, instructions=_others(each)) for each in found]
 
     def _offer(self, best: Sequence[_Best], tried: Sequence[Candidate]) -> None:
         for found in tried:

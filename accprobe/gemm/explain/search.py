@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import product
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -92,12 +91,12 @@ class _OneResult:
         """Explain the result by known plans of operands that are arranged so that every product counts once."""
         found = Explanation(self.d.size, self.d.size, self.d.size, ())
         once = f"no: {'; '.join(self.counts.sentences())}"
-        for others, arranged in product((False, True), arrangements(self.counts)):
+        for arranged in arrangements(self.counts):
             if not found.nearly:
                 a, b = arranged.operands(self.a, self.b)
                 specs = [replace(spec, k=a.shape[1]) for spec in self.specs]
                 search = PlanSearch(specs, a, b, [self.d], self.at_most, self.progress, arranged.sizes)
-                found = min(found, *search.explanations((), others), key=_share)
+                found = min(found, *search.explanations(()), key=_share)
         plans = (replace(x, findings={**x.findings, "each_product_once": once}) for x in found.plans)
         return replace(found, plans=tuple(plans))
 
