@@ -55,11 +55,10 @@ def _reports() -> Iterator[tuple[str, str]]:
 
 
 def _fields() -> Iterator[tuple[str, str]]:
-    from accprobe.report.columns import FINDINGS, column_names
+    from accprobe.report.columns import FINDINGS, fields
 
-    for name in column_names():
-        kinds = [f"{kind}s" for kind, names in FINDINGS.items() if name in names]
-        yield name, f"of {', '.join(kinds) or 'every claim'}"
+    for name, kinds in fields().items():
+        yield name, f"of {', '.join(f'{kind}s' for kind in kinds) if len(kinds) < len(FINDINGS) else 'every claim'}"
 
 
 def _coverage() -> Iterator[tuple[str, str]]:

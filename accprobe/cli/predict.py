@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from accprobe.cli.output import tell
+from accprobe.cli.output import check_writable, tell
 from accprobe.errors import AccprobeError
 
 
@@ -61,6 +61,9 @@ def predict_command(
     from accprobe.cli.arrays import read_array
     from accprobe.emulate import predict
 
+    if out.suffix != ".npy":
+        raise click.UsageError(f"-o {out}: the result is written as .npy; let the name end in .npy")
+    check_writable(out)
     if (scale_a is None) != (scale_b is None):
         raise AccprobeError("give both --scale-a and --scale-b, or neither")
     scales = None if scale_a is None or scale_b is None else (read_array(scale_a), read_array(scale_b))

@@ -26,13 +26,11 @@ def headline(diff: Diff) -> str:
     if "status changed" in words and words <= {"status changed", "same"}:
         items.insert(0, "no value differs")
     if not items:
-        kinds = (f" ({pair.row.kind}s)" if not pair.instructions else "" for pair in diff.pairs)
-        counts = Counter(f"{pair.verdict}{kind}" for pair, kind in zip(diff.pairs, kinds, strict=True))
-        rest = ", ".join(f"{count} {verdict}" for verdict, count in sorted(counts.items())) or "nothing to compare"
-        verdicts = {pair.verdict for pair in diff.pairs}
-        shared = not verdicts or verdicts - {"only in A", "only in B"}
-        said = "" if "changed" in verdicts else "no value differs: " if shared else "nothing is in both: "
-        items = [f"{said}{rest}"]
+        counts = Counter((pair.verdict, pair.row.kind) for pair in diff.pairs)
+        alone = [f"{so_many(n, kind)} {verdict}" for (verdict, kind), n in sorted(counts.items()) if verdict.startswith("only")]
+        rest = ", ".join(f"{n} {verdict}" for (verdict, _), n in sorted(counts.items()) if not verdict.startswith("only"))
+        same = "" if any(verdict == "changed" for verdict, _ in counts) else "no value differs: "
+        items = [*alone, f"{same}{rest}"] if rest else ["nothing is in both", *alone] if alone else ["nothing to compare"]
     marks = marked(mark for pair in diff.pairs if pair.instructions for mark in pair.marks)
     return f"{' → '.join(dict.fromkeys(side_names(diff)))}: {'; '.join(items)}{f' ({marks})' if marks else ''}"
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from accprobe.compare.differences import Span, holds, possible
 from accprobe.errors import RequirementError, nearest
 from accprobe.infer.findings import Finding
-from accprobe.report.columns import Scalar, column_names, is_number, record
+from accprobe.report.columns import Scalar, fields, is_number, record
 from accprobe.report.names import claims_meant
 from accprobe.report.report import AnyClaim, Report
 from accprobe.report.words import value
@@ -67,7 +67,7 @@ def parse_requirement(line: str) -> Requirement:
     if match is None:
         raise RequirementError(f"requirement '{line}': {_FORM}")
     field, operator, text = match["field"], match["operator"], match["wanted"]
-    known = column_names()
+    known = fields()
     if field not in known:
         raise RequirementError(f"requirement '{line}': there is no field '{field}'; {nearest(field, known)}")
     number, ordering = re.fullmatch(r"-?\d+(\.\d+)?", text), operator not in ("==", "!=")
@@ -107,6 +107,9 @@ def _outcome(report: Report, requirement: Requirement) -> Outcome:
 
 def _failures(claim: AnyClaim, requirement: Requirement) -> Iterator[str]:
     """Yield the values that fail; every region of a product must pass."""
+    if claim.kind not in fields()[requirement.field]:
+        yield f"{NO_VALUE} (a {claim.kind} has no {requirement.field})"
+        return
     plain = record(claim)
     if requirement.field == "computes" and not claim.holds:
         yield f"{plain['computes'] or NO_VALUE}, {claim.status}: {claim.reason}"

@@ -7,11 +7,15 @@ A finding has three columns: `F`, `F_bound` and `F_candidates` ("a | b" where it
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import cache
 
 from accprobe.isa.families import Family
 from accprobe.isa.formats import Format
+from accprobe.isa.instructions import Instruction
 from accprobe.model.fields import finding_names, parsed
+from accprobe.report.functions import FunctionRow
 from accprobe.report.product_words import PRODUCT_FINDINGS
+from accprobe.report.products import ProductRow
 from accprobe.report.report import AnyClaim, Report
 from accprobe.report.rows import Row
 from accprobe.report.words import ran_as
@@ -92,10 +96,28 @@ def _values(data: object, names: Sequence[str], prefix: str = "") -> Record:
     return found
 
 
-def column_names() -> list[str]:
-    """Return every name that a requirement may use."""
+@cache
+def fields() -> dict[str, list[str]]:
+    """Return every name that a requirement may use, and the kinds of claims that have the field."""
     some = record(Row(name="mma.sync.m8n8k4.f64.f64.f64.f64", status="skipped"))
-    return list(dict.fromkeys([*some, *(name for names in FINDINGS.values() for name in names)]))
+    of_kind = {kind: {*_of_kind(kind), *FINDINGS[kind]} for kind in FINDINGS}
+    names = dict.fromkeys([*some, *(name for found in FINDINGS.values() for name in found)])
+    return {name: [kind for kind, known in of_kind.items() if name in known] for name in names}
+
+
+def _of_kind(kind: str) -> Iterator[str]:
+    """Yield the columns beside findings that a claim of this kind has."""
+    claim: type[AnyClaim] = Row if kind == "instruction" else FunctionRow if kind == "function" else ProductRow
+    for of, names in ((Instruction if claim is Row else claim, _SUBJECT), (claim, ("kind", "title", "name", *_CLAIM))):
+        known = {*dir(of), *getattr(of, "model_fields", ()), *getattr(of, "__dataclass_fields__", ())}
+        yield from known.intersection(names)
+    yield from _VERIFICATION
+    if kind == "function":
+        yield from (f"errors_{name}" for name in _ERRORS)
+    else:
+        yield from ("alternatives_tested", "alternatives_surviving")
+    if kind == "instruction":
+        yield from ("ran_as", *(f"tile_{name}" for name in _TILE), *(f"events_{name}" for name in _EVENTS))
 
 
 def is_number(column: str) -> bool:

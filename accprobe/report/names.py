@@ -155,7 +155,7 @@ def _near(word: str, known: Mapping[T, Sequence[str]]) -> str:
 
 def _unknown_claim(claims: Iterable[AnyClaim], source: str, word: str) -> UnknownName:
     """Return the error that a report has no such claim. source: the user's name of the report."""
-    every = list(claims)
+    every = [one for one in claims if one.status != "skipped"] or list(claims)
     name = word.partition(" ")[0]
     nouns = " or ".join(dict.fromkeys(one.kind for one in every)) or "claim"
     if alike := [" ".join(one.words) for one in every if name != word and one.matches(name)]:

@@ -54,12 +54,15 @@ SHARE = "{} of every {} k"
 """How the finding `order` ends where a chain does not take K in turn; SHARE: where other k lie between a chain's."""
 
 
-def plan_words(findings: FindingsByName) -> str:
-    """Return the order of K: "4 slices of 1024, partials bf16", "one chain, promotion interval 128"; "" if it is unknown."""
-    return ", ".join(_plan(findings))
+def plan_words(findings: FindingsByName, of_reduction: bool = False) -> str:
+    """Return the order of K: "4 slices of 1024, partials bf16", "one chain, promotion interval 128"; "" if it is unknown.
+
+    of_reduction: slices that are added in f32 are called parts, as are parts of which several structures are possible.
+    """
+    return ", ".join(_plan(findings, of_reduction))
 
 
-def _plan(findings: FindingsByName) -> Iterator[str]:
+def _plan(findings: FindingsByName, of_reduction: bool) -> Iterator[str]:
     split = findings.get("split_k")
     if split is None:
         return
@@ -72,12 +75,16 @@ def _plan(findings: FindingsByName) -> Iterator[str]:
         yield found_words(findings, "split_k").replace("1", f"one chain {along(findings)}".rstrip())
     else:
         sizes = [int(size) for size in str(findings["slice_sizes"].value).split(", ")] if "slice_sizes" in findings else []
-        yield f"{found_words(findings, 'split_k')} slices{f' of {each_of(sizes)}' if sizes else ''}"
+        partials, merge = found_words(findings, "partial_format"), found_words(findings, "reduction_order")
+        in_f32 = of_reduction and partials == "f32"
+        yield f"{found_words(findings, 'split_k')} {'parts' if in_f32 else 'slices'}{f' of {each_of(sizes)}' if sizes else ''}"
+        if in_f32:
+            yield f"added in f32{f' as a {merge}' if merge in ('tree', 'butterfly') else ''}"
         if how := along(findings):
             yield f"each {how}"
-        if partials := found_words(findings, "partial_format"):
+        if partials and not in_f32:
             yield f"partials {partials}"
-        if (merge := found_words(findings, "reduction_order")) not in ("", "forward"):
+        if merge not in ("", "forward") and not (in_f32 and merge in ("tree", "butterfly")):
             yield f"reduction {merge}"
     if "promote_every" in findings and findings["promote_every"].value is not None:
         yield f"promotion interval {found_words(findings, 'promote_every')}"

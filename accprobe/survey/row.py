@@ -233,7 +233,9 @@ def counted(row: Row, executed: Lowering) -> Row:
 def verdict(inst: Instruction, row: Row, lowering: Lowering | None) -> tuple[Status, str]:
     """Return the status of a row that has a model, and the reason if it is not confirmed."""
     if lowering is None:
-        return "unverified", "which opcode ran is not known: see `accprobe doctor`"
+        contradicted = status_of(row.verification)[1]
+        also = f"; {contradicted}" if contradicted else ""
+        return "unverified", f"which opcode ran is not known: see `accprobe doctor`{also}"
     known = lowering.matrix or (inst.family.converts and is_ordinary(lowering.sequence))
     if not known or any(opcodes.relation(inst, opcode) == "foreign" for opcode in lowering.matrix):
         ran = ", ".join(lowering.matrix) or "no matrix opcode"

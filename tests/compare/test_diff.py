@@ -87,7 +87,7 @@ def test_undecided_alone_does_not_count_as_a_difference() -> None:
 
 def test_headline_of_reports_without_common_rows() -> None:
     found = diff(Report.load("h100"), Report.load("products-h200"))
-    assert headline(found).endswith(": nothing is in both: 293 only in A, 102 only in B (products)")
+    assert headline(found).endswith(": nothing is in both; 293 instructions only in A; 102 products only in B")
     assert ": no value differs: " in headline(diff(Report.load("h100"), Report.load("h200")))
 
 

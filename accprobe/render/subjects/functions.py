@@ -82,8 +82,8 @@ def function_headline(rows: Sequence[FunctionRow]) -> str:
     confirmed = sum(row.status == "confirmed" for row in rows)
     exhaustive = sum(row.is_exhaustive and row.status == "confirmed" for row in rows)
     skipped = sum(row.status == "skipped" for row in rows)
-    done = [row.verification for row in rows if row.verification]
-    compared, differ = (sum(getattr(each, key) for each in done) for key in ("compared", "mismatches"))
+    every = [row.verification for row in rows if row.verification]
+    compared, differ = sum(each.compared for each in every), sum(each.mismatches for each in every)
     rest = f"; {skipped} skipped" if skipped else ""
     counts = f"{confirmed} of {len(rows) - skipped} functions confirmed, {exhaustive} of them on every operand"
     return f"{counts}: {differ:,} of {compared:,} results differ{rest}"
@@ -99,7 +99,7 @@ def remarks_of(row: FunctionRow, named: bool) -> Iterator[str]:
             f" mean {errors.mean:.3g}; {errors.words:,} normal results, {_share(row)} correctly rounded"
         )
         if errors.against:
-            yield f"not monotonic: {errors.against:,} pairs of neighbouring results change against the function"
+            yield f"not monotonic: {so_many(errors.against, 'pair')} of neighbouring results against the function"
     if not named and row.opcodes:
         yield f"ran as {' + '.join(row.opcodes)}"
     if not named and row.specials:

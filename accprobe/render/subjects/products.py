@@ -155,7 +155,7 @@ def proviso(row: ProductRow) -> str:
 
 def _order(row: ProductRow) -> str:
     others = f" (and {so_many(len(row.regions) - 1, 'other plan')})" if len(row.regions) > 1 else ""
-    return "any" if FORMATS[row.a].is_integer else plan_words(row.findings) + others
+    return "any" if FORMATS[row.a].is_integer else plan_words(row.findings, row.is_reduction) + others
 
 
 def _bits(row: ProductRow) -> Phrase:
@@ -170,7 +170,7 @@ def _result(row: ProductRow) -> str:
 
 
 COLUMNS = (
-    Column("product", lambda row: row.title, least=22),
+    Column("callable", lambda row: row.title, least=22),
     Column("status", lambda row: Phrase(row.status, row.status), least=10),
     Column("accumulation order", _order, least=16),
     Column("bits", _bits, whole=True),

@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 
 from accprobe.compare.roles import role_of
 from accprobe.model.fields import FEATURES
-from accprobe.model.published import explained_text
+from accprobe.model.published import explained_text, title
+from accprobe.model.published import names as chips
 from accprobe.render.document import (
     Column,
     Element,
@@ -142,7 +143,9 @@ def banner_blocks(report: Report) -> Iterator[Element]:
         because = f"no GPU found ({device.reason}); " if device.reason else ""
         published = any(row.reason == NOT_MEASURED for row in report.instructions) and not measured_on(device.architecture)
         never = "; no probe has run on hardware of this architecture" if published else ""
-        text = f"SIMULATED: {because}these are published models, nothing was measured{never}"
+        is_published = device.name in {f"simulated {title(name)}" for name in chips()}
+        models = "these are published models" if is_published else "computed by models"
+        text = f"SIMULATED: {because}{models}, nothing was measured{never}"
         yield Paragraph(Phrase(text, "bad"), boxed=True)
     elif device.kind == "cpu" and device.reason:
         text = f"no GPU found ({device.reason}): the processor's own dot products were measured"
