@@ -43,7 +43,7 @@ SPARSE_DOTS, SUBNORMAL_DOTS = 1536, 256
 # Sets that are drawn in search of dot products that distinguish a plan from an alternative.
 MORE_SETS = 8
 # Call limit for the order of a region: MOST_CALLS, plus SWEEPS calls per ceil(K / columns).
-MOST_CALLS, SWEEPS = 4000, 6
+MOST_CALLS, SWEEPS = 4000, 12
 # Maximum number of slices that each have terms in a set of sparse probes.
 MOST_SLICES = 8
 # Maximum number of regions, and minimum number of elements of one, that are characterised separately.

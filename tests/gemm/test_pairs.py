@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from marks import some
@@ -11,7 +13,7 @@ from accprobe.gemm.blackbox import RecordedCallable
 from accprobe.gemm.layout import Units, unit_candidates
 from accprobe.gemm.spec import Spec
 from accprobe.gemm.tree.decomposition import decompose
-from accprobe.gemm.tree.pairs import ProductPairs
+from accprobe.gemm.tree.pairs import ColumnPairs, ProductPairs
 from accprobe.gemm.tree.tree_builder import PartialTree, measured_units
 from accprobe.isa.formats import FORMATS
 from accprobe.model.product import Chain
@@ -72,6 +74,17 @@ def test_sizes_are_those_of_the_tree(m: int, n: int, most: int) -> None:
     for i in (0, 33, 74):
         expected = [1 if j == i else _size(chunk, width, i, j, k) for j in range(k)]
         assert pairs.sizes(i, every, every).tolist() == expected
+
+
+@pytest.mark.parametrize(("width", "queries"), [(1, 600), (4, 1800)])
+def test_sizes_of_a_fixed_a_are_sorted_where_few_units_can_be_counted(width: int, queries: int) -> None:
+    """A fused sum of 4 has no order, so its units are counted after all."""
+    spec = replace(_spec(1, 8, 75), a_exponent=0)
+    subject = RecordedCallable(TreeBox(spec, 32, width))
+    every, one = np.arange(75), np.arange(1)
+    sizes = ColumnPairs(subject, one, np.arange(8), Units((0, -14), (0, 15), 7)).sizes(33, every, every)
+    assert sizes.tolist() == [1 if j == 33 else _size(32, width, 33, j, 75) for j in every]
+    assert subject.calls * 8 <= queries + 8
 
 
 def test_joined_are_those_that_meet_before_another() -> None:

@@ -22,6 +22,8 @@ from accprobe.gemm.blackbox import RecordedCallable
 from accprobe.gemm.layout import Ints, Units, layout_of, power, units_in
 from accprobe.isa.formats import Bits
 
+# Calls for the units of one pair beyond which the products are sorted instead.
+MOST_WINDOWS = 3
 # Candidate bases of these digits; the one with the fewest calls is used.
 BASES = (2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 
@@ -170,11 +172,73 @@ class ColumnPairs(ProductPairs):
 
     def sizes(self, i: int, j: Ints, leaves: Ints) -> Floats:
         others, units, most = j[j != i], leaves[leaves != i], self._units.most
+        sizes = np.full(len(j), 1.0)
+        if len(units) > most * MOST_WINDOWS and len(others) == len(units):
+            several = self._sorted_sizes(i, others)
+            if several is not None:
+                sizes[j != i] = several
+                return sizes
         windows = [units[start : start + most] for start in range(0, len(units), most)]
         found = self._of_columns(np.full(len(others) * len(windows), i), np.repeat(others, len(windows)), windows * len(others))
-        sizes = np.full(len(j), 1.0)
         sizes[j != i] = len(leaves) - found.reshape(len(others), -1).sum(axis=1)
         return sizes
+
+    def _sorted_sizes(self, i: int, others: Ints) -> Floats | None:
+        """Return the sizes for all others from comparisons of two of them: which is added to i first.
+
+        They are sorted by pivots, where few units can be counted at once. None if a further comparison contradicts the order,
+        as in fused sums and where the order changes from call to call.
+        """
+        rng, n = np.random.default_rng(len(others)), len(others)
+        ranks, last = np.zeros(n, np.int64), np.full(n, -1)  # the size of lower groups, and a product of each group's last sum
+        unsorted = np.arange(n)
+        while len(unsorted):
+            for _ in range(self._bits):
+                _, which = np.unique(ranks[unsorted], return_inverse=True)
+                order = rng.permutation(len(unsorted))
+                _, first = np.unique(which[order], return_index=True)
+                pivot = unsorted[order[first]][which]
+                later = self._are_later(i, others, pivot, unsorted)
+                ranks[unsorted] += np.where(later, np.bincount(which, ~later).astype(np.int64)[which], 0)
+                last[unsorted] = np.where(later, last[unsorted], pivot)
+            bounded = unsorted[last[unsorted] >= 0]
+            _, which = np.unique(ranks[bounded], return_inverse=True)
+            same = ~self._are_later(i, others, bounded, last[bounded])
+            ranks[bounded] += np.where(same, np.bincount(which, ~same).astype(np.int64)[which], 0)
+            last[bounded] = np.where(same, last[bounded], -1)
+            unsorted = np.setdiff1d(unsorted, bounded[same])
+        pivot = rng.permutation(n)[np.arange(n) // self._bits]
+        if (self._are_later(i, others, pivot, np.arange(n)) != (ranks > ranks[pivot])).any():
+            return None
+        return np.asarray(1.0 + ranks + np.bincount(ranks, minlength=n)[ranks])
+
+    @property
+    def _bits(self) -> int:
+        """Return how many units with the weights 1, 2, 4, … can be counted at once; bf16 holds the sums of eight."""
+        return min(8, (self._units.most + 1).bit_length() - 1)
+
+    def _are_later(self, i: int, others: Ints, j: Ints, k: Ints) -> NDArray[np.bool_]:
+        """Return which of the others k are added to i after the other j is, [len(j)]; none is added after itself."""
+        spec, each = self._subject.spec, self._units
+        order = np.argsort(j, kind="stable")
+        _, first, which = np.unique(j[order], return_index=True, return_inverse=True)
+        bit = (np.arange(len(order)) - first[which]) % self._bits
+        query = np.cumsum(bit == 0) - 1
+        units = np.full((int(np.count_nonzero(bit == 0)), self._bits), i)  # units at i are replaced
+        units[query, bit] = others[k[order]]
+        minus = others[j[order]][bit == 0]
+        words = np.array([power(spec.b, each.unit[1] + number) for number in range(self._bits)], spec.b.dtype)
+
+        def fill(lines: Bits, some: slice) -> None:
+            numbers = np.arange(len(lines))
+            lines[numbers[:, None], units[some]] = words
+            lines[numbers, i] = power(spec.b, each.large[1])
+            lines[numbers, minus[some]] = power(spec.b, each.large[1], negative=True)
+
+        d = self._subject.of_columns(self._a, self._rows[0], self._columns, len(units), fill)
+        found = np.empty(len(order), bool)
+        found[order] = units_in(d, spec, each).astype(np.int64)[query] >> bit & 1
+        return found
 
     def joined(self, ks: Ints, before: int) -> NDArray[np.bool_]:
         found = np.eye(len(ks), dtype=bool)
