@@ -24,7 +24,7 @@ import numpy as np
 from accprobe.composites.steps import recorded_steps
 from accprobe.errors import AccprobeError, UnknownName
 from accprobe.evaluate.product import ScaleWords, product
-from accprobe.function.predict import function_words
+from accprobe.function.records import function_words
 from accprobe.gemm.callables.arrays import is_tensor, library_of
 from accprobe.gemm.epilogue import with_addend
 from accprobe.gemm.operands import scale_words

@@ -61,8 +61,8 @@ _MODEL = _struct(kind="i8", any_nan="i8", operand=_FORMAT, result=_FORMAT, conve
 _REALS = {"total": "f8", "largest": "f8"}
 COUNTS = _struct(**dict.fromkeys(["mismatches", "first", "digest", "count", "correct", "against", "at"], "u8"), **_REALS)
 
-_REDUCTIONS = ("power", "exp2", "log2", "turns", "octaves")
-_AFTER = ("times", "plus", "square")
+REDUCTIONS = ("power", "exp2", "log2", "turns", "octaves")
+AFTER = ("times", "plus", "square")
 
 
 def can_verify(operand: Format, result: Format, function: str) -> bool:
@@ -93,7 +93,7 @@ def kernel_parameters(model: Hypothesis | None, operand: Format, result: Format)
             _fill(p["conversion"], **_conversion(model.record, operand, result))
         elif isinstance(model.record, TableModelRecord):
             p["kind"] = 2
-            coefficients = _fill_tables(p["tables"], model.record)
+            p["tables"], coefficients = table_parameters(model.record)
     return p, coefficients
 
 
@@ -131,17 +131,19 @@ def _conversion(record: ConversionRecord, operand: Format, result: Format) -> di
     }
 
 
-def _fill_tables(p: Any, record: TableModelRecord) -> _Numbers:
+def table_parameters(record: TableModelRecord) -> tuple[_Numbers, _Numbers]:
+    """Return the kernel's Tables, and their coefficients."""
+    p = np.zeros((), _TABLES)
     parameters: dict[str, Any] = {"period": 1} | record.parameters
     ignored = parameters.pop("ignored", (0,) * len(record.tables))
     p["lowest"] = parameters.pop("first", 0)
-    _fill(p, **parameters, reduction=_REDUCTIONS.index(record.reduction), flushed=record.flushed, count=len(record.tables))
+    _fill(p, **parameters, reduction=REDUCTIONS.index(record.reduction), flushed=record.flushed, count=len(record.tables))
     p["specials"] = [int(record.specials[name], 16) if name in record.specials else -1 for name in SPECIAL_CLASSES]
     _fill(p, exact_count=len(record.exact), scaling_count=len(record.scalings))
     for place, (word, found) in zip(p["exact"], record.exact.items(), strict=False):
         place[:] = int(word, 16), int(found, 16)
     for place, scaling in zip(p["scalings"], record.scalings, strict=False):
-        _fill(place, **(scaling.model_dump() | {"then": _AFTER.index(scaling.then)}))
+        _fill(place, **(scaling.model_dump() | {"then": AFTER.index(scaling.then)}))
     row = 0
     for number, (place, table) in enumerate(zip(p["tables"], record.tables, strict=False)):
         segments = len(table.coefficients)
@@ -149,7 +151,7 @@ def _fill_tables(p: Any, record: TableModelRecord) -> _Numbers:
         _fill(place, segment_bits=table.bits - (segments.bit_length() - 1), exact_square=table.square == "exact")
         _fill(place, unit=table.unit, has_first=first is not None, first=first or 0, ignored=ignored[number], coefficients=row)
         row += segments
-    return np.concatenate([np.array(table.coefficients, np.int64) for table in record.tables])
+    return p, np.concatenate([np.array(table.coefficients, np.int64) for table in record.tables])
 
 
 def as_pass(counts: _Numbers, function: Any, model: Hypothesis | None) -> Pass:

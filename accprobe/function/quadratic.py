@@ -46,11 +46,12 @@ def in_parts(function: Callable[[Any], Any], array: Any) -> Any:
 
 def square(x: Any, kind: Square) -> Any:
     """Return the squares of integers below 2^17 in units of 2^19. "truncated": partial products lose their bits below 2^18."""
-    return module_of(x).asarray(_squares(kind))[x]
+    return module_of(x).asarray(squares(kind))[x]
 
 
 @cache
-def _squares(kind: Square) -> Int64s:
+def squares(kind: Square) -> Int64s:
+    """Return `square` of all integers below 2^17."""
     x = np.arange(1 << SQUARER_BITS, dtype=np.int64)
     if kind == "exact":
         return x * x >> SQUARE_SHIFT

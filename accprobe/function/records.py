@@ -1,17 +1,25 @@
-"""Table models in reports: to records, back, and in words."""
+"""Models in reports: to records, back, in words, and their results."""
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import asdict, fields
 from math import frexp
 from typing import Any
 
 import numpy as np
 
+from accprobe.errors import AccprobeError
+from accprobe.evaluate import tiles
+from accprobe.function.candidates import candidate_of
 from accprobe.function.model import FunctionModel, OperandScaling
 from accprobe.function.quadratic import Table
 from accprobe.function.reductions import Exponential, Logarithm, Octaves, Power, Reduction, Turns
-from accprobe.report.functions import ScalingRecord, TableModelRecord, TableRecord
+from accprobe.isa.formats import FORMATS, Bits
+from accprobe.report.functions import FunctionRow, ScalingRecord, TableModelRecord, TableRecord
+
+# Words of a table model that numpy computes a second, about: how long compiled code is not worth loading.
+NUMPY_RATE = 1.5e7
 
 REDUCTION_KINDS: dict[str, type[Reduction]] = {kind.name: kind for kind in (Power, Exponential, Logarithm, Turns, Octaves)}
 
@@ -72,3 +80,32 @@ def _scaling_in_words(scaling: OperandScaling) -> str:
 
 def _power(value: float) -> str:
     return f"2^{frexp(value)[1] - 1}"
+
+
+def function_words(row: FunctionRow, words: Bits) -> Bits:
+    """Return the result words of a recorded function. Raises AccprobeError if the row has no model."""
+    if row.model is None:
+        raise AccprobeError(
+            f"{row.title} has no recorded model ({row.computes or row.reason}): its results cannot be predicted"
+        )
+    if row.status != "confirmed":
+        warnings.warn(f"{row.title} is {row.status}: {row.reason}", stacklevel=4)
+    operand = FORMATS[row.operand]
+    if operand.storage_bits <= 16 and words.size > 1 << operand.storage_bits:
+        every = _words_of(row, np.arange(1 << operand.storage_bits, dtype=operand.dtype))
+        return every[words]
+    return _words_of(row, words)
+
+
+def _words_of(row: FunctionRow, words: Bits) -> Bits:
+    operand, result = FORMATS[row.operand], FORMATS[row.result]
+    if not isinstance(row.model, TableModelRecord):
+        assert row.model is not None
+        found: Bits = candidate_of(row.model, operand, result).words(words)
+    elif row.operand == row.result == "f32" and tiles.pays(words.size / NUMPY_RATE):
+        from accprobe.function.compiled import table_words
+
+        found = table_words(row.model, words)
+    else:
+        found = model_of(row.model).words_of(words, operand, result)
+    return found.astype(result.dtype)

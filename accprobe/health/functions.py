@@ -19,7 +19,7 @@ from accprobe.build.golden import MOST_SMS
 from accprobe.devices.protocol import Device, OnGpu
 from accprobe.errors import DeviceError
 from accprobe.function.candidates import sample_words
-from accprobe.function.predict import function_words
+from accprobe.function.records import function_words
 from accprobe.function.units import SCALAR_UNITS, ScalarUnit
 from accprobe.health.bench import SeenWord, Turn
 from accprobe.health.outcome import SmPlace

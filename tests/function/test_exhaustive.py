@@ -1,4 +1,4 @@
-"""The kernel that verifies all operands of an instruction, run on the CPU, against `measure_pass`."""
+"""The kernel that verifies all operands of an instruction, run on the CPU, and compiled tables, against numpy."""
 
 from __future__ import annotations
 
@@ -104,6 +104,17 @@ def verified(model: Hypothesis, result: Format, begin: int, planted: Bits, is_ex
     given = (ctypes.c_void_p(each.ctypes.data) for each in (numbers, np.ascontiguousarray(coefficients), counts))
     code.verify_on_host(*given, begin, EACH, THREADS, ctypes.c_void_p(planted.ctypes.data), is_exp2)
     return exhaustive.as_pass(counts, lambda words: planted[words - max(begin - 1, 0)], model)
+
+
+@pytest.mark.parametrize("name", models())
+def test_compiled_tables_compute_what_numpy_computes(name: str) -> None:
+    pytest.importorskip("numba")
+    from accprobe.function.compiled import BLOCK, table_words
+
+    ranges = [np.arange(begin, begin + 64) for begin in BEGINS]
+    words = np.concatenate([*ranges, np.arange(0, 1 << 32, (1 << 32) // (2 * BLOCK + 1))]).astype(np.uint32)
+    model = models()[name]
+    assert np.array_equal(table_words(model_record(model), words), model.words(words))
 
 
 @pytest.mark.parametrize("name", [*models(), *CONVERSIONS])

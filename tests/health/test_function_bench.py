@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from accprobe.function.predict import function_words
+from accprobe.function.records import function_words
 from accprobe.function.units import SCALAR_UNITS
 from accprobe.health import check
 from accprobe.health.check import check_gpu

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from block_forms import COLUMNS, fenced, filled, printed, tabled
 
-from accprobe.function.predict import function_words
+from accprobe.function.records import function_words
 from accprobe.function.reference import errors_in_ulp, exact_values
 from accprobe.isa.formats import FORMATS
 from accprobe.report.functions import FunctionRow, TableModelRecord
