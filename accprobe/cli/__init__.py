@@ -10,23 +10,20 @@ from typing import Any
 import click
 
 from accprobe import __version__
-from accprobe.cli.budget import budget_command
-from accprobe.cli.compare import check_command, diff_command
-from accprobe.cli.explain import explain_command
+from accprobe.cli.budget import budget_command, tolerance_command
+from accprobe.cli.explain import explain_command, predict_command
 from accprobe.cli.function import function_command
 from accprobe.cli.gemm import gemm_command
 from accprobe.cli.health import health_command
 from accprobe.cli.interrupts import TimeLimitReached, interruptible
 from accprobe.cli.inventory import doctor_command, list_command
 from accprobe.cli.output import COULD_NOT, INTERRUPTED, TIMED_OUT, tell
-from accprobe.cli.predict import predict_command
 from accprobe.cli.reduce import reduce_command
 from accprobe.cli.run import run_command
 from accprobe.cli.sass import sass_command
-from accprobe.cli.show import show_command
+from accprobe.cli.show import check_command, diff_command, show_command
 from accprobe.cli.streams import OutputLost, end_as_a_closed_pipe_does
 from accprobe.cli.sweep import sweep_command
-from accprobe.cli.tolerance import tolerance_command
 from accprobe.cli.trace import trace_command
 from accprobe.cli.verify import verify_command
 from accprobe.errors import AccprobeError, nearest

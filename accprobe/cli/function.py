@@ -14,7 +14,7 @@ import click
 
 from accprobe.cli.interrupts import time_limit as limited
 from accprobe.cli.interrupts import time_limit_option
-from accprobe.cli.output import DIFFERS, check_writable, format_option, list_names, output_option, report_output, tell, write
+from accprobe.cli.output import DIFFERS, check_writable, format_option, list_names, report_option, report_output, tell, write
 from accprobe.cli.reports import check_report, end_interrupted, saving
 from accprobe.cli.streams import libraries_on_stderr
 from accprobe.errors import AccprobeError, DeviceError, UnknownName, defect, nearest
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 @click.option("--exhaustive", is_flag=True, help="Compare all 2^32 operands of a 32-bit format on a CPU too.")
 @click.option("--select", multiple=True, metavar="GLOB", help="PTX instructions of the GPU to measure. Repeatable.")
 @format_option("json", "markdown", "html")
-@output_option("Report file, written row by row")
+@report_option
 @time_limit_option
 @click.option("--list", "listing", is_flag=True, help="List the PTX instructions.")
 def function_command(

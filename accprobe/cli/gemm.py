@@ -19,7 +19,7 @@ from accprobe.cli.output import (
     count,
     format_option,
     list_names,
-    output_option,
+    report_option,
     report_output,
     seed_option,
     tell,
@@ -62,7 +62,7 @@ SCALE_NAMES = ("none", "tensor", "row", "1x128", "128x128")
 @seed_option
 @click.option("--ncu", is_flag=True, help="Count the executed opcodes with Nsight Compute.")
 @format_option("json")
-@output_option("Report file, of one device, written row by row; its other results stay; FILE~ is the file before")
+@report_option
 @time_limit_option
 @click.option("--list", "listing", is_flag=True, help="List built-in callables and missing dependencies.")
 def gemm_command(

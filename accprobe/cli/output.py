@@ -106,17 +106,19 @@ def output_option(help_text: str) -> Callable[[Command], Command]:
     return click.option("-o", "--output", type=file_to_write, metavar="FILE", help=f"{help_text} (`-` for stdout).")
 
 
+report_option = output_option("Report file, saved row by row; its other results of the device stay; FILE~ is the file before")
+
+
 def output_options(*forms: str, is_shown: bool = True) -> Callable[[Command], Command]:
     """Add --format and -o, whose values the command gets as one argument `to`. is_shown: as for `Output`."""
     endings = {ENDINGS[form]: form for form in forms if form != "json"}
-    as_named = f", as its name ends: {', '.join(endings)}, else JSON" if endings else ", as JSON"
 
     def decorated(command: Command) -> Command:
         @wraps(command)
         def with_output(*, form: str, output: Path | None, **options: Any) -> None:
             command(to=Output.of(form, output, endings, is_shown), **options)
 
-        found: Any = output_option(f"Output file{as_named}")(with_output)
+        found: Any = output_option("Output file, in the format of its ending, JSON by default")(with_output)
         return format_option(*forms)(found)  # type: ignore[no-any-return]
 
     return decorated

@@ -10,7 +10,7 @@ import click
 
 from accprobe.cli.gemm import measure_each, swept_sizes
 from accprobe.cli.interrupts import time_limit_option
-from accprobe.cli.output import count, format_option, output_option, seed_option
+from accprobe.cli.output import count, format_option, report_option, seed_option
 from accprobe.cli.product_run import ProductRun, ProductSetting
 from accprobe.errors import AccprobeError
 
@@ -44,7 +44,7 @@ _SHAPE = re.compile(r"(\d{1,9})(?:[x×](\d{1,9}))?")
 )
 @seed_option
 @format_option("json")
-@output_option("Report file, of one device, written row by row; its other results stay; FILE~ is the file before")
+@report_option
 @time_limit_option
 def reduce_command(
     callable_: str,

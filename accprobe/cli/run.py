@@ -17,8 +17,8 @@ from accprobe.cli.output import (
     check_writable,
     count,
     format_option,
-    output_option,
     regular_file_to_write,
+    report_option,
     report_output,
     seed_option,
     tell,
@@ -69,7 +69,7 @@ class RunRequest:
 )
 @seed_option
 @click.option("--jobs", type=click.IntRange(1), metavar="N", help="Worker processes.  [default: one per core, at most 8]")
-@output_option("Report file, written row by row; rows of the same device, versions and seed stay; FILE~ is the file before")
+@report_option
 @click.option("--ncu", is_flag=True, help="Count the executed opcodes with Nsight Compute (mostly needs root).")
 @click.option(
     "--record",
@@ -86,7 +86,7 @@ def run_command(**options: Any) -> None:
 
     Characterises each instruction, verifies the model on fresh random dot products, and searches for operands that contradict
     it or that rule out alternative models. Instructions without a probe are skipped; they do not change the exit status. -o
-    keeps what was measured before an interruption.
+    keeps what was measured before an interruption, and the file's rows of the same device, versions and seed.
 
     Without a GPU, `--device auto` measures the processor if it has matrix instructions, else it evaluates published models:
     the report says so, and its rows are `simulated`, never `confirmed`. In CI, use `--device gpu`, which fails instead.

@@ -11,15 +11,11 @@ import click
 
 from accprobe.cli.output import COULD_NOT, DIFFERS, INTERRUPTED, clear_progress, format_option, tell, write
 from accprobe.errors import AccprobeError
-from accprobe.render.plain import plain
 from accprobe.render.progress import progress_bar
 
 if TYPE_CHECKING:
     from accprobe.audit.kernels import Kernel, Reading
     from accprobe.audit.requirements import Requirements, Shortfall
-
-FOR_CHECKS = ("junit", "github")
-"""Formats of failed requirements only."""
 
 
 @click.command("sass")
@@ -43,7 +39,7 @@ FOR_CHECKS = ("junit", "github")
 )
 @click.option("--forbid", multiple=True, metavar="OPCODE", help="Reject kernels with one of these opcodes. Repeatable.")
 @click.option("--jobs", type=click.IntRange(1), metavar="N", help="Worker processes.  [default: one per core, at most 8]")
-@format_option("json", "markdown", *FOR_CHECKS)
+@format_option("json")
 @click.option("--all", "expand", is_flag=True, help="Print one line per kernel instead of grouping equal ones.")
 def sass_command(
     files: tuple[str, ...],
@@ -61,9 +57,8 @@ def sass_command(
 
     Reads cubins, fatbins, libraries, executables, wheels, and the caches of Triton and inductor. For each kernel it prints
     the matrix opcodes, the conversions before them, the fraction bits of the accumulator with their report or publication, and
-    the promotion interval, the products after which a partial sum is added to a separate f32 accumulator. The formats junit and
-    github print failed requirements only. Without FILE, --arch prints the opcodes of each PTX instruction, from accprobe's own
-    probes.
+    the promotion interval, the products after which a partial sum is added to a separate f32 accumulator. Without FILE,
+    --arch prints the opcodes of each PTX instruction, from accprobe's own probes.
 
     Needs: extra sass; extra cuda13 or cuda12 for --arch without FILE; Nsight Compute for --ncu.
 
@@ -83,16 +78,12 @@ def sass_command(
     demanded = Requirements(fail_below, unless_promoted, require, forbid)
     if unless_promoted is not None and fail_below is None:
         raise click.UsageError("--unless-promoted goes with --fail-below")
-    if form in FOR_CHECKS and not demanded:
-        raise click.UsageError(f"--format {form} prints failed requirements: give --fail-below, --require or --forbid too")
     targets = _targets(arch)
     if not files:
         if ncu:
             raise click.UsageError("--ncu needs a command: accprobe sass --ncu -- python my_script.py")
         if not targets:
             raise click.UsageError("no file is named: give a file or folder, or --arch for the opcodes of accprobe's probes")
-        if form in FOR_CHECKS:
-            raise click.UsageError(f"--format {form} needs a file or folder to check")
         _atlas(targets, form, jobs)
         return
     if ncu:
@@ -103,8 +94,8 @@ def sass_command(
     else:
         kernels, reading = _read([Path(file) for file in files], targets, jobs, lambda found: _show_file(found, form, expand))
     found = shortfalls(kernels, demanded)
-    _print(kernels, reading, found, form, expand)
-    _exit(reading, demanded, found, printed=form in FOR_CHECKS)
+    _print(kernels, reading, form)
+    _exit(reading, demanded, found)
 
 
 def _targets(arch: str | None) -> tuple[str, ...]:
@@ -159,7 +150,6 @@ def _show_file(kernels: list[Kernel], form: str, expand: bool) -> None:
 
 def _atlas(targets: tuple[str, ...], form: str, jobs: int | None) -> None:
     from accprobe.audit import atlas
-    from accprobe.render.markdown import markdown_text
     from accprobe.render.subjects.sass import lowering_blocks
     from accprobe.render.terminal import print_blocks
 
@@ -167,36 +157,29 @@ def _atlas(targets: tuple[str, ...], form: str, jobs: int | None) -> None:
     if form == "terminal":
         print_blocks(lowering_blocks(drawn))
     else:
-        write(atlas.dumps(drawn) if form == "json" else markdown_text(lowering_blocks(drawn)))
+        write(atlas.dumps(drawn))
 
 
-def _print(kernels: list[Kernel], reading: Reading, found: list[Shortfall], form: str, expand: bool) -> None:
-    from accprobe.render.data import kernels_json
-    from accprobe.render.junit import github, kernels_junit
-    from accprobe.render.markdown import markdown_text
-    from accprobe.render.subjects.sass import kernel_blocks, kernels_total
+def _print(kernels: list[Kernel], reading: Reading, form: str) -> None:
+    """Print all kernels as JSON, or the last lines of a terminal."""
+    if form == "json":
+        from accprobe.render.data import kernels_json
+
+        write(kernels_json(kernels, reading))
+        return
+    from accprobe.render.subjects.sass import kernels_total
     from accprobe.render.terminal import print_blocks
 
-    match form:
-        case "terminal":
-            print_blocks(kernels_total(kernels, reading))
-        case "json":
-            write(kernels_json(kernels, reading))
-        case "markdown":
-            write(plain(markdown_text([*kernel_blocks(kernels, expand), *kernels_total(kernels, reading)])))
-        case "junit":
-            write(kernels_junit(kernels, reading, found))
-        case "github":
-            write(github(reading, found))
+    print_blocks(kernels_total(kernels, reading))
 
 
-def _exit(reading: Reading, demanded: Requirements, found: list[Shortfall], printed: bool) -> None:
-    """Exit with the status. printed: the failed requirements are already on standard output."""
+def _exit(reading: Reading, demanded: Requirements, found: list[Shortfall]) -> None:
+    """Print what failed, and exit with the status."""
     from accprobe.render.subjects.sass import shortfall_line
 
     for problem in reading.problems:
         tell(problem)
-    for shortfall in [] if printed else found:
+    for shortfall in found:
         tell(shortfall_line(shortfall))
     if found:
         sys.exit(DIFFERS)

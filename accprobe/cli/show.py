@@ -1,17 +1,21 @@
-"""`accprobe show`: a report as a table or in another format."""
+"""`accprobe show`, `diff` and `check`: a report in any format, its differences from another, and requirements on it."""
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from accprobe.cli.output import Output, document_text, output_options
+from accprobe.cli.output import DIFFERS, Output, document_text, output_options, tell
 from accprobe.cli.reports import read_report
+from accprobe.errors import AccprobeError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from accprobe.compare.diff import Diff
     from accprobe.render.document import Element
 
 
@@ -65,3 +69,100 @@ def show_command(report: str, instruction: str | None, expand: bool, to: Output)
         return document_text(form, blocks() if form == "markdown" else report_page(loaded), loaded.device.name)
 
     to.deliver(blocks, text)
+
+
+@click.command("diff")
+@click.argument("a")
+@click.argument("b")
+@click.option("--only", multiple=True, metavar="FIELD", help="Compare this field only. Repeatable.")
+@click.option("--exit-zero", is_flag=True, help="Exit with 0 even if something differs.")
+@click.option("--all", "expand", is_flag=True, help="Print one entry per instruction instead of grouping equal ones.")
+@output_options("json", "html", "markdown", is_shown=False)
+def diff_command(a: str, b: str, only: tuple[str, ...], exit_zero: bool, expand: bool, to: Output) -> None:
+    """Compare two reports, or a report and published models.
+
+    A and B are each a file, a recorded report, sim:NAME for published models, or - for standard input; REPORT:NAME compares
+    only some instructions, such as h200:QGMMA. Instructions are paired by name, and by role where two generations have
+    different ones for the same operands.
+
+    Needs: nothing.
+
+    Exit status: 0 nothing differs, 1 something differs, 2 error.
+
+    A value that is uncertain on one side and may be equal on the other is undecided; it does not count as a difference.
+
+    \b
+    Examples:
+      accprobe diff h200 sim:b200
+      accprobe diff before.json after.json --only effective_bits
+      accprobe diff h100 h200 -o gpus.html
+    """
+    from accprobe.compare.diff import diff
+    from accprobe.render.subjects.comparison import diff_blocks
+    from accprobe.report.recorded import STANDARD_INPUT
+
+    if a == b == STANDARD_INPUT:
+        raise click.UsageError("A and B are both standard input: give one of them as a file")
+    found = diff(read_report(a), read_report(b), only)
+    to.deliver(lambda: diff_blocks(found, expand), lambda form: _text(found, form, expand))
+    if found.differs and not exit_zero:
+        sys.exit(DIFFERS)
+
+
+def _text(found: Diff, form: str, expand: bool) -> str:
+    from accprobe.compare.headline import headline
+    from accprobe.render.data import diff_json
+    from accprobe.render.subjects.comparison import diff_blocks
+
+    return diff_json(found) + "\n" if form == "json" else document_text(form, diff_blocks(found, expand), headline(found))
+
+
+@click.command("check")
+@click.argument("report")
+@click.option("--require", multiple=True, metavar="LINE", help="Requirement 'NAME: FIELD OPERATOR VALUE'. Repeatable.")
+@click.option(
+    "--file",
+    "files",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Text file with one requirement per line. Repeatable.",
+)
+@click.option("--allow-simulated", is_flag=True, help="Check published models too, although accprobe did not measure them.")
+def check_command(report: str, require: tuple[str, ...], files: tuple[Path, ...], allow_simulated: bool) -> None:
+    """Check a report against a project's requirements.
+
+    REPORT is a file, a recorded report, or - for standard input. The NAME of a requirement is a glob or an opcode. With a colon
+    it is a callable, followed by words such as the shape, a format or an option: matrix products, reductions or functions.
+    `accprobe list --fields` lists the fields of each. A requirement fails where a value is undetermined, has a bound that does
+    not imply it, or is not confirmed, and where no measured row matches. Simulated reports are refused unless --allow-simulated
+    is given.
+
+    Needs: nothing.
+
+    Exit status: 0 every requirement passed, 1 one failed, 2 error.
+
+    \b
+    Examples:
+      accprobe check report.json --require 'wgmma.*.f32.e4m3.*: effective_bits >= 13'
+      accprobe check report.json --require 'torch:_scaled_mm 4096x4096x*: promote_every <= 128'
+      accprobe check functions.json --require 'ex2.*: mismatches == 0'
+    """
+    from accprobe.compare.requirements import check_requirements, parse_requirement, read_file
+    from accprobe.render.subjects.comparison import requirement_blocks
+    from accprobe.render.terminal import print_blocks
+
+    requirements = [*map(parse_requirement, require), *(one for path in files for one in read_file(path))]
+    if not requirements:
+        raise click.UsageError("there is nothing to check: give --require LINE or --file FILE")
+    loaded = read_report(report)
+    if loaded.device.kind == "simulated":
+        if not allow_simulated:
+            raise AccprobeError(
+                f"{report} is {loaded.device.name}, nothing was measured; give --allow-simulated to check it anyway"
+            )
+        tell(f"SIMULATED: {report} has published models, nothing was measured")
+    found = check_requirements(loaded, requirements)
+    print_blocks(requirement_blocks(found))
+    if not all(outcome.passed for outcome in found):
+        sys.exit(DIFFERS)

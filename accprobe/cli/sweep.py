@@ -17,7 +17,7 @@ from accprobe.cli.output import (
     check_writable,
     count,
     format_option,
-    output_option,
+    report_option,
     report_output,
     seed_option,
     several,
@@ -82,7 +82,7 @@ class SweepRequest:
     help="Sets: normal, full-width (sums that use every fraction bit of f32).  [default: both]",
 )
 @seed_option
-@output_option("Report file, of one device, written sweep by sweep; its other results stay; FILE~ is the file before")
+@report_option
 @time_limit_option
 @format_option("json")
 def sweep_command(**options: Any) -> None:

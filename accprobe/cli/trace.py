@@ -101,7 +101,7 @@ def record_command(output: Path, save: tuple[str, ...], script: Path, arguments:
 @click.argument("b", type=click.Path(path_type=Path))
 @click.option("--map", "mapping", default="", metavar="batch=1:8|…", help=_MAP_HELP)
 @format_option("json", "html", "markdown", "junit")
-@output_option("JSON, or by the ending of FILE an HTML page, Markdown or JUnit XML")
+@output_option("Output file, in the format of its ending, JSON by default")
 def compare_command(a: Path, b: Path, mapping: str, form: str, output: Path | None) -> None:
     """Compare two recorded traces, or two dumps of another tool.
 
@@ -133,7 +133,7 @@ def compare_command(a: Path, b: Path, mapping: str, form: str, output: Path | No
 @click.option("--map", "mapping", default="", metavar="batch=1:8|…", help=_MAP_HELP)
 @click.option("--fix", is_flag=True, help="Try changes that make the origins equal.")
 @format_option("json", "html", "markdown", "junit")
-@output_option("JSON, or by the ending of FILE an HTML page, Markdown or JUnit XML")
+@output_option("Output file, in the format of its ending, JSON by default")
 def run_command(function: str, mapping: str, fix: bool, form: str, output: Path | None, **sides: Any) -> None:
     """Run a function twice, and explain each origin of a difference.
 

@@ -105,7 +105,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> atlas.Atlas:
 
 
 @pytest.mark.usefixtures("small")
-def test_cli_shows_it_in_three_forms() -> None:
+def test_cli_prints_it() -> None:
     printed = CliRunner(env={"COLUMNS": "120"}).invoke(main, ["sass", "--arch", "sm_89,sm_90a"])
     assert (printed.exit_code, printed.stderr) == (0, "")
     assert [line.split("  ")[0] for line in printed.stdout.splitlines()[2:4]] == [
@@ -114,8 +114,6 @@ def test_cli_shows_it_in_three_forms() -> None:
     ]
     assert "F2FP + 2×HMMA + FADD" in printed.stdout
     assert "compiled with NVRTC 13.5, read with nvdisasm 13.6; nothing ran" in printed.stdout
-    table = CliRunner().invoke(main, ["sass", "--arch", "sm_89,sm_90a", "--format", "markdown"]).stdout
-    assert "| `mma.sync.m16n8k{16,32}.f32.e4m3.e4m3.f32` | QMMA | sm_89 |" in table
     data = json.loads(CliRunner().invoke(main, ["sass", "--arch", "sm_89,sm_90a", "--format", "json"]).stdout)
     name = "mma.sync.m16n8k32.f32.e4m3.e4m3.f32"
     assert data["lowerings"][name][0] == {"on": ["sm_89"], "lowering": [["QMMA.16832.F32.E4M3.E4M3", 1]]}

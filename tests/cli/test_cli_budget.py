@@ -69,17 +69,6 @@ def test_everything_that_json_has() -> None:
     assert told["notes"]
 
 
-def test_the_form_of_a_file_is_as_its_name_ends(tmp_path: Path) -> None:
-    for name, start in {"a.html": "<!doctype html>", "a.md": "## ", "a.json": "{"}.items():
-        result = small("-o", str(tmp_path / name))
-        assert result.exit_code == 0, result.output
-        assert "relative" in result.stdout
-        assert (tmp_path / name).read_text("utf-8").startswith(start)
-    assert json.loads(small("-o", "-").stdout)["rows"]
-    assert small("--format", "markdown", "-o", str(tmp_path / "b.txt")).stdout == ""
-    assert (tmp_path / "b.txt").read_text("utf-8").startswith("## ")
-
-
 def test_the_first_line_recommends_an_interval() -> None:
     lines = budget("QGMMA", "--k", "7168", "--outputs", "64", columns=400).stdout.splitlines()
     assert lines[0].startswith(

@@ -139,8 +139,6 @@ def test_a_folder_and_no_name_are_no_file(command: str, option: str, tmp_path: P
         ("sweep --device sim:h100", ".json"),
         ("gemm numpy:matmul", ".json"),
         ("health --device sim:h100", ".xml, .prom or .json"),
-        ("budget QGMMA", ".html, .md or .json"),
-        ("tolerance QGMMA --k 128", ".md or .json"),
         ("show h200", ".html, .md, .csv or .json"),
         ("diff h200 h100", ".html, .md or .json"),
     ],

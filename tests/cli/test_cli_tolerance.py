@@ -53,15 +53,6 @@ def test_terminal_leads_with_the_recommended_test(columns: int) -> None:
     assert "out=" not in tolerance(*SMALL, "--out", "f32", columns=columns).stdout
 
 
-def test_markdown_and_files(tmp_path: Path) -> None:
-    result = tolerance(*SMALL, "--format", "markdown")
-    assert "| the result truncated, not rounded | detected |" in result.stdout
-    for name, begins in (("t.md", "## use assert"), ("t.json", "{")):
-        assert tolerance(*SMALL, "-o", str(tmp_path / name)).exit_code == 0
-        assert (tmp_path / name).read_text().startswith(begins)
-    assert json.loads(tolerance(*SMALL, "-o", "-").stdout)["k"] == 512
-
-
 def test_operands_from_files(tmp_path: Path) -> None:
     weights = np.random.default_rng(0).standard_normal((16, 96)).astype(np.float32)
     np.save(tmp_path / "w.npy", weights)

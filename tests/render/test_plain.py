@@ -92,7 +92,7 @@ def test_diff(report: Path, form: str) -> None:
     assert STEERS.search(result.stdout) is None
 
 
-@pytest.mark.parametrize("form", ["terminal", "markdown", "json"])
+@pytest.mark.parametrize("form", ["terminal", "json"])
 def test_kernels(monkeypatch: pytest.MonkeyPatch, form: str) -> None:
     name = HOSTILE.replace("\r", "")
     text = [f".text.{name}:\n", "        /*0000*/                   HMMA.16816.F32 R4, R4, R8, R4 ;\n"]
