@@ -127,6 +127,7 @@ class _Seen(NamedTuple):
 
 def _measured(request: VerifyRequest, device: Device, chosen: Mapping[Instruction, DotModel], rows: list[Verified]) -> _Seen:
     """Add a row of each instruction until all are verified or a signal comes."""
+    from accprobe.devices.protocol import InstructionSubject
     from accprobe.evaluate.evaluator import evaluate
     from accprobe.render.subjects.verification import Verified
     from accprobe.verify.bulk import verify_in_bulk
@@ -147,7 +148,7 @@ def _measured(request: VerifyRequest, device: Device, chosen: Mapping[Instructio
                 done = verify_in_bulk(device, inst, model, request.dots, request.seed, advance)
                 seconds = time.perf_counter() - started
                 if request.coverage:
-                    done = together(done, cover(device, inst, model, 0, request.seed, advance))
+                    done = together(done, cover(InstructionSubject(device, inst), model, 0, request.seed, advance))
                 found, expect = done.counterexample, partial(evaluate, model, inst)
                 smallest = shrink(partial(device.dot, inst), expect, inst, found) if found else None
                 rows.append(Verified(inst, done, seconds, smallest))

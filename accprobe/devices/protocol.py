@@ -1,16 +1,20 @@
 """Devices: the base class, what a GPU adds to it, and devices that pass their queries on to another one.
 
+An `InstructionSubject` is one instruction of one device: what inference and verification see.
+
 Bit patterns, never floats, cross it.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from typing import Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
+from numpy.typing import NDArray
 
 from accprobe.errors import DeviceError
 from accprobe.isa import tile
@@ -18,7 +22,7 @@ from accprobe.isa.formats import Bits
 from accprobe.isa.instructions import Instruction
 from accprobe.model.published import Explained, Left
 from accprobe.model.tree import DotModel
-from accprobe.operands.exchange import Exchange
+from accprobe.operands.exchange import Counterexample, Exchange
 from accprobe.operands.request import Request
 from accprobe.operands.sparse import LAYOUTS, laid_out, own_layouts
 from accprobe.sass.lowering import Lowering
@@ -63,10 +67,8 @@ class Device(ABC):
         it. Raises DeviceError if the launch fails.
         """
 
-    def dot_expecting(self, inst: Instruction, request: Request, expected: Callable[[], Bits], placement: int = 0) -> Bits:
-        """Return results as `dot`, for dot products whose results a model predicts (`expected`); a recording keeps the
-        differing ones.
-        """
+    def dot_expecting(self, inst: Instruction, request: Request, expected: Bits, placement: int = 0) -> Bits:
+        """Return results as `dot`, for dot products whose results a model predicts; a recording keeps the differing ones."""
         return self.dot(inst, request, placement)
 
     def dot_on_every_sm(self, inst: Instruction, request: Request) -> Mapping[int | None, Bits]:
@@ -156,44 +158,53 @@ class Passing(Device):
         return self._device.dot_under(setting, inst, request)
 
 
-class StoredProducts(Passing):
-    """A device that takes dense requests of `inst.stored` and sends them as requests of `inst` (`accprobe.operands.sparse`).
+class InstructionSubject:
+    """An instruction of a device. Each query starts in the tile where the one before ended, so that all elements are covered.
 
-    Requests of `inst` are passed on unchanged. The inferred model has the stored products. used: the layouts of all requests.
+    runs: the instruction. inst: that of the requests, which is `runs` unless A is sparse: callers then make dense requests of
+    the stored products, which the model has, and these are laid out here (`accprobe.operands.sparse`). used: their layouts.
     """
 
-    def __init__(self, device: Device, inst: Instruction) -> None:
-        super().__init__(device)
-        self.inst, self.used = inst, np.zeros(LAYOUTS, bool)
+    def __init__(self, device: Device, runs: Instruction) -> None:
+        self.device, self.runs, self.inst, self.pure = device, runs, runs.stored, device.pure
+        self.used: NDArray[np.bool_] = np.zeros(LAYOUTS, bool)
+        self._placements, self._tiles = device.placements(runs), 0
 
-    def dot(self, inst: Instruction, request: Request, placement: int = 0) -> Bits:
-        return self._device.dot(self.inst, self._laid_out(inst, request), placement)
+    @property
+    def place(self) -> int:
+        """Return the placement of the next query (`accprobe.isa.tile`)."""
+        return self._tiles % self._placements
 
-    def dot_expecting(self, inst: Instruction, request: Request, expected: Callable[[], Bits], placement: int = 0) -> Bits:
-        return self._device.dot_expecting(self.inst, self._laid_out(inst, request), expected, placement)
+    def query(self, request: Request, expected: Bits | None = None) -> Bits:
+        """Return the results, [N]. expected: what a model predicts, if known."""
+        d = self._sent(self.place, request, expected)
+        self._tiles += tile.tiles(self.inst, len(d))
+        return d
 
-    def placements(self, inst: Instruction) -> int:
-        return self._device.placements(self.inst)
+    def query_at(self, place: int, request: Request, expected: Bits | None = None) -> Bits:
+        """Return the results of a request whose first tile has this placement."""
+        return self._sent(place, request, expected)
 
-    def why_not(self, inst: Instruction) -> str | None:
-        return self._device.why_not(self.inst)
+    def _sent(self, place: int, request: Request, expected: Bits | None) -> Bits:
+        if self.runs.sparse and request.metadata is None:
+            which = own_layouts(request)
+            self.used[which] = True
+            request = laid_out(self.runs, request, which)
+        if expected is None:
+            return self.device.dot(self.runs, request, place)
+        return self.device.dot_expecting(self.runs, request, expected, place)
 
-    def lowering(self, inst: Instruction) -> Lowering | None:
-        return self._device.lowering(self.inst)
+    def instruction(self, has_metadata: bool) -> Instruction:
+        """Return the instruction of a request or an exchange."""
+        return self.runs if has_metadata else self.inst
+
+    def in_full(self, found: Counterexample) -> Counterexample:
+        """Return a counterexample as one of `runs`."""
+        return replace(found, exchange=self.sparse(found.exchange))
 
     def sparse(self, exchange: Exchange) -> Exchange:
-        """Return a dense exchange as that of `inst`."""
-        request = laid_out(self.inst, exchange.request(self.inst.stored))
-        return Exchange.of(request, 0, exchange.result(self.inst))
-
-    def _laid_out(self, inst: Instruction, request: Request) -> Request:
-        if inst.sparse:
-            return request
-        which = own_layouts(request)
-        self.used[which] = True
-        return laid_out(self.inst, request, which)
-
-
-def dense(device: Device, inst: Instruction) -> Device:
-    """Return the device for requests of `inst.stored`; `device` itself if A is dense."""
-    return StoredProducts(device, inst) if inst.sparse else device
+        """Return an exchange as one of `runs`."""
+        if exchange.metadata or not self.runs.sparse:
+            return exchange
+        request = laid_out(self.runs, exchange.request(self.inst))
+        return Exchange.of(request, 0, exchange.result(self.runs))

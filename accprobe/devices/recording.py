@@ -15,7 +15,7 @@ import lzma
 import struct
 import zipfile
 import zlib
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from hashlib import blake2b
 from pathlib import Path
@@ -262,9 +262,9 @@ class RecordedDevice(Passing):
         self._note(query_key(inst, request, placement), in_full(d))
         return d
 
-    def dot_expecting(self, inst: Instruction, request: Request, expected: Callable[[], Bits], placement: int = 0) -> Bits:
+    def dot_expecting(self, inst: Instruction, request: Request, expected: Bits, placement: int = 0) -> Bits:
         d = self._device.dot(inst, request, placement)
-        self._note(query_key(inst, request, placement), by_difference(d, expected()))
+        self._note(query_key(inst, request, placement), by_difference(d, expected))
         return d
 
     def dot_under(self, setting: str, inst: Instruction, request: Request) -> Bits:
@@ -331,12 +331,12 @@ class ReplayDevice(Device):
             raise self._not_recorded(inst)
         return read_in_full(kept, inst.d.dtype)
 
-    def dot_expecting(self, inst: Instruction, request: Request, expected: Callable[[], Bits], placement: int = 0) -> Bits:
+    def dot_expecting(self, inst: Instruction, request: Request, expected: Bits, placement: int = 0) -> Bits:
         """Return the recorded results. Raises NotRecorded if the run did not send this query, or expected other results."""
         kept = self._kept(inst, query_key(inst, request, placement))
         if is_in_full(kept):
             return read_in_full(kept, inst.d.dtype)
-        d = read_by_difference(kept, np.asarray(expected()))
+        d = read_by_difference(kept, expected)
         if d is None:
             why = "the recording has only the differences of these results from another model's"
             raise NotRecorded(f"{self._path}: {inst.name}: {why}")

@@ -31,13 +31,17 @@ STRUCTURE: Experiments = (order, lone_products, wider_inner_sums, subnormals, ro
 RULES: Experiments = (nonstandard, largest_exponent, floor, nan, overflow, detection, zero_signs)
 
 
-def characterise(device: Device, inst: Instruction, counterexamples: Sequence[Exchange] = ()) -> Characterisation:
-    """Infer every feature of an instruction and the model that they make up.
+def characterise(device: Device, inst: Instruction) -> Characterisation:
+    """Infer every feature of an instruction and the model that they make up. Raises DeviceError if the device fails."""
+    return infer_model(QueryLog(device, inst))
+
+
+def infer_model(log: QueryLog, counterexamples: Sequence[Exchange] = ()) -> Characterisation:
+    """Infer every feature of a subject and the model that they make up.
 
     counterexamples: dot products that contradicted an earlier model, so that this one has to explain them too.
-    Raises DeviceError if the device fails.
     """
-    log = QueryLog.of(device, inst)
+    inst = log.inst
     bench, before = Workbench(log, counterexamples), len(log.entries)
     draft = _first_draft(inst)
     if inst.is_integer:

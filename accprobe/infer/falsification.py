@@ -19,7 +19,6 @@ from typing import get_args
 
 import numpy as np
 
-from accprobe.devices.protocol import Device
 from accprobe.infer.alternatives.alternative import Alternative
 from accprobe.infer.alternatives.neighbours import (
     Floors,
@@ -44,7 +43,6 @@ from accprobe.infer.findings import (
     order_findings,
 )
 from accprobe.infer.query_log import NONE, Contradictions, LogEntry, QueryLog
-from accprobe.isa.instructions import Instruction
 from accprobe.model.fields import Name, parsed
 from accprobe.model.record import Value
 from accprobe.model.tree import DotModel, Role
@@ -77,13 +75,12 @@ class Falsification:
     contradictions: Contradictions = NONE
 
 
-def falsify(device: Device, inst: Instruction, result: Characterisation, seed: int = 0) -> Falsification:
+def falsify(log: QueryLog, result: Characterisation, seed: int = 0) -> Falsification:
     """Compare every alternative of the inferred model with the device, unless the device contradicts itself.
 
     Raises DeviceError if the device fails.
     """
-    log = QueryLog.of(device, inst)
-    model = result.model
+    model, inst = result.model, log.inst
     if model is None or log.unstable:
         return Falsification(0, ())
     trial = _Trial(log, model, result.queries, seed)
@@ -205,7 +202,7 @@ class _Trial:
 
     def _query(self, expected: Results) -> Results:
         """Return the device's results of operands of which the model's results are known."""
-        d = self._log.query(expected.operands, self._model, expected.d)
+        d = self._log.query(expected.operands, expected.d, self._model)
         return expected if np.array_equal(d, expected.d) else Results(self._inst, expected.operands, d)
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from accprobe.devices.protocol import Device
+from accprobe.devices.protocol import InstructionSubject
 from accprobe.infer.findings import Finding
 from accprobe.isa.formats import Bits
 from accprobe.isa.instructions import Instruction
@@ -22,19 +22,20 @@ LEFT_OUT, NO_EFFECT = "left_out", "absent"  # The feature, and its value if thes
 ZERO_CLASS = ""  # The class of 0 only.
 
 
-def left_out(device: Device, inst: Instruction) -> Finding:
+def left_out(subject: InstructionSubject) -> Finding:
     """Compare dot products whose left-out positions are 0 with the same beside numbers of each class.
 
     The value is "absent" if no result changes; otherwise the classes with which one does, in both of two queries, at the same
     tile element. Raises DeviceError if the device fails.
     """
+    inst = subject.runs
     rng = np.random.default_rng(inst.k)
     drawn = [draw(kind, inst.stored, rng, ROWS) for kind in kinds(inst.stored)]
     dense = joined([*drawn, Request.zeros(inst.stored, ROWS)])
     laid = laid_out(inst, dense)
     patterns = {ZERO_CLASS: [0], **left_out_patterns(inst.b)}
     every = {name: _with(inst, laid, dense, np.array(some, inst.b.dtype)) for name, some in patterns.items()}
-    first, second = ({name: device.dot(inst, request) for name, request in every.items()} for _ in range(2))
+    first, second = ({name: subject.query_at(0, request) for name, request in every.items()} for _ in range(2))
     changed = {
         name: np.flatnonzero((d != first[ZERO_CLASS]) & (second[name] == d) & (second[ZERO_CLASS] == first[ZERO_CLASS]))
         for name, d in first.items()
@@ -43,15 +44,16 @@ def left_out(device: Device, inst: Instruction) -> Finding:
     shown = effective[-1] if effective else list(changed)[-1]
     row = int(changed[shown][0]) if effective else int(np.isfinite(inst.d.values(first[ZERO_CLASS])).argmax())
     evidence = tuple(Exchange.of(every[name], row, first[name]) for name in (ZERO_CLASS, shown))
-    note = "" if device.pure else _undefined_codes(device, inst)
+    note = "" if subject.pure else _undefined_codes(subject)
     return Finding(", ".join(effective) or NO_EFFECT, note=note, evidence=evidence)
 
 
-def _undefined_codes(device: Device, inst: Instruction) -> str:
+def _undefined_codes(subject: InstructionSubject) -> str:
     """Return, in words, which elements of B meet those of a group under metadata codes that PTX does not define.
 
     Any result is allowed, and no model predicts it.
     """
+    inst = subject.runs
     assert inst.sparsity is not None
     group, half = inst.sparsity.group, inst.sparsity.group // 2
     codes = [code for code in range(1 << CODE_BITS) if code not in inst.sparsity.codes]
@@ -60,7 +62,7 @@ def _undefined_codes(device: Device, inst: Instruction) -> str:
     metadata = np.full((len(code), inst.k // group), inst.sparsity.codes[0], np.uint8)
     metadata[:, 0] = code
     request.a[rows, element], request.b[rows, place] = inst.a.whole(1), inst.b.whole(1)
-    meets = (device.dot(inst, replace(request, metadata=metadata)) != 0).reshape(len(codes), half, group)
+    meets = (subject.query_at(0, replace(request, metadata=metadata)) != 0).reshape(len(codes), half, group)
     words = [f"0b{code:04b}: {' '.join(map(_places, of_code))}" for code, of_code in zip(codes, meets, strict=True)]
     return f"metadata without a meaning, the elements of a group that it takes: {', '.join(words)}"
 

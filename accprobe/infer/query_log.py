@@ -1,21 +1,21 @@
-"""The log of one instruction: every query that a device got, and its results.
+"""The log of a subject: every query that it got, and its results.
 
-Every result counts, those of the self-test too: the model that is inferred in the end has to explain all of them. Each query
-starts in the tile where the one before ended, so that every tile element is covered. A device that is not a pure function gets
-queries again, at once and later, in another order, at other places and in queries of other sizes: the bits must be the same.
+Every result counts, those of the self-test too: the model that is inferred in the end has to explain all of them. A subject
+that is not a pure function gets queries again, at once and later, in another order, at other places and in queries of other
+sizes: the bits must be the same.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from accprobe.devices.protocol import Device, Passing
+from accprobe.devices.protocol import Device, InstructionSubject
 from accprobe.evaluate.evaluator import evaluate
 from accprobe.isa import tile
 from accprobe.isa.formats import Bits
@@ -51,19 +51,22 @@ CANDIDATES = 15_000
 
 @dataclass(frozen=True, eq=False)
 class LogEntry:
-    """One query of `inst` and its results `d`. before: dot products queried before it.
+    """One query and its results `d`. before: dot products queried before it.
 
     model: a model that is known to explain all results.
     """
 
-    inst: Instruction
     request: Request
     d: Bits
     before: int
     model: DotModel | None = None
 
     def __getitem__(self, rows: NDArray[np.intp] | NDArray[np.bool_]) -> LogEntry:
-        return LogEntry(self.inst, self.request[rows], self.d[rows], self.before)
+        return LogEntry(self.request[rows], self.d[rows], self.before)
+
+    @property
+    def has_metadata(self) -> bool:
+        return self.request.metadata is not None
 
 
 @dataclass(frozen=True)
@@ -77,8 +80,8 @@ class Contradictions:
 NONE = Contradictions(0, ())
 
 
-class QueryLog(Passing):
-    """A device that keeps its results for one instruction and continues in the tile where the last query ended.
+class QueryLog(InstructionSubject):
+    """A subject that keeps its results.
 
     budget: of the search for a model. dots: queried so far; sizes: number of queries by their size. unstable: results that
     differed when their query was repeated; changed, first_change: the first of them, and when it did. covered, differing: tile
@@ -86,65 +89,54 @@ class QueryLog(Passing):
     repeated many times, were not those of most elements.
     """
 
-    def __init__(self, device: Device, inst: Instruction) -> None:
-        super().__init__(device)
-        self.inst, self.entries, self.budget = inst, list[LogEntry](), Budget()
-        self.dots = self.unstable = self._tiles = 0
+    def __init__(self, device: Device, runs: Instruction) -> None:
+        super().__init__(device, runs)
+        self.entries, self.budget = list[LogEntry](), Budget()
+        self.dots = self.unstable = 0
         self.sizes = Counter[int]()
         self.changed: Counterexample | None = None
         self.first_change = ""
-        self._suspects: list[tuple[Instruction, Request, Bits | None]] = []
+        self._suspects: list[tuple[Request, Bits | None]] = []
         self._tests: list[LogEntry] = []
-        self._placements = device.placements(inst)
-        has_tile = self._placements == tile.placements(inst)
-        self.covered: Marks = np.zeros((inst.m, inst.n) if has_tile else (0, 0), bool)
+        has_tile = self._placements == tile.placements(self.inst)
+        self.covered: Marks = np.zeros((self.inst.m, self.inst.n) if has_tile else (0, 0), bool)
         self.differing: Marks = np.zeros_like(self.covered)
 
-    @classmethod
-    def of(cls, device: Device, inst: Instruction) -> QueryLog:
-        """Return a new log of the device, or the device if it is one."""
-        return device if isinstance(device, QueryLog) else cls(device, inst)
-
-    @property
-    def tests(self) -> Device:
-        """The device for tests of the layout, which place their queries in the tile themselves; their results count too."""
-        return _Tests(self._device, self)
-
-    def dot(self, inst: Instruction, request: Request, placement: int = 0) -> Bits:
-        return self._logged(inst, request, None, lambda: self._device.dot(inst, request, self._place))
-
-    def dot_expecting(self, inst: Instruction, request: Request, expected: Callable[[], Bits], placement: int = 0) -> Bits:
-        return self._logged(inst, request, None, lambda: self._expecting(inst, request, expected))
-
-    def query(self, request: Request, model: DotModel | None = None, expected: Bits | None = None) -> Bits:
-        """Return the results, [n]. model: that is expected to predict them; expected: its predictions, if known."""
-        if model is None:
-            return self.dot(self.inst, request)
-        known = evaluate(model, self.inst, request) if expected is None else expected
-        return self._logged(self.inst, request, (model, known), lambda: self._expecting(self.inst, request, lambda: known))
-
-    def query_twice(self, request: Request, model: DotModel | None = None, expected: Bits | None = None) -> Bits:
-        """Query as `query` does; unless the device is a pure function, repeat at once, every other time in reverse order."""
-        d = self.query(request, model, expected)
-        if not self.pure and len(d):
-            order = slice(None, None, -1 if len(self.entries) % 2 else 1)
-            self._repeat(self.inst, request[order], d[order], np.full(len(d), self.entries[-1].before))
+    def query(self, request: Request, expected: Bits | None = None, model: DotModel | None = None) -> Bits:
+        """Return the results, [N]. model: that which predicts `expected`, if it is to be noted that it explains them."""
+        if not len(request):
+            return np.empty(0, self.inst.d.dtype)
+        before, place = self.dots, self.place
+        d = super().query(request, expected)
+        explained = model if expected is not None and np.array_equal(d, expected) else None
+        self.entries.append(LogEntry(request, d, before, explained))
+        self._count(len(d), place)
         return d
 
-    def log_test(self, inst: Instruction, request: Request, d: Bits) -> None:
-        """Log the results of a query of a test; one that repeats a query of a test is compared with that instead.
+    def query_twice(self, request: Request, expected: Bits | None = None, model: DotModel | None = None) -> Bits:
+        """Query as `query` does; unless the subject is a pure function, repeat at once, every other time in reverse order."""
+        d = self.query(request, expected, model)
+        if not self.pure and len(d):
+            order = slice(None, None, -1 if len(self.entries) % 2 else 1)
+            self._repeat(request[order], d[order], np.full(len(d), self.entries[-1].before))
+        return d
 
-        Metadata codes that PTX does not define are omitted: no model predicts them.
+    def query_at(self, place: int, request: Request, expected: Bits | None = None) -> Bits:
+        """Query for a test, which places its queries itself; one that repeats a query of a test is compared with that.
+
+        Metadata codes that PTX does not define are not logged: no model predicts them.
         """
+        d = super().query_at(place, request, expected)
         self.sizes[len(d)] += 1
         first = next((entry for entry in self._tests if entry.request is request), None)
-        rows = defined(inst, request)
+        rows = defined(self.runs, request)
         if first:
-            self._note_changes(inst, request, d, first.d, np.full(len(d), first.before))
+            self._note_changes(request, d, first.d, np.full(len(d), first.before))
         elif rows.any():
-            entry = LogEntry(inst, request, d, self.dots)
+            entry = LogEntry(request, d, self.dots)
             self._tests.append(entry if rows.all() else entry[rows])
         self.dots += int(rows.sum())
+        return d
 
     def repeat(self, rng: np.random.Generator) -> None:
         """Repeat a share of all queries, mixed, at least as many as fill the tile; then in queries of all `SIZES`.
@@ -153,19 +145,19 @@ class QueryLog(Passing):
         """
         if self.pure or not self._every:
             return
-        most = MOST_ELEMENTS // max(entry.inst.k for entry in self._every)
+        most = MOST_ELEMENTS // max(self.instruction(entry.has_metadata).k for entry in self._every)
         sizes = [size for size in SIZES if size <= most]
-        for inst in dict.fromkeys(entry.inst for entry in self._every):
-            entries = [entry for entry in self._every if entry.inst == inst]
+        for has_metadata in dict.fromkeys(entry.has_metadata for entry in self._every):
+            entries = [entry for entry in self._every if entry.has_metadata == has_metadata]
             total = sum(len(entry.d) for entry in entries)
             share = max(min(total // REPEATED, MOST_REPEATED), self.covered.size, 1)
             parts = _chosen(entries, np.sort(rng.choice(total, share, replace=share > total)))
             request, d = joined([part.request for part in parts]), np.concatenate([part.d for part in parts])
             first = np.concatenate([np.full(len(part.d), part.before) for part in parts])
             mixed, start = rng.permutation(share), 0
-            for size in (share, *(sizes if inst == self.inst else ())):
+            for size in (share, *(() if has_metadata else sizes)):
                 some = mixed[np.arange(start, start + size) % share]
-                self._repeat(inst, request[some], d[some], first[some])
+                self._repeat(request[some], d[some], first[some])
                 start += size
 
     def contradictions(self, model: DotModel) -> Contradictions:
@@ -174,23 +166,18 @@ class QueryLog(Passing):
         for entry in (*self._joined_tests(), *self.entries):
             if entry.model == model:
                 continue
-            expected = evaluate(model, entry.inst, entry.request)
+            expected = evaluate(model, self.instruction(entry.has_metadata), entry.request)
             wrong = np.flatnonzero(entry.d != expected)
             count += len(wrong)
             shown = wrong[:: -(-len(wrong) // MAX_PER_QUERY) or 1].tolist()
             some += [Counterexample.of(entry.request, row, entry.d, expected, "probe") for row in shown]
         return Contradictions(count, tuple(dict.fromkeys(some)))
 
-    def instruction(self, exchange: Exchange) -> Instruction:
-        """Return the instruction of an exchange: the one with the sparse A if the exchange has metadata."""
-        return next((entry.inst for entry in self._every if bool(exchange.metadata) == entry.inst.sparse), self.inst)
-
     def dense(self, exchange: Exchange) -> Exchange:
         """Return the exchange as one of `self.inst`: of a sparse A, with the products that are stored."""
         if not exchange.metadata:
             return exchange
-        inst = self.instruction(exchange)
-        return Exchange.of(stored_products(inst, exchange.request(inst)), 0, exchange.result(inst))
+        return Exchange.of(stored_products(self.runs, exchange.request(self.runs)), 0, exchange.result(self.runs))
 
     def localize_fault(self, contradicting: Sequence[Counterexample] = ()) -> None:
         """Query a few of these, and of those that changed, at every tile element: is it the arithmetic, a place, or a moment?
@@ -199,18 +186,18 @@ class QueryLog(Passing):
         """
         if self.pure:
             return
-        known = [(self.instruction(found.exchange), found.exchange) for found in contradicting]
-        suspects = [*self._suspects, *((inst, exchange.request(inst), exchange.result(inst)) for inst, exchange in known)]
+        known = [(self.instruction(bool(found.exchange.metadata)), found.exchange) for found in contradicting]
+        suspects = [*self._suspects, *((exchange.request(inst), exchange.result(inst)) for inst, exchange in known)]
         chosen = suspects[:: -(-len(suspects) // MAX_SUSPECTS) or 1]
         votes = np.zeros(self.covered.shape, int)
-        for inst, one, before in chosen:
-            d, elements = self._everywhere(inst, one)
+        for one, before in chosen:
+            d, elements = self._everywhere(one)
             patterns, counts = np.unique(d, return_counts=True)
             usual = patterns[[counts.argmax()]]
             now = np.full(len(d), self.entries[-1].before)
-            self._note_changes(inst, one[[0] * len(d)], d, usual.repeat(len(d)), now)
+            self._note_changes(one[[0] * len(d)], d, usual.repeat(len(d)), now)
             if before is not None:
-                self._note_changes(inst, one, usual, before, now)
+                self._note_changes(one, usual, before, now)
             if self.covered.size:
                 times, of = np.zeros((2, *self.covered.shape), int)
                 np.add.at(times, elements, d != usual)
@@ -220,95 +207,63 @@ class QueryLog(Passing):
                 votes += other if 2 * counts.max() > len(d) or as_before else same
         self.differing |= votes >= min(len(chosen), MIN_VOTES)
 
-    def _everywhere(self, inst: Instruction, one: Request) -> tuple[Bits, tuple[NDArray[np.intp], NDArray[np.intp]]]:
+    def _everywhere(self, one: Request) -> tuple[Bits, tuple[NDArray[np.intp], NDArray[np.intp]]]:
         """Return the results of one dot product at every tile element, beside zeros and beside others, and their elements.
 
         Beside others, a tile of those comes before each pass, so that no two of the one meet, and no element is always first.
         """
+        inst = self.instruction(one.metadata is not None)
         others = laid_out(inst, draw("uniform", inst.stored, np.random.default_rng(0), RANDOM_NEIGHBOURS))
-        first, (rows, columns) = self._beside(inst, one, Request.zeros(inst, 1), TURNS, 0)
-        second, elements = self._beside(inst, one, others, 2 * TURNS, tile.problems(inst))
+        first, (rows, columns) = self._beside(one, Request.zeros(inst, 1), TURNS, 0)
+        second, elements = self._beside(one, others, 2 * TURNS, tile.problems(inst))
         return np.concatenate([first, second]), (np.concatenate([rows, elements[0]]), np.concatenate([columns, elements[1]]))
 
     def _beside(
-        self, inst: Instruction, one: Request, others: Request, turns: int, gap: int
+        self, one: Request, others: Request, turns: int, gap: int
     ) -> tuple[Bits, tuple[NDArray[np.intp], NDArray[np.intp]]]:
         """As `_everywhere`, beside any of these others, `gap` of which come before each of the passes."""
         slot = np.arange(-gap, max(self.covered.size, 1))
         is_one = np.concatenate([(slot >= 0) & ((turn + slot) % 2 == 0) for turn in range(turns)])
-        rows, columns = tile.cells_of(self.inst, len(is_one), self._place)
+        rows, columns = tile.cells_of(self.inst, len(is_one), self.place)
         any_others = np.random.default_rng(len(self.entries)).integers(1, 1 + len(others), len(is_one))
         which = np.where(is_one, 0, any_others)
-        return self.dot(inst, joined([one, others])[which])[is_one], (rows[is_one], columns[is_one])
+        return self.query(joined([one, others])[which])[is_one], (rows[is_one], columns[is_one])
 
     def _joined_tests(self) -> list[LogEntry]:
-        """Return the entries of the tests as one for each instruction, which models explain much faster."""
-        every = [[entry for entry in self._tests if entry.inst == inst] for inst in dict.fromkeys(e.inst for e in self._tests)]
+        """Return the entries of the tests as one with metadata and one without, which models explain much faster."""
+        of_kinds = [[entry for entry in self._tests if entry.has_metadata == kind] for kind in (False, True)]
         return [
-            replace(some[0], request=joined([e.request for e in some]), d=np.concatenate([e.d for e in some])) for some in every
+            replace(some[0], request=joined([e.request for e in some]), d=np.concatenate([e.d for e in some]))
+            for some in filter(None, of_kinds)
         ]
 
     @property
     def _every(self) -> list[LogEntry]:
         return [*self._tests, *self.entries]
 
-    @property
-    def _place(self) -> int:
-        return self._tiles % self._placements
-
-    def _expecting(self, inst: Instruction, request: Request, expected: Callable[[], Bits]) -> Bits:
-        return self._device.dot_expecting(inst, request, expected, self._place)
-
-    def _logged(self, inst: Instruction, request: Request, of: tuple[DotModel, Bits] | None, query: Callable[[], Bits]) -> Bits:
-        if not len(request):
-            return np.empty(0, self.inst.d.dtype)
-        d = query()
-        explained = of[0] if of and np.array_equal(d, of[1]) else None
-        self.entries.append(LogEntry(inst, request, d, self.dots, explained))
-        self._count(len(d))
-        return d
-
-    def _repeat(self, inst: Instruction, request: Request, before: Bits, first: NDArray[np.int_]) -> None:
+    def _repeat(self, request: Request, before: Bits, first: NDArray[np.int_]) -> None:
         """Repeat a query with the results `before`; first: dot products queried before each of them, then."""
-        d = self._expecting(inst, request, lambda: before)
-        self._note_changes(inst, request, d, before, first)
-        self._count(len(d))
+        place = self.place
+        d = super().query(request, before)
+        self._note_changes(request, d, before, first)
+        self._count(len(d), place)
 
-    def _note_changes(self, inst: Instruction, request: Request, d: Bits, before: Bits, first: NDArray[np.int_]) -> None:
+    def _note_changes(self, request: Request, d: Bits, before: Bits, first: NDArray[np.int_]) -> None:
         changed = np.flatnonzero(d != before)
         self.unstable += len(changed)
         if not len(changed):
             return
-        self._suspects += [(inst, request[[row]], None) for row in changed[:MAX_SUSPECTS].tolist()]
+        self._suspects += [(request[[row]], None) for row in changed[:MAX_SUSPECTS].tolist()]
         if self.changed is None:
             row = int(changed[0])
             self.changed = Counterexample.of(request, row, d, before, "repeated query")
             self.first_change = f"first after {first[row]:,} dot products, then again after {self.dots:,}"
 
-    def _count(self, n: int) -> None:
+    def _count(self, n: int, place: int) -> None:
         if self.covered.size:
-            self.covered[tile.cells_of(self.inst, n, self._place)] = True
+            self.covered[tile.cells_of(self.inst, n, place)] = True
         self.sizes[n] += 1
         self.dots += n
-        self._tiles += tile.tiles(self.inst, n)
-
-
-class _Tests(Passing):
-    """The device of a log; its results are logged where the tests placed them."""
-
-    def __init__(self, device: Device, log: QueryLog) -> None:
-        super().__init__(device)
-        self._log = log
-
-    def dot(self, inst: Instruction, request: Request, placement: int = 0) -> Bits:
-        d = self._device.dot(inst, request, placement)
-        self._log.log_test(inst, request, d)
-        return d
-
-    def dot_expecting(self, inst: Instruction, request: Request, expected: Callable[[], Bits], placement: int = 0) -> Bits:
-        d = self._device.dot_expecting(inst, request, expected, placement)
-        self._log.log_test(inst, request, d)
-        return d
 
 
 def _chosen(entries: Sequence[LogEntry], which: NDArray[np.intp]) -> list[LogEntry]:

@@ -81,7 +81,7 @@ class Workbench:
     def mismatches(self, operands: Request, model: DotModel) -> tuple[Bits, NDArray[np.intp]]:
         """Query the device; return its results and the rows that the model does not explain."""
         expected = evaluate(model, self.inst, operands)
-        d = self.log.query_twice(operands, model, expected)
+        d = self.log.query_twice(operands, expected, model)
         return d, np.flatnonzero(d != expected)
 
     def request(self, rows: Sequence[Row]) -> Request:

@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from accprobe.devices.protocol import Device, StoredProducts, dense
+from accprobe.devices.protocol import Device
 from accprobe.devices.recording import Exchanges, RecordedDevice
 from accprobe.errors import AccprobeError, DeviceError, NotRecorded, defect
 from accprobe.evaluate.evaluator import evaluate
-from accprobe.infer.characterise import characterise
+from accprobe.infer.characterise import infer_model
 from accprobe.infer.falsification import Falsification, falsify, resolve_findings
 from accprobe.infer.findings import Characterisation, Finding
 from accprobe.infer.left_out import LEFT_OUT, NO_EFFECT, left_out
@@ -33,10 +33,9 @@ from accprobe.report.rows import Row
 from accprobe.sass import opcodes
 from accprobe.sass.lowering import Lowering, is_ordinary
 from accprobe.verify.coverage import cover
-from accprobe.verify.coverage.layouts import of_sparse
 from accprobe.verify.onehot import misplaced
 from accprobe.verify.outcome import Queries, TileCoverage, Verification
-from accprobe.verify.random import verify
+from accprobe.verify.random import compared, parts
 from accprobe.verify.shrink import shrink
 
 RECONSIDERED = 5  # Repetitions of the inference for a model that some result contradicts, at most.
@@ -77,27 +76,21 @@ class Surveyor:
         return copied(row, inst, lowering).model_copy(update={"seconds": round(time.perf_counter() - started, 3)})
 
     def _row(self, inst: Instruction, dots: int, seed: int) -> Row:
-        device = dense(self._device, inst)
-        stored = device if isinstance(device, StoredProducts) else None
-        log = QueryLog(device, inst.stored)
-        if wrong := misplaced(log.tests, inst):
+        log = QueryLog(self._device, inst)
+        if wrong := misplaced(log):
             return Row(name=inst.name, status="unverified", reason=wrong)
-        omitted = {LEFT_OUT: left_out(log.tests, inst)} if inst.sparse else {}
+        omitted = {LEFT_OUT: left_out(log)} if inst.sparse else {}
         if omitted and omitted[LEFT_OUT].value != NO_EFFECT:
             reason = f"elements of B that a sparse A leaves out change results: {omitted[LEFT_OUT].value}"
             return Row(name=inst.name, status="unverified", reason=reason, **_known(omitted))
-        result, falsification, verification = measured(log, dots, seed, stored)
-        if stored:
-            sparse = {
-                name: replace(finding, evidence=tuple(map(stored.sparse, finding.evidence)))
-                for name, finding in result.findings.items()
-            }
-            result = replace(result, findings=sparse | omitted)
-            verification = verification and of_sparse(stored, verification)
+        result, falsification, verification = measured(log, dots, seed)
+        findings = {
+            name: replace(finding, evidence=tuple(map(log.sparse, finding.evidence)))
+            for name, finding in result.findings.items()
+        } | omitted
         if verification is None:
             reason = "no model explains the device's results"
-            known = _known(result.findings)
-            return Row(name=inst.name, status="unverified", reason=reason, unstable=log.unstable, **known)
+            return Row(name=inst.name, status="unverified", reason=reason, unstable=log.unstable, **_known(findings))
         surviving = tuple(map(str, falsification.surviving))
         return Row(
             name=inst.name,
@@ -107,7 +100,7 @@ class Surveyor:
             verification=verification,
             alternatives=Alternatives(tested=falsification.tried, surviving=surviving),
             unstable=log.unstable,
-            **_known(result.findings),
+            **_known(findings),
         )
 
     def _check_still_works(self, worked: Instruction, error: DeviceError) -> None:
@@ -123,37 +116,32 @@ def _known(findings: dict[str, Finding]) -> dict[str, Any]:
     return {"findings": {name: replace(finding, evidence=()) for name, finding in findings.items()}, "evidence": evidence}
 
 
-def measured(
-    log: QueryLog, dots: int, seed: int, stored: StoredProducts | None = None
-) -> tuple[Characterisation, Falsification, Verification | None]:
-    """Infer, falsify and verify; once more if only the verification contradicts the model. stored: as in `cover`."""
+def measured(log: QueryLog, dots: int, seed: int) -> tuple[Characterisation, Falsification, Verification | None]:
+    """Infer, falsify and verify; once more if only the verification contradicts the model."""
     known: list[Exchange] = []
     for again in range(2):
-        result, falsification = settle(log, log.inst, seed, known)
+        result, falsification = settle(log, seed, known)
         if result.model is None:
             return result, falsification, None
         contradictions = falsification.contradictions
-        done = checked(log, result.model, contradictions, dots, seed + again, stored)
+        done = checked(log, result.model, contradictions, dots, seed + again)
         if not done.mismatches or contradictions.count or log.unstable or not log.budget.remaining:
             break
         known = [log.dense(wrong.exchange) for wrong in log.contradictions(result.model).sample]
     return result, falsification, done
 
 
-def settle(
-    device: Device, inst: Instruction, seed: int = 0, counterexamples: Sequence[Exchange] = ()
-) -> tuple[Characterisation, Falsification]:
+def settle(log: QueryLog, seed: int = 0, counterexamples: Sequence[Exchange] = ()) -> tuple[Characterisation, Falsification]:
     """Infer an instruction and falsify the alternatives of its model.
 
     counterexamples: dot products that the model has to explain too. If any result contradicts the model, the inference is
     repeated with that result; not on an unstable device, not after the budget of the search is spent, and not if it ends with
     the same model.
     """
-    log = QueryLog.of(device, inst)
     known, contradicted = list(counterexamples), None
     for again in range(RECONSIDERED + 1):
-        result = characterise(log, inst, known)
-        falsification = falsify(log, inst, result, seed + again)
+        result = infer_model(log, known)
+        falsification = falsify(log, result, seed + again)
         wrong = falsification.contradictions
         if not wrong.count or result.model == contradicted or log.unstable or not log.budget.remaining:
             break
@@ -163,15 +151,13 @@ def settle(
     return replace(result, findings=resolve_findings(result.findings, falsification, model)), falsification
 
 
-def checked(
-    log: QueryLog, model: DotModel, known: Contradictions, dots: int, seed: int, stored: StoredProducts | None = None
-) -> Verification:
+def checked(log: QueryLog, model: DotModel, known: Contradictions, dots: int, seed: int) -> Verification:
     """Compare the model with fresh dot products and with those that cover it, then repeat a share of all queries.
 
     Coverage of a simulated device is not measured: a model compared with itself shows nothing.
     """
-    compare = verify if log.kind == "simulated" else partial(cover, stored=stored)
-    done = compare(log, log.inst, model, dots, seed)
+    simulated = log.device.kind == "simulated"
+    done = compared(log, parts(log.inst, model, dots, seed), seed) if simulated else cover(log, model, dots, seed)
     log.repeat(np.random.default_rng([seed, dots]))
     found = [*known.sample, *filter(None, [done.counterexample])]
     if found or log.unstable:
@@ -203,11 +189,13 @@ def instability(log: QueryLog) -> str:
 
 def _smallest(log: QueryLog, model: DotModel, found: list[Counterexample]) -> Counterexample | None:
     """Return the change, if results changed; otherwise a counterexample with as few products as possible."""
-    if log.changed or not found:
-        return log.changed
+    if log.changed:
+        return log.in_full(log.changed)
+    if not found:
+        return None
     few = min(found, key=lambda one: sum(digit != "0" for digit in one.exchange.a))
-    inst = log.instruction(few.exchange)
-    return shrink(partial(log.dot, inst), partial(evaluate, model, inst), inst, few) or few
+    inst = log.instruction(bool(few.exchange.metadata))
+    return log.in_full(shrink(log.query, partial(evaluate, model, inst), inst, few) or few)
 
 
 def copied(row: Row, inst: Instruction, lowering: Lowering | None) -> Row:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from accprobe.devices.protocol import Device
+from accprobe.devices.protocol import InstructionSubject
 from accprobe.errors import NotRecorded
 from accprobe.isa import tile
 from accprobe.isa.families import FAMILIES
@@ -43,20 +43,20 @@ class OneHot(NamedTuple):
     places: Places
 
 
-def misplaced(device: Device, inst: Instruction) -> str:
+def misplaced(subject: InstructionSubject) -> str:
     """Describe the first misplaced operand; "" if there is none, of pure functions, and of recordings without this test.
 
     A mismatch with correctly placed operands has another cause, which other checks find.
     """
-    if device.pure:
+    if subject.pure:
         return ""
-    test = one_hot(_alike(inst))
+    test = one_hot(_alike(subject.runs))
     try:
-        d = device.dot_expecting(inst, test.request, lambda: test.expected)
+        d = subject.query_at(0, test.request, test.expected)
     except NotRecorded:
         return ""
     wrong = np.flatnonzero(d != test.expected)[:MOST_EXAMINED].tolist()
-    description = next(filter(None, (_describe_fault(device, inst, test, row) for row in wrong)), "")
+    description = next(filter(None, (_describe_fault(subject, test, row) for row in wrong)), "")
     return f"the self-test: {description}; please report it" if description else ""
 
 
@@ -128,23 +128,24 @@ def _alike(inst: Instruction) -> Instruction:
     return replace(inst, name="one hot", family=FAMILIES[0], satfinite=False, a_registers=False)
 
 
-def _describe_fault(device: Device, inst: Instruction, test: OneHot, wrong: int) -> str:
+def _describe_fault(subject: InstructionSubject, test: OneHot, wrong: int) -> str:
     """Describe the misplaced operand behind the mismatch in that row; "" if none is misplaced, or not every time.
 
     It must be misplaced beside other dot products too; otherwise those are the cause, and not the place.
     """
-    every = [_describe_fault_beside(device, inst, test, wrong, distance) for distance in (0, tile.problems(inst))]
+    every = [_describe_fault_beside(subject, test, wrong, distance) for distance in (0, tile.problems(subject.runs))]
     return every[0] if all(every) else ""
 
 
-def _describe_fault_beside(device: Device, inst: Instruction, test: OneHot, wrong: int, distance: int) -> str:
+def _describe_fault_beside(subject: InstructionSubject, test: OneHot, wrong: int, distance: int) -> str:
     """As `_describe_fault`, beside the dot products of its tile, or those of a later tile."""
+    inst = subject.runs
     rows, columns = tile.cells_of(inst, wrong + 1)
     row, column, hot, place = int(rows[-1]), int(columns[-1]), int(test.hot[wrong]), int(test.places[wrong])
     alone = np.zeros((inst.k, inst.k), inst.b.dtype)
     np.fill_diagonal(alone, inst.b.whole(1))
     name, values = ("b", alone) if hot >= 0 else ("c", np.array([inst.c.whole(1), inst.c.whole(2)], inst.c.dtype))
-    d, again = (_results(device, inst, test, wrong, distance, name, values) for _ in range(2))
+    d, again = (_results(subject, test, wrong, distance, name, values) for _ in range(2))
     if d != again:
         return ""
     if hot < 0:
@@ -160,11 +161,12 @@ def _describe_fault_beside(device: Device, inst: Instruction, test: OneHot, wron
     return f"{of} {hot} of row {row} of A{code} meets {others} of column {column} of B, not {place}"
 
 
-def _results(device: Device, inst: Instruction, test: OneHot, row: int, distance: int, name: str, values: Bits) -> list[int]:
+def _results(subject: InstructionSubject, test: OneHot, row: int, distance: int, name: str, values: Bits) -> list[int]:
     """Return the results of one row at its place in the tile, with each value in turn of an operand [N, …].
 
     The other rows of its tile are those that come `distance` later.
     """
+    inst = subject.runs
     turn, problem = divmod(row, tile.problems(inst))
     first, total = turn * tile.problems(inst), len(test.request)
     rows = (np.arange(first, min(first + tile.problems(inst), total)) + distance) % total
@@ -174,5 +176,5 @@ def _results(device: Device, inst: Instruction, test: OneHot, row: int, distance
     for value in values:
         column = getattr(around, name).copy()
         column[problem] = value
-        found.append(int(device.dot(inst, replace(around, **{name: column}), turn % tile.placements(inst))[problem]))
+        found.append(int(subject.query_at(turn % tile.placements(inst), replace(around, **{name: column}))[problem]))
     return found

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 
-from accprobe.devices.protocol import Device
+from accprobe.devices.protocol import Device, InstructionSubject
 from accprobe.errors import AccprobeError
 from accprobe.evaluate.evaluator import evaluate
-from accprobe.isa import tile
 from accprobe.isa.formats import Bits
 from accprobe.isa.instructions import Instruction
 from accprobe.model.tree import DotModel
 from accprobe.operands.exchange import Counterexample
 from accprobe.operands.kinds import PAIRS, draw, kinds, pair_places, pairs
 from accprobe.operands.request import Request
-from accprobe.operands.sparse import laid_out
 from accprobe.verify.outcome import Advance, Verification, silent
 
 BATCH = 1 << 16  # Dot products drawn at once.
@@ -40,7 +37,8 @@ def verify(
     """
     if dots < 0:
         raise AccprobeError(f"dots is {dots}; there are no fewer than 0 dot products")
-    return compared(device, inst, parts(inst, model, dots, seed, with_pairs), seed, advance)
+    subject = InstructionSubject(device, inst)
+    return compared(subject, parts(subject.inst, model, dots, seed, with_pairs), seed, advance)
 
 
 class Known(NamedTuple):
@@ -51,20 +49,19 @@ class Known(NamedTuple):
     expected: Bits
 
 
-def compared(device: Device, inst: Instruction, known: Iterable[Known], seed: int, advance: Advance = silent) -> Verification:
-    """Compare a model's results with the device's."""
+def compared(subject: InstructionSubject, known: Iterable[Known], seed: int, advance: Advance = silent) -> Verification:
+    """Compare a model's results with the subject's."""
     counts: dict[str, int] = {}
-    mismatches, first, place = 0, None, 0
+    mismatches, first = 0, None
     for kind, request, expected in known:
-        got = device.dot_expecting(inst, request, partial(np.asarray, expected), place % device.placements(inst))
-        place += tile.tiles(inst, len(expected))
+        got = subject.query(request, expected)
         wrong = np.flatnonzero(got != expected)
         counts[kind] = counts.get(kind, 0) + len(expected)
         mismatches += len(wrong)
         if len(wrong) and first is None:
-            first = Counterexample.of(request, int(wrong[0]), got, expected, kind)
+            first = subject.in_full(Counterexample.of(request, int(wrong[0]), got, expected, kind))
         advance(len(expected), len(wrong))
-    every = {kind: counts.get(kind, 0) for kind in kinds(inst)}
+    every = {kind: counts.get(kind, 0) for kind in kinds(subject.inst)}
     return Verification(sum(counts.values()), mismatches, seed, every | counts, first)
 
 
@@ -75,15 +72,15 @@ def parts(inst: Instruction, model: DotModel, dots: int, seed: int, with_pairs: 
 
 
 def batches(inst: Instruction, dots: int, seed: int, with_pairs: bool = False) -> Iterator[tuple[str, Request]]:
-    """Yield `dots` dot products, a few at a time, with the name of their distribution."""
+    """Yield `dots` dot products of a dense A, a few at a time, with the name of their distribution."""
     names = list(kinds(inst))
-    places = pair_places(inst.stored, dots, seed) if with_pairs else ()
+    places = pair_places(inst, dots, seed) if with_pairs else ()
     for k in places:
-        yield "pairs", laid_out(inst, pairs(inst.stored, np.random.default_rng([seed, len(names), k]), k))
+        yield "pairs", pairs(inst, np.random.default_rng([seed, len(names), k]), k)
     dots -= PAIRS * len(places)
     counts = dict.fromkeys(names, dots // len(names))
     counts[names[0]] += dots - sum(counts.values())
     for index, (kind, count) in enumerate(counts.items()):
         for start in range(0, count, BATCH):
             rng = np.random.default_rng([seed, index, start])
-            yield kind, laid_out(inst, draw(kind, inst.stored, rng, min(BATCH, count - start)))
+            yield kind, draw(kind, inst, rng, min(BATCH, count - start))

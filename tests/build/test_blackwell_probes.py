@@ -15,6 +15,7 @@ from marks import some
 from once import folder_of_run, once
 
 from accprobe.build import compiler, probes
+from accprobe.devices.protocol import InstructionSubject
 from accprobe.errors import AccprobeError
 from accprobe.isa import tile
 from accprobe.isa.instructions import catalog, parse
@@ -128,7 +129,7 @@ def test_a_wrong_layout_is_seen(name: str, old: str, new: str, headers: Path) ->
 @pytest.mark.parametrize("name", [SPARSE_IN_TENSOR_MEMORY[1], pytest.param(PLAIN_PAIR, marks=pytest.mark.slow)])
 def test_a_right_layout_passes_the_self_test(name: str, headers: Path) -> None:
     inst = parse(name)
-    assert misplaced(Emulated(emulator(inst, headers)), inst) == ""
+    assert misplaced(InstructionSubject(Emulated(emulator(inst, headers)), inst)) == ""
 
 
 @pytest.mark.parametrize(
@@ -173,7 +174,7 @@ def test_a_right_layout_passes_the_self_test(name: str, headers: Path) -> None:
 def test_the_self_test_tells_what_lies_wrong(name: str, old: str, new: str, told: str, headers: Path) -> None:
     inst = parse(name)
     assert old in probes.source(inst)
-    found = misplaced(Emulated(emulator(inst, headers, lambda text: text.replace(old, new))), inst)
+    found = misplaced(InstructionSubject(Emulated(emulator(inst, headers, lambda text: text.replace(old, new))), inst))
     assert found == f"the self-test: {told}; please report it"
 
 

@@ -18,7 +18,7 @@ from accprobe.infer.alternatives.neighbours import alternatives, groups, pairs
 from accprobe.infer.experiments.nonstandard import nonstandard_alternatives
 from accprobe.infer.falsification import Falsification, falsify, resolve_findings
 from accprobe.infer.findings import Characterisation, Finding
-from accprobe.infer.query_log import LogEntry
+from accprobe.infer.query_log import LogEntry, QueryLog
 from accprobe.isa.formats import FORMATS
 from accprobe.isa.instructions import Instruction
 from accprobe.model.tree import DotModel, FloatArithmetic, FusedSum, IntegerArithmetic, chain
@@ -29,7 +29,7 @@ from accprobe.survey.row import settle
 def falsification(inst: Instruction, model: DotModel, asked: list[LogEntry] | None = None, **bounds: str) -> Falsification:
     """The alternatives of the model that the device computes."""
     result = Characterisation(inst, found(model, **bounds), model, queries=asked or [])
-    return falsify(SimulatedDevice({inst: model}), inst, result)
+    return falsify(QueryLog(SimulatedDevice({inst: model}), inst), result)
 
 
 CERTAIN = ("alignment_bits", "alignment_rounding", "result_bits", "result_rounding", "order", "product_exponent", "nan")
@@ -63,7 +63,7 @@ def test_a_survivor_explains_all_that_was_asked() -> None:
     survivor = next(alternative for alternative in falsification(FP8, KNOWN[FP8]).surviving if alternative.field == "overflow")
     operands = Request(np.zeros((1, 32), np.uint8), np.zeros((1, 32), np.uint8), np.array([1], np.uint32))
     d = evaluate(survivor.model, FP8, operands) ^ np.uint32(1)
-    asked = [LogEntry(FP8, operands, d, 0)]
+    asked = [LogEntry(operands, d, 0)]
     assert "overflow" not in [alternative.field for alternative in falsification(FP8, KNOWN[FP8], asked).surviving]
 
 
@@ -117,7 +117,7 @@ def test_neighbouring_numbers_are_tried_until_one_is_contradicted() -> None:
     inst = instruction(4, "f32", "e4m3", "e4m3", "f32")
     arithmetic = FloatArithmetic(FORMATS["f32"], 23, "RZ", 40)
     model = DotModel(chain([range(4)], arithmetic, "separate add", replace(arithmetic, alignment_bits=None)))
-    result, held = settle(SimulatedDevice({inst: model}), inst)
+    result, held = settle(QueryLog(SimulatedDevice({inst: model}), inst))
     finding = result.findings["alignment_bits"]
     assert finding.bound == "at_least"
     assert isinstance(finding.value, int)
@@ -130,14 +130,14 @@ def test_the_highest_floor_that_no_operand_reaches() -> None:
     """One that is a single exponent higher is contradicted."""
     inst = instruction(16, "f32", "bf16", "bf16", "f32")
     model = DotModel(chain([range(16)], FloatArithmetic(FORMATS["f32"], 23, "RZ", 24)))
-    result, _ = settle(SimulatedDevice({inst: model}), inst)
+    result, _ = settle(QueryLog(SimulatedDevice({inst: model}), inst))
     finding = result.findings["min_exponent"]
     assert finding.value is None
     none, most = finding.candidates
     assert none == "none"
     level = int(str(most).removeprefix("at most "))
     higher = model.with_arithmetic(lambda a: replace(a, min_exponent=level + 1))
-    found_anew, _ = settle(SimulatedDevice({inst: higher}), inst)
+    found_anew, _ = settle(QueryLog(SimulatedDevice({inst: higher}), inst))
     finding = found_anew.findings["min_exponent"]
     assert (finding.value, finding.bound) == (level + 1, "exact")
 

@@ -11,7 +11,6 @@ from fakes import Tiled
 from inferred import FP8, KNOWN
 from outside import Unit
 
-from accprobe.devices.protocol import dense
 from accprobe.evaluate.evaluator import evaluate
 from accprobe.infer.left_out import NO_EFFECT, left_out
 from accprobe.infer.query_log import QueryLog
@@ -46,9 +45,9 @@ def test_every_answer_that_a_model_does_not_explain_counts() -> None:
     """Whoever asked, with which model in mind, or with none."""
     log = QueryLog(Tiled(FP8, MODEL, lambda d, **_: np.where(np.arange(len(d)) == 3, d ^ 1, d)), FP8)
     log.query(random(10))
-    log.query(random(20, 1), MODEL)
+    log.query(random(20, 1), evaluate(MODEL, FP8, random(20, 1)), MODEL)
     other = MODEL.with_arithmetic(lambda x: x)
-    log.dot_expecting(FP8, random(30, 2), lambda: np.zeros(30, np.uint32))
+    log.query(random(30, 2), np.zeros(30, np.uint32))
     assert log.contradictions(other).count == 3
     assert len(log.contradictions(MODEL).sample) == 3
     assert QueryLog(Tiled(FP8, MODEL), FP8).contradictions(MODEL).count == 0
@@ -95,7 +94,7 @@ def at_random(rate: int) -> Fault:
 def surveyed(fault: Fault) -> tuple[QueryLog, Verification]:
     log = QueryLog(Tiled(FP8, MODEL, fault), FP8)
     log.budget.remaining = 300
-    result, falsification = settle(log, FP8)
+    result, falsification = settle(log)
     return log, checked(log, result.model or MODEL, falsification.contradictions, 1 << 14, 0)
 
 
@@ -140,7 +139,7 @@ def test_results_of_a_self_test_count_as_all_others() -> None:
     """Also where the operands lie as they should, so that the self-test itself has nothing to say."""
     wrong = 64
     log = QueryLog(Tiled(FP8, MODEL, lambda d, before, **_: d ^ np.uint32(np.arange(len(d)) < wrong) * (before == 0)), FP8)
-    assert misplaced(log.tests, FP8) == ""
+    assert misplaced(log) == ""
     assert log.contradictions(MODEL).count == wrong
     assert log.dots > len(one_hot(FP8).request)
 
@@ -154,8 +153,8 @@ def test_results_of_what_is_left_out_count_as_all_others() -> None:
     def spoil(d: Bits, **_: object) -> Bits:
         return np.where(np.arange(len(d)) < wrong, d ^ np.uint32(1 << 30), d)
 
-    log = QueryLog(dense(Tiled(inst, model, spoil), inst), inst.stored)
-    assert left_out(log.tests, inst).value == NO_EFFECT
+    log = QueryLog(Tiled(inst, model, spoil), inst)
+    assert left_out(log).value == NO_EFFECT
     queries = sum(count for size, count in log.sizes.items() if size > 400)
     assert log.contradictions(model).count == wrong * queries // 2
     (first, *_) = log.contradictions(model).sample
@@ -174,8 +173,8 @@ def test_a_sparse_query_is_repeated_with_its_metadata_before_it_is_unstable() ->
             assert request.metadata is not None
             return super().dot(inst, request) ^ np.uint32(1) * (request.metadata[:, 3] == 0b1001).astype(np.uint32)
 
-    log = QueryLog(dense(WrongCode(inst, model), inst), inst.stored)
-    assert misplaced(log.tests, inst) == ""
+    log = QueryLog(WrongCode(inst, model), inst)
+    assert misplaced(log) == ""
     wrong = log.contradictions(model)
     assert wrong.count
     log.localize_fault(wrong.sample[:3])

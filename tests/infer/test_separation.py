@@ -21,7 +21,7 @@ from accprobe.infer.characterise import characterise
 from accprobe.infer.distinguishing import Results, Search
 from accprobe.infer.falsification import FEW, MANY, Falsification, falsify
 from accprobe.infer.findings import Characterisation, Finding
-from accprobe.infer.query_log import Budget
+from accprobe.infer.query_log import Budget, QueryLog
 from accprobe.infer.refine import improvements
 from accprobe.isa.formats import FORMATS
 from accprobe.isa.instructions import Instruction, parse
@@ -74,7 +74,7 @@ def test_a_model_that_is_wrong_where_an_alternative_is_right_is_no_confirmed_one
     """The inferred model normalises operands, the device does not, and only separating operands tell."""
     right = model_of(E5M2)
     wrong = changed(right, product_exponent="normalised operands")
-    result = falsify(SimulatedDevice({E5M2: right}), E5M2, Characterisation(E5M2, {"order": Finding("")}, wrong))
+    result = falsify(QueryLog(SimulatedDevice({E5M2: right}), E5M2), Characterisation(E5M2, {"order": Finding("")}, wrong))
     assert result.contradictions.count >= len(result.contradictions.sample) > 0
     for found in result.contradictions.sample:
         request = found.exchange.request(E5M2)
@@ -140,9 +140,9 @@ def test_an_alternative_of_two_fields_meets_what_was_made_for_one_of_them(monkey
     monkeypatch.setattr(falsification, "pairs", lambda _: [both])
     inferred = Characterisation(E5M2, {"order": Finding(model.order)}, model)
     device = SimulatedDevice({E5M2: model})
-    assert falsify(device, E5M2, inferred).surviving == (both,)
+    assert falsify(QueryLog(device, E5M2), inferred).surviving == (both,)
     monkeypatch.setattr(falsification, "alternatives", lambda *_: [replace(both, changes=both.changes[:1])])
-    assert falsify(device, E5M2, inferred).surviving == ()
+    assert falsify(QueryLog(device, E5M2), inferred).surviving == ()
 
 
 def test_a_rounding_of_small_results_alone() -> None:
@@ -210,7 +210,7 @@ F32 = FORMATS["f32"]
 def held(inst: Instruction, model: DotModel, device: DotModel | None = None) -> Falsification:
     """The alternatives of a model against a device that computes it, or another one."""
     result = Characterisation(inst, {"order": Finding(model.order)}, model)
-    return falsify(SimulatedDevice({inst: device or model}), inst, result)
+    return falsify(QueryLog(SimulatedDevice({inst: device or model}), inst), result)
 
 
 def test_c_leads_in_some() -> None:

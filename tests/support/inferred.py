@@ -10,6 +10,7 @@ from plants import Plant, instruction
 from accprobe.devices.simulated import SimulatedDevice
 from accprobe.infer.distinguishing import Results, Search
 from accprobe.infer.findings import Finding
+from accprobe.infer.query_log import QueryLog
 from accprobe.isa.formats import FORMATS
 from accprobe.isa.instructions import parse
 from accprobe.model.notation import parse_order
@@ -52,7 +53,7 @@ def outcome(planted: Plant) -> dict[str, Finding]:
     """Return the findings. No operand may contradict the model, nor distinguish it from an alternative that survives."""
     inst = planted.instruction
     device = SimulatedDevice({inst: planted.model})
-    result, falsification = settle(device, inst)
+    result, falsification = settle(QueryLog(device, inst))
     assert result.model is not None
     assert not falsification.contradictions.count
     verification = verify(device, inst, result.model, dots=4000, seed=11)

@@ -11,6 +11,7 @@ from departures import Scaling, Wide
 from fakes import Tiled
 from outside import Unit
 
+from accprobe.devices.protocol import InstructionSubject
 from accprobe.evaluate.evaluator import evaluate
 from accprobe.infer.characterise import characterise
 from accprobe.infer.experiments.scales import settling_requests
@@ -124,7 +125,7 @@ def test_what_was_planted_is_confirmed(inst: Instruction, bits: int, at_once: in
 @pytest.mark.parametrize("name", DEVIATIONS)
 def test_a_deviation_differs_on_operands_that_cover_the_model(name: str) -> None:
     inst, wide = DEVIATIONS[name]
-    assert cover(Planted(inst, published(inst), wide), inst, published(inst), 0).mismatches > 0
+    assert cover(InstructionSubject(Planted(inst, published(inst), wide), inst), published(inst), 0).mismatches > 0
 
 
 @pytest.mark.slow
@@ -141,7 +142,7 @@ def zeros_lead() -> Planted:
 
 
 def test_groups_of_zeros_that_lead_differ_on_operands_that_cover_the_model() -> None:
-    assert cover(zeros_lead(), FOUR, published(FOUR), 0).mismatches > 0
+    assert cover(InstructionSubject(zeros_lead(), FOUR), published(FOUR), 0).mismatches > 0
 
 
 @pytest.mark.slow

@@ -101,7 +101,7 @@ def test_a_model_that_is_the_nearest_again_is_looked_for_no_more(
 ) -> None:
     models = {letter: DotModel(chain([range(32)], IntegerArithmetic(FORMATS["s32"], "wrap", bits))) for letter, bits in BITS}
     left = list(nearest)
-    monkeypatch.setattr(rows, "characterise", lambda _, inst, __: Characterisation(inst, model=models[left.pop(0)]))
+    monkeypatch.setattr(rows, "infer_model", lambda log, _: Characterisation(log.inst, model=models[left.pop(0)]))
     monkeypatch.setattr(rows, "falsify", lambda *_: Falsification(7, (), Contradictions(1, ())))
     monkeypatch.setattr(rows, "checked", lambda *_: Verification(1, 1, 0))
     rows.measured(QueryLog(FakeDevice(), parse(DENSE)), 1, 0)
@@ -109,7 +109,7 @@ def test_a_model_that_is_the_nearest_again_is_looked_for_no_more(
 
 
 def test_surviving_alternatives_make_their_field_undetermined(monkeypatch: pytest.MonkeyPatch) -> None:
-    def falsify(device: object, inst: Instruction, result: Characterisation, seed: int) -> Falsification:
+    def falsify(log: object, result: Characterisation, seed: int) -> Falsification:
         assert result.model is not None
         alternatives = [("overflow", "saturate"), ("result_bits", 31), ("result_bits", 30), ("unheard_of", "x")]
         return Falsification(9, tuple(Alternative(result.model, ((field, value),)) for field, value in alternatives))

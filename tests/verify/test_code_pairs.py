@@ -11,6 +11,7 @@ from marks import some
 from outside import Unit
 from plants import OPCODES, Plant
 
+from accprobe.devices.protocol import InstructionSubject
 from accprobe.evaluate.evaluator import evaluate
 from accprobe.isa.instructions import parse
 from accprobe.model.published import known_models
@@ -64,7 +65,7 @@ def test_one_wrong_entry_of_the_product_table_shows(name: str) -> None:
 def test_a_device_with_one_wrong_entry_is_found() -> None:
     inst = parse("wgmma.m64n8k32.f16.e5m2.e5m2")
     device = Plant(inst, HOPPER[inst], Wide(entry=Entry(0x45, 0x3B, 1))).device()
-    done = cover(device, inst, HOPPER[inst], dots=0)
+    done = cover(InstructionSubject(device, inst), HOPPER[inst], dots=0)
     assert done.kinds[CODE_PAIRS] > 4096
     assert done.mismatches
     assert done.counterexample is not None

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from accprobe.devices.protocol import InstructionSubject
 from accprobe.devices.simulated import SimulatedDevice
 from accprobe.evaluate.evaluator import evaluate
 from accprobe.evaluate.rounding import encode
@@ -135,13 +136,13 @@ def test_covering_operands_find_it(name: str) -> None:
         (device.dot(inst, request) != evaluate(model, inst, request)).any() for request in Coverage(inst, model).directed()
     ]
     assert any(differ)
-    assert cover(device, inst, model, 0).mismatches > 0
+    assert cover(InstructionSubject(device, inst), model, 0).mismatches > 0
 
 
 def test_cancellation_of_huge_products_is_covered() -> None:
     """Beside random operands, of which none has any."""
     device = HugeCancelWrong({BF16: H200[BF16]})
-    assert cover(device, BF16, H200[BF16], 1 << 14).mismatches > 0
+    assert cover(InstructionSubject(device, BF16), H200[BF16], 1 << 14).mismatches > 0
     assert verify(device, BF16, H200[BF16], 1 << 14).mismatches == 0
 
 
@@ -158,5 +159,5 @@ def test_a_carry_lost_among_any_number_of_odd_terms_is_found(inst: Instruction, 
 
 @pytest.mark.parametrize("inst", [FP8, F16])
 def test_the_devices_of_this_test_are_the_model_otherwise(inst: Instruction) -> None:
-    done = cover(Accumulator(inst, wrapped(50)), inst, H200[inst], 1000)
+    done = cover(InstructionSubject(Accumulator(inst, wrapped(50)), inst), H200[inst], 1000)
     assert (done.mismatches, done.events.missing) == (0, ())

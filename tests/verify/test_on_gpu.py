@@ -10,7 +10,6 @@ import pytest
 from marks import only_on_a_gpu
 
 from accprobe.devices.cuda import CudaDevice
-from accprobe.devices.protocol import dense
 from accprobe.evaluate.evaluator import evaluate
 from accprobe.infer.characterise import characterise
 from accprobe.isa.instructions import parse
@@ -108,7 +107,7 @@ SPARSE = (
 @pytest.mark.parametrize("name", SPARSE)
 def test_products_of_what_is_stored_are_the_model_s(h200: CudaDevice, name: str) -> None:
     inst = parse(name)
-    model = characterise(dense(h200, inst), inst.stored).model
+    model = characterise(h200, inst).model
     assert model is not None
     done = verify_in_bulk(h200, inst, model, 10**7, 3)
     assert (done.mismatches, done.counterexample) == (0, None)

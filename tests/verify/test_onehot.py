@@ -9,6 +9,7 @@ import pytest
 from fakes import FakeDevice
 from sparse_semantics import patterns_of, written_out
 
+from accprobe.devices.protocol import InstructionSubject
 from accprobe.isa import tile
 from accprobe.isa.formats import Bits
 from accprobe.isa.instructions import Instruction, parse
@@ -65,7 +66,7 @@ class Tiles(FakeDevice):
 @pytest.mark.parametrize("name", EACH)
 def test_nothing_is_misplaced_where_all_is_where_it_belongs(name: str) -> None:
     inst = parse(name)
-    assert misplaced(Tiles(inst), inst) == ""
+    assert misplaced(InstructionSubject(Tiles(inst), inst)) == ""
 
 
 @pytest.mark.parametrize("name", EACH)
@@ -121,7 +122,7 @@ def test_rows_that_are_exchanged_are_told(name: str, apart: int) -> None:
         at = {place: i for i, place in enumerate(zip(tiles.tolist(), where[0].tolist(), strict=True))}
         a[:] = a[[at.get((of, row ^ apart), i) for (of, row), i in at.items()]]
 
-    assert "of A meets" in misplaced(Tiles(inst, exchange_rows), inst)
+    assert "of A meets" in misplaced(InstructionSubject(Tiles(inst, exchange_rows), inst))
 
 
 @pytest.mark.parametrize(
@@ -139,7 +140,7 @@ def test_rows_that_are_exchanged_are_told(name: str, apart: int) -> None:
 )
 def test_the_first_wrong_position_is_told(name: str, moved: Moved, told: str) -> None:
     inst = parse(name)
-    assert told in misplaced(Tiles(inst, moved), inst)
+    assert told in misplaced(InstructionSubject(Tiles(inst, moved), inst))
     (row,) = survey(Tiles(inst, moved)).instructions
     assert row.status == "unverified"
     assert told in row.reason
@@ -158,14 +159,14 @@ class Faulty(Tiles):
 @pytest.mark.parametrize("name", ["mma.sync.m16n8k16.f32.f16.f16.f32", "mma.sp.m16n8k8.f32.tf32.tf32.f32"])
 def test_other_faults_are_left_to_others(name: str) -> None:
     inst = parse(name)
-    assert misplaced(Faulty(inst), inst) == ""
+    assert misplaced(InstructionSubject(Faulty(inst), inst)) == ""
 
 
 def test_a_pure_function_has_no_layout() -> None:
     inst = parse(EACH[0])
     device = Tiles(inst, swap_in_row)
     device.pure = True
-    assert misplaced(device, inst) == ""
+    assert misplaced(InstructionSubject(device, inst)) == ""
 
 
 def test_a_fault_after_another_dot_product_is_no_wrong_place() -> None:
@@ -179,4 +180,4 @@ def test_a_fault_after_another_dot_product_is_no_wrong_place() -> None:
             after = np.roll((request.a == before.a).all(axis=1) & (request.c == before.c), 1)
             return np.where(after, d.dtype.type(0), d)
 
-    assert misplaced(After(inst), inst) == ""
+    assert misplaced(InstructionSubject(After(inst), inst)) == ""

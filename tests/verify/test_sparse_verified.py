@@ -9,6 +9,7 @@ import pytest
 from marks import some
 from sparse_semantics import kept
 
+from accprobe.devices.protocol import InstructionSubject
 from accprobe.devices.simulated import SimulatedDevice
 from accprobe.evaluate.evaluator import evaluate, evaluation_of
 from accprobe.isa.instructions import parse
@@ -18,7 +19,7 @@ from accprobe.operands.sparse import LAYOUTS, laid_out, own_layouts
 from accprobe.report.names import named_models
 from accprobe.verify.bulk import LaidOut, MatrixProduct, recipes
 from accprobe.verify.coverage import cover
-from accprobe.verify.coverage.layouts import layout_events, layout_operands
+from accprobe.verify.coverage.layouts import layout_operands, with_layouts
 from accprobe.verify.outcome import Events
 from accprobe.verify.random import verify
 from accprobe.verify.shrink import shrink
@@ -42,7 +43,7 @@ def test_a_sparse_question_is_evaluated_as_what_is_stored() -> None:
 
 
 def test_the_right_model_differs_nowhere_and_is_covered() -> None:
-    done = cover(DEVICE, INST, model(25), 4000)
+    done = cover(InstructionSubject(DEVICE, INST), model(25), 4000)
     assert (done.mismatches, done.counterexample) == (0, None)
     assert done.events is not None
     assert done.events.missing == ()
@@ -50,7 +51,7 @@ def test_the_right_model_differs_nowhere_and_is_covered() -> None:
 
 
 def cover_of_stored() -> Events:
-    events = cover(SimulatedDevice({INST.stored: model(25)}), INST.stored, model(25), 4000).events
+    events = cover(InstructionSubject(SimulatedDevice({INST.stored: model(25)}), INST.stored), model(25), 4000).events
     assert events is not None
     return events
 
@@ -63,7 +64,7 @@ def test_every_event_is_met_though_no_operands_are_random(seed: int) -> None:
     """One row for all that are laid out alike, and no dot product but those that are made for events."""
     for inst in OF_H200.values():
         known = named_models("h200")[inst]
-        done = cover(SimulatedDevice({inst: known}), inst, known, 0, seed)
+        done = cover(InstructionSubject(SimulatedDevice({inst: known}), inst), known, 0, seed)
         assert done.events is not None
         assert (inst.name, done.events.missing, done.mismatches) == (inst.name, (), 0)
 
@@ -74,7 +75,7 @@ def test_operands_for_layouts_are_few_and_by_their_own_bits() -> None:
         chosen = own_layouts(request)
         np.testing.assert_array_equal(laid_out(INST, request).b, laid_out(INST, request, chosen).b)
         used[chosen] = True
-    assert layout_events(INST, used).missing == ()
+    assert with_layouts(Events(0, 0), INST, used).missing == ()
     assert used.sum() < 100
     assert list(layout_operands(INST, used, 0)) == []
 

@@ -129,12 +129,13 @@ def carries(bench: Workbench, model: DotModel) -> Finding:
 
 def control(bench: Workbench) -> Findings:
     """Find the settings of the control register that change results, if the device has such a register."""
-    inst, settings = bench.inst, bench.log.settings(bench.inst)
+    inst, device = bench.inst, bench.log.device
+    settings = device.settings(inst)
     if not settings:
         return {}
     rng = np.random.default_rng(OF_A_KIND)
     operands = draw_every_kind(inst, rng, OF_A_KIND)
     d = bench.query(operands)
-    obeyed = [name for name in settings if (bench.log.dot_under(name, inst, operands) != d).any()]
+    obeyed = [name for name in settings if (device.dot_under(name, inst, operands) != d).any()]
     note = f"{len(d):,} dot products asked under each of {len(settings)} others: {', '.join(settings)}"
     return {"control": Finding(", ".join(obeyed) or "ignored", note=note)}

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from accprobe.devices.protocol import Device, StoredProducts
+from accprobe.devices.protocol import InstructionSubject
 from accprobe.evaluate.evaluator import evaluate
 from accprobe.isa.families import FAMILIES
 from accprobe.isa.instructions import Instruction
@@ -21,7 +21,7 @@ from accprobe.verify.code_pairs import every_pair, every_scale
 from accprobe.verify.coverage.corpora import stored_operands, tries_of
 from accprobe.verify.coverage.events import Event, Key
 from accprobe.verify.coverage.integers import DRAWS, ODD_PRODUCTS, integer_operands
-from accprobe.verify.coverage.layouts import layout_operands, of_sparse
+from accprobe.verify.coverage.layouts import layout_operands, with_layouts
 from accprobe.verify.coverage.search import Found, Reached, search
 from accprobe.verify.coverage.trace import MODELS_KEPT, RowNumbers, trace_of
 from accprobe.verify.outcome import CODE_PAIRS, COVERING, Advance, Events, Verification, silent
@@ -93,21 +93,10 @@ class Coverage:
 
 
 def cover(
-    device: Device,
-    inst: Instruction,
-    model: DotModel,
-    dots: int = 1 << 14,
-    seed: int = 0,
-    advance: Advance = silent,
-    stored: StoredProducts | None = None,
+    subject: InstructionSubject, model: DotModel, dots: int = 1 << 14, seed: int = 0, advance: Advance = silent
 ) -> Verification:
-    """Verify as `random.verify`, then on every pair of codes, and on operands for every event that none of these reached.
-
-    stored: the device, if it lays requests out for a sparse A; operands are made for the events of its layouts too.
-    """
-    if inst.sparse:
-        sparse = StoredProducts(device, inst)
-        return of_sparse(sparse, cover(sparse, inst.stored, model, dots, seed, advance, sparse))
+    """Verify as `random.verify`, then on every pair of codes, and on operands for every event that none of these reached."""
+    inst = subject.inst
     coverage = Coverage(inst, model, seed)
 
     def known() -> Iterator[Known]:
@@ -119,11 +108,12 @@ def cover(
             for part in _undirected(inst, model, dots, seed):
                 coverage.see(part.request[:SEEN])
                 yield part
-        for request in chain(coverage.directed(), layout_operands(stored.inst, stored.used, seed) if stored else ()):
+        of_layouts = layout_operands(subject.runs, subject.used, seed) if subject.runs.sparse else ()
+        for request in chain(coverage.directed(), of_layouts):
             yield Known(COVERING, request, evaluate(model, inst, request))
 
-    done = compared(device, inst, known(), seed, advance)
-    return replace(done, events=coverage.outcome())
+    done, events = compared(subject, known(), seed, advance), coverage.outcome()
+    return replace(done, events=with_layouts(events, subject.runs, subject.used) if subject.runs.sparse else events)
 
 
 @lru_cache(maxsize=1)

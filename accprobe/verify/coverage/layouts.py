@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from accprobe.devices.protocol import StoredProducts
 from accprobe.isa.instructions import Instruction
 from accprobe.operands.kinds import draw
 from accprobe.operands.request import Request
 from accprobe.operands.sparse import LAYOUTS, layouts, own_layouts
-from accprobe.verify.outcome import Events, Verification
+from accprobe.verify.outcome import Events
 
 AT_ONCE = 1 << 10  # Dot products drawn at once; those with a missing event are queried.
 
@@ -25,17 +23,6 @@ class EventsOfLayouts(NamedTuple):
 
     names: tuple[str, ...]
     reached: NDArray[np.bool_]
-
-
-def of_sparse(device: StoredProducts, done: Verification) -> Verification:
-    """Return a verification of the stored products with a sparse counterexample and the events of layouts."""
-    if (wrong := done.counterexample) and not wrong.exchange.metadata:
-        done = replace(done, counterexample=replace(wrong, exchange=device.sparse(wrong.exchange)))
-    if done.events is None:
-        return done
-    events, more = done.events, layout_events(device.inst, device.used)
-    missing = tuple(sorted((*events.missing, *more.missing)))
-    return replace(done, events=Events(events.hit + more.hit, events.possible + more.possible, events.impossible, missing))
 
 
 @lru_cache(maxsize=32)
@@ -51,11 +38,12 @@ def events_of_layouts(inst: Instruction) -> EventsOfLayouts:
     return EventsOfLayouts(tuple(names), reached)
 
 
-def layout_events(inst: Instruction, used: NDArray[np.bool_]) -> Events:
-    """Return the events of the used layouts of `sparse.layouts` [LAYOUTS]; all are possible."""
+def with_layouts(events: Events, inst: Instruction, used: NDArray[np.bool_]) -> Events:
+    """Add the events of the used layouts of `sparse.layouts` [LAYOUTS]; all are possible."""
     names, reached = events_of_layouts(inst)
     hit: list[bool] = np.asarray(reached[used].any(axis=0)).tolist()
-    return Events(sum(hit), len(names), missing=tuple(name for name, there in zip(names, hit, strict=True) if not there))
+    missing = sorted((*events.missing, *(name for name, there in zip(names, hit, strict=True) if not there)))
+    return Events(events.hit + sum(hit), events.possible + len(names), events.impossible, tuple(missing))
 
 
 def layout_operands(inst: Instruction, used: NDArray[np.bool_], seed: int) -> Iterator[Request]:
