@@ -60,7 +60,6 @@ SCALE_NAMES = ("none", "tensor", "row", "1x128", "128x128")
     " for B. Rows of A and columns of B are drawn from it.",
 )
 @seed_option
-@click.option("--ncu", is_flag=True, help="Count the executed opcodes with Nsight Compute.")
 @format_option("json")
 @report_option
 @time_limit_option
@@ -73,7 +72,6 @@ def gemm_command(
     elements: int | None,
     seed: int,
     device: str | None,
-    ncu: bool,
     data: str | None,
     form: str,
     output: Path | None,
@@ -114,7 +112,7 @@ def gemm_command(
     callables = [callable_, *([versus] if versus else [])]
     from accprobe.cli.arrays import own_data
 
-    run = ProductRun(elements, seed, device, ncu, own_data(data) if data else None)
+    run = ProductRun(elements, seed, device, own_data(data) if data else None)
     measure_each(run, callables, lambda: _settings(callables, **given), form, output, time_limit, ms)
 
 

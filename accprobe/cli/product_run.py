@@ -101,14 +101,13 @@ class Measurement:
 @dataclass
 class ProductRun:
     """The rows so far. first: the first product, whose formats are the defaults of the others. sentences: they compare rows.
-    not_read: why kernels or opcodes are unknown. measured: the current product. openings: results of the calls that opened each
+    not_read: why kernels are unknown. measured: the current product. openings: results of the calls that opened each
     callable.
     """
 
     elements: int | None
     seed: int
     device: str | None
-    ncu: bool
     data: OwnData | None = None
     report: Report | None = None
     first: Spec | None = None
@@ -194,7 +193,6 @@ class ProductRun:
     def measure(self, setting: ProductSetting, show: Show) -> ProductRow:
         """Measure a product and return its row."""
         from accprobe.composites.search import CompositeAdapter, characterise_composite
-        from accprobe.gemm.__main__ import arguments
         from accprobe.gemm.callables.machine import kernels_of
         from accprobe.gemm.characterise import characterise
         from accprobe.gemm.epilogue import infer_epilogue
@@ -223,8 +221,8 @@ class ProductRun:
             )
             infer_epilogue(called, measured.outcome, self.seed)
         measured.finished = True
-        seen = kernels_of(called, arguments(opened, setting.options) if self.ncu else None)
-        self.not_read |= dict.fromkeys(seen.why_not)
+        seen = kernels_of(called)
+        self.not_read |= {seen.why_not: None} if seen.why_not else {}
         found, self.measured = measured.row(seen.kernels), None
         return found
 

@@ -97,7 +97,7 @@ def reduce_command(
             raise AccprobeError("--sweep compares numbers of rows, which a collective does not have: leave it out")
         dim, options = "ranks", (*options, f"backend={backend}", f"op={op}")
         device = "cpu" if backend == "gloo" and device is None else device
-    run = ProductRun(elements, seed, device, ncu=False)
+    run = ProductRun(elements, seed, device)
     sizes = [_shape(each, ranks) for each in shapes] or [(64, 1024) if ranks is None else (1024, ranks)]
     measure_each(
         run,

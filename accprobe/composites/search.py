@@ -35,12 +35,12 @@ from accprobe.gemm.callables.options import Options, with_defaults
 from accprobe.gemm.characterise import UNFINISHED, Progress, characterise
 from accprobe.gemm.checks.regions import Region, RegionMap, repeat_first
 from accprobe.gemm.findings import ProductOutcome, RegionOutcome
-from accprobe.gemm.operands import random_lines
 from accprobe.gemm.plans import AlternativePlan
 from accprobe.gemm.spec import Spec
 from accprobe.isa.formats import Bits
 from accprobe.model.product import Node, ProductModel, multiply_add, same_additions
 from accprobe.model.tree import DotModel
+from accprobe.operands.distributions import random_lines
 from accprobe.report.products import CompositeRecord
 
 # Rows with one or two terms, and random rows, that decide between candidates.

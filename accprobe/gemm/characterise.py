@@ -173,7 +173,7 @@ class _PlanSearch:
         if not np.isin(counts, (0, 1, 2)).all():
             found.reason = f"product {int(np.argmax(counts))} is counted {int(counts.max())} times"
             return
-        if depends is not None and depends.is_on_others:
+        if depends is not None and depends.excludes_plan:
             found.reason = str(depends)
             return
         for thorough in (False, True):

@@ -21,10 +21,11 @@ from accprobe.gemm.blackbox import Call
 from accprobe.gemm.callables.adapter import CallableAdapter
 from accprobe.gemm.callables.epilogues import Epilogue
 from accprobe.gemm.findings import ProductOutcome, RegionOutcome
-from accprobe.gemm.operands import draw_operands, random_lines
+from accprobe.gemm.operands import draw_operands
 from accprobe.infer.findings import Finding
 from accprobe.isa.formats import FORMATS, Bits, Format
 from accprobe.model.product import ProductModel
+from accprobe.operands.distributions import random_lines
 from accprobe.report.products import ProductRow
 
 SUM_FORMAT = FORMATS["f32"]

@@ -111,10 +111,7 @@ class ProductOutcome:
     @property
     def explained(self) -> bool:
         """Return whether every element of D has a plan that no result contradicts, from the first call on."""
-        covered = sum(found.region.elements for found in self.found if found.plan is not None)
-        wrong = any(found.mismatches for found in self.found) or self.contradicting or self.verification.mismatches
-        finished = covered == self.spec.m * self.spec.n and self.verification.elements > 0 and not self.stopped
-        return finished and not wrong and not self.first.other
+        return not self.first.other and not why_not(self)
 
 
 # Findings that only a product of several slices, or chunks, has.
@@ -176,17 +173,17 @@ def _region(outcome: ProductOutcome, found: RegionOutcome) -> RegionRecord:
 
 def status(outcome: ProductOutcome) -> tuple[Status, str]:
     """Return the status, and the reason if it is not "confirmed"."""
-    if outcome.explained:
-        return "confirmed", ""
-    if outcome.first.other and not outcome.region_map.changed:
+    reason, changed = why_not(outcome), outcome.region_map.changed
+    if outcome.first.other and not changed:
         return "unstable", first_in_words(outcome.first)
-    reason = _why_not(outcome)
-    if changed := outcome.region_map.changed:
-        return "unstable", f"identical calls give other bits in {changed} element{'s' * (changed != 1)}; {reason}"
-    return "inferred", reason
+    if changed and (reason or outcome.first.other):
+        words = f"identical calls give other bits in {changed} element{'s' * (changed != 1)}"
+        return "unstable", f"{words}; {reason}" if reason else words
+    return ("inferred", reason) if reason else ("confirmed", "")
 
 
-def _why_not(outcome: ProductOutcome) -> str:
+def why_not(outcome: ProductOutcome) -> str:
+    """Return why the plans do not explain every element of D, "" if they do."""
     if outcome.stopped:
         return outcome.stopped
     verification = outcome.verification
@@ -207,8 +204,11 @@ def _why_not(outcome: ProductOutcome) -> str:
         return f"{outcome.contradicting} of {outcome.checked} kept results contradict the plan"
     if verification.mismatches:
         return _fresh_mismatches(verification)
-    rest = [str(region) for region in outcome.region_map.regions if all(region is not found.region for found in outcome.found)]
-    return f"elements with other bits than the rest were not probed: {'; '.join(rest[:3])}"
+    if sum(found.region.elements for found in outcome.found) < outcome.spec.m * outcome.spec.n:
+        probed = [found.region for found in outcome.found]
+        rest = [str(region) for region in outcome.region_map.regions if all(region is not each for each in probed)]
+        return f"elements with other bits than the rest were not probed: {'; '.join(rest[:3])}"
+    return "" if verification.elements else "nothing was verified"
 
 
 def _fresh_mismatches(verification: PlanVerification) -> str:

@@ -13,7 +13,6 @@ import numpy as np
 
 from accprobe.errors import AccprobeError
 from accprobe.evaluate.any_order import Evaluate, on_cpu
-from accprobe.evaluate.error_free import Truths
 from accprobe.gemm import dots
 from accprobe.gemm.blackbox import KeptPart
 from accprobe.gemm.checks.regions import Region
@@ -34,7 +33,7 @@ from accprobe.gemm.tree.slices import slice_readings
 from accprobe.gemm.tree.tree_builder import NoTree
 from accprobe.gemm.verification import TOGETHER
 from accprobe.infer.alternatives.neighbours import alternatives
-from accprobe.isa.formats import Bits, Format
+from accprobe.isa.formats import Bits
 from accprobe.model.product import ProductModel
 from accprobe.model.tree import Arithmetic, FloatArithmetic
 
@@ -49,16 +48,14 @@ def fit(spec: Spec, order: ProductModel, probed: SparseDots, inner: SparseDots) 
     """
     readings = list(slice_readings(order.tree)) if order.is_ordered else [order.tree]
     start = _fit_chain(spec, replace(order, tree=readings[0]), inner)
-    if _count(start, inner):  # no reading changes the sums of one chain
+    if _count_fewer(start, inner, 1) is None:  # no reading changes the sums of one chain
         readings = readings[:1]
     best, fewest = start, len(probed) + 1
 
-    def other_roundings(plan: ProductModel) -> Iterator[ProductModel]:
-        return (alternative.plan for alternative in rounding_alternatives(spec, plan))
-
     for plan in (with_additions(replace(start, tree=reading), additions_of(start)) for reading in readings):
-        count = _count(plan, probed)
-        found, wrong = _improved(plan, len(probed) if count is None else count, probed, other_roundings)
+        count = _count_fewer(plan, probed, len(probed))
+        most = len(probed) if count is None else count
+        found, wrong = _improved(plan, most, probed, lambda plan: (x.plan for x in rounding_alternatives(spec, plan)))
         if wrong < fewest:
             best, fewest = found, wrong
         if not fewest:
@@ -106,21 +103,17 @@ def other_bits(plan: ProductModel) -> Iterator[ProductModel]:
         yield from (with_step(plan, step) for step in variants(arithmetic, plan.step.products))
 
 
-def _count(plan: ProductModel, probed: SparseDots) -> int | None:
-    """Count the mismatches of a plan; None if it cannot be evaluated."""
-    try:
-        return dots.count_mismatches(plan, probed)
-    except AccprobeError:
-        return None
-
-
 def _count_fewer(plan: ProductModel, probed: SparseDots, fewest: int) -> int | None:
-    """Count the mismatches of a plan if they are fewer than `fewest`."""
-    first = _count(plan, probed[:FIRST])
-    if first is None or first >= fewest:
-        return None
-    rest = _count(plan, probed[FIRST:])
-    return None if rest is None or first + rest >= fewest else first + rest
+    """Count the mismatches of a plan if it can be evaluated and they are fewer than `fewest`."""
+    count = 0
+    for part in (slice(FIRST), slice(FIRST, None)):
+        try:
+            count += dots.count_mismatches(plan, probed[part])
+        except AccprobeError:
+            return None
+        if count >= fewest:
+            return None
+    return count
 
 
 # A [..., M, K], B [..., N, K] and D [..., M, N] of kept calls.
@@ -129,10 +122,10 @@ _Batch = tuple[Bits, Bits, Bits]
 
 def is_contradicted(plan: ProductModel, probed: Sequence[SparseDots], batches: Sequence[_Batch] = ()) -> bool:
     """Return whether some result contradicts the plan, or it cannot be evaluated."""
+    if any(_count_fewer(plan, each, 1) is None for each in probed):
+        return True
     try:
-        if any((on_cpu(plan, a, b, None) != d).any() for a, b, d in batches):
-            return True
-        return any(dots.count_mismatches(plan, each[part]) for part in (slice(FIRST), slice(FIRST, None)) for each in probed)
+        return any((on_cpu(plan, a, b, None) != d).any() for a, b, d in batches)
     except AccprobeError:
         return True
 
@@ -183,7 +176,7 @@ def compare_kept(
         expected = on_cpu(plan, a, b, None)
         differ = expected != d
         wrong += int(np.count_nonzero(differ))
-        overflowed += int(np.count_nonzero(differ & _is_infinite(fmt, expected)))
+        overflowed += int(np.count_nonzero(differ & fmt.fields(expected).is_inf)) if fmt.is_float else 0
         subnormal += int(np.count_nonzero(differ & fmt.is_subnormal(d) & fmt.is_subnormal(expected)))
     return plan, KeptResults(sum(each[2].size for each in batches), wrong, overflowed, subnormal)
 
@@ -215,9 +208,3 @@ def _region_batches(kept: Sequence[KeptPart], region: Region) -> Iterator[_Batch
         for start in range(0, len(several), count):
             a, b, d = (np.stack(each) for each in zip(*several[start : start + count], strict=True))
             yield a, b, d
-
-
-def _is_infinite(fmt: Format, patterns: Bits) -> Truths:
-    infinity = fmt.infinity if fmt.is_float else None
-    unsigned = patterns & fmt.dtype.type(fmt.sign_bit - 1)
-    return np.zeros(patterns.shape, bool) if infinity is None else np.asarray(unsigned == infinity)

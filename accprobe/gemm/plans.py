@@ -129,17 +129,11 @@ def any_steps(products: int) -> tuple[DotModel, ...]:
 
 def variants(arithmetic: FloatArithmetic, products: int) -> Iterator[DotModel]:
     """Yield fused sums with other bits or another rounding."""
-    for bits in (*range(7, 37), None):
-        yield from _fitting(replace(arithmetic, alignment_bits=bits), products)
-    for result in range(7, arithmetic.result.mantissa_bits + 1):
-        yield from _fitting(replace(arithmetic, result_bits=result), products)
-    for rounding in ROUNDINGS:
-        yield from _fitting(replace(arithmetic, result_rounding=rounding), products)
-
-
-def _fitting(arithmetic: FloatArithmetic, products: int) -> Iterator[DotModel]:
-    if fits(arithmetic, products + 1):
-        yield one_sum(arithmetic, products)
+    widths = [{"alignment_bits": bits} for bits in (*range(7, 37), None)]
+    results = [{"result_bits": bits} for bits in range(7, arithmetic.result.mantissa_bits + 1)]
+    changes: list[dict[str, Any]] = [*widths, *results, *({"result_rounding": rounding} for rounding in ROUNDINGS)]
+    others = (replace(arithmetic, **change) for change in changes)
+    yield from (one_sum(other, products) for other in others if fits(other, products + 1))
 
 
 def integer_step(products: int) -> DotModel:

@@ -14,11 +14,12 @@ from accprobe.evaluate.error_free import Floats
 from accprobe.evaluate.product import ScaleWords, is_multiply_add, product
 from accprobe.gemm.blackbox import Call, RecordedCallable, scales_of_lines
 from accprobe.gemm.layout import Ints, layout_of, power
-from accprobe.gemm.operands import draw_operands, make_scales, random_lines, random_scales, unit_scales
+from accprobe.gemm.operands import draw_operands, make_scales, random_scales, unit_scales
 from accprobe.gemm.spec import BLOCK, Spec
 from accprobe.gemm.verification import count_wrong
 from accprobe.isa.formats import FORMATS, Bits, Format
 from accprobe.model.product import ProductModel, Scales, Scaling, multiply_add, restricted
+from accprobe.operands.distributions import random_lines
 
 # Rows, and columns, of a call on which ways to scale are compared; and of calls in which an element is one or two products.
 SIDE, WIDE = 64, 512

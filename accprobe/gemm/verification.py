@@ -15,9 +15,10 @@ from accprobe.gemm.blackbox import Call, RecordedCallable, scales_of_lines
 from accprobe.gemm.callables.adapter import one_sentence
 from accprobe.gemm.checks.regions import Region
 from accprobe.gemm.layout import Ints, Layout, layout_of, power
-from accprobe.gemm.operands import DISTRIBUTIONS, OWN, ROW_DISTRIBUTIONS, DrawOwn, draw_operands, random_windows
+from accprobe.gemm.operands import OWN, ROW_DISTRIBUTIONS, DrawOwn, draw_operands, random_windows
 from accprobe.isa.formats import Bits, Format
 from accprobe.model.product import ProductModel
+from accprobe.operands.distributions import DISTRIBUTIONS
 
 # Mismatches that are kept as counterexamples.
 MOST_SHOWN = 4

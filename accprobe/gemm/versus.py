@@ -12,9 +12,10 @@ from accprobe.compare.pairs import REGIONS, STATUS, paired
 from accprobe.evaluate.product import ScaleWords
 from accprobe.gemm.blackbox import BlackBox
 from accprobe.gemm.checks.regions import same_for_all
-from accprobe.gemm.operands import draw_operands, times_power
+from accprobe.gemm.operands import draw_operands
 from accprobe.gemm.spec import Spec
 from accprobe.isa.formats import Bits
+from accprobe.operands.distributions import times_power
 from accprobe.report.product_words import PRODUCT_FINDINGS
 from accprobe.report.products import ProductRow
 

@@ -27,7 +27,7 @@ from accprobe.gemm.checks.regions import Region, ranges
 from accprobe.gemm.dots import SparseDots
 from accprobe.gemm.findings import miscounts, row
 from accprobe.gemm.layout import Ints, factors, power, product_exponents
-from accprobe.gemm.operands import DISTRIBUTIONS, draw_operands
+from accprobe.gemm.operands import draw_operands
 from accprobe.gemm.spec import Spec, usual_result
 from accprobe.gemm.tree.decomposition import decompose, products_per_sum
 from accprobe.gemm.tree.tree_builder import NoTree, make_tree_builder
@@ -35,6 +35,7 @@ from accprobe.gemm.versus import same_rows, versus
 from accprobe.isa import formats
 from accprobe.isa.formats import Bits
 from accprobe.model.product import Node, chains_of
+from accprobe.operands.distributions import DISTRIBUTIONS
 from accprobe.report.products import ProductRow
 
 _Found = TypeVar("_Found")

@@ -19,7 +19,7 @@ from accprobe.build import driver
 from accprobe.cli import main
 from accprobe.cli.product_run import ProductRun, ProductSetting
 from accprobe.gemm.callables.opening import ProductRequest
-from accprobe.gemm.operands import DISTRIBUTIONS
+from accprobe.operands.distributions import DISTRIBUTIONS
 from accprobe.report.report import Report
 
 FUNCTIONS = '''

@@ -12,8 +12,8 @@ from planted_plans import HOPPER
 from accprobe.evaluate import any_order
 from accprobe.evaluate.any_order import given_by_some_order
 from accprobe.evaluate.product import product
-from accprobe.gemm.operands import times_power
 from accprobe.model.product import Merged, addition
+from accprobe.operands.distributions import times_power
 
 FIVE = replace(HOPPER, m=8, n=9, k=160, slices=(32,) * 5, merge="unordered")
 PLANS = {

@@ -10,7 +10,6 @@ import pytest
 
 from accprobe.errors import AccprobeError
 from accprobe.evaluate.product import ScaleWords
-from accprobe.gemm.__main__ import arguments, open_from_arguments
 from accprobe.gemm.callables.adapter import CallableAdapter, one_sentence
 from accprobe.gemm.callables.arrays import NumpyArrays, TorchArrays, open_arrays
 from accprobe.gemm.callables.opening import Opened, ProductRequest, find_callable, open_callable
@@ -49,6 +48,8 @@ def whole_numbers(fmt: Format, shape: tuple[int, int], seed: int) -> Bits:
         ("numpy:matmul", None, None, {}),
         ("numpy:matmul", "f64", None, {}),
         ("torch:matmul", "f32", None, {}),
+        ("torch:bmm", "bf16", None, {"batch": 3}),
+        ("torch:_grouped_mm", "bf16", None, {"groups": 3}),
     ],
 )
 def test_built_in_callables_multiply(name: str, a: str | None, out: str | None, options: dict[str, Any]) -> None:
@@ -57,6 +58,13 @@ def test_built_in_callables_multiply(name: str, a: str | None, out: str | None, 
     first, second = whole_numbers(spec.a, (spec.m, spec.k), 1), whole_numbers(spec.b, (spec.n, spec.k), 2)
     d = called.product(first, second)
     assert np.array_equal(spec.out.values(d), spec.a.values(first) @ spec.b.values(second).T)
+
+
+def test_products_of_a_batch_that_differ_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    called, bmm = opened("torch:bmm", "f32").adapter, torch.bmm
+    monkeypatch.setattr(torch, "bmm", lambda a, b: torch.cat([bmm(a, b)[:2], bmm(a, b)[2:] + 1]))
+    with pytest.raises(AccprobeError, match="product 2 has other bits than product 0 of the same operands"):
+        called.product(*ones(called.spec))
 
 
 @pytest.mark.parametrize("scale", ["tensor", "row"])
@@ -120,6 +128,7 @@ def test_a_function_of_the_users_is_given_options_and_torch_its_flags(tmp_path: 
         ("torch:mm", {"a": "e4m3"}, "torch:mm does not support e4m3: give --dtype bf16 or f16 or f32 or tf32 or f64"),
         ("torch:mm", {"a": "bf16", "out": "f32"}, "on the CPU torch returns products of bf16 as bf16 only: give --out bf16"),
         ("torch:mm", {"a": "tf32"}, "only GPUs compute tf32 products"),
+        ("torch:bmm", {"options": {"batch": 0}}, "option batch is 0: give 1 or more"),
         ("torch:mm", {"scale": "row"}, "torch:mm does not support scales by row: it has none"),
         ("cublaslt:matmul", {}, "cublaslt:matmul is not available: nvmath is not installed: pip install 'nvmath"),
         ("cublaslt:17", {}, "there is no package 'cublaslt' for 'cublaslt:17'; did you mean cublaslt:matmul"),
@@ -143,12 +152,6 @@ def test_a_file_that_cannot_be_imported_is_named_with_its_line(tmp_path: Path) -
     path.write_text("import sys\nsys.exit('no GPU')\n")
     with pytest.raises(AccprobeError, match=rf"cannot be imported: SystemExit: no GPU \({path}, line 2\)"):
         find_callable(f"{path}:f")
-
-
-def test_a_profiler_launches_the_same_call() -> None:
-    first = opened("torch:_scaled_mm", "e5m2", "f32", "row", use_fast_accum=True)
-    again = open_from_arguments(arguments(first, {"use_fast_accum": True}))
-    assert (again.adapter.spec, again.adapter.name, again.options) == (first.adapter.spec, "torch:_scaled_mm", first.options)
 
 
 @pytest.mark.parametrize("arrays", ["numpy", "torch"])

@@ -191,6 +191,35 @@ def test_the_dependence_of_an_output_is_named(function: Multiply, value: str) ->
     found = find_dependence(RecordedCallable(box(function, 16, 16)))
     assert found.value == value
     assert found.note.endswith("changes 15 of the 15 other rows") or function is not SCALED_BY_TENSOR
+    assert not found.quantised
+
+
+def quantised(x: Array, fmt: str, width: int, power: bool) -> tuple[Array, Array]:
+    """Return numbers of a narrow format, and their scales; `width` elements of a row share one."""
+    groups, most = x.astype(np.float32).reshape(-1, width), np.float32(127 if fmt == "s8" else 448)
+    scale = np.maximum(np.abs(groups).max(axis=1, keepdims=True), np.float32(1e-12)) / most
+    scale = np.exp2(np.ceil(np.log2(scale))) if power else scale
+    narrow = np.rint(groups / scale) if fmt == "s8" else (groups / scale).astype(FORMATS[fmt].ml_dtype)
+    return narrow.astype(np.float32).reshape(x.shape), np.broadcast_to(scale, groups.shape).reshape(x.shape)
+
+
+@pytest.mark.parametrize(
+    ("fmt", "width_a", "width_b", "power", "words"),
+    [
+        ("e4m3", 256, None, False, "A is quantised to e4m3 per row, scale amax/448"),
+        ("e4m3", 128, 4096, True, "A per 128 k and B per tensor are quantised to e4m3, scale 2^ceil(log2(amax/448))"),
+        ("s8", 256, 256, False, "A per row and B per column are quantised to s8, scale amax/127"),
+    ],
+)
+def test_dynamic_quantisation_is_named(fmt: str, width_a: int, width_b: int | None, power: bool, words: str) -> None:
+    def function(a: Array, b: Array) -> Array:
+        one = np.ones(b.T.shape, np.float32)
+        (x, of_x), (y, of_y) = quantised(a, fmt, width_a, power), quantised(b.T, fmt, width_b, power) if width_b else (b.T, one)
+        return chain(x * of_x, (y * of_y).T).astype(a.dtype)
+
+    outcome = characterise(box(function, 16, 16, 256, "bf16", "bf16"), elements=1 << 10)
+    assert status(outcome)[0] == "inferred"
+    assert status(outcome)[1].endswith(f": {words}")
 
 
 @pytest.mark.parametrize("name", ["bf16", "e4m3", "s8"])

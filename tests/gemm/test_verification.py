@@ -11,9 +11,10 @@ from planted_sums import Array
 
 from accprobe.gemm.characterise import characterise
 from accprobe.gemm.findings import ProductOutcome, status
-from accprobe.gemm.operands import DISTRIBUTIONS, LARGE, OWN, draw_operands, random_lines
+from accprobe.gemm.operands import OWN, draw_operands
 from accprobe.gemm.spec import Spec
 from accprobe.isa.formats import FORMATS, Bits
+from accprobe.operands.distributions import DISTRIBUTIONS, LARGE, random_lines
 
 FLOATS = ("e4m3", "e5m2", "f16", "bf16", "tf32", "f32", "f64")
 SHAPE = (300, 300)

@@ -166,20 +166,13 @@ def one_sentence(start: str, device: str, file: str = "") -> Iterator[None]:
     except (AccprobeError, KeyboardInterrupt):
         raise
     except BaseException as e:
-        if is_out_of_memory(e):
+        # Full memory: the classes of Python, torch and CuPy, or the message.
+        if isinstance(e, MemoryError) or type(e).__name__ == "OutOfMemoryError" or _FULL.search(_text(e)):
             first_line = next(iter(_text(e).splitlines()), "")
-            raise DeviceError(f"{start} {described(e, file, first_line)}; {_advice(device)}") from e
+            others = "other processes (`nvidia-smi` lists them)" if device.startswith("cuda") else "other processes"
+            advice = f"the memory of {device} is full: give a smaller --shape or fewer --elements, or end {others}"
+            raise DeviceError(f"{start} {described(e, file, first_line)}; {advice}") from e
         raise AccprobeError(f"{start} {described(e, file)}") from e
-
-
-def _advice(device: str) -> str:
-    others = "other processes (`nvidia-smi` lists them)" if device.startswith("cuda") else "other processes"
-    return f"the memory of {device} is full: give a smaller --shape or fewer --elements, or end {others}"
-
-
-def is_out_of_memory(error: BaseException) -> bool:
-    """Recognise full memory by the classes of Python, torch and CuPy, or by the message."""
-    return isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError" or bool(_FULL.search(_text(error)))
 
 
 def described(error: BaseException, file: str, message: str | None = None) -> str:

@@ -286,7 +286,7 @@ class JaxArrays(ArrayLibrary):
         try:
             self._to = jax.devices(platform or None)[int(number or 0)]
         except (RuntimeError, IndexError) as e:
-            raise DeviceError(f"jax cannot use {device}: {_one_line(e)}") from None
+            raise DeviceError(f"jax cannot use {device}: {' '.join(str(e).split()) or type(e).__name__}") from None
         self.device = "cpu" if self._to.platform == "cpu" else f"cuda:{self._to.id}"
 
     def operand(self, role: str, patterns: Bits, fmt: Format, by_columns: bool = False) -> Any:
@@ -341,7 +341,3 @@ def format_of_numpy(kind: Any) -> Format | None:
 def _format_named(type_: str) -> Format | None:
     """Return the format of a type, whose name is the same in torch, numpy and ml_dtypes."""
     return next((FORMATS[name] for name in _RESULTS if np.dtype(FORMATS[name].ml_dtype).name == type_), None)
-
-
-def _one_line(error: BaseException) -> str:
-    return " ".join(str(error).split()) or type(error).__name__

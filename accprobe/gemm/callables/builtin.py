@@ -10,15 +10,18 @@ from typing import Any
 import numpy as np
 
 from accprobe.build import driver, install
-from accprobe.errors import AccprobeError, ToolMissing
+from accprobe.errors import AccprobeError
 from accprobe.gemm.callables.adapter import Multiply
 from accprobe.gemm.callables.arrays import ArrayLibrary, torch_type
 from accprobe.gemm.callables.epilogues import addmm, baddbmm, linear
 from accprobe.gemm.callables.libraries import (
     ATTENTION_PART,
+    EQUAL_PART,
     SPARSE_PART,
     attention,
+    bmm,
     cublaslt,
+    grouped_mm,
     own_result,
     semi_structured,
     weight_exponent,
@@ -57,11 +60,6 @@ class Builtin:
     a_exponent: Callable[[Format, int], int] | None = None
     probed_part: str = ""
     gpu_options: tuple[str, ...] = ()
-
-    def require(self) -> None:
-        """Raise ToolMissing if the callable is not available."""
-        if reason := self.why_not():
-            raise ToolMissing(f"{self.name} is not available: {reason}")
 
     def why_not(self) -> str:
         """Return why the callable is not available, "" if it is."""
@@ -132,11 +130,10 @@ def _padded(scales: Any) -> Any:
     return padded[:, :blocks].t()
 
 
-def _int_mm(spec: Spec, options: Options, library: ArrayLibrary) -> Multiply:
+def _int_mm(*_: Any) -> Multiply:
     import torch
 
-    multiply: Multiply = torch._int_mm
-    return multiply
+    return torch._int_mm  # type: ignore[no-any-return]
 
 
 def _f32_or_s32(a: Format) -> Format:
@@ -147,18 +144,31 @@ _NO_FLAGS: dict[str, OptionValue] = dict.fromkeys(FLAGS)
 _FLOATS = ("bf16", "f16", "f32", "tf32", "f64")
 
 
-def _bf16(a: Format) -> Format:
-    return FORMATS["bf16"]
-
-
 _ALL = (
     Builtin("torch:mm", "torch.mm(a, b)", _FLOATS, _mm, own_result, options=_NO_FLAGS),
+    Builtin(
+        "torch:bmm",
+        "torch.bmm(a, b) of equal products; option batch: their number",
+        _FLOATS,
+        bmm,
+        own_result,
+        options={"batch": 4, **_NO_FLAGS},
+        probed_part=EQUAL_PART,
+    ),
+    Builtin(
+        "torch:_grouped_mm",
+        "torch._grouped_mm(a, b, offs) of equal groups of M rows, each with its B; option groups: their number",
+        ("bf16", "f16", "f32"),
+        grouped_mm,
+        options={"groups": 4},
+        probed_part=EQUAL_PART,
+    ),
     Builtin(
         "torch:_scaled_mm",
         "torch._scaled_mm(a, b, scale_a, scale_b); scales by tensor, row, 1x128 and 128x128",
         ("e4m3", "e5m2"),
         _scaled_mm,
-        _bf16,
+        lambda a: FORMATS["bf16"],
         ("tensor", "row", "1x128", "128x128"),
         {"use_fast_accum": False},
         by_columns=True,

@@ -1,4 +1,4 @@
-"""Products of libraries: cuBLASLt by algorithm (nvmath-python 1.0), 2:4 sparse products of cuSPARSELt, and attention.
+"""Products of libraries: cuBLASLt by algorithm (nvmath-python 1.0), 2:4 sparse products of cuSPARSELt, batches, attention.
 
 Attention is a product P·V of which only V can be chosen. If Q is zero, all scores are 0 and the softmax gives each key the
 weight 1/keys. D = A·B then has an A of 1/keys, B is V, and K is the number of keys. A kernel may keep weights of 1 and divide
@@ -99,6 +99,53 @@ def semi_structured(spec: Spec, options: Options, library: ArrayLibrary) -> Mult
         return torch._cslt_sparse_mm(packed, dense, out_dtype=out, alg_id=algorithm, split_k=split_k)
 
     return multiply
+
+
+EQUAL_PART = "the first of several equal products, which give the same bits"
+
+
+def bmm(spec: Spec, options: Options, library: ArrayLibrary) -> Multiply:
+    """Return the first of equal products of `torch.bmm`."""
+    import torch
+
+    batch = _number_of_products(options, "batch")
+
+    def multiply(a: Any, b: Any) -> Any:
+        several_a, several_b = (x.expand(batch, *x.shape).contiguous() for x in (a, b))
+        return _first_of_equal(torch.bmm(several_a, several_b))
+
+    return under_flags(multiply, given_flags(options, spec.a.name))
+
+
+def grouped_mm(spec: Spec, options: Options, library: ArrayLibrary) -> Multiply:
+    """Return the first of equal groups of `torch._grouped_mm`. Each group has M rows of A and its own B, contiguous along K."""
+    import torch
+
+    groups = _number_of_products(options, "groups")
+    ends = torch.arange(1, groups + 1, dtype=torch.int32, device=library.device) * spec.m
+
+    def multiply(a: Any, b: Any) -> Any:
+        weights = b.t().expand(groups, spec.n, spec.k).contiguous().transpose(1, 2)
+        return _first_of_equal(torch._grouped_mm(a.repeat(groups, 1), weights, offs=ends).unflatten(0, (groups, spec.m)))
+
+    return multiply
+
+
+def _number_of_products(options: Options, name: str) -> int:
+    if (count := whole_option(options, name)) < 1:
+        raise AccprobeError(f"option {name} is {count}: give 1 or more")
+    return count
+
+
+def _first_of_equal(d: Any) -> Any:
+    """Return the first of several products d [products, M, N]. Raises AccprobeError if another has other bits."""
+    import torch
+
+    words = d.view(getattr(torch, f"int{8 * d.itemsize}"))
+    differing = (words != words[0]).flatten(1).any(1).nonzero()
+    if len(differing):
+        raise AccprobeError(f"product {int(differing[0])} has other bits than product 0 of the same operands")
+    return d[0]
 
 
 # Names of `torch.nn.attention.SDPBackend`.

@@ -1,7 +1,6 @@
 """The device that computes a product, the versions of its libraries, and the kernels of one call, as a report records them.
 
-torch's profiler (CUPTI) gives the names of kernels. Opcodes come from Nsight Compute, which launches the call again in a child
-process. No opcode is derived from the name of a kernel.
+torch's profiler (CUPTI) gives the names of kernels. No opcode is derived from the name of a kernel.
 """
 
 from __future__ import annotations
@@ -10,16 +9,13 @@ import ctypes
 import importlib
 import os
 import re
-import sys
 from collections import Counter
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from accprobe.build import inventory, processor
-from accprobe.errors import AccprobeError
 from accprobe.gemm.callables.adapter import CallableAdapter
 from accprobe.gemm.callables.arrays import ArrayLibrary
 from accprobe.report.products import KernelRecord
@@ -116,40 +112,27 @@ def empty_report(library: ArrayLibrary, seed: int) -> Report:
 
 # Names of profiler events that are not kernels.
 NO_KERNEL = re.compile(r"Memcpy|Memset|\[CUDA")
-NOTHING_TO_COUNT = "opcodes: --ncu has nothing to count, because the CPU computed the product"
 
 
 class Kernels(NamedTuple):
-    """The kernels of one call. why_not: what could not be read and why, in words."""
+    """The kernels of one call. why_not: why their names are unknown."""
 
     kernels: tuple[KernelRecord, ...] = ()
-    why_not: tuple[str, ...] = ()
+    why_not: str = ""
 
 
-def kernels_of(adapter: CallableAdapter, command: Sequence[str] | None = None) -> Kernels:
-    """Return the kernels of one call with the current operands. A CPU's kernels have no names.
+def kernels_of(adapter: CallableAdapter) -> Kernels:
+    """Return the kernels of one call with the current operands. An earlier call does what is done only once.
 
-    command: arguments of `python -m accprobe.gemm` that launch the same call under Nsight Compute; None: do not use it.
+    A CPU's kernels have no names.
     """
     if adapter.library.device == "cpu":
-        return Kernels(why_not=() if command is None else (NOTHING_TO_COUNT,))
-    names, why_not = _profiled(adapter)
-    kernels = tuple(KernelRecord(name=name, launches=n) for name, n in names.items())
-    if command is None:
-        return Kernels(kernels, (*why_not, "opcodes: not read; --ncu counts them"))
-    try:
-        return Kernels(_counted(command) or kernels, why_not)
-    except AccprobeError as e:
-        return Kernels(kernels, (*why_not, f"opcodes: {e}"))
-
-
-def _profiled(adapter: CallableAdapter) -> tuple[Counter[str], tuple[str, ...]]:
-    """Count the kernels of one call by name. An earlier call does what is done only once."""
+        return Kernels()
     try:
         import torch
         from torch.autograd.profiler import profile  # torch.profiler takes seconds to import graph compilers
     except ImportError:
-        return Counter(), ("kernels: torch, whose profiler reads their names, is not installed",)
+        return Kernels(why_not="kernels: torch, whose profiler reads their names, is not installed")
     os.environ.setdefault("KINETO_LOG_LEVEL", "5")  # otherwise it reports every start and stop
     adapter.call()
     torch.cuda.synchronize()
@@ -159,18 +142,8 @@ def _profiled(adapter: CallableAdapter) -> tuple[Counter[str], tuple[str, ...]]:
             adapter.call()
             torch.cuda.synchronize()
     except RuntimeError as e:
-        return Counter(), (f"kernels: torch's profiler failed: {' '.join(str(e).split())}",)
+        return Kernels(why_not=f"kernels: torch's profiler failed: {' '.join(str(e).split())}")
     events = [event for event in run.function_events or () if str(event.device_type) == "DeviceType.CUDA"]
-    names = Counter(event.name for event in events if not NO_KERNEL.match(event.name))
-    return names, () if names else ("kernels: torch's profiler recorded none: CUPTI may be missing, or in use",)
-
-
-def _counted(command: Sequence[str]) -> tuple[KernelRecord, ...]:
-    """Return the kernels that executed a matrix opcode, counted by Nsight Compute. Raises AccprobeError."""
-    from accprobe.audit import ncu
-
-    found: Counter[tuple[str, tuple[str, ...]]] = Counter()
-    for launch in ncu.launches([sys.executable, "-m", "accprobe.gemm", *command]):
-        if opcodes := tuple(launch.count()):
-            found[launch.function.name, opcodes] += 1
-    return tuple(KernelRecord(name=name, opcodes=opcodes, launches=n) for (name, opcodes), n in found.items())
+    launches = Counter(event.name for event in events if not NO_KERNEL.match(event.name))
+    kernels = tuple(KernelRecord(name=name, launches=n) for name, n in launches.items())
+    return Kernels(kernels, "" if kernels else "kernels: torch's profiler recorded none: CUPTI may be missing, or in use")

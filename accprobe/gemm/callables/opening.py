@@ -6,14 +6,14 @@ import importlib
 import importlib.util
 import inspect
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import redirect_stdout
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-from accprobe.errors import AccprobeError, UnknownName, nearest
+from accprobe.errors import AccprobeError, ToolMissing, UnknownName, nearest
 from accprobe.gemm.callables.adapter import CallableAdapter, Multiply, one_sentence
 from accprobe.gemm.callables.arrays import ARRAYS, ArrayLibrary, open_arrays
 from accprobe.gemm.callables.builtin import BUILTIN, Builtin
@@ -25,9 +25,7 @@ from accprobe.isa.formats import FORMATS, Format
 from accprobe.model.product import ScaleOf
 
 DEFAULT_SHAPE = (256, 256, 1024)
-
-
-# The argument of a user's function that is given a bias.
+# The argument of a user's function that is given a bias [N], in the format of D.
 BIAS = "bias"
 
 
@@ -42,14 +40,15 @@ class UserFunction:
 
     def takes(self, option: str) -> bool:
         """Return whether the function has this keyword argument."""
-        try:
-            return option in inspect.signature(self.function).parameters
-        except (TypeError, ValueError):  # functions that are not written in Python may have no signature
-            return False
+        return option in self.parameters
 
-    def requires(self, option: str) -> bool:
-        """Return whether the function has this argument without a default."""
-        return self.takes(option) and inspect.signature(self.function).parameters[option].default is inspect.Parameter.empty
+    @property
+    def parameters(self) -> Mapping[str, inspect.Parameter]:
+        """Return the arguments by name, none of a function that is not written in Python."""
+        try:
+            return inspect.signature(self.function).parameters
+        except (TypeError, ValueError):
+            return {}
 
 
 @dataclass(frozen=True)
@@ -123,7 +122,8 @@ def open_callable(
     found = find_callable(name)
     if isinstance(found, UserFunction):
         return _open_user_function(found, request, dict(options or {}), open_arrays(arrays or found.arrays, device))
-    found.require()
+    if reason := found.why_not():
+        raise ToolMissing(f"{name} is not available: {reason}")
     if arrays not in (None, found.arrays):
         raise AccprobeError(f"{name} takes arrays of {found.arrays} only, not of {arrays}")
     chosen = with_defaults(options or {}, found.options, name)
@@ -151,25 +151,19 @@ def _open_user_function(
     function: Multiply = partial(own.function, **{name: value for name, value in options.items() if name not in flags})
     a = request.a or FORMATS["f32"]
     spec = Spec(*request.shape, a, request.b or a, request.out or usual_result(a), request.scale)
-    if library.name == "torch" and own.requires(BIAS):
-        return _open_with_bias(own, replace(spec, out=request.out or own_result(a)), function, flags, library, options)
-    if library.name == "torch":
-        function = under_flags(function, flags)
-    adapter = CallableAdapter(spec, function, library, own.name, file=own.file)
-    if request.out is None:
+    bias = own.parameters.get(BIAS)
+    has_bias = library.name == "torch" and bias is not None and bias.default is inspect.Parameter.empty
+    multiply = under_flags(function, flags) if library.name == "torch" else function
+    if has_bias:
+
+        def call(a: Any, b: Any, bias: Any, alpha: float, beta: float) -> Any:
+            return function(a, b, **{BIAS: bias})
+
+        spec = replace(spec, out=request.out or own_result(a))
+        multiply = Epilogue(call, spec, library, (spec.n,), flags)
+    adapter = CallableAdapter(spec, multiply, library, own.name, file=own.file)
+    if request.out is None and not has_bias:
         adapter.take_result_format()
-    return Opened(adapter, options, gpu_options=tuple(flags))
-
-
-def _open_with_bias(
-    own: UserFunction, spec: Spec, function: Multiply, flags: Options, library: ArrayLibrary, options: Options
-) -> Opened:
-    """Open a function of a, b and a bias [N] in the format of D."""
-
-    def call(a: Any, b: Any, bias: Any, alpha: float, beta: float) -> Any:
-        return function(a, b, **{BIAS: bias})
-
-    adapter = CallableAdapter(spec, Epilogue(call, spec, library, (spec.n,), flags), library, own.name, file=own.file)
     return Opened(adapter, options, gpu_options=tuple(flags))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -12,10 +12,12 @@ from numpy.typing import NDArray
 from accprobe.errors import AccprobeError
 from accprobe.evaluate.error_free import Floats
 from accprobe.gemm.blackbox import RecordedCallable
+from accprobe.gemm.checks.quantisation import find_quantisation
 from accprobe.gemm.checks.regions import first_few
 from accprobe.gemm.layout import Ints, layout_of, numbers_of, whole_product, whole_zeros
-from accprobe.gemm.operands import first_operands, ones, random_lines, times_power
+from accprobe.gemm.operands import first_operands, ones
 from accprobe.isa.formats import Bits, Format
+from accprobe.operands.distributions import random_lines, times_power
 
 # Tolerance in units of the last place: the product and the added value are both rounded.
 LAST_PLACES = 4
@@ -111,13 +113,14 @@ ON_ZEROS = {(True, False): "whole row of A", (False, True): "whole column of B",
 
 @dataclass(frozen=True)
 class Dependence:
-    """value: what an output depends on, as in the finding; note: the evidence."""
+    """value: what an output depends on, as in the finding; note: the evidence. quantised: how operands are, if that is why."""
 
     value: str = OWN
     note: str = ""
+    quantised: str = ""
 
     def __str__(self) -> str:
-        words = f"an output depends on {'the ' * (self.value == TENSOR)}{self.value}"
+        words = f"an output depends on {'the ' * self.value.startswith('whole')}{self.value}"
         return f"{words}: {self.note}" if self.note else words
 
     @property
@@ -125,9 +128,21 @@ class Dependence:
         """Return whether an output depends on more than its own row of A and column of B."""
         return self.value == TENSOR or self.value in ON_OTHERS.values()
 
+    @property
+    def excludes_plan(self) -> bool:
+        """Return whether no plan of one row and one column explains the results."""
+        return self.is_on_others or bool(self.quantised)
+
 
 def find_dependence(subject: RecordedCallable, seed: int = 0) -> Dependence:
-    """Change other rows and columns, then elements whose products are zero, in a few calls."""
+    """Change other rows and columns, then elements whose products are zero, in a few calls. Name dynamic quantisation."""
+    found = _dependence(subject, seed)
+    if found.value != OWN and (how := find_quantisation(subject, seed)):
+        return replace(found, note=how, quantised=how)
+    return found
+
+
+def _dependence(subject: RecordedCallable, seed: int) -> Dependence:
     changes = _Changes(subject, seed)
     if changes.of_others(True, True) and (value := ON_OTHERS.get(_seen(changes.of_others))):
         return _named(changes, value)

@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 
 from accprobe.gemm.blackbox import Call, RecordedCallable, one_nan
 from accprobe.gemm.layout import MAX_EXPONENT, MIN_EXPONENT, Ints, Layout, layout_of
-from accprobe.gemm.operands import first_operands, random_lines
+from accprobe.gemm.operands import first_operands
 from accprobe.gemm.spec import Spec
 from accprobe.isa.formats import Bits
+from accprobe.operands.distributions import random_lines
 
 # Identical calls at the start of a run, including those that opened the callable.
 FIRST = 6

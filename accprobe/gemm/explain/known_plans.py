@@ -247,8 +247,10 @@ def f64_references(spec: Spec) -> Iterator[Candidate]:
     if not spec.a.is_float or F64 in (spec.a, spec.b, spec.out):
         return
     sums = Chain(0, spec.k, (0,))
-    through_f32 = [(Merged((sums,), "forward", addition(), F32), f"to f32, then to {spec.out}")] if spec.out is not F32 else []
-    for tree, rounded in ((sums, f"once, to {spec.out}"), *through_f32):
+    trees: dict[str, Node] = {f"once, to {spec.out}": sums}
+    if spec.out is not F32:
+        trees[f"to f32, then to {spec.out}"] = Merged((sums,), "forward", addition(), F32)
+    for rounded, tree in trees.items():
         name = "f64 sum, in any order"
         found = {"each_product_once": "yes", "instruction": name, "effective_bits": F64.mantissa_bits, "rounded": rounded}
         yield Candidate(name, found, ProductModel(spec.a, spec.b, spec.k, multiply_add(F64), tree, spec.out))

@@ -12,7 +12,6 @@ numbers differ from it in one digit and agree in all lower digits. B holds only 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,50 +44,37 @@ class ProductPairs:
         survivors = np.zeros(len(others))
         height, width, most = len(self._rows), len(self._columns), self._units.most
         base = min(BASES, key=lambda base: _calls(len(others), base, height, width, most))
-        for query in _pair_queries(len(others), base, width, most):
-            at = query.js[wanted[query.js]]
+        for numbers, every, modulus in _pair_queries(len(others), base, width, most):
+            at = numbers[wanted[numbers]]
             for left in range(0, len(at), width):
                 js = at[left : left + width]
-                for top in range(0, len(query.windows), height):
-                    windows = query.windows[top : top + height]
-                    classes = js % query.modulus, np.concatenate(windows) % query.modulus
-                    found = self._surviving_units([i], others[js], [others[units] for units in windows], classes)
+                for top in range(0, len(every), height):
+                    windows = every[top : top + height]
+                    classes = js % modulus, np.concatenate(windows) % modulus
+                    found = self._surviving_units(i, others[js], [others[units] for units in windows], classes)
                     survivors[js] += found.sum(axis=0)
         sizes = np.full(len(j), 1.0)
         sizes[j != i] = len(leaves) - survivors[np.searchsorted(others, j[j != i])]
         return sizes
 
-    def joined(self, ks: Ints, before: int) -> NDArray[np.bool_]:
-        """Return which of n products are added to one another before `before` is added to either, [n, n]."""
-        every = np.arange(len(ks))
-        found = np.eye(len(ks), dtype=bool)
-        for bit in range(max(1, len(ks) - 1).bit_length()):
-            i, j = every[every >> bit & 1 == 0], every[every >> bit & 1 == 1]
-            for top in range(0, len(i), len(self._rows)):
-                for left in range(0, len(j), len(self._columns)):
-                    y, x = i[top : top + len(self._rows)], j[left : left + len(self._columns)]
-                    there = self._surviving_units(ks[y], ks[x], [np.array([before])] * len(y)) != 0
-                    differ = y[:, None] ^ x[None, :]
-                    there &= (differ & -differ) == 1 << bit
-                    found[np.ix_(y, x)] |= there
-                    found[np.ix_(x, y)] |= there.T
-        return found
-
     def joined_with(self, i: int, ks: Ints, before: int) -> NDArray[np.bool_]:
         """Return which of n products are added to i (one of them) before `before` is, [n]."""
-        there = [
-            self._surviving_units([i], ks[left : left + len(self._columns)], [np.array([before])])[0] != 0
-            for left in range(0, len(ks), len(self._columns))
-        ]
-        return np.asarray(np.concatenate(there) | (ks == i))
+        others = ks[ks != i]
+        found: NDArray[np.bool_] = ks == i
+        found[ks != i] = self._survivors(i, others, np.array([before])) != 0
+        return found
 
-    def _surviving_units(
-        self, i: Sequence[int] | Ints, j: Ints, windows: Sequence[Ints], classes: tuple[Ints, Ints] | None = None
-    ) -> Floats:
+    def _survivors(self, i: int, j: Ints, window: Ints) -> Floats:
+        """Return the units of one window that survive beside i and each j, [len(j)]."""
+        width = len(self._columns)
+        found = [self._surviving_units(i, j[left : left + width], [window])[0] for left in range(0, len(j), width)]
+        return np.concatenate(found) if found else np.zeros(0)
+
+    def _surviving_units(self, i: int, j: Ints, windows: Sequence[Ints], classes: tuple[Ints, Ints] | None = None) -> Floats:
         """Return the units that survive in each window, [windows, len(j)].
 
-        i: shared by all rows, or one for each. classes: a class of each j, and of each unit of all windows; a column holds the
-        units of the class of its j. None: all units.
+        classes: a class of each j, and of each unit of all windows; a column holds the units of the class of its j. None: all
+        units.
         """
         spec, each = self._subject.spec, self._units
         rows, columns = self._rows[: len(windows)], self._columns[: len(j)]
@@ -109,17 +95,11 @@ class ProductPairs:
         return units_in(self._subject.product(a, b)[np.ix_(rows, columns)], spec, each)
 
 
-@dataclass(frozen=True)
-class _PairQuery:
-    """js: numbers that share a digit. windows: others, in parts; a unit counts beside a j that it equals modulo `modulus`."""
+def _pair_queries(n: int, base: int, width: int, most: int) -> Iterator[tuple[Ints, list[Ints], int]]:
+    """Yield queries that combine every number with every other once: numbers that share a digit, windows of others, a modulus.
 
-    js: Ints
-    windows: Sequence[Ints]
-    modulus: int
-
-
-def _pair_queries(n: int, base: int, width: int, most: int) -> Iterator[_PairQuery]:
-    """Yield queries that combine every number with every other once."""
+    A unit counts beside a number that it equals modulo the modulus.
+    """
     every = np.arange(n)
     low = 1
     while low < n:
@@ -132,7 +112,7 @@ def _pair_queries(n: int, base: int, width: int, most: int) -> Iterator[_PairQue
                 turn = _turns(units, low) // most
                 windows = [units[turn == i] for i in range(turn.max(initial=-1) + 1)]
                 if len(js) and windows:
-                    yield _PairQuery(js, windows, low)
+                    yield js, windows, low
         low *= base
 
 
@@ -240,17 +220,8 @@ class ColumnPairs(ProductPairs):
         found[order] = units_in(d, spec, each).astype(np.int64)[query] >> bit & 1
         return found
 
-    def joined(self, ks: Ints, before: int) -> NDArray[np.bool_]:
-        found = np.eye(len(ks), dtype=bool)
-        y, x = np.triu_indices(len(ks), 1)
-        found[y, x] = found[x, y] = self._of_columns(ks[y], ks[x], [np.array([before])] * len(y)) != 0
-        return found
-
-    def joined_with(self, i: int, ks: Ints, before: int) -> NDArray[np.bool_]:
-        others = ks[ks != i]
-        found: NDArray[np.bool_] = ks == i
-        found[ks != i] = self._of_columns(np.full(len(others), i), others, [np.array([before])] * len(others)) != 0
-        return found
+    def _survivors(self, i: int, j: Ints, window: Ints) -> Floats:
+        return self._of_columns(np.full(len(j), i), j, [window] * len(j))
 
     def _of_columns(self, i: Ints, j: Ints, windows: Sequence[Ints]) -> Floats:
         """Return the units that survive in a window beside each pair, [queries]. i and j hold no unit."""

@@ -145,15 +145,11 @@ class TreeBuilder:
         if len(known) >= self._sampled and all(x == known[0] for x in known):
             return tuple(x + base if isinstance(x, int) else x.shifted(base) for x in known[0])
         found: list[int | PartialTree] = []
-        left, joined = ks, self._pairs.joined_with(base, ks, below)
-        every = None if joined.all() or len(ks) > ALL_PAIRS else self._pairs.joined(ks, below)
-        while True:
+        left = ks
+        while len(left):
+            joined = self._pairs.joined_with(int(left[0]), left, below)
             found.append(int(left[0]) if joined.sum() <= 1 else self.tree(left[joined]))
             left = left[~joined]
-            if not len(left):
-                break
-            first = int(left[0])
-            joined = self._pairs.joined_with(first, left, below) if every is None else every[ks == first][0, np.isin(ks, left)]
         known.append(tuple(x - base if isinstance(x, int) else x.shifted(-base) for x in found))
         return tuple(found)
 
@@ -173,9 +169,6 @@ def _are_known(sums: Sequence[tuple[Ints | None, bool]]) -> bool:
 
 # Maximum width of a fused sum. Wider ones mean that large products do not absorb units.
 WIDEST = 64
-# Maximum number of products whose pairs are all probed at once.
-ALL_PAIRS = 256
-
 
 # Random windows of units over all of K that check the count, and the reciprocal share of units left out: odd counts reveal
 # formats with one bit less.
