@@ -50,9 +50,7 @@ EITHER: tuple[Subnormals, ...] = ("flushed", "kept")
 HOPPER = FloatArithmetic(FORMATS["f32"], 23, "RZ", 25, underflow_sign="positive")
 
 
-@cache
-def known(source: str) -> dict[Instruction, DotModel]:
-    return named_models(source)
+known = cache(named_models)
 
 
 def one_sum(arithmetic: FloatArithmetic | IntegerArithmetic, products: int) -> DotModel:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from marks import some
+from planted_boxes import chain
 from planted_plans import AMPERE, FMAS, FP8, HOPPER, operands
 from planted_products import Planted
 from planted_sums import Array
@@ -84,10 +85,7 @@ def test_the_planted_plan_is_named(name: str) -> None:
 
 def test_a_multiply_and_then_an_add_is_no_fma() -> None:
     a, b, (fused,) = asked(SMALL_FMAS)
-    x, y = a.view(np.float32), b.view(np.float32).T
-    d = np.zeros((len(x), y.shape[1]), np.float32)
-    for k in range(x.shape[1]):
-        d = d + x[:, k, None] * y[k]
+    d = chain(a.view(np.float32), b.view(np.float32).T)
     found = explain([spec_of(SMALL_FMAS)], a, b, [fused, d.view(np.uint32)])
     assert [(each.mismatches, each.plans[0].findings["instruction"]) for each in found] == [
         (0, "f32 FMA"),

@@ -8,7 +8,7 @@ from itertools import repeat
 import numpy as np
 import pytest
 from marks import some
-from planted_boxes import FunctionBox
+from planted_boxes import FunctionBox, chain
 from planted_sums import Array
 from pydantic import TypeAdapter
 
@@ -94,20 +94,10 @@ def test_a_near_product_is_not_confirmed(name: str) -> None:
     assert findings(outcome)["each_product_once"].bound == "exact"
 
 
-def multiplied_then_added(a: Array, b: Array) -> Array:
-    """Multiply bf16 operands in float32, then add."""
-    x, y = ((each.view(np.uint16).astype(np.uint32) << 16).view(np.float32) for each in (a, b))
-    d = np.zeros((len(x), y.shape[1]), np.float32)
-    with np.errstate(all="ignore"):
-        for k in range(x.shape[1]):
-            d = d + x[:, k, None] * y[k]
-    return d
-
-
 def test_products_of_bf16_that_are_rounded_on_their_own() -> None:
     """The rounding matters only below the normal numbers of f32 or above the largest."""
     spec = Spec(16, 16, 64, FORMATS["bf16"], FORMATS["bf16"], FORMATS["f32"])
-    outcome = characterise(FunctionBox(spec, multiplied_then_added), elements=ELEMENTS)
+    outcome = characterise(FunctionBox(spec, chain), elements=ELEMENTS)
     assert status(outcome) == ("confirmed", "")
     assert outcome.main.alternatives
     assert not outcome.main.surviving
@@ -123,10 +113,7 @@ class NowAndThen:
         self._wrong, self._calls = wrong, 0
 
     def __call__(self, a: Array, b: Array) -> Array:
-        d = np.zeros((len(a), b.shape[1]), np.float32)
-        with np.errstate(all="ignore"):
-            for k in range(a.shape[1]):
-                d = d + a[:, k, None] * b[k]
+        d = chain(a, b)
         self._calls += 1
         if self._wrong(self._calls):
             d[0, 0] = np.nextafter(d[0, 0], np.float32(np.inf))
@@ -196,7 +183,7 @@ def slices_added_as(orders: Iterator[list[int]]) -> Callable[[Array, Array], Arr
 
     def function(a: Array, b: Array) -> Array:
         in_slices = zip(np.split(a, 4, axis=1), np.split(b, 4), strict=True)
-        parts = [flushing(kept, kept, kept, kept)(*operands) for operands in in_slices]
+        parts = [chain(*operands) for operands in in_slices]
         d = np.zeros_like(parts[0])
         with np.errstate(all="ignore"):
             for part in next(orders):

@@ -113,11 +113,11 @@ ON_ZEROS = {(True, False): "whole row of A", (False, True): "whole column of B",
 
 @dataclass(frozen=True)
 class Dependence:
-    """value: what an output depends on, as in the finding; note: the evidence. quantised: how operands are, if that is why."""
+    """value: what an output depends on, as in the finding; note: the evidence; quantised: whether it names a quantisation."""
 
     value: str = OWN
     note: str = ""
-    quantised: str = ""
+    quantised: bool = False
 
     def __str__(self) -> str:
         words = f"an output depends on {'the ' * self.value.startswith('whole')}{self.value}"
@@ -131,14 +131,14 @@ class Dependence:
     @property
     def excludes_plan(self) -> bool:
         """Return whether no plan of one row and one column explains the results."""
-        return self.is_on_others or bool(self.quantised)
+        return self.is_on_others or self.quantised
 
 
 def find_dependence(subject: RecordedCallable, seed: int = 0) -> Dependence:
     """Change other rows and columns, then elements whose products are zero, in a few calls. Name dynamic quantisation."""
     found = _dependence(subject, seed)
     if found.value != OWN and (how := find_quantisation(subject, seed)):
-        return replace(found, note=how, quantised=how)
+        return replace(found, note=how, quantised=True)
     return found
 
 

@@ -82,7 +82,7 @@ def find_quantisation(subject: RecordedCallable, seed: int) -> str:
         words.append(np.zeros((lines, spec.k), fmt.dtype))
         words[-1][:, ks] = numbers
         values.append(numbers_of(fmt, numbers))
-    d = numbers_of(spec.out, subject.product(*words, keep=False)[:COMPARED, :COMPARED])
+    d = numbers_of(spec.out, subject.product(words[0], words[1], keep=False)[:COMPARED, :COMPARED])
     blocks = np.flatnonzero(np.diff(ks // BLOCK, prepend=-1))
 
     def explains(way: Quantisation) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, reduce
-from itertools import accumulate, groupby, pairwise, starmap
+from itertools import groupby
 from typing import NamedTuple
 
 import numpy as np
@@ -41,9 +41,6 @@ MULTIPLES = (16, 32, 64, 128)
 # Products per fused sum, newer units first.
 WIDTHS = (64, 32, 16, 8, 4, 2)
 
-# Products of each slice except the last, which has the remainder; or of every slice.
-Sizes = int | tuple[int, ...]
-
 ORDERS: tuple[Order, ...] = ("forward", "backward", "tree")
 FORWARD = Merged((), "forward", addition())
 
@@ -74,17 +71,17 @@ class KnownStep(NamedTuple):
 
 @dataclass(frozen=True)
 class KnownPlan:
-    """One plan. size: of its slices; merge: how their sums are added, without the slices."""
+    """One plan. size: of its slices, the last of which may be smaller; merge: how their sums are added, without the slices."""
 
     step: KnownStep
-    size: Sizes
+    size: int
     promote_every: int | None = None
     merge: Merged = FORWARD
     result_rounding: Rounding = "RNE"
 
     @cached_property
     def slices(self) -> list[range]:
-        return slices(self.step.spec.k, self.size)
+        return _chunks(range(self.step.spec.k), self.size)
 
     @property
     def findings(self) -> dict[str, object]:
@@ -119,11 +116,6 @@ class KnownPlan:
         return Candidate(self.step.name, self.findings, self.model())
 
 
-def slices(k: int, size: Sizes) -> list[range]:
-    borders = [*range(0, k, size), k] if isinstance(size, int) else [0, *accumulate(size)]
-    return list(starmap(range, pairwise(borders)))
-
-
 def sizes(k: int) -> list[int]:
     """Return the sizes of slices to try, the whole K first."""
     found = {k: None}
@@ -135,9 +127,8 @@ def sizes(k: int) -> list[int]:
     return list(found)
 
 
-def promotions(size: Sizes) -> list[int | None]:
-    longest = size if isinstance(size, int) else max(size)
-    return [None, *(every for every in PROMOTIONS if every < longest)]
+def promotions(size: int) -> list[int | None]:
+    return [None, *(every for every in PROMOTIONS if every < size)]
 
 
 def merges(count: int, inner: Format) -> Iterator[Merged]:
@@ -195,12 +186,12 @@ class SampledPlans:
         self._a, self._b = (rounded_words(step.spec.a, x, step.operand_rounding) for x in (a, b))
         self._known: dict[range, Bits] = {}
 
-    def results(self, sizes: Sequence[Sizes]) -> Iterator[tuple[KnownPlan, Bits]]:
+    def results(self, sizes: Sequence[int]) -> Iterator[tuple[KnownPlan, Bits]]:
         """Yield the plans with slices of these sizes, each with its results [E]."""
         spec, inner = self._step.spec, self._step.inner_sum
         for size in sizes:
             every = promotions(size) if inner.name == "f32" else [None]
-            parts = self._slices(slices(spec.k, size), every)
+            parts = self._slices(_chunks(range(spec.k), size), every)
             for merge in merges(len(parts), inner):
                 whole = replace(merge, parts=tuple(Chain(i, i + 1, (0,)) for i in range(len(parts))))
                 total = parts[0] if len(parts) == 1 else merged(whole, parts, whole.nested)

@@ -13,14 +13,13 @@ from typing import NamedTuple
 import numpy as np
 
 from accprobe.gemm.characterise import Progress
-from accprobe.gemm.explain import known_plans
 from accprobe.gemm.explain.explanation import Candidate, Explanation
 from accprobe.gemm.explain.known_plans import (
     KnownPlan,
     SampledPlans,
-    Sizes,
     f64_references,
     predicted,
+    sizes,
     steps_to_try,
 )
 from accprobe.gemm.layout import Ints
@@ -77,7 +76,7 @@ class _Best:
 
 
 class PlanSearch:
-    """a [M, K], b [N, K], results [M, N], whose NaNs have one pattern. specs: how operands may be read; sizes: of slices."""
+    """a [M, K], b [N, K], results [M, N], whose NaNs have one pattern. specs: how operands may be read."""
 
     def __init__(
         self,
@@ -87,12 +86,10 @@ class PlanSearch:
         results: Sequence[Bits],
         at_most: int,
         progress: Progress,
-        sizes: Sequence[Sizes] | None = None,
     ) -> None:
         self._specs, self._a, self._b, self._results, self._progress = specs, a, b, results, progress
         spec = specs[0]
-        usual = [spec.k] if spec.a.is_integer else known_plans.sizes(spec.k)
-        self._sizes, self._steps = usual if sizes is None else sizes, steps_to_try(specs)
+        self._sizes, self._steps = [spec.k] if spec.a.is_integer else sizes(spec.k), steps_to_try(specs)
         self._rows = _rows(results, max(1, at_most // (spec.n * spec.k)))
         places = _most_sensitive_first(spec, a[self._rows], b)
         count = max(SAMPLE // 4, min(SAMPLE, SAMPLE_PRODUCTS // spec.k))

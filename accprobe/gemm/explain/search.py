@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +18,7 @@ from accprobe.evaluate.miscounts import ENOUGH, Miscounts, fit_miscounts
 from accprobe.gemm.blackbox import one_nan
 from accprobe.gemm.characterise import Progress
 from accprobe.gemm.explain.explanation import Candidate, ExplainedRegion, Explanation, Unknown, differences
-from accprobe.gemm.explain.known_plans import Sizes, rounded_once, sizes, slices
+from accprobe.gemm.explain.known_plans import rounded_once
 from accprobe.gemm.explain.plan_search import PlanSearch
 from accprobe.gemm.layout import Ints
 from accprobe.gemm.spec import Spec
@@ -91,11 +91,11 @@ class _OneResult:
         """Explain the result by known plans of operands that are arranged so that every product counts once."""
         found = Explanation(self.d.size, self.d.size, self.d.size, ())
         once = f"no: {'; '.join(self.counts.sentences())}"
-        for arranged in arrangements(self.counts):
+        for of_a, of_b in arrangements(self.counts):
             if not found.nearly:
-                a, b = arranged.operands(self.a, self.b)
+                a, b = _arranged(self.a, of_a), _arranged(self.b, of_b)
                 specs = [replace(spec, k=a.shape[1]) for spec in self.specs]
-                search = PlanSearch(specs, a, b, [self.d], self.at_most, self.progress, arranged.sizes)
+                search = PlanSearch(specs, a, b, [self.d], self.at_most, self.progress)
                 found = min(found, *search.explanations(()), key=_share)
         plans = (replace(x, findings={**x.findings, "each_product_once": once}) for x in found.plans)
         return replace(found, plans=tuple(plans))
@@ -177,57 +177,31 @@ OMITTED = -1
 MOST_COUNTED = 2
 
 
-class Arrangement(NamedTuple):
-    """The k of A and the k of B of each product in turn, or OMITTED. sizes: of slices to try."""
-
-    a: Ints
-    b: Ints
-    sizes: list[Sizes]
-
-    def operands(self, a: Bits, b: Bits) -> tuple[Bits, Bits]:
-        """Return the operands of a [M, K] and b [N, K] in this arrangement."""
-        x, y = (np.where(ks == OMITTED, 0, words[:, ks]).astype(words.dtype) for ks, words in ((self.a, a), (self.b, b)))
-        return x, y
+def _arranged(words: Bits, ks: Ints) -> Bits:
+    """Return lines [lines, K] with the k of each product in turn, or a zero."""
+    return np.where(ks == OMITTED, 0, words[:, ks]).astype(words.dtype)
 
 
-def arrangements(found: Miscounts) -> Iterator[Arrangement]:
-    """Yield arrangements of operands that explain the miscounts, the likeliest first."""
-    k = len(found.counts)
-    every, missing, twice = np.arange(k), found.counts == -1, found.counts == 1
+def arrangements(found: Miscounts) -> Iterator[tuple[Ints, Ints]]:
+    """Yield the k of A and of B of each product in turn, or OMITTED, that explain the miscounts, the likeliest first."""
+    every, missing, twice = np.arange(len(found.counts)), found.counts == -1, found.counts == 1
     if found.is_mispaired:
-        a, b = np.where(missing, OMITTED, every), np.where(missing, OMITTED, found.partner)
-        yield Arrangement(a, b, list(sizes(k)))
-        if len(np.unique(found.partner)) == k:
+        yield np.where(missing, OMITTED, every), np.where(missing, OMITTED, found.partner)
+        if len(np.unique(found.partner)) == len(every):
             order = np.argsort(found.partner)
-            yield Arrangement(a[order], b[order], list(sizes(k)))
+            yield np.where(missing, OMITTED, every)[order], np.where(missing, OMITTED, found.partner)[order]
         return
     if missing.all() or (found.counts < -1).any() or (found.counts >= MOST_COUNTED).any():
         return
     if missing.any() and not twice.any():
-        zeroed, left = np.where(missing, OMITTED, every), every[~missing]
-        yield Arrangement(zeroed, zeroed, list(sizes(k)))
-        yield Arrangement(left, left, list(sizes(len(left))))
-    elif missing.sum() == twice.sum():
-        read = every.copy()
-        read[missing] = every[twice]
-        yield Arrangement(read, read, list(sizes(k)))
-    elif not missing.any():
-        yield from _repeated(every, twice)
-
-
-def _repeated(every: Ints, twice: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Iterator[Arrangement]:
-    """Yield repeated products directly after the first ones (overlapping slices, one loop pass too many), or at the end."""
-    ks, k = every[twice], len(every)
-    low, high = int(ks[0]), int(ks[-1]) + 1
-    if high - low == len(ks):
-        behind = np.concatenate([every[:high], ks, every[high:]])
-        overlapping: list[Sizes] = []
-        for size in sizes(k)[1:]:
-            borders = [part.stop for part in slices(k, size)]
-            if low in borders or high in borders:
-                moved = [high if border == low else border + len(ks) * (border > high) for border in borders]
-                steps = np.diff([0, *moved[:-1], k + len(ks)])
-                overlapping += [tuple(steps.tolist())] if steps.all() else []
-        yield Arrangement(behind, behind, [*overlapping, *sizes(len(behind))])
-    after = np.concatenate([every, ks])
-    yield Arrangement(after, after, list(sizes(len(after))))
+        alike = [np.where(missing, OMITTED, every), every[~missing]]
+    elif missing.any():
+        alike = []
+        if missing.sum() == twice.sum():
+            alike = [every.copy()]
+            alike[0][missing] = every[twice]
+    else:  # repeated directly after the first ones (one loop pass too many), or at the end
+        ks, end = every[twice], int(every[twice][-1]) + 1
+        behind = [np.concatenate([every[:end], ks, every[end:]])] if end - ks[0] == len(ks) else []
+        alike = [*behind, np.concatenate([every, ks])]
+    yield from ((ks, ks) for ks in alike)
