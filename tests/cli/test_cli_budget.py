@@ -46,7 +46,7 @@ def rows(result: Result) -> list[dict[str, Any]]:
 
 
 def test_the_known_errors_of_hopper_s_accumulator() -> None:
-    asked = ("QGMMA", "--k", "16384", "--promote-every", "none,128", "--data", "positive", "--outputs", "128")
+    asked = ("QGMMA", "--k", "16384", "--promote-every", "none,128", "--data", "positive", "--outputs", "32")
     never, promoted = rows(budget(*asked, "--format", "json"))
     assert set(never) >= KEYS
     assert (never["promote_every"], promoted["promote_every"]) == (None, 128)

@@ -21,6 +21,7 @@ from accprobe.health.bench import CpuBench, Turn
 from accprobe.health.check import check_gpu
 from accprobe.health.outcome import HEALTH_FILE, GpuOutcome, HealthOutcome, Load, OnOutcome, Sensors, health_schema_text
 from accprobe.health.plan import CheckPlan
+from accprobe.render.junit import health_junit
 from accprobe.render.prometheus import health_prometheus
 from accprobe.render.subjects.health import load_text, remarks
 
@@ -139,21 +140,19 @@ def test_prometheus() -> None:
     assert sum('sm="2"' in line for line in lines) == 1
 
 
-def test_devices_of_one_name_are_numbered() -> None:
-    devices = ("--device", "sim:h100,sim:a100,sim:h100")
-    table = health(*devices)
+def test_devices_of_one_name_are_numbered(tmp_path: Path) -> None:
+    table = health("--device", "sim:h100,sim:a100,sim:h100", "-o", str(tmp_path / "health.json"))
     titles = [line for line in table.stdout.splitlines() if " simulated " in line]
     assert [title.split(" simulated")[0] for title in titles] == ["sim:h100 #1", "sim:a100", "sim:h100 #2"]
     assert [re.split(r" \d+ of ", line)[0] for line in table.stderr.splitlines()] == [
         f"accprobe: {name}" for name in ("sim:h100 #1", "sim:a100", "sim:h100 #2")
     ]
-    suites = ElementTree.fromstring(health(*devices, "--format", "junit").stdout).findall("testsuite")
+    outcome = HealthOutcome.model_validate_json((tmp_path / "health.json").read_text())
+    assert [(gpu.device, gpu.number) for gpu in outcome.gpus] == [("sim:h100", 1), ("sim:a100", None), ("sim:h100", 2)]
+    suites = ElementTree.fromstring(health_junit(outcome)).findall("testsuite")
     assert [suite.get("name", "").split(" simulated")[0] for suite in suites] == ["sim:h100 #1", "sim:a100", "sim:h100 #2"]
-    lines = health(*devices, "--format", "prometheus").stdout.splitlines()
-    series = [line.rpartition(" ")[0] for line in lines if line[0] != "#"]
+    series = [line.rpartition(" ")[0] for line in health_prometheus(outcome).splitlines() if line[0] != "#"]
     assert len(set(series)) == len(series)
-    data = json.loads(health(*devices, "--format", "json").stdout)
-    assert [(gpu["device"], gpu["number"]) for gpu in data["gpus"]] == [("sim:h100", 1), ("sim:a100", None), ("sim:h100", 2)]
 
 
 def test_labels_are_escaped() -> None:

@@ -213,21 +213,12 @@ def running(path: Path) -> Iterator["subprocess.Popen[str]"]:
             raise
 
 
-@pytest.mark.parametrize(
-    ("sent", "to_the_group", "times"),
-    [
-        pytest.param(signal.SIGINT, True, 1, id="Ctrl-C in a terminal", marks=pytest.mark.slow),
-        pytest.param(signal.SIGTERM, False, 1, id="kill", marks=pytest.mark.slow),
-        pytest.param(signal.SIGINT, True, 3, id="Ctrl-C again and again"),
-    ],
-)
-def test_ctrl_c_and_sigterm_end_the_workers_and_keep_what_was_measured(
-    tmp_path: Path, sent: signal.Signals, to_the_group: bool, times: int
-) -> None:
+def test_ctrl_c_again_and_again_ends_the_workers_and_keeps_what_was_measured(tmp_path: Path) -> None:
+    """SIGTERM and a signal to the parent alone are those of a callable: see test_supervision.py."""
     path = tmp_path / "r.json"
     with running(path) as process:
-        for _ in range(times):
-            (os.killpg if to_the_group else os.kill)(process.pid, sent)
+        for _ in range(3):
+            os.killpg(process.pid, signal.SIGINT)
             time.sleep(0.03)
         stdout, stderr = process.communicate(timeout=30)
     kept = Report.load(path)

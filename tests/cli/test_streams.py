@@ -50,7 +50,7 @@ def test_closed_output_is_told() -> None:
 def test_errors_that_nobody_can_read_change_nothing() -> None:
     with open("/dev/full", "w") as full:
         assert ran("show", "nothing", stderr=full).returncode == 2
-    assert b"mma.sync" in in_shell("accprobe list --instructions sm_90 2>&-").stdout
+    assert b"accprobe" in in_shell("accprobe --version 2>&-").stdout
 
 
 def test_a_reader_that_leaves_ends_it_as_it_ends_others() -> None:
@@ -84,10 +84,13 @@ NOISY = """
 import ctypes, os
 print("as it is imported")
 os.system("echo a child then")
+said = []
 def f(a, b):
-    print("in Python")
-    os.system("echo a child")
-    ctypes.CDLL(None).puts(b"in C")
+    if not said:
+        said.append(True)
+        print("in Python")
+        os.system("echo a child")
+        ctypes.CDLL(None).puts(b"in C")
     return a @ b
 """
 

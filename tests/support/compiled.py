@@ -110,10 +110,9 @@ def library(code: str, options: tuple[str, ...] = THREAD_BY_THREAD) -> ctypes.CD
         return ctypes.CDLL(str(built))
 
 
-def precompile(folder: Path, *headers: str) -> None:
-    """Compile the last of these headers once for `WHOLE_BLOCKS`. Skips the test without a compiler."""
+def precompile(folder: Path, header: str) -> None:
+    """Compile a header once for `WHOLE_BLOCKS`. Skips the test without a compiler."""
     if shutil.which("g++") is None:
         pytest.skip("needs g++")
-    for name in headers:
-        shutil.copy(Path(__file__).with_name(name), folder)
-    subprocess.run(["g++", *WHOLE_BLOCKS, "-x", "c++-header", str(folder / headers[-1])], check=True)
+    copy = shutil.copy(Path(__file__).with_name(header), folder)
+    subprocess.run(["g++", *WHOLE_BLOCKS, "-x", "c++-header", copy], check=True)

@@ -1,9 +1,11 @@
-// Runs a probe on the CPU, one thread each, for test_probes.py: CUDA's words, and a MULTIPLY that is a matrix product of the bit
+// Runs a probe on the CPU, one thread each, see emulated_gpu.py: CUDA's words, and a MULTIPLY that is a matrix product of the bit
 // patterns taken as integers, modulo the size of an element of D. Where a register's elements lie in their matrix is told by
 // tables, which the test fills from the PTX ISA.
+#include <algorithm>
 #include <barrier>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <functional>
 #include <memory>
 #include <thread>
@@ -141,4 +143,149 @@ static void launch(Index grid, const std::function<void()>& kernel, unsigned ran
                 threads.emplace_back([t, &kernel] { threadIdx.x = t % 128, rank = t / 128, kernel(); });
             for (auto& thread : threads) thread.join();
         }
+}
+
+// Blackwell: block scales in registers, tensor memory, and an instruction that descriptors tell what to multiply. Their fields are read
+// here as the PTX ISA has them, apart from the code that writes them.
+static int blocks;          // scales of a row of A
+static int kind_bits[8];    // bits of an element of A or B, by its number in the instruction descriptor
+static bool densely;        // whether elements of less than a byte fill 16 bytes, or 16 of them have as many
+static bool descriptor_has_scales;
+
+static void require(bool holds) { if (!holds) std::abort(); }
+
+static Value scaled(Value product, int k, Value scales_a, Value scales_b) {
+    if (!blocks) return product;
+    int shift = k / (shape.k / blocks) * 8;
+    return product * (scales_a >> shift & 255) * (scales_b >> shift & 255);
+}
+
+// PTX ISA, "Block Scaling for mma.sync", selectors {0, 0}: of each four lanes the first two give the scales of rows g and g + 8, the
+// first those of column g.
+static unsigned scale_of_row[4][16], scale_of_column[4][8];
+
+template <class Word> static void multiply(Word* d, const Word* a, const Word* b, const Word* c, unsigned e, const unsigned* s) {
+    int group = threadIdx.x / 32, lane = threadIdx.x % 32;
+    scatter(matrix_a[group], shape.stored, operand_a, a);
+    scatter(matrix_e[group], shape.codes, operand_e, &e);
+    scatter(matrix_b[group], shape.n, operand_b, b);
+    scatter(matrix_c[group], shape.n, operand_c, c);
+    if (lane % 4 < 2) scale_of_row[group][lane / 4 + lane % 4 * 8] = s[0];
+    if (lane % 4 == 0) scale_of_column[group][lane / 4] = s[1];
+    group_barrier[group]->arrive_and_wait();
+    for (int i = 0; i < operand_d.elements; i++) {
+        int at = lane * operand_d.elements + i, row = operand_d.row[at], column = operand_d.column[at];
+        Value sum = matrix_c[group][row * shape.n + column] + cell_counts * (row * shape.n + column);
+        for (int k = 0; k < shape.stored; k++) {
+            int other = met(group, row, k);
+            sum += scaled(matrix_a[group][row * shape.stored + k] * matrix_b[group][other * shape.n + column], other,
+                          scale_of_row[group][row], scale_of_column[group][column]);
+        }
+        d[i] = (Word)sum;
+    }
+    group_barrier[group]->arrive_and_wait();
+}
+
+template <class Word> static void multiply(Word* d, const Word* a, const Word* b, const Word* c, const unsigned* s) {
+    multiply(d, a, b, c, 0u, s);
+}
+
+// Tensor memory of each block: 128 lanes of 512 columns.
+static unsigned cells_of_tensor[2][128][512];
+static unsigned ranks;  // blocks that hold a tile
+static constexpr unsigned FIRST_COLUMN = 64;
+
+static void allocate(unsigned* address) { if (threadIdx.x == 0) *address = FIRST_COLUMN; }
+static void deallocate(unsigned address) { require(address == FIRST_COLUMN); }
+static unsigned* columns_of_thread(unsigned address) {
+    require(address >> 16 == threadIdx.x / 32 * 32);
+    return cells_of_tensor[rank][threadIdx.x] + (address & 0xFFFF);
+}
+static void store_columns(unsigned address, const unsigned (&words)[4]) {
+    for (int i = 0; i < 4; i++) columns_of_thread(address)[i] = words[i];
+}
+static void load_columns(unsigned address, unsigned (&words)[4]) {
+    for (int i = 0; i < 4; i++) words[i] = columns_of_thread(address)[i];
+}
+static unsigned rank_in_tile() { return rank; }
+static void meet() { __syncthreads(); }
+static void written() { __syncthreads(); }
+static void prepare(unsigned long long*) {}
+static void commit(unsigned long long*) {}
+static void wait(unsigned long long*, unsigned) { __syncthreads(); }
+static void read_through() { __syncthreads(); }
+
+// Where the 16 bytes of that number of a row begin. PTX ISA, "Shared memory descriptor": a K-major matrix without swizzle; or "Absolute
+// address mode for K dimension being 48B": rows of 128 bytes, the third 16 bytes at an address of their own, and "Swizzling modes", 128B:
+// bits 4 to 6 of an address are changed by bits 7 to 9.
+static const std::uint8_t* sixteen_bytes(Value descriptor, int of, int row, int number) {
+    unsigned start = (descriptor & 0x3FFF) << 4, leading = (descriptor >> 16 & 0x3FFF) << 4, stride = (descriptor >> 32 & 0x3FFF) << 4;
+    bool absolute = descriptor >> 52 & 1;
+    require((descriptor >> 46 & 7) == 1 && absolute == (shape.k == 96) && descriptor >> 61 == (absolute ? 2 : 0));
+    unsigned from = start >= 0x8000 ? 0x8000 : 0x2000;
+    auto base = (const std::uint8_t*)shared_array[of][from == 0x8000];
+    if (!absolute) return base + start - from + row / 8 * stride + number * leading + row % 8 * 16;
+    unsigned address = (number < 2 ? start + number * 16 : leading) + row / 8 * stride + row % 8 * 128;
+    return base + (address ^ (address >> 7 & 7) << 4) - from;
+}
+
+// PTX ISA, "Packing formats of elements in shared memory".
+static Value element_of(Value descriptor, int of, int row, int k, int bits) {
+    int together = bits >= 8 || densely ? 128 / bits : 16, bit = k % together * bits;
+    auto core = sixteen_bytes(descriptor, of, row, k / together);
+    Value found = 0;
+    for (int i = 0; i < bits; i++) found |= (Value)(core[(bit + i) / 8] >> (bit + i) % 8 & 1) << i;
+    return found;
+}
+
+// The scales of a row of A or a column of B: the same in all four quarters of the lanes, or none that any test expects.
+// Of more than four, the others are in columns behind those of all `rows`, of 128 at least.
+static Value scales_at(unsigned address, int of, int row, int rows) {
+    Value found = 0;
+    for (int word = 0; word * 4 < blocks; word++) {
+        unsigned column = (address & 0xFFFF) + row / 32 + word * std::max(rows, 128) / 32, some = cells_of_tensor[of][row % 32][column];
+        for (int quarter = 1; quarter < 4; quarter++)
+            if (cells_of_tensor[of][quarter * 32 + row % 32][column] != some) return 0;
+        found |= (Value)some << 32 * word;
+    }
+    return found;
+}
+
+// The code of a group of a row of a sparse A. PTX ISA, "Sparsity selector": with eight groups a row, rows 0 to 7 of sixteen are in the
+// low half of lanes 0 to 7, rows 8 to 15 in the high half, groups 4 to 7 eight lanes on; with sixteen, eight groups are in a column.
+static Value code_at(unsigned address, int of, int row, int group) {
+    require(address >> 16 == 0 && address % 4 == 0);
+    int lane = row, column = address + group / 8, bit = group % 8 * 4;
+    if (shape.codes == 8) lane = (row & ~8) + (group >= 4) * 8, column = address, bit = (row & 8) * 2 + group % 4 * 4;
+    return cells_of_tensor[of][lane][column] >> bit & 15;
+}
+
+// PTX ISA, "Instruction descriptor" of tcgen05.mma. Of two blocks, "CTA Pair", the first has the upper half of A, D, the scales of A and
+// the metadata, and the left half of B; each has all scales of B.
+static void multiply(unsigned d, Value a, Value b, unsigned e, unsigned description, const unsigned* s = nullptr) {
+    require(rank == 0 && threadIdx.x == 0 && descriptor_has_scales == (s != nullptr));
+    int n = (description >> 17 & 63) * 8, m = s ? (description >> 27 & 3) * 128 : (description >> 24 & 31) * 16;
+    require(n == shape.n && m == shape.m && description >> 31 == (shape.k == 96) && (description >> 2 & 1) == (shape.codes > 0) && (description & 3) == 0);
+    int a_bits = kind_bits[description >> 7 & 7], b_bits = kind_bits[description >> 10 & 7];
+    for (int row = 0; row < m; row++) {
+        for (int k = 0; k < shape.stored; k++) matrix_a[0][row * shape.stored + k] = element_of(a, row / 128, row % 128, k, a_bits);
+        for (int group = 0; group < shape.codes; group++) matrix_e[0][row * shape.codes + group] = code_at(e, row / 128, row % 128, group);
+    }
+    for (int column = 0, half = n / ranks; column < n; column++)
+        for (int k = 0; k < shape.k; k++) matrix_b[0][k * n + column] = element_of(b, column / half, column % half, k, b_bits);
+    for (int row = 0; row < m; row++)
+        for (int column = 0; column < n; column++) {
+            unsigned& cell = cells_of_tensor[row / 128][row % 128][(d & 0xFFFF) + column];
+            Value of_a = s ? scales_at(s[0], row / 128, row % 128, 128) : 0, of_b = s ? scales_at(s[1], row / 128, column, n) : 0;
+            Value sum = cell + cell_counts * (row * n + column);
+            for (int k = 0; k < shape.stored; k++) {
+                int other = met(0, row, k);
+                sum += scaled(matrix_a[0][row * shape.stored + k] * matrix_b[0][other * n + column], other, of_a, of_b);
+            }
+            cell = (unsigned)sum;
+        }
+}
+
+static void multiply(unsigned d, Value a, Value b, unsigned description, const unsigned* s = nullptr) {
+    multiply(d, a, b, 0u, description, s);
 }

@@ -1,24 +1,30 @@
-"""The probes of Blackwell's own kinds, on an emulated GPU: scales, packed elements, tensor memory lie as the PTX ISA says."""
+"""Probes on an emulated GPU: operands in registers, scales, packed elements and tensor memory lie as the PTX ISA says."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from _pytest.mark import ParameterSet
 from compiled import needs, precompile
-from emulated_blackwell import Emulated, drawn, emulator, run
+from emulated_gpu import Emulated, called, drawn, emulator, run
 from marks import some
 from once import folder_of_run, once
+from probed import ONE_OF_EACH_LAYOUT
+from sparse_semantics import written_out
 
 from accprobe.build import compiler, probes
 from accprobe.devices.protocol import InstructionSubject
 from accprobe.errors import AccprobeError
 from accprobe.isa import tile
+from accprobe.isa.families import TCGEN05
 from accprobe.isa.instructions import catalog, parse
+from accprobe.operands.request import Request
+from accprobe.report.report import Report
 from accprobe.verify.onehot import misplaced
 
 FP4 = "m16n8k64.kind::{}.scale_vec::{}X.f32.e2m1.e2m1.f32.{}"
@@ -66,10 +72,7 @@ SPARSE_IN_TENSOR_MEMORY = [
 @pytest.fixture(scope="session")
 def headers(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the emulated GPU."""
-    return once(
-        folder_of_run(tmp_path_factory) / "emulated_blackwell",
-        lambda folder: precompile(folder, "emulated_gpu.h", "emulated_blackwell.h"),
-    )
+    return once(folder_of_run(tmp_path_factory) / "emulated_gpu", lambda folder: precompile(folder, "emulated_gpu.h"))
 
 
 @pytest.mark.parametrize(
@@ -81,6 +84,7 @@ def headers(tmp_path_factory: pytest.TempPathFactory) -> Path:
             for name in some(kind, 20)
         ),
         *some(OF_TWO_BLOCKS, 8),
+        *some(ONE_OF_EACH_LAYOUT, 16),
     ],
 )
 def test_every_problem_reaches_its_row_and_column(name: str, headers: Path) -> None:
@@ -97,6 +101,22 @@ def test_every_problem_reaches_its_row_and_column(name: str, headers: Path) -> N
         library.count_cells(0)
         rows, columns = tile.cells_of(inst, count, placement)
         np.testing.assert_array_equal(d, (sums + (rows * inst.n + columns).astype(np.uint64)).astype(inst.d.dtype))
+
+
+@pytest.mark.parametrize("name", some(ONE_OF_EACH_LAYOUT, 32))
+def test_products_reach_every_row_and_column(name: str, headers: Path) -> None:
+    """Matrix products whose last tiles are not full, by the instruction's own K."""
+    inst = parse(name)
+    rows, columns = inst.m + 5, inst.n + 3
+    asked, _ = drawn(inst, rows * columns)
+    a, b, c = asked.a[:rows], asked.b[:columns], asked.c.reshape(rows, columns)
+    d = np.zeros((rows + 1, columns), inst.d.dtype)
+    metadata = None if asked.metadata is None else asked.metadata[:rows]
+    called(emulator(inst, headers, products=True), inst, Request(a, b, c, metadata=metadata), d, rows, columns, 2, 2)
+    whole = a if metadata is None else written_out(inst, a, metadata)
+    wide = whole.astype(np.uint64) @ b.astype(np.uint64).T + c.astype(np.uint64)
+    np.testing.assert_array_equal(d[:rows], wide.astype(inst.d.dtype))
+    assert not d[rows:].any()
 
 
 @pytest.mark.parametrize(
@@ -176,6 +196,18 @@ def test_the_self_test_tells_what_lies_wrong(name: str, old: str, new: str, told
     assert old in probes.source(inst)
     found = misplaced(InstructionSubject(Emulated(emulator(inst, headers, lambda text: text.replace(old, new))), inst))
     assert found == f"the self-test: {told}; please report it"
+
+
+def test_hopper_has_a_probe_for_every_instruction_of_the_recorded_h200() -> None:
+    probed = {inst.name for inst in catalog("sm_90a") if probes.why_no_probe(inst) is None}
+    assert probed == {row.name for row in Report.load("h200").instructions}
+
+
+def test_no_probe_has_a_reason_and_no_source() -> None:
+    few_rows = replace(parse("mma.sync.m16n8k16.f32.f16.f16.f32"), family=TCGEN05)
+    assert probes.why_no_probe(few_rows) == "no probe"
+    with pytest.raises(AccprobeError, match="no probe"):
+        probes.source(few_rows)
 
 
 @pytest.mark.parametrize("target", ["sm_100a", "sm_103a", "sm_110a", "sm_120a", "sm_121a"])
