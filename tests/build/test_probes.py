@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-from _pytest.mark import ParameterSet
-from compiled import needs, precompile
+from compiled import precompile
 from emulated_gpu import Emulated, called, drawn, emulator, run
 from marks import some
 from once import folder_of_run, once
 from probed import ONE_OF_EACH_LAYOUT
 from sparse_semantics import written_out
 
-from accprobe.build import compiler, probes
+from accprobe.build import probes
 from accprobe.devices.protocol import InstructionSubject
 from accprobe.errors import AccprobeError
 from accprobe.isa import tile
@@ -119,33 +116,6 @@ def test_products_reach_every_row_and_column(name: str, headers: Path) -> None:
     assert not d[rows:].any()
 
 
-@pytest.mark.parametrize(
-    ("name", "old", "new"),
-    some(
-        [
-            (IN_REGISTERS[1], "lane / 4 + 8 * (lane % 2)", "lane % 8 + 8 * (lane % 2)"),
-            (IN_REGISTERS[0], "#define B_SHIFT 2", "#define B_SHIFT 0"),
-            (IN_TENSOR_MEMORY[5], "word / 4 * 16;", "word / 4 * 12;"),
-            (IN_TENSOR_MEMORY[6], "top + i * 32 + lane % 32", "top + i * 32 + lane / 32"),
-            (IN_TENSOR_MEMORY[0], "word / 4 * LEADING_OFFSET", "word / 4 * 64"),
-            (IN_TENSOR_MEMORY[9], "word / 4 ^ row % 8", "word / 4 ^ row % 4"),
-            (IN_TENSOR_MEMORY[10], "scale / 4 * SCALE_COLUMNS_OF_B", "scale / 4"),
-            (OF_TWO_BLOCKS[0], "tile.line_of_column(left + column)", "tile.line_of_column(column)"),
-            (OF_TWO_BLOCKS[1], "tile.line(top + of)", "tile.line(of)"),
-            (SPARSE_IN_TENSOR_MEMORY[0], "row + i / OF_A_ROW * 8", "row + i / OF_A_ROW * 4"),
-            (SPARSE_IN_TENSOR_MEMORY[3], "lane, column * 8, line_of", "lane, (1 - column) * 8, line_of"),
-        ],
-        3,
-    ),
-)
-def test_a_wrong_layout_is_seen(name: str, old: str, new: str, headers: Path) -> None:
-    inst = parse(name)
-    assert old in probes.source(inst)
-    library = emulator(inst, headers, lambda text: text.replace(old, new))
-    asked, sums = drawn(inst, 2 * tile.problems(inst))
-    assert (run(library, inst, asked, 0)[0] != sums.astype(inst.d.dtype)).any()
-
-
 @pytest.mark.parametrize("name", [SPARSE_IN_TENSOR_MEMORY[1], pytest.param(PLAIN_PAIR, marks=pytest.mark.slow)])
 def test_a_right_layout_passes_the_self_test(name: str, headers: Path) -> None:
     inst = parse(name)
@@ -226,53 +196,3 @@ def test_there_are_no_matrix_products_of_them(name: str) -> None:
     assert not probes.multiplies_matrices(parse(name))
     with pytest.raises(AccprobeError, match="has no probe of matrix products"):
         probes.source(parse(name), products=True)
-
-
-OPCODES = [
-    ("sm_120a", IN_REGISTERS[0], "QMMA.16832.F32.E4M3.E2M1"),
-    ("sm_121a", IN_REGISTERS[1], "QMMA.SF.16832.F32.E2M1.E3M2.E8"),
-    ("sm_120a", "mma.sync.m16n8k32.kind::f8f6f4.f16.e2m1.e2m1.f16", "QMMA.16832.F16.E2M1.E2M1"),
-    ("sm_120a", BESIDE_METADATA[0], "QMMA.SP.16864.F32.E2M1.E5M2"),
-    ("sm_121a", BESIDE_METADATA[1], "QMMA.SF.SP.16864.F32.E4M3.E2M1.E8"),
-    ("sm_120a", BESIDE_METADATA[3], "OMMA.SF.SP.168128.F32.E2M1.E2M1.UE4M3.4X"),
-    ("sm_120a", IN_REGISTERS[2], "OMMA.SF.16864.F32.E2M1.E2M1.E8"),
-    ("sm_121a", IN_REGISTERS[3], "OMMA.SF.16864.F32.E2M1.E2M1.UE4M3.4X"),
-    ("sm_100a", IN_TENSOR_MEMORY[0], "UTCHMMA"),
-    ("sm_103a", IN_TENSOR_MEMORY[2], "UTCHMMA"),
-    ("sm_110a", IN_TENSOR_MEMORY[3], "UTCIMMA"),
-    ("sm_100a", IN_TENSOR_MEMORY[5], "UTCQMMA"),
-    ("sm_103a", IN_TENSOR_MEMORY[6], "UTCQMMA"),
-    ("sm_110a", IN_TENSOR_MEMORY[7], "UTCOMMA"),
-    ("sm_100a", IN_TENSOR_MEMORY[8], "UTCOMMA.4X"),
-    ("sm_103a", IN_TENSOR_MEMORY[9], "UTCOMMA"),
-    ("sm_103a", IN_TENSOR_MEMORY[10], "UTCOMMA.BLOCK16"),
-    ("sm_100a", OF_TWO_BLOCKS[0], "UTCHMMA.2CTA"),
-    ("sm_110a", OF_TWO_BLOCKS[1], "UTCQMMA.2CTA"),
-    ("sm_103a", OF_TWO_BLOCKS[2], "UTCOMMA.2CTA.BLOCK16"),
-    ("sm_100a", SPARSE_IN_TENSOR_MEMORY[0], "UTCHMMA"),
-    ("sm_103a", SPARSE_IN_TENSOR_MEMORY[1], "UTCHMMA"),
-    ("sm_103a", SPARSE_IN_TENSOR_MEMORY[2], "UTCQMMA"),
-    ("sm_110a", SPARSE_IN_TENSOR_MEMORY[3], "UTCIMMA"),
-    ("sm_100a", SPARSE_IN_TENSOR_MEMORY[4], "UTCQMMA"),
-    ("sm_103a", SPARSE_IN_TENSOR_MEMORY[5], "UTCOMMA.BLOCK16"),
-]
-
-
-def first_of_each() -> Iterator[ParameterSet]:
-    """The first of each instruction's family and of each unit, sparse and by two blocks; others are slow."""
-    seen: set[str] = set()
-    for target, name, opcode in OPCODES:
-        new = {name.partition(".")[0], *re.findall(r"^\w+|SP|2CTA", opcode)} - seen
-        yield pytest.param(target, name, opcode, id=f"{target}-{name}", marks=() if new else pytest.mark.slow)
-        seen |= new
-
-
-@pytest.mark.parametrize(("target", "name", "opcode"), list(first_of_each()))
-def test_what_they_become(target: str, name: str, opcode: str) -> None:
-    from accprobe.sass import lowering, opcodes
-
-    pytest.importorskip("cuda.core", exc_type=ImportError)
-    needs("nvdisasm")
-    found = lowering.lowering(compiler.compile(parse(name), target))
-    assert found.sequence == ((opcode, 1),)
-    assert opcodes.relation(parse(name), opcode) == "native"

@@ -87,7 +87,7 @@ LINKS = {
 WAYS = {(True, True): ON_MATRIX_UNITS, (True, False): tuple(LINKS), (False, False): tuple(CASES)}
 """Arguments of `compiled`: chained, matrix_units."""
 FAST = {
-    **dict.fromkeys(("QGMMA", "wide exponents"), (True, True)),
+    "QGMMA": (True, True),
     **dict.fromkeys(("tf32", "two sums and an add", "bf16, added"), (True, False)),
     **dict.fromkeys(("f16 results", "f64", "planted"), (False, False)),
 }

@@ -40,9 +40,9 @@ NOT_ONCE = {
 }
 # Plans that take little time. The others are slow tests.
 QUICK = {
-    *("chain of 32", "chain of multiply-adds, descending", "chain of 16, descending", "promoted every 128"),
-    *("3 even slices, backward", "results f16, RZ", "sums rounded to nearest", "tensor scales", "block scales, one block"),
-    *("dropped tail of one chain", "doubled k", "int8", "int8, dropped tail", "edge tiles", "faulty output"),
+    *("chain of 32", "chain of multiply-adds, descending", "promoted every 128", "results f16, RZ", "tensor scales"),
+    *("3 even slices, backward", "block scales, one block", "doubled k", "int8", "int8, dropped tail"),
+    *("edge tiles", "faulty output"),
 }
 
 
@@ -196,7 +196,8 @@ def test_unordered_sums_change_from_call_to_call() -> None:
     assert outcome.region_map.values > 1
 
 
-@pytest.mark.parametrize("name", some(["5 even slices, unordered, tensor scale", "4 uneven slices, unordered, row scales"]))
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["5 even slices, unordered, tensor scale", "4 uneven slices, unordered, row scales"])
 def test_unordered_sums_may_be_scaled(name: str) -> None:
     outcome = outcome_of(NAMED[name])
     assert status(outcome) == ("confirmed", "")

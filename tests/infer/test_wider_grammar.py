@@ -120,10 +120,9 @@ def test_overflow_before_rounding(name: str) -> None:
     assert_found(changed(name, overflow_detected="before rounding"), overflow_detected="before rounding")
 
 
-@pytest.mark.parametrize("name", ["f16 result", "tf32"])
-def test_tininess_before_rounding(name: str) -> None:
+def test_tininess_before_rounding() -> None:
     fields = {"result_rounding": "RNE", "subnormal_results": "flushed", "tininess_detected": "before rounding"}
-    assert_found(changed(name, **fields), **fields)
+    assert_found(changed("f16 result", **fields), **fields)
 
 
 @pytest.mark.parametrize("operands", ["s8", "u8"])

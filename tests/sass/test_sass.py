@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from _pytest.mark import ParameterSet
 
 from accprobe.build import cache, compiler, probes, toolchain
 from accprobe.errors import ToolMissing
-from accprobe.isa import architectures
 from accprobe.isa.families import WGMMA
 from accprobe.isa.instructions import parse
 from accprobe.sass import lowering, reading, symbols
@@ -24,89 +21,6 @@ def _tools() -> None:
         toolchain.find("nvdisasm")
     except ToolMissing as e:
         pytest.skip(str(e))
-
-
-def unpack(e4m3: int, e5m2: int = 0) -> list[tuple[str, int]]:
-    return [(f"F2FP.F16.{name}.UNPACK_B", n) for name, n in (("E4M3", e4m3), ("E5M2", e5m2)) if n]
-
-
-LOWERINGS: list[tuple[str, str, list[tuple[str, int]]]] = [
-    ("sm_75", "mma.sync.m16n8k8.f32.f16.f16.f32", [("HMMA.1688.F32", 1)]),
-    ("sm_80", "mma.sync.m16n8k16.f32.bf16.bf16.f32", [("HMMA.16816.F32.BF16", 1)]),
-    ("sm_80", "mma.sync.m8n8k4.f64.f64.f64.f64", [("DMMA.884", 1)]),
-    ("sm_86", "mma.sync.m16n8k8.f32.tf32.tf32.f32", [("HMMA.1688.F32.TF32", 1)]),
-    ("sm_89", "mma.sync.m16n8k32.f32.e4m3.e4m3.f32", [("QMMA.16832.F32.E4M3.E4M3", 1)]),
-    ("sm_89", "mma.sync.m16n8k16.f16.e5m2.e4m3.f16", [("QMMA.16816.F16.E5M2.E4M3", 1)]),
-    ("sm_90a", "mma.sync.m16n8k8.f16.f16.f16.f16", [("HMMA.1688.F16", 1)]),
-    ("sm_90a", "mma.sync.m16n8k16.f32.f16.f16.f32", [("HMMA.16816.F32", 1)]),
-    ("sm_90a", "mma.sync.m16n8k4.f32.tf32.tf32.f32", [("HMMA.1684.F32.TF32", 1)]),
-    ("sm_90a", "mma.sync.m16n8k16.f64.f64.f64.f64", [("DMMA.16x8x16", 1)]),
-    ("sm_90a", "mma.sync.m16n8k32.f32.e4m3.e4m3.f32", [*unpack(12), ("HMMA.16816.F32", 2), ("FADD", 4)]),
-    ("sm_90a", "mma.sync.m16n8k32.f16.e4m3.e5m2.f16", [*unpack(8, 4), ("HMMA.16816.F16", 2), ("HADD2", 2)]),
-    ("sm_90a", "mma.sync.m16n8k16.f32.e5m2.e5m2.f32", [*unpack(0, 6), ("HMMA.1688.F32", 2), ("FADD", 4)]),
-    ("sm_90a", "mma.sync.m16n8k32.satfinite.s32.s8.u8.s32", [("IMMA.16832.S8.U8.SAT", 1)]),
-    ("sm_90a", "wgmma.m64n8k16.f32.f16.f16", [("HGMMA.64x8x16.F32", 1)]),
-    ("sm_90a", "wgmma.m64n8k16.f16.f16.f16.rs", [("HGMMA.64x8x16.F16", 1)]),
-    ("sm_90a", "wgmma.m64n256k16.f32.bf16.bf16", [("HGMMA.64x256x16.F32.BF16", 1)]),
-    ("sm_90a", "wgmma.m64n8k8.f32.tf32.tf32.rs", [("HGMMA.64x8x8.F32.TF32", 1)]),
-    ("sm_90a", "wgmma.m64n8k32.f32.e4m3.e4m3", [("QGMMA.64x8x32.F32.E4M3.E4M3", 1)]),
-    ("sm_90a", "wgmma.m64n256k32.f16.e5m2.e4m3.rs", [("QGMMA.64x256x32.F16.E5M2.E4M3", 1)]),
-    ("sm_90a", "wgmma.m64n8k32.satfinite.s32.s8.u8", [("IGMMA.64x8x32.S8.U8.SAT", 1)]),
-    ("sm_75", "mma.sync.m8n8k4.f32.f16.f16.f16", [(f"HMMA.884.F32.F16.STEP{i}", 1) for i in range(4)]),
-    ("sm_75", "mma.sync.m8n8k4.f16.f16.f16.f16", [(f"HMMA.884.F16.F16.STEP{i}", 1) for i in range(2)]),
-    ("sm_75", "mma.sync.m8n8k32.s32.u4.s4.s32", [("IMMA.8832.U4.S4", 1)]),
-    ("sm_75", "mma.sync.m8n8k128.s32.b1.b1.s32.xor.popc", [("BMMA.88128.XOR.POPC", 1)]),
-    ("sm_80", "mma.sync.m8n8k4.f32.f16.f16.f32", [("HADD2.F32", 24), ("FFMA", 32), ("FADD", 8)]),
-    ("sm_86", "mma.sync.m16n8k32.satfinite.s32.s4.s4.s32", [("IMMA.16832.S4.S4.SAT", 1)]),
-    ("sm_89", "mma.sync.m16n8k64.s32.s4.u4.s32", [("IMMA.16864.S4.U4", 1)]),
-    ("sm_89", "mma.sync.m16n8k256.s32.b1.b1.s32.and.popc", [("BMMA.168256.AND.POPC", 1)]),
-    ("sm_90a", "mma.sync.m8n8k4.f32.f16.f16.f32", [("HADD2.F32", 24), ("FFMA", 32), ("FADD", 8)]),
-    ("sm_90a", "mma.sync.m16n8k64.satfinite.s32.s4.u4.s32", [("IMMA.16832.S8.U8", 2)]),
-    ("sm_90a", "mma.sync.m16n8k256.s32.b1.b1.s32.and.popc", [("BMMA.168256.AND.POPC", 1)]),
-    ("sm_90a", "mma.sync.m16n8k256.s32.b1.b1.s32.xor.popc", [("BMMA.168256.AND.POPC", 2)]),
-    ("sm_90a", "wgmma.m64n8k256.s32.b1.b1.and.popc", [("BGMMA.64x8x256.AND.POPC", 1)]),
-    ("sm_90a", "wgmma.m64n256k256.s32.b1.b1.and.popc.rs", [("BGMMA.64x256x256.AND.POPC", 1)]),
-    ("sm_100a", "mma.sync.m16n8k64.s32.s4.s4.s32", [("IMMA.16832.S8.S8", 2)]),
-    ("sm_100a", "mma.sync.m16n8k256.s32.b1.b1.s32.and.popc", [("IMMA.16832.U8.U8", 8)]),
-    ("sm_120a", "mma.sync.m8n8k128.s32.b1.b1.s32.xor.popc", [("IMMA.16832.U8.U8", 4)]),
-    ("sm_80", "mma.sp.m16n8k32.f32.f16.f16.f32", [("HMMA.SP.16832.F32", 1)]),
-    ("sm_80", "mma.sp.m16n8k128.s32.s4.u4.s32", [("IMMA.SP.168128.S4.U4", 1)]),
-    ("sm_86", "mma.sp.m16n8k16.f32.tf32.tf32.f32", [("HMMA.SP.16816.F32.TF32", 1)]),
-    ("sm_86", "mma.sp.m16n8k64.satfinite.s32.u4.u4.s32", [("IMMA.SP.16864.U4.U4.SAT", 1)]),
-    ("sm_89", "mma.sp.m16n8k64.f32.e4m3.e5m2.f32", [("QMMA.SP.16864.F32.E4M3.E5M2", 1)]),
-    ("sm_90a", "mma.sp.m16n8k16.f16.f16.f16.f16", [("HMMA.SP.16816.F16", 1)]),
-    ("sm_90a", "mma.sp.m16n8k8.f32.tf32.tf32.f32", [("HMMA.SP.1688.F32.TF32", 1)]),
-    ("sm_90a", "mma.sp.m16n8k64.s32.s8.u8.s32", [("IMMA.SP.16864.S8.U8", 1)]),
-    ("sm_90a", "mma.sp.m16n8k64.s32.s4.s4.s32", [("IMMA.SP.16832.S8.S8", 2)]),
-    ("sm_90a", "mma.sp.m16n8k64.f32.e4m3.e5m2.f32", [*unpack(8, 8), ("HMMA.SP.16832.F32", 2), ("FADD", 4)]),
-    ("sm_90a", "wgmma.sp.m64n8k32.f32.bf16.bf16", [("HGMMA.SP.64x8x32.F32.BF16", 1)]),
-    ("sm_90a", "wgmma.sp.m64n8k16.f32.tf32.tf32.rs", [("HGMMA.SP.64x8x16.F32.TF32", 1)]),
-    ("sm_90a", "wgmma.sp.m64n256k64.f16.e4m3.e5m2", [("QGMMA.SP.64x256x64.F16.E4M3.E5M2", 1)]),
-    ("sm_90a", "wgmma.sp.m64n8k64.satfinite.s32.s8.u8.rs", [("IGMMA.SP.64x8x64.S8.U8.SAT", 1)]),
-    ("sm_100a", "mma.sync.m16n8k32.f32.e4m3.e4m3.f32", [*unpack(12), ("HMMA.16816.F32", 2), ("FADD", 4)]),
-    ("sm_103a", "mma.sync.m16n8k8.f64.f64.f64.f64", [("DMMA.8x8x4", 4)]),
-    ("sm_120a", "mma.sync.m16n8k32.f32.e4m3.e4m3.f32", [("QMMA.16832.F32.E4M3.E4M3", 1)]),
-    ("sm_120a", "mma.sync.m16n8k32.kind::f8f6f4.f16.e5m2.e4m3.f16", [("QMMA.16832.F16.E5M2.E4M3", 1)]),
-]
-
-
-def lowerings() -> Iterator[ParameterSet]:
-    """The first of each generation, and of each opcode; others are slow."""
-    seen: set[str] = set()
-    for target, name, expected in LOWERINGS:
-        new = {architectures.get(target).generation, *(re.sub(r"\d.*", "", opcode) for opcode, _ in expected)} - seen
-        yield pytest.param(target, name, expected, id=f"{target}-{name}", marks=() if new else pytest.mark.slow)
-        seen |= new
-
-
-@pytest.mark.usefixtures("_tools")
-@pytest.mark.parametrize(("target", "name", "expected"), list(lowerings()))
-def test_lowering(target: str, name: str, expected: list[tuple[str, int]]) -> None:
-    cubin = compiler.compile(parse(name), target)
-    found = lowering.lowering(cubin)
-    assert sorted(found.sequence) == sorted(expected)
-    assert found.matrix == tuple(opcode for opcode, _ in found.sequence if "MMA" in opcode)
-    assert (found.source, found.cubin_sha256) == ("nvdisasm", cubin.sha256)
 
 
 WARP_TARGETS = ["sm_75", "sm_80", "sm_89", "sm_90a", "sm_100a", "sm_120a"]

@@ -201,6 +201,7 @@ def test_other_orders_are_found(
     assert {(x.alignment_bits, x.scaled_products) for x in sums if isinstance(x, FloatArithmetic)} == {(bits, at_once)}
 
 
+@pytest.mark.slow
 def test_bits_below_what_a_block_spans_stand_for_a_floor() -> None:
     """No product of one block has bits below 25: with a bit more and a floor one higher, sums are the same."""
     row = row_of(Scaled(NARROW, with_c_last(NARROW, 25, None)), NARROW)

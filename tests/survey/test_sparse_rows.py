@@ -80,7 +80,7 @@ def planted(name: str, taken: Taken | None = None, exchanged: tuple[int, int] = 
 
 
 def row_of(device: PlantedSparse) -> Row:
-    (row,) = survey(device).instructions
+    (row,) = survey(device, dots=4000).instructions
     return row
 
 

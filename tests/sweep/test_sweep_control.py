@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from functools import cache
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from accprobe.sweep.operands import SETS, OperandSet, draw_matrices
 K, SIDE = 256, 16
 
 
+@cache
 def exact(kind: OperandSet, dtype: str, block_k: int) -> list[masks.Totals]:
     config = Configuration(DTYPES[dtype], block_k, 4)
     return list(prediction.exact_partials(config, draw_matrices(kind, DTYPES[dtype], SIDE, SIDE, K, block_k, seed=1)))
