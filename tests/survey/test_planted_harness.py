@@ -11,21 +11,17 @@ import pytest
 from departures import Entry, Wide
 from faulty import Fault, Place, PlantedDevice, cells, placements
 from hostile import hostile
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from judge import judged
 from outside import Unit
-from plants import OPCODES, SPARSE, Plant, float_models, integer_models, usual
+from plants import OPCODES, Plant
 
-from accprobe.evaluate.evaluator import evaluate
 from accprobe.infer.findings import Finding
 from accprobe.isa import tile
 from accprobe.isa.formats import FORMATS
-from accprobe.isa.instructions import Instruction, parse
+from accprobe.isa.instructions import parse
 from accprobe.model.published import known_models
 from accprobe.model.tree import DotModel, IntegerArithmetic
 from accprobe.operands.request import Request
-from accprobe.operands.sparse import laid_out
 from accprobe.report.claims import Alternatives
 from accprobe.report.rows import Row
 from accprobe.sass import opcodes
@@ -148,25 +144,3 @@ def test_faults_of_a_self_test_act_on_nothing_else() -> None:
     tests, device = one_hot(INST).request, planted("one hot", 2)
     assert 0.3 < len(wrong(device, tests)) / len(tests) < 0.7
     assert wrong(device) == []
-
-
-def test_sparse_devices_add_what_is_stored() -> None:
-    plant = usual(np.random.default_rng(0), SPARSE)
-    request = laid_out(plant.instruction, hostile(plant.instruction.stored, 3, each=50))
-    assert_as_evaluated(plant.instruction, plant.model, request)
-
-
-def assert_as_evaluated(inst: Instruction, model: DotModel, request: Request) -> None:
-    np.testing.assert_array_equal(Unit(inst, model).dot(request), evaluate(model, inst, request))
-
-
-@settings(max_examples=25, deadline=None)
-@given(st.one_of(float_models(), float_models(plain=True), integer_models()), st.integers(0, 2**32))
-def test_models_of_the_grammar_are_computed_as_accprobe_does(planted: Plant, seed: int) -> None:
-    assert_as_evaluated(planted.instruction, planted.model, hostile(planted.instruction, seed, each=3)[:40])
-
-
-@pytest.mark.parametrize("name", ["mma.sync.m8n8k4.f64.f64.f64.f64", "wgmma.m64n8k32.f32.e4m3.e4m3"])
-def test_models_of_hardware_are_computed_as_accprobe_does(name: str) -> None:
-    inst = parse(name)
-    assert_as_evaluated(inst, known_models("h100")[inst].model, hostile(inst, 1, each=50)[:600])
