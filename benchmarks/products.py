@@ -1,9 +1,10 @@
-"""Characterise planted matrix products with the default run, and count the verdicts.
+"""Characterise planted matrix products and reductions with the default run, and count the verdicts.
 
     python benchmarks/products.py --seeds 1000-1199 --jobs 16 -o benchmarks/results/products/1000-1199.jsonl
+    python benchmarks/products.py --seeds 20000-20199 -o benchmarks/results/products/20000-20199.jsonl
 
-tests/support/planted_plans.py draws the product of a seed; tests/support/product_judge.py compares its row with fresh results
-of the planted evaluator. Each product runs in its own process; one that crashes, or takes more than --limit seconds of CPU
+tests/support/planted_plans.py draws the product of a seed, and from 20000 on tests/support/planted_reductions.py a reduction;
+product_judge.py and reduction_judge.py compare its row with fresh results of the planted evaluator. Each product runs in its own process; one that crashes, or takes more than --limit seconds of CPU
 time, is counted as such. Prints every seed that is not confirmed, and a table; -o writes one line of JSON for each finished
 product. Exit status 1 if a confirmed row is wrong or an exact finding is false.
 """
@@ -18,18 +19,25 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"))
 
+import planted_reductions
+import product_judge
+import reduction_judge
 from census import Census, Failure
 from planted_plans import drawn
-from planted_products import Planted
-from product_judge import Judgement, judged, without_row
+from product_judge import Judgement, parameters
+
+FIRST_REDUCTION = 20_000
 
 
-def planted(seed: int) -> Planted:
-    return replace(drawn(seed), seed=seed)
+def judged(seed: int) -> Judgement:
+    if seed < FIRST_REDUCTION:
+        return product_judge.judged(replace(drawn(seed), seed=seed))
+    return reduction_judge.judged(planted_reductions.drawn(seed), seed)
 
 
 def failed(seed: int, verdict: Failure, reason: str, seconds: float) -> Judgement:
-    return without_row(planted(seed), verdict, reason, seconds)
+    plant = parameters(drawn(seed)) if seed < FIRST_REDUCTION else planted_reductions.drawn(seed).parameters()
+    return Judgement(seed=seed, parameters=plant, verdict=verdict, reason=reason, cause=verdict, seconds=round(seconds, 2))
 
 
 def told(judgement: Judgement) -> Iterator[str]:
@@ -62,7 +70,7 @@ def table(judgements: list[Judgement]) -> Iterator[str]:
         yield f"{name:18} {count[name]:4}"
 
 
-CENSUS = Census(lambda seed: judged(planted(seed)), failed, told, table)
+CENSUS = Census(judged, failed, told, table)
 
 
 if __name__ == "__main__":

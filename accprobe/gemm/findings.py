@@ -222,16 +222,18 @@ def findings(outcome: ProductOutcome, found: RegionOutcome | None = None) -> dic
     """Return the findings of a region (None: the largest) by name."""
     found = found or outcome.main
     named = dict(_findings(outcome, found))
-    for name in dict.fromkeys(alternative.property for alternative in found.surviving if not found.is_far_off):
+    surviving = [] if found.is_far_off else [(x.property, x.plan) for x in found.surviving]
+    surviving += [("effective_bits", plan) for name, plan in surviving if name in ("alignment_bits", "result_bits")]
+    for name in dict.fromkeys(name for name, _ in surviving):
         if name == "slice_sizes" and name not in named:  # borders of promoted parts, or of lanes
             which = "order" if named["promote_every"].value is None else "promote_every"
             named[which] = replace(named[which], bound="undetermined")
             continue
         finding = named.get(name) or Finding(_value(name, outcome.spec, found.plan))
-        others = (
-            _value(name, outcome.spec, alternative.plan) for alternative in found.surviving if alternative.property == name
-        )
+        others = (_value(name, outcome.spec, plan) for of, plan in surviving if of == name)
         candidates = tuple(dict.fromkeys((*finding.candidates, finding.value, *others)))
+        if name == "effective_bits" and len(candidates) == 1:
+            continue
         named[name] = Finding(finding.value, "undetermined", candidates, finding.note)
     if not is_verified(outcome, found):
         in_doubt = set(named) - set(OBSERVED)

@@ -39,7 +39,7 @@ def random_windows(spec: Spec, kind: str, rows: int, rng: np.random.Generator) -
             part = words[start : start + 2 * spec.k]
             place, turn = np.arange(len(part)) % half, np.arange(len(part)) // half % 2
             near = (rng.integers(0, 256, len(part)) < _CANCELLED) & (place < len(part))
-            opposite = part[place] ^ (turn * spec.b.sign_bit).astype(spec.b.dtype)
+            opposite = np.where(turn, part[place] ^ spec.b.dtype.type(spec.b.sign_bit), part[place])
             words[start : start + 2 * spec.k] = np.where(near, opposite, part)
     return words, rng.choice(n - spec.k + 1, rows, replace=False)
 
