@@ -94,6 +94,8 @@ def predict(
         if scales is not None:
             raise AccprobeError(f"{like} has no scales: name a scaled product, such as products-h200:torch:_scaled_mm")
         return _of_instruction(like, a, b, c, promote_every)
+    if all(row.is_reduction for row in rows):
+        raise AccprobeError(f"{like} is a reduction: it takes one array")
     if promote_every is not None:
         raise AccprobeError(f"{like} is a product: it takes no promote_every")
     return _of_product(like, rows, a, b, c, scales)
@@ -116,12 +118,17 @@ def _of_reduction(like: str, rows: Sequence[ProductRow], x: Any, dim: int) -> An
     first = dim in (0, -2) and x.ndim == 2
     shape = (1, x.shape[0]) if x.ndim == 1 else tuple(x.shape[::-1] if first else x.shape)
     name = "all" if x.ndim == 1 else "first" if first else "last"
-    typed = [row for row in rows if row.options.get("dim") == name and _has_type(x, FORMATS[row.a])]
-    fitting = [row for row in typed if (row.n, row.k) == shape]
+    near = [row for row in rows if row.options.get("dim") == name]
+    shaped = [row for row in near if (row.n, row.k) == shape]
+    typed = [row for row in near if _has_type(x, FORMATS[row.a])]
+    fitting = [row for row in shaped if row in typed]
     if len(fitting) != 1:
-        some = "; ".join(row.title for row in (fitting or typed or rows)[:ROWS_LISTED])
         what = f"{len(fitting)} reductions" if fitting else "no reduction"
-        raise AccprobeError(f"{like} has {what} for x {list(x.shape)} {x.dtype}, dim {dim}; it has {some}")
+        along = "" if name == "all" else f" along the {name} dimension"
+        of = "" if fitting else "of that shape " if shaped else "of that type " if typed else ""
+        some = "; ".join(row.title for row in (fitting or shaped or typed or near or rows)[:ROWS_LISTED])
+        dtype = str(x.dtype).removeprefix("torch.")
+        raise AccprobeError(f"{like} has {what} for x {list(x.shape)} {dtype}{along}; {of}it has {some}")
     (row,) = fitting
     model = _usable_model(like, row)
     words = _patterns(x, FORMATS[row.a], "x")

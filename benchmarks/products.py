@@ -3,10 +3,11 @@
     python benchmarks/products.py --seeds 1000-1199 --jobs 16 -o benchmarks/results/products/1000-1199.jsonl
     python benchmarks/products.py --seeds 20000-20199 -o benchmarks/results/products/20000-20199.jsonl
 
-tests/support/planted_plans.py draws the product of a seed, and from 20000 on tests/support/planted_reductions.py a reduction;
-product_judge.py and reduction_judge.py compare its row with fresh results of the planted evaluator. Each product runs in its own process; one that crashes, or takes more than --limit seconds of CPU
-time, is counted as such. Prints every seed that is not confirmed, and a table; -o writes one line of JSON for each finished
-product. Exit status 1 if a confirmed row is wrong or an exact finding is false.
+tests/support/planted_plans.py draws the product of a seed, from seed 20000 on planted_reductions.py a reduction;
+product_judge.py and reduction_judge.py compare its row with fresh results of the planted evaluator. Each runs in its own
+process; one that crashes, or takes more than --limit seconds of CPU time, is counted as such. Prints every seed that is not
+confirmed, and a table; -o writes one line of JSON for each that is finished. Exit status 1 if a confirmed row is wrong or an
+exact finding is false.
 """
 
 from __future__ import annotations

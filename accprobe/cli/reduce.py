@@ -90,15 +90,19 @@ def reduce_command(
       accprobe reduce torch:sum --shape 64x4096 --sweep rows=1,8,64
       accprobe reduce torch.distributed:all_reduce --ranks 4 --shape 4096 --dtype bf16
     """
+    from accprobe.gemm.callables.reductions import check_ranks
+
     callables = [callable_, *([versus] if versus else [])]
+    for name in callables:
+        check_ranks(name, ranks)
     rows = swept_sizes("rows", sweep) if sweep else ()
+    sizes = [_shape(each, ranks) for each in shapes] or [(64, 1024) if ranks is None else (1024, ranks)]
     if ranks is not None:
         if rows:
             raise AccprobeError("--sweep compares numbers of rows, which a collective does not have: leave it out")
         dim, options = "ranks", (*options, f"backend={backend}", f"op={op}")
         device = "cpu" if backend == "gloo" and device is None else device
     run = ProductRun(elements, seed, device)
-    sizes = [_shape(each, ranks) for each in shapes] or [(64, 1024) if ranks is None else (1024, ranks)]
     measure_each(
         run,
         callables,
@@ -137,4 +141,7 @@ def _shape(text: str, ranks: int | None) -> tuple[int, int]:
     if found is None or (found[2] is None) == (ranks is None):
         expected = "ROWSxK, such as 64x4096" if ranks is None else "the number of elements, such as 4096"
         raise AccprobeError(f"'{text:.40}' is not a shape: give {expected}")
-    return int(found[1]), int(found[2] or ranks or 0)
+    rows, k = int(found[1]), int(found[2] or ranks or 0)
+    if not rows or k < 2:
+        raise AccprobeError(f"--shape {text} has nothing to add: give at least {'1x2' if ranks is None else '1'}")
+    return rows, k

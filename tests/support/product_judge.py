@@ -190,9 +190,3 @@ def has_other_structures(plan: Planted) -> bool:
     parts, last = plan.slices or (plan.k,), max(plan.slices or (plan.k,))
     chunked = plan.promote_every is not None and plan.promote_every < last
     return chunked or (len(parts) > 1 and len(set(parts[:-1])) == 1 and parts[-1] <= parts[0])
-
-
-def without_row(plan: Planted, verdict: Verdict, reason: str, seconds: float) -> Judgement:
-    return Judgement(
-        seed=plan.seed, parameters=parameters(plan), verdict=verdict, reason=reason, cause=verdict, seconds=round(seconds, 2)
-    )

@@ -137,5 +137,3 @@ def false_findings(plan: Planted, outcome: ProductOutcome) -> Iterator[str]:
         for name, finding in findings(outcome, found).items():
             if finding.bound == "exact" and name in truth and finding.value != truth[name]:
                 yield f"{name}: {finding.value}, {truth[name]}"
-
-

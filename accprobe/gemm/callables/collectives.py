@@ -28,7 +28,7 @@ from accprobe.gemm.callables.reductions import factor_exponent
 from accprobe.gemm.operands import first_operands
 from accprobe.gemm.spec import Spec
 
-# Process groups that reduce `first_operands`; the last one is kept for the measurement.
+# Fresh process groups, one after the other, that reduce `first_operands`; the last one is kept for the measurement.
 PROCESS_GROUPS = 3
 # Seconds until a collective that does not return is given up.
 COLLECTIVE_PATIENCE = 120
@@ -171,7 +171,7 @@ def open_collective(
     collective = Collective(name, spec, options, device)
     remarks = (NCCL_NEVER_RUN,) if options["backend"] == "nccl" else ()
     if options["op"] == "avg":
-        collective.spec = replace(spec, a_exponent=factor_exponent(collective))
+        collective.spec = replace(spec, a_exponent=factor_exponent(collective, "ranks: give a number of --ranks"))
         remarks = (*remarks, f"avg divides {_divided(collective)}")
         collective.before.clear()
     for _ in range(PROCESS_GROUPS - 1):

@@ -6,6 +6,8 @@ regions, its repeatability. A mean over a power of two is a product with a row o
 
 from __future__ import annotations
 
+import math
+import re
 import sys
 from collections.abc import Callable
 from contextlib import redirect_stdout
@@ -37,8 +39,6 @@ def open_reduction(
 
     request: its shape is (1, rows, K). Raises AccprobeError if the callable is no sum or mean of one dimension.
     """
-    if (name in COLLECTIVES) != (request.reduced == "ranks"):
-        raise AccprobeError(f"{name}: give --ranks for {' and '.join(COLLECTIVES)}, and for nothing else")
     if name in COLLECTIVES:
         return _open_collective(name, request, options, device)
     own = find_callable(name)
@@ -63,6 +63,18 @@ def open_reduction(
     adapter.spec = replace(adapter.spec, a_exponent=factor_exponent(adapter))
     adapter.before.clear()
     return Opened(adapter, {"dim": request.reduced or "last", **options}, part)
+
+
+def check_ranks(name: str, ranks: int | None) -> None:
+    """Raise AccprobeError unless a collective, and nothing else, has several ranks."""
+    if ranks is None and name in COLLECTIVES:
+        raise AccprobeError(
+            f"{name} is a collective: give --ranks N, its number of processes; --shape is the number of elements"
+        )
+    if ranks is not None and name not in COLLECTIVES:
+        raise AccprobeError(f"{name} is no collective, such as {COLLECTIVES[0]}: leave --ranks out, and give --shape ROWSxK")
+    if ranks is not None and ranks < 2:
+        raise AccprobeError("one rank adds nothing: give --ranks 2 or more")
 
 
 def _open_collective(name: str, request: ProductRequest, options: Options, device: str | None) -> Opened:
@@ -146,14 +158,26 @@ def _product(own: UserFunction, reduced: str, options: Options, library: ArrayLi
 
     def reduce(b: Any) -> Any:
         x = b if reduced == "first" else b.T
-        result = function(x[0] if reduced == "all" else x)
-        return result.reshape(1, -1) if hasattr(result, "reshape") else result
+        try:
+            result = function(x[0] if reduced == "all" else x)
+        except TypeError as e:
+            if axis in chosen and re.search(f"'{axis}'|missing .* argument", str(e)):
+                raise AccprobeError(f"{own.name} is no reduction of x along {axis}: {' '.join(str(e).split())}") from e
+            raise
+        if getattr(result, "shape", None) is None or math.prod(result.shape) != b.shape[1]:
+            found = f"shape {tuple(result.shape)}" if hasattr(result, "shape") else f"type {type(result).__name__}"
+            each = f"x has {b.shape[1]} {'columns' if reduced == 'first' else 'rows'}: return an array with a result for each"
+            raise AccprobeError(f"{own.name} returns a result of {found}; {each}")
+        return result.reshape(1, -1)
 
     return under_flags(reduce, flags) if library.name == "torch" else reduce
 
 
-def factor_exponent(adapter: CallableAdapter) -> int:
-    """Return 0 for a sum and -log2 K for a mean. Raises AccprobeError for other reductions."""
+def factor_exponent(adapter: CallableAdapter, size: str = "elements: give a K") -> int:
+    """Return 0 for a sum and -log2 K for a mean. Raises AccprobeError for other reductions.
+
+    size: the noun of K, and the option that gives it.
+    """
     spec = adapter.spec
     ones = np.full((spec.n, spec.k), spec.b.whole(1), spec.b.dtype)
     half = ones.copy()
@@ -162,12 +186,12 @@ def factor_exponent(adapter: CallableAdapter) -> int:
     added = 2 * -(-spec.k // 2)
     if abs(total - 1) < 0.01 and abs((more - total) * spec.k - added) < 0.1 * spec.k:
         if spec.k & (spec.k - 1):
-            raise AccprobeError(f"{adapter.name} is a mean of {spec.k} elements: give a K that is a power of two")
+            raise AccprobeError(f"{adapter.name} is a mean of {spec.k} {size} that is a power of two")
         return 1 - spec.k.bit_length()
     if not abs(more - total - added) <= 0.1 * spec.k + 8:
         raise AccprobeError(
-            f"{adapter.name} gives {total:g} for {spec.k} ones, and {more:g} where every other one is 3: it is no sum or mean;"
-            " torch:rms_norm, torch:softmax and torch:norm are inferred with the steps around their sum"
+            f"{adapter.name} gives {total:g} for {spec.k} ones, and {more:g} where every other one is 3: it is no sum or mean,"
+            " nor a function such as torch:rms_norm, whose steps around a sum are known"
         )
     return 0
 
