@@ -45,8 +45,8 @@ def ran() -> str:
 
 def processors() -> str:
     """Return the rows of the recorded processors."""
-    heads = ("processor", "mnemonic", "order", "rounding, or overflow", "control", "results", "mismatches", "alternatives")
-    rows = []
+    heads = ("mnemonic", "order", "rounding, or overflow", "control", "surviving alternatives", "results that differ")
+    alike: dict[tuple[object, ...], list[str]] = {}
     for name in ("cpu-zen4", "cpu-emerald-rapids"):
         for row in Report.load(name).measured:
             assert row.model is not None
@@ -55,10 +55,10 @@ def processors() -> str:
             values = {feature: str(finding.value) for feature, finding in row.findings.items()}
             how, control = values.get("result_rounding", values["overflow"]), values.get("control", "")
             order = "33 sums" if len(str(row.model.order)) > 40 else f"`{row.model.order}`"
-            counts = (f"{row.verification.results or row.verification.compared:,}", row.verification.mismatches)
-            tried = f"{len(row.alternatives.surviving)}/{row.alternatives.tested}"
-            rows.append((f"`{name}`", row.opcodes[0], order, how, control, *counts, tried))
-    return tabled(heads, rows)
+            done, tried = row.verification, f"{len(row.alternatives.surviving)} of {row.alternatives.tested}"
+            key = (row.opcodes[0], order, how, control, tried)
+            alike.setdefault(key, []).append(f"`{name}`: {done.mismatches:,} of {done.results or done.compared:,}")
+    return tabled(heads, ((*key, "; ".join(differ)) for key, differ in alike.items()))
 
 
 def measured() -> str:
@@ -72,10 +72,12 @@ def measured() -> str:
 
 
 def found() -> str:
-    """Return one line for all instructions of one arithmetic, of any shape."""
+    """Return one line for all floating-point instructions of one arithmetic, of any shape."""
     groups: dict[tuple[str, ...], list[Row]] = {}
     for row in Report.load("h200").measured:
         inst = row.instruction
+        if inst.is_integer:
+            continue
         family = f"`{inst.family}`{' `.satfinite`' if inst.satfinite else ''}"
         shown = (finding(row, name) for name in ("alignment_bits", "alignment_rounding", "result_rounding"))
         addend = "" if inst.is_integer else finding(row, "addend")

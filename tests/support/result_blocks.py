@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections import Counter
 from typing import Any
 
@@ -11,9 +10,6 @@ from benchmark import RESULTS, recorded
 from block_forms import filled, table_of, tabled
 
 from accprobe.report.report import Report
-
-_EVERY_MODEL = 1e12
-"""Multiply-accumulates a second that the GPU evaluator is to reach for every model."""
 
 _FAULTS = {"mispaired", "around", "truncated_step"}
 """Parameters of planted products that must not be confirmed."""
@@ -26,15 +22,19 @@ _NOT_CONFIRMED = {
 
 
 def speed() -> str:
-    """Return every recorded benchmark result that is not a ratio to another program."""
-    table = []
+    """Return every recorded benchmark result that is not a ratio to another program, by host."""
+    found: dict[tuple[str, float], dict[str, str]] = {}
     for path in sorted(RESULTS.glob("*.json")):
         data = json.loads(path.read_text(encoding="utf-8"))
         place = data["host"].get("device") or f"{data['host']['cpu_cores']} CPU cores"
         for result in (each for each in data["results"] if "ratio" not in each):
-            command = f"`{result['command']}`" + (f", {result['state']}" if result["state"] else "")
-            table.append((command, place, f"{result['seconds']:.2f} s", f"{result['limit']:g} s"))
-    return tabled(("command", "on", "took", "limit"), table)
+            command = f"`{result['command'].replace(' --device cuda:0', '')}`" + (
+                f", {result['state']}" if result["state"] else ""
+            )
+            found.setdefault((command, result["limit"]), {})[place] = f"{result['seconds']:.2f} s"
+    places = list(dict.fromkeys(place for taken in found.values() for place in taken))
+    rows = ((command, *(taken.get(place, "") for place in places), f"{limit:g} s") for (command, limit), taken in found.items())
+    return tabled(("command", *places, "limit"), rows)
 
 
 def verified_rows() -> str:
@@ -91,30 +91,29 @@ def health_rates() -> str:
 
 
 def health_planted() -> str:
-    """Return how soon planted errors were found, and their shrunk inputs without the positions stored of a sparse A."""
+    """Return how soon planted errors were found, and the shrunk inputs of the first."""
     results = [recorded(f"health/{name}.json") for name in ("h200-planted", "h200-planted-f64", "h200-planted-sparse")]
     (gpu,) = {each["gpu"] for each in results}
     planted = [found for each in results for found in each["planted"]]
-    found = [
-        f"{each['unit']} after {each['seconds_to_find']:.1f} s and {each['dots']:.2g} results, repeated {each['again']} times,"
-        f" as SM {each['place']['sm']}, warp {each['place']['warp']}, lane {each['place']['lane']}, and shrunk in"
-        f" {each['seconds_to_shrink']:.1f} s to `{re.sub('; stored at .* →', ' →', each['smallest'])}`"
-        for each in planted
-    ]
+    found = [f"{each['unit']} after {each['seconds_to_find']:.1f} s and {each['dots']:.2g} results" for each in planted]
     assert all(each["found"] and each["right_place"] for each in planted)
-    return filled(f"accprobe found it on an {gpu}: {'; '.join(found)}.")
+    first = planted[0]
+    place = f"SM {first['place']['sm']}, warp {first['place']['warp']}, lane {first['place']['lane']}"
+    text = f"accprobe found it on an {gpu}, each time in the right place: {'; '.join(found)}. The {first['unit']} fault was repeated"
+    how = f"{first['again']} times as {place}, and shrunk in {first['seconds_to_shrink']:.1f} s to `{first['smallest']}`"
+    return filled(f"{text} {how}.")
 
 
 def library() -> str:
     """Return kernels, time beside nvdisasm's and memory of libraries of many kernels."""
     data = recorded("sass.json")
-    return "".join(filled(_library(text, data["host"]["cpu_cores"])) for text in data["results"])
+    return filled(_library(data["results"][0], data["host"]["cpu_cores"]))
 
 
 def _library(text: dict[str, Any], cores: int) -> str:
     missed = f" (more than the limit of {text['limit_ratio']})" if text["ratio"] > text["limit_ratio"] else ""
     return (
-        f"- `{text['command']}`, {text['state']}: {text['kernels']:,} kernels with matrix opcodes among {text['functions']:,}"
+        f"`{text['command']}`, {text['state']}: {text['kernels']:,} kernels with matrix opcodes among {text['functions']:,}"
         f" functions of {text['cubins']:,} cubins ({text['cubins_mib']:,.0f} MiB, the largest {text['largest_mib']:.0f}), in"
         f" {text['cpu_seconds']:,.0f} s of CPU time, {text['ratio']:.2f} times the {text['nvdisasm_cpu_seconds']:,.0f} s that"
         f" nvdisasm takes for the same cubins{missed}; {text['seconds']:,.0f} s on {cores} shared cores, against"
@@ -123,34 +122,21 @@ def _library(text: dict[str, Any], cores: int) -> str:
 
 
 def evaluators_on_gpus() -> str:
-    """Return the rates of each model on an H200, in chains and alone, the ceilings, and the models below the limit."""
+    """Return the rates of all models on an H200, that of the first in each way, and its ratio to mmaemu."""
     data = recorded("evaluators/h200.json")
-    table, below = [], []
-    of_units = {(way["instruction"], str(way["changed"])): way for way in data["on_matrix_units"]}
-    for chain, dots in zip(data["chains"], data["dots"], strict=True):
-        changed = "".join(f", {field}: {value}" for field, value in (chain["changed"] or {}).items())
-        name = f"`{chain['instruction']}`{changed}"
-        rates = [f"{way['macs_per_second']:.3g}, {way['sums_in']}" for way in (chain, dots)]
-        units = of_units.get((chain["instruction"], str(chain["changed"])))
-        differ = sum(way["differ"] for way in (chain, dots, units) if way)
-        table.append((name, rates[0], f"{units['macs_per_second']:.3g}" if units else "", rates[1], differ))
-        for way, how in ((chain, "in chains"), (dots, "alone")):
-            below += [f"{name} {how}"] if way["macs_per_second"] < _EVERY_MODEL else []
-    ceilings, peer = data["ceilings"], data["chains"][0]["mmaemu"]
+    chains, dots, units = data["chains"], data["dots"], data["on_matrix_units"]
+    differ = sum(way["differ"] for way in (*chains, *dots, *units))
+    chain, dot, unit = chains[0], dots[0], units[0]
+    least = min(way["macs_per_second"] for way in (*chains, *dots))
     text = (
-        f"The GPU's own ceilings in the same run: {ceilings['ffma']:.3g} float32 and {ceilings['dfma']:.3g} float64 fused"
-        f" multiply-adds, {ceilings['integer']:.3g} integer instructions a second;"
-        f" {ceilings['products']:.3g} products a second if each takes one multiply-add and half a comparison of exponents, on"
-        " operands in registers. "
+        f"`python benchmarks/evaluators_gpu.py` on an H200: the generated evaluator computes {chain['macs_per_second']:.3g}"
+        f" multiply-accumulates of `{chain['instruction']}` a second in the chains of an 8192 × 8192 × 4096 product,"
+        f" {unit['macs_per_second']:.3g} where matrix units find the largest exponents, and {dot['macs_per_second']:.3g} in"
+        f" single dot products with C. The slowest of {len(chains)} models has {least:.3g}; {differ} results differ."
     )
-    if "missing" not in peer:
-        text += (
-            f"mmaemu on the operands of the first chain: {peer['macs_per_second']:.3g},"
-            f" {peer['differ']} differ; accprobe is {data['chains'][0]['ratio_to_mmaemu']:.2f} times as fast. "
-        )
-    text = filled(f"{text}Slower than {_EVERY_MODEL:.0e}: {', '.join(below) or 'none'}.")
-    header = ("model", "chains", "chains, matrix units", "dot products", "mismatches")
-    return f"{tabled(header, table)}\n{text}"
+    if "missing" not in (peer := chain["mmaemu"]):
+        text += f" mmaemu on the operands of the first chain: {peer['macs_per_second']:.3g}, {peer['differ']} differ."
+    return filled(text)
 
 
 def traces() -> str:
