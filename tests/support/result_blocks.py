@@ -99,11 +99,9 @@ def health_planted() -> str:
     assert all(each["found"] and each["right_place"] for each in planted)
     first = planted[0]
     place = f"SM {first['place']['sm']}, warp {first['place']['warp']}, lane {first['place']['lane']}"
-    text = (
-        f"accprobe found it on an {gpu}, each time in the right place: {'; '.join(found)}."
-        f" The {first['unit']} fault was repeated {first['again']} times as {place}, and shrunk in {first['seconds_to_shrink']:.1f} s to `{first['smallest']}`."
-    )
-    return filled(text)
+    repeated = f"The {first['unit']} fault was repeated {first['again']} times as {place}"
+    shrunk = f"and shrunk in {first['seconds_to_shrink']:.1f} s to `{first['smallest']}`."
+    return filled(f"accprobe found it on an {gpu}, each time in the right place: {'; '.join(found)}. {repeated}, {shrunk}")
 
 
 def library() -> str:
