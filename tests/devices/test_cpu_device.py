@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import re
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from planted_processor import FMA, planted
@@ -12,15 +9,13 @@ from planted_processor import FMA, planted
 from accprobe.build import machine_code, processor
 from accprobe.devices import cpu, open_device, why_no_processor
 from accprobe.devices.cpu import USUAL, CpuDevice
-from accprobe.devices.simulated import SimulatedDevice
 from accprobe.errors import AccprobeError, DeviceError
 from accprobe.evaluate.evaluator import evaluate
 from accprobe.isa.instructions import Instruction, parse
 from accprobe.isa.processors import MNEMONICS
-from accprobe.model.tree import Addend, DotModel, FusedSum, IntegerArithmetic, Product, chain
+from accprobe.model.tree import DotModel, IntegerArithmetic, chain
 from accprobe.operands.kinds import draw, kinds
 from accprobe.operands.request import Request, joined
-from accprobe.sass.lowering import Lowering
 from accprobe.survey.row import Surveyor
 
 here = pytest.mark.skipif(bool(why_no_processor()), reason=why_no_processor() or "")
@@ -89,10 +84,9 @@ def test_planted_integers_are_confirmed(monkeypatch: pytest.MonkeyPatch, mnemoni
     assert row.verification.tile.covered == inst.m * inst.n
 
 
-@pytest.mark.parametrize("mnemonic", ["VDPBF16PS", pytest.param("TDPBF16PS", marks=pytest.mark.slow)])
-def test_planted_chains_are_confirmed(monkeypatch: pytest.MonkeyPatch, mnemonic: str) -> None:
-    inst = parse(mnemonic)
-    row = Surveyor(planted(monkeypatch, {mnemonic: one_chain(inst)})).row(inst, 1 << 12, 0)
+def test_planted_chains_are_confirmed(monkeypatch: pytest.MonkeyPatch) -> None:
+    inst = parse("VDPBF16PS")
+    row = Surveyor(planted(monkeypatch, {"VDPBF16PS": one_chain(inst)})).row(inst, 1 << 12, 0)
     assert (row.status, row.reason, row.model) == ("confirmed", "", one_chain(inst))
     assert row.alternatives
     assert not row.alternatives.surviving
@@ -151,16 +145,3 @@ def test_a_processor_without_any_is_told_in_one_sentence(monkeypatch: pytest.Mon
 def test_what_is_about_gpus_takes_no_processor() -> None:
     with pytest.raises(DeviceError, match="this command needs a GPU, and cpu is none"):
         open_device("cpu", of_gpus=True)
-
-
-@pytest.mark.slow
-def test_chains_that_begin_with_nothing_are_found() -> None:
-    """Even products and odd ones apart, each chain from 0, then C: what one of the manual's two pages says of AMX."""
-    inst, add = parse("mma.sync.m16n8k4.f32.tf32.tf32.f32"), replace(FMA, nan_payload="dropped")
-    zero = replace(add, zero_sign="positive")
-    even, odd = (FusedSum((FusedSum((Product(k),), zero), Product(k + 2)), add) for k in (0, 1))
-    model = DotModel(FusedSum((FusedSum((even, odd), add), Addend()), add), "flushed", "flushed")
-    opcode = Lowering(("HMMA.1684.F32.TF32",), (("HMMA.1684.F32.TF32", 1),), "known model")
-    row = Surveyor(SimulatedDevice({inst: model}, "planted", "sm_90a", {inst: opcode})).row(inst, 1 << 12, 0)
-    assert row.model
-    assert re.sub("@.", "", row.model.order) == re.sub("@.", "", model.order) == "[[[[0] 2] [[1] 3]] c]"

@@ -266,15 +266,6 @@ def test_recording_cannot_be_written(tmp_path: Path) -> None:
     assert "cannot be written: No such file or directory" in result.stderr
 
 
-def test_what_is_no_file_is_written_to_and_not_replaced(tmp_path: Path) -> None:
-    node = tmp_path / "node"
-    node.symlink_to("/dev/full")
-    result = run("--device", "sim:h100", "--select", FP8.name, "--dots", "300", "--record", str(node))
-    assert (result.exit_code, result.stderr) == (2, f"accprobe: {node} cannot be written: No space left on device\n")
-    assert node.is_symlink()
-    assert not node.is_file()
-
-
 def test_an_n_that_was_not_recorded_is_told_with_those_that_were() -> None:
     device = ReplayDevice(Path(__file__).parents[1] / "recordings" / "h200.npz")
     unlisted = device.why_not(parse("wgmma.m64n16k32.f32.e4m3.e4m3"))

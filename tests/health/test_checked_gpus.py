@@ -259,7 +259,7 @@ def all_of(names: list[str], plan: CheckPlan = SHORT) -> list[GpuOutcome]:
 
 
 def test_all_gpus_of_a_host_at_once() -> None:
-    healthy, faulty, unknown = all_of(["sim:h100", "faulty:h100", "sim:nope"])
+    healthy, faulty, unknown = all_of(["sim:h100", "faulty:h100", "sim:nope"], CheckPlan(seconds=0.1, again=5))
     assert (healthy.status, faulty.status, unknown.status) == ("healthy", "differs", "failed")
     assert all(gpu.ended for gpu in (healthy, faulty, unknown))
 

@@ -16,14 +16,11 @@ from emulated_golden import compiled_for_cpu, pointer
 
 from accprobe.build.golden import GoldenShape, Planted, golden_shape
 from accprobe.devices.simulated import simulated_device
-from accprobe.health import check, golden
-from accprobe.health.check import check_gpu
+from accprobe.health import golden
 from accprobe.health.golden import GoldenBench
 from accprobe.health.operand_batches import OperandKind, evaluate_chain, singly
 from accprobe.health.outcome import SmPlace
-from accprobe.health.plan import CheckPlan
 from accprobe.isa.instructions import Instruction, in_a_row, parse
-from accprobe.model.tree import DotModel
 from accprobe.operands.drawing import Recipe, Way
 from accprobe.operands.sparse import stored_products
 
@@ -282,19 +279,3 @@ def test_a_planted_error_is_shrunk(bench: GoldenBench, chain: int) -> None:
     assert np.flatnonzero(left.a[0] | left.b[0]).tolist() == [last]
     assert left.a[0, last] & left.b[0, last] & 1
     assert int(smallest.exchange.d, 16) ^ int(smallest.expected, 16) == 8
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("bench", [(False, DRAWN)], indirect=True)
-def test_the_check_of_a_gpu_takes_this_bench(bench: GoldenBench, gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
-    models: dict[Instruction, DotModel] = {INST: MODEL}
-    monkeypatch.setattr(check, "open_device", lambda name: gpu)
-    monkeypatch.setattr(check, "trusted", lambda device, like: ("h200", models, ""))
-    monkeypatch.setattr(check, "chosen", lambda device, models: {"int8": INST})
-    monkeypatch.setattr(golden, "golden_shape", lambda inst: SHAPE)
-    monkeypatch.setattr(golden.compiler, "fill_cache", lambda sources, target: None)
-    *_, outcome = check_gpu("cuda:0", CheckPlan(seconds=0.1, again=4))
-    assert (outcome.status, outcome.sms, outcome.kind, outcome.finished) == ("differs", SMS, "cuda", True)
-    assert outcome.wrong_by_sm == {"1": outcome.wrong}
-    assert {word.place.warp for word in outcome.mismatches} == {5}
-    assert all(word.smallest and word.differed_again == 4 and word.chain == 4 for word in outcome.mismatches)

@@ -76,9 +76,8 @@ def test_no_text_of_a_report_is_longer_than_a_line(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("form", ["terminal", "markdown", "html", "json", "csv"])
 @pytest.mark.parametrize("rows", [[], ["*"]], ids=["table", "in full"])
-@pytest.mark.parametrize("columns", ["80", "160"])
-def test_show(report: Path, form: str, rows: list[str], columns: str) -> None:
-    result = CliRunner(env={"COLUMNS": columns}).invoke(main, ["show", str(report), *rows, "--format", form])
+def test_show(report: Path, form: str, rows: list[str]) -> None:
+    result = CliRunner(env={"COLUMNS": "160"}).invoke(main, ["show", str(report), *rows, "--format", form])
     assert (result.exit_code, result.stderr) == (0, "")
     assert "owned" in result.stdout
     assert STEERS.search(result.stdout) is None
