@@ -73,8 +73,9 @@ def budget_command(names: tuple[str, ...], dtype: str | None, to: Output, **opti
     measured product ('products-h200:torch:mm 256x256x4096 bf16 -> bf16', whose promotion, split-K and format of D are the
     defaults). The product is emulated bit for bit and compared with exact sums.
 
-    Data: normal, positive (uniform in [0, 1)), attention, cancelling, outliers, integers (-7 to 7), or FILE.npy, .pt or
-    .safetensors with tensors a [M, K] and b [K, N], or with weights [N, K] for B; FILE:TENSOR selects one of several tensors.
+    Data: normal; positive (uniform in [0, 1)); attention (A = exp(s - max) of normal scores s); cancelling (half of the
+    products cancel the others, except one in 16); outliers (one k in 256 of A is 10^2 to 10^4 times larger); integers (-7 to
+    7); or FILE.npy, .pt or .safetensors with tensors a [M, K] and b [K, N], or weights [N, K] for B (FILE:TENSOR selects one).
     Scales: none, tensor, row, 1x128, 128x128 (blocks of B; 1x128 of A), mx32, nv16.
 
     Needs: nothing; extra fast for speed, torch for .pt.
@@ -179,12 +180,11 @@ def _interval(word: str) -> int:
 def tolerance_command(to: Output, **options: Any) -> None:
     """Recommend a test of a product, and show the mistakes it detects.
 
-    NAME is an opcode, an instruction of a report or a measured product, as for `accprobe budget`. The recommended tolerance
-    bounds the emulated errors of such operands at the given rate of false alarms; the worst case of all operands follows. The
-    table shows in which share of 200 trials with fresh operands each mistake is detected: by
+    NAME and --data are those of `accprobe budget`. The recommended tolerance bounds the emulated errors at the given rate of
+    false alarms. The table shows the share of 200 trials in which each mistake is detected: by
     accprobe.testing.assert_matmul_close, by rtol and atol, by DeepGEMM's calc_diff < 1e-3, and by your own --atol and --rtol.
 
-    Data: as for `accprobe budget`. Scales, drawn at random: none, tensor, row, 1x128, 128x128 (blocks of B; 1x128 of A).
+    Scales, drawn at random: none, tensor, row, 1x128, 128x128 (blocks of B; 1x128 of A).
 
     Needs: nothing; extra fast for speed, torch for .pt.
 

@@ -53,11 +53,10 @@ def explain_command(
 ) -> None:
     """Find the known plan that reproduces a result bit for bit.
 
-    RESULT and RESULT2 are D = A·B [M, N], as two programs computed it. A plan is a summation tree and its arithmetic. Files are
-    .npy, .pt or .safetensors with one matrix each. The plans are chains of known instructions, with and without promotion and
-    split-K, f64 references, and the plans of recorded products; without scales, bias or activation. It also reports
-    regions with different plans, and indices k whose product is missing, counted
-    twice, or formed with the wrong row of B.
+    RESULT and RESULT2 are D = A·B [M, N], as two programs computed it. A plan is a summation tree and its arithmetic: chains of
+    known instructions, with and without promotion and split-K, f64 references, and the plans of recorded products. The output
+    also names regions with different plans, and each k whose product is missing, counted twice, or formed with the wrong row of
+    B. Files are .npy, .pt or .safetensors with one matrix each.
 
     Needs: nothing; extra fast for large products, torch for .pt.
 
@@ -183,14 +182,11 @@ def predict_command(
 ) -> None:
     """Compute results with a recorded or published model.
 
-    MODEL with A [M, K] and B [K, N] is an instruction (QGMMA, h200:wgmma.m64n8k32.f32.e4m3.e4m3) or a product of a report
-    (products-h200:torch:mm), whose row is chosen by the shapes and types of A and B. A product of scaled operands takes its
-    scales in two more files.
+    With A [M, K] and B [K, N], MODEL is an instruction (QGMMA, h200:wgmma.m64n8k32.f32.e4m3.e4m3) or a recorded product
+    (products-h200:torch:mm). With A alone it is a function (functions-h200:ex2.approx.ftz.f32), computed for each element, or a
+    recorded reduction. The shapes and types of the operands choose the row of the report.
 
-    MODEL with A alone is a function (functions-h200:ex2.approx.ftz.f32), computed for each element, or a reduction of a
-    report, whose row is chosen by the shape and type of A.
-
-    Files are .npy, .pt or .safetensors with one array each. Results are written as .npy in their own type. No GPU is needed.
+    Files are .npy, .pt or .safetensors with one array each.
 
     Needs: nothing; extra fast for large products, torch for .pt.
 

@@ -81,20 +81,17 @@ def gemm_command(
     """Find the arithmetic of a matrix product.
 
     CALLABLE is a built-in name (see --list), FILE.py:FUNCTION or package.module:FUNCTION. A function takes a [M, K] and
-    b [K, N], with --scale also the scales of both, and returns d [M, N]; --option passes keyword arguments. accprobe probes it
-    until a plan is found: the accumulation order, the precision, and how partial sums are combined, scaled and rounded. A row
-    is confirmed only if the plan predicts fresh results bit for bit.
+    b [K, N], with --scale also the scales of both, and returns d [M, N]; --option passes keyword arguments. accprobe infers the
+    accumulation order, the precision, and how partial sums are combined, scaled and rounded. A row is confirmed only if this
+    plan predicts fresh results bit for bit.
 
-    Several shapes or values of an option, and --versus, give a row each, followed by the differences.
+    Each shape, each value of an option, and --versus give a row; the differences follow. Ctrl-C and --time-limit keep what is
+    known of the current product.
 
     Needs: extra cuda13 or cuda12 for torch, triton and cupy on a GPU; nothing for numpy.
 
-    On a terminal each finding is printed as it is found. Ctrl-C and --time-limit keep what is known of the current product: its
-    row is `inferred`, with the reason.
-
     Exit status: 0 every row is confirmed and no result is wrong; 1 a row is not confirmed, a term of a sum is missing or
-    counted twice, two rows differ, --sweep found different bits, or the time limit was reached; 2 it could not be probed; 130
-    interrupted.
+    counted twice, two rows differ, or --sweep found different bits; 2 it could not be probed; 130 interrupted.
 
     \b
     Examples:

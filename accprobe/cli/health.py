@@ -76,16 +76,13 @@ def health_command(
 ) -> None:
     """Compare the results of GPUs with their models, bit for bit.
 
-    Runs all SMs of all GPUs at once at full load, one operand type after the other. A mismatch is reported with the GPU,
-    the SM and the operands. Ctrl-C reports what was compared until then.
-
-    --ray checks all nodes of a cluster at once; nodes and GPUs that die or hang are reported, the others go on.
+    Runs all SMs of all GPUs at once at full load, one operand type after the other, and names the GPU, the SM and the operands
+    of each mismatch. --ray checks all nodes of a cluster at once. Ctrl-C reports what was compared until then.
 
     Needs: extra cuda13 or cuda12 on a GPU; nothing for sim: devices. With --ray: extra fleet, and the same accprobe on every
     node.
 
-    Exit status: 0 no mismatch (units that did not reach full load are named), 1 a mismatch, 2 a GPU could not be checked,
-    130 interrupted without a mismatch.
+    Exit status: 0 no mismatch; 1 a mismatch; 2 a GPU could not be checked; 130 interrupted without a mismatch.
 
     \b
     Examples:

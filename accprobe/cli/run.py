@@ -84,19 +84,17 @@ class RunRequest:
 def run_command(**options: Any) -> None:
     """Measure, bit for bit, every matrix instruction of a GPU or CPU.
 
-    Characterises each instruction, verifies the model on fresh random dot products, and searches for operands that contradict
-    it or that rule out alternative models. Instructions without a probe are skipped; they do not change the exit status. -o
-    keeps what was measured before an interruption, and the file's rows of the same device, versions and seed.
+    Infers a model of each instruction, verifies it on fresh random dot products, and searches operands that contradict it or
+    rule out alternatives. Instructions without a probe are skipped. Ctrl-C keeps the rows so far; -o also keeps the file's rows
+    of the same device, versions and seed.
 
-    Without a GPU, `--device auto` measures the processor if it has matrix instructions, else it evaluates published models:
-    the report says so, and its rows are `simulated`, never `confirmed`. In CI, use `--device gpu`, which fails instead.
-
-    `accprobe health --like report.json` checks other GPUs of that kind against the report.
+    Without a GPU, `--device auto` measures the processor if it has matrix instructions, else it evaluates published models,
+    whose rows are `simulated`. In CI, use `--device gpu`, which fails instead.
 
     Needs: extra cuda13 or cuda12 on a GPU; nothing for sim: and replay: devices.
 
-    Exit status: 0 every instruction is confirmed, or simulated without a contradiction, 1 some are not or --time-limit ended
-    the run, 2 nothing could be measured, 130 interrupted by Ctrl-C or SIGTERM.
+    Exit status: 0 every instruction is confirmed, or simulated without a contradiction; 1 some are not, or --time-limit ended
+    the run; 2 nothing could be measured; 130 interrupted.
 
     \b
     Example:

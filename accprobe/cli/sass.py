@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     "--require",
     multiple=True,
     metavar="OPCODE",
-    help="Require one of these opcodes in each kernel with matrix opcodes. Repeatable.",
+    help="Opcode that each kernel with matrix opcodes must have; several: one of them. Repeatable.",
 )
 @click.option("--forbid", multiple=True, metavar="OPCODE", help="Reject kernels with one of these opcodes. Repeatable.")
 @click.option("--jobs", type=click.IntRange(1), metavar="N", help="Worker processes.  [default: one per core, at most 8]")
@@ -56,13 +56,11 @@ def sass_command(
     """Show the matrix instructions in a binary.
 
     Reads cubins, fatbins, libraries, executables, wheels, and the caches of Triton and inductor. For each kernel it prints
-    the matrix opcodes, the conversions before them, the fraction bits of the accumulator with their report or publication, and
-    the promotion interval, the products after which a partial sum is added to a separate f32 accumulator. Without FILE,
-    --arch prints the opcodes of each PTX instruction, from accprobe's own probes.
+    the matrix opcodes, the conversions before them, the fraction bits of the accumulator, and the promotion interval: the
+    products after which a partial sum is added to a separate f32 accumulator. Without FILE, --arch prints the opcodes that each
+    PTX instruction becomes.
 
     Needs: extra sass; extra cuda13 or cuda12 for --arch without FILE; Nsight Compute for --ncu.
-
-    Each file is printed as soon as it is read. Ctrl-C keeps what is printed.
 
     Exit status: 0; 1 a kernel fails --fail-below, --require or --forbid; 2 something could not be read; 130 interrupted.
 

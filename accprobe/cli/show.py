@@ -22,16 +22,14 @@ if TYPE_CHECKING:
 @click.command("show")
 @click.argument("report")
 @click.argument("instruction", required=False)
-@click.option(
-    "--all", "expand", is_flag=True, help="Print every instruction, product and sweep, instead of grouping equal ones."
-)
+@click.option("--all", "expand", is_flag=True, help="Print every row in full, instead of grouping and shortening.")
 @output_options("json", "html", "markdown", "csv", is_shown=False)
 def show_command(report: str, instruction: str | None, expand: bool, to: Output) -> None:
     """Show a report: a table, or one row in full.
 
     REPORT is a file, a recorded report, sim:NAME for published models, or - for standard input. INSTRUCTION is a name, a glob
-    or an opcode: one match is shown in full, several as a table. In a report of products it is a callable, followed by words
-    such as the shape; in a report of functions, a function or an opcode. `show h200:QGMMA` equals `show h200 QGMMA`.
+    or an opcode: one match is shown in full, several as a table. A product or reduction is named by its callable, followed by
+    words such as the shape. `show h200:QGMMA` equals `show h200 QGMMA`.
 
     Needs: nothing.
 
@@ -82,14 +80,12 @@ def diff_command(a: str, b: str, only: tuple[str, ...], exit_zero: bool, expand:
     """Compare two reports, or a report and published models.
 
     A and B are each a file, a recorded report, sim:NAME for published models, or - for standard input; REPORT:NAME compares
-    only some instructions, such as h200:QGMMA. Instructions are paired by name, and by role where two generations have
-    different ones for the same operands.
+    only some rows, such as h200:QGMMA. Instructions are paired by name, or by their operands if two generations have different
+    instructions for them. A value that is uncertain on one side and may be equal on the other does not count as a difference.
 
     Needs: nothing.
 
-    Exit status: 0 nothing differs, 1 something differs, 2 error.
-
-    A value that is uncertain on one side and may be equal on the other is undecided; it does not count as a difference.
+    Exit status: 0 nothing differs; 1 a value differs, or one report has a row that the other lacks; 2 error.
 
     \b
     Examples:
@@ -132,11 +128,10 @@ def _text(found: Diff, form: str, expand: bool) -> str:
 def check_command(report: str, require: tuple[str, ...], files: tuple[Path, ...], allow_simulated: bool) -> None:
     """Check a report against a project's requirements.
 
-    REPORT is a file, a recorded report, or - for standard input. The NAME of a requirement is a glob or an opcode. With a colon
-    it is a callable, followed by words such as the shape, a format or an option: matrix products, reductions or functions.
-    `accprobe list --fields` lists the fields of each. A requirement fails where a value is undetermined, has a bound that does
-    not imply it, or is not confirmed, and where no measured row matches. Simulated reports are refused unless --allow-simulated
-    is given.
+    REPORT is a file, a recorded report, or - for standard input. The NAME of a requirement is a glob or an opcode, or a
+    callable, followed by words such as the shape, a format or an option. `accprobe list --fields` lists the fields. A
+    requirement fails if a value is undetermined or not confirmed, if its bound does not imply the requirement, or if no
+    measured row matches. Simulated reports need --allow-simulated.
 
     Needs: nothing.
 

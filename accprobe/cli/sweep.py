@@ -88,12 +88,10 @@ class SweepRequest:
 def sweep_command(**options: Any) -> None:
     """Measure how many bits the partial sums of a Triton GEMM have.
 
-    Finds how many low bits of the partial sums can be cleared with a mask before the result changes. The unit computes the bits
-    above. The same masks on exact sums show whether these operands need more bits than the unit computes.
+    Finds how many low bits of the partial sums a mask can clear before the result changes: the unit computes the bits above.
+    The same masks on exact sums show whether these operands need more bits.
 
     Needs: extra cuda13 or cuda12 on a GPU; extra sweep for sim: devices.
-
-    `accprobe sass --ncu -- accprobe sweep ...` counts the opcodes that a sweep executes.
 
     Exit status: 0 every result agrees with the published model of its opcode, or there is none; 1 some do not, or --time-limit
     ended it; 2 nothing could be measured; 130 interrupted.

@@ -64,15 +64,13 @@ def verify_command(**options: Any) -> None:
     """Verify models on a GPU, or against recorded results of hardware.
 
     Every bit of every result is compared. MODELS is a report, some rows of one (h200:QGMMA), or sim:NAME for published
-    models. On a GPU this checks the GPU and its driver. --vectors DIR checks the models instead: each
-    folder of DIR has the name of a GPU, which selects the models of MODELS (sim:all: published ones of every GPU).
-
-    `accprobe health` checks each SM of a GPU.
+    models. --vectors DIR compares recorded results instead of a GPU's: each folder of DIR has the name of a GPU, which selects
+    its models (sim:all: published ones of every GPU).
 
     Needs: extra cuda13 or cuda12 on a GPU; nothing for --vectors and sim: devices.
 
-    Exit status: 0 no mismatch, 1 a mismatch, an event not covered under --coverage, or --time-limit ended it, 2 it could not be
-    done, 130 interrupted.
+    Exit status: 0 no mismatch; 1 a mismatch, an event not covered under --coverage, or --time-limit ended it; 2 error; 130
+    interrupted.
 
     \b
     Examples:
