@@ -135,11 +135,11 @@ def rooms() -> str:
     left, right = max(len(name) for floor in floors for name in floor), COLUMNS - 20
     lines = []
     for floor in floors:
-        lines.append("─" * (left + right + 2))
+        lines.append("")
         for name in floor:
             texts = textwrap.wrap(_holds(name), right)
             lines += [f"{word:<{left}}  {text}" for word, text in zip([name, *[""] * len(texts)], texts, strict=False)]
-    return fenced([*lines, lines[0]])
+    return fenced(lines[1:])
 
 
 def _holds(name: str) -> str:

@@ -156,11 +156,11 @@ def plans() -> str:
 
 
 def more_plans() -> str:
-    return _plans("more-products-h200")
+    return _plans("more-products-h200").partition("\n\n")[0] + "\n"
 
 
 def sparse_plans() -> str:
-    return _plans("sparse-products-h200")
+    return _plans("sparse-products-h200").partition("\n\n")[0] + "\n"
 
 
 def reduction_plans() -> str:
