@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from accprobe.composites.steps import recorded_steps
+from accprobe.composites.steps import composite_words
 from accprobe.errors import AccprobeError, UnknownName
 from accprobe.evaluate.product import ScaleWords, product
 from accprobe.function.records import function_words
@@ -61,7 +61,7 @@ def predict(
 
     a alone: like is a recorded function, such as "functions-h200:ex2.approx.ftz.f32", and the results are those of each
     element; unsigned words give words. Or it is a recorded reduction, such as "reductions-h200:torch:sum", along dimension
-    `dim` of a matrix; its row is chosen by the shape and type of a.
+    `dim` of a matrix; its row is chosen by the shape and type of a. b then has the targets [rows] of torch:cross_entropy.
     like: an instruction that `accprobe.report.names` resolves, such as "h200:wgmma.m64n8k32.f32.e4m3.e4m3" or "QGMMA"; or a
     product of a report, such as "products-h200:torch:mm", whose row is chosen by the shapes and types of a and b. A
     UserWarning names the chosen instruction if the name matches several or only another n was measured.
@@ -95,7 +95,7 @@ def predict(
             raise AccprobeError(f"{like} has no scales: name a scaled product, such as products-h200:torch:_scaled_mm")
         return _of_instruction(like, a, b, c, promote_every)
     if all(row.is_reduction for row in rows):
-        raise AccprobeError(f"{like} is a reduction: it takes one array")
+        return _of_reduction(like, rows, a, dim, b)
     if promote_every is not None:
         raise AccprobeError(f"{like} is a product: it takes no promote_every")
     return _of_product(like, rows, a, b, c, scales)
@@ -113,7 +113,7 @@ def _of_one_array(like: str, x: Any, dim: int) -> Any:
     return _of_function(functions[0], x)
 
 
-def _of_reduction(like: str, rows: Sequence[ProductRow], x: Any, dim: int) -> Any:
+def _of_reduction(like: str, rows: Sequence[ProductRow], x: Any, dim: int, targets: Any = None) -> Any:
     """Return the reductions of x along a dimension, of D's type."""
     first = dim in (0, -2) and x.ndim == 2
     shape = (1, x.shape[0]) if x.ndim == 1 else tuple(x.shape[::-1] if first else x.shape)
@@ -134,9 +134,9 @@ def _of_reduction(like: str, rows: Sequence[ProductRow], x: Any, dim: int) -> An
     words = _patterns(x, FORMATS[row.a], "x")
     words = np.ascontiguousarray(words.T if first else words.reshape(shape))
     if row.composite is not None:
-        record, out = row.composite, FORMATS[row.out]
-        steps = recorded_steps(row.name, record.function, record.finish, record.eps)
-        return library_of(x).operand("d", steps.words(model, words, FORMATS[row.a], out), out)
+        return library_of(x).operand("d", composite_words(row, model, words, targets), FORMATS[row.out])
+    if targets is not None:
+        raise AccprobeError(f"{like} is a reduction: it takes one array")
     ones = np.full((1, row.k), model.a.encode(False, 1, row.factor_exponent), model.a.dtype)
     return library_of(x).operand("d", product(model, ones, words)[0], model.result)
 

@@ -143,7 +143,7 @@ class ProductRun:
 
     def opened(self, setting: ProductSetting) -> Opened:
         """Open and check the callable. Raises AccprobeError, also where it runs on another device than those before."""
-        from accprobe.composites.search import open_composite
+        from accprobe.composites.adapter import open_composite
         from accprobe.composites.steps import COMPOSITES
         from accprobe.gemm.callables.machine import empty_report
         from accprobe.gemm.callables.opening import open_callable
@@ -192,7 +192,8 @@ class ProductRun:
 
     def measure(self, setting: ProductSetting, show: Show) -> ProductRow:
         """Measure a product and return its row."""
-        from accprobe.composites.search import CompositeAdapter, characterise_composite
+        from accprobe.composites.adapter import CompositeAdapter
+        from accprobe.composites.search import characterise_composite
         from accprobe.gemm.callables.machine import kernels_of
         from accprobe.gemm.characterise import characterise
         from accprobe.gemm.epilogue import infer_epilogue
@@ -207,6 +208,7 @@ class ProductRun:
             show(int(100 * part), 100, f"{measured.title}: {name}")
 
         if isinstance(called, CompositeAdapter):
+            elements = self.elements or called.affordable(elements)
             measured.outcome = characterise_composite(called, elements, self.seed, progress)
         else:
             measured.outcome = characterise(

@@ -1,28 +1,29 @@
-"""Orders of additions that libraries use in fused kernels: candidates for a sum whose terms all have one sign.
+"""Orders in which fused kernels of libraries take the terms of a row: candidates for sums, and for means and M2.
 
-Every order has lanes: accumulators that take blocks of adjacent elements in turn. Their sums are merged between the registers
-of a thread, the threads of a warp and the warps of a block.
+Most orders have lanes: accumulators that take blocks of adjacent elements in turn. Their results are merged between the
+registers of a thread, the threads of a warp and the warps of a block.
 
 Sources, of torch 2.11: ATen/native/cuda/layer_norm_kernel.cu, SoftMax.cu, PersistentSoftmax.cuh and Reduce.cuh;
-ATen/native/cpu/ReduceOpsKernel.cpp and ATen/cpu/vec/functional_base.h.
+ATen/native/cpu/ReduceOpsKernel.cpp, moments_utils.h and LossNLL.cpp, and ATen/cpu/vec/functional_base.h.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from accprobe.model.product import Chain, Merged, Nested, Node, addition, folded, nested
+from accprobe.model.product import Chain, Merged, Nested, Node, addition, nested
 
 WARP = 32
 # Numbers of lanes and of adjacent elements that a lane takes.
-LANES, WIDTHS = tuple(1 << i for i in range(13)), (1, 2, 4, 8)
-# Accumulators of a thread of Reduce.cuh.
-ACCUMULATORS = 4
+LANES, WIDTHS = tuple(1 << i for i in range(12)), (1, 2, 4, 8)
+# Most lanes that update a mean and M2.
+MOST_OF_MOMENTS = 1024
 
 Merge = Callable[[int], Nested | None]
 
@@ -55,17 +56,15 @@ def _warps_in_turn(lanes: int) -> Nested | None:
     return _forward([_halved(list(range(first, first + WARP)))[0] for first in range(0, lanes, WARP)])
 
 
-def _by_threads(lanes: int, adjacent: bool) -> Nested | None:
-    """Add the accumulators of each thread in turn, halve the threads to a warp, and add neighbours (Reduce.cuh)."""
-    threads = lanes // ACCUMULATORS
-    if threads < 2:
+def _by_threads(lanes: int, accumulators: int, adjacent: bool, row: int) -> Nested | None:
+    """Merge the accumulators of each thread in turn, halve each row of threads, then the rows (Reduce.cuh)."""
+    threads = lanes // accumulators
+    if threads < 2 or (row and threads <= row):
         return None
-    numbers = np.arange(lanes).reshape((threads, ACCUMULATORS) if adjacent else (ACCUMULATORS, threads))
+    numbers = np.arange(lanes).reshape((threads, accumulators) if adjacent else (accumulators, threads))
     each: list[Nested] = [_forward(list(map(int, of))) for of in (numbers if adjacent else numbers.T)]
-    parts = _halved(each, WARP)
-    while len(parts) > 1:
-        parts = [(parts[i], parts[i + 1]) for i in range(0, len(parts), 2)]
-    return parts[0]
+    row = row or threads
+    return _halved([_halved(each[first : first + row])[0] for first in range(0, threads, row)])[0]
 
 
 MERGES: dict[str, Merge] = {
@@ -74,14 +73,26 @@ MERGES: dict[str, Merge] = {
     "in pairs": lambda lanes: nested("tree", lanes) if lanes > 2 else None,
     "by warps": _by_warps,
     "warps in turn": _warps_in_turn,
-    "4 adjacent lanes, then threads": lambda lanes: _by_threads(lanes, True),
-    "4 distant lanes, then threads": lambda lanes: _by_threads(lanes, False),
+    **{
+        f"{count} {where} lanes, then {f'rows of {row} threads' if row else 'threads by halves'}": partial(
+            _by_threads, accumulators=count, adjacent=where == "adjacent", row=row
+        )
+        for count in (4, 2)
+        for where in ("adjacent", "distant")
+        for row in (0, 32, 64, 128, 256)
+    },
 }
+
+
+class ElementOrder(Protocol):
+    """An order of the elements of a row, described by its text."""
+
+    def tree(self, k: int) -> Node: ...
 
 
 @dataclass(frozen=True)
 class LaneOrder:
-    """lanes: accumulators. width: adjacent elements that each takes in turn. merge: a name of MERGES.
+    """lanes: accumulators. width: adjacent elements that a lane takes before the next lane. merge: a name of MERGES.
 
     singly: after the last whole turn of all lanes, each takes single elements.
     """
@@ -92,6 +103,8 @@ class LaneOrder:
     singly: bool = False
 
     def __str__(self) -> str:
+        if self.lanes == 1:
+            return "one lane"
         rest = ", the rest singly" if self.singly else ""
         return f"{self.lanes} lanes of {self.width}{rest}, merged {self.merge}"
 
@@ -104,61 +117,114 @@ class LaneOrder:
         return np.split(np.argsort(lane, kind="stable"), np.cumsum(np.bincount(lane, minlength=self.lanes))[:-1])
 
     def tree(self, k: int) -> Node:
-        chains: list[Node] = [self._chain(k, number, ks) for number, ks in enumerate(self.ks(k))]
+        chains = _chains(replace(self, merge=""), k)
         order = MERGES[self.merge](self.lanes)
         assert order is not None
-        return chains[0] if len(chains) == 1 else Merged(tuple(chains), order, addition())
-
-    def _chain(self, k: int, number: int, ks: NDArray[np.int64]) -> Chain:
-        if self.singly:
-            return Chain(0, k, tuple(map(int, ks)), k)
-        return Chain(0, k, tuple(range(self.width)), self.lanes * self.width, number * self.width)
+        return chains[0] if len(chains) == 1 else Merged(chains, order, addition())
 
 
-class LaneSums:
-    """Sums of terms [rows, K] in float32 by any order. Each lane's are computed once."""
+@lru_cache(8)
+def _chains(order: LaneOrder, k: int) -> tuple[Chain, ...]:
+    """Return the chains of an order without its merge."""
+    if order.singly:
+        return tuple(Chain(0, k, tuple(map(int, ks)), k) for ks in order.ks(k))
+    pattern = tuple(range(order.width))
+    return tuple(Chain(0, k, pattern, order.lanes * order.width, lane * order.width) for lane in range(order.lanes))
 
-    def __init__(self, add: Callable[[Any, Any], Any], terms: NDArray[Any]) -> None:
-        """add: adds a term to a float32 accumulator, rounded once."""
-        self._add, self._terms = add, terms
-        self._sums: dict[LaneOrder, NDArray[np.float32]] = {}
-        self._lanes: dict[tuple[int, int, bool], list[NDArray[np.float32]]] = {}
 
-    def of(self, order: LaneOrder) -> NDArray[np.float32]:
-        """Return the sums, [rows]."""
-        if order not in self._sums:
-            self._sums[order] = self._merged(order)
-        return self._sums[order]
+@dataclass(frozen=True)
+class CascadeOrder:
+    """RowwiseMoments of torch on a CPU: each lane of a vector makes chunks of 16 elements, merged as a binary counter does.
 
-    def _merged(self, order: LaneOrder) -> NDArray[np.float32]:
-        key = order.lanes, order.width, order.singly
-        if key not in self._lanes:
-            self._lanes[key] = self._of_lanes(order)
-        merge = MERGES[order.merge](order.lanes)
-        assert merge is not None
-        return folded(merge, self._lanes[key], np.add)
+    halves: 2 where a vector of 16-bit elements becomes two of float32, whose chunks are merged one after the other.
+    """
 
-    def _of_lanes(self, order: LaneOrder) -> list[NDArray[np.float32]]:
-        every = order.ks(self._terms.shape[1])
-        places = np.full((order.lanes, max(map(len, every))), -1)
-        for ks, place in zip(every, places, strict=True):
-            place[: len(ks)] = ks
-        total = np.zeros((len(self._terms), order.lanes), np.float32)
-        for turn in places.T:
-            if turn.min() >= 0:
-                total = self._add(total, self._terms[:, turn])
-            else:
-                there = turn >= 0
-                total[:, there] = self._add(total[:, there], self._terms[:, turn[there]])
-        return list(total.T)
+    lanes: int
+    halves: int
+
+    def __str__(self) -> str:
+        vectors = f"{self.halves} vectors" if self.halves > 1 else "a vector"
+        return f"{self.lanes} lanes of {vectors}, each in chunks of {CHUNK} merged as a cascade, then merged in turn"
+
+    def tree(self, k: int) -> Node:
+        lanes = [self._lane(k, lane) for lane in range(self.lanes)]
+        return Merged(tuple(lanes), "forward", addition())
+
+    def _lane(self, k: int, lane: int) -> Node:
+        width = self.lanes * self.halves
+        chunk = CHUNK * width
+        starts = [(first, first + half * self.lanes + lane) for first in range(0, k, chunk) for half in range(self.halves)]
+        chains = tuple(Chain(start, min(k, first + chunk), (0,), width) for first, start in starts)
+        levels = max(1, (-(-k // chunk) - 1).bit_length())
+        kept: list[Nested | None] = [None] * levels
+        for number in range(len(chains) // self.halves):
+            for half in range(self.halves):
+                kept[0] = _then(kept[0], number * self.halves + half)
+            _carry(kept, number + 1)
+        order = _joined(kept)
+        return chains[0] if len(chains) == 1 else Merged(chains, order, addition())
+
+
+CHUNK = 16
+
+
+def _carry(kept: list[Nested | None], count: int) -> None:
+    """Merge level j - 1 into level j while the count is even, as RowwiseMoments does."""
+    for level in range(1, len(kept)):
+        if count & 1:
+            return
+        kept[level] = _then(kept[level], kept[level - 1])
+        kept[level - 1] = None
+        count >>= 1
+
+
+def _then(first: Nested | None, other: Nested | None) -> Nested | None:
+    return other if first is None else first if other is None else (first, other)
+
+
+def _joined(kept: Sequence[Nested | None]) -> Nested:
+    found: Nested | None = None
+    for each in kept:
+        found = _then(found, each)
+    assert found is not None
+    return found
+
+
+@dataclass(frozen=True)
+class LossOrder:
+    """nll_loss of torch on a CPU: term 0, and the others in blocks of 16 that are added in 7 levels of such blocks."""
+
+    def __str__(self) -> str:
+        return f"blocks of {CHUNK} from term 1 on, in turn, then term 0"
+
+    def tree(self, k: int) -> Node:
+        kept: list[Nested | None] = [None] * 8
+        for term in range(k):
+            kept[0] = _then(kept[0], term)
+            for level in range(len(kept) - 1):
+                if term % CHUNK ** (level + 1) // CHUNK**level:
+                    break
+                kept[level + 1] = _then(kept[level + 1], kept[level])
+                kept[level] = None
+        return Merged(tuple(Chain(term, term + 1, (0,)) for term in range(k)), _joined(kept), addition())
 
 
 def lane_orders(k: int) -> Iterator[LaneOrder]:
-    """Yield every order of lanes for K elements, the ones with few lanes first."""
+    """Yield every order of lanes for K elements, few lanes first. Threads with several lanes take single elements."""
     for lanes in LANES:
+        names = [name for name, merge in MERGES.items() if merge(lanes) is not None]
         for width in WIDTHS:
             if lanes * width > k or (lanes == 1 and width > 1):
                 continue
-            names = [name for name, merge in MERGES.items() if merge(lanes) is not None]
+            some = names if width == 1 else [name for name in names if "threads" not in name]
             for singly in (False, True) if width > 1 and k % (lanes * width) else (False,):
-                yield from (LaneOrder(lanes, width, name, singly) for name in names)
+                yield from (LaneOrder(lanes, width, name, singly) for name in some)
+
+
+def moment_orders(k: int) -> Iterator[ElementOrder]:
+    """Yield orders of kernels that update a mean and M2: a CPU's, one lane, and a warp of lanes up to two of each thread."""
+    for lanes in (4, 8, 16):
+        yield from (CascadeOrder(lanes, halves) for halves in (1, 2) if k % (lanes * halves) == 0)
+    for order in lane_orders(k):
+        if order.lanes == 1 or (WARP <= order.lanes <= MOST_OF_MOMENTS and order.merge != "in turn"):
+            yield order

@@ -1,109 +1,119 @@
 """Find the steps and the order of a composite, and verify them on fresh rows.
 
 Rows with one or two terms decide the steps, because their sum is the same in every order. Random rows then decide the order,
-among those of `orders` and that of torch:sum at the same shape.
+among those of `orders` and that of torch:sum at the same shape. A mean and M2 depend on the order in every row, so random rows
+decide their method, order and steps together.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import os
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from itertools import cycle
+from itertools import cycle, groupby, islice
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from accprobe.composites.orders import LaneOrder, LaneSums, lane_orders
+from accprobe.composites.adapter import CompositeAdapter
+from accprobe.composites.functions import LIBRARY, SINGLE, SingleValues, combinations
+from accprobe.composites.orders import ElementOrder, LossOrder, lane_orders, moment_orders
+from accprobe.composites.partial import Arrays, Rule, Schedule, Sum, Welford
 from accprobe.composites.steps import (
-    COMPOSITES,
-    LIBRARY,
-    ROUNDED_FIRST,
-    SINGLE,
+    ROWS_FINISHES,
+    SHARP_EPS,
+    WIDE,
+    Arguments,
+    Composite,
     RowChange,
-    SingleValues,
+    RowInputs,
     Steps,
-    functions_of,
-    fused,
+    reduced_words,
+    rules_of,
 )
-from accprobe.errors import AccprobeError
 from accprobe.gemm.blackbox import RecordedCallable
-from accprobe.gemm.callables.adapter import CallableAdapter
-from accprobe.gemm.callables.arrays import open_arrays
-from accprobe.gemm.callables.opening import Opened, ProductRequest, open_callable
-from accprobe.gemm.callables.options import Options, with_defaults
+from accprobe.gemm.callables.opening import ProductRequest, open_callable
 from accprobe.gemm.characterise import UNFINISHED, Progress, characterise
 from accprobe.gemm.checks.regions import Region, RegionMap, repeat_first
 from accprobe.gemm.findings import ProductOutcome, RegionOutcome
 from accprobe.gemm.plans import AlternativePlan
-from accprobe.gemm.spec import Spec
-from accprobe.isa.formats import Bits
-from accprobe.model.product import Node, ProductModel, multiply_add, same_additions
+from accprobe.isa.formats import FORMATS, Bits
+from accprobe.model.product import Chain, Merged, Node, ProductModel, addition, folded, multiply_add
 from accprobe.model.tree import DotModel
 from accprobe.operands.distributions import random_lines
-from accprobe.report.products import CompositeRecord
+from accprobe.report.products import CompositeRecord, RowsRecord
 
 # Rows with one or two terms, and random rows, that decide between candidates.
 ISOLATED_ROWS, RANDOM_ROWS = 256, 192
+# Rows, and results of each, with which every candidate is tried first.
+FIRST_ROWS, FIRST_RESULTS = 8, 32
 # Times that several candidates are compared with more random rows.
 MORE_ROUNDS = 4
 ROW_KINDS = ("normal", "wide", "same sign", "sparse", "uniform", "integers")
-# Rows that are predicted together.
-ROWS_TOGETHER = 1 << 10
-
-
-class CompositeAdapter(CallableAdapter):
-    """A composite of x [rows, K]; as a product its result is the first column. record: the steps, once they are known."""
-
-    def __init__(self, name: str, spec: Spec, eps: float | None, device: str | None) -> None:
-        self.composite, self.eps = COMPOSITES[name], eps
-        self.record: CompositeRecord | None = None
-        self._eps_now = eps
-        self._whole: Any = None
-        super().__init__(spec, self._first_column, open_arrays("torch", device), name, by_columns=True)
-
-    def _first_column(self, a: Any, b: Any) -> Any:
-        self._whole = self.composite.call(b.T, self._eps_now)
-        return self._whole[:, :1].T
-
-    def results(self, x: Bits, eps: float | None) -> Bits:
-        """Return the result words [rows, K] or [rows, 1] of x [rows, K]."""
-        self._eps_now = eps
-        self.product(np.full((1, self.spec.k), self.spec.a.whole(1), self.spec.a.dtype), x)
-        return self.library.patterns(self._whole, self.spec.out)
-
-
-def open_composite(name: str, request: ProductRequest, options: Options, device: str | None) -> Opened:
-    """Open a composite of the last dimension of x [rows, K]. Raises AccprobeError."""
-    if request.reduced != "last":
-        raise AccprobeError(f"{name} is measured along the last dimension only: give --dim last")
-    fmt = request.a or SINGLE
-    if fmt.name not in ("f32", "f16", "bf16") or request.out not in (None, fmt):
-        raise AccprobeError(f"{name} is measured from f32, f16 and bf16 to the same format: give --dtype")
-    default = COMPOSITES[name].eps
-    chosen = with_defaults(options, {} if default is None else {"eps": default}, name)
-    spec = Spec(*request.shape, fmt, fmt, fmt, a_exponent=0)
-    eps = chosen.get("eps")
-    adapter = CompositeAdapter(name, spec, eps if isinstance(eps, float) else None, device)
-    return Opened(adapter, {"dim": "last", **chosen})
+# Orders that are tried with sums in f64, which hide it; both explain the results then.
+ORDERS_OF_WIDE = ("one lane", "32 lanes of 1, merged by halves")
+# Rows that are predicted together, and elements from which on threads share the work.
+ROWS_TOGETHER, IN_THREADS = 1 << 10, 1 << 18
+# Surviving orders that are named.
+MOST_NAMED = 4
+# Results of all rows on which the order of the rows is decided and verified.
+DECIDING, VERIFYING = 32, 480
 
 
 class ProbedRows(NamedTuple):
-    """Rows x, as words and values, and the results."""
+    """Rows x, as words and values, their targets (None without), the result words, and eps."""
 
     words: Bits
     x: SingleValues
+    targets: NDArray[np.int64] | None
     got: Bits
     eps: float | None
 
 
 @dataclass(frozen=True)
 class CompositeCandidate:
-    """Steps and a plan of the sum. order: in words."""
+    """Steps, a rule for the terms, and a plan of the order. order: in words."""
 
     steps: Steps
+    rule: Rule
     model: ProductModel
     order: str
+    schedule: Schedule
+
+    def same_bits(self, other: CompositeCandidate) -> bool:
+        """Return whether both add the same terms in the same way, whatever their steps are."""
+        if isinstance(self.rule, Welford):
+            return self.model.tree == other.model.tree
+        numbers: dict[object, int] = {}
+        return _additions(self, numbers) == _additions(other, numbers)
+
+    def in_words(self, beside: CompositeCandidate) -> str:
+        """Return the steps, and the method unless it is that of another candidate."""
+        return str(self.steps) if self.rule == beside.rule else _in_words(self.steps, self.rule)
+
+
+def _in_words(steps: Steps, rule: Rule) -> str:
+    return f"{steps}, {rule}" if isinstance(rule, Welford) else str(steps)
+
+
+def _additions(candidate: CompositeCandidate, numbers: dict[object, int]) -> int:
+    """Return the number of the sum; equal sums share one. A sum of zero and a term is the term."""
+    is_fused = candidate.rule == Sum("fused")
+
+    def added(total: int, other: int) -> int:
+        return numbers.setdefault(frozenset((total, other)), len(numbers))
+
+    def number(node: Node) -> int:
+        if isinstance(node, Merged):
+            return folded(node.nested, [number(part) for part in node.parts], added)
+        first, *others = (numbers.setdefault(("term", int(k)), len(numbers)) for k in node.taken)
+        for other in others:
+            first = numbers.setdefault(("fused", first, other), len(numbers)) if is_fused else added(first, other)
+        return first
+
+    return number(candidate.model.tree)
 
 
 def characterise_composite(
@@ -136,101 +146,126 @@ class _Search:
     rng: np.random.Generator
     calls: int = 0
 
-    def _sample(self, kind: str, change: RowChange | None = None, eps: float | None = None) -> ProbedRows:
-        """Probe random rows, with the callable's own eps unless one is given."""
+    @property
+    def composite(self) -> Composite:
+        return self.adapter.composite
+
+    def _drawn(self, kind: str, rng: np.random.Generator, change: RowChange | None = None) -> tuple[Bits, Any]:
+        """Return random rows and targets; rows of few elements have the largest as target."""
         spec = self.adapter.spec
-        words = random_lines(spec.b, (spec.n, spec.k), kind, self.rng)
-        x = spec.b.values(words).astype(np.float32)
+        words = random_lines(spec.b, (spec.n, spec.k), kind, rng)
         if change is not None:
-            x = change(x, self.rng)
+            x = change(spec.b.values(words).astype(np.float32), rng)
             assert spec.b.ml_dtype is not None
             words = x.astype(spec.b.ml_dtype).view(spec.b.dtype)
-            x = spec.b.values(words).astype(np.float32)
-        self.calls += 1
-        eps = self.adapter.eps if eps is None else eps
-        return ProbedRows(words, x, self.adapter.results(words, eps), eps)
+        if not self.composite.takes_target:
+            return words, None
+        return words, rng.integers(0, spec.k, spec.n) if change is None else x.argmax(axis=1)
 
-    def _samples(self, rows: int, change: RowChange | None = None, eps: float | None = None) -> list[ProbedRows]:
-        return [self._sample("normal", change, eps) for _ in range(max(2, -(-rows // self.adapter.spec.n)))]
+    def _probed(self, words: Bits, targets: Any, eps: float | None = None) -> ProbedRows:
+        self.calls += 1
+        eps = self.adapter.given.eps if eps is None else eps
+        x = self.adapter.spec.b.values(words).astype(np.float32)
+        return ProbedRows(words, x, targets, self.adapter.results(words, Arguments(eps, targets)), eps)
+
+    def _sample(self, rows: int, change: RowChange | None = None, eps: float | None = None) -> ProbedRows:
+        """Probe at least so many random rows, with the callable's own eps unless one is given."""
+        drawn = (self._drawn("normal", self.rng, change) for _ in range(max(2, -(-rows // self.adapter.spec.n))))
+        words, x, targets, got, eps_of = zip(*(self._probed(*each, eps) for each in drawn), strict=True)
+        joined = None if targets[0] is None else np.concatenate(targets)
+        return ProbedRows(np.concatenate(words), np.concatenate(x), joined, np.concatenate(got), eps_of[0])
+
+    def _results(self, steps: Steps, parts: Arrays, given: RowInputs, sample: ProbedRows) -> Bits:
+        return replace(steps, eps=sample.eps).results(parts, given, self.adapter.spec.out)
 
     def steps(self) -> list[Steps]:
-        """Return the steps that explain rows of one or two terms; functions of the library only where nothing else does."""
-        composite, found = self.adapter.composite, self.outcome.found[0]
-        samples = self._samples(ISOLATED_ROWS, composite.isolated)
-        wrong: list[tuple[int, Steps]] = []
-        for name, compute in functions_of(composite.function, self.adapter.library):
-            for finish in composite.finishes:
-                steps = Steps(composite, name, compute, finish, self.adapter.eps)
-                wrong.append((sum(self._mismatches(steps, sample) for sample in samples), steps))
-        kept = [steps for count, steps in wrong if not count]
+        """Return the steps that explain rows of one or two terms; all if no rows have the same sum in every order."""
+        composite, found = self.composite, self.outcome.found[0]
+        every = [
+            Steps(composite, name, compute, finish, self.adapter.given.eps)
+            for name, compute in combinations(composite.functions, self.adapter.library)
+            for finish in composite.finishes
+        ]
+        if composite.isolated is None:
+            return [steps for steps in every if LIBRARY not in steps.function]
+        sample = self._sample(ISOLATED_ROWS, composite.isolated)
+        groups = self._by_terms(every)
+        every = [steps for group in groups for steps in group]
+        wrong = [count for group in groups for count in self._isolated(group, sample)]
+        kept = [steps for steps, count in zip(every, wrong, strict=True) if not count]
         if not kept:
-            count, nearest = min(wrong, key=lambda each: each[0])
-            total = sum(sample.got.size for sample in samples)
+            nearest = int(np.argmin(wrong))
             found.reason = (
-                f"the steps around the sum are not explained: in rows of one or two terms {count:,} of {total:,} results"
-                f" differ from the nearest of {len(wrong)} ways, {nearest}"
+                f"the steps around the sum are not explained: in rows of one or two terms {wrong[nearest]:,} of"
+                f" {sample.got.size:,} results differ from the nearest of {len(every)} ways, {every[nearest]}"
             )
-        return [steps for steps in kept if not steps.function.startswith(LIBRARY)] or kept
+        return kept
 
-    def _mismatches(self, steps: Steps, sample: ProbedRows) -> int:
-        a, b = steps.terms(sample.x)
-        sums = np.sum(np.multiply(a, b, dtype=np.float64), axis=1).astype(np.float32)
-        return int(np.count_nonzero(steps.results(sums, sample.x, b, self.adapter.spec.out) != sample.got))
+    def _isolated(self, group: list[Steps], sample: ProbedRows) -> Iterator[int]:
+        """Yield the number of wrong results of steps with the same terms, where the sum does not depend on the order."""
+        given = group[0].inputs(sample.x, sample.targets)
+        values = given.terms.astype(np.float64)
+        sums = np.sum(values * values if self.composite.terms == "squares" else values, axis=1).astype(np.float32)
+        return (int(np.count_nonzero(self._results(steps, (sums,), given, sample) != sample.got)) for steps in group)
+
+    def _by_terms(self, every: list[Steps]) -> list[list[Steps]]:
+        """Return steps in groups with the same terms."""
+        groups: dict[object, list[Steps]] = {}
+        for steps in every:
+            groups.setdefault(steps.compute[0] if self.composite.terms == "exponentials" else None, []).append(steps)
+        return list(groups.values())
 
     def orders(self, kept: list[Steps]) -> list[CompositeCandidate]:
         """Return the candidates that explain random rows."""
-        composite, found = self.adapter.composite, self.outcome.found[0]
-        samples = self._samples(RANDOM_ROWS, composite.sharpened, composite.sharp_eps)
-        candidates = list(self._of_lanes(kept, samples))
-        tried = found.alternatives
-        if not candidates and (tree := self._tree_of_sum()) is not None:
-            every = [
-                CompositeCandidate(steps, self._plan(step, tree), _with_squares("the order of torch:sum", how))
-                for steps in kept
-                for step, how in self._additions().items()
-            ]
-            found.alternatives += len(every)
-            candidates = self._explaining(every, samples)
+        composite, k, found = self.composite, self.adapter.spec.k, self.outcome.found[0]
+        sample = self._sample(RANDOM_ROWS, composite.sharpened, SHARP_EPS if composite.sharpened else None)
+        known = moment_orders(k) if composite.terms == "moments" else lane_orders(k)
+        orders = [(str(order), order.tree(k)) for order in known]
+        tried = _Tried()
+        candidates: list[CompositeCandidate] = []
+        for some in _fewest_of_library(kept):
+            candidates = candidates or self._explaining(self._tried(some, orders, sample, tried), sample)
+        if not candidates and composite.terms != "moments" and (tree := self._tree_of_sum()) is not None:
+            orders.append(("the order of torch:sum", tree))
+            for some in _fewest_of_library(kept):
+                candidates = candidates or self._explaining(self._tried(some, orders[-1:], sample, tried), sample)
         for _ in range(MORE_ROUNDS if len(candidates) > 1 else 0):
-            candidates = self._explaining(candidates, self._samples(RANDOM_ROWS))
+            candidates = self._explaining(candidates, self._sample(RANDOM_ROWS))
+        found.alternatives = tried.combinations
         if not candidates:
-            found.reason = (
-                f"the order of the sum is not explained: none of {tried} orders of lanes, nor that of torch:sum, gives the"
-                f" results; {kept[0]} explains rows of one or two terms"
-            )
+            what = "mean and M2 are" if composite.terms == "moments" else "order of the sum is"
+            steps = "" if composite.isolated is None else f"; {kept[0]} explains rows of one or two terms"
+            found.reason = f"the {what} not explained: none of {len(orders):,} orders gives the results{steps}; {tried}"
         return candidates
 
-    def _additions(self) -> Mapping[DotModel, str]:
-        """Return the ways to add a term: products that f32 does not hold may be rounded first."""
-        fmt = self.adapter.spec.b
-        if self.adapter.composite.squares and 2 * fmt.mantissa_bits + 1 > SINGLE.mantissa_bits:
-            return {multiply_add(): "fused", ROUNDED_FIRST: "rounded"}
-        return {multiply_add(): ""}
+    def _tried(
+        self, kept: list[Steps], orders: list[tuple[str, Node]], sample: ProbedRows, tried: _Tried
+    ) -> list[CompositeCandidate]:
+        """Return the candidates that explain a few results of a few rows."""
+        found: list[CompositeCandidate] = []
+        every = [(order, tree, Schedule(tree)) for order, tree in orders]
+        got = sample.got[:FIRST_ROWS, :FIRST_RESULTS]
+        targets = None if sample.targets is None else sample.targets[:FIRST_ROWS]
+        for group in self._by_terms(kept):
+            given = group[0].inputs(sample.x[:FIRST_ROWS], targets)
+            columns = np.ascontiguousarray(given.terms.T)
+            given = given.first(got.shape[1] if got.shape[1] > 1 else self.adapter.spec.k)
+            for rule, step, how in rules_of(self.composite, self.adapter.spec.b):
+                some = [each for each in every if each[0] in ORDERS_OF_WIDE] if step == WIDE else every
+                parts = _of_orders(rule, [schedule for _, _, schedule in some], columns)
+                for steps in group:
+                    words = self._results(steps, parts, given.repeated(len(some)), sample).reshape(len(some), *got.shape)
+                    wrong = np.count_nonzero(words != got, axis=(1, 2))
+                    best = int(np.argmin(wrong))
+                    tried.see(len(some), f"{_in_words(steps, rule)}, in {some[best][0]}", int(wrong[best]), got.size)
+                    for number in np.flatnonzero(wrong == 0):
+                        order, tree, schedule = some[number]
+                        text = ", ".join(filter(None, (order, how)))
+                        found.append(CompositeCandidate(steps, rule, self._plan(step, tree), text, schedule))
+        return found
 
-    def _plan(self, step: DotModel, tree: Any) -> ProductModel:
-        return ProductModel(SINGLE, SINGLE, self.adapter.spec.k, step, tree, SINGLE)
-
-    def _of_lanes(self, kept: list[Steps], samples: list[ProbedRows]) -> Iterator[CompositeCandidate]:
-        """Yield the orders of lanes that explain all samples. Steps with the same terms share their sums."""
-        k, found, groups = self.adapter.spec.k, self.outcome.found[0], dict[str, list[Steps]]()
-        for steps in kept:
-            groups.setdefault("" if self.adapter.composite.squares else steps.function, []).append(steps)
-        for group in groups.values():
-            terms = [group[0].terms(sample.x) for sample in samples]
-            for step, how in self._additions().items():
-                sums = [_lane_sums(a, b, how == "fused") for a, b in terms]
-                for order in lane_orders(k):
-                    found.alternatives += len(group)
-                    words = _with_squares(str(order), how)
-                    for steps in group:
-                        if all(self._matches(steps, order, *each) for each in zip(sums, terms, samples, strict=True)):
-                            yield CompositeCandidate(steps, self._plan(step, order.tree(k)), words)
-
-    def _matches(
-        self, steps: Steps, order: LaneOrder, sums: LaneSums, terms: tuple[SingleValues, SingleValues], sample: ProbedRows
-    ) -> bool:
-        found = replace(steps, eps=sample.eps).results(sums.of(order), sample.x, terms[1], self.adapter.spec.out)
-        return bool((found == sample.got).all())
+    def _plan(self, step: DotModel, tree: Node) -> ProductModel:
+        return ProductModel(SINGLE, SINGLE, self.adapter.spec.k, step, _in_wide(tree) if step == WIDE else tree, SINGLE)
 
     def _tree_of_sum(self) -> Node | None:
         """Return the tree that torch:sum has for f32 at this shape, None if it has none for all rows."""
@@ -242,67 +277,169 @@ class _Search:
         in_f32 = plan is not None and plan.step.root.arithmetic.result is SINGLE
         return plan.tree if plan is not None and in_f32 and len(found) == 1 and found[0].fits_in_range else None
 
-    def _explaining(self, candidates: list[CompositeCandidate], samples: list[ProbedRows]) -> list[CompositeCandidate]:
-        """Return the candidates that explain all samples. Candidates with one order and the same terms share their sums."""
-        out = self.adapter.spec.out
-        for sample in samples:
-            sums: dict[tuple[str, str], SingleValues] = {}
-            kept = []
-            for each in candidates:
-                a, b = each.steps.terms(sample.x)
-                key = each.order, "" if self.adapter.composite.squares else each.steps.function
-                if key not in sums:
-                    sums[key] = each.steps.sums(each.model, a, b)
-                if (replace(each.steps, eps=sample.eps).results(sums[key], sample.x, b, out) == sample.got).all():
-                    kept.append(each)
-            candidates = kept
-        return candidates
-
-    def _predicted(self, candidate: CompositeCandidate, words: Bits) -> Bits:
-        spec = self.adapter.spec
-        return candidate.steps.words(candidate.model, words, spec.b, spec.out)
+    def _explaining(self, candidates: list[CompositeCandidate], sample: ProbedRows) -> list[CompositeCandidate]:
+        """Return the candidates that explain a sample. Those with the same terms, rule and order share their sums."""
+        inputs: dict[object, tuple[RowInputs, SingleValues]] = {}
+        sums: dict[object, Arrays] = {}
+        kept = []
+        for each in candidates:
+            terms = each.steps.compute[0] if self.composite.terms == "exponentials" else None
+            if terms not in inputs:
+                given = each.steps.inputs(sample.x, sample.targets)
+                inputs[terms] = given, np.ascontiguousarray(given.terms.T)
+            given, columns = inputs[terms]
+            key = terms, each.rule, each.order
+            if key not in sums:
+                sums[key] = each.schedule.result(each.rule, columns)
+            if (self._results(each.steps, sums[key], given, sample) == sample.got).all():
+                kept.append(each)
+        return kept
 
     def verify(self, candidates: list[CompositeCandidate], elements: int) -> None:
         """Compare the first candidate with fresh rows of every distribution, and record it with what it stands for."""
         outcome, found, spec = self.outcome, self.outcome.found[0], self.adapter.spec
         chosen, verification = candidates[0], self.outcome.verification
-        results = self._sample(ROW_KINDS[0]).got.size
-        calls = max(1, min(ROWS_TOGETHER // spec.n, elements // (len(ROW_KINDS) * results)))
-        for number, kind in enumerate(cycle(ROW_KINDS), 1):
-            samples = [self._sample(kind) for _ in range(calls)]
-            words, got = np.concatenate([each.words for each in samples]), np.concatenate([each.got for each in samples])
-            verification.compare(kind, spec.out, got, self._predicted(chosen, words), np.arange(len(got)), np.arange(spec.k))
-            if number >= len(ROW_KINDS) and verification.elements >= elements:
-                break
+        self._verify_rows(chosen, elements)
         found.plan, found.multiplicity = chosen.model, np.ones(spec.k, np.int64)
-        found.chains = found.chains_reached = len(list(chosen.model.chains()))
+        found.chains = found.chains_reached = len(chosen.schedule.chains)
         found.results, found.mismatches = verification.elements, verification.mismatches
-        steps, orders = chosen.steps, [each for each in candidates if not same_additions(each.model, chosen.model)]
-        found.surviving = [AlternativePlan(each.model, "order", each.order) for each in orders]
-        found.alternatives -= len(candidates) - len(orders)  # the plan itself, and those that give the same bits
-        others = [str(each.steps) for each in candidates if each.steps is not steps]
+        steps, orders = chosen.steps, [each for each in candidates if not each.same_bits(chosen)]
+        named = [AlternativePlan(each.model, "order", each.order) for each in orders[:MOST_NAMED]]
+        if more := len(orders) - len(named):
+            named.append(AlternativePlan(orders[-1].model, "order", f"{more} more"))
+        found.surviving = named
+        found.alternatives -= len(candidates) - len(named)  # the plan itself, those that give the same bits, and unnamed ones
+        others = [each.in_words(chosen) for each in candidates[1:] if each.same_bits(chosen)]
         self.adapter.record = CompositeRecord(
             finish=steps.finish,
             function=steps.function,
             eps=steps.eps,
             order=chosen.order,
+            moments=str(chosen.rule) if isinstance(chosen.rule, Welford) else "",
             same_bits=tuple(dict.fromkeys(others)),
         )
         if verification.mismatches:
             found.reason = f"{verification.mismatches:,} of {verification.elements:,} fresh results differ"
-        if steps.function.startswith(LIBRARY):
+        if LIBRARY in steps.function:
+            names = [name for name in steps.function.split(" and ") if name.startswith(LIBRARY)]
             outcome.stopped = (
-                f"{steps.function} computes the function on this device, and its bits have no recorded model; the other steps"
-                " and the order explain every result"
+                f"{' and '.join(names)} of this device {'has' if len(names) == 1 else 'have'} no recorded model; the other"
+                " steps and the order explain every result"
             )
+        elif not verification.mismatches and self.adapter.given.reduction in ROWS_FINISHES:
+            self._reduce_rows(chosen)
+
+    def _verify_rows(self, chosen: CompositeCandidate, elements: int) -> None:
+        """Compare fresh rows with the candidate, in as many threads as there are cores."""
+        spec, verification, threads = self.adapter.spec, self.outcome.verification, os.cpu_count() or 1
+        size = self._probed(*self._drawn(ROW_KINDS[0], self.rng)).got.size
+        calls = max(1, min(ROWS_TOGETHER // spec.n, elements // (len(ROW_KINDS) * size)))
+        seeds = np.random.SeedSequence((self.outcome.seed, 0xC1))
+        in_thread = LIBRARY not in chosen.steps.function and spec.k * spec.n * calls > IN_THREADS
+
+        def draw(kind: str, seed: np.random.SeedSequence) -> tuple[str, Bits, Any]:
+            rng = np.random.default_rng(seed)
+            words, targets = zip(*(self._drawn(kind, rng) for _ in range(calls)), strict=True)
+            return kind, np.stack(words), targets
+
+        def predict(words: Bits, targets: Any) -> Bits:
+            joined = None if targets[0] is None else np.concatenate(targets)
+            rows = words.reshape(-1, spec.k)
+            return chosen.steps.words(chosen.rule, chosen.schedule, rows, spec.b, spec.out, joined)
+
+        batches = -(-max(elements, size * calls * len(ROW_KINDS)) // (size * calls))
+        kinds = list(islice(cycle(ROW_KINDS), batches))
+        with ThreadPoolExecutor(threads if in_thread else 1) as pool:
+            for first in range(0, batches, threads):
+                some = kinds[first : first + threads]
+                drawn = list(pool.map(draw, some, seeds.spawn(len(some))))
+                predicted = pool.map(predict, *zip(*(each[1:] for each in drawn), strict=True))
+                probed = [[self._probed(*each) for each in zip(words, targets, strict=True)] for _, words, targets in drawn]
+                for (kind, words, _), each, expected in zip(drawn, probed, predicted, strict=True):
+                    got = np.concatenate([sample.got for sample in each])
+                    verification.compare(kind, spec.out, got, expected, np.arange(len(got)), np.arange(words.shape[-1]))
+
+    def _reduce_rows(self, chosen: CompositeCandidate) -> None:
+        """Find how the results of rows are reduced to one, and verify it on fresh calls."""
+        spec, reduction = self.adapter.spec, str(self.adapter.given.reduction)
+        probed = [self._reduced(chosen) for _ in range(DECIDING)]
+        every: list[ElementOrder] = [LossOrder(), *lane_orders(spec.n)]
+        kept = [
+            (order, schedule, finish)
+            for order, schedule in ((order, Schedule(order.tree(spec.n))) for order in every)
+            for finish in ROWS_FINISHES[reduction]
+            if all((reduced_words(schedule, finish, rows, spec.out) == got).all() for rows, got in probed)
+        ]
+        if not kept:
+            self.outcome.stopped = (
+                f"the {reduction} over the rows is not explained: none of {len(every)} orders gives the results; the result of"
+                " each row is explained"
+            )
+            return
+        order, schedule, finish = kept[0]
+        for rows, got in (self._reduced(chosen) for _ in range(VERIFYING)):
+            expected = reduced_words(schedule, finish, rows, spec.out)
+            self.outcome.verification.compare(f"{reduction} of {spec.n} rows", spec.out, got, expected, *(np.arange(1),) * 2)
+        assert self.adapter.record is not None
+        model = ProductModel(SINGLE, SINGLE, spec.n, multiply_add(), order.tree(spec.n), SINGLE)
+        record = RowsRecord(finish=finish, order=str(order), model=model)
+        self.adapter.record = self.adapter.record.model_copy(update={"rows": record})
+
+    def _reduced(self, chosen: CompositeCandidate) -> tuple[Bits, Bits]:
+        """Return the predicted results of random rows [rows, 1] and the word of their reduction [1, 1]."""
+        spec = self.adapter.spec
+        words, targets = self._drawn("normal", self.rng)
+        self.calls += 1
+        rows = chosen.steps.words(chosen.rule, chosen.schedule, words, spec.b, spec.out, targets)
+        return rows, self.adapter.reduced(words, targets)
 
 
-def _with_squares(order: str, how: str) -> str:
-    return f"{order}, squares {how}" if how else order
+@dataclass
+class _Tried:
+    """Combinations of orders, methods and steps that were tried, and the nearest of them."""
+
+    combinations: int = 0
+    wrong: int = 0
+    results: int = 0
+    nearest: str = ""
+
+    def see(self, combinations: int, nearest: str, wrong: int, results: int) -> None:
+        """Count combinations, the nearest of which has this number of wrong results."""
+        self.combinations += combinations
+        if not self.nearest or wrong < self.wrong:
+            self.nearest, self.wrong, self.results = nearest, wrong, results
+
+    def __str__(self) -> str:
+        if not self.wrong:
+            return f"of {self.combinations:,} combinations some give {self.results} results, but not those of more rows"
+        return (
+            f"of {self.combinations:,} combinations the nearest has {self.wrong} of {self.results} results wrong:"
+            f" {self.nearest}"
+        )
 
 
-def _lane_sums(a: SingleValues, b: SingleValues, is_fused: bool) -> LaneSums:
-    if is_fused:
-        return LaneSums(lambda total, x: fused(x, x, total).astype(np.float32), b)
-    products: NDArray[np.float32] = a * b
-    return LaneSums(np.add, products)
+def _fewest_of_library(kept: list[Steps]) -> Iterator[list[Steps]]:
+    """Yield steps in groups, those with the fewest functions of the library first."""
+
+    def count(steps: Steps) -> int:
+        return steps.function.count(LIBRARY)
+
+    yield from (list(group) for _, group in groupby(sorted(kept, key=count), key=count))
+
+
+def _of_orders(rule: Rule, schedules: list[Schedule], terms: SingleValues) -> Arrays:
+    """Return the results of all orders, [orders · rows]. Orders with the same chains follow one another and share them."""
+    results = []
+    for _, group in groupby(schedules, key=lambda schedule: schedule.chains):
+        same = list(group)
+        chains = same[0].of_chains(rule, terms)
+        results += [schedule.result(rule, terms, chains) for schedule in same]
+    return tuple(np.concatenate(each) for each in zip(*results, strict=True))
+
+
+def _in_wide(node: Node) -> Node:
+    """Return a tree whose merges are additions in f64."""
+    return node if isinstance(node, Chain) else replace(node, parts=tuple(map(_in_wide, node.parts)), arithmetic=IN_WIDE)
+
+
+IN_WIDE = addition(FORMATS["f64"])

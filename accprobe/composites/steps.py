@@ -1,142 +1,76 @@
-"""The steps around a sum: the terms from x, the scalar functions, and the result from the sum. Each step rounds to float32.
+"""The steps around a sum: the terms of a row, the scalar functions, and the results. Each step rounds to float32.
 
-The sum is S, its terms are products of two float32 numbers, so that a plan says whether they are rounded before they are added.
+S is the sum of the terms: squares, or exponentials of differences from the maximum. Of layer_norm, var and std it is M2, the
+sum of squared differences from the mean, which Welford's method updates with each element.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from accprobe.composites.functions import SINGLE, SingleFunction, SingleValues, combinations, fma
+from accprobe.composites.partial import WELFORD, Arrays, Rule, Schedule, Sum
 from accprobe.errors import AccprobeError
-from accprobe.evaluate.error_free import rounded_to_odd
-from accprobe.evaluate.product import product
-from accprobe.function.gpu_candidates import recorded_unit
-from accprobe.function.records import model_of
-from accprobe.gemm.callables.arrays import ArrayLibrary
+from accprobe.gemm.callables.arrays import is_tensor
 from accprobe.isa.formats import FORMATS, Bits, Format
 from accprobe.model.product import ProductModel, multiply_add
+from accprobe.model.tree import DotModel
+from accprobe.report.products import ProductRow
 
-SingleValues = NDArray[Any]  # of float32
-SingleFunction = Callable[[SingleValues], SingleValues]
-
-SINGLE = FORMATS["f32"]
-# A step that rounds each product to float32 before it is added.
-ROUNDED_FIRST = multiply_add(product_bits=SINGLE.mantissa_bits)
-# The start of the name of a function that only its library computes.
-LIBRARY = "torch:"
+# Accumulation steps of plans: float32, float32 with squares that are rounded first, and float64.
+IN_SINGLE, ROUNDED_FIRST, WIDE = multiply_add(), multiply_add(product_bits=SINGLE.mantissa_bits), multiply_add(FORMATS["f64"])
 
 
-def fused(a: Any, b: Any, c: Any) -> NDArray[np.float64]:
-    """Return a · b + c of float32 numbers in 53 bits, which round to float32 as the exact value does."""
-    exact = np.multiply(a, b, dtype=np.float64)
-    return rounded_to_odd(*np.broadcast_arrays(exact, np.asarray(c, np.float64)))
+class Arguments(NamedTuple):
+    """Arguments of a call besides x: eps, the targets of a loss [rows], and its reduction over the rows."""
+
+    eps: float | None = None
+    targets: Any = None
+    reduction: str | None = None
 
 
-def _cuda_expf(unit: SingleFunction) -> SingleFunction:
-    """Return expf of CUDA without fast math, read in SASS of sm_90a: 2^n · ex2.approx(x · log2 e - n)."""
+class RowInputs(NamedTuple):
+    """Values of rows besides S. x, terms: [rows, columns]; largest, at_target: [rows, 1]; k: elements of a row."""
 
-    def function(x: SingleValues) -> SingleValues:
-        scaled = np.clip(fused(x, np.float32(0.0057249800302088261), np.float32(0.5)), 0, 1).astype(np.float32)
-        shifted = np.floor(np.multiply(scaled, 252, dtype=np.float64) + 12582913).astype(np.float32)
-        n = (shifted - np.float32(12583039)).astype(np.float32)
-        rest = fused(x, np.float32(1.4426950216293335), -n).astype(np.float32)
-        rest = fused(x, np.float32(1.925963033500011e-08), rest).astype(np.float32)
-        power: SingleValues = (shifted.view(np.uint32) << np.uint32(23)).view(np.float32)
-        return power * unit(rest)
+    x: SingleValues
+    terms: SingleValues
+    largest: SingleValues
+    at_target: SingleValues
+    k: int
 
-    return function
+    def first(self, columns: int) -> RowInputs:
+        return self._replace(x=self.x[:, :columns], terms=self.terms[:, :columns])
 
-
-_SLEEF_EXP = (1.9852762e-4, 1.3930436e-3, 8.3333608e-3, 4.1666485e-2, 0.16666667, 0.5)
-
-
-def _sleef_expf(x: SingleValues) -> SingleValues:
-    """Return expf of SLEEF with an error of 1.0 ulp, with fused multiply-adds (src/libm/sleefsimdsp.c, xexpf)."""
-    n = np.rint(x * np.float32(1.442695040888963407))
-    rest = fused(n, np.float32(-0.693145751953125), x).astype(np.float32)
-    rest = fused(n, np.float32(-1.428606765330187045e-06), rest).astype(np.float32)
-    total = np.full_like(rest, np.float32(_SLEEF_EXP[0]))
-    for coefficient in _SLEEF_EXP[1:]:
-        total = fused(total, rest, np.float32(coefficient)).astype(np.float32)
-    found = np.float32(1) + fused(rest * rest, total, rest).astype(np.float32)
-    scaled = np.ldexp(found.astype(np.float64), np.clip(n, -2000, 2000).astype(np.int32)).astype(np.float32)
-    return np.where(x < -104, np.float32(0), scaled)
+    def repeated(self, times: int) -> RowInputs:
+        x, terms, largest, at_target = (np.tile(each, (times, 1)) for each in self[:4])
+        return RowInputs(x, terms, largest, at_target, self.k)
 
 
-def _unit(name: str) -> SingleFunction | None:
-    """Return the model of a special function unit, None if it is not recorded."""
-    record = recorded_unit(name)
-    if record is None:
-        return None
-    model = model_of(record)
-    return lambda x: model.words(np.ascontiguousarray(x).view(np.uint32)).view(np.float32)
+class RowValues(NamedTuple):
+    """Values of which results are computed. s: S, [rows, 1]; mean: [rows, 1] or 0."""
+
+    s: SingleValues
+    mean: Any
+    given: RowInputs
+    eps: Any
+
+    @property
+    def x(self) -> SingleValues:
+        return self.given.x
+
+    @property
+    def k(self) -> int:
+        return self.given.k
 
 
-def _of_units(function: str) -> Iterator[tuple[str, SingleFunction]]:
-    if function == "exp" and (unit := _unit("ex2.approx.ftz.f32")):
-        yield "expf of CUDA", _cuda_expf(unit)
-    if function == "rsqrt":
-        for name in ("rsqrt.approx.f32", "rsqrt.approx.ftz.f32"):
-            if unit := _unit(name):
-                yield name, unit
-
-
-def _once(exact: Callable[[Any], Any]) -> SingleFunction:
-    return lambda x: exact(x.astype(np.float64)).astype(np.float32)
-
-
-ROUNDED_ONCE = "{} rounded once"
-_ROUNDED: Mapping[str, tuple[tuple[str, SingleFunction], ...]] = {
-    "rsqrt": (
-        ("1 / sqrt, both rounded", lambda x: np.float32(1) / np.sqrt(x)),
-        (ROUNDED_ONCE.format("rsqrt"), _once(lambda x: 1 / np.sqrt(x))),
-    ),
-    "exp": ((ROUNDED_ONCE.format("exp"), _once(np.exp)), ("expf of SLEEF", _sleef_expf)),
-    "sqrt": ((ROUNDED_ONCE.format("sqrt"), np.sqrt),),
-}
-
-
-def functions_of(function: str, library: ArrayLibrary | None = None) -> Iterator[tuple[str, SingleFunction]]:
-    """Yield ways to compute a scalar function in float32 by name; at last as the library computes it alone, if it is given."""
-    yield from _ROUNDED[function]
-    yield from _of_units(function)
-    if library is not None:
-        yield LIBRARY + function, _of_library(function, library)
-
-
-def _of_library(function: str, library: ArrayLibrary) -> SingleFunction:
-    import torch
-
-    called = getattr(torch, function)
-
-    def words(x: SingleValues) -> SingleValues:
-        result = called(library.operand("function", np.atleast_2d(x).view(np.uint32), SINGLE))
-        return library.patterns(result, SINGLE).view(np.float32).reshape(x.shape)
-
-    return words
-
-
-# Terms (a, b) [rows, K] of x, whose products are added; the maximum of a row is subtracted first in softmax.
-TermsOf = Callable[[SingleValues, SingleFunction], tuple[SingleValues, SingleValues]]
-# The result [rows, K] or [rows, 1] from S [rows, 1], x, the terms b, K, eps and the function.
-Finish = Callable[[SingleValues, SingleValues, SingleValues, int, Any, SingleFunction], SingleValues]
-
-
+# The results [rows, K] or [rows, 1], with the last scalar function.
+Finish = Callable[[RowValues, SingleFunction], SingleValues]
 # Changes random rows x [rows, K].
 RowChange = Callable[[SingleValues, np.random.Generator], SingleValues]
-
-
-def _squares(x: SingleValues, function: SingleFunction) -> tuple[SingleValues, SingleValues]:
-    return x, x
-
-
-def _exponentials(x: SingleValues, function: SingleFunction) -> tuple[SingleValues, SingleValues]:
-    return np.ones_like(x), function(x - x.max(axis=1, keepdims=True))
 
 
 def _one_element(x: SingleValues, rng: np.random.Generator) -> SingleValues:
@@ -164,77 +98,160 @@ def _unit_mean_square(x: SingleValues, rng: np.random.Generator) -> SingleValues
     return x / root
 
 
+def _unit_variance(x: SingleValues, rng: np.random.Generator) -> SingleValues:
+    found: SingleValues = (x - x.mean(axis=1, keepdims=True)) / x.std(axis=1, keepdims=True) + np.float32(0.5)
+    return found
+
+
+# An eps with which S / K + eps of rows with S / K near 1 keeps the last bits of S.
+SHARP_EPS = 2.0**-8 - 1
+
+
 @dataclass(frozen=True)
 class Composite:
     """A reduction with steps around its sum.
 
-    call: of torch, x [rows, K] and eps to the result. function: the scalar function whose variants are tried. squares: whether
-    terms are products, which may be fused. isolated: changes random x to rows whose sum is the same in any order.
-    finishes: by text. eps: its default, None if it has none. sharpened, sharp_eps: rows and an eps with which a result
-    shows the last bits of the sum.
+    call: of torch, x [rows, K] and arguments to the results. terms: the sum's. functions: the scalar functions whose variants
+    are tried; the first computes exponentials, the last is that of `finishes`, by text. isolated: changes random x to rows
+    whose sum is the same in any order; None if there are none. eps: its default, None without one. sharpened: changes random x
+    to rows whose results show the last bits of the sum with SHARP_EPS. reductions: over the rows, the default first.
+    formats: of x and the results.
     """
 
-    call: Callable[[Any, Any], Any]
-    function: str
-    squares: bool
-    terms: TermsOf
-    isolated: RowChange
+    call: Callable[[Any, Arguments], Any]
+    terms: Literal["squares", "exponentials", "moments"]
+    functions: tuple[str, ...]
     finishes: Mapping[str, Finish]
+    isolated: RowChange | None = None
     eps: float | None = None
     sharpened: RowChange | None = None
-    sharp_eps: float | None = None
+    reductions: tuple[str, ...] = ()
+    formats: tuple[str, ...] = ("f32", "f16", "bf16")
+
+    @property
+    def takes_target(self) -> bool:
+        return bool(self.reductions)
 
 
-def _rms_norm(x: Any, eps: Any) -> Any:
-    import torch
+def _torch(name: str) -> Callable[..., Any]:
+    """Return a function of torch, which is imported when it is called."""
 
-    return torch.rms_norm(x, (x.shape[-1],), None, eps)
+    def call(*arguments: Any, **named: Any) -> Any:
+        import torch
 
+        found: Any = torch
+        for part in name.split("."):
+            found = getattr(found, part)
+        return found(*arguments, **named)
 
-def _softmax(x: Any, eps: Any) -> Any:
-    import torch
-
-    return torch.softmax(x, -1)
-
-
-def _norm(x: Any, eps: Any) -> Any:
-    import torch
-
-    return torch.linalg.vector_norm(x, dim=-1, keepdim=True)
+    return call
 
 
+def _cross_entropy(x: Any, given: Arguments) -> Any:
+    losses = _torch("nn.functional.cross_entropy")(x, given.targets, reduction=given.reduction)
+    return losses[:, None] if given.reduction == "none" else losses
+
+
+def _of_mean_square(row: RowValues) -> Iterator[tuple[str, SingleValues]]:
+    """Yield ways to compute S / K + eps."""
+    inverse = np.float32(1) / np.float32(row.k)
+    yield "S / K + eps", row.s / np.float32(row.k) + row.eps
+    yield "S · (1 / K) + eps", row.s * inverse + row.eps
+    yield "fma(S, 1 / K, eps)", fma(row.s, inverse, row.eps)
+
+
+_MEAN_SQUARES = ("S / K + eps", "S · (1 / K) + eps", "fma(S, 1 / K, eps)")
+
+
+def _scaled(how: str) -> Finish:
+    return lambda row, f: row.x * f(dict(_of_mean_square(row))[how])
+
+
+def _normalised(how: str, shift: str) -> Finish:
+    def finish(row: RowValues, f: SingleFunction) -> SingleValues:
+        r = f(dict(_of_mean_square(row))[how])
+        if shift == "fma(x, r, -r · mean)":
+            return fma(row.x, r, -r * row.mean)
+        found: SingleValues = (row.x - row.mean) * r if shift == "(x - mean) · r" else row.x * r + -r * row.mean
+        return found
+
+    return finish
+
+
+def _variance(row: RowValues, f: SingleFunction) -> SingleValues:
+    found: SingleValues = row.s / row.s.dtype.type(row.k - 1)
+    return found
+
+
+_SHIFTS = ("(x - mean) · r", "x · r + (-r · mean)", "fma(x, r, -r · mean)")
 _NAMED: Mapping[str, Composite] = {
     "torch:rms_norm": Composite(
-        _rms_norm,
-        "rsqrt",
-        True,
-        _squares,
+        lambda x, given: _torch("rms_norm")(x, (x.shape[-1],), None, given.eps),
+        "squares",
+        ("rsqrt",),
+        {f"x · rsqrt({how})": _scaled(how) for how in _MEAN_SQUARES},
         _one_element,
-        {
-            "x · rsqrt(S / K + eps)": lambda s, x, b, k, eps, f: x * f(s / np.float32(k) + eps),
-            "x · rsqrt(S · (1 / K) + eps)": lambda s, x, b, k, eps, f: x * f(s * (np.float32(1) / np.float32(k)) + eps),
-            "x · rsqrt(fma(S, 1 / K, eps))": lambda s, x, b, k, eps, f: (
-                x * f(fused(s, np.float32(1) / np.float32(k), eps).astype(np.float32))
-            ),
-        },
         1e-6,
         _unit_mean_square,
-        2.0**-8 - 1,  # S / K is near 1, and the difference keeps its last bits
     ),
     "torch:softmax": Composite(
-        _softmax,
-        "exp",
-        False,
-        _exponentials,
+        lambda x, given: _torch("softmax")(x, -1),
+        "exponentials",
+        ("exp",),
+        {
+            "e / S": lambda row, f: row.given.terms / row.s,
+            "e · (1 / S)": lambda row, f: row.given.terms * (np.float32(1) / row.s),
+        },
         _two_elements,
-        {"e / S": lambda s, x, b, k, eps, f: b / s, "e · (1 / S)": lambda s, x, b, k, eps, f: b * (np.float32(1) / s)},
     ),
-    "torch:norm": Composite(_norm, "sqrt", True, _squares, _one_element, {"sqrt(S)": lambda s, x, b, k, eps, f: f(s)}),
+    "torch:norm": Composite(
+        lambda x, given: _torch("linalg.vector_norm")(x, dim=-1, keepdim=True),
+        "squares",
+        ("sqrt",),
+        {"sqrt(S)": lambda row, f: f(row.s)},
+        _one_element,
+    ),
+    "torch:logsumexp": Composite(
+        lambda x, given: _torch("logsumexp")(x, -1, keepdim=True),
+        "exponentials",
+        ("exp", "log"),
+        {"log(S) + max": lambda row, f: f(row.s) + row.given.largest},
+        _two_elements,
+        formats=("f32",),
+    ),
+    "torch:cross_entropy": Composite(
+        _cross_entropy,
+        "exponentials",
+        ("exp", "log"),
+        {
+            "-(x[target] - max - log(S))": lambda row, f: -(row.given.at_target - row.given.largest - f(row.s)),
+            "-(x[target] - (max + log(S)))": lambda row, f: -(row.given.at_target - (row.given.largest + f(row.s))),
+        },
+        _two_elements,
+        reductions=("mean", "sum", "none"),
+    ),
+    "torch:layer_norm": Composite(
+        lambda x, given: _torch("nn.functional.layer_norm")(x, (x.shape[-1],), None, None, given.eps),
+        "moments",
+        ("rsqrt",),
+        {f"{shift} with r = rsqrt({how})": _normalised(how, shift) for how in _MEAN_SQUARES for shift in _SHIFTS},
+        eps=1e-5,
+        sharpened=_unit_variance,
+    ),
+    "torch:var": Composite(lambda x, given: _torch("var")(x, -1, keepdim=True), "moments", (), {"S / (K - 1)": _variance}),
+    "torch:std": Composite(
+        lambda x, given: _torch("std")(x, -1, keepdim=True),
+        "moments",
+        (),
+        {"sqrt(S / (K - 1))": lambda row, f: np.sqrt(_variance(row, f))},
+    ),
 }
 
 _OTHER_NAMES = {
     "torch:nn.functional.rms_norm": "torch:rms_norm",
     "torch:nn.functional.softmax": "torch:softmax",
+    "torch:nn.functional.layer_norm": "torch:layer_norm",
+    "torch:nn.functional.cross_entropy": "torch:cross_entropy",
     "torch:linalg.vector_norm": "torch:norm",
 }
 COMPOSITES: Mapping[str, Composite] = {**_NAMED, **{name: _NAMED[same] for name, same in _OTHER_NAMES.items()}}
@@ -242,47 +259,100 @@ COMPOSITES: Mapping[str, Composite] = {**_NAMED, **{name: _NAMED[same] for name,
 
 @dataclass(frozen=True)
 class Steps:
-    """The chosen steps of a composite. function, finish: names of `functions_of` and of `Composite.finishes`."""
+    """The chosen steps of a composite. function: names of its functions; finish: of `Composite.finishes`; eps: of the call."""
 
     composite: Composite
     function: str
-    compute: SingleFunction
+    compute: tuple[SingleFunction, ...]
     finish: str
     eps: float | None
 
     def __str__(self) -> str:
-        return f"{self.finish} with {self.function}"
+        return f"{self.finish} with {self.function}" if self.function else self.finish
 
-    def terms(self, x: SingleValues) -> tuple[SingleValues, SingleValues]:
+    def inputs(self, x: SingleValues, targets: Any = None) -> RowInputs:
+        """Return the terms of rows x [rows, K] and what else the results depend on."""
+        largest = x.max(axis=1, keepdims=True)
+        at_target = x[:, :1] if targets is None else np.take_along_axis(x, targets[:, None], axis=1)
         with np.errstate(all="ignore"):
-            return self.composite.terms(x, self.compute)
+            terms = self.compute[0](x - largest) if self.composite.terms == "exponentials" else x
+        return RowInputs(x, terms, largest, at_target, x.shape[1])
 
-    def results(self, sums: SingleValues, x: SingleValues, b: SingleValues, out: Format) -> Bits:
-        """Return the result words [rows, K] or [rows, 1] from sums [rows], x and the terms b."""
+    def results(self, parts: Arrays, given: RowInputs, out: Format) -> Bits:
+        """Return the result words [rows, columns] or [rows, 1]. parts: (S,), or mean and M2, [rows]."""
+        in_single = (each.astype(np.float32, copy=False) if self.compute else each for each in parts)
+        *mean, s = (each[:, None] for each in in_single)
+        eps = None if self.eps is None else np.float32(self.eps)
+        row = RowValues(s, mean[0] if mean else np.float32(0), given, eps)
+        *_, last = (np.sqrt, *self.compute)
         with np.errstate(all="ignore"):
-            eps = None if self.eps is None else np.float32(self.eps)
-            values = self.composite.finishes[self.finish](sums[:, None], x, b, x.shape[1], eps, self.compute)
+            values = self.composite.finishes[self.finish](row, last)
             assert out.ml_dtype is not None
-            return values.astype(out.ml_dtype).view(out.dtype)
+            return values.astype(np.float32).astype(out.ml_dtype).view(out.dtype)
 
-    def sums(self, model: ProductModel, a: SingleValues, b: SingleValues) -> SingleValues:
-        """Return the sums of terms, [rows], with a plan."""
-        if model.step == ROUNDED_FIRST:  # sums of exact products are evaluated faster
-            model, a, b = replace(model, step=multiply_add()), np.ones_like(a), a * b
-        first, second = (np.ascontiguousarray(each).view(np.uint32)[:, None] for each in (a, b))
-        found: SingleValues = product(model, first, second)[:, 0, 0].view(np.float32)
+    def words(self, rule: Rule, schedule: Schedule, words: Bits, fmt: Format, out: Format, targets: Any = None) -> Bits:
+        """Return the results for x, as bit patterns."""
+        given = self.inputs(fmt.values(words).astype(np.float32), targets)
+        return self.results(schedule.result(rule, np.ascontiguousarray(given.terms.T)), given, out)
+
+
+def rules_of(composite: Composite, fmt: Format) -> Iterator[tuple[Rule, DotModel, str]]:
+    """Yield ways to take a term with the step of their plan, and words for the ones that differ in squares."""
+    if composite.terms == "moments":
+        yield from ((rule, WIDE if rule.wide else IN_SINGLE, "") for rule in WELFORD.values())
+    elif composite.terms == "exponentials":
+        yield Sum(), IN_SINGLE, ""
+    elif 2 * fmt.mantissa_bits + 1 <= SINGLE.mantissa_bits:  # float32 holds every square
+        yield Sum("fused"), IN_SINGLE, ""
+    else:
+        yield Sum("fused"), IN_SINGLE, "squares fused"
+        yield Sum("rounded"), ROUNDED_FIRST, "squares rounded"
+
+
+def composite_words(row: ProductRow, model: ProductModel, words: Bits, targets: Any = None) -> Bits:
+    """Return the result words of a row of a report for x [rows, K]. Raises AccprobeError if a part has no known model."""
+    composite, record, out = COMPOSITES[row.name], row.composite, FORMATS[row.out]
+    assert record is not None
+    if composite.takes_target != (targets is not None):
+        raise AccprobeError(f"{row.title} takes {'x and the targets of its rows' if composite.takes_target else 'x alone'}")
+    if targets is not None:
+        targets = np.asarray(targets.cpu() if is_tensor(targets) else targets)
+        if targets.shape != (row.n,) or targets.dtype.kind not in "iu" or targets.min() < 0 or targets.max() >= row.k:
+            raise AccprobeError(f"{row.title} takes {row.n} targets from 0 to {row.k - 1}, one of each row")
+    compute = next((compute for known, compute in combinations(composite.functions) if known == record.function), None)
+    if compute is None:
+        raise AccprobeError(f"{row.name} uses {record.function} on the measured device, whose bits have no recorded model")
+    steps = Steps(composite, record.function, compute, record.finish, record.eps)
+    found = steps.words(_recorded_rule(row, model), Schedule(model.tree), words, FORMATS[row.a], out, targets)
+    if record.rows is None:
         return found
-
-    def words(self, model: ProductModel, words: Bits, fmt: Format, out: Format) -> Bits:
-        """Return the results for x, as bit patterns, with the sum of a plan."""
-        x = fmt.values(words).astype(np.float32)
-        a, b = self.terms(x)
-        return self.results(self.sums(model, a, b), x, b, out)
+    return reduced_words(Schedule(record.rows.model.tree), record.rows.finish, found, out)
 
 
-def recorded_steps(name: str, function: str, finish: str, eps: float | None) -> Steps:
-    """Return the steps that a report names. Raises AccprobeError if only a library computes a function."""
-    for known, compute in functions_of(COMPOSITES[name].function):
-        if known == function:
-            return Steps(COMPOSITES[name], function, compute, finish, eps)
-    raise AccprobeError(f"{name} uses {function} on the measured device, whose bits have no recorded model")
+def _recorded_rule(row: ProductRow, model: ProductModel) -> Rule:
+    terms = COMPOSITES[row.name].terms
+    if terms == "exponentials":
+        return Sum()
+    if terms == "squares":
+        return Sum("rounded" if model.step == ROUNDED_FIRST else "fused")
+    assert row.composite is not None
+    if row.composite.moments not in WELFORD:
+        raise AccprobeError(f"{row.title} has the unknown method '{row.composite.moments:.80}'")
+    return WELFORD[row.composite.moments]
+
+
+def _of_rows(how: str, total: SingleValues, rows: int) -> SingleValues:
+    n = np.float32(rows)
+    return total / n if how == "T / N" else total * (np.float32(1) / n) if how == "T · (1 / N)" else total
+
+
+# Ways to compute a reduction over N results of rows from their sum T.
+ROWS_FINISHES = {"mean": ("T / N", "T · (1 / N)"), "sum": ("T",)}
+
+
+def reduced_words(schedule: Schedule, finish: str, words: Bits, out: Format) -> Bits:
+    """Return the result word [1, 1] of results of rows [N, 1]."""
+    values = out.values(words).astype(np.float32)
+    (total,) = schedule.result(Sum(), values)
+    assert out.ml_dtype is not None
+    return _of_rows(finish, total, len(words)).astype(out.ml_dtype).view(out.dtype)[:, None]

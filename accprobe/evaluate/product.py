@@ -217,7 +217,7 @@ class _Tile:
         with np.errstate(all="ignore"):
             for k in range(a.shape[-1]):
                 each = x[..., k] * y[..., k]
-                sums = _sum_as_f32(each if fused else each.astype(np.float32).astype(np.float64), sums)
+                sums = sum_as_f32(each if fused else each.astype(np.float32).astype(np.float64), sums)
         return np.where(np.isnan(sums), np.uint32(0x7FFFFFFF), sums.view(np.uint32))
 
     def result(self, sums: SumWords) -> Bits:
@@ -252,7 +252,7 @@ def scaled_sums(values: Singles, a: Singles, b: Singles, scales: Scales, total: 
         if total is None:
             return values * factor
         if scales.fused:
-            return _sum_as_f32(values.astype(np.float64) * factor, total)
+            return sum_as_f32(values.astype(np.float64) * factor, total)
         return total + values * factor
 
 
@@ -296,7 +296,7 @@ def _taken(lines: Bits, ks: slice | NDArray[np.intp]) -> Bits:
     return taken
 
 
-def _sum_as_f32(exact: Floats, addend: NDArray[np.float32]) -> NDArray[np.float32]:
+def sum_as_f32(exact: Floats, addend: NDArray[np.float32]) -> NDArray[np.float32]:
     """Return exact + addend, rounded once to float32.
 
     The float64 sum rounds as the exact one does but where it comes to lie in the middle between two float32 numbers without

@@ -42,11 +42,22 @@ class RegionRecord(Part):
         return super().is_tested or (self.model is not None and self.model.a.is_integer)
 
 
+class RowsRecord(BaseModel):
+    """How the results of the rows become one: their sum T in the order of a model, `order` in words, and the result from T."""
+
+    model_config = STRICT
+
+    finish: str
+    order: str
+    model: ProductModelField
+
+
 class CompositeRecord(BaseModel):
     """The steps around the sum S of a composite, such as rms_norm; the row's model is that of S.
 
-    finish: the result from S. function: how the scalar function is computed, with `eps`. order: of S, in words. same_bits:
-    other steps that gave the same bits in every tested row.
+    finish: the result from S. function: how the scalar functions are computed, with `eps`. order: of S, in words. moments: the
+    method that computes a mean and S = Σ (x - mean)²; the row's model is then its order. rows: of a loss that is reduced over
+    the rows. same_bits: other steps that gave the same bits in every tested row.
     """
 
     model_config = STRICT
@@ -55,6 +66,8 @@ class CompositeRecord(BaseModel):
     function: str
     eps: float | None = None
     order: str = ""
+    moments: str = ""
+    rows: RowsRecord | None = None
     same_bits: tuple[str, ...] = ()
 
 

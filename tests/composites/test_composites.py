@@ -1,4 +1,4 @@
-"""`accprobe reduce` of rms_norm, softmax and norm: torch on a CPU, planted GPU kernels, and predictions from the report."""
+"""`accprobe reduce` of composites, such as rms_norm: torch on a CPU, planted GPU kernels, words of an H200, predictions."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ from click.testing import CliRunner, Result
 
 import accprobe
 from accprobe.cli import main
-from accprobe.composites.orders import MERGES, LaneOrder, LaneSums, lane_orders
-from accprobe.composites.steps import COMPOSITES, functions_of
+from accprobe.composites.functions import functions_of
+from accprobe.composites.orders import MERGES, LaneOrder
+from accprobe.composites.partial import Schedule, Sum
+from accprobe.composites.steps import COMPOSITES, Arguments
 from accprobe.evaluate.product import product
 from accprobe.isa.formats import FORMATS
 from accprobe.model.product import ProductModel, multiply_add
@@ -33,16 +35,46 @@ def run(*arguments: str) -> Result:
         ("rms_norm", "bf16", "x · rsqrt(S / K + eps) with 1 / sqrt, both rounded"),
         ("norm", "f32", "sqrt(S) with sqrt rounded once"),
         ("softmax", "f32", ""),
+        ("layer_norm", "f32", "(x - mean) · r with r = rsqrt(S / K + eps) with 1 / sqrt, both rounded; S by Welford in f32"),
+        ("layer_norm", "bf16", ""),
+        (
+            "var",
+            "f32",
+            "S / (K - 1); S by Welford in f64, mean += delta / n, rounded products, merged as WelfordOps does in one",
+        ),
+        ("std", "bf16", "sqrt(S / (K - 1)); S by Welford in f32, mean += delta / n, fused multiply-adds"),
+        ("cross_entropy", "f32", "-(x[target] - max - log(S)) with expf of SLEEF and logf of SLEEF"),
     ],
 )
 def test_a_composite_of_torch_is_predicted(name: str, dtype: str, computes: str, tmp_path: Path) -> None:
     file = tmp_path / "found.json"
-    found = run(f"torch:{name}", "--shape", "16x64", "--dtype", dtype, "--elements", "4096", "--device", "cpu", "-o", str(file))
+    k = 64 if dtype == "f32" else 32
+    found = run(
+        f"torch:{name}", "--shape", f"16x{k}", "--dtype", dtype, "--elements", "4096", "--device", "cpu", "-o", str(file)
+    )
     assert found.exit_code == 0, found.output
     assert f"computes    {computes}" in found.stdout
-    x = torch.from_numpy(np.random.default_rng(7).standard_normal((16, 64)).astype(np.float32))
+    rng = np.random.default_rng(7)
+    x = torch.from_numpy(rng.standard_normal((16, k)).astype(np.float32))
     x = x.bfloat16() if dtype == "bf16" else x
-    assert torch.equal(accprobe.predict(str(file), x), COMPOSITES[f"torch:{name}"].call(x, 1e-6))
+    composite = COMPOSITES[f"torch:{name}"]
+    targets = torch.from_numpy(rng.integers(0, k, 16)) if composite.takes_target else None
+    expected = composite.call(x, Arguments(composite.eps, targets, *composite.reductions[:1]))
+    assert torch.equal(accprobe.predict(str(file), x, targets).reshape(expected.shape), expected)
+
+
+def test_the_sum_and_each_loss_of_cross_entropy_are_explained() -> None:
+    for reduction in ("sum", "none"):
+        found = run("torch:cross_entropy", "--shape", "16x64", "--elements", "64", "--option", f"reduction={reduction}")
+        assert found.exit_code == 0, found.output
+
+
+def test_a_function_without_a_model_is_named() -> None:
+    found = run("torch:logsumexp", "--shape", "16x64", "--elements", "64", "--device", "cpu")
+    assert found.exit_code == 1
+    assert (
+        "torch:exp and torch:log of this device have no recorded model; the other steps and the order explain" in found.stdout
+    )
 
 
 def by_warps(lanes: Any) -> Any:
@@ -56,7 +88,7 @@ def by_warps(lanes: Any) -> Any:
     return lanes[:, 0]
 
 
-def planted_rms_norm(x: Any, eps: float) -> Any:
+def planted_rms_norm(x: Any, given: Any) -> Any:
     """Compute as `vectorized_layer_norm_kernel` of torch does: 4 warps, vectors of 4, fused squares, shuffles, warps."""
     values, rsqrt = x.numpy(), dict(functions_of("rsqrt"))["rsqrt.approx.f32"]
     total = np.zeros((len(values), 128), np.float32)
@@ -64,10 +96,10 @@ def planted_rms_norm(x: Any, eps: float) -> Any:
         for place in range(4):
             term = values[:, first + place : first + 512 : 4].astype(np.float64)
             total = (term * term + total).astype(np.float32)
-    return torch.from_numpy(values * rsqrt(by_warps(total) / np.float32(values.shape[1]) + np.float32(eps))[:, None])
+    return torch.from_numpy(values * rsqrt(by_warps(total) / np.float32(values.shape[1]) + np.float32(given.eps))[:, None])
 
 
-def planted_softmax(x: Any, eps: Any) -> Any:
+def planted_softmax(x: Any, given: Any) -> Any:
     """Compute as `softmax_warp_forward` of torch does: every 32nd element is one lane's, and each exponential is divided."""
     values = x.numpy()
     e = dict(functions_of("exp"))["expf of CUDA"](values - values.max(axis=1, keepdims=True))
@@ -77,11 +109,37 @@ def planted_softmax(x: Any, eps: Any) -> Any:
     return torch.from_numpy(e / by_warps(total)[:, None])
 
 
+def planted_var(x: Any, given: Any) -> Any:
+    """Compute as `reduce_kernel` of torch does with WelfordOps: 32 threads with two adjacent accumulators, merged by halves."""
+    values = x.numpy().reshape(len(x), -1, 64)
+    mean, m2, n = np.zeros((len(values), 64), np.float32), np.zeros((len(values), 64), np.float32), np.float32(0)
+    for turn in values.transpose(1, 0, 2):
+        n = n + np.float32(1)
+        delta = turn - mean
+        mean = mean + delta / n
+        m2 = (delta.astype(np.float64) * (turn - mean) + m2).astype(np.float32)
+    parts = [(mean[:, 0::2], m2[:, 0::2]), (mean[:, 1::2], m2[:, 1::2])]
+    while True:
+        (mean, m2), (mean_b, m2_b) = parts
+        delta = mean_b - mean
+        mean = (delta.astype(np.float64) * 0.5 + mean).astype(np.float32)
+        m2 = ((delta * delta * n).astype(np.float64) * 0.5 + (m2 + m2_b)).astype(np.float32)
+        n, half = 2 * n, mean.shape[1] // 2
+        if not half:
+            return torch.from_numpy(m2 / np.float32(x.shape[1] - 1))
+        parts = [(mean[:, :half], m2[:, :half]), (mean[:, half:], m2[:, half:])]
+
+
 @pytest.mark.parametrize(
     ("name", "planted", "computes"),
     [
         ("rms_norm", planted_rms_norm, "rsqrt.approx.f32; S in 128 lanes of 4, merged by warps, squares fused"),
         ("softmax", planted_softmax, "e / S with expf of CUDA; S in 32 lanes of 1, merged by halves"),
+        (
+            "var",
+            planted_var,
+            "fused multiply-adds, merged as WelfordOps does in 64 lanes of 1, merged 2 adjacent lanes, then threads",
+        ),
     ],
 )
 def test_a_planted_gpu_kernel_is_found(name: str, planted: Any, computes: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -93,7 +151,7 @@ def test_a_planted_gpu_kernel_is_found(name: str, planted: Any, computes: str, m
 
 
 def test_an_unknown_step_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    other = replace(COMPOSITES["torch:norm"], call=lambda x, eps: x.square().sum(-1, keepdim=True) * 0.5)
+    other = replace(COMPOSITES["torch:norm"], call=lambda x, given: x.square().sum(-1, keepdim=True) * 0.5)
     monkeypatch.setitem(COMPOSITES, "torch:norm", other)  # type: ignore[arg-type]
     found = run("torch:norm", "--shape", "16x64", "--device", "cpu")
     assert found.exit_code == 1
@@ -101,7 +159,7 @@ def test_an_unknown_step_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_an_unknown_order_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    def norm(x: Any, eps: Any) -> Any:
+    def norm(x: Any, given: Any) -> Any:
         return x.square()[:, torch.randperm(64, generator=torch.Generator().manual_seed(0))].cumsum(-1)[:, -1:].sqrt()
 
     monkeypatch.setitem(COMPOSITES, "torch:norm", replace(COMPOSITES["torch:norm"], call=norm))  # type: ignore[arg-type]
@@ -110,19 +168,26 @@ def test_an_unknown_order_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "the order of the sum is not explained: none of" in found.stdout
 
 
-@pytest.mark.parametrize("merge", MERGES)
-@pytest.mark.parametrize(("width", "k", "singly"), [(1, 256, False), (2, 300, False), (4, 604, True)])
-def test_the_tree_of_an_order_gives_its_sums(merge: str, width: int, k: int, singly: bool) -> None:
-    order = LaneOrder(128, width, merge, singly)
-    assert order in list(lane_orders(k))
+@pytest.mark.parametrize(("width", "k", "singly"), [(1, 1200, False), (2, 2048, False), (1, 1025, True)])
+def test_the_tree_of_an_order_gives_its_sums(width: int, k: int, singly: bool) -> None:
     x = np.random.default_rng(0).standard_normal((4, k)).astype(np.float32)
-    model = ProductModel(F32, F32, k, multiply_add(), order.tree(k), F32)
-    expected = product(model, np.ones((1, k), np.float32).view(np.uint32), x.view(np.uint32))[0].view(np.float32)
-    assert np.array_equal(LaneSums(np.add, x).of(order), expected)
+    for order in [LaneOrder(1024, width, merge, singly) for merge in list(MERGES)[::5]]:
+        model = ProductModel(F32, F32, k, multiply_add(), order.tree(k), F32)
+        expected = product(model, np.ones((1, k), np.float32).view(np.uint32), x.view(np.uint32))[0].view(np.float32)
+        assert np.array_equal(Schedule(order.tree(k)).result(Sum(), np.ascontiguousarray(x.T))[0], expected)
 
 
-def test_the_exponentials_are_accurate() -> None:
-    x = -np.random.default_rng(0).uniform(0, 80, 4096).astype(np.float32)
-    for name, function in functions_of("exp"):
-        assert np.max(np.abs(function(x) / np.exp(x.astype(np.float64)) - 1)) < 2.0**-22, name
-    assert "expf of CUDA" in dict(functions_of("exp"))
+@pytest.mark.parametrize(("name", "exact"), [("exp", np.exp), ("log", np.log)])
+def test_functions_are_accurate(name: str, exact: Any) -> None:
+    x = np.random.default_rng(0).uniform(-80, 0, 4096).astype(np.float32)
+    x = x if name == "exp" else np.exp2(-x)
+    for kind, function in functions_of(name):
+        assert np.max(np.abs(function(x) / exact(x.astype(np.float64)) - 1)) < 2.0**-22, kind
+    assert f"{name}f of CUDA" in dict(functions_of(name))
+
+
+@pytest.mark.parametrize(("name", "given", "why"), [("norm", "8x1", "adds nothing, so there is no order to find")])
+def test_a_row_of_one_element_is_refused(name: str, given: str, why: str) -> None:
+    found = run(f"torch:{name}", "--shape", given)
+    assert found.exit_code == 2
+    assert why in found.output

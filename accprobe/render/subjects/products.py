@@ -203,9 +203,12 @@ def lines(row: ProductRow) -> Iterator[ProductLine]:
 
 
 def _steps(record: CompositeRecord) -> str:
-    """Return "x · rsqrt(S / K + eps), rsqrt rounded once; S in 8 lanes of 1, merged in turn"."""
+    """Return "x · rsqrt(S / K + eps) with rsqrt rounded once; S in 8 lanes of 1, merged in turn"."""
+    steps = f"{record.finish} with {record.function}" if record.function else record.finish
+    method = f" by {record.moments}" if record.moments else ""
+    rows = f"; of the rows {record.rows.finish}, T in {record.rows.order}" if record.rows else ""
     also = f"; the same bits in every tested row: {' or '.join(record.same_bits)}" if record.same_bits else ""
-    return f"{record.finish} with {record.function}; S in {record.order}{also}"
+    return f"{steps}; S{method} in {record.order}{rows}{also}"
 
 
 def plans(row: ProductRow) -> Iterator[tuple[RegionRecord, list[ProductLine]]]:

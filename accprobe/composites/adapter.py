@@ -1,0 +1,92 @@
+"""Composites of torch as callables of x [rows, K]: results as bit patterns, for given eps and targets."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from accprobe.composites.functions import SINGLE
+from accprobe.composites.steps import COMPOSITES, Arguments
+from accprobe.errors import AccprobeError
+from accprobe.gemm.callables.adapter import CallableAdapter
+from accprobe.gemm.callables.arrays import open_arrays
+from accprobe.gemm.callables.opening import Opened, ProductRequest
+from accprobe.gemm.callables.options import Options, OptionValue, with_defaults
+from accprobe.gemm.spec import Spec
+from accprobe.isa.formats import Bits
+from accprobe.report.products import CompositeRecord
+
+# Default limit of the elements of x on which a plan is verified: an H200's host needs about 3 s.
+ELEMENTS_OF_X = 1 << 27
+
+
+class CompositeAdapter(CallableAdapter):
+    """A composite of x [rows, K]; as a product of ones and x, which tests whether calls repeat, it returns the first column.
+
+    given: the arguments of the row. record: the steps, once they are known.
+    """
+
+    def __init__(self, name: str, spec: Spec, given: Arguments, device: str | None) -> None:
+        self.composite, self.given = COMPOSITES[name], given
+        self.record: CompositeRecord | None = None
+        self._whole: Any = None
+        super().__init__(spec, self._first_column, open_arrays("torch", device), name, by_columns=True)
+        self._now = self._by_row(Arguments(given.eps))
+
+    def _first_column(self, a: Any, b: Any) -> Any:
+        self._whole = self.composite.call(b.T, self._now)
+        return self._whole[:, :1].T
+
+    def _by_row(self, given: Arguments) -> Arguments:
+        """Return arguments for one result or more of each row, and targets as an array of the library."""
+        if not self.composite.takes_target:
+            return given
+        targets = np.arange(self.spec.n) % self.spec.k if given.targets is None else given.targets
+        return Arguments(given.eps, self._on_device(targets), "none")
+
+    def _on_device(self, targets: Any) -> Any:
+        import torch
+
+        return torch.from_numpy(targets).to(self.library.device)
+
+    def results(self, x: Bits, given: Arguments) -> Bits:
+        """Return the result words [rows, K] or [rows, 1] of x [rows, K]."""
+        self._now = self._by_row(given)
+        self.product(np.full((1, self.spec.k), self.spec.a.whole(1), self.spec.a.dtype), x)
+        return self.library.patterns(self._whole, self.spec.out)
+
+    def reduced(self, x: Bits, targets: Any) -> Bits:
+        """Return the result word [1, 1] of all rows, with the reduction of the row."""
+        operand = self.library.operand("x", x, self.spec.b)
+        found = self.composite.call(operand, Arguments(None, self._on_device(targets), self.given.reduction))
+        return self.library.patterns(found.reshape(1, 1), self.spec.out)
+
+    def affordable(self, elements: int) -> int:
+        """Return the default number of fresh results, at most `elements`: fewer where a long row has a single result."""
+        terms = self.spec.k // int(self._whole.shape[1])
+        return min(elements, max(1, ELEMENTS_OF_X // terms))
+
+
+def open_composite(name: str, request: ProductRequest, options: Options, device: str | None) -> Opened:
+    """Open a composite of the last dimension of x [rows, K]. Raises AccprobeError."""
+    composite, k = COMPOSITES[name], request.shape[2]
+    if request.reduced != "last":
+        raise AccprobeError(f"{name} is measured along the last dimension only: give --dim last")
+    fmt = request.a or SINGLE
+    if fmt.name not in composite.formats or request.out not in (None, fmt):
+        formats = " and ".join(filter(None, (", ".join(composite.formats[:-1]), composite.formats[-1])))
+        raise AccprobeError(f"{name} is measured from {formats} to the same format: give --dtype")
+    if k < 2:
+        raise AccprobeError(f"{name} of rows of {k} element adds nothing, so there is no order to find: give a K of at least 2")
+    defaults: dict[str, OptionValue] = {} if composite.eps is None else {"eps": composite.eps}
+    if composite.reductions:
+        defaults["reduction"] = composite.reductions[0]
+        options = {option: "none" if value is None else value for option, value in options.items()}
+    chosen = with_defaults(options, defaults, name)
+    eps, reduction = chosen.get("eps"), chosen.get("reduction")
+    if reduction not in (None, *composite.reductions):
+        raise AccprobeError(f"{name} has no reduction '{reduction}': give {', '.join(composite.reductions)}")
+    given = Arguments(None if eps is None else float(eps), reduction=None if reduction is None else str(reduction))
+    adapter = CompositeAdapter(name, Spec(*request.shape, fmt, fmt, fmt, a_exponent=0), given, device)
+    return Opened(adapter, {"dim": "last", **chosen})

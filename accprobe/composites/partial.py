@@ -1,0 +1,206 @@
+"""Partial results of a summation tree: sums, and the mean and M2 of Welford's method, taken term by term and merged in pairs.
+
+M2 is Σ (x - mean)². Sources: Welford, "Note on a method for calculating corrected sums of squares and products" (1962); Chan,
+Golub and LeVeque, "Updating formulae and a pairwise algorithm for computing sample variances" (1979); of torch 2.11,
+ATen/native/SharedReduceOps.h (WelfordOps), cuda/layer_norm_kernel.cu (cuWelfordCombine) and cpu/moments_utils.h.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import groupby, product
+from typing import Any, Literal, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from accprobe.composites.functions import SingleValues, fma
+from accprobe.model.product import Chain, Node, chains_of, folded
+
+# Arrays [parts, rows]: (sums,) or (means, M2s).
+Arrays = tuple[SingleValues, ...]
+# Numbers of terms in parts, [parts, 1], or of one term.
+Counts = Any
+
+
+class Rule(Protocol):
+    """How a lane takes a term, and how two parts become one. is_last: parts are lanes, not chunks of one."""
+
+    def start(self, shape: tuple[int, ...]) -> Arrays: ...
+    def take(self, arrays: Arrays, terms: SingleValues, count: int) -> Arrays: ...
+    def merge(self, a: Arrays, n: Counts, b: Arrays, m: Counts, is_last: bool) -> Arrays: ...
+
+
+@dataclass(frozen=True)
+class Sum:
+    """Sums in float32. squares: of the terms, fused with the addition or rounded before; "": the terms are added."""
+
+    squares: Literal["fused", "rounded", ""] = ""
+
+    def start(self, shape: tuple[int, ...]) -> Arrays:
+        return (np.zeros(shape, np.float32),)
+
+    def take(self, arrays: Arrays, terms: SingleValues, count: int) -> Arrays:
+        if self.squares == "fused":
+            return (fma(terms, terms, arrays[0]),)
+        return (arrays[0] + (terms * terms if self.squares else terms),)
+
+    def merge(self, a: Arrays, n: Counts, b: Arrays, m: Counts, is_last: bool) -> Arrays:
+        return (a[0] + b[0],)
+
+
+# Merge parts a and b of n and m terms: (means, M2s), with a function a · b + c; the last: as `is_last` of `Rule`.
+Merging = Callable[[Arrays, Counts, Arrays, Counts, Callable[[Any, Any, Any], Any], bool], Arrays]
+
+
+def _by_share(a: Arrays, n: Counts, b: Arrays, m: Counts, add: Any, is_last: bool) -> Arrays:
+    """WelfordOps::combine."""
+    delta, share = b[0] - a[0], m / (n + m)
+    return add(delta, share, a[0]), add(delta * delta * n, share, a[1] + b[1])
+
+
+def _by_weights(a: Arrays, n: Counts, b: Arrays, m: Counts, add: Any, is_last: bool) -> Arrays:
+    """cuWelfordCombine, whose first argument is a."""
+    delta, inverse = a[0] - b[0], 1 / (n + m)
+    return add(m * inverse, b[0], n * inverse * a[0]), add(delta * delta * m, n * inverse, b[1] + a[1])
+
+
+def _by_moments(a: Arrays, n: Counts, b: Arrays, m: Counts, add: Any, is_last: bool) -> Arrays:
+    """AddMoments of lanes, and AddMomentsVec inside each."""
+    delta, share = b[0] - a[0], m / (n + m)
+    if is_last:
+        return add(share, delta, a[0]), a[1] + add(delta * delta * share, n, b[1])
+    return a[0] + share * delta, add(delta * n, share * delta, a[1] + b[1])
+
+
+MERGINGS: Mapping[str, Merging] = {
+    "WelfordOps": _by_share,
+    "cuWelfordCombine": _by_weights,
+    "AddMoments": _by_moments,
+}
+
+
+@dataclass(frozen=True)
+class Welford:
+    """Welford's updates of mean and M2. divided: by n; else multiplied by 1 / n. merging: a name of MERGINGS."""
+
+    merging: str
+    divided: bool
+    fused: bool
+    wide: bool = False
+
+    def __str__(self) -> str:
+        """Return "Welford in f32, mean += delta / n, fused multiply-adds, merged as WelfordOps does"."""
+        step = "delta / n" if self.divided else "delta · (1 / n)"
+        adds = "fused multiply-adds" if self.fused else "rounded products"
+        return f"Welford in {'f64' if self.wide else 'f32'}, mean += {step}, {adds}, merged as {self.merging} does"
+
+    @property
+    def _type(self) -> Any:
+        return np.float64 if self.wide else np.float32
+
+    def _add(self, a: Any, b: Any, c: Any) -> Any:
+        return fma(a, b, c) if self.fused else a * b + c
+
+    def start(self, shape: tuple[int, ...]) -> Arrays:
+        return np.zeros(shape, self._type), np.zeros(shape, self._type)
+
+    def take(self, arrays: Arrays, terms: SingleValues, count: int) -> Arrays:
+        mean, m2 = arrays
+        x, n = terms.astype(self._type, copy=False), self._type(count)
+        delta = x - mean
+        mean = mean + delta / n if self.divided else self._add(delta, 1 / n, mean)
+        return mean, self._add(delta, x - mean, m2)
+
+    def merge(self, a: Arrays, n: Counts, b: Arrays, m: Counts, is_last: bool) -> Arrays:
+        return MERGINGS[self.merging](a, np.asarray(n, self._type), b, np.asarray(m, self._type), self._add, is_last)
+
+
+def _welford_rules() -> Iterator[Welford]:
+    for merging, divided, fused in product(MERGINGS, (True, False), (True, False)):
+        yield Welford(merging, divided, fused)
+    yield Welford("WelfordOps", True, False, wide=True)
+
+
+WELFORD: Mapping[str, Welford] = {str(rule): rule for rule in _welford_rules()}
+
+
+class Level(NamedTuple):
+    """Merges of parts a and b, by number, that do not depend on each other. They become the next parts."""
+
+    a: NDArray[np.intp]
+    b: NDArray[np.intp]
+    is_last: bool
+
+
+class Schedule:
+    """The chains of a tree, which are the first parts, and its merges level by level; the last part is the result."""
+
+    def __init__(self, tree: Node) -> None:
+        self.chains = tuple(chains_of(tree))
+        self._merges: list[tuple[int, int, int, bool]] = []  # height, a, b, is_last; part len(chains) + i
+        self._heights = [0] * len(self.chains)
+        self._number(tree, iter(range(len(self.chains))), True)
+        self.levels = self._by_level()
+        self.counts = np.array([len(chain.taken) for chain in self.chains])
+        for level in self.levels:
+            self.counts = np.concatenate([self.counts, self.counts[level.a] + self.counts[level.b]])
+
+    def _number(self, node: Node, chains: Iterator[int], is_last: bool) -> int:
+        if isinstance(node, Chain):
+            return next(chains)
+        parts = [self._number(part, chains, False) for part in node.parts]
+
+        def merged(a: int, b: int) -> int:
+            height = 1 + max(self._heights[a], self._heights[b])
+            self._merges.append((height, a, b, is_last))
+            self._heights.append(height)
+            return len(self._heights) - 1
+
+        return folded(node.nested, parts, merged)
+
+    def _by_level(self) -> list[Level]:
+        first = len(self.chains)
+        order = sorted(range(len(self._merges)), key=lambda i: self._merges[i][0])
+        place = {first + i: first + rank for rank, i in enumerate(order)}
+        levels = []
+        for (_, is_last), group in groupby(order, key=lambda i: (self._merges[i][0], self._merges[i][3])):
+            pairs = [(self._merges[i][1], self._merges[i][2]) for i in group]
+            a, b = (np.array([place.get(each, each) for each in side], np.intp) for side in zip(*pairs, strict=True))
+            levels.append(Level(a, b, is_last))
+        return levels
+
+    def of_chains(self, rule: Rule, terms: SingleValues) -> Arrays:
+        """Return the parts of the chains for terms [K, rows]."""
+        lengths = self.counts[: len(self.chains)]
+        places = np.zeros((len(self.chains), lengths.max()), np.intp)
+        for chain, place in zip(self.chains, places, strict=True):
+            place[: len(chain.taken)] = chain.taken
+        arrays = rule.start((len(self.chains), terms.shape[1]))
+        with np.errstate(all="ignore"):
+            for count, turn in enumerate(places.T, 1):
+                there = lengths >= count
+                if there.all():
+                    arrays = rule.take(arrays, terms[turn], count)
+                    continue
+                some = rule.take(tuple(each[there] for each in arrays), terms[turn[there]], count)
+                for each, taken in zip(arrays, some, strict=True):
+                    each[there] = taken
+        return arrays
+
+    def result(self, rule: Rule, terms: SingleValues, chains: Arrays | None = None) -> Arrays:
+        """Return the result [rows] for terms [K, rows]. chains: the parts of the chains, if they are known."""
+        arrays = self.of_chains(rule, terms) if chains is None else chains
+        made = len(self.chains)
+        parts = tuple(np.empty((len(self.counts), each.shape[1]), each.dtype) for each in arrays)
+        for part, each in zip(parts, arrays, strict=True):
+            part[:made] = each
+        counts = self.counts[:, None]
+        with np.errstate(all="ignore"):
+            for a, b, is_last in self.levels:
+                sides = tuple(part[a] for part in parts), counts[a], tuple(part[b] for part in parts), counts[b]
+                for part, each in zip(parts, rule.merge(*sides, is_last), strict=True):
+                    part[made : made + len(a)] = each
+                made += len(a)
+        return tuple(part[-1] for part in parts)
