@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from accprobe.evaluate.product import sum_as_f32
-from accprobe.function.gpu_candidates import recorded_unit
+from accprobe.function.compositions import recorded_unit
 from accprobe.function.records import model_of
 from accprobe.gemm.callables.arrays import ArrayLibrary
 from accprobe.isa.formats import FORMATS

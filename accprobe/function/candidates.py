@@ -1,8 +1,8 @@
-"""Explanations of a function that are tried in turn: one rounding of a reference function, compositions, a table model."""
+"""Explanations of a function: hypotheses, the reference function that it is near to, and one rounding of that."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -10,7 +10,6 @@ import numpy as np
 
 from accprobe.function.quadratic import module_of
 from accprobe.function.reference import (
-    COMPOSITIONS,
     FUNCTIONS,
     OVERFLOWS,
     ROUNDING_MODES,
@@ -140,20 +139,6 @@ def candidate_of(record: ConversionRecord, operand: Format, result: Format) -> H
 
 def _is_exact(name: str, operand: Format, result: Format) -> bool:
     return name == "identity" and operand.is_float and operand.widens_to(result)
-
-
-def in_f32(name: str, operand: Format, result: Format) -> Iterator[Hypothesis]:
-    """Yield candidates that compute a function in float32 with numpy and round the result once."""
-    compositions = {name: FUNCTIONS[name]} | dict(COMPOSITIONS.get(name, {}))
-    for text, compute in compositions.items():
-
-        def words(operands: Any, compute: Callable[[Any], Any] = compute) -> Any:
-            with np.errstate(all="ignore"):
-                values = compute(values_of_words(operands, operand).astype(np.float32))
-                return FormatConversion(nan=None).words(values.astype(np.float64), result)
-
-        rounding = "" if result.name == "f32" else ", rounded once (RNE)"
-        yield Hypothesis(f"numpy's {text} in f32{rounding}", words, any_nan=True)
 
 
 def special_results(fmt: Format, function: Callable[[Bits], Bits], result: Format) -> dict[str, str]:

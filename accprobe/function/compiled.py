@@ -78,8 +78,8 @@ def _block(p, tables, coefficients, squares, words, table, argument, sign, expon
         lowest, above, end = p.lowest + BIAS, p.above, p.lowest + BIAS + len(tables)
         for i in range(len(words)):
             biased = words[i] >> FRACTION & 255
-            constant = words[i] if biased < lowest else np.uint32(above | sign[i] << 31)
-            found[i] = constant if (biased < lowest) | (biased >= end) else found[i]
+            of_table, constant = found[i], np.uint32(above | sign[i] << 31)
+            found[i] = words[i] if biased < lowest else constant if biased >= end else of_table
 
 
 @_compiled
@@ -154,9 +154,8 @@ def _assembled(sign, value, exponent):
     """Return the word of ±value · 2^exponent, truncated to 24 bits."""
     length = (np.float64(value).view(np.int64) >> 52) - 1022
     biased = length + exponent + BIAS - 1
-    word = biased << FRACTION | _shifted(value, 24 - length) & MASK
-    word = 0 if (value <= 0) | (biased <= 0) else INFINITY if biased >= 255 else word
-    return np.uint32(word | sign << 31)
+    word = min(biased << FRACTION | _shifted(value, 24 - length) & MASK, INFINITY)
+    return np.uint32(word * ((value > 0) & (biased > 0)) | sign << 31)  # a branch here takes longer
 
 
 @_compiled
@@ -173,7 +172,8 @@ def _set_specials(flushed, specials, exact, words, found):
         size, negative = word & SIGN - 1, word >> 31
         of_zero, of_infinity = 1 + negative, 3 + negative
         kind = 5 if size > INFINITY else of_infinity if size == INFINITY else of_zero if size <= zeros else 0 if negative else 6
-        found[i] = specials[kind] if specials[kind] >= 0 else found[i]
+        special, ordinary = specials[kind], found[i]
+        found[i] = special if special >= 0 else ordinary
     for word, result in exact:
         for i in range(len(found)):
             if words[i] == word:

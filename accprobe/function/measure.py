@@ -11,7 +11,6 @@ import numpy as np
 
 from accprobe.function.candidates import (
     Hypothesis,
-    in_f32,
     recognised,
     rounded,
     sample_words,
@@ -120,12 +119,10 @@ def _roundings(subject: Subject, function: str, operands: Any, results: Any, req
     if not function and subject.result.is_float:
         return
     yield rounded(function or "identity", operands, results, subject.operand, subject.result)
-    if function and subject.operand.is_float and subject.result.is_float:
-        yield from in_f32(function, subject.operand, subject.result)
-        if subject.device != "cpu" and not request.tables:
-            from accprobe.function.gpu_candidates import candidates_there
+    if function and subject.operand.is_float and subject.result.is_float and not request.tables:
+        from accprobe.function.compositions import compositions
 
-            yield from candidates_there(function, subject.operand, subject.result, subject.device)
+        yield from compositions(function, subject.operand, subject.result, subject.device)
 
 
 def _is_exhaustive(subject: Subject, request: FunctionRequest) -> bool:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from accprobe.function.quadratic import IN_CACHE, Table, in_parts, module_of
 from accprobe.function.reductions import INFINITY, MASK, SIGN, Octaves, Reduction
-from accprobe.function.reference import FormatConversion, values_of_words
+from accprobe.function.reference import FormatConversion, values_of_words, words_of_singles
 from accprobe.isa.formats import FORMATS, Format
 
 F32Words = NDArray[np.uint32]
@@ -102,17 +102,17 @@ class FunctionModel:
         xp, x = module_of(words), values_of_words(words, _F32)
         masks, scaled = [scaling.applies(x) for scaling in self.scalings], words
         for scaling, mask in zip(self.scalings, masks, strict=True):
-            scaled = xp.where(mask, _rounded(x * scaling.factor), scaled)
+            scaled = xp.where(mask, words_of_singles(x * scaling.factor), scaled)
         found = self._table_words(scaled)
         for scaling, mask in zip(self.scalings, masks, strict=True):
-            found = xp.where(mask, _rounded(scaling.corrected(values_of_words(found, _F32))), found)
+            found = xp.where(mask, words_of_singles(scaling.corrected(values_of_words(found, _F32))), found)
         return found
 
     def words_of(self, words: Any, operand: Format, result: Format) -> Any:
         """Return result words of a function of other formats: operands are numbers of f32, results are truncated."""
         if operand is result is _F32:
             return self.words(words)
-        found = values_of_words(self.words(_rounded(values_of_words(words, operand))), _F32)
+        found = values_of_words(self.words(words_of_singles(values_of_words(words, operand))), _F32)
         return FormatConversion("RZ", nan=None).words(found, result).astype(result.dtype)
 
     def _table_words(self, words: Any) -> Any:
@@ -142,11 +142,6 @@ class FunctionModel:
         for number, value in self.first.items():
             values = xp.where((split.table == number) & (split.argument == 0), value, values)
         return values
-
-
-def _rounded(values: Any) -> Any:
-    """Return the f32 words of float64 values; sums and products of two f32 numbers here are exact in float64."""
-    return FormatConversion(nan=0x7FFFFFFF).words(values, _F32).astype(np.uint32)
 
 
 _F32 = FORMATS["f32"]

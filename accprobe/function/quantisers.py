@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Callable
 from contextlib import redirect_stdout
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +20,7 @@ from numpy.typing import NDArray
 from accprobe.errors import AccprobeError
 from accprobe.function.candidates import sample_words
 from accprobe.function.reference import OVERFLOWS, ROUNDING_MODES, FormatConversion, is_nan, unlike, values_of_words
+from accprobe.function.rules import approximate_quotient
 from accprobe.function.subjects import find_function
 from accprobe.gemm.callables.adapter import one_sentence
 from accprobe.gemm.callables.arrays import open_arrays
@@ -30,7 +32,9 @@ from accprobe.report.functions import FunctionRow
 from accprobe.verify.outcome import Verification
 
 ScaleLayout = Literal["tensor", "row", "block"]
-ScaleOperation = Literal["x / scale", "x · scale", "x · (1 / scale)"]
+ScaleOperation = Literal[
+    "x / scale", "x · scale", "x · (1 / scale)", "div.full(x, scale)", "x · rcp.approx(scale)", "x · div.full(1, scale)"
+]
 Doubles = NDArray[np.float64]
 
 # Models are fitted to every n-th pair, and to some with infinities. A prime, so that every scale is among them.
@@ -106,7 +110,9 @@ ANY_NAN = FormatConversion(nan=None)
 
 @dataclass(frozen=True)
 class QuantiserModel:
-    """operation: of x and the scale, in f32. scale, quotient: formats to which both are rounded, None for f32."""
+    """operation: of x and the scale, in f32; `div.full` is Triton's `/`. scale, quotient: formats to which both are rounded,
+    None for f32.
+    """
 
     operation: ScaleOperation
     scale: Format | None
@@ -117,8 +123,10 @@ class QuantiserModel:
         """Return the values before the conversion. Quotients and products of f32 numbers are exact enough in float64."""
         with np.errstate(all="ignore"):
             s = _rounded(scale, self.scale)
-            if self.operation == "x · (1 / scale)":
-                s = _rounded(1 / s, self.scale)
+            if self.operation == "div.full(x, scale)":
+                return _rounded(approximate_quotient(x, s), self.quotient)
+            if factor := _RECIPROCALS.get(self.operation):
+                s = _rounded(factor(s), self.scale)
             return _rounded(x / s if self.operation == "x / scale" else x * s, self.quotient)
 
     def words(self, x: Doubles, scale: Doubles, result: Format) -> Any:
@@ -139,6 +147,13 @@ class QuantiserModel:
             "subnormal results flushed" if self.conversion.flushed else "subnormal results kept",
         )
         return ", ".join(filter(None, parts))
+
+
+_RECIPROCALS: dict[str, Callable[[Doubles], Doubles]] = {
+    "x · (1 / scale)": lambda scale: 1 / scale,
+    "x · rcp.approx(scale)": lambda scale: approximate_quotient(np.ones_like(scale), scale, ""),
+    "x · div.full(1, scale)": lambda scale: approximate_quotient(np.ones_like(scale), scale),
+}
 
 
 def _rounded(values: Doubles, fmt: Format | None) -> Doubles:
@@ -186,8 +201,7 @@ def infer_quantiser(
     results, until one explains them all: division and multiplication by the reciprocal differ in few.
     """
     narrow = [None, subject.operand] if subject.operand.storage_bits == 16 else [None]
-    operations: tuple[ScaleOperation, ...] = ("x / scale", "x · scale", "x · (1 / scale)")
-    models = [QuantiserModel(operation, a, b) for operation in operations for a in narrow for b in narrow]
+    models = [QuantiserModel(operation, a, b) for operation in get_args(ScaleOperation) for a in narrow for b in narrow]
     rows = np.union1d(np.arange(0, len(x), STEP), np.flatnonzero(np.isinf(x))[:MOST_INFINITIES])
     some = x[rows], scale[rows], results[rows]
     fitted = sorted((_fitted(model, *some, subject.result) for model in models), key=lambda each: each[1])

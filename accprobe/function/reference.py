@@ -14,7 +14,7 @@ from typing import Any, Literal
 import numpy as np
 
 from accprobe.function.quadratic import module_of
-from accprobe.isa.formats import Format
+from accprobe.isa.formats import FORMATS, Format
 
 RoundingMode = Literal["RNE", "RNA", "RZ", "RD", "RU"]
 Overflow = Literal["infinity", "largest", "NaN"]
@@ -70,25 +70,6 @@ FUNCTIONS: Mapping[str, Callable[[Any], Any]] = {
     "absolute": lambda x: module_of(x).abs(x),
 }
 """Functions of float64 arrays of numpy or cupy."""
-
-COMPOSITIONS: Mapping[str, Mapping[str, Callable[[Any], Any]]] = {
-    "sigmoid": {"1 / (1 + exp(-x))": lambda x: 1 / (1 + np.exp(-x))},
-    "silu": {
-        "x / (1 + exp(-x))": lambda x: x / (1 + np.exp(-x)),
-        "x · 1 / (1 + exp(-x))": lambda x: x * (1 / (1 + np.exp(-x))),
-    },
-    "gelu": {"x / 2 · (1 + erf(x / √2))": lambda x: x * x.dtype.type(0.5) * (1 + _erf(x * x.dtype.type(math.sqrt(0.5))))},
-    "gelu_tanh": {
-        "x / 2 · (1 + tanh(√(2/π) · (x + 0.044715 · x³)))": lambda x: (
-            x.dtype.type(0.5)
-            * x
-            * (1 + np.tanh(x.dtype.type(math.sqrt(2 / math.pi)) * (x + x.dtype.type(0.044715) * x * x * x)))
-        )
-    },
-    "rsqrt": {"1 / sqrt(x)": lambda x: 1 / np.sqrt(x)},
-    "tanh": {"(1 - exp(-2x)) / (1 + exp(-2x))": lambda x: (1 - np.exp(-2 * x)) / (1 + np.exp(-2 * x))},
-}
-"""Ways to compute a function in float32 with numpy, whose every step is rounded."""
 
 
 def reference(name: str, x: Any) -> Any:
@@ -259,3 +240,19 @@ def _wide_values(words: Any) -> Any:
     values = xp.ldexp(significand, (xp.maximum(biased, 1) - 150).astype(np.int32))
     values = xp.where(biased == 255, xp.where(fraction > 0, np.nan, np.inf), values)
     return xp.where(words >> 31 & 1 == 1, -values, values)
+
+
+def words_of_singles(values: Any) -> Any:
+    """Return the f32 words of float64 values, rounded to nearest even; every NaN is 0x7fffffff."""
+    if module_of(values) is np:
+        with np.errstate(over="ignore", invalid="ignore"):
+            return np.where(np.isnan(values), np.uint32(0x7FFFFFFF), values.astype(np.float32).view(np.uint32))
+    return FormatConversion(nan=0x7FFFFFFF).words(values, FORMATS["f32"]).astype(np.uint32)  # cupy flushes subnormal numbers
+
+
+def single(values: Any) -> Any:
+    """Return float64 values rounded to f32, as float64."""
+    if module_of(values) is np:
+        with np.errstate(over="ignore", invalid="ignore"):
+            return values.astype(np.float32).astype(np.float64)
+    return values_of_words(words_of_singles(values), FORMATS["f32"])

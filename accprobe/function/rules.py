@@ -21,7 +21,16 @@ from accprobe.function.candidates import sample_words
 from accprobe.function.model import FunctionModel
 from accprobe.function.quadratic import module_of
 from accprobe.function.records import model_of
-from accprobe.function.reference import ROUNDING_MODES, FormatConversion, RoundingMode, flush, unlike, values_of_words
+from accprobe.function.reference import (
+    ROUNDING_MODES,
+    FormatConversion,
+    RoundingMode,
+    flush,
+    single,
+    unlike,
+    values_of_words,
+    words_of_singles,
+)
 from accprobe.function.units import opcodes_of
 from accprobe.isa.formats import FORMATS, Bits, Format
 from accprobe.report.claims import status_of
@@ -64,7 +73,7 @@ class Rules:
             if operation in ("min", "max"):
                 values = self._extreme(operation, a, b)
             elif operation == "div":
-                values = self._quotient(a, b) if self.reciprocal else a / b
+                values = approximate_quotient(a, b, self.reciprocal) if self.reciprocal else a / b
             elif fmt.name == "f64":
                 values = a + b if operation == "add" else a * b
             else:
@@ -99,19 +108,6 @@ class Rules:
         negative = xp.signbit(a) | xp.signbit(b) if operation == "min" else xp.signbit(a) & xp.signbit(b)
         chosen = xp.where((a == 0) & (b == 0), xp.where(negative, -0.0, 0.0), chosen)
         return xp.where(xp.isnan(a) | xp.isnan(b), xp.nan, chosen) if self.nan_wins else chosen
-
-    def _quotient(self, a: Any, b: Any) -> Any:
-        """Return exact products of a and the recorded reciprocal of b, both f32."""
-        xp, f32 = module_of(a), FORMATS["f32"]
-        size = xp.abs(b)
-        for is_scaled, where, factor in (
-            ("small" in self.reciprocal, size < SMALL_DIVISOR, 2.0**24),
-            ("large" in self.reciprocal, size > LARGE_DIVISOR, 0.25),
-        ):
-            if is_scaled:
-                a, b = (xp.where(where, (x * factor).astype(np.float32).astype(np.float64), x) for x in (a, b))
-        inverse = _reciprocal().words(b.astype(np.float32).view(np.uint32))
-        return a * values_of_words(inverse, f32)
 
     def _with_payload(self, values: Any, a: Any, b: Any) -> Any:
         """Return the words of f64 results, whose NaN is one word or that of an operand."""
@@ -157,6 +153,18 @@ def _reciprocal() -> FunctionModel:
     (row,) = (row for row in Report.load("functions-h200").functions if row.name == "rcp.approx.ftz.f32")
     assert isinstance(row.model, TableModelRecord)
     return model_of(row.model)
+
+
+def approximate_quotient(a: Any, b: Any, scaled: str = "small and large") -> Any:
+    """Return exact products of a and the recorded reciprocal of b, both f32: before its rounding, the quotient of div.full.f32.
+
+    scaled: the divisors for which both operands are scaled.
+    """
+    size = module_of(b).abs(b)
+    for word, where, factor in (("small", size < SMALL_DIVISOR, 2.0**24), ("large", size > LARGE_DIVISOR, 0.25)):
+        if word in scaled:
+            a, b = (module_of(b).where(where, single(x * factor), x) for x in (a, b))
+    return a * values_of_words(_reciprocal().words(words_of_singles(b)), FORMATS["f32"])
 
 
 def _overflow(rounding: RoundingMode) -> Literal["infinity", "largest"]:

@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from accprobe.function.candidates import Hypothesis, in_f32, recognised, rounded
+from accprobe.function.candidates import Hypothesis, recognised, rounded
+from accprobe.function.compositions import compositions
 from accprobe.function.reference import errors_in_ulp, exact_values
 from accprobe.gemm.callables.arrays import library_of
 from accprobe.gemm.verification import ordered
@@ -118,11 +119,7 @@ def _some(words: Bits) -> Bits:
 
 def _candidates(name: str, words: Bits, results: Bits, operand: Format, result: Format, library: Any) -> Iterator[Hypothesis]:
     yield rounded(name, words, results, operand, result)
-    yield from in_f32(name, operand, result)
-    if library.device != "cpu":
-        from accprobe.function.gpu_candidates import candidates_there
-
-        yield from candidates_there(name, operand, result, library.device)
+    yield from compositions(name, operand, result, library.device)
     yield from _of_torch(name, operand, result, library)
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner, Result
+from marks import only_on_a_gpu
 
 import accprobe
 from accprobe.cli import main
@@ -21,6 +22,7 @@ def run(*arguments: str) -> Result:
 
 OWN = """
 import numpy as np
+import accprobe
 count = 0
 def whole(x): return x / np.abs(x).max()
 def first(x): return x[:1]
@@ -29,6 +31,12 @@ def again(x):
     count += 1
     return x * np.float16(count)
 def fails(x): raise ValueError("no such table")
+def ex2(x): return accprobe.predict("functions-h200:ex2.approx.f32", x)
+def exp(x): return ex2(x.astype(np.float32) * np.float32(1.442695)).astype(np.float16)
+def silu(x):
+    x = x.astype(np.float32)
+    y = 1 + ex2(x * np.float32(-1.442695))
+    return (x * accprobe.predict("functions-h200:rcp.approx.f32", y)).astype(np.float16)
 """
 
 
@@ -45,14 +53,24 @@ def own(tmp_path_factory: pytest.TempPathFactory) -> str:
         ("numpy:sqrt", "f16", "sqrt, rounded once (RNE)"),
         ("numpy:tanh", "bf16", "tanh, rounded once (RNE)"),
         ("torch:silu", "bf16", "numpy's x / (1 + exp(-x)) in f32, rounded once (RNE)"),
-        ("numpy:square", "f16", "square, rounded once (RNE)"),
+        ("OWN:exp", "f16", "ex2.approx.ftz(x · 1.4426950), on the special function unit, rounded once (RNE)"),
+        (
+            "OWN:silu",
+            "f16",
+            "x · rcp.approx.ftz(1 + ex2.approx.ftz(-x · 1.4426950)), on the special function unit, rounded once (RNE)",
+        ),
     ],
 )
-def test_a_callable_is_named_on_every_operand(name: str, dtype: str, computes: str) -> None:
-    pytest.importorskip(name.partition(":")[0])
-    found = run(name, "--dtype", dtype)
+def test_a_callable_is_named_on_every_operand(name: str, dtype: str, computes: str, own: str) -> None:
+    """Functions of numpy and torch, and what Triton makes of exp(x) and x / (1 + exp(-x)) on a GPU."""
+    if name.startswith("OWN"):
+        name = name.replace("OWN", own)
+    else:
+        pytest.importorskip(name.partition(":")[0])
+    found = run(name, "--dtype", dtype, *["--arrays", "numpy"] * (own in name))
     assert found.exit_code == 0, found.output
-    assert found.stdout.startswith(f"{name} {dtype}: {computes}; all 65,536 operands compared, 0 differ\n")
+    assert found.stdout.startswith(f"{name} {dtype}: {computes}; largest error ")
+    assert " ulp; all 65,536 operands compared, 0 differ" in " ".join(found.stdout.split())
 
 
 def test_a_conversion_of_another_gpu_is_disassembled() -> None:
@@ -127,3 +145,24 @@ def test_a_recorded_function_is_shown_predicted_and_compared() -> None:
     assert shown.stdout.startswith("ex2.approx.ftz.f32: table of 64 quadratics")
     assert CliRunner().invoke(main, ["show", "functions-h200", "ex3"]).exit_code == 2
     assert CliRunner().invoke(main, ["diff", "functions-h200", "functions-h200"]).exit_code == 0
+
+
+TRITON = Path(__file__).parents[1] / "programs" / "triton_functions.py"
+
+
+@pytest.mark.parametrize(
+    ("command", "computes"),
+    [
+        ("exp", "ex2.approx(x · 1.4426950), on the special function unit; largest error"),
+        ("tanh", "tanh.approx, on the special function unit; largest error"),
+        ("quantise --scale row --dtype bf16", "div.full(x, scale) in f32, rounded to e4m3 (RNE), saturated"),
+        ("torch_quantise --scale row --dtype bf16", "x / scale in f32, rounded to e4m3 (RNE), saturated"),
+    ],
+)
+@pytest.mark.gpu
+@only_on_a_gpu[1]
+def test_a_kernel_of_triton_is_named(command: str, computes: str) -> None:
+    name, *options = command.split()
+    found = CliRunner(env={"COLUMNS": "300"}).invoke(main, ["function", f"{TRITON}:{name}", *options, "--device", "cuda:0"])
+    assert found.exit_code == 0, found.output
+    assert computes in found.stdout

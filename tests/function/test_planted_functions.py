@@ -22,8 +22,8 @@ from planted_functions import (
 )
 
 from accprobe.function.candidates import Hypothesis
+from accprobe.function.compositions import truncated_units
 from accprobe.function.fit import infer_table_model
-from accprobe.function.gpu_candidates import truncated_units
 from accprobe.function.records import model_of, model_record
 from accprobe.function.statistics import measure_pass
 from accprobe.isa.formats import FORMATS

@@ -14,12 +14,15 @@ from accprobe.function import quantisers
 OWN = """
 import ml_dtypes
 import numpy as np
+import accprobe
 def narrow(x): return np.clip(x, -448, 448).astype(ml_dtypes.float8_e4m3fn)
 def whole(x): return x.astype(np.float32)
 def divide(x, scale): return narrow(whole(x) / scale)
 def reciprocal(x, scale): return narrow(whole(x) * (1 / scale))
 def multiply(x, scale): return (whole(x) * scale).astype(ml_dtypes.float8_e5m2)
 def blocks(x, scale): return narrow(whole(x) / np.repeat(scale, 128, -1))
+def full(x, scale):
+    return narrow(whole(x) * accprobe.predict("functions-h200:rcp.approx.f32", np.broadcast_to(scale, x.shape)))
 def half(x, scale): return narrow(np.float16(whole(x) / scale))
 def first(x, scale): return narrow(x[:1])
 """
@@ -45,6 +48,7 @@ def run(*arguments: str) -> Result:
         ("reciprocal", "tensor", "each tensor: x · (1 / scale) in f32, rounded to e4m3 (RNE), saturated"),
         ("multiply", "row", "x · scale in f32, rounded to e5m2 (RNE), too large values become infinity"),
         ("blocks", "block", "each block: x / scale in f32, rounded to e4m3"),
+        ("full", "row", "div.full(x, scale) in f32, rounded to e4m3 (RNE), saturated"),
         ("half", "row", "x / scale in f32, rounded to f16, rounded to e4m3"),
     ],
 )

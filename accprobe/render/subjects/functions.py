@@ -69,7 +69,7 @@ def _main_opcode(row: FunctionRow) -> str:
 
 
 def function_headline(rows: Sequence[FunctionRow]) -> str:
-    """Return "torch:exp bf16: exp, rounded once (RNE); all 65,536 operands compared, 0 differ"."""
+    """Return "torch:exp bf16: exp, rounded once (RNE); largest error 0.5 ulp; all 65,536 operands compared, 0 differ"."""
     if len(rows) == 1:
         (row,) = rows
         done = row.verification
@@ -78,7 +78,8 @@ def function_headline(rows: Sequence[FunctionRow]) -> str:
         where = f"all {done.of:,} operands" if row.is_exhaustive else f"{done.compared:,} of {done.of:,} operands"
         if done.mismatches:
             return f"{row.title}: {row.computes}, except for {done.mismatches:,} of {done.compared:,} results"
-        return f"{row.title}: {row.computes}; {where} compared, 0 differ"
+        error = f"; largest error {row.errors.largest:.4g} ulp" if row.errors else ""
+        return f"{row.title}: {row.computes}{error}; {where} compared, 0 differ"
     confirmed = sum(row.status == "confirmed" for row in rows)
     exhaustive = sum(row.is_exhaustive and row.status == "confirmed" for row in rows)
     skipped = sum(row.status == "skipped" for row in rows)

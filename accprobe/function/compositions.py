@@ -1,0 +1,243 @@
+"""Explanations that combine functions, every step rounded to f32: of numpy, CUDA C, and recorded special function units."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache, partial
+from typing import Any
+
+import numpy as np
+
+from accprobe.errors import AccprobeError
+from accprobe.function.candidates import Hypothesis
+from accprobe.function.quadratic import module_of
+from accprobe.function.records import function_words, model_of
+from accprobe.function.reference import FUNCTIONS, FormatConversion, single, values_of_words, words_of_singles
+from accprobe.function.rules import approximate_quotient
+from accprobe.function.units import GpuUnit, ScalarUnit
+from accprobe.isa.formats import FORMATS, Format
+from accprobe.report.functions import FunctionRow, TableModelRecord
+from accprobe.report.recorded import recorded
+from accprobe.report.report import Report
+
+_F32 = FORMATS["f32"]
+RECORDED = "functions-h200"
+
+# An array of f32 numbers of numpy, or `RoundedValues`.
+Singles = Any
+# A function of f32 words.
+WordFunction = Callable[[Any], Any]
+
+LOG2_E, LN_2, LOG10_2 = 1.4426950408889634, 0.6931471805599453, 0.3010299956639812
+ROOT_HALF, ROOT_2_PI = math.sqrt(0.5), math.sqrt(2 / math.pi)
+
+COMPOSITIONS: Mapping[str, Mapping[str, Callable[[Any, Singles], Singles]]] = {
+    "exp": {"ex2(x · 1.4426950)": lambda m, x: m.ex2(x * LOG2_E)},
+    "log": {"lg2(x) · 0.69314718": lambda m, x: m.lg2(x) * LN_2},
+    "log10": {"lg2(x) · 0.30103": lambda m, x: m.lg2(x) * LOG10_2},
+    "rsqrt": {"1 / sqrt(x)": lambda m, x: 1 / m.sqrt(x)},
+    "tanh": {"(1 - exp(-2x)) / (1 + exp(-2x))": lambda m, x: (1 - m.exp(-2 * x)) / (1 + m.exp(-2 * x))},
+    "sigmoid": {
+        "1 / (1 + exp(-x))": lambda m, x: 1 / (1 + m.exp(-x)),
+        "rcp(1 + ex2(-x · 1.4426950))": lambda m, x: m.rcp(1 + m.ex2(x * -LOG2_E)),
+        "div(1, 1 + ex2(-x · 1.4426950))": lambda m, x: m.div(1, 1 + m.ex2(x * -LOG2_E)),
+    },
+    "silu": {
+        "x / (1 + exp(-x))": lambda m, x: x / (1 + m.exp(-x)),
+        "x · 1 / (1 + exp(-x))": lambda m, x: x * (1 / (1 + m.exp(-x))),
+        "x · rcp(1 + ex2(-x · 1.4426950))": lambda m, x: x * m.rcp(1 + m.ex2(x * -LOG2_E)),
+        "x · div(1, 1 + ex2(-x · 1.4426950))": lambda m, x: x * m.div(1, 1 + m.ex2(x * -LOG2_E)),
+        "div(x, 1 + ex2(-x · 1.4426950))": lambda m, x: m.div(x, 1 + m.ex2(x * -LOG2_E)),
+    },
+    "gelu": {"x / 2 · (1 + erf(x / √2))": lambda m, x: x * 0.5 * (1 + m.erf(x * ROOT_HALF))},
+    "gelu_tanh": {
+        "x / 2 · (1 + tanh(√(2/π) · (x + 0.044715 · x³)))": lambda m, x: (
+            0.5 * x * (1 + m.tanh((x + x * x * x * 0.044715) * ROOT_2_PI))
+        )
+    },
+}
+"""Ways to compute a reference function from those of a library m. They are written for their texts: `exp(` is m.exp."""
+
+CUDA_FUNCTIONS = {
+    "exp": ("expf", "__expf"),
+    "exp2": ("exp2f",),
+    "expm1": ("expm1f",),
+    "log": ("logf", "__logf"),
+    "log2": ("log2f",),
+    "log10": ("log10f",),
+    "log1p": ("log1pf",),
+    "sqrt": ("sqrtf",),
+    "rsqrt": ("rsqrtf",),
+    "sin": ("sinf", "__sinf"),
+    "cos": ("cosf", "__cosf"),
+    "tan": ("tanf",),
+    "tanh": ("tanhf",),
+    "erf": ("erff",),
+}
+"""Functions of the CUDA C++ Programming Guide, "Mathematical Functions", by reference function."""
+
+UNITS = {"ex2": "exp2", "lg2": "log2", "rcp": "reciprocal", **{name: name for name in ("rsqrt", "sqrt", "sin", "cos", "tanh")}}
+"""Reference functions by unit."""
+
+
+class RoundedValues:
+    """f32 numbers as float64 values of cupy, whose f32 arithmetic flushes subnormal numbers. Each operation rounds once."""
+
+    def __init__(self, values: Any) -> None:
+        self.values = values
+
+    def _with(self, other: Any, operation: Callable[[Any, Any], Any]) -> RoundedValues:
+        value = other.values if isinstance(other, RoundedValues) else float(np.float32(other))
+        return RoundedValues(single(operation(self.values, value)))
+
+    def __add__(self, other: Any) -> RoundedValues:
+        return self._with(other, lambda x, y: x + y)
+
+    def __mul__(self, other: Any) -> RoundedValues:
+        return self._with(other, lambda x, y: x * y)
+
+    def __truediv__(self, other: Any) -> RoundedValues:
+        return self._with(other, lambda x, y: x / y)
+
+    def __rtruediv__(self, other: Any) -> RoundedValues:
+        return self._with(other, lambda x, y: y / x)
+
+    def __neg__(self) -> RoundedValues:
+        return RoundedValues(-self.values)
+
+    def __rsub__(self, other: Any) -> RoundedValues:
+        return self._with(other, lambda x, y: y - x)
+
+    __radd__, __rmul__ = __add__, __mul__
+
+
+@dataclass(frozen=True)
+class Library:
+    """Functions of f32 numbers. names: of its functions, as texts call them; in_words: the text of a composition."""
+
+    names: Mapping[str, str]
+    functions: Mapping[str, Callable[..., Singles]]
+    in_words: str
+
+    def __getattr__(self, name: str) -> Callable[..., Singles]:
+        return self.functions[name]
+
+    def ways(self, name: str) -> Iterator[tuple[str, Callable[[Singles], Singles]]]:
+        """Yield the ways to compute a reference function with functions that the library has, in words."""
+        for own in (name, *(unit for unit, function in UNITS.items() if function == name != unit)):
+            if own in self.names:
+                yield self.in_words.format(self.names[own]), self.functions[own]
+        for text, way in COMPOSITIONS.get(name, {}).items():
+            if all(each in self.names for each in re.findall(r"\w+(?=\()", text)):
+                written = re.sub(r"\w+(?=\()", lambda found: self.names[found[0]], text)
+                yield self.in_words.format(written), partial(way, self)
+
+
+def compositions(name: str, operand: Format, result: Format, device: str) -> Iterator[Hypothesis]:
+    """Yield ways to compute a reference function on a device in f32, rounded once to the result's format."""
+    if result is not _F32:
+        yield from truncated_units(name, operand, result)
+    for library in _libraries(name, device):
+        for text, way in library.ways(name):
+            yield _hypothesis(text, way, operand, result)
+
+
+def _hypothesis(text: str, way: Callable[[Singles], Singles], operand: Format, result: Format) -> Hypothesis:
+    def words(operands: Any) -> Any:
+        with np.errstate(all="ignore"):
+            if module_of(operands) is not np:
+                found = way(RoundedValues(values_of_words(operands, operand))).values
+            else:
+                found = way(values_of_words(operands, operand).astype(np.float32))
+                if result is _F32:
+                    return found.view(np.uint32)
+            return FormatConversion(nan=None).words(found.astype(np.float64), result)
+
+    return Hypothesis(text if result is _F32 else f"{text}, rounded once (RNE)", words, any_nan=True)
+
+
+def _libraries(name: str, device: str) -> Iterator[Library]:
+    """Yield the libraries of a device. A GPU without a compiler has no functions of CUDA."""
+    if device == "cpu":
+        yield Library({each: each for each in FUNCTIONS}, FUNCTIONS, "numpy's {} in f32")
+    else:
+        needed = {name, *re.findall(r"\w+(?=\()", " ".join(COMPOSITIONS.get(name, ())))}
+        for number in range(2):  # exact and fast functions
+            names = {each: found[number] for each, found in CUDA_FUNCTIONS.items() if each in needed and found[number:]}
+            try:
+                units = {each: GpuUnit(_cuda_unit(each, found), _index(device)) for each, found in names.items()}
+            except AccprobeError:
+                break
+            yield Library(names, {each: _of_singles(unit.words) for each, unit in units.items()}, "CUDA's {}")
+    for ftz in (".ftz", ""):
+        rows = {unit: recorded_row(f"{unit}.approx{'' if unit == 'tanh' else ftz}.f32") for unit in UNITS}
+        functions: dict[str, Callable[..., Singles]] = {
+            unit: _of_singles(_word_function(row)) for unit, row in rows.items() if row
+        }
+        names = {unit: f"{unit}.approx{'' if unit == 'tanh' else ftz}" for unit in functions}
+        if "rcp" in functions:
+            functions, names = functions | {"div": _full_quotient}, names | {"div": "div.full"}
+        yield Library(names, functions, "{}, on the special function unit")
+
+
+def _cuda_unit(name: str, function: str) -> ScalarUnit:
+    return ScalarUnit(function, _F32, _F32, "CUDA function", name)
+
+
+def _index(device: str) -> int:
+    return int(device.partition(":")[2] or 0)
+
+
+def _of_singles(words: WordFunction) -> Callable[[Singles], Singles]:
+    """Return a function of f32 numbers from one of their words."""
+
+    def function(x: Singles) -> Singles:
+        if isinstance(x, RoundedValues):
+            return RoundedValues(values_of_words(words(words_of_singles(x.values)), _F32))
+        return words(np.ascontiguousarray(x).view(np.uint32)).view(np.float32)
+
+    return function
+
+
+def _full_quotient(x: Singles, y: Singles) -> Singles:
+    """Return x / y as `div.full.f32` computes it."""
+    a, b = (each.values if isinstance(each, RoundedValues) else np.float64(each) for each in (x, y))
+    found = single(approximate_quotient(module_of(b).full_like(b, a) if np.ndim(a) == 0 else a, b))
+    return RoundedValues(found) if isinstance(y, RoundedValues) else found.astype(np.float32)
+
+
+def truncated_units(name: str, operand: Format, result: Format) -> Iterator[Hypothesis]:
+    """Yield recorded units of a function whose operand is a number of f32 and whose result is truncated."""
+    (direct,) = [unit for unit, function in UNITS.items() if function == name] or [name]
+    for unit in (f"{direct}.approx.ftz.f32", f"{direct}.approx.f32"):
+        if record := recorded_unit(unit):
+            words = partial(model_of(record).words_of, operand=operand, result=result)
+            yield Hypothesis(f"{unit}, truncated to {result}", words, record=record)
+
+
+@cache
+def _recorded_rows() -> dict[str, FunctionRow]:
+    if RECORDED not in recorded():
+        return {}
+    rows = Report.load(RECORDED).functions
+    return {row.name: row for row in rows if isinstance(row.model, TableModelRecord) and row.status == "confirmed"}
+
+
+def recorded_row(name: str) -> FunctionRow | None:
+    """Return the row of a recorded unit with a confirmed table model."""
+    return _recorded_rows().get(name)
+
+
+def recorded_unit(name: str) -> TableModelRecord | None:
+    """Return the table model of a recorded unit; None if it is not confirmed."""
+    row = recorded_row(name)
+    return row.model if row and isinstance(row.model, TableModelRecord) else None
+
+
+def _word_function(row: FunctionRow) -> WordFunction:
+    assert isinstance(row.model, TableModelRecord)
+    model = model_of(row.model)
+    return lambda words: function_words(row, words) if module_of(words) is np else model.words(words)
