@@ -7,7 +7,7 @@ sum of t terms has two errors:
 - alignment: each term loses less than 2^-F of the largest term, which itself is exact if F has room for its bits;
 - rounding of the result: at most 2^-b of it, or half of that to nearest.
 
-Errors below the normal range or the alignment floor are `least`, independent of S. S of a part is at most S of the whole, so
+Errors below the normal range or the alignment floor are `least`, independent of S. S of a part is at most S of the whole. So
 the bounds of parts add up along a chain and up the tree, in any order of K. They hold if no sum overflows.
 """
 

@@ -1,7 +1,7 @@
 """Verification of results whose parts are added in an unknown order.
 
-Each part is evaluated once, on the fastest evaluator. The orders are then tried on these partial sums alone, in
-float32 as a rule, and only on the elements that no order has explained so far.
+Each part is evaluated once, on the fastest evaluator. The orders are then tried on these partial sums, usually in float32, and
+only on elements that no order has explained so far.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Detection of the k that a result lacks, counts twice or mispairs, from the result alone.
 
 A result that multiplies a[:, k] by b[k', :] W[k, k'] times differs from A·B by the sum of (W - 1)[k, k'] · a[:, k] b[k', :].
-Least squares over all elements gives the diagonal of W. If a difference remains, or K is too long, runs are removed one
-after the other, each the run that leaves the least squared difference (after matching pursuit: Mallat and Zhang, 1993). A
-and B are centred first, so that a mean that all k share does not hide one of them.
+Least squares over all elements gives the diagonal of W. If a difference remains, or K is too long, runs of k are removed one
+after the other. Each time the run is removed after which the squared difference is least (after matching pursuit: Mallat and
+Zhang, 1993). A and B are centred first, so that a mean that all k share does not hide one of them.
 """
 
 from __future__ import annotations

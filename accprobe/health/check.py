@@ -1,4 +1,4 @@
-"""The check of one GPU, unit after unit and turn after turn until the time is over, and of all GPUs of a host at once.
+"""Check one GPU, unit after unit until the time is over, and all GPUs of a host at once.
 
 Each GPU of a host has a process, so that a crash or hang affects one GPU only.
 """

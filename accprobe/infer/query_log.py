@@ -1,8 +1,8 @@
 """The log of a subject: every query that it got, and its results.
 
-Every result counts, those of the self-test too: the model that is inferred in the end has to explain all of them. A subject
-that is not a pure function gets queries again, at once and later, in another order, at other places and in queries of other
-sizes: the bits must be the same.
+Every result counts, those of the self-test too: the model that is inferred in the end has to explain all of them. Queries to a
+subject that is not a pure function are repeated: at once and later, in another order, at other places and in queries of other
+sizes. the bits must be the same.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ bits.
 A leading product has an exponent at which half of the result's last place, or the first truncated bit of the alignment,
 decides. Another product may cancel it, exactly or nearly, so that lower bits decide. A zero may be multiplied by a large
 number. Small terms lie near those two bits; the last of them also occurs with the opposite sign. The terms are added in a sum
-in which the models differ. The loss of the smallest terms may show only in the sign of a zero, so some dot products have terms
+in which the models differ. The loss of the smallest terms may show only in the sign of a zero. So some dot products have terms
 of one sign in all sums. The differing field determines the range of the leading exponent. After Berkeley TestFloat's weighted
 significands.
 """

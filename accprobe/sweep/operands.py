@@ -58,9 +58,9 @@ def _full_width(
 ) -> Operands:
     """Draw operands whose sums are 24 bits wide: 1.5 · 2^23 units, one unit, and random even numbers of units below 2^22.
 
-    Every product and partial sum, in any order, is a whole number of units below 2^24, so it is exact in f32, and only a unit
-    that keeps fewer bits loses any. Row i has its products in block i modulo the number of blocks, so each element has one
-    nonzero partial sum, and adding it to the accumulator is exact too.
+    Every product and partial sum, in any order, is a whole number of units below 2^24, so it is exact in f32. Only a unit that
+    keeps fewer bits loses some. Row i has its products in block i modulo the number of blocks. So each element has one nonzero
+    partial sum, which is added to the accumulator exactly.
     """
     width = min(fmt.mantissa_bits + 1, 4)
     blocks = k // block_k

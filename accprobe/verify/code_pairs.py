@@ -1,8 +1,8 @@
 """Every pair of codes of two formats that have few, packed into dot products: one wrong entry of a product table shows.
 
-Pairs whose products have one exponent share a dot product, so that the alignment truncates no bit, and only as many as a result
-holds every bit of. They have about one size and both signs, so that they cancel where one alone would be too large. A pair of
-magnitudes lies in four dot products, one for each of its signs, since a wrong product must not cancel itself.
+Pairs whose products have one exponent share a dot product, so that the alignment truncates no bit. Their number is limited, so
+that a result holds every bit. They have about one size and both signs, so that their sum stays in range. A pair of magnitudes
+lies in four dot products, one for each of its signs, since a wrong product must not cancel itself.
 
 Block scales: every pair of codes too, or every code if they are powers of two.
 """

@@ -1,6 +1,6 @@
 """Products of torch with an epilogue: a bias or an addend C, alpha and beta, an activation.
 
-The epilogue is neutral (C = 0, alpha = beta = 1, no activation) until it is switched on, so that the product alone is inferred.
+The product is inferred while the epilogue is neutral: C = 0, alpha = beta = 1, no activation.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Determine which products are added first, with the method of FPRev for many pairs of products in one call.
 
 The product at i is large, the one at j is its negative, and others are units. Units survive only if they are added after these
-two cancel, that is, outside the smallest subtree that contains i and j (Xie et al., FPRev, ATC'25; one call of FPRev is one
-column here).
+two cancel, outside the smallest subtree that contains i and j (Xie et al., FPRev, ATC'25). One call of FPRev is one column
+here.
 
 All elements of a call share i; each column has its own j, each row its own window of units. Large products have two large
 factors, units two small ones. No unit may lie at the j of another column. A query therefore combines a j with those k whose

@@ -6,7 +6,7 @@ additions.
 
 Slices that are added in an order that changes (atomics) are found from the sets of results of identical calls. X in one chain
 and -X in another absorb a unit of a third chain or let it survive. If the two chains belong to one slice, they cancel before
-that slice is added, so the units of all other slices survive in every call. Otherwise the units of a third slice survive in
+that slice is added. Then the units of all other slices survive in every call. Otherwise the units of a third slice survive in
 some calls only, and those of these two slices never.
 """
 

@@ -1,9 +1,9 @@
 """Alternatives near a model: in one field, in several at once, and in steps further and further away.
 
 Agreement on random data is weak evidence: with 24 instead of 25 alignment bits only one bf16 result in ten is wrong. So every
-field of the model is changed, of all sums of a role at once and of each sum alone, and so is the order of the sums; each
-alternative must be contradicted by some dot product. Fields that can stand in for one another, or show through one another,
-are changed together.
+field of the model is changed, of all sums of a role at once and of each sum alone. The order of the sums is changed too. Some
+dot product must contradict each alternative. Fields that can stand in for one another, or show through one another, are changed
+together.
 """
 
 from __future__ import annotations

@@ -22,8 +22,8 @@ EVERY = 8  # Step, in bits, between the depths of rows if nothing is truncated.
 def two_term_precision(bench: Workbench, draft: Draft, node: DraftNode) -> tuple[Draft, Findings]:
     """Find alignment bits, result bits and both roundings of a sum with two slots.
 
-    For t = M · 2^-j, M + t is exact if the alignment and the result keep j bits. M - t needs only j - 1 bits of the result, so
-    it stays exact for one more j if the result is the limit.
+    For t = M · 2^-j, M + t is exact if the alignment and the result keep j bits. M - t needs only j - 1 bits of the result. If
+    the result is the limit, it stays exact for one more j.
     """
     role = node.role
     adding, subtracting = (agree({k: limit(bench, series) for k, series in _pairs(bench, node, sign)}) for sign in (1, -1))

@@ -1,7 +1,6 @@
 """Events of products that are scaled at once: of their sum before it is scaled, and as a term beside others.
 
-Events before scaling count only if all other terms are zero and the result is normal, as it then has all bits of the group's
-sum.
+Events before scaling count only if all other terms are zero and the result is normal: it then has all bits of the group's sum.
 """
 
 from __future__ import annotations
