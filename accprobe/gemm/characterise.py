@@ -17,6 +17,7 @@ from accprobe.gemm import dots
 from accprobe.gemm.blackbox import BlackBox, RecordedCallable, TooManyCalls
 from accprobe.gemm.checks import contract, multiplicity
 from accprobe.gemm.checks.contract import Dependence
+from accprobe.gemm.checks.quantisation import find_parts
 from accprobe.gemm.checks.regions import compare_at_end, count_changed, find_regions, repeat_first
 from accprobe.gemm.dots import SparseDots
 from accprobe.gemm.findings import ProductOutcome, RegionOutcome
@@ -257,7 +258,8 @@ class _PlanSearch:
         found.results, found.mismatches = len(every), wrong and dots.count_in_range(found.plan, every)
         if found.mismatches:
             found.counterexample = dots.counterexamples(found.plan, every)
-            found.reason = f"{wrong} of {found.results} sparse dot products contradict every plan"
+            reason = f"{wrong} of {found.results} sparse dot products contradict every plan"
+            found.reason = "; ".join(filter(None, (find_parts(self.subject, seed), reason)))
         return [every]
 
     def _scale(self, plan: ProductModel) -> None:

@@ -10,6 +10,7 @@ from functools import partial
 import numpy as np
 import pytest
 from marks import some
+from ml_dtypes import bfloat16
 from planted_boxes import FunctionBox, Multiply, chain
 from planted_disturbances import Around, Mispaired, scaled
 from planted_plans import FMAS
@@ -220,6 +221,29 @@ def test_dynamic_quantisation_is_named(fmt: str, width_a: int, width_b: int | No
     outcome = characterise(box(function, 16, 16, 256, "bf16", "bf16"), elements=1 << 10)
     assert status(outcome)[0] == "inferred"
     assert status(outcome)[1].endswith(f": {words}")
+
+
+def in_parts(a: Array, b: Array) -> Array:
+    """Multiply two bf16 parts of each number, except for both low ones."""
+    highs = [x.astype(bfloat16).astype(np.float32) for x in (a, b)]
+    lows = [(x - high).astype(bfloat16).astype(np.float32) for x, high in zip((a, b), highs, strict=True)]
+    return chain(lows[0], highs[1]) + chain(highs[0], lows[1]) + chain(highs[0], highs[1])
+
+
+def as_tf32(x: Array) -> Array:
+    return (np.ascontiguousarray(x).view(np.uint32) & np.uint32(0xFFFFE000)).view(np.float32)
+
+
+@pytest.mark.parametrize(
+    ("function", "words"),
+    [
+        (in_parts, "each product of f32 operands is the sum of 3 products of bf16 parts"),
+        (lambda a, b: chain(as_tf32(a), as_tf32(b)), "f32 operands are rounded to tf32, RZ: give --dtype tf32"),
+    ],
+)
+def test_f32_operands_in_parts_are_named(function: Multiply, words: str) -> None:
+    with np.errstate(all="ignore"):
+        assert words in status(outcome_of(function))[1]
 
 
 @pytest.mark.parametrize("name", ["bf16", "e4m3", "s8"])

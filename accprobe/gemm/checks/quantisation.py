@@ -1,11 +1,12 @@
-"""Recognise operands that a callable quantises: to which format, by the largest number of a line or a matrix, by which scale.
+"""Recognise operands that a callable quantises by a scale, and f32 operands that it rounds or multiplies in parts.
 
-Sparse random operands are quantised in each way. One is recognised if its exact product is within the rounding of sums of D,
-which the others miss by far.
+Sparse random operands are rounded in each way. One is recognised if its exact product is within the rounding of D, which the
+others miss by far.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from itertools import product
 from typing import NamedTuple
 
@@ -99,3 +100,46 @@ def find_quantisation(subject: RecordedCallable, seed: int) -> str:
 
 def _largest(fmt: Format) -> int:
     return int(numbers_of(fmt, np.array([fmt.largest], fmt.dtype))[0])
+
+
+# Fraction bits of parts of f32 numbers, and the pairs of parts that are multiplied, by their number.
+PART_BITS = {"tf32": 10, "bf16": 7}
+MULTIPLIED = {1: ((0, 0),), 3: ((0, 0), (0, 1), (1, 0)), 4: ((0, 0), (0, 1), (1, 0), (1, 1))}
+# How a part is rounded to whole numbers of its last place.
+ROUNDINGS: dict[str, Callable[[Floats], Floats]] = {
+    "RZ": np.trunc,
+    "RNE": np.rint,
+    "RNA": lambda x: np.trunc(x + np.copysign(0.5, x)),
+}
+# Tolerance of single products in f32, rounded several times.
+OF_PRODUCTS = 2.0**-21
+
+
+def find_parts(subject: RecordedCallable, seed: int) -> str:
+    """Return how f32 operands are rounded before they are multiplied, or split into two parts; "" if neither explains it."""
+    spec, rng = subject.spec, np.random.default_rng((seed, 0x9B))
+    if any(fmt.name != "f32" for fmt in (spec.a, spec.b, spec.out)) or spec.scale is not None or spec.a_exponent is not None:
+        return ""
+    a, b = (np.zeros((lines, spec.k), np.float32) for lines in (spec.m, spec.n))
+    a[:, 0], b[:, 0] = (rng.standard_normal(lines, np.float32) for lines in (spec.m, spec.n))
+    d = numbers_of(spec.out, subject.product(a.view(np.uint32), b.view(np.uint32), keep=False))
+
+    def explains(parts: Sequence[tuple[Floats, Floats]]) -> bool:
+        products = sum(np.outer(x, y) for x, y in parts)
+        return bool((np.abs(d - products) <= OF_PRODUCTS * np.abs(d)).mean() >= ENOUGH)
+
+    x, y = (lines[:, 0].astype(np.float64) for lines in (a, b))
+    if explains([(x, y)]):
+        return ""
+    for (name, bits), (how, rounding), (count, pairs) in product(PART_BITS.items(), ROUNDINGS.items(), MULTIPLIED.items()):
+        highs = [_rounded(each, bits, rounding) for each in (x, y)]
+        of_x, of_y = ((high, _rounded(each - high, bits, rounding)) for each, high in zip((x, y), highs, strict=True))
+        if explains([(of_x[i], of_y[j]) for i, j in pairs]):
+            rounded = f"f32 operands are rounded to {name}, {how}{': give --dtype tf32' if name == 'tf32' else ''}"
+            return rounded if count == 1 else f"each product of f32 operands is the sum of {count} products of {name} parts"
+    return ""
+
+
+def _rounded(x: Floats, bits: int, rounding: Callable[[Floats], Floats]) -> Floats:
+    significand, exponent = np.frexp(x)
+    return np.asarray(np.ldexp(rounding(significand * 2.0 ** (bits + 1)), exponent - bits - 1))
