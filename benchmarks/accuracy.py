@@ -32,9 +32,9 @@ import numpy as np
 from accprobe.budget.accumulation import Accumulation, of_named
 from accprobe.budget.data import OwnData, drawn_values
 from accprobe.budget.error_report import SEEDS, BudgetRequest, ErrorRow, entries
-from accprobe.budget.quantise import SHARINGS, quantised_operand
 from accprobe.evaluate.error_free import Floats
 from accprobe.evaluate.product import Singles
+from accprobe.evaluate.quantised import SHARINGS, quantised_operand
 from accprobe.isa.formats import FORMATS
 from accprobe.model.product import multiply_add
 from accprobe.model.tree import Addend, DotModel, FloatArithmetic, FusedSum, Product

@@ -7,15 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from accprobe.errors import AccprobeError, UnknownName, nearest
-from accprobe.evaluate.product import Singles, rounded_words
-from accprobe.isa.formats import FORMATS, Bits, Format
+from accprobe.evaluate.product import Singles
+from accprobe.evaluate.quantised import nearest_patterns
+from accprobe.isa.formats import Bits, Format
 
 # One of so many products of cancelling data is not cancelled.
 KEPT_BACK = 16
@@ -96,19 +95,6 @@ def drawn_values(data: Data, m: int, n: int, k: int, rng: np.random.Generator) -
     if data not in DATA_KINDS:
         raise UnknownName(f"unknown data '{data}'; {nearest(data, DATA_KINDS)}")
     return DATA_KINDS[data](m, n, k, rng)
-
-
-def nearest_patterns(fmt: Format, values: NDArray[np.floating]) -> Bits:
-    """Round float32 values to nearest even; values that are too large saturate."""
-    assert fmt.ml_dtype is not None
-    most = min(largest_value(fmt), largest_value(FORMATS["f32"]))
-    clipped = np.ascontiguousarray(np.clip(values, -most, most))
-    return rounded_words(fmt, clipped.astype(fmt.ml_dtype).view(fmt.dtype), "RNE")
-
-
-@cache
-def largest_value(fmt: Format) -> float:
-    return float(fmt.values(np.array([fmt.largest], fmt.dtype))[0])
 
 
 def _rows(values: Singles, count: int, k: int, rng: np.random.Generator) -> Singles:

@@ -88,8 +88,8 @@ def budget_command(names: tuple[str, ...], dtype: str | None, to: Output, **opti
     """
     from accprobe.budget.accumulation import of_named
     from accprobe.budget.error_report import BudgetRequest, ErrorReport, planned
-    from accprobe.budget.quantise import SHARINGS
     from accprobe.cli.arrays import data_named, scale_named
+    from accprobe.evaluate.quantised import SHARINGS
     from accprobe.isa import formats
 
     out = options["out"]

@@ -25,7 +25,7 @@ from accprobe.gemm.fit import KeptResults, compare_kept, fit, is_contradicted, o
 from accprobe.gemm.layout import shows_subnormals
 from accprobe.gemm.operands import DrawOwn
 from accprobe.gemm.plans import ONLY_SUBNORMAL, AlternativePlan, alternative_plans, draft
-from accprobe.gemm.scaling import applied_before_in_calls, infer_scales
+from accprobe.gemm.scaling import DISPUTED_CALLS, SIDE, applied_before, infer_scales
 from accprobe.gemm.tree.decomposition import (
     chain_of,
     decompose,
@@ -129,11 +129,11 @@ def _count_products(subject: RecordedCallable, outcome: ProductOutcome) -> Depen
 
 def _explain_scales(outcome: ProductOutcome) -> None:
     """Drop a plan if scales that are applied before the product explain the calls that contradict it."""
-    disputed = outcome.verification.disputed
+    disputed = outcome.verification.disputed[:DISPUTED_CALLS]
     for found in outcome.found:
-        if found.plan is not None and found.plan.scales is not None and disputed:
-            before = applied_before_in_calls(found.plan, disputed, found.region.rows, found.region.columns)
-            if before:
+        if found.plan is not None and found.plan.scales is not None:
+            rows, columns = found.region.rows[:SIDE], found.region.columns[:SIDE]
+            if before := applied_before(found.plan, [call.part(rows, columns) for call in disputed]):
                 found.plan, found.reason, found.surviving, found.alternatives = None, before, [], 0
 
 

@@ -111,7 +111,7 @@ class ProductOutcome:
     @property
     def explained(self) -> bool:
         """Return whether every element of D has a plan that no result contradicts, from the first call on."""
-        return not self.first.other and not why_not(self)
+        return not self.first.other and not not_explained(self)
 
 
 # Findings that only a product of several slices, or chunks, has.
@@ -173,7 +173,7 @@ def _region(outcome: ProductOutcome, found: RegionOutcome) -> RegionRecord:
 
 def status(outcome: ProductOutcome) -> tuple[Status, str]:
     """Return the status, and the reason if it is not "confirmed"."""
-    reason, changed = why_not(outcome), outcome.region_map.changed
+    reason, changed = not_explained(outcome), outcome.region_map.changed
     if outcome.first.other and not changed:
         return "unstable", first_in_words(outcome.first)
     if changed and (reason or outcome.first.other):
@@ -182,7 +182,7 @@ def status(outcome: ProductOutcome) -> tuple[Status, str]:
     return ("inferred", reason) if reason else ("confirmed", "")
 
 
-def why_not(outcome: ProductOutcome) -> str:
+def not_explained(outcome: ProductOutcome) -> str:
     """Return why the plans do not explain every element of D, "" if they do."""
     if outcome.stopped:
         return outcome.stopped
@@ -235,7 +235,7 @@ def findings(outcome: ProductOutcome, found: RegionOutcome | None = None) -> dic
         if name == "effective_bits" and len(candidates) == 1:
             continue
         named[name] = Finding(finding.value, "undetermined", candidates, finding.note)
-    if not is_verified(outcome, found):
+    if not _is_verified(outcome, found):
         in_doubt = set(named) - set(OBSERVED)
     else:
         subnormal = found.kept.subnormal or outcome.verification.subnormal
@@ -243,7 +243,7 @@ def findings(outcome: ProductOutcome, found: RegionOutcome | None = None) -> dic
     return {name: replace(finding, bound="suggested") if name in in_doubt else finding for name, finding in named.items()}
 
 
-def is_verified(outcome: ProductOutcome, found: RegionOutcome) -> bool:
+def _is_verified(outcome: ProductOutcome, found: RegionOutcome) -> bool:
     """Return whether at most subnormal results of this region contradict its plan. Other regions do not matter."""
     done = outcome.verification
     verified = done.elements > 0 and done.mismatches == done.subnormal and not outcome.stopped

@@ -259,25 +259,15 @@ def _encoded(fmt: Format, exponent: Ints, fraction: Ints) -> Ints:
 
 
 def numbers_of(fmt: Format, words: Bits) -> NDArray[np.float64]:
-    """Return the numeric values of patterns."""
     return np.asarray(fmt.integers(words) if fmt.is_integer else fmt.values(words), np.float64)
-
-
-def whole_patterns(fmt: Format, numbers: NDArray[np.float64] | Ints, shift: int = 0) -> Bits:
-    """Return the patterns of whole numbers times 2^shift."""
-    whole = numbers.astype(np.int64)
-    least, values = int(whole.min()), range(int(whole.min()), int(whole.max()) + 1)
-    words = [v % (1 << fmt.bits) if fmt.is_integer else fmt.encode(v < 0, abs(v), shift) if v else 0 for v in values]
-    return np.array(words, fmt.dtype)[whole - least]
 
 
 def whole_operands(spec: Spec, a: NDArray[np.float64] | Ints, b: NDArray[np.float64] | Ints) -> tuple[Bits, Bits]:
     """Return rows of A and B for whole numbers. A fixed A ignores `a`, and B compensates its factor."""
-    return layout_of(spec).a(whole_patterns(spec.a, a)), whole_patterns(spec.b, b, -(spec.a_exponent or 0))
+    return layout_of(spec).a(spec.a.patterns(a)), spec.b.patterns(b * 2.0 ** -(spec.a_exponent or 0))
 
 
 def whole_zeros(spec: Spec) -> tuple[Ints, Ints]:
-    """Return whole numbers A [M, K] and B [N, K], all zero."""
     return np.zeros((spec.m, spec.k), np.int64), np.zeros((spec.n, spec.k), np.int64)
 
 

@@ -107,7 +107,6 @@ def ones(spec: Spec) -> tuple[Bits, Bits]:
 
 
 def make_scales(spec: Spec, draw: Callable[[tuple[int, int]], Singles]) -> ScaleWords:
-    """Return scales drawn by shape."""
     return scale_words(spec, *map(draw, spec.scale_shapes))
 
 

@@ -54,7 +54,6 @@ known = cache(named_models)
 
 
 def one_sum(arithmetic: FloatArithmetic | IntegerArithmetic, products: int) -> DotModel:
-    """Return the fused sum of C and this number of products."""
     return DotModel(FusedSum((Addend(), *map(Product, range(products))), arithmetic))
 
 

@@ -30,7 +30,7 @@ MOST_DRAWN = 256
 # Relative difference of the scales of two blocks whose products cancel.
 _NEAR = 2.0**-9
 # Calls that contradict a scaled plan and are compared with scales applied to the operands.
-_MOST_EXPLAINED = 4
+DISPUTED_CALLS = 4
 # Formats to which scaled operands may be rounded.
 SCALED_FORMATS = ("f32", "bf16", "f16")
 # A plan is too far off to be suggested if a result differs by more than this share of the largest result.
@@ -182,35 +182,30 @@ def _factors(scales: ScaleWords, block: int, rows: Ints, columns: Ints, blocks: 
 
 
 def applied_before(model: ProductModel, calls: Sequence[Call]) -> str:
-    """Describe scales that are applied before the product, if that explains every result; otherwise "".
+    """Describe scales that are applied before the product, if that explains every scaled result; otherwise "".
 
-    model: of the product without scales.
+    model: the scales of its results do not matter.
     """
+    some = [call for call in calls if call.scales is not None]
+    if not some or not model.is_ordered:
+        return ""
     steps = [multiply_add(), multiply_add(product_bits=23)] if is_multiply_add(model) else [model.step]
     for name in SCALED_FORMATS:
         fmt = FORMATS[name]
         for step in steps:
             plain = replace(model, a=fmt, b=fmt, scales=None, step=step)
-            if all(np.array_equal(product(plain, *_scaled_operands(call, model, fmt)), call.d) for call in calls):
+            if all(np.array_equal(product(plain, *_scaled_operands(call, model, fmt)), call.d) for call in some):
                 return f"the scales are applied to A and B before the product, rounded to {name}"
     return ""
 
 
-def applied_before_in_calls(plan: ProductModel, calls: Sequence[Call], rows: Ints, columns: Ints) -> str:
-    """Return the same for whole calls that contradict a plan with scales. A narrow D shows the difference in few elements."""
-    some = [call.part(rows[:SIDE], columns[:SIDE]) for call in calls[:_MOST_EXPLAINED] if call.scales is not None]
-    return applied_before(replace(plan, scales=None), some) if some and plan.is_ordered else ""
-
-
 def _scaled_operands(call: Call, model: ProductModel, fmt: Format) -> tuple[Bits, Bits]:
-    assert fmt.ml_dtype is not None
     assert call.scales is not None
     words = []
     for operand, patterns, scales in ((model.a, call.a, call.scales.a), (model.b, call.b, call.scales.b.T)):
         each = np.repeat(scales, BLOCK, axis=1)[:, : call.a.shape[1]] if scales.shape[1] > 1 else scales
         with np.errstate(all="ignore"):
-            values = operand.values(patterns).astype(np.float32) * each.astype(np.float32)
-            words.append(values.astype(fmt.ml_dtype).view(fmt.dtype))
+            words.append(fmt.patterns(operand.values(patterns).astype(np.float32) * each.astype(np.float32)))
     return words[0], words[1]
 
 

@@ -43,7 +43,6 @@ class Spec:
 
     @property
     def rounds_operands(self) -> bool:
-        """Return whether operand words are wider than their format."""
         return bool(self.a.ignored_low_bits or self.b.ignored_low_bits)
 
     @property

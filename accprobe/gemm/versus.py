@@ -45,7 +45,6 @@ def versus(one: ProductRow, other: ProductRow) -> tuple[bool, str]:
 
 
 def _setting(one: ProductRow, other: ProductRow) -> str:
-    """Return the difference of callable, options and shape."""
     if one.name != other.name:
         changes = [f"{one.name} -> {other.name}"]
     else:

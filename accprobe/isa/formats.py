@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache, cached_property
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import ml_dtypes
 import numpy as np
@@ -116,6 +116,10 @@ class Format:
             codes -= 1
         return codes << self.ignored_low_bits
 
+    @cached_property
+    def largest_value(self) -> float:
+        return float(self.values(np.array([self.largest], self.dtype))[0])
+
     def is_subnormal(self, patterns: Bits) -> NDArray[np.bool_]:
         """Mark the patterns of a float format that are subnormal or zero; any shape."""
         unsigned = patterns & self.dtype.type(self.sign_bit - 1)
@@ -176,6 +180,17 @@ class Format:
             usable = patterns & self.dtype.type((1 << self.bits) - 1)
         with np.errstate(invalid="ignore"):
             return usable.view(self.ml_dtype).astype(np.float64)
+
+    def patterns(self, values: NDArray[Any]) -> Bits:
+        """Return the bit patterns of numbers, rounded to nearest, ties to even. Integers wrap; a tf32's low 13 bits stay."""
+        if not self.is_float:
+            whole: Bits = (np.rint(values).astype(np.int64) & ((1 << self.bits) - 1)).astype(self.dtype)
+            return whole
+        if self.ml_dtype is None:
+            raise AccprobeError(f"{self.name} has no value type")
+        with np.errstate(over="ignore", invalid="ignore"):
+            found: Bits = values.astype(self.ml_dtype).view(self.dtype)
+        return found
 
     def integers(self, patterns: Bits) -> NDArray[np.int64]:
         """Return integer bit patterns as int64: sign-extended from `bits` where signed."""

@@ -83,16 +83,13 @@ def _patterns(fmt: Format, values: NDArray[np.floating], kind: str, rng: np.rand
         values = np.clip(np.ldexp(values, exponents), -_LARGEST_WIDE, _LARGEST_WIDE)
     elif kind == "sparse":
         values = np.where(rng.random(values.shape, np.float32) < _ZEROS, np.float32(0), values)
-    assert fmt.ml_dtype is not None
     if exponent:
-        largest = fmt.values(np.array([fmt.largest], fmt.dtype))[0]
         with np.errstate(over="ignore"):
-            values = np.clip(np.ldexp(values, exponent), -largest, largest)
-    return values.astype(fmt.ml_dtype).view(fmt.dtype)
+            values = np.clip(np.ldexp(values, exponent), -fmt.largest_value, fmt.largest_value)
+    return fmt.patterns(values)
 
 
 def times_power(fmt: Format, patterns: Bits, exponent: int | NDArray[np.int64]) -> Bits:
     """Return the numbers times 2^exponent, rounded to the format; too large ones become its largest number or infinity."""
-    assert fmt.ml_dtype is not None
     with np.errstate(all="ignore"):
-        return np.ldexp(fmt.values(patterns), exponent).astype(fmt.ml_dtype).view(fmt.dtype)
+        return fmt.patterns(np.ldexp(fmt.values(patterns), exponent))

@@ -100,12 +100,7 @@ def _uniform(inst: Instruction, rng: np.random.Generator, n: int) -> Request:
 
 def _normal(inst: Instruction, rng: np.random.Generator, n: int) -> Request:
     """Standard-normal values, C too."""
-    return Request(*(_rounded(f, rng.standard_normal(s, np.float32)) for f, s in _shapes(inst, n)))
-
-
-def _rounded(fmt: Format, values: NDArray[np.float32]) -> Bits:
-    assert fmt.ml_dtype is not None
-    return values.astype(fmt.ml_dtype).view(fmt.dtype)
+    return Request(*(f.patterns(rng.standard_normal(s, np.float32)) for f, s in _shapes(inst, n)))
 
 
 def _shapes(inst: Instruction, n: int) -> list[tuple[Format, tuple[int, ...]]]:

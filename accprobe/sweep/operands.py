@@ -35,8 +35,7 @@ def draw_matrices(kind: OperandSet, dtype: Dtype, m: int, n: int, k: int, block_
 
 def _patterns(fmt: Format, values: NDArray[np.float32]) -> Bits:
     """Round the values to the nearest of the format."""
-    assert fmt.ml_dtype is not None
-    return rounded_words(fmt, values.astype(fmt.ml_dtype).view(fmt.dtype), "RNE")
+    return rounded_words(fmt, fmt.patterns(values), "RNE")
 
 
 TOP = 23

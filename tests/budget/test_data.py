@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from accprobe.budget.data import DATA_KINDS, KEPT_BACK, OwnData, drawn_values, nearest_patterns
+from accprobe.budget.data import DATA_KINDS, KEPT_BACK, OwnData, drawn_values
+from accprobe.evaluate.quantised import nearest_patterns
 from accprobe.isa.formats import FORMATS
 
 

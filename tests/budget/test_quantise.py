@@ -11,8 +11,9 @@ import pytest
 from accprobe.budget.accumulation import of_named
 from accprobe.budget.data import DrawnValues, drawn_values
 from accprobe.budget.errors import exact_sums
-from accprobe.budget.quantise import SHARINGS, quantised, quantised_operand
+from accprobe.budget.quantise import quantised
 from accprobe.evaluate.product import product
+from accprobe.evaluate.quantised import SHARINGS, quantised_operand
 from accprobe.isa.formats import FORMATS, Format
 
 E4M3 = FORMATS["e4m3"]

@@ -228,7 +228,7 @@ def test_findings_are_printed_as_they_come_where_somebody_looks(file: str, monke
             return True
 
     monkeypatch.setattr(sys, "stderr", Terminal())
-    run = ProductRun(256, 0, None, False)
+    run = ProductRun(256, 0, None)
     row = run.measure(ProductSetting(f"{file}:chain", ProductRequest((16, 16, 64)), {}, None), lambda *_: None)
     said = re.findall("16x16x64: (.*)", sys.stderr.getvalue())
     first = ["everywhere: all 256 outputs are computed alike", "repeatable: yes, 6 pairs of operands, 3 calls each"]
@@ -243,7 +243,7 @@ def test_the_cpu_in_place_of_a_gpu_is_said_before_anything_is_measured(
     monkeypatch.setattr(pytest.importorskip("torch").cuda, "is_available", lambda: False)
     monkeypatch.setattr(driver, "gpus", lambda: (0, "there is no NVIDIA driver"))
     setting = ProductSetting("torch:_scaled_mm", ProductRequest((16, 16, 64)), {"use_fast_accum": True}, None)
-    run = ProductRun(256, 0, None, False)
+    run = ProductRun(256, 0, None)
     opened = [run.opened(setting) for _ in range(2)]
     (said,) = capsys.readouterr().err.splitlines()
     assert re.fullmatch(
@@ -252,7 +252,7 @@ def test_the_cpu_in_place_of_a_gpu_is_said_before_anything_is_measured(
         said,
     )
     assert opened[0].ineffective == ("use_fast_accum",)
-    ProductRun(256, 0, "cpu", False).opened(replace(setting, options={}))
+    ProductRun(256, 0, "cpu").opened(replace(setting, options={}))
     assert capsys.readouterr().err == ""
 
 

@@ -39,7 +39,6 @@ class UserFunction:
     arrays: str
 
     def takes(self, option: str) -> bool:
-        """Return whether the function has this keyword argument."""
         return option in self.parameters
 
     @property

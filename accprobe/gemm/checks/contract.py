@@ -189,7 +189,6 @@ class _Changes:
         return found
 
     def _changed(self, a: Bits, b: Bits, of_a: Any, of_b: Any) -> Bits:
-        """Return the result with these elements of A and B redrawn."""
         a, b, spec = a.copy(), b.copy(), self._subject.spec
         a[of_a] = layout_of(spec).a(self._redrawn(spec.a, a[of_a]))
         b[of_b] = self._redrawn(spec.b, b[of_b])

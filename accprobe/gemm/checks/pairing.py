@@ -158,7 +158,7 @@ def _draws(subject: RecordedCallable, exact_limit: int, more: int = 0) -> Iterat
     """Yield random products whose partial sums are whole numbers up to a limit. If K is too long, several cover it in parts."""
     spec, rng = subject.spec, np.random.default_rng(exact_limit)
     if spec.out.is_float:
-        exact_limit = min(exact_limit, int(numbers_of(spec.out, np.array([spec.out.largest], spec.out.dtype))[0]))
+        exact_limit = min(exact_limit, int(spec.out.largest_value))
     fitting = [most for most, square in MEAN_SQUARES.items() if (DEVIATIONS * square) ** 2 * spec.k <= exact_limit**2]
     most = fitting[0] if fitting else 1
     terms = spec.k if fitting else max(1, int((exact_limit / DEVIATIONS) ** 2))
@@ -190,21 +190,13 @@ def _mismatches(out: Format, draw: OperandDraw, known: Sequence[tuple[Region, In
 
 def _differ(out: Format, sums: Floats, rows: Ints, columns: Ints, d: Bits) -> ElementMask:
     """Return the elements of d that are neither the exact sum nor, if the format lacks it, one of its two neighbours."""
-    differ = np.asarray(_encoded(out, sums)[np.ix_(rows, columns)] != d)
+    differ = np.asarray(out.patterns(sums)[np.ix_(rows, columns)] != d)
     if not differ.any():
         return differ
     i, j = np.nonzero(differ)
     exact, got = sums[rows[i], columns[j]], numbers_of(out, d[i, j])
     differ[i, j] = ~(abs(got - exact) < _step(out, exact))
     return differ
-
-
-def _encoded(out: Format, sums: Floats) -> Bits:
-    if out.is_integer:
-        return sums.astype(np.int64).astype(out.dtype)
-    assert out.ml_dtype is not None
-    with np.errstate(over="ignore"):
-        return sums.astype(out.ml_dtype).view(out.dtype)
 
 
 def _step(out: Format, exact: Floats) -> Floats:

@@ -6,67 +6,51 @@ others miss by far.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from itertools import product
-from typing import NamedTuple
+from typing import Literal
 
 import numpy as np
 
 from accprobe.evaluate.error_free import Floats
+from accprobe.evaluate.quantised import Sharing, quantised_operand
 from accprobe.gemm.blackbox import RecordedCallable
-from accprobe.gemm.layout import Ints, numbers_of
-from accprobe.gemm.spec import BLOCK
+from accprobe.gemm.layout import layout_of, numbers_of
 from accprobe.isa.formats import FORMATS, Format
 from accprobe.operands.distributions import random_lines, times_power
 
-# Number of nonzero k, so that the error of quantisation is large beside that of the sums.
-NONZERO = 32
+# Number of nonzero k, so that the error of quantisation is large beside that of the sums; rows and columns that are nonzero.
+NONZERO, PROBED_LINES = 32, 64
+# Exponents of lines, and of blocks of so many k, on both sides of 0: numbers far below the largest lose bits.
+OF_LINES, OF_BLOCKS, ALIKE = 3, 10, 16
 # Tolerance of sums, relative to the sum of absolute products: fp8 units keep 13 fraction bits.
 OF_SUMS = 2.0**-11
-# Exponents of lines, and of blocks of k in turn, on both sides of 0: numbers far below the largest lose bits.
-OF_LINES, OF_BLOCKS = 5, 8
-# Rows and columns of D that are compared.
-COMPARED = 128
 # Share of the results that must lie within the tolerance: a number may be rounded either way if its scale is.
-ENOUGH = 0.99
+AGREEING = 0.99
 FORMATS_TRIED = ("e4m3", "e5m2", "s8")
-# Scales of a largest number and the format's largest: in f32, or the power of two from which on nothing overflows, or below it.
-SCALES = {
-    "amax/{}": lambda amax, most: amax / np.float32(most),
-    "2^ceil(log2(amax/{}))": lambda amax, most: np.exp2(np.ceil(np.log2(amax / most))),
-    "2^floor(log2(amax/{}))": lambda amax, most: np.exp2(np.floor(np.log2(amax / most))),
+# What shares a scale, in words; a line is a row of A or a column of B.
+SHARED = {
+    Sharing(1, 0): "line",
+    Sharing(0, 0): "tensor",
+    Sharing(1, 128): "128 k",
+    Sharing(1, 32): "32 k",
+    Sharing(128, 128): "128 x 128",
 }
-# What shares a scale; "": the operand is not quantised. A line is a row of A or a column of B.
-PARTS = ("", "line", "tensor", f"{BLOCK} k")
+# Scales by their power of two; {}: the largest code.
+SCALES: dict[Literal["", "floor", "ceil"], str] = {
+    "": "amax/{}",
+    "ceil": "2^ceil(log2(amax/{}))",
+    "floor": "2^floor(log2 amax) / 2^floor(log2 {})",
+}
 
 
-class Quantisation(NamedTuple):
-    """fmt, scale: of the quantised operands. of_a, of_b: what shares a scale, "" if the operand is not quantised."""
-
-    fmt: Format
-    scale: str
-    of_a: str
-    of_b: str
-
-    def __str__(self) -> str:
-        of_a, of_b = self.of_a.replace("line", "row"), self.of_b.replace("line", "column")
-        scale = self.scale.format(_largest(self.fmt))
-        if of_a and of_b:
-            return f"A per {of_a} and B per {of_b} are quantised to {self.fmt}, scale {scale}"
-        return f"{'A' if of_a else 'B'} is quantised to {self.fmt} per {of_a or of_b}, scale {scale}"
-
-    def applied(self, values: Floats, of: str, blocks: Ints) -> Floats:
-        """Return quantised lines [lines, k], multiplied by their scales again. blocks: where a block of k starts."""
-        if not of:
-            return values
-        starts = blocks if of == PARTS[-1] else blocks[:1]
-        amax = np.maximum.reduceat(np.abs(values).astype(np.float32), starts, axis=1)
-        amax = np.full_like(amax, amax.max()) if of == "tensor" else amax
-        amax = np.where(amax > 0, amax, np.float32(1)).repeat(np.diff(starts, append=values.shape[1]), axis=1)
-        most = _largest(self.fmt)
-        scale = SCALES[self.scale](amax, most)
-        scaled = np.clip(values.astype(np.float32) / scale, -most, most)
-        return np.asarray((np.rint(scaled) if self.fmt.is_integer else scaled.astype(self.fmt.ml_dtype)) * scale, np.float64)
+def _ways() -> Iterator[tuple[str, str, Format, Sharing]]:
+    """Yield the words for what shares a scale and for the scale, the format and the sharing."""
+    for name, (power, scale) in product(FORMATS_TRIED, SCALES.items()):
+        words = scale.format(int(FORMATS[name].largest_value))
+        yield from ((of, words, FORMATS[name], replace(each, power_of_two=power)) for each, of in SHARED.items())
+    yield "16 k", "e4m3 below one scale of the tensor", FORMATS["e2m1"], Sharing(1, 16, element="e2m1", two_levels=True)
 
 
 def find_quantisation(subject: RecordedCallable, seed: int) -> str:
@@ -74,32 +58,36 @@ def find_quantisation(subject: RecordedCallable, seed: int) -> str:
     spec, rng = subject.spec, np.random.default_rng((seed, 0x9A))
     if spec.a.is_integer or spec.scale is not None or spec.a_exponent is not None:
         return ""
-    ks = np.sort(rng.permutation(spec.k)[:NONZERO])
-    of_block = OF_BLOCKS * (1 - 2 * (ks // BLOCK % 2))
-    words, values = [], []
-    for fmt, lines, sign in ((spec.a, spec.m, 1), (spec.b, spec.n, -1)):
+    there = np.sort(rng.permutation(spec.k)[:NONZERO])
+    of_block = rng.integers(-OF_BLOCKS, OF_BLOCKS + 1, -(-spec.k // ALIKE))[there // ALIKE]
+    words, values = layout_of(spec).blank(), []
+    for operand, fmt, sign in zip(words, (spec.a, spec.b), (1, -1), strict=True):
+        lines = min(len(operand), PROBED_LINES)
         exponents = rng.integers(-OF_LINES, OF_LINES + 1, (lines, 1)) + sign * of_block
-        numbers = times_power(fmt, random_lines(fmt, (lines, len(ks)), "normal", rng), exponents)
-        words.append(np.zeros((lines, spec.k), fmt.dtype))
-        words[-1][:, ks] = numbers
-        values.append(numbers_of(fmt, numbers))
-    d = numbers_of(spec.out, subject.product(words[0], words[1], keep=False)[:COMPARED, :COMPARED])
-    blocks = np.flatnonzero(np.diff(ks // BLOCK, prepend=-1))
+        operand[:lines, there] = times_power(fmt, random_lines(fmt, (lines, len(there)), "normal", rng), exponents)
+        values.append(numbers_of(fmt, operand[:PROBED_LINES]).astype(np.float32))
+    d = numbers_of(spec.out, subject.product(*words, keep=False)[:PROBED_LINES, :PROBED_LINES])
 
-    def explains(way: Quantisation) -> bool:
-        a, b = (way.applied(x, of, blocks)[:COMPARED] for x, of in zip(values, (way.of_a, way.of_b), strict=True))
+    def explains(a: Floats, b: Floats) -> bool:
         exact = a @ b.T
         tolerance = OF_SUMS * (np.abs(a) @ np.abs(b).T) + np.abs(exact) * 2.0**-spec.out.mantissa_bits
-        return bool((np.abs(d - exact) <= tolerance).mean() >= ENOUGH)
+        return bool((np.abs(d - exact) <= tolerance).mean() >= AGREEING)
 
-    ways = (Quantisation(FORMATS[name], *way) for name, *way in product(FORMATS_TRIED, SCALES, PARTS, PARTS))
-    with np.errstate(all="ignore"):
-        found = next(filter(explains, ways), None)
-    return str(found) if found is not None and (found.of_a or found.of_b) else ""
-
-
-def _largest(fmt: Format) -> int:
-    return int(numbers_of(fmt, np.array([fmt.largest], fmt.dtype))[0])
+    x, y = (each.astype(np.float64)[:, there] for each in values)
+    if explains(x, y):
+        return ""
+    kinds: dict[tuple[str, Format], list[tuple[str, Floats, Floats]]] = {}
+    for of, scale, fmt, sharing in _ways():
+        a, b = (quantised_operand(sharing, fmt, each).values()[:, there] for each in values)
+        kinds.setdefault((scale, fmt), []).append((of, a, b))
+    for (scale, fmt), several in kinds.items():
+        for (of_a, a, _), (of_b, _, b) in product([("", x, x), *several], [("", y, y), *several]):
+            if (of_a or of_b) and explains(a, b):
+                of_a, of_b = of_a.replace("line", "row"), of_b.replace("line", "column")
+                both = f"A per {of_a} and B per {of_b} are quantised to {fmt}"
+                one = f"{'A' if of_a else 'B'} is quantised to {fmt} per {of_a or of_b}"
+                return f"{both if of_a and of_b else one}, scale {scale}"
+    return ""
 
 
 # Fraction bits of parts of f32 numbers, and the pairs of parts that are multiplied, by their number.
@@ -126,7 +114,7 @@ def find_parts(subject: RecordedCallable, seed: int) -> str:
 
     def explains(parts: Sequence[tuple[Floats, Floats]]) -> bool:
         products = sum(np.outer(x, y) for x, y in parts)
-        return bool((np.abs(d - products) <= OF_PRODUCTS * np.abs(d)).mean() >= ENOUGH)
+        return bool((np.abs(d - products) <= OF_PRODUCTS * np.abs(d)).mean() >= AGREEING)
 
     x, y = (lines[:, 0].astype(np.float64) for lines in (a, b))
     if explains([(x, y)]):

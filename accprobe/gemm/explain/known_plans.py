@@ -85,7 +85,6 @@ class KnownPlan:
 
     @property
     def findings(self) -> dict[str, object]:
-        """Return the findings of the plan by name."""
         spec, arithmetic = self.step.spec, self.step.model.root.arithmetic
         bits = [getattr(arithmetic, name, None) for name in ("alignment_bits", "result_bits")]
         found: dict[str, object] = {

@@ -122,7 +122,6 @@ def _contracted(
 
 
 def _level_name(order: Nested, parts: int) -> str:
-    """Return the name of an order, "" without one."""
     if isinstance(name := named_order(order, parts), str):
         return name
     return "butterfly" if parts & (parts - 1) == 0 and same_order(butterfly(parts), order) else ""

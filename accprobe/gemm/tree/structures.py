@@ -102,7 +102,6 @@ def members(model: ProductModel) -> tuple[Structure, ...]:
 
 
 def _distinct(structures: Iterable[Structure]) -> list[Structure]:
-    """Return the first structure of each kind."""
     kinds: dict[tuple[object, ...], Structure] = {}
     for each in structures:
         kinds.setdefault((each.split_k, each.slice_sizes, each.promote_every, each.lanes), each)

@@ -68,7 +68,6 @@ class TreeBuilder:
         self._known: dict[tuple[int, ...], list[tuple[int | PartialTree, ...]]] = {}
 
     def tree(self, ks: Ints) -> PartialTree:
-        """Return the tree of some products. Raises NoTree."""
         first, sums = int(ks[0]), list(self._joins(ks, int(ks[0])))
         if len(ks) > 2 and (len(sums) == 1 or not _are_known(sums)):
             backward = list(self._joins(ks, int(ks[-1])))
