@@ -1,7 +1,7 @@
 """Summation trees of exact products for many outputs at once: a list of additions, each done for all outputs together.
 
-A product with a power of two, such as an element of a reduction, is exact. Each sum is then one addition of float32 or float64
-numbers, which numpy and compiled code round alike.
+An element of a reduction is multiplied by a power of two, which is exact unless it overflows or underflows. Each sum is then
+one addition of float32 or float64 numbers, which numpy and compiled code round alike.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ def addition_list(model: ProductModel) -> AdditionList | None:
 def exact_products(model: ProductModel, fmt: Format, a: Bits, b: Bits) -> _Numbers | None:
     """Return the products [..., N, K] of equal rows a [..., M, K] with b [..., N, K] in `fmt`.
 
-    None if rows differ, an element of a is neither 0 nor a power of two, or a product is not exact.
+    None if rows of a differ, an element of a has fraction bits, or a product is not exact.
     """
     first = a[..., :1, :]
     if (first & model.a.dtype.type((1 << model.a.mantissa_bits) - 1)).any() or (a != first).any():

@@ -5,11 +5,12 @@ The plan of the product predicts its sums. Each way to go on from them is compar
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from itertools import cycle
-from typing import Any
+from math import frexp
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,8 +35,13 @@ KINDS = ("normal", "wide", "same sign", "cancelling")
 PREDICTED_LINES, ELEMENTS = 32, 1 << 15
 
 SumValues = NDArray[Any]  # of float32
-# From the model of a sum in f32, the call of a part of D, the sums, C and the formats to values in f32 that are rounded to D.
-EpilogueWay = Callable[[ProductModel, Call, SumValues, SumValues, Format], SumValues]
+
+
+class EpilogueWay(Protocol):
+    """A way to compute an epilogue: its values in f32, which are then rounded to D."""
+
+    def __call__(self, model: ProductModel, call: Call, sums: SumValues, c: SumValues, out: Format, /) -> SumValues:
+        """model: of the sums in f32. call: operands of a part of D; c: its addend in f32. out: the format of D."""
 
 
 def infer_epilogue(adapter: CallableAdapter, outcome: ProductOutcome, seed: int) -> None:
@@ -117,39 +123,40 @@ def _fma(factor: float, x: SumValues, y: SumValues) -> SumValues:
 
 
 def ways(epilogue: Epilogue, out: Format) -> Iterator[tuple[str, EpilogueWay]]:
-    """Yield the ways to compute an epilogue, by name, with the activation before and after the result is rounded."""
+    """Yield the ways to compute an epilogue, by name: with the activation after the rounding, and before it if that differs."""
     for name, way in _linear_ways(epilogue.alpha, epilogue.beta, out):
         if epilogue.activation is None:
             yield name, way
             continue
         yield f"{name}; {epilogue.activation} of the rounded result", _activated(epilogue, way, rounded=True)
-        if (
-            out is not SUM_FORMAT and epilogue.activation != "relu"
-        ):  # rounding keeps signs, so its place does not matter for relu
+        if out is not SUM_FORMAT and epilogue.activation != "relu":  # rounding keeps signs: its place does not matter for relu
             yield f"{name}; {epilogue.activation} before the rounding", _activated(epilogue, way, rounded=False)
 
 
 def _linear_ways(alpha: float, beta: float, out: Format) -> Iterator[tuple[str, EpilogueWay]]:
-    """Yield the ways without an activation. Two that are the same for these alpha and beta are yielded once."""
+    """Yield the ways without an activation, once if two are the same: a product with zero or a power of two is exact."""
     by_alpha, by_beta = np.float32(alpha), np.float32(beta)
     once = f", rounded once to {out}" if out is not SUM_FORMAT else ""
     first, second = "sum" if alpha == 1 else "alpha · sum", "C" if beta == 1 else "beta · C"
     yield f"{first} + {second} in f32{once}", lambda m, call, s, c, out: by_alpha * s + by_beta * c
-    if alpha != 1:
+    if not _is_exact(alpha):
         yield f"fma(alpha, sum, {second}) in f32{once}", lambda m, call, s, c, out: _fma(alpha, s, by_beta * c)
-    if beta != 1:
+    if not _is_exact(beta):
         yield f"fma(beta, C, {first}) in f32{once}", lambda m, call, s, c, out: _fma(beta, c, by_alpha * s)
-    if out is not SUM_FORMAT:
+    if out is not SUM_FORMAT and beta:
         rounded = f"{first} rounded to {out}, then {second} added and rounded"
         yield rounded, lambda m, call, s, c, out: _rounded(by_alpha * s, out) + by_beta * c
-    if alpha == 1:
+    if alpha == 1 and beta:
         yield f"{second} as the first term of the sum{once}", lambda m, call, s, c, out: _from_start(m, call, by_beta * c)
-        return
-    for operand in "AB":
+    for operand in "" if _is_exact(alpha) else "AB":
         scaled = f"sum of products with alpha · {operand} rounded to its format"
         yield f"{scaled}, + {second} in f32{once}", partial(_scaled_first, operand, alpha, beta, False)
-        if beta != 1:
+        if not _is_exact(beta):
             yield f"fma(beta, C, {scaled}) in f32{once}", partial(_scaled_first, operand, alpha, beta, True)
+
+
+def _is_exact(factor: float) -> bool:
+    return abs(frexp(factor)[0]) in (0, 0.5)
 
 
 def with_addend(row: ProductRow, model: ProductModel, a: Bits, b: Bits, c: Bits) -> Bits:
