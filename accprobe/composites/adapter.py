@@ -70,15 +70,13 @@ class CompositeAdapter(CallableAdapter):
 
 def open_composite(name: str, request: ProductRequest, options: Options, device: str | None) -> Opened:
     """Open a composite of the last dimension of x [rows, K]. Raises AccprobeError."""
-    composite, k = COMPOSITES[name], request.shape[2]
+    composite = COMPOSITES[name]
     if request.reduced != "last":
         raise AccprobeError(f"{name} is measured along the last dimension only: give --dim last")
     fmt = request.a or SINGLE
     if fmt.name not in composite.formats or request.out not in (None, fmt):
         formats = " and ".join(filter(None, (", ".join(composite.formats[:-1]), composite.formats[-1])))
         raise AccprobeError(f"{name} is measured from {formats} to the same format: give --dtype")
-    if k < 2:
-        raise AccprobeError(f"{name} of rows of {k} element adds nothing, so there is no order to find: give a K of at least 2")
     defaults: dict[str, OptionValue] = {} if composite.eps is None else {"eps": composite.eps}
     if composite.reductions:
         defaults["reduction"] = composite.reductions[0]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import groupby, product
+from itertools import product
 from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
@@ -27,6 +27,8 @@ Counts = Any
 class Rule(Protocol):
     """How a lane takes a term, and how two parts become one. is_last: parts are lanes, not chunks of one."""
 
+    @property
+    def taking(self) -> object: ...  # equal for rules that differ in `merge` alone
     def start(self, shape: tuple[int, ...]) -> Arrays: ...
     def take(self, arrays: Arrays, terms: SingleValues, count: int) -> Arrays: ...
     def merge(self, a: Arrays, n: Counts, b: Arrays, m: Counts, is_last: bool) -> Arrays: ...
@@ -37,6 +39,10 @@ class Sum:
     """Sums in float32. squares: of the terms, fused with the addition or rounded before; "": the terms are added."""
 
     squares: Literal["fused", "rounded", ""] = ""
+
+    @property
+    def taking(self) -> object:
+        return self
 
     def start(self, shape: tuple[int, ...]) -> Arrays:
         return (np.zeros(shape, np.float32),)
@@ -97,6 +103,10 @@ class Welford:
         return f"Welford in {'f64' if self.wide else 'f32'}, mean += {step}, {adds}, merged as {self.merging} does"
 
     @property
+    def taking(self) -> object:
+        return self.divided, self.fused, self.wide
+
+    @property
     def _type(self) -> Any:
         return np.float64 if self.wide else np.float32
 
@@ -134,42 +144,45 @@ class Level(NamedTuple):
     is_last: bool
 
 
+def _levels(merges: list[tuple[int, bool, int, int]], chains: int) -> list[Level]:
+    """Return merges (height, is_last, a, b) by height; parts are numbered anew in that order."""
+    if not merges:
+        return []
+    table = np.array(merges)
+    order = np.lexsort((table[:, 1], table[:, 0]))
+    place = np.arange(chains + len(table))
+    place[chains + order] = chains + np.arange(len(table))
+    table = table[order]
+    borders = np.flatnonzero(np.any(np.diff(table[:, :2], axis=0), axis=1)) + 1
+    return [Level(place[part[:, 2]], place[part[:, 3]], bool(part[0, 1])) for part in np.split(table, borders)]
+
+
 class Schedule:
     """The chains of a tree, which are the first parts, and its merges level by level; the last part is the result."""
 
     def __init__(self, tree: Node) -> None:
         self.chains = tuple(chains_of(tree))
-        self._merges: list[tuple[int, int, int, bool]] = []  # height, a, b, is_last; part len(chains) + i
-        self._heights = [0] * len(self.chains)
-        self._number(tree, iter(range(len(self.chains))), True)
-        self.levels = self._by_level()
+        merges: list[tuple[int, bool, int, int]] = []  # height, is_last, a, b; it makes part len(chains) + its number
+        heights = [0] * len(self.chains)
+        chains = iter(range(len(self.chains)))
+
+        def number(node: Node, is_last: bool) -> int:
+            if isinstance(node, Chain):
+                return next(chains)
+            parts = [number(part, False) for part in node.parts]
+            return folded(node.nested, parts, lambda a, b: merged(a, b, is_last))
+
+        def merged(a: int, b: int, is_last: bool) -> int:
+            height = 1 + max(heights[a], heights[b])
+            merges.append((height, is_last, a, b))
+            heights.append(height)
+            return len(heights) - 1
+
+        number(tree, True)
+        self.levels = _levels(merges, len(self.chains))
         self.counts = np.array([len(chain.taken) for chain in self.chains])
         for level in self.levels:
             self.counts = np.concatenate([self.counts, self.counts[level.a] + self.counts[level.b]])
-
-    def _number(self, node: Node, chains: Iterator[int], is_last: bool) -> int:
-        if isinstance(node, Chain):
-            return next(chains)
-        parts = [self._number(part, chains, False) for part in node.parts]
-
-        def merged(a: int, b: int) -> int:
-            height = 1 + max(self._heights[a], self._heights[b])
-            self._merges.append((height, a, b, is_last))
-            self._heights.append(height)
-            return len(self._heights) - 1
-
-        return folded(node.nested, parts, merged)
-
-    def _by_level(self) -> list[Level]:
-        first = len(self.chains)
-        order = sorted(range(len(self._merges)), key=lambda i: self._merges[i][0])
-        place = {first + i: first + rank for rank, i in enumerate(order)}
-        levels = []
-        for (_, is_last), group in groupby(order, key=lambda i: (self._merges[i][0], self._merges[i][3])):
-            pairs = [(self._merges[i][1], self._merges[i][2]) for i in group]
-            a, b = (np.array([place.get(each, each) for each in side], np.intp) for side in zip(*pairs, strict=True))
-            levels.append(Level(a, b, is_last))
-        return levels
 
     def of_chains(self, rule: Rule, terms: SingleValues) -> Arrays:
         """Return the parts of the chains for terms [K, rows]."""

@@ -250,9 +250,10 @@ class _Search:
             given = group[0].inputs(sample.x[:FIRST_ROWS], targets)
             columns = np.ascontiguousarray(given.terms.T)
             given = given.first(got.shape[1] if got.shape[1] > 1 else self.adapter.spec.k)
+            chains: dict[object, Arrays] = {}
             for rule, step, how in rules_of(self.composite, self.adapter.spec.b):
                 some = [each for each in every if each[0] in ORDERS_OF_WIDE] if step == WIDE else every
-                parts = _of_orders(rule, [schedule for _, _, schedule in some], columns)
+                parts = _of_orders(rule, [schedule for _, _, schedule in some], columns, chains)
                 for steps in group:
                     words = self._results(steps, parts, given.repeated(len(some)), sample).reshape(len(some), *got.shape)
                     wrong = np.count_nonzero(words != got, axis=(1, 2))
@@ -427,13 +428,17 @@ def _fewest_of_library(kept: list[Steps]) -> Iterator[list[Steps]]:
     yield from (list(group) for _, group in groupby(sorted(kept, key=count), key=count))
 
 
-def _of_orders(rule: Rule, schedules: list[Schedule], terms: SingleValues) -> Arrays:
-    """Return the results of all orders, [orders · rows]. Orders with the same chains follow one another and share them."""
+def _of_orders(rule: Rule, schedules: list[Schedule], terms: SingleValues, known: dict[object, Arrays]) -> Arrays:
+    """Return the results of all orders, [orders · rows]. Orders with the same chains follow one another and share them.
+
+    known: the parts of chains, which rules that only merge in other ways share.
+    """
     results = []
-    for _, group in groupby(schedules, key=lambda schedule: schedule.chains):
-        same = list(group)
-        chains = same[0].of_chains(rule, terms)
-        results += [schedule.result(rule, terms, chains) for schedule in same]
+    for number, (_, group) in enumerate(groupby(schedules, key=lambda schedule: schedule.chains)):
+        same, key = list(group), (rule.taking, number)
+        if key not in known:
+            known[key] = same[0].of_chains(rule, terms)
+        results += [schedule.result(rule, terms, known[key]) for schedule in same]
     return tuple(np.concatenate(each) for each in zip(*results, strict=True))
 
 

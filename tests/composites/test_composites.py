@@ -184,10 +184,3 @@ def test_functions_are_accurate(name: str, exact: Any) -> None:
     for kind, function in functions_of(name):
         assert np.max(np.abs(function(x) / exact(x.astype(np.float64)) - 1)) < 2.0**-22, kind
     assert f"{name}f of CUDA" in dict(functions_of(name))
-
-
-@pytest.mark.parametrize(("name", "given", "why"), [("norm", "8x1", "adds nothing, so there is no order to find")])
-def test_a_row_of_one_element_is_refused(name: str, given: str, why: str) -> None:
-    found = run(f"torch:{name}", "--shape", given)
-    assert found.exit_code == 2
-    assert why in found.output
