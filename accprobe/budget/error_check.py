@@ -38,7 +38,7 @@ class Tolerance:
     def at_rate(cls, emulated: Emulated, rate: float) -> Tolerance:
         """Return the bound at this rate of false alarms, from the tail of the emulated errors.
 
-        It accepts what sums within that bound of the exact ones become when they are rounded to D.
+        A result is accepted if a sum within that bound of the exact one rounds to it.
         """
         before, operation = tail_of([emulated]).at(rate) * emulated.worst, emulated.operation
         wide, model = cls.around(operation, emulated.exact, before), operation.model

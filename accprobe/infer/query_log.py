@@ -2,7 +2,7 @@
 
 Every result counts, those of the self-test too: the model that is inferred in the end has to explain all of them. Queries to a
 subject that is not a pure function are repeated: at once and later, in another order, at other places and in queries of other
-sizes. the bits must be the same.
+sizes. The bits must be the same.
 """
 
 from __future__ import annotations
@@ -210,7 +210,8 @@ class QueryLog(InstructionSubject):
     def _everywhere(self, one: Request) -> tuple[Bits, tuple[NDArray[np.intp], NDArray[np.intp]]]:
         """Return the results of one dot product at every tile element, beside zeros and beside others, and their elements.
 
-        Beside others, a tile of those comes before each pass, so that no two of the one meet, and no element is always first.
+        A tile of the others precedes each pass, so that two copies of the one are never adjacent, and no element is always
+        first.
         """
         inst = self.instruction(one.metadata is not None)
         others = laid_out(inst, draw("uniform", inst.stored, np.random.default_rng(0), RANDOM_NEIGHBOURS))

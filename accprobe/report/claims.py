@@ -16,9 +16,10 @@ STRICT = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=Fals
 """How every part of a report is read."""
 
 Status = Literal["confirmed", "inferred", "unstable", "unverified", "simulated", "skipped"]
-"""confirmed: the model explains every result, and every tile element and event was covered. inferred: a model that is
-contradicted or not wholly covered. unstable: two results for one query. unverified: no model, or the expected opcode did not
-run. simulated: no hardware, whatever else is known. skipped: not measured."""
+"""confirmed: the model explains every result, and, of an instruction, every tile element and event was covered. inferred: there
+is a model, but a result contradicts it, coverage is incomplete, or nothing was verified. unstable: two results for one query.
+unverified: no model, or the expected opcode did not run. simulated: no hardware, whatever else is known. skipped: not
+measured."""
 
 NOT_MEASURED = "a published model; nothing was measured"
 """The reason of a row of a published model."""
@@ -66,7 +67,7 @@ class Part(BaseModel):
         return self.alternatives is not None and self.alternatives.tested > 0
 
     def doubts(self) -> Iterator[str]:
-        """Yield what a part of a claim that holds must not be or lack."""
+        """Yield the reasons why this part cannot belong to a confirmed claim."""
         if self.model is None:
             yield "there is no model"
         if not self.findings:
@@ -133,7 +134,7 @@ class Claim(BaseModel):
         yield from ()
 
     def against(self) -> Iterator[str]:
-        """Yield what a claim that holds must not be or lack."""
+        """Yield the reasons why the claim cannot be confirmed."""
         if self.reason:
             yield f"there is a reason against it: {self.reason}"
         done = self.verification

@@ -1,10 +1,10 @@
-"""The self-test of a probe: operands that are zero except for one element must meet where they belong.
+"""The self-test of a probe: one-hot operands show that each element of A is multiplied by its elements of B.
 
-Before inference, each stored element of A is probed in each row of the tile, with each metadata code that its group may have.
-A is 1 at that place alone. B is 1 where it must meet it and 2 elsewhere, so the result must be 1. The block scales of the two
-are powers of two, which scale the result, and 1 elsewhere. Then C alone is probed in each tile element. Such sums are exact in
-any arithmetic. If a result differs, B is probed element by element: if the element of A meets another one, or none, the
-operand layout of the probe is not the hardware's.
+Before inference, each stored element of A is probed in each row of the tile, with each metadata code that its group may have. A
+is 1 at that place and 0 elsewhere. B is 1 where it must be multiplied by that element and 2 elsewhere, so the result must be 1.
+The block scales of the two are powers of two, which scale the result, and 1 elsewhere. Then C alone is probed in each tile
+element. Such sums are exact in any arithmetic. If a result differs, B is probed element by element: if the element of A is
+multiplied by another one, or by none, the operand layout of the probe is not the hardware's.
 """
 
 from __future__ import annotations

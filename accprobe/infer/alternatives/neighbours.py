@@ -170,7 +170,7 @@ def _plain_add(summing: Arithmetic) -> Arithmetic:
 
 
 def pairs(model: DotModel) -> Iterator[Alternative]:
-    """Yield models that differ in how many bits of results or terms are kept, and in what else decides about these bits.
+    """Yield models that differ in the number of bits that results or terms keep, and in another field that affects these bits.
 
     If a lowest alignment truncates the smallest terms, it and the alignment bits can stand in for one another too.
     """

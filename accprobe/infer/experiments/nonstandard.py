@@ -1,7 +1,8 @@
 """Behaviour that no chip is known to have, in fields that models and reports omit at their usual value.
 
-First its models: as alternatives only those that differ least from the model, so that few queries are needed; as steps of the
-search, every one that may show. Then the rows that would show it: nothing is reported if all results are the usual ones.
+Its models: alternatives are only those that differ least from the model, so that few queries are needed; the search steps to
+all that may show. Its rows are operands on which such behaviour would show. Nothing is reported if all results are the usual
+ones.
 """
 
 from __future__ import annotations

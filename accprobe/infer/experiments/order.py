@@ -47,7 +47,7 @@ F32 = FORMATS["f32"]
 
 
 class _Contradiction(Exception):
-    """The results are those of no tree."""
+    """No summation tree gives the results."""
 
 
 def order(bench: Workbench, draft: Draft) -> tuple[Draft, Findings]:
@@ -135,7 +135,7 @@ class _Search:
         return node
 
     def _first_met(self, pivot: int, others: list[int]) -> dict[frozenset[int], int]:
-        """Return, for each pair, the leaf that meets the pivot first, PAIR_FIRST or ALL_AT_ONCE."""
+        """Return, for each pair, the leaf that is added to the pivot first, PAIR_FIRST or ALL_AT_ONCE."""
         pairs = list(combinations(others, 2))
         big, minus, unit = two_to(self.big), -two_to(self.big), two_to(self.unit)
         rows: list[Row] = []

@@ -52,7 +52,7 @@ def scaled_blocks(bench: Workbench, draft: Draft) -> tuple[Draft, Findings]:
 
 
 def settling_requests(inst: Instruction) -> Request:
-    """Dot products that decide what no public result of a B200 does, for scales of 16 products.
+    """Dot products that decide properties which no public result of a B200 decides, for scales of 16 products.
 
     With ue4m3: whether 36 bits are kept below the largest scale; whether products 8 places away are added first; whether the
     window of a small scale depends on C or on the scales. With ue8m0: whether 35 bits are kept.

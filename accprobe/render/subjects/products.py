@@ -1,4 +1,4 @@
-"""Whole products: faults of any, a line for each, and all that was found of each."""
+"""Products and reductions: their faults, a table with a line for each, and the details of each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Functional coverage: what a model's sums can do, what dot products made them do, and operands for the rest."""
+"""Functional coverage: the events of a model's sums, those that dot products reached, and operands for the others."""
 
 from accprobe.verify.coverage.coverage import Coverage, cover, together
 

@@ -1,7 +1,7 @@
 """Events of functional coverage: their names and numbers.
 
-IBM's FPgen names and counts what a floating-point unit can meet; Berkeley TestFloat crosses the special operands. Events come
-in families; each event has a code in its family.
+IBM's FPgen names and counts the cases of a floating-point unit; Berkeley TestFloat crosses the special operands. Events come in
+families; each event has a code in its family.
 """
 
 from __future__ import annotations
