@@ -29,7 +29,7 @@ OF_SUMS = 2.0**-11
 # Share of the results that must lie within the tolerance: a number may be rounded either way if its scale is.
 AGREEING = 0.99
 FORMATS_TRIED = ("e4m3", "e5m2", "s8")
-# What shares a scale, in words; a line is a row of A or a column of B.
+# The elements that share a scale, in words; a line is a row of A or a column of B.
 SHARED = {
     Sharing(1, 0): "line",
     Sharing(0, 0): "tensor",
