@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 
 from accprobe.isa.formats import Bits, Format
 from accprobe.isa.instructions import Instruction
-from accprobe.model.fields import parsed
 from accprobe.model.record import Place
 from accprobe.model.tree import SUM_BITS, DotModel, FloatArithmetic, FusedSum, Product, Term
 from accprobe.operands.kinds import Exponents, floats
@@ -62,49 +61,6 @@ class Target(NamedTuple):
     def seed(self) -> tuple[int, ...]:
         """Return a different seed for every target."""
         return int.from_bytes(self.place.encode()), *self.sums, *(level & 0xFFFF for level in self.levels), *self.alignments
-
-
-def target(model: DotModel, alternative: DotModel, feature: str, narrow: bool) -> Target:
-    """Return where the two models differ in that feature; narrow: in the sums that differ, about the alternative's last bit.
-
-    If results of normal size keep all bits of the alignment, their rounding shows only at small results.
-    """
-    what = parsed(feature)
-    place = what.field.place if what.field else "anywhere"
-    floors = _numbers_in(alternative, "min_exponent") or _numbers_in(model, "min_exponent") or FLOORS
-    if narrow:
-        ours, theirs = (set(_numbers_in(x, "alignment_bits")) for x in (model, alternative))
-        sums, bits = _sums_that_differ(model, alternative), tuple(sorted(theirs - ours))
-    else:
-        of_role = [node.role == what.role for node in model.root.nodes()]
-        sums, bits = tuple(i for i, alike in enumerate(of_role) if alike) or tuple(range(len(of_role))), ()
-    nodes = [node for x in (model, alternative) for i, node in enumerate(x.root.nodes()) if i in sums]
-    if what.field and what.field.decides == "results" and not any(map(_rounds, nodes)):
-        place = "underflow"
-    return Target(place, sums, floors if place == "floor" else (), bits)
-
-
-def _rounds(node: FusedSum) -> bool:
-    """Return whether a result of normal size may keep fewer bits than the alignment; products are below 4 * 2^exponent."""
-    x = node.arithmetic
-    if not isinstance(x, FloatArithmetic) or x.alignment_bits is None:
-        return True
-    return x.alignment_bits + 2 + len(node.terms).bit_length() > x.result_bits
-
-
-def _numbers_in(model: DotModel, field: str) -> tuple[int, ...]:
-    """Return the numbers that the arithmetics have in that field."""
-    values = (getattr(x, field, None) for x in model.arithmetics)
-    return tuple(value for value in values if value is not None)
-
-
-def _sums_that_differ(model: DotModel, alternative: DotModel) -> tuple[int, ...]:
-    """Return the sums of the model with another arithmetic than the alternative's; all if the trees differ, or none does."""
-    ours, theirs = list(model.root.nodes()), list(alternative.root.nodes())
-    everywhere = tuple(range(len(ours)))
-    if len(ours) != len(theirs):
-        return everywhere
-    return tuple(i for i in everywhere if ours[i].arithmetic != theirs[i].arithmetic) or everywhere
 
 
 def directed(inst: Instruction, model: DotModel, target: Target, rng: np.random.Generator, n: int) -> Request:

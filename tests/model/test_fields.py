@@ -12,12 +12,12 @@ from pydantic import TypeAdapter
 
 from accprobe.evaluate.cuda import source
 from accprobe.infer.alternatives.neighbours import alternatives
+from accprobe.infer.distinguishing import target
 from accprobe.isa.formats import Format
 from accprobe.model.fields import FEATURES, fields_of, finding_names, title
 from accprobe.model.notation import DotModelField, dot_json, table_of
 from accprobe.model.record import Field, Numbers, Words
 from accprobe.model.tree import DotModel, FloatArithmetic, FusedSum, IntegerArithmetic
-from accprobe.operands.directed import target
 
 KINDS = (FloatArithmetic, IntegerArithmetic, DotModel)
 
