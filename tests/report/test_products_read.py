@@ -57,21 +57,10 @@ BROKEN: dict[str, tuple[str, object, str]] = {
         [["00", "00", "00", "00"]],
         "claims.0.product: regions.0.findings.split_k.evidence: evidence has its own key",
     ),
-    "model without a tree": (f"{MODEL}.tree", None, "claims.0.product.regions.0.model.tree: the key is missing"),
-    "a tree of nothing": (
-        f"{MODEL}.tree.reduction",
-        [],
-        "claims.0.product.regions.0.model.tree.reduction.reduction: list should have at least 1 item",
-    ),
     "a tree beyond K": (
         f"{MODEL}.tree.reduction.0.repeat",
         9,
         "claims.0.product.regions.0.model: tree: a chain of the products 1024 to 1152, of 1024",
-    ),
-    "a tree that is too large": (
-        f"{MODEL}.tree.reduction.0.repeat",
-        1 << 15,
-        "repeat: input should be less than or equal to 16384",
     ),
 }
 
