@@ -168,17 +168,16 @@ main()
 """
 
 
-@pytest.mark.parametrize(("device", "status"), [pytest.param("sim:h100", 130, marks=pytest.mark.slow), ("faulty:h100", 1)])
-def test_an_interruption_keeps_what_was_seen(device: str, status: int, tmp_path: Path) -> None:
+def test_an_interruption_keeps_what_was_seen(tmp_path: Path) -> None:
     file = tmp_path / "health.json"
-    command = [sys.executable, "-c", IMPATIENT, "health", "--device", device, "--minutes", "0.5", "-o", str(file)]
+    command = [sys.executable, "-c", IMPATIENT, "health", "--device", "faulty:h100", "--minutes", "0.5", "-o", str(file)]
     pipes = {"stderr": subprocess.PIPE, "stdout": subprocess.DEVNULL}
     with subprocess.Popen(command, **pipes, text=True, preexec_fn=heed_ctrl_c) as process:
         assert process.stderr is not None
         assert "results" in process.stderr.readline()
         process.send_signal(signal.SIGINT)
         _, said = process.communicate(timeout=120)
-    assert process.returncode == status, said
+    assert process.returncode == 1, said
     (gpu,) = json.loads(file.read_text())["gpus"]
     assert gpu["dots"] > 0
     assert not gpu["finished"]

@@ -126,26 +126,16 @@ def test_a_function_that_changes_from_call_to_call() -> None:
         assert_batch_invariant(plan, ms=(1, 16), **how(plan))
 
 
-@pytest.mark.parametrize("plan", [SMALL, pytest.param(PROMOTED, marks=pytest.mark.slow), Planted("s8", "s8", out="s32", k=300)])
+@pytest.mark.parametrize("plan", [SMALL, Planted("s8", "s8", out="s32", k=300)])
 def test_same_plan(plan: Planted) -> None:
     assert_same_plan(plan, replace(plan), **how(plan))
 
 
-@pytest.mark.parametrize(
-    ("plan", "change", "message"),
-    [
-        (FP8, {"k": 256, "promote_every": 128}, "f -> g changed order: chain of [acc 32] -> 2 parts of 128, added in f32"),
-        pytest.param(
-            SMALL, {"slices": (128, 128), "partial_format": "bf16"}, "f -> g changed split k: 1 -> 2", marks=pytest.mark.slow
-        ),
-        pytest.param(SMALL, {"products_per_sum": 8}, "f -> g changed products per fused sum: 16 -> 8", marks=pytest.mark.slow),
-    ],
-)
-def test_another_plan(plan: Planted, change: dict[str, Any], message: str) -> None:
-    plan = replace(plan, k=256)
+def test_another_plan() -> None:
+    plan = replace(FP8, k=256)
     with pytest.raises(AssertionError, match="another plan than Planted: ") as e:
-        assert_same_plan(plan, replace(plan, **change), **how(plan))
-    assert message in str(e.value)
+        assert_same_plan(plan, replace(plan, promote_every=128), **how(plan))
+    assert "f -> g changed order: chain of [acc 32] -> 2 parts of 128, added in f32" in str(e.value)
     assert "(first seen at row " in str(e.value)
 
 

@@ -117,11 +117,8 @@ def test_unknown_name_is_one_sentence_with_the_nearest(name: str, near: str) -> 
 @pytest.mark.parametrize(
     "name",
     [
-        "mma.sync.m16n8k8.f32.f16.f16.f32",
         "mma.sync.m16n8k16.f64.f64.f64.f64",
         "mma.sync.m16n8k16.f16.e4m3.e5m2.f16",
-        "mma.sync.m8n8k16.satfinite.s32.s8.u8.s32",
-        "mma.sync.m16n8k256.s32.b1.b1.s32.and.popc",
         "mma.sync.m16n8k32.kind::f8f6f4.f16.e3m2.e2m1.f16",
         "mma.sp.m16n8k64.f32.e5m2.e4m3.f32",
         "wgmma.m64n8k32.satfinite.s32.u8.s8",
