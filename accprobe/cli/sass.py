@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from accprobe.audit.requirements import Requirements, Shortfall
 
 
+FOR_CHECKS = ("junit", "github")
+"""Formats of failed requirements only."""
+
+
 @click.command("sass")
 @click.argument("files", nargs=-1, type=click.UNPROCESSED, metavar="[FILE|DIR]...")
 @click.option("--arch", metavar="ARCH,…", help="Only these architectures. Without FILE: accprobe's probes.")
@@ -39,7 +43,7 @@ if TYPE_CHECKING:
 )
 @click.option("--forbid", multiple=True, metavar="OPCODE", help="Reject kernels with one of these opcodes. Repeatable.")
 @click.option("--jobs", type=click.IntRange(1), metavar="N", help="Worker processes.  [default: one per core, at most 8]")
-@format_option("json")
+@format_option("json", *FOR_CHECKS)
 @click.option("--all", "expand", is_flag=True, help="Print one line per kernel instead of grouping equal ones.")
 def sass_command(
     files: tuple[str, ...],
@@ -58,7 +62,7 @@ def sass_command(
     Reads cubins, fatbins, libraries, executables, wheels, and the caches of Triton and inductor. For each kernel it prints
     the matrix opcodes, the conversions before them, the fraction bits of the accumulator, and the promotion interval: the
     products after which a partial sum is added to a separate f32 accumulator. Without FILE, --arch prints the opcodes that each
-    PTX instruction becomes.
+    PTX instruction becomes. The formats junit and github print failed requirements only.
 
     Needs: extra sass; extra cuda13 or cuda12 for --arch without FILE; Nsight Compute for --ncu.
 
@@ -76,12 +80,16 @@ def sass_command(
     demanded = Requirements(fail_below, unless_promoted, require, forbid)
     if unless_promoted is not None and fail_below is None:
         raise click.UsageError("--unless-promoted goes with --fail-below")
+    if form in FOR_CHECKS and not demanded:
+        raise click.UsageError(f"--format {form} prints failed requirements: give --fail-below, --require or --forbid too")
     targets = _targets(arch)
     if not files:
         if ncu:
             raise click.UsageError("--ncu needs a command: accprobe sass --ncu -- python my_script.py")
         if not targets:
             raise click.UsageError("no file is named: give a file or folder, or --arch for the opcodes of accprobe's probes")
+        if form in FOR_CHECKS:
+            raise click.UsageError(f"--format {form} needs a file or folder to check")
         _atlas(targets, form, jobs)
         return
     if ncu:
@@ -92,8 +100,8 @@ def sass_command(
     else:
         kernels, reading = _read([Path(file) for file in files], targets, jobs, lambda found: _show_file(found, form, expand))
     found = shortfalls(kernels, demanded)
-    _print(kernels, reading, form)
-    _exit(reading, demanded, found)
+    _print(kernels, reading, found, form)
+    _exit(reading, demanded, [] if form in FOR_CHECKS else found, failed=bool(found))
 
 
 def _targets(arch: str | None) -> tuple[str, ...]:
@@ -158,28 +166,35 @@ def _atlas(targets: tuple[str, ...], form: str, jobs: int | None) -> None:
         write(atlas.dumps(drawn))
 
 
-def _print(kernels: list[Kernel], reading: Reading, form: str) -> None:
-    """Print all kernels as JSON, or the last lines of a terminal."""
-    if form == "json":
-        from accprobe.render.data import kernels_json
+def _print(kernels: list[Kernel], reading: Reading, found: list[Shortfall], form: str) -> None:
+    """Print the last lines of a terminal, or everything in another format."""
+    if form == "terminal":
+        from accprobe.render.subjects.sass import kernels_total
+        from accprobe.render.terminal import print_blocks
 
-        write(kernels_json(kernels, reading))
+        print_blocks(kernels_total(kernels, reading))
         return
-    from accprobe.render.subjects.sass import kernels_total
-    from accprobe.render.terminal import print_blocks
+    from accprobe.render.data import kernels_json
+    from accprobe.render.junit import github, kernels_junit
 
-    print_blocks(kernels_total(kernels, reading))
+    match form:
+        case "json":
+            write(kernels_json(kernels, reading))
+        case "junit":
+            write(kernels_junit(kernels, reading, found))
+        case "github":
+            write(github(reading, found))
 
 
-def _exit(reading: Reading, demanded: Requirements, found: list[Shortfall]) -> None:
-    """Print what failed, and exit with the status."""
+def _exit(reading: Reading, demanded: Requirements, shown: list[Shortfall], failed: bool) -> None:
+    """Print problems and these failed requirements, and exit with the status."""
     from accprobe.render.subjects.sass import shortfall_line
 
     for problem in reading.problems:
         tell(problem)
-    for shortfall in found:
+    for shortfall in shown:
         tell(shortfall_line(shortfall))
-    if found:
+    if failed:
         sys.exit(DIFFERS)
     if demanded and reading.problems:
         raise AccprobeError("the requirements were not checked on what could not be read")

@@ -1,14 +1,17 @@
-"""JUnit XML of traces and of checks of GPUs, for CI systems."""
+"""Results for CI systems: JUnit XML of kernels, traces and checks of GPUs, and annotations of GitHub workflows."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal, NamedTuple
 from xml.etree import ElementTree
 
+from accprobe.audit.kernels import Kernel, Reading, distinct
+from accprobe.audit.requirements import Shortfall
 from accprobe.health.outcome import GpuOutcome, HealthOutcome
 from accprobe.render.plain import plain
 from accprobe.render.subjects.health import gpu_verdict, word_lines
+from accprobe.render.subjects.sass import kernel_title, shortfall_line, shortfall_reason
 from accprobe.trace.causes import TraceFindings
 from accprobe.trace.summary import trace_headline
 
@@ -44,6 +47,27 @@ def suite_element(name: str, cases: Iterable[Case]) -> ElementTree.Element:
 def junit_text(root: ElementTree.Element) -> str:
     ElementTree.indent(root)
     return ElementTree.tostring(root, encoding="unicode", xml_declaration=True) + "\n"
+
+
+def kernels_junit(kernels: Sequence[Kernel], reading: Reading, found: Sequence[Shortfall]) -> str:
+    """Return a test case for each different kernel, and one with an error for each file that could not be read."""
+    cases = [
+        _kernel_case(same[0].file, kernel_title(same[0]), [each for each in found if each.kernels == same])
+        for same in distinct(kernels)
+    ]
+    if nowhere := [each for each in found if not each.kernels]:
+        cases.append(_kernel_case("accprobe sass", "required", nowhere))
+    cases += [Case("accprobe sass", "reading", "error", message=problem) for problem in reading.problems]
+    return junit_text(suite_element("accprobe sass", cases))
+
+
+def _kernel_case(group: str, name: str, found: Sequence[Shortfall]) -> Case:
+    """Return a case with at most one failure, as schemas of JUnit XML require."""
+    if not found:
+        return Case(group, name)
+    message = "; ".join(shortfall_reason(each) if each.kernels else each.reason for each in found)
+    files = "\n".join(dict.fromkeys(kernel.file for each in found for kernel in each.kernels))
+    return Case(group, name, "failure", found[0].rule, message, files)
 
 
 def trace_junit(found: TraceFindings) -> str:
@@ -82,3 +106,25 @@ def _health_cases(gpu: GpuOutcome) -> Iterator[Case]:
         yield Case(gpu.where, "the rest", "skipped", message="interrupted: the rest was not compared", seconds=0.0)
     elif gpu.status == "failed" or gpu.reason or not gpu.units:
         yield Case(gpu.where, "check", "error", "failed", gpu_verdict(gpu), seconds=gpu.seconds)
+
+
+def github(reading: Reading, found: Sequence[Shortfall]) -> str:
+    """Return commands of a workflow that become annotations: `::error file=…,title=…::…`."""
+    return "".join(f"{line}\n" for line in _annotations(reading, found))
+
+
+def _annotations(reading: Reading, found: Sequence[Shortfall]) -> Iterator[str]:
+    for each in found:
+        where = f"file={_property(each.kernels[0].file)}," if each.kernels else ""
+        yield f"::error {where}title=accprobe sass::{_escaped(shortfall_line(each))}"
+    for problem in reading.problems:
+        yield f"::error title=accprobe sass::{_escaped(problem)}"
+
+
+def _escaped(text: str) -> str:
+    """Escape a message as GitHub's toolkit does (packages/core/src/command.ts)."""
+    return plain(text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A"))
+
+
+def _property(text: str) -> str:
+    return _escaped(text).replace(":", "%3A").replace(",", "%2C")

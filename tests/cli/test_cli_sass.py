@@ -6,6 +6,7 @@ import json
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 from click.testing import CliRunner
@@ -59,10 +60,11 @@ def sass(*arguments: str, columns: int = 120) -> tuple[int, list[str], str]:
     return result.exit_code, [line.rstrip() for line in result.stdout.splitlines()], result.stderr
 
 
-def test_terminal(promoted: str) -> None:
-    status, lines, told = sass(promoted, columns=120)
+@pytest.mark.parametrize("columns", [120, 160])
+def test_terminal(promoted: str, columns: int) -> None:
+    status, lines, told = sass(promoted, columns=columns)
     assert (status, told) == (0, "")
-    assert max(map(len, lines)) <= 120
+    assert max(map(len, lines)) <= columns
     assert " ".join(" ".join(lines[4:]).split()) == (
         "gemm, sm_90a QGMMA.64x64x32.F32.E4M3.E4M3 ×4 13 (e8m13) 2 × k32, then promoted by FADD: 64 products"
         " QGMMA sm_90a: measured on an NVIDIA H100 80GB HBM3 and an NVIDIA H200 (reports h100, h200),"
@@ -140,10 +142,11 @@ def library(promoted: str, emulated: str) -> str:
     return "x.whl"
 
 
-def test_a_file_with_several_kernels_begins_with_a_summary(library: str) -> None:
-    status, lines, told = sass(library, columns=80)
+@pytest.mark.parametrize("columns", [80, 160])
+def test_a_file_with_several_kernels_begins_with_a_summary(library: str, columns: int) -> None:
+    status, lines, told = sass(library, columns=columns)
     assert (status, told) == (0, "")
-    assert max(map(len, lines)) <= 80
+    assert max(map(len, lines)) <= columns
     start = next(i for i, line in enumerate(lines) if line.startswith("x.whl: b.so"))
     assert lines[0].startswith("x.whl: a.so: FP8 accumulates in 13 bits (promotion interval 64)")
     assert " ".join(" ".join(lines[start:]).split()).startswith(
@@ -190,6 +193,7 @@ def test_each_file_is_printed_before_the_next_is_read(library: str, monkeypatch:
         (["--forbid", "QGMNA"], 2, "'QGMNA' is no matrix opcode; did you mean QGMMA"),
         (["--unless-promoted", "64"], 2, "--unless-promoted goes with --fail-below"),
         (["--arch", "sm_90", "--fail-below", "14"], 1, "k.cubin: gemm (sm_90a, sha256 "),
+        (["--format", "junit"], 2, "--format junit prints failed requirements: give --fail-below, --require or --forbid"),
         (["--arch", "sm_80", "--fail-below", "14"], 2, "the files have no code for sm_80"),
     ],
 )
@@ -220,10 +224,43 @@ def test_the_same_kernel_falls_short_once(cache: list[str]) -> None:
     assert sass("cache", "--fail-below", "14", "--unless-promoted", "64")[0] == 0
 
 
+def test_junit(cache: list[str]) -> None:
+    Path("notes.txt").write_text("no code")
+    status, lines, _ = sass(*cache, "notes.txt", "--forbid", "QGMMA", "--format", "junit")
+    assert status == 1
+    suite = ElementTree.fromstring("\n".join(lines))
+    assert suite.attrib == {"name": "accprobe sass", "tests": "3", "failures": "1", "errors": "1", "skipped": "0"}
+    fails, passes, unread = suite.findall("testcase")
+    assert (fails.get("classname"), passes.get("classname")) == ("cache/0/gemm.cubin", "cache/2/gemm.cubin")
+    (failure,) = fails
+    assert failure.attrib == {
+        "type": "forbidden",
+        "message": "QGMMA.64x64x32.F32.E4M3.E4M3 is forbidden; QGMMA.64x64x32.F32.E4M3.E4M3 keeps 13 (e8m13)"
+        " bits, fewer than 14; 2 × k32, then promoted by FADD: 64 products",
+    }
+    assert failure.text == "cache/0/gemm.cubin\ncache/1/gemm.cubin"
+    assert list(passes) == []
+    assert unread[0].get("message", "").startswith("notes.txt holds no NVIDIA device code")
+
+
+def test_github(cache: list[str]) -> None:
+    Path("cache").rename("100%, a:b")
+    status, lines, told = sass("100%, a:b", *cache[1:], "--format", "github")
+    assert (status, told) == (1, "")
+    (line,) = lines
+    assert line.startswith(
+        "::error file=100%25%2C a%3Ab/0/gemm.cubin,title=accprobe sass::100%25, a:b/0/gemm.cubin: gemm (sm_90a,"
+    )
+
+
 def test_required_where_there_is_no_kernel() -> None:
     needs("nvdisasm")
     empty = compiler.compile_source('extern "C" __global__ void k() {}', "sm_80", "k")
-    assert sass(str(empty.path), "--require", "HMMA")[2] == "accprobe: no kernel has a matrix opcode, and HMMA is required\n"
+    arguments = str(empty.path), "--require", "HMMA", "--format"
+    sentence = "no kernel has a matrix opcode, and HMMA is required"
+    assert sass(*arguments, "github")[1] == [f"::error title=accprobe sass::{sentence}"]
+    (case,) = ElementTree.fromstring("\n".join(sass(*arguments, "junit")[1]))
+    assert [failure.get("message") for failure in case] == [sentence]
 
 
 @pytest.mark.parametrize(
