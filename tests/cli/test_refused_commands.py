@@ -24,6 +24,7 @@ REFUSED = [
     ("diff h200 sim:z9", "no published model of 'sim:z9'; known are sim:"),
     ("diff h200 h200 --only efective_bits", "there is no field 'efective_bits' to compare; did you mean effective_bits"),
     ("diff h200 h200 --only promote_every", "there is no field 'promote_every' to compare"),
+    ("predict QGMMA a.npy b.npy -o y.txt", "-o y.txt: the result is written as .npy; let the name end in .npy"),
     ("check h200", "there is nothing to check: give --require LINE or --file FILE"),
     ("check h200 --file nowhere.toml", "nowhere.toml cannot be read: No such file"),
     ("run --device sim:h100 --select e9m9", "'e9m9' selects no instruction of sm_90a; "),

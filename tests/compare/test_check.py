@@ -155,6 +155,7 @@ def test_functions_meet_requirements_by_name_opcode_and_title() -> None:
     assert found(what, "rsqrt.approx.ftz.*: errors_largest < 0.5") == ["1.5145"]
     assert found(what, "torch:exp bf16: status == confirmed") == ["unverified"]
     assert found(what, "torch:exp *: mismatches == 0") == ["no value"]
+    assert found(what, "ex2.approx.f32: m == 3") == ["no value (a function has no m)"]
     assert found(what, "torch:exp *: computes == exp") == ["no value, unverified: no model"]
 
 

@@ -22,6 +22,7 @@ from accprobe.isa.instructions import catalog, parse
 from accprobe.render.data import diff_json, verified_data
 from accprobe.render.document import on_one_line, text_of
 from accprobe.render.subjects.comparison import diff_blocks, sides
+from accprobe.render.subjects.functions import function_blocks
 from accprobe.render.subjects.patterns import brace_patterns
 from accprobe.render.subjects.report import COLUMNS, TableLine, report_blocks, rows_blocks
 from accprobe.render.subjects.verification import Verified, excluded_faults, verification_blocks
@@ -348,3 +349,9 @@ def test_recorded_results_that_a_published_model_matches_are_counted() -> None:
     told = json.loads(diff_json(found))
     word = {"words": 5000, "chip": "B200", "source": SOURCE.strip("()")}
     assert (told["a"]["explains"], told["b"]["explains"]) == ([], [word] * 8)
+
+
+def test_many_functions_lead_with_a_line_for_each_of_the_special_function_unit() -> None:
+    lines = on_terminal(function_blocks(Report.load("functions-h200").functions), 80).splitlines()
+    assert [line.split()[0] for line in lines[6:25]][::9] == ["ex2.approx.ftz.f32", "sqrt.approx.f32", "tanh.approx.bf16"]
+    assert not any("cvt.rs" in line for line in lines)  # skipped ones are counted below the table
