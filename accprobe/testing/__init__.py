@@ -1,4 +1,4 @@
-"""Assertions for tests of matrix products: properties of a function's sums, and the error of a result.
+"""Assertions for tests of matrix products and reductions: properties of a function's sums, and the error of a result.
 
 from accprobe.testing import assert_accumulates, assert_every_k_once, assert_matmul_close
 
@@ -15,6 +15,7 @@ from accprobe.testing.functions import (
     assert_promotes,
     assert_same_bits,
     assert_same_plan,
+    assert_same_reduction,
 )
 from accprobe.testing.results import assert_matmul_close
 
@@ -26,4 +27,5 @@ __all__ = [
     "assert_promotes",
     "assert_same_bits",
     "assert_same_plan",
+    "assert_same_reduction",
 ]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn, TypedDict, TypeVar, Unpack
@@ -18,15 +19,17 @@ import numpy as np
 from accprobe.errors import AccprobeError
 from accprobe.evaluate.product import ScaleWords
 from accprobe.gemm import dots
-from accprobe.gemm.blackbox import RecordedCallable
+from accprobe.gemm.blackbox import BlackBox, RecordedCallable
 from accprobe.gemm.callables.adapter import CallableAdapter, Multiply
 from accprobe.gemm.callables.arrays import open_arrays
+from accprobe.gemm.callables.opening import ProductRequest, UserFunction
+from accprobe.gemm.callables.reductions import ReductionAdapter, RowsOfX, reduction_of
 from accprobe.gemm.characterise import characterise
 from accprobe.gemm.checks import contract, multiplicity
 from accprobe.gemm.checks.regions import Region, ranges
 from accprobe.gemm.dots import SparseDots
 from accprobe.gemm.findings import miscounts, row
-from accprobe.gemm.layout import Ints, factors, power, product_exponents
+from accprobe.gemm.layout import Ints, layout_of, product_exponents
 from accprobe.gemm.operands import draw_operands
 from accprobe.gemm.spec import Spec, usual_result
 from accprobe.gemm.tree.decomposition import decompose, products_per_sum
@@ -41,6 +44,9 @@ from accprobe.report.products import ProductRow
 _Found = TypeVar("_Found")
 
 SMALL_SHAPE = (64, 64, 512)
+
+ROWS_OF_X = (64, 1024)
+"""The shape of x in a comparison of two reductions."""
 
 MS = (1, 2, 4, 8, 16, 17, 32, 64)
 
@@ -60,11 +66,12 @@ FRESH = 1 << 12
 class How(TypedDict, total=False):
     """Options of the assertions.
 
-    shape: M, N, K, by default (64, 64, 512). dtype: "f32", "bf16", "e4m3", …, or "e4m3:e5m2" for another format of B. out:
-    format of the result, by default what the function returns. arrays: "numpy" or "torch". device: "cpu" or "cuda:N".
+    shape: M, N, K, by default (64, 64, 512); or rows and K of the x that f adds along K, a reduction. dtype: "f32", "bf16",
+    "e4m3", …, or "e4m3:e5m2" for another format of B. out: format of the result, by default what the function returns. arrays:
+    "numpy" or "torch". device: "cpu" or "cuda:N".
     """
 
-    shape: tuple[int, int, int]
+    shape: tuple[int, int, int] | tuple[int, int]
     dtype: str
     out: str
     arrays: str
@@ -127,9 +134,14 @@ def assert_accumulates(f: Multiply, bits: int = 23, **how: Unpack[How]) -> None:
 
 
 def assert_batch_invariant(f: Multiply, ms: Sequence[int] = MS, **how: Unpack[How]) -> None:
-    """Assert that a row of A at its place gives the same bits for each number of rows."""
+    """Assert that a row of A, or of a reduction's x, at its place gives the same bits for each number of rows."""
     __tracebackhide__ = True
-    found = same_rows(lambda m: _opened(f, how, m), ms)
+
+    def box(m: int) -> BlackBox:
+        called = _opened(f, how, m)
+        return RowsOfX(called) if isinstance(called, ReductionAdapter) else called
+
+    found = [replace(each, of="m" if len(how.get("shape", SMALL_SHAPE)) > 2 else "rows") for each in same_rows(box, ms)]
     if len(found) > 1 or found[0].changing:
         results = f", the same rows have {len(found)} results" if len(found) > 1 else ""
         _fail(f, how, _opened(f, how).spec, f"not batch invariant{results}: {'; '.join(map(str, found))}")
@@ -155,6 +167,13 @@ def assert_same_plan(f: Multiply, g: Multiply, **how: Unpack[How]) -> None:
     except AccprobeError as e:
         changes = f"no plan was found for both, {e}"
     _fail(f, how, both.spec, f"another plan than {_name(g)}: {changes} ({place})")
+
+
+def assert_same_reduction(f: Callable[[Any], Any], g: Callable[[Any], Any], **how: Unpack[How]) -> None:
+    """Assert that both add the rows of x, 64 of 1024 elements by default, with the same bits."""
+    __tracebackhide__ = True
+    how.setdefault("shape", ROWS_OF_X)
+    assert_same_plan(f, g, **how)
 
 
 def assert_same_bits(
@@ -229,15 +248,19 @@ class _Pair:
         return d
 
 
-def _opened(f: Multiply, how: How, m: int | None = None) -> CallableAdapter:
-    rows, n, k = how.get("shape", SMALL_SHAPE)
+def _opened(f: Callable[..., Any], how: How, m: int | None = None) -> CallableAdapter:
+    *rows, n, k = how.get("shape", SMALL_SHAPE)
     a, _, b = how.get("dtype", "f32").partition(":")
     of_a = formats.get(a)
-    out = formats.get(how["out"]) if "out" in how else usual_result(of_a)
-    spec = Spec(rows if m is None else m, n, k, of_a, formats.get(b or a), out)
+    out = formats.get(how["out"]) if "out" in how else None
     handover = open_arrays(how.get("arrays", "numpy"), how.get("device", "cpu"))
+    if not rows:
+        file = _file(f)
+        own = UserFunction(f"{Path(file).name or handover.name}:{_name(f)}", f, file, handover.name)
+        return reduction_of(own, ProductRequest((1, m or n, k), of_a, of_a, out, reduced="last"), {}, handover)
+    spec = Spec(m or rows[0], n, k, of_a, formats.get(b or a), out or usual_result(of_a))
     called = CallableAdapter(spec, f, handover, _name(f), file=_file(f))
-    if "out" not in how:
+    if out is None:
         called.take_result_format()
     called.check()
     return called
@@ -278,19 +301,13 @@ def _places(k: int) -> Ints:
 def _kept(probed: RecordedCallable, ks: Ints, top: int, below: Ints) -> np.ndarray[Any, np.dtype[np.bool_]]:
     """Return where X + y - X is y, for X = 2^top and y so many bits below."""
     spec = probed.spec
-    powers = {exponent: _words(spec, exponent) for exponent in {top, *(top - below).tolist()}}
+    powers = {exponent: layout_of(spec).power(exponent) for exponent in {top, *(top - below).tolist()}}
     small = np.array([powers[int(exponent)] for exponent in top - below])
     x, y = powers[top]
-    a = np.stack([np.full(len(ks), x), small[:, 0], np.full(len(ks), x | spec.a.sign_bit)], axis=1).astype(spec.a.dtype)
-    b = np.stack([np.full(len(ks), y), small[:, 1], np.full(len(ks), y)], axis=1).astype(spec.b.dtype)
+    a = np.stack([np.full(len(ks), x), small[:, 0], np.full(len(ks), x)], axis=1).astype(spec.a.dtype)
+    b = np.stack([np.full(len(ks), y), small[:, 1], np.full(len(ks), y | spec.b.sign_bit)], axis=1).astype(spec.b.dtype)
     results = dots.probe(probed, SparseDots(ks, a, b), *_lines(spec))
     return np.asarray(spec.out.values(results.d) == np.exp2((top - below[: len(results)]).astype(np.float64)))
-
-
-def _words(spec: Spec, exponent: int) -> tuple[int, int]:
-    """Return the patterns of two powers of two whose product is 2^exponent."""
-    first, second = factors(exponent, spec.a, spec.b)
-    return power(spec.a, first), power(spec.b, second)
 
 
 def _fail(f: Multiply, how: How, spec: Spec, sentence: str) -> NoReturn:
@@ -305,7 +322,8 @@ def _command(file: str, name: str, how: How, spec: Spec) -> str:
     others = " ".join(f"--{key} {how[key]}" for key in ("out", "arrays", "device") if key in how)
     path = Path(file)
     shown = path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
-    return f"look closer: accprobe gemm {shown}:{name} --shape {spec.shape} --dtype {dtype} {others}".rstrip()
+    command, shape = ("gemm", spec.shape) if spec.a_exponent is None else ("reduce", f"{spec.n}x{spec.k}")
+    return f"look closer: accprobe {command} {shown}:{name} --shape {shape} --dtype {dtype} {others}".rstrip()
 
 
 def _name(f: Multiply) -> str:

@@ -22,6 +22,7 @@ from accprobe.testing import (
     assert_every_k_once,
     assert_promotes,
     assert_same_plan,
+    assert_same_reduction,
 )
 
 
@@ -166,3 +167,27 @@ assert_every_k_once(np.matmul, shape=(8, 8, 64))
 assert not {"pytest", "torch"} & set(sys.modules)
 """
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def summed(x: Array) -> Array:
+    return np.asarray(x.sum(axis=-1))
+
+
+def of_few(x: Array) -> Array:
+    """Add in turn from 4 rows on."""
+    return summed(x) if len(x) < 4 else np.asarray(x.cumsum(axis=-1)[:, -1])
+
+
+def test_reductions_are_compared_and_checked() -> None:
+    """A shape of rows and K is that of x."""
+    of: dict[str, Any] = {"shape": (8, 32)}
+    assert_same_reduction(summed, lambda x: np.add.reduce(x, axis=-1), **of)
+    assert_every_k_once(summed, **of)
+    assert_accumulates(summed, **of)
+    assert_batch_invariant(summed, (1, 2), **of)
+    with pytest.raises(AssertionError, match="rows = 1, 2: the same bits for the same row; rows = 4: other bits in some row"):
+        assert_batch_invariant(of_few, (1, 2, 4), **of)
+    with pytest.raises(
+        AssertionError, match=r"another plan than of_few: .* 8 lanes(.|\n)*accprobe reduce .*:summed --shape 8x32"
+    ):
+        assert_same_reduction(summed, of_few, **of)

@@ -50,6 +50,11 @@ def open_reduction(
         raise AccprobeError(f"{name} is a matrix product: use `accprobe gemm {name}`")
     library = open_arrays(arrays or own.arrays, device)
     library.replays = name.startswith("torch:") and library.device.startswith("cuda")
+    return Opened(reduction_of(own, request, options, library), {"dim": request.reduced or "last", **options}, part)
+
+
+def reduction_of(own: UserFunction, request: ProductRequest, options: Options, library: ArrayLibrary) -> ReductionAdapter:
+    """Return a function of x as a black box. Raises AccprobeError if it is no sum or mean of one dimension."""
     fmt = request.a or FORMATS["f32"]
     if fmt.is_integer:
         raise AccprobeError(f"sums of {fmt} are exact in any order: give a float format with --dtype")
@@ -57,12 +62,12 @@ def open_reduction(
         raise AccprobeError("--dim all adds every element: give --shape 1xK, or a shape whose rows are 1")
     spec = Spec(*request.shape, fmt, fmt, request.out or fmt, a_exponent=0)
     function = _product(own, request.reduced or "last", options, library)
-    adapter = ReductionAdapter(spec, function, library, name, by_columns=request.reduced != "first", file=own.file)
+    adapter = ReductionAdapter(spec, function, library, own.name, by_columns=request.reduced != "first", file=own.file)
     if request.out is None:
         adapter.take_result_format()
     adapter.spec = replace(adapter.spec, a_exponent=factor_exponent(adapter))
     adapter.before.clear()
-    return Opened(adapter, {"dim": request.reduced or "last", **options}, part)
+    return adapter
 
 
 def check_ranks(name: str, ranks: int | None) -> None:
