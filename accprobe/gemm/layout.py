@@ -258,10 +258,6 @@ def _encoded(fmt: Format, exponent: Ints, fraction: Ints) -> Ints:
     return np.where(exponent >= fmt.min_exponent, np.minimum(normal, largest), subnormal) << fmt.ignored_low_bits
 
 
-def numbers_of(fmt: Format, words: Bits) -> NDArray[np.float64]:
-    return np.asarray(fmt.integers(words) if fmt.is_integer else fmt.values(words), np.float64)
-
-
 def whole_operands(spec: Spec, a: NDArray[np.float64] | Ints, b: NDArray[np.float64] | Ints) -> tuple[Bits, Bits]:
     """Return rows of A and B for whole numbers. A fixed A ignores `a`, and B compensates its factor."""
     return layout_of(spec).a(spec.a.patterns(a)), spec.b.patterns(b * 2.0 ** -(spec.a_exponent or 0))
@@ -273,4 +269,4 @@ def whole_zeros(spec: Spec) -> tuple[Ints, Ints]:
 
 def whole_product(subject: RecordedCallable, a: Ints, b: Ints) -> NDArray[np.float64]:
     """Probe a product of whole numbers and return D [M, N]."""
-    return numbers_of(subject.spec.out, subject.product(*whole_operands(subject.spec, a, b), keep=False))
+    return subject.spec.out.values(subject.product(*whole_operands(subject.spec, a, b), keep=False))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -16,10 +17,9 @@ from planted_sums import Array
 
 from accprobe.gemm.characterise import characterise
 from accprobe.gemm.checks.regions import FIRST, MOST
-from accprobe.gemm.findings import ProductOutcome, findings, status
+from accprobe.gemm.findings import findings, status
 from accprobe.gemm.spec import Spec
 from accprobe.gemm.tree.structures import direction, order_in_words
-from accprobe.infer.findings import Finding
 from accprobe.isa.formats import FORMATS
 from accprobe.model.product import FusedSums
 from accprobe.report.product_words import plan_words
@@ -72,67 +72,85 @@ K = 48
 SPEC = Spec(16, 16, K, *[FORMATS["f32"]] * 3)
 
 
-def characterised(box: PlantedBox | FunctionBox) -> ProductOutcome:
-    return characterise(box, elements=1 << 12)
+def in_slices_of_chains(a: Array, b: Array, slices: int, chains: int) -> Array:
+    """Add slices of K forward, each of several interleaved chains."""
+    total = None
+    for ks in np.split(np.arange(K), slices):
+        sums = [
+            sum((a[:, k, None] * b[k] for k in ks[i + chains :: chains]), a[:, ks[i], None] * b[ks[i]]) for i in range(chains)
+        ]
+        whole = sum(sums[1:], sums[0])
+        total = whole if total is None else total + whole
+    assert total is not None
+    return total
 
 
-def summary(outcome: ProductOutcome) -> tuple[object, str]:
-    found = findings(outcome)
-    return found["order"].value, plan_words(found)
+def chain_of_doubles(a: Array, b: Array) -> Array:
+    d = np.zeros((len(a), b.shape[1]))
+    for k in range(len(b)):
+        d = d + a[:, k, None] * b[k]
+    return d
 
 
-@pytest.mark.parametrize("descending", [True, False])
-def test_products_that_are_rounded_and_then_added(descending: bool) -> None:
-    outcome = characterised(FunctionBox(SPEC, lambda a, b: chain(a, b, -1 if descending else 1)))
-    assert status(outcome) == ("confirmed", "")
-    found, model = findings(outcome), outcome.main.plan
-    assert (found["split_k"].value, found["product_bits"].value) == (1, 23)
-    assert model is not None
-    (ordered,) = model.chains()
-    assert [k for k in ordered.ks().tolist() if k >= 0] == list(range(K))[:: -1 if descending else 1]
-    how = " from the last k to the first" if descending else ""
-    assert summary(outcome) == (f"chain of [acc 1]{',' * descending}{how}", f"one chain{how}")
-
-
-BLOCKS = [(32, 64), (0, 32)]
-SHORT = [(64, 80), (32, 64), (0, 32)]
-MIXED = [(32, 48), (64, 80), (0, 32), (48, 64)]
-
-
-@pytest.mark.parametrize(
-    ("blocks", "words"),
-    [
-        (BLOCKS, "one chain by blocks of 32 from the last to the first"),
-        (SHORT, "one chain by blocks of 32 from the last to the first"),
-        (MIXED, "one chain in another order"),
-    ],
-)
-def test_blocks_in_another_order(blocks: list[tuple[int, int]], words: str) -> None:
-    taken = [k for block in blocks for k in range(*block)]
-    plan = replace(HOPPER, m=16, n=16, k=len(taken))
-    outcome = characterised(FunctionBox(PlantedBox(plan).spec, lambda a, b: plan(a[:, taken], b[taken])))
-    assert status(outcome) == ("confirmed", "")
-    assert summary(outcome)[1] == words
+def taken(of: Planted, *blocks: tuple[int, int]) -> FunctionBox:
+    """Return a chain that takes blocks of k in this order."""
+    ks = [k for block in blocks for k in range(*block)]
+    plan = replace(of, m=16, n=16, k=len(ks))
+    return FunctionBox(PlantedBox(plan).spec, lambda a, b: plan(a[:, ks], b[ks]))
 
 
 SLICED = replace(FMAS, m=16, n=16, k=64, slices=(32, 32))
+BACKWARD = "one chain by blocks of 32 from the last to the first"
+ORDERS: dict[str, tuple[PlantedBox | FunctionBox, str, dict[str, object]]] = {
+    "multiply, then add": (
+        FunctionBox(SPEC, chain),
+        "one chain",
+        {"split_k": 1, "product_bits": 23, "order": "chain of [acc 1]"},
+    ),
+    "from the last k": (
+        FunctionBox(SPEC, lambda a, b: chain(a, b, -1)),
+        "one chain from the last k to the first",
+        {"split_k": 1, "product_bits": 23, "order": "chain of [acc 1], from the last k to the first"},
+    ),
+    "two blocks": (taken(HOPPER, (32, 64), (0, 32)), BACKWARD, {}),
+    "a short block": (taken(HOPPER, (64, 80), (32, 64), (0, 32)), BACKWARD, {}),
+    "blocks in disorder": (taken(HOPPER, (32, 48), (64, 80), (0, 32), (48, 64)), "one chain in another order", {}),
+    "2 lanes": (
+        PlantedBox(replace(SLICED, interleave=1)),
+        "2 lanes (lane = k mod 2), added in f32",
+        {"promote_every": None},
+    ),
+    "4 lanes of fused sums": (
+        PlantedBox(replace(HOPPER, m=16, n=16, k=256, slices=(64,) * 4, interleave=16)),
+        "4 lanes of 16 k (lane = k // 16 mod 4), added in f32",
+        {"promote_every": None},
+    ),
+    **{
+        f"{slices} slices of {chains} chains": (
+            FunctionBox(SPEC, partial(in_slices_of_chains, slices=slices, chains=chains)),
+            f"{slices} parts of {K // slices}, added in f32, each in {chains} chains, 1 of every {chains} k",
+            {"promote_every": None},
+        )
+        for slices, chains in ((3, 4), (4, 2))
+    },
+    "one sum in f64": (
+        FunctionBox(Spec(8, 8, 32, F64, F64, F64), chain_of_doubles),
+        "one chain",
+        {"promote_every": None, "effective_bits": 52, "product_bits": 52},
+    ),
+}
 
 
-@pytest.mark.parametrize(
-    ("plan", "words"),
-    [
-        (replace(SLICED, interleave=1), "2 lanes (lane = k mod 2), added in f32"),
-        (
-            replace(HOPPER, m=16, n=16, k=256, slices=(64,) * 4, interleave=16),
-            "4 lanes of 16 k (lane = k // 16 mod 4), added in f32",
-        ),
-    ],
-)
-def test_interleaved_accumulators_are_not_promoted_chunks(plan: Planted, words: str) -> None:
-    outcome = characterised(PlantedBox(plan))
+@pytest.mark.parametrize("name", ORDERS)
+def test_an_order_is_found_and_named(name: str) -> None:
+    box, words, expected = ORDERS[name]
+    with np.errstate(over="ignore", invalid="ignore"):
+        outcome = characterise(box, elements=1 << 10)
+    found = findings(outcome)
     assert status(outcome) == ("confirmed", "")
-    assert summary(outcome)[1] == words
-    assert findings(outcome)["promote_every"] == Finding(None)
+    assert plan_words(found) == words
+    assert {each: found[each].value for each in expected} == expected
+    assert ("promotion_format" in found) == (found["promote_every"].value is not None)
 
 
 @pytest.mark.parametrize(
@@ -150,55 +168,6 @@ def test_interleaved_accumulators_are_not_promoted_chunks(plan: Planted, words: 
 )
 def test_the_direction_of_chains(chains: tuple[FusedSums, ...], words: str) -> None:
     assert direction(chains) == words
-
-
-def in_slices_of_chains(a: Array, b: Array, slices: int, chains: int) -> Array:
-    """Add slices of K forward, each of several interleaved chains."""
-    total = None
-    for ks in np.split(np.arange(K), slices):
-        sums = [
-            sum((a[:, k, None] * b[k] for k in ks[i + chains :: chains]), a[:, ks[i], None] * b[ks[i]]) for i in range(chains)
-        ]
-        whole = sum(sums[1:], sums[0])
-        total = whole if total is None else total + whole
-    assert total is not None
-    return total
-
-
-@pytest.mark.parametrize(("slices", "chains"), [(3, 4), (4, 2)])
-def test_interleaved_chains_of_a_slice_are_not_promoted(slices: int, chains: int) -> None:
-    with np.errstate(over="ignore", invalid="ignore"):
-        outcome = characterised(FunctionBox(SPEC, lambda a, b: in_slices_of_chains(a, b, slices, chains)))
-    assert status(outcome) == ("confirmed", "")
-    found = findings(outcome)
-    of, how = f"{slices} parts of {K // slices}, added in f32", f"in {chains} chains, 1 of every {chains} k"
-    assert summary(outcome) == (f"{of}: chain of [acc 1], {how}", f"{of}, each {how}")
-    assert found["promote_every"] == Finding(None)
-    assert "promotion_format" not in found
-
-
-def slices_of_doubles(each: int) -> FunctionBox:
-    """Return a sum of chains of `each` products, all in f64."""
-
-    def function(a: Array, b: Array) -> Array:
-        total = np.zeros((len(a), b.shape[1]))
-        with np.errstate(over="ignore", invalid="ignore"):
-            for start in range(0, len(b), each):
-                part = np.zeros_like(total)
-                for k in range(start, start + each):
-                    part = part + a[:, k, None] * b[k]
-                total = total + part
-        return total
-
-    return FunctionBox(Spec(8, 8, 32, F64, F64, F64), function)
-
-
-def test_f64_sums_are_found() -> None:
-    outcome = characterise(slices_of_doubles(32), 512)
-    found = findings(outcome)
-    assert outcome.explained
-    assert found["promote_every"].value is None
-    assert (found["effective_bits"].value, found["product_bits"].value) == (52, 52)
 
 
 KERNEL = Path(__file__).parents[1] / "programs" / "triton_split_k.py"

@@ -14,7 +14,7 @@ from accprobe.evaluate.error_free import Floats
 from accprobe.gemm.blackbox import RecordedCallable
 from accprobe.gemm.checks.quantisation import find_quantisation
 from accprobe.gemm.checks.regions import first_few
-from accprobe.gemm.layout import Ints, layout_of, numbers_of, whole_product, whole_zeros
+from accprobe.gemm.layout import Ints, layout_of, whole_product, whole_zeros
 from accprobe.gemm.operands import first_operands, ones
 from accprobe.isa.formats import Bits, Format
 from accprobe.operands.distributions import random_lines, times_power
@@ -30,14 +30,14 @@ def refuse_non_products(subject: RecordedCallable, seed: int) -> None:
     layout = layout_of(spec)
     a, b = layout.blank()
     of_zeros = subject.product(a, b, keep=False)
-    added = np.nan_to_num(numbers_of(spec.out, of_zeros))
+    added = np.nan_to_num(spec.out.values(of_zeros))
     there = added != 0
     if not there.any():
         return
     if np.array_equal(of_zeros, subject.product(*ones(spec), keep=False)):
         raise AccprobeError("the result does not depend on the operands of this call (cached?): zeros and ones give the same")
     a[:, 0], b[:, 0] = layout.one()
-    one = numbers_of(spec.out, subject.product(a, b, keep=False))
+    one = spec.out.values(subject.product(a, b, keep=False))
     least, last_place = 1.0, np.zeros(one.shape)
     if spec.out.is_float:  # values below the smallest normal number count as a stray bit
         least, size = 2.0**spec.out.min_exponent, np.maximum(abs(one), abs(added))
@@ -47,7 +47,7 @@ def refuse_non_products(subject: RecordedCallable, seed: int) -> None:
         raise AccprobeError(f"it adds {added_in_words(added)}: this is not a product of two matrices (a bias?)")
     if there.mean() > 0.5:
         row, column = np.argwhere(there)[0]
-        again = numbers_of(spec.out, subject.product(*layout.blank(), keep=False))[row, column]
+        again = spec.out.values(subject.product(*layout.blank(), keep=False))[row, column]
         doubt = "an activation?" if again == added[row, column] else f"and {again:.9g} when it is probed again"
         raise AccprobeError(
             f"with zeros the result is {added[row, column]:.9g} (row {row}, column {column}), and {one[row, column]:.9g} if"

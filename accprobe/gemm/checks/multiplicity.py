@@ -13,7 +13,7 @@ from accprobe.gemm.blackbox import RecordedCallable
 from accprobe.gemm.checks import contract, pairing
 from accprobe.gemm.checks.pairing import ElementMask
 from accprobe.gemm.checks.regions import Region, region_of, without
-from accprobe.gemm.layout import Ints, layout_of, numbers_of
+from accprobe.gemm.layout import Ints, layout_of
 from accprobe.isa.formats import Bits
 
 # Sign patterns with which each element adds ones at every k. Two missing products escape all of them in one of 256 cases.
@@ -103,7 +103,7 @@ def single_products(
         def fill(lines: Bits, some: slice) -> None:
             lines[np.arange(len(lines)), ks[some]] = word_b
 
-        return numbers_of(spec.out, subject.of_columns(layout.blank()[0], rows[0], columns, len(ks), fill))
+        return spec.out.values(subject.of_columns(layout.blank()[0], rows[0], columns, len(ks), fill))
     for start in range(0, len(ks), width * len(rows)):
         a, b = layout.blank()
         some = ks[start : start + width * len(rows)]
@@ -111,7 +111,7 @@ def single_products(
         a[rows[y], some] = word_a
         b[columns[x], some] = word_b
         d = subject.product(a, b)[rows[y], columns[x]]
-        found[start : start + len(some)] = numbers_of(spec.out, d)
+        found[start : start + len(some)] = spec.out.values(d)
     return found
 
 
@@ -130,7 +130,7 @@ def _miscounted(
         region_number[np.ix_(region.rows, region.columns)] = number
     whole = np.ones(spec.k, np.int64)
     signs = [whole if spec.b.is_integer else rng.permutation(np.resize([1, -1], spec.k)) for _ in range(SIGN_PATTERNS)]
-    sums = np.stack([numbers_of(spec.out, _ones(subject, ks, each)[there]) for each in signs], axis=1)
+    sums = np.stack([spec.out.values(_ones(subject, ks, each)[there]) for each in signs], axis=1)
     usual = np.array([[once @ each for each in signs] for _, once in known])[region_number[there]]
     deviating = (sums != usual).any(axis=1) & (sums == np.round(sums)).all(axis=1)
     places = np.argwhere(there)[deviating]
@@ -163,7 +163,7 @@ def _count_part(subject: RecordedCallable, row: int, column: int, ks: Ints, once
         np.ones(len(ks), np.int64),
         *(rng.choice([-1, 1], len(ks)) for _ in range(SIGN_PATTERNS if len(ks) > 1 else 0)),
     ):
-        found = float(numbers_of(subject.spec.out, _ones(subject, ks, signs)[row, column, None])[0])
+        found = float(subject.spec.out.values(_ones(subject, ks, signs)[row, column, None])[0])
         if found != once[ks] @ signs:
             break
     else:

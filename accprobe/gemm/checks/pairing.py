@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from accprobe.evaluate.error_free import Floats
 from accprobe.gemm.blackbox import RecordedCallable
 from accprobe.gemm.checks.regions import Region, first_few, ranges
-from accprobe.gemm.layout import Ints, layout_of, numbers_of, whole_operands, whole_product, whole_zeros
+from accprobe.gemm.layout import Ints, layout_of, whole_operands, whole_product, whole_zeros
 from accprobe.gemm.spec import Spec
 from accprobe.isa.formats import Bits, Format
 
@@ -194,7 +194,7 @@ def _differ(out: Format, sums: Floats, rows: Ints, columns: Ints, d: Bits) -> El
     if not differ.any():
         return differ
     i, j = np.nonzero(differ)
-    exact, got = sums[rows[i], columns[j]], numbers_of(out, d[i, j])
+    exact, got = sums[rows[i], columns[j]], out.values(d[i, j])
     differ[i, j] = ~(abs(got - exact) < _step(out, exact))
     return differ
 
@@ -211,9 +211,9 @@ def _whole_numbers(subject: RecordedCallable, draws: Sequence[OperandDraw]) -> E
     """Return the elements that are whole numbers in each draw and zero for zero operands. Others are no sums of products."""
     spec = subject.spec
     a, b = layout_of(spec).blank()
-    whole = numbers_of(spec.out, subject.product(a, b, keep=False)) == 0
+    whole = spec.out.values(subject.product(a, b, keep=False)) == 0
     for draw in draws:
-        values = numbers_of(spec.out, draw.d)
+        values = spec.out.values(draw.d)
         whole &= values == np.round(values)
     return np.asarray(whole)
 

@@ -16,7 +16,7 @@ import numpy as np
 from accprobe.evaluate.error_free import Floats
 from accprobe.evaluate.quantised import Sharing, quantised_operand
 from accprobe.gemm.blackbox import RecordedCallable
-from accprobe.gemm.layout import layout_of, numbers_of
+from accprobe.gemm.layout import layout_of
 from accprobe.isa.formats import FORMATS, Format
 from accprobe.operands.distributions import random_lines, times_power
 
@@ -65,8 +65,8 @@ def find_quantisation(subject: RecordedCallable, seed: int) -> str:
         lines = min(len(operand), PROBED_LINES)
         exponents = rng.integers(-OF_LINES, OF_LINES + 1, (lines, 1)) + sign * of_block
         operand[:lines, there] = times_power(fmt, random_lines(fmt, (lines, len(there)), "normal", rng), exponents)
-        values.append(numbers_of(fmt, operand[:PROBED_LINES]).astype(np.float32))
-    d = numbers_of(spec.out, subject.product(*words, keep=False)[:PROBED_LINES, :PROBED_LINES])
+        values.append(fmt.values(operand[:PROBED_LINES]).astype(np.float32))
+    d = spec.out.values(subject.product(*words, keep=False)[:PROBED_LINES, :PROBED_LINES])
 
     def explains(a: Floats, b: Floats) -> bool:
         exact = a @ b.T
@@ -110,7 +110,7 @@ def find_parts(subject: RecordedCallable, seed: int) -> str:
         return ""
     a, b = (np.zeros((lines, spec.k), np.float32) for lines in (spec.m, spec.n))
     a[:, 0], b[:, 0] = (rng.standard_normal(lines, np.float32) for lines in (spec.m, spec.n))
-    d = numbers_of(spec.out, subject.product(a.view(np.uint32), b.view(np.uint32), keep=False))
+    d = spec.out.values(subject.product(a.view(np.uint32), b.view(np.uint32), keep=False))
 
     def explains(parts: Sequence[tuple[Floats, Floats]]) -> bool:
         products = sum(np.outer(x, y) for x, y in parts)
