@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from planted_boxes import chain
 from planted_plans import AMPERE, FP8, HOPPER
 from planted_products import Planted
 from planted_sums import Array
@@ -100,17 +101,10 @@ def test_another_plan_from_17_rows() -> None:
         assert_batch_invariant(BY_M, ms=(1, 16, 17), **how(BY_M))
 
 
-def in_order(a: Array, b: Array, order: int) -> Array:
-    d = np.zeros((len(a), b.shape[1]), np.float32)
-    for k in range(a.shape[1])[::order]:
-        d = d + a[:, k, None] * b[k]
-    return d
-
-
 def last_rows_backward(a: Array, b: Array) -> Array:
     """Add tiles of four rows forward, the remaining rows backward."""
     tiles = len(a) // 4 * 4
-    return np.concatenate([in_order(a[:tiles], b, 1), in_order(a[tiles:], b, -1)])
+    return np.concatenate([chain(a[:tiles], b), chain(a[tiles:], b, -1)])
 
 
 def test_every_row_that_two_sizes_share_is_compared() -> None:
