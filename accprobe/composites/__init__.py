@@ -1,1 +1,1 @@
-"""Reductions with scalar functions around a sum: rms_norm, softmax and norm as a summation tree and the steps beside it."""
+"""Reductions with scalar functions around a sum, or around a mean and a variance: rms_norm, softmax, layer_norm, losses."""
