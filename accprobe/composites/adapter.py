@@ -75,8 +75,7 @@ def open_composite(name: str, request: ProductRequest, options: Options, device:
         raise AccprobeError(f"{name} is measured along the last dimension only: give --dim last")
     fmt = request.a or SINGLE
     if fmt.name not in composite.formats or request.out not in (None, fmt):
-        formats = " and ".join(filter(None, (", ".join(composite.formats[:-1]), composite.formats[-1])))
-        raise AccprobeError(f"{name} is measured from {formats} to the same format: give --dtype")
+        raise AccprobeError(f"{name} is measured from and to {', '.join(composite.formats)}: give --dtype, and no other --out")
     defaults: dict[str, OptionValue] = {} if composite.eps is None else {"eps": composite.eps}
     if composite.reductions:
         defaults["reduction"] = composite.reductions[0]

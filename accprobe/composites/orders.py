@@ -35,25 +35,12 @@ def _forward(parts: list[Nested]) -> Nested:
     return found
 
 
-def _halved(parts: list[Nested], least: int = 1) -> list[Nested]:
-    """Add part i and i + n/2 until so many remain, as `shfl_down` and shared memory do."""
-    while len(parts) > least:
+def _halved(parts: list[Nested]) -> Nested:
+    """Merge part i and i + n/2 until one remains, as `shfl_down` and shared memory do."""
+    while len(parts) > 1:
         half = len(parts) // 2
         parts = [(parts[i], parts[i + half]) for i in range(half)]
-    return parts
-
-
-def _by_warps(lanes: int) -> Nested | None:
-    """Halve each warp, then the warps."""
-    if lanes <= WARP:
-        return None
-    return _halved([_halved(list(range(first, first + WARP)))[0] for first in range(0, lanes, WARP)])[0]
-
-
-def _warps_in_turn(lanes: int) -> Nested | None:
-    if lanes <= 2 * WARP:
-        return None
-    return _forward([_halved(list(range(first, first + WARP)))[0] for first in range(0, lanes, WARP)])
+    return parts[0]
 
 
 def _by_threads(lanes: int, accumulators: int, adjacent: bool, row: int) -> Nested | None:
@@ -63,16 +50,19 @@ def _by_threads(lanes: int, accumulators: int, adjacent: bool, row: int) -> Nest
         return None
     numbers = np.arange(lanes).reshape((threads, accumulators) if adjacent else (accumulators, threads))
     each: list[Nested] = [_forward(list(map(int, of))) for of in (numbers if adjacent else numbers.T)]
-    row = row or threads
-    return _halved([_halved(each[first : first + row])[0] for first in range(0, threads, row)])[0]
+    return _halved(_rows(each, row or threads))
+
+
+def _rows(parts: list[Nested], row: int) -> list[Nested]:
+    return [_halved(parts[first : first + row]) for first in range(0, len(parts), row)]
 
 
 MERGES: dict[str, Merge] = {
     "in turn": lambda lanes: nested("forward", lanes),
-    "by halves": lambda lanes: _halved(list(range(lanes)))[0] if lanes > 2 else None,
+    "by halves": lambda lanes: _halved(list(range(lanes))) if lanes > 2 else None,
     "in pairs": lambda lanes: nested("tree", lanes) if lanes > 2 else None,
-    "by warps": _by_warps,
-    "warps in turn": _warps_in_turn,
+    "by warps": partial(_by_threads, accumulators=1, adjacent=True, row=WARP),
+    "warps in turn": lambda lanes: _forward(_rows(list(range(lanes)), WARP)) if lanes > 2 * WARP else None,
     **{
         f"{count} {where} lanes, then {f'rows of {row} threads' if row else 'threads by halves'}": partial(
             _by_threads, accumulators=count, adjacent=where == "adjacent", row=row

@@ -193,6 +193,7 @@ class _Search:
         every = [steps for group in groups for steps in group]
         wrong = [count for group in groups for count in self._isolated(group, sample)]
         kept = [steps for steps, count in zip(every, wrong, strict=True) if not count]
+        found.alternatives = len(every) - len(kept)
         if not kept:
             nearest = int(np.argmin(wrong))
             found.reason = (
@@ -231,7 +232,7 @@ class _Search:
                 candidates = candidates or self._explaining(self._tried(some, orders[-1:], sample, tried), sample)
         for _ in range(MORE_ROUNDS if len(candidates) > 1 else 0):
             candidates = self._explaining(candidates, self._sample(RANDOM_ROWS))
-        found.alternatives = tried.combinations
+        found.alternatives += tried.combinations
         if not candidates:
             what = "mean and M2 are" if composite.terms == "moments" else "order of the sum is"
             steps = "" if composite.isolated is None else f"; {kept[0]} explains rows of one or two terms"
@@ -310,7 +311,8 @@ class _Search:
             named.append(AlternativePlan(orders[-1].model, "order", f"{more} more"))
         found.surviving = named
         found.alternatives -= len(candidates) - len(named)  # the plan itself, those that give the same bits, and unnamed ones
-        others = [each.in_words(chosen) for each in candidates[1:] if each.same_bits(chosen)]
+        texts = [each.in_words(chosen) for each in candidates if each.same_bits(chosen)]
+        others = [text for text in texts if text != str(steps)]
         self.adapter.record = CompositeRecord(
             finish=steps.finish,
             function=steps.function,
