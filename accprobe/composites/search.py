@@ -54,18 +54,17 @@ MORE_ROUNDS = 4
 ROW_KINDS = ("normal", "wide", "same sign", "sparse", "uniform", "integers")
 # Orders that are tried with sums in f64, which hide it; both explain the results then.
 ORDERS_OF_WIDE = ("one lane", "32 lanes of 1, merged by halves")
-# Rows that are predicted together, and elements from which on threads share the work.
-ROWS_TOGETHER, IN_THREADS = 1 << 10, 1 << 18
+# Elements of rows that are predicted together; threads share the work of several.
+IN_CACHE = 1 << 18
 # Surviving orders that are named.
 MOST_NAMED = 4
 # Results of all rows on which the order of the rows is decided and verified.
-DECIDING, VERIFYING = 32, 480
+DECIDING, VERIFYING = 32, 96
 
 
 class ProbedRows(NamedTuple):
-    """Rows x, as words and values, their targets (None without), the result words, and eps."""
+    """Rows x, their targets (None without), the result words, and eps."""
 
-    words: Bits
     x: SingleValues
     targets: NDArray[np.int64] | None
     got: Bits
@@ -163,17 +162,19 @@ class _Search:
         return words, rng.integers(0, spec.k, spec.n) if change is None else x.argmax(axis=1)
 
     def _probed(self, words: Bits, targets: Any, eps: float | None = None) -> ProbedRows:
-        self.calls += 1
         eps = self.adapter.given.eps if eps is None else eps
-        x = self.adapter.spec.b.values(words).astype(np.float32)
-        return ProbedRows(words, x, targets, self.adapter.results(words, Arguments(eps, targets)), eps)
+        return ProbedRows(self.adapter.spec.b.values(words).astype(np.float32), targets, self._called(words, targets, eps), eps)
+
+    def _called(self, words: Bits, targets: Any, eps: float | None = None) -> Bits:
+        self.calls += 1
+        return self.adapter.results(words, Arguments(self.adapter.given.eps if eps is None else eps, targets))
 
     def _sample(self, rows: int, change: RowChange | None = None, eps: float | None = None) -> ProbedRows:
         """Probe at least so many random rows, with the callable's own eps unless one is given."""
         drawn = (self._drawn("normal", self.rng, change) for _ in range(max(2, -(-rows // self.adapter.spec.n))))
-        words, x, targets, got, eps_of = zip(*(self._probed(*each, eps) for each in drawn), strict=True)
+        x, targets, got, eps_of = zip(*(self._probed(*each, eps) for each in drawn), strict=True)
         joined = None if targets[0] is None else np.concatenate(targets)
-        return ProbedRows(np.concatenate(words), np.concatenate(x), joined, np.concatenate(got), eps_of[0])
+        return ProbedRows(np.concatenate(x), joined, np.concatenate(got), eps_of[0])
 
     def _results(self, steps: Steps, parts: Arrays, given: RowInputs, sample: ProbedRows) -> Bits:
         return replace(steps, eps=sample.eps).results(parts, given, self.adapter.spec.out)
@@ -335,10 +336,10 @@ class _Search:
     def _verify_rows(self, chosen: CompositeCandidate, elements: int) -> None:
         """Compare fresh rows with the candidate, in as many threads as there are cores."""
         spec, verification, threads = self.adapter.spec, self.outcome.verification, os.cpu_count() or 1
-        size = self._probed(*self._drawn(ROW_KINDS[0], self.rng)).got.size
-        calls = max(1, min(ROWS_TOGETHER // spec.n, elements // (len(ROW_KINDS) * size)))
+        size = self._called(*self._drawn(ROW_KINDS[0], self.rng)).size
+        calls = max(1, min(IN_CACHE // (spec.n * spec.k), elements // (len(ROW_KINDS) * size)))
         seeds = np.random.SeedSequence((self.outcome.seed, 0xC1))
-        in_thread = LIBRARY not in chosen.steps.function and spec.k * spec.n * calls > IN_THREADS
+        in_threads = LIBRARY not in chosen.steps.function and spec.k * spec.n * calls * 2 > IN_CACHE
 
         def draw(kind: str, seed: np.random.SeedSequence) -> tuple[str, Bits, Any]:
             rng = np.random.default_rng(seed)
@@ -352,14 +353,14 @@ class _Search:
 
         batches = -(-max(elements, size * calls * len(ROW_KINDS)) // (size * calls))
         kinds = list(islice(cycle(ROW_KINDS), batches))
-        with ThreadPoolExecutor(threads if in_thread else 1) as pool:
+        with ThreadPoolExecutor(threads if in_threads else 1) as pool:
             for first in range(0, batches, threads):
                 some = kinds[first : first + threads]
                 drawn = list(pool.map(draw, some, seeds.spawn(len(some))))
                 predicted = pool.map(predict, *zip(*(each[1:] for each in drawn), strict=True))
-                probed = [[self._probed(*each) for each in zip(words, targets, strict=True)] for _, words, targets in drawn]
-                for (kind, words, _), each, expected in zip(drawn, probed, predicted, strict=True):
-                    got = np.concatenate([sample.got for sample in each])
+                for (kind, words, targets), expected in zip(drawn, predicted, strict=True):
+                    each = zip(words, targets, strict=True)
+                    got = np.concatenate([self._called(rows, of_rows) for rows, of_rows in each])
                     verification.compare(kind, spec.out, got, expected, np.arange(len(got)), np.arange(words.shape[-1]))
 
     def _reduce_rows(self, chosen: CompositeCandidate) -> None:
