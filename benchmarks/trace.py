@@ -34,8 +34,9 @@ from accprobe.trace import ProgramRun, hashing, paused, run_both
 from accprobe.trace.causes import TraceFindings
 from accprobe.trace.folders import array_of
 from accprobe.trace.hash_kernel import HashKernel, hash_kernel, memory_layout_of
-from accprobe.trace.hashing import HashQueue
+from accprobe.trace.hashing import HashQueue, hash_of
 from accprobe.trace.recorder import Recorder
+from accprobe.trace.records import TensorValue
 from accprobe.trace.summary import counts, findings_json, trace_headline
 
 TOKENS, BATCH = 128, 16
@@ -239,19 +240,13 @@ def same_hashes() -> dict[str, Any]:
             tensors += [each, each.transpose(0, -1)] if each.dim() > 1 else [each]
             tensors += [each[1:]] if each.dim() and len(each) > 1 else []
             tensors += [each[..., ::2]] if each.dim() else []
-    queues = HashQueue(), HashQueue()
-    for each in tensors:
+    queue, values = HashQueue(), [TensorValue(0, "", (), (), "") for _ in tensors]
+    for each, value in zip(tensors, values, strict=True):
         moved = torch.empty_strided(each.shape, each.stride(), dtype=each.dtype, device=DEVICE)
         moved.copy_(each)
-        for queue, tensor in zip(queues, (each, moved), strict=True):
-            queue.add(tensor, memory_layout_of(tensor.shape, tensor.stride(), tensor.dtype), tensor.untyped_storage())
-    for queue in queues:
-        queue.fetch()
-    wrong = [
-        f"{x.dtype} {list(x.shape)} {x.stride()}"
-        for x, p, q in zip(tensors, queues[0].found, queues[1].found, strict=True)
-        if p != q
-    ]
+        queue.add(value, moved, memory_layout_of(moved.shape, moved.stride(), moved.dtype), moved.untyped_storage())
+    queue.fetch()
+    wrong = [f"{x.dtype} {list(x.shape)} {x.stride()}" for x, y in zip(tensors, values, strict=True) if hash_of(x) != y.hash]
     return {"tensors": len(tensors), "different": wrong}
 
 

@@ -10,6 +10,7 @@ A GPU computes both lanes of many tensors in one kernel (`accprobe.trace.hash_ke
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -18,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from accprobe.trace.hash_kernel import ODD_MULTIPLIER, TENSORS, HashKernel, MemoryLayout, hash_kernel, memory_layout_of
+from accprobe.trace.records import TensorValue
 
 HASH_BLOCK = 1 << 12
 """Words of one block, as in tensor_hash.cu. Each block has the same weights; the sums of blocks have weights of their own."""
@@ -33,7 +35,7 @@ _TOGETHER = 1 << 9
 _SLOTS = 1 << 13
 """Hashes in one buffer on a GPU."""
 
-_MOST_WAITING = 1 << 26
+_MOST_WAITING = 1 << 28
 """Bytes of tensors that wait on a GPU: their memory cannot be used again meanwhile."""
 
 HashWords = NDArray[np.uint64]
@@ -103,16 +105,17 @@ def lanes(tensor: Any) -> Any:
 
 @dataclass(slots=True)
 class _GpuHashes:
-    """Hashes on one GPU. sums: slots to which the kernel adds; numbers: by slot, the number of its hash.
+    """Hashes on one GPU. sums: slots to which the kernel adds; values, kinds: by slot, what gets the hash, and of which layout.
 
-    waiting: addresses, layouts and storages of tensors whose hashing is not started yet, as a reference to a tensor would make
-    autograd copy gradients; stream: on which they will be hashed; bytes: their size.
+    waiting: values with the addresses, layouts and storages of tensors whose hashing is not started yet, as a reference to a
+    tensor would make autograd copy gradients; stream: on which they will be hashed; bytes: their size.
     """
 
     kernel: HashKernel
     sums: Any
-    numbers: list[int] = field(default_factory=list)
-    waiting: list[tuple[int, MemoryLayout, Any]] = field(default_factory=list)
+    values: list[TensorValue] = field(default_factory=list)
+    kinds: list[int] = field(default_factory=list)
+    waiting: list[tuple[TensorValue, int, MemoryLayout, Any]] = field(default_factory=list)
     stream: int = 0
     bytes: int = 0
 
@@ -122,40 +125,34 @@ class _GpuHashes:
 
         if not self.waiting:
             return
-        first = len(self.numbers) - len(self.waiting)
-        addresses, layouts, _ = zip(*self.waiting, strict=True)
-        self.kernel.launch(addresses, layouts, self.sums.data_ptr() + first * 8 * HASH_LANES, self.stream)
+        values, addresses, layouts, _ = zip(*self.waiting, strict=True)
+        self.kernel.launch(addresses, layouts, self.sums.data_ptr() + len(self.values) * 8 * HASH_LANES, self.stream)
+        self.values += values
+        self.kinds += [x.kind for x in layouts]
         self.waiting, self.bytes = [], 0
         if self.kernel.current_stream() != self.stream and not torch.cuda.is_current_stream_capturing():
             torch.accelerator.synchronize(self.sums.device)  # the program's order of its streams does not include this launch
 
 
-@dataclass(slots=True)
 class HashQueue:
     """Hashes that are still on their devices. They are fetched together, because each fetch waits for the device.
 
     On a GPU, tensors wait until several can be hashed by one launch. `start` has to be called before one of them changes.
     """
 
-    found: list[str] = field(default_factory=list)
-    _kinds: list[int] = field(default_factory=list)
-    _full: list[_GpuHashes] = field(default_factory=list)
-    _gpus: dict[int, _GpuHashes | None] = field(default_factory=dict)
-    _sums: dict[int, Any] = field(default_factory=dict)
-    _next: int = 0
+    def __init__(self) -> None:
+        self._full: list[_GpuHashes] = []
+        self._gpus: dict[int, _GpuHashes | None] = {}
+        self._of_torch: list[tuple[TensorValue, int, Any]] = []
+        """Values with the kinds of their layouts and the sums that torch computed."""
 
-    def add(self, tensor: Any, layout: MemoryLayout, memory: Any) -> int:
-        """Hash a tensor, later on a GPU, and return the number of its hash in `found`. memory: its storage.
-
-        A tensor without data has no hash: -1.
-        """
-        device = tensor.get_device()
-        gpu = self._gpus.get(device)
+    def add(self, value: TensorValue, tensor: Any, layout: MemoryLayout, memory: Any) -> None:
+        """Hash a tensor, for a value that `fetch` fills in. A tensor without data has no hash. memory: its storage."""
+        gpu = self._gpus.get(tensor.get_device()) or self._opened(tensor)
         if gpu is None:
-            if device not in self._gpus:
-                self._gpus[device] = gpu = _new_hashes(tensor.device)
-            if gpu is None:
-                return self._add_on_device(tensor, layout)
+            if not tensor.is_meta:
+                self._of_torch.append((value, layout.kind, lanes(tensor)))
+            return
         if layout.needs_copy:
             tensor = tensor.contiguous()
             memory = tensor.untyped_storage()
@@ -163,54 +160,48 @@ class HashQueue:
         if stream != gpu.stream:
             gpu.start()
             gpu.stream = stream
-        number, waiting = self._next, gpu.waiting
-        self._next = number + 1
-        self._kinds.append(layout.kind)
-        waiting.append((tensor.data_ptr(), layout, memory))
-        gpu.numbers.append(number)
+        waiting = gpu.waiting
+        waiting.append((value, tensor.data_ptr(), layout, memory))
         gpu.bytes += layout.size
         if len(waiting) == TENSORS or gpu.bytes >= _MOST_WAITING:
             gpu.start()
-            if len(gpu.numbers) > _SLOTS - TENSORS:
+            if len(gpu.values) > _SLOTS - TENSORS:
                 self._full.append(gpu)
-                del self._gpus[device]
-        return number
+                del self._gpus[tensor.get_device()]
 
-    def _add_on_device(self, tensor: Any, layout: MemoryLayout) -> int:
-        """Hash a tensor by torch's operations."""
-        if tensor.is_meta:
-            return -1
-        number = self._next
-        self._next += 1
-        self._kinds.append(layout.kind)
-        self._sums[number] = lanes(tensor)
-        return number
+    def _opened(self, tensor: Any) -> _GpuHashes | None:
+        """Return the hashes on the GPU of a tensor; None where torch has to compute them."""
+        device = tensor.get_device()
+        if device not in self._gpus:
+            self._gpus[device] = _new_hashes(tensor.device)
+        return self._gpus[device]
 
     def start(self) -> None:
         """Start hashing the tensors that wait."""
         for gpu in self._gpus.values():
-            if gpu is not None:
+            if gpu is not None and gpu.waiting:
                 gpu.start()
 
     def fetch(self) -> None:
-        """Move all hashes to `found`."""
+        """Give all values their hashes."""
         import torch
 
         self.start()
-        sums = np.zeros((len(self._kinds), HASH_LANES), np.int64)
-        by_device: dict[Any, list[int]] = {}
-        for number, each in self._sums.items():
-            by_device.setdefault(each.device, []).append(number)
-        for numbers in by_device.values():
-            of_torch = torch.stack([self._sums[number] for number in numbers])
-            sums[np.array(numbers) - len(self.found)] = of_torch.cpu().numpy()
         for gpu in (*self._full, *filter(None, self._gpus.values())):
             torch.accelerator.synchronize(gpu.sums.device)
-            sums[np.array(gpu.numbers, np.intp) - len(self.found)] = gpu.sums[: len(gpu.numbers)].cpu().numpy()
-        self._full, self._gpus = [], {}
-        digits = _mixed(sums.view(np.uint64) ^ np.array(self._kinds, np.uint64)[:, None]).astype(">u8").tobytes().hex()
-        self.found += [digits[i : i + _DIGITS] for i in range(0, len(digits), _DIGITS)]
-        self._kinds, self._sums = [], {}
+            _fill(gpu.values, gpu.kinds, gpu.sums[: len(gpu.values)])
+        if self._of_torch:
+            values, kinds, sums = zip(*self._of_torch, strict=True)
+            _fill(values, kinds, torch.stack([x.cpu() for x in sums]))
+        self._full, self._gpus, self._of_torch = [], {}, []
+
+
+def _fill(values: Sequence[TensorValue], kinds: Sequence[int], sums: Any) -> None:
+    """Give values their hashes. sums: int64 [n, HASH_LANES]."""
+    words = sums.cpu().numpy().view(np.uint64) ^ np.array(kinds, np.uint64)[:, None]
+    digits = _mixed(words).astype(">u8").tobytes().hex()
+    for value, i in zip(values, range(0, len(digits), _DIGITS), strict=True):
+        value.hash = digits[i : i + _DIGITS]
 
 
 def _new_hashes(device: Any) -> _GpuHashes | None:
@@ -227,7 +218,7 @@ def _new_hashes(device: Any) -> _GpuHashes | None:
 
 def hash_of(tensor: Any) -> str:
     """Return the hash of one tensor."""
-    queue = HashQueue()
-    queue.add(tensor, memory_layout_of(tensor.shape, tensor.stride(), tensor.dtype), tensor.untyped_storage())
+    queue, value = HashQueue(), TensorValue(0, "", (), (), "")
+    queue.add(value, tensor, memory_layout_of(tensor.shape, tensor.stride(), tensor.dtype), tensor.untyped_storage())
     queue.fetch()
-    return queue.found[0]
+    return value.hash

@@ -1,4 +1,7 @@
-"""The module path, the phase and the step in which an operation runs, from torch's global hooks."""
+"""The module path, the phase and the step in which an operation runs.
+
+Calls of modules are seen in `Module._call_impl`: torch's global hooks take several microseconds a call.
+"""
 
 from __future__ import annotations
 
@@ -12,13 +15,14 @@ class ModuleTracker:
         import torch
 
         self._node, self._is_grad_enabled = torch._C._current_autograd_node, torch.is_grad_enabled
-        self._sequence_number, self._is_compiling = torch._C._autograd._get_sequence_nr, torch.compiler.is_compiling
+        self._sequence_number = torch._C._autograd._get_sequence_nr
         self._places = [("", "forward")]
         """Module paths and phases of the modules that run, below the place outside of modules."""
         self._outermost: Any = None
         self._of_modules: dict[Any, tuple[str, str]] = {}
         self._of_sequence: dict[int, str] = {}
         self._hooks: list[Any] = []
+        self._call: Any = None
         self._in_optimizer = False
         self._calls = self._optimizer_steps = 0
 
@@ -41,35 +45,43 @@ class ModuleTracker:
         return place
 
     def start(self) -> None:
-        """Register the hooks."""
-        from torch.nn.modules import module
+        """See calls of modules and steps of optimizers, until `stop`."""
+        import torch
         from torch.optim import optimizer
 
+        self._call = call = torch.nn.Module._call_impl
+        is_compiling, places = torch.compiler.is_compiling, self._places
+
+        def recorded_call(module: Any, *arguments: Any, **keywords: Any) -> Any:
+            if is_compiling():  # the program that dynamo compiles stays the same
+                return call(module, *arguments, **keywords)
+            if len(places) == 1 and module is not self._outermost:
+                self._name_modules(module)
+            places.append(self._of_modules.get(module) or (type(module).__name__, "forward"))
+            try:
+                return call(module, *arguments, **keywords)
+            finally:
+                places.pop()
+                self._calls += len(places) == 1
+
+        torch.nn.Module._call_impl = recorded_call
         self._hooks = [
-            module.register_module_forward_pre_hook(self._enter),
-            module.register_module_forward_hook(self._leave, always_call=True),
             optimizer.register_optimizer_step_pre_hook(self._enter_optimizer),
             optimizer.register_optimizer_step_post_hook(self._leave_optimizer),
         ]
 
     def stop(self) -> None:
+        import torch
+
+        torch.nn.Module._call_impl = self._call
         for hook in self._hooks:
             hook.remove()
         self._hooks = []
 
-    def _enter(self, module: Any, arguments: Any) -> None:
-        if self._is_compiling():  # dynamo drops the hook, and the program that it compiles stays the same
-            return
-        if len(self._places) == 1 and module is not self._outermost:
-            self._outermost = module
-            names = {each: name.removeprefix("_orig_mod").removeprefix(".") for name, each in module.named_modules()}
-            self._of_modules = {each: (name, "forward") for each, name in names.items()}
-        self._places.append(self._of_modules.get(module) or (type(module).__name__, "forward"))
-
-    def _leave(self, module: Any, arguments: Any, result: Any) -> None:
-        if not self._is_compiling() and len(self._places) > 1:
-            self._places.pop()
-            self._calls += len(self._places) == 1
+    def _name_modules(self, outermost: Any) -> None:
+        self._outermost = outermost
+        names = {each: name.removeprefix("_orig_mod").removeprefix(".") for name, each in outermost.named_modules()}
+        self._of_modules = {each: (name, "forward") for each, name in names.items()}
 
     def _enter_optimizer(self, optimizer: Any, *arguments: Any) -> None:
         self._in_optimizer = True

@@ -9,7 +9,7 @@ Tested with torch 2.11 and 2.13; needs 2.10 or later.
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
@@ -21,10 +21,11 @@ from accprobe.errors import ToolMissing
 from accprobe.trace.hashing import HashQueue
 from accprobe.trace.mapping import Mapped
 from accprobe.trace.modules import ModuleTracker
-from accprobe.trace.records import RecordedTrace, TensorValue, TracedOperation, TraceWriter
+from accprobe.trace.records import RecordedTrace, TracedOperation, TraceWriter
 from accprobe.trace.replay import Operand, RecordedCall, copy_operand
 from accprobe.trace.schemas import (
     SCHEMAS,
+    Listed,
     Schema,
     arguments_text,
     read_arguments,
@@ -79,9 +80,8 @@ class Recorder:
         self._storages = Storages(self._queue, self.mapped)
         self._modules = ModuleTracker()
         self._unfetched: list[tuple[Any, ...]] = []
-        self._count = 0
+        self._tensor = tensor_class()
         self._copies: dict[Any, Any] = {}
-        self._last: tuple[TensorValue, ...] = ()
         self._is_bounded = self.limit is not None or self.steps is not None
         self.results: list[Operand] = []
 
@@ -106,10 +106,11 @@ class Recorder:
 
     def finish(self, result: Any = None) -> None:
         """Record a last operation "return". Its inputs are the results of the run, or else those of its last operation."""
-        inputs = self._storages.values(tensors_in(result)) or self._last
+        self._fetch()
+        inputs = self._storages.values(tensors_in(result)) or (self.operations[-1].outputs if self.operations else ())
         if self.keep is not None:
             self.results = [self._copy(each) for each in tensors_in(result)]
-        self._add((self._count, "return", "", "forward", inputs, ()))
+        self._add(("return", ("", "forward"), inputs, (), None))
         self._fetch()
 
     def trace(self) -> RecordedTrace:
@@ -117,21 +118,19 @@ class Recorder:
 
     def dispatch(self, schema: Schema, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> Any:
         """Run one operation and record it."""
-        if not schema.is_pure:
+        is_pure = schema.is_pure
+        if not is_pure:
             self._queue.start()  # it may write to a tensor whose bits wait to be hashed
             self._storages.may_negate |= schema.negates
         if self.paused or (self._is_bounded and self._ended()):
             return schema.call(*arguments, **keywords)
-        tensor, listed = tensor_class(), None
-        read = [x for x in arguments if isinstance(x, tensor)]
-        if keywords or schema.buffers or len(read) != len(arguments):
-            read, listed = read_arguments(schema, arguments, keywords)
+        read, listed = read_arguments(schema, arguments, keywords)
         inputs = self._storages.values(read)
-        module, phase = self._modules.place()
+        place = self._modules.place()
         flags = product_flags() if schema.multiplies else NO_FLAGS
         random = schema.random if schema.dropout is None else schema.draws(arguments, keywords)
         call = None
-        if self.keep and self.keep(TracedOperation(self._count, schema.name, module, phase, inputs, ())):
+        if self.keep and self.keep(TracedOperation(self._count, schema.name, *place, inputs, ())):
             call = RecordedCall(schema.function, self._frozen(arguments), self._frozen(dict(keywords)), flags)
         kernels: tuple[str, ...] = ()
         if self.kernels:
@@ -140,17 +139,18 @@ class Recorder:
             result = schema.call(*arguments, **keywords)
         if schema.is_collective:
             wait_for(result)
-        results = [result]
-        if not schema.is_pure or not isinstance(result, tensor):
+        if is_pure and type(result) is self._tensor:
+            results = [result]
+        else:
             results = self._results(schema, arguments, keywords, read, result)
-        if not results:
-            return result
+            if not results:
+                return result
         if call is not None:
             call.results = [self._copy(x, settled=False) for x in results]
             self.kept[self._count] = call
-        outputs = self._storages.results(results)
-        self._add((self._count, schema.name, module, phase, inputs, outputs, listed, random, flags, kernels))
-        if not schema.is_pure or schema.is_collective:
+        outputs = tuple([self._storages.result(x) for x in results])
+        self._add((schema.name, place, inputs, outputs, listed, random, flags, kernels))
+        if not is_pure or schema.is_collective:
             self._queue.start()
         return result
 
@@ -168,17 +168,21 @@ class Recorder:
                 self._storages.conceal(tensor)
         return results
 
+    @property
+    def _count(self) -> int:
+        return len(self.operations) + len(self._unfetched)
+
     def _add(self, operation: tuple[Any, ...]) -> None:
-        """Add the fields of a `TracedOperation`, whose arguments are not yet a text."""
+        """Add the fields of a `TracedOperation`; its module and phase are one, and its arguments are no text yet."""
         self._unfetched.append(operation)
-        self._last = operation[5]
-        self._count += 1
         if len(self._unfetched) >= FETCH_EVERY:
             self._fetch()
 
     def _fetch(self) -> None:
         self._storages.fetch()
-        fetched = [TracedOperation(*x[:6], *map(arguments_text, x[6:7]), *x[7:]) for x in self._unfetched]
+        fetched = [
+            TracedOperation(number, *_fields(*each)) for number, each in enumerate(self._unfetched, len(self.operations))
+        ]
         self.operations += fetched
         if self.writer is not None:
             self.writer.add(fetched)
@@ -209,14 +213,21 @@ class Recorder:
         if self.paused or self._ended() or not tensors:
             return run()
         inputs = self._storages.values([x for key, x in tensors.items() if key.startswith("in_")])
-        module, phase = self._modules.place()
+        place = self._modules.place()
         result = run()
         outputs = [x for key, x in tensors.items() if "out" in key]
         for tensor in outputs:
             self._storages.written(tensor)
-        written = self._storages.results(outputs)
-        self._add((self._count, f"triton.{name}", module, phase, inputs, written))
+        written = tuple([self._storages.result(x) for x in outputs])
+        self._add((f"triton.{name}", place, inputs, written, None))
         return result
+
+
+def _fields(
+    name: str, place: tuple[str, str], inputs: Any, outputs: Any, listed: Listed | None, *others: Any
+) -> tuple[Any, ...]:
+    """Return the fields of a `TracedOperation` behind its number."""
+    return name, *place, inputs, outputs, arguments_text(listed), *others
 
 
 _RECORDERS: list[Recorder] = []

@@ -36,7 +36,7 @@ class TensorValue:
 
     id: identifies the data of a storage between two writes; views of it have the same. hash: of its bits, "" where they were
     not read. parts: hashes of the parts that a mapping compares. base: of a view of an input of the run, the hash of its whole
-    storage. number: of the hash in the queue while it is being recorded.
+    storage.
     """
 
     id: int
@@ -46,7 +46,6 @@ class TensorValue:
     dtype: str
     parts: tuple[str, ...] = ()
     base: str = ""
-    number: int = field(default=-1, compare=False)
 
     @property
     def hashes(self) -> set[str]:

@@ -7,7 +7,7 @@ import marshal
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, cast
 
 _IN_PLACE = ("c10d.allreduce", "c10d.broadcast", "c10d.reduce_.")
 """Collectives that read the tensors to which they write."""
@@ -19,10 +19,11 @@ _UNRECORDED = ("aten.empty", "aten.new_empty", "aten.detach", "aten.alias", "ate
 class Schema:
     """How an operation treats its tensors. is_skipped: it makes views, or memory without content. is_pure: its results are new.
 
-    call: runs the operation without Python code of torch. written: position and name of the arguments that it writes; results:
-    names of the arguments that are only written. multiplies: torch's flags of matrix products may matter. dropout: position of
-    the argument `dropout_p`, without which an attention is not random. buffers: first arguments that are only written to.
-    is_collective: it returns before its results are there. negates: it makes a view whose bits are negated when they are read.
+    call: runs the operation without Python code of torch. tensors: the number of its first arguments, if these are all of its
+    tensors, else -1. written: position and name of the arguments that it writes; results: names of the arguments that are only
+    written. multiplies: torch's flags of matrix products may matter. dropout: position of the argument `dropout_p`, without
+    which an attention is not random. buffers: first arguments that are only written to. is_collective: it returns before its
+    results are there. negates: it makes a view whose bits are negated when they are read.
     """
 
     function: Any
@@ -30,6 +31,7 @@ class Schema:
     name: str
     is_skipped: bool
     is_pure: bool
+    tensors: int
     written: tuple[tuple[int, str], ...]
     results: tuple[str, ...]
     multiplies: bool
@@ -64,18 +66,30 @@ def _schema(function: Any) -> Schema:
     is_collective = name.startswith(("c10d.", "_c10d_functional."))
     if name.startswith("c10d.") and arguments:  # their schemas do not say that they write to the first argument
         written = ((0, arguments[0].name),)
-    buffers = int(name.startswith("c10d.") and not name.startswith(_IN_PLACE))
-    results = tuple(x.name for x in arguments if x.is_out)
-    is_pure = not written and not any(x.alias_info is not None for x in arguments)
     is_view = not written and any(x.alias_info is not None for x in arguments)
-    multiplies = any(word in name for word in ("mm", "linear", "conv"))
-    random = torch.Tag.nondeterministic_seeded in function.tags
-    dropout = next((i for i, x in enumerate(arguments) if x.name == "dropout_p"), None)
-    negates = name.startswith("aten._neg_view")
-    is_skipped = (is_view and not negates) or name.startswith(_UNRECORDED)
-    call = function._op if type(function) is torch._ops.OpOverload else function
-    facts = (is_skipped, is_pure, written, results, multiplies, random, dropout, buffers, is_collective, negates)
-    return Schema(function, call, name, *facts)
+    negates = name.startswith(("aten._neg_view", "aten._conj"))
+    return Schema(
+        function,
+        call=function._op if type(function) is torch._ops.OpOverload else function,
+        name=name,
+        is_skipped=(is_view and not negates) or name.startswith(_UNRECORDED),
+        is_pure=not written and not is_view,
+        tensors=-1 if is_collective else _leading_tensors([str(x.type) for x in arguments]),
+        written=written,
+        results=tuple(x.name for x in arguments if x.is_out),
+        multiplies=any(word in name for word in ("mm", "linear", "conv")),
+        random=torch.Tag.nondeterministic_seeded in function.tags,
+        dropout=next((i for i, x in enumerate(arguments) if x.name == "dropout_p"), None),
+        buffers=int(name.startswith("c10d.") and not name.startswith(_IN_PLACE)),
+        is_collective=is_collective,
+        negates=negates,
+    )
+
+
+def _leading_tensors(types: Sequence[str]) -> int:
+    """Return how many arguments are tensors, if these are the first ones and none of the others can hold a tensor; else -1."""
+    found = next((i for i, each in enumerate(types) if each != "Tensor"), len(types))
+    return -1 if any("Tensor" in each or each in ("Any", "t") for each in types[found:]) else found
 
 
 def wait_for(result: Any) -> None:
@@ -116,31 +130,48 @@ MOST_ARGUMENTS = 1000
 """Characters of arguments that are stored."""
 
 
-def read_arguments(schema: Schema, arguments: Sequence[Any], keywords: Mapping[str, Any]) -> tuple[list[Any], list[Any]]:
-    """Return the tensors that an operation reads, and its arguments with "tensor" in the place of each tensor."""
+Listed = tuple[int, Sequence[Any], Mapping[str, Any] | None]
+"""Arguments without tensors: how many tensors come first, the others, and those with names."""
+
+
+def read_arguments(
+    schema: Schema, arguments: Sequence[Any], keywords: Mapping[str, Any]
+) -> tuple[Sequence[Any], Listed | None]:
+    """Return the tensors that an operation reads, and its other arguments, None where there are none."""
+    if (tensors := schema.tensors) >= 0:
+        others = arguments[tensors:]
+        read = arguments[:tensors] if others else arguments
+        for each in read:
+            if type(each) in _NUMBERS:  # torch gives a number in the place of a tensor of one element
+                break
+        else:
+            return read, (tensors, others, keywords) if others or keywords else None
     tensor, buffers = tensor_class(), schema.buffers
-    read: list[Any] = []
+    read = []
     listed = [_divide(x, [], tensor) for x in arguments[:buffers]] if buffers else []
     listed += [x if type(x) in _NUMBERS else _divide(x, read, tensor) for x in arguments[buffers:]]
     if keywords:
         named = {name: _divide(x, [] if name in schema.results else read, tensor) for name, x in keywords.items()}
-        return read, [listed, named]
-    return read, listed
+        return read, (0, listed, named)
+    return read, (0, listed, None) if listed.count("tensor") != len(listed) else None
 
 
-def arguments_text(arguments: list[Any] | None) -> str:
+def arguments_text(arguments: Listed | None) -> str:
     """Return arguments as JSON, "" for None. Texts are kept, as JSON is slow and most arguments come again."""
     if arguments is None:
         return ""
     try:
-        key: bytes | str = marshal.dumps(arguments, 2)
+        key: bytes | str = marshal.dumps(cast("Any", arguments), 2)
     except ValueError:  # a type or a device of torch
         key = repr(arguments)
     text = _TEXTS.get(key)
     if text is None:
         if len(_TEXTS) >= MOST_TEXTS:
             _TEXTS.clear()
-        text = _TEXTS[key] = _ENCODER.encode(arguments)[:MOST_ARGUMENTS]
+        tensors, others, named = arguments
+        listed = ["tensor"] * tensors + [_divide(x, [], tensor_class()) for x in others]
+        whole = [listed, {name: _divide(x, [], tensor_class()) for name, x in named.items()}] if named else listed
+        text = _TEXTS[key] = _ENCODER.encode(whole)[:MOST_ARGUMENTS]
     return text
 
 

@@ -7,7 +7,7 @@ torch's Python object of it: torch keeps that object as long as the storage, so 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from itertools import count
 from typing import Any
 
 from accprobe.trace.hash_kernel import MemoryLayout, memory_layout_of
@@ -16,25 +16,26 @@ from accprobe.trace.mapping import Mapped
 from accprobe.trace.records import TensorValue
 
 
-@dataclass(slots=True)
 class _Storage:
     """value: the id of its data. is_input: no recorded operation computed it. version: torch's count of writes, None where the
-    next one seen is taken. is_opaque: its bits mean nothing. base: the number of the hash of all its elements, -1 for none.
+    next one seen is taken. is_opaque: its bits mean nothing. may_negate: views that negate its bits may exist. base: the value
+    of all its elements.
 
-    views: values by offset and layout, since the last write.
+    key, view: offset and layout of one view and its value, since the last write; views: those of the others.
     """
 
-    owner: Storages
-    value: int
-    is_input: bool
-    version: int | None = None
-    is_opaque: bool = False
-    base: int = -1
-    views: dict[Any, TensorValue] = field(default_factory=dict)
+    __slots__ = ("base", "is_input", "is_opaque", "key", "may_negate", "owner", "value", "version", "view", "views")
+
+    def __init__(self, owner: Storages, value: int, key: Any, view: TensorValue | None) -> None:
+        self.owner, self.value, self.key, self.view = owner, value, key, view
+        self.is_input = self.is_opaque = self.may_negate = False
+        self.version: int | None = None
+        self.base: TensorValue | None = None
+        self.views: dict[Any, TensorValue] = {}
 
     def change(self, value: int) -> None:
         """Note that the storage holds other data now."""
-        self.value, self.base, self.views = value, -1, {}
+        self.value, self.base, self.key, self.view, self.views = value, None, None, None, {}
 
 
 class Storages:
@@ -44,12 +45,15 @@ class Storages:
         self._queue, self._mapped = queue, mapped
         self.attribute = "_accprobe_trace"
         """Its name in a storage; recorders that record at the same time have different ones."""
-        self._values = 0
+        self._values = count(1)
+        self._layouts: dict[Any, MemoryLayout] = {}
+        """By offset, shape, strides and type of results, which are few."""
         self.may_negate = False
         """True once a view was made whose bits are negated when they are read."""
-        self._unfinished: list[TensorValue] = []
-        self._parts: list[tuple[TensorValue, list[int], int]] = []
-        """Values with the numbers of the hashes of their parts and their base."""
+        self._same: list[tuple[TensorValue, TensorValue]] = []
+        """Values that get the hash of another view."""
+        self._parts: list[tuple[TensorValue, list[TensorValue], TensorValue | None]] = []
+        """Values with their parts and their base."""
 
     def values(self, tensors: Iterable[Any]) -> tuple[TensorValue, ...]:
         """Return the values of tensors that an operation reads, and hash those whose bits are not known."""
@@ -58,7 +62,8 @@ class Storages:
             memory = tensor.untyped_storage()
             storage = getattr(memory, attribute, None)
             if storage is None or storage.owner is not self:
-                storage = self._new_storage(memory, is_input=True)
+                storage = self._new_storage(memory)
+                storage.is_input = True
             try:
                 version = tensor._version
             except RuntimeError:  # an inference tensor has no count
@@ -66,93 +71,76 @@ class Storages:
             if version != storage.version:
                 self._take_version(storage, version)
             key = (tensor.storage_offset(), tensor.shape, tensor.stride(), tensor.dtype)
-            value = storage.views.get(key)
-            if value is None or key[3].is_complex or ((storage.is_input or self.may_negate) and tensor.is_neg()):
+            value = storage.view if key == storage.key else storage.views.get(key)
+            if value is None or ((storage.may_negate or self.may_negate) and (tensor.is_neg() or tensor.is_conj())):
                 value = self._value(tensor, memory, storage, key)
             found.append(value)
         return tuple(found)
 
-    def results(self, tensors: Iterable[Any]) -> tuple[TensorValue, ...]:
-        """Return the values of tensors that an operation has just written. torch counts the write only after it."""
-        attribute, found = self.attribute, []
-        for tensor in tensors:
-            memory = tensor.untyped_storage()
-            key = (tensor.storage_offset(), tensor.shape, tensor.stride(), tensor.dtype)
-            if self._mapped is not None or key[3].is_complex or getattr(memory, attribute, None) is not None:
-                found.append(self._value(tensor, memory, self._written_storage(tensor, memory), key))
-                continue
-            # New memory without views. Its record is made here, without calls of Python functions.
-            self._values = identity = self._values + 1
-            layout = memory_layout_of(key[1], key[2], key[3])
-            number = self._queue.add(tensor, layout, memory)
-            value = TensorValue(identity, "", layout.shape, layout.strides, layout.dtype, (), "", number)
-            setattr(memory, attribute, _Storage(self, identity, False, None, False, -1, {key: value}))
-            if number >= 0:
-                self._unfinished.append(value)
-            found.append(value)
-        return tuple(found)
+    def result(self, tensor: Any) -> TensorValue:
+        """Return the value of a tensor that an operation has just written. torch counts the write only after it."""
+        memory = tensor.untyped_storage()
+        key = (tensor.storage_offset(), tensor.shape, tensor.stride(), tensor.dtype)
+        if self._mapped is not None or getattr(memory, self.attribute, None) is not None:
+            return self._value(tensor, memory, self._written_storage(tensor, memory), key)
+        # New memory without views. Its record is made here, without calls of Python functions.
+        layout = self._layouts.get(key)
+        if layout is None:
+            layout = self._layouts[key] = memory_layout_of(key[1], key[2], key[3])
+        identity = next(self._values)
+        value = TensorValue(identity, "", layout.shape, layout.strides, layout.dtype)
+        setattr(memory, self.attribute, _Storage(self, identity, key, value))
+        self._queue.add(value, tensor, layout, memory)
+        return value
 
     def _value(self, tensor: Any, memory: Any, storage: _Storage, key: Any) -> TensorValue:
         """Return the value of a view of a storage, and hash it if its bits are not known."""
-        views, is_plain = storage.views, True
-        if storage.is_input or self.may_negate or key[3].is_complex:
-            is_plain = not (tensor.is_neg() or tensor.is_conj())
-        if not is_plain:  # the bits differ from those in memory
+        plain = tensor
+        if tensor.is_neg() or tensor.is_conj():  # the bits differ from those in memory
             key = (*key, tensor.is_neg(), tensor.is_conj())
-        if key in views:
-            return views[key]
-        plain = tensor if is_plain else tensor.resolve_conj().resolve_neg()
-        return self._new_value(tensor, plain, memory, storage, key)
-
-    def _new_value(self, tensor: Any, plain: Any, memory: Any, storage: _Storage, key: Any) -> TensorValue:
-        """Return a value and hash it. plain: the tensor, or a copy where the bits in memory are not its own."""
-        layout, number = memory_layout_of(key[1], key[2], key[3]), -1
-        if not storage.is_opaque:
-            if storage.views and plain is tensor and layout.is_contiguous:
-                number = self._number_of_same_bits(storage.views, key, layout)
-            if number < 0:
-                number = self._queue.add(plain, layout, memory) if plain is tensor else self._add(plain)
-        found = TensorValue(storage.value, "", layout.shape, layout.strides, layout.dtype, (), "", number)
+            plain = tensor.resolve_conj().resolve_neg()
+        known = storage.view if key == storage.key else storage.views.get(key)
+        if known is not None:
+            return known
+        layout = memory_layout_of(key[1], key[2], key[3])
+        found = TensorValue(storage.value, "", layout.shape, layout.strides, layout.dtype)
+        same = _view_of_same_bits(storage, key, layout) if plain is tensor and layout.is_contiguous else None
         storage.views[key] = found
-        if number >= 0:
-            self._unfinished.append(found)
-            if storage.is_input or self._mapped is not None:
-                self._add_parts(found, tensor, plain, storage)
+        if storage.is_opaque:
+            return found
+        if same is not None:
+            self._same.append((found, same))
+        else:
+            self._hash(found, plain)
+        if storage.is_input or self._mapped is not None:
+            self._add_parts(found, tensor, plain, storage)
         return found
-
-    def _number_of_same_bits(self, views: dict[Any, TensorValue], wanted: Any, layout: MemoryLayout) -> int:
-        """Return the number of the hash of a view that has another shape only, so that its bits have the same order; or -1."""
-        for key, value in views.items():
-            if key[0] == wanted[0] and len(key) == len(wanted):
-                other = memory_layout_of(key[1], key[2], key[3])
-                if other.is_contiguous and other.kind == layout.kind:
-                    return value.number
-        return -1
 
     def _add_parts(self, found: TensorValue, tensor: Any, plain: Any, storage: _Storage) -> None:
         """Hash what the other run may have of a tensor: its parts, and of an input the whole storage."""
-        parts = [] if self._mapped is None else [self._add(part) for part in self._mapped.parts(plain)]
+        parts = [] if self._mapped is None else [self._hash(_unknown(), part) for part in self._mapped.parts(plain)]
         if storage.is_input:
-            if storage.base < 0 and not _is_whole(tensor):
-                storage.base = self._add(_whole(tensor))
+            if storage.base is None and not _is_whole(tensor):
+                storage.base = self._hash(_unknown(), _whole(tensor))
             self._queue.start()  # the memory is the program's: it may be written to or freed unseen
-        if parts or storage.base >= 0:
+        if parts or storage.base is not None:
             self._parts.append((found, parts, storage.base))
 
-    def _add(self, tensor: Any) -> int:
+    def _hash(self, value: TensorValue, tensor: Any) -> TensorValue:
+        """Let a value have the hash of a tensor, and return it."""
         layout = memory_layout_of(tensor.shape, tensor.stride(), tensor.dtype)
-        return self._queue.add(tensor, layout, tensor.untyped_storage())
+        self._queue.add(value, tensor, layout, tensor.untyped_storage())
+        return value
 
     def fetch(self) -> None:
         """Fill in the hashes of all values."""
         self._queue.fetch()
-        found = self._queue.found
-        for value in self._unfinished:
-            value.hash = found[value.number]
+        for value, other in self._same:
+            value.hash = other.hash
         for value, parts, base in self._parts:
-            value.parts = tuple([found[x] for x in parts])
-            value.base = found[base] if base >= 0 else ""
-        self._unfinished, self._parts = [], []
+            value.parts = tuple([x.hash for x in parts if x.hash])
+            value.base = "" if base is None else base.hash
+        self._same, self._parts = [], []
 
     def id(self, tensor: Any, settled: bool = True) -> int:
         """Return the id of the data of a tensor. settled: False for what an operation has just written to."""
@@ -169,20 +157,20 @@ class Storages:
     def written(self, tensor: Any) -> None:
         """Note that an operation wrote to a tensor: its storage holds other data now."""
         storage = self._written_storage(tensor, tensor.untyped_storage())
-        self._values += 1
-        storage.change(self._values)
+        storage.change(next(self._values))
         storage.version = None
 
-    def _new_storage(self, memory: Any, is_input: bool) -> _Storage:
-        self._values += 1
-        storage = _Storage(self, self._values, is_input)
+    def _new_storage(self, memory: Any) -> _Storage:
+        """Return the record of memory that may have views already."""
+        storage = _Storage(self, next(self._values), None, None)
+        storage.may_negate = True
         setattr(memory, self.attribute, storage)
         return storage
 
     def _written_storage(self, tensor: Any, memory: Any) -> _Storage:
         storage: _Storage | None = getattr(memory, self.attribute, None)
         if storage is None or storage.owner is not self:
-            return self._new_storage(memory, is_input=False)
+            return self._new_storage(memory)
         storage.is_input = False
         if storage.version is not None and not tensor.is_inference() and tensor._version != storage.version:
             self._take_version(storage, storage.version)
@@ -191,9 +179,23 @@ class Storages:
     def _take_version(self, storage: _Storage, version: int | None) -> None:
         """Note torch's count of writes. If it is another one, something wrote to the storage that was not recorded."""
         if storage.version is not None and version is not None:
-            self._values += 1
-            storage.change(self._values)
+            storage.change(next(self._values))
         storage.version = version
+
+
+def _unknown() -> TensorValue:
+    return TensorValue(0, "", (), (), "")
+
+
+def _view_of_same_bits(storage: _Storage, wanted: Any, layout: MemoryLayout) -> TensorValue | None:
+    """Return the value of a view that has another shape only, so that its bits have the same order."""
+    views = storage.views if storage.view is None else {storage.key: storage.view} | storage.views
+    for key, value in views.items():
+        if key[0] == wanted[0] and len(key) == len(wanted):
+            other = memory_layout_of(key[1], key[2], key[3])
+            if other.is_contiguous and other.kind == layout.kind:
+                return value
+    return None
 
 
 def _is_whole(tensor: Any) -> bool:
