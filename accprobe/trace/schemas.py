@@ -126,6 +126,9 @@ def tensors_in(values: Any) -> Iterator[Any]:
 
 _NUMBERS = frozenset((int, float, bool, type(None)))
 
+_TENSOR = "tensor"
+"""Stands for a tensor among stored arguments."""
+
 MOST_ARGUMENTS = 1000
 """Characters of arguments that are stored."""
 
@@ -153,7 +156,7 @@ def read_arguments(
     if keywords:
         named = {name: _divide(x, [] if name in schema.results else read, tensor) for name, x in keywords.items()}
         return read, (0, listed, named)
-    return read, (0, listed, None) if listed.count("tensor") != len(listed) else None
+    return read, None if all(x is _TENSOR for x in listed) else (0, listed, None)
 
 
 def arguments_text(arguments: Listed | None) -> str:
@@ -169,7 +172,7 @@ def arguments_text(arguments: Listed | None) -> str:
         if len(_TEXTS) >= MOST_TEXTS:
             _TEXTS.clear()
         tensors, others, named = arguments
-        listed = ["tensor"] * tensors + [_divide(x, [], tensor_class()) for x in others]
+        listed = [_TENSOR] * tensors + [_divide(x, [], tensor_class()) for x in others]
         whole = [listed, {name: _divide(x, [], tensor_class()) for name, x in named.items()}] if named else listed
         text = _TEXTS[key] = _ENCODER.encode(whole)[:MOST_ARGUMENTS]
     return text
@@ -179,7 +182,7 @@ def _divide(value: Any, tensors: list[Any], tensor: Any) -> Any:
     """Return an argument as it is stored. Its tensors go to `tensors`. tensor: the class of tensors."""
     if isinstance(value, tensor):
         tensors.append(value)
-        return "tensor"
+        return _TENSOR
     if isinstance(value, list | tuple):
         return [x if type(x) in _NUMBERS else _divide(x, tensors, tensor) for x in value]
     if isinstance(value, str) and ("/" in value or "\\" in value):
