@@ -90,6 +90,8 @@ def predict(
         if is_tensor(a) and is_tensor(x) and x.device != a.device:
             raise AccprobeError(f"`{name}` is on {x.device} and `a` on {a.device}: move them to one device")
     rows = named_claims(like, ProductRow)
+    if not rows and split_row(like)[1] and named_claims(like, FunctionRow):
+        raise AccprobeError(f"{like} is a function: it takes one array")
     if not rows:
         if scales is not None:
             raise AccprobeError(f"{like} has no scales: name a scaled product, such as products-h200:torch:_scaled_mm")

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 @click.option(
     "--scale",
     type=click.Choice(("tensor", "row", "block")),
-    help="Scales of a quantiser f(x, scale); a block has 128 elements.",
+    help="Scales of a quantiser f(x, scale), x [rows, K]: one, [rows, 1], or [rows, K / 128] for blocks.",
 )
 @click.option("--device", metavar="cuda:N|cpu", help="Device.  [default: the first usable GPU, else the CPU]")
 @click.option("--arrays", type=click.Choice(("torch", "numpy", "cupy", "jax")), help="Arrays that your function takes.")

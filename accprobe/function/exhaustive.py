@@ -1,7 +1,7 @@
 """Compare a PTX instruction with its model on all 2^32 operands, in one kernel.
 
-The kernel, probes/verify_function.cu, has table models and conversions in CUDA C++. It does what `measure_pass` does, and
-measures errors of every operand.
+The kernel, probes/verify_function.cu, has table models and conversions in CUDA C++. It counts what `statistics.measure_pass`
+counts, and measures the error of every operand, not of every 16th chunk.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def can_verify(operand: Format, result: Format, function: str) -> bool:
 
 
 def has(model: Hypothesis | None) -> bool:
-    """Return whether the kernel has a model."""
+    """Return whether the kernel can evaluate a model. Without one (None) it measures errors only."""
     return model is None or model.record is not None
 
 
@@ -155,7 +155,7 @@ def table_parameters(record: TableModelRecord) -> tuple[_Numbers, _Numbers]:
 
 
 def as_pass(counts: _Numbers, function: Any, model: Hypothesis | None) -> Pass:
-    """Return the sums of all threads. function: returns the results of operands, for the counterexamples."""
+    """Return the sums and the largest error of all threads, and some counterexamples. function: from operands to results."""
     best = int(counts["largest"].argmax())
     errors = UlpErrors(
         largest=float(counts["largest"][best]),

@@ -91,7 +91,8 @@ class QuantiserSubject:
 
     def _call(self, words: Bits, scales: NDArray[np.float32]) -> Bits:
         flat = np.ascontiguousarray(scales).reshape(-1).view(np.uint32)
-        with one_sentence(f"{self.name} fails:", self.device, self._file), np.errstate(all="ignore"):
+        given = f"x {list(words.shape)} and scales {list(scales.shape)}"
+        with one_sentence(f"{self.name} fails for {given}:", self.device, self._file), np.errstate(all="ignore"):
             x = self.library.operand("x", np.ascontiguousarray(words), self.operand)
             scale = self.library.operand("scale", flat, FORMATS["f32"]).reshape(scales.shape)
             with redirect_stdout(sys.stderr):
@@ -174,7 +175,6 @@ def measure_quantiser(subject: QuantiserSubject) -> FunctionRow:
         compared=len(results),
         mismatches=len(wrong) if known else 0,
         mismatch=_pair(subject, int(wrong[0]), int(expected[wrong[0]])) if known and len(wrong) else "",
-        of=1 << subject.operand.storage_bits + 32,
     )
     status, reason = status_of(verification) if known else ("unverified", "no division or product by the scale")
     return FunctionRow(

@@ -54,10 +54,14 @@ class CallableSubject:
         self.library: Any = open_arrays(arrays or found.arrays, device)
         self.device = self.library.device
         self.on_device = self.library.name == "torch" and self.device != "cpu" and find_spec("cupy") is not None
-        first = self._call(_first_words(fmt))
+        first = self._first_result(_first_words(fmt))
         with self._one_sentence("returns an unreadable result:"):
             received = self.library.received(first)
         if received is None:
+            if np.ndim(first) == 0 and isinstance(first, int | float | np.generic):
+                raise AccprobeError(
+                    f"{name} is not elementwise: it returns one number for an array of {len(_first_words(fmt))}"
+                )
             kind = "nothing" if first is None else f"a {type(first).__name__}"
             raise AccprobeError(f"{name} returns {kind}, not an array of {self.library.name}: see --arrays")
         if received.fmt is None:
@@ -93,6 +97,14 @@ class CallableSubject:
         torch.cuda.synchronize()
         plain = result.contiguous().view(getattr(torch, f"int{self.result.storage_bits}"))
         return cupy.asarray(plain).view(self.result.dtype)
+
+    def _first_result(self, words: Bits) -> Any:
+        try:
+            return self._call(words)
+        except AccprobeError as e:
+            if "TypeError" in str(e) and "argument" in str(e):
+                raise AccprobeError(f"{e}; give a function of one array, or --scale for f(x, scale)") from None
+            raise
 
     def _call(self, words: Bits) -> Any:
         with self._one_sentence("raises"), np.errstate(all="ignore"), redirect_stdout(sys.stderr):

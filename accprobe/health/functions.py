@@ -33,10 +33,15 @@ from accprobe.report.report import Report
 OPERANDS_OF_A_TURN = 1 << 16
 """Random operands of a launch."""
 
-KERNEL_SECONDS = 0.05
-FIRST_ROUNDS, MOST_GROWTH, MOST_ROUNDS, REPEATS = 64, 16, 1 << 18, 64
-THREADS, BLOCKS_OF_AN_SM, EACH = 256, 4, 8
-MOST_RECORDS, FIELDS, NOWHERE, TRIES = 64, 5, 0xFFFFFFFF, 8
+# Rounds of a launch: of the first, and at most; their number grows so that a launch takes KERNEL_SECONDS.
+KERNEL_SECONDS, FIRST_ROUNDS, MOST_GROWTH, MOST_ROUNDS = 0.05, 64, 16, 1 << 18
+# Times that a thread computes each of its EACH operands in a round.
+REPEATS, EACH = 64, 8
+THREADS, BLOCKS_OF_AN_SM = 256, 4
+# Mismatches that a launch records, and the numbers of each; NOWHERE: no single SM and thread.
+MOST_RECORDS, FIELDS, NOWHERE = 64, 5, 0xFFFFFFFF
+# Launches after which an SM that was given no work counts as failed.
+TRIES = 8
 
 
 def function_rows(device: Device, like: str | None) -> dict[str, list[FunctionRow]]:
@@ -101,7 +106,7 @@ class _Checked:
 
 
 class FunctionBench:
-    """A `UnitBench` of the instructions of one unit, which have turns."""
+    """A `UnitBench` of the instructions of one unit, which are checked in turn."""
 
     chain = 1
 
@@ -143,7 +148,10 @@ class FunctionBench:
         turn.seen += list(_seen(check, got, words, expected))
 
     def again(self, seen: SeenWord, times: int) -> int:
-        """Repeat the operand on its SM and thread. Raises DeviceError where the SM does not compute."""
+        """Repeat the operand on its SM and thread. Return the mismatches, scaled to `times` repetitions.
+
+        Raises DeviceError if the SM does not compute.
+        """
         check, place = seen.key, seen.place
         assert isinstance(check, _Checked)
         unit = check.kernel.unit

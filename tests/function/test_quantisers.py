@@ -56,7 +56,7 @@ def test_a_quantiser_is_explained_on_every_operand(name: str, layout: str, compu
     found = run(f"{own}:{name}", "--scale", layout)
     assert (found.exit_code, found.stderr) == (0, "")
     assert computes in found.stdout
-    assert "262,144 of 281,474,976,710,656 operands compared, 0 differ" in found.stdout
+    assert "262,144 combinations of operands compared, 0 differ" in found.stdout
 
 
 def test_a_division_and_a_multiplication_by_the_reciprocal_differ(own: str) -> None:

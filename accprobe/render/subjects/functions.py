@@ -30,6 +30,9 @@ IN_SHORT = (
 )
 """The columns of a table with one line for each of many functions."""
 
+MOST_OPERANDS = 1 << 32
+"""Largest number of operands of one argument; functions of several have more, and quantisers state none."""
+
 MOST_IN_FULL = 8
 """Largest number of functions whose columns are complete without --all."""
 
@@ -76,6 +79,8 @@ def function_headline(rows: Sequence[FunctionRow]) -> str:
         if not row.computes or done is None:
             return f"{row.title}: {row.reason}"
         where = f"all {done.of:,} operands" if row.is_exhaustive else f"{done.compared:,} of {done.of:,} operands"
+        if not 0 < done.of <= MOST_OPERANDS:
+            where = f"{done.compared:,} combinations of operands"
         if done.mismatches:
             return f"{row.title}: {row.computes}, except for {done.mismatches:,} of {done.compared:,} results"
         error = f"; largest error {row.errors.largest:.4g} ulp" if row.errors else ""
