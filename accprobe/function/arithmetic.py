@@ -110,8 +110,7 @@ def _units() -> Iterator[ArithmeticUnit]:
             yield ArithmeticUnit(f"{operation}.rn.{fmt}x2", operation, fmt, lanes=2)
     yield ArithmeticUnit("fma.rn.relu.f16", "fma", f16)
     yield ArithmeticUnit("fma.rn.relu.bf16", "fma", bf16)
-    yield ArithmeticUnit("add.rn.f64", "add", f64)  # numpy has no fused multiply-add to compare fma.rn.f64 with
-    yield ArithmeticUnit("mul.rn.f64", "mul", f64)
+    yield from (ArithmeticUnit(f"{operation}.rn.f64", operation, f64) for operation in operations)
     extremes: tuple[ArithmeticOperation, ...] = ("min", "max")
     for operation in extremes:
         yield from (ArithmeticUnit(f"{operation}{kind}.f32", operation, f32) for kind in ("", ".ftz", ".NaN"))

@@ -7,6 +7,7 @@ Source: IEEE 754-2019.
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import dataclass, replace
 from functools import cache
@@ -38,9 +39,13 @@ from accprobe.report.functions import FunctionRow, TableModelRecord
 from accprobe.report.report import Report
 from accprobe.verify.outcome import Verification
 
+Doubles = NDArray[np.float64]
+
 # Random rows beside every pair of special words.
 RANDOM_ROWS = 1 << 20
 SPECIAL_WORDS = 160
+# Rows of fma.rn.f64, which Python's integers compute.
+FUSED_ROWS = 1 << 17
 # Rows from which the rules are inferred; all are compared.
 RULE_ROWS = 1 << 15
 
@@ -75,7 +80,7 @@ class Rules:
             elif operation == "div":
                 values = approximate_quotient(a, b, self.reciprocal) if self.reciprocal else a / b
             elif fmt.name == "f64":
-                values = a + b if operation == "add" else a * b
+                values = fused_doubles(a, b, *c) if c else a + b if operation == "add" else a * b
             else:
                 first, second = (a, b) if operation == "add" else (a * b, c[0] if c else None)
                 values = first if second is None else _odd_sum(first, second)
@@ -187,10 +192,38 @@ def _odd_sum(a: Any, b: Any) -> Any:
     return xp.where(inexact, moved, total)
 
 
+def fused_doubles(a: Doubles, b: Doubles, c: Doubles) -> Doubles:
+    """Return a · b + c of f64 values, rounded once: finite ones by Python's integers, whose division rounds correctly."""
+    values = np.where(np.isfinite(a) & np.isfinite(b) & ~np.isfinite(c), c, a * b + c)
+    rows = np.flatnonzero(np.isfinite(a) & np.isfinite(b) & np.isfinite(c))
+    parts = [np.frexp(each[rows]) for each in (a, b, c)]
+    whole = [np.ldexp(fraction, 53).astype(np.int64).tolist() for fraction, _ in parts]
+    low = [exponent.astype(np.int64) - 53 for _, exponent in parts]
+    of_product, of_addend = (low[0] + low[1]).tolist(), low[2].tolist()
+    for row, x, y, z, k, n in zip(rows.tolist(), *whole, of_product, of_addend, strict=True):
+        least = min(k, n)
+        total = (x * y << k - least) + (z << n - least)
+        if total:
+            values[row] = _double(total, least)
+        elif x * y:
+            values[row] = 0.0
+    return values
+
+
+def _double(whole: int, exponent: int) -> float:
+    """Return whole · 2^exponent, rounded to nearest even."""
+    try:
+        return whole / (1 << -exponent) if exponent < 0 else float(whole << exponent)
+    except OverflowError:
+        return math.inf if whole > 0 else -math.inf
+
+
 def measure_arithmetic(subject: Any, seed: int = 0) -> FunctionRow:
     """Return the row of an arithmetic instruction. subject: has `unit` and `words(a, b, c)`."""
     started, unit = time.monotonic(), subject.unit
     operands = arithmetic_operands(unit.fmt, seed)
+    if unit.operation == "fma" and unit.fmt.name == "f64":
+        operands = _near_products(operands, seed)
     results = subject.words(*operands)
     rules, wrong = _rules_of_all(unit, operands, results)
     verification = Verification(
@@ -229,6 +262,16 @@ def arithmetic_operands(fmt: Format, seed: int) -> tuple[Bits, ...]:
     b = np.where(rng.random(RANDOM_ROWS) < 0.5, near ^ b & fmt.dtype.type((1 << shift) - 1 | fmt.sign_bit), b)
     third = rng.choice(special, len(pairs))
     return tuple(np.concatenate(each) for each in ((pairs[:, 0], a), (pairs[:, 1], b), (third, c)))
+
+
+def _near_products(operands: tuple[Bits, ...], seed: int) -> tuple[Bits, ...]:
+    """Return the first rows of f64 operands, in half of which the exponents of a · b and of c are near."""
+    a, b, c = (each[:FUSED_ROWS] for each in operands)
+    rng, fraction, exponents = np.random.default_rng(seed), np.uint64((1 << 52) - 1), np.uint64(2047 << 52)
+    of_product = sum((each & exponents).view(np.int64) >> 52 for each in (a, b)) - 1023
+    near = (of_product + rng.integers(-110, 111, len(c))).clip(0, 2046).view(np.uint64) << np.uint64(52)
+    moved = c & (fraction | np.uint64(1 << 63)) | near
+    return a, b, np.where(rng.random(len(c)) < 0.5, moved, c)
 
 
 def _special_words(fmt: Format) -> Bits:
@@ -284,7 +327,8 @@ def _choices(unit: ArithmeticUnit) -> dict[str, tuple[Any, ...]]:
     """Return the values of the rules' fields that may show in results of a unit, in the order of inference."""
     flag = (False, True)
     if unit.fmt.name == "f64":
-        return {"nan_wins": flag, "payload": ("", "first", "second"), "quieted": (True, False)}
+        nan_wins = {"nan_wins": flag} if unit.operation in ("min", "max") else {}
+        return {**nan_wins, "payload": ("", "first", "second"), "quieted": (True, False)}
     flushes = {"flushed_operands": flag, "flushed": flag, "tiny_before": flag}
     if unit.operation in ("min", "max"):
         return {"nan_wins": flag, **flushes}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 
 import accprobe
 from accprobe.function import rules
-from accprobe.function.arithmetic import ARITHMETIC_UNITS, ArithmeticUnit
+from accprobe.function.arithmetic import ARITHMETIC_UNITS, ArithmeticUnit, operands_of
 from accprobe.function.rules import measure_arithmetic
 from accprobe.isa.formats import Bits
 
@@ -29,7 +30,8 @@ class Planted:
     def words(self, a: Bits, b: Bits, c: Bits) -> Bits:
         fmt = self.unit.fmt
         with np.errstate(all="ignore"):
-            values = self._function(a.view(TYPES[fmt.name]), b.view(TYPES[fmt.name]))
+            given = (a, b, c)[: operands_of(self.unit.operation)]
+            values = self._function(*(each.view(TYPES[fmt.name]) for each in given))
         found: Bits = np.ascontiguousarray(values).view(fmt.dtype).copy()
         if not self._keeps:
             found[np.isnan(values)] = fmt.dtype.type(fmt.sign_bit - 1)
@@ -54,6 +56,13 @@ def fast_quotient(a: Any, b: Any) -> Any:
     return a * factor * accprobe.predict("functions-h200:rcp.approx.ftz.f32", b * factor)
 
 
+def fused(a: Any, b: Any, c: Any) -> Any:
+    """Return C's fma, which rounds once."""
+    fma = ctypes.CDLL("libm.so.6").fma
+    fma.argtypes, fma.restype = [ctypes.c_double] * 3, ctypes.c_double
+    return np.array([fma(*row) for row in zip(a.tolist(), b.tolist(), c.tolist(), strict=True)])
+
+
 def flushed_below(limit: float) -> Callable[[Any, Any], Any]:
     """Return a product of f16 numbers that is zero below a limit of the exact value."""
 
@@ -74,6 +83,7 @@ def last_nan(a: Any, b: Any) -> Any:
     [
         ("add.rn.f64", np.add, True, "a + b, rounded once (RNE), subnormal numbers kept, NaN of the first operand"),
         ("mul.rn.f64", np.multiply, False, "a · b, rounded once (RNE), subnormal numbers kept, NaN 0x7fffffffffffffff"),
+        ("fma.rn.f64", fused, False, "a · b + c, rounded once (RNE), subnormal numbers kept, NaN 0x7fffffffffffffff"),
         ("div.rn.f32", np.divide, False, "a / b, rounded once (RNE), subnormal numbers kept, NaN 0x7fffffff"),
         (
             "div.approx.f32",
