@@ -82,8 +82,8 @@ class ErrorRow:
     """The errors of one plan with one kind of operands.
 
     is_scaled: whether the product applies the scales; otherwise the errors are of the sum of scaled operands.
-    quantisation_error: relative error of the exact product of the rounded operands; a, b: what rounding did to each operand in
-    the first draw.
+    quantisation_error: relative error of the exact product of the rounded operands; a, b: the rounding of each operand in the
+    first draw.
     """
 
     accumulation: str
@@ -112,7 +112,7 @@ class ErrorReport:
 
     @property
     def simulated(self) -> list[str]:
-        """Names of accumulations that were not measured on hardware."""
+        """Return the names of accumulations that were not measured on hardware."""
         return [each.name for each in self.accumulations if is_simulated(each)]
 
 

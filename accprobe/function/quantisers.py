@@ -71,14 +71,14 @@ class QuantiserSubject:
 
     @cached_property
     def scale_of_elements(self) -> NDArray[np.float32]:
-        """The scale of each element, [scales, words]."""
+        """Return the scale of each element, [scales, words]."""
         rows = np.arange(len(self.scales))[:, None]
         blocks = np.arange(len(self.words))[None, :] // BLOCK if self.layout == "block" else 0
         return self.scales[np.broadcast_to((rows + blocks) % len(self.scales), (len(self.scales), len(self.words)))]
 
     @cached_property
     def results(self) -> Bits:
-        """The results, [scales, words]. Raises AccprobeError if the function does not return one for each element."""
+        """Return the results, [scales, words]. Raises AccprobeError if the function does not return one for each element."""
         words = np.broadcast_to(self.words, (len(self.scales), len(self.words)))
         if self.layout == "tensor":
             return np.stack([self._call(self.words, scale.reshape(())) for scale in self.scales])

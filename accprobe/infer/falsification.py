@@ -189,13 +189,13 @@ class _Trial:
 
     @cached_property
     def _random(self) -> Results:
-        """Random dot products of every kind."""
+        """Return random dot products of every kind."""
         rng = np.random.default_rng(self._seed)
         return self._query(Results(self._inst, draw_every_kind(self._inst, rng, RANDOM_PER_KIND), self._model))
 
     @cached_property
     def _of_experiments(self) -> Results:
-        """Queries of the experiments; of a query of very many dot products, evenly spread ones."""
+        """Return queries of the experiments; of a query of very many dot products, evenly spread ones."""
         parts = [(entry, slice(None, None, -(-len(entry.d) // MAX_PER_QUERY))) for entry in self._queries]
         operands = joined([entry.request[part] for entry, part in parts])
         return Results(self._inst, operands, np.concatenate([entry.d[part] for entry, part in parts]))

@@ -148,7 +148,7 @@ def findings_of(inst: Instruction, model: DotModel) -> Findings:
 
 
 def _integer_findings(inst: Instruction, model: DotModel, arithmetic: IntegerArithmetic) -> Findings:
-    """Sums that wrap, or only grow, hide the order of their additions."""
+    """Return the findings of integers. Sums that wrap, or only grow, hide the order of their additions."""
     grows = inst.a.kind != "signed" and inst.b.kind != "signed"
     bound: Bound = "undetermined" if arithmetic.overflow == "wrap" or grows else "exact"
     values = {"overflow": Finding(arithmetic.overflow), "result_bits": Finding(inst.d.bits)}

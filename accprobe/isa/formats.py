@@ -62,7 +62,7 @@ class Format:
 
     @cached_property
     def dtype(self) -> np.dtype[np.unsignedinteger]:
-        """The unsigned numpy type that holds one bit pattern."""
+        """Return the unsigned numpy type that holds one bit pattern."""
         return np.dtype(f"uint{self.storage_bits}")
 
     @cached_property
@@ -79,12 +79,12 @@ class Format:
 
     @cached_property
     def min_exponent(self) -> int:
-        """Exponent of the smallest normal number, and of every subnormal."""
+        """Return the exponent of the smallest normal number, and of every subnormal."""
         return 1 - self.bias if self.mantissa_bits else -self.bias
 
     @cached_property
     def max_exponent(self) -> int:
-        """Exponent of the largest finite number."""
+        """Return the exponent of the largest finite number."""
         top = (1 << self.exponent_bits) - 1
         return top - self.bias - (1 if self.specials == "ieee" or not self.mantissa_bits else 0)
 
@@ -99,14 +99,14 @@ class Format:
 
     @cached_property
     def infinity(self) -> int | None:
-        """Bit pattern of +Inf, where the format has one."""
+        """Return the bit pattern of +Inf, where the format has one."""
         if self.specials != "ieee":
             return None
         return ((1 << self.exponent_bits) - 1) << (self.mantissa_bits + self.ignored_low_bits)
 
     @cached_property
     def largest(self) -> int:
-        """Bit pattern of the largest finite number."""
+        """Return the bit pattern of the largest finite number."""
         if self.is_integer:
             return (1 << (self.bits - (self.kind == "signed"))) - 1
         codes = (1 << (self.exponent_bits + self.mantissa_bits)) - 1

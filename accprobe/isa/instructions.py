@@ -92,7 +92,7 @@ class Instruction:
 
     @property
     def register_bits(self) -> int:
-        """Bits of a register that holds elements of A and B: PTX has f64 in registers of 64."""
+        """Return the bits of a register that holds elements of A and B: PTX has f64 in registers of 64."""
         return max(32, self.a.storage_bits)
 
     @property
@@ -103,7 +103,7 @@ class Instruction:
 
     @property
     def blocks(self) -> int:
-        """Thread blocks of a cluster that hold a tile together: two where it has 256 rows."""
+        """Return the thread blocks of a cluster that hold a tile together: two where it has 256 rows."""
         return 2 if self.m == 256 else 1
 
     @property

@@ -84,12 +84,14 @@ def recipes(inst: Instruction) -> dict[str, Recipe]:
 
 
 def pairs(k: int) -> Recipe:
-    """All pairs of codes of 8 bits, at place k."""
+    """Draw all pairs of codes of 8 bits, at place k."""
     return Recipe(Way.PAIRED, slots=k)
 
 
 def _around(inst: Instruction, low: int, high: int, spread: int) -> Recipe:
-    """Products whose exponents lie within `spread` of those of their two lines, which are from `low` to `high` together."""
+    """Draw products whose exponents lie within `spread` of those of their two lines, which are from `low` to `high`
+    together.
+    """
     a, b = inst.a, inst.b
     a_low, a_high = (_within(a, exponent // 2) for exponent in (low, high))
     b_low, b_high = _within(b, low - a_low), _within(b, high - a_high)
@@ -97,12 +99,12 @@ def _around(inst: Instruction, low: int, high: int, spread: int) -> Recipe:
 
 
 def _same_sign(inst: Instruction, low: int, high: int) -> Recipe:
-    """One exponent for all products of two lines, and one sign; C has both, or is twice as large."""
+    """Draw one exponent for all products of two lines, and one sign; C has both, or is twice as large."""
     return replace(_around(inst, low, high, 0), slots=0, c_spread=0, one_sign=1)
 
 
 def _c_beside_small_products(inst: Instruction, exponent: int, c_edge: int) -> Recipe:
-    """C about an end of its range, and three products or so of about that exponent."""
+    """Draw C about an end of its range, and three products or so of about that exponent."""
     lowest, highest = inst.a.min_exponent + inst.b.min_exponent, inst.a.max_exponent + inst.b.max_exponent
     within = min(max(exponent, lowest), highest)
     return replace(_around(inst, within, within, 2), c_edge=c_edge, zeros=max(0, 256 - 768 // inst.k))
@@ -118,7 +120,7 @@ def _within(fmt: Format, exponent: int) -> int:
 
 
 def source(inst: Instruction) -> str:
-    """The complete CUDA C++ that draws operands of `inst`."""
+    """Return the complete CUDA C++ that draws operands of `inst`."""
     storage = {8: "unsigned char", 16: "unsigned short", 32: "unsigned int", 64: "unsigned long long"}
     types = "".join(
         f"using {name} = {_format(fmt)};\nusing {name}Element = {storage[fmt.storage_bits]};\n"

@@ -99,7 +99,7 @@ def _uniform(inst: Instruction, rng: np.random.Generator, n: int) -> Request:
 
 
 def _normal(inst: Instruction, rng: np.random.Generator, n: int) -> Request:
-    """Standard-normal values, C too."""
+    """Draw standard-normal values, C too."""
     return Request(*(f.patterns(rng.standard_normal(s, np.float32)) for f, s in _shapes(inst, n)))
 
 
@@ -108,12 +108,12 @@ def _shapes(inst: Instruction, n: int) -> list[tuple[Format, tuple[int, ...]]]:
 
 
 def _wide(inst: Instruction, rng: np.random.Generator, n: int) -> Request:
-    """Every finite exponent of each format equally often, subnormals and zeros among them."""
+    """Draw every finite exponent of each format equally often, subnormals and zeros among them."""
     return Request(*(floats(f, rng, rng.integers(f.min_exponent - 1, f.max_exponent + 1, s)) for f, s in _shapes(inst, n)))
 
 
 def _around(inst: Instruction, rng: np.random.Generator, n: int, centre: Exponents, spread: int) -> Request:
-    """Products whose exponents lie within `spread` of each dot product's centre, and C within 2 * spread of it."""
+    """Draw products whose exponents lie within `spread` of each dot product's centre, and C within 2 * spread of it."""
     half = centre[:, None] // 2
     ea = np.clip(half, inst.a.min_exponent, inst.a.max_exponent) + rng.integers(-3, 4, (n, inst.k))
     eb = centre[:, None] - ea + rng.integers(-spread, spread + 1, (n, inst.k))
@@ -122,24 +122,24 @@ def _around(inst: Instruction, rng: np.random.Generator, n: int, centre: Exponen
 
 
 def _clustered(inst: Instruction, rng: np.random.Generator, n: int) -> Request:
-    """Products and C close together, anywhere in the range that the result has."""
+    """Draw products and C close together, anywhere in the range that the result has."""
     low = max(inst.a.min_exponent + inst.b.min_exponent, inst.d.min_exponent - inst.d.mantissa_bits - 12)
     high = min(inst.a.max_exponent + inst.b.max_exponent, inst.d.max_exponent)
     return _around(inst, rng, n, rng.integers(low, high + 1, n), 6)
 
 
 def _spread_exponents(inst: Instruction, rng: np.random.Generator, n: int) -> Request:
-    """Products and C up to 30 bits apart, so that the truncation of the alignment decides the last bits."""
+    """Draw products and C up to 30 bits apart, so that the truncation of the alignment decides the last bits."""
     return _around(inst, rng, n, rng.integers(-6, 7, n), 15)
 
 
 def _near_one(inst: Instruction, rng: np.random.Generator, n: int) -> Request:
-    """Normal numbers of full width whose products lie within a few bits of one another, and C too."""
+    """Draw normal numbers of full width whose products lie within a few bits of one another, and C too."""
     return Request(*(floats(f, rng, rng.choice((-1, 0, 0, 0, 1), s)) for f, s in _shapes(inst, n)))
 
 
 def _cancelling(inst: Instruction, rng: np.random.Generator, n: int) -> Request:
-    """Products in pairs that cancel but for a few, in random places, so that low bits come to the top."""
+    """Draw products in pairs that cancel but for a few, in random places, so that low bits come to the top."""
     around = _around(inst, rng, n, rng.integers(-4, 5, n), 8)
     a, b, c = around.a, around.b, around.c
     half = inst.k // 2
@@ -154,7 +154,7 @@ def _cancelling(inst: Instruction, rng: np.random.Generator, n: int) -> Request:
 
 
 def _tiny(inst: Instruction, rng: np.random.Generator, n: int) -> Request:
-    """Subnormals, and products around the smallest exponent at which the result and the alignment end."""
+    """Draw subnormals, and products around the smallest exponent at which the result and the alignment end."""
     lowest = max(inst.a.min_exponent + inst.b.min_exponent - 4, inst.d.min_exponent - inst.d.mantissa_bits - 14)
     centre = rng.integers(lowest, lowest + 36, n)
     around = _around(inst, rng, n, centre, 5)
@@ -173,13 +173,13 @@ def _tiny(inst: Instruction, rng: np.random.Generator, n: int) -> Request:
 
 
 def _huge(inst: Instruction, rng: np.random.Generator, n: int) -> Request:
-    """Sums around the largest finite result."""
+    """Draw sums around the largest finite result."""
     top = min(inst.d.max_exponent, inst.a.max_exponent + inst.b.max_exponent)
     return _around(inst, rng, n, rng.integers(top - 8, top + 2, n), 4)
 
 
 def _sparse(inst: Instruction, rng: np.random.Generator, n: int) -> Request:
-    """Mostly zeros of both signs."""
+    """Draw mostly zeros of both signs."""
     wide = _wide(inst, rng, n)
     masks = [rng.random(x.shape) < 0.8 for x in wide.columns]
     formats = (inst.a, inst.b, inst.c)
@@ -189,7 +189,7 @@ def _sparse(inst: Instruction, rng: np.random.Generator, n: int) -> Request:
 
 
 def _special(inst: Instruction, rng: np.random.Generator, n: int) -> Request:
-    """Normal values with a few infinities, NaNs of any payload, zeros and largest numbers among them."""
+    """Draw normal values with a few infinities, NaNs of any payload, zeros and largest numbers among them."""
     operands = _normal(inst, rng, n)
     for x, fmt in zip(operands.columns, (inst.a, inst.b, inst.c), strict=True):
         special = [0, fmt.largest, fmt.encode(False, 1, fmt.min_exponent)]
@@ -207,7 +207,7 @@ def _special(inst: Instruction, rng: np.random.Generator, n: int) -> Request:
 
 
 def _same_sign(inst: Instruction, rng: np.random.Generator, n: int) -> Request:
-    """Products of one sign and one exponent, with random low bits, and C with them: sums that carry as far as they can."""
+    """Draw products of one sign and one exponent, with random low bits, and C with them: sums that carry as far as they can."""
     low = max(inst.a.min_exponent + inst.b.min_exponent, inst.c.min_exponent)
     high = min(inst.a.max_exponent + inst.b.max_exponent, inst.c.max_exponent)
     centre = rng.integers(low, high + 1, n)
@@ -230,13 +230,13 @@ def _same_sign(inst: Instruction, rng: np.random.Generator, n: int) -> Request:
 
 
 def _c_near_largest(inst: Instruction, rng: np.random.Generator, n: int) -> Request:
-    """C within a few units of the largest number, and a few products about half of its last unit."""
+    """Draw C within a few units of the largest number, and a few products about half of its last unit."""
     half = inst.c.max_exponent - inst.c.mantissa_bits - 1
     return _c_beside_small_products(inst, rng, n, half, inst.c.largest - (rng.integers(0, 4, n) << inst.c.ignored_low_bits))
 
 
 def _c_near_smallest_normal(inst: Instruction, rng: np.random.Generator, n: int) -> Request:
-    """C within a few units of the smallest normal number, and a few products about half of the smallest subnormal one."""
+    """Draw C within a few units of the smallest normal number, and a few products about half of the smallest subnormal one."""
     half = inst.c.min_exponent - inst.c.mantissa_bits - 1
     smallest = 1 << inst.c.mantissa_bits
     return _c_beside_small_products(inst, rng, n, half, (smallest + rng.integers(-4, 4, n)) << inst.c.ignored_low_bits)
@@ -245,7 +245,7 @@ def _c_near_smallest_normal(inst: Instruction, rng: np.random.Generator, n: int)
 def _c_beside_small_products(
     inst: Instruction, rng: np.random.Generator, n: int, exponent: int, magnitudes: Exponents
 ) -> Request:
-    """Magnitudes of C of either sign beside products of about that exponent, most of them zero."""
+    """Draw magnitudes of C of either sign beside products of about that exponent, most of them zero."""
     lowest, highest = inst.a.min_exponent + inst.b.min_exponent, inst.a.max_exponent + inst.b.max_exponent
     around = _around(inst, rng, n, np.full(n, min(max(exponent, lowest), highest)), 2)
     around.a[rng.random((n, inst.k)) < 1.0 - 3.0 / inst.k] &= inst.a.dtype.type(inst.a.sign_bit)
@@ -254,7 +254,7 @@ def _c_beside_small_products(
 
 
 def _extreme(inst: Instruction, rng: np.random.Generator, n: int) -> Request:
-    """The largest and smallest integers, and C close to where a 32-bit sum overflows."""
+    """Draw the largest and smallest integers, and C close to where a 32-bit sum overflows."""
     a, b = (rng.choice(_ends(f), (n, inst.k)) for f in (inst.a, inst.b))
     edge = rng.choice(np.array([0, 1 << 31], np.int64), n)
     room = np.int64(inst.k << (inst.a.bits + inst.b.bits - 1)) >> rng.integers(0, 12, n)
@@ -263,7 +263,9 @@ def _extreme(inst: Instruction, rng: np.random.Generator, n: int) -> Request:
 
 
 def _repeated_fours(inst: Instruction, rng: np.random.Generator, n: int) -> Request:
-    """One pair of the largest and smallest integers for each four products; C close to where a 32-bit sum overflows, or 0."""
+    """Draw one pair of the largest and smallest integers for each four products; C close to where a 32-bit sum overflows, or
+    0.
+    """
     a, b = (np.repeat(rng.choice(_ends(f), (n, -(-inst.k // 4))), 4, axis=1)[:, : inst.k] for f in (inst.a, inst.b))
     c = _extreme(inst, rng, n).c
     c[rng.random(n) < 0.5] = 0
@@ -276,7 +278,7 @@ def _ends(fmt: Format) -> Bits:
 
 
 def _c_near_overflow(inst: Instruction, rng: np.random.Generator, n: int) -> Request:
-    """Random products, and C close to where a 32-bit sum overflows."""
+    """Draw random products, and C close to where a 32-bit sum overflows."""
     uniform = _uniform(inst, rng, n)
     return Request(uniform.a, uniform.b, _extreme(inst, rng, n).c)
 

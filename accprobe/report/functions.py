@@ -113,7 +113,7 @@ class FunctionRow(Claim):
 
     @property
     def title(self) -> str:
-        """ "torch:exp bf16", or the name of an instruction, which says its formats."""
+        """Return "torch:exp bf16", or the name of an instruction, which says its formats."""
         return f"{self.name} {self.operand}" if ":" in self.name else self.name
 
     @property

@@ -122,7 +122,7 @@ class ProductRow(Claim):
 
     @property
     def title(self) -> str:
-        """ "torch:mm 16x8x4096 bf16 -> f32, allow_tf32=False"."""
+        """Return "torch:mm 16x8x4096 bf16 -> f32, allow_tf32=False"."""
         operands = self.a if self.a == self.b else f"{self.a} x {self.b}"
         return ", ".join((f"{self.name} {self.shape} {operands} -> {self.out}", *self._call))
 

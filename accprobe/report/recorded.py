@@ -17,13 +17,14 @@ STANDARD_INPUT = "-"
 
 
 def recorded() -> list[str]:
-    """Names of the reports that come with accprobe."""
+    """Return names of the reports that come with accprobe."""
     names = (entry.name.removesuffix(".json") for entry in data_folder("reports").iterdir() if entry.name.endswith(".json"))
     return sorted(name for name in names if name not in (ATLAS, EXPLAINED))
 
 
 def find(name: str | Path) -> Path:
-    """The recorded report of that name, else an existing file; a Path is a file. Raises ReportError where there is neither.
+    """Return the recorded report of that name, else an existing file; a Path is a file. Raises ReportError where there is
+    neither.
 
     A file with the name of a recorded report is "./NAME": which of the two is meant does not depend on the folder. A pipe is
     refused: one that nobody writes to would be waited for without an end.

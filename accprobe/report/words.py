@@ -16,7 +16,7 @@ FindingsByName = Mapping[str, Finding]
 
 
 def so_many(count: int, noun: str) -> str:
-    """ "1 instruction", "2,000 instructions"."""
+    """Return "1 instruction", "2,000 instructions"."""
     return f"{count:,} {noun}{'s' * (count != 1)}"
 
 
@@ -43,7 +43,7 @@ def lowered(sequence: Iterable[tuple[str, int]]) -> str:
 
 
 def effective_bits(row: Row) -> str:
-    """ "13 (e8m13)": fraction bits of the running sum, and the float that has as many; "32 wrap" for an integer."""
+    """Return "13 (e8m13)": fraction bits of the running sum, and the float that has as many; "32 wrap" for an integer."""
     d = row.instruction.d
     if d.is_integer:
         return " ".join(filter(None, (found(row, "result_bits"), found(row, "overflow"))))
@@ -80,8 +80,8 @@ def found_words(findings: FindingsByName, name: str, of_integers: bool = False) 
 
 
 def value(finding: Finding, feature: str = "") -> str:
-    """ "13", "≥24" for a lower bound, "13?" if other values explain everything too, "any" if every value does, "~13" if it
-    is only suggested.
+    """Return "13", "≥24" for a lower bound, "13?" if other values explain everything too, "any" if every value does, "~13" if
+    it is only suggested.
     """
     text = word(finding.value, feature)
     if finding.bound == "at_least":

@@ -49,7 +49,7 @@ class TensorValue:
 
     @property
     def hashes(self) -> set[str]:
-        """Hashes by which the other run may know the data."""
+        """Return hashes by which the other run may know the data."""
         return {self.hash, *self.parts, self.base} - {""}
 
     @property
@@ -75,7 +75,7 @@ class TracedOperation(NamedTuple):
 
     @property
     def packet(self) -> str:
-        """The name without its overload: "aten.mm" of "aten.mm.default"."""
+        """Return the name without its overload: "aten.mm" of "aten.mm.default"."""
         parts = self.name.split(".")
         return ".".join(parts[:2]) if parts[0] == "aten" else self.name.removesuffix(".default")
 

@@ -32,7 +32,8 @@ POWERS = 5  # Block scales: 2, 4, 8, …; no shape of a tile is a multiple of th
 
 
 class OneHot(NamedTuple):
-    """A self-test and its expected results. hot: the stored element of A that is 1; places: the element of B that it must meet.
+    """A self-test and its expected results. hot: the stored element of A that is 1; places: the element of B that it must be
+    multiplied by.
 
     Both are -1 where C is probed.
     """
@@ -64,8 +65,8 @@ def misplaced(subject: InstructionSubject) -> str:
 def one_hot(inst: Instruction) -> OneHot:
     """Probe every stored element of A with every code in every row of the tile, from placement 0 on; C in every tile element.
 
-    Exchanged rows of a tile show, also those at a distance of half of the stored elements, of all, or in two blocks: the hot
-    element differs there.
+    The test also shows exchanged rows of a tile, at a distance of half of the stored elements, of all, or in two blocks: the
+    hot element differs there.
     """
     stored, cells = inst.stored.k, inst.m * inst.n
     codes = inst.sparsity.codes if inst.sparsity else (0,)
@@ -104,7 +105,7 @@ def _with_codes(inst: Instruction, request: Request, hot: Places, step: Places) 
 
 
 def _put_scales(inst: Instruction, request: Request, where: Places) -> Places:
-    """Set the block scales of the elements that meet to powers of two, others from row to row (in place).
+    """Set the block scales of the two elements to powers of two that differ from row to row (in place).
 
     Return the exponents of their products.
     """

@@ -41,7 +41,7 @@ def current_target(cupy: Any) -> str:
 
 
 def sources(inst: Instruction, model: DotModel) -> list[tuple[str, str]]:
-    """(source, name) of the kernels by which a model is verified, the slowest to compile first."""
+    """Return (source, name) of the kernels by which a model is verified, the slowest to compile first."""
     return [
         (source.source(model, inst.stored), evaluator_name(inst)),
         (probes.source(inst, products=True), inst.name),

@@ -137,7 +137,7 @@ class _Work:
         self._a, self._b = map(cupy.asarray, prepared)
 
     def _prepared(self, fmt: Format, patterns: Bits) -> NDArray[Any]:
-        """Operands as the kernel takes them: float32 numbers for chains of multiply-adds, otherwise patterns."""
+        """Return operands as the kernel takes them: float32 numbers for chains of multiply-adds, otherwise patterns."""
         patterns = rounded_words(fmt, patterns, self._model.operand_rounding)
         return fmt.values(patterns).astype(np.float32) if self._singles else patterns
 
@@ -191,7 +191,7 @@ class _Work:
 
 
 def _rounded(cupy: Any, sums: Any, fmt: Format, how: str) -> Any:
-    """float32 numbers of a narrower format, as float32."""
+    """Return float32 numbers of a narrower format, as float32."""
     if fmt.name == "f32":
         return sums
     if fmt.name == "f16" and how == "RNE":
@@ -205,7 +205,7 @@ def _rounded(cupy: Any, sums: Any, fmt: Format, how: str) -> Any:
 
 
 def _converted(cupy: Any, sums: Any, fmt: Format, how: str) -> Any:
-    """Patterns of D, one for all NaNs."""
+    """Return patterns of D, one for all NaNs."""
     found = _rounded(cupy, sums, fmt, how)
     if fmt.name == "f32":
         patterns = found.view(cupy.uint32)

@@ -55,7 +55,7 @@ def alternatives(model: DotModel, findings: Mapping[str, Finding]) -> Iterator[A
 
 
 def _in_reading(model: DotModel) -> Iterator[Alternative]:
-    """Models that read their operands differently."""
+    """Yield models that read their operands differently."""
     if isinstance(model.root.arithmetic, IntegerArithmetic):
         return
     for name, field in fields_of(DotModel).items():
@@ -118,7 +118,7 @@ def _may_differ(name: str, field: Field, arithmetic: FloatArithmetic, role: Role
 
 
 def _in_order(model: DotModel, findings: Mapping[str, Finding]) -> Iterator[Alternative]:
-    """Other groupings of the products, other orders of the sums, and other places for C.
+    """Yield models with other groupings of the products, other orders of the sums, and other places for C.
 
     Orders that are the same function are omitted: those of integer sums if the experiment on the order found that, and C
     anywhere but in the first of them, since products alone do not overflow.

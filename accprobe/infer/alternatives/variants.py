@@ -38,17 +38,17 @@ Variants = Callable[[Instruction, DotModel, Findings], Iterable[DotModel]]
 
 
 def one_field(inst: Instruction, model: DotModel, findings: Findings) -> Iterator[DotModel]:
-    """One field of all sums of a role, or the order."""
+    """Yield models that differ in one field of all sums of a role, or in the order."""
     return (alternative.model for alternative in alternatives(model, findings) if not alternative.where)
 
 
 def one_field_of_any_sum(inst: Instruction, model: DotModel, findings: Findings) -> Iterator[DotModel]:
-    """One field of all sums of a role or of only one sum, or the order."""
+    """Yield models that differ in one field of all sums of a role or of only one sum, or in the order."""
     return (alternative.model for alternative in alternatives(model, findings))
 
 
 def every_floor(inst: Instruction, model: DotModel, findings: Findings) -> Iterator[DotModel]:
-    """Every lowest exponent of the alignment that may show."""
+    """Yield models with every lowest exponent of the alignment that may show."""
     return (alternative.model for alternative in _floors(inst, model))
 
 
@@ -64,7 +64,7 @@ def _grid(model: DotModel, arithmetic: FloatArithmetic, values: Mapping[str, Ite
 
 
 def floors_of_exact_sums(inst: Instruction, model: DotModel, findings: Findings) -> Iterator[DotModel]:
-    """Sums that seem to keep every bit, aligned so that they lose only the smallest terms: every rounding and floor."""
+    """Yield models whose sums seem to keep every bit, but lose the smallest terms: every rounding and floor."""
     for arithmetic, role in float_arithmetics(model):
         if arithmetic.alignment_bits is None and role == "sum":
             lowest, most = arithmetic.result.min_exponent, max_width(model)["alignment_bits"]
@@ -74,7 +74,7 @@ def floors_of_exact_sums(inst: Instruction, model: DotModel, findings: Findings)
 
 
 def smallest_results(inst: Instruction, model: DotModel, findings: Findings) -> Iterator[DotModel]:
-    """The lowest exponent, and everything else that decides about the smallest results."""
+    """Yield models that differ in the lowest exponent and in other fields that affect the smallest results."""
     fields = fields_of(FloatArithmetic)
     of_small = [name for name, field in fields.items() if field.place == "underflow" and not field.tacit]
     combined = combinations_of({name: fields[name].words for name in ("result_rounding", *of_small)})
@@ -86,7 +86,7 @@ def smallest_results(inst: Instruction, model: DotModel, findings: Findings) -> 
 
 
 def alignments_or_results(inst: Instruction, model: DotModel, findings: Findings) -> Iterator[DotModel]:
-    """Other alignment bits and roundings; other result bits and roundings, with overflow, which shows both."""
+    """Yield models with other alignment bits and roundings; with other result bits, roundings and overflow."""
     yield from _alignments(model)
     for arithmetic, _ in float_arithmetics(model):
         widths = range(arithmetic.result.mantissa_bits + 1)
@@ -101,7 +101,7 @@ def _alignments(model: DotModel) -> Iterator[DotModel]:
 
 
 def undetermined_fields(inst: Instruction, model: DotModel, findings: Findings) -> Iterator[DotModel]:
-    """Two or three of the undetermined fields, changed at once."""
+    """Yield models that differ in two or three of the undetermined fields."""
     fields = {**fields_of(FloatArithmetic), **fields_of(DotModel)}
     undetermined = [
         (name, field.words)
@@ -114,7 +114,7 @@ def undetermined_fields(inst: Instruction, model: DotModel, findings: Findings) 
 
 
 def alignments_and_exponents(inst: Instruction, model: DotModel, findings: Findings) -> Iterator[DotModel]:
-    """Alignment bits and roundings, with the exponents, those of zeros too, that decide where terms are truncated."""
+    """Yield models with other alignment bits and roundings, and other exponents at which terms are truncated, also of zeros."""
     rules = {name: field for name, field in fields_of(FloatArithmetic).items() if field.place == "products"}
     words = product(*(field.words for field in reversed(rules.values())))
     combined = [dict(zip(rules, reversed(some), strict=True)) for some in words]
@@ -129,7 +129,7 @@ def _is_meaningful(name: str, field: Field, words: Mapping[str, str]) -> bool:
 
 
 def all_bit_fields(inst: Instruction, model: DotModel, findings: Findings) -> Iterator[DotModel]:
-    """Bits and roundings of terms and of results, and the exponents that align them: one shows through the other."""
+    """Yield models with other bits and roundings of terms and results, and other exponents that align them."""
     fields = fields_of(FloatArithmetic).items()
     results, terms = ({name: x.words for name, x in fields if x.words and x.decides == what} for what in ("results", "terms"))
     for arithmetic, _ in float_arithmetics(model):
@@ -166,7 +166,7 @@ class _Beginning:
 
 
 def chain_beginnings(inst: Instruction, model: DotModel, findings: Findings) -> Iterator[DotModel]:
-    """Chains that round their first product before another joins it (AMX), if a sum has at most two products and no more.
+    """Yield models of chains that round their first product before another joins it (AMX), if a sum has at most two products.
 
     Such a chain looks like one whose first sum has two products if the result can represent the first of them. A product too
     small or too large for that, and whose NaN passes through, distinguish them. A chain that adds its first product to +0 never

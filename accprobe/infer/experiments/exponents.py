@@ -37,7 +37,8 @@ def largest_exponent(bench: Workbench, draft: Draft) -> tuple[Draft, Findings]:
 
 
 def _misleading_products(bench: Workbench, draft: Draft, f: int) -> Request:
-    """Products whose exponent is not the sum of their factors' exponents: 1.5 * 1.5, and a subnormal times a large number.
+    """Return rows with products whose exponent is not the sum of their factors' exponents: 1.5 * 1.5, and a subnormal times a
+    large number.
 
     Each stands beside its negative, or alone, with a small t at the last place that one rule keeps and another truncates.
     """
@@ -60,7 +61,7 @@ def _misleading_products(bench: Workbench, draft: Draft, f: int) -> Request:
 
 
 def _pairs(a: Format, b: Format, subnormals: bool) -> Iterator[tuple[Codes, int]]:
-    """Patterns of A and B, with the exponent of their product if exponents are added as encoded."""
+    """Return patterns of A and B, with the exponent of their product if exponents are added as encoded."""
     for ea, eb in ((_for_one_and_a_half(a, e), _for_one_and_a_half(b, e)) for e in (0, 2, 4, 8, 16)):
         code_a, code_b = encode(a, Dyadic(3, ea - 1)), encode(b, Dyadic(3, eb - 1))
         if code_a is not None and code_b is not None:
@@ -82,7 +83,7 @@ def _for_one_and_a_half(fmt: Format, exponent: int) -> int:
 
 
 def _zero_products(bench: Workbench, draft: Draft, f: int) -> Request:
-    """A zero times a large number on one leaf, and a small number on another of the same sum."""
+    """Return rows with a zero times a large number on one leaf, and a small number on another of the same sum."""
     inst = bench.inst
     node = next(node for node in draft.nodes() if node.role == "sum")
     zero, *others = [*node.products, *(slot.leaf for slot in node.slots if slot.kind != "product")]
@@ -164,7 +165,7 @@ def _small_terms(bench: Workbench, draft: Draft, f: int) -> Iterator[tuple[int, 
 
 
 def _complements(bench: Workbench, first: int, second: int, q: int, i: int) -> Iterator[Row]:
-    """Two products whose last bits are 2^i, whose sum is 2^q and each of which is about half of it."""
+    """Return rows with two products whose last bits are 2^i, whose sum is 2^q and each of which is about half of it."""
     half = 1 << (q - 1 - i)
     if half.bit_length() > bench.inst.a.mantissa_bits + bench.inst.b.mantissa_bits + 2:
         return

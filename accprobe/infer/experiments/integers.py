@@ -73,7 +73,7 @@ def _ends(fmt: Format) -> tuple[int, int]:
 
 
 def _edges(bench: Workbench) -> Request:
-    """C at both ends of its range, and one more or one less from the products."""
+    """Return rows with C at both ends of its range, and one more or one less from the products."""
     signs = (1, -1) if _has_negative(bench) else (1,)
     operands = Request.zeros(bench.inst, 6 * len(signs))
     largest = bench.inst.c.largest

@@ -95,7 +95,7 @@ def narrow_groups(inst: Instruction, model: DotModel, sizes: Sequence[int]) -> I
 
 
 def addends(inst: Instruction, model: DotModel, arithmetic: FloatArithmetic, nearest: bool) -> Iterator[FieldValues]:
-    """C is read with fewer bits than the sum that it joins can show."""
+    """Yield models in which C is read with fewer bits than the sum that it joins can show."""
     if not _adds_c(model, arithmetic):
         return
     bits = inst.c.mantissa_bits if arithmetic.alignment_bits is None else min(inst.c.mantissa_bits, arithmetic.alignment_bits)
@@ -104,7 +104,7 @@ def addends(inst: Instruction, model: DotModel, arithmetic: FloatArithmetic, nea
 
 
 def products(inst: Instruction, model: DotModel, arithmetic: FloatArithmetic, nearest: bool) -> Iterator[FieldValues]:
-    """Products are rounded to fewer bits than the alignment keeps of the largest."""
+    """Yield models in which products are rounded to fewer bits than the alignment keeps of the largest."""
     if arithmetic.alignment_bits is None or not any(n.products for n in model.root.nodes() if n.arithmetic == arithmetic):
         return
     bits = min(inst.a.mantissa_bits + inst.b.mantissa_bits + 1, arithmetic.alignment_bits + 1)
@@ -114,7 +114,9 @@ def products(inst: Instruction, model: DotModel, arithmetic: FloatArithmetic, ne
 
 
 def scaled_at_once(inst: Instruction, model: DotModel, arithmetic: FloatArithmetic, nearest: bool) -> Iterator[FieldValues]:
-    """Products of e2m1 are added before their block scales are applied, with all alignment bits of their sums."""
+    """Yield models in which products of e2m1 are added before their block scales are applied, with all alignment bits of their
+    sums.
+    """
     if inst.scale_block is None or {inst.a.name, inst.b.name} != {"e2m1"} or arithmetic.alignment_bits is None:
         return
     sums = [node for node in model.root.nodes() if node.arithmetic == arithmetic and node.products]
@@ -130,7 +132,7 @@ def scaled_at_once(inst: Instruction, model: DotModel, arithmetic: FloatArithmet
 
 
 def first_roundings(inst: Instruction, model: DotModel, arithmetic: FloatArithmetic, nearest: bool) -> Iterator[FieldValues]:
-    """Sums are first rounded to more bits than the result keeps, and fewer than sums have."""
+    """Yield models in which sums are first rounded to more bits than the result keeps, and fewer than sums have."""
     kept, aligned = arithmetic.result_bits, arithmetic.alignment_bits
     most = max(len(node.terms) for node in model.root.nodes() if node.arithmetic == arithmetic)
     bits = kept + EXACT if aligned is None else aligned + most.bit_length() - 1
@@ -144,7 +146,9 @@ def first_roundings(inst: Instruction, model: DotModel, arithmetic: FloatArithme
 
 
 def overflows(inst: Instruction, model: DotModel, arithmetic: FloatArithmetic, nearest: bool) -> Iterator[FieldValues]:
-    """Overflow is detected before rounding, if sums with C can lie between the largest result and the next number."""
+    """Yield models in which overflow is detected before rounding, if sums with C can lie between the largest result and the
+    next number.
+    """
     result, bits = arithmetic.result, arithmetic.alignment_bits
     reach = inst.a.max_exponent + inst.b.max_exponent
     finer = bits is None or bits > arithmetic.result_bits + 1
@@ -154,7 +158,9 @@ def overflows(inst: Instruction, model: DotModel, arithmetic: FloatArithmetic, n
 
 
 def underflows(inst: Instruction, model: DotModel, arithmetic: FloatArithmetic, nearest: bool) -> Iterator[FieldValues]:
-    """Tininess is not detected after rounding, if tiny results are zero and sums with C have more bits."""
+    """Yield models in which tininess is not detected after rounding, if tiny results are zero and sums with C have more
+    bits.
+    """
     bits = arithmetic.alignment_bits
     finer = bits is None or bits > arithmetic.result_bits
     if _adds_c(model, arithmetic) and inst.c == arithmetic.result and finer and arithmetic.subnormal_results == "flushed":
@@ -173,7 +179,7 @@ def _downwards(bits: int, own: int | None, nearest: bool) -> Iterable[int]:
 
 
 def accumulators(inst: Instruction, model: DotModel, arithmetic: FloatArithmetic, nearest: bool) -> Iterator[FieldValues]:
-    """Accumulators are too narrow for the largest sum."""
+    """Yield models in which accumulators are too narrow for the largest sum."""
     bits = _needed_bits(inst, model, arithmetic)
     for some, overflow in product(_downwards(bits, arithmetic.accumulator_bits, nearest), get_args(IntegerOverflow)):
         if some:
@@ -251,7 +257,9 @@ def _each_role(bench: Workbench, draft: Draft, experiments: Experiments) -> tupl
 
 
 def _dense(bench: Workbench, draft: Draft, role: Role) -> Request:
-    """Many terms of the largest significands, of one sign and exponent; also beside C and the results of inner sums."""
+    """Return rows with many terms of the largest significands, of one sign and exponent; also beside C and the results of inner
+    sums.
+    """
     of_kinds = {tuple(slot.kind for slot in node.slots): node for node in reversed(draft.nodes()) if node.role == role}
     return joined([_dense_rows(bench, node) for node in list(of_kinds.values())[:SUMS]])
 
@@ -282,7 +290,7 @@ def _halvings(n: int) -> list[int]:
 
 
 def _wide_products(bench: Workbench, draft: Draft, role: Role) -> Request:
-    """Products of any significands, alone and beside a power of two that cancels their leading bit."""
+    """Return rows with products of any significands, alone and beside a power of two that cancels their leading bit."""
     inst, rng = bench.inst, np.random.default_rng(SEED)
     node = next(node for node in draft.nodes() if node.role == role)
     if not node.products:
@@ -297,7 +305,7 @@ def _wide_products(bench: Workbench, draft: Draft, role: Role) -> Request:
 
 
 def _wide_addends(bench: Workbench, draft: Draft, role: Role) -> Request:
-    """C of any significand, alone and beside a product that cancels its leading bit."""
+    """Return rows with C of any significand, alone and beside a product that cancels its leading bit."""
     inst, rng = bench.inst, np.random.default_rng(SEED)
     node = next(node for node in draft.nodes() if any(slot.leaf == bench.addend for slot in node.slots))
     leaf = next((slot.leaf for slot in node.slots if slot.leaf != bench.addend), 0)
@@ -308,7 +316,7 @@ def _wide_addends(bench: Workbench, draft: Draft, role: Role) -> Request:
 
 
 def _beside_ties(bench: Workbench, draft: Draft, role: Role) -> Request:
-    """Sums, ties and not, that a bit far below the result's last one decides."""
+    """Return rows with sums, ties and not, that a bit far below the result's last one decides."""
     arithmetic = draft.arithmetic(role)
     kept, bits = arithmetic.result_bits, arithmetic.alignment_bits
     node = max((node for node in draft.nodes() if node.role == role), key=lambda node: len(node.slots))
@@ -332,7 +340,7 @@ def _beside_ties(bench: Workbench, draft: Draft, role: Role) -> Request:
 
 
 def _about_largest(bench: Workbench, draft: Draft, role: Role) -> Request:
-    """The largest result, as C or as a product, beside quarters of its last place."""
+    """Return rows with the largest result, as C or as a product, beside quarters of its last place."""
     bits = draft.arithmetic(role).result_bits
     leaves = [leaf for node in draft.nodes() for leaf in node.products]
     last = bench.inst.d.max_exponent - bits
@@ -344,7 +352,7 @@ def _about_largest(bench: Workbench, draft: Draft, role: Role) -> Request:
 
 
 def _about_smallest(bench: Workbench, draft: Draft, role: Role) -> Request:
-    """The smallest normal number minus quarters of its last place, and C that is that far below it."""
+    """Return rows with the smallest normal number minus quarters of its last place, and C that is that far below it."""
     fmt, bits = bench.inst.c, draft.arithmetic(role).result_bits
     leaf = next(leaf for node in draft.nodes() for leaf in node.products)
     smallest, last = fmt.min_exponent, fmt.min_exponent - bits

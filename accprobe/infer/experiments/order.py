@@ -229,14 +229,16 @@ def _exchanged(tree: Tree) -> Iterator[Tree]:
 
 
 def _ties(bench: Workbench) -> Iterator[Row]:
-    """C with an even and an odd last bit, and half of that bit."""
+    """Return rows with a C whose last bit is even or odd, and half of that bit."""
     bits = bench.inst.d.mantissa_bits
     for last, sign in product((0, 1), (1, -1)):
         yield {bench.addend: Dyadic(sign * ((1 << bits) + last), -bits), 0: Dyadic(sign, -bits - 1)}
 
 
 def _above_largest(bench: Workbench, tree: Tree) -> Iterator[Row]:
-    """Products above D's largest number that cancel one sum later, beside 1; only in sums that ordinary adds could be."""
+    """Return rows with products above D's largest number that cancel one sum later, beside 1; only in sums that ordinary adds
+    could be.
+    """
     if isinstance(tree, int) or len(tree) > ORDINARY:
         return
     for child in tree:

@@ -118,7 +118,7 @@ def _distinguishing_rows(bench: Workbench, node: DraftNode, f: int | None, r: in
 
 
 def _cancelling(bench: Workbench, node: DraftNode) -> Iterator[tuple[str, RowSeries]]:
-    """M - M + t, for every kind of slot by which M and t can enter."""
+    """Return rows with M - M + t, for every kind of slot by which M and t can enter."""
     first_of_kind = {slot.kind: slot for slot in reversed(node.slots)}
     for head_kind, tail_kind in product(sorted(first_of_kind), repeat=2):
         head = first_of_kind[head_kind]
@@ -175,7 +175,7 @@ def _tail_and_heads(bench: Workbench, node: DraftNode) -> tuple[Slot, list[Slot]
 
 
 def _rounding_rows(bench: Workbench, node: DraftNode, f: int, r: int) -> Iterator[Row]:
-    """Ties below an even and an odd last bit, of both signs: each rounding gives other results."""
+    """Return rows with ties below an even and an odd last bit, of both signs: each rounding gives other results."""
     tail, heads = _tail_and_heads(bench, node)
     g = max(0, r + 1 - f)
     if 1 << g > min(len(heads), bench.reach.max_same_sign):
@@ -188,7 +188,7 @@ def _rounding_rows(bench: Workbench, node: DraftNode, f: int, r: int) -> Iterato
 
 
 def _below_alignment(bench: Workbench, node: DraftNode, f: int, more: bool = False) -> Iterator[Row]:
-    """A quarter and three quarters of the last kept bit, of both signs, beside an M that cancels.
+    """Return rows with a quarter and three quarters of the last kept bit, of both signs, beside an M that cancels.
 
     more: a half, and somewhat more than the bit itself, which distinguish the roundings that the quarters do not.
     """

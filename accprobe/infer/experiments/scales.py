@@ -52,7 +52,7 @@ def scaled_blocks(bench: Workbench, draft: Draft) -> tuple[Draft, Findings]:
 
 
 def settling_requests(inst: Instruction) -> Request:
-    """Dot products that decide properties which no public result of a B200 decides, for scales of 16 products.
+    """Return dot products that decide properties which no public result of a B200 decides, for scales of 16 products.
 
     With ue4m3: whether 36 bits are kept below the largest scale; whether products 8 places away are added first; whether the
     window of a small scale depends on C or on the scales. With ue8m0: whether 35 bits are kept.
@@ -130,7 +130,7 @@ def _distant_blocks(bench: Workbench) -> Request:
 
 
 def small_blocks(bench: Workbench, q: int, lowest: int) -> tuple[list[int], Request]:
-    """2^(q + 1), and smaller powers of two of the other sign down to the lowest, made by block scales.
+    """Return 2^(q + 1), and smaller powers of two of the other sign down to the lowest, made by block scales.
 
     If 2^q is the smallest result and results are rounded toward zero, the sum is 2^q unless the other term is truncated. The
     first term is C, a product of another block, or one of the same block. Return the exponents of the other terms, and the
@@ -151,14 +151,15 @@ def small_blocks(bench: Workbench, q: int, lowest: int) -> tuple[list[int], Requ
 
 
 def tiny_blocks(bench: Workbench, lowest: int) -> Request:
-    """One product of either sign, from 2^lowest down, beside zeros of C of either sign; none without block scales."""
+    """Return one product of either sign, from 2^lowest down, beside zeros of C of either sign; none without block scales."""
     cases = product(range(lowest, lowest - TINY, -1), (1, -1))
     request = _request(bench, (_ScaledRow({0: Dyadic(sign, 0)}, {0: _halves(e)}) for e, sign in cases))
     return joined([request, replace(request, c=request.c | request.c.dtype.type(bench.inst.c.sign_bit))])
 
 
 def subnormal_scales(bench: Workbench, f: int) -> Request:
-    """Products that cancel, of a subnormal scale, and C about the last bit that f bits below the scales' exponents leave.
+    """Return products that cancel, of a subnormal scale, and C about the last bit that f bits below the scales' exponents
+    leave.
 
     These exponents are that of the smallest normal scale or those of the subnormal ones.
     """

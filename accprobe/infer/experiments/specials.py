@@ -39,7 +39,7 @@ def nan(bench: Workbench, draft: Draft) -> tuple[Draft, Findings]:
 
 
 def _invalid(bench: Workbench) -> Request:
-    """Invalid operations (Inf * 0, Inf - Inf), then NaN operands."""
+    """Return rows with invalid operations (Inf * 0, Inf - Inf), then NaN operands."""
     inst = bench.inst
     one_a, one_b = (encode(f, two_to(0)) or 0 for f in (inst.a, inst.b))
     rows: list[tuple[tuple[int, int], tuple[int, int], int]] = []
@@ -60,7 +60,7 @@ def _invalid(bench: Workbench) -> Request:
 
 
 def _competing_nans(bench: Workbench) -> Request:
-    """NaNs of different payloads on two or three of a product's factors and C."""
+    """Return rows with NaNs of different payloads on two or three of a product's factors and C."""
     inst = bench.inst
     operands = bench.request([{}] * (7 * inst.k))
     rows = np.arange(7 * inst.k)

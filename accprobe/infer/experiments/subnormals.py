@@ -35,7 +35,7 @@ def subnormals(bench: Workbench, draft: Draft) -> tuple[Draft, Findings]:
 
 
 def _subnormals(bench: Workbench) -> Request:
-    """Single subnormals of A, of B and of C; and normal terms whose sum is a subnormal result."""
+    """Return rows with single subnormals of A, of B and of C; and normal terms whose sum is a subnormal result."""
     inst, d = bench.inst, bench.inst.d
     below = two_to(d.min_exponent - 1)
     normal: list[Row] = [{0: below}, {0: two_to(d.min_exponent), bench.addend: Dyadic(-3, d.min_exponent - 1)}]
@@ -95,7 +95,7 @@ def zero_signs(bench: Workbench, draft: Draft) -> tuple[Draft, Findings]:
 
 
 def _zeros(bench: Workbench) -> Request:
-    """Zeros of both signs on every leaf, and terms that cancel."""
+    """Return rows with zeros of both signs on every leaf, and terms that cancel."""
     inst = bench.inst
     one = encode(inst.b, two_to(0)) or 0
     operands = bench.request([{}] * 8 + [{0: two_to(0), inst.k - 1: -two_to(0)} if inst.k > 1 else {}] * 2)
@@ -108,7 +108,9 @@ def _zeros(bench: Workbench) -> Request:
 
 
 def _underflowing(bench: Workbench, draft: Draft) -> Request:
-    """Products and C of both signs around the smallest result and below, single and all at once, beside zeros of both signs."""
+    """Return rows with products and C of both signs around the smallest result and below, single and all at once, beside zeros
+    of both signs.
+    """
     lowest = bench.result_exponents()[0]
     last = next(leaf for node in draft.nodes() for leaf in node.products)
     rows: list[Row] = []
@@ -123,7 +125,9 @@ def _underflowing(bench: Workbench, draft: Draft) -> Request:
 
 
 def _subnormal_addends(bench: Workbench) -> Request:
-    """The smallest and the largest subnormal C, of both signs, beside products that are all zeros of one sign."""
+    """Return rows with the smallest and the largest subnormal C, of both signs, beside products that are all zeros of one
+    sign.
+    """
     fmt = bench.inst.c
     operands = bench.request([{}] * 8)
     operands.a[4:] = bench.inst.a.sign_bit

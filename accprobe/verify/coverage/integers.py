@@ -111,7 +111,7 @@ def integer_operands(inst: Instruction, model: DotModel, rng: np.random.Generato
 
 
 def _odd_operands(inst: Instruction, node: FusedSum, rng: np.random.Generator) -> Request:
-    """Products of any size of which so many are odd, for each number that there can be."""
+    """Return products of any size, with each possible number of odd ones."""
     ks = np.array(node.products, np.intp)
     counts = np.repeat(np.arange(len(ks) + 1), DRAWS)
     request = Request.zeros(inst, len(counts))
@@ -127,7 +127,9 @@ def _odd_operands(inst: Instruction, node: FusedSum, rng: np.random.Generator) -
 
 
 def _extreme_operands(inst: Instruction, node: FusedSum) -> Request:
-    """Few and many products of ends and of powers of two, beside C that takes the sum about the ends of its result."""
+    """Return few and many products of ends and of powers of two, with a C that moves the sum to the ends of the result's
+    range.
+    """
     rows: list[tuple[tuple[int, ...], int, int, int]] = []
     first, last = _ends(node.arithmetic.result)
     ks = node.products or tuple(k for below in node.nodes() for k in below.products)

@@ -64,7 +64,7 @@ class Mutations:
         return made
 
     def _some_terms(self, n: int) -> Mask:
-        """One term, a few or all, [n, K]."""
+        """Mark one term, a few or all, [n, K]."""
         k = self._inst.k
         found = self._rng.random((n, k)) < self._rng.choice([0.0, 2 / k, 0.3, 1.0], n)[:, None]
         found[np.arange(n), self._rng.integers(0, k, n)] = True
@@ -105,7 +105,7 @@ class Mutations:
         some.b[there] &= self._inst.b.dtype.type(self._inst.b.sign_bit)
 
     def _copy_terms(self, some: Request) -> None:
-        """Terms of the same dot product or the next: one of them, or those some places further; with either sign."""
+        """Copy terms of the same dot product or the next: one of them, or those some places further; with either sign."""
         n, k, rng = len(some), self._inst.k, self._rng
         there, source = self._some_terms(n), rng.integers(0, k, (n, 1))
         source = np.where(rng.random((n, 1)) < 0.5, source, (np.arange(k) + source * rng.integers(0, 2, (n, 1))) % k)
@@ -115,7 +115,7 @@ class Mutations:
         some.b[:] = np.where(there, some.b[rows, source], some.b)
 
     def _use_one_sum(self, some: Request) -> None:
-        """The terms of one sum on those of another or the same, all others zero: its events reach the result."""
+        """Put the terms of one sum on those of another or the same, and zero elsewhere: its events reach the result."""
         (ks, _), (others, has_addend) = (self._sums[i] for i in self._rng.integers(0, len(self._sums), 2))
         if self._rng.integers(0, 2):
             ks = others
@@ -127,7 +127,7 @@ class Mutations:
             some.c[:] = 0
 
     def _put_classes(self, some: Request) -> None:
-        """Zeros, subnormals, largest numbers, infinities or NaNs, one of them on A, B and C, or on some of these."""
+        """Put one of zero, a subnormal, the largest number, infinity and NaN on A, B and C, or on some of these."""
         kind, there, rng = self._rng.choice(OPERAND_CLASSES), self._some_terms(len(some)), self._rng
         for fmt, column in ((self._inst.a, some.a), (self._inst.b, some.b), (self._inst.c, some.c)):
             codes = codes_of(fmt)[kind]
@@ -137,7 +137,7 @@ class Mutations:
                 column[:] = np.where(there, made, column) if column.ndim == 2 else made
 
     def _derive_addend(self, some: Request) -> None:
-        """C of the size of a product, or the result taken away from itself; or a little beside that."""
+        """Make C as large as a product, or minus the result, or nearly so."""
         inst, rows = self._inst, np.arange(len(some))
         if self._rng.integers(0, 2):
             some.c[:] &= inst.c.dtype.type(inst.c.sign_bit)
@@ -165,17 +165,17 @@ class Mutations:
 
 
 def _magnitudes(fmt: Format, patterns: Bits) -> NDArray[np.int64]:
-    """Patterns without signs and ignored bits, as integers."""
+    """Return patterns without signs and ignored bits, as integers."""
     magnitudes = (patterns & fmt.dtype.type(fmt.sign_bit - 1)) >> fmt.dtype.type(fmt.ignored_low_bits)
     return np.asarray(magnitudes.astype(np.int64))
 
 
 def _signed_as(fmt: Format, patterns: Bits, magnitudes: NDArray[np.int64]) -> Bits:
-    """Magnitudes, the largest at most, with the signs of these patterns."""
+    """Return magnitudes, at most the largest, with the signs of these patterns."""
     clipped = np.clip(magnitudes, 0, fmt.largest >> fmt.ignored_low_bits) << fmt.ignored_low_bits
     return np.asarray(clipped.astype(fmt.dtype) | patterns & fmt.dtype.type(fmt.sign_bit))
 
 
 def _stepped(fmt: Format, patterns: Bits, units: NDArray[np.int64]) -> Bits:
-    """More or less by units in the last place."""
+    """Add or subtract units in the last place."""
     return _signed_as(fmt, patterns, _magnitudes(fmt, patterns) + units)

@@ -145,7 +145,7 @@ def operand_codes(inst: Instruction, request: Request) -> CodeArrays:
 def _codes_of_scales(
     inst: Instruction, fmt: Format, size: int, request: Request, classes: list[NDArray[np.uint8]]
 ) -> CodeArrays:
-    """Classes of the two scales of a block, which count where that block alone has products that are not zero."""
+    """Return classes of the two scales of a block, which count where that block alone has products that are not zero."""
     kinds, operands, (a, b, c) = len(SCALE_CLASSES), len(OPERAND_CLASSES), classes
     scales = [_scale_classes(fmt, x.T) for x in (request.scales_a, request.scales_b) if x is not None]
     idle = ((a == 0) & (b < INFINITY) | (b == 0) & (a < INFINITY)).reshape(inst.k // size, size, -1).all(axis=1)

@@ -58,7 +58,7 @@ class SumRange:
 
     @cached_property
     def cancelling(self) -> range:
-        """Exponents that two terms can share, at or above the floor: the largest terms of sums that cancel have them."""
+        """Return exponents that two terms can share, at or above the floor: the largest terms of sums that cancel have them."""
         ends = [role.exponents for role in self.roles.values() for _ in range(role.count)]
         if len(ends) < 2:
             return range(0)
@@ -67,7 +67,7 @@ class SumRange:
 
     @cached_property
     def carry(self) -> int:
-        """Bits by which a sum of the largest significands exceeds the leading bit of its largest term."""
+        """Return bits by which a sum of the largest significands exceeds the leading bit of its largest term."""
         total = Fraction(0)
         for role in self.roles.values():
             total += role.count * (role.significand if self.bits is None else _truncated(role.significand, self.bits))
@@ -75,19 +75,18 @@ class SumRange:
 
     @property
     def shown_carries(self) -> tuple[int, ...]:
-        """Carries that are crossed with roundings: none and the most."""
+        """Return carries that are crossed with roundings: none and the most."""
         return (0, self.carry) if self.carry else (0,)
 
     @property
     def most_carry(self) -> int:
-        """The carry of terms just below twice the leading bit of the largest."""
+        """Return the carry of terms just below twice the leading bit of the largest."""
         return (2 * self.terms - 1).bit_length() - 1
 
     @cached_property
     def most_odd(self) -> int:
-        """The number of terms that can be odd in a sum whose result shows a carry: all, or all but those that lead.
-
-        These are one term, or two that cancel where the result drops more bits than a term has to make up for.
+        """Return how many terms can be odd in a sum whose result shows a carry: all, or all except the leading ones. These are
+        one term; or two that cancel, if the result drops more bits than a term has.
         """
         assert self.bits is not None
         widths = [role.width for name, role in self.roles.items() if name != "C" or len(self.roles) < 2]
@@ -97,7 +96,7 @@ class SumRange:
 
     @cached_property
     def unit(self) -> int:
-        """Exponent of which every sum is a multiple."""
+        """Return exponent of which every sum is a multiple."""
         if self.bits is None:
             return min(role.unit for role in self.roles.values())
         floor = -(1 << 20) if self.floor is None else self.floor
@@ -110,7 +109,7 @@ class SumRange:
 
 
 def sum_ranges(inst: Instruction, model: DotModel) -> list[SumRange]:
-    """Return those of each sum, in the order of `nodes`."""
+    """Return the ranges of each sum, in the order of `nodes`."""
     found: dict[int, SumRange] = {}
     for node in model.root.nodes():
         found[id(node)] = SumRange(inst, model, node, [found[id(child)] for child in node.children])
@@ -129,7 +128,7 @@ def largest_of(fmt: Format) -> Fraction:
 
 
 def _products(inst: Instruction, subnormals: Subnormals, node: FusedSum) -> TermRange:
-    """Products, or sums of those that are scaled at once, times their block scales."""
+    """Return products, or sums of those that are scaled at once, times their block scales."""
     arithmetic = node.arithmetic
     assert isinstance(arithmetic, FloatArithmetic)
     factors, scales = (inst.a, inst.b), () if inst.scale is None else (inst.scale, inst.scale)
@@ -184,7 +183,7 @@ def _inner_sums(inner: list[SumRange], exact: bool) -> TermRange:
 
 
 def _results(inner: list[SumRange], exact: bool) -> Iterator[TermRange]:
-    """Results of sums as terms of the next."""
+    """Return results of sums as terms of the next."""
     for child in inner:
         own = child.arithmetic
         fmt, bits = own.result, own.result_bits

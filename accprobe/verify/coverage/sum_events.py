@@ -129,7 +129,7 @@ def sum_families(bound: SumRange) -> dict[str, EventFamily]:
 
 
 def _of_alignment(bound: SumRange, products: int) -> dict[str, EventFamily]:
-    """Events of terms that lose bits, and of those whose last kept bit is set."""
+    """Return events of terms that lose bits, and of those whose last kept bit is set."""
     found = {f"truncated {role}": events_of([f"{role} truncated"]) for role in bound.roles if role != "product"}
     if products:
         present = (True, products > 2, products > 3, products > 4, products > 1, True)
@@ -303,7 +303,9 @@ class SumCodes:
             yield from self._floor(self._bound.floor, plus, minus)
 
     def _odd_terms(self) -> tuple[Truths, EventCodes]:
-        """Numbers of terms with the last kept bit set, where the result would differ without their carry: two units less."""
+        """Return the numbers of terms with the last kept bit set, where the result would be two units less without their
+        carry.
+        """
         total = self._sums.total
         minus, plus = (
             sum((lossy.odd & (self._minus[role] == sign)).sum(axis=0) for role, lossy in self._sums.truncations.items())

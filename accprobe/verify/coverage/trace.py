@@ -89,7 +89,7 @@ class Trace:
         yield from group_codes(self.inst, node, sums, request)
 
     def _alone(self, request: Request) -> list[Truths]:
-        """Return, for each sum, whether all terms are zero that are not below it."""
+        """Return, for each sum, whether all terms outside it are zero."""
         zero = self._zero_products(request)
         no_c = (request.c if self.inst.is_integer else magnitudes(self.inst.c, request.c)) == 0
         found: list[Truths] = []
