@@ -23,7 +23,7 @@ _TIMES, _PLUS = AFTER.index("times"), AFTER.index("plus")
 _FACTOR = Turns.FACTOR
 _QUIET_NAN = np.uint32(0x7FFFFFFF)
 # Words of a block.
-BLOCK = 1024
+WORDS_TOGETHER = 1024
 
 
 def table_words(record: TableModelRecord, words: Bits) -> Bits:
@@ -42,10 +42,10 @@ def table_words(record: TableModelRecord, words: Bits) -> Bits:
 
 @_compiled
 def _words(p, tables, scalings, specials, exact, coefficients, squares, words, found):
-    table, argument, sign, exponent, values = np.zeros((5, BLOCK), np.int64)
-    scaled = np.empty(BLOCK, np.uint32)
-    for start in range(0, len(words), BLOCK):
-        given, results = words[start : start + BLOCK], found[start : start + BLOCK]
+    table, argument, sign, exponent, values = np.zeros((5, WORDS_TOGETHER), np.int64)
+    scaled = np.empty(WORDS_TOGETHER, np.uint32)
+    for start in range(0, len(words), WORDS_TOGETHER):
+        given, results = words[start : start + WORDS_TOGETHER], found[start : start + WORDS_TOGETHER]
         operands = scaled[: len(given)]
         _scale(scalings, given, operands)
         _block(p, tables, coefficients, squares, operands, table, argument, sign, exponent, values, results)

@@ -67,7 +67,7 @@ def butterfly(parts: int) -> Nested:
     return level[0]
 
 
-class Level(NamedTuple):
+class GroupLevel(NamedTuple):
     """Groups of this size, of parts or of groups of the level before, at this distance, each added in an order with a name."""
 
     size: int
@@ -75,10 +75,10 @@ class Level(NamedTuple):
     order: str
 
 
-def levels(order: Nested, parts: int) -> tuple[Level, ...]:
+def levels(order: Nested, parts: int) -> tuple[GroupLevel, ...]:
     """Return how an order adds equal groups, then groups of groups, such as lanes, threads and warps. Empty if it does not."""
     if name := _level_name(order, parts):
-        return (Level(parts, 1, name),)
+        return (GroupLevel(parts, 1, name),)
     rng = random.Random(0)
     marks = [(rng.getrandbits(64), i) for i in range(parts)]  # a subtree is known by the sum of the numbers of its parts
     divisors = (divisor for divisor in range(2, parts) if not parts % divisor)
@@ -87,7 +87,7 @@ def levels(order: Nested, parts: int) -> tuple[Level, ...]:
         groups = [[marks[start + distance * i] for i in range(size)] for start in starts]
         found = _contracted(order, marks, groups)
         if found is not None and (name := _level_name(found.inside, size)) and (later := levels(found.order, len(groups))):
-            return (Level(size, distance, name), *later)
+            return (GroupLevel(size, distance, name), *later)
     return ()
 
 
