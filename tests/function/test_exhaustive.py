@@ -109,10 +109,10 @@ def verified(model: Hypothesis, result: Format, begin: int, planted: Bits, is_ex
 @pytest.mark.parametrize("name", models())
 def test_compiled_tables_compute_what_numpy_computes(name: str) -> None:
     pytest.importorskip("numba")
-    from accprobe.function.compiled import BLOCK, table_words
+    from accprobe.function.compiled import WORDS_TOGETHER, table_words
 
     ranges = [np.arange(begin, begin + 64) for begin in BEGINS]
-    words = np.concatenate([*ranges, np.arange(0, 1 << 32, (1 << 32) // (2 * BLOCK + 1))]).astype(np.uint32)
+    words = np.concatenate([*ranges, np.arange(0, 1 << 32, (1 << 32) // (2 * WORDS_TOGETHER + 1))]).astype(np.uint32)
     model = models()[name]
     assert np.array_equal(table_words(model_record(model), words), model.words(words))
 
