@@ -6,7 +6,7 @@ A document is a sequence of blocks. Its text is made of phrases, each with a ton
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, Literal, NamedTuple
 
@@ -166,6 +166,16 @@ def tabulate(
     groups = [group(record) for record in every] if group else []
     ends = frozenset(i for i, (one, below) in enumerate(pairwise(groups)) if one != below)
     return Grid(tuple(columns[i] for i in kept), tuple(tuple(row[i] for i in kept) for row in rows), ends, **more)
+
+
+def less_needed(columns: Sequence[Column], records: Sequence[Any], *headers: str) -> tuple[Column, ...]:
+    """Return the columns; those of these headers whose cells are all the same are "detail"."""
+    same = {
+        column.header
+        for column in columns
+        if column.header in headers and column.cell and len({text_of(column.cell(record)) for record in records}) == 1
+    }
+    return tuple(replace(column, need="detail") if column.header in same else column for column in columns)
 
 
 def paragraphs(texts: Iterable[Said], tone: Tone = "") -> Iterator[Paragraph]:

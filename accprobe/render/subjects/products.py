@@ -21,6 +21,7 @@ from accprobe.render.document import (
     Phrases,
     Section,
     fact_grid,
+    less_needed,
     tabulate,
 )
 from accprobe.render.subjects.sass import short_name
@@ -80,7 +81,7 @@ def products_blocks(rows: Sequence[ProductRow], expand: bool = False) -> Iterato
     yield Heading(f"{status_counts(rows)}; --all has each in full", 2)
     if of_any := all_alarms(shown):
         yield List(of_any, "!")
-    yield tabulate(COLUMNS, shown)
+    yield tabulate(less_needed(COLUMNS, shown, "status", "bits", "result"), shown)
     for row in shown:
         if row.reason:
             yield Paragraph((Phrase(f"{row.title}: "), Phrase(row.status, row.status), Phrase(f": {row.reason}")))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 from accprobe.compare.roles import role_of
@@ -21,6 +20,7 @@ from accprobe.render.document import (
     Phrase,
     Phrases,
     fact_grid,
+    less_needed,
     tabulate,
     text_of,
 )
@@ -187,13 +187,10 @@ def _instructions(report: Report, shown: Sequence[TableLine], page: bool = False
 
 
 def _table(shown: Sequence[TableLine], page: bool) -> Grid:
-    columns = COLUMNS
-    if len({each.row.status for each in shown}) == 1:
-        columns = tuple(replace(each, need="detail") if each.header == "status" else each for each in COLUMNS)
     linked: dict[str, Any] = (
         {"links": "i", "caption": "The name of an instruction links to its evidence.", "filtered": True} if page else {}
     )
-    return tabulate(columns, shown, group=lambda line: line.row.instruction.family, **linked)
+    return tabulate(less_needed(COLUMNS, shown, "status"), shown, group=lambda line: line.row.instruction.family, **linked)
 
 
 def lines(rows: Sequence[Row], collapse: bool = True) -> list[TableLine]:
