@@ -223,9 +223,9 @@ class ProductRun:
             )
             infer_epilogue(called, measured.outcome, self.seed)
         measured.finished = True
-        seen = kernels_of(called)
-        self.not_read |= {seen.why_not: None} if seen.why_not else {}
-        found, self.measured = measured.row(seen.kernels), None
+        kernels, unknown = kernels_of(called)
+        self.not_read |= {unknown: None} if unknown else {}
+        found, self.measured = measured.row(kernels), None
         return found
 
     def _drawing(self, spec: Spec) -> DrawOwn | None:

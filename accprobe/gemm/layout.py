@@ -47,18 +47,13 @@ class Units:
     most: int
 
     @property
-    def separation_bits(self) -> int:
-        """Return the bits between a unit and a large product."""
-        return sum(self.large) - sum(self.unit)
-
-    @property
     def modulus(self) -> int:
         """Return the modulus of unit counts, larger than any count.
 
         Truncating sums move one step toward zero if a unit is added to a large negative number. A step is a multiple of the
         modulus.
         """
-        return 1 << max(1, self.separation_bits - _KEPT + 1)
+        return 1 << max(1, sum(self.large) - sum(self.unit) - _KEPT + 1)
 
 
 def unit_candidates(spec: Spec) -> Iterator[Units]:

@@ -11,7 +11,7 @@ import os
 import re
 from collections import Counter
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -114,25 +114,18 @@ def empty_report(library: ArrayLibrary, seed: int) -> Report:
 NO_KERNEL = re.compile(r"Memcpy|Memset|\[CUDA")
 
 
-class Kernels(NamedTuple):
-    """The kernels of one call. why_not: why their names are unknown."""
+def kernels_of(adapter: CallableAdapter) -> tuple[tuple[KernelRecord, ...], str]:
+    """Return the kernels of one call with the current operands, and why their names are unknown. A CPU's have no names.
 
-    kernels: tuple[KernelRecord, ...] = ()
-    why_not: str = ""
-
-
-def kernels_of(adapter: CallableAdapter) -> Kernels:
-    """Return the kernels of one call with the current operands. An earlier call does what is done only once.
-
-    A CPU's kernels have no names.
+    An earlier call does what is done only once.
     """
     if adapter.library.device == "cpu":
-        return Kernels()
+        return (), ""
     try:
         import torch
         from torch.autograd.profiler import profile  # torch.profiler takes seconds to import graph compilers
     except ImportError:
-        return Kernels(why_not="kernels: torch, whose profiler reads their names, is not installed")
+        return (), "kernels: torch, whose profiler reads their names, is not installed"
     os.environ.setdefault("KINETO_LOG_LEVEL", "5")  # otherwise it reports every start and stop
     adapter.call()
     torch.cuda.synchronize()
@@ -142,8 +135,8 @@ def kernels_of(adapter: CallableAdapter) -> Kernels:
             adapter.call()
             torch.cuda.synchronize()
     except RuntimeError as e:
-        return Kernels(why_not=f"kernels: torch's profiler failed: {' '.join(str(e).split())}")
+        return (), f"kernels: torch's profiler failed: {' '.join(str(e).split())}"
     events = [event for event in run.function_events or () if str(event.device_type) == "DeviceType.CUDA"]
     launches = Counter(event.name for event in events if not NO_KERNEL.match(event.name))
     kernels = tuple(KernelRecord(name=name, launches=n) for name, n in launches.items())
-    return Kernels(kernels, "" if kernels else "kernels: torch's profiler recorded none: CUPTI may be missing, or in use")
+    return kernels, ("" if kernels else "kernels: torch's profiler recorded none: CUPTI may be missing, or in use")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -144,15 +143,13 @@ def find_dependence(subject: RecordedCallable, seed: int = 0) -> Dependence:
 
 def _dependence(subject: RecordedCallable, seed: int) -> Dependence:
     changes = _Changes(subject, seed)
-    if changes.of_others(True, True) and (value := ON_OTHERS.get(_seen(changes.of_others))):
+    others, zeros = changes.of_others, changes.of_zeros
+    if others(True, True) and (value := ON_OTHERS.get((others(True, False), others(False, True)))):
         return _named(changes, value)
-    if subject.spec.a_exponent is None and changes.of_zeros(True, True) and (value := ON_ZEROS.get(_seen(changes.of_zeros))):
-        return Dependence(value, "elements whose product is zero change it")
-    return Dependence()
-
-
-def _seen(changes: Callable[[bool, bool], bool]) -> tuple[bool, bool]:
-    return changes(True, False), changes(False, True)
+    if subject.spec.a_exponent is not None or not zeros(True, True):
+        return Dependence()
+    value = ON_ZEROS.get((zeros(True, False), zeros(False, True)), "")
+    return Dependence(value, "elements whose product is zero change it") if value else Dependence()
 
 
 def _named(changes: _Changes, value: str) -> Dependence:

@@ -42,6 +42,7 @@ MULTIPLES = (16, 32, 64, 128)
 WIDTHS = (64, 32, 16, 8, 4, 2)
 
 ORDERS: tuple[Order, ...] = ("forward", "backward", "tree")
+ROUNDINGS: tuple[Rounding, ...] = ("RNE", "RZ")
 FORWARD = Merged((), "forward", addition())
 
 
@@ -111,9 +112,6 @@ class KnownPlan:
         tree: Node = parts[0] if len(parts) == 1 else replace(self.merge, parts=tuple(parts))
         return ProductModel(spec.a, spec.b, spec.k, step, tree, spec.out, self.result_rounding, operand_rounding=how)
 
-    def candidate(self) -> Candidate:
-        return Candidate(self.step.name, self.findings, self.model())
-
 
 def sizes(k: int) -> list[int]:
     """Return the sizes of slices to try, the whole K first."""
@@ -126,10 +124,6 @@ def sizes(k: int) -> list[int]:
     return list(found)
 
 
-def promotions(size: int) -> list[int | None]:
-    return [None, *(every for every in PROMOTIONS if every < size)]
-
-
 def merges(count: int, inner: Format) -> Iterator[Merged]:
     """Yield the distinct reductions of this number of slices of this format, without the slices."""
     if count == 1 or inner.is_integer:
@@ -139,10 +133,6 @@ def merges(count: int, inner: Format) -> Iterator[Merged]:
     partial = [FORMATS[name] for name in PARTIAL_FORMATS]
     yield from (Merged((), order, addition(inner), kept) for kept in (None, *partial) for order in orders)
     yield from (Merged((), "forward", addition(fmt), fmt) for fmt in partial)
-
-
-def roundings(spec: Spec, last: Format) -> tuple[Rounding, ...]:
-    return ("RNE", "RZ") if spec.out.is_float and spec.out is not last else ("RNE",)
 
 
 def steps_to_try(specs: Sequence[Spec]) -> list[KnownStep]:
@@ -189,12 +179,13 @@ class SampledPlans:
         """Yield the plans with slices of these sizes, each with its results [E]."""
         spec, inner = self._step.spec, self._step.inner_sum
         for size in sizes:
-            every = promotions(size) if inner.name == "f32" else [None]
+            every = [None, *(x for x in PROMOTIONS if x < size and inner.name == "f32")]
             parts = self._slices(_chunks(range(spec.k), size), every)
             for merge in merges(len(parts), inner):
                 whole = replace(merge, parts=tuple(Chain(i, i + 1, (0,)) for i in range(len(parts))))
                 total = parts[0] if len(parts) == 1 else merged(whole, parts, whole.nested)
-                for rounding in roundings(spec, total.fmt):
+                is_rounded = spec.out.is_float and spec.out is not total.fmt
+                for rounding in ROUNDINGS if is_rounded else ROUNDINGS[:1]:
                     found = rounded_to(total, spec.out, rounding)
                     for promoted, d in zip(every, found, strict=True):
                         yield KnownPlan(self._step, size, promoted, merge, rounding), d

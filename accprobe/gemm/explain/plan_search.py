@@ -137,7 +137,7 @@ class PlanSearch:
         self._progress("words", 0)
         survivors: dict[ProductModel, Candidate] = {}
         for found in best.found[: SURVIVORS if 2 * best.mismatches < count else 1]:
-            candidate = found if isinstance(found, Candidate) else found.candidate()
+            candidate = found if isinstance(found, Candidate) else Candidate(found.step.name, found.findings, found.model())
             survivors.setdefault(candidate.model, candidate)
         larger = _Best(d[self._larger.rows, self._larger.columns])
         for model, candidate in survivors.items():
