@@ -55,11 +55,9 @@ def test_triton_without_a_loop(imprecise: int | None, expected: tuple[str, int],
     assert {(chain.verdict, chain.most) for chain in chains(function)} == {expected}
 
 
-@pytest.mark.parametrize(
-    ("capability", "warps", "unit"), [(90, 2, "HMMA"), (89, 4, "QMMA"), (100, 4, "UTCQMMA"), (120, 4, "QMMA")]
-)
-def test_triton_elsewhere_never_promotes(capability: int, warps: int, unit: str, tmp_path: Path) -> None:
-    function, _ = compiled(tmp_path / "x.cubin", capability, warps, None, True)
+@pytest.mark.parametrize(("capability", "unit"), [(100, "UTCQMMA"), (120, "QMMA")])
+def test_triton_elsewhere_never_promotes(capability: int, unit: str, tmp_path: Path) -> None:
+    function, _ = compiled(tmp_path / "x.cubin", capability, 4, None, True)
     assert verdicts(function) == {(unit, "never", 1, UNBOUNDED)}
 
 
