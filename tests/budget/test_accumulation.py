@@ -1,4 +1,4 @@
-"""Accumulations by name, and their products."""
+"""Accumulations by name, and the data of error budgets."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 
 from accprobe.budget.accumulation import of_named
+from accprobe.budget.data import DATA_KINDS, KEPT_BACK, OwnData, drawn_values
 from accprobe.emulate import matmul
 from accprobe.errors import AccprobeError, UnknownName
 from accprobe.evaluate.product import product
+from accprobe.evaluate.quantised import nearest_patterns
 from accprobe.isa.formats import FORMATS
 from accprobe.model.product import Chain, Merged
 from accprobe.report.report import Report
@@ -69,3 +71,76 @@ def test_a_measured_product_is_selected_by_words_of_its_title() -> None:
     assert all(isinstance(part, Chain) for part in longer.parts)
     with pytest.raises(UnknownName, match="products-h200 has no product 'nothing'"):
         of_named("products-h200:nothing")
+
+
+def rng() -> np.random.Generator:
+    return np.random.default_rng(0)
+
+
+@pytest.mark.parametrize("kind", DATA_KINDS)
+def test_every_kind_has_the_requested_shape_and_depends_only_on_the_seed(kind: str) -> None:
+    a, b = drawn_values(kind, 3, 5, 1001, rng())
+    assert (a.shape, b.shape, a.dtype, b.dtype) == ((3, 1001), (5, 1001), np.float32, np.float32)
+    again = drawn_values(kind, 3, 5, 1001, rng())
+    assert (a == again.a).all()
+    assert (b == again.b).all()
+    assert (a != drawn_values(kind, 3, 5, 1001, np.random.default_rng(1)).a).any()
+
+
+def test_ranges_of_kinds() -> None:
+    a, b = drawn_values("positive", 4, 4, 4096, rng())
+    assert min(a.min(), b.min()) >= 0
+    assert max(a.max(), b.max()) < 1
+    p, v = drawn_values("attention", 4, 4, 4096, rng())
+    assert (p.max(axis=1) == 1).all()
+    assert p.min() > 0
+    assert v.min() < 0
+    assert set(np.unique(drawn_values("integers", 4, 4, 4096, rng()).b)) == set(range(-7, 8))
+
+
+def test_outliers_are_a_few_k_of_a_normal_a() -> None:
+    """1 in 256 of them, 10^2 to 10^4 times larger, in every row."""
+    a, b = drawn_values("outliers", 4, 4, 1 << 16, rng())
+    usual = drawn_values("normal", 4, 4, 1 << 16, rng())
+    assert (b == usual.b).all()
+    times = a / usual.a
+    larger = (times > 1.5).all(axis=0)
+    assert larger.sum() == 256
+    assert (times[:, ~larger] == 1).all()
+    assert times[:, larger] == pytest.approx(np.broadcast_to(times[0, larger], (4, 256)), rel=1e-6)
+    assert 99 < times[:, larger].min() < 110
+    assert 9000 < times[:, larger].max() < 10001
+    assert (drawn_values("outliers", 1, 1, 10, rng()).a != drawn_values("normal", 1, 1, 10, rng()).a).sum() == 1
+
+
+def test_cancelling_sums_grow_and_come_back() -> None:
+    a, b = drawn_values("cancelling", 4, 4, 4096, rng())
+    products = a.astype(np.float64)[:, None] * b
+    half, whole = products[..., :2048].sum(axis=-1), products.sum(axis=-1)
+    assert whole == pytest.approx(half * 2 / KEPT_BACK, rel=0.3)
+
+
+def test_values_become_the_nearest_numbers_and_none_infinite() -> None:
+    e4m3 = FORMATS["e4m3"]
+    given = np.array([448.0, 464.1, 1e6, -1e6, 2.0**-10, 2.0**-10 * 1.01, 17.0, 19.0], np.float32)
+    found = e4m3.values(nearest_patterns(e4m3, given))
+    assert found.tolist() == [448, 448, 448, -448, 0, 2.0**-9, 16, 20]
+    tf32 = FORMATS["tf32"]
+    assert tf32.values(nearest_patterns(tf32, np.array([1 + 2.0**-11, 1 + 3 * 2.0**-11], np.float32))).tolist() == [
+        1,
+        1 + 2.0**-9,
+    ]
+
+
+def test_own_matrices_are_drawn_by_rows_and_truncated_or_repeated_along_k() -> None:
+    b = np.arange(12, dtype=np.float32).reshape(3, 4)
+    own = OwnData("W", None, b)
+    a, taken = drawn_values(own, 2, 3, 6, rng())
+    assert sorted(taken[:, 0].tolist()) == [0, 4, 8]
+    assert (taken[:, 4:] == taken[:, :2]).all()
+    assert a.shape == (2, 6)
+    assert drawn_values(own, 2, 3, 2, rng()).b.shape == (3, 2)
+    assert drawn_values(own, 2, 7, 4, rng()).b.shape == (7, 4)
+    assert own.taken(4) == ""
+    assert own.taken(2) == "W: only the first 2 of its 4 k are used."
+    assert own.taken(6) == "W: its 4 k are repeated up to 6."

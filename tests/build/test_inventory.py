@@ -1,10 +1,13 @@
-"""The inventory: all that accprobe can use has a version or a line that installs it."""
+"""The inventory of what accprobe can use, with lines that install it; the folders of its data."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from accprobe.build import inventory
+from accprobe.build import checkout, inventory
+from accprobe.errors import AccprobeError
 
 
 def test_inventory_has_an_install_line_for_all_that_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -16,3 +19,16 @@ def test_inventory_has_an_install_line_for_all_that_is_missing(monkeypatch: pyte
     assert "[fleet]" in items["ray"].install
     assert items["nvidia-ml-py"].install == "pip install nvidia-ml-py"
     assert all(item.install for item in items.values() if not item.found)
+
+
+def test_data_is_found_in_a_checkout() -> None:
+    assert (checkout.data_folder("probes") / "wgmma.cu").is_file()
+    assert (checkout.data_folder("reports") / "h200.json").is_file()
+
+
+def test_a_checkout_without_links_is_one_clear_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As git writes it with core.symlinks=false: a file that has the link's target."""
+    (tmp_path / "reports").write_text("../reports")
+    monkeypatch.setattr(checkout, "PACKAGE", tmp_path)
+    with pytest.raises(AccprobeError, match="no symbolic links; run"):
+        checkout.data_folder("reports")

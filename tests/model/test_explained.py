@@ -1,14 +1,24 @@
-"""Counts of recorded results that published models explain."""
+"""Recorded results that published models explain: their counts, and those of tcgen05 on a B200."""
 
 from __future__ import annotations
+
+import json
+from collections import defaultdict
+from dataclasses import replace
+from pathlib import Path
 
 import hardware_vectors
 import pytest
 from hardware_vectors import needs_vectors
 
 from accprobe.devices import open_device
-from accprobe.isa.instructions import parse
+from accprobe.errors import AccprobeError
+from accprobe.evaluate.evaluator import evaluate
+from accprobe.isa.instructions import Instruction, parse
 from accprobe.model.published import CHIPS, Explained, known_models, words_explained
+from accprobe.model.record import Value
+from accprobe.model.tree import DotModel, FloatArithmetic
+from accprobe.operands.exchange import Exchange
 from accprobe.report.published import published
 from accprobe.report.report import Report
 
@@ -45,3 +55,69 @@ def test_devices_and_reports_of_published_models_have_the_counts(chip: str) -> N
     assert {row.name: row.explains for row in report.instructions if row.explains} == explained
     assert {inst.name: told for inst in device.instructions() if (told := device.explains(inst))} == explained  # type: ignore[attr-defined]
     assert Report.model_validate_json(report.dumps()) == report
+
+
+RECORDED = json.loads((Path(__file__).parents[1] / "recordings" / "b200-words.json").read_text(encoding="utf-8"))
+WORDS: dict[Instruction, list[Exchange]] = defaultdict(list)
+for name, *columns in RECORDED["words"]:
+    WORDS[parse(name)].append(Exchange(*columns))
+MODELS = {inst: known_models("b200")[inst].model for inst in WORDS}
+FLOATS = [inst for inst in WORDS if inst.is_integer is False and inst.d.name == "f32"]
+MOST = 40
+"""Alignment bits that are tried, at most."""
+
+
+def explains(inst: Instruction, model: DotModel) -> bool:
+    exchanges = [(word.request(inst), word.result(inst)) for word in WORDS[inst]]
+    return all((evaluate(model, inst, request) == answer).all() for request, answer in exchanges)
+
+
+def changed(model: DotModel, **fields: object) -> DotModel:
+    return model.with_arithmetic(lambda x: replace(x, **fields) if isinstance(x, FloatArithmetic) else x)
+
+
+@pytest.mark.parametrize("inst", WORDS, ids=str)
+def test_the_models_explain_every_result(inst: Instruction) -> None:
+    assert explains(inst, MODELS[inst])
+
+
+@pytest.mark.parametrize("inst", FLOATS, ids=str)
+def test_candidate_alignment_bits_are_those_that_explain_the_results(inst: Instruction) -> None:
+    left = known_models("b200")[inst].candidates["alignment_bits"]
+    explaining = [bits for bits in range(20, MOST + 1) if explains(inst, changed(MODELS[inst], alignment_bits=bits))]
+    if left == ("any",):
+        assert len(WORDS[inst]) < 3 or inst.a.name == "bf16"
+        assert {24, 25, 26, MOST} <= set(explaining)
+    else:
+        assert explaining == expanded(left)
+
+
+def expanded(left: tuple[Value, ...]) -> list[int]:
+    """ "at least 25" as the numbers from there to the most that are tried."""
+    found: list[int] = []
+    for value in left:
+        found += [value] if isinstance(value, int) else range(int(str(value).removeprefix("at least ")), MOST + 1)
+    return found
+
+
+@pytest.mark.parametrize("inst", [inst for inst in FLOATS if inst.k == 64], ids=str)
+def test_candidates_for_products_scaled_at_once(inst: Instruction) -> None:
+    left = known_models("b200")[inst].candidates["scaled_products"]
+    explaining = []
+    for some in (None, 2, 4, 8, 16):
+        try:
+            if explains(inst, changed(MODELS[inst], scaled_products=some)):
+                explaining.append(some)
+        except AccprobeError:
+            continue
+    assert explaining == ([4, 8, 16] if left == (4, 8, 16) else [None, 2, 4, 8, 16])
+
+
+def test_the_report_lists_the_candidates() -> None:
+    rows = {row.name: row.findings for row in published("b200").instructions}
+    of_e5m2 = rows["tcgen05.m128n16k32.kind::f8f6f4.f32.e5m2.e5m2"]["alignment_bits"]
+    assert (of_e5m2.value, of_e5m2.bound, of_e5m2.candidates) == (25, "undetermined", (23, 24, 25))
+    of_nvfp4 = rows["tcgen05.m128n16k64.kind::mxf4nvf4.scale_vec::4X.f32.e2m1.e2m1.ue4m3"]
+    assert (of_nvfp4["scaled_products"].bound, of_nvfp4["scaled_products"].candidates) == ("undetermined", (4, 8, 16))
+    assert of_nvfp4["alignment_bits"].candidates == ("at least 21",)
+    assert rows["mma.sync.m16n8k16.f32.bf16.bf16.f32"]["alignment_bits"].bound == "exact"

@@ -1,4 +1,4 @@
-"""Requests: what is asked, with metadata and scales where an instruction has them."""
+"""Requests with metadata and scales, and exchanges: every bit of a request and its result, in hex."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from pydantic import TypeAdapter, ValidationError
 from requests_of_all_kinds import DENSE, SCALED, SPARSE, request
 
 from accprobe.devices.recording import query_key
 from accprobe.errors import AccprobeError
-from accprobe.isa.instructions import Instruction
+from accprobe.isa.instructions import Instruction, catalog, parse
+from accprobe.operands.exchange import Exchange, digits
 from accprobe.operands.request import joined
 
 
@@ -49,3 +51,41 @@ def test_every_column_is_part_of_the_question(inst: Instruction) -> None:
 def test_what_does_not_fit_is_told(inst: Instruction, changes: dict[str, np.ndarray | None], reason: str) -> None:
     with pytest.raises(AccprobeError, match=f"{inst.name.replace('.', '[.]')}: {reason}"):
         replace(request(inst), **changes).check(inst)
+
+
+READER = TypeAdapter(Exchange)
+
+
+@pytest.mark.parametrize("inst", [DENSE, SPARSE, SCALED, parse("mma.sync.m8n8k4.f64.f64.f64.f64")], ids=str)
+def test_every_bit_comes_back(inst: Instruction) -> None:
+    asked = request(inst)
+    answers = np.arange(len(asked)).astype(inst.d.dtype) * inst.d.dtype.type(251)
+    for row in range(len(asked)):
+        seen = Exchange.of(asked, row, answers)
+        assert seen.widths == digits(inst)
+        again = READER.validate_json(READER.dump_json(seen))
+        assert again == seen
+        assert again.result(inst) == answers[row]
+        one = again.request(inst)
+        one.check(inst)
+        assert all(np.array_equal(x[0], y[row]) for x, y in zip(one.columns, asked.columns, strict=True))
+
+
+def test_the_columns_of_a_report() -> None:
+    """A, B, C and D, as wide as what holds them; what the instruction does not have is left out."""
+    inst = parse("mma.sync.m16n8k16.s32.s8.s8.s32")
+    seen = Exchange.of(request(inst), 0, np.array([7, 0, 0, 0, 0], np.uint32))
+    assert seen.columns == ["".join(f"{k:02x}" for k in range(16))] * 2 + ["00000000", "00000007"]
+    assert [len(Exchange.of(request(x), 0, np.zeros(5, x.d.dtype)).columns) for x in (DENSE, SPARSE, SCALED)] == [4, 5, 7]
+
+
+def test_digits_of_every_instruction_are_those_of_its_exchanges() -> None:
+    for inst in catalog("sm_120a"):
+        assert Exchange.of(request(inst, 1), 0, np.zeros(1, inst.d.dtype)).widths == digits(inst), inst.name
+        assert digits(inst)[3] == inst.d.storage_bits // 4
+
+
+@pytest.mark.parametrize("columns", [["00", "00", "00"], ["00", "0x", "00", "00"], ["00"] * 8, [0, 0, 0, 0], "00"])
+def test_what_is_no_exchange_is_refused(columns: object) -> None:
+    with pytest.raises(ValidationError):
+        READER.validate_python(columns)

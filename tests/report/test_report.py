@@ -1,7 +1,10 @@
-"""Reports as files: written, read, refused, and as their JSON Schema says."""
+"""Reports as files: written, read, refused; their JSON Schema, their flat forms, the evidence beside them."""
 
 from __future__ import annotations
 
+import csv
+import gzip
+import io
 import json
 from pathlib import Path
 from typing import Any
@@ -9,10 +12,14 @@ from typing import Any
 import jsonschema
 import pytest
 from broken_reports import BROKEN
-from fakes import fake_report, float_row, report_data
+from click.testing import CliRunner
+from fakes import SPARSE, fake_report, float_row, report_data
 
+from accprobe.cli import main
 from accprobe.errors import ReportError
 from accprobe.report import recorded
+from accprobe.report.columns import records
+from accprobe.report.evidence import load_with_evidence, split
 from accprobe.report.report import SCHEMA_FILE, Report, schema
 
 WGMMA = "wgmma.m64n8k32.f32.e4m3.e4m3"
@@ -125,3 +132,85 @@ ONLY_THE_READER = {
 def test_the_schema_refuses_wrong_names_types_and_ranges(validator: Any, what: str) -> None:
     assert not validator.is_valid(json.loads(BROKEN[what][0]))
     assert validator.is_valid(report_data())
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """A report that is split in two files."""
+    fake_report().save(tmp_path / "r.json")
+    split(tmp_path / "r.json")
+    return tmp_path / "r.json"
+
+
+def test_a_split_report_is_the_same_with_its_evidence(path: Path) -> None:
+    assert load_with_evidence(path) == fake_report()
+    assert not any(row.evidence for row in Report.load(path).instructions)
+    split(path)
+    assert load_with_evidence(path) == fake_report()
+
+
+def test_evidence_in_the_report_counts(path: Path) -> None:
+    fake_report().save(path)
+    path.with_name("r.evidence.json.gz").write_bytes(gzip.compress(b"{}"))
+    assert load_with_evidence(path) == fake_report()
+
+
+NAME = fake_report().measured[0].name
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b"not gzip", "r.evidence.json.gz cannot be read: Not a gzipped file"),
+        (gzip.compress(b'{"a": 1}'), "r.evidence.json.gz: a: input should be an object"),
+        (
+            gzip.compress(json.dumps({NAME: {"order": [["00", "00", "00", "00"]]}}).encode()),
+            "r.evidence.json.gz: evidence.order.0: it has 2, 2, 2, 2 hex digits",
+        ),
+    ],
+    ids=["no gzip", "another form", "of another instruction"],
+)
+def test_a_broken_file_is_named_with_the_reason(path: Path, content: bytes, reason: str) -> None:
+    path.with_name("r.evidence.json.gz").write_bytes(content)
+    with pytest.raises(ReportError) as error:
+        load_with_evidence(path)
+    assert str(error.value).startswith(reason)
+
+
+REPORT = Report.load("h200")
+ONE = "wgmma.m64n8k32.f32.e4m3.e4m3"
+
+
+@pytest.fixture(scope="module")
+def flat() -> list[dict[str, Any]]:
+    return list(records(REPORT))
+
+
+@pytest.mark.parametrize("name", ["h200", "products-h200", "functions-h200"])
+def test_csv_has_every_row_and_the_same_values(name: str) -> None:
+    result = CliRunner().invoke(main, ["show", name, "--format", "csv"])
+    assert (result.exit_code, result.stderr) == (0, "")
+    expected = [{key: "" if value is None else str(value) for key, value in row.items()} for row in records(Report.load(name))]
+    assert list(csv.DictReader(io.StringIO(result.stdout))) == expected
+
+
+def test_columns_are_scalars_and_the_same_for_every_report(flat: list[dict[str, Any]]) -> None:
+    assert {tuple(row) for row in flat} == {tuple(next(records(fake_report())))}
+    assert all(isinstance(value, int | float | str | None) for row in flat for value in row.values())
+    assert {name for row in REPORT.measured for name in row.findings} <= set(flat[0])
+
+
+def test_values_are_those_of_the_report(flat: list[dict[str, Any]]) -> None:
+    row = next(row for row in flat if row["name"] == ONE)
+    assert (row["device"], row["architecture"], row["driver"]) == ("NVIDIA H200", "sm_90a", REPORT.environment["driver"])
+    assert (row["family"], row["k"], row["a"], row["ran_as"]) == ("wgmma", 32, "e4m3", "QGMMA")
+    assert (row["effective_bits"], row["effective_bits_bound"], row["effective_bits_candidates"]) == (13, "exact", None)
+    assert (row["overflow_bound"], row["overflow_candidates"]) == ("undetermined", "infinity | largest")
+    assert (row["compared"], row["mismatches"]) == (1_003_274, 0)
+
+
+def test_exact_sums_differ_from_unknown_ones(flat: list[dict[str, Any]]) -> None:
+    exact = next(row for row in flat if row["name"] == "mma.sync.m8n8k4.f64.f64.f64.f64")
+    skipped = next(records(fake_report({"name": SPARSE, "status": "skipped", "reason": "no probe"})))
+    assert (exact["alignment_bits"], exact["alignment_bits_bound"]) == (None, "exact")
+    assert (skipped["alignment_bits"], skipped["alignment_bits_bound"]) == (None, None)
