@@ -12,7 +12,7 @@ from accprobe.audit.kernels import Kernel, distinct
 from accprobe.errors import UnknownName, nearest
 from accprobe.sass import opcodes
 
-Rule = Literal["accumulator", "required", "forbidden"]
+_Rule = Literal["accumulator", "required", "forbidden"]
 """The option of a requirement: --fail-below, --require or --forbid."""
 
 
@@ -45,7 +45,7 @@ class Shortfall:
     matrix opcode. opcode: the failing one; "" if no opcode matches a required one.
     """
 
-    rule: Rule
+    rule: _Rule
     kernels: tuple[Kernel, ...]
     opcode: str
     reason: str
@@ -65,7 +65,7 @@ def shortfalls(kernels: Sequence[Kernel], demanded: Requirements) -> list[Shortf
     return found
 
 
-def _of_kernel(kernel: Kernel, demanded: Requirements) -> Iterator[tuple[Rule, str, str]]:
+def _of_kernel(kernel: Kernel, demanded: Requirements) -> Iterator[tuple[_Rule, str, str]]:
     names = [opcode for opcode, _ in kernel.matrix]
     if demanded.required and not any(_matches(opcode, demanded.required) for opcode in names):
         yield "required", "", f"it has {', '.join(names)}, and not {_either(demanded.required)}"

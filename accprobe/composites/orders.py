@@ -134,7 +134,7 @@ class CascadeOrder:
 
     def __str__(self) -> str:
         vectors = f"{self.halves} vectors" if self.halves > 1 else "a vector"
-        return f"{self.lanes} lanes of {vectors}, each in chunks of {CHUNK} merged as a cascade, then merged in turn"
+        return f"{self.lanes} lanes of {vectors}, each in chunks of {_CHUNK} merged as a cascade, then merged in turn"
 
     def tree(self, k: int) -> Node:
         lanes = [self._lane(k, lane) for lane in range(self.lanes)]
@@ -142,7 +142,7 @@ class CascadeOrder:
 
     def _lane(self, k: int, lane: int) -> Node:
         width = self.lanes * self.halves
-        chunk = CHUNK * width
+        chunk = _CHUNK * width
         starts = [(first, first + half * self.lanes + lane) for first in range(0, k, chunk) for half in range(self.halves)]
         chains = tuple(Chain(start, min(k, first + chunk), (0,), width) for first, start in starts)
         levels = max(1, (-(-k // chunk) - 1).bit_length())
@@ -155,7 +155,7 @@ class CascadeOrder:
         return chains[0] if len(chains) == 1 else Merged(chains, order, addition())
 
 
-CHUNK = 16
+_CHUNK = 16
 
 
 def _carry(kept: list[Nested | None], count: int) -> None:
@@ -185,14 +185,14 @@ class LossOrder:
     """nll_loss of torch on a CPU: term 0, and the others in blocks of 16 that are added in 7 levels of such blocks."""
 
     def __str__(self) -> str:
-        return f"blocks of {CHUNK} from term 1 on, in turn, then term 0"
+        return f"blocks of {_CHUNK} from term 1 on, in turn, then term 0"
 
     def tree(self, k: int) -> Node:
         kept: list[Nested | None] = [None] * 8
         for term in range(k):
             kept[0] = _then(kept[0], term)
             for level in range(len(kept) - 1):
-                if term % CHUNK ** (level + 1) // CHUNK**level:
+                if term % _CHUNK ** (level + 1) // _CHUNK**level:
                     break
                 kept[level + 1] = _then(kept[level + 1], kept[level])
                 kept[level] = None

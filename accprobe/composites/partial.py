@@ -136,7 +136,7 @@ def _welford_rules() -> Iterator[Welford]:
 WELFORD: Mapping[str, Welford] = {str(rule): rule for rule in _welford_rules()}
 
 
-class Level(NamedTuple):
+class _Level(NamedTuple):
     """Merges of parts a and b, by number, that do not depend on each other. They become the next parts."""
 
     a: NDArray[np.intp]
@@ -144,7 +144,7 @@ class Level(NamedTuple):
     is_last: bool
 
 
-def _levels(merges: list[tuple[int, bool, int, int]], chains: int) -> list[Level]:
+def _levels(merges: list[tuple[int, bool, int, int]], chains: int) -> list[_Level]:
     """Return merges (height, is_last, a, b) by height; parts are numbered anew in that order."""
     if not merges:
         return []
@@ -154,7 +154,7 @@ def _levels(merges: list[tuple[int, bool, int, int]], chains: int) -> list[Level
     place[chains + order] = chains + np.arange(len(table))
     table = table[order]
     borders = np.flatnonzero(np.any(np.diff(table[:, :2], axis=0), axis=1)) + 1
-    return [Level(place[part[:, 2]], place[part[:, 3]], bool(part[0, 1])) for part in np.split(table, borders)]
+    return [_Level(place[part[:, 2]], place[part[:, 3]], bool(part[0, 1])) for part in np.split(table, borders)]
 
 
 class Schedule:

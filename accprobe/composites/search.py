@@ -57,7 +57,7 @@ ORDERS_OF_WIDE = ("one lane", "32 lanes of 1, merged by halves")
 # Elements of rows that are predicted together; threads share the work of several.
 IN_CACHE = 1 << 18
 # Surviving orders that are named.
-MOST_NAMED = 4
+_MOST_NAMED = 4
 # Results of all rows on which the order of the rows is decided and verified.
 DECIDING, VERIFYING = 32, 96
 
@@ -307,7 +307,7 @@ class _Search:
         found.chains = found.chains_reached = len(chosen.schedule.chains)
         found.results, found.mismatches = verification.elements, verification.mismatches
         steps, orders = chosen.steps, [each for each in candidates if not each.same_bits(chosen)]
-        named = [AlternativePlan(each.model, "order", each.order) for each in orders[:MOST_NAMED]]
+        named = [AlternativePlan(each.model, "order", each.order) for each in orders[:_MOST_NAMED]]
         if more := len(orders) - len(named):
             named.append(AlternativePlan(orders[-1].model, "order", f"{more} more"))
         found.surviving = named

@@ -79,7 +79,7 @@ CUDA_FUNCTIONS = {
 }
 """Functions of the CUDA C++ Programming Guide, "Mathematical Functions", by reference function."""
 
-UNITS = {"ex2": "exp2", "lg2": "log2", "rcp": "reciprocal", **{name: name for name in ("rsqrt", "sqrt", "sin", "cos", "tanh")}}
+_UNITS = {"ex2": "exp2", "lg2": "log2", "rcp": "reciprocal", **{name: name for name in ("rsqrt", "sqrt", "sin", "cos", "tanh")}}
 """Reference functions by unit."""
 
 
@@ -127,7 +127,7 @@ class Library:
 
     def ways(self, name: str) -> Iterator[tuple[str, Callable[[Singles], Singles]]]:
         """Yield the ways to compute a reference function with functions that the library has, in words."""
-        for own in (name, *(unit for unit, function in UNITS.items() if function == name != unit)):
+        for own in (name, *(unit for unit, function in _UNITS.items() if function == name != unit)):
             if own in self.names:
                 yield self.in_words.format(self.names[own]), self.functions[own]
         for text, way in COMPOSITIONS.get(name, {}).items():
@@ -173,7 +173,7 @@ def _libraries(name: str, device: str) -> Iterator[Library]:
                 break
             yield Library(names, {each: _of_singles(unit.words) for each, unit in units.items()}, "CUDA's {}")
     for ftz in (".ftz", ""):
-        rows = {unit: recorded_row(f"{unit}.approx{'' if unit == 'tanh' else ftz}.f32") for unit in UNITS}
+        rows = {unit: recorded_row(f"{unit}.approx{'' if unit == 'tanh' else ftz}.f32") for unit in _UNITS}
         functions: dict[str, Callable[..., Singles]] = {
             unit: _of_singles(_word_function(row)) for unit, row in rows.items() if row
         }
@@ -211,7 +211,7 @@ def _full_quotient(x: Singles, y: Singles) -> Singles:
 
 def truncated_units(name: str, operand: Format, result: Format) -> Iterator[Hypothesis]:
     """Yield recorded units of a function whose operand is a number of f32 and whose result is truncated."""
-    (direct,) = [unit for unit, function in UNITS.items() if function == name] or [name]
+    (direct,) = [unit for unit, function in _UNITS.items() if function == name] or [name]
     for unit in (f"{direct}.approx.ftz.f32", f"{direct}.approx.f32"):
         if record := recorded_unit(unit):
             words = partial(model_of(record).words_of, operand=operand, result=result)

@@ -20,7 +20,7 @@ from accprobe.trace.records import TracedOperation
 from accprobe.trace.replay import Operand, RecordedCall, count_differing, named_arguments, same_layout, tensor_words
 from accprobe.trace.sides import COPIES, Cause, KeptCalls, OriginSide, both_ways, compared_parts, same_part
 
-REDUCTIONS = (
+_REDUCTIONS = (
     "sum", "mean", "var", "std", "norm", "softmax", "logsumexp", "cumsum", "prod", "native_layer_norm", "native_group_norm",
     "native_batch_norm", "_fused_rms_norm", "index_add", "scatter_add", "index_put", "dot", "mv", "pool", "loss",
 )  # fmt: skip
@@ -298,7 +298,7 @@ def _located(origin: DifferenceOrigin, left: OriginSide, right: OriginSide) -> C
         return Cause("unknown", "other ranks gave other partial sums; compare their traces")
     if any(added):
         return Cause("split_k", "K is divided between ranks, whose partial sums are added: another summation tree")
-    adds = next((x.packet for x in operations if any(word in x.packet for word in REDUCTIONS)), "")
+    adds = next((x.packet for x in operations if any(word in x.packet for word in _REDUCTIONS)), "")
     unseen = next((name for name, side in (("A", left), ("B", right)) if not side.operations and name in origin.unrecorded), "")
     if unseen or any(x.name.startswith("triton.") for x in operations):
         side = f"side {unseen} runs compiled code, or other code that is not recorded" if unseen else "compiled code"
@@ -322,7 +322,7 @@ def _located(origin: DifferenceOrigin, left: OriginSide, right: OriginSide) -> C
 
 def _sums(side: OriginSide) -> str:
     """Return "2 × aten.sum + 1 × aten.add"."""
-    adding = Counter(x for x in side.packets if x == "aten.add" or any(word in x for word in REDUCTIONS))
+    adding = Counter(x for x in side.packets if x == "aten.add" or any(word in x for word in _REDUCTIONS))
     return " + ".join(f"{count} × {name}" for name, count in adding.items()) or "no sum"
 
 

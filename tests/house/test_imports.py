@@ -26,7 +26,7 @@ for name in names:
         print(name, traceback.format_exc())
 """
 
-NOT_PLAIN = ("accprobe.__main__", "accprobe.evaluate.lanes", "accprobe.probes.triton_dot")
+NOT_PLAIN = ("accprobe.__main__", "accprobe.evaluate.lanes", "accprobe.function.compiled", "accprobe.probes.triton_dot")
 """Modules that run something, or need an optional package."""
 
 
