@@ -55,7 +55,7 @@ ROW_KINDS = ("normal", "wide", "same sign", "sparse", "uniform", "integers")
 # Orders that are tried with sums in f64, which hide it; both explain the results then.
 ORDERS_OF_WIDE = ("one lane", "32 lanes of 1, merged by halves")
 # Elements of rows that are predicted together; threads share the work of several.
-IN_CACHE = 1 << 18
+_IN_CACHE = 1 << 18
 # Surviving orders that are named.
 _MOST_NAMED = 4
 # Results of all rows on which the order of the rows is decided and verified.
@@ -337,9 +337,9 @@ class _Search:
         """Compare fresh rows with the candidate, in as many threads as there are cores."""
         spec, verification, threads = self.adapter.spec, self.outcome.verification, os.cpu_count() or 1
         size = self._called(*self._drawn(ROW_KINDS[0], self.rng)).size
-        calls = max(1, min(IN_CACHE // (spec.n * spec.k), elements // (len(ROW_KINDS) * size)))
+        calls = max(1, min(_IN_CACHE // (spec.n * spec.k), elements // (len(ROW_KINDS) * size)))
         seeds = np.random.SeedSequence((self.outcome.seed, 0xC1))
-        in_threads = LIBRARY not in chosen.steps.function and spec.k * spec.n * calls * 2 > IN_CACHE
+        in_threads = LIBRARY not in chosen.steps.function and spec.k * spec.n * calls * 2 > _IN_CACHE
 
         def draw(kind: str, seed: np.random.SeedSequence) -> tuple[str, Bits, Any]:
             rng = np.random.default_rng(seed)
