@@ -28,7 +28,7 @@ from accprobe.composites.steps import (
     Arguments,
     Composite,
     RowChange,
-    RowInputs,
+    RowValues,
     Steps,
     reduced_words,
     rules_of,
@@ -161,22 +161,21 @@ class _Search:
             return words, None
         return words, rng.integers(0, spec.k, spec.n) if change is None else x.argmax(axis=1)
 
-    def _probed(self, words: Bits, targets: Any, eps: float | None = None) -> ProbedRows:
-        eps = self.adapter.given.eps if eps is None else eps
-        return ProbedRows(self.adapter.spec.b.values(words).astype(np.float32), targets, self._called(words, targets, eps), eps)
-
     def _called(self, words: Bits, targets: Any, eps: float | None = None) -> Bits:
         self.calls += 1
         return self.adapter.results(words, Arguments(self.adapter.given.eps if eps is None else eps, targets))
 
     def _sample(self, rows: int, change: RowChange | None = None, eps: float | None = None) -> ProbedRows:
         """Probe at least so many random rows, with the callable's own eps unless one is given."""
-        drawn = (self._drawn("normal", self.rng, change) for _ in range(max(2, -(-rows // self.adapter.spec.n))))
-        x, targets, got, eps_of = zip(*(self._probed(*each, eps) for each in drawn), strict=True)
-        joined = None if targets[0] is None else np.concatenate(targets)
-        return ProbedRows(np.concatenate(x), joined, np.concatenate(got), eps_of[0])
+        spec = self.adapter.spec
+        drawn = [self._drawn("normal", self.rng, change) for _ in range(max(2, -(-rows // spec.n)))]
+        words, targets = zip(*drawn, strict=True)
+        got = np.concatenate([self._called(*each, eps) for each in drawn])
+        x = spec.b.values(np.concatenate(words)).astype(np.float32)
+        eps = self.adapter.given.eps if eps is None else eps
+        return ProbedRows(x, None if targets[0] is None else np.concatenate(targets), got, eps)
 
-    def _results(self, steps: Steps, parts: Arrays, given: RowInputs, sample: ProbedRows) -> Bits:
+    def _results(self, steps: Steps, parts: Arrays, given: RowValues, sample: ProbedRows) -> Bits:
         return replace(steps, eps=sample.eps).results(parts, given, self.adapter.spec.out)
 
     def steps(self) -> list[Steps]:
@@ -251,7 +250,7 @@ class _Search:
         for group in self._by_terms(kept):
             given = group[0].inputs(sample.x[:FIRST_ROWS], targets)
             columns = np.ascontiguousarray(given.terms.T)
-            given = given.first(got.shape[1] if got.shape[1] > 1 else self.adapter.spec.k)
+            given = given.first(got.shape[1])
             chains: dict[object, Arrays] = {}
             for rule, step, how in rules_of(self.composite, self.adapter.spec.b):
                 some = [each for each in every if each[0] in ORDERS_OF_WIDE] if step == WIDE else every
@@ -282,7 +281,7 @@ class _Search:
 
     def _explaining(self, candidates: list[CompositeCandidate], sample: ProbedRows) -> list[CompositeCandidate]:
         """Return the candidates that explain a sample. Those with the same terms, rule and order share their sums."""
-        inputs: dict[object, tuple[RowInputs, SingleValues]] = {}
+        inputs: dict[object, tuple[RowValues, SingleValues]] = {}
         sums: dict[object, Arrays] = {}
         kept = []
         for each in candidates:
@@ -324,13 +323,13 @@ class _Search:
         )
         if verification.mismatches:
             found.reason = f"{verification.mismatches:,} of {verification.elements:,} fresh results differ"
-        if LIBRARY in steps.function:
+        elif LIBRARY in steps.function:
             names = [name for name in steps.function.split(" and ") if name.startswith(LIBRARY)]
             outcome.stopped = (
                 f"{' and '.join(names)} of this device {'has' if len(names) == 1 else 'have'} no recorded model; the other"
                 " steps and the order explain every result"
             )
-        elif not verification.mismatches and self.adapter.given.reduction in ROWS_FINISHES:
+        elif self.adapter.given.reduction in ROWS_FINISHES:
             self._reduce_rows(chosen)
 
     def _verify_rows(self, chosen: CompositeCandidate, elements: int) -> None:
@@ -386,7 +385,8 @@ class _Search:
             self.outcome.verification.compare(f"{reduction} of {spec.n} rows", spec.out, got, expected, *(np.arange(1),) * 2)
         assert self.adapter.record is not None
         model = ProductModel(SINGLE, SINGLE, spec.n, multiply_add(), order.tree(spec.n), SINGLE)
-        record = RowsRecord(finish=finish, order=str(order), model=model)
+        others = f", or in {len(kept) - 1} other ways with the same results" if len(kept) > 1 else ""
+        record = RowsRecord(finish=finish, order=f"{order}{others}", model=model)
         self.adapter.record = self.adapter.record.model_copy(update={"rows": record})
 
     def _reduced(self, chosen: CompositeCandidate) -> tuple[Bits, Bits]:

@@ -33,38 +33,27 @@ class Arguments(NamedTuple):
     reduction: str | None = None
 
 
-class RowInputs(NamedTuple):
-    """Values of rows besides S. x, terms: [rows, columns]; largest, at_target: [rows, 1]; k: elements of a row."""
+class RowValues(NamedTuple):
+    """Values of which results are computed: x and terms, [rows, columns]; k elements of a row; the others are [rows, 1].
+
+    s: S; mean: 0 for a sum; at_target: x at the targets of a loss.
+    """
 
     x: SingleValues
     terms: SingleValues
     largest: SingleValues
     at_target: SingleValues
     k: int
+    s: Any = None
+    mean: Any = np.float32(0)
+    eps: Any = None
 
-    def first(self, columns: int) -> RowInputs:
+    def first(self, columns: int) -> RowValues:
         return self._replace(x=self.x[:, :columns], terms=self.terms[:, :columns])
 
-    def repeated(self, times: int) -> RowInputs:
+    def repeated(self, times: int) -> RowValues:
         x, terms, largest, at_target = (np.tile(each, (times, 1)) for each in self[:4])
-        return RowInputs(x, terms, largest, at_target, self.k)
-
-
-class RowValues(NamedTuple):
-    """Values of which results are computed. s: S, [rows, 1]; mean: [rows, 1] or 0."""
-
-    s: SingleValues
-    mean: Any
-    given: RowInputs
-    eps: Any
-
-    @property
-    def x(self) -> SingleValues:
-        return self.given.x
-
-    @property
-    def k(self) -> int:
-        return self.given.k
+        return RowValues(x, terms, largest, at_target, self.k)
 
 
 # The results [rows, K] or [rows, 1], with the last scalar function.
@@ -199,8 +188,8 @@ _NAMED: Mapping[str, Composite] = {
         "exponentials",
         ("exp",),
         {
-            "e / S": lambda row, f: row.given.terms / row.s,
-            "e · (1 / S)": lambda row, f: row.given.terms * (np.float32(1) / row.s),
+            "e / S": lambda row, f: row.terms / row.s,
+            "e · (1 / S)": lambda row, f: row.terms * (np.float32(1) / row.s),
         },
         _two_elements,
     ),
@@ -215,7 +204,7 @@ _NAMED: Mapping[str, Composite] = {
         lambda x, given: _torch("logsumexp")(x, -1, keepdim=True),
         "exponentials",
         ("exp", "log"),
-        {"log(S) + max": lambda row, f: f(row.s) + row.given.largest},
+        {"log(S) + max": lambda row, f: f(row.s) + row.largest},
         _two_elements,
         formats=("f32",),
     ),
@@ -224,8 +213,8 @@ _NAMED: Mapping[str, Composite] = {
         "exponentials",
         ("exp", "log"),
         {
-            "-(x[target] - max - log(S))": lambda row, f: -(row.given.at_target - row.given.largest - f(row.s)),
-            "-(x[target] - (max + log(S)))": lambda row, f: -(row.given.at_target - (row.given.largest + f(row.s))),
+            "-(x[target] - max - log(S))": lambda row, f: -(row.at_target - row.largest - f(row.s)),
+            "-(x[target] - (max + log(S)))": lambda row, f: -(row.at_target - (row.largest + f(row.s))),
         },
         _two_elements,
         reductions=("mean", "sum", "none"),
@@ -270,20 +259,20 @@ class Steps:
     def __str__(self) -> str:
         return f"{self.finish} with {self.function}" if self.function else self.finish
 
-    def inputs(self, x: SingleValues, targets: Any = None) -> RowInputs:
+    def inputs(self, x: SingleValues, targets: Any = None) -> RowValues:
         """Return the terms of rows x [rows, K] and what else the results depend on."""
         largest = x.max(axis=1, keepdims=True)
         at_target = x[:, :1] if targets is None else np.take_along_axis(x, targets[:, None], axis=1)
         with np.errstate(all="ignore"):
             terms = self.compute[0](x - largest) if self.composite.terms == "exponentials" else x
-        return RowInputs(x, terms, largest, at_target, x.shape[1])
+        return RowValues(x, terms, largest, at_target, x.shape[1])
 
-    def results(self, parts: Arrays, given: RowInputs, out: Format) -> Bits:
+    def results(self, parts: Arrays, given: RowValues, out: Format) -> Bits:
         """Return the result words [rows, columns] or [rows, 1]. parts: (S,), or mean and M2, [rows]."""
         in_single = (each.astype(np.float32, copy=False) if self.compute else each for each in parts)
         *mean, s = (each[:, None] for each in in_single)
         eps = None if self.eps is None else np.float32(self.eps)
-        row = RowValues(s, mean[0] if mean else np.float32(0), given, eps)
+        row = given._replace(s=s, mean=mean[0] if mean else np.float32(0), eps=eps)
         *_, last = (np.sqrt, *self.compute)
         with np.errstate(all="ignore"):
             values = self.composite.finishes[self.finish](row, last)
