@@ -47,8 +47,10 @@ from accprobe.report.products import CompositeRecord, RowsRecord
 
 # Rows with one or two terms, and random rows, that decide between candidates.
 ISOLATED_ROWS, RANDOM_ROWS = 256, 192
-# Rows, and results of each, with which every candidate is tried first.
-FIRST_ROWS, FIRST_RESULTS = 8, 32
+# Rows, and results of each, with which every candidate is tried first; results of 16 bits show less.
+FIRST_ROWS, FIRST_RESULTS, FIRST_NARROW = 8, 32, 512
+# Candidates from which on a few more rows come first.
+MANY = 64
 # Times that several candidates are compared with more random rows.
 MORE_ROUNDS = 4
 ROW_KINDS = ("normal", "wide", "same sign", "sparse", "uniform", "integers")
@@ -69,6 +71,9 @@ class ProbedRows(NamedTuple):
     targets: NDArray[np.int64] | None
     got: Bits
     eps: float | None
+
+    def first(self, rows: int) -> ProbedRows:
+        return ProbedRows(self.x[:rows], None if self.targets is None else self.targets[:rows], self.got[:rows], self.eps)
 
 
 @dataclass(frozen=True)
@@ -245,10 +250,10 @@ class _Search:
         """Return the candidates that explain a few results of a few rows."""
         found: list[CompositeCandidate] = []
         every = [(order, tree, Schedule(tree)) for order, tree in orders]
-        got = sample.got[:FIRST_ROWS, :FIRST_RESULTS]
-        targets = None if sample.targets is None else sample.targets[:FIRST_ROWS]
+        sample = sample.first(FIRST_ROWS)
+        got = sample.got[:, : FIRST_RESULTS if self.adapter.spec.out is SINGLE else FIRST_NARROW]
         for group in self._by_terms(kept):
-            given = group[0].inputs(sample.x[:FIRST_ROWS], targets)
+            given = group[0].inputs(sample.x, sample.targets)
             columns = np.ascontiguousarray(given.terms.T)
             given = given.first(got.shape[1])
             chains: dict[object, Arrays] = {}
@@ -281,6 +286,8 @@ class _Search:
 
     def _explaining(self, candidates: list[CompositeCandidate], sample: ProbedRows) -> list[CompositeCandidate]:
         """Return the candidates that explain a sample. Those with the same terms, rule and order share their sums."""
+        if len(candidates) > MANY and len(sample.x) > 4 * FIRST_ROWS:
+            candidates = self._explaining(candidates, sample.first(4 * FIRST_ROWS))
         inputs: dict[object, tuple[RowValues, SingleValues]] = {}
         sums: dict[object, Arrays] = {}
         kept = []
