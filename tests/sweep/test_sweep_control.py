@@ -1,17 +1,19 @@
-"""What the sweep concludes: planted accumulators of every width, on both operand sets, and the control."""
+"""What the sweep concludes of planted accumulators, the control, and what published models predict."""
 
 from __future__ import annotations
 
 from fractions import Fraction
-from functools import cache
+from functools import cache, reduce
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from accprobe.sass.lowering import Lowering
 from accprobe.sweep import masks, prediction
 from accprobe.sweep.configurations import DTYPES, Configuration
+from accprobe.sweep.masks import Totals
 from accprobe.sweep.operands import SETS, OperandSet, draw_matrices
 
 K, SIDE = 256, 16
@@ -88,3 +90,28 @@ def test_exact_sums_of_blocks_are_those_of_fractions(kind: OperandSet) -> None:
         for i, j in ((0, 0), (3, 5), (15, 2)):
             total = sum(x * y for x, y in zip(rows[i][block], columns[j][block], strict=True))
             assert partial[i, j] == np.float32(float(total))
+
+
+E4M3_OF_SWEEPS = DTYPES["e4m3"]
+
+
+def predicted(target: str, opcode: str, block_k: int, promote_every: int | None = None) -> list[Totals]:
+    """The sum of each block, [blocks][M, N], of the same operands whatever the block."""
+    chain = prediction.published_chain(target, E4M3_OF_SWEEPS, Lowering((opcode,), ((opcode, 1),), "nvdisasm"))
+    assert chain is not None
+    operands = draw_matrices("full-width", E4M3_OF_SWEEPS, SIDE, SIDE, K, K, seed=1)
+    return list(prediction.partials(Configuration(E4M3_OF_SWEEPS, block_k, 4, promote_every=promote_every), chain, operands))
+
+
+def test_a_promoted_block_is_the_sum_of_its_parts() -> None:
+    opcode = "QGMMA.64x64x32.F32.E4M3.E4M3"
+    (promoted,), (whole,) = predicted("sm_90a", opcode, K, 64), predicted("sm_90a", opcode, K)
+    parts = predicted("sm_90a", opcode, 64)
+    assert len(parts) == K // 64
+    np.testing.assert_array_equal(promoted, reduce(np.add, parts))
+    assert (promoted != whole).any()
+
+
+def test_what_is_not_promoted_ignores_the_limit() -> None:
+    opcode = "QMMA.16832.F32.E4M3.E4M3"
+    np.testing.assert_array_equal(predicted("sm_89", opcode, K, 64), predicted("sm_89", opcode, K))

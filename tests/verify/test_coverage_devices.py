@@ -1,4 +1,4 @@
-"""Devices that no model of the grammar explains differ from it on the operands that cover the model."""
+"""Coverage on planted devices, of block scales too."""
 
 from __future__ import annotations
 
@@ -15,11 +15,13 @@ from accprobe.evaluate.evaluator import evaluate
 from accprobe.evaluate.rounding import encode
 from accprobe.isa.formats import Bits
 from accprobe.isa.instructions import Instruction, parse
+from accprobe.model.published import known_models
 from accprobe.model.tree import DotModel, FloatArithmetic
 from accprobe.operands.request import Request, joined
 from accprobe.report.report import Report
+from accprobe.verify.code_pairs import every_scale
 from accprobe.verify.coverage import Coverage, cover
-from accprobe.verify.random import verify
+from accprobe.verify.random import batches, verify
 
 H200 = {row.instruction: row.model for row in Report.load("h200").measured if row.model}
 FP8 = parse("wgmma.m64n8k32.f32.e4m3.e4m3")
@@ -161,3 +163,84 @@ def test_a_carry_lost_among_any_number_of_odd_terms_is_found(inst: Instruction, 
 def test_the_devices_of_this_test_are_the_model_otherwise(inst: Instruction) -> None:
     done = cover(InstructionSubject(Accumulator(inst, wrapped(50)), inst), H200[inst], 1000)
     assert (done.mismatches, done.events.missing) == (0, ())
+
+
+NVFP4 = parse("mma.sync.m16n8k64.kind::mxf4nvf4.scale_vec::4X.f32.e2m1.e2m1.f32.ue4m3")
+FOUR = parse("mma.sync.m16n8k64.kind::mxf4nvf4.scale_vec::4X.f32.e2m1.e2m1.f32.ue8m0")
+MXFP8 = parse("mma.sync.m16n8k32.kind::mxf8f6f4.scale_vec::1X.f32.e5m2.e4m3.f32.ue8m0")
+MODELS = {inst: known_models("rtx5090")[inst].model for inst in (NVFP4, FOUR, MXFP8)}
+
+ONE, SIX, MINUS_SIX = 2, 7, 0xF
+"""Codes of e2m1."""
+
+
+@pytest.mark.parametrize("inst", MODELS, ids=str)
+def test_published_models_are_covered_and_nothing_impossible_happens(inst: Instruction) -> None:
+    coverage = Coverage(inst, MODELS[inst])
+    for _, request in batches(inst, 1000, 5):
+        coverage.see(request)
+    list(coverage.directed())
+    assert not [event.name for event, hit, _ in coverage.events() if hit and event.impossible]
+    assert coverage.missing() == ()
+
+
+def met(products: dict[int, tuple[int, int]], scale_of_a: int = 0x38, c: int = 0) -> set[str]:
+    """Events of one dot product of NVFP4, whose first block of A has that scale, and all others one."""
+    asked = Request.zeros(NVFP4, 1)
+    assert asked.scales_a is not None
+    asked.scales_a[0, 0], asked.c[0] = scale_of_a, c
+    for k, codes in products.items():
+        asked.a[0, k], asked.b[0, k] = codes
+    coverage = Coverage(NVFP4, MODELS[NVFP4])
+    before = {event.name for event in coverage.missing()}
+    coverage.see(asked)
+    return before - {event.name for event in coverage.missing()}
+
+
+@pytest.mark.parametrize(
+    ("scale", "word"),
+    [(0, "zero"), (7, "subnormal"), (8, "smallest normal"), (9, "normal"), (0x7E, "largest"), (0x7F, "NaN"), (0xFF, "NaN")],
+)
+def test_classes_of_scales(scale: int, word: str) -> None:
+    found = met({3: (ONE, ONE)}, scale)
+    assert {f"operands: scales {word} × normal of 0-15", f"operands: the scale of A {word}, B normal"} <= found
+    assert not any("of 0-15" in name for name in met({3: (ONE, ONE), 16: (ONE, ONE)}, scale))
+
+
+def test_what_a_group_does_before_it_is_scaled() -> None:
+    largest = met(dict.fromkeys(range(16, 32), (SIX, SIX)))
+    assert {
+        "sum 0-63: 16-31 added, positive, carry 4 bits",
+        "sum 0-63: 16-31 added, positive, 2^9 before its scales",
+    } <= largest
+    assert "sum 0-63: 0-15 added, cancelled to nothing" in met({0: (SIX, SIX), 1: (MINUS_SIX, SIX)})
+    small = met({4: (SIX, SIX), 5: (MINUS_SIX, 6), 6: (MINUS_SIX, ONE)})  # 36 - 24 - 6
+    assert {"sum 0-63: 0-15 added, cancelled 3 bits", "sum 0-63: 4 the largest of those that are scaled with it"} <= small
+    assert not any("added" in name for name in met({0: (ONE, ONE), 16: (ONE, ONE)}))
+
+
+@pytest.mark.parametrize(("exponent", "words"), [(60, "truncated away"), (39, "truncated in part")])
+def test_groups_that_are_cut(exponent: int, words: str) -> None:
+    """C is that power of two: beside 2^39 the last kept bit is 2^4, and 6 × 6 + 1 is 32."""
+    assert f"sum 0-63: a group {words}, positive" in met({0: (SIX, SIX), 1: (ONE, ONE)}, 0x38, (exponent + 127) << 23)
+
+
+def test_groups_of_nothing() -> None:
+    c = (-45 + 127) << 23 | 1
+    assert "sum 0-63: a group of zeros with scales far above every term" in met({}, 0x38, c)
+    assert "sum 0-63: a group that cancels the largest term, others truncated" in met(
+        {0: (SIX, SIX), 1: (MINUS_SIX, SIX)}, 0x38, c
+    )
+
+
+@pytest.mark.parametrize("inst", MODELS, ids=str)
+def test_every_code_of_a_scale_is_asked_in_every_block(inst: Instruction) -> None:
+    asked = every_scale(inst)
+    assert asked is not None
+    assert inst.scale is not None
+    assert inst.scale_block is not None
+    shape = len(asked), -1, inst.scale_block
+    alone = ((asked.a != 0) & (asked.b != 0)).reshape(shape).any(axis=2)
+    for scales in (asked.scales_a, asked.scales_b):
+        assert scales is not None
+        assert all(len(np.unique(scales[there, block])) == inst.scale.largest + 2 for block, there in enumerate(alone.T))
