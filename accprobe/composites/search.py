@@ -50,7 +50,7 @@ ISOLATED_ROWS, RANDOM_ROWS = 256, 192
 # Rows, and results of each, with which every candidate is tried first; results of 16 bits show less.
 FIRST_ROWS, FIRST_RESULTS, FIRST_NARROW = 8, 32, 512
 # Candidates from which on a few more rows come first.
-MANY = 64
+_MANY = 64
 # Times that several candidates are compared with more random rows.
 MORE_ROUNDS = 4
 ROW_KINDS = ("normal", "wide", "same sign", "sparse", "uniform", "integers")
@@ -286,7 +286,7 @@ class _Search:
 
     def _explaining(self, candidates: list[CompositeCandidate], sample: ProbedRows) -> list[CompositeCandidate]:
         """Return the candidates that explain a sample. Those with the same terms, rule and order share their sums."""
-        if len(candidates) > MANY and len(sample.x) > 4 * FIRST_ROWS:
+        if len(candidates) > _MANY and len(sample.x) > 4 * FIRST_ROWS:
             candidates = self._explaining(candidates, sample.first(4 * FIRST_ROWS))
         inputs: dict[object, tuple[RowValues, SingleValues]] = {}
         sums: dict[object, Arrays] = {}
