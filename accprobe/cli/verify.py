@@ -129,7 +129,7 @@ def _measured(request: VerifyRequest, device: Device, chosen: Mapping[Instructio
     from accprobe.evaluate.evaluator import evaluate
     from accprobe.render.subjects.verification import Verified
     from accprobe.verify.bulk import verify_in_bulk
-    from accprobe.verify.coverage import cover, together
+    from accprobe.verify.coverage import cover
     from accprobe.verify.shrink import shrink
 
     seen, total = [0, 0], len(chosen) * request.dots
@@ -146,7 +146,7 @@ def _measured(request: VerifyRequest, device: Device, chosen: Mapping[Instructio
                 done = verify_in_bulk(device, inst, model, request.dots, request.seed, advance)
                 seconds = time.perf_counter() - started
                 if request.coverage:
-                    done = together(done, cover(InstructionSubject(device, inst), model, 0, request.seed, advance))
+                    done = cover(InstructionSubject(device, inst), model, 0, request.seed, advance, done)
                 found, expect = done.counterexample, partial(evaluate, model, inst)
                 smallest = shrink(partial(device.dot, inst), expect, inst, found) if found else None
                 rows.append(Verified(inst, done, seconds, smallest))

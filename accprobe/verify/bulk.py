@@ -26,7 +26,7 @@ from accprobe.operands.kinds import PAIRS, kinds, pair_places
 from accprobe.operands.request import Request
 from accprobe.operands.sparse import LAYOUTS, layouts
 from accprobe.verify import random
-from accprobe.verify.outcome import Advance, Verification, silent
+from accprobe.verify.outcome import Advance, ComparisonCounts, Verification, silent
 
 # A batch has at most SIDE rows and SIDE columns; its columns are a multiple of NARROW.
 SIDE, NARROW = 4096, 64
@@ -161,7 +161,7 @@ def _runs_on_gpu(inst: Instruction, model: DotModel) -> bool:
 
 
 def _verified(cupy: Any, verifier: Verifier, remaining: Iterator[MatrixProduct], seed: int, advance: Advance) -> Verification:
-    compared, counts, mismatches, first = 0, dict.fromkeys(kinds(verifier.inst), 0), 0, None
+    tally = ComparisonCounts(dict.fromkeys(kinds(verifier.inst), 0))
     while some := list(islice(remaining, READ_AFTER)):
         count = cupy.zeros((len(some), 1), np.uint64)
         found = cupy.zeros((len(some), MOST_FOUND, 4), np.uint64)
@@ -169,10 +169,8 @@ def _verified(cupy: Any, verifier: Verifier, remaining: Iterator[MatrixProduct],
             verifier.compare(batch, its_count, its_found)
         wrong = count.get()[:, 0].tolist()
         for batch, differ, its_found in zip(some, wrong, found, strict=True):
-            counts[batch.kind] = counts.get(batch.kind, 0) + batch.dots
-            compared += batch.dots
-            mismatches += differ
-            if differ and first is None:
-                first = verifier.counterexample(batch, tuple(its_found[0].get().tolist()))
+            tally.count(batch.kind, batch.dots, differ)
+            if differ and tally.first is None:
+                tally.first = verifier.counterexample(batch, tuple(its_found[0].get().tolist()))
         advance(sum(batch.dots for batch in some), sum(wrong))
-    return Verification(compared, mismatches, seed, counts, first)
+    return tally.verification(seed)

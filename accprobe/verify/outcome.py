@@ -107,3 +107,19 @@ class Verification:
     def random(self) -> int:
         """Return the number of random dot products, from which a fault rate follows."""
         return self.compared - sum(self.kinds.get(kind, 0) for kind in (COVERING, CODE_PAIRS))
+
+
+@dataclass
+class ComparisonCounts:
+    """A comparison while it goes on: compared dot products of each kind, mismatches in all, and the first one."""
+
+    kinds: dict[str, int]
+    mismatches: int = 0
+    first: Counterexample | None = None
+
+    def count(self, kind: str, compared: int, mismatches: int) -> None:
+        self.kinds[kind] = self.kinds.get(kind, 0) + compared
+        self.mismatches += mismatches
+
+    def verification(self, seed: int) -> Verification:
+        return Verification(sum(self.kinds.values()), self.mismatches, seed, self.kinds, self.first)

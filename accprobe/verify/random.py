@@ -16,7 +16,7 @@ from accprobe.model.tree import DotModel
 from accprobe.operands.exchange import Counterexample
 from accprobe.operands.kinds import PAIRS, draw, kinds, pair_places, pairs
 from accprobe.operands.request import Request
-from accprobe.verify.outcome import Advance, Verification, silent
+from accprobe.verify.outcome import Advance, ComparisonCounts, Verification, silent
 
 BATCH = 1 << 16  # Dot products drawn at once.
 
@@ -49,20 +49,25 @@ class Known(NamedTuple):
     expected: Bits
 
 
-def compared(subject: InstructionSubject, known: Iterable[Known], seed: int, advance: Advance = silent) -> Verification:
-    """Compare a model's results with the subject's."""
-    counts: dict[str, int] = {}
-    mismatches, first = 0, None
+def compared(
+    subject: InstructionSubject,
+    known: Iterable[Known],
+    seed: int,
+    advance: Advance = silent,
+    before: Verification | None = None,
+) -> Verification:
+    """Compare a model's results with the subject's. before: what was compared already, which counts too."""
+    tally = ComparisonCounts(dict.fromkeys(kinds(subject.inst), 0))
+    if before is not None:
+        tally = ComparisonCounts(dict(before.kinds), before.mismatches, before.counterexample)
     for kind, request, expected in known:
         got = subject.query(request, expected)
         wrong = np.flatnonzero(got != expected)
-        counts[kind] = counts.get(kind, 0) + len(expected)
-        mismatches += len(wrong)
-        if len(wrong) and first is None:
-            first = subject.in_full(Counterexample.of(request, int(wrong[0]), got, expected, kind))
+        tally.count(kind, len(expected), len(wrong))
+        if len(wrong) and tally.first is None:
+            tally.first = subject.in_full(Counterexample.of(request, int(wrong[0]), got, expected, kind))
         advance(len(expected), len(wrong))
-    every = {kind: counts.get(kind, 0) for kind in kinds(subject.inst)}
-    return Verification(sum(counts.values()), mismatches, seed, every | counts, first)
+    return tally.verification(seed)
 
 
 def parts(inst: Instruction, model: DotModel, dots: int, seed: int, with_pairs: bool = False) -> Iterator[Known]:

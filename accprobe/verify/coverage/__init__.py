@@ -1,5 +1,5 @@
 """Functional coverage: the events of a model's sums, those that dot products reached, and operands for the others."""
 
-from accprobe.verify.coverage.coverage import Coverage, cover, together
+from accprobe.verify.coverage.coverage import Coverage, cover
 
-__all__ = ["Coverage", "cover", "together"]
+__all__ = ["Coverage", "cover"]

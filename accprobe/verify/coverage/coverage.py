@@ -93,9 +93,17 @@ class Coverage:
 
 
 def cover(
-    subject: InstructionSubject, model: DotModel, dots: int = 1 << 14, seed: int = 0, advance: Advance = silent
+    subject: InstructionSubject,
+    model: DotModel,
+    dots: int = 1 << 14,
+    seed: int = 0,
+    advance: Advance = silent,
+    before: Verification | None = None,
 ) -> Verification:
-    """Verify as `random.verify`, then on every pair of codes, and on operands for every event that none of these reached."""
+    """Verify as `random.verify`, then on every pair of codes, and on operands for every event that none of these reached.
+
+    before: what was compared already, which counts too.
+    """
     inst = subject.inst
     coverage = Coverage(inst, model, seed)
 
@@ -112,7 +120,7 @@ def cover(
         for request in chain(coverage.directed(), of_layouts):
             yield Known(COVERING, request, evaluate(model, inst, request))
 
-    done, events = compared(subject, known(), seed, advance), coverage.outcome()
+    done, events = compared(subject, known(), seed, advance, before), coverage.outcome()
     return replace(done, events=with_layouts(events, subject.runs, subject.used) if subject.runs.sparse else events)
 
 
@@ -131,19 +139,6 @@ def _undirected(inst: Instruction, model: DotModel, dots: int, seed: int) -> Ite
     for codes in (every_pair(inst, model), every_scale(inst)):
         if codes is not None:
             yield Known(CODE_PAIRS, codes, evaluate(model, inst, codes))
-
-
-def together(random: Verification, covered: Verification) -> Verification:
-    """Add two verifications of one model; events are those of the second."""
-    kinds = {kind: random.kinds.get(kind, 0) + covered.kinds.get(kind, 0) for kind in {**random.kinds, **covered.kinds}}
-    return replace(
-        random,
-        compared=random.compared + covered.compared,
-        mismatches=random.mismatches + covered.mismatches,
-        kinds=kinds,
-        counterexample=random.counterexample or covered.counterexample,
-        events=covered.events,
-    )
 
 
 def alike(inst: Instruction) -> Instruction:
