@@ -6,7 +6,7 @@ from typing import Any
 
 import jsonschema
 import pytest
-from fakes import fake_report, report_data, simulated_report
+from fakes import fake_report, report_data, simulated_report, with_value
 from product_rows import TAIL, dropped, product_data, product_model, product_report, suggested, two_regions
 
 from accprobe.errors import ReportError
@@ -67,16 +67,7 @@ BROKEN: dict[str, tuple[str, object, str]] = {
 
 def broken(path: str, value: object) -> str:
     """Return a report of one product that has this value at a path, or lacks the key if it is None."""
-    data = json.loads(json.dumps(product_data(product_model(promote=128))))
-    *keys, last = path.split(".")
-    part = data
-    for key in keys:
-        part = part[int(key) if key.isdigit() else key]
-    if value is None:
-        del part[last]
-    else:
-        part[last] = value
-    return json.dumps(report_data(claims=[data]))
+    return json.dumps(report_data(claims=[with_value(product_data(product_model(promote=128)), path, value)]))
 
 
 @pytest.mark.parametrize("name", BROKEN)

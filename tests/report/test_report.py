@@ -11,9 +11,8 @@ from typing import Any
 
 import jsonschema
 import pytest
-from broken_reports import BROKEN
 from click.testing import CliRunner
-from fakes import SPARSE, fake_report, float_row, report_data
+from fakes import SPARSE, fake_report, float_row, report_data, with_value
 
 from accprobe.cli import main
 from accprobe.errors import ReportError
@@ -35,6 +34,73 @@ def test_saved_report_loads_as_it_was_and_saving_is_stable(tmp_path: Path) -> No
     assert [entry.name for entry in tmp_path.iterdir()] == ["r.json"]
     path.write_bytes(b"\xef\xbb\xbf" + first)
     assert Report.load(path) == fake_report()
+
+
+def altered(path: str, value: object) -> str:
+    return json.dumps(with_value(report_data(), path, value))
+
+
+BROKEN = {
+    "truncated": (json.dumps(report_data())[:300], "it is not JSON, or cut short (EOF while parsing"),
+    "nested too deeply": ("[" * 100_000, "it is not an accprobe report: it is nested too deeply"),
+    "no object": ("[1, 2]", "it is not an accprobe report"),
+    "another tool's": ('{"devices": [], "version": "1"}', "it is not an accprobe report, but another JSON file"),
+    "newer schema": (
+        altered("schema", 6),
+        "schema: this accprobe reads schema 5, the file has 6; a newer accprobe may read it",
+    ),
+    "schema true": (altered("schema", True), "schema: this accprobe reads schema 5, the file has True"),
+    "field missing": (altered("device.name", None), "device.name: the key is missing"),
+    "unknown key": (altered("device.host", "me"), "device.host: there is no such key in schema 5"),
+    "wrong type": (altered("seed", "0"), "seed: input should be a valid integer; it is '0'"),
+    "unknown status": (altered("claims.1.status", "ok"), "claims.1.instruction.status: input should be 'confirmed'"),
+    "unknown instruction": (altered("claims.1.name", "wgmma.m64n8k33.f32"), "claims.1.instruction: name: unknown instruction"),
+    "an instruction twice": (
+        altered("claims.2.name", "wgmma.m64n8k32.f32.e4m3.e4m3.rs"),
+        "claims.3: wgmma.m64n8k32.f32.e4m3.e4m3.rs is there twice",
+    ),
+    "nothing verified": (
+        altered("claims.1.verification.compared", 0),
+        "claims.1.instruction: status: 'confirmed', yet nothing was compared with the model",
+    ),
+    "confirmed, and a reason why not": (
+        altered("claims.1.reason", "3 differ"),
+        "claims.1.instruction: status: 'confirmed', yet there is a reason against it: 3 differ",
+    ),
+    "nothing found": (altered("claims.1.findings", {}), "claims.1.instruction: status: 'confirmed', yet there are no findings"),
+    "no alternatives": (
+        altered("claims.1.alternatives", None),
+        "claims.1.instruction: status: 'confirmed', yet no alternatives were tested",
+    ),
+    "an opcode that did not run": (
+        altered("claims.1.opcodes", ["QMMA.16832.F32"]),
+        "claims.1.instruction: opcodes: QMMA.16832.F32, yet the matrix opcodes of the lowering are HMMA.16816.F32",
+    ),
+    "confirmed by no hardware": (
+        altered("device.kind", "simulated"),
+        "claims.1.status: 'confirmed', yet the device's kind is 'simulated'",
+    ),
+    "simulated on hardware": (
+        altered("claims.2.status", "simulated"),
+        "claims.2.status: 'simulated', yet the device's kind is 'cuda'",
+    ),
+    "no model": (altered("claims.1.model", None), "claims.1.instruction: status: 'confirmed', yet there is no model"),
+    "broken model": (altered("claims.1.model.order", "[c 0-"), "claims.1.instruction.model: order"),
+    "model of another kind": (altered("claims.1.model.arithmetics", 3), "claims.1.instruction.model.arithmetics"),
+    "evidence in a finding": (
+        altered("claims.1.findings.alignment_bits.evidence", [["00", "00", "00", "00"]]),
+        "claims.1.instruction: findings.alignment_bits.evidence: evidence has its own key",
+    ),
+    "evidence is no hex": (
+        altered("claims.1.evidence.alignment_bits", [["zz", "00", "00", "00"]]),
+        "claims.1.instruction.evidence.alignment_bits.0.0: ",
+    ),
+    "evidence too short": (
+        altered("claims.1.evidence.alignment_bits", [["00", "00", "00", "00"]]),
+        "claims.1.instruction: evidence.alignment_bits.0: it has 2, 2, 2, 2 hex digits, and an exchange of"
+        " mma.sync.m16n8k32.f32.e4m3.e4m3.f32 has 64, 64, 8, 8",
+    ),
+}
 
 
 @pytest.mark.parametrize(("text", "reason"), BROKEN.values(), ids=BROKEN)

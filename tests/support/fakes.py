@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -201,6 +202,18 @@ def simulated_report(*rows: dict[str, Any], **device: Any) -> Report:
 
 
 def fake_report(*rows: dict[str, Any], **changes: Any) -> Report:
-    import json
-
     return Report.model_validate_json(json.dumps(report_data(*rows, **changes)))
+
+
+def with_value(data: dict[str, Any], path: str, value: object) -> dict[str, Any]:
+    """Return a copy of JSON data with another value at a dotted path; None removes the key."""
+    changed = json.loads(json.dumps(data))
+    *parents, last = (int(key) if key.isdecimal() else key for key in path.split("."))
+    place = changed
+    for key in parents:
+        place = place[key]
+    if value is None:
+        del place[last]
+    else:
+        place[last] = value
+    return changed
