@@ -17,8 +17,8 @@ from accprobe.gemm.spec import Spec
 from accprobe.isa.formats import Bits
 from accprobe.report.products import CompositeRecord
 
-# Default limit of the elements of x on which a plan is verified: an H200's host needs about 3 s.
-ELEMENTS_OF_X = 1 << 27
+# Default limit of the elements of x on which a plan is verified.
+ELEMENTS_OF_X = {"cpu": 1 << 25, "cuda": 1 << 27}
 
 
 class CompositeAdapter(CallableAdapter):
@@ -65,7 +65,8 @@ class CompositeAdapter(CallableAdapter):
     def affordable(self, elements: int) -> int:
         """Return the default number of fresh results, at most `elements`: fewer where a long row has a single result."""
         terms = self.spec.k // int(self._whole.shape[1])
-        return min(elements, max(1, ELEMENTS_OF_X // terms))
+        limit = ELEMENTS_OF_X["cuda" if self.library.device.startswith("cuda") else "cpu"]
+        return min(elements, max(1, limit // terms))
 
 
 def open_composite(name: str, request: ProductRequest, options: Options, device: str | None) -> Opened:
