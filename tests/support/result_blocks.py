@@ -55,14 +55,10 @@ def verified_rows() -> str:
 
 def drawn_plans() -> str:
     """Return the counts of verdicts on planted products drawn by seed."""
-    path = RESULTS / "products" / "10000-10199.jsonl"
-    lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-    counts = Counter(line["verdict"] for line in lines)
-    false = sum(bool(line["false_exact"]) for line in lines)
+    lines, command, counts, false = _drawn("10000-10199")
     faulty = [line for line in lines if line["parameters"].keys() & _FAULTS]
     confirmed = sum(line["status"] == "confirmed" for line in faulty)
     others = ", ".join(f"{counts[name]} {words}" for name, words in _NOT_CONFIRMED.items() if counts[name])
-    command = f"python benchmarks/products.py --seeds {lines[0]['seed']}-{lines[-1]['seed']} --limit 60"
     text = (
         f"`{command}` draws {len(lines)} products by seed and computes them with an evaluator that shares no code with"
         f" accprobe's. {len(faulty)} of them have a fault that no plan describes: operands read at the wrong place, first calls"
@@ -72,6 +68,29 @@ def drawn_plans() -> str:
         " exact and false."
     )
     return filled(text)
+
+
+def drawn_reductions() -> str:
+    """Return the counts of verdicts on planted reductions drawn by seed."""
+    lines, command, counts, false = _drawn("20000-20199")
+    others = "".join(f", {counts[name]} {words}" for name, words in _NOT_CONFIRMED.items() if counts[name])
+    text = (
+        f"`{command}` draws {len(lines)} reductions by seed and computes them in numpy alone: sums in turn, from the last"
+        " element, in pairs, as butterflies, in lanes, in blocks and in cascades, Kahan's and Neumaier's, of four types and"
+        " with four types of partial sums; means; atomics; a dropped or a doubled element; one row in another order."
+        f" {counts['right']} were confirmed in the drawn order{others}; {counts['wrong']} in another order,"
+        f" {counts['called unstable']} repeatable ones were called unstable, and {false} had a finding that was exact and"
+        " false."
+    )
+    return filled(text)
+
+
+def _drawn(seeds: str) -> tuple[list[dict[str, Any]], str, Counter[str], int]:
+    """Return the recorded judgements, the command, the counts of verdicts, and the number with a false exact finding."""
+    text = (RESULTS / "products" / f"{seeds}.jsonl").read_text(encoding="utf-8")
+    lines = [json.loads(line) for line in text.splitlines()]
+    false = sum(bool(line["false_exact"]) for line in lines)
+    return lines, f"python benchmarks/products.py --seeds {seeds} --limit 60", Counter(x["verdict"] for x in lines), false
 
 
 def health_rates() -> str:
