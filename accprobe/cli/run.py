@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -37,24 +35,6 @@ BESIDE = "h200"
 """The recorded report that is named if a processor was measured because there is no GPU."""
 
 
-@dataclass(frozen=True)
-class RunRequest:
-    """The options of `accprobe run`; `output` is the report's file."""
-
-    device: str
-    select: tuple[str, ...]
-    dots: int
-    seed: int
-    jobs: int | None
-    output: Path | None
-    ncu: bool
-    record: Path | None
-    time_limit: float | None
-    form: str
-    expand: bool
-    with_uuid: bool
-
-
 @click.command("run")
 @click.option(
     "--device",
@@ -81,7 +61,20 @@ class RunRequest:
 @format_option("json")
 @click.option("--all", "expand", is_flag=True, help="Print one line per instruction instead of grouping equal ones.")
 @click.option("--with-uuid", is_flag=True, help="Put the GPU's UUID, which identifies the board, in the report.")
-def run_command(**options: Any) -> None:
+def run_command(
+    device: str,
+    select: tuple[str, ...],
+    dots: int,
+    seed: int,
+    jobs: int | None,
+    output: Path | None,
+    ncu: bool,
+    record: Path | None,
+    time_limit: float | None,
+    form: str,
+    expand: bool,
+    with_uuid: bool,
+) -> None:
     """Measure, bit for bit, every matrix instruction of a GPU or CPU.
 
     Infers a model of each instruction, verifies it on fresh random dot products, and searches operands that contradict it or
@@ -100,23 +93,21 @@ def run_command(**options: Any) -> None:
     Example:
       accprobe run --device cuda:0 --select 'wgmma.*e4m3*' -o report.json
     """
-    options["output"], options["form"] = report_output(options["output"], options["form"])
-    request = RunRequest(**options)
-    if request.record and request.output and request.record.resolve() == request.output.resolve():
+    output, form = report_output(output, form)
+    if record and output and record.resolve() == output.resolve():
         raise click.UsageError("-o and --record name the same file; give two")
-    for file in filter(None, (request.output, request.record)):
+    for file in filter(None, (output, record)):
         check_writable(file)
     from accprobe.survey.run import survey
 
-    profiler = _profiler(request.device) if request.ncu else None
-    wanted = (request.device, request.select, request.dots, request.seed, request.jobs)
+    profiler = _profiler(device) if ncu else None
     report = measured_report(
-        lambda on_row: survey(*wanted, on_row, profiler, request.with_uuid, request.record),
-        request.output,
-        request.time_limit,
+        lambda on_row: survey(device, select, dots, seed, jobs, on_row, profiler, with_uuid, record),
+        output,
+        time_limit,
         _steps,
         _count,
-        partial(_print, request),
+        lambda report: _print(report, form, expand),
     )
     _check_any_measured(report)
     if not all(row.holds for row in report.measured):
@@ -135,9 +126,9 @@ def _count(report: Report) -> str:
     return f"{done} of {so_many(total, 'instruction')}"
 
 
-def _print(request: RunRequest, report: Report) -> None:
+def _print(report: Report, form: str, expand: bool) -> None:
     """Print a report. `announce` has already named the device that replaces a GPU."""
-    if request.form == "json":
+    if form == "json":
         write(report.dumps())
         return
     from accprobe.render.document import Paragraph
@@ -146,7 +137,7 @@ def _print(request: RunRequest, report: Report) -> None:
 
     announced = report.model_copy(update={"device": report.device.model_copy(update={"reason": ""})})
     is_instead = report.device.kind == "cpu" and report.device.reason
-    print_blocks([*report_blocks(announced, request.expand), *([Paragraph(_beside())] if is_instead else [])])
+    print_blocks([*report_blocks(announced, expand), *([Paragraph(_beside())] if is_instead else [])])
 
 
 def _beside() -> str:

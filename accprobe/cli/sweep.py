@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -29,28 +27,6 @@ from accprobe.errors import AccprobeError, UnknownName, nearest
 if TYPE_CHECKING:
     from accprobe.report.report import Report
     from accprobe.report.sweeps import OperandSet
-    from accprobe.sweep.configurations import Configuration
-
-
-@dataclass(frozen=True)
-class SweepRequest:
-    """The options of `accprobe sweep`; `output` is the report's file."""
-
-    device: str
-    dtypes: tuple[str, ...]
-    block_ks: tuple[int, ...]
-    num_warps: tuple[int, ...]
-    block_m: int
-    block_n: int
-    m: int | None
-    n: int | None
-    k: int
-    promote_every: int | None
-    operand_sets: tuple[str, ...] | None
-    seed: int
-    output: Path | None
-    time_limit: float | None
-    form: str
 
 
 @click.command("sweep")
@@ -85,7 +61,23 @@ class SweepRequest:
 @report_option
 @time_limit_option
 @format_option("json")
-def sweep_command(**options: Any) -> None:
+def sweep_command(
+    device: str,
+    dtypes: tuple[str, ...],
+    block_ks: tuple[int, ...],
+    num_warps: tuple[int, ...],
+    block_m: int,
+    block_n: int,
+    m: int | None,
+    n: int | None,
+    k: int,
+    promote_every: int | None,
+    operand_sets: tuple[str, ...] | None,
+    seed: int,
+    output: Path | None,
+    time_limit: float | None,
+    form: str,
+) -> None:
     """Measure how many bits the partial sums of a Triton GEMM have.
 
     Finds how many low bits of the partial sums a mask can clear before the result changes: the unit computes the bits above.
@@ -102,32 +94,25 @@ def sweep_command(**options: Any) -> None:
       accprobe sweep --device sim:h100
     """
     from accprobe.sweep.configurations import configurations
-
-    options["output"], options["form"] = report_output(options["output"], options["form"])
-    request = SweepRequest(**options)
-    blocks = (request.block_ks, request.num_warps, request.block_m, request.block_n)
-    wanted = configurations(request.dtypes, *blocks, request.promote_every)
-    sets = _known_sets(request.operand_sets or [])
-    if request.output:
-        check_writable(request.output)
-    check_report(request.output)
-    _sweep(request, wanted, sets)
-
-
-def _sweep(request: SweepRequest, wanted: Sequence[Configuration], sets: list[OperandSet]) -> None:
     from accprobe.sweep.sweeper import Problem, sweep
+
+    output, form = report_output(output, form)
+    wanted = configurations(dtypes, block_ks, num_warps, block_m, block_n, promote_every)
+    sets = _known_sets(operand_sets or [])
+    if output:
+        check_writable(output)
+    check_report(output)
 
     def steps(report: Report) -> tuple[int, int]:
         return len({(each.dtype, each.num_warps, each.block_k) for each in report.sweeps}), len(wanted)
 
-    problem = Problem(request.m, request.n, request.k, request.seed)
     report = measured_report(
-        lambda on_record: sweep(request.device, wanted, problem, sets, on_record),
-        request.output,
-        request.time_limit,
+        lambda on_record: sweep(device, wanted, Problem(m, n, k, seed), sets, on_record),
+        output,
+        time_limit,
         steps,
         lambda report: f"{len(report.sweeps)} sweeps" if report.sweeps else "",
-        partial(_print, request),
+        lambda report: _print(report, form),
     )
     _exit(report)
 
@@ -141,8 +126,8 @@ def _known_sets(names: Sequence[str]) -> list[OperandSet]:
     return [known for known in SETS if known in names]
 
 
-def _print(request: SweepRequest, report: Report) -> None:
-    if request.form == "json":
+def _print(report: Report, form: str) -> None:
+    if form == "json":
         write(report.dumps())
     else:
         from accprobe.render.subjects.report import report_blocks

@@ -27,8 +27,14 @@ def number_ranges(numbers: list[int]) -> Iterator[str]:
 
 
 def brace_patterns(names: Iterable[str]) -> list[str]:
-    """Return patterns that together expand to just these names, in the order of their first names."""
-    found: list[Slots] = [tuple((part,) for part in _parts(name)) for name in names]
+    """Return patterns that together expand to just these names of instructions, in the order of their first names.
+
+    Other names are returned as they are.
+    """
+    parts = [_parts(name) for name in names]
+    if any(len(each) == 1 for each in parts):
+        return list(dict.fromkeys("".join(each) for each in parts))
+    found: list[Slots] = [tuple((part,) for part in each) for each in parts]
     before = -1
     while len(found) != before:
         before = len(found)
