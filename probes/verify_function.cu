@@ -1,6 +1,16 @@
 // One PTX instruction on every 32-bit operand of a range: compared with a model and with float64 values of its function.
 // Defined above: Result (unsigned storage type), APPLY(y, x), the statement with its registers, and REFERENCE(x).
+// With GIVEN, another program computes the results and those of the model, for operands from `first` on.
 // The model is that of accprobe/function/model.py, or the conversion of accprobe/function/reference.py.
+
+#ifdef GIVEN
+#define ARRAYS , const Result* given, const Result* wanted, unsigned long long first
+#define APPLY(y, x) y = given[(x) - first]
+#define WANTED(x) wanted[(x) - first]
+#else
+#define ARRAYS
+#define WANTED(x) 0
+#endif
 
 using i64 = long long;
 using u32 = unsigned int;
@@ -50,7 +60,7 @@ struct Counts {
     double total, largest;
 };
 
-enum Kind { NONE, CONVERSION, TABLES };
+enum Kind { NONE, CONVERSION, TABLES, ARRAY };
 enum Rounding { RNE, RZ, RD, RU, RNA };
 enum Reduction { POWER, EXP2, LOG2, TURNS, OCTAVES };
 enum Then { TIMES, PLUS, SQUARE };
@@ -245,7 +255,7 @@ __device__ inline u64 mixed(u64 x) {
 }
 
 // Each thread has `each` consecutive operands from `begin` on, and the one before them as the neighbour of its first.
-extern "C" __global__ void verify(const Model* model, const i64* coefficients, Counts* counts, u64 begin, u64 each) {
+extern "C" __global__ void verify(const Model* model, const i64* coefficients, Counts* counts, u64 begin, u64 each ARRAYS) {
     const Model& m = *model;
     u64 thread = blockIdx.x * (u64)blockDim.x + threadIdx.x, start = begin + thread * each, before = start ? start - 1 : 0;
     Counts n{};
@@ -266,7 +276,9 @@ extern "C" __global__ void verify(const Model* model, const i64* coefficients, C
         if (i < start) continue;
         n.digest += mixed(i << 32 | y);
         if (m.kind != NONE) {
-            i64 expected = m.kind == TABLES ? scaled_word(m.tables, coefficients, x) : converted_operand(m, x);
+            i64 expected = m.kind == ARRAY    ? (i64)WANTED(x)
+                           : m.kind == TABLES ? scaled_word(m.tables, coefficients, x)
+                                              : converted_operand(m, x);
             bool same = (Result)expected == y || (m.any_nan && is_nan(m.result, y) && is_nan(m.result, (Result)expected));
             if (!same && n.mismatches == 0) n.first = i;
             n.mismatches += !same;

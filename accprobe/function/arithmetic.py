@@ -18,7 +18,7 @@ import numpy as np
 from accprobe.build import compiler
 from accprobe.build.cache import Cubin
 from accprobe.build.probes import device_code
-from accprobe.function.units import STORAGE
+from accprobe.function.exhaustive import STORAGE
 from accprobe.isa.formats import FORMATS, Bits, Format
 
 ArithmeticOperation = Literal["add", "mul", "fma", "div", "min", "max"]

@@ -17,7 +17,7 @@ from accprobe.function.quadratic import module_of
 from accprobe.function.records import function_words, model_of
 from accprobe.function.reference import FUNCTIONS, FormatConversion, single, values_of_words, words_of_singles
 from accprobe.function.rules import approximate_quotient
-from accprobe.function.units import GpuUnit, ScalarUnit
+from accprobe.function.units import SCALAR_UNITS, GpuUnit, ScalarUnit
 from accprobe.isa.formats import FORMATS, Format
 from accprobe.report.functions import FunctionRow, TableModelRecord
 from accprobe.report.recorded import recorded
@@ -160,31 +160,40 @@ def _hypothesis(text: str, way: Callable[[Singles], Singles], operand: Format, r
 
 
 def _libraries(name: str, device: str) -> Iterator[Library]:
-    """Yield the libraries of a device. A GPU without a compiler has no functions of CUDA."""
+    """Yield the libraries of a device with the functions that its compositions need, which a GPU compiles.
+
+    A GPU without a compiler has no functions of CUDA, and the recorded units.
+    """
+    needed = {name, *re.findall(r"\w+(?=\()", " ".join(COMPOSITIONS.get(name, ())))}
     if device == "cpu":
         yield Library({each: each for each in FUNCTIONS}, FUNCTIONS, "numpy's {} in f32")
-    else:
-        needed = {name, *re.findall(r"\w+(?=\()", " ".join(COMPOSITIONS.get(name, ())))}
-        for number in range(2):  # exact and fast functions
-            names = {each: found[number] for each, found in CUDA_FUNCTIONS.items() if each in needed and found[number:]}
-            try:
-                units = {each: GpuUnit(_cuda_unit(each, found), _index(device)) for each, found in names.items()}
-            except AccprobeError:
-                break
-            yield Library(names, {each: _of_singles(unit.words) for each, unit in units.items()}, "CUDA's {}")
     for ftz in (".ftz", ""):
-        rows = {unit: recorded_row(f"{unit}.approx{'' if unit == 'tanh' else ftz}.f32") for unit in _UNITS}
-        functions: dict[str, Callable[..., Singles]] = {
-            unit: _of_singles(_word_function(row)) for unit, row in rows.items() if row
-        }
-        names = {unit: f"{unit}.approx{'' if unit == 'tanh' else ftz}" for unit in functions}
-        if "rcp" in functions:
+        names = {unit: f"{unit}.approx{'' if unit == 'tanh' else ftz}" for unit in _UNITS if {unit, _UNITS[unit]} & needed}
+        words = {unit: _unit_words(f"{each}.f32", device) for unit, each in names.items()}
+        functions: dict[str, Callable[..., Singles]] = {unit: _of_singles(each) for unit, each in words.items() if each}
+        if recorded_row("rcp.approx.ftz.f32"):
             functions, names = functions | {"div": _full_quotient}, names | {"div": "div.full"}
-        yield Library(names, functions, "{}, on the special function unit")
+        yield Library({each: names[each] for each in functions}, functions, "{}, on the special function unit")
+    for number in range(2 if device != "cpu" else 0):  # exact and fast functions
+        names = {each: found[number] for each, found in CUDA_FUNCTIONS.items() if each in needed and found[number:]}
+        units = {each: ScalarUnit(found, _F32, _F32, "CUDA function", each) for each, found in names.items()}
+        try:
+            functions = {each: _of_singles(GpuUnit(unit, _index(device)).words) for each, unit in units.items()}
+        except AccprobeError:
+            return
+        yield Library(names, functions, "CUDA's {}")
 
 
-def _cuda_unit(name: str, function: str) -> ScalarUnit:
-    return ScalarUnit(function, _F32, _F32, "CUDA function", name)
+def _unit_words(name: str, device: str) -> WordFunction | None:
+    """Return the instruction of a GPU, or its recorded model."""
+    if device != "cpu":
+        (unit,) = (unit for unit in SCALAR_UNITS if unit.name == name)
+        try:
+            return GpuUnit(unit, _index(device)).words
+        except AccprobeError:
+            pass
+    row = recorded_row(name)
+    return _word_function(row) if row else None
 
 
 def _index(device: str) -> int:

@@ -1,4 +1,4 @@
-"""Compare a PTX instruction with its model on all 2^32 operands, in one kernel.
+"""Compare a function of a GPU with its model on all 2^32 operands, in one kernel.
 
 The kernel, probes/verify_function.cu, has table models and conversions in CUDA C++. It counts what `statistics.measure_pass`
 counts, and measures the error of every operand, not of every 16th chunk.
@@ -6,11 +6,13 @@ counts, and measures the error of every operand, not of every 16th chunk.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from accprobe.build import compiler
 from accprobe.build.probes import device_code
 from accprobe.function.candidates import Hypothesis
 from accprobe.function.model import SPECIAL_CLASSES
@@ -19,9 +21,24 @@ from accprobe.function.statistics import MOST_COUNTEREXAMPLES, Pass, UlpErrors
 from accprobe.isa.formats import Format
 from accprobe.report.functions import ConversionRecord, TableModelRecord
 
+# Storage types of CUDA C++ by bits.
+STORAGE = {8: "unsigned char", 16: "unsigned short", 32: "unsigned int", 64: "unsigned long long"}
 # Reference functions as CUDA C++ expressions of a double.
 EXPRESSIONS = {
     "identity": "x",
+    "exp": "exp(x)",
+    "expm1": "expm1(x)",
+    "log": "log(x)",
+    "log10": "log10(x)",
+    "log1p": "log1p(x)",
+    "tan": "tan(x)",
+    "sigmoid": "1 / (1 + exp(-(x)))",
+    "silu": "((x) < -800 ? 0.0 : (x) / (1 + exp(-(x))))",
+    "gelu": "((x) < -60 ? 0.0 : (x) * 0.5 * erfc(-(x) * 0.70710678118654752))",
+    "erf": "erf(x)",
+    "square": "(x) * (x)",
+    "negative": "-(x)",
+    "absolute": "fabs(x)",
     "exp2": "exp2(x)",
     "log2": "log2(x)",
     "reciprocal": "1.0 / (x)",
@@ -32,6 +49,9 @@ EXPRESSIONS = {
     "tanh": "tanh(x)",
 }
 THREADS, BLOCKS = 256, 2048
+# Operands whose results another program computes at once, and those of each thread.
+CHUNK, EACH = 1 << 24, 512
+FROM_ARRAY = 3
 WORDS_OF_32_BITS = 1 << 32
 
 _Numbers = NDArray[Any]
@@ -152,6 +172,49 @@ def table_parameters(record: TableModelRecord) -> tuple[_Numbers, _Numbers]:
         _fill(place, unit=table.unit, has_first=first is not None, first=first or 0, ignored=ignored[number], coefficients=row)
         row += segments
     return p, np.concatenate([np.array(table.coefficients, np.int64) for table in record.tables])
+
+
+def verify_callable(subject: Any, function: str, model: Hypothesis | None, progress: Callable[[int], None]) -> Pass | None:
+    """Compare the results of a function of cupy arrays with a model; None if the kernel has not its formats and function.
+
+    Raises AccprobeError if the kernel does not compile.
+    """
+    function = function or "identity"
+    if not subject.on_device or subject.result.bits > 32 or not can_verify(subject.operand, subject.result, function):
+        return None
+    from accprobe.devices.cuda import CudaDevice
+
+    gpu = CudaDevice(int(subject.device.partition(":")[2] or 0))
+    head = f"using Result = {STORAGE[subject.result.storage_bits]};\n#define GIVEN\n"
+    cubin = compiler.compile_source(source(head, function), gpu.architecture, f"the verification of {function}")
+    numbers, coefficients = kernel_parameters(None, subject.operand, subject.result)
+    numbers["kind"], numbers["any_nan"] = (FROM_ARRAY, model.any_nan) if model else (0, 0)
+    found = []
+    with gpu.lend(f"failed to verify {subject.name}") as cupy:
+        kernel = cupy.RawModule(path=str(cubin.path)).get_function("verify")
+        given = [cupy.asarray(np.frombuffer(numbers.tobytes(), np.uint8)), cupy.asarray(coefficients)]
+        for begin in range(0, WORDS_OF_32_BITS, CHUNK):
+            first = max(begin - 1, 0)  # the neighbour of the chunk's first operand
+            words = cupy.arange(first, begin + CHUNK, dtype=np.int64).astype(np.uint32)
+            results = subject.words(words)
+            wanted = results if model is None else model.words(words).astype(results.dtype)
+            counts = cupy.zeros(CHUNK // EACH * COUNTS.itemsize, np.uint8)
+            arrays = (cupy.ascontiguousarray(results), cupy.ascontiguousarray(wanted), np.uint64(first))
+            launch = (*given, counts, np.uint64(begin), np.uint64(EACH), *arrays)
+            kernel((CHUNK // EACH // THREADS,), (THREADS,), launch)
+            found.append(summed(counts.get().view(COUNTS)))
+            progress(begin + CHUNK)
+    return as_pass(np.concatenate(found), subject.words, model)
+
+
+def summed(counts: _Numbers) -> _Numbers:
+    """Return the counts of all threads as one."""
+    best, wrong = counts["largest"].argmax(), np.flatnonzero(counts["mismatches"])
+    one = counts[best : best + 1].copy()
+    for name in ("mismatches", "digest", "count", "correct", "against", "total"):
+        one[name] = counts[name].sum()
+    one["first"] = counts["first"][wrong[0]] if len(wrong) else 0
+    return one
 
 
 def as_pass(counts: _Numbers, function: Any, model: Hypothesis | None) -> Pass:

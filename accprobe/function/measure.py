@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from accprobe.errors import AccprobeError, DeviceError
 from accprobe.function.candidates import (
     Hypothesis,
     recognised,
@@ -16,6 +17,7 @@ from accprobe.function.candidates import (
     sample_words,
     special_results,
 )
+from accprobe.function.exhaustive import verify_callable
 from accprobe.function.fit import infer_table_model
 from accprobe.function.records import model_record, table_in_words
 from accprobe.function.reference import exact_values
@@ -61,7 +63,12 @@ def measure(subject: Subject, request: FunctionRequest, progress: ShowShare = la
     progress("all words", 0)
     of = 1 << subject.operand.bits + subject.operand.ignored_low_bits
     total = of if _is_exhaustive(subject, request) else SAMPLED_WORDS
-    done = request.verify(found) or _run(subject, function, found, total, lambda count: progress("all words", count / total))
+
+    def show(count: int) -> None:
+        progress("all words", count / total)
+
+    done = request.verify(found) or _in_one_kernel(subject, function, found, show)
+    done = done or _run(subject, function, found, total, show)
     verification = Verification(
         compared=done.words,
         mismatches=done.mismatches,
@@ -127,6 +134,16 @@ def _roundings(subject: Subject, function: str, operands: Any, results: Any, req
 
 def _is_exhaustive(subject: Subject, request: FunctionRequest) -> bool:
     return subject.operand.storage_bits <= 16 or request.exhaustive
+
+
+def _in_one_kernel(subject: Subject, function: str, found: Hypothesis | None, show: Callable[[int], None]) -> Pass | None:
+    """Compare all operands in a kernel; None without one or without a compiler: cupy then takes longer."""
+    try:
+        return verify_callable(subject, function, found, show)
+    except DeviceError:
+        raise
+    except AccprobeError:
+        return None
 
 
 def _run(subject: Subject, function: str, found: Hypothesis | None, total: int, progress: Callable[[int], None]) -> Pass:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Literal
 
 import numpy as np
@@ -29,12 +30,19 @@ def _sigmoid(x: Any) -> Any:
 
 
 def _erf(x: Any) -> Any:
-    xp = module_of(x)
-    if xp is not np:
+    return _special("erf", x)
+
+
+def _special(name: str, x: Any) -> Any:
+    if module_of(x) is not np:
         from importlib import import_module
 
-        return import_module("cupyx.scipy.special").erf(x)
-    return np.frompyfunc(math.erf, 1, 1)(x).astype(x.dtype)
+        return getattr(import_module("cupyx.scipy.special"), name)(x)
+    return np.frompyfunc(getattr(math, name), 1, 1)(x).astype(x.dtype)
+
+
+def _erfc(x: Any) -> Any:
+    return 1 - _erf(x) if x.dtype == np.float32 else _special("erfc", x)
 
 
 def _times(x: Any, factor: Any) -> Any:
@@ -60,7 +68,7 @@ FUNCTIONS: Mapping[str, Callable[[Any], Any]] = {
     "tanh": lambda x: module_of(x).tanh(x),
     "sigmoid": _sigmoid,
     "silu": lambda x: _times(x, _sigmoid(x)),
-    "gelu": lambda x: _times(x, 0.5 * (1 + _erf(x * math.sqrt(0.5)))),
+    "gelu": lambda x: _times(x, 0.5 * _erfc(-x * math.sqrt(0.5))),
     "gelu_tanh": lambda x: _times(x, _sigmoid(2 * math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))),
     "relu": lambda x: module_of(x).maximum(x, 0),
     "softplus": lambda x: module_of(x).logaddexp(0, x),
@@ -205,7 +213,9 @@ def _values_of(words: Any, fmt: Format) -> Any:
     if fmt.name == "f64" or (xp is np and fmt.name in ("f32", "f16")):
         return words.astype(fmt.dtype).view(fmt.ml_dtype).astype(np.float64)
     if fmt.storage_bits == 32 or fmt.name == "bf16":
-        return _wide_values(words.astype(np.int64) << 32 - fmt.storage_bits & ~((1 << fmt.ignored_low_bits) - 1))
+        singles = words.astype(np.uint32) << np.uint32(32 - fmt.storage_bits)
+        singles &= np.uint32(~((1 << fmt.ignored_low_bits) - 1) & 0xFFFFFFFF)
+        return singles.view(np.float32).astype(np.float64) if xp is np else _cupy_conversions()[0](singles)
     table = xp.asarray(fmt.values(np.arange(1 << fmt.storage_bits, dtype=fmt.dtype)))
     return table[words]
 
@@ -232,22 +242,25 @@ def unlike(results: Any, expected: Any, fmt: Format, any_nan: bool) -> Any:
     return differ & ~(is_nan(results, fmt) & is_nan(expected, fmt)) if any_nan else differ
 
 
-def _wide_values(words: Any) -> Any:
-    """Return the float64 values of f32 words by integers, as a GPU's own conversion may flush subnormal numbers."""
-    xp = module_of(words)
-    biased, fraction = words >> 23 & 255, words & (1 << 23) - 1
-    significand = xp.where(biased > 0, fraction | 1 << 23, fraction).astype(np.float64)
-    values = xp.ldexp(significand, (xp.maximum(biased, 1) - 150).astype(np.int32))
-    values = xp.where(biased == 255, xp.where(fraction > 0, np.nan, np.inf), values)
-    return xp.where(words >> 31 & 1 == 1, -values, values)
-
-
 def words_of_singles(values: Any) -> Any:
     """Return the f32 words of float64 values, rounded to nearest even; every NaN is 0x7fffffff."""
     if module_of(values) is np:
         with np.errstate(over="ignore", invalid="ignore"):
             return np.where(np.isnan(values), np.uint32(0x7FFFFFFF), values.astype(np.float32).view(np.uint32))
-    return FormatConversion(nan=0x7FFFFFFF).words(values, FORMATS["f32"]).astype(np.uint32)  # cupy flushes subnormal numbers
+    return _cupy_conversions()[1](values)
+
+
+@cache
+def _cupy_conversions() -> tuple[Callable[[Any], Any], Callable[[Any], Any]]:
+    """Return float64 values of f32 words, and back. The instructions keep subnormal numbers, which cupy's conversions flush."""
+    import cupy
+
+    to_double = 'double v; asm("cvt.f64.f32 %0, %1;" : "=d"(v) : "f"(__uint_as_float(x))); y = v'
+    to_single = 'float v; asm("cvt.rn.f32.f64 %0, %1;" : "=f"(v) : "d"(x)); y = x == x ? __float_as_uint(v) : 0x7fffffffu'
+    return (
+        cupy.ElementwiseKernel("uint32 x", "float64 y", to_double, "values_of_singles"),
+        cupy.ElementwiseKernel("float64 x", "uint32 y", to_single, "words_of_singles"),
+    )
 
 
 def single(values: Any) -> Any:

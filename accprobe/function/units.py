@@ -18,13 +18,13 @@ from accprobe.build.cache import Cubin
 from accprobe.build.probes import device_code
 from accprobe.function import exhaustive
 from accprobe.function.candidates import Hypothesis
+from accprobe.function.exhaustive import STORAGE
 from accprobe.function.statistics import Pass
 from accprobe.isa.formats import FORMATS, Format
 from accprobe.sass.reading import functions
 
 Kind = Literal["special function", "conversion", "CUDA function"]
 
-STORAGE = {8: "unsigned char", 16: "unsigned short", 32: "unsigned int", 64: "unsigned long long"}
 # Register class of inline assembly by format: bit patterns in integer registers, f32 in a float register.
 REGISTERS = {"f32": "f", "f16": "h", "bf16": "h", "tf32": "r", "s32": "r", "u32": "r", "s16": "h", "s8": "r", "u8": "r"}
 # SASS that loads, stores, indexes and branches, whatever the function is.

@@ -50,6 +50,11 @@ extern "C" void verify_on_host(const Model* m, const i64* c, Counts* counts, uns
 }
 """
 
+OF_ARRAYS = ON_HOST.replace("#define APPLY(y, x) y = planted[(x) - planted_from]", "#define GIVEN").replace(
+    "const unsigned* words, bool", "const unsigned* words, const unsigned* of_model, bool"
+)
+OF_ARRAYS = OF_ARRAYS.replace("begin, each);", "begin, each, words, of_model, planted_from);")
+
 THREADS, EACH = 16, 256
 # Borders: of subnormal numbers, f16, powers of two, tables, overflow and infinity, and halves between numbers.
 STARTS = (0, 0x7FF800, 0x387FF800, 0x3F7FF800, 0x3F87F800, 0x40490000, 0x40FFF800, 0x42FBF800, 0x477FF800, 0x4EFFF800)
@@ -96,14 +101,17 @@ CONVERSIONS: dict[str, Hypothesis] = {
 }
 
 
-def verified(model: Hypothesis, result: Format, begin: int, planted: Bits, is_exp2: bool) -> Pass:
-    """Return what the kernel finds from `begin` on; planted: results from the operand before that on."""
-    code = library(ON_HOST.replace("CODE", device_code("verify_function.cu")))
-    numbers, coefficients = exhaustive.kernel_parameters(model, F32, result)
+def verified(model: Hypothesis, result: Format, begin: int, planted: Bits, is_exp2: bool, wanted: Bits | None = None) -> Pass:
+    """Return what the kernel finds from `begin` on; planted, wanted: results from the operand before that on."""
+    code = library((ON_HOST if wanted is None else OF_ARRAYS).replace("CODE", device_code("verify_function.cu")))
+    numbers, coefficients = exhaustive.kernel_parameters(model if wanted is None else None, F32, result)
+    if wanted is not None:
+        numbers["kind"], numbers["any_nan"] = exhaustive.FROM_ARRAY, model.any_nan
     counts = np.zeros(THREADS, exhaustive.COUNTS)
     given = (ctypes.c_void_p(each.ctypes.data) for each in (numbers, np.ascontiguousarray(coefficients), counts))
-    code.verify_on_host(*given, begin, EACH, THREADS, ctypes.c_void_p(planted.ctypes.data), is_exp2)
-    return exhaustive.as_pass(counts, lambda words: planted[words - max(begin - 1, 0)], model)
+    arrays = [ctypes.c_void_p(each.ctypes.data) for each in (planted, wanted) if each is not None]
+    code.verify_on_host(*given, begin, EACH, THREADS, *arrays, is_exp2)
+    return exhaustive.as_pass(exhaustive.summed(counts), lambda words: planted[words - max(begin - 1, 0)], model)
 
 
 @pytest.mark.parametrize("name", models())
@@ -127,6 +135,8 @@ def test_the_kernel_counts_what_numpy_counts(name: str) -> None:
         words = np.arange(max(begin - 1, 0), begin + THREADS * EACH).astype(np.uint32)
         planted = (model.words(words) ^ (words % 97 == 5)).astype(np.uint32)
         found = verified(model, result, begin, planted, of is not None)
+        if name == "two tables":  # of arrays
+            assert found == verified(model, result, begin, planted, True, model.words(words).astype(np.uint32))
         results = planted[-THREADS * EACH :].astype(result.dtype)
         expected = measure_pass([words[-THREADS * EACH :]], lambda _, results=results: results, model, exact, result)
         assert (found.mismatches, found.digest) == (expected.mismatches, expected.digest), hex(begin)
