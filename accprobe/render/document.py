@@ -169,7 +169,7 @@ def tabulate(
 
 
 def less_needed(columns: Sequence[Column], records: Sequence[Any], *headers: str) -> tuple[Column, ...]:
-    """Return the columns; those of these headers whose cells are all the same are "detail"."""
+    """Return the columns; those of these headers whose values are all the same are "detail"."""
     same = {
         column.header
         for column in columns

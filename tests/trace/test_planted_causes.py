@@ -200,6 +200,7 @@ def test_an_operation_that_differs_from_itself_is_unstable() -> None:
     assert (origin.cause.kind, origin.origin.operation) == ("atomics", "accprobe_test.unstable")
 
 
+@pytest.mark.slow  # torch imports its compiler
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch._inductor
 @pytest.mark.skipif(shutil.which("g++") is None, reason="Inductor needs a C++ compiler")
 def test_compiled_code_rounds_once() -> None:
