@@ -149,6 +149,8 @@ class _Search:
     outcome: ProductOutcome
     rng: np.random.Generator
     calls: int = 0
+    combinations: int = 0
+    nearest: _Nearest | None = None
 
     @property
     def composite(self) -> Composite:
@@ -227,26 +229,31 @@ class _Search:
         sample = self._sample(RANDOM_ROWS, composite.sharpened, SHARP_EPS if composite.sharpened else None)
         known = moment_orders(k) if composite.terms == "moments" else lane_orders(k)
         orders = [(str(order), order.tree(k)) for order in known]
-        tried = _Tried()
         candidates: list[CompositeCandidate] = []
         for some in _fewest_of_library(kept):
-            candidates = candidates or self._explaining(self._tried(some, orders, sample, tried), sample)
+            candidates = candidates or self._explaining(self._tried(some, orders, sample), sample)
         if not candidates and composite.terms != "moments" and (tree := self._tree_of_sum()) is not None:
             orders.append(("the order of torch:sum", tree))
             for some in _fewest_of_library(kept):
-                candidates = candidates or self._explaining(self._tried(some, orders[-1:], sample, tried), sample)
+                candidates = candidates or self._explaining(self._tried(some, orders[-1:], sample), sample)
         for _ in range(MORE_ROUNDS if len(candidates) > 1 else 0):
             candidates = self._explaining(candidates, self._sample(RANDOM_ROWS))
-        found.alternatives += tried.combinations
+        found.alternatives += self.combinations
         if not candidates:
             what = "mean and M2 are" if composite.terms == "moments" else "order of the sum is"
             steps = "" if composite.isolated is None else f"; {kept[0]} explains rows of one or two terms"
-            found.reason = f"the {what} not explained: none of {len(orders):,} orders gives the results{steps}; {tried}"
+            found.reason = (
+                f"the {what} not explained: none of {len(orders):,} orders gives the results{steps}; of {self.combinations:,}"
+                f" combinations {self.nearest}"
+            )
         return candidates
 
-    def _tried(
-        self, kept: list[Steps], orders: list[tuple[str, Node]], sample: ProbedRows, tried: _Tried
-    ) -> list[CompositeCandidate]:
+    def _see(self, nearest: str, wrong: int, results: int) -> None:
+        """Keep the combination with the fewest wrong results, of the most results."""
+        if self.nearest is None or (results, -wrong) > (self.nearest.results, -self.nearest.wrong):
+            self.nearest = _Nearest(nearest, wrong, results)
+
+    def _tried(self, kept: list[Steps], orders: list[tuple[str, Node]], sample: ProbedRows) -> list[CompositeCandidate]:
         """Return the candidates that explain a few results of a few rows."""
         found: list[CompositeCandidate] = []
         every = [(order, tree, Schedule(tree)) for order, tree in orders]
@@ -264,7 +271,8 @@ class _Search:
                     words = self._results(steps, parts, given.repeated(len(some)), sample).reshape(len(some), *got.shape)
                     wrong = np.count_nonzero(words != got, axis=(1, 2))
                     best = int(np.argmin(wrong))
-                    tried.see(len(some), f"{_in_words(steps, rule)}, in {some[best][0]}", int(wrong[best]), got.size)
+                    self.combinations += len(some)
+                    self._see(f"{_in_words(steps, rule)}, in {some[best][0]}", int(wrong[best]), got.size)
                     for number in np.flatnonzero(wrong == 0):
                         order, tree, schedule = some[number]
                         text = ", ".join(filter(None, (order, how)))
@@ -300,8 +308,9 @@ class _Search:
             key = terms, each.rule, each.order
             if key not in sums:
                 sums[key] = each.schedule.result(each.rule, columns)
-            if (self._results(each.steps, sums[key], given, sample) == sample.got).all():
-                kept.append(each)
+            wrong = int(np.count_nonzero(self._results(each.steps, sums[key], given, sample) != sample.got))
+            self._see(f"{_in_words(each.steps, each.rule)}, in {each.order}", wrong, sample.got.size)
+            kept += [] if wrong else [each]
         return kept
 
     def verify(self, candidates: list[CompositeCandidate], elements: int) -> None:
@@ -405,28 +414,15 @@ class _Search:
         return rows, self.adapter.reduced(words, targets)
 
 
-@dataclass
-class _Tried:
-    """Combinations of orders, methods and steps that were tried, and the nearest of them."""
+class _Nearest(NamedTuple):
+    """The combination of steps and an order that explains most."""
 
-    combinations: int = 0
-    wrong: int = 0
-    results: int = 0
-    nearest: str = ""
-
-    def see(self, combinations: int, nearest: str, wrong: int, results: int) -> None:
-        """Count combinations, the nearest of which has this number of wrong results."""
-        self.combinations += combinations
-        if not self.nearest or wrong < self.wrong:
-            self.nearest, self.wrong, self.results = nearest, wrong, results
+    text: str
+    wrong: int
+    results: int
 
     def __str__(self) -> str:
-        if not self.wrong:
-            return f"of {self.combinations:,} combinations some give {self.results} results, but not those of more rows"
-        return (
-            f"of {self.combinations:,} combinations the nearest has {self.wrong} of {self.results} results wrong:"
-            f" {self.nearest}"
-        )
+        return f"the nearest has {self.wrong:,} of {self.results:,} results wrong: {self.text}"
 
 
 def _fewest_of_library(kept: list[Steps]) -> Iterator[list[Steps]]:

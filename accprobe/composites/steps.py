@@ -141,38 +141,35 @@ def _cross_entropy(x: Any, given: Arguments) -> Any:
     return losses[:, None] if given.reduction == "none" else losses
 
 
-def _of_mean_square(row: RowValues) -> Iterator[tuple[str, SingleValues]]:
-    """Yield ways to compute S / K + eps."""
-    inverse = np.float32(1) / np.float32(row.k)
-    yield "S / K + eps", row.s / np.float32(row.k) + row.eps
-    yield "S · (1 / K) + eps", row.s * inverse + row.eps
-    yield "fma(S, 1 / K, eps)", fma(row.s, inverse, row.eps)
+def _share(row: RowValues) -> Any:
+    return np.float32(1) / np.float32(row.k)
 
 
-_MEAN_SQUARES = ("S / K + eps", "S · (1 / K) + eps", "fma(S, 1 / K, eps)")
+# Ways to compute the mean of squares plus eps, and to scale the difference from the mean by its reciprocal root r.
+_MEAN_SQUARES: Mapping[str, Callable[[RowValues], SingleValues]] = {
+    "S / K + eps": lambda row: row.s / np.float32(row.k) + row.eps,
+    "S · (1 / K) + eps": lambda row: row.s * _share(row) + row.eps,
+    "fma(S, 1 / K, eps)": lambda row: fma(row.s, _share(row), row.eps),
+}
+_SCALINGS: Mapping[str, Callable[[RowValues, SingleValues], SingleValues]] = {
+    "(x - mean) · r": lambda row, r: (row.x - row.mean) * r,
+    "x · r + (-r · mean)": lambda row, r: row.x * r + -r * row.mean,
+    "fma(x, r, -r · mean)": lambda row, r: fma(row.x, r, -r * row.mean),
+}
 
 
 def _scaled(how: str) -> Finish:
-    return lambda row, f: row.x * f(dict(_of_mean_square(row))[how])
+    return lambda row, f: row.x * f(_MEAN_SQUARES[how](row))
 
 
-def _normalised(how: str, shift: str) -> Finish:
-    def finish(row: RowValues, f: SingleFunction) -> SingleValues:
-        r = f(dict(_of_mean_square(row))[how])
-        if shift == "fma(x, r, -r · mean)":
-            return fma(row.x, r, -r * row.mean)
-        found: SingleValues = (row.x - row.mean) * r if shift == "(x - mean) · r" else row.x * r + -r * row.mean
-        return found
-
-    return finish
+def _normalised(scaling: str, how: str) -> Finish:
+    return lambda row, f: _SCALINGS[scaling](row, f(_MEAN_SQUARES[how](row)))
 
 
-def _variance(row: RowValues, f: SingleFunction) -> SingleValues:
-    found: SingleValues = row.s / row.s.dtype.type(row.k - 1)
-    return found
+def _variance(row: RowValues) -> Any:
+    return row.s / row.s.dtype.type(row.k - 1)
 
 
-_SHIFTS = ("(x - mean) · r", "x · r + (-r · mean)", "fma(x, r, -r · mean)")
 _NAMED: Mapping[str, Composite] = {
     "torch:rms_norm": Composite(
         lambda x, given: _torch("rms_norm")(x, (x.shape[-1],), None, given.eps),
@@ -223,16 +220,18 @@ _NAMED: Mapping[str, Composite] = {
         lambda x, given: _torch("nn.functional.layer_norm")(x, (x.shape[-1],), None, None, given.eps),
         "moments",
         ("rsqrt",),
-        {f"{shift} with r = rsqrt({how})": _normalised(how, shift) for how in _MEAN_SQUARES for shift in _SHIFTS},
+        {f"{way} with r = rsqrt({how})": _normalised(way, how) for how in _MEAN_SQUARES for way in _SCALINGS},
         eps=1e-5,
         sharpened=_unit_variance,
     ),
-    "torch:var": Composite(lambda x, given: _torch("var")(x, -1, keepdim=True), "moments", (), {"S / (K - 1)": _variance}),
+    "torch:var": Composite(
+        lambda x, given: _torch("var")(x, -1, keepdim=True), "moments", (), {"S / (K - 1)": lambda row, f: _variance(row)}
+    ),
     "torch:std": Composite(
         lambda x, given: _torch("std")(x, -1, keepdim=True),
         "moments",
         (),
-        {"sqrt(S / (K - 1))": lambda row, f: np.sqrt(_variance(row, f))},
+        {"sqrt(S / (K - 1))": lambda row, f: np.sqrt(_variance(row))},
     ),
 }
 
