@@ -62,11 +62,11 @@ class _Block:
 class RegisterValues:
     """The numbered values of a function. actions: by line, of lines that make known values. inputs: by value, its inputs in the
     order of the operands; with a predicate, the previous value of the register is the last input. The only input of a matrix
-    instruction is the accumulator of its run; a register at the start of a block has one input for each preceding block.
-    sums: values of additions of two or more known values, the previous one of a predicated register included. operands: values
-    of A and B, with the opcode of the matrix instruction. runs: by matrix instruction, the first of its run (the instructions
-    of a block that pass one accumulator on), and how many of the run precede it. undecided: matrix instructions for which a
-    predicate decides whether they add C.
+    instruction is the accumulator of its run; a register at the start of a block has one input for each preceding block. sums:
+    values of additions of two or more known values, the previous one of a predicated register included. operands: values of A
+    and B, with the opcode of the matrix instruction. runs: by matrix instruction, the first of its run (instructions of a block
+    that pass one accumulator on) and how many precede it. undecided: matrix instructions for which a predicate decides whether
+    they add C.
     """
 
     def __init__(self, function: Function) -> None:

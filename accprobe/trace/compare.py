@@ -291,8 +291,8 @@ class _Comparing:
     ) -> OperationState:
         """Return the state of an operation from two inputs that differ; an origin that is not known yet is added.
 
-        If no recorded operation computed a value, and the other run does not have it, it is an input of the run that differs,
-        or comes from code that is not recorded. equal_after: the operation gives equal results in both runs.
+        A value that no recorded operation computed and that the other run lacks is an input that differs, or comes from code
+        that is not recorded. equal_after: the operation gives equal results in both runs.
         """
         left, right = (self._source(*which) for which in ((p, 0), (q, 1)))
         if left.tainted or right.tainted or (p.id, q.id) in self._inputs:

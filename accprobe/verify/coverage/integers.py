@@ -127,9 +127,7 @@ def _odd_operands(inst: Instruction, node: FusedSum, rng: np.random.Generator) -
 
 
 def _extreme_operands(inst: Instruction, node: FusedSum) -> Request:
-    """Return few and many products of ends and of powers of two, with a C that moves the sum to the ends of the result's
-    range.
-    """
+    """Return few and many products of ends and of powers of two, with a C near the ends of the result's range."""
     rows: list[tuple[tuple[int, ...], int, int, int]] = []
     first, last = _ends(node.arithmetic.result)
     ks = node.products or tuple(k for below in node.nodes() for k in below.products)
