@@ -6,6 +6,7 @@ again and probed (`accprobe.gemm.characterise`). Either way the model has to giv
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -33,6 +34,32 @@ MOST_INFERRED = 2
 """Plans that are inferred for operations with one key."""
 
 EXPLAIN_AT_MOST = 1 << 28
+
+MOST_SECONDS, MOST_EXPLAINED = 30, 10
+"""Seconds for the plan of one product, and those of them in which known plans are tried."""
+
+
+class OutOfTime(AccprobeError):
+    """The plan of a product is not found in time."""
+
+
+class _TimeLimit:
+    def __init__(self, seconds: float) -> None:
+        self._end = time.monotonic() + seconds
+
+    def check(self, *_: Any) -> None:
+        """Raise OutOfTime after the end. Takes the arguments of a progress callback."""
+        if time.monotonic() > self._end:
+            raise OutOfTime(f"located, not explained: no plan is found in {MOST_SECONDS} s")
+
+    def checked(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Return the function with a check before each call."""
+
+        def call(*arguments: Any) -> Any:
+            self.check()
+            return function(*arguments)
+
+        return call
 
 
 @dataclass(frozen=True)
@@ -63,16 +90,20 @@ class RegionPlans:
 class PlanCache:
     """Plans by what they depend on. One more is inferred if the first one fails."""
 
-    known: dict[Any, list[RegionPlans]] = field(default_factory=dict)
+    known: dict[Any, list[RegionPlans | None]] = field(default_factory=dict)
 
     def of(self, key: Any, product: RecordedProduct) -> tuple[RegionPlans | None, int]:
         """Return the best plan of a product, None if none was found, and its mismatches."""
         plans = self.known.setdefault(key, [])
-        counted: list[tuple[RegionPlans | None, int]] = [(plan, mismatches(plan, product)) for plan in plans]
+        counted = [(plan, mismatches(plan, product)) for plan in plans]
         if all(wrong for _, wrong in counted) and len(plans) < MOST_INFERRED:
-            plan = infer(product)
-            plans += [plan] if plan is not None else []
-            counted.append((plan, mismatches(plan, product)))
+            plans.append(None)  # a search that fails is not made again for each layer
+            try:
+                plans[-1] = infer(product)
+            except OutOfTime:
+                plans += [None] * MOST_INFERRED
+                raise
+            counted.append((plans[-1], mismatches(plans[-1], product)))
         return min(counted, key=lambda each: each[1])
 
 
@@ -84,19 +115,28 @@ def infer(product: RecordedProduct) -> RegionPlans | None:
     """Return the plan that gives the recorded words; the nearest where none does."""
     spec, readings = product.spec, _readings(product)
     whole = np.arange(spec.m), np.arange(spec.n)
-    (found,) = explain(readings, product.a, product.b, [product.d], at_most=EXPLAIN_AT_MOST)
+    limit, first = _TimeLimit(MOST_SECONDS), _TimeLimit(MOST_SECONDS if product.call is None else MOST_EXPLAINED)
     known = None
-    if found.plans and not found.regions:
-        known = RegionPlans(((*whole, found.plans[0].model),), found.plans[0].findings)
-    if product.call is None or (known is not None and not found.mismatches and not mismatches(known, product)):
-        return known
-    box = CallableAdapter(readings[0], product.call, TorchArrays(product.device), "the recorded operation")
     try:
-        outcome = characterise(box, _FRESH[product.device[:4].rstrip(":")], evaluate=evaluator_of(product.device))
+        (found,) = explain(readings, product.a, product.b, [product.d], at_most=EXPLAIN_AT_MOST, progress=first.check)
+    except OutOfTime:
+        if product.call is None:
+            raise
+    else:
+        if found.plans and not found.regions:
+            known = RegionPlans(((*whole, found.plans[0].model),), found.plans[0].findings)
+        if product.call is None or (known is not None and not found.mismatches and not mismatches(known, product)):
+            return known
+    box = CallableAdapter(readings[0], limit.checked(product.call), TorchArrays(product.device), "the recorded operation")
+    evaluate = limit.checked(evaluator_of(product.device))
+    try:
+        outcome = characterise(box, _FRESH[product.device[:4].rstrip(":")], evaluate=evaluate, progress=limit.check)
     except AccprobeError:
+        limit.check()
         return known
     regions = tuple((x.region.rows, x.region.columns, x.plan) for x in outcome.found if x.plan is not None)
     if not regions:
+        limit.check()
         return known
     probed = RegionPlans(regions, {name: finding.value for name, finding in findings(outcome).items()})
     return min(probed, known, key=lambda plan: mismatches(plan, product))
