@@ -293,7 +293,7 @@ class _Search:
         return plan.tree if plan is not None and in_f32 and len(found) == 1 and found[0].fits_in_range else None
 
     def _explaining(self, candidates: list[CompositeCandidate], sample: ProbedRows) -> list[CompositeCandidate]:
-        """Return the candidates that explain a sample. Those with the same terms, rule and order share their sums."""
+        """Return the candidates that explain a sample. Candidates with the same terms, rule and order share sums."""
         if len(candidates) > _MANY and len(sample.x) > 4 * FIRST_ROWS:
             candidates = self._explaining(candidates, sample.first(4 * FIRST_ROWS))
         inputs: dict[object, tuple[RowValues, SingleValues]] = {}

@@ -1,6 +1,6 @@
 """The steps around a sum: the terms of a row, the scalar functions, and the results. Each step rounds to float32.
 
-S is the sum of the terms: squares, or exponentials of differences from the maximum. Of layer_norm, var and std it is M2, the
+S is the sum of the terms: squares, or exponentials of differences from the maximum. For layer_norm, var and std, S is M2, the
 sum of squared differences from the mean, which Welford's method updates with each element.
 """
 
