@@ -11,16 +11,24 @@ import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from itertools import cycle, groupby, islice
-from typing import Any, NamedTuple
+from itertools import cycle, islice
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from accprobe.composites.adapter import CompositeAdapter
+from accprobe.composites.candidates import (
+    CompositeCandidate,
+    Nearest,
+    ProbedRows,
+    fewest_of_library,
+    in_words_of,
+    plan_of_order,
+    results_of_orders,
+)
 from accprobe.composites.functions import LIBRARY, SINGLE, SingleValues, combinations
 from accprobe.composites.orders import ElementOrder, LossOrder, lane_orders, moment_orders
-from accprobe.composites.partial import Arrays, Rule, Schedule, Sum, Welford
+from accprobe.composites.partial import Arrays, Schedule, Welford
 from accprobe.composites.steps import (
     ROWS_FINISHES,
     SHARP_EPS,
@@ -39,9 +47,8 @@ from accprobe.gemm.characterise import UNFINISHED, Progress, characterise
 from accprobe.gemm.checks.regions import Region, RegionMap, repeat_first
 from accprobe.gemm.findings import ProductOutcome, RegionOutcome
 from accprobe.gemm.plans import AlternativePlan
-from accprobe.isa.formats import FORMATS, Bits
-from accprobe.model.product import Chain, Merged, Node, ProductModel, addition, folded, multiply_add
-from accprobe.model.tree import DotModel
+from accprobe.isa.formats import Bits
+from accprobe.model.product import Node, ProductModel, multiply_add
 from accprobe.operands.distributions import random_lines
 from accprobe.report.products import CompositeRecord, RowsRecord
 
@@ -62,62 +69,6 @@ _IN_CACHE = 1 << 18
 _MOST_NAMED = 4
 # Results of all rows on which the order of the rows is decided and verified.
 DECIDING, VERIFYING = 32, 96
-
-
-class ProbedRows(NamedTuple):
-    """Rows x, their targets (None without), the result words, and eps."""
-
-    x: SingleValues
-    targets: NDArray[np.int64] | None
-    got: Bits
-    eps: float | None
-
-    def first(self, rows: int) -> ProbedRows:
-        return ProbedRows(self.x[:rows], None if self.targets is None else self.targets[:rows], self.got[:rows], self.eps)
-
-
-@dataclass(frozen=True)
-class CompositeCandidate:
-    """Steps, a rule for the terms, and a plan of the order. order: in words."""
-
-    steps: Steps
-    rule: Rule
-    model: ProductModel
-    order: str
-    schedule: Schedule
-
-    def same_bits(self, other: CompositeCandidate) -> bool:
-        """Return whether both add the same terms in the same way, whatever their steps are."""
-        if isinstance(self.rule, Welford):
-            return self.model.tree == other.model.tree
-        numbers: dict[object, int] = {}
-        return _additions(self, numbers) == _additions(other, numbers)
-
-    def in_words(self, beside: CompositeCandidate) -> str:
-        """Return the steps, and the method unless it is that of another candidate."""
-        return str(self.steps) if self.rule == beside.rule else _in_words(self.steps, self.rule)
-
-
-def _in_words(steps: Steps, rule: Rule) -> str:
-    return f"{steps}, {rule}" if isinstance(rule, Welford) else str(steps)
-
-
-def _additions(candidate: CompositeCandidate, numbers: dict[object, int]) -> int:
-    """Return the number of the sum; equal sums share one. A sum of zero and a term is the term."""
-    is_fused = candidate.rule == Sum("fused")
-
-    def added(total: int, other: int) -> int:
-        return numbers.setdefault(frozenset((total, other)), len(numbers))
-
-    def number(node: Node) -> int:
-        if isinstance(node, Merged):
-            return folded(node.nested, [number(part) for part in node.parts], added)
-        first, *others = (numbers.setdefault(("term", int(k)), len(numbers)) for k in node.taken)
-        for other in others:
-            first = numbers.setdefault(("fused", first, other), len(numbers)) if is_fused else added(first, other)
-        return first
-
-    return number(candidate.model.tree)
 
 
 def characterise_composite(
@@ -150,7 +101,7 @@ class _Search:
     rng: np.random.Generator
     calls: int = 0
     combinations: int = 0
-    nearest: _Nearest | None = None
+    nearest: Nearest | None = None
 
     @property
     def composite(self) -> Composite:
@@ -230,11 +181,11 @@ class _Search:
         known = moment_orders(k) if composite.terms == "moments" else lane_orders(k)
         orders = [(str(order), order.tree(k)) for order in known]
         candidates: list[CompositeCandidate] = []
-        for some in _fewest_of_library(kept):
+        for some in fewest_of_library(kept):
             candidates = candidates or self._explaining(self._tried(some, orders, sample), sample)
         if not candidates and composite.terms != "moments" and (tree := self._tree_of_sum()) is not None:
             orders.append(("the order of torch:sum", tree))
-            for some in _fewest_of_library(kept):
+            for some in fewest_of_library(kept):
                 candidates = candidates or self._explaining(self._tried(some, orders[-1:], sample), sample)
         for _ in range(MORE_ROUNDS if len(candidates) > 1 else 0):
             candidates = self._explaining(candidates, self._sample(RANDOM_ROWS))
@@ -251,7 +202,7 @@ class _Search:
     def _see(self, nearest: str, wrong: int, results: int) -> None:
         """Keep the combination with the fewest wrong results, of the most results."""
         if self.nearest is None or (results, -wrong) > (self.nearest.results, -self.nearest.wrong):
-            self.nearest = _Nearest(nearest, wrong, results)
+            self.nearest = Nearest(nearest, wrong, results)
 
     def _tried(self, kept: list[Steps], orders: list[tuple[str, Node]], sample: ProbedRows) -> list[CompositeCandidate]:
         """Return the candidates that explain a few results of a few rows."""
@@ -266,21 +217,20 @@ class _Search:
             chains: dict[object, Arrays] = {}
             for rule, step, how in rules_of(self.composite, self.adapter.spec.b):
                 some = [each for each in every if each[0] in ORDERS_OF_WIDE] if step == WIDE else every
-                parts = _of_orders(rule, [schedule for _, _, schedule in some], columns, chains)
+                parts = results_of_orders(rule, [schedule for _, _, schedule in some], columns, chains)
                 for steps in group:
                     words = self._results(steps, parts, given.repeated(len(some)), sample).reshape(len(some), *got.shape)
                     wrong = np.count_nonzero(words != got, axis=(1, 2))
                     best = int(np.argmin(wrong))
                     self.combinations += len(some)
-                    self._see(f"{_in_words(steps, rule)}, in {some[best][0]}", int(wrong[best]), got.size)
+                    self._see(f"{in_words_of(steps, rule)}, in {some[best][0]}", int(wrong[best]), got.size)
                     for number in np.flatnonzero(wrong == 0):
                         order, tree, schedule = some[number]
                         text = ", ".join(filter(None, (order, how)))
-                        found.append(CompositeCandidate(steps, rule, self._plan(step, tree), text, schedule))
+                        found.append(
+                            CompositeCandidate(steps, rule, plan_of_order(self.adapter.spec.k, step, tree), text, schedule)
+                        )
         return found
-
-    def _plan(self, step: DotModel, tree: Node) -> ProductModel:
-        return ProductModel(SINGLE, SINGLE, self.adapter.spec.k, step, _in_wide(tree) if step == WIDE else tree, SINGLE)
 
     def _tree_of_sum(self) -> Node | None:
         """Return the tree that torch:sum has for f32 at this shape, None if it has none for all rows."""
@@ -309,7 +259,7 @@ class _Search:
             if key not in sums:
                 sums[key] = each.schedule.result(each.rule, columns)
             wrong = int(np.count_nonzero(self._results(each.steps, sums[key], given, sample) != sample.got))
-            self._see(f"{_in_words(each.steps, each.rule)}, in {each.order}", wrong, sample.got.size)
+            self._see(f"{in_words_of(each.steps, each.rule)}, in {each.order}", wrong, sample.got.size)
             kept += [] if wrong else [each]
         return kept
 
@@ -412,45 +362,3 @@ class _Search:
         self.calls += 1
         rows = chosen.steps.words(chosen.rule, chosen.schedule, words, spec.b, spec.out, targets)
         return rows, self.adapter.reduced(words, targets)
-
-
-class _Nearest(NamedTuple):
-    """The combination of steps and an order that explains most."""
-
-    text: str
-    wrong: int
-    results: int
-
-    def __str__(self) -> str:
-        return f"the nearest has {self.wrong:,} of {self.results:,} results wrong: {self.text}"
-
-
-def _fewest_of_library(kept: list[Steps]) -> Iterator[list[Steps]]:
-    """Yield steps in groups, those with the fewest functions of the library first."""
-
-    def count(steps: Steps) -> int:
-        return steps.function.count(LIBRARY)
-
-    yield from (list(group) for _, group in groupby(sorted(kept, key=count), key=count))
-
-
-def _of_orders(rule: Rule, schedules: list[Schedule], terms: SingleValues, known: dict[object, Arrays]) -> Arrays:
-    """Return the results of all orders, [orders · rows]. Orders with the same chains follow one another and share them.
-
-    known: the parts of chains, which rules that only merge in other ways share.
-    """
-    results = []
-    for number, (_, group) in enumerate(groupby(schedules, key=lambda schedule: schedule.chains)):
-        same, key = list(group), (rule.taking, number)
-        if key not in known:
-            known[key] = same[0].of_chains(rule, terms)
-        results += [schedule.result(rule, terms, known[key]) for schedule in same]
-    return tuple(np.concatenate(each) for each in zip(*results, strict=True))
-
-
-def _in_wide(node: Node) -> Node:
-    """Return a tree whose merges are additions in f64."""
-    return node if isinstance(node, Chain) else replace(node, parts=tuple(map(_in_wide, node.parts)), arithmetic=IN_WIDE)
-
-
-IN_WIDE = addition(FORMATS["f64"])

@@ -1,0 +1,121 @@
+"""Combinations of steps and orders that may explain a composite, and the rows that decide between them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import groupby
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from accprobe.composites.functions import LIBRARY, SINGLE, SingleValues
+from accprobe.composites.partial import Arrays, Rule, Schedule, Sum, Welford
+from accprobe.composites.steps import WIDE, Steps
+from accprobe.isa.formats import FORMATS, Bits
+from accprobe.model.product import Chain, Merged, Node, ProductModel, addition, folded
+from accprobe.model.tree import DotModel
+
+
+class ProbedRows(NamedTuple):
+    """Rows x, their targets (None without), the result words, and eps."""
+
+    x: SingleValues
+    targets: NDArray[np.int64] | None
+    got: Bits
+    eps: float | None
+
+    def first(self, rows: int) -> ProbedRows:
+        return ProbedRows(self.x[:rows], None if self.targets is None else self.targets[:rows], self.got[:rows], self.eps)
+
+
+@dataclass(frozen=True)
+class CompositeCandidate:
+    """Steps, a rule for the terms, and a plan of the order. order: in words."""
+
+    steps: Steps
+    rule: Rule
+    model: ProductModel
+    order: str
+    schedule: Schedule
+
+    def same_bits(self, other: CompositeCandidate) -> bool:
+        """Return whether both add the same terms in the same way, whatever their steps are."""
+        if isinstance(self.rule, Welford):
+            return self.model.tree == other.model.tree
+        numbers: dict[object, int] = {}
+        return _additions(self, numbers) == _additions(other, numbers)
+
+    def in_words(self, beside: CompositeCandidate) -> str:
+        """Return the steps, and the method unless it is that of another candidate."""
+        return str(self.steps) if self.rule == beside.rule else in_words_of(self.steps, self.rule)
+
+
+def in_words_of(steps: Steps, rule: Rule) -> str:
+    return f"{steps}, {rule}" if isinstance(rule, Welford) else str(steps)
+
+
+def _additions(candidate: CompositeCandidate, numbers: dict[object, int]) -> int:
+    """Return the number of the sum; equal sums share one. A sum of zero and a term is the term."""
+    is_fused = candidate.rule == Sum("fused")
+
+    def added(total: int, other: int) -> int:
+        return numbers.setdefault(frozenset((total, other)), len(numbers))
+
+    def number(node: Node) -> int:
+        if isinstance(node, Merged):
+            return folded(node.nested, [number(part) for part in node.parts], added)
+        first, *others = (numbers.setdefault(("term", int(k)), len(numbers)) for k in node.taken)
+        for other in others:
+            first = numbers.setdefault(("fused", first, other), len(numbers)) if is_fused else added(first, other)
+        return first
+
+    return number(candidate.model.tree)
+
+
+class Nearest(NamedTuple):
+    """The combination of steps and an order that explains most."""
+
+    text: str
+    wrong: int
+    results: int
+
+    def __str__(self) -> str:
+        return f"the nearest has {self.wrong:,} of {self.results:,} results wrong: {self.text}"
+
+
+def fewest_of_library(kept: list[Steps]) -> Iterator[list[Steps]]:
+    """Yield steps in groups, those with the fewest functions of the library first."""
+
+    def count(steps: Steps) -> int:
+        return steps.function.count(LIBRARY)
+
+    yield from (list(group) for _, group in groupby(sorted(kept, key=count), key=count))
+
+
+def results_of_orders(rule: Rule, schedules: list[Schedule], terms: SingleValues, known: dict[object, Arrays]) -> Arrays:
+    """Return the results of all orders, [orders · rows]. Orders with the same chains follow one another and share them.
+
+    known: the parts of chains, which rules that only merge in other ways share.
+    """
+    results = []
+    for number, (_, group) in enumerate(groupby(schedules, key=lambda schedule: schedule.chains)):
+        same, key = list(group), (rule.taking, number)
+        if key not in known:
+            known[key] = same[0].of_chains(rule, terms)
+        results += [schedule.result(rule, terms, known[key]) for schedule in same]
+    return tuple(np.concatenate(each) for each in zip(*results, strict=True))
+
+
+def _in_wide(node: Node) -> Node:
+    """Return a tree whose merges are additions in f64."""
+    return node if isinstance(node, Chain) else replace(node, parts=tuple(map(_in_wide, node.parts)), arithmetic=IN_WIDE)
+
+
+IN_WIDE = addition(FORMATS["f64"])
+
+
+def plan_of_order(k: int, step: DotModel, tree: Node) -> ProductModel:
+    """Return the plan of an order; with a step in f64, merges are additions in f64."""
+    return ProductModel(SINGLE, SINGLE, k, step, _in_wide(tree) if step == WIDE else tree, SINGLE)
