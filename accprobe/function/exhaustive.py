@@ -1,7 +1,7 @@
 """Compare a function of a GPU with its model on all 2^32 operands, in one kernel.
 
 The kernel, probes/verify_function.cu, has table models and conversions in CUDA C++. It counts what `statistics.measure_pass`
-counts, and measures the error of every operand, not of every 16th chunk.
+counts.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from accprobe.function.exhaustive import verify_callable
 from accprobe.function.fit import infer_table_model
 from accprobe.function.records import model_record, table_in_words
 from accprobe.function.reference import exact_values
-from accprobe.function.statistics import ERRORS_OF, Pass, measure_pass
+from accprobe.function.statistics import Pass, measure_pass
 from accprobe.function.subjects import Subject, chunk_of, every_word
 from accprobe.isa.formats import Format
 from accprobe.report.claims import status_of
@@ -149,8 +149,7 @@ def _in_one_kernel(subject: Subject, function: str, found: Hypothesis | None, sh
 def _run(subject: Subject, function: str, found: Hypothesis | None, total: int, progress: Callable[[int], None]) -> Pass:
     exact = exact_values(function, subject.operand) if function else None
     chunks = chunks_of(subject, total)
-    every = ERRORS_OF if total > 1 << 30 else 1
-    return measure_pass(chunks, subject.words, found, exact, subject.result, every, progress)
+    return measure_pass(chunks, subject.words, found, exact, subject.result, progress)
 
 
 def chunks_of(subject: Subject, total: int) -> Iterator[Any]:

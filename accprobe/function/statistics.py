@@ -16,9 +16,6 @@ from accprobe.function.quadratic import module_of
 from accprobe.function.reference import errors_in_ulp, unlike, values_of_words
 from accprobe.isa.formats import Format
 
-# Errors of a function with 2^32 words are measured on every 16th chunk, because the float64 reference takes longest.
-ERRORS_OF = 16
-
 
 @dataclass
 class UlpErrors:
@@ -77,14 +74,13 @@ def measure_pass(
     model: Hypothesis | None,
     exact: Callable[[Any], Any] | None,
     fmt: Format,
-    every: int = 1,
     progress: Callable[[int], None] = lambda done: None,
 ) -> Pass:
-    """Compare all results with the model's, and every n-th chunk with exact float64 values."""
+    """Compare all results with the model's, and with exact float64 values."""
     done = Pass()
-    for number, operands in enumerate(chunks):
+    for operands in chunks:
         with np.errstate(all="ignore"):
-            _add(done, operands, function(operands), model, exact if number % every == 0 else None, fmt)
+            _add(done, operands, function(operands), model, exact, fmt)
         progress(done.words)
     return done
 

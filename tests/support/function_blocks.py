@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
+from typing import Any
+
 import numpy as np
+from benchmark import RESULTS
 from block_forms import COLUMNS, fenced, filled, printed, tabled
 
 from accprobe.function.records import function_words
@@ -48,6 +52,42 @@ def functions() -> str:
         computes = computes_in_short(row.computes) or row.reason
         table.append((f"`{row.name}`", " + ".join(row.opcodes), largest, share, computes.replace("|", "\\|")))
     return tabled(header, table)
+
+
+def functions_speed() -> str:
+    """Return the recorded rates of predictions, and the seconds of measurements."""
+    results = _recorded("cpu")["results"]
+    rates = [each["words_per_second"] for each in results if each.get("operands") == "normal"]
+    by_numpy = [each["words_per_second_by_numpy"] for each in results if each.get("operands") == "normal"]
+    seconds = [each["seconds"] for each in results if "seconds" in each]
+    return filled(
+        f"On one core it computes {min(rates) / 1e6:.0f} to {max(rates) / 1e6:.0f} million results a second with numba (extra"
+        f" `fast`), {min(by_numpy) / 1e6:.0f} to {max(by_numpy) / 1e6:.0f} million without, of standard-normal values. Measuring"
+        f" an f32 function of numpy on 2^26 operands takes {min(seconds):.1f} to {max(seconds):.1f} s of one core."
+    )
+
+
+def functions_of_kernels() -> str:
+    """Return a line for each recorded callable of a GPU, and the differences of two."""
+    data = _recorded("h200")
+    rows = [(each["function"], each["computes"]) for each in data["results"]]
+    exps, quantisers = data["versus"]
+    return (
+        tabled(("function", "computes"), rows)
+        + "\n"
+        + filled(
+            f"All {exps['compared']:,} operands of each were compared on an {data['host']['device']} (torch"
+            f" {data['host']['torch']}, Triton {data['host']['triton']}): 0 differ. Triton's and torch's `exp` differ for"
+            f" {exps['differ']:,} operands, by at most {exps['ulp']} ulp. Triton's `x / scale` in a quantiser to fp8 is `div.full`:"
+            f" it differs from torch's for {quantisers['differ']} of {quantisers['compared']:,} pairs of operand and scale, by"
+            f" {quantisers['ulp']} ulp."
+        )
+    )
+
+
+def _recorded(name: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((RESULTS / "functions" / f"{name}.json").read_text(encoding="utf-8"))
+    return found
 
 
 DOMAINS = {
