@@ -61,9 +61,10 @@ def functions_speed() -> str:
     by_numpy = [each["words_per_second_by_numpy"] for each in results if each.get("operands") == "normal"]
     seconds = [each["seconds"] for each in results if "seconds" in each]
     return filled(
-        f"On one core it computes {min(rates) / 1e6:.0f} to {max(rates) / 1e6:.0f} million results a second with numba (extra"
-        f" `fast`), {min(by_numpy) / 1e6:.0f} to {max(by_numpy) / 1e6:.0f} million without, of standard-normal values. Measuring"
-        f" an f32 function of numpy on 2^26 operands takes {min(seconds):.1f} to {max(seconds):.1f} s of one core."
+        f"On one core it computes {min(rates) / 1e6:.0f} to {max(rates) / 1e6:.0f} million results a second with numba"
+        f" (extra `fast`), {min(by_numpy) / 1e6:.0f} to {max(by_numpy) / 1e6:.0f} million without, of standard-normal"
+        f" values. Measuring an f32 function of numpy on 2^26 operands takes {min(seconds):.1f}"
+        f" to {max(seconds):.1f} s of one core."
     )
 
 
@@ -78,8 +79,9 @@ def functions_of_kernels() -> str:
         + filled(
             f"All {exps['compared']:,} operands of each were compared on an {data['host']['device']} (torch"
             f" {data['host']['torch']}, Triton {data['host']['triton']}): 0 differ. Triton's and torch's `exp` differ for"
-            f" {exps['differ']:,} operands, by at most {exps['ulp']} ulp. Triton's `x / scale` in a quantiser to fp8 is `div.full`:"
-            f" it differs from torch's for {quantisers['differ']} of {quantisers['compared']:,} pairs of operand and scale, by"
+            f" {exps['differ']:,} operands, by at most {exps['ulp']} ulp. Triton's `x / scale` in a quantiser to fp8 is"
+            f" `div.full`: it differs from torch's for {quantisers['differ']} of {quantisers['compared']:,}"
+            f" pairs of operand and scale, by"
             f" {quantisers['ulp']} ulp."
         )
     )
