@@ -289,6 +289,8 @@ class _Search:
         )
         if verification.mismatches:
             found.reason = f"{verification.mismatches:,} of {verification.elements:,} fresh results differ"
+        elif not found.alternatives:
+            outcome.stopped = "every way that was tried gives the same results: give a larger K, or f32"
         elif LIBRARY in steps.function:
             names = [name for name in steps.function.split(" and ") if name.startswith(LIBRARY)]
             outcome.stopped = (
