@@ -47,7 +47,7 @@ _MAP_HELP = (
 
 @trace_command.command("record", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
 @click.option(
-    "-o", "output", required=True, type=click.Path(path_type=Path, file_okay=False), metavar="DIR", help="Folder to write."
+    "-o", "output", type=click.Path(path_type=Path, file_okay=False), metavar="DIR", help="Folder to write; required."
 )
 @click.option(
     "--map",
@@ -67,7 +67,9 @@ _MAP_HELP = (
 @click.option("--kernels", is_flag=True, help="Record the names of kernels; slow.")
 @click.argument("script", type=click.Path(path_type=Path))
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
-def record_command(output: Path, save: tuple[str, ...], script: Path, arguments: tuple[str, ...], **options: Any) -> None:
+def record_command(
+    output: Path | None, save: tuple[str, ...], script: Path, arguments: tuple[str, ...], **options: Any
+) -> None:
     """Run SCRIPT.py and record its torch operations.
 
     The folder has names, shapes, arguments and hashes of the operations, forward, backward and optimizer, and the operands
@@ -84,8 +86,14 @@ def record_command(output: Path, save: tuple[str, ...], script: Path, arguments:
     from accprobe.report.words import so_many
     from accprobe.trace.folders import matches, record_script
 
+    if output is None:
+        raise click.UsageError(f"no folder is given; for example: accprobe trace record -o trace_a {script}")
     done = record_script(script, arguments, output, save=save, **options)
     count = sum(each.name != "return" for each in done.operations)
+    if not count:
+        raise AccprobeError(f"{script} called no operation of torch: {output} has nothing to compare")
+    if options["kernels"] and not any(each.kernels for each in done.operations):
+        tell("no kernel names are recorded: no operation ran on a GPU")
     tell(f"{so_many(count, 'operation')} in {output}{f'; {done.stopped}' if done.stopped else ''}")
     if unmatched := [each for each in save if not any(matches(each, x) for x in done.operations)]:
         names = sorted({each.module or each.packet for each in done.operations if each.name != "return"})
@@ -152,7 +160,9 @@ def run_command(function: str, mapping: str, fix: bool, form: str, output: Path 
     from accprobe.trace.both import run_both
 
     out = Output.of(form, output, ENDINGS)
-    if sides["batch"] and not mapping:
+    if sides["batch"]:
+        if mapping:
+            raise click.UsageError("--batch compares the first sequence of both sides: leave out --map")
         mapping = f"batch={':'.join(sides['batch'].split(','))}"
     _end(run_both(*_sides(function, **sides), mapping=mapping, with_fixes=fix), out)
 

@@ -48,9 +48,10 @@ class ProgramRun:
         torch.manual_seed(_SEED)
         function = self.function
         if function is None:
+            if ".py:" not in self.name:
+                raise AccprobeError(f"'{self.name}' names no function of a file: give FILE.py:FUNCTION")
             found = find_callable(self.name)
-            if not isinstance(found, UserFunction):
-                raise AccprobeError(f"{self.name} is a product of accprobe: give FILE.py:FUNCTION")
+            assert isinstance(found, UserFunction)
             function = found.function
         _check_keywords(function, self.name, self.keywords)
         return function
@@ -157,8 +158,9 @@ def run_both(a: ProgramRun, b: ProgramRun, mapping: str = "", with_fixes: bool =
     mapped: tuple[Mapped | None, Mapped | None] = parse_mapping(mapping) if mapping else (None, None)
     sides = _Side(a, mapped[0]), _Side(b, mapped[1])
     traces = [side.recorded().trace() for side in sides]
-    if all(x.name == "return" for trace in traces for x in trace.operations):
-        raise AccprobeError("neither side called an operation of torch: there is nothing to compare")
+    for name, trace in zip("AB", traces, strict=True):
+        if all(x.name == "return" for x in trace.operations):
+            raise AccprobeError(f"side {name} called no operation of torch: there is nothing to compare")
     found = compare_traces(traces[0], traces[1], mapping)
     if not found.origins:
         return TraceFindings(found)

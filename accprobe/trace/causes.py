@@ -12,21 +12,22 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from accprobe.errors import AccprobeError
+from accprobe.report.words import so_many
 from accprobe.trace.compare import DifferenceOrigin, TraceComparison
 from accprobe.trace.functions import with_functions
 from accprobe.trace.mapping import WHOLE_RUN
 from accprobe.trace.products import POSITIONS, bias_apart, cause_of_products, fixes, split_by_hand
 from accprobe.trace.records import TracedOperation
 from accprobe.trace.replay import Operand, RecordedCall, count_differing, named_arguments, same_layout, tensor_words
-from accprobe.trace.sides import COPIES, Cause, KeptCalls, OriginSide, both_ways, compared_parts, same_part
+from accprobe.trace.sides import COPIES, Cause, KeptCalls, OriginSide, both_ways, compared_parts, kernel_names, same_part
 
 _REDUCTIONS = (
     "sum", "mean", "var", "std", "norm", "softmax", "logsumexp", "cumsum", "prod", "native_layer_norm", "native_group_norm",
-    "native_batch_norm", "_fused_rms_norm", "index_add", "scatter_add", "index_put", "dot", "mv", "pool", "loss",
+    "native_batch_norm", "_fused_rms_norm", "index_add", "scatter_add", "index_put", "aten.dot", "mv", "pool", "loss",
 )  # fmt: skip
 """Words in the names of operations that add."""
 
-UNMODELLED = ("attention", "grouped_mm", "scaled_mm", "linear", "conv")
+UNMODELLED = ("grouped_mm", "scaled_mm", "linear", "conv")
 """Words in the names of other operations whose arithmetic accprobe does not infer."""
 
 SUMS_OVER_RANKS = ("all_reduce", "allreduce", "reduce_scatter")
@@ -298,6 +299,8 @@ def _located(origin: DifferenceOrigin, left: OriginSide, right: OriginSide) -> C
         return Cause("unknown", "other ranks gave other partial sums; compare their traces")
     if any(added):
         return Cause("split_k", "K is divided between ranks, whose partial sums are added: another summation tree")
+    if attention := _attention(left, right):
+        return attention
     adds = next((x.packet for x in operations if any(word in x.packet for word in _REDUCTIONS)), "")
     unseen = next((name for name, side in (("A", left), ("B", right)) if not side.operations and name in origin.unrecorded), "")
     if unseen or any(x.name.startswith("triton.") for x in operations):
@@ -308,7 +311,7 @@ def _located(origin: DifferenceOrigin, left: OriginSide, right: OriginSide) -> C
     verified = left.replays and right.replays and left.packets != right.packets
     if adds:
         if left.packets == right.packets:
-            return Cause("reduction", f"another order of a sum; {NOT_MODELLED}")
+            return Cause("reduction", f"another order of a sum{kernel_names(left, right)}; {NOT_MODELLED}")
         return Cause("reduction", f"another reduction tree: {_sums(left)} against {_sums(right)}", verified)
     for word in UNMODELLED:
         if any(word in x.packet for x in operations):
@@ -318,6 +321,22 @@ def _located(origin: DifferenceOrigin, left: OriginSide, right: OriginSide) -> C
     if names[0] != names[1] or not all(names):
         return Cause("function", _other_operations(left, right) + _distance(left, right), verified)
     return None
+
+
+def _attention(left: OriginSide, right: OriginSide) -> Cause | None:
+    """Name the attention of each side, and which of its sums are not modelled."""
+    found = [
+        next((x for x in side.operations if "attention" in x.packet and len(x.inputs) > 1), None) for side in (left, right)
+    ]
+    if found[0] is None or found[1] is None or any(x.name.startswith("triton.") for x in (*left.operations, *right.operations)):
+        return None
+    names, shapes = [x.packet for x in found if x], [[y.shape[-2:-1] for y in x.inputs[:2]] for x in found if x]
+    text = "attention" if names[0] == names[1] else f"{names[0]} against {names[1]}"
+    if shapes[0] != shapes[1] and all(len(size) for each in shapes for size in each):
+        rows = [f"{so_many(queries[0], 'query row')} and {so_many(keys[0], 'key')}" for queries, keys in shapes]
+        text += f" of {rows[0]} against {rows[1]}"
+    text += f"{kernel_names(left, right)}: one kernel computes Q·Kᵀ, softmax and P·V, and the order of its sums over keys"
+    return Cause("reduction", f"{text} is not modelled yet")
 
 
 def _sums(side: OriginSide) -> str:

@@ -62,9 +62,12 @@ def record(
     try:
         with recorder.recording():
             yield recorder
-    finally:
         recorder.finish()
         writer.finish(recorder.stopped)
+    except BaseException as e:
+        writer.finish(f"its program raised {type(e).__name__}", complete=False)
+        raise
+    finally:
         if save:
             save_operands(recorder, Path(folder))
 
@@ -111,9 +114,14 @@ def record_script(script: Path, arguments: Sequence[str], folder: Path, **option
                 runpy.run_path(str(script), run_name="__main__")
             except SystemExit as e:
                 if e.code not in (None, 0):
-                    raise AccprobeError(f"{script} ended with status {e.code}; what ran before is in {folder}") from None
-            except Exception as e:
-                raise AccprobeError(f"{script} raises {type(e).__name__}: {e}; what ran before is in {folder}") from e
+                    raise
+    except SystemExit as e:
+        raise AccprobeError(f"{script} ended with status {e.code}; what ran before is in {folder}") from None
+    except (AccprobeError, OSError):
+        raise
+    except Exception as e:
+        reason = str(e).partition("\n")[0]
+        raise AccprobeError(f"{script} raises {type(e).__name__}: {reason}; what ran before is in {folder}") from e
     finally:
         sys.argv, sys.path[:] = before
     return recorder
@@ -126,6 +134,9 @@ def compare_folders(a: Path, b: Path, mapping: str = "") -> TraceFindings:
     for folder, trace, part in zip((a, b), traces, parts, strict=True):
         if part not in (None, WHOLE_RUN) and not trace.part and not trace.source:
             raise AccprobeError(f"{folder} was recorded without parts: record it with --map {part}")
+    for folder, trace in zip((a, b), traces, strict=True):
+        if all(x.name == "return" for x in trace.operations):
+            raise AccprobeError(f"{folder} has no operations: its program called none of torch; record another one")
     comparison = compare_traces(*traces, mapping or _recorded_mapping(traces[0].part, traces[1].part))
     mapped = comparison.mapping or (WHOLE_RUN, WHOLE_RUN)
     found = explain_origins(comparison, (_saved_calls(a, traces[0], mapped[0]), _saved_calls(b, traces[1], mapped[1])))

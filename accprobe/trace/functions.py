@@ -74,6 +74,9 @@ def with_functions(cause: Cause, left: OriginSide, right: OriginSide) -> Cause:
 
 def _names(one: SideFunction, other: SideFunction) -> str:
     """Return "silu: torch's silu in f32 against silu, rounded once (RNE)"."""
+    for name, side, missing in (("A", one, other), ("B", other, one)):
+        if missing.name == "identity" != side.name:
+            return f"only side {name} computes {side.name} ({side})"
     start = f"{one.name}: " if one.name == other.name else f"{one.name} against {other.name}: "
     return f"{start}{one} against {other}"
 

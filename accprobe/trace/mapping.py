@@ -63,17 +63,17 @@ class Mapped:
 WHOLE_RUN = Mapped("batch", 1)
 
 
-def parse_mapping(text: str) -> tuple[Mapped, Mapped]:
+def parse_mapping(text: str, forms: str = MAPPING_FORMS) -> tuple[Mapped, Mapped]:
     """Return the parts of both runs. Raises AccprobeError.
 
     "shard=0/2": slice 0 of 2 of the first run, which is not sharded, and everything of the second, which is rank 0.
     """
     found = _FORM.fullmatch(text.strip())
     if found is None:
-        raise AccprobeError(f"'{text:.40}' is not a mapping: {MAPPING_FORMS}")
+        raise AccprobeError(f"'{text:.40}' is not a mapping: {forms}")
     given = {name: int(x) for name, x in found.groupdict().items() if x is not None}
     if 0 in (given.get(name) for name in ("first", "second", "rows", "ranks")):
-        raise AccprobeError(f"'{text:.40}' has a size of 0: {MAPPING_FORMS}")
+        raise AccprobeError(f"'{text:.40}' has a size of 0: {forms}")
     if "ranks" in given:
         if given["rank"] >= given["ranks"]:
             raise AccprobeError(f"'{text:.40}' names rank {given['rank']} of {given['ranks']}; the first rank is 0")
@@ -88,7 +88,7 @@ def part_of(text: str) -> Mapped:
     """Return the part of one run, of "batch=8", "rows=16", "token=last" or "shard=0/2". Raises AccprobeError."""
     if text.startswith("batch") and ":" in text:
         raise AccprobeError(f"'{text:.40}' names two runs: give batch=N of the run that is recorded")
-    return parse_mapping(text)[0]
+    return parse_mapping(text, MAPPING_FORMS.replace("1:8", "8"))[0]
 
 
 def same(x: TensorValue, y: TensorValue) -> bool:

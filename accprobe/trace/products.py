@@ -11,7 +11,7 @@ from accprobe.gemm.spec import Spec
 from accprobe.isa.formats import FORMATS, Bits, Format
 from accprobe.trace.plans import PLANS, RecordedProduct, RegionPlans
 from accprobe.trace.replay import RecordedCall, count_differing, same_layout
-from accprobe.trace.sides import COPIES, Cause, Kind, OriginSide, both_ways, same_part
+from accprobe.trace.sides import COPIES, Cause, Kind, OriginSide, both_ways, kernel_names, same_part
 
 POSITIONS: dict[str, tuple[int, int]] = {"aten.mm": (0, 1), "aten.bmm": (0, 1), "aten.addmm": (1, 2), "aten.baddbmm": (1, 2)}
 """Positions of A and B among the tensors of an operation; a bias stands before them."""
@@ -73,12 +73,7 @@ def cause_of_products(left: OriginSide, right: OriginSide) -> Cause | None:
         return replace(found, text=found.text + _flags(left, right))
     if not all(len(side.operations) == 1 and side.packets[0] in POSITIONS for side in (left, right)):
         return None
-    kernels = [" + ".join(side.operations[0].kernels) for side in (left, right)]
-    other = (
-        f"other kernels: {kernels[0]} against {kernels[1]}"
-        if kernels[0] != kernels[1]
-        else "its products are added in another order or precision"
-    )
+    other = f"its products are added in another order or precision{kernel_names(left, right)}"
     return Cause("unknown", f"{other}{_flags(left, right)}")
 
 

@@ -84,6 +84,7 @@ class TracedOperation(NamedTuple):
 class RecordedTrace:
     """A recorded run. part: the mapping whose parts were hashed, such as "batch=8". complete: whether it ended by itself.
 
+    stopped: what ended the recording before the program: a limit, or an error of the program.
     source: the tool that wrote a dump, "" for accprobe. lacks: a sentence on what the dump does not have.
     """
 
@@ -133,8 +134,8 @@ class TraceWriter:
             self.count += 1
         self._file.flush()
 
-    def finish(self, stopped: str = "") -> None:
-        self._write({"end": self.count, "stopped": stopped})
+    def finish(self, stopped: str = "", complete: bool = True) -> None:
+        self._write({"end": self.count, "stopped": stopped, **({} if complete else {"complete": False})})
         self._file.close()
 
 
@@ -182,7 +183,7 @@ def _read(path: Path, lines: Iterator[tuple[int, Any]]) -> RecordedTrace:
             if isinstance(line, dict) and "end" in line:
                 if line["end"] != len(trace.operations):
                     raise ValueError(f"the trace has {len(trace.operations)} operations, and its end says {line['end']!r:.20}")
-                trace.complete, trace.stopped = True, _text(line.get("stopped", ""))
+                trace.complete, trace.stopped = line.get("complete", True) is True, _text(line.get("stopped", ""))
                 break
             trace.operations.append(_operation(_object(line), len(trace.operations)))
     except (ValueError, TypeError, KeyError) as e:

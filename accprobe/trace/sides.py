@@ -106,6 +106,12 @@ class KeptCalls:
         return None
 
 
+def kernel_names(left: OriginSide, right: OriginSide) -> str:
+    """Return " (kernel A against B)" where the runs were recorded with kernels and these differ."""
+    names = [" + ".join(name for x in side.operations for name in x.kernels) for side in (left, right)]
+    return f" (kernel {names[0]} against {names[1]})" if all(names) and names[0] != names[1] else ""
+
+
 def both_ways(left: OriginSide, right: OriginSide) -> Iterator[tuple[str, OriginSide, str, OriginSide]]:
     """Yield both sides with their letters, in either order."""
     yield "A", left, "B", right

@@ -16,11 +16,15 @@ def trace_headline(found: TraceFindings) -> str:
     comparison = found.comparison
     first, second = comparison.operations
     if comparison.equal and limits(found):
-        return f"no difference found: {first:,} operations" + f" and {second:,}" * (first != second)
+        return f"no difference found: {so_many(max(first, second), 'operation')}"
     if comparison.equal:
         same, rest = so_many(comparison.count("equal"), "operation"), _uncompared(found)
         return f"equal results: {', '.join([f'{same} equal', *rest])}" if rest else f"equal: {same}"
-    if not found.origins and (ended := [i for i, trace in enumerate(comparison.traces) if not trace.complete]):
+    if (
+        not found.origins
+        and not comparison.count("only one")
+        and (ended := [i for i, trace in enumerate(comparison.traces) if not trace.complete])
+    ):
         sides = " and ".join(f"side {'AB'[i]} after {so_many(comparison.operations[i], 'operation')}" for i in ended)
         return f"no difference found, but the record ends early: {sides}; record the whole run"
     if not found.origins:
@@ -41,16 +45,24 @@ def _without_origin(comparison: TraceComparison) -> str:
         if alone is not None:
             found.append(f"only side {letter} has {alone.packet}" + f" in module {alone.module}" * bool(alone.module))
         returned = [value for x in trace.operations if x.name == "return" for value in x.inputs]
-        shapes.append(" ".join(f"[{','.join(map(str, x.shape))}]" for x in returned))
+        shapes.append(" ".join(f"[{','.join(map(str, x.shape))}]" for x in returned) or "none")
     if shapes[0] != shapes[1]:
-        advice = "" if found or comparison.mapping else "; give --map if a part of them should be equal"
+        advice = "" if found else "; give --map if a part of them should be equal"
+        if comparison.mapping:
+            advice = "; the part that --map names does not fit"
         found.append(f"the results have shape {shapes[0]} against {shapes[1]}{advice}")
     return "; ".join(found) or "the operations of the two runs do not correspond, or the mapping does not fit"
 
 
 def limits(found: TraceFindings) -> str:
-    """Return what dumps of other tools do not have; "" for traces of accprobe."""
-    return "; ".join(dict.fromkeys(trace.lacks for trace in found.comparison.traces if trace.lacks))
+    """Return what dumps of other tools do not have, and where a recording ended before its program; "" for whole traces."""
+    comparison = found.comparison
+    ended = [
+        f"side {name} is incomplete: {trace.stopped or 'the record ends early'}, after {so_many(count, 'operation')}"
+        for name, trace, count in zip("AB", comparison.traces, comparison.operations, strict=True)
+        if not trace.source and (trace.stopped or not trace.complete)
+    ]
+    return "; ".join([*dict.fromkeys(trace.lacks for trace in comparison.traces if trace.lacks), *ended])
 
 
 def counts(found: TraceFindings) -> str:

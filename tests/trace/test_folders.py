@@ -176,6 +176,16 @@ def test_a_record_that_ends_early_is_never_called_equal(cut: str, tmp_path: Path
     assert f"the record ends early: side {cut.upper()} after 1 operation;" in result.output
 
 
+def test_a_script_that_raises_leaves_a_record_that_is_called_incomplete(tmp_path: Path) -> None:
+    (tmp_path / "s.py").write_text("import torch\ntorch.relu(torch.ones(3))\nraise ValueError\n")
+    with pytest.raises(AccprobeError, match="raises ValueError"):
+        record_script(tmp_path / "s.py", [], tmp_path / "b")
+    recorded(tmp_path / "a")
+    result = CliRunner().invoke(main, ["trace", "compare", str(tmp_path / "a"), str(tmp_path / "b")])
+    assert result.exit_code == 1
+    assert "side B is incomplete: its program raised ValueError, after 2 operations" in result.output
+
+
 def test_a_damaged_file_of_operands_is_exit_status_2(tmp_path: Path) -> None:
     for name in "ab":
         recorded(tmp_path / name, save=["*"])

@@ -14,7 +14,8 @@ from accprobe.evaluate.any_order import on_cpu
 from accprobe.gemm.explain.known_plans import KnownPlan, steps_to_try
 from accprobe.gemm.spec import Spec
 from accprobe.isa.formats import FORMATS
-from accprobe.trace.plans import PlanCache, RecordedProduct, infer, mismatches
+from accprobe.trace import plans
+from accprobe.trace.plans import OutOfTime, PlanCache, RecordedProduct, infer, mismatches
 from accprobe.trace.products import cause_of_plans
 
 M, N, K = 8, 16, 64
@@ -59,3 +60,15 @@ def test_a_plan_is_inferred_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("accprobe.trace.plans.infer", lambda product: pytest.fail("inferred again"))
     assert plans.of("key", product) == first
     assert first[1] == 0
+
+
+def test_a_plan_that_is_not_found_in_time_is_not_searched_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    a, b, _ = drawn(F32)
+    product = RecordedProduct(
+        Spec(M, N, K, F32, F32, F32), a.view(np.uint32), b.view(np.uint32), np.zeros((M, N), np.uint32), "cpu"
+    )
+    monkeypatch.setattr(plans, "MOST_SECONDS", -1)
+    cache = PlanCache()
+    with pytest.raises(OutOfTime, match="located, not explained"):
+        cache.of("q_proj", product)
+    assert cache.of("q_proj", product) == (None, M * N)
