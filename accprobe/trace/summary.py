@@ -20,11 +20,8 @@ def trace_headline(found: TraceFindings) -> str:
     if comparison.equal:
         same, rest = so_many(comparison.count("equal"), "operation"), _uncompared(found)
         return f"equal results: {', '.join([f'{same} equal', *rest])}" if rest else f"equal: {same}"
-    if (
-        not found.origins
-        and not comparison.count("only one")
-        and (ended := [i for i, trace in enumerate(comparison.traces) if not trace.complete])
-    ):
+    ended = [i for i, trace in enumerate(comparison.traces) if not trace.complete]
+    if ended and not found.origins and not any("only one" in comparison.states[i].values() for i in ended):
         sides = " and ".join(f"side {'AB'[i]} after {so_many(comparison.operations[i], 'operation')}" for i in ended)
         return f"no difference found, but the record ends early: {sides}; record the whole run"
     if not found.origins:
