@@ -76,7 +76,7 @@ def reduce_command(
 
     With --ranks, CALLABLE is torch.distributed:all_reduce or reduce_scatter, and accprobe starts a process for each rank. In
     the output, k is the rank that contributes, a row the rank that returns the result, a column an element. --backend nccl has
-    never run on hardware.
+    run with two GPUs, never with more.
 
     Needs: extra cuda13 or cuda12 for torch on a GPU; nothing for numpy.
 

@@ -11,7 +11,7 @@ import math
 import time
 from dataclasses import dataclass, replace
 from functools import cache
-from itertools import product
+from itertools import permutations, product
 from typing import Any, Literal
 
 import numpy as np
@@ -54,9 +54,10 @@ RULE_ROWS = 1 << 15
 class Rules:
     """Deviations of an instruction from the exact value. saturated: results are clamped to [0, 1], and NaN becomes 0.
 
-    nan_wins: a minimum or maximum of a number and NaN is NaN. payload: the operand whose NaN a result keeps, also of two NaNs;
-    quieted: with its quiet bit set. tiny_before: results count as subnormal by the exact value, not after IEEE 754's rounding.
-    reciprocal: a division multiplies by that of the special function unit, for small or large divisors with operands scaled.
+    nan_wins: a minimum or maximum of a number and NaN is NaN. payload: the operands whose NaN a result keeps, "ba" that of b
+    before that of a; quieted: with its quiet bit set. tiny_before: results count as subnormal by the exact value, not after
+    IEEE 754's rounding. reciprocal: a division multiplies by that of the special function unit, for small or large divisors
+    with operands scaled.
     """
 
     rounding: RoundingMode = "RNE"
@@ -66,7 +67,7 @@ class Rules:
     relu: bool = False
     nan: int = 0
     nan_wins: bool = False
-    payload: Literal["", "first", "second"] = ""
+    payload: str = ""
     quieted: bool = True
     tiny_before: bool = False
     reciprocal: Literal["", "plain", "small", "large", "small and large"] = ""
@@ -86,7 +87,7 @@ class Rules:
                 values = first if second is None else _odd_sum(first, second)
                 values = self._signed_zero(values, first, second)
         if fmt.name == "f64":
-            return self._with_payload(values, *operands[:2])
+            return self._with_payload(values, operands)
         conversion = FormatConversion(self.rounding, _overflow(self.rounding), nan=self.nan)
         found = conversion.words(values, fmt)
         if self.flushed:
@@ -114,11 +115,12 @@ class Rules:
         chosen = xp.where((a == 0) & (b == 0), xp.where(negative, -0.0, 0.0), chosen)
         return xp.where(xp.isnan(a) | xp.isnan(b), xp.nan, chosen) if self.nan_wins else chosen
 
-    def _with_payload(self, values: Any, a: Any, b: Any) -> Any:
+    def _with_payload(self, values: Any, operands: tuple[Any, ...]) -> Any:
         """Return the words of f64 results, whose NaN is one word or that of an operand."""
         xp, f64 = module_of(values), FORMATS["f64"]
         nan = xp.full(values.shape, self.nan, np.uint64)
-        for operand in {"": (), "first": (b, a), "second": (a, b)}[self.payload]:
+        for letter in reversed(self.payload):
+            operand = operands["abc".index(letter)]
             nan = xp.where(_is_nan(operand, f64), operand | np.uint64(self.quieted << 51), nan)
         return xp.where(xp.isnan(values), nan, values.view(np.uint64))
 
@@ -328,7 +330,8 @@ def _choices(unit: ArithmeticUnit) -> dict[str, tuple[Any, ...]]:
     flag = (False, True)
     if unit.fmt.name == "f64":
         nan_wins = {"nan_wins": flag} if unit.operation in ("min", "max") else {}
-        return {**nan_wins, "payload": ("", "first", "second"), "quieted": (True, False)}
+        orders = permutations("abc"[: operands_of(unit.operation)])
+        return {**nan_wins, "payload": ("", *map("".join, orders)), "quieted": (True, False)}
     flushes = {"flushed_operands": flag, "flushed": flag, "tiny_before": flag}
     if unit.operation in ("min", "max"):
         return {"nan_wins": flag, **flushes}
@@ -353,7 +356,9 @@ def in_words(unit: ArithmeticUnit, rules: Rules) -> str:
     }[unit.operation]
     wins = "NaN if one is NaN" if rules.nan_wins else "the number if one is NaN"
     kept = "" if rules.quieted else ", not quieted"
-    nan = f"NaN of the {rules.payload} operand{kept}" if rules.payload else f"NaN 0x{rules.nan:0{unit.fmt.storage_bits // 4}x}"
+    of_two = {"ab": "the first operand", "ba": "the second operand"}
+    whose = of_two.get(rules.payload, " before ".join(rules.payload))
+    nan = f"NaN of {whose}{kept}" if rules.payload else f"NaN 0x{rules.nan:0{unit.fmt.storage_bits // 4}x}"
     flushed = " and ".join(name for name, is_so in (("operands", rules.flushed_operands), ("results", rules.flushed)) if is_so)
     before = " before rounding" if rules.flushed and rules.tiny_before else ""
     parts = (

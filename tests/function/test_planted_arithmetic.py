@@ -78,12 +78,18 @@ def last_nan(a: Any, b: Any) -> Any:
     return np.where(np.isnan(b), b, np.where(np.isnan(a), a, a + b))
 
 
+def nan_of_b(a: Any, b: Any, c: Any) -> Any:
+    """Return fused sums whose NaN is that of b, else that of c, else that of a."""
+    return np.where(np.isnan(b), b, np.where(np.isnan(c), c, np.where(np.isnan(a), a, fused(a, b, c))))
+
+
 @pytest.mark.parametrize(
     ("name", "function", "keeps", "computes"),
     [
         ("add.rn.f64", np.add, True, "a + b, rounded once (RNE), subnormal numbers kept, NaN of the first operand"),
         ("mul.rn.f64", np.multiply, False, "a · b, rounded once (RNE), subnormal numbers kept, NaN 0x7fffffffffffffff"),
         ("fma.rn.f64", fused, False, "a · b + c, rounded once (RNE), subnormal numbers kept, NaN 0x7fffffffffffffff"),
+        ("fma.rn.f64", nan_of_b, True, "subnormal numbers kept, NaN of b before c before a"),
         ("div.rn.f32", np.divide, False, "a / b, rounded once (RNE), subnormal numbers kept, NaN 0x7fffffff"),
         (
             "div.approx.f32",

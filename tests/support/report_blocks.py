@@ -165,7 +165,8 @@ def sparse_plans() -> str:
 
 def reduction_plans() -> str:
     """Return the orders of one shape of each composite, and of sums of 4096 and 5000 elements."""
-    shown = r"torch:(?!sum|mean).*|torch:sum (64|8|1)x4096 f32.*=last|torch:sum 64x5000 f32.*"
+    shown = r"torch:(?!sum|mean).* 64x4096 f32.*|torch:.*_add.*|torch:sum (64|8|1)x4096 f32.*=last|torch:sum 64x5000 f32.*"
+    shown = f"{shown}|torch.distributed:.*"
     return _plans("reductions-h200", shown, "rows x K", "The table shows some of them.")
 
 
@@ -207,7 +208,9 @@ def _plans(report: str, shown: str = ".*", shape_header: str = "M x N x K", rema
         f"{len(proved)} of the {len(rows)} rows are confirmed: {sum(proved):,} fresh outputs were predicted, at least"
         f" {min(proved):,} of each row: 0 mismatches. {remark}"
     ).strip()
-    others = "; ".join(f"{row.shape} of {row.a} -> {row.out}: {row.reason}" for row in rows if row.status != "confirmed")
+    others = "; ".join(
+        f"{row.name} {row.shape} of {row.a} -> {row.out}: {row.reason}" for row in rows if row.status != "confirmed"
+    )
     return f"{filled(f'{text} Not confirmed: {others}.' if others else text)}\n{table}"
 
 

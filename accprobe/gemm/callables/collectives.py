@@ -32,7 +32,8 @@ from accprobe.gemm.spec import Spec
 PROCESS_GROUPS = 3
 # Seconds until a collective that does not return is given up.
 COLLECTIVE_PATIENCE = 120
-NCCL_NEVER_RUN = "nccl: accprobe's use of it has never run on hardware"
+NCCL_RANKS = 2
+"""Ranks with which nccl was measured: two NVIDIA H200 of one host."""
 
 
 class Job(NamedTuple):
@@ -169,7 +170,8 @@ def open_collective(
     `first_operands` are reduced in several process groups; the results are compared as those of first calls.
     """
     collective = Collective(name, spec, options, device)
-    remarks = (NCCL_NEVER_RUN,) if options["backend"] == "nccl" else ()
+    never_run = options["backend"] == "nccl" and spec.k > NCCL_RANKS
+    remarks = (f"nccl of more than {NCCL_RANKS} ranks has never run with accprobe",) if never_run else ()
     if options["op"] == "avg":
         collective.spec = replace(spec, a_exponent=factor_exponent(collective, "ranks: give a number of --ranks"))
         remarks = (*remarks, f"avg divides {_divided(collective)}")
