@@ -40,8 +40,8 @@ def trace_command() -> None:
 
 
 _MAP_HELP = (
-    "Part of each tensor to compare: batch=1:8 (the first sequence of 1 and of 8), rows=16, token=last or shard=RANK/RANKS"
-    " (a slice of A; B is that rank)."
+    "Part of each tensor to compare: batch=1:8 (the first sequence of 1 and of 8), rows=16, token=last, or shard=RANK/RANKS"
+    " (slice RANK of A's tensors with B, the run of that rank)."
 )
 
 
@@ -62,8 +62,13 @@ _MAP_HELP = (
     metavar="GLOB",
     help="Save the operands of operations: a glob of module paths or names (layers.0.*, aten.mm), or a number. Repeatable.",
 )
-@click.option("--steps", type=click.IntRange(1), metavar="COUNT", help="Calls of the model, or optimizer steps, to record.")
-@click.option("--limit", type=click.IntRange(1), metavar="COUNT", help="Most operations to record.")
+@click.option(
+    "--steps",
+    type=click.IntRange(1),
+    metavar="COUNT",
+    help="Stop after COUNT optimizer steps, or calls of the model where no optimizer runs.",
+)
+@click.option("--limit", type=click.IntRange(1), metavar="COUNT", help="Maximum number of operations.")
 @click.option("--kernels", is_flag=True, help="Record the names of kernels; slow.")
 @click.argument("script", type=click.Path(path_type=Path))
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
@@ -192,7 +197,7 @@ def _sides(
         for name, given, compiled, flag in zip(names, keywords, backend, of_torch, strict=True)
     )
     if first == second:
-        tell("both sides are the same run; give --versus, --batch, --compile, --dtype or --flag to compare two")
+        raise click.UsageError("both sides are the same run: give --versus, --batch, --compile, --dtype or --flag")
     return first, second
 
 

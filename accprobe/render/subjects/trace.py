@@ -49,10 +49,10 @@ def _origins(found: TraceFindings) -> Grid:
 
 
 def _origin(each: ExplainedOrigin) -> tuple[str, ...]:
-    differing = "" if each.differing is None else f"{each.differing:,} of {each.of:,}"
+    differing = "not saved" if each.differing is None else f"{each.differing:,} of {each.of:,}"
     fixes = "; no change that accprobe tries makes both sides equal" if each.cause.fixes_tried else ""
     if each.cause.fixes:
-        fixes = f"; fixed by {' or '.join(each.cause.fixes)}"
+        fixes = f"; fix: {' or '.join(each.cause.fixes)}"
     verified = "yes" if each.cause.verified else "no"
     return each.origin.module, each.origin.operation, operand_shapes(each), differing, each.cause.text + fixes, verified
 
