@@ -18,14 +18,25 @@ from accprobe.trace.functions import with_functions
 from accprobe.trace.mapping import WHOLE_RUN
 from accprobe.trace.products import POSITIONS, bias_apart, cause_of_products, fixes, split_by_hand
 from accprobe.trace.records import TracedOperation
-from accprobe.trace.replay import Operand, RecordedCall, count_differing, named_arguments, same_layout, tensor_words
-from accprobe.trace.sides import COPIES, Cause, KeptCalls, OriginSide, both_ways, compared_parts, kernel_names, same_part
+from accprobe.trace.replay import (
+    Operand,
+    RecordedCall,
+    count_differing,
+    differing_arguments,
+    named_arguments,
+    same_layout,
+    tensor_words,
+    terms_of,
+)
+from accprobe.trace.sides import Cause, KeptCalls, OriginSide, both_ways, compared_parts, kernel_names, same_part
 
 _REDUCTIONS = (
     "sum", "mean", "var", "std", "norm", "softmax", "logsumexp", "cumsum", "prod", "native_layer_norm", "native_group_norm",
     "native_batch_norm", "_fused_rms_norm", "index_add", "scatter_add", "index_put", "aten.dot", "mv", "pool", "loss",
 )  # fmt: skip
 """Words in the names of operations that add."""
+
+_ONLY_ADDS = {"aten.add", "aten.sum"}
 
 UNMODELLED = ("grouped_mm", "scaled_mm", "linear", "conv")
 """Words in the names of other operations whose arithmetic accprobe does not infer."""
@@ -196,18 +207,22 @@ def _differing_words(x: Any, y: Any) -> str:
 
 
 def _arguments(left: OriginSide, right: OriginSide) -> Cause | None:
-    """The same operation with other arguments, or with operands in another layout: side A is repeated with what side B has."""
-    if len(left.operations) != 1 or left.packets != right.packets or left.packets[0] in POSITIONS:
+    """The same operation with other arguments, or with operands in another layout: side A is repeated with what side B has.
+
+    An operation in place is the same as one that returns a new tensor.
+    """
+    if len(left.operations) != 1 or left.computed != right.computed or left.packets[0] in POSITIONS:
         return None
     x, y = left.operations[0], right.operations[0]
-    differing = "" if x.arguments == y.arguments else _differing_arguments(x, y)
+    differing = "" if x.arguments == y.arguments else differing_arguments(x, y)
     shapes = [[value.shape for value in each.inputs] for each in (x, y)]
     if not left.calls or not right.calls:
         return Cause("argument", differing) if differing and shapes[0] == shapes[1] else None
     a, b = (side.calls[0].operands() for side in (left, right))
     if len(a) != len(b):
         return None
-    if differing and _gives(left.calls[0], [operand.tensor for operand in b], left, right):
+    call = left.calls[0] if left.packets == right.packets else replace(left.calls[0], function=right.calls[0].function)
+    if differing and _gives(call, [operand.tensor for operand in b], left, right):
         return Cause("argument", differing, right.replays)
     strides = [[operand.strides for operand in each] for each in (a, b)]
     if shapes[0] == shapes[1] and strides[0] != strides[1]:
@@ -218,19 +233,11 @@ def _arguments(left: OriginSide, right: OriginSide) -> Cause | None:
     return None
 
 
-def _differing_arguments(x: TracedOperation, y: TracedOperation) -> str:
-    """Return "approximate 'none' against 'tanh'", from the names that torch gives the arguments."""
-    first, second = named_arguments(x), named_arguments(y)
-    names = [name for name in first | second if first.get(name) != second.get(name)]
-    shown = [" against ".join(repr(each.get(name, "default")) for each in (first, second)) for name in names]
-    return ", ".join(f"{name} {text}" for name, text in zip(names, shown, strict=True)) or "other arguments"
-
-
 def _gives(call: RecordedCall, operands: list[Any], wanted: OriginSide, other: OriginSide) -> bool:
     """Return whether a call of the operands of `other` gives the part of the results that side `wanted` has."""
     try:
         result = call(dict(enumerate(operands)))[0]
-    except RuntimeError:  # the arguments do not fit operands of other shapes
+    except (RuntimeError, TypeError):  # the arguments do not fit operands of other shapes, or another operation
         return False
     return same_part(result, wanted.calls[0].results[0].tensor, other.mapped, wanted.mapped)
 
@@ -307,20 +314,33 @@ def _located(origin: DifferenceOrigin, left: OriginSide, right: OriginSide) -> C
         side = f"side {unseen} runs compiled code, or other code that is not recorded" if unseen else "compiled code"
         how = f"{adds} may add in another order" if adds else "it may round less often"
         return Cause("fusion", f"{side}: {how}; {NOT_MODELLED}")
-    names = [[packet for packet in side.packets if packet not in COPIES] for side in (left, right)]
-    verified = left.replays and right.replays and left.packets != right.packets
-    if adds:
-        if left.packets == right.packets:
-            return Cause("reduction", f"another order of a sum{kernel_names(left, right)}; {NOT_MODELLED}")
-        return Cause("reduction", f"another reduction tree: {_sums(left)} against {_sums(right)}", verified)
+    names = [side.computed for side in (left, right)]
+    if adds and (reduction := _reduction(left, right)):
+        return reduction
     for word in UNMODELLED:
         if any(word in x.packet for x in operations):
             return Cause("unknown", f"{word}: {NOT_MODELLED}")
     if len(operations) > 2 and left.packets == right.packets:
         return Cause("unknown", f"one of these operations; their rows are in another order; {NOT_MODELLED}")
     if names[0] != names[1] or not all(names):
+        verified = not adds and left.replays and right.replays
         return Cause("function", _other_operations(left, right) + _distance(left, right), verified)
     return None
+
+
+def _reduction(left: OriginSide, right: OriginSide) -> Cause | None:
+    """Name the sums of both sides; None for sums of two terms, which have one tree. Verified if both sides only add."""
+    if left.packets == right.packets:
+        return Cause("reduction", f"another order of a sum{kernel_names(left, right)}; {NOT_MODELLED}")
+    operations = (*left.operations, *right.operations)
+    if max((terms_of(x) for x in operations if any(word in x.packet for word in _REDUCTIONS)), default=2) <= 2:
+        return None
+    one, other = Counter(left.computed), Counter(right.computed)
+    formats = {value.dtype for x in operations for value in x.outputs}
+    only_adds = set((one - other) + (other - one)) <= _ONLY_ADDS and len(formats) == 1
+    how = "another reduction tree" if only_adds else "another formula or reduction tree"
+    text = f"{how}: {_sums(left)} against {_sums(right)}"
+    return Cause("reduction", text, only_adds and one != other and left.replays and right.replays)
 
 
 def _attention(left: OriginSide, right: OriginSide) -> Cause | None:

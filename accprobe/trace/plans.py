@@ -20,6 +20,7 @@ from accprobe.gemm.blackbox import one_nan
 from accprobe.gemm.callables.adapter import CallableAdapter
 from accprobe.gemm.callables.arrays import TorchArrays
 from accprobe.gemm.characterise import characterise
+from accprobe.gemm.explain.known_plans import is_f64_reference
 from accprobe.gemm.explain.search import explain
 from accprobe.gemm.findings import findings
 from accprobe.gemm.spec import Spec
@@ -36,7 +37,7 @@ MOST_INFERRED = 2
 EXPLAIN_AT_MOST = 1 << 28
 
 MOST_SECONDS, MOST_EXPLAINED = 30, 10
-"""Seconds for the plan of one product, and those of them in which known plans are tried."""
+"""Seconds of CPU time for the plan of one product, and those of them in which known plans are tried."""
 
 
 class OutOfTime(AccprobeError):
@@ -45,12 +46,12 @@ class OutOfTime(AccprobeError):
 
 class _TimeLimit:
     def __init__(self, seconds: float) -> None:
-        self._end = time.monotonic() + seconds
+        self._end = time.process_time() + seconds
 
     def check(self, *_: Any) -> None:
         """Raise OutOfTime after the end. Takes the arguments of a progress callback."""
-        if time.monotonic() > self._end:
-            raise OutOfTime(f"located, not explained: no plan is found in {MOST_SECONDS} s")
+        if time.process_time() > self._end:
+            raise OutOfTime(f"no plan is found in {MOST_SECONDS} s of CPU time")
 
     def checked(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """Return the function with a check before each call."""
@@ -84,6 +85,11 @@ class RegionPlans:
 
     regions: tuple[tuple[NDArray[np.intp], NDArray[np.intp], ProductModel], ...]
     findings: Mapping[str, Any]
+
+    @property
+    def is_ordered(self) -> bool:
+        """Return whether the plan has an order of its additions: an f64 reference, and partial sums in any order, have none."""
+        return all(model.is_ordered and not is_f64_reference(model) for _, _, model in self.regions)
 
 
 @dataclass

@@ -100,14 +100,17 @@ def _inferred_cause(left: OriginSide, right: OriginSide) -> Cause | None:
 def cause_of_plans(plans: tuple[RegionPlans | None, RegionPlans | None], wrong: tuple[int, int], words: int) -> Cause:
     """Return in which finding two plans differ. wrong: how many of the recorded words each does not predict."""
     first, second = plans
+    lacking = " and ".join(name for name, plan in zip("AB", plans, strict=True) if plan is None or not plan.is_ordered)
+    no_order = Cause("unknown", f"not explained: accprobe infers no order of the additions of side {lacking}")
     if first is None or second is None:
-        lacking = " and ".join(name for name, plan in zip("AB", plans, strict=True) if plan is None)
-        return Cause("unknown", f"not explained: accprobe infers no order of the additions of side {lacking}")
+        return no_order
     if any(wrong):
         unpredicted = " and ".join(f"{n:,} of {words:,} words of side {name}" for name, n in zip("AB", wrong, strict=True) if n)
         return Cause("unknown", f"not explained: no model of accprobe predicts {unpredicted}")
     kind, text = _difference(first, second)
-    return Cause(kind, text, verified=kind != "unknown")
+    if lacking and kind not in ("cast", "split_k"):
+        return no_order
+    return Cause(kind, text, verified=kind != "unknown" and not lacking)
 
 
 def _difference(first: RegionPlans, second: RegionPlans) -> tuple[Kind, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
@@ -79,7 +80,7 @@ class RecordedCall:
         schema = schema_of(self.function)
         given = [same_layout(x.tensor) if schema.written else x.tensor for x in self.operands()]
         for position, tensor in (replaced or {}).items():
-            given[position] = tensor
+            given[position] = same_layout(tensor) if schema.written else tensor
         iterator = iter(given)
         arguments, keywords = filled(self.arguments, iterator), filled(self.keywords, iterator)
         known = {name: value for name, value in self.flags.items() if isinstance(value, bool)}
@@ -151,6 +152,32 @@ def named_arguments(operation: TracedOperation) -> dict[str, Any]:
     found = {x.name: x.default_value for x in known if x.has_default_value()}
     found |= {known[i].name if i < len(known) else f"argument {i}": each for i, each in enumerate(listed)} | named
     return {name: value for name, value in found.items() if value != "tensor"}
+
+
+def differing_arguments(x: TracedOperation, y: TracedOperation) -> str:
+    """Return "approximate 'none' against 'tanh'", from the names that torch gives the arguments."""
+    first, second = named_arguments(x), named_arguments(y)
+    names = [name for name in first | second if first.get(name) != second.get(name)]
+    shown = [_against(first.get(name, "default"), second.get(name, "default")) for name in names]
+    return ", ".join(f"{name} {text}" for name, text in zip(names, shown, strict=True)) or "other arguments"
+
+
+def _against(x: Any, y: Any) -> str:
+    """Return "1e-06 against 1e-05": 7 digits of floats with more than 9, unless both have the same."""
+    short = [f"{each:.7g}" if isinstance(each, float) and float(f"{each:.9g}") != each else repr(each) for each in (x, y)]
+    return " against ".join(short) if short[0] != short[1] else f"{x!r} against {y!r}"
+
+
+def terms_of(operation: TracedOperation) -> int:
+    """Return how many terms each sum of a reduction has, at most where its record does not say."""
+    if not operation.inputs or not operation.outputs:
+        return 0
+    shape = operation.inputs[0].shape
+    terms = math.prod(shape) // max(math.prod(operation.outputs[0].shape), 1)
+    if terms > 1:
+        return terms
+    dim = named_arguments(operation).get("dim")  # the result of a softmax has the shape of its operand
+    return shape[dim] if isinstance(dim, int) and -len(shape) <= dim < len(shape) else math.prod(shape)
 
 
 def tensor_words(tensor: Any) -> Any:

@@ -58,6 +58,11 @@ class OriginSide:
         return [x.packet for x in self.operations]
 
     @property
+    def computed(self) -> list[str]:
+        """Return the packets of operations that compute, those in place by the name of the same one that is not."""
+        return [x.removesuffix("_") for x in self.packets if x not in COPIES]
+
+    @property
     def replays(self) -> bool:
         """Return whether the operations, called again alone, give the recorded bits; random ones are not called."""
         if len(self.calls) != len(self.operations):

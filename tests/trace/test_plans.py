@@ -11,11 +11,11 @@ import pytest
 pytest.importorskip("torch")
 
 from accprobe.evaluate.any_order import on_cpu
-from accprobe.gemm.explain.known_plans import KnownPlan, steps_to_try
+from accprobe.gemm.explain.known_plans import Candidate, KnownPlan, f64_references, steps_to_try
 from accprobe.gemm.spec import Spec
 from accprobe.isa.formats import FORMATS
 from accprobe.trace import plans
-from accprobe.trace.plans import OutOfTime, PlanCache, RecordedProduct, infer, mismatches
+from accprobe.trace.plans import OutOfTime, PlanCache, RecordedProduct, RegionPlans, infer, mismatches
 from accprobe.trace.products import cause_of_plans
 
 M, N, K = 8, 16, 64
@@ -51,6 +51,18 @@ def test_tf32_operands_are_the_cause() -> None:
     assert (found.kind, found.text, found.verified) == ("cast", "TF32 operands against f32 operands", True)
 
 
+def test_a_plan_in_any_order_explains_no_order() -> None:
+    """A product with K = 2048 was called verified: "instruction f64 sum, in any order against None"."""
+    spec = Spec(M, N, K, BF16, BF16, BF16)
+    whole = np.arange(M), np.arange(N)
+    reference = next(f64_references(spec))
+    chain = KnownPlan(steps_to_try([spec])[0], K)
+    sides = [RegionPlans(((*whole, x.model),), x.findings) for x in (reference, Candidate("", {}, chain.model()))]
+    found = cause_of_plans((sides[0], sides[1]), (0, 0), M * N)
+    assert (found.kind, found.verified) == ("unknown", False)
+    assert found.text == "not explained: accprobe infers no order of the additions of side A"
+
+
 def test_a_plan_is_inferred_once(monkeypatch: pytest.MonkeyPatch) -> None:
     a, b, _ = drawn(BF16)
     d = chained(a, b, 0).view(np.uint32)
@@ -69,6 +81,6 @@ def test_a_plan_that_is_not_found_in_time_is_not_searched_for_again(monkeypatch:
     )
     monkeypatch.setattr(plans, "MOST_SECONDS", -1)
     cache = PlanCache()
-    with pytest.raises(OutOfTime, match="located, not explained"):
+    with pytest.raises(OutOfTime, match="no plan is found in -1 s of CPU time"):
         cache.of("q_proj", product)
     assert cache.of("q_proj", product) == (None, M * N)

@@ -144,6 +144,30 @@ def test_functions_of_both_sides_are_named() -> None:
         assert origin.cause.verified
 
 
+def softmax_by_hand(x: Any) -> Any:
+    e = torch.exp(x - x.amax(-1, keepdim=True))
+    return e / e.sum(-1, keepdim=True)
+
+
+@pytest.mark.parametrize(("terms", "kind"), [(2, "function"), (64, "reduction")])
+def test_sums_beside_another_formula_are_not_verified(terms: int, kind: str) -> None:
+    """Two terms have one reduction tree, and exp may differ too."""
+    x = torch.randn(64, terms, generator=torch.Generator().manual_seed(0))
+    one, other = (ProgramRun(function=lambda f=f: f(x)) for f in (lambda x: torch.softmax(x, -1), softmax_by_hand))
+    (origin,) = run_both(one, other).origins
+    assert (origin.cause.kind, origin.cause.verified) == (kind, False)
+    assert origin.cause.text.startswith("another formula")
+
+
+def test_an_argument_of_an_operation_in_place_is_the_cause() -> None:
+    """Other eps of a norm: they were "another formula: aten.add_ against aten.add"."""
+    x = torch.rand(8, 1)
+    for other in (lambda: (x * 1).add_(1e-5), lambda: x * 1 + 1e-5):
+        (origin,) = run_both(ProgramRun(function=lambda: (x * 1).add_(1e-6)), ProgramRun(function=other)).origins
+        assert (origin.cause.kind, origin.cause.text) == ("argument", "other 1e-06 against 1e-05")
+        assert origin.cause.verified
+
+
 def rounded(model: Any) -> Any:
     return model.bfloat16().float()
 

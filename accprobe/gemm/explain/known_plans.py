@@ -237,11 +237,16 @@ def f64_references(spec: Spec) -> Iterator[Candidate]:
         yield Candidate(name, found, ProductModel(spec.a, spec.b, spec.k, multiply_add(F64), tree, spec.out))
 
 
+def is_f64_reference(model: ProductModel) -> bool:
+    """Return whether a model stands for an f64 sum in any order."""
+    return model.step == multiply_add(F64) and F64 not in (model.a, model.b)
+
+
 def predicted(model: ProductModel, a: Bits, b: Bits, got: Bits) -> Bits:
     """Return the results of a [..., M, K] and b [..., N, K]. The order of an f64 reference is unknown: return `got` if some
     order can give it.
     """
-    if model.step != multiply_add(F64) or F64 in (model.a, model.b):
+    if not is_f64_reference(model):
         return product(model, a, b)
     x, y = model.a.values(a), model.b.values(b)
     with np.errstate(all="ignore"):
