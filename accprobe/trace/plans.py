@@ -37,7 +37,7 @@ MOST_INFERRED = 2
 EXPLAIN_AT_MOST = 1 << 28
 
 MOST_SECONDS, MOST_EXPLAINED = 30, 10
-"""Seconds of CPU time for the plan of one product, and those of them in which known plans are tried."""
+"""Seconds for the plan of one product, and those of them in which known plans are tried."""
 
 
 class OutOfTime(AccprobeError):
@@ -45,13 +45,15 @@ class OutOfTime(AccprobeError):
 
 
 class _TimeLimit:
+    """Ends when the wall time and the CPU time of all threads are over, so that a busy machine changes no result."""
+
     def __init__(self, seconds: float) -> None:
-        self._end = time.process_time() + seconds
+        self._ends = time.monotonic() + seconds, time.process_time() + seconds
 
     def check(self, *_: Any) -> None:
         """Raise OutOfTime after the end. Takes the arguments of a progress callback."""
-        if time.process_time() > self._end:
-            raise OutOfTime(f"no plan is found in {MOST_SECONDS} s of CPU time")
+        if time.monotonic() > self._ends[0] and time.process_time() > self._ends[1]:
+            raise OutOfTime(f"no plan is found in {MOST_SECONDS} s")
 
     def checked(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """Return the function with a check before each call."""

@@ -81,6 +81,6 @@ def test_a_plan_that_is_not_found_in_time_is_not_searched_for_again(monkeypatch:
     )
     monkeypatch.setattr(plans, "MOST_SECONDS", -1)
     cache = PlanCache()
-    with pytest.raises(OutOfTime, match="no plan is found in -1 s of CPU time"):
+    with pytest.raises(OutOfTime, match="no plan is found in -1 s"):
         cache.of("q_proj", product)
     assert cache.of("q_proj", product) == (None, M * N)
