@@ -33,7 +33,7 @@ class Requirements:
         for pattern in (*self.required, *self.forbidden):
             stem = pattern.partition(".")[0]
             if not any(fnmatchcase(known, stem) for known in opcodes.STEMS):
-                raise UnknownName(f"'{pattern}' is no matrix opcode; {nearest(stem, opcodes.STEMS)}")
+                raise UnknownName(f"'{pattern}' is not a matrix opcode; {nearest(stem, opcodes.STEMS)}")
 
     def __bool__(self) -> bool:
         return self.bits is not None or bool(self.required or self.forbidden)
@@ -85,7 +85,7 @@ def _either(opcodes: Sequence[str]) -> str:
 
 def _too_few(known: Accumulator | None, bits: int) -> str:
     if known is None:
-        return f"has an accumulator that is not known, {bits} bits are asked for"
+        return f"has an accumulator that is not known, {bits} bits are required"
     return f"keeps {known.text} bits, fewer than {bits}" if known.bits is not None and known.bits < bits else ""
 
 

@@ -13,14 +13,17 @@ MOST_SMS = 4096
 """The same constant as in golden.cuh."""
 
 METADATA_LINES = 16
-"""The same constant as in golden_kernel.cuh: rows of a sparse A that have metadata of their own, the same in all tiles."""
+"""Number of rows of a sparse A with distinct metadata. Row r uses the metadata of row r mod 16, in every tile. The same
+constant as in golden_kernel.cuh.
+"""
 
 
 @dataclass(frozen=True)
 class GoldenShape:
     """The work of one block. steps: operand tiles of A, and of B, in shared memory, a power of two. chain: number of
     instructions that accumulate before a comparison. groups: thread groups, each of which computes one chain. tiles_m, tiles_n:
-    tiles of the instruction side by side. addends: a chain begins with C, one of each row, instead of zero.
+    tiles of the instruction side by side. addends: a chain begins with an addend C per row, equal in all columns,
+    instead of zero.
     """
 
     inst: Instruction
@@ -45,7 +48,7 @@ class GoldenShape:
 
     @property
     def results(self) -> int:
-        """Return the results of a chain."""
+        """Return the number of results of a chain."""
         return self.rows * self.columns
 
     @property
@@ -63,7 +66,9 @@ class GoldenShape:
 
 
 def is_golden(inst: Instruction) -> bool:
-    """Return whether a kernel of chains exists: for `mma.sync` and `wgmma` with one register per result."""
+    """Return whether a kernel of chains exists: for `mma.sync` and `wgmma` with one register per result, and without scales,
+    b1, packed operands, or A in registers.
+    """
     plain = not (inst.scale or inst.bit_op or inst.a_registers or inst.quad_pairs)
     whole = inst.a.storage_bits == inst.held_bits and inst.d.storage_bits == inst.c.storage_bits == inst.register_bits
     probe = inst.family.probe
@@ -71,8 +76,8 @@ def is_golden(inst: Instruction) -> bool:
 
 
 def golden_shape(inst: Instruction) -> GoldenShape:
-    """Return the shape that keeps a unit busy: 128 result registers per thread, as large products have. With 64-bit operand
-    registers, 64 result registers and twice as many warps.
+    """Return the shape that keeps a unit busy: up to 128 result registers per thread, as large products have; `wgmma` has n /
+    2. With 64-bit operand registers, 64 result registers and twice as many warps.
     """
     if inst.family.warps > 1:
         return GoldenShape(inst, steps=8 if inst.sparse else 16, chain=4, groups=2, tiles_m=1, tiles_n=1)
@@ -84,8 +89,8 @@ def golden_shape(inst: Instruction) -> GoldenShape:
 class Planted:
     """A planted error, by which accprobe tests its kernels: a flipped bit in one register of one thread of one SM.
 
-    It occurs in the last instruction of a chain, if word number `word` of A equals a in the bits of `mask`, and the word of B
-    that it is multiplied by equals b. A sparse A must have elements of 8 or 16 bits.
+    It occurs in the last instruction of a chain, if word number `word` of A, masked by `mask`, equals a, and the word of B that
+    it is multiplied by, masked by `mask`, equals b. A sparse A must have elements of 8 or 16 bits.
     """
 
     sm: int

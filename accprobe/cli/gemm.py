@@ -43,7 +43,9 @@ SCALE_NAMES = ("none", "tensor", "row", "1x128", "128x128")
 @click.option("--dtype", metavar="A[:B]", help="Format of A, and of B if it differs.  [default: CALLABLE's]")
 @click.option("--out", metavar="FORMAT", help="Format of D.  [default: CALLABLE's]")
 @click.option("--scale", type=click.Choice(SCALE_NAMES), default="none", show_default=True, help="Scales of the operands.")
-@click.option("--option", "options", multiple=True, metavar="NAME=VALUE,…", help="Option of CALLABLE, or a flag of torch.")
+@click.option(
+    "--option", "options", multiple=True, metavar="NAME=VALUE,…", help="Option of CALLABLE, or a flag of torch. Repeatable."
+)
 @click.option("--versus", metavar="CALLABLE", help="Second callable, probed in the same way and compared.")
 @click.option("--sweep", metavar="m=M,M,…", help="Compare the row of D that the same row of A gives at these values of M.")
 @click.option("--device", metavar="cuda:N|cpu", help="Device.  [default: the first usable GPU, else the CPU]")
@@ -51,7 +53,7 @@ SCALE_NAMES = ("none", "tensor", "row", "1x128", "128x128")
 @click.option(
     "--elements",
     type=count,
-    help="Fresh elements to verify the plan on.  [default: 2^18; 2^22 on a GPU; at most 2^12 calls]",
+    help="Fresh elements to verify the plan on.  [default: 2^18 in at most 2^12 calls; on a GPU 2^22]",
 )
 @click.option(
     "--data",
@@ -80,15 +82,15 @@ def gemm_command(
 ) -> None:
     """Find the arithmetic of a matrix product.
 
-    CALLABLE is a built-in name (see --list), FILE.py:FUNCTION or package.module:FUNCTION. A function takes a [M, K] and
-    b [K, N], with --scale also the scales of both, and returns d [M, N]; --option passes keyword arguments. accprobe infers the
-    accumulation order, the precision, and how partial sums are combined, scaled and rounded. A row is confirmed only if this
-    plan predicts fresh results bit for bit.
+    CALLABLE is a built-in name (see --list), FILE.py:FUNCTION or package.module:FUNCTION. A function takes a [M, K] and b [K,
+    N], with --scale also the scales of both, and returns d [M, N]. A function of torch with a parameter `bias` is given a bias
+    [N]. --option passes keyword arguments. accprobe infers the accumulation order, the precision, and how partial sums are
+    combined, scaled and rounded. A row is confirmed only if this plan predicts fresh results bit for bit.
 
     Each shape, each value of an option, and --versus give a row; the differences follow. Ctrl-C and --time-limit keep what is
     known of the current product.
 
-    Needs: extra cuda13 or cuda12 for torch, triton and cupy on a GPU; nothing for numpy.
+    Needs: nothing for numpy; torch for torch callables; extra cuda13 or cuda12 for torch, triton and cupy on a GPU.
 
     Exit status: 0 every row is confirmed and no result is wrong; 1 a row is not confirmed, a term of a sum is missing or
     counted twice, two rows differ, or --sweep found different bits; 2 it could not be probed; 130 interrupted.
@@ -122,7 +124,9 @@ def measure_each(
     time_limit: float | None,
     ms: tuple[int, ...] = (),
 ) -> None:
-    """Measure a row for each setting, save and print them, and exit. Ctrl-C and the time limit keep the results so far."""
+    """Measure a row for each setting, save and print them. Exit with status 1 if a row is wrong. Ctrl-C and the time limit keep
+    the results so far.
+    """
     output, form = report_output(output, form)
     if output:
         check_writable(output)

@@ -106,7 +106,10 @@ def output_option(help_text: str) -> Callable[[Command], Command]:
     return click.option("-o", "--output", type=file_to_write, metavar="FILE", help=f"{help_text} (`-` for stdout).")
 
 
-report_option = output_option("Report file, saved row by row; its other results of the device stay; FILE~ is the file before")
+report_option = output_option(
+    "Report file, saved after each row. It keeps its other results of the device; `run` replaces those of another seed, version"
+    " or environment. FILE~ keeps the previous file"
+)
 
 
 def output_options(*forms: str, is_shown: bool = True) -> Callable[[Command], Command]:

@@ -27,7 +27,9 @@ _SHAPE = re.compile(r"(\d{1,9})(?:[x×](\d{1,9}))?")
 )
 @click.option("--dtype", metavar="FORMAT", default="f32", show_default=True, help="Format of the elements.")
 @click.option("--out", metavar="FORMAT", help="Format of the result.  [default: CALLABLE's]")
-@click.option("--option", "options", multiple=True, metavar="NAME=VALUE,…", help="Option of CALLABLE, or a flag of torch.")
+@click.option(
+    "--option", "options", multiple=True, metavar="NAME=VALUE,…", help="Option of CALLABLE, or a flag of torch. Repeatable."
+)
 @click.option("--versus", metavar="CALLABLE", help="Second callable, probed in the same way and compared.")
 @click.option("--sweep", metavar="rows=N,N,…", help="Compare the first row's result at these numbers of rows.")
 @click.option("--ranks", type=count, metavar="N", help="Collective: number of ranks; --shape gives its elements.")
@@ -40,7 +42,7 @@ _SHAPE = re.compile(r"(\d{1,9})(?:[x×](\d{1,9}))?")
 @click.option(
     "--elements",
     type=count,
-    help="Fresh results to verify the plan on.  [default: 2^18; 2^20 on a GPU; at most 2^14 calls; 2^17 on a GPU]",
+    help="Fresh results to verify the plan on.  [default: 2^18 in at most 2^14 calls; on a GPU 2^20 in at most 2^17 calls]",
 )
 @seed_option
 @format_option("json")
@@ -78,7 +80,7 @@ def reduce_command(
     the output, k is the rank that contributes, a row the rank that returns the result, a column an element. --backend nccl has
     run with two GPUs, never with more.
 
-    Needs: extra cuda13 or cuda12 for torch on a GPU; nothing for numpy.
+    Needs: nothing for numpy; torch for torch callables; extra cuda13 or cuda12 for a GPU.
 
     Exit status: 0 every row is confirmed and no result is wrong; 1 a row is not confirmed, an element is missing or counted
     twice, two rows differ, or --sweep found different bits; 2 it could not be probed; 130 interrupted.

@@ -78,7 +78,7 @@ def saving(output: Path | None) -> Iterator[Callable[[Report], None]]:
         return
     from accprobe.report.autosave import Autosave
 
-    save = Autosave(output)
+    save = Autosave(output, tell)
     try:
         try:
             yield uninterrupted()(save)

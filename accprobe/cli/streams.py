@@ -36,7 +36,7 @@ class OutputLost(AccprobeError):
 
 
 class _Descriptor(io.FileIO):
-    """A descriptor that fails once; later output is dropped. needed: raise the failure as OutputLost."""
+    """Write to a descriptor until a write fails; drop later output. needed: raise the failure as OutputLost."""
 
     def __init__(self, descriptor: int, needed: bool) -> None:
         super().__init__(descriptor, "w", closefd=False)

@@ -36,7 +36,9 @@ def headline(diff: Diff) -> str:
 
 
 def _changes(diff: Diff) -> list[str]:
-    """Return the most important changed feature by operands, of pairs by role where there are some."""
+    """Return the change of the most important field, one item per group of operands. Pairs matched by role come first; other
+    pairs count only if no role pair changed.
+    """
     pairs = [pair for pair in diff.pairs if pair.verdict == "changed" and pair.instructions]
     for among in ([pair for pair in pairs if pair.by == "role"], pairs):
         for field in IMPORTANCE:
@@ -47,7 +49,9 @@ def _changes(diff: Diff) -> list[str]:
 
 
 def _groups(pairs: Iterable[Pair], field: str) -> list[list[Pair]]:
-    """Return pairs in which the field changed alike, the largest group first, each operand class once."""
+    """Group the pairs by the change of the field, largest group first; drop a group whose operand classes all occur in larger
+    groups.
+    """
     groups: dict[tuple[object, ...], list[Pair]] = {}
     for pair in pairs:
         if any(each.field == field for each in pair.changes):

@@ -108,7 +108,8 @@ def _outcome(report: Report, requirement: Requirement) -> Outcome:
 def _failures(claim: AnyClaim, requirement: Requirement) -> Iterator[str]:
     """Yield the values that fail; every region of a product must pass."""
     if claim.kind not in fields()[requirement.field]:
-        yield f"{NO_VALUE} (a {claim.kind} has no {requirement.field})"
+        article = "an" if claim.kind[0] in "aeiou" else "a"
+        yield f"{NO_VALUE} ({article} {claim.kind} has no {requirement.field})"
         return
     plain = record(claim)
     if requirement.field == "computes" and not claim.holds:

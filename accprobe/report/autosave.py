@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from accprobe.build import atomic
@@ -17,11 +18,13 @@ LOCK_SECONDS = 30.0
 class Autosave:
     """Save a growing report at most four times a second, and at most a twentieth of the time.
 
-    Rows of other processes stay (`with_results`); the file as it was found is kept as FILE~.
+    Rows of other processes stay (`with_results`); the file as it was found is kept as FILE~. on_replaced: called with a
+    sentence where the report replaces all rows of the file.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, on_replaced: Callable[[str], None] = lambda _: None) -> None:
         self._path = path
+        self._on_replaced = on_replaced
         self._unsaved: Report | None = None
         self._next = 0.0
         self._is_first = True
@@ -52,6 +55,9 @@ class Autosave:
             if self._is_first or whole is None:
                 keep_previous(self._path)
             (whole or report).save(target)
+        if found and whole is None:
+            kept = f"{len(found.claims)} results of another seed, version or environment"
+            self._on_replaced(f"{self._path} had {kept}; they are now in {self._path}~")
         self._is_first = False
 
     def _found(self) -> Report | None:

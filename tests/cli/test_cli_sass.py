@@ -188,7 +188,7 @@ def test_each_file_is_printed_before_the_next_is_read(library: str, monkeypatch:
         (["--require", "HMMA", "--require", "IMMA"], 1, "): it has QGMMA.64x64x32.F32.E4M3.E4M3, and not HMMA or IMMA\n"),
         (["--forbid", "QGMMA.*.E4M3.E4M3"], 1, "): QGMMA.64x64x32.F32.E4M3.E4M3 is forbidden\n"),
         (["--forbid", "QGMMA.64x64x3"], 0, ""),
-        (["--forbid", "QGMNA"], 2, "'QGMNA' is no matrix opcode; did you mean QGMMA"),
+        (["--forbid", "QGMNA"], 2, "'QGMNA' is not a matrix opcode; did you mean QGMMA"),
         (["--unless-promoted", "64"], 2, "--unless-promoted goes with --fail-below"),
         (["--arch", "sm_90", "--fail-below", "14"], 1, "k.cubin: gemm (sm_90a, sha256 "),
         (["--format", "junit"], 2, "--format junit prints failed requirements: give --fail-below, --require or --forbid"),

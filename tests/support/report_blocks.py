@@ -38,6 +38,11 @@ def ran() -> str:
         f"On {' and '.join(devices)} ({generation}, {target}): {counts.format('their' if len(devices) > 1 else 'its')}."
         for (generation, target, counts), devices in kinds.items()
     ]
+    cpus = {name: report for name in recorded() if (report := Report.load(name)).device.kind == "cpu"}
+    counts = " and ".join(f"{len(report.measured)} of {len(report.instructions)}" for report in cpus.values())
+    lines.append(
+        f"On the CPUs {' and '.join(f'`{name}`' for name in cpus)}: {counts} instructions; these CPUs lack the others."
+    )
     unseen = [known.generation for known in ARCHITECTURES if known.generation not in {generation for generation, *_ in kinds}]
     lines.append(f"Never on {', '.join(dict.fromkeys(unseen))}.")
     return filled(" ".join(lines))

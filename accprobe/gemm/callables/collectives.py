@@ -173,7 +173,9 @@ def open_collective(
     never_run = options["backend"] == "nccl" and spec.k > NCCL_RANKS
     remarks = (f"nccl of more than {NCCL_RANKS} ranks has never run with accprobe",) if never_run else ()
     if options["op"] == "avg":
-        collective.spec = replace(spec, a_exponent=factor_exponent(collective, "ranks: give a number of --ranks"))
+        collective.spec = replace(
+            spec, a_exponent=factor_exponent(collective, "ranks: give a number of --ranks that is a power of two")
+        )
         remarks = (*remarks, f"avg divides {_divided(collective)}")
         collective.before.clear()
     for _ in range(PROCESS_GROUPS - 1):

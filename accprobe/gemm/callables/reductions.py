@@ -1,7 +1,7 @@
 """Reductions as products: the sum over K of x is the product of a row of ones with x.
 
-So all that is inferred of a product is inferred of a sum: its order, the format and rounding of its partial sums, its
-regions, its repeatability. A mean over a power of two is a product with a row of 1/K.
+accprobe therefore infers the same properties of a sum as of a product: order, format and rounding of partial sums, regions of D
+with different plans, repeatability. A mean over a power of two is a product with a row of 1/K.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def check_ranks(name: str, ranks: int | None) -> None:
             f"{name} is a collective: give --ranks N, its number of processes; --shape is the number of elements"
         )
     if ranks is not None and name not in COLLECTIVES:
-        raise AccprobeError(f"{name} is no collective, such as {COLLECTIVES[0]}: leave --ranks out, and give --shape ROWSxK")
+        raise AccprobeError(f"{name} is not a collective such as {COLLECTIVES[0]}: leave --ranks out, and give --shape ROWSxK")
     if ranks is not None and ranks < 2:
         raise AccprobeError("one rank adds nothing: give --ranks 2 or more")
 
@@ -140,7 +140,7 @@ def _add_at_one_index(name: str, x: Any, dim: int) -> Any:
     return getattr(torch, name)(x.new_zeros(shape), dim, index, x).squeeze(dim)
 
 
-# Functions of torch that add in more than one place, reduced to one of them, and the part of the result that is probed.
+# Torch functions that return several sums: the function that returns the probed sum, and the name of that sum.
 IN_PART: dict[str, tuple[Callable[..., Any], str]] = {
     "torch:cumsum": (_last_of_cumsum, "the last element of each cumulative sum"),
     **{
@@ -167,7 +167,7 @@ def _product(own: UserFunction, reduced: str, options: Options, library: ArrayLi
             result = function(x[0] if reduced == "all" else x)
         except TypeError as e:
             if axis in chosen and re.search(f"'{axis}'|missing .* argument", str(e)):
-                raise AccprobeError(f"{own.name} is no reduction of x along {axis}: {' '.join(str(e).split())}") from e
+                raise AccprobeError(f"{own.name} is not a reduction of x along {axis}: {' '.join(str(e).split())}") from e
             raise
         if getattr(result, "shape", None) is None or math.prod(result.shape) != b.shape[1]:
             found = f"shape {tuple(result.shape)}" if hasattr(result, "shape") else f"type {type(result).__name__}"
@@ -178,25 +178,26 @@ def _product(own: UserFunction, reduced: str, options: Options, library: ArrayLi
     return under_flags(reduce, flags) if library.name == "torch" else reduce
 
 
-def factor_exponent(adapter: CallableAdapter, size: str = "elements: give a K") -> int:
+def factor_exponent(adapter: CallableAdapter, size: str = "elements: give a K that is a power of two") -> int:
     """Return 0 for a sum and -log2 K for a mean. Raises AccprobeError for other reductions.
 
-    size: the noun of K, and the option that gives it.
+    size: the noun of what is added, and the advice where a mean has an unsuitable number of them.
     """
     spec = adapter.spec
     ones = np.full((spec.n, spec.k), spec.b.whole(1), spec.b.dtype)
-    half = ones.copy()
-    half[:, ::2] = spec.b.whole(3)
-    total, more = _value(adapter, ones), _value(adapter, half)
+    with_threes = ones.copy()
+    with_threes[:, ::2] = spec.b.whole(3)
+    total, more = _value(adapter, ones), _value(adapter, with_threes)
+    # A 3 in place of every other 1 adds 2 ceil(K / 2) to a sum, and this over K to a mean. The tolerance is for narrow results.
     added = 2 * -(-spec.k // 2)
     if abs(total - 1) < 0.01 and abs((more - total) * spec.k - added) < 0.1 * spec.k:
         if spec.k & (spec.k - 1):
-            raise AccprobeError(f"{adapter.name} is a mean of {spec.k} {size} that is a power of two")
+            raise AccprobeError(f"{adapter.name} is a mean of {spec.k} {size}")
         return 1 - spec.k.bit_length()
     if not abs(more - total - added) <= 0.1 * spec.k + 8:
         raise AccprobeError(
-            f"{adapter.name} gives {total:g} for {spec.k} ones, and {more:g} where every other one is 3: it is no sum or mean,"
-            " nor a function such as torch:rms_norm, whose steps around a sum are known"
+            f"{adapter.name} gives {total:g} for {spec.k} ones, and {more:g} where every other one is 3: it is not a sum or"
+            " mean, nor a function such as torch:rms_norm, whose steps around a sum are known"
         )
     return 0
 
