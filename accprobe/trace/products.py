@@ -90,8 +90,11 @@ def _inferred_cause(left: OriginSide, right: OriginSide) -> Cause | None:
     first, second = products
     if first is None or second is None:
         return None
-    if "addmm" in left.packets[0] and first.d.shape == second.d.shape and (first.d == second.d).all():
-        return Cause("order", "without the bias both products are equal: it is added at another place of the sum")
+    sides = (left, right)
+    if all(POSITIONS[side.packets[0]][0] for side in sides):
+        one, other = (without_bias(side.calls[0], POSITIONS[side.packets[0]]) for side in sides)
+        if same_part(one, other, left.mapped, right.mapped):
+            return Cause("order", "without the bias both products are equal: it is added at another place of the sum")
     plans = [PLANS.of(_plan_key(x), product) for x, product in ((left, first), (right, second))]
     found = cause_of_plans((plans[0][0], plans[1][0]), (plans[0][1], plans[1][1]), first.d.size)
     return replace(found, text=f"{found.text}, of the products without the bias") if POSITIONS[left.packets[0]][0] else found
