@@ -39,17 +39,19 @@ MOST_OUTPUTS = 1 << 22
     "ks",
     type=several(count),
     metavar="N,…",
-    help="K of the product.  [default: 1024,4096,16384; that of a product or FILE]",
+    help="K of the product.  [default: 1024,4096,16384, or from a product or FILE]",
 )
 @click.option(
     "--promote-every",
     "intervals",
     type=several(count_or_none),
     metavar="N,…",
-    help="Promotion interval, or none.  [default: none,128; that of a product]",
+    help="Promotion interval, or none.  [default: none,128, or from a product]",
 )
-@click.option("--split-k", "splits", type=several(count), metavar="N,…", help="Slices of K.  [default: 1; those of a product]")
-@click.option("--out", metavar="FORMAT", help="Format of D: f32, f16 or bf16.  [default: that of the sums, or of a product]")
+@click.option("--split-k", "splits", type=several(count), metavar="N,…", help="Slices of K.  [default: 1, or from a product]")
+@click.option(
+    "--out", metavar="FORMAT", help="Format of D: f32, f16 or bf16.  [default: the format of the sums, or from a product]"
+)
 @click.option(
     "--data", type=several(str), default="normal,positive", show_default=True, metavar="KIND|FILE,…", help="Operands."
 )
@@ -150,14 +152,14 @@ def _interval(word: str) -> int:
 @click.command("tolerance")
 @click.argument("name")
 @click.option("--dtype", metavar="A[:B]", help="Operand formats where NAME leaves them open, such as bf16.")
-@click.option("--k", type=count, metavar="COUNT", help="K of the product.  [default: that of a product or FILE]")
+@click.option("--k", type=count, metavar="COUNT", help="K of the product.  [default: from a product or FILE]")
 @click.option("--m", type=count, metavar="COUNT", help="Rows of a test's result.  [default: as K allows, at most 64]")
 @click.option("--n", type=count, metavar="COUNT", help="Columns of a test's result.  [default: as K allows, at most 64]")
 @click.option(
-    "--promote-every", type=_interval, metavar="N|none", help="Promotion interval.  [default: none; that of a product]"
+    "--promote-every", type=_interval, metavar="N|none", help="Promotion interval.  [default: none, or from a product]"
 )
-@click.option("--split-k", type=count, metavar="COUNT", help="Slices of K.  [default: 1; that of a product]")
-@click.option("--out", metavar="FORMAT", help="Format of D.  [default: that of the sums, or of a product]")
+@click.option("--split-k", type=count, metavar="COUNT", help="Slices of K.  [default: 1, or from a product]")
+@click.option("--out", metavar="FORMAT", help="Format of D.  [default: the format of the sums, or from a product]")
 @click.option("--data", default="normal", show_default=True, metavar="KIND|FILE", help="Operands.")
 @click.option(
     "--scale",

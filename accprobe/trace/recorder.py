@@ -59,9 +59,8 @@ NO_FLAGS: Mapping[str, Any] = MappingProxyType({})
 class Recorder:
     """Records inside `with recorder.recording():`.
 
-    mapped: the part that is hashed beside each tensor. steps, limit: end the recording.
-
-    keep: operations whose operands and results are copied, to `kept`.
+    mapped: the part that is hashed beside each tensor. steps, limit: end the recording. keep: operations whose operands and
+    results are copied, to `kept`.
     """
 
     mapped: Mapped | None = None
