@@ -7,9 +7,8 @@ import re
 import textwrap
 import tomllib
 from collections import Counter
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping
 from contextlib import chdir
-from itertools import groupby
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -18,87 +17,6 @@ from block_forms import COLUMNS, ROOT, fenced, filled, paragraphs, printed, tabl
 from compiled import triton_dot
 
 from accprobe.cli import main
-from accprobe.compare.diff import diff
-from accprobe.report.report import Report
-
-_EXCERPT = (
-    r"mma\.sync\.m16n8k\S*32\S*\.f32\.\{?e4m3",
-    r"wgmma\.\S*k32\.f32\.\{?e4m3",
-)
-"""The lines of the table that a page shows, as regular expressions."""
-
-
-def excerpt() -> str:
-    """Return the headline of the H200 and some lines of its table."""
-    lines = printed("show", "h200")
-    rule = next(i for i, line in enumerate(lines) if line.startswith("──"))
-    end = next(i for i, line in enumerate(lines) if line.startswith("! "))
-    kept = [*range(rule + 1)]
-    for row in _entries(lines, rule + 1, end, "  "):
-        name = "".join(lines[i].split()[0] for i in row if lines[i].strip()) + " "
-        if any(re.match(pattern, name) for pattern in _EXCERPT):
-            kept += row
-    return fenced(_gapped(lines, kept))
-
-
-def detail() -> str:
-    """Return the opcode, the tree and the evidence of two features of one instruction."""
-    lines = printed("show", "h200", "wgmma.m64n8k32.f32.e4m3.e4m3")
-    kept = [0]
-    for heading in ("Ran as", "Summation tree", "Verification"):
-        kept += _section(lines, heading)
-    evidence = _section(lines, "Evidence")
-    kept += evidence[:2]
-    for feature in ("alignment_bits", "result_bits"):
-        start = next(i for i in evidence if lines[i].startswith(feature))
-        for entry in _entries(lines, start, len(lines), " " * 6)[:3]:
-            kept += entry
-    return fenced(_gapped(lines, kept))
-
-
-def _gapped(lines: Sequence[str], kept: Container[int]) -> list[str]:
-    """Return the lines kept, with an ellipsis in place of each run of others."""
-    chosen: list[str] = []
-    for keep, run in groupby(range(len(lines)), kept.__contains__):
-        part = [lines[i] for i in run]
-        first = next(filter(None, part), "")
-        chosen += part if keep else [*[""][: not part[0]], " " * (len(first) - len(first.lstrip())) + "…"]
-    return chosen
-
-
-def _entries(lines: Sequence[str], start: int, end: int, further_in: str) -> list[list[int]]:
-    """Return the lines from start to end, each with the lines below it that begin with `further_in`."""
-    found: list[list[int]] = []
-    for i in range(start, end):
-        if found and lines[i].startswith(further_in):
-            found[-1].append(i)
-        else:
-            found.append([i])
-    return found
-
-
-def _section(lines: Sequence[str], heading: str) -> range:
-    """Return an empty line, the heading and the lines below it."""
-    start = next(i for i, line in enumerate(lines) if line.startswith(heading))
-    end = next((i for i in range(start, len(lines)) if not lines[i]), len(lines))
-    return range(start - 1, end)
-
-
-def headline() -> str:
-    """Return the first lines of a comparison."""
-    lines = printed("diff", "h200", "sim:b200", status=1)
-    return fenced(lines[: lines.index("")])
-
-
-def products_of_gpus() -> str:
-    """Return the first lines of a comparison of recorded products, and a kernel that both GPUs ran."""
-    lines = printed("diff", "products-h100", "products-h200", status=1)
-    pairs = diff(Report.load("products-h100"), Report.load("products-h200")).pairs
-    ran = [[[kernel.name for kernel in row.kernels] for row in (pair.a, pair.b) if row] for pair in pairs if pair.differences]
-    assert all(of_a == of_b for of_a, of_b in ran)
-    kernel = ran[0][0][0]
-    text = f"Both GPUs ran the same kernels. For the first product it is `{kernel}`, launched for another number of slices."
-    return fenced(lines[: lines.index("")]) + "\n" + filled(text)
 
 
 def triton_cache() -> str:
@@ -111,19 +29,6 @@ def triton_cache() -> str:
             (folder / "gemm.cubin").write_bytes(triton_dot(90, warps, imprecise, loop=True)["cubin"])
         lines = printed("sass", "cache")
     return fenced(lines)
-
-
-def kill_table() -> str:
-    """Return the recommended test of a product and the mistakes that tests detect."""
-    command = ("tolerance", "QGMMA", "--k", "7168", "--promote-every", "128", "--out", "bf16")
-    return fenced([f"$ accprobe {' '.join(command)}", *printed(*command)])
-
-
-def gpus() -> str:
-    """Return the first line of a comparison of the two recorded GPUs."""
-    gpus, _, same = printed("diff", "h100", "h200", status=0)[0].partition(": ")
-    text = f'`accprobe diff h100 h200` compares two GPUs of one architecture, {gpus}. The first line says "{same}".'
-    return filled(text)
 
 
 def rooms() -> str:

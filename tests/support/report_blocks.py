@@ -8,15 +8,15 @@ from collections.abc import Sequence
 from typing import Any
 
 import hardware_vectors
-import numpy as np
 from block_forms import filled, tabled
 
-from accprobe.emulate import predict
 from accprobe.isa.architectures import ARCHITECTURES, get
 from accprobe.isa.instructions import parse
 from accprobe.model.published import chip
 from accprobe.render.document import Grid, on_one_line, text_of
 from accprobe.render.subjects import sweeps
+from accprobe.render.subjects.functions import computes_in_short
+from accprobe.report.functions import TableModelRecord
 from accprobe.report.measured import measured_counts
 from accprobe.report.products import ProductRow
 from accprobe.report.recorded import recorded
@@ -64,16 +64,6 @@ def processors() -> str:
             key = (row.opcodes[0], order, how, control, tried)
             alike.setdefault(key, []).append(f"`{name}`: {done.mismatches:,} of {done.results or done.compared:,}")
     return tabled(heads, ((*key, "; ".join(differ)) for key, differ in alike.items()))
-
-
-def measured() -> str:
-    """Return the source of the table of findings."""
-    rows = Report.load("h200").measured
-    dots = min(row.verification.random for row in rows if row.verification)
-    return filled(
-        f"From `reports/h200.json` (`accprobe run --device cuda:0 --ncu --dots {dots}`): {len(rows)} instructions, shapes"
-        " taken together. The profiler counted the opcodes that ran, and the disassembly has the same."
-    )
 
 
 def found() -> str:
@@ -175,22 +165,6 @@ def reduction_plans() -> str:
     return _plans("reductions-h200", shown, "rows x K", "The table shows some of them.")
 
 
-def rows_together() -> str:
-    """Return how many of 64 random rows have other sums alone, and among 8, than among 64."""
-    x = np.random.default_rng(0).standard_normal((64, 4096)).astype(np.float32)
-    alone, of_8, of_64 = (
-        np.concatenate([predict("reductions-h200:torch:sum", some, dim=1) for some in np.split(x, 64 // rows)])
-        for rows in (1, 8, 64)
-    )
-    return (
-        filled(
-            f"{np.count_nonzero(alone != of_64)} of 64 random rows of 4096 elements have other bits alone than among 64, and"
-            f" {np.count_nonzero(of_8 != of_64)} have other bits among 8 than among 64, as `accprobe.predict` computes them."
-        )
-        + "\n"
-    )
-
-
 def _plans(report: str, shown: str = ".*", shape_header: str = "M x N x K", remark: str = "") -> str:
     """Return the number of confirmed rows, and a line for all recorded products with one plan. shown: pattern of titles."""
     rows = Report.load(report).products
@@ -236,3 +210,35 @@ def _compact(order: str) -> str:
         return order
     sizes = found[2].split(", ")
     return f"{found[1]}{sizes[0]}, the last {sizes[-1]}{found[3]}" if len(sizes) > 2 else order
+
+
+def functions_measured() -> str:
+    """Return how many functions were compared, and on how many operands."""
+    report = Report.load("functions-h200")
+    rows = [row for row in report.functions if row.status != "skipped"]
+    confirmed = [row for row in rows if row.status == "confirmed"]
+    tables = [row for row in confirmed if isinstance(row.model, TableModelRecord)]
+    return (
+        filled(
+            f"`accprobe function --device cuda:0` on an {report.device.name}: {len(rows)} instructions,"
+            f" {sum(row.is_exhaustive for row in rows)} of them on every operand. {len(confirmed)} are confirmed: 0 of"
+            f" {sum(row.verification.compared for row in confirmed):,} results differ from the model."
+            f" {len(tables)} have a table model."
+        )
+        + "\n"
+    )
+
+
+def functions() -> str:
+    """Return a line for each function of the special function unit, and for each that no model explains on every operand."""
+    measured = [row for row in Report.load("functions-h200").functions if row.opcodes and row.status != "skipped"]
+    rows = [row for row in measured if isinstance(row.model, TableModelRecord) or row.status != "confirmed"]
+    header = ("function", "ran as", "largest ulp", "correctly rounded", "computes")
+    table = []
+    for row in rows:
+        errors = row.errors
+        largest = f"{errors.largest:.4g}" if errors else ""
+        share = f"{100 * errors.correct / errors.words:.4g} %" if errors else ""
+        computes = computes_in_short(row.computes) or row.reason
+        table.append((f"`{row.name}`", " + ".join(row.opcodes), largest, share, computes.replace("|", "\\|")))
+    return tabled(header, table)

@@ -7,7 +7,7 @@ from collections import Counter
 from typing import Any
 
 from benchmark import RESULTS, recorded
-from block_forms import filled, table_of, tabled
+from block_forms import filled, tabled
 
 from accprobe.report.report import Report
 
@@ -91,71 +91,6 @@ def _drawn(seeds: str) -> tuple[list[dict[str, Any]], str, Counter[str], int]:
     lines = [json.loads(line) for line in text.splitlines()]
     false = sum(bool(line["false_exact"]) for line in lines)
     return lines, f"python benchmarks/products.py --seeds {seeds} --limit 60", Counter(x["verdict"] for x in lines), false
-
-
-def health_rates() -> str:
-    """Return throughput and power of each unit beside torch's GEMM, and the results compared."""
-    columns = {
-        "unit": "{unit}",
-        "Tops/s": "{tops:,.0f}",
-        "torch's GEMM": "{gemm_tops:,.0f}",
-        "share": "{share:.0%}",
-        "results compared a minute": "{compared_a_minute:.2g}",
-        "that differ": "{wrong}",
-        "SMs": "{sms}",
-        "W": "{watts:.0f}",
-        "GEMM's W": "{gemm_watts:.0f}",
-    }
-    return table_of(recorded("health/h200.json")["units"], columns)
-
-
-def health_planted() -> str:
-    """Return how soon planted errors were found, and the shrunk inputs of the first."""
-    results = [recorded(f"health/{name}.json") for name in ("h200-planted", "h200-planted-f64", "h200-planted-sparse")]
-    (gpu,) = {each["gpu"] for each in results}
-    planted = [found for each in results for found in each["planted"]]
-    found = [f"{each['unit']} after {each['seconds_to_find']:.1f} s and {each['dots']:.2g} results" for each in planted]
-    assert all(each["found"] and each["right_place"] for each in planted)
-    first = planted[0]
-    place = f"SM {first['place']['sm']}, warp {first['place']['warp']}, lane {first['place']['lane']}"
-    repeated = f"The {first['unit']} fault was repeated {first['again']} times as {place}"
-    shrunk = f"and shrunk in {first['seconds_to_shrink']:.1f} s to `{first['smallest']}`."
-    return filled(f"accprobe found it on an {gpu}, each time in the right place: {'; '.join(found)}. {repeated}, {shrunk}")
-
-
-def library() -> str:
-    """Return kernels, time beside nvdisasm's and memory of libraries of many kernels."""
-    data = recorded("sass.json")
-    return filled(_library(data["results"][0], data["host"]["cpu_cores"]))
-
-
-def _library(text: dict[str, Any], cores: int) -> str:
-    missed = f" (more than the limit of {text['limit_ratio']})" if text["ratio"] > text["limit_ratio"] else ""
-    return (
-        f"`{text['command']}`, {text['state']}: {text['kernels']:,} kernels with matrix opcodes among {text['functions']:,}"
-        f" functions of {text['cubins']:,} cubins ({text['cubins_mib']:,.0f} MiB, the largest {text['largest_mib']:.0f}), in"
-        f" {text['cpu_seconds']:,.0f} s of CPU time, {text['ratio']:.2f} times the {text['nvdisasm_cpu_seconds']:,.0f} s that"
-        f" nvdisasm takes for the same cubins{missed}; {text['seconds']:,.0f} s on {cores} shared cores, against"
-        f" {text['nvdisasm_seconds']:,.0f} s. Memory of all processes together: {text['peak_mib']:,} MiB."
-    )
-
-
-def evaluators_on_gpus() -> str:
-    """Return the rates of all models on an H200, that of the first in each way, and its ratio to mmaemu."""
-    data = recorded("evaluators/h200.json")
-    chains, dots, units = data["chains"], data["dots"], data["on_matrix_units"]
-    differ = sum(way["differ"] for way in (*chains, *dots, *units))
-    chain, dot, unit = chains[0], dots[0], units[0]
-    least = min(way["macs_per_second"] for way in (*chains, *dots))
-    text = (
-        f"`python benchmarks/evaluators_gpu.py` on an H200: the generated evaluator computes {chain['macs_per_second']:.3g}"
-        f" multiply-accumulates of `{chain['instruction']}` a second in the chains of an 8192 × 8192 × 4096 product,"
-        f" {unit['macs_per_second']:.3g} where matrix units find the largest exponents, and {dot['macs_per_second']:.3g} in"
-        f" single dot products with C. The slowest of {len(chains)} models has {least:.3g}; {differ} results differ."
-    )
-    if "missing" not in (peer := chain["mmaemu"]):
-        text += f" mmaemu on the operands of the first chain: {peer['macs_per_second']:.3g}, {peer['differ']} differ."
-    return filled(text)
 
 
 def traces() -> str:
