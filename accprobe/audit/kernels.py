@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import re
 import signal
 import tempfile
 from collections import Counter, deque
@@ -21,11 +22,12 @@ from accprobe.build import toolchain
 from accprobe.errors import AccprobeError
 from accprobe.sass import binaries, reading
 from accprobe.sass.binaries import DeviceCode, Piece
-from accprobe.sass.conversions import Conversion, conversions
-from accprobe.sass.dataflow import RegisterValues
-from accprobe.sass.opcodes import is_matrix, parse
+from accprobe.sass.opcodes import is_matrix, parse, stem
 from accprobe.sass.promotion import Chain, chains
-from accprobe.sass.reading import Function
+from accprobe.sass.reading import CONVERSIONS, Function
+
+UNPACKS = re.compile(r"F2FP\.(?:.*\.)?(?:F16|BF16)\.(E4M3|E5M2|E3M2|E2M3|E2M1)(?:\.\w+)*\.UNPACK_B")
+"""Conversions of narrow operands for a unit of other formats."""
 
 IN_FLIGHT = 32
 """Waiting pieces per worker process: enough that it never idles, few enough that results do not accumulate in memory."""
@@ -33,7 +35,7 @@ IN_FLIGHT = 32
 
 @dataclass(frozen=True)
 class Kernel:
-    """One function that has matrix opcodes. matrix: (opcode, static count). sha256: of its text, as `Function.sha256`.
+    """One function that has matrix opcodes. matrix, conversions: (opcode, static count). sha256: as `Function.sha256`.
     executed: (opcode, executions by a warp) over all launches, if a profiler counted them.
     """
 
@@ -41,7 +43,7 @@ class Kernel:
     name: str
     architecture: str
     matrix: tuple[tuple[str, int], ...]
-    conversions: tuple[Conversion, ...] = ()
+    conversions: tuple[tuple[str, int], ...] = ()
     chains: tuple[Chain, ...] = ()
     sha256: str = ""
     executed: tuple[tuple[str, int], ...] | None = None
@@ -55,12 +57,9 @@ class Kernel:
     @property
     def emulated(self) -> tuple[str, str] | None:
         """Return ("e4m3", "HMMA") if narrow operands are unpacked for a unit of other formats, which does the work."""
-        units = [parse(opcode).stem for opcode, _ in self.matrix]
-        for conversion in self.conversions:
-            fed = [unit for unit in conversion.feeds or units if unit in ("HMMA", "HGMMA")]
-            if conversion.unpacked and fed:
-                return conversion.unpacked, fed[0]
-        return None
+        unit = next((parse(opcode).stem for opcode, _ in self.matrix if parse(opcode).stem in ("HMMA", "HGMMA")), None)
+        unpacked = next(filter(None, (UNPACKS.match(opcode) for opcode, _ in self.conversions)), None)
+        return (unpacked[1].lower(), unit) if unpacked and unit else None
 
 
 def distinct(kernels: Iterable[Kernel]) -> list[tuple[Kernel, ...]]:
@@ -87,12 +86,12 @@ class Reading:
 
 def witness(function: Function, file: str) -> Kernel:
     """Describe a function; `matrix` is empty where it has no matrix opcode."""
-    matrix = tuple(Counter(line.opcode for line in function.lines if is_matrix(line.opcode)).items())
+    counts = Counter([line.opcode for line in function.lines])
+    matrix = tuple((opcode, count) for opcode, count in counts.items() if is_matrix(opcode))
     if not matrix:
         return Kernel(file, function.name, function.architecture, ())
-    values = RegisterValues(function)
-    seen = conversions(function, values), chains(function, values)
-    return Kernel(file, function.name, function.architecture, matrix, *seen, function.sha256)
+    conversions = tuple((opcode, count) for opcode, count in counts.items() if stem(opcode) in CONVERSIONS)
+    return Kernel(file, function.name, function.architecture, matrix, conversions, chains(function), function.sha256)
 
 
 def libraries(

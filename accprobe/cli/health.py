@@ -126,13 +126,12 @@ def _of_host(devices: str, plan: CheckPlan) -> tuple[list[GpuOutcome], bool]:
 
 def _of_cluster(address: str, devices: str, plan: CheckPlan, patience: float) -> tuple[list[GpuOutcome], bool]:
     """Return the same for the GPUs of a cluster."""
-    from accprobe.fleet.checks import check_cluster, unopened
-    from accprobe.fleet.cluster import connected, replacements
+    from accprobe.fleet.cluster import check_cluster, connected, replacements
 
-    with connected(address) as cluster:
-        names = replacements(devices, len(cluster.gpus))
-        gpus = [unopened(gpu, name) for gpu, name in zip(cluster.gpus, names, strict=True)]
-        return _watched(plan, gpus, partial(check_cluster, cluster, names, plan, patience))
+    with connected(address) as (found, driver):
+        names = replacements(devices, len(found))
+        gpus = [gpu.unopened(name) for gpu, name in zip(found, names, strict=True)]
+        return _watched(plan, gpus, partial(check_cluster, driver, found, names, plan, patience))
 
 
 def _watched(plan: CheckPlan, gpus: list[GpuOutcome], check: Callable[[OnOutcome], None]) -> tuple[list[GpuOutcome], bool]:

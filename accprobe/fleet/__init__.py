@@ -1,1 +1,1 @@
-"""Tasks on the GPUs of a Ray cluster, one per GPU; Ray places them."""
+"""Health checks of the GPUs of a Ray cluster, one task per GPU; Ray places them."""

@@ -1,80 +1,79 @@
-"""A Ray cluster: its GPUs, and tasks for them."""
+"""Health of every GPU of a Ray cluster: the connection to it, and the outcomes that its driver process sends."""
 
 from __future__ import annotations
 
 import multiprocessing
 import socket
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
 from multiprocessing.connection import Connection
 
 from accprobe.build.install import RAY
 from accprobe.errors import DeviceError, ToolMissing, UnknownName
-from accprobe.fleet.driver import FleetEvent, FleetGpu, Task, drive
+from accprobe.fleet.driver import FleetGpu, drive
 from accprobe.health.check import check_named
+from accprobe.health.outcome import OnOutcome
+from accprobe.health.plan import CheckPlan
 from accprobe.survey.workers import interrupts_held_back
 
+# The first version of Ray whose placement groups stay on a given node (ray-project/ray#55599).
 OLDEST = 2, 51
-"""The first version of Ray whose placement groups stay on a given node (ray-project/ray#55599)."""
 
-KNOCKING = 3.0
-"""Seconds within which a listening address accepts a connection."""
-
-CONNECTING = 20.0
-"""Seconds within which a cluster must reply; Ray itself waits for minutes."""
+# Seconds within which a listening address accepts a connection, and within which a cluster must reply; Ray waits for minutes.
+KNOCKING, CONNECTING = 3.0, 20.0
 
 
-class Cluster:
-    """A connected cluster. gpus: every GPU that its nodes claim, node by node."""
+def check_cluster(
+    driver: Connection,
+    gpus: Sequence[FleetGpu],
+    devices: Sequence[str | None],
+    plan: CheckPlan,
+    patience: float,
+    on_change: OnOutcome,
+) -> None:
+    """Check all GPUs at once. devices: the simulated device that replaces each, or None.
 
-    def __init__(self, gpus: Sequence[FleetGpu], driver: Connection) -> None:
-        self.gpus = tuple(gpus)
-        self._driver = driver
-
-    def run(self, tasks: Iterable[Task], retry: Callable[[int], bool]) -> Iterator[FleetEvent]:
-        """Run at most one task per GPU, and yield the events of each until all have ended.
-
-        retry: called with a GPU whose process died; if true the task is repeated. Raises DeviceError if the cluster is lost.
-        """
-        running = {task.gpu: task for task in tasks}
-        for task in running.values():
-            self._driver.send(task)
-        while running:
-            try:
-                event: FleetEvent = self._driver.recv()
-            except EOFError:
-                raise DeviceError("the Ray cluster is lost: the process that is connected to it has ended") from None
-            if event.what == "died" and retry(event.gpu):
-                self._driver.send(running[event.gpu])
-            elif event.what in ("ended", "died", "failed"):
-                del running[event.gpu]
-            yield event
+    patience: seconds of silence after which a GPU hangs. on_change: called with each change, and with each unfinished GPU if
+    the cluster is lost.
+    """
+    latest = [gpu.unopened(device) for gpu, device in zip(gpus, devices, strict=True)]
+    driver.send((devices, plan, patience))
+    try:
+        while not all(gpu.ended for gpu in latest):
+            index, latest[index] = driver.recv()
+            on_change(index, latest[index])
+    except EOFError:
+        for index, so_far in enumerate(latest):
+            if not so_far.ended:
+                on_change(index, so_far.stopped("the Ray cluster is lost: the process that is connected to it has ended"))
 
 
 def replacements(devices: str, gpus: int) -> list[str | None]:
     """Return the simulated device that replaces each GPU: names separated by commas in turn; None for "all".
 
-    Raises UnknownName where one is not a simulated device.
+    Raises UnknownName if one is not a simulated device.
     """
     if devices == "all":
         return [None] * gpus
     names = [name.strip() for name in devices.split(",")]
-    if real := next((name for name in names if not name.startswith(("sim:", "faulty:"))), None):
-        raise UnknownName(f"--ray uses every GPU of the cluster: leave out --device {real}, or give sim: devices")
     for name in dict.fromkeys(names):
+        if not name.startswith(("sim:", "faulty:")):
+            raise UnknownName(f"--ray uses every GPU of the cluster: leave out --device {name}, or give sim: devices")
         check_named(name)
     return [names[i % len(names)] for i in range(gpus)]
 
 
 @contextmanager
-def connected(address: str) -> Iterator[Cluster]:
-    """Connect to the cluster of this host ("auto") or at "HOST:PORT"; at the end Ray stops what still runs there.
+def connected(address: str) -> Iterator[tuple[list[FleetGpu], Connection]]:
+    """Connect to the cluster of this host ("auto") or at "HOST:PORT"; yield its GPUs, node by node, and its driver process.
 
-    Raises ToolMissing without Ray; DeviceError if no cluster replies, or none of its nodes claims a GPU.
+    At the end Ray stops what still runs there. Raises ToolMissing without Ray; DeviceError if no cluster replies, or none of
+    its nodes claims a GPU.
     """
     _check_ray()
-    _knock(address)
+    if address != "auto":
+        _check_address(address)
     context = multiprocessing.get_context("spawn")
     mine, theirs = context.Pipe()
     driver = context.Process(target=drive, args=(address, theirs), daemon=True)
@@ -82,7 +81,7 @@ def connected(address: str) -> Iterator[Cluster]:
         driver.start()
     theirs.close()
     try:
-        yield Cluster(_gpus(address, mine), mine)
+        yield _gpus(address, mine), mine
     finally:
         driver.kill()
 
@@ -97,14 +96,10 @@ def _check_ray() -> None:
         raise ToolMissing(f"--ray needs Ray {OLDEST[0]}.{OLDEST[1]} or a newer one, here is {installed}: {RAY}")
 
 
-def _knock(address: str) -> None:
+def _check_address(address: str) -> None:
     """Raise DeviceError if nothing listens at the address."""
-    if address == "auto":
-        return
-    if address.startswith("ray://"):
-        raise DeviceError(f"--ray {address} is Ray's client; run accprobe on a node of the cluster, with --ray auto")
-    host, colon, port = address.rpartition(":")
-    if not (colon and host and port.isdecimal()):
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdecimal() or "/" in host:
         raise DeviceError(f"--ray {address}: an address is auto or HOST:PORT, such as 10.0.0.1:6379")
     try:
         socket.create_connection((host, int(port)), KNOCKING).close()
@@ -117,17 +112,13 @@ def _gpus(address: str, driver: Connection) -> list[FleetGpu]:
         found: list[FleetGpu] | str = driver.recv() if driver.poll(CONNECTING) else ""
     except EOFError:
         found = ""
-    if isinstance(found, str):
-        raise DeviceError(_why_none(address, found))
-    if not found:
+    if found == []:
         raise DeviceError(f"no node of the Ray cluster at {address} claims a GPU: `ray status` shows what they claim")
-    return found
-
-
-def _why_none(address: str, reason: str) -> str:
-    words = " ".join(reason.split()).rstrip(".")
-    if "ersion mismatch" in reason:
-        return f"the Ray cluster at {address} has other versions than this host: {words}"
-    if address == "auto" and "Could not find any running Ray" in reason:
-        return "there is no Ray cluster on this host: `ray start --address HOST:PORT` joins one, --ray HOST:PORT names one"
-    return f"no Ray cluster replies at {address}" + (f": {words}" if words else f" within {CONNECTING:.0f} s")
+    if not isinstance(found, str):
+        return found
+    if address == "auto" and "Could not find any running Ray" in found:
+        raise DeviceError(
+            "there is no Ray cluster on this host: `ray start --address HOST:PORT` joins one, --ray HOST:PORT names one"
+        )
+    reason = f": {' '.join(found.split())}".rstrip(".") if found else f" within {CONNECTING:.0f} s"
+    raise DeviceError(f"no Ray cluster replies at {address}{reason}")

@@ -1,4 +1,4 @@
-"""The process that is Ray's driver: it starts tasks on GPUs and reports their events.
+"""The process that is Ray's driver: it starts a check on each GPU and sends the outcomes to the command.
 
 It is a process of its own because Ray prints, takes over signals, and ends its driver if the cluster is lost.
 """
@@ -8,28 +8,24 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
-from queue import SimpleQueue
-from threading import Thread
-from typing import Any, Literal
+from typing import Any
 
 import accprobe
 from accprobe.errors import AccprobeError
+from accprobe.health.check import check_gpu
+from accprobe.health.outcome import ClusterNode, GpuOutcome
+from accprobe.health.plan import CheckPlan
 from accprobe.survey.workers import end_with_parent
 
-RESULT_POLL = 0.2
-"""Seconds to wait for results before new tasks and late ones are handled."""
+# Seconds to wait for results before late tasks are handled, and between two checks for dead nodes.
+RESULT_POLL, NODE_CHECK = 0.2, 2.0
 
+# Seconds within which Ray must find a free GPU and start a process for it.
 STARTING = 120.0
-"""Seconds within which Ray must find a free GPU and start a process for it."""
-
-NODE_CHECK = 2.0
-"""Seconds between two checks for dead nodes."""
-
-Work = Callable[..., Iterator[str]]
-"""A generator function of a module; its arguments are the device's name on its node, and those of the task."""
 
 
 @dataclass(frozen=True)
@@ -41,36 +37,14 @@ class FleetGpu:
     number: int
     count: int
 
-
-@dataclass(frozen=True)
-class Task:
-    """Work for the GPU of that index in the cluster's list.
-
-    device: a simulated device that replaces the GPU, or None. seconds: how long the work takes; patience: seconds after which
-    silence counts as hanging.
-    """
-
-    gpu: int
-    work: Work
-    arguments: tuple[Any, ...]
-    device: str | None
-    seconds: float
-    patience: float
-
-
-@dataclass(frozen=True)
-class FleetEvent:
-    """An event of a GPU's task. text: of "began" the number that Ray gave the GPU, of "said" a text of the work, of
-    "died" and "failed" the reason; after "failed" a second try is useless.
-    """
-
-    gpu: int
-    what: Literal["began", "said", "ended", "died", "failed"]
-    text: str = ""
+    def unopened(self, device: str | None) -> GpuOutcome:
+        """Return the outcome before anything is known. device: the simulated device that replaces the GPU, or None."""
+        name = device or f"GPU {self.number + 1} of {self.count}"
+        return GpuOutcome.unopened(name).model_copy(update={"node": ClusterNode(address=self.address, id=self.node)})
 
 
 def drive(address: str, client: Connection) -> None:
-    """Send the list of GPUs, or a text that says why there is no cluster; then run tasks until the other end closes."""
+    """Send the list of GPUs, or a text that says why there is no cluster; then check them as the reply says."""
     end_with_parent()
     nowhere = os.open(os.devnull, os.O_WRONLY)
     for descriptor in (1, 2):
@@ -87,116 +61,138 @@ def drive(address: str, client: Connection) -> None:
         count = int(node["Resources"].get("GPU", 0)) if node["Alive"] else 0
         gpus += [FleetGpu(node["NodeManagerAddress"], node["NodeID"], number, count) for number in range(count)]
     client.send(gpus)
-    try:
-        _Driver(gpus, client).serve()
-    except (EOFError, OSError):  # the command has ended
-        ray.shutdown()
+    with suppress(EOFError, OSError):  # the command has ended
+        devices, plan, patience = client.recv()
+        Checks(gpus, devices, plan, patience, client).run()
 
 
 @dataclass
 class _Running:
-    task: Task
+    """The check of a GPU. began: whether its process exists; heard: when its last result came."""
+
+    index: int
     started: float = field(default_factory=time.monotonic)
     heard: float = field(default_factory=time.monotonic)
     began: bool = False
 
-    @property
-    def due(self) -> float:
-        if not self.began:
-            return self.started + STARTING
-        return min(self.heard, self.started + self.task.seconds) + self.task.patience
 
+class Checks:
+    """The checks of all GPUs. A check whose process died is repeated once, unless results had differed before."""
 
-class _Driver:
-    def __init__(self, gpus: list[FleetGpu], client: Connection) -> None:
+    def __init__(
+        self, gpus: Sequence[FleetGpu], devices: Sequence[str | None], plan: CheckPlan, patience: float, client: Connection
+    ) -> None:
         from ray.util.placement_group import placement_group
 
-        self._gpus, self._client = gpus, client
+        self._gpus, self._devices, self._plan, self._patience, self._client = gpus, devices, plan, patience, client
+        self._latest = [gpu.unopened(device) for gpu, device in zip(gpus, devices, strict=True)]
         self._running: dict[Any, _Running] = {}
-        # Each group keeps one GPU for good, so that all tasks of an index run on the same GPU.
+        # Each group keeps one GPU for good, so that a repeated check runs on the same GPU.
         self._places = [placement_group([{"GPU": 1}], bundle_label_selector=[{"ray.io/node-id": gpu.node}]) for gpu in gpus]
-        self._checked = time.monotonic()
-        self._tasks: SimpleQueue[Task | None] = SimpleQueue()
-        Thread(target=self._receive, daemon=True).start()
 
-    def _receive(self) -> None:
-        """Read without a pause: reports are larger than a pipe, and neither end may wait for the other."""
-        try:
-            while True:
-                self._tasks.put(self._client.recv())
-        except (EOFError, OSError):
-            self._tasks.put(None)
-
-    def serve(self) -> None:
-        """Serve until the other end closes, which raises EOFError."""
+    def run(self) -> None:
         import ray
 
-        while True:
-            while not (self._running and self._tasks.empty()):
-                self._begin(self._tasks.get())
-            generators = list(self._running)
-            if ray.wait(generators, num_returns=1, timeout=RESULT_POLL)[0]:
-                for generator in ray.wait(generators, num_returns=len(generators), timeout=0)[0]:
-                    self._forward(generator)
+        for index in range(len(self._gpus)):
+            self._begin(index)
+        nodes_checked = time.monotonic()
+        while self._running:
+            ready, _ = ray.wait(list(self._running), num_returns=1, timeout=RESULT_POLL)
+            if ready:
+                ready, _ = ray.wait(list(self._running), num_returns=len(self._running), timeout=0)
+            for generator in ready:
+                self._receive(generator)
             self._cancel_late()
-            if time.monotonic() - self._checked > NODE_CHECK:
+            if time.monotonic() - nodes_checked > NODE_CHECK:
                 self._drop_dead_nodes()
+                nodes_checked = time.monotonic()
 
-    def _begin(self, task: Task | None) -> None:
-        if task is None:
-            raise EOFError
+    def _begin(self, index: int) -> None:
         import ray
         from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-        gpu = self._gpus[task.gpu]
+        gpu = self._gpus[index]
         remote = ray.remote(
             num_cpus=0,
             num_gpus=1,
-            max_retries=0,  # the command decides whether a task is repeated
+            max_retries=0,  # `_died` decides whether a check is repeated
             name=f"accprobe: GPU {gpu.number + 1} of {gpu.count} on {gpu.address} ({gpu.node[:8]})",
-            scheduling_strategy=PlacementGroupSchedulingStrategy(self._places[task.gpu], 0),
-        )(run_on_node)
-        self._running[remote.remote(accprobe.__version__, task.work, task.device, task.arguments)] = _Running(task)
+            scheduling_strategy=PlacementGroupSchedulingStrategy(self._places[index], 0),
+        )(check_on_node)
+        self._running[remote.remote(accprobe.__version__, self._devices[index], self._plan)] = _Running(index)
 
-    def _forward(self, generator: Any) -> None:
+    def _receive(self, generator: Any) -> None:
         import ray
         from ray.exceptions import NodeDiedError, RayError, RayTaskError
 
         running = self._running[generator]
+        so_far = self._latest[running.index]
         try:
             text = ray.get(next(generator))
         except StopIteration:
-            self._end(generator, "ended")
+            del self._running[generator]
+            if not so_far.ended:
+                self._send(running.index, so_far.stopped("its process ended before the check did"))
         except RayTaskError as e:
-            self._end(generator, "failed", _raised(e))
+            self._fail(generator, _raised(e))
         except RayError as e:
-            self._end(generator, "died", "its node died" if isinstance(e, NodeDiedError) else "its process died")
+            self._died(generator, "its node died" if isinstance(e, NodeDiedError) else "its process died")
         else:
-            self._client.send(FleetEvent(running.task.gpu, "said" if running.began else "began", text))
+            self._send(running.index, self._said(so_far, text) if running.began else self._opened(running.index, text))
             running.began, running.heard = True, time.monotonic()
 
-    def _end(self, generator: Any, what: Literal["ended", "died", "failed"], text: str = "") -> None:
-        self._client.send(FleetEvent(self._running.pop(generator).task.gpu, what, text))
+    def _opened(self, index: int, gpu: str) -> GpuOutcome:
+        """Return the outcome under the cluster's name of the GPU: each process sees one GPU, as cuda:0."""
+        so_far = self._latest[index]
+        assert so_far.node is not None
+        node = so_far.node.model_copy(update={"gpu": gpu})
+        return so_far.model_copy(update={"node": node, "device": self._devices[index] or f"cuda:{gpu}"})
+
+    def _said(self, so_far: GpuOutcome, text: str) -> GpuOutcome:
+        """Return the outcome that a process sent, under the cluster's name of the GPU."""
+        said = GpuOutcome.model_validate_json(text)
+        reason = said.reason.replace(said.device, so_far.device)
+        ours = {"device": so_far.device, "node": so_far.node, "deaths": so_far.deaths, "reason": reason}
+        return said.model_copy(update=ours if said.kind else ours | {"name": so_far.device})
+
+    def _died(self, generator: Any, reason: str) -> None:
+        index = self._running[generator].index
+        so_far = self._latest[index].model_copy(update={"deaths": self._latest[index].deaths + 1})
+        if so_far.deaths == 1 and not so_far.wrong:
+            del self._running[generator]
+            self._send(index, so_far)
+            self._begin(index)
+        else:
+            self._latest[index] = so_far
+            self._fail(generator, f"{reason}, {so_far.deaths} times" if so_far.deaths > 1 else reason)
+
+    def _fail(self, generator: Any, reason: str) -> None:
+        index = self._running.pop(generator).index
+        self._send(index, self._latest[index].stopped(reason))
+
+    def _send(self, index: int, outcome: GpuOutcome) -> None:
+        self._latest[index] = outcome
+        self._client.send((index, outcome))
 
     def _cancel_late(self) -> None:
         import ray
 
         now = time.monotonic()
         for generator, running in list(self._running.items()):
-            if now > running.due:
+            due = min(running.heard, running.started + self._plan.seconds) + self._patience
+            if now > (due if running.began else running.started + STARTING):
                 ray.cancel(generator, force=True)
-                hangs = f"it hangs: no result for {running.task.patience:.0f} s"
+                hangs = f"it hangs: no result for {self._patience:.0f} s"
                 waits = f"no process began on its node within {STARTING:.0f} s: other work of the cluster may have the GPU"
-                self._end(generator, "failed", hangs if running.began else waits)
+                self._fail(generator, hangs if running.began else waits)
 
     def _drop_dead_nodes(self) -> None:
         import ray
 
         alive = {node["NodeID"] for node in ray.nodes() if node["Alive"]}
         for generator, running in list(self._running.items()):
-            if self._gpus[running.task.gpu].node not in alive:
-                self._end(generator, "failed", "its node died")
-        self._checked = time.monotonic()
+            if self._gpus[running.index].node not in alive:
+                self._fail(generator, "its node died")
 
 
 def _raised(error: Exception) -> str:
@@ -208,11 +204,10 @@ def _raised(error: Exception) -> str:
     return text if kind.startswith("accprobe.errors.") else last
 
 
-def run_on_node(version: str, work: Work, device: str | None, arguments: tuple[Any, ...]) -> Iterator[str]:
-    """Yield the number of the GPU that Ray gave this process, then the texts of the work.
+def check_on_node(version: str, device: str | None, plan: CheckPlan) -> Iterator[str]:
+    """Yield the number of the GPU that Ray gave this process, then the outcomes of its check as JSON.
 
-    version: of the accprobe that sent the task. Raises AccprobeError where another one is installed here; in errors of the work
-    the GPU has its name on the node, as this process sees that GPU only.
+    version: of the accprobe that sent the task. Raises AccprobeError if another one is installed here.
     """
     import ray
 
@@ -222,7 +217,5 @@ def run_on_node(version: str, work: Work, device: str | None, arguments: tuple[A
     yield gpu
     visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")  # one GPU, unless Ray is set not to narrow it
     name = device or f"cuda:{visible.index(gpu) if gpu in visible else int(gpu)}"
-    try:
-        yield from work(name, *arguments)
-    except AccprobeError as e:
-        raise AccprobeError(str(e).replace(name, device or f"cuda:{gpu}")) from None
+    for so_far in check_gpu(name, plan):
+        yield so_far.model_dump_json()

@@ -128,7 +128,7 @@ def _kernel(kernel: Kernel) -> JsonObject:
         "architecture": kernel.architecture,
         "sha256": kernel.sha256,
         "opcodes": dict(kernel.matrix),
-        "conversions": [{"opcode": c.opcode, "count": c.count, "feeds": list(c.feeds)} for c in kernel.conversions],
+        "conversions": [{"opcode": opcode, "count": count} for opcode, count in kernel.conversions],
         "emulated": None if kernel.emulated is None else {"format": kernel.emulated[0], "by": kernel.emulated[1]},
         "accumulators": {
             opcode: {key: value for key, value in asdict(known).items() if key != "wider"} if known else None

@@ -1,1 +1,1 @@
-"""Machine code of a cubin: its functions, opcodes, control flow, conversions and promotion."""
+"""Machine code of a cubin: its functions, opcodes, control flow and promotion."""

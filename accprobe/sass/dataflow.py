@@ -1,7 +1,7 @@
-"""Values in the registers of a function, as far as matrix instructions and conversions are concerned.
+"""Values in the registers of a function, as far as matrix instructions are concerned.
 
 One pass over the lines numbers these values and records the inputs of each. Most lines produce `UNKNOWN_VALUE`, as do lines
-that read only unknown values, except matrix instructions and conversions. A `Solution` then evaluates the wanted values and
+that read only unknown values, except matrix instructions. A `Solution` then evaluates the wanted values and
 their inputs.
 """
 
@@ -13,7 +13,7 @@ from functools import reduce
 from heapq import heapify, heappop, heappush
 from typing import Generic, TypeVar
 
-from accprobe.sass.effects import Action, addend, addition_effect, effect, first_written, operand_registers, register_number
+from accprobe.sass.effects import Action, addend, addition_effect, effect, first_written, register_number
 from accprobe.sass.flow import START, Flow
 from accprobe.sass.reading import Function
 
@@ -53,7 +53,7 @@ class _Block:
     def value(self, register: int) -> int:
         return self.written.get(register, self._begun | register)
 
-    def values(self, registers: list[int | None], shift: int = 0) -> tuple[int, ...]:
+    def values(self, registers: list[int | None], shift: int) -> tuple[int, ...]:
         """Return the values of registers, each `shift` registers higher."""
         written, begun = self.written, self._begun
         return tuple([UNKNOWN_VALUE if r is None else written.get(r + shift, begun | r + shift) for r in registers])
@@ -63,10 +63,9 @@ class RegisterValues:
     """The numbered values of a function. actions: by line, of lines that make known values. inputs: by value, its inputs in the
     order of the operands; with a predicate, the previous value of the register is the last input. The only input of a matrix
     instruction is the accumulator of its run; a register at the start of a block has one input for each preceding block. sums:
-    values of additions of two or more known values, the previous one of a predicated register included. operands: values of A
-    and B, with the opcode of the matrix instruction. runs: by matrix instruction, the first of its run (instructions of a block
-    that pass one accumulator on) and how many precede it. undecided: matrix instructions for which a predicate decides whether
-    they add C.
+    values of additions of two or more known values, the previous one of a predicated register included. runs: by matrix
+    instruction, the first of its run (instructions of a block that pass one accumulator on) and how many precede it. undecided:
+    matrix instructions for which a predicate decides whether they add C.
     """
 
     def __init__(self, function: Function) -> None:
@@ -75,7 +74,6 @@ class RegisterValues:
         self.actions: dict[int, Action] = {}
         self.inputs: dict[int, tuple[int, ...]] = {}
         self.sums: list[int] = []
-        self.operands: dict[tuple[int, str], None] = {}
         self.runs: dict[int, tuple[int, int]] = {}
         self.undecided: set[int] = set()
         self._targets = first_written(function)
@@ -99,10 +97,6 @@ class RegisterValues:
                     block.written[target] = UNKNOWN_VALUE
                 continue
             operands = line.operands.split(",")
-            if action == "matrix" or action == "integer matrix":
-                for register in operand_registers(line.opcode, operands):
-                    if value := block.value(register):
-                        self.operands[value, line.opcode] = None
             if target < 0:
                 continue
             if action == "matrix":
@@ -111,8 +105,7 @@ class RegisterValues:
                 read = [register_number(operand) for operand in operands[sources]]
                 if action == "add" and None in read:
                     action, read = addition_effect(operands[sources])
-                step = 0 if action == "permute" else 1
-                inputs = [block.values(read, place * step) for place in range(width)]
+                inputs = [block.values(read, place) for place in range(width)]
             if line.guard:
                 inputs = [(*before, block.value(register)) for register, before in enumerate(inputs, target)]
             self._write(index, action, inputs, block)
@@ -135,7 +128,7 @@ class RegisterValues:
         """Number the values that a line writes, one for each tuple of inputs."""
         for place, made_from in enumerate(inputs):
             value = UNKNOWN_VALUE
-            if action == "matrix" or action == "convert" or any(made_from):
+            if action == "matrix" or any(made_from):
                 value = first_value(index) + place
                 self.inputs[value] = made_from
                 self.actions[index] = action

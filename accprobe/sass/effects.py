@@ -7,11 +7,11 @@ from functools import cache, lru_cache
 from typing import Literal, NamedTuple
 
 from accprobe.sass.opcodes import is_matrix, parse
-from accprobe.sass.reading import CONVERSIONS, Function
+from accprobe.sass.reading import Function
 
-Action = Literal["matrix", "integer matrix", "add", "scale", "copy", "permute", "convert", "lose"]
-"""The operation of a line on its sources. matrix: a matrix unit adds products. add, scale, copy: elementwise; scale multiplies.
-permute: bitwise or integer operation. convert: another format. lose: any other opcode, whose result is not followed.
+Action = Literal["matrix", "add", "scale", "copy", "lose"]
+"""The operation of a line on its sources. matrix: a matrix unit adds products of floats. add, scale, copy: elementwise; scale
+multiplies. lose: any other opcode, whose result is not followed.
 """
 
 _REGISTER = re.compile(r"\s*[-+|~!]*R(\d+|Z)(?!\w)")
@@ -22,14 +22,12 @@ _SECOND = frozenset({"SHFL", "ATOM", "ATOMG", "ATOMS", "MATCH"})
 _PAIRS = frozenset({"DADD", "DFMA", "DMUL", "FADD2", "FFMA2", "FMUL2"})
 _WIDE = {"64": 2, "128": 4, "WIDE": 2, "x2": 2, "x4": 4, "x8": 8, "x16": 16, "x32": 32, "x64": 64, "x128": 128}
 
-_FIRST_TWO, _FIRST_THREE, _LAST, _ALL, _NONE = slice(1, 3), slice(1, 4), slice(-1, None), slice(1, None), slice(0)
+_FIRST_TWO, _FIRST_THREE, _LAST, _NONE = slice(1, 3), slice(1, 4), slice(-1, None), slice(0)
 _BY_STEM: dict[str, tuple[Action, slice]] = {
     **dict.fromkeys(("FADD", "HADD2", "DADD", "FADD2"), ("add", _FIRST_TWO)),
     **dict.fromkeys(("FFMA", "HFMA2", "DFMA", "FFMA2"), ("add", _FIRST_THREE)),
     **dict.fromkeys(("FMUL", "HMUL2", "DMUL", "FMUL2"), ("scale", _FIRST_TWO)),
     **dict.fromkeys(("SEL", "FSEL"), ("copy", _FIRST_TWO)),
-    **dict.fromkeys(("PRMT", "LOP3", "SHF", "IMAD"), ("permute", _ALL)),
-    **dict.fromkeys(CONVERSIONS, ("convert", _NONE)),
     "MOV": ("copy", _LAST),
 }
 
@@ -48,7 +46,7 @@ def effect(opcode: str) -> Effect:
     stem, *modifiers = opcode.split(".")
     if is_matrix(opcode):
         matrix = parse(opcode)
-        return Effect("integer matrix" if matrix.is_integer else "matrix", matrix.accumulator_registers, _NONE)
+        return Effect("lose" if matrix.is_integer else "matrix", matrix.accumulator_registers, _NONE)
     action, sources = ("copy", _LAST) if stem == "IMAD" and "MOV" in modifiers else _BY_STEM.get(stem, ("lose", _NONE))
     return Effect(action, _width(stem, modifiers), sources)
 
@@ -86,25 +84,6 @@ def addition_effect(operands: list[str]) -> tuple[Action, list[int | None]]:
     factors, addends = (operands[:2], operands[2:]) if len(operands) > 2 else ([], operands)
     kept = [operand for operand in addends if not operand.lstrip(" -+").startswith("RZ")]
     return "add" if kept or not factors else "scale", [register_number(operand) for operand in (*factors, *kept)]
-
-
-def operand_registers(opcode: str, operands: list[str]) -> tuple[int, ...]:
-    """Return the registers of A and of B of a matrix instruction, of those operands that are in registers."""
-    a, b = _operand_widths(opcode)
-    found = _registers(operands[1], a) if a else ()
-    return found + _registers(operands[2], b) if b else found
-
-
-@cache
-def _operand_widths(name: str) -> tuple[int, int]:
-    opcode = parse(name)
-    return opcode.a_registers, opcode.b_registers if "b" in opcode.family.in_registers else 0
-
-
-@lru_cache(1 << 12)
-def _registers(operand: str, width: int) -> tuple[int, ...]:
-    first = register_number(operand)
-    return () if first is None else tuple(range(first, first + width))
 
 
 def addend(opcode: str, operands: list[str]) -> tuple[int | None, bool]:

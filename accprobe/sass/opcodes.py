@@ -41,7 +41,6 @@ Kind = tuple[str, str, str, str, bool]
 """The parts of an opcode that decide its arithmetic, for any shape: stem, D, A, B, sparsity."""
 
 _SHAPE = re.compile(r"(\d+)x(\d+)x(\d+)|(8|16)8(\d+)")
-_PACKED = {"b1": 1, "s4": 4, "u4": 4}
 
 
 @dataclass(frozen=True)
@@ -76,22 +75,8 @@ class MatrixOpcode:
     @property
     def accumulator_registers(self) -> int:
         """Return the 32-bit registers per thread of D and of C; 0 if the sum is in tensor memory."""
-        return self._registers(self.m * self.n, self.d)
-
-    @property
-    def a_registers(self) -> int:
-        """Return the 32-bit registers per thread of A, if A is in registers."""
-        return self._registers(self.m * self.k // (1 + self.sparse), self.a)
-
-    @property
-    def b_registers(self) -> int:
-        return self._registers(self.n * self.k, self.b)
-
-    def _registers(self, elements: int, name: str) -> int:
-        if not elements or not name:
-            return 0
-        bits = 4 if self.stem == "OMMA" and name == "e2m1" else _PACKED.get(name, FORMATS[name].storage_bits)
-        return max(1, elements * bits // (32 * self.family.threads))
+        bits = self.m * self.n * FORMATS[self.d].storage_bits if self.d else 0
+        return max(1, bits // (32 * self.family.threads)) if bits else 0
 
 
 @cache

@@ -70,13 +70,13 @@ PartialPlace = tuple[int, int]
 """A line that adds, and the number of a value that it reads."""
 
 
-def chains(function: Function, values: RegisterValues | None = None) -> tuple[Chain, ...]:
+def chains(function: Function) -> tuple[Chain, ...]:
     """Return every chain of floating-point matrix instructions, in the order of the text. Integer sums have none."""
     opcodes = {line.opcode for line in function.lines}
     wanted = {opcode for opcode in opcodes if is_matrix(opcode) and not parse(opcode).is_integer}
     if not wanted:
         return ()
-    values = values or RegisterValues(function)
+    values = RegisterValues(function)
     in_memory = {opcode for opcode in wanted if not parse(opcode).accumulator_registers}
     tensor = [i for i, line in enumerate(function.lines) if line.opcode in in_memory] if in_memory else []
     found = [_in_tensor_memory(function, values.flow, tensor)] if tensor else []

@@ -24,9 +24,6 @@ from accprobe.sass import lowering
 from accprobe.sass.lowering import Lowering
 from accprobe.sweep.configurations import Configuration
 
-MOST_FFMA = 4096
-"""Limit of multiply-adds per thread and block. A block without a matrix instruction is unrolled: ptxas took 40 s for 16,384."""
-
 PARSES = 5
 """Attempts to parse a kernel. CPython 3.11 has one depth counter of the parser for all threads, and sometimes fails an
 interrupted thread ("AST constructor recursion depth mismatch"), although the source is correct.
@@ -120,8 +117,8 @@ def _compile(kernel: Any, config: Configuration, target: str) -> Compiled:
     from triton.compiler import ASTSource, compile
 
     shared_bytes = architectures.get(target).shared_bytes
-    if reason := _hopeless(config, shared_bytes):
-        return Compiled(config, reason)
+    if config.block_bytes > shared_bytes:
+        return Compiled(config, f"one block of A and B is {config.block_bytes:,} bytes, shared memory has {shared_bytes:,}")
     started = time.perf_counter()
     constants = _constants(config)
     operand = f"*{config.dtype.triton}"
@@ -162,16 +159,6 @@ def _parsed_again(compile: Callable[[], Any]) -> Any:
         with contextlib.suppress(SystemError):
             return compile()
     return compile()
-
-
-def _hopeless(config: Configuration, shared_bytes: int) -> str:
-    """Return why a configuration is not even compiled; "" if it is."""
-    if config.block_bytes > shared_bytes and config.dtype.name != "f32":
-        return f"one block of A and B is {config.block_bytes:,} bytes, shared memory has {shared_bytes:,}"
-    each = config.block_m * config.block_n * config.block_k // (32 * config.num_warps)
-    if config.dtype.name == "f32" and each > MOST_FFMA:
-        return f"f32 has no matrix instruction: a block would be {each:,} FFMA a thread, too many to compile"
-    return ""
 
 
 def _said(error: Exception) -> str:

@@ -24,8 +24,7 @@ class Dtype:
     format: Format
     triton: str
     torch: str
-    precision: str = "ieee"
-    """Precision of f32 operands in Triton: "tf32" or "ieee"."""
+    precision: str = "ieee"  # Of f32 operands in Triton.
 
     @property
     def smallest_block_k(self) -> int:
@@ -41,7 +40,6 @@ DTYPES = {
         Dtype("f16", FORMATS["f16"], "fp16", "float16"),
         Dtype("bf16", FORMATS["bf16"], "bf16", "bfloat16"),
         Dtype("tf32", FORMATS["tf32"], "fp32", "float32", "tf32"),
-        Dtype("f32", FORMATS["f32"], "fp32", "float32"),
     )
 }
 
@@ -100,12 +98,8 @@ def configurations(
 
 
 def _check_power(option: str, value: int, least: int, most: int) -> None:
-    if value & (value - 1) == 0 and least <= value <= most:
-        return
-    near = [2**i for i in range(least.bit_length() - 1, most.bit_length())]
-    below, above = max((x for x in near if x <= value), default=near[0]), min((x for x in near if x >= value), default=near[-1])
-    choice = f"{below} or {above}" if below != above else str(below)
-    raise AccprobeError(f"{option} {value}: Triton takes powers of two, here from {least} to {most}; give {choice}")
+    if value & (value - 1) or not least <= value <= most:
+        raise AccprobeError(f"{option} {value}: Triton takes powers of two, here from {least} to {most}")
 
 
 def check_problem(every: Iterable[Configuration], m: int, n: int, k: int) -> None:

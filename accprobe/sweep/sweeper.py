@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -13,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from accprobe.devices import open_device
-from accprobe.errors import AccprobeError, DeviceError
+from accprobe.errors import DeviceError
 from accprobe.report.report import Report
 from accprobe.report.sweeps import EffectiveBits, OperandSet, Prediction, SweepRecord
 from accprobe.sweep import masks, prediction
@@ -70,10 +69,7 @@ def sweep(
 
 
 class Sweeper:
-    """Runs configurations for a compile target on a bench, or without one on the published models of that target.
-
-    Raises AccprobeError if the problem is larger than the machine's memory.
-    """
+    """Runs configurations for a compile target on a bench, or without one on the published models of that target."""
 
     def __init__(self, target: str, bench: GpuBench | None, problem: Problem) -> None:
         self._target, self._bench, self._seed = target, bench, problem.seed
@@ -84,20 +80,6 @@ class Sweeper:
         self._operands = lru_cache(8)(self._draw)
         self._controls = lru_cache(8)(self._control)
         self._predictions = lru_cache(64)(self._predicted)
-        self._check_memory()
-
-    def _check_memory(self) -> None:
-        """Raise AccprobeError if the operands, drawn as f32, and the f64 values of the sampled rows and columns do not fit into
-        memory.
-        """
-        m, n, k = self.shape
-        needed = k * (4 * (m + n) + 8 * sum(map(len, self._sample)))
-        has = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-        if needed > has:
-            raise AccprobeError(
-                f"operands, {m} and {n} rows of {k}, take {needed / 2**30:,.0f} GiB of memory when they are drawn and added,"
-                f" and this machine has {has / 2**30:,.0f}: give a smaller --k, --m or --n"
-            )
 
     def records(self, configurations: Sequence[Configuration], operand_sets: Sequence[OperandSet]) -> Iterator[SweepRecord]:
         """Yield one record per configuration and operand set, in order."""
@@ -134,7 +116,7 @@ class Sweeper:
             return ""
         if compiled.lowering is None:
             return "which opcode it becomes is not known: see `accprobe doctor`"
-        return f"no model of {', '.join(compiled.lowering.matrix) or 'a chain of FFMA'} is published for {self._target}"
+        return f"no model of {', '.join(compiled.lowering.matrix) or 'FFMA'} is published for {self._target}"
 
     def _found(self, compiled: Compiled, kind: OperandSet) -> dict[str, Any]:
         config, chain = compiled.configuration, self._chain(compiled)
@@ -156,8 +138,6 @@ class Sweeper:
             "control": tuple(enumerate(control)),
             "control_elements": seen.sampled[0].size,
         }
-        if compiled.lowering and not compiled.lowering.matrix:
-            found["reason"] = f"{config.dtype.name} has no matrix instruction here: chains of FFMA ran"
         if self._bench and chain and expected:
             found["prediction"] = Prediction(
                 source=chain.source,

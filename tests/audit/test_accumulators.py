@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 from importlib.resources import files
+from pathlib import Path
 
 import pytest
+from compiled import needs, only, triton_dot
 
 from accprobe.audit.accumulators import accumulator
+from accprobe.audit.kernels import witness
 from accprobe.isa.instructions import catalog
 from accprobe.model.published import known_models
 from accprobe.report.report import Report
@@ -99,3 +102,13 @@ def test_kinds_of_the_atlas_are_those_of_the_instructions() -> None:
                     assert opcodes.parse(opcode).kind == opcodes.kind_of(inst), (inst.name, opcode)
                     seen += 1
     assert seen > 400
+
+
+@pytest.mark.parametrize(("warps", "emulated"), [(2, ("e4m3", "HMMA")), (4, None)])
+def test_triton_unpacks_fp8_without_a_warpgroup(warps: int, emulated: tuple[str, str] | None, tmp_path: Path) -> None:
+    needs("nvdisasm")
+    (tmp_path / "x.cubin").write_bytes(triton_dot(90, warps, None, True)["cubin"])
+    kernel = witness(only(tmp_path / "x.cubin"), "x")
+    assert kernel.emulated == emulated
+    assert {opcode.partition(".")[0] for opcode, _ in kernel.matrix} == {"HMMA" if emulated else "QGMMA"}
+    assert ("F2FP.F16.E4M3.UNPACK_B" in dict(kernel.conversions)) == (emulated is not None)

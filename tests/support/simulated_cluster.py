@@ -44,7 +44,7 @@ class SimulatedCluster:
         self._held.mkdir()
         self.environment = {**os.environ, "RAY_USAGE_STATS_ENABLED": "0", "RAY_TMPDIR": self._folder}
         on_nodes = {
-            "PYTHONPATH": str(Path(__file__).parent / "simulated_node"),
+            "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent / "simulated_node"), *sys.path]),
             "HELD": str(self._held),
             "RAY_memory_monitor_refresh_ms": "0",  # else Ray ends workers where others of this machine take the memory
         }

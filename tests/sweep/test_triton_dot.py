@@ -42,7 +42,6 @@ CASES = [
     ("e4m3", "full-width", 0),
     ("e4m3", "full-width", 10),
     ("e5m2", "full-width", 5),
-    ("f32", "full-width", 3),
 ]
 """Operand type, operand set, low bits masked."""
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from accprobe.audit.accumulators import Accumulator
 from accprobe.audit.atlas import Atlas
-from accprobe.audit.kernels import Kernel, Reading
+from accprobe.audit.kernels import UNPACKS, Kernel, Reading
 from accprobe.audit.requirements import Shortfall
 from accprobe.isa.formats import FORMATS
 from accprobe.render.document import Column, Element, Heading, List, Paragraph, Phrase, paragraphs, tabulate
@@ -73,14 +73,12 @@ def kernel_blocks(kernels: Sequence[Kernel], expand: bool = False) -> Iterator[E
 
 
 def _notes(kernel: Kernel) -> Iterator[Phrase]:
-    """Yield the conversions that unpack operands for another unit, and others that feed a unit."""
+    """Yield the conversions that unpack operands for another unit."""
     if kernel.emulated:
         narrow, unit = kernel.emulated
-        unpacks = ", ".join(f"{c.count}×{c.opcode}" for c in kernel.conversions if c.unpacked)
+        unpacks = ", ".join(f"{count}×{opcode}" for opcode, count in kernel.conversions if UNPACKS.match(opcode))
         arithmetic = f"the arithmetic is {unit}'s, not an {narrow} unit's"
         yield Phrase(f"{narrow} operands are unpacked for {unit} ({unpacks}): {arithmetic}", "converted")
-    if fed := [c for c in kernel.conversions if c.feeds and not c.unpacked]:
-        yield Phrase("fed by " + ", ".join(f"{c.count}×{c.opcode} → {' and '.join(c.feeds)}" for c in fed), "quiet")
 
 
 def _title(kernels: Sequence[Kernel]) -> str:

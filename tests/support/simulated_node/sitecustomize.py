@@ -17,27 +17,28 @@ def _hold_checks(folder: str) -> None:
     from dataclasses import replace
     from pathlib import Path
 
-    from accprobe.fleet import checks
+    from accprobe.fleet import driver
+    from accprobe.health.outcome import GpuOutcome
     from accprobe.health.plan import CheckPlan
 
-    genuine = checks.checking
+    genuine = driver.check_gpu
 
-    def checking(device: str, plan: CheckPlan) -> Iterator[str]:
+    def check_gpu(device: str, plan: CheckPlan) -> Iterator[GpuOutcome]:
         import ray
 
         context = ray.get_runtime_context()
         (number,) = re.findall(r"GPU (\d+) of", context.get_task_name())
         held = Path(folder, f"{context.get_node_id()[:8]} {number}")
-        for text in genuine(device, replace(plan, seconds=0.01)):
-            yield text
-            if '"units":[]' in text or not held.exists():
+        for so_far in genuine(device, replace(plan, seconds=0.01)):
+            yield so_far
+            if not so_far.units or not held.exists():
                 continue
             held.write_text(f"{os.getpid()}\n")
             while True:
                 time.sleep(2)
-                yield text
+                yield so_far
 
-    checks.checking = checking
+    driver.check_gpu = check_gpu
 
 
 _scripts = [word for word in sys.orig_argv if word.endswith(".py")]
