@@ -21,7 +21,7 @@ from accprobe.errors import ToolMissing
 from accprobe.trace.hashing import HashQueue
 from accprobe.trace.mapping import Mapped
 from accprobe.trace.modules import ModuleTracker
-from accprobe.trace.records import RecordedTrace, TracedOperation, TraceWriter
+from accprobe.trace.records import RecordedTrace, TensorValue, TracedOperation, TraceWriter
 from accprobe.trace.replay import Operand, RecordedCall, copy_operand
 from accprobe.trace.schemas import (
     SCHEMAS,
@@ -82,6 +82,7 @@ class Recorder:
         self._tensor = tensor_class()
         self._copies: dict[Any, Any] = {}
         self._is_bounded = self.limit is not None or self.steps is not None
+        self._flags = ProductFlags()
         self.results: list[Operand] = []
 
     @contextmanager
@@ -109,7 +110,7 @@ class Recorder:
         inputs = self._storages.values(tensors_in(result)) or (self.operations[-1].outputs if self.operations else ())
         if self.keep is not None:
             self.results = [self._copy(each) for each in tensors_in(result)]
-        self._add(("return", ("", "forward"), inputs, (), None))
+        self._add("return", ("", "forward"), inputs, ())
         self._fetch()
 
     def trace(self) -> RecordedTrace:
@@ -126,7 +127,7 @@ class Recorder:
         read, listed = read_arguments(schema, arguments, keywords)
         inputs = self._storages.values(read)
         place = self._modules.place()
-        flags = product_flags() if schema.multiplies else NO_FLAGS
+        flags = self._flags.read() if schema.multiplies else NO_FLAGS
         random = schema.random if schema.dropout is None else schema.draws(arguments, keywords)
         call = None
         if self.keep and self.keep(TracedOperation(self._count, schema.name, *place, inputs, ())):
@@ -148,7 +149,7 @@ class Recorder:
             call.results = [self._copy(x, settled=False) for x in results]
             self.kept[self._count] = call
         outputs = tuple([self._storages.result(x) for x in results])
-        self._add((schema.name, place, inputs, outputs, listed, random, flags, kernels))
+        self._add(schema.name, place, inputs, outputs, listed, random, flags, kernels)
         if not is_pure or schema.is_collective:
             self._queue.start()
         return result
@@ -171,17 +172,29 @@ class Recorder:
     def _count(self) -> int:
         return len(self.operations) + len(self._unfetched)
 
-    def _add(self, operation: tuple[Any, ...]) -> None:
-        """Add the fields of a `TracedOperation`; its module and phase are one, and its arguments are no text yet."""
-        self._unfetched.append(operation)
+    def _add(
+        self,
+        name: str,
+        place: tuple[str, str],
+        inputs: tuple[TensorValue, ...],
+        outputs: tuple[TensorValue, ...],
+        listed: Listed | None = None,
+        random: bool = False,
+        flags: Mapping[str, Any] = NO_FLAGS,
+        kernels: tuple[str, ...] = (),
+    ) -> None:
+        """Add the fields of a `TracedOperation`, without its number; its arguments are not text yet."""
+        self._unfetched.append((name, *place, inputs, outputs, listed, random, flags, kernels))
         if len(self._unfetched) >= FETCH_EVERY:
             self._fetch()
 
     def _fetch(self) -> None:
         self._storages.fetch()
-        fetched = [
-            TracedOperation(number, *_fields(*each)) for number, each in enumerate(self._unfetched, len(self.operations))
-        ]
+        fetched = []
+        for number, each in enumerate(self._unfetched, len(self.operations)):
+            name, module, phase, inputs, outputs, listed, *others = each
+            arguments = "" if listed is None else arguments_text(listed)
+            fetched.append(TracedOperation._make((number, name, module, phase, inputs, outputs, arguments, *others)))
         self.operations += fetched
         if self.writer is not None:
             self.writer.add(fetched)
@@ -218,15 +231,8 @@ class Recorder:
         for tensor in outputs:
             self._storages.written(tensor)
         written = tuple([self._storages.result(x) for x in outputs])
-        self._add((f"triton.{name}", place, inputs, written, None))
+        self._add(f"triton.{name}", place, inputs, written)
         return result
-
-
-def _fields(
-    name: str, place: tuple[str, str], inputs: Any, outputs: Any, listed: Listed | None, *others: Any
-) -> tuple[Any, ...]:
-    """Return the fields of a `TracedOperation` behind its number."""
-    return name, *place, inputs, outputs, arguments_text(listed), *others
 
 
 _RECORDERS: list[Recorder] = []
@@ -277,26 +283,26 @@ def torch_versions() -> dict[str, str]:
     return found
 
 
-@cache
-def _flag_readers() -> list[Callable[[], Any]]:
-    import torch
+class ProductFlags:
+    """Torch's flags of matrix products. They are read by functions of torch written in C, faster than its attributes."""
 
-    return [getattr(torch._C, f"_get_cublas_{name}") for name in PRODUCT_FLAGS]
-
-
-_FLAGS: dict[tuple[Any, ...], Mapping[str, Any]] = {}
-"""Flags by what torch's C functions return, which is read faster than the attributes."""
-
-
-def product_flags() -> Mapping[str, Any]:
-    """Return torch's flags of matrix products that are in force."""
-    state = tuple([read() for read in _flag_readers()])
-    if state not in _FLAGS:
+    def __init__(self) -> None:
         import torch
 
-        found = {name: getattr(torch.backends.cuda.matmul, name) for name in PRODUCT_FLAGS}
-        _FLAGS[state] = {name: value if isinstance(value, bool) else str(value) for name, value in found.items()}
-    return _FLAGS[state]
+        self._readers = [getattr(torch._C, f"_get_cublas_{name}") for name in PRODUCT_FLAGS]
+        self._state: list[Any] = []
+        self._flags = NO_FLAGS
+
+    def read(self) -> Mapping[str, Any]:
+        """Return the flags that are in force, by name."""
+        state = [read() for read in self._readers]
+        if state != self._state:
+            import torch
+
+            found = {name: getattr(torch.backends.cuda.matmul, name) for name in PRODUCT_FLAGS}
+            self._flags = {name: value if isinstance(value, bool) else str(value) for name, value in found.items()}
+            self._state = state
+        return self._flags
 
 
 @cache

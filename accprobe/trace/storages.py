@@ -47,7 +47,7 @@ class Storages:
         """Its name in a storage; recorders that record at the same time have different ones."""
         self._values = count(1)
         self._layouts: dict[Any, MemoryLayout] = {}
-        """By offset, shape, strides and type of results, which are few."""
+        """By offset, shape, strides and type, of which there are few."""
         self.may_negate = False
         """True once a view was made whose bits are negated when they are read."""
         self._same: list[tuple[TensorValue, TensorValue]] = []
@@ -84,9 +84,7 @@ class Storages:
         if self._mapped is not None or getattr(memory, self.attribute, None) is not None:
             return self._value(tensor, memory, self._written_storage(tensor, memory), key)
         # New memory without views. Its record is made here, without calls of Python functions.
-        layout = self._layouts.get(key)
-        if layout is None:
-            layout = self._layouts[key] = memory_layout_of(key[1], key[2], key[3])
+        layout = self._layouts.get(key) or self._layout(key)
         identity = next(self._values)
         value = TensorValue(identity, "", layout.shape, layout.strides, layout.dtype)
         setattr(memory, self.attribute, _Storage(self, identity, key, value))
@@ -96,25 +94,38 @@ class Storages:
     def _value(self, tensor: Any, memory: Any, storage: _Storage, key: Any) -> TensorValue:
         """Return the value of a view of a storage, and hash it if its bits are not known."""
         plain = tensor
-        if tensor.is_neg() or tensor.is_conj():  # the bits differ from those in memory
-            key = (*key, tensor.is_neg(), tensor.is_conj())
+        if (storage.may_negate or self.may_negate) and (tensor.is_neg() or tensor.is_conj()):
+            key = (*key, tensor.is_neg(), tensor.is_conj())  # the bits differ from those in memory
             plain = tensor.resolve_conj().resolve_neg()
         known = storage.view if key == storage.key else storage.views.get(key)
         if known is not None:
             return known
-        layout = memory_layout_of(key[1], key[2], key[3])
+        layout = self._layouts.get(key) or self._layout(key)
         found = TensorValue(storage.value, "", layout.shape, layout.strides, layout.dtype)
-        same = _view_of_same_bits(storage, key, layout) if plain is tensor and layout.is_contiguous else None
+        same = self._view_of_same_bits(storage, key, layout) if plain is tensor and layout.is_contiguous else None
         storage.views[key] = found
         if storage.is_opaque:
             return found
         if same is not None:
             self._same.append((found, same))
         else:
-            self._hash(found, plain)
+            self._queue.add(found, plain, layout, memory if plain is tensor else plain.untyped_storage())
         if storage.is_input or self._mapped is not None:
             self._add_parts(found, tensor, plain, storage)
         return found
+
+    def _layout(self, key: Any) -> MemoryLayout:
+        """Return the layout of a view by its offset, shape, strides and type."""
+        return self._layouts.setdefault(key, memory_layout_of(key[1], key[2], key[3]))
+
+    def _view_of_same_bits(self, storage: _Storage, wanted: Any, layout: MemoryLayout) -> TensorValue | None:
+        """Return the value of a view that has another shape only, so that its bits have the same order."""
+        for key, value in ((storage.key, storage.view), *storage.views.items()):
+            if value is not None and key[0] == wanted[0] and len(key) == len(wanted):
+                other = self._layouts.get(key) or self._layout(key)
+                if other.is_contiguous and other.kind == layout.kind:
+                    return value
+        return None
 
     def _add_parts(self, found: TensorValue, tensor: Any, plain: Any, storage: _Storage) -> None:
         """Hash what the other run may have of a tensor: its parts, and of an input the whole storage."""
@@ -185,17 +196,6 @@ class Storages:
 
 def _unknown() -> TensorValue:
     return TensorValue(0, "", (), (), "")
-
-
-def _view_of_same_bits(storage: _Storage, wanted: Any, layout: MemoryLayout) -> TensorValue | None:
-    """Return the value of a view that has another shape only, so that its bits have the same order."""
-    views = storage.views if storage.view is None else {storage.key: storage.view} | storage.views
-    for key, value in views.items():
-        if key[0] == wanted[0] and len(key) == len(wanted):
-            other = memory_layout_of(key[1], key[2], key[3])
-            if other.is_contiguous and other.kind == layout.kind:
-                return value
-    return None
 
 
 def _is_whole(tensor: Any) -> bool:
