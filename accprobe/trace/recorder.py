@@ -19,6 +19,7 @@ from typing import Any
 
 from accprobe.errors import ToolMissing
 from accprobe.trace.hashing import HashQueue
+from accprobe.trace.launches import before_launches, inductor_kernels, profiled
 from accprobe.trace.mapping import Mapped
 from accprobe.trace.modules import ModuleTracker
 from accprobe.trace.records import RecordedTrace, TensorValue, TracedOperation, TraceWriter
@@ -96,7 +97,7 @@ class Recorder:
         gc.set_threshold(10 * threshold[0], 100 * threshold[1], threshold[2])  # an operation makes ten objects that stay
         gc.freeze()  # the garbage collector passes over all that is here already
         try:
-            with _inductor_kernels(self._triton), _before_launches(self._queue.start), _active(self), mode:
+            with inductor_kernels(self._triton), before_launches(self._queue.start), _active(self), mode:
                 yield self
         finally:
             gc.unfreeze()
@@ -134,7 +135,7 @@ class Recorder:
             call = RecordedCall(schema.function, self._frozen(arguments), self._frozen(dict(keywords)), flags)
         kernels: tuple[str, ...] = ()
         if self.kernels:
-            result, kernels = _profiled(schema.call, arguments, keywords)
+            result, kernels = profiled(schema.call, arguments, keywords)
         else:
             result = schema.call(*arguments, **keywords)
         if schema.is_collective:
@@ -340,66 +341,6 @@ def _mode_class() -> Any:
     skip_code(dispatch.__code__)
     RecordingMode.__torch_dispatch__ = dispatch  # as a method of the class, torch would wrap it in slower functions
     return RecordingMode
-
-
-@contextmanager
-def _before_launches(start: Callable[[], None]) -> Iterator[None]:
-    """Call a function before each launch of a Triton kernel, which may write to a tensor unseen by the dispatcher."""
-    try:
-        from triton import knobs
-    except ImportError:
-        yield
-        return
-
-    def hook(_: Any) -> None:
-        start()
-
-    knobs.runtime.launch_enter_hook.add(hook)
-    try:
-        yield
-    finally:
-        knobs.runtime.launch_enter_hook.remove(hook)
-
-
-@contextmanager
-def _inductor_kernels(record: Callable[[str, Mapping[str, Any], Callable[[], Any]], Any]) -> Iterator[None]:
-    """Pass each launch of Inductor's Triton kernels to `record`."""
-    import torch
-
-    if not torch.cuda.is_available():  # importing Inductor takes seconds, and its kernels for CPUs are not seen
-        yield
-        return
-    try:
-        from torch._inductor.runtime.triton_heuristics import CachingAutotuner
-    except ImportError:  # without Triton
-        yield
-        return
-    original = CachingAutotuner.run
-
-    def run(self: Any, *arguments: Any, **keywords: Any) -> Any:
-        if keywords.get("benchmark_run"):
-            return original(self, *arguments, **keywords)
-        named = dict(zip(self.triton_meta.get("signature", {}), arguments, strict=False))
-        return record(self.fn.__name__, named, lambda: original(self, *arguments, **keywords))
-
-    CachingAutotuner.run = run
-    try:
-        yield
-    finally:
-        CachingAutotuner.run = original
-
-
-def _profiled(function: Any, arguments: Any, keywords: Any) -> tuple[Any, tuple[str, ...]]:
-    """Run an operation under torch's profiler, and return the result and the names of its kernels."""
-    import torch
-    from torch.profiler import ProfilerActivity, profile
-
-    if not torch.cuda.is_available():
-        return function(*arguments, **keywords), ()
-    with profile(activities=[ProfilerActivity.CUDA]) as profiler:
-        result = function(*arguments, **keywords)
-        torch.cuda.synchronize()
-    return result, tuple(dict.fromkeys(event.name for event in profiler.events() if event.device_type.name == "CUDA"))
 
 
 def open_writer(folder: Path, mapped: Mapped | None) -> TraceWriter:
