@@ -14,9 +14,9 @@ from itertools import permutations
 import numpy as np
 from numpy.typing import NDArray
 
-from accprobe.evaluate.product import ScaleWords, Singles, SumWords, added, product, rounded_to, scaled_sums, without_subnormals
+from accprobe.evaluate.product import ScaleWords, SumWords, added, product, rounded_to, scaled_sums, without_subnormals
 from accprobe.isa.formats import FORMATS, Bits, Format
-from accprobe.model.product import Chain, Merged, Node, ProductModel, addition, chains_of
+from accprobe.model.product import Chain, Merged, Node, ProductModel, chains_of
 from accprobe.model.tree import FloatArithmetic
 
 Evaluate = Callable[[ProductModel, Bits, Bits, ScaleWords | None], Bits]
@@ -111,7 +111,6 @@ class _Block:
         assert isinstance(model.tree, Merged)
         assert isinstance(model.tree.arithmetic, FloatArithmetic)
         self._arithmetic = model.tree.arithmetic
-        self._in_singles = fmt.name == "f32" and self._arithmetic in (addition(), addition(subnormals="flushed"))
         if self._arithmetic.subnormal_results == "flushed":  # here, for a part that is added to zeros alone, too
             self._parts = without_subnormals(SumWords(parts, fmt)).patterns
 
@@ -129,24 +128,11 @@ class _Block:
         return found
 
     def _agree(self, order: Sequence[int]) -> NDArray[np.bool_]:
-        model, total = self._model, self._total(order)
+        model, parts = self._model, (SumWords(self._parts[part], self._fmt) for part in order)
+        total = reduce(lambda x, y: added(x, y, self._arithmetic), parts)
         if self._factors and model.scales is not None:
             values, (of_a, of_b) = total.fmt.values(total.patterns).astype(np.float32), self._factors
             total = SumWords(scaled_sums(values, of_a, of_b, model.scales).view(np.uint32), FORMATS["f32"])
         expected = rounded_to(total, model.result, model.result_rounding)
         zeros = (expected | self._d) << expected.dtype.type(1) == 0
         return np.asarray((expected == self._d) | (zeros & model.result.is_float))
-
-    def _total(self, order: Sequence[int]) -> SumWords:
-        if self._in_singles:
-            with np.errstate(all="ignore"):
-                sums = reduce(self._single_sum, (self._parts[part].view(np.float32) for part in order))
-            return SumWords(np.where(np.isnan(sums), np.uint32(self._arithmetic.nan), sums.view(np.uint32)), self._fmt)
-        words = (SumWords(self._parts[part], self._fmt) for part in order)
-        return reduce(lambda x, y: added(x, y, self._arithmetic), words)
-
-    def _single_sum(self, x: Singles, y: Singles) -> Singles:
-        total = x + y
-        if self._arithmetic.subnormal_results == "kept":
-            return total
-        return np.where(np.abs(total) < np.finfo(np.float32).tiny, total * np.float32(0), total)

@@ -20,8 +20,8 @@ Whole = NDArray[np.object_]  # Python integers.
 # Significant bits of an exact sum.
 EXACT_BITS = 60
 
-# Bits that `top_bits` returns below those of a float64.
-LOWER = 7
+# Bits that `top_bits` returns below those of a float64; coverage needs them for sums near half a unit below a power of two.
+LOWER = 8
 
 
 def two_sum(x: Floats, y: Floats) -> tuple[Floats, Floats]:
@@ -69,7 +69,7 @@ def _truncated_sum(x: Floats, y: Floats) -> tuple[Floats, Truths]:
 
 
 def top_bits(x: Floats, y: Floats, z: Floats) -> tuple[Truths, Integers, Integers]:
-    """Return x + y + z as (negative, magnitude < 2^60, exponent), |y| being at most half of x's last place.
+    """Return x + y + z as (negative, magnitude < 2^61, exponent), |y| being at most half of x's last place.
 
     Bits below the magnitude's are or-ed into its last bit, which is far below the 53 bits that a float64 has.
     """

@@ -318,18 +318,24 @@ def added(x: SumWords, y: SumWords, arithmetic: Arithmetic) -> SumWords:
     if isinstance(arithmetic, IntegerArithmetic):
         total = x.fmt.integers(x.patterns) + y.fmt.integers(y.patterns)
         return SumWords(total.astype(arithmetic.result.dtype), arithmetic.result)
-    flushes = arithmetic.subnormal_results == "flushed"
-    values = [(without_subnormals(s) if flushes else s).values() for s in (x, y)]
+    x, y = (without_subnormals(s) if arithmetic.subnormal_results == "flushed" else s for s in (x, y))
     f64 = FORMATS["f64"]
     with np.errstate(all="ignore"):
         if arithmetic in (addition(), addition(f64), addition(subnormals="flushed")):
-            total = np.add(*(x.astype(arithmetic.result.ml_dtype) for x in values))
+            total = _numbers(x, arithmetic.result) + _numbers(y, arithmetic.result)
             sums = SumWords(_with_one_nan(total, arithmetic), arithmetic.result)
-            return without_subnormals(sums) if flushes else sums
+            return without_subnormals(sums) if arithmetic.subnormal_results == "flushed" else sums
+        values = [s.values() for s in (x, y)]
         if arithmetic == addition(f64, "RZ"):
             return SumWords(_with_one_nan(truncated_sum(*values), arithmetic), f64)
         exact = rounded_to_odd(values[0], values[1])
         return SumWords(_encoded(exact, arithmetic), arithmetic.result)
+
+
+def _numbers(sums: SumWords, fmt: Format) -> NDArray[np.floating]:
+    """Return the sums as numbers of float32 or float64."""
+    numbers: NDArray[np.floating] = sums.patterns.view(fmt.ml_dtype) if sums.fmt is fmt else sums.values().astype(fmt.ml_dtype)
+    return numbers
 
 
 def without_subnormals(sums: SumWords) -> SumWords:

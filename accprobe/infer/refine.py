@@ -46,10 +46,8 @@ NEAR: tuple[Variants, ...] = (
 )
 # The last resort is one sum that differs from the others.
 FAR: tuple[Variants, ...] = (
-    variants.floors_of_exact_sums,
     variants.undetermined_fields,
     variants.alignments_and_exponents,
-    variants.smallest_results,
     variants.all_bit_fields,
     variants.one_field_of_any_sum,
 )

@@ -65,11 +65,11 @@ def test_the_top_bits_of_a_product_and_an_addend(a: int, b: int, c: int, apart: 
         assert (negative, magnitude) == (0, 0)
         return
     assert negative == (exact < 0)
-    assert (1 << 59) - 128 <= magnitude < 1 << 60
+    assert (1 << 60) - 256 <= magnitude < 1 << 61
     units = abs(exact) / Fraction(2) ** exponent
     assert magnitude >> 1 == units // 2
     assert magnitude & 1 or units == magnitude
-    assert abs(log2_floor(abs(exact)) - exponent - 59) <= 1
+    assert abs(log2_floor(abs(exact)) - exponent - 60) <= 1
 
 
 @settings(max_examples=150, deadline=None)

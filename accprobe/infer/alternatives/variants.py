@@ -8,13 +8,12 @@ from itertools import combinations, product, starmap
 from typing import get_args
 
 from accprobe.infer.alternatives.alternative import (
-    Alternative,
     alternatives_with,
     combinations_of,
     float_arithmetics,
     with_features,
 )
-from accprobe.infer.alternatives.neighbours import alternatives, floors, max_width
+from accprobe.infer.alternatives.neighbours import alternatives, floors
 from accprobe.infer.findings import Findings
 from accprobe.isa.instructions import Instruction
 from accprobe.model.fields import Name, fields_of, with_values
@@ -49,40 +48,13 @@ def one_field_of_any_sum(inst: Instruction, model: DotModel, findings: Findings)
 
 def every_floor(inst: Instruction, model: DotModel, findings: Findings) -> Iterator[DotModel]:
     """Yield models with every lowest exponent of the alignment that may show."""
-    return (alternative.model for alternative in _floors(inst, model))
-
-
-def _floors(inst: Instruction, model: DotModel) -> Iterator[Alternative]:
     for levels in floors(inst, model):
-        yield from [levels.none] if levels.none else []
-        yield from (*levels.above, *levels.below)
+        yield from (alternative.model for alternative in (levels.none, *levels.above, *levels.below) if alternative)
 
 
 def _grid(model: DotModel, arithmetic: FloatArithmetic, values: Mapping[str, Iterable[Value]]) -> Iterator[DotModel]:
     """Yield the models with every combination of values of an arithmetic's fields, where its sums allow them."""
     return (alternative.model for alternative in alternatives_with(model, arithmetic, combinations_of(values)))
-
-
-def floors_of_exact_sums(inst: Instruction, model: DotModel, findings: Findings) -> Iterator[DotModel]:
-    """Yield models whose sums seem to keep every bit, but lose the smallest terms: every rounding and floor."""
-    for arithmetic, role in float_arithmetics(model):
-        if arithmetic.alignment_bits is None and role == "sum":
-            lowest, most = arithmetic.result.min_exponent, max_width(model)["alignment_bits"]
-            levels, roundings = range(lowest - most, lowest + 1), get_args(AlignmentRounding)
-            ways = {"alignment_bits": [most], "min_exponent": levels, "alignment_rounding": roundings}
-            yield from _grid(model, arithmetic, ways)
-
-
-def smallest_results(inst: Instruction, model: DotModel, findings: Findings) -> Iterator[DotModel]:
-    """Yield models that differ in the lowest exponent and in other fields that affect the smallest results."""
-    fields = fields_of(FloatArithmetic)
-    of_small = [name for name, field in fields.items() if field.place == "underflow" and not field.tacit]
-    combined = combinations_of({name: fields[name].words for name in ("result_rounding", *of_small)})
-    smallest = inst.d.min_exponent
-    for floor in _floors(inst, model):
-        level = floor.value
-        if level is None or (isinstance(level, int) and smallest - 50 <= level < smallest + 10):
-            yield from (with_features(floor.model, changed) for changed in combined)
 
 
 def alignments_or_results(inst: Instruction, model: DotModel, findings: Findings) -> Iterator[DotModel]:
