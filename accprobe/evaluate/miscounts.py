@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from accprobe.evaluate.error_free import Floats, Integers
+from accprobe.model.tree import number_ranges
 
 # Rows and columns of the result that are used.
 LINES = 128
@@ -75,9 +76,8 @@ class Miscounts:
 
 def runs(ks: Integers) -> str:
     """Return "3, 96-127", the first few ranges."""
-    parts = np.split(ks, np.flatnonzero(np.diff(ks) > 1) + 1)
-    ranges = [str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in parts[:4]]
-    return ", ".join(ranges) + (f" and {len(parts) - 4} more ranges" if len(parts) > 4 else "")
+    ranges = list(number_ranges(ks.tolist()))
+    return ", ".join(ranges[:4]) + (f" and {len(ranges) - 4} more ranges" if len(ranges) > 4 else "")
 
 
 def fit_miscounts(result: Floats, a: Floats, b: Floats) -> Miscounts:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -332,10 +332,10 @@ def added(x: SumWords, y: SumWords, arithmetic: Arithmetic) -> SumWords:
         return SumWords(_encoded(exact, arithmetic), arithmetic.result)
 
 
-def _numbers(sums: SumWords, fmt: Format) -> NDArray[np.floating]:
+def _numbers(sums: SumWords, fmt: Format) -> NDArray[Any]:
     """Return the sums as numbers of float32 or float64."""
-    numbers: NDArray[np.floating] = sums.patterns.view(fmt.ml_dtype) if sums.fmt is fmt else sums.values().astype(fmt.ml_dtype)
-    return numbers
+    kind: Any = fmt.ml_dtype
+    return sums.patterns.view(kind) if sums.fmt is fmt else sums.values().astype(kind)
 
 
 def without_subnormals(sums: SumWords) -> SumWords:

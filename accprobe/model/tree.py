@@ -7,9 +7,10 @@ here. Where the fields come from: Khattak & Mikaitis, "Accurate Models of NVIDIA
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import groupby
 from typing import Literal
 
 from accprobe.errors import AccprobeError
@@ -274,12 +275,13 @@ def _write(node: FusedSum, arithmetics: tuple[Arithmetic, ...]) -> str:
     parts = [_write(child, arithmetics) for child in node.children]
     if node.has_addend:
         parts.append("c")
-    products = sorted(node.products)
-    while products:
-        run = 1
-        while run < len(products) and products[run] == products[0] + run:
-            run += 1
-        parts.append(str(products[0]) if run == 1 else f"{products[0]}-{products[run - 1]}")
-        products = products[run:]
+    parts += number_ranges(sorted(node.products))
     mark = f"@{arithmetics.index(node.arithmetic)}" if len(arithmetics) > 1 else ""
     return f"[{' '.join(parts)}]{mark}"
+
+
+def number_ranges(numbers: Iterable[int]) -> Iterator[str]:
+    """Yield ascending numbers as "0-15", "20"."""
+    for _, run in groupby(enumerate(numbers), key=lambda pair: pair[1] - pair[0]):
+        members = [number for _, number in run]
+        yield str(members[0]) if len(members) == 1 else f"{members[0]}-{members[-1]}"

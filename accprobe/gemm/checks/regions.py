@@ -14,6 +14,7 @@ from accprobe.gemm.layout import MAX_EXPONENT, MIN_EXPONENT, Ints, Layout, layou
 from accprobe.gemm.operands import first_operands
 from accprobe.gemm.spec import Spec
 from accprobe.isa.formats import Bits
+from accprobe.model.tree import number_ranges
 from accprobe.operands.distributions import random_lines
 
 # Identical calls at the start of a run, including those that opened the callable.
@@ -211,8 +212,7 @@ def without(region: Region, there: NDArray[np.bool_]) -> Region | None:
 
 def ranges(lines: Ints) -> str:
     """Return "0-127", or the first few runs."""
-    runs = np.split(lines, np.flatnonzero(np.diff(lines) != 1) + 1)
-    return first_few([f"{run[0]}" if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs])
+    return first_few(list(number_ranges(lines.tolist())))
 
 
 def first_few(phrases: Sequence[str]) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from accprobe.isa.instructions import Instruction
 from accprobe.model.fields import FEATURES
 from accprobe.model.published import explained_text
-from accprobe.model.tree import DotModel, FusedSum
+from accprobe.model.tree import DotModel, FusedSum, number_ranges
 from accprobe.operands.exchange import Exchange
 from accprobe.render.document import (
     Code,
@@ -23,7 +23,6 @@ from accprobe.render.document import (
     Tone,
     table,
 )
-from accprobe.render.subjects.patterns import number_ranges
 from accprobe.render.subjects.verification import PROVISOS, exchange_text, outcome, pattern_text
 from accprobe.report.claims import NOT_MEASURED
 from accprobe.report.rows import Row

@@ -1,4 +1,4 @@
-"""Numbers as ranges, and instruction names as patterns.
+"""Instruction names as patterns.
 
 A pattern is as a shell would expand it: "wgmma.m64n{8,256}k32.f32.e4m3.e4m3{,.rs}".
 """
@@ -6,8 +6,7 @@ A pattern is as a shell would expand it: "wgmma.m64n{8,256}k32.f32.e4m3.e4m3{,.r
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
-from itertools import groupby
+from collections.abc import Iterable
 
 from accprobe.render.document import Phrase
 
@@ -17,13 +16,6 @@ _NAME = re.compile(
 
 Slots = tuple[tuple[str, ...], ...]
 """The values of each part of a name; the pattern stands for every combination."""
-
-
-def number_ranges(numbers: list[int]) -> Iterator[str]:
-    """Yield ascending numbers as "0-15", "20"."""
-    for _, run in groupby(enumerate(numbers), key=lambda pair: pair[1] - pair[0]):
-        members = [number for _, number in run]
-        yield str(members[0]) if len(members) == 1 else f"{members[0]}-{members[-1]}"
 
 
 def brace_patterns(names: Iterable[str]) -> list[str]:

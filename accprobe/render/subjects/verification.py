@@ -9,11 +9,11 @@ from typing import NamedTuple
 from accprobe.devices.protocol import Device
 from accprobe.isa.formats import Format
 from accprobe.isa.instructions import Instruction
+from accprobe.model.tree import number_ranges
 from accprobe.operands.exchange import Counterexample, Exchange
 from accprobe.operands.request import Request
 from accprobe.operands.sparse import stored_products
 from accprobe.render.document import GLUE, Column, Element, Heading, List, Paragraph, Phrase, tabulate, unglued
-from accprobe.render.subjects.patterns import number_ranges
 from accprobe.report.claims import Status
 from accprobe.report.words import so_many
 from accprobe.verify.outcome import Events, TileCoverage, Verification

@@ -6,7 +6,7 @@ families; each event has a code in its family.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from itertools import product
 from typing import NamedTuple
 
@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from accprobe.evaluate.error_free import Truths
-from accprobe.model.tree import FusedSum
+from accprobe.model.tree import FusedSum, number_ranges
 
 Key = tuple[int, str]  # The sum, as `nodes` has them, and the family; -1: the whole dot product.
 
@@ -53,15 +53,7 @@ def labels(root: FusedSum) -> list[str]:
     found: list[str] = []
     for node in root.nodes():
         ks = node.products or [k for inner in node.nodes() for k in inner.products]
-        words = [node.role, *_runs(sorted(ks)), *(["c"] if node.has_addend and node.role == "add" else [])]
+        words = [node.role, *number_ranges(sorted(ks)), *(["c"] if node.has_addend and node.role == "add" else [])]
         name = " ".join(words)
         found.append(name if name not in found else f"{name} ({found.count(name) + 1})")
     return found
-
-
-def _runs(ks: Sequence[int]) -> Iterator[str]:
-    start = 0
-    for i in range(1, len(ks) + 1):
-        if i == len(ks) or ks[i] != ks[i - 1] + 1:
-            yield str(ks[start]) if i - start == 1 else f"{ks[start]}-{ks[i - 1]}"
-            start = i
