@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -35,6 +35,9 @@ from accprobe.model.product import ProductModel, chained
 from accprobe.report.functions import FunctionRow
 from accprobe.report.names import EXAMPLE, named_claims, named_model, split_row
 from accprobe.report.products import ProductRow
+
+if TYPE_CHECKING:
+    from accprobe.evaluate.cuda.whole import WholeOnGpu
 
 # Products that an error lists.
 ROWS_LISTED = 4
@@ -165,10 +168,6 @@ def _of_instruction(like: str, a: Any, b: Any, c: Any, promote_every: int | None
     _refuse_unchained(inst, promote_every)
     if remark:
         warnings.warn(remark, stacklevel=3)
-    if _on_gpu(a):
-        from accprobe.evaluate.cuda import product as on_gpu
-
-        return on_gpu.product(inst, model, a, b, c, promote_every)
     result = inst.d if promote_every is None else FORMATS["f32"]
     of_a, of_b = _operands(a, b, inst.a, inst.b)
     shape = of_a.shape[0], of_b.shape[1]
@@ -177,8 +176,10 @@ def _of_instruction(like: str, a: Any, b: Any, c: Any, promote_every: int | None
         raise AccprobeError(f"`c` has shape {list(start.shape)}; expected {list(shape)}")
     if inst.bit_op == "xor":  # a xor b = a·(1-b) + (1-a)·b
         of_a, of_b = np.hstack((of_a, of_a ^ 1)), np.vstack((of_b ^ 1, of_b))
-    whole = chained(inst, model, of_a.shape[1], promote_every)
-    return library_of(a).operand("d", product(whole, of_a, np.ascontiguousarray(of_b.T), start), result)
+    whole, of_b = chained(inst, model, of_a.shape[1], promote_every), np.ascontiguousarray(of_b.T)
+    evaluate = _evaluator_on_gpu(a) if c is None else None
+    d = evaluate(whole, of_a, of_b, None) if evaluate else product(whole, of_a, of_b, start)
+    return library_of(a).operand("d", d, result)
 
 
 def _refuse_unchained(inst: Instruction, promote_every: int | None) -> None:
@@ -206,11 +207,8 @@ def _of_product(like: str, rows: Sequence[ProductRow], a: Any, b: Any, c: Any, s
     if c is not None:
         of_c = np.broadcast_to(_patterns(c, model.result, "c"), (row.m, row.n))
         return library_of(a).operand("d", with_addend(row, model, of_a, of_b, of_c), model.result)
-    if _on_gpu(a):
-        from accprobe.evaluate.cuda.whole import on_gpu
-
-        if evaluate := on_gpu(str(a.device)):
-            return library_of(a).operand("d", evaluate(model, of_a, of_b, words), model.result)
+    if evaluate := _evaluator_on_gpu(a):
+        return library_of(a).operand("d", evaluate(model, of_a, of_b, words), model.result)
     return library_of(a).operand("d", product(model, of_a, of_b, scales=words), model.result)
 
 
@@ -285,5 +283,10 @@ def _has_type(x: Any, fmt: Format) -> bool:
     return found.type == fmt.dtype.name or found.fmt is fmt or (found.fmt, fmt) == (FORMATS["f32"], FORMATS["tf32"])
 
 
-def _on_gpu(x: Any) -> bool:
-    return is_tensor(x) and x.device.type == "cuda"
+def _evaluator_on_gpu(x: Any) -> WholeOnGpu | None:
+    """Return the evaluator on the GPU of a tensor; None without cupy, or for an array on the CPU."""
+    if not is_tensor(x) or x.device.type != "cuda":
+        return None
+    from accprobe.evaluate.cuda.whole import on_gpu
+
+    return on_gpu(str(x.device))

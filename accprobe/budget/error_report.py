@@ -9,9 +9,8 @@ from math import isqrt
 import numpy as np
 
 from accprobe.budget.accumulation import Accumulation
-from accprobe.budget.data import Data, DrawnValues, OwnData, drawn_values
+from accprobe.budget.data import Data, DrawnValues, OwnData, drawn_values, quantised
 from accprobe.budget.errors import F64, Errors, Tally, exact_sums, plain_product, tally
-from accprobe.budget.quantise import quantised
 from accprobe.errors import AccprobeError
 from accprobe.evaluate.error_free import Floats
 from accprobe.evaluate.quantised import Fidelity

@@ -88,8 +88,7 @@ def _compensated(x: Floats, y: Floats) -> tuple[Floats, Floats]:
     return total + rest, np.full_like(total, x.shape[1] * 2.0**-1000)
 
 
-@dataclass(frozen=True)
-class Tally:
+class Tally(NamedTuple):
     """The contribution of one draw of operands to the errors.
 
     outputs: count of finite outputs; overflowed: count of the others, which enter no error. Sums over outputs: squared_error of
@@ -161,23 +160,22 @@ class Errors:
     @classmethod
     def of(cls, model: ProductModel, tallies: Sequence[Tally]) -> Errors:
         """Combine independent draws."""
-        squared, magnitude = sum(t.squared for t in tallies), sum(t.magnitude for t in tallies)
-        outputs = sum(t.outputs for t in tallies)
-        known = squared > 0
+        total = Tally(*(sum(column) for column in zip(*tallies, strict=True)))
+        known = total.squared > 0
         square_errors = np.array([[t.squared_error, t.squared] for t in tallies])
         signed_errors = np.array([[t.signed_error, t.magnitude] for t in tallies])
         return cls(
-            outputs=outputs,
-            overflowed=sum(t.overflowed for t in tallies),
+            outputs=total.outputs,
+            overflowed=total.overflowed,
             seeds=len(tallies),
-            relative_error=_root(sum(t.squared_error for t in tallies), squared),
+            relative_error=_root(total.squared_error, total.squared),
             relative_error_interval=_interval(square_errors, 0.5) if known else None,
-            bias=sum(t.signed_error for t in tallies) / magnitude if known else None,
+            bias=total.signed_error / total.magnitude if known else None,
             bias_interval=_interval(signed_errors) if known else None,
-            max_error_over_sum=max(t.largest_over_sum for t in tallies) if outputs else None,
+            max_error_over_sum=max(t.largest_over_sum for t in tallies) if total.outputs else None,
             bound_over_sum=worst_error(model),
-            error_of_sums=_root(sum(t.squared_before for t in tallies), squared),
-            bias_of_sums=sum(t.signed_before for t in tallies) / magnitude if known else None,
+            error_of_sums=_root(total.squared_before, total.squared),
+            bias_of_sums=total.signed_before / total.magnitude if known else None,
         )
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -22,9 +22,9 @@ from accprobe.budget.tail import FALSE_ALARMS, Emulated, Tail, rounded_values, t
 from accprobe.budget.worst_error import worst_error
 from accprobe.errors import AccprobeError
 from accprobe.evaluate.error_free import Floats, Truths
-from accprobe.evaluate.product import ScaleWords, product
+from accprobe.evaluate.product import ScaleWords
 from accprobe.isa.formats import FORMATS, Format
-from accprobe.model.product import Chain, ProductModel, ScaleOf, Scales, multiply_add
+from accprobe.model.product import ProductModel, ScaleOf, Scales
 
 CALC_DIFF = 1e-3
 
@@ -41,17 +41,12 @@ PRODUCTS = 1 << 30
 
 FEWEST_TESTS = 20
 
-Reference = Literal["f64", "f32", "bf16"]
-
 
 class OwnTest(NamedTuple):
-    """|got - reference| <= atol + rtol · |reference|. reference: the exact sum (f64), or a chain of f32 multiply-adds in f32 or
-    rounded to bf16.
-    """
+    """|got - reference| <= atol + rtol · |reference|, where the reference is the exact sum (f64)."""
 
     atol: float
     rtol: float
-    reference: Reference = "f64"
 
 
 def calc_diff(got: Floats, reference: Floats) -> Floats:
@@ -88,8 +83,6 @@ class ToleranceRequest:
             raise AccprobeError(f"scales of blocks are applied where sums are promoted: promote every {BLOCK_OF_SCALE}")
         if blocks and self.split_k > 1:
             raise AccprobeError("block scales and split-K are not supported together")
-        if self.scale is not None and self.own and self.own.reference != "f64":
-            raise AccprobeError(f"--reference {self.own.reference} has no scales: give --reference f64, or --scale none")
         scales = Scales(self.scale) if self.scale else None
         return self.accumulation.model(self.k, self.promote_every, self.split_k, self.out, scales)
 
@@ -117,23 +110,17 @@ class ToleranceRequest:
 
 
 class DrawnTests(NamedTuple):
-    """Tests with the same B: their product, its bounds, and the references of the tests."""
+    """Tests with the same B: their product, its bounds, and the reference of calc_diff."""
 
     emulated: Emulated
     tolerance: Tolerance
     reference: Floats
-    own: Floats
 
     @classmethod
     def of(cls, request: ToleranceRequest, operation: Operation) -> DrawnTests:
         emulated = Emulated.of(operation)
-        model = request.model
-        return cls(
-            emulated,
-            Tolerance.at_rate(emulated, request.rate),
-            rounded_values(emulated.exact.sums, model.result),
-            _own_reference(request, emulated),
-        )
+        reference = rounded_values(emulated.exact.sums, request.model.result)
+        return cls(emulated, Tolerance.at_rate(emulated, request.rate), reference)
 
     def tests(self, x: Floats) -> Floats:
         """Split the rows into tests, [tests, m, n]."""
@@ -142,14 +129,6 @@ class DrawnTests(NamedTuple):
     def any_of_test(self, elements: Truths) -> Truths:
         """Return the tests with any of these elements."""
         return np.asarray(elements.reshape(self.emulated.operation.tests, -1).any(axis=1))
-
-
-def _own_reference(request: ToleranceRequest, emulated: Emulated) -> Floats:
-    if request.own is None or request.own.reference == "f64":
-        return emulated.exact.sums
-    model, fmt = request.model, FORMATS[request.own.reference]
-    chain = ProductModel(model.a, model.b, model.k, multiply_add(), Chain(0, model.k, (0,)), fmt)
-    return fmt.values(product(chain, emulated.operation.a, emulated.operation.b))
 
 
 @dataclass(frozen=True)
@@ -190,12 +169,13 @@ class _Detection(NamedTuple):
 
     def of_draw(self, draw: DrawnTests, got: Floats) -> dict[str, Truths]:
         """Return by name, the recommended one first, which of the draw's tests [tests] reject the results."""
+        exact = draw.emulated.exact.sums
         found = {
             "elements": draw.any_of_test(draw.tolerance.beyond(got)),
-            "allclose": draw.any_of_test(_beyond(self.recommended, got, draw.emulated.exact.sums)),
+            "allclose": draw.any_of_test(_beyond(self.recommended, got, exact)),
             "calc_diff": ~(calc_diff(draw.tests(got), draw.tests(draw.reference)) < CALC_DIFF),
         }
-        return found | ({"own": draw.any_of_test(_beyond(self.own, got, draw.own))} if self.own else {})
+        return found | ({"own": draw.any_of_test(_beyond(self.own, got, exact))} if self.own else {})
 
     def shares(self, draws: Sequence[DrawnTests], results: Sequence[Floats]) -> dict[str, float]:
         """Return by name the share of all tests that reject the results of each draw."""

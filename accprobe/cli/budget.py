@@ -176,9 +176,13 @@ def _interval(word: str) -> int:
     show_default=True,
     help="False alarms per element.",
 )
-@click.option("--atol", type=click.FloatRange(0), metavar="X", help="Absolute tolerance of your own test, to evaluate it too.")
+@click.option(
+    "--atol",
+    type=click.FloatRange(0),
+    metavar="X",
+    help="Absolute tolerance of your own test against f64 sums, to evaluate it too.",
+)
 @click.option("--rtol", type=click.FloatRange(0), metavar="X", help="Relative tolerance of your own test.")
-@click.option("--reference", type=click.Choice(["f64", "f32", "bf16"]), help="Reference of your own test.  [default: f64]")
 @seed_option
 @output_options("json")
 def tolerance_command(to: Output, **options: Any) -> None:
@@ -224,7 +228,6 @@ def _request(
     false_alarms: float,
     atol: float | None,
     rtol: float | None,
-    reference: Any,
     seed: int,
 ) -> ToleranceRequest:
     """Complete the options with the values of a measured product or of the user's data. Raises UsageError, AccprobeError."""
@@ -246,8 +249,6 @@ def _request(
     rounded = formats.get(out) if out else measured.result if measured else accumulation.result
     if rounded.kind != "float" or rounded.infinity is None:
         raise AccprobeError(f"--out {out} is not supported; give a float format with infinities, such as f32, bf16 or f16")
-    if reference and atol is None and rtol is None:
-        raise click.UsageError("--reference is for your own test: give its --atol or --rtol too")
     known: Any = scale_named(scale, ["none", *get_args(ScaleOf)])
     return ToleranceRequest(
         accumulation,
@@ -261,5 +262,5 @@ def _request(
         None if known == "none" else known,
         seed,
         rate=false_alarms,
-        own=None if atol is None and rtol is None else OwnTest(atol or 0.0, rtol or 0.0, reference or "f64"),
+        own=None if atol is None and rtol is None else OwnTest(atol or 0.0, rtol or 0.0),
     )

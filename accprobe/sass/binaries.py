@@ -27,13 +27,12 @@ LARGEST_FILE = 1 << 34
 """Size limit of a file, also in a wheel: libraries with code for every architecture are a few GiB."""
 
 _FATBIN, _FATBIN_HEADER = b"\x50\xed\x55\xba", 16
-_ELF, _CUDA_MACHINE, _AMD_MACHINE = b"\x7fELF", 190, 224
+_ELF, _CUDA_MACHINE = b"\x7fELF", 190
 _PTX_ENTRY, _ELF_ENTRY = 1, 2
 _WINDOW = 4 << 20
 """Bytes of a file that are searched at once."""
 _NO_BITS = 8
 """Section type without bytes in the file."""
-_AMD_MARKS = (b"__CLANG_OFFLOAD_BUNDLE__", b"CCOB", b".hip_fatbin")
 _PTX_START = re.compile(rb"(?:\s|//[^\n]*\n|/\*.*?\*/)*\.version\s+\d", re.DOTALL)
 _BINARIES = re.compile(r"\.(cubin|fatbin|so|o|a|pyd|dll|exe)(\.|$)|^[^.]+$")
 """Names of files that may contain device code, in a folder or a wheel."""
@@ -234,8 +233,6 @@ def _in_file(path: Path, label: str) -> DeviceCode:
 def _scan(data: mmap.mmap, path: Path, label: str, found: DeviceCode) -> None:
     if _PTX_START.match(data[: 1 << 16]):
         raise _NothingThere(f"{label} is PTX, which has no opcodes: assemble it with `ptxas -arch=sm_90a FILE -o FILE.cubin`")
-    if _machine(data, 0) == _AMD_MACHINE:
-        raise _NothingThere(f"{label} is an AMD code object; accprobe reads NVIDIA's cubins, fatbins and what holds them")
     place = 0
     while (place := _next(data, place)) >= 0:
         is_cubin = data[place : place + 4] == _ELF
@@ -251,8 +248,6 @@ def _scan(data: mmap.mmap, path: Path, label: str, found: DeviceCode) -> None:
             f"{label} holds no SASS, but PTX alone: `cuobjdump --extract-ptx all` extracts it, and `ptxas` assembles it"
         )
         return
-    if any(data.find(mark) >= 0 for mark in _AMD_MARKS):
-        raise _NothingThere(f"{label} holds AMD GPU code, and none of NVIDIA's")
     raise _NothingThere(f"{label} holds no NVIDIA device code: it is no cubin or fatbin, nor has it any inside")
 
 

@@ -24,7 +24,7 @@ class Dtype:
     format: Format
     triton: str
     torch: str
-    precision: str = "ieee"  # Of f32 operands in Triton.
+    precision: str = "ieee"  # Triton's name for the precision of f32 operands.
 
     @property
     def smallest_block_k(self) -> int:

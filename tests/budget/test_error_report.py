@@ -11,9 +11,8 @@ import pytest
 
 from accprobe.budget.accumulation import Accumulation, of_named
 from accprobe.budget.advice import MARGIN, Advice, advice, own_rounding, percent, ratio, sentences, weighed
-from accprobe.budget.data import drawn_values
+from accprobe.budget.data import drawn_values, quantised
 from accprobe.budget.error_report import SEEDS, BudgetRequest, ErrorRow, entries, plans_of
-from accprobe.budget.quantise import quantised
 from accprobe.errors import AccprobeError
 from accprobe.isa.formats import FORMATS
 

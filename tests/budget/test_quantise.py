@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 
 from accprobe.budget.accumulation import of_named
-from accprobe.budget.data import DrawnValues, drawn_values
+from accprobe.budget.data import DrawnValues, drawn_values, quantised
 from accprobe.budget.errors import exact_sums
-from accprobe.budget.quantise import quantised
 from accprobe.evaluate.product import product
 from accprobe.evaluate.quantised import SHARINGS, quantised_operand
 from accprobe.isa.formats import FORMATS, Format

@@ -36,8 +36,8 @@ def words(found: ToleranceReport) -> str:
 
 
 def test_the_verdict_does_not_depend_on_the_seed() -> None:
-    """As rounding to the nearest bf16 number has it, |got - reference| <= 0.01 holds for some draws and not for others."""
-    asked = replace(HGMMA, own=OwnTest(0.01, 0.0, "bf16"), m=16, n=8)
+    """As sums are rounded to bf16, |got - reference| <= 0.235 holds for most draws and not for all."""
+    asked = replace(HGMMA, own=OwnTest(0.235, 0.0), m=16, n=8)
     every = [advised(replace(asked, seed=seed)) for seed in range(2)]
     verdicts = [[phrase.text for phrase in row[:3]] for row in kill_rows(every[0])]
     assert all([[phrase.text for phrase in row[:3]] for row in kill_rows(each)] == verdicts for each in every)
@@ -92,19 +92,6 @@ def test_no_bound_above_the_whole_sum_is_printed() -> None:
     useless = dict(tolerance_facts(replace(found, over_any_sum=2.06)))["at worst"]
     assert "no useful bound" in useless
     assert "2.06" not in useless
-
-
-@pytest.mark.usefixtures("few_tests")
-def test_references_of_one_s_own() -> None:
-    """Of the same reference that the product rounds to, correct results are nearly all equal; of the f64 sum none is."""
-    passed = {
-        name: advised(replace(HGMMA, own=OwnTest(0.0, 1e-6, name))).passed["own"]  # type: ignore[arg-type]
-        for name in ("f64", "bf16")
-    }
-    assert passed["f64"] == 0
-    assert passed["bf16"] > 0.5
-    with pytest.raises(AccprobeError, match="--reference f32 has no scales"):
-        advised(replace(ASKED, scale="row", own=OwnTest(0.0, 1e-6, "f32")))
 
 
 @pytest.mark.usefixtures("few_tests")

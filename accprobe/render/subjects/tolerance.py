@@ -59,7 +59,7 @@ def tolerance_facts(found: ToleranceReport) -> Iterator[tuple[str, str]]:
     tests, m, n = request.shape
     yield "trials", f"{tests} of {m} x {n} elements, {request.data!s} data, from seed {request.seed} on"
     if request.own:
-        yield "own", f"|got - {request.own.reference} reference| <= {_formula(request.own)}"
+        yield "own", f"|got - f64 reference| <= {_formula(request.own)}"
 
 
 def _of_any(found: ToleranceReport) -> str:
