@@ -10,7 +10,6 @@ from accprobe.budget.data import DATA_KINDS, KEPT_BACK, OwnData, drawn_values
 from accprobe.emulate import matmul
 from accprobe.errors import AccprobeError, UnknownName
 from accprobe.evaluate.product import product
-from accprobe.evaluate.quantised import nearest_patterns
 from accprobe.isa.formats import FORMATS
 from accprobe.model.product import Chain, Merged
 from accprobe.report.report import Report
@@ -118,18 +117,6 @@ def test_cancelling_sums_grow_and_come_back() -> None:
     products = a.astype(np.float64)[:, None] * b
     half, whole = products[..., :2048].sum(axis=-1), products.sum(axis=-1)
     assert whole == pytest.approx(half * 2 / KEPT_BACK, rel=0.3)
-
-
-def test_values_become_the_nearest_numbers_and_none_infinite() -> None:
-    e4m3 = FORMATS["e4m3"]
-    given = np.array([448.0, 464.1, 1e6, -1e6, 2.0**-10, 2.0**-10 * 1.01, 17.0, 19.0], np.float32)
-    found = e4m3.values(nearest_patterns(e4m3, given))
-    assert found.tolist() == [448, 448, 448, -448, 0, 2.0**-9, 16, 20]
-    tf32 = FORMATS["tf32"]
-    assert tf32.values(nearest_patterns(tf32, np.array([1 + 2.0**-11, 1 + 3 * 2.0**-11], np.float32))).tolist() == [
-        1,
-        1 + 2.0**-9,
-    ]
 
 
 def test_own_matrices_are_drawn_by_rows_and_truncated_or_repeated_along_k() -> None:

@@ -193,15 +193,6 @@ def test_worst_case_operands_approach_the_bound(promote: int | None, chunk: int)
     assert 0.7 * bound < relative_error(model, *cut_off(1024, chunk)) <= bound
 
 
-def test_the_bound_grows_with_the_promotion_interval() -> None:
-    chain, promoted, longer = (worst_error(product_model(k, promote=p)) for k, p in ((1024, None), (1024, 128), (2048, 128)))
-    assert chain is not None
-    assert promoted is not None
-    assert longer is not None
-    assert 7 < chain / promoted < 8.1
-    assert longer == pytest.approx(promoted, rel=1e-3)
-
-
 @pytest.mark.parametrize("name", MODELS)
 def test_shares_add_up_to_the_bound(name: str) -> None:
     shares = error_shares(MODELS[name])

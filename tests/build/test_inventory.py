@@ -21,11 +21,6 @@ def test_inventory_has_an_install_line_for_all_that_is_missing(monkeypatch: pyte
     assert all(item.install for item in items.values() if not item.found)
 
 
-def test_data_is_found_in_a_checkout() -> None:
-    assert (checkout.data_folder("probes") / "wgmma.cu").is_file()
-    assert (checkout.data_folder("reports") / "h200.json").is_file()
-
-
 def test_a_checkout_without_links_is_one_clear_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As git writes it with core.symlinks=false: a file that has the link's target."""
     (tmp_path / "reports").write_text("../reports")

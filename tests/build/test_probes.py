@@ -185,12 +185,6 @@ def test_everything_has_a_probe(target: str) -> None:
     assert [inst.name for inst in catalog(target) if probes.why_no_probe(inst)] == []
 
 
-def test_a_tile_of_two_sms_is_a_cluster() -> None:
-    inst = parse(OF_TWO_BLOCKS[0])
-    assert (inst.blocks, inst.threads) == (2, 256)
-    assert "#define CLUSTER __cluster_dims__(2, 1, 1)" in probes.source(inst)
-
-
 @pytest.mark.parametrize("name", [IN_REGISTERS[1], IN_TENSOR_MEMORY[0]])
 def test_there_are_no_matrix_products_of_them(name: str) -> None:
     assert not probes.multiplies_matrices(parse(name))

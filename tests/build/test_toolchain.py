@@ -35,16 +35,6 @@ def program(folder: Path, script: str, name: str = "nvdisasm") -> Path:
     return path
 
 
-def test_toolkit_home_and_path(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    on_path = program(tmp_path / "path", "echo path")
-    at_home = program(tmp_path / "home" / "bin", "echo home")
-    monkeypatch.setenv("PATH", f"{on_path.parent}{os.pathsep}{os.environ['PATH']}")
-    assert toolchain.find("nvdisasm") == on_path
-    toolchain.candidates.cache_clear()
-    monkeypatch.setenv("CUDA_HOME", str(tmp_path / "home"))
-    assert toolchain.find("nvdisasm") == at_home
-
-
 def test_a_tool_that_cannot_read_the_file_gives_way_to_the_next(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     program(tmp_path / "home" / "bin", "echo 'unknown ELF version' >&2; exit 1")
     on_path = program(tmp_path / "path", 'echo "read $1"')

@@ -29,14 +29,12 @@ from accprobe.errors import DeviceError, ToolMissing, UnknownName
 from accprobe.health import check
 from accprobe.health.bench import Turn
 from accprobe.health.check import KEPT_OF_AN_SM, MOST_KEPT, check_gpu
-from accprobe.health.operand_batches import evaluate_chain
 from accprobe.health.outcome import GpuOutcome, HealthOutcome, SmPlace
 from accprobe.health.plan import SECONDS, UNITS, CheckPlan
 from accprobe.health.reference_models import trusted
 from accprobe.health.sensors import Nvml, Watch
 from accprobe.isa.formats import Bits
-from accprobe.isa.instructions import Instruction, in_a_row, parse
-from accprobe.operands.kinds import draw
+from accprobe.isa.instructions import Instruction, parse
 from accprobe.operands.request import Request
 from accprobe.operands.sparse import stored_products
 from accprobe.render.prometheus import health_prometheus
@@ -142,13 +140,6 @@ def test_a_gpu_that_stops_keeps_what_was_seen(monkeypatch: pytest.MonkeyPatch) -
     assert outcome.dots > 0
 
 
-def test_a_gpu_that_cannot_be_opened_fails() -> None:
-    outcome = last("cuda:7")
-    assert (outcome.status, outcome.name) == ("failed", "cuda:7")
-    assert outcome.reason.startswith("cuda:7 cannot be opened")
-    assert last("sim:h100", CheckPlan(0.1, like="sim:nope")).reason.startswith("no published model of 'sim:nope'")
-
-
 class Clock:
     """Seconds that pass only where somebody works."""
 
@@ -237,19 +228,6 @@ def test_whose_models_say_what_is_right(name: str, architecture: str, source: st
 def test_an_architecture_that_nobody_knows_says_what_to_run() -> None:
     with pytest.raises(DeviceError, match=r"no model of sm_75: .*`accprobe run -o FILE`, then give --like FILE"):
         trusted(named("Tesla T4", "sm_75"), None)
-
-
-def test_a_chain_adds_each_instruction_to_the_one_before() -> None:
-    inst = parse("wgmma.m64n256k32.f32.e4m3.e4m3")
-    model = simulated_device("h100").model(inst)
-    parts = [draw("near one", inst, np.random.default_rng(i), 50) for i in range(3)]
-    d = np.zeros(50, np.uint32)
-    for part in parts:
-        d = simulated_device("h100").dot(inst, Request(part.a, part.b, d))
-    a, b = (np.concatenate([getattr(part, name) for part in parts], axis=1) for name in "ab")
-    whole = Request(a, b, np.zeros(50, np.uint32))
-    whole.check(in_a_row(inst, 3))
-    np.testing.assert_array_equal(evaluate_chain(model, inst, whole), d)
 
 
 def all_of(names: list[str], plan: CheckPlan = SHORT) -> list[GpuOutcome]:

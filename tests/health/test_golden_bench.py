@@ -216,22 +216,6 @@ def test_a_fold_that_differs_where_no_word_does_has_vanished(bench: GoldenBench,
     assert turn.wrong_by_sm == {str(sm): SHAPE.groups for sm in range(SMS)}
 
 
-@pytest.mark.parametrize("bench", [(True, DRAWN)], indirect=True)
-def test_sets_take_as_long_as_they_have_chains(bench: GoldenBench) -> None:
-    """Here a thousand rounds take 50 ms; made ones are to take 5."""
-    finished = bench._sets[0]
-    finished.source, finished.tally[:], finished.rounds = bench._sources[0], 0, 1000
-
-    def rounds_of(program: Any) -> int:
-        finished.program = program
-        bench._read_outcome(finished)
-        return int(program.rounds)
-
-    assert (rounds_of(bench._drawn), rounds_of(bench._made)) == (1000 * SHAPE.chains * 200 // 50_000, 100)
-    finished.rounds = SHAPE.chains
-    assert rounds_of(bench._made) == SHAPE.chains, "each group comes to each chain"
-
-
 NAMES = "slow", "quick", "quicker"
 
 

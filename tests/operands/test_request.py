@@ -90,14 +90,6 @@ def test_every_bit_comes_back(inst: Instruction) -> None:
         assert all(np.array_equal(x[0], y[row]) for x, y in zip(one.columns, asked.columns, strict=True))
 
 
-def test_the_columns_of_a_report() -> None:
-    """A, B, C and D, as wide as what holds them; what the instruction does not have is left out."""
-    inst = parse("mma.sync.m16n8k16.s32.s8.s8.s32")
-    seen = Exchange.of(request(inst), 0, np.array([7, 0, 0, 0, 0], np.uint32))
-    assert seen.columns == ["".join(f"{k:02x}" for k in range(16))] * 2 + ["00000000", "00000007"]
-    assert [len(Exchange.of(request(x), 0, np.zeros(5, x.d.dtype)).columns) for x in (DENSE, SPARSE, SCALED)] == [4, 5, 7]
-
-
 def test_digits_of_every_instruction_are_those_of_its_exchanges() -> None:
     for inst in catalog("sm_120a"):
         assert Exchange.of(request(inst, 1), 0, np.zeros(1, inst.d.dtype)).widths == digits(inst), inst.name

@@ -14,7 +14,7 @@ from compiled import needs
 
 from accprobe.audit import kernels
 from accprobe.audit.kernels import Kernel, Reading, libraries
-from accprobe.build import compiler, toolchain
+from accprobe.build import compiler
 from accprobe.errors import AccprobeError
 from accprobe.isa.instructions import parse
 from accprobe.sass import binaries
@@ -116,11 +116,6 @@ def test_shared_library_with_a_fatbin(cubins: dict[str, bytes], tmp_path: Path) 
     assert {kernel.file for kernel in found} == {str(path)}
 
 
-def test_shared_library_with_bare_cubins(cubins: dict[str, bytes], tmp_path: Path) -> None:
-    path = library(tmp_path, cubins["sm_89"] + bytes(100) + cubins["sm_90a"], ".rodata.cubins")
-    assert opcodes(both(path)[0]) == BOTH
-
-
 def test_wheel_and_folder(cubins: dict[str, bytes], tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "x-1.0-py3-none-any.whl", "w") as wheel:
         wheel.writestr("x/libx.so", b"header" + fatbin(cubins))
@@ -137,12 +132,6 @@ def test_wheel_and_folder(cubins: dict[str, bytes], tmp_path: Path) -> None:
     found, reading = both(tmp_path / "triton")
     assert opcodes(found) == {"sm_90a": BOTH["sm_90a"]}
     assert reading.problems == []
-
-
-def test_ptx_has_no_opcodes(tmp_path: Path) -> None:
-    (tmp_path / "k.ptx").write_text("// a comment\n.version 8.0\n.target sm_80\n")
-    with pytest.raises(binaries.AccprobeError, match=r"k\.ptx is PTX, which has no opcodes: assemble it with `ptxas"):
-        both(tmp_path / "k.ptx")
 
 
 def problems(path: Path) -> list[str]:
@@ -237,13 +226,3 @@ def test_architecture_that_the_disassembler_does_not_know(cubins: dict[str, byte
     (tmp_path / "x.cubin").write_bytes(unknown)
     with pytest.raises(binaries.AccprobeError, match=r"x\.cubin cannot be read: nvdisasm failed: "):
         both(tmp_path / "x.cubin")
-
-
-def test_missing_tool_is_told(cubins: dict[str, bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def missing(tool: str) -> list[Path]:
-        raise binaries.toolchain.ToolMissing(f"{tool} was not found")
-
-    (tmp_path / "x.fatbin").write_bytes(fatbin(cubins))
-    monkeypatch.setattr(toolchain, "candidates", missing)
-    with pytest.raises(toolchain.ToolMissing, match="nvdisasm was not found"):
-        both(tmp_path / "x.fatbin")
