@@ -1,15 +1,4 @@
-"""The exception tree: every error that a user can cause is an AccprobeError with one sentence that says what to do.
-
-AccprobeError
-├── UnknownName          an instruction, device, format or report that does not exist
-├── DeviceError          a device that cannot be opened or that failed
-│   └── NotRecorded      a replay was asked for what it does not hold
-├── RecordingError       a recording that cannot be read
-├── ToolMissing          a compiler, disassembler, profiler or package that is not installed
-├── ReportError          a report that cannot be read
-├── RequirementError     a requirement on a report that cannot be read
-└── VectorsError         recorded results of hardware that cannot be read
-"""
+"""Exceptions: every error that a user can cause is an AccprobeError with one sentence that says what to do."""
 
 from __future__ import annotations
 
@@ -50,10 +39,6 @@ class ReportError(AccprobeError):
 
 class RequirementError(AccprobeError):
     """A requirement on a report that cannot be read; the text has the line or the file, and the form that it takes."""
-
-
-class VectorsError(AccprobeError):
-    """Recorded results that cannot be read or have no model; the text names the file, and the line where it goes wrong."""
 
 
 MOST_MEANT = 3

@@ -1,14 +1,13 @@
-"""`accprobe verify`: models against a device, or recorded results of hardware."""
+"""`accprobe verify`: models against a device."""
 
 from __future__ import annotations
 
 import json
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
@@ -16,25 +15,22 @@ import click
 from accprobe.cli.interrupts import TimeLimitReached, time_limit, time_limit_option
 from accprobe.cli.output import DIFFERS, INTERRUPTED, TIMED_OUT, Output, count, output_options, seed_option, tell
 from accprobe.cli.reports import read_report
-from accprobe.errors import AccprobeError, UnknownName
+from accprobe.errors import AccprobeError
 from accprobe.render.progress import progress_bar
 
 if TYPE_CHECKING:
     from accprobe.devices.protocol import Device
     from accprobe.isa.instructions import Instruction
     from accprobe.model.tree import DotModel
-    from accprobe.render.document import Element
     from accprobe.render.subjects.verification import Verified
-    from accprobe.verify.vectors import Comparison, Models, Recorded
 
 
 @dataclass(frozen=True)
 class VerifyRequest:
-    """The options of `accprobe verify`; device: None if none was given."""
+    """The options of `accprobe verify`."""
 
     models: str
-    device: str | None
-    vectors: Path | None
+    device: str
     dots: int
     select: tuple[str, ...]
     seed: int
@@ -45,13 +41,7 @@ class VerifyRequest:
 
 @click.command("verify")
 @click.argument("models", metavar="MODELS")
-@click.option("--device", metavar="NAME", help="Device: auto, gpu, cuda:N, cpu or sim:NAME.  [default: gpu]")
-@click.option(
-    "--vectors",
-    type=click.Path(path_type=Path),
-    metavar="DIR",
-    help="Recorded results instead of a device, in the layout of MATLAB-tensor-core's model_validation.",
-)
+@click.option("--device", default="gpu", show_default=True, metavar="NAME", help="Device: auto, gpu, cuda:N, cpu or sim:NAME.")
 @click.option(
     "--dots", type=count, default="1e6", show_default=True, metavar="COUNT", help="Random dot products per instruction."
 )
@@ -61,13 +51,11 @@ class VerifyRequest:
 @time_limit_option
 @output_options("json")
 def verify_command(**options: Any) -> None:
-    """Verify models on a GPU, or against recorded results of hardware.
+    """Verify models on a GPU.
 
-    Every bit of every result is compared. MODELS is a report, some rows of one (h200:QGMMA), or sim:NAME for published
-    models. --vectors DIR compares recorded results instead of a GPU's: each folder of DIR has the name of a GPU, which selects
-    its models (sim:all: published ones of every GPU).
+    Every bit of every result is compared. MODELS is a report, some rows of one (h200:QGMMA), or sim:NAME for published models.
 
-    Needs: extra cuda13 or cuda12 on a GPU; nothing for --vectors and sim: devices.
+    Needs: extra cuda13 or cuda12 on a GPU; nothing for sim: devices.
 
     Exit status: 0 no mismatch; 1 a mismatch, an event not covered under --coverage, or --time-limit ended it; 2 error; 130
     interrupted.
@@ -76,22 +64,8 @@ def verify_command(**options: Any) -> None:
     Examples:
       accprobe verify h200 --device cuda:0 --dots 1e9 --select 'wgmma.*e4m3*'
       accprobe verify h200 --device cuda:0 --coverage
-      accprobe verify sim:all --vectors model_validation
     """
     request = VerifyRequest(**options)
-    if not request.vectors:
-        _against_device(request)
-    elif request.device or request.coverage or request.time_limit:
-        raise click.UsageError("--vectors needs no device: leave out --device, --coverage and --time-limit")
-    else:
-        _against_vectors(request, request.vectors)
-
-
-def _deliver(request: VerifyRequest, data: object, shown: Callable[[], Iterable[Element]], differs: bool) -> None:
-    request.to.deliver(shown, lambda _: json.dumps(data, indent=1, ensure_ascii=False) + "\n", differs)
-
-
-def _against_device(request: VerifyRequest) -> None:
     from accprobe.render.data import verified_data
     from accprobe.render.subjects.verification import banner_blocks, compared_blocks, verification_blocks
     from accprobe.verify.bulk import prepare_to_verify
@@ -111,7 +85,8 @@ def _against_device(request: VerifyRequest) -> None:
     differs = any(row.done.mismatches or (row.done.events and row.done.events.missing) for row in rows)
     if rows or seen.stop is None:
         compared = compared_blocks(request.models, device, lacking)
-        _deliver(request, data, lambda: [*banner_blocks(device), *verification_blocks(rows), *compared], differs)
+        text = json.dumps(data, indent=1, ensure_ascii=False) + "\n"
+        request.to.deliver(lambda: [*banner_blocks(device), *verification_blocks(rows), *compared], lambda _: text, differs)
     _exit(differs, seen, len(rows), len(chosen))
 
 
@@ -155,46 +130,6 @@ def _measured(request: VerifyRequest, device: Device, chosen: Mapping[Instructio
     return _Seen(seen[0], seen[1])
 
 
-def _against_vectors(request: VerifyRequest, folder: Path) -> None:
-    from accprobe.render.data import compared_data
-    from accprobe.render.subjects.verification import vectors_blocks
-    from accprobe.report.names import Opcodes, matching
-    from accprobe.verify.vectors import compare, find_vectors
-
-    every = find_vectors(folder)
-    source, chosen = _models_for(request.models, every)
-    if not chosen:
-        gpus = ", ".join(dict.fromkeys(recorded.gpu for recorded in every))
-        raise UnknownName(f"{folder} has results of {gpus}; {request.models} has models of none of them, sim:all of all")
-    rows: list[Comparison] = [compare(recorded, source) for recorded in chosen]
-    if request.select:
-        named: Opcodes = {row.reading.inst: () for row in rows}
-        kept = {inst for word in request.select for inst in matching(named, word)}
-        rows = [row for row in rows if row.reading.inst in kept]
-        if not rows:
-            raise UnknownName(f"--select matches none of {', '.join(dict.fromkeys(inst.name for inst in named))}")
-    others = sorted({recorded.gpu for recorded in every} - {recorded.gpu for recorded in chosen})
-    if others:
-        tell(f"skipped, as {request.models} has no models of them: {', '.join(others)}")
-    data = {"models": request.models, "compared": [compared_data(row) for row in rows]}
-    differs = any(row.mismatches for row in rows)
-    _deliver(request, data, lambda: vectors_blocks(rows), differs)
-    if differs:
-        sys.exit(DIFFERS)
-
-
-def _models_for(models: str, every: list[Recorded]) -> tuple[Models, list[Recorded]]:
-    """Return the models of each GPU, and the recorded results of those GPUs."""
-    from accprobe.report.names import models_of
-    from accprobe.verify.vectors import published_models, same_chip
-
-    if models == "sim:all":
-        return published_models, every
-    report = read_report(models)
-    known, words = models_of(report, models), report.device.name.split()
-    return lambda gpu: known, [recorded for recorded in every if any(same_chip(recorded.gpu, word) for word in words)]
-
-
 def _opened(request: VerifyRequest) -> tuple[Device, dict[Instruction, DotModel], list[Instruction]]:
     """Return the device, the models of its selected instructions and, without --select, those that it cannot run. Raises
     AccprobeError if no instruction can be verified.
@@ -203,10 +138,8 @@ def _opened(request: VerifyRequest) -> tuple[Device, dict[Instruction, DotModel]
     from accprobe.report.names import models_of, nearest_n, selected
 
     models = request.models
-    if models == "sim:all":
-        raise AccprobeError("sim:all goes with --vectors; for a device, name one chip, such as sim:h100")
     known = models_of(read_report(models), models)
-    device = open_device(request.device or "gpu")
+    device = open_device(request.device)
     runnable = [inst for inst in selected(device, request.select) if device.why_not(inst) is None]
     fitting = {inst: known[inst] for inst in runnable if inst in known}
     for inst in runnable:  # a wgmma of an n that no catalog lists: the model of the nearest n

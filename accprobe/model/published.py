@@ -8,7 +8,7 @@ Some values are not published but measured on an H200 (report h200): `underflow_
 sparse instructions, for Hopper only.
 
 Others recorded results on real chips that these models reproduce bit for bit: `explained.json` beside the recorded reports
-holds the counts, written by `accprobe verify sim:all --vectors DIR`. The results are in the repository of their
+holds the counts, written by tests/support/hardware_vectors.py. The results are in the repository of their
 authors: F. A. Khattak and M. Mikaitis, https://github.com/north-numerical-computing/MATLAB-tensor-core (BSD 2-clause).
 """
 

@@ -27,7 +27,6 @@ from accprobe.report.columns import records
 from accprobe.report.report import AnyClaim, Report, Tool
 from accprobe.sass.promotion import UNBOUNDED, Chain
 from accprobe.verify.outcome import Verification
-from accprobe.verify.vectors import Comparison
 
 JsonObject = dict[str, Any]
 
@@ -156,20 +155,6 @@ def verified_data(row: Verified) -> JsonObject:
         "seconds": round(row.seconds, 3),
         "dots_per_second": round(row.dots_a_second),
         "macs_per_second": round(row.dots_a_second * row.inst.k),
-    }
-
-
-def compared_data(row: Comparison) -> JsonObject:
-    return {
-        "gpu": row.recorded.gpu,
-        "operand": row.recorded.operand,
-        "result": row.recorded.result,
-        "name": row.reading.inst.name,
-        "without_c": row.reading.without_c,
-        "dots": row.dots,
-        "mismatches": row.mismatches,
-        "others": {str(reading): count for reading, count in row.others},
-        **({"counterexample": {"exchange": row.first.exchange.columns, "expected": row.first.expected}} if row.first else {}),
     }
 
 

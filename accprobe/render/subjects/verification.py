@@ -1,4 +1,4 @@
-"""Verifications against a device, on each of its SMs, and against recorded vectors; and dot products in words."""
+"""Verifications against a device, and dot products in words."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from accprobe.render.document import GLUE, Column, Element, Heading, List, Parag
 from accprobe.report.claims import Status
 from accprobe.report.words import so_many
 from accprobe.verify.outcome import Events, TileCoverage, Verification
-from accprobe.verify.vectors import Comparison
 
 PROVISOS: dict[Status, str] = {
     "inferred": "The findings are suggestions: a result contradicts the model, or coverage is incomplete.",
@@ -67,15 +66,6 @@ VERIFIED = (
     Column("MAC/s", lambda row: f"{row.dots_a_second * row.inst.k:.2g}", "detail", number=True),
 )
 
-VECTORS = (
-    Column("GPU", lambda row: row.recorded.gpu),
-    Column("operands", lambda row: row.recorded.operand, "context"),
-    Column("result", lambda row: row.recorded.result, "context"),
-    Column("dot products", lambda row: f"{row.dots:,}", number=True),
-    Column("mismatches", lambda row: f"{row.mismatches:,}", number=True),
-    Column("read as", lambda row: str(row.reading), least=26),
-)
-
 
 def _tile(tile: TileCoverage | None) -> str:
     return f"{tile.covered:,} of {tile.total:,}" if tile else ""
@@ -88,21 +78,14 @@ def _events(events: Events | None) -> str:
 def verification_blocks(rows: Sequence[Verified]) -> Iterator[Element]:
     """Yield the verdict; a line for each instruction; mismatches, or the fault rate that their absence excludes."""
     dots, wrong = sum(row.done.compared for row in rows), sum(row.done.mismatches for row in rows)
-    yield _verdict(wrong, f"{so_many(len(rows), 'instruction')}, {so_many(dots, 'dot product')}")
+    among = f"{so_many(len(rows), 'instruction')}, {so_many(dots, 'dot product')}"
+    yield Heading(Phrase(f"{wrong:,} mismatch{'es' * (wrong != 1)}: {among}", "bad" if wrong else "good"), 1)
     yield tabulate(VERIFIED, rows, lambda row: "bad" if row.done.mismatches else "")
     if below := (*_uncovered(rows), *_counterexamples(rows)):
         yield List(below, "!")
     least = min((row.done for row in rows), key=lambda done: done.compared, default=None)
     if least and not wrong and (excluded := excluded_faults(least)):
         yield Paragraph(Phrase(f"of each instruction: {excluded}", "quiet"))
-
-
-def _verdict(wrong: int, among: str) -> Heading:
-    return Heading(Phrase(f"{_mismatches(wrong)}: {among}", "bad" if wrong else "good"), 1)
-
-
-def _mismatches(count: int) -> str:
-    return f"{count:,} mismatch{'es' * (count != 1)}"
 
 
 def _uncovered(rows: Sequence[Verified]) -> Iterator[Phrase]:
@@ -119,19 +102,6 @@ def _counterexamples(rows: Sequence[Verified]) -> Iterator[Phrase]:
         if found := row.smallest or row.done.counterexample:
             again = "" if row.smallest else "; a repetition did not differ"
             yield Phrase(f"{row.inst.name}: {mismatch(row.inst, found)} ({found.kind}){again}", "bad")
-
-
-def vectors_blocks(rows: Sequence[Comparison]) -> Iterator[Element]:
-    """Yield the verdict; a line for each set of results; other readings of a set, and the first mismatches."""
-    dots, wrong = sum(row.dots for row in rows), sum(row.mismatches for row in rows)
-    yield _verdict(wrong, f"{so_many(len(rows), 'set')} of results, {so_many(dots, 'dot product')}")
-    yield tabulate(VECTORS, rows, lambda row: "bad" if row.mismatches else "")
-    for row in rows:
-        if row.others:
-            others = "; ".join(f"as {reading} {count:,} would differ" for reading, count in row.others)
-            yield Paragraph(Phrase(f"{row.recorded.name}: {others}", "quiet"))
-    if first := [f"{row.recorded.name}: {mismatch(row.reading.inst, row.first)}" for row in rows if row.first]:
-        yield List(tuple(Phrase(text, "bad") for text in first), "!")
 
 
 def outcome(done: Verification) -> Iterator[str]:
