@@ -7,15 +7,13 @@ import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from fnmatch import fnmatchcase
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from accprobe.cli.interrupts import time_limit as limited
-from accprobe.cli.interrupts import time_limit_option
-from accprobe.cli.output import DIFFERS, check_writable, format_option, list_names, report_option, report_output, tell, write
-from accprobe.cli.reports import check_report, end_interrupted, saving
+from accprobe.cli.interrupts import time_limit
+from accprobe.cli.output import DIFFERS, list_names, tell, write
+from accprobe.cli.reports import ReportOutput, end_interrupted, report_options, saving
 from accprobe.cli.streams import libraries_on_stderr
 from accprobe.errors import AccprobeError, DeviceError, UnknownName, defect, nearest
 from accprobe.render.progress import progress_bar
@@ -42,9 +40,7 @@ if TYPE_CHECKING:
 @click.option("--arrays", type=click.Choice(("torch", "numpy", "cupy", "jax")), help="Arrays that your function takes.")
 @click.option("--exhaustive", is_flag=True, help="Compare all 2^32 operands of a 32-bit format on a CPU too.")
 @click.option("--select", multiple=True, metavar="GLOB", help="PTX instructions of the GPU to measure. Repeatable.")
-@format_option("json", "markdown", "html")
-@report_option
-@time_limit_option
+@report_options("json", "markdown", "html")
 @click.option("--list", "listing", is_flag=True, help="List the PTX instructions.")
 def function_command(
     callable_: str | None,
@@ -55,9 +51,7 @@ def function_command(
     arrays: str | None,
     exhaustive: bool,
     select: tuple[str, ...],
-    form: str,
-    output: Path | None,
-    time_limit: float | None,
+    to: ReportOutput,
     listing: bool,
 ) -> None:
     """Find what a scalar function computes, on every operand.
@@ -86,7 +80,7 @@ def function_command(
       accprobe function --device cuda:0 --select 'ex2.*' -o functions.json
     """
     if listing:
-        if select or callable_ or form != "terminal":
+        if select or callable_ or to.form != "terminal":
             raise click.UsageError("--list prints the names of all PTX instructions: leave out the rest")
         from accprobe.function.arithmetic import ARITHMETIC_UNITS
         from accprobe.function.units import SCALAR_UNITS
@@ -97,25 +91,21 @@ def function_command(
         ]
         list_names([*names, *((unit.name, f"arithmetic: {unit.fmt}") for unit in ARITHMETIC_UNITS)])
         return
-    output, form = report_output(output, form)
-    if output:
-        check_writable(output)
-    check_report(output)
     if callable_ is None:
         if versus or scale:
             raise click.UsageError("--versus and --scale need a CALLABLE")
-        _units(device, select, form, output, time_limit)
+        _units(device, select, to)
     elif select:
         raise click.UsageError("--select chooses PTX instructions: leave CALLABLE out, or --select")
     else:
-        with limited(time_limit):
+        with time_limit(to.seconds):
             if scale:
-                _quantisers([each for each in (callable_, versus) if each], dtype, scale, device, arrays, form, output)
+                _quantisers([each for each in (callable_, versus) if each], dtype, scale, device, arrays, to)
             else:
-                _callable(callable_, versus, dtype, device, arrays, exhaustive, form, output)
+                _callable(callable_, versus, dtype, device, arrays, exhaustive, to)
 
 
-def _units(device: str | None, select: tuple[str, ...], form: str, output: Path | None, time_limit: float | None) -> None:
+def _units(device: str | None, select: tuple[str, ...], to: ReportOutput) -> None:
     """Measure instructions, row by row; Ctrl-C and the time limit keep the rows."""
     from accprobe.build import driver
     from accprobe.devices import open_device
@@ -136,9 +126,9 @@ def _units(device: str | None, select: tuple[str, ...], form: str, output: Path 
     index = int((device or "cuda:0").partition(":")[2] or 0)
     report, stopped = Report.empty(gpu, device, 0), None
     rows: list[FunctionRow] = []
-    with saving(output) as save, progress_bar("opening") as show:
+    with saving(to.file) as save, progress_bar("opening") as show:
         try:
-            with limited(time_limit):
+            with time_limit(to.seconds):
                 for row in measured_at_once(chosen, gpu.architecture, index):
                     rows.append(row)
                     show(len(rows), len(chosen), row.name)
@@ -147,9 +137,9 @@ def _units(device: str | None, select: tuple[str, ...], form: str, output: Path 
         except (KeyboardInterrupt, AccprobeError) as e:
             stopped = e
     if rows:
-        _print(report, form)
+        _print(report, to)
     if isinstance(stopped, KeyboardInterrupt):
-        end_interrupted(f"{len(rows)} functions", output, stopped)
+        end_interrupted(f"{len(rows)} functions", to.file, stopped)
     if stopped is not None:
         raise stopped
     if any(row.status != "confirmed" and row.reason != NEVER_RAN for row in rows):
@@ -225,15 +215,14 @@ def _callable(
     device: str | None,
     arrays: str | None,
     exhaustive: bool,
-    form: str,
-    output: Path | None,
+    to: ReportOutput,
 ) -> None:
     from accprobe.function.measure import FunctionRequest, measure
     from accprobe.function.subjects import CallableSubject, format_named
     from accprobe.function.versus import compare_functions, in_words
 
     fmt = format_named(dtype)
-    with libraries_on_stderr(), saving(output) as save, progress_bar("opening") as show:
+    with libraries_on_stderr(), saving(to.file) as save, progress_bar("opening") as show:
         subjects = [CallableSubject(each, fmt, device, arrays) for each in (name, versus) if each]
         request = FunctionRequest(exhaustive=exhaustive or subjects[0].device != "cpu")
         rows = [measure(subject, request, _shares(show, subject.name)) for subject in subjects]
@@ -241,24 +230,24 @@ def _callable(
         report = _empty_report(subjects[0]).with_claims(rows)
         save(report)
     sentence = in_words(difference, *subjects) if difference else ""
-    _print(report, form, sentence)
+    _print(report, to, sentence)
     if difference.differing if difference else rows[0].status != "confirmed":
         sys.exit(DIFFERS)
 
 
 def _quantisers(
-    names: list[str], dtype: str, layout: ScaleLayout, device: str | None, arrays: str | None, form: str, output: Path | None
+    names: list[str], dtype: str, layout: ScaleLayout, device: str | None, arrays: str | None, to: ReportOutput
 ) -> None:
     from accprobe.function.quantisers import QuantiserSubject, compare_quantisers, measure_quantiser
     from accprobe.function.subjects import format_named
 
-    with libraries_on_stderr(), saving(output) as save:
+    with libraries_on_stderr(), saving(to.file) as save:
         subjects = [QuantiserSubject(name, format_named(dtype), layout, device, arrays) for name in names]
         rows = tuple(map(measure_quantiser, subjects))
         differing, sentence = compare_quantisers(subjects[0], subjects[1]) if len(subjects) > 1 else (0, "")
         report = _empty_report(subjects[0]).with_claims(rows)
         save(report)
-    _print(report, form, sentence)
+    _print(report, to, sentence)
     if differing if sentence else rows[0].status != "confirmed":
         sys.exit(DIFFERS)
 
@@ -273,20 +262,16 @@ def _empty_report(subject: Any) -> Report:
     return empty_report(subject.library, 0)
 
 
-def _print(report: Report, form: str, sentence: str = "") -> None:
-    from accprobe.render.document import Paragraph, Phrase
+def _print(report: Report, to: ReportOutput, sentence: str = "") -> None:
+    from accprobe.render.document import paragraphs
     from accprobe.render.subjects.functions import function_blocks
 
-    blocks = [*([Paragraph(Phrase(sentence, "strong"))] if sentence else []), *function_blocks(report.functions)]
-    if form == "json":
-        write(report.dumps())
-        if sentence:
+    blocks = [*paragraphs([sentence] if sentence else [], "strong"), *function_blocks(report.functions)]
+    if to.form in ("json", "terminal"):
+        to.print(report, lambda: blocks)
+        if sentence and to.form == "json":
             tell(sentence)
-    elif form == "terminal":
-        from accprobe.render.terminal import print_blocks
+        return
+    from accprobe.cli.output import document_text
 
-        print_blocks(blocks)
-    else:
-        from accprobe.cli.output import document_text
-
-        write(document_text(form, blocks, "Functions"))
+    write(document_text(to.form, blocks, "Functions"))

@@ -6,33 +6,22 @@ import json
 import sys
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from accprobe.cli.interrupts import TimeLimitReached, ending_by, supervised, time_limit_option
-from accprobe.cli.interrupts import time_limit as limited
-from accprobe.cli.output import (
-    DIFFERS,
-    check_writable,
-    count,
-    format_option,
-    list_names,
-    report_option,
-    report_output,
-    seed_option,
-    tell,
-    write,
-)
+from accprobe.cli.interrupts import TimeLimitReached, ending_by, supervised, time_limit
+from accprobe.cli.output import DIFFERS, count, list_names, seed_option, tell, write
 from accprobe.cli.product_run import ProductRun, ProductSetting
-from accprobe.cli.reports import check_report, end_interrupted, saving
+from accprobe.cli.reports import ReportOutput, end_interrupted, report_options, saving
 from accprobe.cli.streams import libraries_on_stderr
 from accprobe.errors import AccprobeError, DeviceError
 from accprobe.render.progress import progress_bar
 
 if TYPE_CHECKING:
-    from accprobe.report.report import Report
+    from collections.abc import Iterator
+
+    from accprobe.render.document import Element
 
 SCALE_NAMES = ("none", "tensor", "row", "1x128", "128x128")
 
@@ -62,9 +51,7 @@ SCALE_NAMES = ("none", "tensor", "row", "1x128", "128x128")
     " for B. Rows of A and columns of B are drawn from it.",
 )
 @seed_option
-@format_option("json")
-@report_option
-@time_limit_option
+@report_options("json")
 @click.option("--list", "listing", is_flag=True, help="List built-in callables and missing dependencies.")
 def gemm_command(
     listing: bool,
@@ -75,9 +62,7 @@ def gemm_command(
     seed: int,
     device: str | None,
     data: str | None,
-    form: str,
-    output: Path | None,
-    time_limit: float | None,
+    to: ReportOutput,
     **given: Any,
 ) -> None:
     """Find the arithmetic of a matrix product.
@@ -103,7 +88,7 @@ def gemm_command(
       accprobe gemm torch:mm --shape 128x4096x4096 --sweep m=1,2,4,8,16,128
     """
     if listing:
-        _list(form)
+        _list(to.form)
         return
     if callable_ is None:
         raise click.UsageError("no CALLABLE is given; `accprobe gemm --list` lists the built-in ones")
@@ -112,31 +97,25 @@ def gemm_command(
     from accprobe.cli.arrays import own_data
 
     run = ProductRun(elements, seed, device, own_data(data) if data else None)
-    measure_each(run, callables, lambda: _settings(callables, **given), form, output, time_limit, ms)
+    measure_each(run, callables, lambda: _settings(callables, **given), to, ms)
 
 
 def measure_each(
     run: ProductRun,
     callables: list[str],
     settings_of: Callable[[], list[ProductSetting]],
-    form: str,
-    output: Path | None,
-    time_limit: float | None,
+    to: ReportOutput,
     ms: tuple[int, ...] = (),
 ) -> None:
     """Measure a row for each setting, save and print them. Exit with status 1 if a row is wrong. Ctrl-C and the time limit keep
     the results so far.
     """
-    output, form = report_output(output, form)
-    if output:
-        check_writable(output)
-    supervised(" or ".join(callables), output)
-    check_report(output)
+    supervised(" or ".join(callables), to.file)
     stopped: KeyboardInterrupt | AccprobeError | None = None
-    ends = partial(_end_now, run, output, form)
-    with libraries_on_stderr(), saving(output) as save, progress_bar("opening") as show, ending_by(ends):
+    ends = partial(_end_now, run, to)
+    with libraries_on_stderr(), saving(to.file) as save, progress_bar("opening") as show, ending_by(ends):
         try:
-            with limited(time_limit):
+            with time_limit(to.seconds):
                 settings = settings_of()
                 run.open_each(settings)
                 for setting in settings:
@@ -147,35 +126,35 @@ def measure_each(
             ended_early = isinstance(e, KeyboardInterrupt | DeviceError)
             if ended_early and (report := run.keep_measured(_why_stopped(e))):
                 save(report)
-    _end(run, output, form, stopped)
+    _end(run, to, stopped)
 
 
 def _why_stopped(error: KeyboardInterrupt | AccprobeError) -> str:
     return str(error) or "interrupted"
 
 
-def _end(run: ProductRun, output: Path | None, form: str, stopped: KeyboardInterrupt | AccprobeError | None) -> None:
-    if run.report is not None and run.rows and (stopped is None or output is None or isinstance(stopped, TimeLimitReached)):
-        _print(run, run.report, form)
+def _end(run: ProductRun, to: ReportOutput, stopped: KeyboardInterrupt | AccprobeError | None) -> None:
+    if run.report is not None and run.rows and (stopped is None or to.file is None or isinstance(stopped, TimeLimitReached)):
+        to.print(run.report, lambda: _blocks(run))
     for sentence in run.not_read:
         tell(sentence)
     if isinstance(stopped, KeyboardInterrupt):
         in_part = " (the last one incomplete)" if run.rows and run.rows[-1].reason == _why_stopped(stopped) else ""
         count = f"{len(run.rows)} product{'s' * (len(run.rows) != 1)}{in_part}" if run.rows else ""
-        end_interrupted(count, output, stopped)
+        end_interrupted(count, to.file, stopped)
     if stopped is not None:
         raise stopped
     if run.wrong:
         sys.exit(DIFFERS)
 
 
-def _end_now(run: ProductRun, output: Path | None, form: str, stopped: KeyboardInterrupt) -> None:
+def _end_now(run: ProductRun, to: ReportOutput, stopped: KeyboardInterrupt) -> None:
     """End the command inside a callable that does not react to signals."""
     run.keep_measured(_why_stopped(stopped))
-    if output and run.report and run.rows:
-        with saving(output) as save:
+    if run.report and run.rows:
+        with saving(to.file) as save:
             save(run.report)
-    _end(run, output, form, stopped)
+    _end(run, to, stopped)
 
 
 def _settings(
@@ -233,12 +212,9 @@ def _list(form: str) -> None:
     list_names([*((name, f"{title}{f'; {missing}' if missing else ''}") for name, title, missing in every), yours])
 
 
-def _print(run: ProductRun, report: Report, form: str) -> None:
-    if form == "json":
-        write(report.dumps())
-        return
+def _blocks(run: ProductRun) -> Iterator[Element]:
     from accprobe.render.document import paragraphs
     from accprobe.render.subjects.products import products_blocks
-    from accprobe.render.terminal import print_blocks
 
-    print_blocks([*products_blocks(run.rows, expand=True), *paragraphs(run.sentences)])
+    yield from products_blocks(run.rows, expand=True)
+    yield from paragraphs(run.sentences)

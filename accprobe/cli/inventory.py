@@ -34,7 +34,9 @@ def list_command(instructions: str | None, devices: bool, reports: bool, coverag
     if coverage:
         list_names(_coverage())
     if fields:
-        list_names(_fields())
+        from accprobe.report.columns import field_names
+
+        list_names((name, "") for name in field_names())
     nothing = not (instructions or devices or reports or coverage or fields)
     if devices or nothing:
         list_names(_devices())
@@ -52,13 +54,6 @@ def _reports() -> Iterator[tuple[str, str]]:
         driver = f", driver {report.environment['driver']}" if "driver" in report.environment else ""
         where = f"{report.device.name}, {report.device.architecture}{driver}"
         yield name, f"recorded report of {where}: {status_counts(report.claims)}"
-
-
-def _fields() -> Iterator[tuple[str, str]]:
-    from accprobe.report.columns import FINDINGS, fields
-
-    for name, kinds in fields().items():
-        yield name, f"of {', '.join(f'{kind}s' for kind in kinds) if len(kinds) < len(FINDINGS) else 'every claim'}"
 
 
 def _coverage() -> Iterator[tuple[str, str]]:

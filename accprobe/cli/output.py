@@ -106,12 +106,6 @@ def output_option(help_text: str) -> Callable[[Command], Command]:
     return click.option("-o", "--output", type=file_to_write, metavar="FILE", help=f"{help_text} (`-` for stdout).")
 
 
-report_option = output_option(
-    "Report file, saved after each row. It keeps its other results of the device; `run` replaces those of another seed, version"
-    " or environment. FILE~ keeps the previous file"
-)
-
-
 def output_options(*forms: str, is_shown: bool = True) -> Callable[[Command], Command]:
     """Add --format and -o, whose values the command gets as one argument `to`. is_shown: as for `Output`."""
     endings = {ENDINGS[form]: form for form in forms if form != "json"}
@@ -187,15 +181,6 @@ def form_of_file(file: Path, endings: Mapping[str, str]) -> str:
         known = f"{', '.join(others)}{' or ' * bool(others)}{last}"
         raise click.UsageError(f"-o cannot write {file.suffix}: let the name end in {known}, or redirect: > {file.name}")
     return endings.get(ending, "json")
-
-
-def report_output(output: Path | None, form: str) -> tuple[Path | None, str]:
-    """Return (file, format) of a command whose -o keeps a report: `-o -` prints it as JSON. Raises UsageError."""
-    if output == STDOUT:
-        return None, "json"
-    if output:
-        form_of_file(output, {})
-    return output, form
 
 
 def check_writable(path: Path) -> None:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import Any
 
 import click
 
 from accprobe.cli.gemm import measure_each, swept_sizes
-from accprobe.cli.interrupts import time_limit_option
-from accprobe.cli.output import count, format_option, report_option, seed_option
+from accprobe.cli.output import count, seed_option
 from accprobe.cli.product_run import ProductRun, ProductSetting
+from accprobe.cli.reports import ReportOutput, report_options
 from accprobe.errors import AccprobeError
 
 _SHAPE = re.compile(r"(\d{1,9})(?:[x×](\d{1,9}))?")
@@ -45,9 +44,7 @@ _SHAPE = re.compile(r"(\d{1,9})(?:[x×](\d{1,9}))?")
     help="Fresh results to verify the plan on.  [default: 2^18 in at most 2^14 calls; on a GPU 2^20 in at most 2^17 calls]",
 )
 @seed_option
-@format_option("json")
-@report_option
-@time_limit_option
+@report_options("json")
 def reduce_command(
     callable_: str,
     shapes: tuple[str, ...],
@@ -64,9 +61,7 @@ def reduce_command(
     arrays: str | None,
     elements: int | None,
     seed: int,
-    form: str,
-    output: Path | None,
-    time_limit: float | None,
+    to: ReportOutput,
 ) -> None:
     """Find the arithmetic of a reduction.
 
@@ -109,9 +104,7 @@ def reduce_command(
         run,
         callables,
         lambda: _settings(callables, sizes, dim, dtype, out, options, arrays, ranks or 1),
-        form,
-        output,
-        time_limit,
+        to,
         rows,
     )
 

@@ -3,17 +3,30 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
-from accprobe.cli.interrupts import TimeLimitReached, time_limit, uninterrupted
-from accprobe.cli.output import INTERRUPTED, TIMED_OUT, tell
+from accprobe.cli.interrupts import TimeLimitReached, time_limit, time_limit_option, uninterrupted
+from accprobe.cli.output import (
+    INTERRUPTED,
+    STDOUT,
+    TIMED_OUT,
+    Command,
+    check_writable,
+    form_of_file,
+    format_option,
+    output_option,
+    tell,
+    write,
+)
 from accprobe.errors import AccprobeError
 from accprobe.render.progress import progress_bar
 
 if TYPE_CHECKING:
+    from accprobe.render.document import Element
     from accprobe.report.report import Report
 
 
@@ -58,26 +71,62 @@ def _read(name: str, evidence: bool) -> Report:
     return load_with_evidence(name)
 
 
-def check_report(path: Path | None) -> None:
-    """Check before a long run that the file it adds to is a report. Raises ReportError."""
-    if path is None or not path.is_file() or not path.stat().st_size:
-        return
-    from accprobe.report.report import Report
+class ReportOutput(NamedTuple):
+    """The destination of a measured report. file: keeps it row by row; form: printed; seconds: the time limit."""
 
-    Report.load(path)
+    file: Path | None
+    form: str
+    seconds: float | None
+
+    def print(self, report: Report, blocks: Callable[[], Iterable[Element]]) -> None:
+        if self.form == "json":
+            write(report.dumps())
+            return
+        from accprobe.render.terminal import print_blocks
+
+        print_blocks(blocks())
+
+
+def report_options(*forms: str) -> Callable[[Command], Command]:
+    """Add --format, -o and --time-limit, whose values the command gets as one argument `to`. `-o -` prints JSON."""
+
+    def decorated(command: Command) -> Command:
+        @wraps(command)
+        def with_output(*, form: str, output: Path | None, time_limit: float | None, **options: Any) -> None:
+            if output == STDOUT:
+                output, form = None, "json"
+            if output:
+                form_of_file(output, {})
+                check_writable(output)
+            command(to=ReportOutput(output, form, time_limit), **options)
+
+        found: Any = time_limit_option(with_output)
+        return format_option(*forms)(output_option(_REPORT_FILE)(found))  # type: ignore[no-any-return]
+
+    return decorated
+
+
+_REPORT_FILE = (
+    "Report file, saved after each row. It keeps its other results of the device; `run` replaces those of another seed, version"
+    " or environment. FILE~ keeps the previous file"
+)
 
 
 @contextmanager
 def saving(output: Path | None) -> Iterator[Callable[[Report], None]]:
     """Yield a function that keeps a report in the file; whatever happens inside the block, the last report is written.
 
-    No signal interrupts the writing: pydantic turns a KeyboardInterrupt into an error of its own.
+    No signal interrupts the writing: pydantic turns a KeyboardInterrupt into an error of its own. Raises ReportError before the
+    block if the file has something else than a report.
     """
     if output is None:
         yield lambda _: None
         return
     from accprobe.report.autosave import Autosave
+    from accprobe.report.report import Report
 
+    if output.is_file() and output.stat().st_size:
+        Report.load(output)
     save = Autosave(output, tell)
     try:
         try:
@@ -91,11 +140,10 @@ def saving(output: Path | None) -> Iterator[Callable[[Report], None]]:
 
 def measured_report(
     measure: Callable[[Callable[[Report], None]], object],
-    output: Path | None,
-    seconds: float | None,
+    to: ReportOutput,
     steps: Callable[[Report], tuple[int, int]],
     counted: Callable[[Report], str],
-    shown: Callable[[Report], None],
+    blocks: Callable[[Report], Iterable[Element]],
 ) -> Report:
     """Return the report that `measure` makes, saved and printed. A signal or the time limit ends the process with the rows so
     far.
@@ -104,7 +152,7 @@ def measured_report(
     """
     latest: list[Report] = []
     stop: KeyboardInterrupt | None = None
-    with saving(output) as save, progress_bar("opening the device") as show:
+    with saving(to.file) as save, progress_bar("opening the device") as show:
 
         def on_report(report: Report) -> None:
             if not latest and report.device.reason:
@@ -114,15 +162,14 @@ def measured_report(
             show(*steps(report), f"measuring {report.device.name}")
 
         try:
-            with time_limit(seconds):
+            with time_limit(to.seconds):
                 measure(on_report)
         except KeyboardInterrupt as e:
             stop = e
-    if stop is None or output is None or isinstance(stop, TimeLimitReached):
-        for report in latest:
-            shown(report)
+    if latest and (stop is None or to.file is None or isinstance(stop, TimeLimitReached)):
+        to.print(latest[0], lambda: blocks(latest[0]))
     if stop is not None:
-        end_interrupted(counted(latest[0]) if latest else "", output, stop)
+        end_interrupted(counted(latest[0]) if latest else "", to.file, stop)
     return latest[0]
 
 

@@ -3,30 +3,19 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from accprobe.cli.interrupts import time_limit_option
-from accprobe.cli.output import (
-    DIFFERS,
-    check_writable,
-    count,
-    format_option,
-    regular_file_to_write,
-    report_option,
-    report_output,
-    seed_option,
-    tell,
-    write,
-)
-from accprobe.cli.reports import measured_report
+from accprobe.cli.output import DIFFERS, check_writable, count, regular_file_to_write, seed_option, tell
+from accprobe.cli.reports import ReportOutput, measured_report, report_options
 from accprobe.errors import AccprobeError
 
 if TYPE_CHECKING:
     from accprobe.isa.instructions import Instruction
+    from accprobe.render.document import Element
     from accprobe.report.report import Report
     from accprobe.sass.lowering import Lowering
     from accprobe.survey.run import Profiler
@@ -49,7 +38,6 @@ BESIDE = "h200"
 )
 @seed_option
 @click.option("--jobs", type=click.IntRange(1), metavar="N", help="Worker processes.  [default: one per core, at most 8]")
-@report_option
 @click.option("--ncu", is_flag=True, help="Count the executed opcodes with Nsight Compute (mostly needs root).")
 @click.option(
     "--record",
@@ -57,8 +45,7 @@ BESIDE = "h200"
     metavar="FILE",
     help="Recording of every query and its results; `--device replay:FILE` replays it without a GPU.",
 )
-@time_limit_option
-@format_option("json")
+@report_options("json")
 @click.option("--all", "expand", is_flag=True, help="Print one line per instruction instead of grouping equal ones.")
 @click.option("--with-uuid", is_flag=True, help="Put the GPU's UUID, which identifies the board, in the report.")
 def run_command(
@@ -67,13 +54,11 @@ def run_command(
     dots: int,
     seed: int,
     jobs: int | None,
-    output: Path | None,
     ncu: bool,
     record: Path | None,
-    time_limit: float | None,
-    form: str,
     expand: bool,
     with_uuid: bool,
+    to: ReportOutput,
 ) -> None:
     """Measure, bit for bit, every matrix instruction of a GPU or CPU.
 
@@ -93,21 +78,19 @@ def run_command(
     Example:
       accprobe run --device cuda:0 --select 'wgmma.*e4m3*' -o report.json
     """
-    output, form = report_output(output, form)
-    if record and output and record.resolve() == output.resolve():
+    if record and to.file and record.resolve() == to.file.resolve():
         raise click.UsageError("-o and --record name the same file; give two")
-    for file in filter(None, (output, record)):
-        check_writable(file)
+    if record:
+        check_writable(record)
     from accprobe.survey.run import survey
 
     profiler = _profiler(device) if ncu else None
     report = measured_report(
         lambda on_row: survey(device, select, dots, seed, jobs, on_row, profiler, with_uuid, record),
-        output,
-        time_limit,
+        to,
         _steps,
         _count,
-        lambda report: _print(report, form, expand),
+        lambda report: _blocks(report, expand),
     )
     _check_any_measured(report)
     if not all(row.holds for row in report.measured):
@@ -126,26 +109,17 @@ def _count(report: Report) -> str:
     return f"{done} of {so_many(total, 'instruction')}"
 
 
-def _print(report: Report, form: str, expand: bool) -> None:
-    """Print a report. `announce` has already named the device that replaces a GPU."""
-    if form == "json":
-        write(report.dumps())
-        return
+def _blocks(report: Report, expand: bool) -> Iterator[Element]:
+    """Yield the report, and the headline of a recorded GPU if the processor was measured because there is none."""
     from accprobe.render.document import Paragraph
-    from accprobe.render.subjects.report import report_blocks
-    from accprobe.render.terminal import print_blocks
-
-    announced = report.model_copy(update={"device": report.device.model_copy(update={"reason": ""})})
-    is_instead = report.device.kind == "cpu" and report.device.reason
-    print_blocks([*report_blocks(announced, expand), *([Paragraph(_beside())] if is_instead else [])])
-
-
-def _beside() -> str:
-    """Return the headline of a recorded GPU, and the command that shows the rest."""
-    from accprobe.render.subjects.report import report_headline
+    from accprobe.render.subjects.report import report_blocks, report_headline
     from accprobe.report.report import Report
 
-    return f"For comparison, a recorded GPU (`accprobe show {BESIDE}`): {report_headline(Report.load(BESIDE))}"
+    announced = report.model_copy(update={"device": report.device.model_copy(update={"reason": ""})})  # `announce` named it
+    yield from report_blocks(announced, expand)
+    if report.device.kind == "cpu" and report.device.reason:
+        recorded = report_headline(Report.load(BESIDE))
+        yield Paragraph(f"For comparison, a recorded GPU (`accprobe show {BESIDE}`): {recorded}")
 
 
 def _check_any_measured(report: Report) -> None:

@@ -4,24 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from accprobe.cli.interrupts import time_limit_option
-from accprobe.cli.output import (
-    DIFFERS,
-    check_writable,
-    count,
-    format_option,
-    report_option,
-    report_output,
-    seed_option,
-    several,
-    write,
-)
-from accprobe.cli.reports import check_report, measured_report
+from accprobe.cli.output import DIFFERS, count, seed_option, several
+from accprobe.cli.reports import ReportOutput, measured_report, report_options
 from accprobe.errors import AccprobeError, UnknownName, nearest
 
 if TYPE_CHECKING:
@@ -58,9 +46,7 @@ if TYPE_CHECKING:
     help="Sets: normal, full-width (sums that use every fraction bit of f32).  [default: both]",
 )
 @seed_option
-@report_option
-@time_limit_option
-@format_option("json")
+@report_options("json")
 def sweep_command(
     device: str,
     dtypes: tuple[str, ...],
@@ -74,9 +60,7 @@ def sweep_command(
     promote_every: int | None,
     operand_sets: tuple[str, ...] | None,
     seed: int,
-    output: Path | None,
-    time_limit: float | None,
-    form: str,
+    to: ReportOutput,
 ) -> None:
     """Measure how many bits the partial sums of a Triton GEMM have.
 
@@ -93,26 +77,22 @@ def sweep_command(
       accprobe sweep --block-k 32,128,512 --num-warps 4 --dtype e4m3,bf16 -o report.json
       accprobe sweep --device sim:h100
     """
+    from accprobe.render.subjects.report import report_blocks
     from accprobe.sweep.configurations import configurations
     from accprobe.sweep.sweeper import Problem, sweep
 
-    output, form = report_output(output, form)
     wanted = configurations(dtypes, block_ks, num_warps, block_m, block_n, promote_every)
     sets = _known_sets(operand_sets or [])
-    if output:
-        check_writable(output)
-    check_report(output)
 
     def steps(report: Report) -> tuple[int, int]:
         return len({(each.dtype, each.num_warps, each.block_k) for each in report.sweeps}), len(wanted)
 
     report = measured_report(
         lambda on_record: sweep(device, wanted, Problem(m, n, k, seed), sets, on_record),
-        output,
-        time_limit,
+        to,
         steps,
         lambda report: f"{len(report.sweeps)} sweeps" if report.sweeps else "",
-        lambda report: _print(report, form),
+        lambda report: report_blocks(report, expand=True),
     )
     _exit(report)
 
@@ -124,16 +104,6 @@ def _known_sets(names: Sequence[str]) -> list[OperandSet]:
         if name not in SETS:
             raise UnknownName(f"there is no operand set '{name}'; {nearest(name, SETS)}")
     return [known for known in SETS if known in names]
-
-
-def _print(report: Report, form: str) -> None:
-    if form == "json":
-        write(report.dumps())
-    else:
-        from accprobe.render.subjects.report import report_blocks
-        from accprobe.render.terminal import print_blocks
-
-        print_blocks(report_blocks(report, expand=True))
 
 
 def _exit(report: Report) -> None:

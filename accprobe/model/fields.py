@@ -27,7 +27,6 @@ FEATURES: dict[str, Feature] = {
         "effective bits",
         "fraction bits that the running sum keeps at the weakest link of the chain",
         "Long sums have another error: a tolerance or promotion interval of one does not fit the other.",
-        number=True,
     ),
     "alignment_bits": Field(
         "alignment bits F",
@@ -73,7 +72,6 @@ FEATURES: dict[str, Feature] = {
         "products per fused sum",
         "products that the hardware adds at once; a larger K is a chain of such sums",
         "The chain of one K is rounded another number of times: the same operands can give other bits.",
-        number=True,
     ),
     "order": Feature(
         "order",

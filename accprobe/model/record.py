@@ -54,7 +54,7 @@ class Feature:
     """A property of an instruction in reports.
 
     title: heading in tables. says: definition. differs: consequence for a kernel if two instructions differ in it.
-    evidence: the dot products that determine it. number: its values are numbers. of_adds: sums that add only results and C have
+    evidence: the dot products that determine it. of_adds: sums that add only results and C have
     it too, as a separate feature. of_chains: only chains have it. of_row: it belongs to the row, not to a finding.
     """
 
@@ -62,14 +62,9 @@ class Feature:
     says: str
     differs: str
     evidence: str = ""
-    number: bool = False
     of_adds: bool = False
     of_chains: bool = False
     of_row: bool = False
-
-    @property
-    def is_number(self) -> bool:
-        return self.number
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,10 +94,6 @@ class Field(Feature):
     shows_as: Signal | None = None
     with_coarser: tuple[str, ...] = ()
     place: Place = "anywhere"
-
-    @property
-    def is_number(self) -> bool:
-        return isinstance(self.values, Numbers)
 
     @property
     def counts_bits(self) -> bool:

@@ -11,11 +11,8 @@ from functools import cache
 
 from accprobe.isa.families import Family
 from accprobe.isa.formats import Format
-from accprobe.isa.instructions import Instruction
-from accprobe.model.fields import finding_names, parsed
-from accprobe.report.functions import FunctionRow
+from accprobe.model.fields import finding_names
 from accprobe.report.product_words import PRODUCT_FINDINGS
-from accprobe.report.products import ProductRow
 from accprobe.report.report import AnyClaim, Report
 from accprobe.report.rows import Row
 from accprobe.report.words import ran_as
@@ -34,15 +31,6 @@ _CLAIM = ("computes", "digest", "status", "reason", "opcodes", "opcode_source", 
 _VERIFICATION = ("compared", "of", "mismatches", "results", "contradicting")
 _TILE, _EVENTS = ("covered", "total", "differing"), ("hit", "possible", "missing")
 _ERRORS = ("largest", "mean", "at", "words", "correct", "against")
-_NUMBERS = frozenset(
-    (
-        *("m", "n", "k", "unstable", "calls", "seconds", *_VERIFICATION, "tile_covered", "tile_total"),
-        *("events_hit", "events_possible", "alternatives_tested", "alternatives_surviving"),
-        *(f"errors_{name}" for name in _ERRORS if name != "at"),
-        *("split_k", "promote_every", "products_per_sum", "product_bits"),
-    )
-)
-"""Columns with numbers, beside the findings whose record says so."""
 
 
 def records(report: Report) -> Iterator[Record]:
@@ -97,30 +85,7 @@ def _values(data: object, names: Sequence[str], prefix: str = "") -> Record:
 
 
 @cache
-def fields() -> dict[str, list[str]]:
-    """Return every name that a requirement may use, and the kinds of claims that have the field."""
+def field_names() -> tuple[str, ...]:
+    """Return every name that a requirement may use."""
     some = record(Row(name="mma.sync.m8n8k4.f64.f64.f64.f64", status="skipped"))
-    of_kind = {kind: {*_of_kind(kind), *FINDINGS[kind]} for kind in FINDINGS}
-    names = dict.fromkeys([*some, *(name for found in FINDINGS.values() for name in found)])
-    return {name: [kind for kind, known in of_kind.items() if name in known] for name in names}
-
-
-def _of_kind(kind: str) -> Iterator[str]:
-    """Yield the columns beside findings that a claim of this kind has."""
-    claim: type[AnyClaim] = Row if kind == "instruction" else FunctionRow if kind == "function" else ProductRow
-    for of, names in ((Instruction if claim is Row else claim, _SUBJECT), (claim, ("kind", "title", "name", *_CLAIM))):
-        known = {*dir(of), *getattr(of, "model_fields", ()), *getattr(of, "__dataclass_fields__", ())}
-        yield from known.intersection(names)
-    yield from _VERIFICATION
-    if kind == "function":
-        yield from (f"errors_{name}" for name in _ERRORS)
-    else:
-        yield from ("alternatives_tested", "alternatives_surviving")
-    if kind == "instruction":
-        yield from ("ran_as", *(f"tile_{name}" for name in _TILE), *(f"events_{name}" for name in _EVENTS))
-
-
-def is_number(column: str) -> bool:
-    """Return whether a column has numbers; others have words."""
-    of_finding = parsed(column).record
-    return column in _NUMBERS or (of_finding is not None and of_finding.is_number)
+    return tuple(dict.fromkeys([*some, *(name for found in FINDINGS.values() for name in found)]))

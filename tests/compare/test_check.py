@@ -1,4 +1,3 @@
-import re
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +8,6 @@ from fakes import SPARSE, fake_report, float_row
 from accprobe.cli import main
 from accprobe.compare.requirements import NO_MATCH, check_requirements, parse_requirement
 from accprobe.errors import RequirementError
-from accprobe.report.columns import is_number, records
 from accprobe.report.functions import FunctionRow
 from accprobe.report.published import NOT_MEASURED, published
 from accprobe.report.report import Report
@@ -53,6 +51,7 @@ def found(what: Report, line: str) -> list[str]:
         ("*: opcode_source == nvdisasm", []),
         ("*: add_result_bits >= 1", ["no value"]),
         ("*: reason == x", ["no value"]),
+        ("*: result_rounding >= 3", ["RZ"]),
     ],
 )
 def test_lines_pass_or_fail(line: str, breaches: list[str]) -> None:
@@ -95,9 +94,6 @@ def test_a_requirement_without_matches_fails() -> None:
         ("wgmma.*: effective_bits >=", "write it as"),
         ("wgmma.*: efective_bits >= 13", "there is no field 'efective_bits'; did you mean effective_bits"),
         ("wgmma.*: effective_bits >= RZ", "'>=' needs a number, not 'RZ'"),
-        ("wgmma.*: result_rounding >= RZ", "the values of 'result_rounding' are words, which know == and != alone"),
-        ("wgmma.*: status < 3", "the values of 'status' are words, which know == and != alone"),
-        ("wgmma.*: add_overflow > 3", "the values of 'add_overflow' are words, which know == and != alone"),
     ],
 )
 def test_invalid_lines_are_refused(line: str, reason: str) -> None:
@@ -105,23 +101,6 @@ def test_invalid_lines_are_refused(line: str, reason: str) -> None:
         parse_requirement(line)
     assert str(caught.value).startswith(f"requirement '{line}': ")
     assert reason in str(caught.value)
-
-
-def test_columns_of_numbers_and_of_words_match_recorded_reports() -> None:
-    """Except sums of unequal numbers of products, which are one word and fail every comparison."""
-    unlike = set()
-    for name in ("h200", "cpu-zen4"):
-        report = Report.load(name)
-        for row, flat in zip(report.instructions, records(report), strict=True):
-            for column, known in flat.items():
-                if column == "seed" or column.endswith(("_bound", "_candidates")):
-                    continue
-                if column == "products_per_sum" and re.fullmatch(r"\d+(\+\d+)+", str(known)):
-                    assert len(found(report, f"{row.name}: {column} >= 1")) == 1
-                    unlike.add(row.name)
-                elif known is not None:
-                    assert is_number(column) == (type(known) in (int, float)), column
-    assert "mma.sync.m8n8k4.f32.f16.f16.f32" in unlike
 
 
 def run(*arguments: str) -> Result:
@@ -155,7 +134,7 @@ def test_functions_meet_requirements_by_name_opcode_and_title() -> None:
     assert found(what, "rsqrt.approx.ftz.*: errors_largest < 0.5") == ["1.5145"]
     assert found(what, "torch:exp bf16: status == confirmed") == ["unverified"]
     assert found(what, "torch:exp *: mismatches == 0") == ["no value"]
-    assert found(what, "ex2.approx.f32: m == 3") == ["no value (a function has no m)"]
+    assert found(what, "ex2.approx.f32: m == 3") == ["no value"]
     assert found(what, "torch:exp *: computes == exp") == ["no value, unverified: no model"]
 
 
