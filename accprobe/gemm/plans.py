@@ -192,7 +192,8 @@ class Additions(NamedTuple):
 
 def added_in(step: DotModel) -> Format:
     """Return the format in which unrounded partial sums are added."""
-    return FORMATS["f64"] if step.root.arithmetic.result.name == "f64" else FORMATS["f32"]
+    result = step.root.arithmetic.result
+    return result if result.name in ("f64", "s32") else FORMATS["f32"]
 
 
 def additions_of(plan: ProductModel) -> Additions:

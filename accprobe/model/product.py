@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
-from itertools import accumulate, pairwise
 from typing import Literal, TypeVar
 
 import numpy as np
@@ -114,6 +113,13 @@ class Merged:
 
 
 Node = Chain | Merged
+
+
+def chain_of_sums(sums: Sequence[Sequence[int]], products: int) -> Chain:
+    """Return the chain of these fused sums, of so many products at most, with one pattern for all of K."""
+    start, stop = min(map(min, sums)), max(map(max, sums)) + 1
+    pattern = (k - start for each in sums for k in (*each, *[stop] * (products - len(each))))
+    return Chain(start, stop, tuple(pattern), period=stop - start + 1)
 
 
 def nested(order: Order, parts: int) -> Nested:
@@ -282,25 +288,14 @@ def multiply_add(fmt: Format = FORMATS["f32"], product_bits: int | None = None) 
     return DotModel(FusedSum((Addend(), Product(0)), arithmetic))
 
 
-def in_chunks(ks: range, sizes: int | Sequence[int], pattern: tuple[int, ...], arithmetic: Arithmetic) -> Node:
-    """Return a chain that restarts after `sizes` products; each chunk is added to the sum of the earlier chunks."""
-    parts = _chunks(ks, sizes, pattern)
+def in_chunks(ks: range, size: int, pattern: tuple[int, ...], arithmetic: Arithmetic) -> Node:
+    """Return a chain that restarts after `size` products; each chunk is added to the sum of the earlier chunks."""
+    parts = _chunks(ks, size, pattern)
     return parts[0] if len(parts) == 1 else Merged(parts, "forward", arithmetic)
 
 
-def _chunks(ks: range, sizes: int | Sequence[int], pattern: tuple[int, ...]) -> tuple[Chain, ...]:
-    """At least one."""
-    borders = [ks.start, *_within(ks, sizes), ks.stop]
-    return tuple(Chain(low, high, pattern) for low, high in pairwise(borders))
-
-
-def _within(ks: range, sizes: int | Sequence[int]) -> Sequence[int]:
-    """Return the borders between chunks."""
-    if isinstance(sizes, int):
-        return range(ks.start + sizes, ks.stop, sizes)
-    if sum(sizes) != len(ks):
-        raise AccprobeError(f"chunks of {sum(sizes)} products in all do not make {len(ks)}")
-    return [ks.start + products for products in accumulate(sizes[:-1])]
+def _chunks(ks: range, size: int, pattern: tuple[int, ...]) -> tuple[Chain, ...]:
+    return tuple(Chain(start, min(start + size, ks.stop), pattern) for start in ks[::size])
 
 
 def chained(
@@ -354,12 +349,9 @@ def _restricted_chain(chain: Chain, width: int, wanted: NDArray[np.bool_], ks: l
     taken = sums[wanted[sums].any(axis=1)]
     if not len(taken):
         return None
-    start = len(ks)
-    ks += [int(k) for k in taken.reshape(-1) if k != NO_K]
-    beyond = taken.size
-    places = np.cumsum(taken.reshape(-1) != NO_K) - 1
-    pattern = np.where(taken.reshape(-1) == NO_K, beyond, places)
-    return Chain(start, len(ks), tuple(pattern.tolist()), period=beyond + 1)
+    places = np.where(taken == NO_K, NO_K, len(ks) + np.cumsum(taken != NO_K).reshape(taken.shape) - 1)
+    ks += taken[taken != NO_K].tolist()
+    return chain_of_sums([[k for k in each if k != NO_K] for each in places.tolist()], width)
 
 
 def _paired(x: Nested | None, y: Nested | None) -> Nested | None:

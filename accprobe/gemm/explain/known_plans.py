@@ -16,15 +16,15 @@ import numpy as np
 from accprobe.evaluate.error_free import Floats
 from accprobe.evaluate.product import SumWords, added, merged, product, rounded_to, rounded_words
 from accprobe.gemm.explain.explanation import Candidate
-from accprobe.gemm.plans import PARTIAL_FORMATS, integer_step, known_steps, single_steps
+from accprobe.gemm.plans import PARTIAL_FORMATS, ROUNDINGS, added_in, integer_step, known_steps, single_steps
 from accprobe.gemm.spec import Spec
+from accprobe.gemm.tree.decomposition import ORDERS
 from accprobe.isa.formats import FORMATS, Bits, Format
 from accprobe.model.product import (
     OPERAND_ROUNDINGS,
     Chain,
     Merged,
     Node,
-    Order,
     ProductModel,
     addition,
     in_chunks,
@@ -41,8 +41,6 @@ MULTIPLES = (16, 32, 64, 128)
 # Products per fused sum, newer units first.
 WIDTHS = (64, 32, 16, 8, 4, 2)
 
-ORDERS: tuple[Order, ...] = ("forward", "backward", "tree")
-ROUNDINGS: tuple[Rounding, ...] = ("RNE", "RZ")
 FORWARD = Merged((), "forward", addition())
 
 
@@ -53,12 +51,6 @@ class KnownStep(NamedTuple):
     operand_rounding: Rounding
     name: str
     model: DotModel
-
-    @property
-    def inner_sum(self) -> Format:
-        """Return the format that chunks are promoted to."""
-        result = self.model.root.arithmetic.result
-        return result if result.name in ("f64", "s32") else F32
 
     @property
     def is_chain(self) -> bool:
@@ -106,9 +98,9 @@ class KnownPlan:
         return found | {"result_rounding": self.result_rounding}
 
     def model(self) -> ProductModel:
-        spec, step, how, inner = self.step.spec, self.step.model, self.step.operand_rounding, self.step.inner_sum
+        spec, step, how = self.step.spec, self.step.model, self.step.operand_rounding
         pattern = tuple(range(step.products))
-        parts = [in_chunks(ks, self.promote_every or len(ks), pattern, addition(inner)) for ks in self.slices]
+        parts = [in_chunks(ks, self.promote_every or len(ks), pattern, addition(added_in(step))) for ks in self.slices]
         tree: Node = parts[0] if len(parts) == 1 else replace(self.merge, parts=tuple(parts))
         return ProductModel(spec.a, spec.b, spec.k, step, tree, spec.out, self.result_rounding, operand_rounding=how)
 
@@ -177,7 +169,7 @@ class SampledPlans:
 
     def results(self, sizes: Sequence[int]) -> Iterator[tuple[KnownPlan, Bits]]:
         """Yield the plans with slices of these sizes, each with its results [E]."""
-        spec, inner = self._step.spec, self._step.inner_sum
+        spec, inner = self._step.spec, added_in(self._step.model)
         for size in sizes:
             every = [None, *(x for x in PROMOTIONS if x < size and inner.name == "f32")]
             parts = self._slices(_chunks(range(spec.k), size), every)
@@ -185,14 +177,14 @@ class SampledPlans:
                 whole = replace(merge, parts=tuple(Chain(i, i + 1, (0,)) for i in range(len(parts))))
                 total = parts[0] if len(parts) == 1 else merged(whole, parts, whole.nested)
                 is_rounded = spec.out.is_float and spec.out is not total.fmt
-                for rounding in ROUNDINGS if is_rounded else ROUNDINGS[:1]:
+                for rounding in ROUNDINGS[::-1] if is_rounded else ("RNE",):
                     found = rounded_to(total, spec.out, rounding)
                     for promoted, d in zip(every, found, strict=True):
                         yield KnownPlan(self._step, size, promoted, merge, rounding), d
 
     def _slices(self, parts: Sequence[range], every: Sequence[int | None]) -> list[SumWords]:
         """Return the sum of each part, [len(every), E], for each promotion interval (None: no promotion)."""
-        result, inner = self._step.model.root.arithmetic.result, self._step.inner_sum
+        result, inner = self._step.model.root.arithmetic.result, added_in(self._step.model)
         self._compute([chunk for ks in parts for size in every for chunk in _chunks(ks, size)])
         found = []
         for ks in parts:

@@ -18,6 +18,7 @@ from accprobe.model.product import (
     Node,
     Order,
     addition,
+    chain_of_sums,
     chains_of,
     folded,
     nested,
@@ -53,9 +54,7 @@ def named_order(order: Nested, parts: int) -> Order | Nested:
 
 def order_name(tree: Merged) -> str:
     """Return the name of an order, including "butterfly", or the order as text."""
-    parts = len(tree.parts)
-    halves = butterfly(parts) if parts > 2 and not parts & (parts - 1) else None
-    return "butterfly" if halves is not None and same_order(halves, tree.nested) else str(tree.order)
+    return tree.order if isinstance(tree.order, str) else _level_name(tree.order, len(tree.parts)) or str(tree.order)
 
 
 def butterfly(parts: int) -> Nested:
@@ -197,9 +196,7 @@ def chain_of(sums: FusedSums, products: int) -> Chain:
             chain = Chain(start, stop, pattern, 0 if period == len(pattern) else period, shift)
             if chain.sums(products) == sums:
                 return chain
-    beyond = stop - start
-    pattern = tuple(k - start for each in sums for k in (*each, *[start + beyond] * (products - len(each))))
-    return Chain(start, stop, pattern, period=beyond + 1)
+    return chain_of_sums(sums, products)
 
 
 def map_chains(tree: Node, products: int, change: Callable[[FusedSums], FusedSums]) -> Node:
