@@ -13,12 +13,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from accprobe.cli.output import DIFFERS, check_writable, format_option, tell, write
-from accprobe.cli.reports import read_report
 from accprobe.errors import AccprobeError
 from accprobe.render.progress import progress_bar
 
 if TYPE_CHECKING:
-    from accprobe.gemm.explain.explanation import Candidate, Explanation
+    from accprobe.gemm.explain.explanation import Explanation
     from accprobe.gemm.spec import Spec
     from accprobe.isa.formats import Bits, Format
 
@@ -32,12 +31,6 @@ EVERYTHING = 1 << 62
 @click.argument("other", metavar="[RESULT2]", type=click.Path(path_type=Path), required=False)
 @click.option("--dtype", metavar="FORMAT", help="Format of A and B if their files hold raw integers.")
 @click.option("--out", metavar="FORMAT", help="Format of the results if their files hold raw integers.")
-@click.option(
-    "--report",
-    multiple=True,
-    metavar="REPORT[:PRODUCT]",
-    help="Report whose products' plans are tried first. Repeatable.",
-)
 @click.option("--all", "everything", is_flag=True, help="Compare every element of a large result, instead of a sample.")
 @format_option("json")
 def explain_command(
@@ -47,16 +40,15 @@ def explain_command(
     other: Path | None,
     dtype: str | None,
     out: str | None,
-    report: tuple[str, ...],
     everything: bool,
     form: str,
 ) -> None:
     """Find the known plan that reproduces a result bit for bit.
 
     RESULT and RESULT2 are D = A·B [M, N], as two programs computed it. A plan is a summation tree and its arithmetic: chains of
-    known instructions, with and without promotion and split-K, f64 references, and the plans of recorded products. The output
-    also names regions with different plans, and each k whose product is missing, counted twice, or formed with the wrong row of
-    B. Files are .npy, .pt or .safetensors with one matrix each.
+    known instructions, with and without promotion and split-K, and f64 references. The output also names regions with different
+    plans, and each k whose product is missing, counted twice, or formed with the wrong row of B. Files are .npy, .pt or
+    .safetensors with one matrix each.
 
     Needs: nothing; extra fast for large products, torch for .pt.
 
@@ -80,11 +72,10 @@ def explain_command(
     for path, (d, fmt) in zip((got, other), results, strict=False):
         if d.shape != (spec.m, spec.n) or fmt is not spec.out:
             raise AccprobeError(f"{path} is {list(d.shape)} of {fmt}; expected {[spec.m, spec.n]} of {spec.out}")
-    recorded = [candidate for name in report for candidate in _recorded(name, spec)]
     words = [d for d, _ in results]
     most = EVERYTHING if everything else AT_MOST
     with progress_bar("plans") as show:
-        found = explain(specs, of_a, of_b.T.copy(), words, recorded, most, lambda name, part: show(int(100 * part), 100, name))
+        found = explain(specs, of_a, of_b.T.copy(), words, most, lambda name, part: show(int(100 * part), 100, name))
     names = [str(path) for path in (got, other) if path is not None]
     if form == "json":
         write(json.dumps(_json(names, found), indent=2) + "\n")
@@ -109,25 +100,6 @@ def _specs(a: Bits, b: Bits, of_a: Format, of_b: Format, out: Format) -> list[Sp
     f32, tf32 = FORMATS["f32"], FORMATS["tf32"]
     several = [(f32, f32), (tf32, tf32)] if of_a is of_b is f32 else [(of_a, of_b)]
     return [Spec(m, n, k, x, y, out) for x, y in several]
-
-
-def _recorded(name: str, spec: Spec) -> list[Candidate]:
-    """Return the plans of a report's products with these operands and this K."""
-    from accprobe.gemm.explain.explanation import Candidate
-
-    found = []
-    products = getattr(read_report(name), "products", ())
-    if not products:
-        raise AccprobeError(f"--report {name} has no products, and so no plans to try")
-    for row in products:
-        for region in row.regions:
-            model = region.model
-            if model is None or not model.is_ordered or model.scales is not None:
-                continue
-            if (model.a, model.b, model.result, model.k) == (spec.a, spec.b, spec.out, spec.k):
-                values = {key: finding.value for key, finding in region.findings.items()}
-                found.append(Candidate(f"{name}:{row.name} {row.m}x{row.n}x{row.k}", values, model))
-    return found
 
 
 def _json(names: list[str], found: list[Explanation]) -> dict[str, Any]:

@@ -10,14 +10,9 @@ import numpy as np
 import pytest
 import torch
 from click.testing import CliRunner, Result
-from fakes import fake_report
 from planted_plans import FP8, operands
 
 from accprobe.cli import main
-from accprobe.gemm.explain.known_plans import KnownPlan, steps_to_try
-from accprobe.gemm.spec import Spec
-from accprobe.isa.formats import FORMATS
-from accprobe.report.products import ProductRow, RegionRecord
 
 CHAIN = replace(FP8, m=8, n=16, k=128)
 SPLIT = replace(CHAIN, slices=(64, 64), partial_format="bf16")
@@ -96,19 +91,6 @@ def test_json() -> None:
     assert told["differ"] == {"split_k": [2, 1]}
     assert told["results"][0]["plans"][0]["findings"]["partial_format"] == "bf16"
     assert told["results"][0]["others_tried"] is False
-
-
-def test_plans_of_a_report_are_tried_first(folder: Path) -> None:
-    spec = Spec(8, 16, 128, FORMATS["e4m3"], FORMATS["e4m3"], FORMATS["f32"])
-    model = KnownPlan(steps_to_try([spec])[0], 128).model()
-    region = RegionRecord(where="all", elements=128, findings={}, model=model)
-    names = {"a": "e4m3", "b": "e4m3", "out": "f32"}
-    row = ProductRow(name="mine:mm", m=8, n=16, k=128, **names, status="inferred", reason="a test", regions=(region,))
-    fake_report(row.model_dump(mode="json")).save(folder / "mine.json")
-    result = explain("chain.npy", "--report", "mine.json", "--format", "json")
-    assert result.exit_code == 0, result.output
-    plans = json.loads(result.stdout)["results"][0]["plans"]
-    assert plans[0]["name"] == "mine.json:mine:mm 8x16x128"
 
 
 @pytest.mark.parametrize(

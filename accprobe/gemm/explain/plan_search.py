@@ -99,14 +99,13 @@ class PlanSearch:
         rows, columns = self._rows[places[:, 0]], places[:, 1]
         return _Elements(rows, columns, self._a[rows], self._b[columns])
 
-    def explanations(self, recorded: Sequence[Candidate]) -> list[Explanation]:
-        """Explain each result by plans of one fused sum after another. recorded: plans to try first.
+    def explanations(self) -> list[Explanation]:
+        """Explain each result by plans of one fused sum after another.
 
         An f64 reference is tried after the first fused sum. The search ends where hardly any element is unexplained, or before
         chains in other formats if nearly all are explained.
         """
         best = [_Best(d[self._sample.rows, self._sample.columns]) for d in self._results]
-        self._offer(best, recorded)
         found: list[Explanation] = []
         for number, step in enumerate(self._steps, 1):
             self._progress("plans", number / len(self._steps))
@@ -114,7 +113,9 @@ class PlanSearch:
                 for each in best:
                     each.offer(plan, d)
             if number == 1:
-                self._offer(best, list(f64_references(self._specs[0])))
+                for reference in f64_references(self._specs[0]):
+                    for each in best:
+                        each.offer(reference, self._sample.predicted(reference.model, each.got))
             is_last = number == len(self._steps)
             may_end = is_last or self._steps[number].is_other_chain
             if may_end or not any(each.mismatches for each in best):
@@ -123,11 +124,6 @@ class PlanSearch:
                     found = [replace(each, stopped=not is_last) for each in found]
                     break
         return [replace(each, instructions=_others(each)) for each in found]
-
-    def _offer(self, best: Sequence[_Best], tried: Sequence[Candidate]) -> None:
-        for found in tried:
-            for each in best:
-                each.offer(found, self._sample.predicted(found.model, each.got))
 
     def _compared(self, best: _Best, d: Bits) -> Explanation:
         """Compare the best plans of the sample with more elements, and the best of those with all."""

@@ -17,7 +17,7 @@ from accprobe.evaluate.error_free import Truths
 from accprobe.evaluate.miscounts import ENOUGH, Miscounts, fit_miscounts
 from accprobe.gemm.blackbox import one_nan
 from accprobe.gemm.characterise import Progress
-from accprobe.gemm.explain.explanation import Candidate, ExplainedRegion, Explanation, Unknown, differences
+from accprobe.gemm.explain.explanation import ExplainedRegion, Explanation, Unknown, differences
 from accprobe.gemm.explain.known_plans import rounded_once
 from accprobe.gemm.explain.plan_search import PlanSearch
 from accprobe.gemm.layout import Ints
@@ -42,15 +42,14 @@ def explain(
     a: Bits,
     b: Bits,
     results: Sequence[Bits],
-    recorded: Sequence[Candidate] = (),
     at_most: int = AT_MOST,
     progress: Progress = lambda name, part: None,
 ) -> list[Explanation]:
     """Explain one or two results [M, N] of a [M, K] and b [N, K], bit patterns. specs: how operands may be read."""
     out = specs[0].out
-    work = [_OneResult(specs, a, b, one_nan(d, out), recorded, at_most, progress) for d in results]
+    work = [_OneResult(specs, a, b, one_nan(d, out), at_most, progress) for d in results]
     plain = [each for each in work if not each.is_miscounted]
-    search = [PlanSearch(specs, a, b, [each.d for each in plain], at_most, progress).explanations(recorded)] if plain else []
+    search = [PlanSearch(specs, a, b, [each.d for each in plain], at_most, progress).explanations()] if plain else []
     known = dict(zip(map(id, plain), *search, strict=True)) if plain else {}
     found = [each.explanation(known.get(id(each))) for each in work]
     return found if len(found) == 1 else _alike(found)
@@ -64,7 +63,6 @@ class _OneResult:
     a: Bits
     b: Bits
     d: Bits
-    recorded: Sequence[Candidate]
     at_most: int
     progress: Progress
 
@@ -96,7 +94,7 @@ class _OneResult:
                 a, b = _arranged(self.a, of_a), _arranged(self.b, of_b)
                 specs = [replace(spec, k=a.shape[1]) for spec in self.specs]
                 search = PlanSearch(specs, a, b, [self.d], self.at_most, self.progress)
-                found = min(found, *search.explanations(()), key=_share)
+                found = min(found, *search.explanations(), key=_share)
         plans = (replace(x, findings={**x.findings, "each_product_once": once}) for x in found.plans)
         return replace(found, plans=tuple(plans))
 
@@ -115,7 +113,7 @@ class _OneResult:
         for y, x in regions:
             specs = [replace(spec, m=y.stop - y.start, n=x.stop - x.start) for spec in self.specs]
             operands = self.a[numbers[y]], self.b[x], [self.d[numbers[y], x]]
-            (part,) = explain(specs, *operands, self.recorded, self.at_most, self.progress)
+            (part,) = explain(specs, *operands, self.at_most, self.progress)
             if part.nearly:
                 ends = int(numbers[y][0]), int(numbers[y][-1])
                 parts.append(ExplainedRegion(ends, (x.start, x.stop - 1), part))
