@@ -159,11 +159,12 @@ class Layout:
         fraction_a = rng.integers(0, 1 << spec.a.mantissa_bits, exponents.shape) >> 1
         fraction_b = rng.integers(0, 1 << spec.b.mantissa_bits, exponents.shape) >> 1
         any_one = significands == ANY_SIGNIFICAND
-        a = _encoded(spec.a, of_a, np.where(any_one, fraction_a, _fractions(spec.a, significands)))
+        a = _encoded(spec.a, signs, of_a, np.where(any_one, fraction_a, _fractions(spec.a, significands)))
         half = 1 << max(spec.b.mantissa_bits - 1, 0)
-        b = _encoded(spec.b, of_b, np.where(any_one, fraction_b, np.where(significands == 12, half, 0)))
+        b = _encoded(spec.b, np.abs(signs), of_b, np.where(any_one, fraction_b, np.where(significands == 12, half, 0)))
+        any_one &= signs != 0
         a, b = (np.where(any_one, x | _low_bits(fmt, x.shape, rng), x) for fmt, x in ((spec.a, a), (spec.b, b)))
-        return _signed(spec.a, a, signs), _signed(spec.b, b, np.abs(signs))
+        return a, b
 
     def power(self, exponent: int) -> tuple[int, int]:
         """Return the patterns of two powers of two whose product is 2^exponent."""
@@ -196,8 +197,8 @@ class OnlyB(Layout):
         fmt = self.spec.b
         of_b = np.clip(exponents - self._exponent, lowest(fmt), fmt.max_exponent)
         words = rng.integers(0, 1 << fmt.mantissa_bits, exponents.shape)
-        b = _encoded(fmt, of_b, np.where(significands == ANY_SIGNIFICAND, words, _fractions(fmt, significands)))
-        return np.where(signs != 0, self._pattern, 0).astype(self.spec.a.dtype), _signed(fmt, b, signs)
+        b = _encoded(fmt, signs, of_b, np.where(significands == ANY_SIGNIFICAND, words, _fractions(fmt, significands)))
+        return np.where(signs != 0, self._pattern, 0).astype(self.spec.a.dtype), b
 
     def power(self, exponent: int) -> tuple[int, int]:
         return int(self._pattern), power(self.spec.b, exponent - self._exponent)
@@ -223,12 +224,6 @@ def shows_subnormals(spec: Spec) -> bool:
     return spec.a_exponent is None and reach and spec.out.name in ("f32", "bf16")
 
 
-def _signed(fmt: Format, magnitudes: Ints, signs: Ints) -> Bits:
-    """Return patterns with these signs, zero for sign 0. The sign bit of f64 needs an unsigned word."""
-    words = magnitudes.astype(fmt.dtype)
-    return np.where(signs < 0, words | fmt.dtype.type(fmt.sign_bit), np.where(signs > 0, words, fmt.dtype.type(0)))
-
-
 def _fractions(fmt: Format, significands: Ints) -> Ints:
     """Return the fraction bits of significands in eighths; zero for ANY_SIGNIFICAND or if the format lacks the bits."""
     shift, eighths = fmt.mantissa_bits - 3, significands - 8
@@ -236,21 +231,19 @@ def _fractions(fmt: Format, significands: Ints) -> Ints:
     return np.where(eighths < 0, 0, there)
 
 
-def _low_bits(fmt: Format, shape: tuple[int, ...], rng: np.random.Generator) -> Ints:
+def _low_bits(fmt: Format, shape: tuple[int, ...], rng: np.random.Generator) -> Bits:
     """Return random values for the bits of a word below its format, a share of them ties."""
     if not fmt.ignored_low_bits:
-        return np.zeros(shape, np.int64)
+        return np.zeros(shape, fmt.dtype)
     tie = 1 << (fmt.ignored_low_bits - 1)
-    return np.where(rng.random(shape) < TIES, tie, rng.integers(0, 2 * tie, shape))
+    return np.where(rng.random(shape) < TIES, tie, rng.integers(0, 2 * tie, shape)).astype(fmt.dtype)
 
 
-def _encoded(fmt: Format, exponent: Ints, fraction: Ints) -> Ints:
-    """Return the patterns of these exponents and fractions. A subnormal keeps only its leading bit."""
-    normal = ((exponent + fmt.bias) << fmt.mantissa_bits) | fraction
-    last = fmt.min_exponent - fmt.mantissa_bits
-    subnormal = np.int64(1) << np.maximum(exponent - last, 0)
-    largest = fmt.largest >> fmt.ignored_low_bits
-    return np.where(exponent >= fmt.min_exponent, np.minimum(normal, largest), subnormal) << fmt.ignored_low_bits
+def _encoded(fmt: Format, signs: Ints, exponents: Ints, fractions: Ints) -> Bits:
+    """Return the patterns of these signs (0: zero), exponents and fractions. A subnormal keeps only its leading bit."""
+    fractions = np.where(exponents >= fmt.min_exponent, fractions, 0)
+    values = np.ldexp(1 + fractions * 2.0**-fmt.mantissa_bits, np.maximum(exponents, fmt.min_exponent - fmt.mantissa_bits))
+    return fmt.patterns(signs * np.minimum(values, fmt.largest_value))
 
 
 def whole_operands(spec: Spec, a: NDArray[np.float64] | Ints, b: NDArray[np.float64] | Ints) -> tuple[Bits, Bits]:
