@@ -21,7 +21,6 @@ from accprobe.isa import tile
 from accprobe.isa.formats import Bits
 from accprobe.isa.instructions import Instruction
 from accprobe.model.published import Explained, Left
-from accprobe.model.tree import DotModel
 from accprobe.operands.exchange import Counterexample, Exchange
 from accprobe.operands.request import Request
 from accprobe.operands.sparse import LAYOUTS, laid_out, own_layouts
@@ -98,10 +97,6 @@ class Device(ABC):
     def dot_under(self, setting: str, inst: Instruction, request: Request) -> Bits:
         """Return results as `dot` under one of `settings`, which is restored in any case."""
         raise DeviceError(f"{self.name} has no setting {setting}")
-
-    def with_models(self, more: Mapping[Instruction, DotModel]) -> Device:
-        """Return the same device with more instructions, if it computes by models."""
-        return self
 
     def explains(self, inst: Instruction) -> tuple[Explained, ...]:
         """Return the results that others recorded on the real chip and the published model predicts."""

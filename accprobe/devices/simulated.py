@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from copy import copy
 from importlib.metadata import version
 from platform import python_version
-from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,11 +50,6 @@ class SimulatedDevice(Device):
 
     def why_not(self, inst: Instruction) -> str | None:
         return None if inst in self._models or self._alike(inst) else NO_MODEL
-
-    def with_models(self, more: Mapping[Instruction, DotModel]) -> Self:
-        other = copy(self)
-        other._models = self._models | dict(more)
-        return other
 
     def identity(self, inst: Instruction) -> Hashable:
         of_operands = inst.a, inst.b, inst.c, inst.d, inst.k, inst.bit_op, inst.sparse, inst.scale, inst.scale_block
@@ -109,9 +102,6 @@ class FaultyDevice(Passing):
         self._simulated = simulated
         super().__init__(simulated)
         self.name = f"{simulated.name}, SM {FAULTY_SM} of which computes wrong results"
-
-    def with_models(self, more: Mapping[Instruction, DotModel]) -> FaultyDevice:
-        return FaultyDevice(self._simulated.with_models(more))
 
     def dot(self, inst: Instruction, request: Request, placement: int = 0) -> Bits:
         """Return results as `Device.dot`, on an SM without a fault."""

@@ -24,7 +24,7 @@ from accprobe.health.bench import CpuBench, SeenWord, Turn, UnitBench
 from accprobe.health.functions import function_benches
 from accprobe.health.outcome import Board, GpuOutcome, OnOutcome, Sensors, Smallest, UnitOutcome, WrongWord
 from accprobe.health.plan import HANG_SECONDS, CheckPlan, chosen
-from accprobe.health.reference_models import trusted, with_sparse_units
+from accprobe.health.reference_models import trusted
 from accprobe.health.sensors import Nvml, Watch
 from accprobe.isa.instructions import Instruction
 from accprobe.model.published import chip
@@ -115,7 +115,7 @@ def _checked(name: str, plan: CheckPlan, until: float) -> Iterator[GpuOutcome]:
     started = time.monotonic()
     nvml, missing = _nvml(name)
     shared = nvml.others() if nvml else ""
-    device = with_sparse_units(_opened(name))
+    device = _opened(name)
     so_far = GpuOutcome(
         device=name,
         name=device.name,

@@ -116,14 +116,6 @@ class ClusterNode(BaseModel):
     gpu: str | None = None
 
 
-def whereabouts(device: str, node: ClusterNode | None) -> str:
-    """Return "cuda:0", or in a cluster "cuda:0 on 10.0.0.7 (3f2a9c01)"; for a simulated device also the GPU it replaces."""
-    if node is None:
-        return device
-    stands_for = f" for GPU {node.gpu}" if node.gpu and not device.startswith("cuda:") else ""
-    return f"{device}{stands_for} on {node.address} ({node.id[:8]})"
-
-
 class Sensors(BaseModel):
     """NVML's values at one moment; None where the board has none.
 
@@ -205,9 +197,11 @@ class GpuOutcome(BaseModel):
 
     @property
     def where(self) -> str:
-        """Return "cuda:0" or "sim:h100 #2", unique among the GPUs of a check."""
-        numbered = f"{self.device} #{self.number}" if self.number else self.device
-        return whereabouts(numbered, self.node)
+        """Return "cuda:0", "sim:h100 #2" or "cuda:0 on 10.0.0.7 (3f2a9c01)", unique among the GPUs of a check."""
+        if self.node is None:
+            return f"{self.device} #{self.number}" if self.number else self.device
+        stands_for = f" for GPU {self.node.gpu}" if self.node.gpu and not self.device.startswith("cuda:") else ""
+        return f"{self.device}{stands_for} on {self.node.address} ({self.node.id[:8]})"
 
     @property
     def ended(self) -> bool:

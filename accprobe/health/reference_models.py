@@ -7,7 +7,7 @@ from typing import NamedTuple
 from accprobe.devices.protocol import Device
 from accprobe.errors import DeviceError
 from accprobe.isa.instructions import Instruction
-from accprobe.model.published import chip, known_models, names, sparse_models, title
+from accprobe.model.published import chip, known_models, names, title
 from accprobe.model.tree import DotModel
 from accprobe.report.names import named_models
 from accprobe.report.recorded import recorded
@@ -31,7 +31,7 @@ def trusted(device: Device, like: str | None) -> Trusted:
     if like is not None:
         return Trusted(like, named_models(like), simulated)
     if simulated and (source := simulated_chip(device)):
-        return Trusted(source, named_models(source) | sparse_models(source), simulated)
+        return Trusted(source, named_models(source), simulated)
     if found := _recorded_of(device):
         return found
     for name in names():
@@ -56,12 +56,6 @@ def _recorded_of(device: Device) -> Trusted | None:
     same = [name for name, gpu in recorded_on.items() if _same_kind(gpu, device.name)]
     name = (same or list(recorded_on))[0]
     return Trusted(name, named_models(name), "" if same else f"models recorded on another GPU, an {recorded_on[name]}")
-
-
-def with_sparse_units(device: Device) -> Device:
-    """Add the sparse units to a device of published models; return any other as it is."""
-    source = simulated_chip(device)
-    return device.with_models(sparse_models(source)) if source else device
 
 
 def simulated_chip(device: Device) -> str | None:

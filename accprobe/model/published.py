@@ -4,8 +4,7 @@ A chip is a table of units. A unit describes one fused sum of a group of operand
 instruction is built from the unit's sums. Instructions without a published model are missing here.
 
 Some values are not published but measured on an H200 (report h200): `underflow_sign`, assumed for the units of all chips;
-`min_exponent` of f16 results, assumed for Blackwell too; NaN results of f64 sums, assumed for every chip; and the sums of
-sparse instructions, for Hopper only.
+`min_exponent` of f16 results, assumed for Blackwell too; and NaN results of f64 sums, assumed for every chip.
 
 Others recorded results on real chips that these models reproduce bit for bit: `explained.json` beside the recorded reports
 holds the counts, written by tests/support/hardware_vectors.py. The results are in the repository of their
@@ -67,7 +66,6 @@ class Chip(NamedTuple):
     counts_bits: single bits have a unit; otherwise they are widened for that of 8-bit integers.
     has_xor: that unit counts bits that differ; otherwise they are counted as common ones, twice.
     has_int4: 4-bit integers have a unit; otherwise they are widened for two products of that of 8-bit integers.
-    adds_stored: sparse instructions add the stored products as dense ones do (measured, not published).
     """
 
     title: str
@@ -80,7 +78,6 @@ class Chip(NamedTuple):
     has_xor: bool = True
     has_int4: bool = True
     scaled_units: Mapping[Kind, Unit] = MappingProxyType({})
-    adds_stored: bool = False
 
 
 # Values, by feature, that no public result of the chip distinguishes.
@@ -125,7 +122,6 @@ CHIPS: dict[str, Chip] = {
         converts_fp8=True,
         has_xor=False,
         has_int4=False,
-        adds_stored=True,
     ),
     "b200": Chip(
         "B200",
@@ -175,19 +171,6 @@ def known_models(name: str) -> dict[Instruction, KnownModel]:
     known = chip(name)
     models = ((inst, _model(known, inst)) for inst in catalog(known.architecture))
     return {inst: model for inst, model in models if model is not None}
-
-
-@cache
-def sparse_models(name: str) -> dict[Instruction, DotModel]:
-    """Return models of sparse instructions for chips that add the stored products; none is published. Raises UnknownName."""
-    known = chip(name)
-    dense = {_nameless(inst): entry.model for inst, entry in known_models(name).items()}
-    sparse = [inst for inst in catalog(known.architecture) if inst.sparse and known.adds_stored]
-    return {inst: dense[same] for inst in sparse if (same := _nameless(inst.stored)) in dense}
-
-
-def _nameless(inst: Instruction) -> Instruction:
-    return replace(inst, name="")
 
 
 def _model(known: Chip, inst: Instruction) -> KnownModel | None:

@@ -8,7 +8,6 @@ their inputs.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from functools import reduce
 from heapq import heapify, heappop, heappush
 from typing import Generic, TypeVar
@@ -19,7 +18,7 @@ from accprobe.sass.reading import Function
 
 PATIENCE = 4
 """Number of changes of a value at a merge of control flow, after which growing bounds are replaced by no bound
-(`Domain.widen`).
+(`Solution`).
 """
 
 UNKNOWN_VALUE = 0
@@ -178,23 +177,22 @@ class RegisterValues:
         return self._meetings[register]
 
 
-@dataclass(frozen=True)
-class Domain(Generic[T]):
-    """An abstract domain of facts about values; None: nothing is known. make: from a line, a position among the registers that
-    it writes, and the facts about its inputs. join: of the values of two paths; widen: as join, of an old and a newer value
-    that may grow without a bound.
+class Solution(Generic[T]):
+    """The facts about the wanted values, evaluated until nothing changes; None: nothing is known.
+
+    make: from a line, a position among the registers that it writes, and the facts about its inputs. join: of the values of two
+    paths; widen: as join, of an old and a newer value that may grow without a bound.
     """
 
-    make: Callable[[int, int, list[T | None]], T | None]
-    join: Callable[[T | None, T | None], T | None]
-    widen: Callable[[T | None, T | None], T | None]
-
-
-class Solution(Generic[T]):
-    """The facts about the wanted values, evaluated until nothing changes."""
-
-    def __init__(self, values: RegisterValues, domain: Domain[T], wanted: Iterable[int]) -> None:
-        self._values, self._domain = values, domain
+    def __init__(
+        self,
+        values: RegisterValues,
+        make: Callable[[int, int, list[T | None]], T | None],
+        join: Callable[[T | None, T | None], T | None],
+        widen: Callable[[T | None, T | None], T | None],
+        wanted: Iterable[int],
+    ) -> None:
+        self._values, self._make, self._join, self._widen = values, make, join, widen
         self._inputs: dict[int, tuple[int, ...]] = {}
         self._known: dict[int, T | None] = {UNKNOWN_VALUE: None}
         self._changes: dict[int, int] = {}
@@ -225,18 +223,18 @@ class Solution(Generic[T]):
         inputs = [self._known[before] for before in self._inputs[value] if before in self._known]
         complete = len(inputs) == len(self._inputs[value])
         if value > 0 and complete:
-            self._known[value] = self._domain.make(line_of(value), value & _MASK, inputs)
+            self._known[value] = self._make(line_of(value), value & _MASK, inputs)
         elif value < 0 and inputs:
             self._known[value] = self._merged(value, inputs)
         return complete
 
     def _merged(self, value: int, inputs: list[T | None]) -> T | None:
-        new = inputs[0] if all(other is inputs[0] for other in inputs) else reduce(self._domain.join, inputs)
+        new = inputs[0] if all(other is inputs[0] for other in inputs) else reduce(self._join, inputs)
         old = self._known.get(value, new)
         if old is new:
             return new
         changes = self._changes.get(value, 0)
-        merged = (self._domain.join if changes < PATIENCE else self._domain.widen)(old, new)
+        merged = (self._join if changes < PATIENCE else self._widen)(old, new)
         self._changes[value] = changes + (merged != old)
         return merged
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Literal, NamedTuple
 
-from accprobe.sass.dataflow import Domain, RegisterValues, Solution, first_value, line_of
+from accprobe.sass.dataflow import RegisterValues, Solution, first_value, line_of
 from accprobe.sass.flow import Flow
 from accprobe.sass.opcodes import is_matrix, parse
 from accprobe.sass.reading import Function
@@ -120,7 +120,7 @@ class _Analysis:
         begun = {head: values.inputs[first_value(head)][0] for head in self._runs}
         added = {value: values.sources(value) for value in values.sums}
         wanted = chain.from_iterable((begun.values(), *added.values()))
-        solution = Solution(values, Domain(self._make, _join, _widen), wanted)
+        solution = Solution(values, self._make, _join, _widen, wanted)
         longest: dict[int, int] = {}
         for head, members in self._runs.items():
             before = solution.get(begun[head])
