@@ -77,16 +77,12 @@ def _measured(architecture: str) -> dict[Kind, tuple[Accumulator, set[int]]]:
     for name, report in ((name, Report.load(name)) for name in recorded()):
         if report.device.kind != "cuda" or architectures.get(report.device.architecture).name != architecture:
             continue
-        of_report: dict[Kind, Accumulator] = {}
         for row in report.measured:
             if known := _of_row(row):
                 kind = opcodes.parse(row.opcodes[0]).kind
-                _keep_fewest(of_report, kind, known)
-                sizes.setdefault(kind, set()).add(row.instruction.n)
-        for kind, known in of_report.items():
-            _keep_fewest(found, kind, known)
-            if found[kind] == known:
+                _keep_fewest(found, kind, known)
                 sources.setdefault(kind, {})[name] = _article(report.device.name)
+                sizes.setdefault(kind, set()).add(row.instruction.n)
     return {kind: (replace(known, source=_measured_on(sources[kind])), sizes[kind]) for kind, known in found.items()}
 
 

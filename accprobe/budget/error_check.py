@@ -117,7 +117,7 @@ class Mismatch:
         best = max(equal, key=lambda name: (equal[name][self.beyond].mean(), equal[name].mean()))
         share = float(equal[best][self.beyond].mean())
         bits = f"{best}, which gives {'exactly these bits' if share == 1 else f'{share:.0%} of them bit for bit'}"
-        found = list(filter(None, [self._miscounted(), bits if share > 0.5 else ""])) or list(filter(None, [self._times()]))
+        found = list(filter(None, [self._miscounted(), bits if share > 0.5 else ""]))
         return f"likeliest: {': '.join(found)}" if found else ""
 
     def _mutants(self) -> Iterator[tuple[str, Floats]]:
@@ -127,20 +127,6 @@ class Mismatch:
                 yield mistake_name(name, operation.model), operation.values(d)
         if len(operation.a) == len(operation.b):
             yield "the result transposed", operation.values(operation.computed()).T
-
-    def _around(self, sums: Floats, times: float = 1.0) -> Tolerance:
-        """Return the same bounds around other sums, plus those of the computed result times a factor."""
-        exact = self.tolerance.exact._replace(sums=sums)
-        return Tolerance.around(self.tolerance.operation, exact, (1 + abs(times)) * self.tolerance.bound)
-
-    def _times(self) -> str:
-        """Return the constant factor of all elements, by least squares."""
-        operation, sums = self.tolerance.operation, self.tolerance.exact.sums
-        computed = operation.values(operation.computed())
-        if not np.isfinite(self.got).all() or not computed.any():
-            return ""
-        times = float((self.got * computed).sum() / np.square(computed).sum())
-        return f"the result times {times:.4g}" if not self._around(times * sums, times).beyond(self.got).any() else ""
 
     def _miscounted(self) -> str:
         """Return which k are missing, repeated or mispaired, if that explains every element and differs between k."""

@@ -1,18 +1,7 @@
 """Error bound at a stated rate of false alarms, from the tail of emulated errors.
 
-Let z be the error of a sum before D is rounded, as a share of the worst case of that element (`worst_error.worst_case`), and m
-its mean over emulated elements. With
-
-    v = max over t of 2 · ln(mean of exp(t · (z - m))) / t²
-
-the moment-generating function of z - m is at most that of a Gaussian of variance v, and Chernoff's bound gives
-
-    P(|z - m| > x) <= 2 · exp(-x² / 2v),    so    x = sqrt(2v · ln(2 / rate))
-
-(Boucheron, Lugosi and Massart, Concentration Inequalities, 2013, sections 2.2 and 2.3). v is a maximum over t, so tails heavier
-than a Gaussian's raise it. Elements of one row or column are not independent: v is multiplied by
-1 + 4 · sqrt(2 / n), four standard errors, for n rows plus columns. For rates below 1 / (number of elements), x is extrapolated.
-The bound is |m| + x, and at most the worst case.
+docs/accuracy.md, "Tolerances", derives it: Chernoff's bound with the sub-Gaussian variance of the errors as shares of the worst
+case of each element (`worst_error.worst_case`). For rates below 1 / (number of elements) it is extrapolated.
 """
 
 from __future__ import annotations

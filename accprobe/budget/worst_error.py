@@ -1,14 +1,9 @@
 """Error bound of a product from the sum of |a·b|: relative to it for all operands, or of each element for known ones.
 
 Let S be the sum of |a·b| over the products below a node of the tree, subnormal operands counted as the smallest normal number.
-The value of a node is at most `size` · S + `least` and differs from the exact sum by at most `error` · S + `least`. One fused
-sum of t terms has two errors:
-
-- alignment: each term loses less than 2^-F of the largest term, which itself is exact if F has room for its bits;
-- rounding of the result: at most 2^-b of it, or half of that to nearest.
-
-Errors below the normal range or the alignment floor are `least`, independent of S. S of a part is at most S of the whole. So
-the bounds of parts add up along a chain and up the tree, in any order of K. They hold if no sum overflows.
+docs/accuracy.md, "Bounds", derives the losses of one fused sum. Errors below the normal range or the alignment floor are
+`least`, independent of S. S of a part is at most S of the whole. So the bounds of parts add up along a chain and up the tree,
+in any order of K. They hold if no sum overflows.
 """
 
 from __future__ import annotations
@@ -239,15 +234,10 @@ def _rounded(bound: ErrorBound, bits: int, rounding: Rounding, fmt: Format) -> E
     subnormal = 2.0 ** (fmt.min_exponent - bits)
     if bound.bits <= bits:
         return bound._replace(least=bound.least + subnormal)
-    part = unit_roundoff(bits, rounding)
+    part = 2.0 ** -(bits + (rounding in ("RNE", "RNA")))  # the largest relative error of one rounding
     lost = bound.size * part
     least = bound.least * (1 + part) + subnormal
     return ErrorBound(bound.size if rounding == "RZ" else bound.size + lost, bound.error + lost, bits, least)
-
-
-def unit_roundoff(bits: int, rounding: Rounding) -> float:
-    """Return the largest relative error of one rounding to `bits` fraction bits."""
-    return 2.0 ** -(bits + (rounding in ("RNE", "RNA")))
 
 
 def _scaled(bound: ErrorBound, fmt: Format = FORMATS["f32"]) -> ErrorBound:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import re
+import struct
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property, partial
+from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from typing import NamedTuple
 
 from accprobe.build import toolchain
-from accprobe.sass import symbols
 from accprobe.sass.opcodes import MATRIX
 
 _CONVERSIONS = "F2F F2FP F2I F2IP I2F I2FP I2I I2IP FRND"
@@ -43,6 +44,14 @@ READ_CHUNK = 1 << 20
 """Characters of the disassembler's output that are read at once."""
 PART = 4 << 20
 """Bytes of code of a large cubin that nvdisasm gets at once; it needs some 300 MiB of memory for them."""
+LARGE_CUBIN = 8 << 20
+"""Bytes of a cubin that is disassembled in parts."""
+
+_SYMBOL_TABLE, _IS_CODE = 2, 4
+_FUNCTION = 2
+_SYMBOL = struct.Struct("<4xBxH16x")
+"""The type of a symbol and its section."""
+_SECTION_HEADER = struct.Struct("<4xIQ8xQQ24x")
 _CONSTANT_MOVE = re.compile(r"-RZ, RZ,")
 
 
@@ -116,7 +125,7 @@ def functions(path: Path, targets: bool = True, matrix: bool = False) -> Iterato
     matrix opcodes have lines. A large cubin is disassembled in parts, as nvdisasm keeps all of it in memory.
     """
     options = ["--print-code"] if targets else ["--print-code", "--no-dataflow"]
-    for part in symbols.symbol_groups(path, PART):
+    for part in symbol_groups(path, PART):
         only = ["--cuda-function-index", ",".join(map(str, part))] if part else []
         with toolchain.output("nvdisasm", *options, *only, str(path)) as text:
             yield from parse(iter(partial(text.read, READ_CHUNK), ""), matrix)
@@ -188,3 +197,57 @@ def read_line(offset: int, text: str) -> Line | None:
 
 def _moves_constant(line: Line) -> bool:
     return line.opcode.startswith("HFMA2") and _CONSTANT_MOVE.search(line.operands) is not None
+
+
+class _Section(NamedTuple):
+    kind: int
+    flags: int
+    offset: int
+    size: int
+
+
+def symbol_groups(path: Path, limit: int) -> list[tuple[int, ...]]:
+    """Return indices of symbols, one per code section, in groups of `limit` bytes of code or one section.
+
+    A single empty group means the whole file: if it is not large, or has code without a symbol.
+    """
+    if path.stat().st_size <= LARGE_CUBIN:
+        return [()]
+    with path.open("rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as data:
+        try:
+            sections = list(_section_headers(data))
+            found = _symbols(data, sections)
+        except (struct.error, OverflowError):
+            return [()]
+    code = {i: section.size for i, section in enumerate(sections) if section.flags & _IS_CODE}
+    if not code or code.keys() - found.keys():
+        return [()]
+    groups: list[tuple[int, ...]] = [()]
+    total = 0
+    for section, size in code.items():
+        if groups[-1] and total + size > limit:
+            groups.append(())
+            total = 0
+        groups[-1] += (found[section],)
+        total += size
+    return groups
+
+
+def _section_headers(data: mmap) -> Iterator[_Section]:
+    (offset,) = struct.unpack_from("<Q", data, 40)
+    size, count = struct.unpack_from("<HH", data, 58)
+    for i in range(count):
+        yield _Section(*_SECTION_HEADER.unpack_from(data, offset + size * i))
+
+
+def _symbols(data: mmap, sections: list[_Section]) -> dict[int, int]:
+    """Return by section the index of a symbol in it, of a function if there is one."""
+    found: dict[int, int] = {}
+    functions: dict[int, int] = {}
+    for table in sections:
+        if table.kind != _SYMBOL_TABLE:
+            continue
+        for i in range(table.size // _SYMBOL.size):
+            info, section = _SYMBOL.unpack_from(data, table.offset + _SYMBOL.size * i)
+            (functions if info & 15 == _FUNCTION else found).setdefault(section, i)
+    return found | functions

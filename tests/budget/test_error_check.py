@@ -87,14 +87,6 @@ def test_the_message_says_where_and_how_much() -> None:
         assert_matmul_close(got, a, b, like=LIKE, promote_every=128)
 
 
-@pytest.mark.parametrize(("times", "kind"), [(2, "normal"), (-1, "positive"), (0.5, "normal")])
-def test_a_constant_factor_is_reported(times: float, kind: str) -> None:
-    a, b = operands(kind)
-    got = matmul(a, b, like=LIKE, promote_every=128) * np.float32(times)
-    with pytest.raises(AssertionError, match=rf"; likeliest: the result times {times:g}$"):
-        assert_matmul_close(got, a, b, like=LIKE, promote_every=128)
-
-
 def test_of_a_large_result_the_cause_is_looked_for_where_it_is_wrong() -> None:
     named = of_named(LIKE)
     a, b = drawn_patterns("positive", named.a, named.b, 300, 200, 128, np.random.default_rng(0))
@@ -116,8 +108,7 @@ def test_which_k_are_missing_or_counted_twice() -> None:
 
 @pytest.mark.parametrize("kind", ["positive", "normal"])
 @pytest.mark.parametrize("dropped", [16, 32])
-def test_a_block_of_k_that_is_missing_is_no_constant_factor(kind: str, dropped: int) -> None:
-    """On same-sign data, 480 products add up to about 0.94 times 512 products."""
+def test_a_block_of_k_that_is_missing_is_named(kind: str, dropped: int) -> None:
     like = "h200:wgmma.m64n8k16.f32.bf16.bf16"
     a, b = operands(kind, like=like)
     got = (a[:, : K - dropped].astype(np.float32) @ b[: K - dropped].astype(np.float32)).astype(ml_dtypes.bfloat16)

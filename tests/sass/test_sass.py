@@ -11,7 +11,7 @@ from accprobe.build import cache, compiler, probes, toolchain
 from accprobe.errors import ToolMissing
 from accprobe.isa.families import WGMMA
 from accprobe.isa.instructions import parse
-from accprobe.sass import lowering, reading, symbols
+from accprobe.sass import lowering, reading
 
 
 @pytest.fixture
@@ -175,9 +175,9 @@ def test_large_cubins_are_read_in_parts(monkeypatch: pytest.MonkeyPatch) -> None
     )
     path = compiler.compile_source(code, "sm_90a", "a").path
     whole = sorted(reading.functions(path), key=lambda function: function.name)
-    monkeypatch.setattr(symbols, "LARGE_CUBIN", 0)
+    monkeypatch.setattr(reading, "LARGE_CUBIN", 0)
     for limit, count in ((1, 3), (1 << 20, 1)):
         monkeypatch.setattr(reading, "PART", limit)
-        assert len(symbols.symbol_groups(path, limit)) == count
+        assert len(reading.symbol_groups(path, limit)) == count
         parts = sorted(reading.functions(path), key=lambda function: function.name)
         assert [(f.name, f.architecture, f.sha256) for f in parts] == [(f.name, f.architecture, f.sha256) for f in whole]
