@@ -22,13 +22,10 @@ from accprobe.budget.tail import FALSE_ALARMS, Emulated, Tail, rounded_values, t
 from accprobe.budget.worst_error import worst_error
 from accprobe.errors import AccprobeError
 from accprobe.evaluate.error_free import Floats, Truths
-from accprobe.evaluate.product import ScaleWords
 from accprobe.isa.formats import FORMATS, Format
-from accprobe.model.product import ProductModel, ScaleOf, Scales
+from accprobe.model.product import ProductModel
 
 CALC_DIFF = 1e-3
-
-BLOCK_OF_SCALE = 128
 
 # Largest default rows, and columns, of the result of one test.
 USUAL_SIDE = 64
@@ -58,8 +55,9 @@ def calc_diff(got: Floats, reference: Floats) -> Floats:
 
 @dataclass(frozen=True)
 class ToleranceRequest:
-    """The product and its tests. m, n: shape of one test's result, None: as K allows; scale: granularity of the scales, drawn
-    from 1 to 2; None: no scales. rate: of false alarms among correct elements; own: a test of the user.
+    """The product and its tests.
+
+    m, n: shape of one test's result, None: as K allows. rate: of false alarms among correct elements; own: a test of the user.
     """
 
     accumulation: Accumulation
@@ -70,7 +68,6 @@ class ToleranceRequest:
     split_k: int
     out: Format
     data: Data
-    scale: ScaleOf | None
     seed: int
     rate: float = FALSE_ALARMS
     own: OwnTest | None = None
@@ -78,13 +75,7 @@ class ToleranceRequest:
     @cached_property
     def model(self) -> ProductModel:
         """Return the model of the product. Raises AccprobeError."""
-        blocks = self.scale is not None and "x" in self.scale
-        if blocks and self.promote_every != BLOCK_OF_SCALE:
-            raise AccprobeError(f"scales of blocks are applied where sums are promoted: promote every {BLOCK_OF_SCALE}")
-        if blocks and self.split_k > 1:
-            raise AccprobeError("block scales and split-K are not supported together")
-        scales = Scales(self.scale) if self.scale else None
-        return self.accumulation.model(self.k, self.promote_every, self.split_k, self.out, scales)
+        return self.accumulation.model(self.k, self.promote_every, self.split_k, self.out)
 
     @cached_property
     def shape(self) -> tuple[int, int, int]:
@@ -99,14 +90,7 @@ class ToleranceRequest:
         rng = np.random.default_rng([self.seed, draw])
         rows = tests * m
         a, b = drawn_patterns(data, self.model.a, self.model.b, rows, n, self.k, rng)
-        if self.scale is None:
-            return Operation(self.model, a, b, tests=tests)
-        blocks = -(-self.k // BLOCK_OF_SCALE)
-        shapes = {"tensor": ((1, 1), (1, 1)), "row": ((rows, 1), (1, n))}.get(self.scale, ((rows, blocks), (blocks, n)))
-        of_a, of_b = (rng.uniform(1, 2, shape).astype(np.float32) for shape in shapes)
-        if self.scale == "128x128":
-            of_b = of_b[:, np.arange(n) // BLOCK_OF_SCALE * BLOCK_OF_SCALE]
-        return Operation(self.model, a, b, ScaleWords(of_a, of_b), tests)
+        return Operation(self.model, a, b, tests=tests)
 
 
 class DrawnTests(NamedTuple):

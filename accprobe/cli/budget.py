@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -162,13 +162,6 @@ def _interval(word: str) -> int:
 @click.option("--out", metavar="FORMAT", help="Format of D.  [default: the format of the sums, or from a product]")
 @click.option("--data", default="normal", show_default=True, metavar="KIND|FILE", help="Operands.")
 @click.option(
-    "--scale",
-    default="none",
-    show_default=True,
-    metavar="KIND",
-    help="Scales of the operands; 1x128 and 128x128 need --promote-every 128.",
-)
-@click.option(
     "--false-alarms",
     type=click.FloatRange(0, 1, True, True),
     metavar="RATE",
@@ -191,8 +184,6 @@ def tolerance_command(to: Output, **options: Any) -> None:
     NAME and --data are those of `accprobe budget`. The recommended tolerance bounds the emulated errors at the given rate of
     false alarms. The table shows the share of 200 trials in which each mistake is detected: by
     accprobe.testing.assert_matmul_close, by rtol and atol, by DeepGEMM's calc_diff < 1e-3, and by your own --atol and --rtol.
-
-    Scales, drawn at random: none, tensor, row, 1x128, 128x128 (blocks of B; 1x128 of A).
 
     Needs: nothing; extra fast for speed, torch for .pt.
 
@@ -224,7 +215,6 @@ def _request(
     split_k: int | None,
     out: str | None,
     data: str,
-    scale: str,
     false_alarms: float,
     atol: float | None,
     rtol: float | None,
@@ -234,9 +224,8 @@ def _request(
     from accprobe.budget.accumulation import of_named
     from accprobe.budget.data import OwnData
     from accprobe.budget.tolerance import OwnTest, ToleranceRequest
-    from accprobe.cli.arrays import data_named, scale_named
+    from accprobe.cli.arrays import data_named
     from accprobe.isa import formats
-    from accprobe.model.product import ScaleOf
 
     accumulation, operands = of_named(name, dtype or ""), data_named(data)
     measured = accumulation.measured
@@ -249,7 +238,6 @@ def _request(
     rounded = formats.get(out) if out else measured.result if measured else accumulation.result
     if rounded.kind != "float" or rounded.infinity is None:
         raise AccprobeError(f"--out {out} is not supported; give a float format with infinities, such as f32, bf16 or f16")
-    known: Any = scale_named(scale, ["none", *get_args(ScaleOf)])
     return ToleranceRequest(
         accumulation,
         found_k,
@@ -259,7 +247,6 @@ def _request(
         split_k or accumulation.split_k,
         rounded,
         operands,
-        None if known == "none" else known,
         seed,
         rate=false_alarms,
         own=None if atol is None and rtol is None else OwnTest(atol or 0.0, rtol or 0.0),

@@ -199,7 +199,6 @@ def tolerance_json(found: ToleranceReport) -> str:
         split_k=request.split_k,
         out=request.model.result.name,
         data=str(request.data),
-        scale=request.scale,
         seed=request.seed,
         false_alarms=request.rate,
         atol=found.recommended.atol,

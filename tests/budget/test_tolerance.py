@@ -18,7 +18,7 @@ from accprobe.evaluate.error_free import Floats
 from accprobe.isa.formats import FORMATS
 from accprobe.render.subjects.tolerance import kill_rows, tolerance_facts, tolerance_words
 
-ASKED = ToleranceRequest(of_named("QGMMA"), 512, 8, 8, 128, 1, FORMATS["bf16"], "normal", None, 0)
+ASKED = ToleranceRequest(of_named("QGMMA"), 512, 8, 8, 128, 1, FORMATS["bf16"], "normal", 0)
 HGMMA = replace(ASKED, accumulation=of_named("h200:wgmma.m64n256k16.f32.bf16.bf16"), promote_every=None)
 
 
@@ -87,16 +87,6 @@ def test_no_bound_above_the_whole_sum_is_printed() -> None:
 
 
 @pytest.mark.usefixtures("few_tests")
-def test_scales_of_blocks() -> None:
-    asked = replace(ASKED, scale="1x128")
-    assert caught(advised(asked))["block scales swapped"] == 1
-    assert "block scales swapped" not in caught(advised(ASKED))
-    with pytest.raises(AccprobeError, match="promote every 128"):
-        advised(replace(asked, promote_every=None))
-    assert advised(replace(asked, scale="128x128")).passed["elements"] == 1
-
-
-@pytest.mark.usefixtures("few_tests")
 def test_a_measured_product_has_its_own_plan_in_tolerance() -> None:
     product = of_named("products-h200:torch:_scaled_mm 512x512x512 e4m3 -> bf16, scale=tensor, use_fast_accum=False")
     asked = replace(ASKED, accumulation=product, k=512, promote_every=product.promote_every, split_k=product.split_k)
@@ -107,7 +97,7 @@ def test_a_measured_product_has_its_own_plan_in_tolerance() -> None:
 @pytest.mark.usefixtures("few_tests")
 def test_a_product_in_slices_that_is_never_promoted_has_no_promotion_to_lose() -> None:
     product = of_named("products-h200:torch:mm 256x256x4096 bf16 -> bf16")
-    asked = ToleranceRequest(product, 4096, 4, 4, product.promote_every, product.split_k, FORMATS["bf16"], "integers", None, 0)
+    asked = ToleranceRequest(product, 4096, 4, 4, product.promote_every, product.split_k, FORMATS["bf16"], "integers", 0)
     assert (asked.promote_every, asked.split_k) == (None, 3)
     assert "no promotion" not in caught(advised(asked))
 

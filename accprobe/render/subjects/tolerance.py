@@ -31,8 +31,7 @@ def tolerance_title(found: ToleranceReport) -> str:
     request = found.request
     promoted = f"promotion interval {request.promote_every}" if request.promote_every else "never promoted"
     split = f", split K {request.split_k}" if request.split_k > 1 else ""
-    scaled = f", scales of {request.scale}" if request.scale else ""
-    return f"{request.accumulation.name}: K = {request.k}, {promoted}{split}, result {request.model.result}{scaled}"
+    return f"{request.accumulation.name}: K = {request.k}, {promoted}{split}, result {request.model.result}"
 
 
 def test_titles(found: ToleranceReport) -> dict[str, str]:
@@ -79,8 +78,7 @@ def _assert(found: ToleranceReport) -> str:
     every = f", promote_every={request.promote_every}" if request.promote_every else ""
     split = f", split_k={request.split_k}" if request.split_k > 1 else ""
     rounded = f', out="{request.model.result}"' if request.model.result is not FORMATS["f32"] else ""
-    scales = ", scales=(scales_of_a, scales_of_b)" if request.scale else ""
-    like = f'like="{request.accumulation.name}"{every}{split}{rounded}{scales}'
+    like = f'like="{request.accumulation.name}"{every}{split}{rounded}'
     rate = f", false_alarms={request.rate:g}" if request.rate != FALSE_ALARMS else ""
     return f"assert_matmul_close(got, a, b, {like}{rate})"
 
