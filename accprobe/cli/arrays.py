@@ -153,10 +153,10 @@ def _pt(path: Path) -> Tensors:
 
     def array(tensor: Any) -> NDArray[Any]:
         if not isinstance(tensor, torch.Tensor):
-            raise AccprobeError(f"{path} holds a {type(tensor).__name__}, and no tensor")
+            raise AccprobeError(f"{path} has a {type(tensor).__name__}, not a tensor")
         received = TorchArrays("cpu").received(tensor)
         if received is None or received.fmt is None:
-            raise AccprobeError(f"{path} is of {tensor.dtype}, which is no format of a matrix product here")
+            raise AccprobeError(f"{path} has the type {tensor.dtype}, which is not a format of a matrix product")
         return TorchArrays("cpu").patterns(tensor, received.fmt).view(np.dtype(received.fmt.ml_dtype))
 
     return {str(name): partial(array, tensor) for name, tensor in every.items()}

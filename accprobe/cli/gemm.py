@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable
 from functools import partial
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from accprobe.cli.interrupts import TimeLimitReached, ending_by, supervised, time_limit
-from accprobe.cli.output import DIFFERS, count, list_names, seed_option, tell, write
+from accprobe.cli.output import DIFFERS, count, list_names, seed_option, tell
 from accprobe.cli.product_run import ProductRun, ProductSetting
 from accprobe.cli.reports import ReportOutput, end_interrupted, report_options, saving
 from accprobe.cli.streams import libraries_on_stderr
@@ -88,7 +87,7 @@ def gemm_command(
       accprobe gemm torch:mm --shape 128x4096x4096 --sweep m=1,2,4,8,16,128
     """
     if listing:
-        _list(to.form)
+        _list()
         return
     if callable_ is None:
         raise click.UsageError("no CALLABLE is given; `accprobe gemm --list` lists the built-in ones")
@@ -197,13 +196,9 @@ def swept_sizes(of: str, text: str) -> tuple[int, ...]:
     return tuple(dict.fromkeys(map(int, words)))
 
 
-def _list(form: str) -> None:
+def _list() -> None:
     from accprobe.gemm.callables.builtin import BUILTIN
 
-    if form == "json":
-        listed = [{"name": each.name, "title": each.title, "lacks": each.why_not() or None} for each in BUILTIN.values()]
-        write(json.dumps(listed, indent=2) + "\n")
-        return
     yours = (
         "FILE.py:FUNCTION, package.module:FUNCTION",
         "your function: d = f(a, b), f(a, b, bias) or f(a, b, scale_a, scale_b)",

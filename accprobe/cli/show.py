@@ -110,7 +110,7 @@ def _text(found: Diff, form: str, expand: bool) -> str:
     from accprobe.render.data import diff_json
     from accprobe.render.subjects.comparison import diff_blocks
 
-    return diff_json(found) + "\n" if form == "json" else document_text(form, diff_blocks(found, expand), headline(found))
+    return diff_json(found) if form == "json" else document_text(form, diff_blocks(found, expand), headline(found))
 
 
 @click.command("check")

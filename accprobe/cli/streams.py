@@ -1,10 +1,7 @@
-"""Robust standard output and error: for a full disk, a closed pipe, a closed descriptor, or a terminal whose encoding lacks a
-character.
-"""
+"""Robust standard output and error: for a full disk, a closed pipe, or a closed descriptor."""
 
 from __future__ import annotations
 
-import codecs
 import ctypes
 import errno
 import fcntl
@@ -20,11 +17,6 @@ from accprobe.errors import AccprobeError
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
-
-SPELLED = "accprobe.spelled"
-"""Name of the codec error handler that replaces characters which an encoding lacks."""
-
-_ASCII = {"→": "->", "≥": ">=", "≤": "<=", "×": "x", "·": "*", "─": "-", "│": "|", "├": "|", "└": "`", "…": "...", "ᵀ": "^T"}
 
 
 class OutputLost(AccprobeError):
@@ -59,7 +51,6 @@ def guard() -> None:
     With PYTHONUNBUFFERED, Python writes without a buffer and ignores short writes; this always uses a buffer. A closed
     descriptor is opened on the null device, so that no file gets its number.
     """
-    codecs.register_error(SPELLED, _spelled)
     if sys.stdin is None:
         _open_null(0, os.O_RDONLY)
         sys.stdin = io.TextIOWrapper(io.BufferedReader(io.FileIO(0, closefd=False)), "utf-8")
@@ -106,7 +97,7 @@ def _stream(descriptor: int, before: TextIO | None, needed: bool) -> TextIO:
     own = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, 3)  # above the standard ones, of which some may be closed
     buffer = io.BufferedWriter(_Descriptor(own, needed))
     encoding = before.encoding if before else "utf-8"
-    return io.TextIOWrapper(buffer, encoding, SPELLED, write_through=True)
+    return io.TextIOWrapper(buffer, encoding, "backslashreplace", write_through=True)
 
 
 def _open_null(descriptor: int, mode: int) -> None:
@@ -114,11 +105,3 @@ def _open_null(descriptor: int, mode: int) -> None:
     if null != descriptor:
         os.dup2(null, descriptor)
         os.close(null)
-
-
-def _spelled(error: UnicodeError) -> tuple[str, int]:
-    """Replace characters that an encoding lacks by ASCII: "->" for an arrow, an escape if there is no such form."""
-    if not isinstance(error, UnicodeEncodeError):
-        raise error
-    lacking = error.object[error.start : error.end]
-    return "".join(_ASCII.get(each) or each.encode("ascii", "backslashreplace").decode() for each in lacking), error.end

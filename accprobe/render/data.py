@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import Any
@@ -25,6 +24,7 @@ from accprobe.render.subjects.tolerance import tolerance_words
 from accprobe.render.subjects.verification import Verified
 from accprobe.report.columns import records
 from accprobe.report.report import AnyClaim, Report, Tool
+from accprobe.report.text import written
 from accprobe.sass.promotion import UNBOUNDED, Chain
 from accprobe.verify.outcome import Verification
 
@@ -43,8 +43,7 @@ def comma_separated(report: Report) -> str:
 
 
 def _document(kind: str, schema: int, **data: Any) -> str:
-    head = {"schema": schema, "kind": kind, "tool": Tool.current().model_dump(exclude_none=True)}
-    return json.dumps(head | data, indent=1, ensure_ascii=False) + "\n"
+    return written({"schema": schema, "kind": kind, "tool": Tool.current().model_dump(exclude_none=True)} | data)
 
 
 def diff_json(diff: Diff) -> str:
@@ -59,7 +58,7 @@ def diff_json(diff: Diff) -> str:
         "unmeasured": diff.unmeasured,
         "pairs": [_pair(pair) for pair in diff.pairs],
     }
-    return json.dumps(data, indent=1, ensure_ascii=False)
+    return written(data)
 
 
 def _side(report: Report) -> JsonObject:
@@ -106,17 +105,9 @@ def _value(claim: AnyClaim | None, difference: Difference, text: str) -> JsonObj
 
 
 def kernels_json(kernels: Sequence[Kernel], reading: Reading) -> str:
-    """Return all kernels, one a line."""
-    head = {
-        "schema": 1,
-        "kind": "sass",
-        "tool": Tool.current().model_dump(exclude_none=True),
-        "functions": dict(reading.functions),
-        "ptx": reading.ptx,
-        "unread": reading.problems,
-    }
-    body = ",\n".join(f"  {json.dumps(_kernel(kernel))}" for kernel in kernels)
-    return f'{json.dumps(head)[:-1]},\n "kernels": [\n{body}\n ]}}\n'
+    """Return all kernels."""
+    found = {"functions": dict(reading.functions), "ptx": reading.ptx, "unread": reading.problems}
+    return _document("sass", 1, **found, kernels=[_kernel(kernel) for kernel in kernels])
 
 
 def _kernel(kernel: Kernel) -> JsonObject:

@@ -36,7 +36,7 @@ def find(name: str | Path) -> Path:
     if path.is_file() or path.is_dir():
         return path
     if path.exists():
-        raise ReportError(f"{name} is no regular file; what a pipe has is read from standard input, as -")
+        raise ReportError(f"{name} is not a regular file; redirect a pipe to standard input and give -")
     if str(name).startswith("sim:"):
         raise ReportError(f"{name} is a device; `accprobe run --device {name} -o FILE` makes a report of it")
     raise no_report(str(name), known)

@@ -158,7 +158,7 @@ class Report(BaseModel):
         """Read an open file, which messages call `name`. Raises ReportError, OSError."""
         text = file.read(MOST_BYTES + 1)
         if len(text) > MOST_BYTES:
-            raise ReportError(f"{name} is no report: it has more than {MOST_BYTES >> 20} MiB")
+            raise ReportError(f"{name} is not a report: it has more than {MOST_BYTES >> 20} MiB")
         text = pictured(text.removeprefix(codecs.BOM_UTF8))
         try:
             return cls.model_validate_json(text)

@@ -61,10 +61,6 @@ class Profile(_Record):
     executed: tuple[tuple[str, int], ...]
     expected: tuple[tuple[str, int], ...]
 
-    @property
-    def agrees(self) -> bool:
-        return dict(self.executed) == dict(self.expected)
-
 
 class SweepRecord(_Record):
     """One configuration of the kernel on one set of operands.

@@ -55,9 +55,9 @@ def reason(error: ValidationError, schema: int) -> str:
     if kind == "json_invalid" and "recursion limit" in first["msg"]:
         return "it is not an accprobe report: it is nested too deeply"
     if kind == "json_invalid":
-        return f"it is not JSON, or cut short ({first['msg'].removeprefix('Invalid JSON: ')})"
+        return f"it is not JSON, or truncated ({first['msg'].removeprefix('Invalid JSON: ')})"
     if kind == "model_type" and not key:
-        return "it is not an accprobe report, but another JSON file: it is no object"
+        return "it is not an accprobe report, but another JSON file: not an object"
     if key == "schema" and kind == "missing":
         return "it is not an accprobe report, but another JSON file: the key schema is missing"
     if key == "schema":

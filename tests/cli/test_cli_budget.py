@@ -139,7 +139,7 @@ def test_what_of_a_file_is_taken_is_told() -> None:
         ("words.npy", "words.npy has the type |V2; expected real numbers"),
         ("turned.pt", "a has K = 96 and b has K = 12"),
         ("three.pt", "has 3 tensors, not only a and b; give three.pt:NAME"),
-        ("three.pt:n", "holds a int, and no tensor"),
+        ("three.pt:n", "has a int, not a tensor"),
         ("layers.safetensors:2.weight", "has no tensor '2.weight'; did you mean"),
     ],
 )

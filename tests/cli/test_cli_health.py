@@ -52,7 +52,7 @@ def test_a_healthy_gpu() -> None:
     result = health("--device", "sim:h100")
     assert result.exit_code == 0
     lines = result.stdout.splitlines()
-    assert lines[:2] == ["SIMULATED: devices that are models, no hardware was checked", ""]
+    assert lines[:2] == ["SIMULATED: the devices are models, no hardware was checked", ""]
     named = [line.split()[0] for line in lines if line[:1].isalpha()]
     assert named[3:9] == ["fp8", "f16", "bf16", "tf32", "int8", "f64"]
     assert re.fullmatch(r"sim:h100: healthy: [\d,]+ results", lines[2])

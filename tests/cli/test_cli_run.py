@@ -56,7 +56,7 @@ mma.sync.m16n8k{16,32}.s32.s8.s8.s32  IMMA    32 wrap    any           any      
 
 any: not observable; integer sums that wrap around are the same in every order.
 skipped: no probe: 1 of 3 instructions (`accprobe list --instructions sm_90a` names them)
-2 instructions measured in TIME s; like ones share a line (1 line, --all has each)
+2 instructions measured in TIME s; equal ones share a line (1 line, --all has each)
 176 of 176 events covered, 0 of 247,244 results contradict the model
 Fake GPU, sm_90a; compute capability 9.0, 3 SMs
 accprobe VERSION, seed 0; driver 1.2

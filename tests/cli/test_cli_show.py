@@ -106,14 +106,14 @@ def test_what_never_ends_is_no_report(command: list[str], tmp_path: Path) -> Non
     os.mkfifo(tmp_path / "pipe")
     for endless in ("/dev/zero", str(tmp_path / "pipe")):
         result = CliRunner().invoke(main, [*command, endless])
-        reason = f"accprobe: {endless} is no regular file; what a pipe has is read from standard input, as -\n"
+        reason = f"accprobe: {endless} is not a regular file; redirect a pipe to standard input and give -\n"
         assert (result.exit_code, result.stderr) == (2, reason)
 
 
 def test_more_than_any_report_has_is_not_read(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("accprobe.report.report.MOST_BYTES", 1 << 10)
     result = show(str(path))
-    assert (result.exit_code, result.stderr) == (2, f"accprobe: {path} is no report: it has more than 0 MiB\n")
+    assert (result.exit_code, result.stderr) == (2, f"accprobe: {path} is not a report: it has more than 0 MiB\n")
 
 
 def test_a_file_with_a_recorded_name_is_told(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

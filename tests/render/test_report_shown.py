@@ -114,7 +114,7 @@ mma.sync.m16n8k32.f32.e4m3.e4m3.f32  F2FP + 2×HMMA + FADD  23 (f32)    23      
 ! The running sum keeps 13 (e8m13) of the 23 fraction bits of f32: wgmma.m64n8k32.f32.e4m3.e4m3{,.rs}
 ! The operands are converted and multiplied by HMMA, not by a unit of their own format: mma.sync.m16n8k32.f32.e4m3.e4m3.f32
 skipped: no probe: 1 of 4 instructions (`accprobe list --instructions sm_90a` names them)
-3 instructions measured in 1.5 s; like ones share a line (2 lines, --all has each)
+3 instructions measured in 1.5 s; equal ones share a line (2 lines, --all has each)
 Fake GPU, sm_90a; 3 SMs
 accprobe 0.1.0, seed 0; driver 1.2
 """  # noqa: E501

@@ -41,7 +41,7 @@ def altered(path: str, value: object) -> str:
 
 
 BROKEN = {
-    "truncated": (json.dumps(report_data())[:300], "it is not JSON, or cut short (EOF while parsing"),
+    "truncated": (json.dumps(report_data())[:300], "it is not JSON, or truncated (EOF while parsing"),
     "nested too deeply": ("[" * 100_000, "it is not an accprobe report: it is nested too deeply"),
     "no object": ("[1, 2]", "it is not an accprobe report"),
     "another tool's": ('{"devices": [], "version": "1"}', "it is not an accprobe report, but another JSON file"),

@@ -15,7 +15,7 @@ from accprobe.render.subjects.verification import mismatch
 def health_blocks(outcome: HealthOutcome) -> Iterator[Element]:
     """Yield the verdict of each GPU, remarks and mismatches, and its units, except of healthy GPUs of a cluster."""
     if any(gpu.kind == "simulated" for gpu in outcome.gpus):
-        yield Paragraph(Phrase("SIMULATED: devices that are models, no hardware was checked", "bad"), boxed=True)
+        yield Paragraph(Phrase("SIMULATED: the devices are models, no hardware was checked", "bad"), boxed=True)
     for gpu in sorted(outcome.gpus, key=lambda gpu: gpu.status == "healthy"):
         yield Heading((Phrase(f"{gpu.where}: ", "strong"), Phrase(gpu_verdict(gpu), _tone(gpu))), 2)
         if lines := tuple(_remarks(gpu)):

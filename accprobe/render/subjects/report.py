@@ -270,7 +270,7 @@ def summary(report: Report, lines_shown: int | None = None) -> Iterator[Phrases]
     done = {"simulated": "simulated", "replay": "replayed"}.get(report.device.kind, "measured")
     alike = ""
     if lines_shown is not None and lines_shown < len(report.measured):
-        alike = f"; like ones share a line ({so_many(lines_shown, 'line')}, --all has each)"
+        alike = f"; equal ones share a line ({so_many(lines_shown, 'line')}, --all has each)"
     took = f" in {report.run.seconds:.1f} s" if report.run.seconds else ""
     yield Phrase(f"{so_many(len(report.measured), 'instruction')} {done}{took}", "strong"), Phrase(alike, "quiet")
     if covered := coverage([row.verification for row in report.measured if row.verification]):

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
 
 from accprobe.isa.formats import FORMATS
-from accprobe.render.document import Column, Element, Heading, Paragraph, Phrase, Section, Tone, tabulate
+from accprobe.render.document import Column, Element, Heading, Paragraph, Phrase, Section, tabulate
 from accprobe.report.sweeps import OperandSet, SweepRecord
 from accprobe.report.words import register
 from accprobe.sass import opcodes
@@ -169,12 +169,11 @@ def remarks(records: Sequence[SweepRecord], simulated: bool) -> Iterator[Phrase]
         yield Phrase(PROMOTED, "quiet")
     if any(record.prediction for record in records):
         yield Phrase("bits differ: elements, with any mask, that the opcode's published model predicts otherwise.", "quiet")
-    for text_of, tone in _REMARKS:
-        found: dict[str, list[SweepRecord]] = {}
-        for record in records:
-            if text := text_of(record):
-                found.setdefault(text, []).append(record)
-        yield from (Phrase(f"{'; '.join(places(alike))}: {text}", tone) for text, alike in found.items())
+    found: dict[str, list[SweepRecord]] = {}
+    for record in records:
+        for text in filter(None, (_overflow(record), record.reason)):
+            found.setdefault(text, []).append(record)
+    yield from (Phrase(f"{'; '.join(places(alike))}: {text}", "quiet") for text, alike in found.items())
 
 
 def _overflow(record: SweepRecord) -> str:
@@ -186,27 +185,6 @@ def _overflow(record: SweepRecord) -> str:
         f" the unit: right from {unit.smallest} to {unit.largest}, beyond: {unit.rule};"
         f" blocks added by ordinary adds: {add.rule}."
     )
-
-
-def _counted(record: SweepRecord) -> str:
-    return "the profiler counted the executions that the disassembly has." if record.profile and record.profile.agrees else ""
-
-
-def _miscounted(record: SweepRecord) -> str:
-    if record.profile is None or record.profile.agrees:
-        return ""
-    counted = ", ".join(f"{count:,}×{opcode}" for opcode, count in record.profile.executed) or "no matrix instruction"
-    expected = ", ".join(f"{count:,}×{opcode}" for opcode, count in record.profile.expected)
-    return f"the profiler counted {counted}; the disassembly has {expected}."
-
-
-_REMARKS: tuple[tuple[Callable[[SweepRecord], str], Tone], ...] = (
-    (_overflow, "quiet"),
-    (lambda record: record.reason, "quiet"),
-    (_counted, "good"),
-    (_miscounted, "bad"),
-)
-"""Remarks on single records; records with the same text share it."""
 
 
 def places(records: Iterable[SweepRecord]) -> Iterator[str]:

@@ -108,7 +108,7 @@ def tolerance_words(found: ToleranceReport) -> Iterator[str]:
     for name, share in found.passed.items():
         if share < ALWAYS:
             title = titles[name].capitalize()
-            yield f"{title} rejects correct results in {1 - share:.0%} of the tests: what it detects means nothing."
+            yield f"{title} rejects correct results in {1 - share:.0%} of the tests, so its detections mean nothing."
     first = [row for row in found.kill_table if row.by.get("own", 1.0) < ALWAYS]
     if first:
         shares = ", ".join(f"'{row.mistake}' ({row.by['own']:.0%})" for row in first)
