@@ -66,9 +66,15 @@ def check_named(name: str) -> None:
         raise DeviceError(f"there is no {name}: {known}")
 
 
-def _opened(name: str) -> Device:
+def _simulated_chip(name: str) -> str | None:
+    """Return "sim:h100" for "sim:h100" and "faulty:h100", None for a GPU."""
     word, _, rest = name.partition(":")
-    return FaultyDevice(simulated_device(f"sim:{rest}")) if word == "faulty" else open_device(name)
+    return None if word == "cuda" else f"sim:{rest}"
+
+
+def _opened(name: str) -> Device:
+    chip = _simulated_chip(name)
+    return FaultyDevice(simulated_device(chip)) if chip and name.startswith("faulty:") else open_device(name)
 
 
 def check_host(names: Sequence[str], plan: CheckPlan, on_outcome: OnOutcome) -> None:
@@ -127,7 +133,7 @@ def _checked(name: str, plan: CheckPlan, until: float) -> Iterator[GpuOutcome]:
         shared=shared,
     )
     yield so_far
-    source, models, remark = trusted(device, plan.like)
+    source, models, remark = trusted(device, plan.like or _simulated_chip(name))
     units = chosen(device, models)
     if not units:
         raise AccprobeError(f"{source} has no model of a unit of {device.architecture}; --like REPORT names one that has")

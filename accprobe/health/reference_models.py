@@ -7,7 +7,7 @@ from typing import NamedTuple
 from accprobe.devices.protocol import Device
 from accprobe.errors import DeviceError
 from accprobe.isa.instructions import Instruction
-from accprobe.model.published import chip, known_models, names, title
+from accprobe.model.published import chip, known_models, names
 from accprobe.model.tree import DotModel
 from accprobe.report.names import named_models
 from accprobe.report.recorded import recorded
@@ -30,8 +30,6 @@ def trusted(device: Device, like: str | None) -> Trusted:
     simulated = "SIMULATED: no hardware is checked" if device.kind == "simulated" else ""
     if like is not None:
         return Trusted(like, named_models(like), simulated)
-    if simulated and (source := simulated_chip(device)):
-        return Trusted(source, named_models(source), simulated)
     if found := _recorded_of(device):
         return found
     for name in names():
@@ -56,11 +54,6 @@ def _recorded_of(device: Device) -> Trusted | None:
     same = [name for name, gpu in recorded_on.items() if _same_kind(gpu, device.name)]
     name = (same or list(recorded_on))[0]
     return Trusted(name, named_models(name), "" if same else f"models recorded on another GPU, an {recorded_on[name]}")
-
-
-def simulated_chip(device: Device) -> str | None:
-    """Return the source of the models that a simulated device evaluates: "sim:h100"."""
-    return next((f"sim:{name}" for name in names() if title(name) in device.name), None)
 
 
 def _same_kind(recorded_on: str, name: str) -> bool:
