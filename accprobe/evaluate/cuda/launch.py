@@ -77,7 +77,7 @@ class Evaluator:
     def evaluate(
         self, a: Any, b: Any, c: Any, d: Any, blocks: int = 1, promote: int = 0, ks: NDArray[np.intp] | None = None
     ) -> None:
-        """Write d = a · b + c of the model, in a chain of `blocks`. C: None with promotion, which evaluator.cu describes.
+        """Write d = a · b + c of the model, in a chain of `blocks`. C may be None; promote: see evaluator.cu.
 
         ks: the columns of A and B in the order of use, NO_K for zeros; None: all in order. Prepared or copied operands are made
         in parts of K, at least one block each, within SCRATCH of the operands or LEAST_SCRATCH.
@@ -85,7 +85,7 @@ class Evaluator:
         ks = np.arange(a.shape[1]) if ks is None else ks
         most = self._most_blocks(a, b, blocks, ks)
         if most < min(blocks, promote):
-            self._promoted(a, b, d, blocks, promote, ks)
+            self._promoted(a, b, c, d, blocks, promote, ks)
             return
         every = most // promote * promote if promote and most < blocks else most
         before = self._cupy.empty_like(d) if promote and every < blocks else d
@@ -98,10 +98,10 @@ class Evaluator:
                     before[...] = d
                 c = before
 
-    def _promoted(self, a: Any, b: Any, d: Any, blocks: int, promote: int, ks: NDArray[np.intp]) -> None:
+    def _promoted(self, a: Any, b: Any, c: Any, d: Any, blocks: int, promote: int, ks: NDArray[np.intp]) -> None:
         """Evaluate chains that are longer than a part; each is added to float32 sums."""
         total, sums = d.view(np.float32), self._cupy.empty(d.shape, np.float32)
-        total[...] = 0
+        total[...] = 0 if c is None else c.view(np.float32)
         for first in range(0, blocks, promote):
             part = range(first, min(first + promote, blocks))
             self.evaluate(a, b, None, sums, len(part), ks=_of_blocks(ks, part, blocks))
