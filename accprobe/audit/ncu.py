@@ -35,7 +35,7 @@ PAGE = (
 """Both metrics as comma-separated values. Clocks and caches stay as they are: nothing is timed."""
 
 _NO_PERMISSION = (
-    "the driver lets root alone read performance counters: run as root, or load the nvidia module with"
+    "only root may read performance counters here: run as root, or load the nvidia module with"
     " NVreg_RestrictProfilingToAdminUsers=0 (ERR_NVGPUCTRPERM)"
 )
 

@@ -142,9 +142,11 @@ def narrower_accumulator(operation: Operation) -> Bits | None:
     def fewer(arithmetic: Arithmetic) -> Arithmetic:
         if not isinstance(arithmetic, FloatArithmetic):
             return arithmetic
-        bits, cut = arithmetic.result_bits, arithmetic.alignment_bits
+        bits, aligned = arithmetic.result_bits, arithmetic.alignment_bits
         most = narrowed(bits)
-        return replace(arithmetic, result_bits=most, alignment_bits=cut if cut is None else min(cut, max(most, cut - 12)))
+        return replace(
+            arithmetic, result_bits=most, alignment_bits=aligned if aligned is None else min(aligned, max(most, aligned - 12))
+        )
 
     if operation.model.step.root.arithmetic.result is FORMATS["f64"]:
         return None

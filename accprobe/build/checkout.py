@@ -32,6 +32,6 @@ def data_folder(name: str) -> Path:
     if folder.is_dir():
         return folder
     raise AccprobeError(
-        f"{folder} is no folder: this checkout has no symbolic links; run `git config core.symlinks true` and"
+        f"{folder} is not a folder: this checkout has no symbolic links; run `git config core.symlinks true` and"
         " `git checkout -- accprobe` in it, on a file system that has them"
     )

@@ -73,8 +73,8 @@ def covering_sets(inst: Instruction, shape: GoldenShape, model: DotModel, seed: 
     of_a, of_b = (np.arange(lines) % len(pairs) for lines in (rows, columns))
     for number in range(max(-(-len(made) // len(pairs)), -(-len(order) // METADATA_LINES))):
         which = order[(number * METADATA_LINES + np.arange(METADATA_LINES)) % len(order)]
-        asked = laid_out(inst, made[(number * len(pairs) + pairs) % len(made)], which[pairs % METADATA_LINES])
-        yield OperandBatch(asked.a[of_a], asked.b[of_b], asked.c[of_a], which)
+        request = laid_out(inst, made[(number * len(pairs) + pairs) % len(made)], which[pairs % METADATA_LINES])
+        yield OperandBatch(request.a[of_a], request.b[of_b], request.c[of_a], which)
 
 
 def covering_layouts(inst: Instruction) -> Places:

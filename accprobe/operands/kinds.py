@@ -129,7 +129,7 @@ def _clustered(inst: Instruction, rng: np.random.Generator, n: int) -> Request:
 
 
 def _spread_exponents(inst: Instruction, rng: np.random.Generator, n: int) -> Request:
-    """Draw products and C up to 30 bits apart, so that the truncation of the alignment decides the last bits."""
+    """Draw products and C with exponents up to 30 from each other, so that the truncation of the alignment decides."""
     return _around(inst, rng, n, rng.integers(-6, 7, n), 15)
 
 

@@ -98,7 +98,7 @@ def _in_path(path: Path, unpacked: Path) -> Iterator[DeviceCode]:
     if zipfile.is_zipfile(path):
         yield from _in_wheel(path, unpacked)
     elif path.suffix in (".whl", ".zip") and path.exists():
-        raise AccprobeError(f"{path} is no whole archive: it is cut short or damaged")
+        raise AccprobeError(f"{path} is not a complete archive: it is truncated or damaged")
     else:
         yield _in_file(path, str(path))
 
@@ -142,7 +142,7 @@ def _content(piece: Piece) -> bytes:
 def _check_regular(path: Path) -> None:
     """Raise AccprobeError for a pipe or a device, which may never end. A missing file fails when it is opened."""
     if path.exists() and not path.is_file():
-        raise AccprobeError(f"{path} is no regular file; what a pipe has can be read once it is written to one")
+        raise AccprobeError(f"{path} is not a regular file: write the data of a pipe to a file first")
 
 
 def _check_size(size: int, label: str) -> None:
@@ -175,7 +175,7 @@ def _in_wheel(wheel: Path, unpacked: Path) -> Iterator[DeviceCode]:
                     nothing = False
                     yield found
     except zipfile.BadZipFile as e:
-        raise AccprobeError(f"{wheel} is no whole archive: {e}") from None
+        raise AccprobeError(f"{wheel} is not a complete archive: {e}") from None
     if nothing:
         raise AccprobeError(f"{wheel} has no file with NVIDIA device code in it")
 
@@ -191,7 +191,7 @@ def _in_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, target: Path, 
     except AccprobeError as e:
         found = DeviceCode(label, problems=[str(e)])
     except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, NotImplementedError) as e:
-        found = DeviceCode(label, problems=[f"{label} cannot be unpacked: {str(e) or 'it is cut short'}"])
+        found = DeviceCode(label, problems=[f"{label} cannot be unpacked: {str(e) or 'it is truncated'}"])
     else:
         found = _try(target, label)
     if found and found.pieces:
@@ -245,10 +245,10 @@ def _scan(data: mmap.mmap, path: Path, label: str, found: DeviceCode) -> None:
         return
     if found.ptx:
         found.problems.append(
-            f"{label} holds no SASS, but PTX alone: `cuobjdump --extract-ptx all` extracts it, and `ptxas` assembles it"
+            f"{label} has PTX and no SASS: `cuobjdump --extract-ptx all` extracts it, and `ptxas` assembles it"
         )
         return
-    raise _NothingThere(f"{label} holds no NVIDIA device code: it is no cubin or fatbin, nor has it any inside")
+    raise _NothingThere(f"{label} has no NVIDIA device code: no cubin and no fatbin")
 
 
 def _next(data: mmap.mmap, place: int) -> int:
@@ -271,13 +271,13 @@ def _fatbin(data: mmap.mmap, start: int, path: Path, label: str, found: DeviceCo
         return start + len(_FATBIN)
     place, end = start + header, start + header + size
     if end > len(data):
-        raise AccprobeError(f"{label} is cut short: a fatbin in it ends at byte {end:,}, the file at {len(data):,}")
+        raise AccprobeError(f"{label} is truncated: a fatbin in it ends at byte {end:,}, the file at {len(data):,}")
     while place < end:
         kind, _, header, size = _unpack("<HHIQ", data, place)
         architecture = f"sm_{_unpack('<I', data, place + 28)[0]}"
         stop = place + header + size
         if header < 32 or stop > end:
-            raise AccprobeError(f"{label} has a fatbin that is damaged, or of a kind that accprobe does not know")
+            raise AccprobeError(f"{label} has a damaged fatbin, or one of an unknown kind")
         if kind == _ELF_ENTRY:
             found.pieces.append(Piece(path, label, "fatbin", place, stop, architecture))
         elif kind == _PTX_ENTRY:
@@ -293,7 +293,7 @@ def _cubin(data: mmap.mmap, start: int, path: Path, label: str, found: DeviceCod
     size = _elf_size(data, start)
     if start + size > len(data):
         whole = "is" if start == 0 else "has a cubin that is"
-        raise AccprobeError(f"{label} {whole} cut short: it ends at byte {start + size:,}, the file at {len(data):,}")
+        raise AccprobeError(f"{label} {whole} truncated: it ends at byte {start + size:,}, the file at {len(data):,}")
     found.pieces.append(Piece(path, label, "cubin", start, len(data) if start == 0 else start + size))
     return start + size
 

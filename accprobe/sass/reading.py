@@ -105,13 +105,13 @@ class Function:
 
     def _together(self) -> list[Line]:
         """Return the lines that a converged warp runs: none from the target of a BRA.DIV to the jump back."""
-        apart: set[int] = set()
+        copies: set[int] = set()
         for line in self.lines:
             if line.opcode.startswith("BRA.DIV") and (found := _PLACE.search(line.operands)) and found[0] in self.labels:
                 start = self.labels[found[0]]
                 back = (i for i, after in enumerate(self.lines[start:], start) if after.opcode == "BRA" and not after.guard)
-                apart |= set(range(start, next(back, len(self.lines)) + 1))
-        return [line for i, line in enumerate(self.lines) if i not in apart]
+                copies |= set(range(start, next(back, len(self.lines)) + 1))
+        return [line for i, line in enumerate(self.lines) if i not in copies]
 
 
 def _opcodes(lines: Iterable[Line]) -> tuple[str, ...]:

@@ -90,7 +90,7 @@ def configurations(
     for count in warps:
         _check_power("--num-warps", count, 1, MOST_WARPS)
     if promote_every is not None and promote_every % 32:
-        raise AccprobeError(f"--promote-every {promote_every} is no multiple of 32, the products of one QGMMA")
+        raise AccprobeError(f"--promote-every {promote_every} is not a multiple of 32, the products of one QGMMA")
     return [
         Configuration(each, block_k, count, block_m, block_n, promote_every)
         for each, count, block_k in product(types, warps, blocks)
@@ -108,4 +108,4 @@ def check_problem(every: Iterable[Configuration], m: int, n: int, k: int) -> Non
         for name, size, block in (("m", m, config.block_m), ("n", n, config.block_n), ("k", k, config.block_k)):
             if size % block:
                 near = -(-size // block) * block
-                raise AccprobeError(f"--{name} {size} is no multiple of block-{name.upper()} {block}; give {near}")
+                raise AccprobeError(f"--{name} {size} is not a multiple of block-{name.upper()} {block}; give {near}")

@@ -84,10 +84,10 @@ def assert_every_k_once(f: Multiply, **how: Unpack[How]) -> None:
     probed = RecordedCallable(_opened(f, how))
     whole = Region(*_lines(probed.spec), probed.spec.m * probed.spec.n)
     counted = _probed(f, probed, how, lambda: multiplicity.count_products(probed, [whole]))
-    told = [(x.mispaired or _miscounted(x.once), "" if x.region is whole else f", at {x.region}") for x in counted]
-    told = [(which, at) for which, at in told if which]
-    if told:
-        _fail(f, how, probed.spec, f"each_product_once: no, {'; '.join(which + at for which, at in told)}")
+    wrong = [(x.mispaired or _miscounted(x.once), "" if x.region is whole else f", at {x.region}") for x in counted]
+    wrong = [(which, at) for which, at in wrong if which]
+    if wrong:
+        _fail(f, how, probed.spec, f"each_product_once: no, {'; '.join(which + at for which, at in wrong)}")
 
 
 def _miscounted(found: Ints) -> str:
@@ -105,8 +105,8 @@ def assert_promotes(f: Multiply, at_most: int = 128, **how: Unpack[How]) -> None
         _fail(f, how, probed.spec, f"promote_every: no order of its sums was found, {e}")
     ks = np.sort(max((chain.taken for chain in chains_of(tree)), key=len))
     if len(ks) > at_most:
-        told = f"one accumulator takes {len(ks)} products, k = {ranges(ks)}; expected at most {at_most}"
-        _fail(f, how, probed.spec, f"promote_every: {told}")
+        found = f"one accumulator takes {len(ks)} products, k = {ranges(ks)}; expected at most {at_most}"
+        _fail(f, how, probed.spec, f"promote_every: {found}")
 
 
 def assert_accumulates(f: Multiply, bits: int = 23, **how: Unpack[How]) -> None:

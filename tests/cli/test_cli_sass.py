@@ -121,7 +121,7 @@ def test_what_cannot_be_read_is_a_sentence_each_and_the_others_are_told(promoted
     assert told.splitlines() == [
         "accprobe: damaged.whl: a.cubin cannot be unpacked: Bad CRC-32 for file 'a.cubin'",
         "accprobe: empty is an empty folder",
-        "accprobe: short.whl is no whole archive: it is cut short or damaged",
+        "accprobe: short.whl is not a complete archive: it is truncated or damaged",
         "accprobe: python.whl has no file with NVIDIA device code in it",
     ]
     assert [line for line in lines if "cubin" in line] == [
@@ -238,7 +238,7 @@ def test_junit(cache: list[str]) -> None:
     }
     assert failure.text == "cache/0/gemm.cubin\ncache/1/gemm.cubin"
     assert list(passes) == []
-    assert unread[0].get("message", "").startswith("notes.txt holds no NVIDIA device code")
+    assert unread[0].get("message", "").startswith("notes.txt has no NVIDIA device code")
 
 
 def test_github(cache: list[str]) -> None:

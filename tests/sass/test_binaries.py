@@ -145,20 +145,18 @@ def test_what_is_not_read_is_told_in_one_sentence(tmp_path: Path) -> None:
         (tmp_path / name).write_bytes(content)
         return tmp_path / name
 
-    assert problems(written("notes.txt", b"no code"))[0].endswith(
-        "notes.txt holds no NVIDIA device code: it is no cubin or fatbin, nor has it any inside"
-    )
+    assert problems(written("notes.txt", b"no code"))[0].endswith("notes.txt has no NVIDIA device code: no cubin and no fatbin")
     assert problems(written("empty", b""))[0].endswith("empty is empty")
     assert problems(tmp_path / "absent.cubin")[0].endswith("absent.cubin cannot be read: No such file or directory")
-    assert "holds no SASS, but PTX alone" in problems(written("p.fatbin", fatbin({}, ptx=".version 8.0")))[0]
+    assert "has PTX and no SASS" in problems(written("p.fatbin", fatbin({}, ptx=".version 8.0")))[0]
     damaged = struct.pack("<IHHQ", 0xBA55ED50, 1, 16, 80) + struct.pack("<HHIQ", 2, 0x101, 64, 500) + bytes(64)
-    assert "has a fatbin that is damaged" in problems(written("d.fatbin", damaged))[0]
+    assert "has a damaged fatbin" in problems(written("d.fatbin", damaged))[0]
 
 
 def test_what_may_never_end_is_not_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     os.mkfifo(tmp_path / "pipe")
     for path in (tmp_path / "pipe", Path("/dev/zero")):
-        assert problems(path) == [f"{path} is no regular file; what a pipe has can be read once it is written to one"]
+        assert problems(path) == [f"{path} is not a regular file: write the data of a pipe to a file first"]
     (tmp_path / "library.so").write_bytes(b"x" * 3000)
     with zipfile.ZipFile(tmp_path / "w.whl", "w") as wheel:
         wheel.write(tmp_path / "library.so", "library.so")
@@ -167,13 +165,13 @@ def test_what_may_never_end_is_not_opened(tmp_path: Path, monkeypatch: pytest.Mo
     assert problems(tmp_path / "w.whl") == ["w.whl: library.so is 0 GiB; no file with device code has more than 0"]
 
 
-def test_files_that_are_cut_short(cubins: dict[str, bytes], tmp_path: Path) -> None:
+def test_truncated_files(cubins: dict[str, bytes], tmp_path: Path) -> None:
     whole = cubins["sm_90a"]
     for size in (64, 1000, len(whole) - 100):
         (tmp_path / "x.cubin").write_bytes(whole[:size])
         (problem,) = problems(tmp_path / "x.cubin")
-        assert f"x.cubin is cut short: it ends at byte {len(whole):,}, the file at {size:,}" in problem or size == 64
-        assert "is cut short" in problem
+        assert f"x.cubin is truncated: it ends at byte {len(whole):,}, the file at {size:,}" in problem or size == 64
+        assert "is truncated" in problem
     packed = fatbin(cubins)
     (tmp_path / "x.fatbin").write_bytes(packed[:-50])
     (found,) = find([tmp_path / "x.fatbin"], tmp_path)
@@ -195,7 +193,7 @@ def test_a_damaged_cubin_in_a_wheel_costs_one_sentence(cubins: dict[str, bytes],
         ("x.whl: x/liby.so", "sm_90a"),
     ]
     cut, unread = reading.problems
-    assert cut.startswith("x.whl: x/libx.so has a cubin that is cut short: ")
+    assert cut.startswith("x.whl: x/libx.so has a cubin that is truncated: ")
     assert unread.startswith("x.whl: x/liby.so, sm_90 cannot be read: nvdisasm failed: ")
 
 
