@@ -136,10 +136,8 @@ def _profiler(device: str) -> Profiler:
     from accprobe.build.driver import why_no_gpu
     from accprobe.devices import CPU, FIRST_GPU, WORDS_ALONE
 
-    if device.startswith("sim:"):
-        raise AccprobeError("--ncu needs a GPU: a simulated device executes nothing")
-    if device == CPU:
-        raise AccprobeError("--ncu needs a GPU; the opcodes of a processor come from its machine code")
+    if device == CPU or device.startswith("sim:"):
+        raise AccprobeError(f"--ncu needs a GPU: {device} executes no GPU code")
     if device in WORDS_ALONE and (reason := why_no_gpu()):
         raise AccprobeError(f"--ncu needs a GPU: {reason}")
 

@@ -121,10 +121,6 @@ def test_report_keeps_other_sweeps(tmp_path: Path) -> None:
             "Triton is installed, but cannot be imported (No module named 'triton._C.libtriton'): "
             "pip install --force-reinstall triton",
         ),
-        (
-            RuntimeError("built for\nanother Python"),
-            "Triton is installed, but cannot be imported (built for another Python): pip install --force-reinstall triton",
-        ),
     ],
 )
 def test_without_triton_the_line_that_installs_it_is_told_once(
@@ -150,10 +146,6 @@ def test_without_triton_the_line_that_installs_it_is_told_once(
         (
             OSError(30, "Read-only file system", "/home/x/.triton"),
             "Triton cannot write /home/x/.triton (Read-only file system): set",
-        ),
-        (
-            OSError(28, "No space left on device"),
-            "Triton cannot write its cache (No space left on device): set TRITON_CACHE_DIR",
         ),
         (
             FileNotFoundError(2, "No such file or directory", "ptxas"),

@@ -40,7 +40,7 @@ REFUSED = [
     ("run --device xx", f"unknown device 'xx'; {UNKNOWN_DEVICE}"),
     ("run --device cuda:x", "'cuda:x' is not a device; a GPU is named cuda:0, cuda:1, …"),
     ("run --device sim:h1000", "no published model of 'sim:h1000'; did you mean sim:h100, sim:v100 or sim:h200?"),
-    ("run --device cpu --ncu", "--ncu needs a GPU; the opcodes of a processor come from its machine code"),
+    ("run --device cpu --ncu", "--ncu needs a GPU: cpu executes no GPU code"),
     ("verify h201 --device sim:h100", "there is no file and no recorded report 'h201'; did you mean h200?"),
     ("verify sim:h101 --device sim:h100", "no published model of 'sim:h101'; did you mean sim:h100"),
     (

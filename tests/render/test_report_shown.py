@@ -58,11 +58,6 @@ def test_patterns_expand_to_just_the_names(names: set[str]) -> None:
     assert sorted(found) == sorted(names)
 
 
-def test_like_instructions_become_one_pattern() -> None:
-    names = [name for name in NAMES if re.fullmatch(r"wgmma\.m64n\d+k32\.f32\.e4m3\.e4m3(\.rs)?", name)]
-    assert brace_patterns(names) == ["wgmma.m64n{8,256}k32.f32.e4m3.e4m3{,.rs}"]
-
-
 def row_of(changes: dict[str, Any] | None = None, bits: int = 13, **finding: object) -> Row:
     """The row of `NAME`, with some findings of its own."""
     data = float_row(NAME, bits, {"QGMMA": 1})

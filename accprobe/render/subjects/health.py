@@ -106,12 +106,12 @@ def load_text(gpu: GpuOutcome) -> str:
     if gpu.load is None or gpu.after is None:
         return ""
     load, limit = gpu.load, gpu.after.power_limit
-    told = [
+    measured = [
         (load.power, f"{load.power or 0:.0f} W" + (f" of {limit:.0f} W" if limit else "")),
         (load.highest_temperature, f"at most {load.highest_temperature} °C"),
         (load.lowest_sm_clock, f"SM clock {load.lowest_sm_clock or 0:,} MHz at least"),
     ]
-    return ", ".join(text for value, text in told if value is not None)
+    return ", ".join(text for value, text in measured if value is not None)
 
 
 def place_text(place: SmPlace) -> str:

@@ -113,9 +113,9 @@ def _body(row: ProductRow) -> Iterator[Element]:
     if before := proviso(row):
         yield Paragraph(Phrase(before, row.status), boxed=True)
     yield fact_grid(lines(row))
-    for region, told in plans(row):
+    for region, plan in plans(row):
         yield Heading(f"{region.where}: {so_many(region.elements, 'output')}", 4)
-        yield fact_grid(told)
+        yield fact_grid(plan)
 
 
 def wrong_first(rows: Sequence[ProductRow]) -> list[ProductRow]:

@@ -175,8 +175,8 @@ def _instructions(report: Report, shown: Sequence[TableLine], page: bool = False
     grid = _table(shown, page)
     if shown:
         yield grid
-    if told := meanings(report):
-        yield List(tuple((Phrase(sentence, "warning"), *pattern_spans(names)) for sentence, names in told), "!")
+    if consequences := meanings(report):
+        yield List(tuple((Phrase(sentence, "warning"), *pattern_spans(names)) for sentence, names in consequences), "!")
     yield from (Paragraph(Phrase(text, "quiet")) for text in legend(report.measured, grid))
     for status, reason, names in reasons(report.instructions):
         if status == "skipped":
