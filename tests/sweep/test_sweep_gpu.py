@@ -11,10 +11,6 @@ import numpy as np
 import pytest
 
 from accprobe.errors import DeviceError
-from accprobe.render.markdown import markdown_text
-from accprobe.render.subjects.sweeps import sweep_tables
-from accprobe.report.report import Report
-from accprobe.report.sweeps import Profile
 from accprobe.sass.lowering import Lowering
 from accprobe.sweep import masks
 from accprobe.sweep.compilation import Compiled
@@ -93,11 +89,3 @@ def test_errors_of_a_launch_are_sentences() -> None:
         GpuBench._guard(bench, "failed"),
     ):
         raise RuntimeError("two lines\n  of it")
-
-
-@pytest.mark.parametrize(("counted", "told"), [(64, "counted the executions that the disassembly has"), (63, "counted 63×")])
-def test_recorded_counts_of_the_profiler_are_shown(counted: int, told: str) -> None:
-    executed = Profile(size=512, executed=((QGMMA, counted),), expected=((QGMMA, 64),))
-    record = next(each for each in Report.load("h200").sweeps if each.opcodes == (QGMMA,))
-    blocks = sweep_tables([record.model_copy(update={"profile": executed})])
-    assert told in markdown_text(blocks)
