@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -43,12 +44,17 @@ HOW: dict[Scaling, int] = {"product of scales": 0, "a then b": 1, "b then a": 2}
 
 
 def on_gpu(device: str) -> WholeOnGpu | None:
-    """Return the evaluator of "cuda:N"; None without cupy."""
+    """Make "cuda:N" the current GPU and return its evaluator, the same one each time; None without cupy."""
     try:
         import cupy
     except ImportError:
         return None
     cupy.cuda.Device(int(device.partition(":")[2] or 0)).use()
+    return _whole_on_gpu(cupy, device)
+
+
+@cache
+def _whole_on_gpu(cupy: Any, device: str) -> WholeOnGpu:
     return WholeOnGpu(cupy, current_target(cupy), device)
 
 
