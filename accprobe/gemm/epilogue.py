@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from accprobe.errors import AccprobeError
 from accprobe.evaluate.error_free import rounded_to_odd
 from accprobe.evaluate.product import product
-from accprobe.gemm.blackbox import Call
+from accprobe.gemm.blackbox import Call, one_nan
 from accprobe.gemm.callables.adapter import CallableAdapter
 from accprobe.gemm.callables.epilogues import Epilogue
 from accprobe.gemm.findings import ProductOutcome, RegionOutcome
@@ -32,7 +32,7 @@ from accprobe.report.products import ProductRow
 SUM_FORMAT = FORMATS["f32"]
 KINDS = ("normal", "wide", "same sign", "cancelling")
 # Rows and columns of a region that are predicted in a call, and elements that are compared in all.
-PREDICTED_LINES, ELEMENTS = 32, 1 << 15
+PREDICTED_LINES, ELEMENTS = 64, 1 << 15
 
 SumValues = NDArray[Any]  # of float32
 
@@ -47,7 +47,10 @@ class EpilogueWay(Protocol):
 def infer_epilogue(adapter: CallableAdapter, outcome: ProductOutcome, seed: int) -> None:
     """Add the finding `epilogue` to an outcome whose product is explained, and the reason if no way gives all results."""
     epilogue, rng = adapter.epilogue, np.random.default_rng((seed, 0xE9))
-    if epilogue is None or not outcome.explained or outcome.spec.out.name not in ("f32", "f16", "bf16"):
+    if epilogue is None or not outcome.explained or (epilogue.shape is None and epilogue.activation is None):
+        return
+    if outcome.spec.out.name not in ("f32", "f16", "bf16"):
+        outcome.stopped = f"accprobe has no model of epilogues whose result is {outcome.spec.out}"
         return
     wrong = {name: 0 for name, _ in ways(epilogue, outcome.spec.out)}
     compared = 0
@@ -58,7 +61,7 @@ def infer_epilogue(adapter: CallableAdapter, outcome: ProductOutcome, seed: int)
             part, c = call.part(rows, columns), _singles(outcome.spec.out, addend[np.ix_(rows, columns)])
             compared += part.d.size
             for name, expected in _expected(epilogue, found, part, c, outcome.spec.out):
-                wrong[name] += int(np.count_nonzero(expected != part.d))
+                wrong[name] += int(np.count_nonzero(one_nan(expected, outcome.spec.out) != part.d))
         if compared >= ELEMENTS:
             break
     kept = [name for name, count in wrong.items() if not count]
@@ -81,15 +84,15 @@ def _probe(
     spec, out = outcome.spec, outcome.spec.out
     a, b, _ = draw_operands(spec, kind, rng)
     addend = random_lines(out, (spec.m, spec.n), "wide", rng)
-    if rng.integers(2):
+    if epilogue.shape is not None and rng.integers(2):
         epilogue.active = False
         factor = -epilogue.alpha / (epilogue.beta or 1)
         assert out.ml_dtype is not None
         addend = (factor * out.values(adapter.product(a, b))).astype(out.ml_dtype).view(out.dtype)
-    if len(epilogue.shape) == 1:
+    if epilogue.shape is not None and len(epilogue.shape) == 1:
         addend[:] = addend[rng.integers(spec.m)]
     epilogue.switch_on(addend)
-    return Call(a, b, None, adapter.product(a, b)), addend
+    return Call(a, b, None, one_nan(adapter.product(a, b), out)), addend
 
 
 def _expected(epilogue: Epilogue, found: RegionOutcome, part: Call, c: SumValues, out: Format) -> Iterator[tuple[str, Bits]]:
@@ -124,12 +127,13 @@ def _fma(factor: float, x: SumValues, y: SumValues) -> SumValues:
 
 def ways(epilogue: Epilogue, out: Format) -> Iterator[tuple[str, EpilogueWay]]:
     """Yield the ways to compute an epilogue, by name: with the activation after the rounding, and before it if that differs."""
-    for name, way in _linear_ways(epilogue.alpha, epilogue.beta, out):
+    of_sums = _linear_ways(epilogue.alpha, epilogue.beta, out) if epilogue.shape is not None else [("sum", _of_sum)]
+    for name, way in of_sums:
         if epilogue.activation is None:
             yield name, way
             continue
         yield f"{name}; {epilogue.activation} of the rounded result", _activated(epilogue, way, rounded=True)
-        if out is not SUM_FORMAT and epilogue.activation != "relu":  # rounding keeps signs: its place does not matter for relu
+        if out is not SUM_FORMAT and str(epilogue.activation) != "relu":  # rounding keeps signs: its place does not matter
             yield f"{name}; {epilogue.activation} before the rounding", _activated(epilogue, way, rounded=False)
 
 
@@ -153,6 +157,10 @@ def _linear_ways(alpha: float, beta: float, out: Format) -> Iterator[tuple[str, 
         yield f"{scaled}, + {second} in f32{once}", partial(_scaled_first, operand, alpha, beta, False)
         if not _is_exact(beta):
             yield f"fma(beta, C, {scaled}) in f32{once}", partial(_scaled_first, operand, alpha, beta, True)
+
+
+def _of_sum(model: ProductModel, call: Call, sums: SumValues, c: SumValues, out: Format) -> SumValues:
+    return sums
 
 
 def _is_exact(factor: float) -> bool:
@@ -199,13 +207,18 @@ def _from_start(model: ProductModel, call: Call, start: SumValues) -> SumValues:
     return found
 
 
+def activation_words(epilogue: Epilogue, words: Bits, fmt: Format) -> Bits:
+    """Return the results of the activation, as torch computes it in this format."""
+    assert epilogue.activation is not None
+    return epilogue.library.patterns(epilogue.activation(epilogue.library.operand("value", words, fmt)), fmt)
+
+
 def _activated(epilogue: Epilogue, way: EpilogueWay, rounded: bool) -> EpilogueWay:
     """Return the way with torch's activation, in the format of D or in f32."""
 
     def activated(model: ProductModel, call: Call, sums: SumValues, c: SumValues, out: Format) -> SumValues:
-        values, fmt, library = way(model, call, sums, c, out), out if rounded else SUM_FORMAT, epilogue.library
+        values, fmt = way(model, call, sums, c, out), out if rounded else SUM_FORMAT
         assert fmt.ml_dtype is not None
-        tensor = library.operand("value", values.astype(fmt.ml_dtype).view(fmt.dtype), fmt)
-        return _singles(fmt, library.patterns(epilogue.activated(tensor), fmt))
+        return _singles(fmt, activation_words(epilogue, values.astype(fmt.ml_dtype).view(fmt.dtype), fmt))
 
     return activated

@@ -41,9 +41,10 @@ PLANTED: dict[str, Callable[..., Any]] = {
 }
 
 
-def adapter_of(call: Callable[..., Any], kind: type[Epilogue] = Epilogue, **given: Any) -> CallableAdapter:
+def adapter_of(call: Callable[..., Any], has_addend: bool = True) -> CallableAdapter:
     library = open_arrays("torch", "cpu")
-    planted = kind(lambda a, b, c, alpha, beta: call(a, b, c), SPEC, library, (SPEC.m, SPEC.n), {}, **given)
+    shape = (SPEC.m, SPEC.n) if has_addend else None
+    planted = Epilogue(lambda a, b, c, alpha, beta: call(a, b, c), SPEC, library, shape, {})
     return CallableAdapter(SPEC, planted, library, "planted")
 
 
@@ -67,19 +68,24 @@ def test_a_planted_epilogue_is_found(name: str, product: ProductOutcome) -> None
     assert (found.value, found.bound) == (name, "exact")
 
 
-class FusedGelu(Epilogue):
-    """The activation is computed in f32, before the result is rounded."""
-
-    def __call__(self, a: Any, b: Any) -> Any:
-        found = summed(a, b)
-        return (torch.nn.functional.gelu(found + self._addend.float()) if self.active else found).bfloat16()
+GELU = torch.nn.functional.gelu
 
 
-@pytest.mark.parametrize(("kind", "place"), [(Epilogue, "of the rounded result"), (FusedGelu, "before the rounding")])
-def test_the_place_of_an_activation_is_found(kind: type[Epilogue], place: str, product: ProductOutcome) -> None:
+@pytest.mark.parametrize(
+    ("call", "has_addend", "words"),
+    [
+        (lambda a, b, c: GELU((summed(a, b) + c.float()).bfloat16()), True, "gelu of the rounded result"),
+        (lambda a, b, c: GELU(summed(a, b) + c.float(), approximate="tanh").bfloat16(), True, "gelu(tanh) before the rounding"),
+        (lambda a, b, c: torch.relu_(summed(a, b).bfloat16()), False, "relu of the rounded result"),
+    ],
+)
+def test_the_place_of_an_activation_is_found(call: Any, has_addend: bool, words: str, product: ProductOutcome) -> None:
     product.epilogue, product.stopped = None, ""
-    infer_epilogue(adapter_of(PLANTED["sum + C in f32, rounded once to bf16"], kind, activation="gelu"), product, 0)
-    assert findings(product)["epilogue"].value == f"sum + C in f32, rounded once to bf16; gelu {place}"
+    adapter = adapter_of(call, has_addend)
+    adapter.check()
+    infer_epilogue(adapter, product, 0)
+    sums = "sum + C in f32, rounded once to bf16" if has_addend else "sum"
+    assert findings(product)["epilogue"].value == f"{sums}; {words}"
 
 
 def test_an_unknown_epilogue_is_named(product: ProductOutcome) -> None:

@@ -137,7 +137,15 @@ class CallableAdapter:
 
     def check(self) -> None:
         """Call the function with `first_operands`. Raises AccprobeError if it raises, or for a wrong shape, type or NaN."""
-        d = self.product(*first_operands(self.spec))
+        operands = first_operands(self.spec)
+        d = self.product(*operands)
+        if self.epilogue is not None:
+            while not self.epilogue.is_observed:
+                self.before.append(d)
+                d = self.product(*operands)
+            if self.epilogue.activation is not None:  # earlier results have an activation
+                self.before.clear()
+                d = self.product(*operands)
         if self.spec.out.is_float and (wrong := np.argwhere(self.spec.out.fields(d).is_nan)).size:
             row, column = wrong[0]
             raise AccprobeError(

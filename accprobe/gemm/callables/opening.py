@@ -152,14 +152,16 @@ def _open_user_function(
     spec = Spec(*request.shape, a, request.b or a, request.out or usual_result(a), request.scale)
     bias = own.parameters.get(BIAS)
     has_bias = library.name == "torch" and bias is not None and bias.default is inspect.Parameter.empty
-    multiply = under_flags(function, flags) if library.name == "torch" else function
-    if has_bias:
+    multiply = function
+    if library.name == "torch" and request.scale is None:
 
         def call(a: Any, b: Any, bias: Any, alpha: float, beta: float) -> Any:
-            return function(a, b, **{BIAS: bias})
+            return function(a, b, **({BIAS: bias} if has_bias else {}))
 
-        spec = replace(spec, out=request.out or own_result(a))
-        multiply = Epilogue(call, spec, library, (spec.n,), flags)
+        spec = replace(spec, out=request.out or own_result(a)) if has_bias else spec
+        multiply = Epilogue(call, spec, library, (spec.n,) if has_bias else None, flags)
+    elif library.name == "torch":
+        multiply = under_flags(function, flags)
     adapter = CallableAdapter(spec, multiply, library, own.name, file=own.file)
     if request.out is None and not has_bias:
         adapter.take_result_format()
