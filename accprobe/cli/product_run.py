@@ -15,11 +15,12 @@ from accprobe.render.progress import Show
 
 if TYPE_CHECKING:
     from accprobe.budget.data import OwnData
+    from accprobe.gemm.callables.epilogues import Epilogue
     from accprobe.gemm.callables.opening import Opened, ProductRequest
     from accprobe.gemm.findings import ProductOutcome
     from accprobe.gemm.operands import DrawOwn
     from accprobe.gemm.spec import Spec
-    from accprobe.isa.formats import Bits
+    from accprobe.isa.formats import Bits, Format
     from accprobe.report.products import KernelRecord, ProductRow
     from accprobe.report.report import Report
 
@@ -222,6 +223,7 @@ class ProductRun:
                 self._drawing(called.spec),
             )
             infer_epilogue(called, measured.outcome, self.seed)
+            _explain_activation(called.epilogue, measured.outcome)
         measured.finished = True
         kernels, unknown = kernels_of(called)
         self.not_read |= {unknown: None} if unknown else {}
@@ -274,6 +276,54 @@ class ProductRun:
             row = self.measure(at(max(each.ms)), show)
             apart = (str(each),) if len(found) > 1 else ()
             yield row.model_copy(update={"remarks": (*row.remarks, *apart)})
+
+
+@dataclass(frozen=True)
+class _ActivationSubject:
+    """The activation of an epilogue as a function of words."""
+
+    epilogue: Epilogue
+    operand: Format
+
+    @property
+    def result(self) -> Format:
+        return self.operand
+
+    @property
+    def name(self) -> str:
+        return str(self.epilogue.activation)
+
+    @property
+    def device(self) -> str:
+        return self.epilogue.library.device
+
+    on_device = False
+
+    def words(self, words: Any) -> Any:
+        from accprobe.gemm.epilogue import activation_words
+
+        return activation_words(self.epilogue, words[None], self.operand)[0]
+
+
+def _explain_activation(epilogue: Epilogue | None, outcome: ProductOutcome) -> None:
+    """Add to the finding `epilogue` how the activation is computed, on all words of 16 bits or a sample of 32."""
+    if epilogue is None or epilogue.activation is None or outcome.epilogue is None:
+        return
+    from accprobe.function.candidates import sample_words
+    from accprobe.function.measure import FunctionRequest, measure
+    from accprobe.function.statistics import measure_pass
+    from accprobe.isa.formats import FORMATS
+
+    fmt = FORMATS["f32"] if "before the rounding" in str(outcome.epilogue.value) else outcome.spec.out
+    subject, words = _ActivationSubject(epilogue, fmt), sample_words(fmt)
+    request = FunctionRequest(verify=lambda model: measure_pass([words], subject.words, model, None, fmt))
+    row = measure(subject, request)
+    compared, wrong = f"{len(words):,} {fmt} words", row.verification.mismatches
+    how = f"{subject.name} is {row.computes}: {compared}, 0 differ"
+    if wrong or not row.computes:
+        nearest = f"{row.computes} differs in {wrong:,} of {compared}" if row.computes else row.reason
+        how = f"{subject.name} is located, not explained: {nearest}"
+    outcome.epilogue = replace(outcome.epilogue, note=f"{outcome.epilogue.note}; {how}")
 
 
 def device_in_words(opened: Opened) -> str:

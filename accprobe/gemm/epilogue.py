@@ -66,7 +66,8 @@ def infer_epilogue(adapter: CallableAdapter, outcome: ProductOutcome, seed: int)
             break
     kept = [name for name, count in wrong.items() if not count]
     if kept:
-        note = f"{compared:,} results, 0 mismatches, {len(wrong) - len(kept)} of {len(wrong) - 1} other ways contradicted"
+        others = f", {len(wrong) - len(kept)} of {len(wrong) - 1} other ways contradicted" if len(wrong) > 1 else ""
+        note = f"{compared:,} results, 0 mismatches{others}"
         candidates = tuple(kept) if len(kept) > 1 else ()
         outcome.epilogue = Finding(kept[0], "undetermined" if candidates else "exact", candidates, note)
         return

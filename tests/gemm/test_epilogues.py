@@ -55,8 +55,11 @@ def _few_elements(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="module")
 def product() -> ProductOutcome:
-    """Return the outcome of the product that every planted epilogue has."""
-    return characterise(adapter_of(PLANTED["sum + C in f32, rounded once to bf16"]), elements=512)
+    """Return the outcome of the product that every planted epilogue has.
+
+    C = +0 instead of -0 would make a result of -0 positive: bf16 sums, such as those of small negative numbers, are -0.
+    """
+    return characterise(adapter_of(PLANTED["sum rounded to bf16, then C added and rounded"]), elements=512)
 
 
 @pytest.mark.parametrize("name", PLANTED)
