@@ -17,7 +17,7 @@ from accprobe.gemm import dots
 from accprobe.gemm.blackbox import BlackBox, RecordedCallable, TooManyCalls
 from accprobe.gemm.checks import contract, multiplicity
 from accprobe.gemm.checks.contract import Dependence
-from accprobe.gemm.checks.quantisation import find_parts
+from accprobe.gemm.checks.quantisation import SEVERAL_ROUNDINGS, find_parts
 from accprobe.gemm.checks.regions import compare_at_end, count_changed, find_regions, repeat_first
 from accprobe.gemm.dots import SparseDots
 from accprobe.gemm.findings import ProductOutcome, RegionOutcome
@@ -160,13 +160,14 @@ def _repeat(subject: RecordedCallable, outcome: ProductOutcome) -> None:
 
 @dataclass
 class _PlanSearch:
-    """The search for the plan of one region."""
+    """The search for the plan of one region. parts: how f32 operands are rounded or split, "" if they are not."""
 
     subject: RecordedCallable
     found: RegionOutcome
     seed: int
     evaluate: Evaluate
     progress: Progress
+    parts: str = ""
 
     def find(self, depends: Dependence | None) -> None:
         """Find the plan, unless a product is counted more than twice or elements of D depend on others."""
@@ -176,6 +177,10 @@ class _PlanSearch:
             return
         if depends is not None and depends.excludes_plan:
             found.reason = str(depends)
+            return
+        self.parts = find_parts(self.subject, self.seed)
+        if self.parts not in ("", SEVERAL_ROUNDINGS):
+            found.reason = self.parts
             return
         for thorough in (False, True):
             try:
@@ -259,7 +264,7 @@ class _PlanSearch:
         if found.mismatches:
             found.counterexample = dots.counterexamples(found.plan, every)
             reason = f"{wrong} of {found.results} sparse dot products contradict every plan"
-            found.reason = "; ".join(filter(None, (find_parts(self.subject, seed), reason)))
+            found.reason = "; ".join(filter(None, (self.parts, reason)))
         return [every]
 
     def _scale(self, plan: ProductModel) -> None:

@@ -223,21 +223,37 @@ def test_dynamic_quantisation_is_named(fmt: str, width_a: int, width_b: int | No
     assert status(outcome)[1].endswith(f": {words}")
 
 
-def in_parts(a: Array, b: Array) -> Array:
-    """Multiply two bf16 parts of each number, except for both low ones."""
-    highs = [x.astype(bfloat16).astype(np.float32) for x in (a, b)]
-    lows = [(x - high).astype(bfloat16).astype(np.float32) for x, high in zip((a, b), highs, strict=True)]
-    return chain(lows[0], highs[1]) + chain(highs[0], lows[1]) + chain(highs[0], highs[1])
+def as_tf32(x: Array, how: str = "RZ") -> Array:
+    added = np.uint32(0 if how == "RZ" else 0x1000)
+    return (np.ascontiguousarray(x).view(np.uint32) + added & np.uint32(0xFFFFE000)).view(np.float32)
 
 
-def as_tf32(x: Array) -> Array:
-    return (np.ascontiguousarray(x).view(np.uint32) & np.uint32(0xFFFFE000)).view(np.float32)
+def as_bf16(x: Array) -> Array:
+    return x.astype(bfloat16).astype(np.float32)
+
+
+def in_parts(part: Callable[[Array], Array], count: int, pairs: int) -> Multiply:
+    """Return the product of `count` parts of each number, of whose pairs the last `pairs` are added, the smallest first."""
+
+    def function(a: Array, b: Array) -> Array:
+        parts = []
+        for x in (a, b):
+            parts.append([])
+            for _ in range(count):
+                parts[-1].append(part(x))
+                x = x - parts[-1][-1]
+        order = sorted(((i, j) for i in range(count) for j in range(count)), key=sum, reverse=True)[-pairs:]
+        return np.sum([chain(parts[0][i], parts[1][j]) for i, j in order], axis=0, dtype=np.float32)
+
+    return function
 
 
 @pytest.mark.parametrize(
     ("function", "words"),
     [
-        (in_parts, "each product of f32 operands is the sum of 3 products of bf16 parts"),
+        (in_parts(as_bf16, 2, 3), "each product of f32 operands is the sum of 3 products of bf16 parts"),
+        (in_parts(lambda x: as_tf32(x, "RNA"), 2, 3), "each product of f32 operands is the sum of 3 products of tf32 parts"),
+        (in_parts(as_bf16, 3, 9), "each product of f32 operands is rounded several times"),
         (lambda a, b: chain(as_tf32(a), as_tf32(b)), "f32 operands are rounded to tf32, RZ: give --dtype tf32"),
     ],
 )

@@ -176,7 +176,7 @@ _ALL = (
     ),
     Builtin(
         "torch:linear",
-        "torch.nn.functional.linear(a, b.T, bias); option activation: relu, gelu or silu of torch",
+        "torch.nn.functional.linear(a, b.T, bias); option activation: relu, gelu, gelu_tanh or silu",
         _FLOATS[:-1],
         linear,
         own_result,

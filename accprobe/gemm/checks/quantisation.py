@@ -6,12 +6,13 @@ others miss by far.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import product
 from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from accprobe.evaluate.error_free import Floats
 from accprobe.evaluate.quantised import Sharing, quantised_operand
@@ -101,31 +102,52 @@ ROUNDINGS: dict[str, Callable[[Floats], Floats]] = {
 }
 # Tolerance of single products in f32, rounded several times.
 OF_PRODUCTS = 2.0**-21
+SEVERAL_ROUNDINGS = "each product of f32 operands is rounded several times: it seems to be a sum of products of parts"
+# Fraction of a number that its second part has at least in each format, so that the product of two second parts is visible.
+LARGE_LOW = {10: 2.0**-12, 7: 2.0**-9}
 
 
 def find_parts(subject: RecordedCallable, seed: int) -> str:
-    """Return how f32 operands are rounded before they are multiplied, or split into two parts; "" if neither explains it."""
+    """Return how f32 operands are rounded before they are multiplied, or split into parts; "" if each product is rounded once.
+
+    One product is probed in each element. Of two explanations, the nearer one counts.
+    """
     spec, rng = subject.spec, np.random.default_rng((seed, 0x9B))
     if any(fmt.name != "f32" for fmt in (spec.a, spec.b, spec.out)) or spec.scale is not None or spec.a_exponent is not None:
         return ""
     a, b = (np.zeros((lines, spec.k), np.float32) for lines in (spec.m, spec.n))
-    a[:, 0], b[:, 0] = (rng.standard_normal(lines, np.float32) for lines in (spec.m, spec.n))
+    a[:, 0], b[:, 0] = (_with_large_parts(lines, rng) for lines in (spec.m, spec.n))
     d = spec.out.values(subject.product(a.view(np.uint32), b.view(np.uint32), keep=False))
-
-    def explains(parts: Sequence[tuple[Floats, Floats]]) -> bool:
-        products = sum(np.outer(x, y) for x, y in parts)
-        return bool((np.abs(d - products) <= OF_PRODUCTS * np.abs(d)).mean() >= AGREEING)
-
     x, y = (lines[:, 0].astype(np.float64) for lines in (a, b))
-    if explains([(x, y)]):
+    exact = np.outer(x, y)
+
+    def explains(products: Floats) -> bool:
+        return bool((np.abs(d - products) <= OF_PRODUCTS * np.abs(exact)).mean() >= AGREEING)
+
+    nearest = exact.astype(np.float32).astype(np.float64)
+    truncated = np.where(np.abs(nearest) > np.abs(exact), np.nextafter(nearest.astype(np.float32), np.float32(0)), nearest)
+    if max((d == nearest).mean(), (d == truncated).mean()) >= AGREEING:
         return ""
+    found, least = "", np.inf
+    if explains(exact):
+        found, least = SEVERAL_ROUNDINGS, float(np.mean(np.abs(d - exact) / np.abs(exact)))
     for (name, bits), (how, rounding), (count, pairs) in product(PART_BITS.items(), ROUNDINGS.items(), MULTIPLIED.items()):
         highs = [_rounded(each, bits, rounding) for each in (x, y)]
         of_x, of_y = ((high, _rounded(each - high, bits, rounding)) for each, high in zip((x, y), highs, strict=True))
-        if explains([(of_x[i], of_y[j]) for i, j in pairs]):
+        products = np.sum([np.outer(of_x[i], of_y[j]) for i, j in pairs], axis=0)
+        error = float(np.mean(np.abs(d - products) / np.abs(exact)))
+        if error < least and explains(products):
             rounded = f"f32 operands are rounded to {name}, {how}{': give --dtype tf32' if name == 'tf32' else ''}"
-            return rounded if count == 1 else f"each product of f32 operands is the sum of {count} products of {name} parts"
-    return ""
+            several = f"each product of f32 operands is the sum of {count} products of {name} parts"
+            found, least = rounded if count == 1 else several, error
+    return found
+
+
+def _with_large_parts(lines: int, rng: np.random.Generator) -> NDArray[np.float32]:
+    """Return random numbers that differ enough from their roundings to tf32 and to bf16."""
+    x = rng.standard_normal(64 * lines, np.float32)
+    large = [np.abs(x - _rounded(x.astype(np.float64), bits, np.rint)) > least * np.abs(x) for bits, least in LARGE_LOW.items()]
+    return x[np.all(large, axis=0)][:lines]
 
 
 def _rounded(x: Floats, bits: int, rounding: Callable[[Floats], Floats]) -> Floats:
