@@ -295,7 +295,8 @@ def in_chunks(ks: range, size: int, pattern: tuple[int, ...], arithmetic: Arithm
 
 
 def _chunks(ks: range, size: int, pattern: tuple[int, ...]) -> tuple[Chain, ...]:
-    return tuple(Chain(start, min(start + size, ks.stop), pattern) for start in ks[::size])
+    """Return at least one chain, which is empty if there are no products."""
+    return tuple(Chain(start, min(start + size, ks.stop), pattern) for start in ks[::size] or (ks.start,))
 
 
 def chained(
