@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from accprobe.cli.interrupts import time_limit
-from accprobe.cli.output import DIFFERS, list_names, tell, write
+from accprobe.cli.output import DIFFERS, list_names, tell
 from accprobe.cli.reports import ReportOutput, end_interrupted, report_options, saving
 from accprobe.cli.streams import libraries_on_stderr
 from accprobe.errors import AccprobeError, DeviceError, UnknownName, defect, nearest
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 @click.option("--arrays", type=click.Choice(("torch", "numpy", "cupy", "jax")), help="Arrays that your function takes.")
 @click.option("--exhaustive", is_flag=True, help="Compare all 2^32 operands of a 32-bit format on a CPU too.")
 @click.option("--select", multiple=True, metavar="GLOB", help="PTX instructions of the GPU to measure. Repeatable.")
-@report_options("json", "markdown", "html")
+@report_options
 @click.option("--list", "listing", is_flag=True, help="List the PTX instructions.")
 def function_command(
     callable_: str | None,
@@ -266,12 +266,6 @@ def _print(report: Report, to: ReportOutput, sentence: str = "") -> None:
     from accprobe.render.document import paragraphs
     from accprobe.render.subjects.functions import function_blocks
 
-    blocks = [*paragraphs([sentence] if sentence else [], "strong"), *function_blocks(report.functions)]
-    if to.form in ("json", "terminal"):
-        to.print(report, lambda: blocks)
-        if sentence and to.form == "json":
-            tell(sentence)
-        return
-    from accprobe.cli.output import document_text
-
-    write(document_text(to.form, blocks, "Functions"))
+    to.print(report, lambda: [*paragraphs([sentence] if sentence else [], "strong"), *function_blocks(report.functions)])
+    if sentence and to.form == "json":
+        tell(sentence)

@@ -50,7 +50,7 @@ SCALE_NAMES = ("none", "tensor", "row", "1x128", "128x128")
     " for B. Rows of A and columns of B are drawn from it.",
 )
 @seed_option
-@report_options("json")
+@report_options
 @click.option("--list", "listing", is_flag=True, help="List built-in callables and missing dependencies.")
 def gemm_command(
     listing: bool,

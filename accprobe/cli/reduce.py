@@ -44,7 +44,7 @@ _SHAPE = re.compile(r"(\d{1,9})(?:[x×](\d{1,9}))?")
     help="Fresh results to verify the plan on.  [default: 2^18 in at most 2^14 calls; on a GPU 2^20 in at most 2^17 calls]",
 )
 @seed_option
-@report_options("json")
+@report_options
 def reduce_command(
     callable_: str,
     shapes: tuple[str, ...],

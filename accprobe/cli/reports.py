@@ -87,23 +87,20 @@ class ReportOutput(NamedTuple):
         print_blocks(blocks())
 
 
-def report_options(*forms: str) -> Callable[[Command], Command]:
+def report_options(command: Command) -> Command:
     """Add --format, -o and --time-limit, whose values the command gets as one argument `to`. `-o -` prints JSON."""
 
-    def decorated(command: Command) -> Command:
-        @wraps(command)
-        def with_output(*, form: str, output: Path | None, time_limit: float | None, **options: Any) -> None:
-            if output == STDOUT:
-                output, form = None, "json"
-            if output:
-                form_of_file(output, {})
-                check_writable(output)
-            command(to=ReportOutput(output, form, time_limit), **options)
+    @wraps(command)
+    def with_output(*, form: str, output: Path | None, time_limit: float | None, **options: Any) -> None:
+        if output == STDOUT:
+            output, form = None, "json"
+        if output:
+            form_of_file(output, {})
+            check_writable(output)
+        command(to=ReportOutput(output, form, time_limit), **options)
 
-        found: Any = time_limit_option(with_output)
-        return format_option(*forms)(output_option(_REPORT_FILE)(found))  # type: ignore[no-any-return]
-
-    return decorated
+    found: Any = time_limit_option(with_output)
+    return format_option("json")(output_option(_REPORT_FILE)(found))  # type: ignore[no-any-return]
 
 
 _REPORT_FILE = (

@@ -45,7 +45,7 @@ BESIDE = "h200"
     metavar="FILE",
     help="Recording of every query and its results; `--device replay:FILE` replays it without a GPU.",
 )
-@report_options("json")
+@report_options
 @click.option("--all", "expand", is_flag=True, help="Print one line per instruction instead of grouping equal ones.")
 @click.option("--with-uuid", is_flag=True, help="Put the GPU's UUID, which identifies the board, in the report.")
 def run_command(

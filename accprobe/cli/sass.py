@@ -18,10 +18,6 @@ if TYPE_CHECKING:
     from accprobe.audit.requirements import Requirements, Shortfall
 
 
-FOR_CHECKS = ("junit", "github")
-"""Formats of failed requirements only."""
-
-
 @click.command("sass")
 @click.argument("files", nargs=-1, type=click.UNPROCESSED, metavar="[FILE|DIR]...")
 @click.option("--arch", metavar="ARCH,…", help="Only these architectures. Without FILE: accprobe's probes.")
@@ -43,7 +39,7 @@ FOR_CHECKS = ("junit", "github")
 )
 @click.option("--forbid", multiple=True, metavar="OPCODE", help="Reject kernels with one of these opcodes. Repeatable.")
 @click.option("--jobs", type=click.IntRange(1), metavar="N", help="Worker processes.  [default: one per core, at most 8]")
-@format_option("json", *FOR_CHECKS)
+@format_option("json", "junit")
 @click.option("--all", "expand", is_flag=True, help="Print one line per kernel instead of grouping equal ones.")
 def sass_command(
     files: tuple[str, ...],
@@ -62,7 +58,7 @@ def sass_command(
     Reads cubins, fatbins, libraries, executables, wheels, and the caches of Triton and inductor. For each kernel it prints
     the matrix opcodes, the conversions before them, the fraction bits of the accumulator, and the promotion interval: the
     products after which a partial sum is added to a separate f32 accumulator. Without FILE, --arch prints the opcodes that each
-    PTX instruction becomes. The formats junit and github print failed requirements only.
+    PTX instruction becomes. The format junit prints failed requirements only.
 
     Needs: extra sass; extra cuda13 or cuda12 for --arch without FILE; Nsight Compute for --ncu.
 
@@ -80,16 +76,16 @@ def sass_command(
     demanded = Requirements(fail_below, unless_promoted, require, forbid)
     if unless_promoted is not None and fail_below is None:
         raise click.UsageError("--unless-promoted goes with --fail-below")
-    if form in FOR_CHECKS and not demanded:
-        raise click.UsageError(f"--format {form} prints failed requirements: give --fail-below, --require or --forbid too")
+    if form == "junit" and not demanded:
+        raise click.UsageError("--format junit prints failed requirements: give --fail-below, --require or --forbid too")
     targets = _targets(arch)
     if not files:
         if ncu:
             raise click.UsageError("--ncu needs a command: accprobe sass --ncu -- python my_script.py")
         if not targets:
             raise click.UsageError("no file is named: give a file or folder, or --arch for the opcodes of accprobe's probes")
-        if form in FOR_CHECKS:
-            raise click.UsageError(f"--format {form} needs a file or folder to check")
+        if form == "junit":
+            raise click.UsageError("--format junit needs a file or folder to check")
         _atlas(targets, form, jobs)
         return
     if ncu:
@@ -101,7 +97,7 @@ def sass_command(
         kernels, reading = _read([Path(file) for file in files], targets, jobs, lambda found: _show_file(found, form, expand))
     found = shortfalls(kernels, demanded)
     _print(kernels, reading, found, form)
-    _exit(reading, demanded, [] if form in FOR_CHECKS else found, failed=bool(found))
+    _exit(reading, demanded, [] if form == "junit" else found, failed=bool(found))
 
 
 def _targets(arch: str | None) -> tuple[str, ...]:
@@ -175,15 +171,9 @@ def _print(kernels: list[Kernel], reading: Reading, found: list[Shortfall], form
         print_blocks(kernels_total(kernels, reading))
         return
     from accprobe.render.data import kernels_json
-    from accprobe.render.junit import github, kernels_junit
+    from accprobe.render.junit import kernels_junit
 
-    match form:
-        case "json":
-            write(kernels_json(kernels, reading))
-        case "junit":
-            write(kernels_junit(kernels, reading, found))
-        case "github":
-            write(github(reading, found))
+    write(kernels_json(kernels, reading) if form == "json" else kernels_junit(kernels, reading, found))
 
 
 def _exit(reading: Reading, demanded: Requirements, shown: list[Shortfall], failed: bool) -> None:

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     help="Sets: normal, full-width (sums that use every fraction bit of f32).  [default: both]",
 )
 @seed_option
-@report_options("json")
+@report_options
 def sweep_command(
     device: str,
     dtypes: tuple[str, ...],

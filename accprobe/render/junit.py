@@ -1,4 +1,4 @@
-"""Results for CI systems: JUnit XML of kernels, traces and checks of GPUs, and annotations of GitHub workflows."""
+"""Results for CI systems: JUnit XML of kernels, traces and checks of GPUs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from accprobe.audit.requirements import Shortfall
 from accprobe.health.outcome import GpuOutcome, HealthOutcome
 from accprobe.render.plain import plain
 from accprobe.render.subjects.health import gpu_verdict, word_lines
-from accprobe.render.subjects.sass import kernel_title, shortfall_line, shortfall_reason
+from accprobe.render.subjects.sass import kernel_title, shortfall_reason
 from accprobe.trace.causes import TraceFindings
 from accprobe.trace.summary import trace_headline
 
@@ -106,25 +106,3 @@ def _health_cases(gpu: GpuOutcome) -> Iterator[Case]:
         yield Case(gpu.where, "the rest", "skipped", message="interrupted: the rest was not compared", seconds=0.0)
     elif gpu.status == "failed" or gpu.reason or not gpu.units:
         yield Case(gpu.where, "check", "error", "failed", gpu_verdict(gpu), seconds=gpu.seconds)
-
-
-def github(reading: Reading, found: Sequence[Shortfall]) -> str:
-    """Return commands of a workflow that become annotations: `::error file=…,title=…::…`."""
-    return "".join(f"{line}\n" for line in _annotations(reading, found))
-
-
-def _annotations(reading: Reading, found: Sequence[Shortfall]) -> Iterator[str]:
-    for each in found:
-        where = f"file={_property(each.kernels[0].file)}," if each.kernels else ""
-        yield f"::error {where}title=accprobe sass::{_escaped(shortfall_line(each))}"
-    for problem in reading.problems:
-        yield f"::error title=accprobe sass::{_escaped(problem)}"
-
-
-def _escaped(text: str) -> str:
-    """Escape a message as GitHub's toolkit does (packages/core/src/command.ts)."""
-    return plain(text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A"))
-
-
-def _property(text: str) -> str:
-    return _escaped(text).replace(":", "%3A").replace(",", "%2C")

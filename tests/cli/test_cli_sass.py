@@ -241,24 +241,11 @@ def test_junit(cache: list[str]) -> None:
     assert unread[0].get("message", "").startswith("notes.txt has no NVIDIA device code")
 
 
-def test_github(cache: list[str]) -> None:
-    Path("cache").rename("100%, a:b")
-    status, lines, told = sass("100%, a:b", *cache[1:], "--format", "github")
-    assert (status, told) == (1, "")
-    (line,) = lines
-    assert line.startswith(
-        "::error file=100%25%2C a%3Ab/0/gemm.cubin,title=accprobe sass::100%25, a:b/0/gemm.cubin: gemm (sm_90a,"
-    )
-
-
 def test_required_where_there_is_no_kernel() -> None:
     needs("nvdisasm")
     empty = compiler.compile_source('extern "C" __global__ void k() {}', "sm_80", "k")
-    arguments = str(empty.path), "--require", "HMMA", "--format"
-    sentence = "no kernel has a matrix opcode, and HMMA is required"
-    assert sass(*arguments, "github")[1] == [f"::error title=accprobe sass::{sentence}"]
-    (case,) = ElementTree.fromstring("\n".join(sass(*arguments, "junit")[1]))
-    assert [failure.get("message") for failure in case] == [sentence]
+    (case,) = ElementTree.fromstring("\n".join(sass(str(empty.path), "--require", "HMMA", "--format", "junit")[1]))
+    assert [failure.get("message") for failure in case] == ["no kernel has a matrix opcode, and HMMA is required"]
 
 
 @pytest.mark.parametrize(
