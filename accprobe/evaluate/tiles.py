@@ -33,6 +33,9 @@ LEAST_ROWS = 16
 # Operands of rows that are prepared at once.
 PREPARED = 1 << 22
 
+# Fewest terms that threads share: handing over a job takes as long as 10^4 to 10^5 of them.
+SHARED = 1 << 18
+
 Floats = NDArray[np.floating[Any]]
 _Exponents = NDArray[np.int16]
 
@@ -125,7 +128,8 @@ def _add(step: CompiledStep, inst: Instruction, a: Bits, b: Bits, running: Float
     (products, m), lefts = a.shape[:2], range(0, b.shape[1], LANES)
     parts = max(1, min(m // LEAST_ROWS, -(-cores() // max(1, products * len(lefts)))))
     tops = [(m * i // parts, m * (i + 1) // parts) for i in range(parts)]
-    share(panel, [(i, left, *of_part) for i in range(products) for left in lefts for of_part in tops])
+    jobs = [(i, left, *of_part) for i in range(products) for left in lefts for of_part in tops]
+    share(panel, jobs, products * m * b.shape[1] * b.shape[2])
 
 
 def _add_singles(step: CompiledStep, inst: Instruction, a: Bits, b: Bits, running: Floats, doubtful: Truths) -> None:
@@ -143,7 +147,7 @@ def _add_singles(step: CompiledStep, inst: Instruction, a: Bits, b: Bits, runnin
         running[some, 0] = of_panel[:, :n].T
         doubtful[some, 0] |= odd[:, :n].T != 0
 
-    share(panel, [(first,) for first in range(0, len(running), LANES)])
+    share(panel, [(first,) for first in range(0, len(running), LANES)], values.size)
     doubtful |= (rows.special | columns.special)[..., None]
 
 
@@ -169,9 +173,9 @@ def _patterns(values: Floats, inst: Instruction) -> Bits:
         return values.astype(inst.d.ml_dtype, copy=False).view(inst.d.dtype)
 
 
-def share(work: Callable[..., None], jobs: list[tuple[int, ...]]) -> None:
-    """Run the jobs on every core."""
-    if len(jobs) < 2 or cores() < 2:
+def share(work: Callable[..., None], jobs: list[tuple[int, ...]], terms: int = SHARED) -> None:
+    """Run the jobs on every core, unless all of them have few terms."""
+    if len(jobs) < 2 or cores() < 2 or terms < SHARED:
         for job in jobs:
             work(*job)
     else:

@@ -54,6 +54,7 @@ SHORT_SUM = 64
 # Attempts to find another fused sum if a result contradicts the plan while alternatives are tested.
 REFITS = 3
 UNFINISHED = "the measurement is not finished"
+CHANGING_ORDER = "the order of the additions changes from call to call, as that of atomics does"
 
 # Receives the name of an experiment and the share of it that is done, 0 to 1.
 Progress = Callable[[str, float], None]
@@ -186,7 +187,8 @@ class _PlanSearch:
             try:
                 self.run(thorough)
             except (NoTree, TooManyCalls) as e:
-                found.reason, self.subject.most = str(e), None
+                found.reason = CHANGING_ORDER if found.region.changing else str(e)
+                self.subject.most = None
             if found.fits_in_range:
                 return
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
@@ -74,7 +73,7 @@ def _plan(findings: FindingsByName, of_reduction: bool) -> Iterator[str]:
     if split.value == 1:
         yield found_words(findings, "split_k").replace("1", f"one chain {along(findings)}".rstrip())
     else:
-        sizes = [int(size) for size in str(findings["slice_sizes"].value).split(", ")] if "slice_sizes" in findings else []
+        sizes = parsed_sizes(str(findings["slice_sizes"].value)) if "slice_sizes" in findings else []
         partials, merge = found_words(findings, "partial_format"), found_words(findings, "reduction_order")
         in_f32 = of_reduction and partials == "f32"
         yield f"{found_words(findings, 'split_k')} {'parts' if in_f32 else 'slices'}{f' of {each_of(sizes)}' if sizes else ''}"
@@ -88,6 +87,20 @@ def _plan(findings: FindingsByName, of_reduction: bool) -> Iterator[str]:
             yield f"reduction {merge}"
     if "promote_every" in findings and findings["promote_every"].value is not None:
         yield f"promotion interval {found_words(findings, 'promote_every')}"
+
+
+def listed_sizes(sizes: Sequence[int]) -> str:
+    """Return "288, 288, 160"; more than MOST_SIZES as run lengths, "15 x 288, 160"."""
+    runs = [(size, len(list(run))) for size, run in groupby(sizes)]
+    if len(sizes) <= MOST_SIZES:
+        return ", ".join(map(str, sizes))
+    return ", ".join(f"{count} x {size}" if count > 1 else str(size) for size, count in runs)
+
+
+def parsed_sizes(listed: str) -> list[int]:
+    """Return the sizes that `listed_sizes` lists."""
+    runs = (run.rpartition(" x ") for run in listed.split(", "))
+    return [int(size) for count, _, size in runs for _ in range(int(count or 1))]
 
 
 def each_of(sizes: Sequence[int]) -> str:
@@ -108,8 +121,7 @@ def each_of(sizes: Sequence[int]) -> str:
 def division(findings: FindingsByName) -> str:
     """Return "2 parts of 256, added in f32" where several structures give the same bits, "" where K has one structure."""
     several = any(name in findings and findings[name].bound == "equivalent" for name in PLAN_FINDINGS)
-    parts = str(findings["order"].value).rpartition(": ")[0] if several and "order" in findings else ""
-    return re.sub(rf"\d+(?:, \d+){{{MOST_SIZES},}}", lambda sizes: each_of([*map(int, sizes[0].split(", "))]), parts)
+    return str(findings["order"].value).rpartition(": ")[0] if several and "order" in findings else ""
 
 
 def along(findings: FindingsByName) -> str:

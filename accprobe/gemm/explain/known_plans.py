@@ -31,6 +31,7 @@ from accprobe.model.product import (
     multiply_add,
 )
 from accprobe.model.tree import DotModel, Rounding
+from accprobe.report.product_words import listed_sizes
 
 F32, F64 = FORMATS["f32"], FORMATS["f64"]
 # Promotion intervals.
@@ -89,7 +90,7 @@ class KnownPlan:
             "split_k": len(self.slices),
         }
         if len(self.slices) > 1:
-            found["slice_sizes"] = ", ".join(str(len(ks)) for ks in self.slices)
+            found["slice_sizes"] = listed_sizes([len(ks) for ks in self.slices])
             is_serial = self.merge.arithmetic.result.name in PARTIAL_FORMATS  # the running sum is rounded each time
             order = "serial" if is_serial else self.merge.order
             found |= {"partial_format": str(self.merge.kept or "f32"), "reduction_order": order}
