@@ -202,8 +202,8 @@ def factor_exponent(adapter: CallableAdapter, size: str = "elements: give a K th
         return 1 - spec.k.bit_length()
     if not np.all(abs(found - expected) < 0.3 * expected):
         raise AccprobeError(
-            f"{adapter.name} gives {found[0]:g} for {len(places)} ones among zeros, and {found[1]:g} where every other one is 3:"
-            " it is not a sum or mean, nor a function such as torch:rms_norm, whose steps around a sum are known"
+            f"{adapter.name} gives {found[0]:g} for {len(places)} ones among zeros, and {found[1]:g} where every other one is"
+            " 3: it is not a sum or mean, nor a function such as torch:rms_norm, whose steps around a sum are known"
         )
     return 0
 
