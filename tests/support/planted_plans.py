@@ -27,12 +27,10 @@ NAMED: dict[str, Planted] = {
     "chain of 8, tf32 of f32 RNE": replace(TF32, operand_rounding="RNE"),
     "chain of FMAs": FMAS,
     "chain of multiply-adds, descending": replace(FMAS, k=96, descending=True),
-    "chain of 16, descending": replace(HOPPER, k=256, descending=True),
     "exact sums of 16": replace(HOPPER, alignment_bits=None, sum_rounding="RNE"),
     "promoted every 64": replace(FP8, promote_every=64, out="bf16"),
     "promoted every 96": replace(FP8, promote_every=96, b="e5m2"),
     "promoted every 128": replace(FP8, k=720, promote_every=128),
-    "promoted every 256": replace(FP8, k=1280, promote_every=256),
     "2 uneven slices, partials bf16": replace(HOPPER, k=640, slices=(384, 256), partial_format="bf16"),
     "3 even slices, backward": replace(HOPPER, k=384, slices=(128,) * 3, merge="backward"),
     "3 uneven slices, serial in bf16": replace(HOPPER, k=640, slices=(256, 256, 128), merge="serial", partial_format="bf16"),
@@ -49,7 +47,6 @@ NAMED: dict[str, Planted] = {
     "first slice of two chunks, in bf16": replace(
         HOPPER, k=512, slices=(256, 128, 128), promote_every=128, partial_format="bf16"
     ),
-    "4 even slices, serial in bf16": replace(HOPPER, k=256, slices=(64,) * 4, partial_format="bf16", merge="serial"),
     "4 interleaved slices": replace(HOPPER, k=1024, slices=(256,) * 4, interleave=64),
     "results bf16, RZ": replace(HOPPER, out="bf16", result_rounding="RZ"),
     "results f16, RZ": replace(AMPERE, out="f16", result_rounding="RZ"),

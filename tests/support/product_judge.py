@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
@@ -68,20 +68,40 @@ def judged(plan: Planted, elements: int = 1 << 16) -> Judgement:
     started = time.process_time()
     outcome = characterise(PlantedBox(plan), elements=elements, seed=plan.seed)
     seconds = time.process_time() - started
+    has_model = not plan.around and plan.truncated_step is None  # None has one step of its own.
+    return judgement(
+        (plan.seed, parameters(plan), plan.is_deterministic),
+        outcome,
+        seconds,
+        contradictions(plan, outcome.main.plan),
+        lambda: has_model and is_planted_order(plan, outcome.main),
+        [f"{name}: {value}, {true}" for name, value, true in false_findings(plan, outcome, outcome.main)],
+    )
+
+
+def judgement(
+    planted: tuple[int, dict[str, Any], bool],
+    outcome: ProductOutcome,
+    seconds: float,
+    compared: tuple[int, int],
+    has_planted_order: Callable[[], bool],
+    false: list[str],
+) -> Judgement:
+    """Judge an outcome. planted: seed, parameters, whether identical calls give the same bits; compared: fresh results, wrong.
+
+    has_planted_order: of a confirmed outcome. false: its exact findings that are false.
+    """
+    (seed, parameters, is_deterministic), (fresh, contradicted) = planted, compared
     found, reason = status(outcome)
-    fresh, contradicted = contradictions(plan, outcome.main.plan)
-    told = findings(outcome)
-    false = [f"{name}: {value}, {true}" for name, value, true in false_findings(plan, outcome, outcome.main)]
     verdict: Verdict = "not confirmed"
     if found == "confirmed":
-        has_model = not plan.around and plan.truncated_step is None  # None has one step of its own.
-        is_right = fresh and not contradicted and has_model and is_planted_order(plan, outcome.main)
-        verdict = "right" if is_right else "wrong"
-    elif found == "unstable" and plan.is_deterministic:
+        verdict = "right" if fresh and not contradicted and has_planted_order() else "wrong"
+    elif found == "unstable" and is_deterministic:
         verdict = "called unstable"
+    told = findings(outcome)
     return Judgement(
-        seed=plan.seed,
-        parameters=parameters(plan),
+        seed=seed,
+        parameters=parameters,
         verdict=verdict,
         status=found,
         reason=reason,

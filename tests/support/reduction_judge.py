@@ -9,14 +9,14 @@ from typing import Any
 
 import numpy as np
 from planted_reductions import COMPENSATED, TYPES, Planted
-from product_judge import WAYS, Judgement, Verdict, cause
+from product_judge import WAYS, Judgement, judgement
 
 from accprobe.evaluate.any_order import given_by_some_order
 from accprobe.evaluate.product import product
 from accprobe.gemm.callables.arrays import open_arrays
 from accprobe.gemm.callables.reductions import ReductionAdapter
 from accprobe.gemm.characterise import characterise
-from accprobe.gemm.findings import ProductOutcome, RegionOutcome, findings, status
+from accprobe.gemm.findings import ProductOutcome, RegionOutcome, findings
 from accprobe.gemm.operands import draw_operands
 from accprobe.gemm.spec import Spec
 from accprobe.isa.formats import FORMATS
@@ -69,28 +69,13 @@ def judged(plan: Planted, seed: int, elements: int = 1 << 12) -> Judgement:
     started = time.process_time()
     outcome = outcome_of(plan, seed, elements)
     seconds = time.process_time() - started
-    found, reason = status(outcome)
-    fresh, contradicted = contradictions(plan, outcome, seed)
-    false = list(false_findings(plan, outcome))
-    verdict: Verdict = "not confirmed"
-    if found == "confirmed":
-        is_right = fresh and not contradicted and all(has_planted_order(plan, each) for each in outcome.found)
-        verdict = "right" if is_right else "wrong"
-    elif found == "unstable" and plan.fault != "atomics":
-        verdict = "called unstable"
-    return Judgement(
-        seed=seed,
-        parameters=plan.parameters(),
-        verdict=verdict,
-        status=found,
-        reason=reason,
-        cause=cause(reason),
-        seconds=round(seconds, 2),
-        calls=outcome.calls,
-        fresh=fresh,
-        contradicted=contradicted,
-        undetermined=[name for name, x in findings(outcome).items() if x.bound == "undetermined" and found == "confirmed"],
-        false_exact=false,
+    return judgement(
+        (seed, plan.parameters(), plan.fault != "atomics"),
+        outcome,
+        seconds,
+        contradictions(plan, outcome, seed),
+        lambda: all(has_planted_order(plan, each) for each in outcome.found),
+        list(false_findings(plan, outcome)),
     )
 
 
