@@ -54,7 +54,7 @@ instruction                        dot products  mismatches    dots/s     MAC/s
 mma.sync.m16n8k16.f32.f16.f16.f32         3,000           0      RATE      RATE
 wgmma.m64n8k32.f32.e4m3.e4m3              3,000           0      RATE      RATE
 
-of each instruction: faults in more than 3 in 3,000 of such operands are excluded at 95 %
+for each instruction, faults in more than 3 in 3,000 of such operands are excluded at 95 %
 models of sim:h100 compared with Fake GPU, sm_90a
 ! 167 not verified, as the device cannot run them: LACKING
 """

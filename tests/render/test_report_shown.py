@@ -315,7 +315,7 @@ def test_a_verification_shows_what_was_covered() -> None:
     agrees = shown(Verification(1000, 0, 0, results=5, tile=TileCoverage(69, 512), events=events))
     assert "69 of 512 410 of 412" in agrees
     assert "missing: tie up" in agrees
-    assert "of each instruction: faults in more than 3 in 1,000 of such operands" in shown(Verification(1000, 0, 0))
+    assert "for each instruction, faults in more than 3 in 1,000 of such operands" in shown(Verification(1000, 0, 0))
     assert "excluded" not in shown(Verification(9, 1, 0))
     data = verified_data(Verified(parse(NAME), done, 1.0))
     assert data["tile"] == {"covered": 69, "total": 512, "differing": "row 3"}

@@ -85,7 +85,7 @@ def verification_blocks(rows: Sequence[Verified]) -> Iterator[Element]:
         yield List(below, "!")
     least = min((row.done for row in rows), key=lambda done: done.compared, default=None)
     if least and not wrong and (excluded := excluded_faults(least)):
-        yield Paragraph(Phrase(f"of each instruction: {excluded}", "quiet"))
+        yield Paragraph(Phrase(f"for each instruction, {excluded}", "quiet"))
 
 
 def _uncovered(rows: Sequence[Verified]) -> Iterator[Phrase]:
