@@ -8,9 +8,9 @@
 
 Models: Llama of bf16 and of f32 (4 layers, hidden 2048), Mixtral, Mamba; weights and tokens are drawn on the CPU with one seed.
 Each case becomes a line of FOLDER/trace.jsonl: seconds, counts of operations, origins with causes, whether they are verified.
-Seconds on an H200 (results/trace/h200.json): llama batch 1 against 2, 8, 16: 47, 22, 23 (the first compiles); allow_tf32 50;
-torch.compile 23; prefill against decode 14; mixtral 9; mamba 1; llama-f32 batch 85; overhead 25 for all four lines. On
-three hosts recording took 2.8, 2.8 and 4.5 times the eager run of 1,024 tokens (7.1, 4.9 and 3.4 ms).
+Seconds on an H200 (results/trace/h200.json): llama batch 1 against 2, 8, 16: 46, 30, 29 (the first compiles); allow_tf32 39;
+torch.compile 33; prefill against decode 2; mixtral 2; mamba 1; llama-f32 batch 18; overhead 19 for all four lines. On four
+hosts recording took 2.8, 2.8, 4.5 and 3.3 times the eager run of 1,024 tokens (7.1, 4.9, 3.4 and 4.5 ms).
 A case that fails leaves its error there. Operands of origins without a verified cause are saved, at most 8 MB.
 """
 

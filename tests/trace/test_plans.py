@@ -1,4 +1,4 @@
-"""Plans of planted products: operands that one side rounds to TF32, and a plan that is inferred once."""
+"""Causes of planted products: operands that one side rounds to TF32, a bias, and plans that have no order."""
 
 from __future__ import annotations
 
@@ -8,15 +8,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-pytest.importorskip("torch")
+torch = pytest.importorskip("torch")
 
-from accprobe.evaluate.any_order import on_cpu
-from accprobe.gemm.explain.known_plans import Candidate, KnownPlan, f64_references, steps_to_try
-from accprobe.gemm.spec import Spec
-from accprobe.isa.formats import FORMATS
-from accprobe.trace import plans
-from accprobe.trace.plans import OutOfTime, PlanCache, RecordedProduct, RegionPlans, infer, mismatches
-from accprobe.trace.products import cause_of_plans
+from accprobe.evaluate.any_order import on_cpu  # noqa: E402
+from accprobe.gemm.explain.known_plans import Candidate, KnownPlan, f64_references, steps_to_try  # noqa: E402
+from accprobe.gemm.spec import Spec  # noqa: E402
+from accprobe.isa.formats import FORMATS  # noqa: E402
+from accprobe.trace import plans  # noqa: E402
+from accprobe.trace.mapping import Mapped  # noqa: E402
+from accprobe.trace.plans import PLANS, OutOfTime, PlanCache, RecordedProduct, RegionPlans, infer, mismatches  # noqa: E402
+from accprobe.trace.products import cause_of_plans, cause_of_products  # noqa: E402
+from accprobe.trace.records import TensorValue, TracedOperation  # noqa: E402
+from accprobe.trace.replay import Operand, RecordedCall  # noqa: E402
+from accprobe.trace.sides import OriginSide  # noqa: E402
 
 M, N, K = 8, 16, 64
 F32, BF16 = FORMATS["f32"], FORMATS["bf16"]
@@ -63,15 +67,25 @@ def test_a_plan_in_any_order_explains_no_order() -> None:
     assert found.text == "not explained: accprobe infers no order of the additions of side A"
 
 
-def test_a_plan_is_inferred_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    a, b, _ = drawn(BF16)
-    d = chained(a, b, 0).view(np.uint32)
-    product = RecordedProduct(Spec(M, N, K, BF16, BF16, F32), a.view(np.uint16), b.view(np.uint16), d, "cpu")
-    plans = PlanCache()
-    first = plans.of("key", product)
-    monkeypatch.setattr("accprobe.trace.plans.infer", lambda product: pytest.fail("inferred again"))
-    assert plans.of("key", product) == first
-    assert first[1] == 0
+def test_products_that_are_equal_without_the_bias_differ_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Batch 1 against 8: their shapes differ, and a false cause was called verified: "f64 sum against None"."""
+    monkeypatch.setattr(PLANS, "of", lambda *_: pytest.fail("a plan is inferred"))
+    a, w, bias = torch.ones(8, 2), torch.ones(2, 4), torch.ones(4)
+    sides = [added(a[:1], w, bias, bias + 2, 1), added(a, w, bias, bias + 3, 8)]
+    found = cause_of_products(sides[0], sides[1])
+    assert found is not None
+    assert (found.kind, found.verified) == ("order", False)
+    assert found.text == "without the bias both products are equal: it is added at another place of the sum"
+
+
+def added(a: Any, w: Any, bias: Any, result: Any, batch: int) -> OriginSide:
+    """Return the side of a call of aten.addmm that gave a result in another batch."""
+    operands = [Operand(i, x) for i, x in enumerate((bias, a, w))]
+    made = Operand(3, result.expand(len(a), 4))
+    values = [TensorValue(x.value, "", x.shape, x.strides, "float32") for x in (*operands, made)]
+    operation = TracedOperation(0, "aten.addmm.default", "", "forward", tuple(values[:3]), tuple(values[3:]))
+    call = RecordedCall(torch.ops.aten.addmm.default, tuple(operands), {}, {}, [made])
+    return OriginSide((operation,), (call,), made, Mapped("batch", batch))
 
 
 def test_a_plan_that_is_not_found_in_time_is_not_searched_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
