@@ -99,10 +99,7 @@ def function_command(
         raise click.UsageError("--select chooses PTX instructions: leave CALLABLE out, or --select")
     else:
         with time_limit(to.seconds):
-            if scale:
-                _quantisers([each for each in (callable_, versus) if each], dtype, scale, device, arrays, to)
-            else:
-                _callable(callable_, versus, dtype, device, arrays, exhaustive, to)
+            _callables([each for each in (callable_, versus) if each], dtype, scale, device, arrays, exhaustive, to)
 
 
 def _units(device: str | None, select: tuple[str, ...], to: ReportOutput) -> None:
@@ -208,58 +205,41 @@ def _without_results(unit: ScalarUnit | ArithmeticUnit, status: Status, reason: 
     return FunctionRow(name=unit.name, operand=operand.name, result=result.name, status=status, reason=reason)
 
 
-def _callable(
-    name: str,
-    versus: str | None,
+def _callables(
+    names: list[str],
     dtype: str,
+    layout: ScaleLayout | None,
     device: str | None,
     arrays: str | None,
     exhaustive: bool,
     to: ReportOutput,
 ) -> None:
-    from accprobe.function.measure import FunctionRequest, measure
-    from accprobe.function.subjects import CallableSubject, format_named
-    from accprobe.function.versus import compare_functions, in_words
+    """Measure one or two functions, or quantisers where there is a layout of scales, and compare them."""
+    from accprobe.function import measure, quantisers, subjects, versus
+    from accprobe.gemm.callables.machine import empty_report
 
-    fmt = format_named(dtype)
+    fmt, compared, difference = subjects.format_named(dtype), len(names) > 1, None
     with libraries_on_stderr(), saving(to.file) as save, progress_bar("opening") as show:
-        subjects = [CallableSubject(each, fmt, device, arrays) for each in (name, versus) if each]
-        request = FunctionRequest(exhaustive=exhaustive or subjects[0].device != "cpu")
-        rows = [measure(subject, request, _shares(show, subject.name)) for subject in subjects]
-        difference = compare_functions(subjects[0], subjects[1], request) if versus else None
-        report = _empty_report(subjects[0]).with_claims(rows)
+        if layout:
+            scaled = [quantisers.QuantiserSubject(name, fmt, layout, device, arrays) for name in names]
+            rows = [quantisers.measure_quantiser(each) for each in scaled]
+            difference = quantisers.compare_quantisers(scaled[0], scaled[1]) if compared else None
+            library = scaled[0].library
+        else:
+            plain = [subjects.CallableSubject(name, fmt, device, arrays) for name in names]
+            request = measure.FunctionRequest(exhaustive=exhaustive or plain[0].device != "cpu")
+            rows = [measure.measure(each, request, _shares(show, each.name)) for each in plain]
+            difference = versus.compare_functions(plain[0], plain[1], request.exhaustive) if compared else None
+            library = plain[0].library
+        report = empty_report(library, 0).with_claims(rows)
         save(report)
-    sentence = in_words(difference, *subjects) if difference else ""
-    _print(report, to, sentence)
+    _print(report, to, str(difference or ""))
     if difference.differing if difference else rows[0].status != "confirmed":
-        sys.exit(DIFFERS)
-
-
-def _quantisers(
-    names: list[str], dtype: str, layout: ScaleLayout, device: str | None, arrays: str | None, to: ReportOutput
-) -> None:
-    from accprobe.function.quantisers import QuantiserSubject, compare_quantisers, measure_quantiser
-    from accprobe.function.subjects import format_named
-
-    with libraries_on_stderr(), saving(to.file) as save:
-        subjects = [QuantiserSubject(name, format_named(dtype), layout, device, arrays) for name in names]
-        rows = tuple(map(measure_quantiser, subjects))
-        differing, sentence = compare_quantisers(subjects[0], subjects[1]) if len(subjects) > 1 else (0, "")
-        report = _empty_report(subjects[0]).with_claims(rows)
-        save(report)
-    _print(report, to, sentence)
-    if differing if sentence else rows[0].status != "confirmed":
         sys.exit(DIFFERS)
 
 
 def _shares(show: Any, title: str) -> Any:
     return lambda name, share: show(int(100 * share), 100, f"{title}: {name}")
-
-
-def _empty_report(subject: Any) -> Report:
-    from accprobe.gemm.callables.machine import empty_report
-
-    return empty_report(subject.library, 0)
 
 
 def _print(report: Report, to: ReportOutput, sentence: str = "") -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -16,8 +16,10 @@ from accprobe.function.reference import (
     FormatConversion,
     errors_in_ulp,
     exact_values,
+    fit_fields,
     leading_bits,
     reference,
+    special_words,
     unlike,
     values_of_words,
 )
@@ -84,15 +86,13 @@ def rounded(name: str, operands: Bits, results: Bits, operand: Format, result: F
     is_nan = np.isnan(exact[False])
     nan = np.unique(results[is_nan])
     keeps_nan = len(nan) > 1 and bool((results == leading_bits(operands, operand, result))[is_nan].all())
-    best, flushed = FormatConversion(nan=int(nan[0]) if len(nan) == 1 else None), False
 
-    def wrong(conversion: FormatConversion, flushed: bool) -> int:
+    def wrong(conversion: FormatConversion, flushed: bool = False) -> int:
         words = conversion.words(exact[flushed], result)
         return int(unlike(results, words, result, conversion.nan is None).sum())
 
-    for field, choices in _CHOICES.items():
-        best = min((replace(best, **{field: choice}) for choice in choices), key=lambda each: wrong(each, flushed))
-    flushed = wrong(best, True) < wrong(best, False)
+    best = fit_fields(FormatConversion(nan=int(nan[0]) if len(nan) == 1 else None), _CHOICES, wrong)
+    flushed = wrong(best, True) < wrong(best)
     nan_word = None if best.nan is None else f"0x{best.nan:0{result.storage_bits // 4}x}"
     values = {each.name: getattr(best, each.name) for each in fields(best)} | {"nan": nan_word, "keeps_nan": keeps_nan}
     return candidate_of(ConversionRecord(function=name, flushed_operands=flushed, **values), operand, result)
@@ -142,11 +142,9 @@ def _is_exact(name: str, operand: Format, result: Format) -> bool:
 
 
 def special_results(fmt: Format, function: Callable[[Bits], Bits], result: Format) -> dict[str, str]:
-    """Return the results of zeros, infinities, a NaN and the smallest subnormal number, as hex."""
+    """Return the results of `special_words`, as hex."""
     if not fmt.is_float:
         return {}
-    inputs = {"+0": 0, "-0": fmt.sign_bit, "subnormal": 1 << fmt.ignored_low_bits, "NaN": fmt.sign_bit - 1}
-    if fmt.infinity is not None:
-        inputs |= {"+inf": fmt.infinity, "-inf": fmt.infinity | fmt.sign_bit}
+    inputs = special_words(fmt)
     words = function(np.array(list(inputs.values()), fmt.dtype))
     return {name: f"0x{int(word):0{result.storage_bits // 4}x}" for name, word in zip(inputs, words, strict=True)}

@@ -32,7 +32,7 @@ Singles = Any
 WordFunction = Callable[[Any], Any]
 
 LOG2_E, LN_2, LOG10_2 = 1.4426950408889634, 0.6931471805599453, 0.3010299956639812
-ROOT_HALF, ROOT_2_PI = math.sqrt(0.5), math.sqrt(2 / math.pi)
+ROOT_HALF, ROOT_2, ROOT_2_PI = math.sqrt(0.5), math.sqrt(2), math.sqrt(2 / math.pi)
 
 COMPOSITIONS: Mapping[str, Mapping[str, Callable[[Any, Singles], Singles]]] = {
     "exp": {"ex2(x · 1.4426950)": lambda m, x: m.ex2(x * LOG2_E)},
@@ -46,13 +46,17 @@ COMPOSITIONS: Mapping[str, Mapping[str, Callable[[Any, Singles], Singles]]] = {
         "div(1, 1 + ex2(-x · 1.4426950))": lambda m, x: m.div(1, 1 + m.ex2(x * -LOG2_E)),
     },
     "silu": {
+        "x · sigmoid(x)": lambda m, x: x * m.sigmoid(x),
         "x / (1 + exp(-x))": lambda m, x: x / (1 + m.exp(-x)),
         "x · 1 / (1 + exp(-x))": lambda m, x: x * (1 / (1 + m.exp(-x))),
         "x · rcp(1 + ex2(-x · 1.4426950))": lambda m, x: x * m.rcp(1 + m.ex2(x * -LOG2_E)),
         "x · div(1, 1 + ex2(-x · 1.4426950))": lambda m, x: x * m.div(1, 1 + m.ex2(x * -LOG2_E)),
         "div(x, 1 + ex2(-x · 1.4426950))": lambda m, x: m.div(x, 1 + m.ex2(x * -LOG2_E)),
     },
-    "gelu": {"x / 2 · (1 + erf(x / √2))": lambda m, x: x * 0.5 * (1 + m.erf(x * ROOT_HALF))},
+    "gelu": {
+        "x / 2 · (1 + erf(x · 0.70710678))": lambda m, x: x * 0.5 * (1 + m.erf(x * ROOT_HALF)),
+        "x / 2 · (1 + erf(x / √2))": lambda m, x: x * 0.5 * (1 + m.erf(x / ROOT_2)),
+    },
     "gelu_tanh": {
         "x / 2 · (1 + tanh(√(2/π) · (x + 0.044715 · x³)))": lambda m, x: (
             0.5 * x * (1 + m.tanh((x + x * x * x * 0.044715) * ROOT_2_PI))

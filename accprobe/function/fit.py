@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from accprobe.function.model import SCALINGS, SPECIAL_CLASSES, F32Words, FunctionModel, OperandScaling, probe_words
+from accprobe.function.model import SCALINGS, SPECIAL_CLASSES, F32Words, FunctionModel, probe_words
 from accprobe.function.quadratic import SQUARER_BITS, Constraints, Int64s, Square, Table, in_parts, solve, square
 from accprobe.function.reductions import (
     BIAS,
@@ -26,6 +26,7 @@ from accprobe.function.reductions import (
     Turns,
     octave,
 )
+from accprobe.report.functions import ScalingRecord
 
 # Input words to result words.
 WordFunction = Callable[[F32Words], F32Words]
@@ -218,7 +219,7 @@ def _completed(function: WordFunction, model: FunctionModel) -> FunctionModel:
     words = np.concatenate([random, subnormal, subnormal | np.uint32(1 << 31)])
     results = function(words)
 
-    def wrong(scalings: tuple[OperandScaling, ...], flushed: bool) -> int:
+    def wrong(scalings: tuple[ScalingRecord, ...], flushed: bool) -> int:
         return int((replace(model, scalings=scalings, flushed=flushed).words(words) != results).sum())
 
     choices = [(scalings, flushed) for scalings in SCALINGS for flushed in (True, False)]

@@ -10,26 +10,16 @@ from typing import Any
 import numpy as np
 
 from accprobe.errors import AccprobeError, DeviceError
-from accprobe.function.candidates import (
-    Hypothesis,
-    recognised,
-    rounded,
-    sample_words,
-    special_results,
-)
+from accprobe.function.candidates import Hypothesis, recognised, rounded, sample_words, special_results
 from accprobe.function.exhaustive import verify_callable
 from accprobe.function.fit import infer_table_model
-from accprobe.function.records import model_record, table_in_words
-from accprobe.function.reference import exact_values
+from accprobe.function.records import measured_row, model_record, table_in_words
+from accprobe.function.reference import exact_values, word_text
 from accprobe.function.statistics import Pass, measure_pass
-from accprobe.function.subjects import Subject, chunk_of, every_word
-from accprobe.isa.formats import Format
-from accprobe.report.claims import status_of
+from accprobe.function.subjects import Subject, chunks_of, count_compared
 from accprobe.report.functions import FunctionErrors, FunctionRow
 from accprobe.verify.outcome import Verification
 
-# F32Words of a 32-bit operand that a sampled run compares.
-SAMPLED_WORDS = 1 << 26
 # Share of a sample that a model may leave unexplained and still be shown.
 MOST_WRONG = 0.05
 
@@ -62,7 +52,7 @@ def measure(subject: Subject, request: FunctionRequest, progress: ShowShare = la
     found, contradicted = _explain(subject, function, operands, results, request)
     progress("all words", 0)
     of = 1 << subject.operand.bits + subject.operand.ignored_low_bits
-    total = of if _is_exhaustive(subject, request) else SAMPLED_WORDS
+    total = count_compared(subject.operand, request.exhaustive)
 
     def show(count: int) -> None:
         progress("all words", count / total)
@@ -75,23 +65,20 @@ def measure(subject: Subject, request: FunctionRequest, progress: ShowShare = la
         mismatch=_counterexample(subject, *done.first[0]) if done.first else "",
         of=of,
     )
-    status, reason = status_of(verification) if found else ("unverified", "no model that accprobe knows explains its results")
-    return FunctionRow(
+    return measured_row(
+        subject,
+        (subject.operand, subject.result),
+        verification,
+        started,
+        "" if found else "no model that accprobe knows explains its results",
         name=subject.name,
-        operand=subject.operand.name,
-        result=subject.result.name,
-        status=status,
-        reason=reason,
         opcodes=request.opcodes,
         computes=found.in_words if found else "",
-        verification=verification,
         digest=f"{done.digest:016x}" if done.words == of else "",
         errors=_errors(subject, function, done),
         specials=special_results(subject.operand, lambda words: np.asarray(_on_cpu(subject, words)), subject.result),
         model=found.record if found else None,
         contradicted=tuple(contradicted),
-        device=subject.device,
-        seconds=round(time.monotonic() - started, 3),
     )
 
 
@@ -132,10 +119,6 @@ def _roundings(subject: Subject, function: str, operands: Any, results: Any, req
         yield from compositions(function, subject.operand, subject.result, subject.device)
 
 
-def _is_exhaustive(subject: Subject, request: FunctionRequest) -> bool:
-    return subject.operand.storage_bits <= 16 or request.exhaustive
-
-
 def _in_one_kernel(subject: Subject, function: str, found: Hypothesis | None, show: Callable[[int], None]) -> Pass | None:
     """Compare all operands in a kernel; None without one or without a compiler: cupy then takes longer."""
     try:
@@ -152,29 +135,9 @@ def _run(subject: Subject, function: str, found: Hypothesis | None, total: int, 
     return measure_pass(chunks, subject.words, found, exact, subject.result, progress)
 
 
-def chunks_of(subject: Subject, total: int) -> Iterator[Any]:
-    """Yield all words, or that many evenly spaced ones, in arrays of the subject's library."""
-    fmt, chunk = subject.operand, chunk_of(subject)
-    if subject.on_device and total > 1 << 16:
-        import cupy
-
-        yield from every_word(fmt, chunk, cupy.arange)
-        return
-    words = 1 << fmt.bits + fmt.ignored_low_bits
-    if total >= words:
-        yield from every_word(fmt, min(chunk, 1 << 24))
-        return
-    step = words // total | 1  # an odd step visits words of every low bit
-    for start in range(0, total, chunk):
-        yield (np.arange(start, min(total, start + chunk), dtype=np.int64) * step % words).astype(fmt.dtype)
-
-
 def _counterexample(subject: Subject, operand: int, got: int, expected: int) -> str:
-    def shown(word: int, fmt: Format) -> str:
-        value = float(fmt.values(np.array([word], fmt.dtype))[0])
-        return f"0x{word:0{fmt.storage_bits // 4}x} ({value:.9g})"
-
-    return f"f({shown(operand, subject.operand)}) = {shown(got, subject.result)}, expected {shown(expected, subject.result)}"
+    words = (word_text(got, subject.result), word_text(expected, subject.result))
+    return f"f({word_text(operand, subject.operand)}) = {words[0]}, expected {words[1]}"
 
 
 def _errors(subject: Subject, function: str, done: Pass) -> FunctionErrors | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,45 +13,36 @@ from accprobe.function.quadratic import IN_CACHE, Table, in_parts, module_of
 from accprobe.function.reductions import INFINITY, MASK, SIGN, Octaves, Reduction
 from accprobe.function.reference import FormatConversion, values_of_words, words_of_singles
 from accprobe.isa.formats import FORMATS, Format
+from accprobe.report.functions import ScalingRecord
 
 F32Words = NDArray[np.uint32]
 
 
-@dataclass(frozen=True)
-class OperandScaling:
-    """A factor for operands beyond a limit before the table, and a correction of their results after it, in f32.
-
-    size: compare |x| with the limit instead of x. below: scale smaller x, otherwise larger ones. then, value: the correction:
-    multiply by the value, add it, or square the result.
-    """
-
-    size: bool
-    below: bool
-    limit: float
-    factor: float
-    then: Literal["times", "plus", "square"]
-    value: float = 0.0
-
-    def applies(self, x: Any) -> Any:
-        size = module_of(x).abs(x) if self.size else x
-        return size < self.limit if self.below else size > self.limit
-
-    def corrected(self, y: Any) -> Any:
-        if self.then == "square":
-            return y * y
-        return y * self.value if self.then == "times" else y + self.value
-
-
 SMALL = 2.0**-126
-SCALINGS: tuple[tuple[OperandScaling, ...], ...] = (
+SCALINGS: tuple[tuple[ScalingRecord, ...], ...] = (
     (),
-    (OperandScaling(False, True, -126.0, 0.5, "square"),),
-    (OperandScaling(True, True, SMALL, 2.0**24, "plus", -24.0),),
-    (OperandScaling(True, True, SMALL, 2.0**24, "times", 2.0**12),),
-    (OperandScaling(True, True, SMALL, 2.0**24, "times", 2.0**-12),),
-    (OperandScaling(True, True, SMALL, 2.0**24, "times", 2.0**24), OperandScaling(True, False, 2.0**126, 0.25, "times", 0.25)),
+    (ScalingRecord(size=False, below=True, limit=-126.0, factor=0.5, then="square"),),
+    (ScalingRecord(size=True, below=True, limit=SMALL, factor=2.0**24, then="plus", value=-24.0),),
+    (ScalingRecord(size=True, below=True, limit=SMALL, factor=2.0**24, then="times", value=2.0**12),),
+    (ScalingRecord(size=True, below=True, limit=SMALL, factor=2.0**24, then="times", value=2.0**-12),),
+    (
+        ScalingRecord(size=True, below=True, limit=SMALL, factor=2.0**24, then="times", value=2.0**24),
+        ScalingRecord(size=True, below=False, limit=2.0**126, factor=0.25, then="times", value=0.25),
+    ),
 )
 """Scalings that the compiler puts around the unit for functions without `.ftz`, read in SASS of sm_90a."""
+
+
+def _is_scaled(scaling: ScalingRecord, x: Any) -> Any:
+    size = module_of(x).abs(x) if scaling.size else x
+    return size < scaling.limit if scaling.below else size > scaling.limit
+
+
+def _corrected(scaling: ScalingRecord, y: Any) -> Any:
+    """Return the result of a table, corrected for the factor of its operand."""
+    if scaling.then == "square":
+        return y * y
+    return y * scaling.value if scaling.then == "times" else y + scaling.value
 
 
 SPECIAL_CLASSES = ("negative", "+0", "-0", "+inf", "-inf", "nan")
@@ -87,7 +78,7 @@ class FunctionModel:
     specials: Mapping[str, int]
     exact: Mapping[int, int] = field(default_factory=dict)
     first: Mapping[int, int] = field(default_factory=dict)
-    scalings: tuple[OperandScaling, ...] = ()
+    scalings: tuple[ScalingRecord, ...] = ()
     flushed: bool = True
 
     def words(self, words: Any) -> Any:
@@ -100,12 +91,12 @@ class FunctionModel:
         if not self.scalings:
             return self._table_words(words)
         xp, x = module_of(words), values_of_words(words, _F32)
-        masks, scaled = [scaling.applies(x) for scaling in self.scalings], words
+        masks, scaled = [_is_scaled(scaling, x) for scaling in self.scalings], words
         for scaling, mask in zip(self.scalings, masks, strict=True):
             scaled = xp.where(mask, words_of_singles(x * scaling.factor), scaled)
         found = self._table_words(scaled)
         for scaling, mask in zip(self.scalings, masks, strict=True):
-            found = xp.where(mask, words_of_singles(scaling.corrected(values_of_words(found, _F32))), found)
+            found = xp.where(mask, words_of_singles(_corrected(scaling, values_of_words(found, _F32))), found)
         return found
 
     def words_of(self, words: Any, operand: Format, result: Format) -> Any:

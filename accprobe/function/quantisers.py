@@ -19,15 +19,24 @@ from numpy.typing import NDArray
 
 from accprobe.errors import AccprobeError
 from accprobe.function.candidates import sample_words
-from accprobe.function.reference import OVERFLOWS, ROUNDING_MODES, FormatConversion, is_nan, unlike, values_of_words
+from accprobe.function.records import measured_row
+from accprobe.function.reference import (
+    OVERFLOWS,
+    ROUNDING_MODES,
+    FormatConversion,
+    fit_fields,
+    special_words,
+    unlike,
+    values_of_words,
+    word_text,
+)
 from accprobe.function.rules import approximate_quotient
 from accprobe.function.subjects import find_function
+from accprobe.function.versus import ResultDifference
 from accprobe.gemm.callables.adapter import one_sentence
 from accprobe.gemm.callables.arrays import open_arrays
 from accprobe.gemm.spec import BLOCK
-from accprobe.gemm.verification import ordered
 from accprobe.isa.formats import FORMATS, Bits, Format
-from accprobe.report.claims import status_of
 from accprobe.report.functions import FunctionRow
 from accprobe.verify.outcome import Verification
 
@@ -176,19 +185,16 @@ def measure_quantiser(subject: QuantiserSubject) -> FunctionRow:
         mismatches=len(wrong) if known else 0,
         mismatch=_pair(subject, int(wrong[0]), int(expected[wrong[0]])) if known and len(wrong) else "",
     )
-    status, reason = status_of(verification) if known else ("unverified", "no division or product by the scale")
-    return FunctionRow(
+    return measured_row(
+        subject,
+        (subject.operand, subject.result),
+        verification,
+        started,
+        "" if known else "no division or product by the scale",
         name=subject.name,
-        operand=subject.operand.name,
-        result=subject.result.name,
-        status=status,
-        reason=reason,
         computes=f"with a scale of each {subject.layout}: {best.in_words(subject.result)}" if known else "",
-        verification=verification,
         specials=_specials(subject),
         contradicted=tuple(others),
-        device=subject.device,
-        seconds=round(time.monotonic() - started, 3),
     )
 
 
@@ -225,48 +231,33 @@ def _fitted(model: QuantiserModel, x: Doubles, scale: Doubles, results: Bits, re
     def wrong(conversion: FormatConversion) -> int:
         return int(unlike(results, conversion.words(values, result), result, any_nan=True).sum())
 
-    best = model.conversion
     choices = {"overflow": OVERFLOWS, "infinite": OVERFLOWS, "rounding": ROUNDING_MODES, "flushed": (False, True)}
-    for field, some in choices.items():
-        best = min((replace(best, **{field: each}) for each in some), key=wrong)  # type: ignore[arg-type]
+    best = fit_fields(model.conversion, choices, wrong)
     return replace(model, conversion=best), wrong(best)
 
 
-def compare_quantisers(one: QuantiserSubject, other: QuantiserSubject) -> tuple[int, str]:
-    """Return how many results of two quantisers differ, and a sentence. Raises AccprobeError for two result formats."""
-    left, right = one.results.reshape(-1), other.results.reshape(-1)
-    if one.result is not other.result:
-        raise AccprobeError(f"{one.name} returns {one.result} and {other.name} {other.result}: they cannot be compared")
-    places = np.flatnonzero(unlike(left, right, one.result, any_nan=True))
-    if not len(places):
-        return 0, f"{one.name} and {other.name}: the same bits for {len(left):,} pairs of operand and scale"
-    numbers = ~(is_nan(left[places], one.result) | is_nan(right[places], one.result))
-    far = np.abs(ordered(one.result, left[places]) - ordered(one.result, right[places]))[numbers]
-    ulp = f", by at most {int(far.max()):,} ulp" if len(far) else ""
-    return len(places), (
-        f"{one.name} and {other.name} differ for {len(places):,} of {len(left):,} pairs of operand and scale{ulp};"
-        f" first: {_pair(one, int(places[0]), int(right[places[0]]), 'and')}"
-    )
+def compare_quantisers(one: QuantiserSubject, other: QuantiserSubject) -> ResultDifference:
+    """Return how the results of two quantisers differ. Raises AccprobeError for two result formats."""
+    found = ResultDifference(one, other, "pairs of operand and scale")
+    places = found.add(one.results.reshape(-1), other.results.reshape(-1))
+    if len(places):
+        found.first = _pair(one, int(places[0]), int(other.results.reshape(-1)[places[0]]), "and")
+    return found
 
 
 def _pair(subject: QuantiserSubject, place: int, other: int, word: str = "expected") -> str:
     """Return "x = 0x3f8d (1.1015625), scale = 0x3eaaaaab (0.333333343): 0x45, expected 0x46"."""
     row, column = divmod(place, len(subject.words))
-    x, scale = subject.words[column : column + 1], subject.scale_of_elements[row, column]
+    scale = int(subject.scale_of_elements[row, column].view(np.uint32))
     digits, got = subject.result.storage_bits // 4, int(subject.results[row, column])
-    of_x = f"0x{int(x[0]):0{subject.operand.storage_bits // 4}x} ({float(values_of_words(x, subject.operand)[0]):.9g})"
-    of_scale = f"0x{int(scale.view(np.uint32)):08x} ({float(scale):.9g})"
-    return f"x = {of_x}, scale = {of_scale}: 0x{got:0{digits}x}, {word} 0x{other:0{digits}x}"
+    given = f"x = {word_text(int(subject.words[column]), subject.operand)}, scale = {word_text(scale, FORMATS['f32'])}"
+    return f"{given}: 0x{got:0{digits}x}, {word} 0x{other:0{digits}x}"
 
 
 def _specials(subject: QuantiserSubject) -> dict[str, str]:
-    """Return the results of zeros, infinities and NaN where the scale is 1."""
-    fmt = subject.operand
-    named = {"+0": 0, "-0": fmt.sign_bit, "NaN": fmt.sign_bit - 1}
-    if fmt.infinity is not None:
-        named |= {"+inf": fmt.infinity, "-inf": fmt.infinity | fmt.sign_bit}
+    """Return the results of `special_words` where the scale is 1."""
     found = {}
-    for name, word in named.items():
+    for name, word in special_words(subject.operand).items():
         places = np.flatnonzero((subject.words == word) & (subject.scale_of_elements == 1))
         if len(places):
             found[name] = f"0x{int(subject.results.reshape(-1)[places[0]]):0{subject.result.storage_bits // 4}x}"

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import time
 import warnings
-from dataclasses import asdict, fields
+from dataclasses import fields
 from math import frexp
 from typing import Any
 
@@ -12,16 +13,37 @@ import numpy as np
 from accprobe.errors import AccprobeError
 from accprobe.evaluate import tiles
 from accprobe.function.candidates import candidate_of
-from accprobe.function.model import FunctionModel, OperandScaling
+from accprobe.function.model import FunctionModel
 from accprobe.function.quadratic import Table
 from accprobe.function.reductions import Exponential, Logarithm, Octaves, Power, Reduction, Turns
-from accprobe.isa.formats import FORMATS, Bits
+from accprobe.isa.formats import FORMATS, Bits, Format
+from accprobe.report.claims import Status, status_of
 from accprobe.report.functions import FunctionRow, ScalingRecord, TableModelRecord, TableRecord
+from accprobe.verify.outcome import Verification
 
 # Words of a table model that numpy computes a second, about: how long compiled code is not worth loading.
 NUMPY_RATE = 1.5e7
 
 REDUCTION_KINDS: dict[str, type[Reduction]] = {kind.name: kind for kind in (Power, Exponential, Logarithm, Turns, Octaves)}
+
+
+def measured_row(
+    subject: Any, formats: tuple[Format, Format], verification: Verification, started: float, unexplained: str = "", **more: Any
+) -> FunctionRow:
+    """Return the row of a measurement. unexplained: why no model is known, "" where one is. started: of `time.monotonic`."""
+    status: Status = "unverified"
+    if not unexplained:
+        status, unexplained = status_of(verification)
+    return FunctionRow(
+        operand=formats[0].name,
+        result=formats[1].name,
+        status=status,
+        reason=unexplained,
+        verification=verification,
+        device=subject.device,
+        seconds=round(time.monotonic() - started, 3),
+        **more,
+    )
 
 
 def model_record(model: FunctionModel) -> TableModelRecord:
@@ -34,7 +56,7 @@ def model_record(model: FunctionModel) -> TableModelRecord:
         specials={name: f"0x{word:08x}" for name, word in model.specials.items()},
         exact={f"0x{word:08x}": f"0x{result:08x}" for word, result in model.exact.items()},
         first={str(table): value for table, value in model.first.items()},
-        scalings=tuple(ScalingRecord(**asdict(each)) for each in model.scalings),
+        scalings=model.scalings,
         flushed=model.flushed,
     )
 
@@ -55,7 +77,7 @@ def model_of(record: TableModelRecord) -> FunctionModel:
         {name: int(word, 16) for name, word in record.specials.items()},
         {int(word, 16): int(result, 16) for word, result in record.exact.items()},
         {int(table): value for table, value in record.first.items()},
-        tuple(OperandScaling(**each.model_dump()) for each in record.scalings),
+        record.scalings,
         record.flushed,
     )
 
@@ -70,7 +92,7 @@ def table_in_words(model: FunctionModel) -> str:
     return f"{tables} quadratics, {squares} squarer, result truncated{scaled}"
 
 
-def _scaling_in_words(scaling: OperandScaling) -> str:
+def _scaling_in_words(scaling: ScalingRecord) -> str:
     """Return "x · 2^24 for |x| < 2^-126, then result · 2^12"."""
     x = "|x|" if scaling.size else "x"
     limit = f"{scaling.limit:g}" if abs(scaling.limit) >= 1 and scaling.limit < 1e6 else _power(scaling.limit)

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 
@@ -167,6 +167,16 @@ class FormatConversion:
         return xp.where(xp.isnan(values), self.nan_word(fmt), signed & (1 << fmt.bits) - 1)
 
 
+Rules = TypeVar("Rules", bound=Any)
+
+
+def fit_fields(rules: Rules, choices: Mapping[str, tuple[Any, ...]], wrong: Callable[[Rules], int]) -> Rules:
+    """Return a dataclass with the choice for each field, one after another, for which the fewest results are wrong."""
+    for field, some in choices.items():
+        rules = min((replace(rules, **{field: each}) for each in some), key=wrong)
+    return rules
+
+
 def _exponent(size: Any, fmt: Format) -> Any:
     """Return the exponent of the format's numbers next to a size: that of subnormal numbers for small ones."""
     xp = module_of(size)
@@ -203,6 +213,19 @@ def values_of_words(words: Any, fmt: Format) -> Any:
     """Return the float64 values of words of numpy or cupy."""
     with np.errstate(invalid="ignore"):  # a signalling NaN becomes quiet
         return _values_of(words, fmt)
+
+
+def word_text(word: int, fmt: Format) -> str:
+    """Return "0x3f8d (1.1015625)"."""
+    return f"0x{word:0{fmt.storage_bits // 4}x} ({float(fmt.values(np.array([word], fmt.dtype))[0]):.9g})"
+
+
+def special_words(fmt: Format) -> dict[str, int]:
+    """Return the words of zeros, the smallest subnormal number, a NaN and infinities by name."""
+    named = {"+0": 0, "-0": fmt.sign_bit, "subnormal": 1 << fmt.ignored_low_bits, "NaN": fmt.sign_bit - 1}
+    if fmt.infinity is not None:
+        named |= {"+inf": fmt.infinity, "-inf": fmt.infinity | fmt.sign_bit}
+    return named
 
 
 def _values_of(words: Any, fmt: Format) -> Any:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from itertools import permutations, product
 from typing import Any, Literal
@@ -21,11 +21,12 @@ from accprobe.function.arithmetic import ArithmeticOperation, ArithmeticUnit, op
 from accprobe.function.candidates import sample_words
 from accprobe.function.model import FunctionModel
 from accprobe.function.quadratic import module_of
-from accprobe.function.records import model_of
+from accprobe.function.records import measured_row, model_of
 from accprobe.function.reference import (
     ROUNDING_MODES,
     FormatConversion,
     RoundingMode,
+    fit_fields,
     flush,
     single,
     unlike,
@@ -34,7 +35,6 @@ from accprobe.function.reference import (
 )
 from accprobe.function.units import opcodes_of
 from accprobe.isa.formats import FORMATS, Bits, Format
-from accprobe.report.claims import status_of
 from accprobe.report.functions import FunctionRow, TableModelRecord
 from accprobe.report.report import Report
 from accprobe.verify.outcome import Verification
@@ -235,19 +235,8 @@ def measure_arithmetic(subject: Any, seed: int = 0) -> FunctionRow:
         mismatch=_counterexample(unit, operands, results, rules, int(wrong[0])) if len(wrong) else "",
         of=1 << unit.fmt.storage_bits * operands_of(unit.operation),
     )
-    status, reason = status_of(verification)
-    return FunctionRow(
-        name=unit.name,
-        operand=unit.fmt.name,
-        result=unit.fmt.name,
-        status=status,
-        reason=reason,
-        opcodes=opcodes_of(subject.cubin),
-        computes=in_words(unit, rules),
-        verification=verification,
-        device=subject.device,
-        seconds=round(time.monotonic() - started, 3),
-    )
+    row = {"name": unit.name, "opcodes": opcodes_of(subject.cubin), "computes": in_words(unit, rules)}
+    return measured_row(subject, (unit.fmt, unit.fmt), verification, started, **row)
 
 
 def arithmetic_operands(fmt: Format, seed: int) -> tuple[Bits, ...]:
@@ -320,8 +309,7 @@ def infer_rules(unit: ArithmeticUnit, operands: tuple[Bits, ...], results: Bits,
         return int((rules.words(unit.operation, operands, unit.fmt) != results).sum())
 
     for _ in range(2):  # a second turn, as a field may show only with another
-        for field, choices in _choices(unit).items():
-            best = min((replace(best, **{field: choice}) for choice in choices), key=wrong)
+        best = fit_fields(best, _choices(unit), wrong)
     return best
 
 

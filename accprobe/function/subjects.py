@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import redirect_stdout
+from importlib import import_module
 from importlib.util import find_spec
 from typing import Any, Protocol
 
@@ -16,8 +17,10 @@ from accprobe.gemm.callables.arrays import open_arrays
 from accprobe.gemm.callables.opening import UserFunction, find_callable
 from accprobe.isa.formats import FORMATS, Bits, Format
 
-# F32Words of one call: large enough to keep a vector unit or a GPU busy, small enough for a few arrays in a cache or in memory.
+# Words of one call: large enough to keep a vector unit or a GPU busy, small enough for a few arrays in a cache or in memory.
 WORDS_A_CALL = {"cpu": 1 << 20, "cuda": 1 << 24}
+# Words of a 32-bit operand that a sampled run compares.
+SAMPLED_WORDS = 1 << 26
 
 
 class Subject(Protocol):
@@ -34,15 +37,20 @@ class Subject(Protocol):
         ...
 
 
-def chunk_of(subject: Subject) -> int:
-    return WORDS_A_CALL[subject.device.partition(":")[0]]
+def count_compared(fmt: Format, exhaustive: bool) -> int:
+    """Return how many operands are compared: all of at most 16 bits, and others where a run is exhaustive."""
+    bits = fmt.bits + fmt.ignored_low_bits
+    return 1 << bits if exhaustive or bits <= 16 else SAMPLED_WORDS
 
 
-def every_word(fmt: Format, chunk: int, arange: Callable[..., Any] = np.arange) -> Iterator[Any]:
-    """Yield all words of a format in arrays of at most `chunk`."""
-    end = 1 << fmt.bits + fmt.ignored_low_bits
-    for start in range(0, end, chunk):
-        yield arange(start, min(end, start + chunk), dtype=np.int64).astype(fmt.dtype)
+def chunks_of(subject: Subject, total: int) -> Iterator[Any]:
+    """Yield all words, or that many evenly spaced ones, in arrays of the subject's library."""
+    fmt, library = subject.operand, "cupy" if subject.on_device and total > 1 << 16 else "numpy"
+    arange = import_module(library).arange
+    chunk, words = WORDS_A_CALL[subject.device.partition(":")[0]], 1 << fmt.bits + fmt.ignored_low_bits
+    step = words // total | 1  # an odd step visits words of every low bit
+    for start in range(0, total, chunk):
+        yield (arange(start, min(total, start + chunk), dtype=np.int64) * step % words).astype(fmt.dtype)
 
 
 class CallableSubject:

@@ -1,61 +1,63 @@
-"""Compare two functions operand by operand."""
+"""Compare the results of two functions on the same operands."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from accprobe.errors import AccprobeError
-from accprobe.function.measure import SAMPLED_WORDS, FunctionRequest, chunks_of
-from accprobe.function.reference import unlike
-from accprobe.function.subjects import Subject
+from accprobe.function.reference import is_nan, unlike
+from accprobe.function.subjects import Subject, chunks_of, count_compared
 from accprobe.gemm.verification import ordered
+from accprobe.isa.formats import Bits
 
 
-@dataclass(frozen=True)
-class FunctionDifference:
-    """Operands with different results. largest: in units in the last place, at operand `at`; first: (operand, one, other)."""
+@dataclass
+class ResultDifference:
+    """Operands with different results. one, other: the functions. largest: in units in the last place. first: in words."""
 
-    words: int
-    differing: int
-    largest: int
-    at: int
-    first: tuple[int, int, int] | None
+    one: Any
+    other: Any
+    operands: str
+    compared: int = 0
+    differing: int = 0
+    largest: int = 0
+    first: str = ""
+
+    def __post_init__(self) -> None:
+        if self.one.result is not self.other.result:
+            names = f"{self.one.name} returns {self.one.result} and {self.other.name} {self.other.result}"
+            raise AccprobeError(f"{names}: their results cannot be compared")
+
+    def add(self, left: Bits, right: Bits) -> NDArray[np.intp]:
+        """Count results that differ, and return their places."""
+        fmt = self.one.result
+        places = np.flatnonzero(unlike(left, right, fmt, any_nan=True))
+        self.compared, self.differing = self.compared + len(left), self.differing + len(places)
+        numbers = places[~(is_nan(left[places], fmt) | is_nan(right[places], fmt))]
+        far = np.abs(ordered(fmt, left[numbers]) - ordered(fmt, right[numbers]))
+        self.largest = max(self.largest, int(far.max(initial=0)))
+        return places
+
+    def __str__(self) -> str:
+        names = f"{self.one.name} and {self.other.name}"
+        if not self.differing:
+            return f"{names}: the same bits for {self.compared:,} {self.operands}"
+        ulp = f", by at most {self.largest:,} ulp" if self.largest else ""
+        return f"{names} differ for {self.differing:,} of {self.compared:,} {self.operands}{ulp}; first: {self.first}"
 
 
-def compare_functions(one: Subject, other: Subject, request: FunctionRequest) -> FunctionDifference:
+def compare_functions(one: Subject, other: Subject, exhaustive: bool) -> ResultDifference:
     """Compare two functions of one operand format on all operands, or 2^26. Raises AccprobeError for two result formats."""
-    if one.result is not other.result:
-        raise AccprobeError(
-            f"{one.name} returns {one.result} and {other.name} {other.result}: their results cannot be compared"
-        )
-    bits = one.operand.bits + one.operand.ignored_low_bits
-    total = 1 << bits if bits <= 16 or request.exhaustive else SAMPLED_WORDS
-    words = differing = largest = at = 0
-    first: tuple[int, int, int] | None = None
-    for operands in chunks_of(one, total):
+    found = ResultDifference(one, other, "operands")
+    for operands in chunks_of(one, count_compared(one.operand, exhaustive)):
         left, right = one.words(operands), other.words(operands)
-        places = np.flatnonzero(unlike(left, right, one.result, any_nan=True))
-        words, differing = words + len(operands), differing + len(places)
-        if not len(places):
-            continue
-        far = np.abs(ordered(one.result, left[places]) - ordered(one.result, right[places]))
-        if first is None:
-            first = (int(operands[places[0]]), int(left[places[0]]), int(right[places[0]]))
-        if far.max() > largest:
-            largest, at = int(far.max()), int(operands[places[far.argmax()]])
-    return FunctionDifference(words, differing, largest, at, first)
-
-
-def in_words(found: FunctionDifference, one: Subject, other: Subject) -> str:
-    """Return the difference in one sentence."""
-    if found.first is None:
-        return f"{one.name} and {other.name}: the same bits for {found.words:,} operands"
-    digits, result_digits = one.operand.storage_bits // 4, one.result.storage_bits // 4
-    operand, left, right = found.first
-    return (
-        f"{one.name} and {other.name} differ for {found.differing:,} of {found.words:,} operands,"
-        f" by at most {found.largest:,} ulp (at 0x{found.at:0{digits}x}); first at 0x{operand:0{digits}x}:"
-        f" 0x{left:0{result_digits}x} and 0x{right:0{result_digits}x}"
-    )
+        places = found.add(left, right)
+        if len(places) and not found.first:
+            digits = one.operand.storage_bits // 4, one.result.storage_bits // 4
+            operand, *words = (int(each[places[0]]) for each in (operands, left, right))
+            found.first = f"x = 0x{operand:0{digits[0]}x}: " + " and ".join(f"0x{word:0{digits[1]}x}" for word in words)
+    return found

@@ -211,7 +211,8 @@ def _arguments(left: OriginSide, right: OriginSide) -> Cause | None:
 
     An operation in place is the same as one that returns a new tensor.
     """
-    if len(left.operations) != 1 or left.computed != right.computed or left.packets[0] in POSITIONS:
+    is_one = len(left.operations) == len(right.operations) == 1
+    if not is_one or left.computed != right.computed or left.packets[0] in POSITIONS:
         return None
     x, y = left.operations[0], right.operations[0]
     differing = "" if x.arguments == y.arguments else differing_arguments(x, y)
@@ -324,7 +325,7 @@ def _located(origin: DifferenceOrigin, left: OriginSide, right: OriginSide) -> C
         return Cause("unknown", f"one of these operations; their rows are in another order; {NOT_MODELLED}")
     if names[0] != names[1] or not all(names):
         verified = not adds and left.replays and right.replays
-        return Cause("function", _other_operations(left, right) + _distance(left, right), verified)
+        return Cause("function", _other_operations(left, right), verified)
     return None
 
 
@@ -372,14 +373,6 @@ def _other_operations(left: OriginSide, right: OriginSide) -> str:
     if not all(names):
         return f"only side {'A' if names[0] else 'B'} computes {names[0] or names[1]}"
     return f"another formula: {names[0]} against {names[1]}"
-
-
-def _distance(left: OriginSide, right: OriginSide) -> str:
-    """Return how far the results of two functions are from each other."""
-    if left.value is None or right.value is None:
-        return ""
-    x, y = (part.double() for part in compared_parts(left, right))
-    return f"; the results differ by up to {(x - y).abs().max().item():.1e}" if x.shape == y.shape else ""
 
 
 def _unexplained(left: OriginSide, right: OriginSide) -> Cause:

@@ -5,15 +5,16 @@ No operation is called: an operation, a chain of them and a kernel that was not 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from accprobe.function.candidates import Hypothesis, recognised, rounded
-from accprobe.function.compositions import compositions
-from accprobe.function.reference import errors_in_ulp, exact_values
+from accprobe.function.compositions import Library, compositions
+from accprobe.function.reference import FUNCTIONS, errors_in_ulp, exact_values
 from accprobe.gemm.callables.arrays import library_of
 from accprobe.gemm.verification import ordered
 from accprobe.isa.formats import Bits, Format
@@ -21,23 +22,6 @@ from accprobe.trace.sides import Cause, OriginSide, compared_parts
 
 MOST_WORDS, SAMPLE = 1 << 20, 1 << 13
 """Words of an operand that are compared, and those from which a function is recognised."""
-
-TORCH: Mapping[str, Mapping[str, Callable[[Any, Any], Any]]] = {
-    "exp": {"exp2(x · log2(e))": lambda torch, x: torch.exp2(x * 1.4426950408889634)},
-    "silu": {
-        "silu": lambda torch, x: torch.nn.functional.silu(x),
-        "x · sigmoid(x)": lambda torch, x: x * torch.sigmoid(x),
-        "x / (1 + exp(-x))": lambda torch, x: x / (1 + torch.exp(-x)),
-    },
-    "gelu": {
-        "gelu": lambda torch, x: torch.nn.functional.gelu(x),
-        "x · (1 + erf(x / √2)) / 2": lambda torch, x: x * (1 + torch.erf(x * 0.5**0.5)) * 0.5,
-    },
-    "gelu_tanh": {"gelu of 'tanh'": lambda torch, x: torch.nn.functional.gelu(x, approximate="tanh")},
-    "sigmoid": {"1 / (1 + exp(-x))": lambda torch, x: 1 / (1 + torch.exp(-x))},
-    "softplus": {"softplus": lambda torch, x: torch.nn.functional.softplus(x)},
-}
-"""Ways to compute a reference function with torch, beside its function of the same name."""
 
 
 @dataclass(frozen=True)
@@ -53,23 +37,28 @@ class SideFunction:
 
 
 def with_functions(cause: Cause, left: OriginSide, right: OriginSide) -> Cause:
-    """Return the cause with the functions of both sides, where the results are ones of a single operand.
+    """Return the cause with the functions of both sides, where the results are ones of a single operand, or their distance.
 
     Functions that give all words of their side are a verified cause, and replace one that is not.
     """
     if cause.kind not in ("argument", "function", "fusion", "unknown") or left.value is None or right.value is None:
         return cause
     x, y = compared_parts(left, right)
-    if x.shape != y.shape or x.dtype != y.dtype:
+    if x.shape != y.shape:
         return cause
-    a, b = _operand(left), _operand(right)
-    one, other = _function(b if a is None else a, left), _function(a if b is None else b, right)
+    one, other = _functions(left, right) if x.dtype == y.dtype else (None, None)
     if one is None or other is None:
-        return cause
+        return replace(cause, text=f"{cause.text}; {_distance(x, y)}") if cause.kind == "function" else cause
     text = f"{_names(one, other)}; {_distance(x, y, one.name == other.name)}"
     if one.computes and other.computes and (cause.kind in ("function", "unknown") or not cause.verified):
         return Cause("function", text, verified=True)
     return cause if cause.kind == "unknown" else replace(cause, text=f"{cause.text}; {text}")
+
+
+def _functions(left: OriginSide, right: OriginSide) -> tuple[SideFunction | None, SideFunction | None]:
+    """Return the functions of both sides. A side whose operand is not at hand has that of the other one."""
+    a, b = _operand(left), _operand(right)
+    return _function(b if a is None else a, left), _function(a if b is None else b, right)
 
 
 def _names(one: SideFunction, other: SideFunction) -> str:
@@ -121,32 +110,34 @@ def _some(words: Bits) -> Bits:
 
 
 def _candidates(name: str, words: Bits, results: Bits, operand: Format, result: Format, library: Any) -> Iterator[Hypothesis]:
+    """Yield one rounding, functions of the device, and torch's: in f32, and each step rounded to the operand's format."""
     yield rounded(name, words, results, operand, result)
     yield from compositions(name, operand, result, library.device)
-    yield from _of_torch(name, operand, result, library)
+    for steps in ("f32", operand.name)[: 1 if operand.name == "f32" else 2]:
+        for text, way in _of_torch(steps).ways(name):
 
-
-def _of_torch(name: str, operand: Format, result: Format, library: Any) -> Iterator[Hypothesis]:
-    """Yield torch's functions: in f32 with one rounding, and with a rounding to the operand's format after every operation."""
-    import torch
-
-    ways = dict(TORCH.get(name, {}))
-    if (function := getattr(torch, name, None)) is not None:
-        ways = {name: lambda _, x: function(x)} | ways
-    for text, compute in ways.items():
-        for steps in ("in f32", f"in {operand}")[: 1 if operand.name == "f32" else 2]:
-
-            def given(operands: Bits, compute: Any = compute, wide: bool = steps == "in f32") -> Bits:
+            def given(operands: Bits, way: Any = way, wide: bool = steps == "f32") -> Bits:
                 x = library.operand("x", np.ascontiguousarray(operands), operand)
-                y = compute(torch, x.float() if wide else x)
-                found: Bits = library.patterns(y.to(library.type(result)), result)
+                found: Bits = library.patterns(way(x.float() if wide else x).to(library.type(result)), result)
                 return found
 
-            yield Hypothesis(f"torch's {text} {steps}", given, any_nan=True)
+            yield Hypothesis(text, given, any_nan=True)
 
 
-def _distance(x: Any, y: Any, in_ulp: bool) -> str:
-    """Return the largest difference of two results, in_ulp: in numbers of their format."""
+def _of_torch(steps: str) -> Library:
+    """Return torch's functions. steps: the format to which each rounds."""
+    import torch
+
+    of_nn = torch.nn.functional
+    functions = {name: getattr(torch, name) for name in FUNCTIONS if hasattr(torch, name)}
+    functions |= {name: getattr(of_nn, name) for name in ("silu", "gelu", "softplus")}
+    functions["gelu_tanh"] = partial(of_nn.gelu, approximate="tanh")
+    names = {name: name for name in functions} | {"gelu_tanh": "gelu of 'tanh'"}
+    return Library(names, functions, f"torch's {{}} in {steps}")
+
+
+def _distance(x: Any, y: Any, in_ulp: bool = False) -> str:
+    """Return the largest difference of two results. in_ulp: in numbers of their format."""
     if not in_ulp:
         return f"results differ by up to {(x.double() - y.double()).abs().max().item():.1e}"
     library = library_of(x)
