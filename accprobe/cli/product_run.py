@@ -278,26 +278,14 @@ class ProductRun:
             yield row.model_copy(update={"remarks": (*row.remarks, *apart)})
 
 
-@dataclass(frozen=True)
 class _ActivationSubject:
-    """The activation of an epilogue as a function of words."""
-
-    epilogue: Epilogue
-    operand: Format
-
-    @property
-    def result(self) -> Format:
-        return self.operand
-
-    @property
-    def name(self) -> str:
-        return str(self.epilogue.activation)
-
-    @property
-    def device(self) -> str:
-        return self.epilogue.library.device
+    """The activation of an epilogue as a function of words of one format."""
 
     on_device = False
+
+    def __init__(self, epilogue: Epilogue, fmt: Format) -> None:
+        self.epilogue, self.operand, self.result = epilogue, fmt, fmt
+        self.name, self.device = str(epilogue.activation), epilogue.library.device
 
     def words(self, words: Any) -> Any:
         from accprobe.gemm.epilogue import activation_words
@@ -318,7 +306,7 @@ def _explain_activation(epilogue: Epilogue | None, outcome: ProductOutcome) -> N
     subject, words = _ActivationSubject(epilogue, fmt), sample_words(fmt)
     request = FunctionRequest(verify=lambda model: measure_pass([words], subject.words, model, None, fmt))
     row = measure(subject, request)
-    compared, wrong = f"{len(words):,} {fmt} words", row.verification.mismatches
+    compared, wrong = f"{len(words):,} {fmt} words", row.verification.mismatches if row.verification else 0
     how = f"{subject.name} is {row.computes}: {compared}, 0 differ"
     if wrong or not row.computes:
         nearest = f"{row.computes} differs in {wrong:,} of {compared}" if row.computes else row.reason

@@ -52,7 +52,7 @@ class Activation:
 def _watch_type() -> Any:
     from torch.utils._python_dispatch import TorchDispatchMode
 
-    class Watch(TorchDispatchMode):
+    class Watch(TorchDispatchMode):  # type: ignore[misc]  # torch's class has no type
         """Record the operations of torch that run inside. left_out: an operation that returns its operand instead."""
 
         def __init__(self, left_out: Any = None) -> None:
@@ -130,8 +130,9 @@ class Epilogue:
 
 def linear(spec: Spec, options: Options, library: ArrayLibrary) -> Epilogue:
     """Return `torch.nn.functional.linear`, whose weight is b as [N, K], and an activation."""
-    from torch.nn import functional
+    import torch
 
+    functional: Any = torch.nn.functional
     name = options["activation"]
     if name is not None and name not in ACTIVATIONS:
         raise UnknownName(f"there is no activation '{name}'; {nearest(str(name), ACTIVATIONS)}")
