@@ -11,13 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial
+from functools import lru_cache, partial, reduce
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from accprobe.model.product import Chain, Merged, Nested, Node, addition, nested
+from accprobe.model.product import Chain, Merged, Nested, Node, addition, nested, paired
 
 WARP = 32
 # Numbers of lanes and of adjacent elements that a lane takes.
@@ -28,41 +28,26 @@ MOST_OF_MOMENTS = 1024
 Merge = Callable[[int], Nested | None]
 
 
-def _forward(parts: list[Nested]) -> Nested:
-    found = parts[0]
-    for part in parts[1:]:
-        found = (found, part)
-    return found
-
-
-def _halved(parts: list[Nested]) -> Nested:
-    """Merge part i and i + n/2 until one remains, as `shfl_down` and shared memory do."""
-    while len(parts) > 1:
-        half = len(parts) // 2
-        parts = [(parts[i], parts[i + half]) for i in range(half)]
-    return parts[0]
-
-
 def _by_threads(lanes: int, accumulators: int, adjacent: bool, row: int) -> Nested | None:
     """Merge the accumulators of each thread in turn, halve each row of threads, then the rows (Reduce.cuh)."""
     threads = lanes // accumulators
     if threads < 2 or (row and threads <= row):
         return None
     numbers = np.arange(lanes).reshape((threads, accumulators) if adjacent else (accumulators, threads))
-    each: list[Nested] = [_forward(list(map(int, of))) for of in (numbers if adjacent else numbers.T)]
-    return _halved(_rows(each, row or threads))
+    each: list[Nested] = [nested("forward", of.tolist()) for of in (numbers if adjacent else numbers.T)]
+    return nested("butterfly", _rows(each, row or threads))
 
 
 def _rows(parts: list[Nested], row: int) -> list[Nested]:
-    return [_halved(parts[first : first + row]) for first in range(0, len(parts), row)]
+    return [nested("butterfly", parts[first : first + row]) for first in range(0, len(parts), row)]
 
 
 MERGES: dict[str, Merge] = {
     "in turn": lambda lanes: nested("forward", lanes),
-    "by halves": lambda lanes: _halved(list(range(lanes))) if lanes > 2 else None,
+    "by halves": lambda lanes: nested("butterfly", lanes) if lanes > 2 else None,
     "in pairs": lambda lanes: nested("tree", lanes) if lanes > 2 else None,
     "by warps": partial(_by_threads, accumulators=1, adjacent=True, row=WARP),
-    "warps in turn": lambda lanes: _forward(_rows(list(range(lanes)), WARP)) if lanes > 2 * WARP else None,
+    "warps in turn": lambda lanes: nested("forward", _rows(list(range(lanes)), WARP)) if lanes > 2 * WARP else None,
     **{
         f"{count} {where} lanes, then {f'rows of {row} threads' if row else 'threads by halves'}": partial(
             _by_threads, accumulators=count, adjacent=where == "adjacent", row=row
@@ -149,7 +134,7 @@ class CascadeOrder:
         kept: list[Nested | None] = [None] * levels
         for number in range(len(chains) // self.halves):
             for half in range(self.halves):
-                kept[0] = _then(kept[0], number * self.halves + half)
+                kept[0] = paired(kept[0], number * self.halves + half)
             _carry(kept, number + 1)
         order = _joined(kept)
         return chains[0] if len(chains) == 1 else Merged(chains, order, addition())
@@ -163,19 +148,13 @@ def _carry(kept: list[Nested | None], count: int) -> None:
     for level in range(1, len(kept)):
         if count & 1:
             return
-        kept[level] = _then(kept[level], kept[level - 1])
+        kept[level] = paired(kept[level], kept[level - 1])
         kept[level - 1] = None
         count >>= 1
 
 
-def _then(first: Nested | None, other: Nested | None) -> Nested | None:
-    return other if first is None else first if other is None else (first, other)
-
-
 def _joined(kept: Sequence[Nested | None]) -> Nested:
-    found: Nested | None = None
-    for each in kept:
-        found = _then(found, each)
+    found = reduce(paired, kept)
     assert found is not None
     return found
 
@@ -190,11 +169,11 @@ class LossOrder:
     def tree(self, k: int) -> Node:
         kept: list[Nested | None] = [None] * 8
         for term in range(k):
-            kept[0] = _then(kept[0], term)
+            kept[0] = paired(kept[0], term)
             for level in range(len(kept) - 1):
                 if term % _CHUNK ** (level + 1) // _CHUNK**level:
                     break
-                kept[level + 1] = _then(kept[level + 1], kept[level])
+                kept[level + 1] = paired(kept[level + 1], kept[level])
                 kept[level] = None
         return Merged(tuple(Chain(term, term + 1, (0,)) for term in range(k)), _joined(kept), addition())
 

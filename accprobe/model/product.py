@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, cached_property
+from functools import cache, cached_property, reduce
 from typing import Literal, TypeVar
 
 import numpy as np
@@ -122,20 +122,20 @@ def chain_of_sums(sums: Sequence[Sequence[int]], products: int) -> Chain:
     return Chain(start, stop, tuple(pattern), period=stop - start + 1)
 
 
-def nested(order: Order, parts: int) -> Nested:
-    """Return a named order as nested pairs: "tree" adds neighbours, then the sums of neighbours."""
-    level: list[Nested] = list(range(parts))
-    if order == "tree":
-        while len(level) > 1:
-            pairs = [level[i] if i + 1 == len(level) else (level[i], level[i + 1]) for i in range(0, len(level), 2)]
-            level = pairs
-        return level[0]
-    if order == "backward":
-        level.reverse()
-    found = level[0]
-    for other in level[1:]:
-        found = (found, other)
-    return found
+def nested(order: Order | Literal["butterfly"], parts: int | Sequence[Nested]) -> Nested:
+    """Return a named order of parts, or of so many, as nested pairs.
+
+    "tree" adds neighbours, then the sums of neighbours; "butterfly" adds the halves of 2^n parts, one by one, and then the
+    halves of the sums, as `shfl_down` and shared memory do.
+    """
+    level: list[Nested] = list(range(parts) if isinstance(parts, int) else parts)
+    while order in ("tree", "butterfly") and len(level) > 1:
+        half = len(level) // 2
+        pairs: list[Nested] = [
+            (level[2 * i], level[2 * i + 1]) if order == "tree" else (level[i], level[half + i]) for i in range(half)
+        ]
+        level = pairs + level[2 * half :]
+    return reduce(lambda x, y: (x, y), reversed(level) if order == "backward" else level)
 
 
 def folded(order: Nested, parts: Sequence[T], add: Callable[[T, T], T]) -> T:
@@ -340,7 +340,7 @@ def _restricted_node(node: Node, width: int, wanted: NDArray[np.bool_], ks: list
     order = node.order
     if not isinstance(order, str) or order == "tree":
         numbers: list[Nested | None] = [None if part is None else kept.index(i) for i, part in enumerate(parts)]
-        found: Nested | None = folded(node.nested, numbers, _paired)
+        found: Nested | None = folded(node.nested, numbers, paired)
         order = found or 0
     return replace(node, parts=tuple(part for part in parts if part is not None), order=order)
 
@@ -355,5 +355,6 @@ def _restricted_chain(chain: Chain, width: int, wanted: NDArray[np.bool_], ks: l
     return chain_of_sums([[k for k in each if k != NO_K] for each in places.tolist()], width)
 
 
-def _paired(x: Nested | None, y: Nested | None) -> Nested | None:
+def paired(x: Nested | None, y: Nested | None) -> Nested | None:
+    """Return the sum of two parts, of which either may be absent."""
     return y if x is None else x if y is None else (x, y)

@@ -22,7 +22,7 @@ from accprobe.gemm.characterise import characterise
 from accprobe.gemm.findings import ProductOutcome, RegionOutcome, findings, plan_findings, status
 from accprobe.gemm.plans import alternative_plans, draft
 from accprobe.gemm.spec import Spec
-from accprobe.gemm.tree.decomposition import butterfly, forward, reordered
+from accprobe.gemm.tree.decomposition import forward, reordered
 from accprobe.gemm.tree.slices import slice_readings
 from accprobe.infer.findings import Finding
 from accprobe.isa.formats import FORMATS
@@ -113,7 +113,7 @@ READINGS: dict[str, tuple[Merged, int | None, int, str]] = {
     "even, long and many": (tree_of((1024,) * 9, nested("forward", 9)), 1024, 1, "promotion every 1024 or split-K 9"),
     "backward": (tree_of((256,) * 4, nested("backward", 4)), None, 4, f"split-K 4 or {OTHERS}"),
     "tree": (tree_of((256,) * 4, nested("tree", 4)), None, 4, f"split-K 4 or {OTHERS}"),
-    "butterfly": (tree_of((128,) * 8, butterfly(8)), None, 8, f"split-K 8 or {OTHERS}"),
+    "butterfly": (tree_of((128,) * 8, nested("butterfly", 8)), None, 8, f"split-K 8 or {OTHERS}"),
     "slices of chunks": (
         tree_of((128,) * 6, ((((0, 1), 2), ((3, 4), 5)))),
         128,
@@ -144,7 +144,7 @@ def test_structures_of_the_same_bits_are_one_class(name: str) -> None:
 @pytest.mark.parametrize("order", ["forward", "butterfly"])
 def test_lanes_are_named_and_are_not_slices(count: int, order: str) -> None:
     lanes = [Chain(lane, 1024, (0,), count) for lane in range(count)]
-    by_name = findings_of(reordered(lanes, nested("forward", count) if order == "forward" else butterfly(count)))
+    by_name = findings_of(reordered(lanes, nested("forward", count) if order == "forward" else nested("butterfly", count)))
     how = " as a butterfly" if order == "butterfly" and count > 2 else ""
     assert by_name["order"].value == f"{count} lanes (lane = k mod {count}), added in f32{how}: chain of [acc 1]"
     assert by_name["order"].note.startswith(f"{count} lanes (lane = k mod {count}) or split-K {count} of interleaved slices")

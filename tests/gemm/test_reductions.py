@@ -16,7 +16,7 @@ import accprobe
 from accprobe.cli import main
 from accprobe.evaluate import additions
 from accprobe.evaluate.product import product
-from accprobe.gemm.tree.decomposition import butterfly, levels, renumbered
+from accprobe.gemm.tree.decomposition import levels, renumbered
 from accprobe.isa.formats import FORMATS
 from accprobe.model.product import Chain, Merged, ProductModel, addition, multiply_add, nested
 
@@ -61,9 +61,9 @@ def test_numpy_adds_eight_lanes_in_pairs_and_its_report_predicts_fresh_sums(tmp_
 
 def test_the_order_of_threads_warps_and_blocks_is_named_level_by_level() -> None:
     """The order of `torch.sum` on a GPU for the first dimension: vectors, 8 threads, 4 blocks, 8 threads."""
-    blocks = [renumbered(butterfly(8), [8 * i + j for j in range(8)]) for i in range(32)]
+    blocks = [renumbered(nested("butterfly", 8), [8 * i + j for j in range(8)]) for i in range(32)]
     groups = [renumbered(nested("forward", 4), [blocks[i + 8 * j] for j in range(4)]) for i in range(8)]
-    order = renumbered(butterfly(8), groups)
+    order = renumbered(nested("butterfly", 8), groups)
     assert levels(order, 256) == ((8, 1, "butterfly"), (4, 8, "forward"), (8, 1, "butterfly"))
     assert levels(((0, 1), (2, (3, 4))), 5) == ()
 
@@ -75,7 +75,7 @@ def test_a_list_of_additions_gives_the_bits_of_the_evaluator_of_products(
 ) -> None:
     """Also for zeros of both signs, subnormals, infinities and NaNs; a product that is not exact is left to the evaluator."""
     chains = tuple(Chain(lane, 24, (0,), 4) for lane in range(4))
-    model = ProductModel(F32, F32, 24, multiply_add(), Merged(chains, butterfly(4), addition()), F32)
+    model = ProductModel(F32, F32, 24, multiply_add(), Merged(chains, nested("butterfly", 4), addition()), F32)
     rng = np.random.default_rng(0)
     b = rng.choice([0, 1 << 31, 1, 0x7F800000, 0xFF800000, 0x7FC00000, 0x3F800001, 0xBF7FFFFF], (300, 24)).astype(np.uint32)
     b[:100] = rng.standard_normal((100, 24), np.float32).view(np.uint32)

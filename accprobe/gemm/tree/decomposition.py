@@ -57,15 +57,6 @@ def order_name(tree: Merged) -> str:
     return tree.order if isinstance(tree.order, str) else _level_name(tree.order, len(tree.parts)) or str(tree.order)
 
 
-def butterfly(parts: int) -> Nested:
-    """Return the order that adds the halves of 2^n parts, one by one, and then the halves of the sums."""
-    level: list[Nested] = list(range(parts))
-    while len(level) > 1:
-        half = len(level) // 2
-        level = [(level[i], level[half + i]) for i in range(half)]
-    return level[0]
-
-
 class GroupLevel(NamedTuple):
     """Groups of this size, of parts or of groups of the level before, at this distance, each added in an order with a name."""
 
@@ -123,7 +114,7 @@ def _contracted(
 def _level_name(order: Nested, parts: int) -> str:
     if isinstance(name := named_order(order, parts), str):
         return name
-    return "butterfly" if parts & (parts - 1) == 0 and same_order(butterfly(parts), order) else ""
+    return "butterfly" if parts & (parts - 1) == 0 and same_order(nested("butterfly", parts), order) else ""
 
 
 def flat(tree: Merged) -> Merged:
