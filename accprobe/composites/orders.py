@@ -17,7 +17,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from accprobe.model.product import Chain, Merged, Nested, Node, addition, nested, paired
+from accprobe.model.product import Chain, Merged, Nested, Node, addition, nested, sum_of_parts
 
 WARP = 32
 # Numbers of lanes and of adjacent elements that a lane takes.
@@ -134,7 +134,7 @@ class CascadeOrder:
         kept: list[Nested | None] = [None] * levels
         for number in range(len(chains) // self.halves):
             for half in range(self.halves):
-                kept[0] = paired(kept[0], number * self.halves + half)
+                kept[0] = sum_of_parts(kept[0], number * self.halves + half)
             _carry(kept, number + 1)
         order = _joined(kept)
         return chains[0] if len(chains) == 1 else Merged(chains, order, addition())
@@ -148,13 +148,13 @@ def _carry(kept: list[Nested | None], count: int) -> None:
     for level in range(1, len(kept)):
         if count & 1:
             return
-        kept[level] = paired(kept[level], kept[level - 1])
+        kept[level] = sum_of_parts(kept[level], kept[level - 1])
         kept[level - 1] = None
         count >>= 1
 
 
 def _joined(kept: Sequence[Nested | None]) -> Nested:
-    found = reduce(paired, kept)
+    found = reduce(sum_of_parts, kept)
     assert found is not None
     return found
 
@@ -169,11 +169,11 @@ class LossOrder:
     def tree(self, k: int) -> Node:
         kept: list[Nested | None] = [None] * 8
         for term in range(k):
-            kept[0] = paired(kept[0], term)
+            kept[0] = sum_of_parts(kept[0], term)
             for level in range(len(kept) - 1):
                 if term % _CHUNK ** (level + 1) // _CHUNK**level:
                     break
-                kept[level + 1] = paired(kept[level + 1], kept[level])
+                kept[level + 1] = sum_of_parts(kept[level + 1], kept[level])
                 kept[level] = None
         return Merged(tuple(Chain(term, term + 1, (0,)) for term in range(k)), _joined(kept), addition())
 

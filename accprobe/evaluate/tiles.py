@@ -8,7 +8,7 @@ underflow, and zeros whose sign depends on the signs of their terms.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import cache
@@ -173,7 +173,7 @@ def _patterns(values: Floats, inst: Instruction) -> Bits:
         return values.astype(inst.d.ml_dtype, copy=False).view(inst.d.dtype)
 
 
-def share(work: Callable[..., None], jobs: list[tuple[int, ...]], terms: int = SHARED) -> None:
+def share(work: Callable[..., None], jobs: Sequence[tuple[int, ...]], terms: int = SHARED) -> None:
     """Run the jobs on every core, unless all of them have few terms."""
     if len(jobs) < 2 or cores() < 2 or terms < SHARED:
         for job in jobs:

@@ -340,7 +340,7 @@ def _restricted_node(node: Node, width: int, wanted: NDArray[np.bool_], ks: list
     order = node.order
     if not isinstance(order, str) or order == "tree":
         numbers: list[Nested | None] = [None if part is None else kept.index(i) for i, part in enumerate(parts)]
-        found: Nested | None = folded(node.nested, numbers, paired)
+        found: Nested | None = folded(node.nested, numbers, sum_of_parts)
         order = found or 0
     return replace(node, parts=tuple(part for part in parts if part is not None), order=order)
 
@@ -355,6 +355,6 @@ def _restricted_chain(chain: Chain, width: int, wanted: NDArray[np.bool_], ks: l
     return chain_of_sums([[k for k in each if k != NO_K] for each in places.tolist()], width)
 
 
-def paired(x: Nested | None, y: Nested | None) -> Nested | None:
+def sum_of_parts(x: Nested | None, y: Nested | None) -> Nested | None:
     """Return the sum of two parts, of which either may be absent."""
     return y if x is None else x if y is None else (x, y)

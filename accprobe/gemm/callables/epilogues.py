@@ -137,7 +137,7 @@ def linear(spec: Spec, options: Options, library: ArrayLibrary) -> Epilogue:
     if name is not None and name not in ACTIVATIONS:
         raise UnknownName(f"there is no activation '{name}'; {nearest(str(name), ACTIVATIONS)}")
     function, arguments = ACTIVATIONS[str(name)] if name else ("", {})
-    activated = partial(getattr(functional, function), **arguments) if name else lambda d: d
+    activated: Any = partial(getattr(functional, function), **arguments) if name else lambda d: d
     call = lambda a, b, bias, alpha, beta: activated(functional.linear(a, b.t(), bias))  # noqa: E731
     return Epilogue(call, spec, library, (spec.n,), given_flags(options, spec.a.name))
 

@@ -31,7 +31,7 @@ OF_SUMS = 2.0**-11
 AGREEING = 0.99
 FORMATS_TRIED = ("e4m3", "e5m2", "s8")
 # The elements that share a scale, in words; a line is a row of A or a column of B.
-SHARED = {
+SCALES_OF = {
     Sharing(1, 0): "line",
     Sharing(0, 0): "tensor",
     Sharing(1, 128): "128 k",
@@ -50,7 +50,7 @@ def _ways() -> Iterator[tuple[str, str, Format, Sharing]]:
     """Yield the words for what shares a scale and for the scale, the format and the sharing."""
     for name, (power, scale) in product(FORMATS_TRIED, SCALES.items()):
         words = scale.format(int(FORMATS[name].largest_value))
-        yield from ((of, words, FORMATS[name], replace(each, power_of_two=power)) for each, of in SHARED.items())
+        yield from ((of, words, FORMATS[name], replace(each, power_of_two=power)) for each, of in SCALES_OF.items())
     yield "16 k", "e4m3 below one scale of the tensor", FORMATS["e2m1"], Sharing(1, 16, element="e2m1", two_levels=True)
 
 
@@ -110,7 +110,7 @@ LARGE_LOW = {10: 2.0**-12, 7: 2.0**-9}
 def find_parts(subject: RecordedCallable, seed: int) -> str:
     """Return how f32 operands are rounded before they are multiplied, or split into parts; "" if each product is rounded once.
 
-    One product is probed in each element. Of two explanations, the nearer one counts.
+    One product is probed in each element. The nearer of two explanations counts.
     """
     spec, rng = subject.spec, np.random.default_rng((seed, 0x9B))
     if any(fmt.name != "f32" for fmt in (spec.a, spec.b, spec.out)) or spec.scale is not None or spec.a_exponent is not None:
