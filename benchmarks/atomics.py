@@ -47,7 +47,7 @@ def measured(name: str, shape: str, dtype: str, device: str | None) -> bool:
     opened = open_callable(name, ProductRequest(parse_shape(shape), formats.get(dtype)), device=device)
     opened.adapter.check()
     called, opening, stages = opened.adapter, time.perf_counter() - started, Stages()
-    elements = usual_elements(called.spec, called.library.device)
+    elements = usual_elements(called.spec, called.library.device, reduction=False)
     evaluate = evaluator_of(called.library.device)
     outcome = characterise(called, elements, 0, evaluate, stages, called.before)
     stages("", 0)
