@@ -32,7 +32,7 @@ from accprobe.health.plan import chosen
 from accprobe.health.reference_models import trusted
 from accprobe.health.sensors import Nvml, Watch
 from accprobe.isa.instructions import in_a_row
-from accprobe.render.subjects.verification import mismatch
+from accprobe.render.subjects.instruction import mismatch
 
 SHARE = 0.8
 LONGER = {"f64": 4}

@@ -195,7 +195,7 @@ def tolerance_command(to: Output, **options: Any) -> None:
     """
     from accprobe.budget.tolerance import advised
     from accprobe.render.data import tolerance_json
-    from accprobe.render.subjects.tolerance import tolerance_blocks
+    from accprobe.render.subjects.budget import tolerance_blocks
 
     request = _request(**options)
     with progress_bar("tolerance") as show:

@@ -151,8 +151,7 @@ def _watched(plan: CheckPlan, gpus: list[GpuOutcome], check: Callable[[OnOutcome
 
 
 def _text(outcome: HealthOutcome, form: str) -> str:
-    from accprobe.render.junit import health_junit
-    from accprobe.render.prometheus import health_prometheus
+    from accprobe.render.monitoring import health_junit, health_prometheus
 
     if form == "json":
         return outcome.model_dump_json(by_alias=True, indent=1) + "\n"

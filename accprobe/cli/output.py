@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from accprobe.errors import AccprobeError
-from accprobe.render.plain import plain
+from accprobe.report.text import plain
 
 if TYPE_CHECKING:
     from accprobe.render.document import Element

@@ -171,7 +171,7 @@ def _print(kernels: list[Kernel], reading: Reading, found: list[Shortfall], form
         print_blocks(kernels_total(kernels, reading))
         return
     from accprobe.render.data import kernels_json
-    from accprobe.render.junit import kernels_junit
+    from accprobe.render.monitoring import kernels_junit
 
     write(kernels_json(kernels, reading) if form == "json" else kernels_junit(kernels, reading, found))
 

@@ -241,7 +241,7 @@ def _text(found: TraceFindings, form: str) -> str:
 
         return json.dumps(findings_json(found), indent=2) + "\n"
     if form == "junit":
-        from accprobe.render.junit import trace_junit
+        from accprobe.render.monitoring import trace_junit
 
         return trace_junit(found)
     from accprobe.render.subjects.trace import trace_blocks, trace_page

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from accprobe.devices.protocol import Device
     from accprobe.isa.instructions import Instruction
     from accprobe.model.tree import DotModel
-    from accprobe.render.subjects.verification import Verified
+    from accprobe.render.subjects.instruction import Verified
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ def verify_command(**options: Any) -> None:
     """
     request = VerifyRequest(**options)
     from accprobe.render.data import verified_data
-    from accprobe.render.subjects.verification import banner_blocks, compared_blocks, verification_blocks
+    from accprobe.render.subjects.instruction import banner_blocks, compared_blocks, verification_blocks
     from accprobe.verify.bulk import prepare_to_verify
 
     rows: list[Verified] = []
@@ -102,7 +102,7 @@ def _measured(request: VerifyRequest, device: Device, chosen: Mapping[Instructio
     """Add a row of each instruction until all are verified or a signal comes."""
     from accprobe.devices.protocol import InstructionSubject
     from accprobe.evaluate.evaluator import evaluate
-    from accprobe.render.subjects.verification import Verified
+    from accprobe.render.subjects.instruction import Verified
     from accprobe.verify.bulk import verify_in_bulk
     from accprobe.verify.coverage import cover
     from accprobe.verify.shrink import shrink

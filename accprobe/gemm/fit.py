@@ -32,7 +32,7 @@ from accprobe.gemm.tree.decomposition import with_first_sums_swapped
 from accprobe.gemm.tree.slices import slice_readings
 from accprobe.gemm.tree.tree_builder import NoTree
 from accprobe.gemm.verification import TOGETHER
-from accprobe.infer.alternatives.neighbours import alternatives
+from accprobe.infer.neighbours import alternatives
 from accprobe.isa.formats import Bits
 from accprobe.model.product import ProductModel
 from accprobe.model.tree import Arithmetic, FloatArithmetic

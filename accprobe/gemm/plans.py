@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from accprobe.gemm.layout import shows_subnormals
 from accprobe.gemm.spec import Spec
 from accprobe.gemm.tree.decomposition import ORDERS, chain_of, forward
-from accprobe.infer.alternatives.neighbours import alternatives
+from accprobe.infer.neighbours import alternatives
 from accprobe.isa.formats import FORMATS, Format
 from accprobe.isa.instructions import Instruction
 from accprobe.model import published

@@ -13,8 +13,7 @@ from accprobe.infer.experiments.nonstandard import detection, nonstandard, room
 from accprobe.infer.experiments.order import lone_products, order, wider_inner_sums
 from accprobe.infer.experiments.precision import precision, tiny_results
 from accprobe.infer.experiments.scales import scaled_blocks
-from accprobe.infer.experiments.specials import carries, control, nan, overflow
-from accprobe.infer.experiments.subnormals import subnormals, zero_signs
+from accprobe.infer.experiments.specials import carries, control, nan, overflow, subnormals, zero_signs
 from accprobe.infer.findings import Characterisation, Findings, effective_bits_of, order_findings
 from accprobe.infer.query_log import QueryLog
 from accprobe.infer.refine import Refined, refine

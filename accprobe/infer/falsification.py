@@ -19,18 +19,7 @@ from typing import get_args
 
 import numpy as np
 
-from accprobe.infer.alternatives.alternative import Alternative
-from accprobe.infer.alternatives.neighbours import (
-    Floors,
-    alternatives,
-    as_alternatives,
-    coarser_bounds,
-    floors,
-    further,
-    groups,
-    max_width,
-    pairs,
-)
+from accprobe.infer.alternative import Alternative
 from accprobe.infer.distinguishing import Batch, Results, search_for
 from accprobe.infer.experiments.nonstandard import nonstandard_alternatives
 from accprobe.infer.findings import (
@@ -41,6 +30,17 @@ from accprobe.infer.findings import (
     effective_bits_of,
     feature_values,
     order_findings,
+)
+from accprobe.infer.neighbours import (
+    Floors,
+    alternatives,
+    as_alternatives,
+    coarser_bounds,
+    floors,
+    further,
+    groups,
+    max_width,
+    pairs,
 )
 from accprobe.infer.query_log import NONE, Contradictions, LogEntry, QueryLog
 from accprobe.model.fields import Name, parsed

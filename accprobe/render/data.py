@@ -17,11 +17,10 @@ from accprobe.compare.diff import Diff, generation
 from accprobe.compare.differences import Difference
 from accprobe.compare.headline import headline
 from accprobe.compare.pairs import Pair
-from accprobe.render.subjects.budget import budget_notes
+from accprobe.render.subjects.budget import budget_notes, tolerance_words
 from accprobe.render.subjects.comparison import verdict_counts
+from accprobe.render.subjects.instruction import Verified
 from accprobe.render.subjects.sass import demangled
-from accprobe.render.subjects.tolerance import tolerance_words
-from accprobe.render.subjects.verification import Verified
 from accprobe.report.columns import records
 from accprobe.report.report import AnyClaim, Report, Tool
 from accprobe.report.text import written

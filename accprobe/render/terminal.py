@@ -28,7 +28,7 @@ from accprobe.render.document import (
     text_of,
     unglued,
 )
-from accprobe.render.plain import plain
+from accprobe.report.text import plain
 
 FILE_COLUMNS = 160
 """Width where the output is no terminal and COLUMNS does not say."""

@@ -16,7 +16,7 @@ from accprobe.budget.tolerance import SHARING, OwnTest, ToleranceReport, Toleran
 from accprobe.errors import AccprobeError
 from accprobe.evaluate.error_free import Floats
 from accprobe.isa.formats import FORMATS
-from accprobe.render.subjects.tolerance import kill_rows, tolerance_facts, tolerance_words
+from accprobe.render.subjects.budget import kill_rows, tolerance_facts, tolerance_words
 
 ASKED = ToleranceRequest(of_named("QGMMA"), 512, 8, 8, 128, 1, FORMATS["bf16"], "normal", 0)
 HGMMA = replace(ASKED, accumulation=of_named("h200:wgmma.m64n256k16.f32.bf16.bf16"), promote_every=None)

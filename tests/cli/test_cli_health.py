@@ -21,8 +21,7 @@ from accprobe.health.bench import CpuBench, Turn
 from accprobe.health.check import check_gpu
 from accprobe.health.outcome import HEALTH_FILE, GpuOutcome, HealthOutcome, Load, OnOutcome, Sensors, health_schema_text
 from accprobe.health.plan import CheckPlan
-from accprobe.render.junit import health_junit
-from accprobe.render.prometheus import health_prometheus
+from accprobe.render.monitoring import health_junit, health_prometheus
 from accprobe.render.subjects.health import load_text, remarks
 
 

@@ -14,8 +14,8 @@ from plants import Plant, float_models, integer_models
 from accprobe.evaluate import evaluator, terms
 from accprobe.evaluate.evaluator import evaluate
 from accprobe.evaluate.reference import Evaluation
-from accprobe.infer.alternatives.neighbours import alternatives, coarser_bounds, floors, groups, pairs
 from accprobe.infer.findings import Finding
+from accprobe.infer.neighbours import alternatives, coarser_bounds, floors, groups, pairs
 from accprobe.isa.formats import Bits
 from accprobe.isa.instructions import Instruction, parse
 from accprobe.model.published import known_models

@@ -23,7 +23,7 @@ from accprobe.fleet.driver import FleetGpu, check_on_node
 from accprobe.health.check import check_gpu
 from accprobe.health.outcome import GpuOutcome, HealthOutcome
 from accprobe.health.plan import CheckPlan
-from accprobe.render.prometheus import health_prometheus
+from accprobe.render.monitoring import health_prometheus
 
 GPUS = [FleetGpu("10.0.0.7", "3f2a9c01" + 48 * "0", number, 2) for number in range(2)]
 PLAN = CheckPlan(0.01, again=1)

@@ -37,7 +37,7 @@ from accprobe.isa.formats import Bits
 from accprobe.isa.instructions import Instruction, parse
 from accprobe.operands.request import Request
 from accprobe.operands.sparse import stored_products
-from accprobe.render.prometheus import health_prometheus
+from accprobe.render.monitoring import health_prometheus
 from accprobe.render.subjects.health import gpu_verdict
 from accprobe.report.names import named_models
 

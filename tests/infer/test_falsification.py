@@ -13,11 +13,11 @@ from plants import Plant, float_models, instruction, integer_models
 
 from accprobe.devices.simulated import SimulatedDevice
 from accprobe.evaluate.evaluator import evaluate
-from accprobe.infer.alternatives.alternative import Alternative
-from accprobe.infer.alternatives.neighbours import alternatives, groups, pairs
+from accprobe.infer.alternative import Alternative
 from accprobe.infer.experiments.nonstandard import nonstandard_alternatives
 from accprobe.infer.falsification import Falsification, falsify, resolve_findings
 from accprobe.infer.findings import Characterisation, Finding
+from accprobe.infer.neighbours import alternatives, groups, pairs
 from accprobe.infer.query_log import LogEntry, QueryLog
 from accprobe.isa.formats import FORMATS
 from accprobe.isa.instructions import Instruction

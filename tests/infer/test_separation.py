@@ -15,12 +15,12 @@ from plants import Plant, float_models, instruction, pairwise
 from accprobe.devices.simulated import SimulatedDevice
 from accprobe.evaluate.evaluator import evaluate
 from accprobe.infer import falsification
-from accprobe.infer.alternatives.alternative import Alternative
-from accprobe.infer.alternatives.neighbours import groups
+from accprobe.infer.alternative import Alternative
 from accprobe.infer.characterise import characterise
 from accprobe.infer.distinguishing import Results, Search
 from accprobe.infer.falsification import FEW, MANY, Falsification, falsify
 from accprobe.infer.findings import Characterisation, Finding
+from accprobe.infer.neighbours import groups
 from accprobe.infer.query_log import Budget, QueryLog
 from accprobe.infer.refine import improvements
 from accprobe.isa.formats import FORMATS

@@ -11,8 +11,8 @@ from inferred import FP8, KNOWN, found
 from pydantic import TypeAdapter
 
 from accprobe.evaluate.cuda import source
-from accprobe.infer.alternatives.neighbours import alternatives
 from accprobe.infer.distinguishing import target
+from accprobe.infer.neighbours import alternatives
 from accprobe.isa.formats import Format
 from accprobe.model.fields import FEATURES, fields_of, finding_names, title
 from accprobe.model.notation import DotModelField, dot_json, table_of

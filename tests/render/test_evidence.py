@@ -9,7 +9,7 @@ import pytest
 from accprobe.evaluate.evaluator import evaluate
 from accprobe.model.notation import parse_order
 from accprobe.operands.exchange import Counterexample
-from accprobe.render.subjects.verification import mismatch
+from accprobe.render.subjects.instruction import mismatch
 from accprobe.report.evidence import load_with_evidence
 from accprobe.report.rows import Row
 

@@ -15,9 +15,9 @@ from accprobe.cli import main
 from accprobe.cli.output import tell
 from accprobe.errors import AccprobeError
 from accprobe.render.document import Paragraph, Phrase
-from accprobe.render.plain import plain
 from accprobe.render.terminal import screen_lines
 from accprobe.report.report import Report
+from accprobe.report.text import plain
 from accprobe.sass import reading
 from accprobe.sass.binaries import Piece
 

@@ -23,12 +23,12 @@ from accprobe.render.data import diff_json, verified_data
 from accprobe.render.document import on_one_line, text_of
 from accprobe.render.subjects.comparison import diff_blocks, sides
 from accprobe.render.subjects.functions import function_blocks
-from accprobe.render.subjects.patterns import brace_patterns
+from accprobe.render.subjects.instruction import Verified, excluded_faults, verification_blocks
 from accprobe.render.subjects.report import COLUMNS, TableLine, report_blocks, rows_blocks
-from accprobe.render.subjects.verification import Verified, excluded_faults, verification_blocks
 from accprobe.report.published import published
 from accprobe.report.report import Report
 from accprobe.report.rows import Row
+from accprobe.report.words import brace_patterns
 from accprobe.verify.outcome import Events, TileCoverage, Verification
 
 NAMES = [inst.name for inst in catalog("sm_90a")]

@@ -7,7 +7,7 @@ from fakes import DENSE, SPARSE, WIDE, FakeDevice
 
 from accprobe.errors import AccprobeError, DeviceError, UnknownName
 from accprobe.infer import falsification
-from accprobe.infer.alternatives.alternative import Alternative
+from accprobe.infer.alternative import Alternative
 from accprobe.infer.falsification import Falsification
 from accprobe.infer.findings import Bound, Characterisation, Finding
 from accprobe.infer.query_log import Contradictions, QueryLog

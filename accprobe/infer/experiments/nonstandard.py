@@ -16,9 +16,8 @@ from typing import get_args
 import numpy as np
 
 from accprobe.evaluate.evaluator import evaluate
-from accprobe.infer.alternatives.alternative import Alternative, FieldValues, alternatives_with, float_arithmetics, named
-from accprobe.infer.draft import Draft, DraftNode
-from accprobe.infer.experiments.series import span
+from accprobe.infer.alternative import Alternative, FieldValues, alternatives_with, float_arithmetics, named
+from accprobe.infer.draft import Draft, DraftNode, span
 from accprobe.infer.findings import Finding, Findings
 from accprobe.infer.workbench import EVIDENCE, Dyadic, Row, Workbench, encode, two_to
 from accprobe.isa.formats import Format

@@ -21,8 +21,7 @@ from itertools import combinations, product
 import numpy as np
 
 from accprobe.evaluate.evaluator import evaluate
-from accprobe.infer.draft import Draft, Tree, choose_word, leaves_of
-from accprobe.infer.experiments.series import named
+from accprobe.infer.draft import Draft, Tree, choose_word, leaves_of, named
 from accprobe.infer.findings import Finding, Findings
 from accprobe.infer.workbench import Dyadic, Row, Workbench, two_to
 from accprobe.isa.formats import FORMATS

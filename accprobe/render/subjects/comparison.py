@@ -28,9 +28,8 @@ from accprobe.render.document import (
     table,
     tabulate,
 )
-from accprobe.render.subjects.patterns import brace_patterns
 from accprobe.report.report import Report
-from accprobe.report.words import so_many, status_counts
+from accprobe.report.words import brace_patterns, so_many, status_counts
 
 HEADINGS = {
     "role": "The same operands",

@@ -9,7 +9,7 @@ from accprobe.health.plan import FUNCTION_UNITS
 from accprobe.isa.instructions import in_a_row, parse
 from accprobe.operands.exchange import Counterexample
 from accprobe.render.document import Column, Element, Heading, List, Paragraph, Phrase, Tone, paragraphs, tabulate
-from accprobe.render.subjects.verification import mismatch
+from accprobe.render.subjects.instruction import mismatch
 
 
 def health_blocks(outcome: HealthOutcome) -> Iterator[Element]:

@@ -1,15 +1,24 @@
-"""One instruction of a report in full: the opcodes, the summation tree, every finding, its verification and evidence."""
+"""One instruction of a report in full: the opcodes, the summation tree, every finding, its verification and evidence.
+Verifications against a device, and dot products in words.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from typing import NamedTuple
 
+from accprobe.devices.protocol import Device
+from accprobe.isa.formats import Format
 from accprobe.isa.instructions import Instruction
 from accprobe.model.fields import FEATURES
 from accprobe.model.published import explained_text
 from accprobe.model.tree import DotModel, FusedSum, number_ranges
-from accprobe.operands.exchange import Exchange
+from accprobe.operands.exchange import Counterexample, Exchange
+from accprobe.operands.request import Request
+from accprobe.operands.sparse import stored_products
 from accprobe.render.document import (
+    GLUE,
     Code,
     Column,
     Element,
@@ -22,11 +31,204 @@ from accprobe.render.document import (
     Section,
     Tone,
     table,
+    tabulate,
+    unglued,
 )
-from accprobe.render.subjects.verification import PROVISOS, exchange_text, outcome, pattern_text
-from accprobe.report.claims import NOT_MEASURED
+from accprobe.report.claims import NOT_MEASURED, Status
 from accprobe.report.rows import Row
-from accprobe.report.words import detour, effective_bits, found, is_narrow, ran_as, word
+from accprobe.report.words import detour, effective_bits, found, is_narrow, ran_as, so_many, word
+from accprobe.verify.outcome import Events, TileCoverage, Verification
+
+PROVISOS: dict[Status, str] = {
+    "inferred": "The findings are suggestions: a result contradicts the model, or coverage is incomplete.",
+    "unstable": "The findings are suggestions: one query returned two results.",
+    "unverified": "The findings are suggestions: no model explains the results, or the unit that ran is not known.",
+}
+"""The sentence to read before the findings of a row that is not confirmed."""
+
+LEFT_OUT_SHOWN = 3
+"""Different numbers of B that are shown of those that a sparse A leaves out."""
+
+
+class Verified(NamedTuple):
+    """One instruction: the outcome, the wall seconds, and the smallest counterexample; None if no repetition differed."""
+
+    inst: Instruction
+    done: Verification
+    seconds: float
+    smallest: Counterexample | None = None
+
+    @property
+    def dots_a_second(self) -> float:
+        return self.done.compared / self.seconds if self.seconds else 0.0
+
+
+def banner_blocks(device: Device) -> Iterator[Element]:
+    if device.kind == "simulated":
+        yield Paragraph(Phrase("SIMULATED: the device is published models, nothing was measured", "bad"), boxed=True)
+
+
+def compared_blocks(models: str, device: Device, lacking: Sequence[Instruction]) -> Iterator[Element]:
+    """Yield the models, the device, and the models that the device cannot run."""
+    yield Paragraph(Phrase(f"models of {models} compared with {device.name}, {device.architecture}", "quiet"))
+    if lacking:
+        others = f" and {so_many(len(lacking) - 1, 'other')}" if len(lacking) > 1 else ""
+        text = f"! {len(lacking):,} not verified, as the device cannot run them: {lacking[0]}{others}"
+        yield Paragraph(Phrase(text, "warning"))
+
+
+VERIFIED = (
+    Column("instruction", lambda row: row.inst.name, least=44),
+    Column("dot products", lambda row: f"{row.done.compared:,}", number=True),
+    Column("mismatches", lambda row: f"{row.done.mismatches:,}", number=True),
+    Column("tile elements", lambda row: _tile(row.done.tile), "context", number=True),
+    Column("events", lambda row: "" if row.done.refuted else _events(row.done.events), "context", number=True),
+    Column("dots/s", lambda row: f"{row.dots_a_second:.2g}", "detail", number=True),
+    Column("MAC/s", lambda row: f"{row.dots_a_second * row.inst.k:.2g}", "detail", number=True),
+)
+
+
+def _tile(tile: TileCoverage | None) -> str:
+    return f"{tile.covered:,} of {tile.total:,}" if tile else ""
+
+
+def _events(events: Events | None) -> str:
+    return f"{events.hit:,} of {events.possible:,}" if events else ""
+
+
+def verification_blocks(rows: Sequence[Verified]) -> Iterator[Element]:
+    """Yield the verdict; a line for each instruction; mismatches, or the fault rate that their absence excludes."""
+    dots, wrong = sum(row.done.compared for row in rows), sum(row.done.mismatches for row in rows)
+    among = f"{so_many(len(rows), 'instruction')}, {so_many(dots, 'dot product')}"
+    yield Heading(Phrase(f"{wrong:,} mismatch{'es' * (wrong != 1)}: {among}", "bad" if wrong else "good"), 1)
+    yield tabulate(VERIFIED, rows, lambda row: "bad" if row.done.mismatches else "")
+    if below := (*_uncovered(rows), *_counterexamples(rows)):
+        yield List(below, "!")
+    least = min((row.done for row in rows), key=lambda done: done.compared, default=None)
+    if least and not wrong and (excluded := excluded_faults(least)):
+        yield Paragraph(Phrase(f"for each instruction, {excluded}", "quiet"))
+
+
+def _uncovered(rows: Sequence[Verified]) -> Iterator[Phrase]:
+    """Yield tile elements that differ and events that were not covered, by name."""
+    for row in rows:
+        if row.done.tile and row.done.tile.differing:
+            yield Phrase(f"{row.inst.name}: tile elements that differ: {row.done.tile.differing}", "bad")
+        if row.done.events and row.done.events.missing and not row.done.refuted:
+            yield Phrase(f"{row.inst.name}: {events_text(row.done.events)}", "warning")
+
+
+def _counterexamples(rows: Sequence[Verified]) -> Iterator[Phrase]:
+    for row in rows:
+        if found := row.smallest or row.done.counterexample:
+            again = "" if row.smallest else "; a repetition did not differ"
+            yield Phrase(f"{row.inst.name}: {mismatch(row.inst, found)} ({found.kind}){again}", "bad")
+
+
+def outcome(done: Verification) -> Iterator[str]:
+    """Yield the dot products compared, the fault rate that they exclude, and the coverage."""
+    yield f"{done.mismatches:,} of {done.compared:,} dot products differ from the model, seed {done.seed}"
+    if excluded := excluded_faults(done):
+        yield f"no mismatch in {done.random:,}: {excluded}"
+    if done.kinds:
+        yield "operands: " + ", ".join(f"{count:,} {kind}" for kind, count in done.kinds.items())
+    if done.results:
+        yield f"{done.contradicting:,} of {done.results:,} results contradict the model, including experiments and alternatives"
+    if done.queries:
+        yield f"{done.queries.count:,} queries of {done.queries.smallest:,} to {done.queries.largest:,} dot products"
+    if done.tile:
+        wrong = f"; mismatches: {done.tile.differing}" if done.tile.differing else ""
+        yield f"{_tile(done.tile)} tile elements covered{wrong}"
+    if done.events:
+        yield "coverage does not count: results contradict the model" if done.refuted else events_text(done.events)
+
+
+def excluded_faults(done: Verification) -> str:
+    """Return the fault rate that n dot products without a mismatch exclude; "" after a mismatch, or of few.
+
+    A rate above 3/n would have shown in one of n with 95 % (the rule of three: Hanley & Lippman-Hand, JAMA 1983).
+    """
+    if done.refuted or done.random <= 3:
+        return ""
+    return f"faults in more than 3 in {done.random:,} of such operands are excluded at 95 %"
+
+
+def events_text(events: Events) -> str:
+    """Return "410 of 412 events covered; missing: …; 3 others not reached: no operand is subnormal"."""
+    missing = f"; missing: {', '.join(events.missing)}" if events.missing else ""
+    others = "".join(f"; {count:,} others not reached: {why}" for why, count in events.impossible.items())
+    return f"{_events(events)} events covered{missing}{others}"
+
+
+def coverage(done: Sequence[Verification]) -> str:
+    """Return the coverage of several rows: "412 of 412 events covered, 512 of 512 tile elements covered, …".
+
+    Events of models that some result contradicts are not counted.
+    """
+    events = [each.events for each in done if each.events and not each.refuted]
+    tiles = [each.tile for each in done if each.tile]
+    parts = []
+    if events:
+        parts.append(f"{sum(each.hit for each in events):,} of {sum(each.possible for each in events):,} events covered")
+    if tiles:
+        parts.append(f"{sum(each.covered for each in tiles):,} of {sum(each.total for each in tiles):,} tile elements covered")
+    if results := sum(each.results for each in done):
+        parts.append(f"{sum(each.contradicting for each in done):,} of {results:,} results contradict the model")
+    return ", ".join(parts)
+
+
+def exchange_text(inst: Instruction, shown: Exchange) -> str:
+    """Return "k 0: 0x38 (1) × 0x38 (1); k 1-31: …; C 0x0 (0) → 0x3f800000 (1)" without products of two zeros.
+
+    With a sparse A, k counts the stored products, as in the model; their places, and B elsewhere, follow.
+    """
+    request = shown.request(inst)
+    stored = stored_products(inst, request)
+    pairs = list(zip(stored.a[0].tolist(), stored.b[0].tolist(), strict=True))
+    terms = []
+    for pair in dict.fromkeys(pairs):
+        if pair != (0, 0):
+            at = ", ".join(number_ranges([k for k in range(len(pairs)) if pairs[k] == pair]))
+            terms.append(f"k {at}:{GLUE}{pattern_text(inst.a, pair[0])}{GLUE}×{GLUE}{pattern_text(inst.b, pair[1])}")
+    terms.append(f"C{GLUE}{pattern_text(inst.c, int(stored.c[0]))}")
+    terms += _scales(inst, request)
+    if inst.sparsity is not None and request.metadata is not None:
+        places = inst.sparsity.stored(request.metadata)[0].tolist()
+        others = dict.fromkeys(int(x) for k, x in enumerate(request.b[0]) if k not in places)
+        first = ", ".join([pattern_text(inst.b, x) for x in others][:LEFT_OUT_SHOWN])
+        more = f" and {len(others) - LEFT_OUT_SHOWN} more" if len(others) > LEFT_OUT_SHOWN else ""
+        terms += [f"stored at {', '.join(number_ranges(places))}", f"left out of B {first}{more}"]
+    return f"{'; '.join(terms)} →{GLUE}{pattern_text(inst.d, int(shown.d, 16))}"
+
+
+def _scales(inst: Instruction, request: Request) -> Iterator[str]:
+    """Yield the block scales of A and of B, block after block, where they are not all one."""
+    for operand, scales in (("A", request.scales_a), ("B", request.scales_b)):
+        if inst.scale is not None and scales is not None and (scales != inst.scale.encode(False, 1, 0)).any():
+            yield f"scales of {operand} " + ", ".join(pattern_text(inst.scale, code) for code in scales[0].tolist())
+
+
+def mismatch(inst: Instruction, found: Counterexample) -> str:
+    """Return a dot product in hex and value, its result, and the expected one."""
+    return unglued(f"{exchange_text(inst, found.exchange)}, expected {pattern_text(inst.d, int(found.expected, 16))}")
+
+
+@lru_cache(maxsize=1 << 12)
+def pattern_text(fmt: Format, pattern: int) -> str:
+    import numpy as np
+
+    value = float(fmt.values(np.array([pattern], fmt.dtype))[0])
+    return f"0x{pattern:0{fmt.storage_bits // 4}x}{GLUE}({_value_text(value)})"
+
+
+def _value_text(value: float) -> str:
+    """Return the value, a large or small power of two as such."""
+    if value != 0 and abs(value) not in (float("inf"), 1.0, 2.0, 4.0) and value == value:
+        mantissa, exponent = value.hex().split("p")
+        if mantissa.lstrip("-") == "0x1.0000000000000":
+            return f"{'-' if value < 0 else ''}2^{int(exponent)}"
+    return f"{value:.9g}"
+
 
 LONG_ORDER = 24
 """Characters; a longer order is shown as a tree alone."""

@@ -24,8 +24,8 @@ from accprobe.render.document import (
     less_needed,
     tabulate,
 )
+from accprobe.render.subjects.instruction import PROVISOS
 from accprobe.render.subjects.sass import short_name
-from accprobe.render.subjects.verification import PROVISOS
 from accprobe.report.product_words import (
     along,
     division,

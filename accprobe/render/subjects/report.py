@@ -25,16 +25,14 @@ from accprobe.render.document import (
     text_of,
 )
 from accprobe.render.subjects.functions import function_blocks, function_headline
-from accprobe.render.subjects.instruction import instruction_section
-from accprobe.render.subjects.patterns import brace_patterns, pattern_spans
+from accprobe.render.subjects.instruction import coverage, instruction_section
 from accprobe.render.subjects.products import all_alarms, products_blocks, products_page
 from accprobe.render.subjects.sweeps import sweep_blocks, sweep_headline, sweep_page
-from accprobe.render.subjects.verification import coverage
 from accprobe.report.claims import NOT_MEASURED, Status
 from accprobe.report.measured import measured_on
 from accprobe.report.report import Report
 from accprobe.report.rows import Row
-from accprobe.report.words import detour, effective_bits, found, is_narrow, ran_as, so_many, status_counts
+from accprobe.report.words import brace_patterns, detour, effective_bits, found, is_narrow, ran_as, so_many, status_counts
 from accprobe.sass import opcodes
 from accprobe.sass.lowering import is_ordinary
 
@@ -176,14 +174,14 @@ def _instructions(report: Report, shown: Sequence[TableLine], page: bool = False
     if shown:
         yield grid
     if consequences := meanings(report):
-        yield List(tuple((Phrase(sentence, "warning"), *pattern_spans(names)) for sentence, names in consequences), "!")
+        yield List(tuple((Phrase(sentence, "warning"), *_pattern_spans(names)) for sentence, names in consequences), "!")
     yield from (Paragraph(Phrase(text, "quiet")) for text in legend(report.measured, grid))
     for status, reason, names in reasons(report.instructions):
         if status == "skipped":
             yield Paragraph(Phrase(_skipped(report, reason, names), "quiet"))
         else:
             why = f"{status}: {reason}: " if reason else f"{status}: "
-            yield Paragraph((Phrase(why, status), *pattern_spans(names)))
+            yield Paragraph((Phrase(why, status), *_pattern_spans(names)))
 
 
 def _table(shown: Sequence[TableLine], page: bool) -> Grid:
@@ -248,6 +246,12 @@ def legend(rows: Sequence[Row], grid: Grid) -> Iterator[str]:
             alike.setdefault(explained_text(row.explains), []).append(row.name)
     for words, names in alike.items():
         yield f"Each published model matches {words}, 0 mismatches: {', '.join(brace_patterns(names))}."
+
+
+def _pattern_spans(names: Iterable[str]) -> list[Phrase]:
+    """Return the names as patterns, with commas between."""
+    spans = [span for pattern in brace_patterns(names) for span in (Phrase(", "), Phrase(pattern, code=True))]
+    return spans[1:]
 
 
 def reasons(rows: Iterable[Row]) -> list[tuple[Status, str, list[str]]]:

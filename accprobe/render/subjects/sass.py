@@ -14,8 +14,7 @@ from accprobe.audit.kernels import UNPACKS, Kernel, Reading
 from accprobe.audit.requirements import Shortfall
 from accprobe.isa.formats import FORMATS
 from accprobe.render.document import Column, Element, Heading, List, Paragraph, Phrase, paragraphs, tabulate
-from accprobe.render.subjects.patterns import brace_patterns
-from accprobe.report.words import lowered, so_many
+from accprobe.report.words import brace_patterns, lowered, so_many
 from accprobe.sass.opcodes import parse
 from accprobe.sass.promotion import Chain
 

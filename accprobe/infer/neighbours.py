@@ -13,7 +13,7 @@ from dataclasses import replace
 from itertools import combinations, product
 from typing import NamedTuple, get_args
 
-from accprobe.infer.alternatives.alternative import (
+from accprobe.infer.alternative import (
     Alternative,
     FieldValues,
     alternatives_with,

@@ -1,17 +1,21 @@
-"""Results for CI systems: JUnit XML of kernels, traces and checks of GPUs."""
+"""Results for CI and monitoring systems: JUnit XML of kernels, traces and checks of GPUs; checks of GPUs as metrics in the text
+format of Prometheus.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Literal, NamedTuple
 from xml.etree import ElementTree
 
 from accprobe.audit.kernels import Kernel, Reading, distinct
 from accprobe.audit.requirements import Shortfall
-from accprobe.health.outcome import GpuOutcome, HealthOutcome
-from accprobe.render.plain import plain
+from accprobe.health.outcome import GpuOutcome, HealthOutcome, UnitOutcome
 from accprobe.render.subjects.health import gpu_verdict, word_lines
 from accprobe.render.subjects.sass import kernel_title, shortfall_reason
+from accprobe.report.text import plain
 from accprobe.trace.causes import TraceFindings
 from accprobe.trace.summary import trace_headline
 
@@ -106,3 +110,67 @@ def _health_cases(gpu: GpuOutcome) -> Iterator[Case]:
         yield Case(gpu.where, "the rest", "skipped", message="interrupted: the rest was not compared", seconds=0.0)
     elif gpu.status == "failed" or gpu.reason or not gpu.units:
         yield Case(gpu.where, "check", "error", "failed", gpu_verdict(gpu), seconds=gpu.seconds)
+
+
+OF_A_GPU: tuple[tuple[str, str, Callable[[GpuOutcome], float]], ...] = (
+    ("healthy", "1 after a whole check without a mismatch, else 0", lambda gpu: int(gpu.status == "healthy" and gpu.finished)),
+    ("failed", "1 where the GPU could not be checked or stopped", lambda gpu: int(gpu.status == "failed")),
+    ("finished", "1 after a whole check, 0 where it was interrupted or stopped", lambda gpu: int(gpu.finished)),
+    ("check_seconds", "Wall time of the check", lambda gpu: gpu.seconds),
+)
+"""Gauges of each GPU: name, help and value."""
+
+OF_A_UNIT: tuple[tuple[str, str, Callable[[GpuOutcome, UnitOutcome], int]], ...] = (
+    ("results_compared", "Results compared, of each matrix unit", lambda gpu, unit: unit.dots),
+    ("results_differing", "Results that differ, of each matrix unit", lambda gpu, unit: unit.wrong),
+    (
+        "below_full_load",
+        "1 where a matrix unit did not reach full load in a whole check",
+        lambda gpu, unit: int(unit.unit in gpu.below_full_load),
+    ),
+)
+"""Gauges of each matrix unit."""
+
+
+def health_prometheus(outcome: HealthOutcome) -> str:
+    """Return gauges in the text format (Prometheus, "Exposition formats") for node_exporter's textfile collector."""
+    return "".join(f"{line}\n" for line in _metrics(outcome))
+
+
+def _metrics(outcome: HealthOutcome) -> Iterator[str]:
+    gpus = [(partial(_labels, gpu, place), gpu) for gpu, place in zip(outcome.gpus, _places(outcome.gpus), strict=True)]
+    for name, what, value in OF_A_GPU:
+        yield from _metric(name, what)
+        yield from (f"accprobe_{name}{labels()} {value(gpu)}" for labels, gpu in gpus)
+    for name, what, of_unit in OF_A_UNIT:
+        yield from _metric(name, what)
+        for labels, gpu in gpus:
+            yield from (f"accprobe_{name}{labels(unit=unit.unit)} {of_unit(gpu, unit)}" for unit in gpu.units)
+    yield from _metric("sm_results_differing", "Results that differ, of each SM that has some")
+    for labels, gpu in gpus:
+        yield from (f"accprobe_sm_results_differing{labels(sm=sm)} {wrong}" for sm, wrong in gpu.wrong_by_sm.items())
+
+
+def _metric(name: str, what: str) -> Iterator[str]:
+    yield f"# HELP accprobe_{name} {what}."
+    yield f"# TYPE accprobe_{name} gauge"
+
+
+def _places(gpus: Sequence[GpuOutcome]) -> Iterator[int]:
+    """Yield the number of each GPU on its node, from 0: several devices may have one name."""
+    counted = Counter[str]()
+    for gpu in gpus:
+        node = gpu.node.id if gpu.node else ""
+        yield counted[node]
+        counted[node] += 1
+
+
+def _labels(gpu: GpuOutcome, place: int, **more: str) -> str:
+    labels = {"device": gpu.device, "name": gpu.name, "kind": gpu.kind, "uuid": gpu.board.uuid or "", "place": str(place)}
+    if gpu.node:
+        labels |= {"node": gpu.node.address, "node_id": gpu.node.id, "node_gpu": gpu.node.gpu or ""}
+    labels |= more
+    escaped = {
+        key: plain(value).replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") for key, value in labels.items()
+    }
+    return "{" + ",".join(f'{key}="{value}"' for key, value in escaped.items()) + "}"
