@@ -73,7 +73,7 @@ def _reports() -> Iterator[tuple[str, str]]:
 
 
 def _coverage() -> Iterator[tuple[str, str]]:
-    from accprobe.report.measured import NEVER_RUN, measured_counts
+    from accprobe.report.published import NEVER_RUN, measured_counts
 
     for one in measured_counts():
         measured = f"{one.measured} measured on {', '.join(one.devices)}" if one.measured else ""
@@ -86,7 +86,7 @@ def _instructions(architecture: str) -> Iterator[tuple[str, str]]:
     """Yield each instruction with the flags that it needs of a processor, and where it was measured."""
     from accprobe.isa import architectures, processors
     from accprobe.isa.instructions import catalog
-    from accprobe.report.measured import NEVER_RUN, measured_on
+    from accprobe.report.published import NEVER_RUN, measured_on
 
     on = measured_on(architecture)
     gpu = None if architecture in architectures.PROCESSORS else architectures.get(architecture)

@@ -14,8 +14,7 @@ from accprobe.errors import AccprobeError
 from accprobe.render.progress import progress_bar
 
 if TYPE_CHECKING:
-    from accprobe.audit.kernels import Kernel, Reading
-    from accprobe.audit.requirements import Requirements, Shortfall
+    from accprobe.audit.kernels import Kernel, Reading, Requirements, Shortfall
 
 
 @click.command("sass")
@@ -71,7 +70,7 @@ def sass_command(
       accprobe sass --arch sm_89,sm_90a
       accprobe sass --ncu -- python my_script.py
     """
-    from accprobe.audit.requirements import Requirements, shortfalls
+    from accprobe.audit.kernels import Requirements, shortfalls
 
     demanded = Requirements(fail_below, unless_promoted, require, forbid)
     if unless_promoted is not None and fail_below is None:

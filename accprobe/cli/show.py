@@ -106,7 +106,7 @@ def diff_command(a: str, b: str, only: tuple[str, ...], exit_zero: bool, expand:
 
 
 def _text(found: Diff, form: str, expand: bool) -> str:
-    from accprobe.compare.headline import headline
+    from accprobe.compare.diff import headline
     from accprobe.render.data import diff_json
     from accprobe.render.subjects.comparison import diff_blocks
 

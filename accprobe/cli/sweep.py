@@ -98,7 +98,7 @@ def sweep_command(
 
 
 def _known_sets(names: Sequence[str]) -> list[OperandSet]:
-    from accprobe.sweep.operands import SETS
+    from accprobe.sweep.masks import SETS
 
     for name in names:
         if name not in SETS:

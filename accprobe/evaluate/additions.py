@@ -1,11 +1,16 @@
-"""Summation trees of exact products for many outputs at once: a list of additions, each done for all outputs together.
+"""Whole products whose sums need no steps: trees of exact float products, and integers that wrap around.
 
-An element of a reduction is multiplied by a power of two, which is exact unless it overflows or underflows. Each sum is then
-one addition of float32 or float64 numbers, which numpy and compiled code round alike.
+A tree is a list of additions, each done for all outputs together. An element of a reduction is multiplied by a power of two,
+which is exact unless it overflows or underflows. Each sum is then one addition of float32 or float64 numbers, which numpy and
+compiled code round alike.
+
+The bits of integer sums modulo 2^32 do not depend on the order of addition, so one exact product of float64 matrices computes
+them.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cached_property, lru_cache
 from itertools import pairwise
 from typing import Any
@@ -15,7 +20,8 @@ from numpy.typing import NDArray
 
 from accprobe.evaluate import tiles
 from accprobe.isa.formats import FORMATS, Bits, Format
-from accprobe.model.product import Chain, Node, ProductModel, addition, folded, merged_in, multiply_add
+from accprobe.model.product import NO_K, Chain, Merged, Node, ProductModel, addition, folded, merged_in, multiply_add
+from accprobe.model.tree import Arithmetic, IntegerArithmetic
 
 _Numbers = NDArray[np.floating]
 _Ints = NDArray[np.int64]
@@ -134,3 +140,66 @@ def _numbers(own: Format, words: Bits, fmt: Format) -> _Numbers:
     values: Any = words.view(own.ml_dtype or own.dtype) if own.bits == own.storage_bits else own.values(words)
     found: _Numbers = values.astype(fmt.ml_dtype, copy=False)
     return found
+
+
+Integers = NDArray[np.int32]
+# Multiplies each row of x [..., M, K] by each row of y [..., N, K]; exact, or modulo 2^32.
+Multiplied = Callable[[Integers, Integers], NDArray[np.integer]]
+
+# Sums of fewer bits are exact in float64, in any order.
+_EXACT_BITS = 53
+
+
+def is_wrapped(model: ProductModel) -> bool:
+    """Return whether all sums are integers modulo 2^32, and float64 holds the exact ones."""
+    if not (model.a.is_integer and model.b.is_integer and all(map(_wraps, (*model.step.arithmetics, *_additions(model.tree))))):
+        return False
+    terms = int(_times(model).sum())
+    return model.a.bits + model.b.bits + terms.bit_length() < _EXACT_BITS
+
+
+def integer_product(model: ProductModel, a: Bits, b: Bits, multiply: Multiplied | None = None) -> Bits:
+    """Return the results of `product` for a wrapped model: [..., M, N] bit patterns."""
+    times = _times(model)
+    x, y = _integers(model.a, a), _integers(model.b, b)
+    if (times != 1).any():
+        x *= times
+    return (multiply or _by_numpy)(x, y).astype(model.result.dtype)
+
+
+def by_torch(device: str) -> Multiplied:
+    """Return the multiplication by torch on "cpu" or "cuda:N". Raises ImportError without torch."""
+    import torch
+
+    def multiply(x: Integers, y: Integers) -> NDArray[np.integer]:
+        left, right = (torch.from_numpy(lines).to(device).to(torch.float64) for lines in (x, y))
+        found: NDArray[np.int32] = (left @ right.mT).to(torch.int64).to(torch.int32).cpu().numpy()
+        return found
+
+    return multiply
+
+
+def _by_numpy(x: Integers, y: Integers) -> NDArray[np.integer]:
+    return (x.astype(np.float64) @ y.astype(np.float64).swapaxes(-1, -2)).astype(np.int64)
+
+
+def _integers(fmt: Format, patterns: Bits) -> Integers:
+    if fmt.bits < fmt.storage_bits or fmt.ml_dtype is None:
+        return fmt.integers(patterns).astype(np.int32)
+    return patterns.view(fmt.ml_dtype).astype(np.int32)
+
+
+def _wraps(arithmetic: Arithmetic) -> bool:
+    if not isinstance(arithmetic, IntegerArithmetic):
+        return False
+    return arithmetic == IntegerArithmetic(arithmetic.result, "wrap") and arithmetic.result.bits == 32
+
+
+def _additions(node: Node) -> list[Arithmetic]:
+    return [node.arithmetic, *(x for part in node.parts for x in _additions(part))] if isinstance(node, Merged) else []
+
+
+def _times(model: ProductModel) -> Integers:
+    """Return how often the model counts each k, [K]."""
+    ks = np.concatenate([chain.ks() for chain in model.chains()])
+    return np.bincount(ks[ks != NO_K], minlength=model.k).astype(np.int32)

@@ -15,10 +15,9 @@ from numpy.typing import NDArray
 
 from accprobe.errors import AccprobeError
 from accprobe.evaluate import rounding, tiles
-from accprobe.evaluate.additions import addition_list, exact_products
+from accprobe.evaluate.additions import addition_list, exact_products, integer_product, is_wrapped
 from accprobe.evaluate.error_free import Floats, integer_parts, rounded_to_odd, truncated_sum
 from accprobe.evaluate.evaluator import evaluate
-from accprobe.evaluate.integer_product import integer_product, is_wrapped
 from accprobe.evaluate.reference import specials_of, with_specials
 from accprobe.evaluate.steps import LANES, CompiledStep, step_of
 from accprobe.isa.formats import FORMATS, Bits, Format

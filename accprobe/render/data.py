@@ -13,9 +13,8 @@ from pydantic import TypeAdapter
 from accprobe.audit.kernels import Kernel, Reading
 from accprobe.budget.error_report import ErrorReport, ErrorRow, is_simulated
 from accprobe.budget.tolerance import ToleranceReport
-from accprobe.compare.diff import Diff, generation
+from accprobe.compare.diff import Diff, generation, headline
 from accprobe.compare.differences import Difference
-from accprobe.compare.headline import headline
 from accprobe.compare.pairs import Pair
 from accprobe.render.subjects.budget import budget_notes, tolerance_words
 from accprobe.render.subjects.comparison import verdict_counts

@@ -10,8 +10,7 @@ from functools import partial
 from typing import Literal, NamedTuple
 from xml.etree import ElementTree
 
-from accprobe.audit.kernels import Kernel, Reading, distinct
-from accprobe.audit.requirements import Shortfall
+from accprobe.audit.kernels import Kernel, Reading, Shortfall, distinct
 from accprobe.health.outcome import GpuOutcome, HealthOutcome, UnitOutcome
 from accprobe.render.subjects.health import gpu_verdict, word_lines
 from accprobe.render.subjects.sass import kernel_title, shortfall_reason

@@ -1,14 +1,19 @@
-"""A report of published models. Nothing in it is measured or evaluated."""
+"""Reports of published models, where nothing is measured; and the instructions that recorded reports measured on hardware."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
+from typing import NamedTuple
 
 from accprobe.infer.findings import Findings, findings_of
+from accprobe.isa import architectures
+from accprobe.isa.architectures import ARCHITECTURES, PROCESSORS
 from accprobe.isa.instructions import Instruction, catalog
 from accprobe.model.published import NO_MODEL, Explained, KnownModel, Left, chip, known_models, title, words_explained
 from accprobe.report.claims import NOT_MEASURED
+from accprobe.report.recorded import recorded
 from accprobe.report.report import SCHEMA, DeviceRecord, Report, Run, Tool
 from accprobe.report.rows import Row
 
@@ -54,3 +59,37 @@ def with_open(findings: Findings, left: Left) -> Findings:
         name: replace(findings[name], bound="undetermined", candidates=values, note=note) for name, values in left.items()
     }
     return findings | opened
+
+
+NEVER_RUN = "probe never run on hardware"
+
+
+class MeasuredCount(NamedTuple):
+    """How many instructions of an architecture there are and were measured, and the devices that did."""
+
+    target: str
+    generation: str
+    instructions: int
+    measured: int
+    devices: tuple[str, ...]
+
+
+def measured_counts() -> Iterator[MeasuredCount]:
+    """Yield the counts of every architecture, processors last."""
+    every = [(known.target, known.generation) for known in ARCHITECTURES]
+    for target, generation in (*every, *((name, "processors") for name in PROCESSORS)):
+        found = measured_on(target)
+        devices = dict.fromkeys(device for names in found.values() for device in names)
+        yield MeasuredCount(target, generation, len(catalog(target)), len(found), tuple(devices))
+
+
+@cache
+def measured_on(architecture: str) -> dict[Instruction, list[str]]:
+    """Return the devices with a recorded report, by measured instruction. Raises UnknownName."""
+    target = architecture if architecture in PROCESSORS else architectures.get(architecture).target
+    found: dict[Instruction, list[str]] = {}
+    for report in map(Report.load, recorded()):
+        if report.device.kind in ("cuda", "cpu") and report.device.architecture == target:
+            for row in report.measured:
+                found.setdefault(row.instruction, []).append(report.device.name)
+    return found

@@ -11,7 +11,7 @@ from accprobe.report.claims import STRICT
 from accprobe.sass.lowering import OpcodeSource
 
 OperandSet = Literal["normal", "full-width", "uniform"]
-"""The operand distributions of a sweep (`accprobe.sweep.operands`)."""
+"""The operand distributions of a sweep (`accprobe.sweep.masks`)."""
 
 
 class _Record(BaseModel):

@@ -13,8 +13,7 @@ from accprobe.build import install
 from accprobe.errors import AccprobeError, DeviceError, ToolMissing
 from accprobe.sweep.compilation import Compiled
 from accprobe.sweep.configurations import Dtype
-from accprobe.sweep.masks import CUTS, Measured, Sample, mask
-from accprobe.sweep.operands import Operands
+from accprobe.sweep.masks import CUTS, Measured, Operands, Sample, mask
 
 TIMED_LAUNCHES, TIMED_ROUNDS = 10, 3
 """The speed is that of the fastest of a few rounds of consecutive launches."""

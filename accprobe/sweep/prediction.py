@@ -25,8 +25,7 @@ from accprobe.sass import opcodes
 from accprobe.sass.lowering import Lowering
 from accprobe.sweep import masks
 from accprobe.sweep.configurations import Configuration, Dtype
-from accprobe.sweep.masks import Measured, Totals
-from accprobe.sweep.operands import Operands
+from accprobe.sweep.masks import Measured, Operands, Totals
 
 _K = re.compile(r"\.(?:\d+x\d+x|168)(\d+)\b")
 """K in the modifiers of an opcode: 32 of QGMMA.64x64x32, 16 of HMMA.16816."""

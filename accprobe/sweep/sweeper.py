@@ -19,8 +19,7 @@ from accprobe.sweep import masks, prediction
 from accprobe.sweep.compilation import Compiled, compile_configurations, triton_version
 from accprobe.sweep.configurations import Configuration, Dtype, check_problem
 from accprobe.sweep.gpu import GpuBench
-from accprobe.sweep.masks import Measured, Sample
-from accprobe.sweep.operands import SETS, Operands, draw_matrices
+from accprobe.sweep.masks import SETS, Measured, Operands, Sample, draw_matrices
 
 GPU_SIZE, SIMULATED_SIZE = 2048, 64
 """Default M and N: large enough to keep a GPU busy, and small enough for a CPU to evaluate."""

@@ -19,7 +19,7 @@ from accprobe.cli.output import file_to_write, list_names, regular_file_to_write
 from accprobe.errors import nearest
 from accprobe.isa.architectures import ARCHITECTURES, PROCESSORS
 from accprobe.isa.instructions import catalog
-from accprobe.report.measured import NEVER_RUN
+from accprobe.report.published import NEVER_RUN
 from accprobe.report.recorded import recorded
 from accprobe.report.report import Report
 from accprobe.report.words import status_counts

@@ -9,9 +9,8 @@ from fakes import HMMA_OF_FP8, SPARSE, fake_report, float_row, simulated_report
 from hypothesis import given
 from hypothesis import strategies as st
 
-from accprobe.compare.diff import Diff, diff
+from accprobe.compare.diff import Diff, diff, headline
 from accprobe.compare.differences import OPERATORS, UNKNOWN, holds, overlap, possible
-from accprobe.compare.headline import headline
 from accprobe.compare.pairs import Pair
 from accprobe.infer.findings import Finding
 from accprobe.model.fields import finding_names

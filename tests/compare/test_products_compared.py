@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 from product_rows import TAIL, dropped, product_data, product_model, product_report, step, suggested, two_regions
 
-from accprobe.compare.diff import diff
-from accprobe.compare.headline import headline
+from accprobe.compare.diff import diff, headline
 from accprobe.compare.pairs import COMPARED_FIELDS, Pair, paired
 from accprobe.compare.requirements import check_requirements, parse_requirement
 from accprobe.errors import RequirementError

@@ -10,7 +10,7 @@ import pytest
 from planted_models import model_of
 from planted_plans import HOPPER, NAMED
 
-from accprobe.evaluate.integer_product import Multiplied, by_torch, integer_product, is_wrapped
+from accprobe.evaluate.additions import Multiplied, by_torch, integer_product, is_wrapped
 from accprobe.evaluate.product import product
 from accprobe.gemm.plans import integer_step
 from accprobe.isa.formats import FORMATS, Bits

@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 from shown import details_of, in_markdown, on_terminal, page_of, page_of_diff, table_of
 
 from accprobe.cli import main
-from accprobe.compare.diff import diff
-from accprobe.compare.headline import headline
+from accprobe.compare.diff import diff, headline
 from accprobe.isa.instructions import catalog, parse
 from accprobe.render.data import diff_json, verified_data
 from accprobe.render.document import on_one_line, text_of

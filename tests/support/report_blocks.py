@@ -17,8 +17,8 @@ from accprobe.render.document import Grid, on_one_line, text_of
 from accprobe.render.subjects import sweeps
 from accprobe.render.subjects.functions import computes_in_short
 from accprobe.report.functions import TableModelRecord
-from accprobe.report.measured import measured_counts
 from accprobe.report.products import ProductRow
+from accprobe.report.published import measured_counts
 from accprobe.report.recorded import recorded
 from accprobe.report.report import Report
 from accprobe.report.rows import Row

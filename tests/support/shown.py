@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from accprobe.compare.diff import Diff
-from accprobe.compare.headline import headline
+from accprobe.compare.diff import Diff, headline
 from accprobe.render.document import Element
 from accprobe.render.html import html_page
 from accprobe.render.markdown import markdown_text

@@ -11,8 +11,7 @@ import pytest
 from accprobe.sass.lowering import Lowering
 from accprobe.sweep import masks, prediction
 from accprobe.sweep.configurations import DTYPES, Configuration
-from accprobe.sweep.masks import Totals
-from accprobe.sweep.operands import SETS, OperandSet, draw_matrices
+from accprobe.sweep.masks import SETS, OperandSet, Totals, draw_matrices
 
 K, SIDE = 256, 16
 

@@ -16,7 +16,7 @@ from accprobe.sweep import masks
 from accprobe.sweep.compilation import Compiled
 from accprobe.sweep.configurations import DTYPES, Configuration
 from accprobe.sweep.gpu import GpuBench
-from accprobe.sweep.operands import draw_matrices
+from accprobe.sweep.masks import draw_matrices
 
 pytestmark = pytest.mark.skipif(find_spec("torch") is None, reason="needs torch")
 

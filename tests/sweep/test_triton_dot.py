@@ -23,7 +23,7 @@ import torch
 from accprobe.probes.triton_dot import masked_gemm
 from accprobe.sweep.configurations import DTYPES
 from accprobe.sweep.masks import mask
-from accprobe.sweep.operands import draw_matrices
+from accprobe.sweep.masks import draw_matrices
 found = []
 for name, kind, cut in json.loads(sys.argv[1]):
     dtype, m, n, k, block_k = DTYPES[name], 32, 16, 128, 64
@@ -60,7 +60,7 @@ def interpreted() -> list[Any]:
 @pytest.mark.parametrize("number", range(len(CASES)), ids=["-".join(map(str, case)) for case in CASES])
 def test_each_result_is_the_exact_sum_masked(interpreted: list[Any], number: int) -> None:
     from accprobe.sweep.configurations import DTYPES
-    from accprobe.sweep.operands import draw_matrices
+    from accprobe.sweep.masks import draw_matrices
 
     name, kind, cut = CASES[number]
     dtype = DTYPES[name]

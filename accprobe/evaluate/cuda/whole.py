@@ -17,9 +17,8 @@ from numpy.typing import NDArray
 
 from accprobe.build import compiler
 from accprobe.build.probes import device_code
-from accprobe.evaluate.additions import addition_list
+from accprobe.evaluate.additions import addition_list, by_torch, integer_product, is_wrapped
 from accprobe.evaluate.cuda.launch import Evaluator, current_target
-from accprobe.evaluate.integer_product import by_torch, integer_product, is_wrapped
 from accprobe.evaluate.product import ScaleWords, is_multiply_add, product, rounded_words, scaled_sums
 from accprobe.isa.formats import Bits, Format
 from accprobe.model.product import (

@@ -6,12 +6,10 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from accprobe.compare.diff import Diff, generation, marked, side_names
+from accprobe.compare.diff import Diff, generation, headline, marked, side_names
 from accprobe.compare.differences import VerdictWord
-from accprobe.compare.headline import headline
-from accprobe.compare.pairs import Pair
+from accprobe.compare.pairs import InstructionRole, Pair
 from accprobe.compare.requirements import NO_MATCH, Outcome
-from accprobe.compare.roles import InstructionRole
 from accprobe.model.fields import IMPORTANCE, title
 from accprobe.model.published import explained_text
 from accprobe.render.document import (

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from accprobe.compare.roles import role_of
+from accprobe.compare.pairs import role_of
 from accprobe.model.fields import FEATURES
 from accprobe.model.published import explained_text, title
 from accprobe.model.published import names as chips
@@ -29,7 +29,7 @@ from accprobe.render.subjects.instruction import coverage, instruction_section
 from accprobe.render.subjects.products import all_alarms, products_blocks, products_page
 from accprobe.render.subjects.sweeps import sweep_blocks, sweep_headline, sweep_page
 from accprobe.report.claims import NOT_MEASURED, Status
-from accprobe.report.measured import measured_on
+from accprobe.report.published import measured_on
 from accprobe.report.report import Report
 from accprobe.report.rows import Row
 from accprobe.report.words import brace_patterns, detour, effective_bits, found, is_narrow, ran_as, so_many, status_counts

@@ -10,8 +10,7 @@ from typing import NamedTuple
 
 from accprobe.audit.accumulators import Accumulator
 from accprobe.audit.atlas import Atlas
-from accprobe.audit.kernels import UNPACKS, Kernel, Reading
-from accprobe.audit.requirements import Shortfall
+from accprobe.audit.kernels import UNPACKS, Kernel, Reading, Shortfall
 from accprobe.isa.formats import FORMATS
 from accprobe.render.document import Column, Element, Heading, List, Paragraph, Phrase, paragraphs, tabulate
 from accprobe.report.words import brace_patterns, lowered, so_many

@@ -20,9 +20,8 @@ from accprobe.verify.coverage.events import CodeArrays, EventCodes, EventFamily,
 from accprobe.verify.coverage.integers import addend_codes, addend_families, integer_codes, integer_families
 from accprobe.verify.coverage.operand_events import magnitudes, operand_codes, operand_families
 from accprobe.verify.coverage.ranges import sum_ranges
-from accprobe.verify.coverage.scaled_groups import group_codes, group_families
 from accprobe.verify.coverage.sum_events import SumCodes, sum_families
-from accprobe.verify.coverage.sums import Sums
+from accprobe.verify.coverage.sums import Sums, group_codes, group_families
 
 MODELS_KEPT = 256  # Models whose events are kept.
 
