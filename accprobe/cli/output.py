@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from accprobe.errors import AccprobeError
-from accprobe.report.text import plain
+from accprobe.errors import AccprobeError, plain
 
 if TYPE_CHECKING:
     from accprobe.render.document import Element

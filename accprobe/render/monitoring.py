@@ -11,10 +11,10 @@ from typing import Literal, NamedTuple
 from xml.etree import ElementTree
 
 from accprobe.audit.kernels import Kernel, Reading, Shortfall, distinct
+from accprobe.errors import plain
 from accprobe.health.outcome import GpuOutcome, HealthOutcome, UnitOutcome
 from accprobe.render.subjects.health import gpu_verdict, word_lines
 from accprobe.render.subjects.sass import kernel_title, shortfall_reason
-from accprobe.report.text import plain
 from accprobe.trace.causes import TraceFindings
 from accprobe.trace.summary import trace_headline
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import click
 
-from accprobe.report.text import plain
+from accprobe.errors import plain
 
 if TYPE_CHECKING:
     from accprobe.health.outcome import GpuOutcome

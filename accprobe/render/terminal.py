@@ -12,6 +12,7 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
+from accprobe.errors import plain
 from accprobe.render.document import (
     Code,
     Column,
@@ -28,7 +29,6 @@ from accprobe.render.document import (
     text_of,
     unglued,
 )
-from accprobe.report.text import plain
 
 FILE_COLUMNS = 160
 """Width where the output is no terminal and COLUMNS does not say."""

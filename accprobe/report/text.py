@@ -1,30 +1,17 @@
-"""Text: the layout of the JSON of a report, what is wrong with a file, and strings made safe for a terminal.
-
-Replaces control characters of ASCII and Latin-1, which begin escape sequences; characters that change the direction of writing
-(Boucher & Anderson, "Trojan Source", arXiv 2111.00169); and surrogates, which stand for bytes of file names that are not UTF-8.
-"""
+"""The JSON text of a report: how it is laid out, how hostile strings are made harmless, and what is wrong with a file."""
 
 from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from pydantic import ValidationError
+from pydantic import ValidationError
+
+from accprobe.errors import PICTURES
 
 LINE_COLUMNS = 480
 """Columns of a line with a whole object or list. A list of plain values, such as an exchange, always has one line."""
 
-_PICTURES = 0x2400
-"""Unicode's pictures of control characters, in their order: U+240A stands for a line end."""
-
-_UNKNOWN = "\ufffd"
-_TURNING = [*range(0x202A, 0x202F), *range(0x2066, 0x206A), 0x200E, 0x200F, 0x061C]
-
-_SHOWN: dict[int, int | str] = {code: _PICTURES + code for code in range(32) if chr(code) not in "\t\n"}
-_SHOWN |= {127: _PICTURES + 33}
-_SHOWN |= dict.fromkeys([*range(0x80, 0xA0), *_TURNING, 0x2028, 0x2029, *range(0xD800, 0xE000)], _UNKNOWN)
 
 _ESCAPED = re.compile(rb"\\(?:u00(?P<code>[01][0-9A-Fa-f])|(?P<letter>[bfnrt])|.)", re.DOTALL)
 _LETTERS = dict(zip(b"bfnrt", b"\b\f\n\r\t", strict=True))
@@ -55,13 +42,8 @@ def pictured(text: bytes) -> bytes:
 
 def _picture(escape: re.Match[bytes]) -> bytes:
     if escape["code"]:
-        return chr(_PICTURES + int(escape["code"], 16)).encode()
-    return chr(_PICTURES + _LETTERS[escape["letter"][0]]).encode() if escape["letter"] else escape[0]
-
-
-def plain(text: str) -> str:
-    """Return the text with a picture in place of each control character, except tabs and line feeds."""
-    return text.translate(_SHOWN)
+        return chr(PICTURES + int(escape["code"], 16)).encode()
+    return chr(PICTURES + _LETTERS[escape["letter"][0]]).encode() if escape["letter"] else escape[0]
 
 
 def reason(error: ValidationError, schema: int) -> str:

@@ -13,11 +13,10 @@ from fakes import fake_report, float_row
 from accprobe.audit import kernels as witness
 from accprobe.cli import main
 from accprobe.cli.output import tell
-from accprobe.errors import AccprobeError
+from accprobe.errors import AccprobeError, plain
 from accprobe.render.document import Paragraph, Phrase
 from accprobe.render.terminal import screen_lines
 from accprobe.report.report import Report
-from accprobe.report.text import plain
 from accprobe.sass import reading
 from accprobe.sass.binaries import Piece
 
