@@ -81,7 +81,7 @@ def _measured(architecture: str) -> dict[Kind, tuple[Accumulator, set[int]]]:
             if known := _of_row(row):
                 kind = opcodes.parse(row.opcodes[0]).kind
                 _keep_fewest(found, kind, known)
-                sources.setdefault(kind, {})[name] = _article(report.device.name)
+                sources.setdefault(kind, {})[name] = f"{known_models.article(report.device.name)} {report.device.name}"
                 sizes.setdefault(kind, set()).add(row.instruction.n)
     return {kind: (replace(known, source=_measured_on(sources[kind])), sizes[kind]) for kind, known in found.items()}
 
@@ -136,7 +136,3 @@ def _keep_fewest(found: dict[Kind, Accumulator], kind: Kind, known: Accumulator)
         return
     fewest, most = sorted((other, known), key=lambda a: a.bits or 0)
     found[kind] = replace(fewest, wider=replace(most, wider=None)) if fewest.format != most.format else fewest
-
-
-def _article(name: str) -> str:
-    return f"an {name}" if name[:1] in "AEIOU" or name.startswith("NVIDIA") else f"a {name}"

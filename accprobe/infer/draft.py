@@ -13,7 +13,7 @@ import numpy as np
 
 from accprobe.evaluate.evaluator import evaluate
 from accprobe.infer.findings import SAME_BITS, Finding, Findings
-from accprobe.infer.workbench import NORMAL, Dyadic, Reach, Row, Workbench, contest
+from accprobe.infer.workbench import NORMAL, Dyadic, LeafValues, Reach, Workbench, contest
 from accprobe.isa.formats import Format
 from accprobe.isa.instructions import Instruction
 from accprobe.model.fields import Name, fields_of, parsed, with_values
@@ -183,7 +183,7 @@ REACH = 70  # Bits below M that are probed at most.
 WINDOW = 100  # Exponents beyond +-WINDOW are not used: rows need not come near overflow or the smallest exponents.
 
 # Rows by j, ascending: their small term is 2^-j M.
-RowSeries = Sequence[tuple[int, Row]]
+RowSeries = Sequence[tuple[int, LeafValues]]
 
 
 @dataclass(frozen=True)
@@ -219,7 +219,7 @@ def limit(bench: Workbench, series: RowSeries, model: DotModel | None = None) ->
     return Limit(series[first][0] - 1, True, bench.exchanges(operands, d, [i for i in (first - 1, first) if i >= 0]))
 
 
-def _exact(bench: Workbench, row: Row) -> int | None:
+def _exact(bench: Workbench, row: LeafValues) -> int | None:
     """Return the bit pattern of the exact sum of a row, None if the result's format cannot represent it."""
     lowest = min(value.exponent for value in row.values())
     total = sum(value.significand << (value.exponent - lowest) for value in row.values())

@@ -36,11 +36,11 @@ from accprobe.infer.neighbours import (
     alternatives,
     as_alternatives,
     coarser_bounds,
+    field_pairs,
     floors,
     further,
     groups,
     max_width,
-    pairs,
 )
 from accprobe.infer.query_log import NONE, Contradictions, LogEntry, QueryLog
 from accprobe.model.fields import Name, parsed
@@ -94,7 +94,7 @@ def falsify(log: QueryLog, result: Characterisation, seed: int = 0) -> Falsifica
     for candidates in coarser_bounds(model):
         _query_near_boundary(candidates[max(_surviving_prefix(candidates, trial) - LAST_SURVIVING, 0) :], trial)
     possible = {(field, value) for alternative in surviving for field, value in alternative.changes}
-    for alternative in (*pairs(model), *groups(model), *as_alternatives(model, result.other_models)):
+    for alternative in (*field_pairs(model), *groups(model), *as_alternatives(model, result.other_models)):
         if not possible.issuperset(alternative.changes) and trial.survives(alternative):
             same = [alternative, *_while_surviving(further(model, alternative), trial)]
             surviving += same

@@ -169,7 +169,7 @@ def _plain_add(summing: Arithmetic) -> Arithmetic:
     return replace(summing, alignment_bits=None, result_bits=bits, result_rounding="RNE", min_exponent=None)
 
 
-def pairs(model: DotModel) -> Iterator[Alternative]:
+def field_pairs(model: DotModel) -> Iterator[Alternative]:
     """Yield models that differ in the number of bits that results or terms keep, and in another field that affects these bits.
 
     If a lowest alignment truncates the smallest terms, it and the alignment bits can stand in for one another too.

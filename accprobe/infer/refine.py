@@ -194,7 +194,7 @@ NEAR: tuple[Variants, ...] = (
     nonstandard_variants,
 )
 # The last resort is one sum that differs from the others.
-FAR: tuple[Variants, ...] = (
+LAST_RESORTS: tuple[Variants, ...] = (
     undetermined_fields,
     alignments_and_exponents,
     all_bit_fields,
@@ -243,7 +243,7 @@ def improvements(
     It ends when all results are explained, no neighbour is better or the budget is spent. thorough: try also the many
     neighbours that differ in several fields, or in only one sum.
     """
-    kinds = NEAR + FAR if thorough else NEAR
+    kinds = NEAR + LAST_RESORTS if thorough else NEAR
     for _ in range(STEPS):
         better = next(filter(None, (_best(model, budget.take(n(inst, model, findings)), results) for n in kinds)), None)
         if better is None:

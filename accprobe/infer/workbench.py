@@ -40,7 +40,7 @@ def two_to(exponent: int) -> Dyadic:
 
 
 # Leaf -> value: leaf k < K is the product a[k] * b[k], leaf K is C; leaves that are not named are zero.
-Row = Mapping[int, Dyadic]
+LeafValues = Mapping[int, Dyadic]
 
 # Bit patterns of A and B whose product is a value.
 Factors = tuple[int, int] | None
@@ -84,14 +84,14 @@ class Workbench:
         d = self.log.query_twice(operands, expected, model)
         return d, np.flatnonzero(d != expected)
 
-    def request(self, rows: Sequence[Row]) -> Request:
+    def request(self, rows: Sequence[LeafValues]) -> Request:
         """Return the operands of rows whose values all fit (see `fits`)."""
         inst, products = self.inst, list[tuple[int, int, int, int]]()
         request = Request.zeros(inst, len(rows))
         for i, row in enumerate(rows):
             for leaf, value in row.items():
                 if leaf == self.addend:
-                    pattern = encode(inst.c, value)
+                    pattern = pattern_of(inst.c, value)
                     assert pattern is not None, f"{value} is no value of {inst.c}"
                     request.c[i] = pattern
                 else:
@@ -103,17 +103,17 @@ class Workbench:
             request.a[row_of, leaf_of], request.b[row_of, leaf_of] = a_of, b_of
         return request
 
-    def fitting(self, rows: Iterable[Row]) -> Request:
+    def fitting(self, rows: Iterable[LeafValues]) -> Request:
         """Return the operands of the rows whose values the formats can represent."""
         return self.request([row for row in rows if self.fits(row)])
 
-    def fits(self, row: Row) -> bool:
+    def fits(self, row: LeafValues) -> bool:
         """Return whether each leaf can have its value; products are made of normal numbers unless `reach` says otherwise."""
-        patterns = (encode(self.inst.c, x) if leaf == self.addend else self._factors(x) for leaf, x in row.items())
+        patterns = (pattern_of(self.inst.c, x) if leaf == self.addend else self._factors(x) for leaf, x in row.items())
         return None not in patterns
 
     def result_pattern(self, value: Dyadic) -> int | None:
-        return encode(self.inst.d, value)
+        return pattern_of(self.inst.d, value)
 
     def exchanges(self, operands: Request, d: Bits, which: Iterable[int]) -> tuple[Exchange, ...]:
         return tuple(Exchange.of(operands, i, d) for i in which)
@@ -170,7 +170,7 @@ def _powers(fmt: Format, subnormals: bool) -> range:
 
 
 @cache
-def encode(fmt: Format, value: Dyadic) -> int | None:
+def pattern_of(fmt: Format, value: Dyadic) -> int | None:
     """Return the bit pattern of a value, None if the format cannot represent it."""
     pattern = fmt.try_encode(abs(value.significand), value.exponent)
     return None if pattern is None else pattern | (fmt.sign_bit if value.significand < 0 else 0)

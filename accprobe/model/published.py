@@ -328,11 +328,11 @@ def explained_text(every: Iterable[Explained]) -> str:
     counts: dict[tuple[str, str], int] = {}
     for one in every:
         counts[one.chip, one.source] = counts.get((one.chip, one.source), 0) + one.words
-    texts = [f"{words:,} {{}}on {_article(name)} {name} ({source})" for (name, source), words in counts.items()]
+    texts = [f"{words:,} {{}}on {article(name)} {name} ({source})" for (name, source), words in counts.items()]
     return " and ".join(text.format("results recorded " * (i == 0)) for i, text in enumerate(texts))
 
 
-def _article(name: str) -> str:
+def article(name: str) -> str:
     """Return the article of the spoken name: an H100, a B200."""
     return "an" if name[:1] in "AEFHILMNORSX" else "a"
 

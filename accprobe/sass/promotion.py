@@ -24,7 +24,7 @@ from accprobe.sass.reading import Function
 UNBOUNDED = 1 << 30
 """Replaces a count without a bound, which depends on the number of iterations of a loop."""
 
-Verdict = Literal["promoted", "never", "whole", "unknown"]
+PromotionVerdict = Literal["promoted", "never", "whole", "unknown"]
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Chain:
     """
 
     opcodes: tuple[tuple[str, int], ...]
-    verdict: Verdict
+    verdict: PromotionVerdict
     least: int
     most: int
     k: int

@@ -15,7 +15,7 @@ from accprobe.evaluate import evaluator, terms
 from accprobe.evaluate.evaluator import evaluate
 from accprobe.evaluate.reference import Evaluation
 from accprobe.infer.findings import Finding
-from accprobe.infer.neighbours import alternatives, coarser_bounds, floors, groups, pairs
+from accprobe.infer.neighbours import alternatives, coarser_bounds, field_pairs, floors, groups
 from accprobe.isa.formats import Bits
 from accprobe.isa.instructions import Instruction, parse
 from accprobe.model.published import known_models
@@ -43,7 +43,7 @@ def varied_operands(inst: Instruction, model: DotModel, seed: int, n: int) -> Re
 def relatives(inst: Instruction, model: DotModel) -> Iterator[DotModel]:
     """Yield the model, models that differ from it in one or several fields, and the model again."""
     yield model
-    for alternative in (*alternatives(model, {"order": Finding("")}), *pairs(model), *groups(model)):
+    for alternative in (*alternatives(model, {"order": Finding("")}), *field_pairs(model), *groups(model)):
         yield alternative.model
     for candidates in coarser_bounds(model):
         yield from (alternative.model for alternative in candidates[:3])

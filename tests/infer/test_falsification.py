@@ -17,7 +17,7 @@ from accprobe.infer.alternative import Alternative
 from accprobe.infer.experiments.nonstandard import nonstandard_alternatives
 from accprobe.infer.falsification import Falsification, falsify, resolve_findings
 from accprobe.infer.findings import Characterisation, Finding
-from accprobe.infer.neighbours import alternatives, groups, pairs
+from accprobe.infer.neighbours import alternatives, field_pairs, groups
 from accprobe.infer.query_log import LogEntry, QueryLog
 from accprobe.isa.formats import FORMATS
 from accprobe.isa.instructions import Instruction
@@ -144,7 +144,7 @@ def test_the_highest_floor_that_no_operand_reaches() -> None:
 
 def test_fields_that_stand_in_for_one_another_are_tried_at_once() -> None:
     """As F = 12 that rounds to nearest stands in for F = 13 that truncates, or with a floor as much lower."""
-    fields = [alternative.changes for alternative in (*pairs(KNOWN[FP8]), *groups(KNOWN[FP8]))]
+    fields = [alternative.changes for alternative in (*field_pairs(KNOWN[FP8]), *groups(KNOWN[FP8]))]
     assert all(len(changes) > 1 for changes in fields)
     assert len(fields) == len(set(fields))
     assert (("alignment_bits", 12), ("alignment_rounding", "nearest")) in fields

@@ -11,7 +11,7 @@ from accprobe.evaluate.evaluator import evaluate
 from accprobe.infer.draft import Draft, choose_word
 from accprobe.infer.experiments.scales import small_blocks, subnormal_scales
 from accprobe.infer.findings import Finding, Findings
-from accprobe.infer.workbench import Dyadic, Row, Workbench, encode, two_to
+from accprobe.infer.workbench import Dyadic, LeafValues, Workbench, pattern_of, two_to
 from accprobe.isa.formats import Format
 from accprobe.operands.request import Request, joined
 
@@ -42,7 +42,7 @@ def _misleading_products(bench: Workbench, draft: Draft, f: int) -> Request:
 
     Each stands beside its negative, or alone, with a small t at the last place that one rule keeps and another truncates.
     """
-    inst, rows, products = bench.inst, list[Row](), list[Codes]()
+    inst, rows, products = bench.inst, list[LeafValues](), list[Codes]()
     leaves = [leaf for node in draft.nodes() for leaf in node.products][:2]
     others = set(range(inst.k)) - set(leaves)
     for (codes, exponent), tail in product(
@@ -63,7 +63,7 @@ def _misleading_products(bench: Workbench, draft: Draft, f: int) -> Request:
 def _pairs(a: Format, b: Format, subnormals: bool) -> Iterator[tuple[Codes, int]]:
     """Return patterns of A and B, with the exponent of their product if exponents are added as encoded."""
     for ea, eb in ((_for_one_and_a_half(a, e), _for_one_and_a_half(b, e)) for e in (0, 2, 4, 8, 16)):
-        code_a, code_b = encode(a, Dyadic(3, ea - 1)), encode(b, Dyadic(3, eb - 1))
+        code_a, code_b = pattern_of(a, Dyadic(3, ea - 1)), pattern_of(b, Dyadic(3, eb - 1))
         if code_a is not None and code_b is not None:
             yield (code_a, code_b), ea + eb
     if not subnormals:
@@ -71,7 +71,7 @@ def _pairs(a: Format, b: Format, subnormals: bool) -> Iterator[tuple[Codes, int]
     for small, large, swapped in ((a, b, False), (b, a, True)):
         tops = large.max_exponent, min(large.max_exponent, -small.min_exponent)
         for below, top in product((1, small.mantissa_bits), tops):
-            code, other = encode(small, two_to(small.min_exponent - below)), encode(large, two_to(top))
+            code, other = pattern_of(small, two_to(small.min_exponent - below)), pattern_of(large, two_to(top))
             if code is not None and other is not None:
                 yield ((other, code) if swapped else (code, other)), small.min_exponent + top
 
@@ -87,7 +87,7 @@ def _zero_products(bench: Workbench, draft: Draft, f: int) -> Request:
     inst = bench.inst
     node = next(node for node in draft.nodes() if node.role == "sum")
     zero, *others = [*node.products, *(slot.leaf for slot in node.slots if slot.kind != "product")]
-    rows, larger = list[Row](), list[int]()
+    rows, larger = list[LeafValues](), list[int]()
     for eb in range(inst.b.max_exponent, inst.b.min_exponent, -1):
         exponent = inst.a.min_exponent + eb
         for leaf, last in product(others[:1] + others[-1:], range(exponent - f - 2, exponent - f + 2)):
@@ -99,7 +99,7 @@ def _zero_products(bench: Workbench, draft: Draft, f: int) -> Request:
             break
     operands = bench.request(rows)
     for i, eb in enumerate(larger):
-        operands.b[i, zero] = encode(inst.b, two_to(eb)) or 0
+        operands.b[i, zero] = pattern_of(inst.b, two_to(eb)) or 0
     return operands
 
 
@@ -145,7 +145,7 @@ def _last_place(bench: Workbench, draft: Draft) -> int:
     return max(bench.result_exponents()[0], bench.inst.d.min_exponent - draft.arithmetic("sum").result_bits)
 
 
-def _small_terms(bench: Workbench, draft: Draft, f: int) -> Iterator[tuple[int, Row]]:
+def _small_terms(bench: Workbench, draft: Draft, f: int) -> Iterator[tuple[int, LeafValues]]:
     """Yield rows with the exponent of their last bit: single powers of two, and pairs of products.
 
     2^q is the result's last place. Two products of last bit 2^i add up to it exactly, or fall short if they are truncated;
@@ -164,7 +164,7 @@ def _small_terms(bench: Workbench, draft: Draft, f: int) -> Iterator[tuple[int, 
         yield i, {first: two_to(q - 1), second: two_to(i)}
 
 
-def _complements(bench: Workbench, first: int, second: int, q: int, i: int) -> Iterator[Row]:
+def _complements(bench: Workbench, first: int, second: int, q: int, i: int) -> Iterator[LeafValues]:
     """Return rows with two products whose last bits are 2^i, whose sum is 2^q and each of which is about half of it."""
     half = 1 << (q - 1 - i)
     if half.bit_length() > bench.inst.a.mantissa_bits + bench.inst.b.mantissa_bits + 2:

@@ -19,7 +19,7 @@ from accprobe.evaluate.evaluator import evaluate
 from accprobe.infer.alternative import Alternative, FieldValues, alternatives_with, float_arithmetics, named
 from accprobe.infer.draft import Draft, DraftNode, span
 from accprobe.infer.findings import Finding, Findings
-from accprobe.infer.workbench import EVIDENCE, Dyadic, Row, Workbench, encode, two_to
+from accprobe.infer.workbench import EVIDENCE, Dyadic, LeafValues, Workbench, pattern_of, two_to
 from accprobe.isa.formats import Format
 from accprobe.isa.instructions import Instruction
 from accprobe.model.tree import (
@@ -219,7 +219,7 @@ def room(bench: Workbench, draft: Draft) -> tuple[Draft, Findings]:
     node = max(draft.nodes(), key=lambda node: len(node.slots))
     leaves = [slot.leaf for slot in node.slots if slot.kind != "sum"]
     cases = list(product(_halvings(len(leaves)), (1, -1)))
-    rows: list[Row] = [dict.fromkeys(leaves[:n], Dyadic(sign, 0)) for n, sign in cases]
+    rows: list[LeafValues] = [dict.fromkeys(leaves[:n], Dyadic(sign, 0)) for n, sign in cases]
     d = bench.query(bench.request(rows)).tolist()
     wrong = [n for (n, sign), seen in zip(cases, d, strict=True) if seen != bench.result_pattern(Dyadic(sign * n, 0))]
     reach = replace(draft.reach, max_same_sign=max(1, min(wrong) // 2)) if wrong else draft.reach
@@ -281,7 +281,7 @@ def _dense_rows(bench: Workbench, node: DraftNode) -> Request:
 
 def _full(fmt: Format, exponent: int) -> int:
     """Return the number of that exponent with the largest significand."""
-    return encode(fmt, Dyadic((2 << fmt.mantissa_bits) - 1, exponent - fmt.mantissa_bits)) or 0
+    return pattern_of(fmt, Dyadic((2 << fmt.mantissa_bits) - 1, exponent - fmt.mantissa_bits)) or 0
 
 
 def _halvings(n: int) -> list[int]:
@@ -319,7 +319,7 @@ def _beside_ties(bench: Workbench, draft: Draft, role: Role) -> Request:
     arithmetic = draft.arithmetic(role)
     kept, bits = arithmetic.result_bits, arithmetic.alignment_bits
     node = max((node for node in draft.nodes() if node.role == role), key=lambda node: len(node.slots))
-    rows: list[Row] = []
+    rows: list[LeafValues] = []
     for tail in node.slots[-1:] if len(node.slots) > 2 else node.slots:
         heads = [slot for slot in node.slots if slot != tail]
         most = min(len(heads) - 1, bench.reach.max_same_sign)
@@ -343,7 +343,7 @@ def _about_largest(bench: Workbench, draft: Draft, role: Role) -> Request:
     bits = draft.arithmetic(role).result_bits
     leaves = [leaf for node in draft.nodes() for leaf in node.products]
     last = bench.inst.d.max_exponent - bits
-    rows: list[Row] = [
+    rows: list[LeafValues] = [
         {head: Dyadic(sign * ((2 << bits) - 1), last), leaves[0]: Dyadic(sign * t, last - 2)}
         for head, t, sign in product((bench.addend, leaves[-1]), (-1, 1, 2, 3, 4), (1, -1))
     ]
@@ -355,7 +355,7 @@ def _about_smallest(bench: Workbench, draft: Draft, role: Role) -> Request:
     fmt, bits = bench.inst.c, draft.arithmetic(role).result_bits
     leaf = next(leaf for node in draft.nodes() for leaf in node.products)
     smallest, last = fmt.min_exponent, fmt.min_exponent - bits
-    rows: list[Row] = []
+    rows: list[LeafValues] = []
     for t, sign in product((-1, 1, 2, 3, 4, 6), (1, -1)):
         rows.append({bench.addend: Dyadic(sign, smallest), leaf: Dyadic(-sign * t, last - 2)})
         rows.append({bench.addend: Dyadic(sign * ((4 << bits) - t), last - 2)})

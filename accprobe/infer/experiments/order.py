@@ -23,7 +23,7 @@ import numpy as np
 from accprobe.evaluate.evaluator import evaluate
 from accprobe.infer.draft import Draft, Tree, choose_word, leaves_of, named
 from accprobe.infer.findings import Finding, Findings
-from accprobe.infer.workbench import Dyadic, Row, Workbench, two_to
+from accprobe.infer.workbench import Dyadic, LeafValues, Workbench, two_to
 from accprobe.isa.formats import FORMATS
 from accprobe.model.fields import Name
 from accprobe.model.tree import FloatArithmetic
@@ -79,7 +79,9 @@ def _addend_last(bench: Workbench, draft: Draft, note: str) -> tuple[Draft, Find
     """Add C last if a C far below each pair of products that cancel survives; otherwise keep the draft."""
     big = bench.product_exponents()[-1]
     unit = two_to(max(bench.addend_exponents()[0], bench.inst.d.min_exponent, big - RATIO))
-    rows: list[Row] = [{i: two_to(big), j: -two_to(big), bench.addend: unit} for i, j in combinations(range(bench.inst.k), 2)]
+    rows: list[LeafValues] = [
+        {i: two_to(big), j: -two_to(big), bench.addend: unit} for i, j in combinations(range(bench.inst.k), 2)
+    ]
     operands = bench.request(rows)
     d = bench.query(operands)
     shown = np.linspace(0, len(rows) - 1, min(EVIDENCE, len(rows))).astype(int)
@@ -137,7 +139,7 @@ class _Search:
         """Return, for each pair, the leaf that is added to the pivot first, PAIR_FIRST or ALL_AT_ONCE."""
         pairs = list(combinations(others, 2))
         big, minus, unit = two_to(self.big), -two_to(self.big), two_to(self.unit)
-        rows: list[Row] = []
+        rows: list[LeafValues] = []
         for j, other in pairs:
             rows += [
                 {pivot: big, j: minus, other: unit},
@@ -227,14 +229,14 @@ def _exchanged(tree: Tree) -> Iterator[Tree]:
                 yield tuple(terms)
 
 
-def _ties(bench: Workbench) -> Iterator[Row]:
+def _ties(bench: Workbench) -> Iterator[LeafValues]:
     """Return rows with a C whose last bit is even or odd, and half of that bit."""
     bits = bench.inst.d.mantissa_bits
     for last, sign in product((0, 1), (1, -1)):
         yield {bench.addend: Dyadic(sign * ((1 << bits) + last), -bits), 0: Dyadic(sign, -bits - 1)}
 
 
-def _above_largest(bench: Workbench, tree: Tree) -> Iterator[Row]:
+def _above_largest(bench: Workbench, tree: Tree) -> Iterator[LeafValues]:
     """Return rows with products above D's largest number that cancel one sum later, beside 1; only in sums that ordinary adds
     could be.
     """

@@ -21,7 +21,7 @@ from accprobe.errors import AccprobeError
 from accprobe.infer.alternative import combinations_of, with_arithmetic
 from accprobe.infer.draft import REACH, Draft, DraftNode, RowSeries, Slot, agree, choose_word, limit, named, span
 from accprobe.infer.findings import Bound, Finding, Findings
-from accprobe.infer.workbench import EVIDENCE, Dyadic, Row, Workbench, contest, two_to
+from accprobe.infer.workbench import EVIDENCE, Dyadic, LeafValues, Workbench, contest, two_to
 from accprobe.model.fields import Name
 from accprobe.model.tree import SUM_BITS, DotModel, FloatArithmetic, ProductExponent, Role, Rounding
 from accprobe.operands.exchange import Exchange
@@ -106,7 +106,7 @@ def _sums_alike(bench: Workbench, draft: Draft, role: Role, others: list[DraftNo
     return Finding("no", "undetermined", note="some sums differ from the one measured", evidence=evidence)
 
 
-def _distinguishing_rows(bench: Workbench, node: DraftNode, f: int | None, r: int) -> Iterator[Row]:
+def _distinguishing_rows(bench: Workbench, node: DraftNode, f: int | None, r: int) -> Iterator[LeafValues]:
     if len(node.slots) < 3 or f is None:
         yield from two_term_rows(bench, node, f, r) if len(node.slots) == 2 else ()
         return
@@ -175,7 +175,7 @@ def _tail_and_heads(bench: Workbench, node: DraftNode) -> tuple[Slot, list[Slot]
     return tail, [slot for slot in node.slots if slot != tail]
 
 
-def _rounding_rows(bench: Workbench, node: DraftNode, f: int, r: int) -> Iterator[Row]:
+def _rounding_rows(bench: Workbench, node: DraftNode, f: int, r: int) -> Iterator[LeafValues]:
     """Return rows with ties below an even and an odd last bit, of both signs: each rounding gives other results."""
     tail, heads = _tail_and_heads(bench, node)
     g = max(0, r + 1 - f)
@@ -188,7 +188,7 @@ def _rounding_rows(bench: Workbench, node: DraftNode, f: int, r: int) -> Iterato
         yield {**{slot.leaf: Dyadic(sign, big) for slot in used}, tail.leaf: Dyadic(t, half)}
 
 
-def _below_alignment(bench: Workbench, node: DraftNode, f: int, more: bool = False) -> Iterator[Row]:
+def _below_alignment(bench: Workbench, node: DraftNode, f: int, more: bool = False) -> Iterator[LeafValues]:
     """Return rows with a quarter and three quarters of the last kept bit, of both signs, beside an M that cancels.
 
     more: a half, and somewhat more than the bit itself, which distinguish the roundings that the quarters do not.
@@ -292,7 +292,7 @@ def two_term_precision(bench: Workbench, draft: Draft, node: DraftNode) -> tuple
     return draft, named(alignment, result, rounding, terms)
 
 
-def two_term_rows(bench: Workbench, node: DraftNode, f: int | None, kept: int) -> Iterator[Row]:
+def two_term_rows(bench: Workbench, node: DraftNode, f: int | None, kept: int) -> Iterator[LeafValues]:
     """Yield rows that distinguish roundings and alignment bits: near f, or at every depth if nothing is truncated."""
     yield from _ties(bench, node, kept)
     for _, series in _below_ties(bench, node, kept, lambda j: j % EVERY == 0 if f is None else abs(j - f) <= 2):
@@ -314,7 +314,7 @@ def _pairs(bench: Workbench, node: DraftNode, sign: int) -> Iterator[tuple[str, 
             yield label, rows
 
 
-def _ties(bench: Workbench, node: DraftNode, kept: int) -> Iterator[Row]:
+def _ties(bench: Workbench, node: DraftNode, kept: int) -> Iterator[LeafValues]:
     for _, head, tail, big in _arrangements(bench, node):
         for sign, t in product((1, -1), (1, 3, -1, -3)):
             yield {head.leaf: Dyadic(sign, big), tail.leaf: Dyadic(t, big - kept - 1)}
@@ -342,7 +342,7 @@ def _below_ties(
 
 
 def _alignment_rounding(bench: Workbench, draft: Draft, node: DraftNode, f: int) -> tuple[Draft, Finding]:
-    def rows(multiples: range) -> Iterator[Row]:
+    def rows(multiples: range) -> Iterator[LeafValues]:
         for _, head, tail, big in _arrangements(bench, node):
             for sign, t in product((1, -1), multiples):
                 yield {head.leaf: Dyadic(sign, big), tail.leaf: Dyadic(t, big - f - 2)}

@@ -15,7 +15,7 @@ import numpy as np
 from accprobe.infer.draft import Draft
 from accprobe.infer.experiments.nonstandard import scaled_at_once
 from accprobe.infer.findings import Finding, Findings
-from accprobe.infer.workbench import Dyadic, Row, Workbench, contest, two_to
+from accprobe.infer.workbench import Dyadic, LeafValues, Workbench, contest, two_to
 from accprobe.isa.instructions import Instruction
 from accprobe.operands.request import Request, joined
 
@@ -79,7 +79,7 @@ def settling_requests(inst: Instruction) -> Request:
 class _ScaledRow(NamedTuple):
     """A row, and the exponents of the scales of A and of B, by block; other scales are 1."""
 
-    row: Row
+    row: LeafValues
     scales: Mapping[int, tuple[int, int]]
 
 

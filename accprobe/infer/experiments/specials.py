@@ -15,7 +15,7 @@ from accprobe.infer.alternative import combinations_of
 from accprobe.infer.draft import Draft, choose, choose_word
 from accprobe.infer.experiments.scales import tiny_blocks
 from accprobe.infer.findings import Finding, Findings
-from accprobe.infer.workbench import EVIDENCE, Dyadic, Reach, Row, Workbench, encode, two_to
+from accprobe.infer.workbench import EVIDENCE, Dyadic, LeafValues, Reach, Workbench, pattern_of, two_to
 from accprobe.isa.formats import Format
 from accprobe.model.fields import Name
 from accprobe.model.tree import DotModel, FloatArithmetic, NanPayload, Role, Subnormals, UnderflowSign, ZeroSign
@@ -46,7 +46,7 @@ def nan(bench: Workbench, draft: Draft) -> tuple[Draft, Findings]:
 def _invalid(bench: Workbench) -> Request:
     """Return rows with invalid operations (Inf * 0, Inf - Inf), then NaN operands."""
     inst = bench.inst
-    one_a, one_b = (encode(f, two_to(0)) or 0 for f in (inst.a, inst.b))
+    one_a, one_b = (pattern_of(f, two_to(0)) or 0 for f in (inst.a, inst.b))
     rows: list[tuple[tuple[int, int], tuple[int, int], int]] = []
     if inst.a.infinity is not None:
         rows += [((inst.a.infinity, 0), (0, 0), 0), ((inst.a.infinity, one_b), (inst.a.infinity | inst.a.sign_bit, one_b), 0)]
@@ -73,7 +73,7 @@ def _competing_nans(bench: Workbench) -> Request:
     for bit, (column, fmt, places) in enumerate(
         ((operands.a, inst.a, (rows, k)), (operands.b, inst.b, (rows, k)), (operands.c, inst.c, (rows,)))
     ):
-        column[places] = np.where(which >> bit & 1, (fmt.infinity or 0) | (3 + bit), encode(fmt, two_to(0)) or 0)
+        column[places] = np.where(which >> bit & 1, (fmt.infinity or 0) | (3 + bit), pattern_of(fmt, two_to(0)) or 0)
     return operands
 
 
@@ -96,7 +96,7 @@ def overflow(bench: Workbench, draft: Draft) -> tuple[Draft, Findings]:
     return draft, findings
 
 
-def _overflowing(bench: Workbench, role: Role) -> Iterator[Row]:
+def _overflowing(bench: Workbench, role: Role) -> Iterator[LeafValues]:
     inst = bench.inst
     top = min(inst.d.max_exponent, bench.product_exponents()[-1])
     k = inst.k - 1
@@ -118,12 +118,12 @@ def carries(bench: Workbench, model: DotModel) -> Finding:
     full_a, full_b = ((2 << f.mantissa_bits) - 1 for f in (inst.a, inst.b))
     rows = [{leaf: Dyadic(sign, 0) for leaf in range(n)} for n in range(1, inst.k + 1) for sign in (1, -1)]
     operands = bench.request(rows + rows)
-    a, b = (encode(f, Dyadic(full, -f.mantissa_bits)) for f, full in ((inst.a, full_a), (inst.b, full_b)))
+    a, b = (pattern_of(f, Dyadic(full, -f.mantissa_bits)) for f, full in ((inst.a, full_a), (inst.b, full_b)))
     if a is not None and b is not None:
         used = operands.a[: len(rows)] != 0
         operands.a[: len(rows)][used] = a | (operands.a[: len(rows)][used] & inst.a.dtype.type(inst.a.sign_bit))
         operands.b[: len(rows)][used] = b
-    operands.c[len(rows) :] = encode(inst.c, two_to(0)) or 0
+    operands.c[len(rows) :] = pattern_of(inst.c, two_to(0)) or 0
     d, wrong = bench.mismatches(operands, model)
     narrow = any(isinstance(x, FloatArithmetic) and x.accumulator_bits is not None for x in model.arithmetics)
     if not len(wrong):
@@ -165,7 +165,7 @@ def _subnormals(bench: Workbench) -> Request:
     """Return rows with single subnormals of A, of B and of C; and normal terms whose sum is a subnormal result."""
     inst, d = bench.inst, bench.inst.d
     below = two_to(d.min_exponent - 1)
-    normal: list[Row] = [{0: below}, {0: two_to(d.min_exponent), bench.addend: Dyadic(-3, d.min_exponent - 1)}]
+    normal: list[LeafValues] = [{0: below}, {0: two_to(d.min_exponent), bench.addend: Dyadic(-3, d.min_exponent - 1)}]
     lowest = max(bench.product_exponents()[0], d.min_exponent)
     for e, sign in product(range(lowest, lowest + inst.a.mantissa_bits + inst.b.mantissa_bits), (1, -1)):
         remains = Dyadic(sign * ((1 << (e - d.min_exponent + 1)) + 1), d.min_exponent - 1)
@@ -178,11 +178,11 @@ def _subnormals(bench: Workbench) -> Request:
 
 
 def _largest_subnormal(fmt: Format) -> int:
-    return encode(fmt, two_to(fmt.min_exponent - 1)) or 0
+    return pattern_of(fmt, two_to(fmt.min_exponent - 1)) or 0
 
 
 def _large(fmt: Format, d: Format) -> int:
-    return encode(fmt, two_to(min(fmt.max_exponent, d.max_exponent))) or 0
+    return pattern_of(fmt, two_to(min(fmt.max_exponent, d.max_exponent))) or 0
 
 
 def _smallest_result(bench: Workbench) -> int:
@@ -224,7 +224,7 @@ def zero_signs(bench: Workbench, draft: Draft) -> tuple[Draft, Findings]:
 def _zeros(bench: Workbench) -> Request:
     """Return rows with zeros of both signs on every leaf, and terms that cancel."""
     inst = bench.inst
-    one = encode(inst.b, two_to(0)) or 0
+    one = pattern_of(inst.b, two_to(0)) or 0
     operands = bench.request([{}] * 8 + [{0: two_to(0), inst.k - 1: -two_to(0)} if inst.k > 1 else {}] * 2)
     for i in range(8):
         operands.a[i] = inst.a.sign_bit if i & 1 else 0
@@ -240,7 +240,7 @@ def _underflowing(bench: Workbench, draft: Draft) -> Request:
     """
     lowest = bench.result_exponents()[0]
     last = next(leaf for node in draft.nodes() for leaf in node.products)
-    rows: list[Row] = []
+    rows: list[LeafValues] = []
     for leaf, exponents in ((last, bench.product_exponents()), (bench.addend, bench.addend_exponents())):
         for e in range(max(exponents[0], lowest - 40), min(exponents[-1], lowest) + 1):
             rows += [{leaf: Dyadic(sign * t, e)} for sign in (1, -1) for t in (1, 3)]
@@ -258,7 +258,7 @@ def _subnormal_addends(bench: Workbench) -> Request:
     fmt = bench.inst.c
     operands = bench.request([{}] * 8)
     operands.a[4:] = bench.inst.a.sign_bit
-    largest = encode(fmt, Dyadic((1 << fmt.mantissa_bits) - 1, fmt.min_exponent - fmt.mantissa_bits)) or 0
-    smallest = encode(fmt, two_to(fmt.min_exponent - fmt.mantissa_bits)) or 0
+    largest = pattern_of(fmt, Dyadic((1 << fmt.mantissa_bits) - 1, fmt.min_exponent - fmt.mantissa_bits)) or 0
+    smallest = pattern_of(fmt, two_to(fmt.min_exponent - fmt.mantissa_bits)) or 0
     operands.c[:] = (smallest, largest, smallest | fmt.sign_bit, largest | fmt.sign_bit) * 2
     return operands
