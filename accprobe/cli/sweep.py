@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -49,18 +49,13 @@ if TYPE_CHECKING:
 @report_options
 def sweep_command(
     device: str,
-    dtypes: tuple[str, ...],
-    block_ks: tuple[int, ...],
-    num_warps: tuple[int, ...],
-    block_m: int,
-    block_n: int,
     m: int | None,
     n: int | None,
     k: int,
-    promote_every: int | None,
     operand_sets: tuple[str, ...] | None,
     seed: int,
     to: ReportOutput,
+    **blocks: Any,
 ) -> None:
     """Measure how many bits the partial sums of a Triton GEMM have.
 
@@ -81,7 +76,7 @@ def sweep_command(
     from accprobe.sweep.configurations import configurations
     from accprobe.sweep.sweeper import Problem, sweep
 
-    wanted = configurations(dtypes, block_ks, num_warps, block_m, block_n, promote_every)
+    wanted = configurations(**blocks)
     sets = _known_sets(operand_sets or [])
 
     def steps(report: Report) -> tuple[int, int]:
