@@ -64,7 +64,8 @@ def predict(
 
     a alone: like is a recorded function, such as "functions-h200:ex2.approx.ftz.f32", and the results are those of each
     element; unsigned words give words. Or it is a recorded reduction, such as "reductions-h200:torch:sum", along dimension
-    `dim` of a matrix; its row is chosen by the shape and type of a. b then has the targets [rows] of torch:cross_entropy.
+    `dim` of a matrix; its row is chosen by the shape and type of a, and by options in the name, such as "reductions-h200:
+    torch.distributed:all_reduce op=avg". b then has the targets [rows] of torch:cross_entropy.
     like: an instruction that `accprobe.report.names` resolves, such as "h200:wgmma.m64n8k32.f32.e4m3.e4m3" or "QGMMA"; or a
     product of a report, such as "products-h200:torch:mm", whose row is chosen by the shapes and types of a and b. A
     UserWarning names the chosen instruction if the name matches several or only another n was measured.
@@ -128,12 +129,13 @@ def _of_reduction(like: str, rows: Sequence[ProductRow], x: Any, dim: int, targe
     typed = [row for row in near if _has_type(x, FORMATS[row.a])]
     fitting = [row for row in shaped if row in typed]
     if len(fitting) != 1:
-        what = f"{len(fitting)} reductions" if fitting else "no reduction"
         along = "" if name == "all" else f" along the {name} dimension"
-        of = "" if fitting else "of that shape " if shaped else "of that type " if typed else ""
+        given = f"x {list(x.shape)} {str(x.dtype).removeprefix('torch.')}{along}"
+        of = "of that shape " if shaped else "of that type " if typed else ""
         some = "; ".join(row.title for row in (fitting or shaped or typed or near or rows)[:ROWS_LISTED])
-        dtype = str(x.dtype).removeprefix("torch.")
-        raise AccprobeError(f"{like} has {what} for x {list(x.shape)} {dtype}{along}; {of}it has {some}")
+        if fitting:
+            raise AccprobeError(f"{like} means {len(fitting)} reductions for {given}; add words of one of them: {some}")
+        raise AccprobeError(f"{like} has no reduction for {given}; {of}it has {some}")
     (row,) = fitting
     model = _usable_model(like, row)
     words = _patterns(x, FORMATS[row.a], "x")

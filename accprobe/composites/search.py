@@ -11,6 +11,7 @@ import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import cycle, islice
 from typing import Any
 
@@ -26,7 +27,7 @@ from accprobe.composites.candidates import (
     plan_of_order,
     results_of_orders,
 )
-from accprobe.composites.functions import LIBRARY, SINGLE, SingleValues, combinations
+from accprobe.composites.functions import ENOUGH_FOR_GUESS, LIBRARY, SINGLE, SingleValues, combinations, guesses_in
 from accprobe.composites.orders import ElementOrder, LossOrder, lane_orders, moment_orders
 from accprobe.composites.partial import Arrays, Schedule, Welford
 from accprobe.composites.steps import (
@@ -47,6 +48,7 @@ from accprobe.gemm.characterise import UNFINISHED, Progress, characterise
 from accprobe.gemm.checks.regions import Region, RegionMap, repeat_first
 from accprobe.gemm.findings import ProductOutcome, RegionOutcome
 from accprobe.gemm.plans import AlternativePlan
+from accprobe.gemm.verification import PlanVerification
 from accprobe.isa.formats import Bits
 from accprobe.model.product import Node, ProductModel, multiply_add
 from accprobe.operands.distributions import random_lines
@@ -86,9 +88,10 @@ def characterise_composite(
     kept = search.steps()
     progress("accumulation order", 0.1)
     candidates = search.orders(kept) if kept else []
-    if candidates:
+    while candidates:
         progress("fresh results", 0.3)
         search.verify(candidates, elements)
+        candidates = search.without_guesses(candidates[0], kept)
     outcome.stopped = found.reason if found.plan is None else outcome.stopped.replace(UNFINISHED, "")
     outcome.calls = subject.calls + search.calls
     return outcome
@@ -176,20 +179,15 @@ class _Search:
 
     def orders(self, kept: list[Steps]) -> list[CompositeCandidate]:
         """Return the candidates that explain random rows."""
-        composite, k, found = self.composite, self.adapter.spec.k, self.outcome.found[0]
+        composite, k, found, before = self.composite, self.adapter.spec.k, self.outcome.found[0], self.combinations
         sample = self._sample(RANDOM_ROWS, composite.sharpened, SHARP_EPS if composite.sharpened else None)
         known = moment_orders(k) if composite.terms == "moments" else lane_orders(k)
         orders = [(str(order), order.tree(k)) for order in known]
-        candidates: list[CompositeCandidate] = []
-        for some in fewest_of_library(kept):
-            candidates = candidates or self._explaining(self._tried(some, orders, sample), sample)
-        if not candidates and composite.terms != "moments" and (tree := self._tree_of_sum()) is not None:
+        candidates = self._decided(kept, orders, sample)
+        if not candidates and composite.terms != "moments" and (tree := self._tree_of_sum) is not None:
             orders.append(("the order of torch:sum", tree))
-            for some in fewest_of_library(kept):
-                candidates = candidates or self._explaining(self._tried(some, orders[-1:], sample), sample)
-        for _ in range(MORE_ROUNDS if len(candidates) > 1 else 0):
-            candidates = self._explaining(candidates, self._sample(RANDOM_ROWS))
-        found.alternatives += self.combinations
+            candidates = self._decided(kept, orders[-1:], sample)
+        found.alternatives += self.combinations - before
         if not candidates:
             what = "mean and M2 are" if composite.terms == "moments" else "order of the sum is"
             steps = "" if composite.isolated is None else f"; {kept[0]} explains rows of one or two terms"
@@ -197,6 +195,28 @@ class _Search:
                 f"the {what} not explained: none of {len(orders):,} orders gives the results{steps}; of {self.combinations:,}"
                 f" combinations {self.nearest}"
             )
+        return candidates
+
+    def _decided(self, kept: list[Steps], orders: list[tuple[str, Node]], sample: ProbedRows) -> list[CompositeCandidate]:
+        """Return the candidates that explain a sample, and more rows if several do; those with the library's functions last."""
+        for some in fewest_of_library(kept):
+            candidates = self._explaining(self._tried(some, orders, sample), sample)
+            for _ in range(MORE_ROUNDS if len(candidates) > 1 else 0):
+                candidates = self._explaining(candidates, self._sample(RANDOM_ROWS))
+            if candidates:
+                return candidates
+        return []
+
+    def without_guesses(self, refuted: CompositeCandidate, kept: list[Steps]) -> list[CompositeCandidate]:
+        """Return the candidates without guesses if fresh results contradict one with a guess, to be verified anew."""
+        found = self.outcome.found[0]
+        if not self.outcome.verification.mismatches or not guesses_in(refuted.steps.function):
+            return []
+        reason, others = found.reason, [steps for steps in kept if not guesses_in(steps.function)]
+        if candidates := self.orders(others) if others else []:
+            self.outcome.verification = PlanVerification()
+            reason = ""
+        found.reason = reason
         return candidates
 
     def _see(self, nearest: str, wrong: int, results: int) -> None:
@@ -232,6 +252,7 @@ class _Search:
                         )
         return found
 
+    @cached_property
     def _tree_of_sum(self) -> Node | None:
         """Return the tree that torch:sum has for f32 at this shape, None if it has none for all rows."""
         spec, library = self.adapter.spec, self.adapter.library
@@ -296,6 +317,11 @@ class _Search:
             outcome.stopped = (
                 f"{' and '.join(names)} of this device {'has' if len(names) == 1 else 'have'} no recorded model; the other"
                 " steps and the order explain every result"
+            )
+        elif verification.elements < ENOUGH_FOR_GUESS and (names := guesses_in(steps.function)):
+            outcome.stopped = (
+                f"{' and '.join(names)} explain every result, but accurate functions differ from exact ones for few operands:"
+                f" give --elements {ENOUGH_FOR_GUESS}"
             )
         elif self.adapter.given.reduction in ROWS_FINISHES:
             self._reduce_rows(chosen)

@@ -42,6 +42,14 @@ def test_the_row_is_chosen_by_shape_and_type() -> None:
     np.testing.assert_array_equal(chosen, exact)
 
 
+def test_an_option_in_the_name_chooses_a_reduction() -> None:
+    x = np.random.default_rng(0).standard_normal((2, 65536)).astype(np.float32)
+    name = "reductions-h200:torch.distributed:all_reduce"
+    np.testing.assert_array_equal(accprobe.predict(f"{name} op=avg", x, dim=0), x[0] / 2 + x[1] / 2)
+    with pytest.raises(AccprobeError, match=r"means 2 reductions for .*; add words of one of them: .*op=sum; .*op=avg"):
+        accprobe.predict(name, x, dim=0)
+
+
 @pytest.mark.parametrize(
     ("like", "shape", "dtype", "more", "sentence"),
     [
