@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -97,22 +98,35 @@ class RecordedTrace:
     lacks: str = ""
 
 
-def header(trace: RecordedTrace) -> Json:
-    return {"format": FORMAT, "version": VERSION, "part": trace.part, "versions": dict(trace.versions)}
+_encode = json.JSONEncoder(separators=(",", ":")).encode
 
 
-def operation_json(operation: TracedOperation) -> Json:
-    """Return a line of the file; fields at their default are absent."""
-    stored: Json = {"number": operation.number, "name": operation.name}
-    for key in ("module", "phase", "arguments", "random", "flags", "kernels"):
-        if value := getattr(operation, key):
-            stored[key] = value
-    return stored | {key: [_value_json(x) for x in getattr(operation, key)] for key in ("inputs", "outputs")}
+@lru_cache(1 << 14)
+def _shared_text(name: str, module: str, phase: str, arguments: str, random: bool, flags: tuple[tuple[str, Any], ...]) -> str:
+    """Return the fields of an operation that other operations have too, such as those of the next step."""
+    stored = {"module": module, "phase": phase, "arguments": arguments, "random": random, "flags": dict(flags)}
+    return _encode({"name": name, **{key: value for key, value in stored.items() if value}})[1:-1]
 
 
-def _value_json(value: TensorValue) -> list[Any]:
-    fields = [value.id, value.hash, value.shape, value.strides, value.dtype, value.parts, value.base]
-    return fields if value.base else fields[:6] if value.parts else fields[:5]
+@lru_cache(1 << 12)
+def _layout_text(shape: tuple[int, ...], strides: tuple[int, ...], dtype: str) -> str:
+    return _encode([shape, strides, dtype])[1:-1]
+
+
+def operation_line(operation: TracedOperation) -> str:
+    """Return a line of the file; fields at their default are absent. What most operations share is encoded once."""
+    name, flags = operation.name, tuple(operation.flags.items())
+    shared = _shared_text(name, operation.module, operation.phase, operation.arguments, operation.random, flags)
+    kernels = f',"kernels":{_encode(operation.kernels)}' if operation.kernels else ""
+    inputs, outputs = (",".join([_value_text(x) for x in values]) for values in (operation.inputs, operation.outputs))
+    return f'{{"number":{operation.number},{shared}{kernels},"inputs":[{inputs}],"outputs":[{outputs}]}}\n'
+
+
+def _value_text(value: TensorValue) -> str:
+    text = f'[{value.id},"{value.hash}",{_layout_text(value.shape, value.strides, value.dtype)}'
+    if value.base:
+        return f"{text},{_encode(value.parts)},{_encode(value.base)}]"
+    return f"{text},{_encode(value.parts)}]" if value.parts else f"{text}]"
 
 
 class TraceWriter:
@@ -123,15 +137,14 @@ class TraceWriter:
         (folder / OPERAND_FILE).unlink(missing_ok=True)
         self._folder, self.count = folder, 0
         self._file = (folder / OPERATION_FILE).open("w", encoding="utf-8")
-        self._write(header(RecordedTrace([], part, versions)))
+        self._write({"format": FORMAT, "version": VERSION, "part": part, "versions": dict(versions)})
 
     def _write(self, line: Json) -> None:
-        self._file.write(json.dumps(line, separators=(",", ":")) + "\n")
+        self._file.write(_encode(line) + "\n")
 
-    def add(self, operations: Iterable[TracedOperation]) -> None:
-        for operation in operations:
-            self._write(operation_json(operation))
-            self.count += 1
+    def add(self, operations: Sequence[TracedOperation]) -> None:
+        self._file.writelines(map(operation_line, operations))
+        self.count += len(operations)
         self._file.flush()
 
     def finish(self, stopped: str = "", complete: bool = True) -> None:
