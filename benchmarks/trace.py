@@ -3,13 +3,13 @@
     python benchmarks/trace.py -o FOLDER                 # every case
     python benchmarks/trace.py -o FOLDER --only batch    # cases whose name has this text
     python benchmarks/trace.py -o FOLDER record llama    # record one model, to compare two machines by `accprobe trace compare`
-    python benchmarks/trace.py -o FOLDER --only overhead # what recording costs, under a minute on a GPU
+    python benchmarks/trace.py -o FOLDER --only overhead # what recording costs, 20 s on a GPU
     python benchmarks/trace.py --tiny                    # small models, on a CPU
 
 Models: Llama of bf16 and of f32 (4 layers, hidden 2048), Mixtral, Mamba; weights and tokens are drawn on the CPU with one seed.
 Each case becomes a line of FOLDER/trace.jsonl: seconds, counts of operations, origins with causes, whether they are verified.
 Seconds on an H200 (results/trace/h200.json): llama batch 1 against 2, 8, 16: 46, 30, 29 (the first compiles); allow_tf32 39;
-torch.compile 33; prefill against decode 2; mixtral 2; mamba 1; llama-f32 batch 18; overhead 19 for all four lines. On four
+torch.compile 33; prefill against decode 2; mixtral 2; mamba 1; llama-f32 batch 18; overhead 7 for the lines of GPUs. On four
 hosts recording took 2.8, 2.8, 4.5 and 3.3 times the eager run of 1,024 tokens (7.1, 4.9, 3.4 and 4.5 ms).
 A case that fails leaves its error there. Operands of origins without a verified cause are saved, at most 8 MB.
 """
@@ -26,20 +26,19 @@ from collections.abc import Callable, Iterator
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import accprobe.trace
 from accprobe.operands.safetensors import write_tensors
-from accprobe.trace import ProgramRun, hashing, paused, run_both
+from accprobe.trace import ProgramRun, paused, run_both
 from accprobe.trace.causes import TraceFindings
 from accprobe.trace.folders import array_of
-from accprobe.trace.hash_kernel import HashKernel, hash_kernel, memory_layout_of
+from accprobe.trace.hash_kernel import hash_kernel, memory_layout_of
 from accprobe.trace.hashing import HashQueue, hash_of
-from accprobe.trace.recorder import Recorder
-from accprobe.trace.records import TensorValue
+from accprobe.trace.recorder import Recorder, open_writer
+from accprobe.trace.records import TensorValue, TraceWriter
 from accprobe.trace.summary import counts, findings_json, trace_headline
 
 TOKENS, BATCH = 128, 16
@@ -141,95 +140,64 @@ def cases(tiny: bool) -> Iterator[tuple[str, Callable[[], TraceFindings]]]:
     yield "llama-f32: batch 1 against 8", lambda: batches("llama-f32", tiny, 8)
 
 
-def overhead(tiny: bool, batch: int) -> dict[str, Any]:
-    """Measure a forward pass without and with recording, the transfer and the making of hashes included. Best of three."""
-    of, passes = model("llama", tiny), 5
-    tokens = of.tokens[:8].repeat(batch // 8, 1)
-
-    def run() -> None:
-        with torch.no_grad():
-            of.model(tokens, use_cache=False)
-
-    def eager() -> float:
-        synchronize()
-        start = time.perf_counter()
-        for _ in range(passes):
-            run()
-        synchronize()
-        return (time.perf_counter() - start) / passes
-
-    def recorded(recorder: Recorder) -> float:
-        with recorder.recording():
-            run()  # hashes the weights, and compiles the kernel
-            synchronize()
-            start = time.perf_counter()
-            for _ in range(passes):
-                run()
-        recorder.finish()
-        synchronize()
-        return (time.perf_counter() - start) / passes
-
-    eager()
-    without = min(eager() for _ in range(3))
-    before = peak_memory()
-    recorders = [Recorder() for _ in range(3)]
-    with_it = min(recorded(each) for each in recorders)
-    operations = len([x for x in recorders[0].operations if x.name != "return"]) // (passes + 1)
-    return {
-        "tokens": tokens.numel(),
-        "eager_ms": without * 1e3,
-        "recorded_ms": with_it * 1e3,
-        "ratio": with_it / without,
-        "operations": operations,
-        "added_us_per_operation": (with_it - without) / operations * 1e6,
-        "memory_mib": [before / 2**20, peak_memory() / 2**20],
-        "hash_kernel": DEVICE == "cuda" and hash_kernel(torch.device("cuda", torch.cuda.current_device())) is not None,
-    }
-
-
-class NoDriver:
-    def cuLaunchKernel(self, *arguments: Any) -> int:  # noqa: N802
-        return 0
-
-
 class EmptyMode(TorchDispatchMode):
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         return function(*args, **(kwargs or {}))
 
 
-def python_overhead(repeats: int = 40) -> dict[str, Any]:
-    """Measure the best CPU seconds of Python alone: tiny tensors on the CPU, and a kernel that is not launched."""
-    torch.set_num_threads(1)
-    sizes = {**TINY, "hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 4, "vocab_size": 16}
-    network, tokens = llama(sizes).eval(), torch.zeros(1, 4, dtype=torch.int64)
+def overhead(tiny: bool, batch: int) -> dict[str, Any]:
+    """Measure a forward pass: eager, under an empty dispatch mode, recorded, and recorded and written. Best of five rounds.
 
-    def run(recorder: Recorder | None = None) -> float:
-        start = time.thread_time()
-        with torch.no_grad():
-            network(tokens, use_cache=False)
-        if recorder is not None:
-            recorder.finish()
-        return (time.thread_time() - start) * 1e6
+    cpu_ms: of the thread that calls torch. Only "written" has the transfer of hashes and the making of lines.
+    """
+    of, passes = model("llama", tiny), 5
+    tokens = of.tokens[:8].repeat(batch // 8, 1)
 
-    kernel = HashKernel(NoDriver(), None, 0, lambda device: 0)
-    with (
-        patch.object(hashing, "hash_kernel", lambda device: kernel),
-        patch.object(torch.accelerator, "synchronize", lambda device=None: None),
-        patch.object(torch._C, "_cuda_getDevice", lambda: 0, create=True),
-    ):
-        recorder = Recorder()
+    def timed(after: Callable[[], Any] = lambda: None) -> tuple[float, float]:
+        synchronize()
+        wall, cpu = time.perf_counter(), time.thread_time()
+        for _ in range(passes):
+            of.model(tokens, use_cache=False)
+        after()
+        cpu = time.thread_time() - cpu
+        synchronize()
+        return (time.perf_counter() - wall) / passes * 1e3, cpu / passes * 1e3
+
+    def empty() -> tuple[float, float]:
+        with EmptyMode():
+            return timed()
+
+    def recorded(writer: TraceWriter | None = None) -> tuple[float, float]:
+        recorder = Recorder(writer=writer)
+
+        def fetch() -> None:
+            with paused():
+                recorder.finish()
+
         with recorder.recording():
-            run()
-            recorder.finish()
-            operations = len(recorder.operations) - 1
-            recorded = min(run() for _ in range(repeats))
-            fetched = min(run(recorder) for _ in range(repeats))
-    eager = min(run() for _ in range(repeats))
-    with EmptyMode():
-        empty = min(run() for _ in range(repeats))
-    names = ("empty_mode", "recorded", "recorded_and_fetched")
-    added = {f"{name}_us": (x - eager) / operations for name, x in zip(names, (empty, recorded, fetched), strict=True)}
-    return {"operations": operations, "eager_us": eager / operations, **added}
+            of.model(tokens, use_cache=False)  # hashes the weights, and compiles the kernel
+            fetch()
+            count.append(len(recorder.operations) - 1)
+            return timed(fetch if writer else lambda: None)
+
+    count: list[int] = []
+    with torch.no_grad(), tempfile.TemporaryDirectory() as folder:
+        kinds: dict[str, Callable[[], tuple[float, float]]] = {
+            "eager": timed,
+            "empty_mode": empty,
+            "recorded": recorded,
+            "written": lambda: recorded(open_writer(Path(folder), None)),
+        }
+        timed()
+        before = peak_memory()
+        rounds = [[run() for run in kinds.values()] for _ in range(5)]
+    found: dict[str, Any] = {"tokens": tokens.numel(), "operations": count[0]}
+    for k, kind in enumerate(kinds):
+        found[f"{kind}_ms"], found[f"{kind}_cpu_ms"] = (min(each[k][i] for each in rounds) for i in range(2))
+    found["ratio"] = found["recorded_ms"] / found["eager_ms"]
+    found["memory_mib"] = [before / 2**20, peak_memory() / 2**20]
+    found["hash_kernel"] = DEVICE == "cuda" and hash_kernel(torch.device("cuda", torch.cuda.current_device())) is not None
+    return found
 
 
 def same_hashes() -> dict[str, Any]:
@@ -349,7 +317,6 @@ def main() -> None:
     device = torch.cuda.get_device_name() if DEVICE == "cuda" else "cpu"
     arrays: dict[str, Any] = {}
     every: dict[str, Callable[[], Any]] = {
-        "overhead: Python": python_overhead,
         "overhead: hashes, GPU against CPU": same_hashes,
         "overhead: 8 x 128 tokens": lambda: overhead(chosen.tiny, 8),
         "overhead: 128 x 128 tokens": lambda: overhead(chosen.tiny, 128),

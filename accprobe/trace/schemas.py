@@ -146,9 +146,9 @@ def read_arguments(
         read = arguments[:tensors] if others else arguments
         for each in read:
             if type(each) in _NUMBERS:  # torch gives a number in the place of a tensor of one element
-                break
-        else:
-            return read, (tensors, others, keywords) if others or keywords else None
+                listed = [x if type(x) in _NUMBERS else _TENSOR for x in read]
+                return [x for x in read if type(x) not in _NUMBERS], (0, (*listed, *others), keywords)
+        return read, (tensors, others, keywords) if others or keywords else None
     tensor, buffers = tensor_class(), schema.buffers
     read = []
     listed = [_divide(x, [], tensor) for x in arguments[:buffers]] if buffers else []

@@ -24,18 +24,22 @@ class _Storage:
     key, view: offset and layout of one view and its value, since the last write; views: those of the others.
     """
 
-    __slots__ = ("base", "is_input", "is_opaque", "key", "may_negate", "owner", "value", "version", "view", "views")
+    is_input = is_opaque = may_negate = False
+    version: int | None = None
+    base: TensorValue | None = None
+    views: dict[Any, TensorValue] = {}  # noqa: RUF012 -- shared by storages without other views, and never written to
 
     def __init__(self, owner: Storages, value: int, key: Any, view: TensorValue | None) -> None:
         self.owner, self.value, self.key, self.view = owner, value, key, view
-        self.is_input = self.is_opaque = self.may_negate = False
-        self.version: int | None = None
-        self.base: TensorValue | None = None
-        self.views: dict[Any, TensorValue] = {}
 
     def change(self, value: int) -> None:
         """Note that the storage holds other data now."""
-        self.value, self.base, self.key, self.view, self.views = value, None, None, None, {}
+        self.value, self.base, self.key, self.view, self.views = value, None, None, None, _Storage.views
+
+    def add_view(self, key: Any, value: TensorValue) -> None:
+        if not self.views:
+            self.views = {}
+        self.views[key] = value
 
 
 class Storages:
@@ -103,7 +107,7 @@ class Storages:
         layout = self._layouts.get(key) or self._layout(key)
         found = TensorValue(storage.value, "", layout.shape, layout.strides, layout.dtype)
         same = self._view_of_same_bits(storage, key, layout) if plain is tensor and layout.is_contiguous else None
-        storage.views[key] = found
+        storage.add_view(key, found)
         if storage.is_opaque:
             return found
         if same is not None:

@@ -103,10 +103,14 @@ def traces() -> str:
             compared = case["counts"].partition(": ")[2]
             verified = f"{case['verified']} of {len(case['origins'])}" if case["origins"] else ""
             table.append((case["name"], compared, first, verified, f"{case['seconds']:.0f} s"))
-        elif "ratio" in case:
-            overheads.append(
-                f"{case['eager_ms']:.1f} ms of {case['operations']} operations on {case['tokens']:,} tokens become"
-                f" {case['recorded_ms']:.1f} ms ({case['ratio']:.1f} times)"
-            )
+        elif "eager_ms" in case:
+            kinds = {"recorded": "", "written": " with the folder written", "empty_mode": " under torch's empty dispatch mode"}
+            times = [
+                f"{case[f'{kind}_ms']:.1f} ms ({case[f'{kind}_ms'] / case['eager_ms']:.1f} times){words}"
+                for kind, words in kinds.items()
+                if f"{kind}_ms" in case
+            ]
+            before = f"{case['eager_ms']:.1f} ms of {case['operations']} operations on {case['tokens']:,} tokens"
+            overheads.append(f"{before} become {', '.join(times)}")
     text = filled(f"Recording hashes every operand and result on the GPU: {'; '.join(overheads)}.")
     return tabled(("runs", "operations", "first cause", "verified", "took"), table) + f"\n{text}"
