@@ -114,7 +114,7 @@ def _layout_text(shape: tuple[int, ...], strides: tuple[int, ...], dtype: str) -
 
 
 def operation_line(operation: TracedOperation) -> str:
-    """Return a line of the file; fields at their default are absent. What most operations share is encoded once."""
+    """Return a line of the file; fields at their default are absent. Fields that most operations share are encoded once."""
     name, flags = operation.name, tuple(operation.flags.items())
     shared = _shared_text(name, operation.module, operation.phase, operation.arguments, operation.random, flags)
     kernels = f',"kernels":{_encode(operation.kernels)}' if operation.kernels else ""
