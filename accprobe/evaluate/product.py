@@ -34,7 +34,7 @@ from accprobe.model.product import (
     multiply_add,
     of_chains,
 )
-from accprobe.model.tree import Arithmetic, FloatArithmetic, IntegerArithmetic, Rounding
+from accprobe.model.tree import Arithmetic, FloatArithmetic, IntegerArithmetic, Rounding, ZeroSign
 from accprobe.operands.request import Request
 
 Singles = NDArray[np.float32]
@@ -317,13 +317,14 @@ def added(x: SumWords, y: SumWords, arithmetic: Arithmetic) -> SumWords:
     if isinstance(arithmetic, IntegerArithmetic):
         total = x.fmt.integers(x.patterns) + y.fmt.integers(y.patterns)
         return SumWords(total.astype(arithmetic.result.dtype), arithmetic.result)
-    x, y = (without_subnormals(s) if arithmetic.subnormal_results == "flushed" else s for s in (x, y))
+    if arithmetic.subnormal_results == "flushed":
+        kept = addition(arithmetic.result, arithmetic.result_rounding)
+        return without_subnormals(added(without_subnormals(x), without_subnormals(y), kept), arithmetic.zero_sign)
     f64 = FORMATS["f64"]
     with np.errstate(all="ignore"):
-        if arithmetic in (addition(), addition(f64), addition(subnormals="flushed")):
+        if arithmetic in (addition(), addition(f64)):
             total = _numbers(x, arithmetic.result) + _numbers(y, arithmetic.result)
-            sums = SumWords(_with_one_nan(total, arithmetic), arithmetic.result)
-            return without_subnormals(sums) if arithmetic.subnormal_results == "flushed" else sums
+            return SumWords(_with_one_nan(total, arithmetic), arithmetic.result)
         values = [s.values() for s in (x, y)]
         if arithmetic == addition(f64, "RZ"):
             return SumWords(_with_one_nan(truncated_sum(*values), arithmetic), f64)
@@ -337,12 +338,12 @@ def _numbers(sums: SumWords, fmt: Format) -> NDArray[Any]:
     return sums.patterns.view(kind) if sums.fmt is fmt else sums.values().astype(kind)
 
 
-def without_subnormals(sums: SumWords) -> SumWords:
-    """Return the sums with zeros of their sign in place of subnormals."""
+def without_subnormals(sums: SumWords, zero_sign: ZeroSign = "ieee") -> SumWords:
+    """Return the sums with zeros of their sign, or +0, in place of zeros and subnormals."""
     fmt = sums.fmt
     sign = fmt.dtype.type(fmt.sign_bit)
     normal = (sums.patterns & ~sign) >= fmt.dtype.type(1 << fmt.mantissa_bits)
-    return SumWords(np.where(normal, sums.patterns, sums.patterns & sign), fmt)
+    return SumWords(np.where(normal, sums.patterns, sums.patterns & sign * (zero_sign == "ieee")), fmt)
 
 
 def _with_one_nan(values: NDArray[np.floating], arithmetic: FloatArithmetic) -> Bits:

@@ -216,9 +216,13 @@ class _PlanSearch:
         self.progress("alternative plans", 0)
         for attempt in range(REFITS):
             self._falsify(probed, self.seed + attempt)
-            if found.plan is None or not found.mismatches or not (other := refit(found.plan, other_bits(found.plan), probed)):
+            before = found.plan
+            if before is not None and found.mismatches and (other := refit(before, other_bits(before), probed)):
+                found.plan, found.mismatches, found.reason, found.counterexample = other, 0, "", ""
+            else:
+                self._compare_kept(probed)
+            if found.plan == before:
                 break
-            found.plan, found.mismatches, found.reason, found.counterexample = other, 0, "", ""
         if found.plan is not None and not found.mismatches:
             self.progress("every chain", 0)
             self._cover(found.plan)
@@ -347,6 +351,8 @@ class _PlanSearch:
         plan, new = compare_kept(found.plan, kept[count:], found.region, probed, similar, self.evaluate)
         if count and plan != found.plan:
             found.kept, (_, new) = KeptResults(), compare_kept(plan, kept, found.region, probed, False, self.evaluate)
+        if plan != found.plan:
+            found.counterexample = ""
         found.plan, found.kept = plan, KeptResults(*map(sum, zip(found.kept, new, strict=True)))
         found.compared = plan, len(kept)
 

@@ -199,7 +199,10 @@ def not_explained(outcome: ProductOutcome) -> str:
         return f"{differ}, and all of these are subnormal: only subnormal results are in doubt"
     if outcome.contradicting and outcome.fits_in_range and not verification.mismatches:
         overflow = sorted({words for found in outcome.found for words in found.overflow})
-        return f"sums beyond the range of {outcome.spec.out} give {' and '.join(overflow)}"
+        beyond = f"beyond the range of {outcome.spec.out}"
+        if not overflow:
+            return f"{outcome.contradicting:,} of {outcome.checked:,} kept results contradict the plan, all {beyond}"
+        return f"sums {beyond} give {' and '.join(overflow)}"
     if outcome.contradicting:
         return f"{outcome.contradicting} of {outcome.checked} kept results contradict the plan"
     if verification.mismatches:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import NamedTuple, get_args
 
 import numpy as np
 
@@ -34,7 +34,7 @@ from accprobe.gemm.tree.tree_builder import NoTree
 from accprobe.gemm.verification import TOGETHER
 from accprobe.infer.neighbours import alternatives
 from accprobe.isa.formats import Bits
-from accprobe.model.product import ProductModel
+from accprobe.model.product import Merged, ProductModel, SubnormalSums
 from accprobe.model.tree import Arithmetic, FloatArithmetic
 
 # Maximum width of a fused sum whose arithmetic is searched: twice the widest published one (mxf4nvf4 of sm_100: 64).
@@ -182,7 +182,7 @@ def compare_kept(
 
 
 def _similar(plan: ProductModel) -> Iterator[ProductModel]:
-    """Yield the plan with the first two products of chains swapped, and with one field of its fused sums changed."""
+    """Yield the plan with one property changed: the first two products of chains, its fused sums, or what its sums flush."""
 
     def without_floor(arithmetic: Arithmetic) -> Arithmetic:
         """Align small terms like all others, and keep the sign of underflows."""
@@ -193,6 +193,11 @@ def _similar(plan: ProductModel) -> Iterator[ProductModel]:
     yield replace(plan, tree=with_first_sums_swapped(plan.tree, plan.step.products))
     yield replace(plan, step=plan.step.with_arithmetic(without_floor))
     yield from (with_step(plan, alternative.model) for alternative in alternatives(plan.step, {}))
+    if plan.step.products == 1 and plan.a.is_float:
+        yield from (with_step(plan, step) for step in single_steps())
+    if isinstance(plan.tree, Merged) and isinstance(plan.tree.arithmetic, FloatArithmetic):
+        how = additions_of(plan)
+        yield from (with_additions(plan, how._replace(subnormals=subnormals)) for subnormals in get_args(SubnormalSums))
 
 
 def _region_batches(kept: Sequence[KeptPart], region: Region) -> Iterator[_Batch]:

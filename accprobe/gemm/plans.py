@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import product
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 from accprobe.gemm.layout import shows_subnormals
 from accprobe.gemm.spec import Spec
@@ -24,10 +24,12 @@ from accprobe.model.product import (
     Merged,
     Node,
     ProductModel,
+    SubnormalSums,
     addition,
     multiply_add,
     nested,
     same_order,
+    subnormal_sums,
 )
 from accprobe.model.tree import (
     Addend,
@@ -182,7 +184,7 @@ class Additions(NamedTuple):
     kept: Format | None
     running: Format
     rounding: Rounding = "RNE"
-    subnormals: Subnormals = "kept"
+    subnormals: SubnormalSums = "kept"
 
     @property
     def is_serial(self) -> bool:
@@ -201,7 +203,7 @@ def additions_of(plan: ProductModel) -> Additions:
     if isinstance(tree, Chain):
         return Additions(None, added_in(plan.step))
     assert isinstance(tree.arithmetic, FloatArithmetic)
-    return Additions(tree.kept, tree.arithmetic.result, tree.arithmetic.result_rounding, tree.arithmetic.subnormal_results)
+    return Additions(tree.kept, tree.arithmetic.result, tree.arithmetic.result_rounding, subnormal_sums(tree.arithmetic))
 
 
 def with_additions(plan: ProductModel, how: Additions) -> ProductModel:
@@ -227,8 +229,15 @@ def subnormal_results(plan: ProductModel) -> str:
     kept = [
         isinstance(x.arithmetic, FloatArithmetic) and x.arithmetic.subnormal_results == "kept" for x in plan.step.root.nodes()
     ]
-    if additions_of(plan).subnormals == "flushed":
-        return "flushed where partial sums are added" if all(kept) else "flushed"
+    added = additions_of(plan).subnormals
+    if added != "kept" and all(kept):
+        return f"{added} where partial sums are added"
+    if isinstance(plan.tree, Merged) and not kept[-1]:
+        return {
+            "kept": "flushed, except where partial sums are added",
+            "flushed": "flushed",
+            "flushed to +0": "flushed, to +0 where partial sums are added",
+        }[added]
     return "kept" if all(kept) else "flushed" if not kept[-1] else "flushed of products"
 
 
@@ -291,7 +300,7 @@ def _other_additions(spec: Spec, plan: ProductModel) -> Iterator[AlternativePlan
         if rounding != mine.rounding:
             yield AlternativePlan(with_additions(plan, mine._replace(rounding=rounding)), "promotion_rounding", rounding)
     if shows_subnormals(spec) and not mine.is_serial:
-        for subnormals in EITHER:
+        for subnormals in get_args(SubnormalSums):
             if subnormals != mine.subnormals:
                 other = with_additions(plan, mine._replace(subnormals=subnormals))
                 yield AlternativePlan(other, "subnormal_results", subnormal_results(other))

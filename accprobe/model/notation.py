@@ -39,8 +39,10 @@ from accprobe.model.product import (
     ScaleOf,
     Scales,
     Scaling,
+    SubnormalSums,
     addition,
     chains_of,
+    subnormal_sums,
 )
 from accprobe.model.record import Patterns, Values, Words
 from accprobe.model.tree import (
@@ -52,7 +54,6 @@ from accprobe.model.tree import (
     IntegerArithmetic,
     Product,
     Rounding,
-    Subnormals,
     Term,
 )
 
@@ -220,8 +221,8 @@ def _tree(node: Node, products: int) -> dict[str, object]:
         return written
     written = {"reduction": list(_parts(node.parts, products)), "order": node.order}
     written |= {"format": node.arithmetic.result.name, "rounding": getattr(node.arithmetic, "result_rounding", "RNE")}
-    if getattr(node.arithmetic, "subnormal_results", "kept") == "flushed":
-        written["subnormals"] = "flushed"
+    if (subnormals := subnormal_sums(node.arithmetic)) != "kept":
+        written["subnormals"] = subnormals
     return written | ({"partial_format": node.kept.name} if node.kept is not None else {})
 
 
@@ -267,7 +268,7 @@ class _Reduction(_Table):
     format: _Named
     rounding: Rounding
     partial_format: _Named | None = None
-    subnormals: Subnormals = "kept"
+    subnormals: SubnormalSums = "kept"
 
 
 class _Repeated(_Table):

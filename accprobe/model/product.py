@@ -30,7 +30,6 @@ from accprobe.model.tree import (
     IntegerArithmetic,
     Product,
     Rounding,
-    Subnormals,
 )
 
 Order = Literal["forward", "backward", "tree", "unordered"]
@@ -41,6 +40,7 @@ FusedSums = tuple[tuple[int, ...], ...]
 
 T = TypeVar("T")
 
+SubnormalSums = Literal["kept", "flushed", "flushed to +0"]
 ScaleOf = Literal["tensor", "row", "1x128", "128x128"]
 # Order in which two scales are applied: RNE(sa·sb) first, or one after the other.
 Scaling = Literal["product of scales", "a then b", "b then a"]
@@ -267,16 +267,26 @@ def _number(node: Node, products: int, numbers: dict[object, int]) -> int:
 
 
 @cache
-def addition(fmt: Format = FORMATS["f32"], rounding: Rounding = "RNE", subnormals: Subnormals = "kept") -> Arithmetic:
+def addition(fmt: Format = FORMATS["f32"], rounding: Rounding = "RNE", subnormals: SubnormalSums = "kept") -> Arithmetic:
     """Return an ordinary addition into a format: exact, then rounded once; integers wrap around.
 
     subnormals: "flushed" where subnormal terms and results become zeros of their sign: `add.ftz.f32`, and `red.add.f32` and
-    `atom.add.f32` of global memory (PTX ISA, `red` and `atom`).
+    `atom.add.f32` of global memory (PTX ISA, `red` and `atom`). "flushed to +0" where every zero sum becomes +0, too, as in
+    sums that are then added to an accumulator +0 (`TDPBF16PS`, Intel SDM).
     """
     if fmt.is_integer:
         return IntegerArithmetic(fmt, "wrap")
     usual = FloatArithmetic(fmt, fmt.mantissa_bits, rounding, None, zero_sign="ieee", nan=fmt.sign_bit - 1)
+    if subnormals == "flushed to +0":
+        return replace(usual, subnormal_results="flushed", zero_sign="positive", underflow_sign="positive")
     return replace(usual, subnormal_results=subnormals)
+
+
+def subnormal_sums(arithmetic: Arithmetic) -> SubnormalSums:
+    """Return what an addition does with subnormal sums."""
+    if not isinstance(arithmetic, FloatArithmetic) or arithmetic.subnormal_results == "kept":
+        return "kept"
+    return "flushed" if arithmetic.zero_sign == "ieee" else "flushed to +0"
 
 
 @cache

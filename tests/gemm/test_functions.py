@@ -196,6 +196,23 @@ def test_additions_of_partial_sums_that_flush_are_found() -> None:
     assert TypeAdapter(ProductModelField).validate_python(product_json(model)) == model
 
 
+def pairs_of_products(a: Array, b: Array) -> Array:
+    """Add even and odd k in two accumulators and their sum to +0, all flushed, as TDPBF16PS does (Intel SDM)."""
+    flush = flushing(flushed, flushed, kept, flushed)
+    even, odd = (flush(a[:, i::2].astype(np.float32), b[i::2].astype(np.float32)) for i in (0, 1))
+    with np.errstate(all="ignore"):
+        return np.asarray((np.float32(0) + flushed(even + odd)).astype(a.dtype))
+
+
+def test_additions_of_lanes_that_flush_to_positive_zero_are_found() -> None:
+    outcome = characterise(FunctionBox(product_of("bf16", 16, 24, 32), pairs_of_products), elements=ELEMENTS)
+    assert status(outcome) == ("confirmed", "")
+    assert findings(outcome)["subnormal_results"].value == "flushed, to +0 where partial sums are added"
+    model = outcome.main.plan
+    assert model is not None
+    assert TypeAdapter(ProductModelField).validate_python(product_json(model)) == model
+
+
 def test_a_flush_of_one_operand_is_not_confirmed() -> None:
     function = flushing(kept, flushed, kept, kept)
     outcome = characterise(FunctionBox(Spec(16, 16, 32, *[FORMATS["f32"]] * 3), function), elements=ELEMENTS)
