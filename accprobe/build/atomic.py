@@ -1,4 +1,4 @@
-"""Atomic file writes, so that a reader sees a complete file or none, and locks for files that several processes write."""
+"""Atomic file writes, so that a reader sees the old or the new file, complete, and locks for files that several processes write."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def save(path: Path, content: bytes, mode: int = 0o666) -> None:
 def locked(path: Path, seconds: float = math.inf) -> Iterator[None]:
     """Hold the lock file `path`, and remove it afterwards. The kernel releases the lock of a process that dies.
 
-    On a file system without locks nothing is locked. Raises TimeoutError after so many seconds of waiting, and OSError.
+    On a file system without locks nothing is locked. Raises TimeoutError after `seconds` of waiting, and OSError.
     """
     until = time.monotonic() + seconds
     while True:

@@ -45,7 +45,7 @@ MOST_MINUTES = 60 * 24 * 7
 @click.option(
     "--like",
     metavar="REPORT|sim:NAME",
-    help="Source of the models.  [default: models recorded on that kind of GPU]",
+    help="Source of the models.  [default: models recorded on that kind of GPU, else on its architecture, else published ones]",
 )
 @seed_option
 @click.option("--with-serial", is_flag=True, help="Report the boards' serial numbers too.")

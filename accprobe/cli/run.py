@@ -69,7 +69,7 @@ def run_command(
     Without a GPU, `--device auto` measures the processor if it has matrix instructions, else it evaluates published models,
     whose rows are `simulated`. In CI, use `--device gpu`, which fails instead.
 
-    Needs: extra cuda13 or cuda12 on a GPU; nothing for sim: and replay: devices.
+    Needs: extra cuda13 or cuda12 on a GPU; nothing for cpu, sim: and replay: devices.
 
     Exit status: 0 every instruction is confirmed, or simulated without a contradiction; 1 some are not, or --time-limit ended
     the run; 2 nothing could be measured; 130 interrupted.

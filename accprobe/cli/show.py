@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 @click.command("show")
 @click.argument("report")
 @click.argument("instruction", required=False)
-@click.option("--all", "expand", is_flag=True, help="Print every row in full, instead of grouping and shortening.")
+@click.option("--all", "expand", is_flag=True, help="Print a line for each instruction, and each product or reduction in full.")
 @output_options("json", "html", "markdown", "csv", is_shown=False)
 def show_command(report: str, instruction: str | None, expand: bool, to: Output) -> None:
     """Show a report: a table, or one row in full.
 
     REPORT is a file, a recorded report, sim:NAME for published models, or - for standard input. INSTRUCTION is a name, a glob
-    or an opcode: one match is shown in full, several as a table. A product or reduction is named by its callable, followed by
+    or an opcode: one match is shown in full, several instructions or functions as a table. A product or reduction is named by its callable, followed by
     words such as the shape. `show h200:QGMMA` equals `show h200 QGMMA`.
 
     Needs: nothing.

@@ -51,11 +51,11 @@ class VerifyRequest:
 @time_limit_option
 @output_options("json")
 def verify_command(**options: Any) -> None:
-    """Verify models on a GPU.
+    """Verify models on a device.
 
     Every bit of every result is compared. MODELS is a report, some rows of one (h200:QGMMA), or sim:NAME for published models.
 
-    Needs: extra cuda13 or cuda12 on a GPU; nothing for sim: devices.
+    Needs: extra cuda13 or cuda12 on a GPU; nothing for cpu and sim: devices.
 
     Exit status: 0 no mismatch; 1 a mismatch, an event not covered under --coverage, or --time-limit ended it; 2 error; 130
     interrupted.

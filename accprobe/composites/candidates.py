@@ -41,14 +41,14 @@ class CompositeCandidate:
     schedule: Schedule
 
     def same_bits(self, other: CompositeCandidate) -> bool:
-        """Return whether both add the same terms in the same way, whatever their steps are."""
+        """Return whether both add the same terms in the same tree, whatever their steps and Welford updates are."""
         if isinstance(self.rule, Welford):
             return self.model.tree == other.model.tree
         numbers: dict[object, int] = {}
         return _additions(self, numbers) == _additions(other, numbers)
 
     def in_words(self, beside: CompositeCandidate) -> str:
-        """Return the steps, and the method unless it is that of another candidate."""
+        """Return the steps, and the rule if it is not that of `beside`."""
         return str(self.steps) if self.rule == beside.rule else in_words_of(self.steps, self.rule)
 
 
@@ -86,7 +86,7 @@ class Nearest(NamedTuple):
 
 
 def fewest_of_library(kept: list[Steps]) -> Iterator[list[Steps]]:
-    """Yield steps in groups, those with the fewest functions of the library first."""
+    """Yield steps in groups, those with the fewest functions of torch first."""
 
     def count(steps: Steps) -> int:
         return steps.function.count(LIBRARY)
@@ -95,9 +95,10 @@ def fewest_of_library(kept: list[Steps]) -> Iterator[list[Steps]]:
 
 
 def results_of_orders(rule: Rule, schedules: list[Schedule], terms: SingleValues, known: dict[object, Arrays]) -> Arrays:
-    """Return the results of all orders, [orders · rows]. Orders with the same chains follow one another and share them.
+    """Return the results of all orders, [orders · rows].
 
-    known: the parts of chains, which rules that only merge in other ways share.
+    schedules: those with the same chains next to one another. known: a cache of the sums of chains, filled here, for further calls
+    with the same schedules and terms.
     """
     results = []
     for number, (_, group) in enumerate(groupby(schedules, key=lambda schedule: schedule.chains)):
@@ -117,5 +118,5 @@ IN_WIDE = addition(FORMATS["f64"])
 
 
 def plan_of_order(k: int, step: DotModel, tree: Node) -> ProductModel:
-    """Return the plan of an order; with a step in f64, merges are additions in f64."""
+    """Return the plan of an order. If the step adds in f64, so do the merges."""
     return ProductModel(SINGLE, SINGLE, k, step, _in_wide(tree) if step == WIDE else tree, SINGLE)

@@ -1,7 +1,7 @@
 """Quantisers: functions of an operand and its scale that return a narrow format, element by element.
 
 They divide by the scale, or multiply by it or by its reciprocal. Which one shows only where the rounded reciprocal crosses the
-boundary of two results, so every operand of 16 bits is probed with scales of many sizes.
+boundary of two results, so every operand of 16 bits, or a sample of f32, is probed with scales of many sizes.
 """
 
 from __future__ import annotations

@@ -15,7 +15,9 @@ from accprobe.report.report import Report
 
 
 class Trusted(NamedTuple):
-    """source: a value of --like. remark: "" where the models were measured on this kind of GPU."""
+    """source: a value of --like. remark: what the models were measured on, if not this kind of GPU; of `like`, only whether the
+    device is simulated.
+    """
 
     source: str
     models: dict[Instruction, DotModel]
@@ -57,5 +59,5 @@ def _recorded_of(device: Device) -> Trusted | None:
 
 
 def _same_kind(recorded_on: str, name: str) -> bool:
-    """Return whether two GPUs have the same marketing name, except for the board: "NVIDIA H200", "NVIDIA H200 NVL"."""
-    return recorded_on.split()[:2] == name.split()[:2]
+    """Return whether one name begins with the other, word by word: "NVIDIA H200" and "NVIDIA H200 NVL" differ in the board."""
+    return all(a == b for a, b in zip(recorded_on.split(), name.split(), strict=False))

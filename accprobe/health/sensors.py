@@ -25,7 +25,7 @@ HELD_DOWN = {
     0x40: "hardware thermal slowdown",
     0x80: "power brake",
 }
-"""Reasons for lower clocks, from nvml.h (nvmlClocksEventReason…), without idleness."""
+"""Reasons for lower clocks, from nvml.h (nvmlClocksEventReason…), without idleness and display clocks."""
 
 
 class Nvml:
@@ -51,7 +51,7 @@ class Nvml:
         return Board(uuid=self.uuid, pci_bus=_text(bus), serial=_text(number))
 
     def others(self) -> str:
-        """Return the users of the GPU before this process, in words; "" for none."""
+        """Return who uses the GPU, in words; "" for nobody. To be called before this process opens it."""
         used = self._query(lambda: self._nvml.nvmlDeviceGetComputeRunningProcesses(self._gpu)) or []
         rates = self._query(lambda: self._nvml.nvmlDeviceGetUtilizationRates(self._gpu))
         busy = rates.gpu if rates else 0

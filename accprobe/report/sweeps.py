@@ -11,7 +11,7 @@ from accprobe.report.claims import STRICT
 from accprobe.sass.lowering import OpcodeSource
 
 OperandSet = Literal["normal", "full-width", "uniform"]
-"""The operand distributions of a sweep (`accprobe.sweep.masks`)."""
+"""Operand distributions of a sweep: of floats `normal` and `full-width`, of integers `uniform`."""
 
 
 class _Record(BaseModel):
@@ -44,7 +44,7 @@ OverflowRule = Literal["wrap", "saturate", "neither"]
 class Overflow(_Record):
     """The range of 32-bit integer sums.
 
-    largest, smallest: the outermost sums with a correct result. rule: explains all others.
+    largest, smallest: the outermost sums with a correct result. rule: what explains all others.
     """
 
     largest: int
@@ -66,7 +66,7 @@ class SweepRecord(_Record):
     """One configuration of the kernel on one set of operands.
 
     masks: (masked low bits, changed elements of the M × N). control: the same for exact sums of the same operands, on
-    `control_elements` of them. errors: |C - exact| / |exact| with each mask, Frobenius norms; relative_error: without a mask.
+    `control_elements` elements of D. errors: |C - exact| / |exact| with each mask, Frobenius norms; relative_error: without a mask.
     reason: why nothing was measured, or a restriction. unit_overflow: of sums that stay in the matrix unit's accumulator from
     block to block; add_overflow: of ordinary additions of the blocks' sums.
     """

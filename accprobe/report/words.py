@@ -132,7 +132,8 @@ Slots = tuple[tuple[str, ...], ...]
 def brace_patterns(names: Iterable[str]) -> list[str]:
     """Return patterns that together expand to just these names of instructions, in the order of their first names.
 
-    A pattern is as a shell would expand it: "wgmma.m64n{8,256}k32.f32.e4m3.e4m3{,.rs}". Other names are returned as they are.
+    A pattern is as a shell would expand it: "wgmma.m64n{8,256}k32.f32.e4m3.e4m3{,.rs}". If any is no
+    such name, all are returned as they are.
     """
     parts = [_parts(name) for name in names]
     if any(len(each) == 1 for each in parts):

@@ -38,7 +38,7 @@ class GpuBench:
             torch.cuda.get_device_properties(index)
 
     def measure(self, compiled: Compiled, operands: Operands, sample: Sample) -> Measured:
-        """Launch once with each mask, and count on the GPU. Raises DeviceError if a launch fails."""
+        """Launch without a mask and with each, count the changed elements on the GPU, and time the kernel. Raises DeviceError."""
         torch, config = self._torch, compiled.configuration
         with self._guard(f"failed on {config.dtype.name} at block-K {config.block_k} with {config.num_warps} warps"):
             a, b, exact = self._upload(config.dtype, operands)
@@ -61,7 +61,7 @@ class GpuBench:
             )
 
     def _upload(self, dtype: Dtype, operands: Operands) -> tuple[Any, Any, Any]:
-        """Return A and B on the GPU, and the exact product in f64, which represents every sum of 8-bit operands exactly."""
+        """Return A and B on the GPU, and their product in f64, exact for the drawn 8-bit operands."""
         if self._uploaded is None or self._uploaded[0] is not operands:
             a, b = (self._tensor(each).view(getattr(self._torch, dtype.torch)) for each in operands)
             self._uploaded = operands, (a, b, a.double() @ b.double().T)

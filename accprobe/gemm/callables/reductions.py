@@ -132,7 +132,7 @@ def _last_of_cumsum(x: Any, dim: int) -> Any:
 
 
 def _add_at_one_index(name: str, x: Any, dim: int) -> Any:
-    """Add all elements of a dimension of zeros and x at index 0."""
+    """Return zeros plus all elements of x along dim, added at index 0."""
     import torch
 
     shape = [1 if i == dim % x.ndim else size for i, size in enumerate(x.shape)]

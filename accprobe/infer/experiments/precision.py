@@ -262,7 +262,7 @@ def two_term_precision(bench: Workbench, draft: Draft, node: DraftNode) -> tuple
     """Find alignment bits, result bits and both roundings of a sum with two slots.
 
     For t = M · 2^-j, M + t is exact if the alignment and the result keep j bits. M - t needs only j - 1 bits of the result. If
-    the result is the limit, it stays exact for one more j.
+    the result is the limit, M - t stays exact for one more j than M + t.
     """
     role = node.role
     adding, subtracting = (agree({k: limit(bench, series) for k, series in _pairs(bench, node, sign)}) for sign in (1, -1))
@@ -293,7 +293,7 @@ def two_term_precision(bench: Workbench, draft: Draft, node: DraftNode) -> tuple
 
 
 def two_term_rows(bench: Workbench, node: DraftNode, f: int | None, kept: int) -> Iterator[LeafValues]:
-    """Yield rows that distinguish roundings and alignment bits: near f, or at every depth if nothing is truncated."""
+    """Yield rows that distinguish roundings and alignment bits: near f, or at every EVERY-th depth if nothing is truncated."""
     yield from _ties(bench, node, kept)
     for _, series in _below_ties(bench, node, kept, lambda j: j % EVERY == 0 if f is None else abs(j - f) <= 2):
         yield from (row for _, row in series)
