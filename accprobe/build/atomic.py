@@ -1,4 +1,4 @@
-"""Atomic file writes, so that a reader sees the old or the new file, complete, and locks for files that several processes write."""
+"""Atomic file writes, after which a reader sees the whole old or new file, and locks for files of several processes."""
 
 from __future__ import annotations
 

@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 def show_command(report: str, instruction: str | None, expand: bool, to: Output) -> None:
     """Show a report: a table, or one row in full.
 
-    REPORT is a file, a recorded report, sim:NAME for published models, or - for standard input. INSTRUCTION is a name, a glob
-    or an opcode: one match is shown in full, several instructions or functions as a table. A product or reduction is named by its callable, followed by
-    words such as the shape. `show h200:QGMMA` equals `show h200 QGMMA`.
+    REPORT is a file, a recorded report, sim:NAME for published models, or - for standard input. INSTRUCTION is a name, a
+    glob or an opcode: one match is shown in full, several instructions or functions as a table. A product or reduction is
+    named by its callable, followed by words such as the shape. `show h200:QGMMA` equals `show h200 QGMMA`.
 
     Needs: nothing.
 

@@ -97,8 +97,8 @@ def fewest_of_library(kept: list[Steps]) -> Iterator[list[Steps]]:
 def results_of_orders(rule: Rule, schedules: list[Schedule], terms: SingleValues, known: dict[object, Arrays]) -> Arrays:
     """Return the results of all orders, [orders · rows].
 
-    schedules: those with the same chains next to one another. known: a cache of the sums of chains, filled here, for further calls
-    with the same schedules and terms.
+    schedules: those with the same chains next to one another. known: a cache of the sums of chains, filled here, for
+    further calls with the same schedules and terms.
     """
     results = []
     for number, (_, group) in enumerate(groupby(schedules, key=lambda schedule: schedule.chains)):

@@ -66,7 +66,7 @@ class SweepRecord(_Record):
     """One configuration of the kernel on one set of operands.
 
     masks: (masked low bits, changed elements of the M × N). control: the same for exact sums of the same operands, on
-    `control_elements` elements of D. errors: |C - exact| / |exact| with each mask, Frobenius norms; relative_error: without a mask.
+    `control_elements` elements. errors: |C - exact| / |exact| with each mask, Frobenius norms; relative_error: without a mask.
     reason: why nothing was measured, or a restriction. unit_overflow: of sums that stay in the matrix unit's accumulator from
     block to block; add_overflow: of ordinary additions of the blocks' sums.
     """

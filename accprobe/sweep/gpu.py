@@ -38,7 +38,7 @@ class GpuBench:
             torch.cuda.get_device_properties(index)
 
     def measure(self, compiled: Compiled, operands: Operands, sample: Sample) -> Measured:
-        """Launch without a mask and with each, count the changed elements on the GPU, and time the kernel. Raises DeviceError."""
+        """Launch without a mask and with each, count the changed elements on the GPU, and time it. Raises DeviceError."""
         torch, config = self._torch, compiled.configuration
         with self._guard(f"failed on {config.dtype.name} at block-K {config.block_k} with {config.num_warps} warps"):
             a, b, exact = self._upload(config.dtype, operands)
