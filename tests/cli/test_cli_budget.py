@@ -45,16 +45,6 @@ def rows(result: Result) -> list[dict[str, Any]]:
     return found
 
 
-def test_the_known_errors_of_hopper_s_accumulator() -> None:
-    asked = ("QGMMA", "--k", "16384", "--promote-every", "none,128", "--data", "positive", "--outputs", "32")
-    never, promoted = rows(budget(*asked, "--format", "json"))
-    assert set(never) >= KEYS
-    assert (never["promote_every"], promoted["promote_every"]) == (None, 128)
-    assert never["bias"] == pytest.approx(-0.25, rel=0.02)
-    assert promoted["bias"] == pytest.approx(-5e-4, rel=0.02)
-    assert never["max_error_over_sum"] < never["bound_over_sum"]
-
-
 def test_everything_that_json_has() -> None:
     result = small(
         "--data", "normal", "--promote-every", "none,64", "--split-k", "1,2", "--scale", "none,row", "--format", "json"
@@ -67,13 +57,6 @@ def test_everything_that_json_has() -> None:
     assert {(row["scale"], row["is_scaled"]) for row in told["rows"]} == {("none", False), ("row", True)}
     assert any(sentence.startswith("normal data: before D is rounded, ") for sentence in told["words"])
     assert told["notes"]
-
-
-def test_the_first_line_recommends_an_interval() -> None:
-    lines = budget("QGMMA", "--k", "7168", "--outputs", "64", columns=400).stdout.splitlines()
-    assert lines[0].startswith(
-        "Promote every 128 products at K = 7168: the error is then below the bf16 rounding error (0.17 %)."
-    )
 
 
 def test_a_measured_product() -> None:

@@ -98,31 +98,11 @@ def chain() -> ProductModel:
     return replace(draft(spec, Chain(0, K, (0,)), 1), step=multiply_add())
 
 
-def dots_of(*dots: list[tuple[int, float]]) -> SparseDots:
-    """Return dot products with these products at these k."""
-    ks, a, b = np.zeros((len(dots), 4), int), np.zeros((len(dots), 4), np.float32), np.ones((len(dots), 4), np.float32)
-    for i, terms in enumerate(dots):
-        for t, (k, value) in enumerate(terms):
-            ks[i, t], a[i, t] = k, value
-    return SparseDots(ks, a.view(np.uint32), b.view(np.uint32))
-
-
 def shown(dots: SparseDots, *wrong: int) -> str:
     """Return the counterexamples if some results are one last bit too large."""
     d = predicted(chain(), dots)
     d[list(wrong)] += 1
     return counterexamples(chain(), replace(dots, d=d))
-
-
-def test_counterexamples_have_the_fewest_terms_first_then_those_nearest_in_size() -> None:
-    dots = dots_of([(2, 3.0)], [(5, 64.0), (1, 1.0)], [(0, 2.0), (7, 1.0)], [(3, 1.0), (4, 1.0), (5, 1.0)])
-    assert shown(dots) == ""
-    assert shown(dots, 1, 3) == (
-        "products 1 at k = 1, 64 at k = 5, all others 0: 0x42820001 (65.0000076), expected 0x42820000 (65), 1 ulp; "
-        "products 1 at k = 3, 1 at k = 4, 1 at k = 5, all others 0: 0x40400001 (3.00000024), expected 0x40400000 (3), 1 ulp"
-    )
-    assert shown(dots, 1, 2, 3).startswith("products 2 at k = 0, 1 at k = 7, all others 0: 0x40400001 ")
-    assert shown(dots, 0, 1, 2, 3).startswith("products 3 at k = 2, all others 0: ")
 
 
 def test_products_that_are_rounded_first_are_shown_by_one_of_them() -> None:

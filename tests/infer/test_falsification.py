@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import fields, replace
 
 import numpy as np
@@ -14,10 +13,9 @@ from plants import Plant, float_models, instruction, integer_models
 from accprobe.devices.simulated import SimulatedDevice
 from accprobe.evaluate.evaluator import evaluate
 from accprobe.infer.alternative import Alternative
-from accprobe.infer.experiments.nonstandard import nonstandard_alternatives
 from accprobe.infer.falsification import Falsification, falsify, resolve_findings
 from accprobe.infer.findings import Characterisation, Finding
-from accprobe.infer.neighbours import alternatives, field_pairs, groups
+from accprobe.infer.neighbours import alternatives
 from accprobe.infer.query_log import LogEntry, QueryLog
 from accprobe.isa.formats import FORMATS
 from accprobe.isa.instructions import Instruction
@@ -142,16 +140,6 @@ def test_the_highest_floor_that_no_operand_reaches() -> None:
     assert (finding.value, finding.bound) == (level + 1, "exact")
 
 
-def test_fields_that_stand_in_for_one_another_are_tried_at_once() -> None:
-    """As F = 12 that rounds to nearest stands in for F = 13 that truncates, or with a floor as much lower."""
-    fields = [alternative.changes for alternative in (*field_pairs(KNOWN[FP8]), *groups(KNOWN[FP8]))]
-    assert all(len(changes) > 1 for changes in fields)
-    assert len(fields) == len(set(fields))
-    assert (("alignment_bits", 12), ("alignment_rounding", "nearest")) in fields
-    assert (("zero_sign", "ieee"), ("underflow_sign", "kept")) in fields
-    assert (("min_exponent", -134), ("alignment_bits", 12)) in fields
-
-
 def differences(one: FusedSum, other: FusedSum) -> set[str]:
     """Fields that differ in any two sums in the same place; "order" where the trees differ."""
     shapes = [[(node.products, node.has_addend, len(node.terms)) for node in root.nodes()] for root in (one, other)]
@@ -185,26 +173,6 @@ def test_an_alternative_differs_in_the_one_respect_that_it_names(inst: Instructi
         }
         sums = differences(alternative.model.root, model.root)
         assert operands | sums == {alternative.field}
-
-
-def test_fields_and_values_that_are_tried() -> None:
-    tried = Counter(alternative.field for alternative in alternatives(KNOWN[FP8], found(KNOWN[FP8])))
-    rare = {name for alternative in nonstandard_alternatives(FP8, KNOWN[FP8]) for name, _ in alternative.changes}
-    counted = {f.name for f in fields(FloatArithmetic)} - {"result"}
-    of_model = {"order", "subnormal_operands", "subnormal_addend", "addend_bits"}
-    cannot_show = {"nan_payload", "min_exponent", "overflow_detected", "tininess_detected", "scaled_products"}
-    assert set(tried) | rare | cannot_show == counted | of_model
-    values = {field: {r.value for r in alternatives(KNOWN[FP8], found(KNOWN[FP8])) if r.field == field} for field in tried}
-    assert values["alignment_bits"] == {12, 14}
-    assert values["result_bits"] == {12, 14}
-    assert values["result_rounding"] == {"RNE", "RU", "RD", "RNA"}
-    assert values["alignment_rounding"] == {"floor", "nearest", "sticky", "nearest away", "away", "ceiling"}
-    assert values["product_exponent"] == {"normalised operands", "normalised product"}
-    assert values["nan"] == {"0xFFFFFFFF", "0x7FC00000"}
-    assert {"[[0-31] c]"} <= {order.replace("@0", "").replace("@1", "") for order in values["order"]}
-    assert {"[[c 0-15] 16-31]", f"[[c {' '.join(map(str, range(0, 32, 2)))}] {' '.join(map(str, range(1, 32, 2)))}]"} <= values[
-        "order"
-    ]
 
 
 def test_each_sum_is_changed_alone_too() -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import faulty
 import numpy as np
 import pytest
 from fakes import Tiled
+from faulty import Fault, Place, PlantedDevice
 from inferred import FP8, KNOWN
 from outside import Unit
 
@@ -53,71 +53,46 @@ def test_every_answer_that_a_model_does_not_explain_counts() -> None:
     assert QueryLog(Tiled(FP8, MODEL), FP8).contradictions(MODEL).count == 0
 
 
-Fault = Callable[..., Bits]
-
-
-def at(row: int | None = None, column: int | None = None, mask: int = 1 << 12) -> Fault:
-    def spoil(d: Bits, rows: Bits, columns: Bits, **_: object) -> Bits:
-        here = np.ones(len(d), bool)
-        here &= rows == row if row is not None else True
-        here &= columns == column if column is not None else True
-        return np.where(here, d ^ np.uint32(mask), d)
-
-    return spoil
-
-
-def lane(number: int) -> Fault:
-    def spoil(d: Bits, rows: Bits, columns: Bits, **_: object) -> Bits:
-        return np.where(rows % 8 * 4 + columns % 8 // 2 == number, d | np.uint32(1 << 13), d)
-
-    return spoil
-
-
-def after(dots: int) -> Fault:
-    return lambda d, before, **_: d ^ np.uint32(1 << 13) if before > dots else d
-
-
-def once(number: int) -> Fault:
-    return lambda d, before, **_: np.where(np.arange(before, before + len(d)) == number, d ^ np.uint32(1), d)
-
-
-def neighbours(number: int) -> Fault:
-    """A lane that gives the next answer."""
-    return lambda d, rows, columns, **_: np.where(rows % 8 * 4 + columns % 8 // 2 == number, np.roll(d, -1), d)
-
-
-def at_random(rate: int) -> Fault:
-    rng = np.random.default_rng(7)
-    return lambda d, **_: np.where(rng.integers(0, rate, len(d)) == 0, d ^ np.uint32(1 << 29), d)
-
-
-def surveyed(fault: Fault) -> tuple[QueryLog, Verification]:
-    log = QueryLog(Tiled(FP8, MODEL, fault), FP8)
+def surveyed(device: Tiled | PlantedDevice) -> tuple[QueryLog, Verification]:
+    log = QueryLog(device, FP8)
     log.budget.remaining = 300
     result, falsification = settle(log)
     return log, checked(log, result.model or MODEL, falsification.contradictions, 1 << 14, 0)
 
 
+def planted(fault: Fault) -> PlantedDevice:
+    return PlantedDevice(Unit(FP8, MODEL), "QGMMA", fault)
+
+
 @pytest.mark.parametrize(
     ("fault", "where"),
     [
-        (at(5, 3), "row 5, column 3"),
-        (neighbours(23), "lane 23"),
-        (lambda d, rows, columns, **_: np.where(rows < 32, d ^ np.uint32(1 << 20), d), "half of the rows 0 or all else"),
+        (Fault(place=Place("cell", 5, 3), bit=12), "row 5, column 3"),
+        (Fault(place=Place("lane", 23), how="neighbour"), "lane 23"),
+        (Fault(place=Place("half", 0), bit=20), "half of the rows 0 or all else"),
     ],
     ids=["cell", "lane of neighbours", "half"],
 )
 def test_a_part_of_the_tile_that_is_wrong_is_found_and_named(fault: Fault, where: str) -> None:
-    log, done = surveyed(fault)
+    log, done = surveyed(planted(fault))
     assert log.unstable
     assert done.tile is not None
     assert (done.tile.covered, done.tile.total) == (512, 512)
     assert done.tile.differing == where
 
 
-@pytest.mark.parametrize("fault", [after(60_000), once(70_000), once(20_000)], ids=["later", "once, late", "once, early"])
-def test_a_moment_that_is_wrong_is_found(fault: Fault) -> None:
-    log, done = surveyed(fault)
+def once(number: int) -> Tiled:
+    """Return a device one of whose results is wrong."""
+    return Tiled(FP8, MODEL, lambda d, before, **_: np.where(np.arange(before, before + len(d)) == number, d ^ np.uint32(1), d))
+
+
+@pytest.mark.parametrize(
+    "device",
+    [planted(Fault("from answer", 60_000, bit=13)), once(70_000), once(20_000)],
+    ids=["later", "once, late", "once, early"],
+)
+def test_a_moment_that_is_wrong_is_found(device: Tiled | PlantedDevice) -> None:
+    log, done = surveyed(device)
     assert log.unstable
     assert log.first_change
     assert done.counterexample is not None
@@ -126,7 +101,7 @@ def test_a_moment_that_is_wrong_is_found(fault: Fault) -> None:
 
 @pytest.mark.parametrize("rate", [1000, 10_000])
 def test_what_comes_at_random_is_of_no_place(rate: int) -> None:
-    log, done = surveyed(at_random(rate))
+    log, done = surveyed(planted(Fault("random", rate, bit=29)))
     assert done.tile is not None
     assert done.tile.differing == ""
     assert instability(log).endswith("occasionally, at no tile element always")
@@ -179,7 +154,7 @@ def test_a_sparse_query_is_repeated_with_its_metadata_before_it_is_unstable() ->
 
 
 def test_queries_have_all_sizes() -> None:
-    log, done = surveyed(lambda d, **_: d)
+    log, done = surveyed(Tiled(FP8, MODEL))
     assert {size % 8 for size in log.sizes if size > 200} == set(range(8))
     assert {1, 2, 3, 5, 7, 1024, 1025, 2039} <= set(log.sizes)
     assert done.queries == Queries(sum(log.sizes.values()), 1, max(log.sizes))
@@ -198,7 +173,7 @@ def test_a_fault_at_some_sizes_of_queries_is_found(wrong: Callable[[int], bool])
 @pytest.mark.parametrize("rate", [10, 30])
 def test_a_fault_that_depends_on_the_dot_product_before_is_of_no_place(rate: int) -> None:
     """Beside zeros alone, one cell of the tile is always the first after another dot product."""
-    log = QueryLog(faulty.PlantedDevice(Unit(FP8, MODEL), "QGMMA", faulty.Fault("after pattern", rate, bit=3)), FP8)
+    log = QueryLog(planted(Fault("after pattern", rate, bit=3)), FP8)
     log.query_twice(random(2000))
     assert log.unstable
     log.localize_fault()

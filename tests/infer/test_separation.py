@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, get_args
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -14,15 +14,11 @@ from plants import Plant, float_models, instruction, pairwise
 
 from accprobe.devices.simulated import SimulatedDevice
 from accprobe.evaluate.evaluator import evaluate
-from accprobe.infer import falsification
-from accprobe.infer.alternative import Alternative
 from accprobe.infer.characterise import characterise
-from accprobe.infer.distinguishing import Results, Search
+from accprobe.infer.distinguishing import Search
 from accprobe.infer.falsification import FEW, MANY, Falsification, falsify
 from accprobe.infer.findings import Characterisation, Finding
-from accprobe.infer.neighbours import groups
-from accprobe.infer.query_log import Budget, QueryLog
-from accprobe.infer.refine import improvements
+from accprobe.infer.query_log import QueryLog
 from accprobe.isa.formats import FORMATS
 from accprobe.isa.instructions import Instruction, parse
 from accprobe.model.published import known_models
@@ -38,7 +34,7 @@ from accprobe.model.tree import (
     chain,
 )
 from accprobe.operands.directed import OF_ONE_SIGN, Target, directed
-from accprobe.operands.kinds import draw, draw_every_kind
+from accprobe.operands.kinds import draw_every_kind
 
 E5M2 = parse("mma.sync.m16n8k32.f16.e5m2.e5m2.f16")
 
@@ -124,27 +120,6 @@ def test_a_floor_that_the_sign_of_zero_alone_shows() -> None:
     assert (found.d & ~np.uint32(f32.sign_bit) == 0).all()
 
 
-def test_an_alternative_of_two_fields_meets_what_was_made_for_one_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Made for both, too few of the operands are for the one that tells."""
-    model = model_of(E5M2)
-    other = changed(model, product_exponent="normalised operands")
-    both = Alternative(other, (("product_exponent", "normalised operands"), ("zero_sign", "ieee")))
-    made_for, harmless = Search.made_for, Results(E5M2, draw("near one", E5M2, np.random.default_rng(0), 9), model)
-
-    def made_for_one(search: Search, alternative: DotModel, fields: list[str], *how: Any) -> dict[Any, Results]:
-        return {(None, 9): harmless} if len(fields) > 1 else made_for(search, alternative, fields, *how)
-
-    monkeypatch.setattr(Search, "made_for", made_for_one)
-    for name in ("alternatives", "nonstandard_alternatives", "floors", "coarser_bounds", "groups"):
-        monkeypatch.setattr(falsification, name, lambda *_: ())
-    monkeypatch.setattr(falsification, "pairs", lambda _: [both])
-    inferred = Characterisation(E5M2, {"order": Finding(model.order)}, model)
-    device = SimulatedDevice({E5M2: model})
-    assert falsify(QueryLog(device, E5M2), inferred).surviving == (both,)
-    monkeypatch.setattr(falsification, "alternatives", lambda *_: [replace(both, changes=both.changes[:1])])
-    assert falsify(QueryLog(device, E5M2), inferred).surviving == ()
-
-
 def test_a_rounding_of_small_results_alone() -> None:
     """Sums that are aligned to 8 bits round to 23 where results are subnormal, and nowhere else."""
     inst = instruction(16, "f32", "tf32", "tf32", "f32")
@@ -182,13 +157,6 @@ def test_the_same_function_has_no_such_operands() -> None:
     model = model_of(inst)
     assert separating(Search(inst, model), changed(model, product_exponent="unnormalised"), ["product_exponent"]) is None
     assert separating(Search(inst, model), model, ["alignment_bits"]) is None
-
-
-@pytest.mark.parametrize("place", OF_ONE_SIGN)
-def test_directed_operands_of_one_sign_have_any_width(place: Any) -> None:
-    inst = parse("mma.sync.m8n8k4.f64.f64.f64.f64")
-    asked = directed(inst, known_models("h100")[inst].model, Target(place, (0,), (-1022,)), np.random.default_rng(0), 64)
-    assert inst.c.sign_bit in asked.c[-64 // OF_ONE_SIGN[place] :]
 
 
 @settings(max_examples=60, deadline=None)
@@ -238,29 +206,6 @@ def test_terms_meet_in_the_last_sum_more_often(changes: dict[str, str]) -> None:
     model = DotModel(chain([[k] for k in range(64)], FloatArithmetic(F32, 5, "RZ", 20), "last"))
     alternative = model.with_arithmetic(lambda sums: replace(sums, **changes))  # type: ignore[arg-type]
     assert separating(Search(inst, model), alternative, list(changes), 1024) is not None
-
-
-def test_three_fields_are_changed_at_once() -> None:
-    """A zero's sign passes through three rules: that of the sum, that of the separate add, and of how C is read."""
-    sums = FloatArithmetic(F32, 23, "RZ", 24)
-    add = FloatArithmetic(F32, 23, "RNE", None, zero_sign="ieee")
-    changed = [
-        {name for name, _ in alternative.changes}
-        for alternative in groups(DotModel(chain([range(4)], sums, "separate add", add)))
-    ]
-    assert {"zero_sign", "add_zero_sign", "subnormal_addend"} in changed
-    assert max(map(len, changed)) == 3
-
-
-def test_every_neighbour_is_screened_by_many_answers() -> None:
-    """One wrong answer that a neighbour puts right says little: here it leads to models from which no step is better."""
-    inst = instruction(8, "f32", "e4m3", "e4m3", "f32")
-    sums = FloatArithmetic(F32, 17, "RZ", 4, "sticky", min_exponent=-127, overflow="largest")
-    truth = DotModel(chain([range(8)], sums))
-    draft = DotModel(chain([range(8)], replace(sums, alignment_bits=6, alignment_rounding="floor", result_rounding="RNE")))
-    answers = Results(inst, draw_every_kind(inst, np.random.default_rng(0), 60), truth)
-    *_, last = improvements(inst, draft, {"order": Finding(truth.order)}, answers, thorough=False, budget=Budget())
-    assert answers.explained_by(last)
 
 
 def test_the_pool_is_large_enough_for_what_rows_leave_open() -> None:

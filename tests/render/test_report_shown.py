@@ -17,18 +17,18 @@ from shown import details_of, in_markdown, on_terminal, page_of, page_of_diff, t
 
 from accprobe.cli import main
 from accprobe.compare.diff import diff, headline
-from accprobe.isa.instructions import catalog, parse
-from accprobe.render.data import diff_json, verified_data
+from accprobe.isa.instructions import catalog
+from accprobe.render.data import diff_json
 from accprobe.render.document import on_one_line, text_of
 from accprobe.render.subjects.comparison import diff_blocks, sides
 from accprobe.render.subjects.functions import function_blocks
-from accprobe.render.subjects.instruction import Verified, excluded_faults, verification_blocks
+from accprobe.render.subjects.instruction import excluded_faults
 from accprobe.render.subjects.report import COLUMNS, TableLine, report_blocks, rows_blocks
 from accprobe.report.published import published
 from accprobe.report.report import Report
 from accprobe.report.rows import Row
 from accprobe.report.words import brace_patterns
-from accprobe.verify.outcome import Events, TileCoverage, Verification
+from accprobe.verify.outcome import TileCoverage, Verification
 
 NAMES = [inst.name for inst in catalog("sm_90a")]
 NAME = "wgmma.m64n8k32.f32.e4m3.e4m3"
@@ -300,26 +300,6 @@ def test_a_comparison_decides_nothing_from_what_is_suggested() -> None:
     assert all("inferred" in shown for shown in forms)
     simulated = simulated_report(float_row(NAME, 13, {"QGMMA": 1}))
     assert diff(simulated, wide).pairs[0].marks == ("A simulated",)
-
-
-def test_a_verification_shows_what_was_covered() -> None:
-    def shown(done: Verification) -> str:
-        return " ".join(on_terminal(verification_blocks([Verified(parse(NAME), done, 1.0)]), 400).split())
-
-    cells, events = TileCoverage(69, 512, "row 3"), Events(410, 412, {}, ("tie up",))
-    done = Verification(1000, 0, 0, results=5, contradicting=1, tile=cells, events=events)
-    assert "69 of 512" in shown(done)
-    assert "410 of 412" not in shown(done)
-    assert f"! {NAME}: tile elements that differ: row 3" in shown(done)
-    agrees = shown(Verification(1000, 0, 0, results=5, tile=TileCoverage(69, 512), events=events))
-    assert "69 of 512 410 of 412" in agrees
-    assert "missing: tie up" in agrees
-    assert "for each instruction, faults in more than 3 in 1,000 of such operands" in shown(Verification(1000, 0, 0))
-    assert "excluded" not in shown(Verification(9, 1, 0))
-    data = verified_data(Verified(parse(NAME), done, 1.0))
-    assert data["tile"] == {"covered": 69, "total": 512, "differing": "row 3"}
-    assert data["contradicting"] == 1
-    assert not {"results", "tile", "events"} & verified_data(Verified(parse(NAME), Verification(9, 1, 0), 1.0)).keys()
 
 
 SOURCE = "(MATLAB-tensor-core b12b5a7)"

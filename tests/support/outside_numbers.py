@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from fractions import Fraction
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -90,12 +89,6 @@ def bit_length(magnitude: Ints) -> Ints:
         return np.asarray(_length_of(magnitude))
     length = np.frexp(magnitude.astype(np.float64))[1].astype(np.int64)
     return length - ((magnitude >> np.maximum(length - 1, 0)) == 0)
-
-
-def log2_floor(value: Fraction) -> int:
-    value = abs(value)
-    exponent = value.numerator.bit_length() - value.denominator.bit_length()
-    return exponent if value >= Fraction(2) ** exponent else exponent - 1
 
 
 def cut(value: Ints, by: Ints, word: str) -> Ints:
