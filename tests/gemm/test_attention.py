@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from marks import some
 from planted_boxes import PlantedAttention
 from planted_products import Planted
 from product_judge import false_findings, is_planted_order
@@ -22,33 +23,20 @@ from accprobe.gemm.versus import same_rows
 from accprobe.isa.formats import FORMATS
 
 ELEMENTS = 1 << 12
-FLASH = Planted(m=8, n=256, k=1024, products_per_sum=16, out="f32")
+FLASH = Planted(m=8, n=256, k=256, products_per_sum=16, out="f32")
 """As FlashAttention-2 on Hopper: mma of 16 products, one chain along the keys."""
 
 PLANS = {
+    "2 splits, partial sums in bf16": replace(FLASH, slices=(128,) * 2, partial_format="bf16"),
     "sums of 16 products": FLASH,
     "sums of 8 products": replace(FLASH, products_per_sum=8, alignment_bits=24),
-    "multiply-adds": replace(FLASH, k=256, products_per_sum=1, alignment_bits=None, sum_rounding="RNE"),
-    "4 splits of 256 keys": replace(FLASH, slices=(256,) * 4),
-    "2 splits of 512 keys, partial sums in bf16": replace(FLASH, slices=(512,) * 2, partial_format="bf16"),
-    "block after block of 128 keys": replace(FLASH, promote_every=128),
+    "multiply-adds": replace(FLASH, products_per_sum=1, alignment_bits=None, sum_rounding="RNE"),
+    "4 splits": replace(FLASH, slices=(64,) * 4),
+    "block after block of 64 keys": replace(FLASH, promote_every=64),
 }
 
-
-LONG = {
-    (name, operands)
-    for name in ("block after block of 128 keys", "4 splits of 256 keys", "sums of 16 products", "sums of 8 products")
-    for operands in ("bf16", "f16")
-} | {("multiply-adds", "f16"), ("2 splits of 512 keys, partial sums in bf16", "f16")}
-"""Plans and operands that need many calls."""
-
 CANNOT_SHOW = {
-    "2 splits of 512 keys, partial sums in bf16": {
-        "product_exponent",
-        "promotion_rounding",
-        "partial_format",
-        "reduction_order",
-    }
+    "2 splits, partial sums in bf16": {"product_exponent", "promotion_rounding", "partial_format", "reduction_order"}
 }
 """Alternatives with the same results: of weights that are powers of two; of one sum of two numbers in bf16, rounded to bf16."""
 
@@ -63,13 +51,7 @@ def hold_as_planted(plan: Planted, outcome: ProductOutcome, found: RegionOutcome
     assert list(false_findings(plan, outcome, found)) == []
 
 
-@pytest.mark.parametrize(
-    ("name", "operands"),
-    [
-        pytest.param(*both, marks=pytest.mark.slow) if both in LONG else both
-        for both in itertools.product(PLANS, ("bf16", "f16"))
-    ],
-)
+@pytest.mark.parametrize(("name", "operands"), some(list(itertools.product(PLANS, ("bf16", "f16")))))
 def test_planted_attention_is_found_as_planted(name: str, operands: str) -> None:
     plan = replace(PLANS[name], a=operands, b=operands)
     outcome = asked(PlantedAttention(plan))
@@ -90,14 +72,14 @@ def test_queries_with_another_plan_are_a_region_of_their_own() -> None:
 
 
 def test_keys_that_are_left_out_are_named() -> None:
-    outcome = asked(PlantedAttention(replace(FLASH, k=256, dropped_tail=16)))
+    outcome = asked(PlantedAttention(replace(FLASH, dropped_tail=16)))
     once = findings(outcome)["each_product_once"]
     assert (once.value, once.note) == ("no", "16 missing: k = 240-255")
 
 
 def test_the_number_of_queries_is_swept_as_rows_are() -> None:
     def box(m: int) -> PlantedAttention:
-        return PlantedAttention(replace(FLASH, m=m, promote_every=None if m < 16 else 256))
+        return PlantedAttention(replace(FLASH, m=m, promote_every=None if m < 16 else 128))
 
     assert [found.ms for found in same_rows(box, (1, 8, 16, 32))] == [(1, 8), (16, 32)]
 

@@ -27,33 +27,8 @@ def numpy_mm(a: Array, b: Array) -> Array:
         return np.asarray(a @ b)
 
 
-def torch_mm(a: Array, b: Array) -> Array:
-    torch = pytest.importorskip("torch")
-    return np.asarray(torch.mm(torch.from_numpy(a), torch.from_numpy(b)).numpy())
-
-
-def torch_mm_bf16(a: Array, b: Array) -> Array:
-    torch = pytest.importorskip("torch")
-    x, y = (torch.from_numpy(each.view(np.int16)).view(torch.bfloat16) for each in (a, b))
-    return np.asarray(torch.mm(x, y).view(torch.int16).numpy())
-
-
 def product_of(name: str, m: int, n: int, k: int) -> Spec:
     return Spec(m, n, k, *[FORMATS[name]] * 3)
-
-
-@pytest.mark.parametrize(("name", "function"), [("f32", numpy_mm), ("bf16", torch_mm_bf16)])
-def test_libraries_of_this_machine(name: str, function: Callable[[Array, Array], Array]) -> None:
-    """The kernels are unknown: the row is confirmed without a mismatch, or has a reason."""
-    outcome = characterise(FunctionBox(product_of(name, 64, 64, 512), function), elements=1 << 13)
-    found, reason = status(outcome)
-    assert findings(outcome)["each_product_once"].value == "yes"
-    if found == "confirmed":
-        assert outcome.verification.elements >= 1 << 13
-        assert (outcome.verification.mismatches, outcome.contradicting) == (0, 0)
-    else:
-        assert found in ("inferred", "unstable")
-        assert reason
 
 
 NEARLY_PRODUCTS: dict[str, Callable[[Array, Array], Array]] = {

@@ -19,9 +19,8 @@ from accprobe.gemm.characterise import characterise
 from accprobe.gemm.checks.regions import FIRST, MOST
 from accprobe.gemm.findings import findings, status
 from accprobe.gemm.spec import Spec
-from accprobe.gemm.tree.structures import direction, order_in_words
+from accprobe.gemm.tree.structures import order_in_words
 from accprobe.isa.formats import FORMATS
-from accprobe.model.product import FusedSums
 from accprobe.report.product_words import plan_words
 
 ELEMENTS = 1 << 14
@@ -151,23 +150,6 @@ def test_an_order_is_found_and_named(name: str) -> None:
     assert plan_words(found) == words
     assert {each: found[each].value for each in expected} == expected
     assert ("promotion_format" in found) == (found["promote_every"].value is not None)
-
-
-@pytest.mark.parametrize(
-    ("chains", "words"),
-    [
-        ((((0,), (1,)), ((2,), (3,))), ""),
-        ((((0,), (2,)), ((1,), (3,))), "1 of every 2 k"),
-        ((((0, 1), (4, 5), (8,)), ((2, 3), (6, 7))), "2 of every 4 k"),
-        ((((0,), (1,), (5,)), ((2,), (3,), (4,))), "in another order"),
-        ((((0,), (3,), (4,)), ((1,), (2,), (5,))), "in another order"),
-        ((((0,), (1,), (5,), (6,)),), ""),  # k 2 to 4 belong to no chain
-        ((((1,), (0,)), ((2,), (3,))), "in another order"),
-        ((((0, 1),), ((2, 3),)), ""),
-    ],
-)
-def test_the_direction_of_chains(chains: tuple[FusedSums, ...], words: str) -> None:
-    assert direction(chains) == words
 
 
 KERNEL = Path(__file__).parents[1] / "programs" / "triton_split_k.py"

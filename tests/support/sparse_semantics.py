@@ -31,22 +31,21 @@ def codes_drawn(inst: Instruction, rng: np.random.Generator, rows: int) -> np.nd
     return rng.choice(np.array(list(patterns_of(inst)), np.uint8), (rows, inst.k // group_of(inst)))
 
 
-def kept(inst: Instruction, codes: np.ndarray) -> list[int]:
-    """Return the k of the stored elements of one row."""
-    return [group * group_of(inst) + i for group, code in enumerate(codes.tolist()) for i in patterns_of(inst)[code]]
-
-
-def of_stored(inst: Instruction, b: np.ndarray, metadata: np.ndarray) -> np.ndarray:
-    """Return the factors of the stored elements in B [N, K], [N, K / 2]; undefined codes read as 0b0100."""
+def kept(inst: Instruction, metadata: np.ndarray) -> np.ndarray:
+    """Return the k of the stored elements of each row, [rows, K / 2]; undefined codes read as 0b0100."""
     patterns = patterns_of(inst)
     table = np.array([patterns.get(code, patterns[0b0100]) for code in range(16)])
     first = np.arange(metadata.shape[1])[:, None] * group_of(inst)
-    return np.take_along_axis(b, (table[metadata & 15] + first).reshape(len(b), -1), axis=1)
+    return (table[metadata & 15] + first).reshape(len(metadata), -1)
+
+
+def of_stored(inst: Instruction, b: np.ndarray, metadata: np.ndarray) -> np.ndarray:
+    """Return the factors of the stored elements in B [N, K], [N, K / 2]."""
+    return np.take_along_axis(b, kept(inst, metadata), axis=1)
 
 
 def written_out(inst: Instruction, stored: np.ndarray, metadata: np.ndarray) -> np.ndarray:
     """Return rows of A with zeros for the elements that are not stored, [rows, K]."""
     whole = np.zeros((len(stored), inst.k), stored.dtype)
-    for row, elements, codes in zip(whole, stored, metadata, strict=True):
-        row[kept(inst, codes)] = elements
+    np.put_along_axis(whole, kept(inst, metadata), stored, axis=1)
     return whole

@@ -12,7 +12,7 @@ from faulty import Fault, Place, PlantedDevice
 from marks import some
 from outside import Unit
 from shown import page_of as report_page
-from sparse_semantics import kept, patterns_of
+from sparse_semantics import kept
 
 from accprobe.devices.recording import ReplayDevice
 from accprobe.isa.formats import Bits
@@ -47,11 +47,10 @@ class PlantedSparse(PlantedDevice):
         assert request.metadata is not None
         one, other = self.exchanged
         codes = np.where(request.metadata == one, other, np.where(request.metadata == other, one, request.metadata))
-        codes = np.where(np.isin(codes, list(patterns_of(inst))), codes, 0b0100)
-        layouts, which = np.unique(codes, axis=0, return_inverse=True)
-        stored = np.array([kept(inst, row) for row in layouts])
-        left = np.array([sorted(set(range(inst.k)) - set(row)) for row in stored.tolist()])
-        b, others = (np.take_along_axis(request.b, places[which.ravel()], 1) for places in (stored, left))
+        stored = kept(inst, codes)
+        is_left = np.ones(request.b.shape, bool)
+        np.put_along_axis(is_left, stored, False, axis=1)
+        b, others = np.take_along_axis(request.b, stored, 1), request.b[is_left].reshape(len(codes), -1)
         d = super().dot(self.dense, Request(request.a, b, request.c), placement)
         return d if self.taken is None else self.taken(inst, d, others, request.a)
 
@@ -139,7 +138,7 @@ def test_left_out_numbers_that_take_part_are_found(taken: Taken, named: str) -> 
 def others_of(request: Request, inst: Instruction) -> list[int]:
     """The positions that are left out of one dot product."""
     assert request.metadata is not None
-    return sorted(set(range(inst.k)) - set(kept(inst, request.metadata[0])))
+    return sorted(set(range(inst.k)) - set(kept(inst, request.metadata)[0].tolist()))
 
 
 def rarely(inst: Instruction, d: Bits, others: Bits, a: Bits) -> Bits:
@@ -159,8 +158,8 @@ def test_codes_that_mean_something_else_are_found_before_anything_is_inferred() 
 
 def test_a_recorded_row_is_played_back_and_shown(tmp_path: Path) -> None:
     name = "mma.sp.m16n8k8.f32.tf32.tf32.f32"
-    report = survey(planted(name), record=tmp_path / "run.npz")
-    again = survey(ReplayDevice(tmp_path / "run.npz"))
+    report = survey(planted(name), dots=1000, record=tmp_path / "run.npz")
+    again = survey(ReplayDevice(tmp_path / "run.npz"), dots=1000)
     (row,), (replayed,) = report.instructions, again.instructions
     assert replayed.model_copy(update={"seconds": row.seconds}) == row
     read = Report.model_validate_json(report.model_dump_json(by_alias=True))

@@ -12,14 +12,13 @@ from accprobe.infer.falsification import Falsification
 from accprobe.infer.findings import Bound, Characterisation, Finding
 from accprobe.infer.query_log import Contradictions, QueryLog
 from accprobe.isa.formats import FORMATS, Bits
-from accprobe.isa.instructions import Instruction, catalog, parse
+from accprobe.isa.instructions import Instruction, parse
 from accprobe.model.tree import DotModel, IntegerArithmetic, chain
 from accprobe.report.report import Report
 from accprobe.report.rows import Row
 from accprobe.survey import row as rows
 from accprobe.survey.row import with_status
 from accprobe.survey.run import survey
-from accprobe.survey.workers import _tasks
 from accprobe.verify.outcome import Verification
 
 # Accumulators of two models.
@@ -205,18 +204,6 @@ def test_worker_processes_find_what_this_process_finds(monkeypatch: pytest.Monke
     assert [row.model_copy(update={"seconds": None}) for row in spread.instructions] == [
         row.model_copy(update={"seconds": None}) for row in alone.instructions
     ]
-
-
-def test_the_longest_tasks_come_first() -> None:
-    """A worker that begins a long row last keeps all waiting: floats that may be converted first, integers last."""
-    tasks = _tasks(sorted(catalog("sm_90a"), key=lambda inst: inst.name))
-    floats = [task[0] for task in tasks if not task[0].is_integer]
-    assert [task[0].is_integer for task in tasks] == [False] * len(floats) + [True] * (len(tasks) - len(floats))
-    converting = [inst for inst in floats if inst.family.converts]
-    assert floats[: len(converting)] == converting
-    for alike in (converting, floats[len(converting) :]):
-        bits = [inst.a.bits * inst.stored.k for inst in alike]
-        assert bits == sorted(bits, reverse=True)
 
 
 @pytest.mark.parametrize("bound", ["exact", "at_least", "undetermined"])

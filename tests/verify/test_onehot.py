@@ -162,13 +162,6 @@ def test_other_faults_are_left_to_others(name: str) -> None:
     assert misplaced(InstructionSubject(Faulty(inst), inst)) == ""
 
 
-def test_a_pure_function_has_no_layout() -> None:
-    inst = parse(EACH[0])
-    device = Tiles(inst, swap_in_row)
-    device.pure = True
-    assert misplaced(InstructionSubject(device, inst)) == ""
-
-
 def test_a_fault_after_another_dot_product_is_no_wrong_place() -> None:
     """It comes again beside the same dot products, and not beside others."""
     inst = parse("mma.sync.m16n8k16.f32.f16.f16.f32")
