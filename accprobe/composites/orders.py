@@ -111,6 +111,7 @@ def _chains(order: LaneOrder, k: int) -> tuple[Chain, ...]:
 class CascadeOrder:
     """RowwiseMoments of torch on a CPU: each lane of a vector makes chunks of 16 elements, merged as a binary counter does.
 
+    The elements that fill no vector are a chain of their own, with which the lanes are merged.
     halves: 2 where a vector of 16-bit elements becomes two of float32, whose chunks are merged one after the other.
     """
 
@@ -122,8 +123,9 @@ class CascadeOrder:
         return f"{self.lanes} lanes of {vectors}, each in chunks of {_CHUNK} merged as a cascade, then merged in turn"
 
     def tree(self, k: int) -> Node:
-        lanes = [self._lane(k, lane) for lane in range(self.lanes)]
-        return Merged(tuple(lanes), "forward", addition())
+        whole = k - k % (self.lanes * self.halves)
+        rest = [Chain(whole, k, (0,), 1)] if whole < k else []
+        return Merged((*rest, *(self._lane(whole, lane) for lane in range(self.lanes))), "forward", addition())
 
     def _lane(self, k: int, lane: int) -> Node:
         width = self.lanes * self.halves
@@ -193,7 +195,7 @@ def lane_orders(k: int) -> Iterator[LaneOrder]:
 def moment_orders(k: int) -> Iterator[ElementOrder]:
     """Yield orders of kernels that update a mean and M2: a CPU's, one lane, and a warp of lanes up to two of each thread."""
     for lanes in (4, 8, 16):
-        yield from (CascadeOrder(lanes, halves) for halves in (1, 2) if k % (lanes * halves) == 0)
+        yield from (CascadeOrder(lanes, halves) for halves in (1, 2) if k >= lanes * halves)
     for order in lane_orders(k):
         if order.lanes == 1 or (WARP <= order.lanes <= MOST_OF_MOMENTS and order.merge != "in turn"):
             yield order

@@ -8,7 +8,7 @@ ATen/native/SharedReduceOps.h (WelfordOps), cuda/layer_norm_kernel.cu (cuWelford
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any, Literal, NamedTuple, Protocol
 
@@ -25,10 +25,15 @@ Counts = Any
 
 
 class Rule(Protocol):
-    """How a lane takes a term, and how two parts become one. is_last: parts are lanes, not chunks of one."""
+    """How a lane takes a term, and how two parts become one. is_last: parts are lanes, not chunks of one.
+
+    taking: equal for rules that differ in `merge` alone. of_rest: the rule for the last elements, fewer than there are lanes.
+    """
 
     @property
-    def taking(self) -> object: ...  # equal for rules that differ in `merge` alone
+    def taking(self) -> object: ...
+    @property
+    def of_rest(self) -> Rule: ...
     def start(self, shape: tuple[int, ...]) -> Arrays: ...
     def take(self, arrays: Arrays, terms: SingleValues, count: int) -> Arrays: ...
     def merge(self, a: Arrays, n: Counts, b: Arrays, m: Counts, is_last: bool) -> Arrays: ...
@@ -42,6 +47,10 @@ class Sum:
 
     @property
     def taking(self) -> object:
+        return self
+
+    @property
+    def of_rest(self) -> Rule:
         return self
 
     def start(self, shape: tuple[int, ...]) -> Arrays:
@@ -105,6 +114,11 @@ class Welford:
     @property
     def taking(self) -> object:
         return self.divided, self.fused, self.wide
+
+    @property
+    def of_rest(self) -> Rule:
+        """Return the scalar updates of RowwiseMoments: its vectors multiply by 1 / n, with fused multiply-adds."""
+        return replace(self, divided=True, fused=False)
 
     @property
     def _type(self) -> Any:
@@ -185,12 +199,18 @@ class Schedule:
             self.counts = np.concatenate([self.counts, self.counts[level.a] + self.counts[level.b]])
 
     def of_chains(self, rule: Rule, terms: SingleValues) -> Arrays:
-        """Return the parts of the chains for terms [K, rows]."""
-        lengths = self.counts[: len(self.chains)]
-        places = np.zeros((len(self.chains), lengths.max()), np.intp)
-        for chain, place in zip(self.chains, places, strict=True):
+        """Return the parts of the chains for terms [K, rows]. A first chain of adjacent elements beside others is the rest."""
+        if len(self.chains) == 1 or self.chains[0].period > 1:
+            return self._taken(rule, terms, 0, len(self.chains))
+        groups = self._taken(rule.of_rest, terms, 0, 1), self._taken(rule, terms, 1, len(self.chains))
+        return tuple(np.concatenate(each) for each in zip(*groups, strict=True))
+
+    def _taken(self, rule: Rule, terms: SingleValues, first: int, end: int) -> Arrays:
+        chains, lengths = self.chains[first:end], self.counts[first:end]
+        places = np.zeros((len(chains), lengths.max()), np.intp)
+        for chain, place in zip(chains, places, strict=True):
             place[: len(chain.taken)] = chain.taken
-        arrays = rule.start((len(self.chains), terms.shape[1]))
+        arrays = rule.start((len(chains), terms.shape[1]))
         with np.errstate(all="ignore"):
             for count, turn in enumerate(places.T, 1):
                 there = lengths >= count

@@ -48,7 +48,7 @@ def run(*arguments: str) -> Result:
 )
 def test_a_composite_of_torch_is_predicted(name: str, dtype: str, computes: str, tmp_path: Path) -> None:
     file = tmp_path / "found.json"
-    k = 64 if dtype == "f32" else 32
+    k = 61 if name == "layer_norm" else 64 if dtype == "f32" else 32  # 61 leaves elements that fill no vector
     found = run(
         f"torch:{name}", "--shape", f"16x{k}", "--dtype", dtype, "--elements", "4096", "--device", "cpu", "-o", str(file)
     )
