@@ -7,9 +7,16 @@ from collections import Counter
 from typing import Any
 
 from benchmark import RESULTS, recorded
-from block_forms import filled, tabled
+from block_forms import COLUMNS, fenced, filled, tabled
 
+from accprobe.render.document import Paragraph
+from accprobe.render.subjects.trace import origin_table
+from accprobe.render.terminal import screen_lines
 from accprobe.report.report import Report
+from accprobe.trace.causes import ExplainedOrigin
+from accprobe.trace.compare import DifferenceOrigin
+from accprobe.trace.records import TensorValue, TracedOperation
+from accprobe.trace.sides import Cause, OriginSide
 
 _FAULTS = {"mispaired", "around", "truncated_step"}
 """Parameters of planted products that must not be confirmed."""
@@ -91,6 +98,21 @@ def _drawn(seeds: str) -> tuple[list[dict[str, Any]], str, Counter[str], int]:
     lines = [json.loads(line) for line in text.splitlines()]
     false = sum(bool(line["false_exact"]) for line in lines)
     return lines, f"python benchmarks/products.py --seeds {seeds} --limit 60", Counter(x["verdict"] for x in lines), false
+
+
+def first_difference() -> str:
+    """Return what `accprobe trace run` prints for a Llama of batch 1 and 8 on an H200, from the recorded findings."""
+    (case,) = (x for x in recorded("trace/h200.json")["cases"] if x["name"] == "llama: batch 1 against 8")
+    blocks = [Paragraph(case["first"]), Paragraph(case["counts"]), origin_table([_recorded_origin(x) for x in case["origins"]])]
+    return fenced(str(line).rstrip() for line in screen_lines(blocks, COLUMNS))
+
+
+def _recorded_origin(origin: dict[str, Any]) -> ExplainedOrigin:
+    cause = Cause(**{**origin["cause"], "fixes": tuple(origin["cause"]["fixes"])}, fixes_tried=True)
+    operands = [tuple(TensorValue(0, "", tuple(shape), (), "bfloat16") for shape in side) for side in origin["shapes"]]
+    left, right = (TracedOperation(0, origin["operation"], origin["module"], "forward", values, ()) for values in operands)
+    found = DifferenceOrigin((left,), (right,), (operands[0][0], operands[1][0]))
+    return ExplainedOrigin(found, cause, (OriginSide((left,)), OriginSide((right,))), origin["differing"], origin["of"])
 
 
 def traces() -> str:

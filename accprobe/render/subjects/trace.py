@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from accprobe.render.document import Column, Element, Grid, Heading, Paragraph, Phrase, Said, Tone, table
 from accprobe.trace.causes import ExplainedOrigin, TraceFindings
@@ -21,7 +21,7 @@ def trace_blocks(found: TraceFindings) -> Iterator[Element]:
     if lacks := limits(found):
         yield Paragraph(Phrase(lacks, "warning"))
     if found.origins:
-        yield _origins(found)
+        yield origin_table(found.origins)
 
 
 def trace_page(found: TraceFindings) -> Iterator[Element]:
@@ -36,7 +36,7 @@ def trace_page(found: TraceFindings) -> Iterator[Element]:
     yield _timeline(found)
 
 
-def _origins(found: TraceFindings) -> Grid:
+def origin_table(origins: Sequence[ExplainedOrigin]) -> Grid:
     columns = (
         Column("module"),
         Column("operation", least=14),
@@ -45,7 +45,7 @@ def _origins(found: TraceFindings) -> Grid:
         Column("cause", least=28),
         Column("verified", whole=True),
     )
-    return table(columns, map(_origin, found.origins))
+    return table(columns, map(_origin, origins))
 
 
 def _origin(each: ExplainedOrigin) -> tuple[str, ...]:
