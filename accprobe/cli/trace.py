@@ -93,7 +93,11 @@ def record_command(
 
     if output is None:
         raise click.UsageError(f"no folder is given; for example: accprobe trace record -o trace_a {script}")
-    done = record_script(script, arguments, output, save=save, **options)
+    try:
+        done = record_script(script, arguments, output, save=save, **options)
+    except KeyboardInterrupt:
+        tell(f"what ran before is in {output}")
+        raise
     count = sum(each.name != "return" for each in done.operations)
     if not count:
         raise AccprobeError(f"{script} called no operation of torch: {output} has nothing to compare")
@@ -151,7 +155,8 @@ def run_command(function: str, mapping: str, fix: bool, form: str, output: Path 
     """Run a function twice, and explain each origin of a difference.
 
     FUNCTION is FILE.py:NAME, called without arguments, or with `batch` or `dtype` as keywords. The file is imported for each
-    run, with the same random seed. Each side runs twice, the second time to keep the operands of the origins.
+    run, with the same random seed. Without an option that makes the sides differ, both are FUNCTION as it is: a difference is
+    an operation that does not repeat. Each side runs again where they differ, to keep the operands of the origins.
 
     Needs: torch 2.10 or later.
 
@@ -196,8 +201,6 @@ def _sides(
         ProgramRun(name, None, given, compiled, flag)
         for name, given, compiled, flag in zip(names, keywords, backend, of_torch, strict=True)
     )
-    if first == second:
-        raise click.UsageError("both sides are the same run: give --versus, --batch, --compile, --dtype or --flag")
     return first, second
 
 

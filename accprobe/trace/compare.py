@@ -278,7 +278,8 @@ class _Comparing:
         return True
 
     def _of_equal_inputs(self, x: TracedOperation, y: TracedOperation) -> OperationState:
-        differing = next(((p, q) for p, q in zip(x.outputs, y.outputs, strict=False) if not same(p, q)), None)
+        results = zip(x.outputs, y.outputs, strict=False)
+        differing = next(((p, q) for p, q in results if p.hash and q.hash and not same(p, q)), None)
         if differing is None or not comparable(*differing, self._found.mapping):
             return "unmapped"
         if self._sharded and differing[0].shape == differing[1].shape and any(map(_reshaped, x.inputs, y.inputs)):
@@ -294,6 +295,8 @@ class _Comparing:
         A value that no recorded operation computed and that the other run lacks is an input that differs, or comes from code
         that is not recorded. equal_after: the operation gives equal results in both runs.
         """
+        if not (p.hash and q.hash):
+            return "unmapped"
         left, right = (self._source(*which) for which in ((p, 0), (q, 1)))
         if left.tainted or right.tainted or (p.id, q.id) in self._inputs:
             return "consequence"

@@ -28,6 +28,7 @@ from accprobe.trace.records import OPERAND_FILE, RecordedTrace, TensorValue, Tra
 from accprobe.trace.replay import Operand, RecordedCall, arguments_of, aten_operation, filled, span_of
 from accprobe.trace.schemas import schema_of
 from accprobe.trace.sides import Cause, KeptCalls
+from accprobe.trace.storages import has_storage
 
 MOST_SAVED = 1 << 33
 """Bytes of operands that one trace saves."""
@@ -84,6 +85,8 @@ def save_operands(recorder: Recorder, folder: Path) -> None:
     for number, call in recorder.kept.items():
         named = [*((f"in{i}", x) for i, x in enumerate(call.operands())), *((f"out{i}", x) for i, x in enumerate(call.results))]
         for name, operand in named:
+            if operand.tensor.is_meta or not has_storage(operand.tensor):
+                continue
             array = array_of(operand.tensor)
             if size + array.nbytes <= MOST_SAVED:
                 arrays[f"{number}.{name}"] = array
@@ -117,9 +120,9 @@ def record_script(script: Path, arguments: Sequence[str], folder: Path, **option
                     raise
     except SystemExit as e:
         raise AccprobeError(f"{script} ended with status {e.code}; what ran before is in {folder}") from None
-    except (AccprobeError, OSError):
+    except (AccprobeError, OSError, KeyboardInterrupt):
         raise
-    except Exception as e:
+    except BaseException as e:
         reason = str(e).partition("\n")[0]
         raise AccprobeError(f"{script} raises {type(e).__name__}: {reason}; what ran before is in {folder}") from e
     finally:

@@ -92,9 +92,9 @@ def part_of(text: str) -> Mapped:
 
 
 def same(x: TensorValue, y: TensorValue) -> bool:
-    """Return whether two values, or their mapped parts, have equal bits."""
+    """Return whether two values, or their mapped parts, have equal bits. A value without a hash equals none."""
     if not (x.parts or y.parts):
-        return x.hash == y.hash
+        return x.hash == y.hash != ""
     return bool({x.hash, *x.parts} & {y.hash, *y.parts})
 
 

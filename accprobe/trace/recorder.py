@@ -35,7 +35,7 @@ from accprobe.trace.schemas import (
     tensors_in,
     wait_for,
 )
-from accprobe.trace.storages import Storages
+from accprobe.trace.storages import Storages, has_storage
 
 _OLDEST = (2, 10)
 """torch's version: `TorchDispatchMode.ignore_compile_internals` came with 2.10."""
@@ -157,8 +157,8 @@ class Recorder:
 
     def _results(self, schema: Schema, arguments: tuple[Any, ...], keywords: Mapping[str, Any], read: Any, result: Any) -> Any:
         """Return the tensors that an operation wrote, views of its inputs left out."""
-        addresses = {x.untyped_storage()._cdata for x in read}
-        results = [x for x in tensors_in(result) if x.untyped_storage()._cdata not in addresses]
+        addresses = {x.untyped_storage()._cdata for x in read if has_storage(x)}
+        results = [x for x in tensors_in(result) if not has_storage(x) or x.untyped_storage()._cdata not in addresses]
         for i, name in schema.written:
             of_argument = list(tensors_in(arguments[i] if i < len(arguments) else keywords.get(name)))
             for tensor in of_argument:
@@ -217,7 +217,10 @@ class Recorder:
         return tree_map_only(tensor_class(), self._copy, values)
 
     def _copy(self, tensor: Any, settled: bool = True) -> Operand:
-        return copy_operand(self._storages.id(tensor, settled), tensor, self._copies)
+        identity = self._storages.id(tensor, settled)
+        if not has_storage(tensor):
+            return Operand(identity, tensor.detach().clone())
+        return copy_operand(identity, tensor, self._copies)
 
     def _triton(self, name: str, arguments: Mapping[str, Any], run: Callable[[], Any]) -> Any:
         """Run one of Inductor's Triton kernels and record it. Its arguments are named in_ptr0, out_ptr0, in_out_ptr0, …"""

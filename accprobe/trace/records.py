@@ -28,6 +28,9 @@ of a name.
 
 MOST_SIZE = 1 << 48
 
+UNDEFINED = "undefined"
+"""Stands for the hash of a tensor whose bits mean nothing, such as the state that an attention returns."""
+
 Json = dict[str, Any]
 
 
@@ -35,9 +38,9 @@ Json = dict[str, Any]
 class TensorValue:
     """A tensor at the input or the output of an operation. Its hashes are filled in when they are fetched from the device.
 
-    id: identifies the data of a storage between two writes; views of it have the same. hash: of its bits, "" where they were
-    not read. parts: hashes of the parts that a mapping compares. base: of a view of an input of the run, the hash of its whole
-    storage.
+    id: identifies the data of a storage between two writes; views of it have the same. hash: of its bits, "" where there are
+    none to read, as of meta and of sparse tensors. parts: hashes of the parts that a mapping compares. base: of a view of an
+    input of the run, the hash of its whole storage.
     """
 
     id: int
@@ -51,7 +54,7 @@ class TensorValue:
     @property
     def hashes(self) -> set[str]:
         """Return hashes by which the other run may know the data."""
-        return {self.hash, *self.parts, self.base} - {""}
+        return {self.hash, *self.parts, self.base} - {"", UNDEFINED}
 
     @property
     def size(self) -> int:

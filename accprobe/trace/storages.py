@@ -13,7 +13,7 @@ from typing import Any
 from accprobe.trace.hash_kernel import MemoryLayout, memory_layout_of
 from accprobe.trace.hashing import HashQueue
 from accprobe.trace.mapping import Mapped
-from accprobe.trace.records import TensorValue
+from accprobe.trace.records import UNDEFINED, TensorValue
 
 
 class _Storage:
@@ -63,7 +63,12 @@ class Storages:
         """Return the values of tensors that an operation reads, and hash those whose bits are not known."""
         attribute, found = self.attribute, []
         for tensor in tensors:  # without calls of Python functions, as it takes a third of the time of recording
-            memory = tensor.untyped_storage()
+            try:
+                memory = tensor.untyped_storage()
+                key = (tensor.storage_offset(), tensor.shape, tensor.stride(), tensor.dtype)
+            except RuntimeError:
+                found.append(self._unread(tensor))
+                continue
             storage = getattr(memory, attribute, None)
             if storage is None or storage.owner is not self:
                 storage = self._new_storage(memory)
@@ -74,7 +79,6 @@ class Storages:
                 version = None
             if version != storage.version:
                 self._take_version(storage, version)
-            key = (tensor.storage_offset(), tensor.shape, tensor.stride(), tensor.dtype)
             value = storage.view if key == storage.key else storage.views.get(key)
             if value is None or ((storage.may_negate or self.may_negate) and (tensor.is_neg() or tensor.is_conj())):
                 value = self._value(tensor, memory, storage, key)
@@ -83,8 +87,11 @@ class Storages:
 
     def result(self, tensor: Any) -> TensorValue:
         """Return the value of a tensor that an operation has just written. torch counts the write only after it."""
-        memory = tensor.untyped_storage()
-        key = (tensor.storage_offset(), tensor.shape, tensor.stride(), tensor.dtype)
+        try:
+            memory = tensor.untyped_storage()
+            key = (tensor.storage_offset(), tensor.shape, tensor.stride(), tensor.dtype)
+        except RuntimeError:
+            return self._unread(tensor)
         if self._mapped is not None or getattr(memory, self.attribute, None) is not None:
             return self._value(tensor, memory, self._written_storage(tensor, memory), key)
         # New memory without views. Its record is made here, without calls of Python functions.
@@ -109,6 +116,7 @@ class Storages:
         same = self._view_of_same_bits(storage, key, layout) if plain is tensor and layout.is_contiguous else None
         storage.add_view(key, found)
         if storage.is_opaque:
+            found.hash = UNDEFINED
             return found
         if same is not None:
             self._same.append((found, same))
@@ -117,6 +125,11 @@ class Storages:
         if storage.is_input or self._mapped is not None:
             self._add_parts(found, tensor, plain, storage)
         return found
+
+    def _unread(self, tensor: Any) -> TensorValue:
+        """Return the value of a sparse or nested tensor, whose bits are not read."""
+        shape = () if tensor.is_nested else tuple(tensor.shape)
+        return TensorValue(next(self._values), "", shape, (0,) * len(shape), str(tensor.dtype).removeprefix("torch."))
 
     def _layout(self, key: Any) -> MemoryLayout:
         """Return the layout of a view by its offset, shape, strides and type."""
@@ -159,6 +172,8 @@ class Storages:
 
     def id(self, tensor: Any, settled: bool = True) -> int:
         """Return the id of the data of a tensor. settled: False for what an operation has just written to."""
+        if not has_storage(tensor):
+            return next(self._values)
         memory = tensor.untyped_storage()
         if settled:
             self.values([tensor])
@@ -171,6 +186,8 @@ class Storages:
 
     def written(self, tensor: Any) -> None:
         """Note that an operation wrote to a tensor: its storage holds other data now."""
+        if not has_storage(tensor):
+            return
         storage = self._written_storage(tensor, tensor.untyped_storage())
         storage.change(next(self._values))
         storage.version = None
@@ -196,6 +213,16 @@ class Storages:
         if storage.version is not None and version is not None:
             storage.change(next(self._values))
         storage.version = version
+
+
+def has_storage(tensor: Any) -> bool:
+    """Return whether a tensor is a view of one storage, as sparse and nested tensors are not."""
+    try:
+        tensor.untyped_storage()
+        tensor.stride()
+    except RuntimeError:
+        return False
+    return True
 
 
 def _unknown() -> TensorValue:

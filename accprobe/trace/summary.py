@@ -24,6 +24,8 @@ def trace_headline(found: TraceFindings) -> str:
     if ended and not found.origins and not any("only one" in comparison.states[i].values() for i in ended):
         sides = " and ".join(f"side {'AB'[i]} after {so_many(comparison.operations[i], 'operation')}" for i in ended)
         return f"no difference found, but the record ends early: {sides}; record the whole run"
+    if not found.origins and (unread := _unread(comparison)):
+        return f"not comparable: {unread}"
     if not found.origins:
         return f"different: {_without_origin(comparison)}"
     origin = found.origins[0]
@@ -31,6 +33,14 @@ def trace_headline(found: TraceFindings) -> str:
     if origin.origin.is_input:
         return f"inputs differ: {origin.cause.text}" + f" (and {so_many(inputs - 1, 'other input')})" * (inputs > 1)
     return f"first difference: {_place(origin)}{origin.cause.text}"
+
+
+def _unread(comparison: TraceComparison) -> str:
+    """Return that a result without readable bits stands before each difference; "" where none does."""
+    for operation in comparison.traces[0].operations:
+        if comparison.states[0][operation.number] == "unmapped" and any(not x.hash for x in operation.outputs):
+            return f"{operation.packet} gives a sparse, nested or meta tensor, whose bits are not read"
+    return ""
 
 
 def _without_origin(comparison: TraceComparison) -> str:

@@ -214,6 +214,28 @@ def test_operations_of_one_side_are_named() -> None:
     assert trace_headline(found) == text
 
 
+@pytest.mark.parametrize(
+    ("one", "other", "text"),
+    [
+        (lambda x: x.to_sparse() @ x, lambda x: x.to_sparse() @ x, "equal results: 1 operation equal, 1 not comparable"),
+        (
+            lambda x: (x.to_sparse() @ x) * 2,
+            lambda x: (x.to_sparse() @ x) * 3,
+            "first difference: aten.mul [2,2]: other 2 against 3",
+        ),
+        (
+            lambda x: x.to("meta"),
+            lambda x: x.to("meta"),
+            "not comparable: aten._to_copy gives a sparse, nested or meta tensor",
+        ),
+    ],
+)
+def test_tensors_without_readable_bits_are_not_called_equal(one: Any, other: Any, text: str) -> None:
+    """A sparse tensor ended the program: it has no storage. Two meta tensors were equal."""
+    x = torch.eye(2)
+    assert text in trace_headline(run_both(ProgramRun(function=lambda: one(x)), ProgramRun(function=lambda: other(x))))
+
+
 def test_one_flipped_bit_is_not_explained(tmp_path: Path) -> None:
     (origin,) = differences(same, flipped).origins
     assert origin.cause.kind == "unknown"
