@@ -59,6 +59,10 @@ def _watch_type() -> Any:
             super().__init__()
             self.left_out, self.ran = left_out, list[tuple[Any, Sequence[Any], Mapping[str, Any]]]()
 
+        @classmethod
+        def _should_skip_dynamo(cls) -> bool:
+            return False  # True imports torch's compiler at the first operation, which takes two seconds.
+
         def __torch_dispatch__(self, operation: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             self.ran.append((operation, args[1:], kwargs or {}))
             return args[0] if operation is self.left_out else operation(*args, **(kwargs or {}))
