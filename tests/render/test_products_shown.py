@@ -39,8 +39,6 @@ def only_one() -> Row:
     ("data", "label", "words"),
     [
         (product_data(), "kernels", "nvjet_qqtst QGMMA.64x128x32.F32.E4M3.E4M3 (torch 2.11)"),
-        (product_data(kernels=[]), "kernels", "not recorded; loaded: torch 2.11"),
-        (product_data(kernels=[{"name": "k", "launches": 3}], libraries={}), "kernels", "k, 3 launches"),
         (
             product_data(
                 kernels=[
@@ -52,8 +50,6 @@ def only_one() -> Row:
             "kernels",
             "copy<…>, 3 launches; flash::forward HMMA.1688 (torch 2.11)",
         ),
-        (product_data(probed_part="P·V along the keys"), "probed", "P·V along the keys"),
-        (product_data(), "every k", "counted once: 1024 of 1024"),
         (dropped(), "every k", f"NOT a[i, k]·b[k, j] once: {TAIL}"),
         (
             product_data(
@@ -67,11 +63,6 @@ def only_one() -> Row:
         ),
         (product_data(), "fused sums", "32 products, 13 fraction bits, RZ"),
         (
-            product_data(findings={"order": {"value": "chain of [acc 32], from the last k to the first", "bound": "exact"}}),
-            "fused sums",
-            "32 products, from the last k to the first, 13 fraction bits, RZ",
-        ),
-        (
             product_data(
                 product_model(of=step(16, 23, 25)),
                 findings={"instruction": {"value": "h200:x", "bound": "exact", "note": "and 3 others"}},
@@ -81,21 +72,11 @@ def only_one() -> Row:
         ),
         (suggested(), "fused sums", "~32 products, ~13 fraction bits, ~RZ"),
         (
-            suggested(model=product_model(a="f32", of=multiply_add())),
-            "fused sums",
-            "~1 product, ~fused multiply-adds, ~23 fraction bits, ~RZ",
-        ),
-        (
             product_data(product_model(a="tf32"), findings={"operand_rounding": {"value": "RNE", "bound": "exact"}}),
             "operands",
             "RNE to tf32",
         ),
         (product_data(product_model(promote=128)), "along K", "one chain, promotion interval 128; promoted into f32, RNE"),
-        (
-            product_data(scale="tensor", findings={"scales": {"value": "RNE(sa·sb), applied once", "bound": "exact"}}),
-            "scales",
-            "one per tensor: RNE(sa·sb), applied once",
-        ),
         (
             product_data(
                 scale="128x128", findings={"scales": {"value": "sa, then sb", "bound": "undetermined", "candidates": ["x"]}}
@@ -104,10 +85,8 @@ def only_one() -> Row:
             "one per block of 128 x 128: sa, then sb?",
         ),
         (product_data(scale="row"), "scales", "one per row of A and per column of B: how they are applied is not known"),
-        (product_data(), "everywhere", "all 128 outputs by the same plan"),
         (only_one(), "everywhere", "the only output"),
         (two_regions(), "everywhere", "NO: 2 plans: 96 elements alike"),
-        (product_data(), "repeatable", "yes"),
         (
             product_data(findings={"depends_on": {"value": "whole tensor", "bound": "exact", "note": "row 3 changes others"}}),
             "depends on",

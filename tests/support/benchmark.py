@@ -31,8 +31,3 @@ def accuracy_lines(table: str, **values: object) -> list[Line]:
     """Return the lines of an accuracy table that have these values."""
     lines = recorded("accuracy/h200.json")[table]
     return [line for line in lines if all(line[name] == value for name, value in values.items())]
-
-
-def accuracy_line(table: str, **values: object) -> Line:
-    (found,) = accuracy_lines(table, **values)
-    return found
