@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import product
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -19,6 +18,7 @@ from accprobe.build import compiler
 from accprobe.build.cache import Cubin
 from accprobe.build.probes import device_code
 from accprobe.function.exhaustive import STORAGE
+from accprobe.function.units import GpuInstruction
 from accprobe.isa.formats import FORMATS, Bits, Format
 
 ArithmeticOperation = Literal["add", "mul", "fma", "div", "min", "max"]
@@ -143,20 +143,8 @@ def _additions_to_memory() -> Iterator[ArithmeticUnit]:
 ARITHMETIC_UNITS: tuple[ArithmeticUnit, ...] = tuple(_units())
 
 
-class GpuArithmetic:
+class GpuArithmetic(GpuInstruction):
     """An arithmetic instruction on a GPU."""
-
-    def __init__(self, unit: ArithmeticUnit, index: int = 0) -> None:
-        from accprobe.devices.cuda import CudaDevice
-
-        self.unit, self.device = unit, f"cuda:{index}"
-        self._gpu = CudaDevice(index)
-        self.cubin = unit.compile(self._gpu.architecture)
-
-    @cached_property
-    def _kernel(self) -> Any:
-        with self._gpu.lend(f"failed to load {self.unit.name}") as cupy:
-            return cupy.RawModule(path=str(self.cubin.path)).get_function("apply")
 
     def words(self, *operands: Bits) -> Bits:
         """Return the results of three arrays of words."""

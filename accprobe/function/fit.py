@@ -205,9 +205,9 @@ def _solved(results: _Results, unit: int, segments: int, segment: int, kind: Squ
     """Return c0, c1, c2 of a segment, and the value of argument 0 if it is an exception."""
     constraints = results.constraints(unit, segments, segment, kind)
     if solution := solve(constraints):
-        return solution.c0, solution.c1, solution.c2, None
+        return *solution, None
     if segment == 0 and len(constraints.x) > 1 and (solution := solve(constraints[1:])):
-        return solution.c0, solution.c1, solution.c2, int(constraints.low[0])
+        return *solution, int(constraints.low[0])
     return None
 
 

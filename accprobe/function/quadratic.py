@@ -107,17 +107,8 @@ class Constraints:
         return np.unique(np.concatenate([np.argpartition(-low, count - 1)[:count], np.argpartition(high, count - 1)[:count]]))
 
 
-@dataclass(frozen=True)
-class Coefficients:
-    """Integer coefficients that meet all constraints."""
-
-    c0: int
-    c1: int
-    c2: int
-
-
-def solve(constraints: Constraints) -> Coefficients | None:
-    """Return integer coefficients that meet all constraints; None if the search finds none.
+def solve(constraints: Constraints) -> tuple[int, int, int] | None:
+    """Return integers c0, c1 and c2 that meet all constraints; None if the search finds none.
 
     The excess, the lowest allowed c0 minus the highest, is convex in (c1, c2). So the search descends in c1 for each c2, and
     in c2. It works on a few constraints and adds those that bound c0 most for the candidate, until none is
@@ -134,7 +125,7 @@ def solve(constraints: Constraints) -> Coefficients | None:
             return None
         low, high = constraints.gap(*best)
         if low <= high:
-            return Coefficients(low, *best)
+            return low, *best
         more = np.union1d(chosen, constraints.tightest(*best, 16))
         if len(more) == len(chosen):
             return None

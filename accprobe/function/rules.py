@@ -17,6 +17,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from accprobe.evaluate.error_free import rounded_to_odd
 from accprobe.function.arithmetic import ArithmeticOperation, ArithmeticUnit, operands_of
 from accprobe.function.candidates import sample_words
 from accprobe.function.model import FunctionModel
@@ -84,7 +85,7 @@ class Rules:
                 values = fused_doubles(a, b, *c) if c else a + b if operation == "add" else a * b
             else:
                 first, second = (a, b) if operation == "add" else (a * b, c[0] if c else None)
-                values = first if second is None else _odd_sum(first, second)
+                values = first if second is None else rounded_to_odd(first, second)
                 values = self._signed_zero(values, first, second)
         if fmt.name == "f64":
             return self._with_payload(values, operands)
@@ -176,22 +177,6 @@ def approximate_quotient(a: Any, b: Any, scaled: str = "small and large") -> Any
 
 def _overflow(rounding: RoundingMode) -> Literal["infinity", "largest"]:
     return "largest" if rounding == "RZ" else "infinity"
-
-
-def _odd_sum(a: Any, b: Any) -> Any:
-    """Return a + b rounded to odd in float64, so that a later rounding to fewer bits is the correct one.
-
-    The error of the sum is exact (Knuth's TwoSum); if it is not zero, an even sum moves one step toward it.
-    """
-    xp = module_of(a)
-    total = a + b
-    back = total - a
-    error = (a - (total - back)) + (b - back)
-    bits = total.view(np.int64)
-    step = xp.where((error > 0) == (total > 0), 1, -1)
-    moved = (bits + step).view(np.float64)
-    inexact = xp.isfinite(error) & (error != 0) & (bits & 1 == 0)
-    return xp.where(inexact, moved, total)
 
 
 def fused_doubles(a: Doubles, b: Doubles, c: Doubles) -> Doubles:

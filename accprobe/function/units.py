@@ -196,23 +196,30 @@ SCALAR_UNITS: tuple[ScalarUnit, ...] = (*_special_functions(), *_conversions(), 
 """The scalar instructions that are measured; those of sm_100a never ran on hardware."""
 
 
-class GpuUnit:
-    """A unit on a GPU, a `Subject` of cupy or numpy arrays. Raises ToolMissing, AccprobeError if it does not compile there."""
+class GpuInstruction:
+    """The kernel of a unit on a GPU. Raises ToolMissing, AccprobeError if it does not compile there."""
 
-    on_device = True
-
-    def __init__(self, unit: ScalarUnit, index: int = 0) -> None:
+    def __init__(self, unit: Any, index: int = 0) -> None:
         from accprobe.devices.cuda import CudaDevice
 
-        self.unit, self.name, self.operand, self.result = unit, unit.name, unit.operand, unit.result
-        self.device = f"cuda:{index}"
+        self.unit, self.name, self.device = unit, unit.name, f"cuda:{index}"
         self._gpu = CudaDevice(index)
-        self.cubin = unit.compile(self._gpu.architecture)
+        self.cubin: Cubin = unit.compile(self._gpu.architecture)
 
     @cached_property
     def _kernel(self) -> Any:
         with self._gpu.lend(f"failed to load {self.name}") as cupy:
             return cupy.RawModule(path=str(self.cubin.path)).get_function("apply")
+
+
+class GpuUnit(GpuInstruction):
+    """A scalar unit on a GPU, a `Subject` of cupy or numpy arrays."""
+
+    on_device = True
+
+    def __init__(self, unit: ScalarUnit, index: int = 0) -> None:
+        super().__init__(unit, index)
+        self.operand, self.result = unit.operand, unit.result
 
     def words(self, words: Any) -> Any:
         """Return result words of cupy or numpy words, in an array of the same library."""
