@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -87,35 +88,30 @@ _UNITS = {"ex2": "exp2", "lg2": "log2", "rcp": "reciprocal", **{name: name for n
 """Reference functions by unit."""
 
 
+def _rounded(operation: Callable[[Any, Any], Any]) -> Callable[[RoundedValues, Any], RoundedValues]:
+    """Return the method of an operation, whose result is rounded to f32."""
+
+    def method(self: RoundedValues, other: Any) -> RoundedValues:
+        value = other.values if isinstance(other, RoundedValues) else float(np.float32(other))
+        return RoundedValues(single(operation(self.values, value)))
+
+    return method
+
+
 class RoundedValues:
     """f32 numbers as float64 values of cupy, whose f32 arithmetic flushes subnormal numbers. Each operation rounds once."""
 
     def __init__(self, values: Any) -> None:
         self.values = values
 
-    def _with(self, other: Any, operation: Callable[[Any, Any], Any]) -> RoundedValues:
-        value = other.values if isinstance(other, RoundedValues) else float(np.float32(other))
-        return RoundedValues(single(operation(self.values, value)))
-
-    def __add__(self, other: Any) -> RoundedValues:
-        return self._with(other, lambda x, y: x + y)
-
-    def __mul__(self, other: Any) -> RoundedValues:
-        return self._with(other, lambda x, y: x * y)
-
-    def __truediv__(self, other: Any) -> RoundedValues:
-        return self._with(other, lambda x, y: x / y)
-
-    def __rtruediv__(self, other: Any) -> RoundedValues:
-        return self._with(other, lambda x, y: y / x)
-
     def __neg__(self) -> RoundedValues:
         return RoundedValues(-self.values)
 
-    def __rsub__(self, other: Any) -> RoundedValues:
-        return self._with(other, lambda x, y: y - x)
-
-    __radd__, __rmul__ = __add__, __mul__
+    __add__ = __radd__ = _rounded(operator.add)
+    __mul__ = __rmul__ = _rounded(operator.mul)
+    __truediv__ = _rounded(operator.truediv)
+    __rtruediv__ = _rounded(lambda x, y: y / x)
+    __rsub__ = _rounded(lambda x, y: y - x)
 
 
 @dataclass(frozen=True)
