@@ -10,7 +10,7 @@ import pytest
 from departures import USUAL
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from outside_numbers import log2_floor, packed
+from outside_numbers import packed
 
 from accprobe.evaluate.error_free import exact_sum, rounded_to_odd, top_bits, two_product, two_sum
 from accprobe.evaluate.rounding import encode
@@ -30,6 +30,11 @@ def magnitudes(bits: int) -> st.SearchStrategy[int]:
 integers, significands = (
     st.builds(lambda negative, a: -a if negative else a, st.booleans(), magnitudes(bits)) for bits in (106, 53)
 )
+
+
+def log2_floor(value: Fraction) -> int:
+    exponent = value.numerator.bit_length() - value.denominator.bit_length()
+    return exponent if value >= Fraction(2) ** exponent else exponent - 1
 
 
 def of(*values: float) -> list[np.ndarray]:
