@@ -33,6 +33,7 @@ from accprobe.model.product import (
 )
 from accprobe.model.tree import (
     Addend,
+    Arithmetic,
     DotModel,
     FloatArithmetic,
     FusedSum,
@@ -85,6 +86,8 @@ def single_steps() -> Iterator[DotModel]:
     f32 = multiply_add()
     for operands, results in product(EITHER, EITHER):
         yield replace(f32, root=_flushing(f32.root, results), subnormal_operands=operands, subnormal_addend=results)
+    for name in PARTIAL_FORMATS:
+        yield replace(f32, root=_products_first(multiply_add(FORMATS[name]).root.arithmetic, f32.root.arithmetic))
     separate = _multiplied_first(f32)
     for operands in EITHER:
         step = replace(separate, subnormal_operands=operands)
@@ -103,7 +106,11 @@ def flushing_variants(step: DotModel) -> Iterator[DotModel]:
 
 def _multiplied_first(fused: DotModel) -> DotModel:
     """Return a multiply-then-add step: the product is rounded to the format, then added."""
-    return replace(fused, root=FusedSum((FusedSum((Product(0),), fused.root.arithmetic), Addend()), fused.root.arithmetic))
+    return replace(fused, root=_products_first(fused.root.arithmetic, fused.root.arithmetic))
+
+
+def _products_first(of_products: Arithmetic, of_sums: Arithmetic) -> FusedSum:
+    return FusedSum((FusedSum((Product(0),), of_products), Addend()), of_sums)
 
 
 def _flushing(node: FusedSum, subnormals: Subnormals) -> FusedSum:
@@ -284,7 +291,7 @@ def rounding_alternatives(spec: Spec, plan: ProductModel) -> Iterator[Alternativ
         yield from _other_additions(spec, plan)
         last = additions_of(plan).running
     if spec.out.is_float and spec.out.mantissa_bits < last.mantissa_bits:
-        yield from _other_values(plan, "result_rounding", ROUNDINGS)
+        yield from _other_values(plan, "result_rounding", (*ROUNDINGS, "RNA"))
 
 
 def _other_additions(spec: Spec, plan: ProductModel) -> Iterator[AlternativePlan]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import get_args
 
@@ -11,7 +11,8 @@ from numpy.random import Generator
 
 from accprobe.evaluate.any_order import Evaluate, on_cpu
 from accprobe.evaluate.error_free import Floats
-from accprobe.evaluate.product import ScaleWords, is_multiply_add, product
+from accprobe.evaluate.product import ScaleWords, Singles, is_multiply_add, product
+from accprobe.evaluate.quantised import nearest_patterns
 from accprobe.gemm.blackbox import Call, RecordedCallable, scales_of_lines
 from accprobe.gemm.layout import Ints, layout_of, power
 from accprobe.gemm.operands import draw_operands, make_scales, random_scales, unit_scales
@@ -44,7 +45,7 @@ class Scaled:
     """The plan with its scales, None if scales are applied to the operands or its results are far off.
 
     mismatches: of `elements` compared. others: other ways that explain all. misplaced: the scales that another block has.
-    before: how scales are applied before the product.
+    before: how scales are applied before the product, or rounded first.
     """
 
     plan: ProductModel | None
@@ -80,7 +81,7 @@ def infer_scales(
     misplaced, before = _misplaced(subject, rows, columns, rng), ""
     found: ProductModel | None = replace(plan, scales=best)
     if found and counts[best] and misplaced in ("", OTHER_FACTOR) and plan.is_ordered:
-        before = applied_before(plan, calls)
+        before = applied_before(plan, calls) or _rounded_first(plan, ways, calls, evaluate)
         if before or any(_relative_error(found, call) > MOST_ERROR for call in calls):
             found = None
     return Scaled(found, counts[best], sum(call.d.size for call in calls), others, misplaced, before)
@@ -196,6 +197,24 @@ def applied_before(model: ProductModel, calls: Sequence[Call]) -> str:
             plain = replace(model, a=fmt, b=fmt, scales=None, step=step)
             if all(np.array_equal(product(plain, *_scaled_operands(call, model, fmt)), call.d) for call in some):
                 return f"the scales are applied to A and B before the product, rounded to {name}"
+    return ""
+
+
+# How scales may be rounded before they are applied: to bf16, or to powers of two, as those of MX blocks are.
+ROUNDED_SCALES: Mapping[str, Callable[[Singles], Singles]] = {
+    "bf16": lambda x: FORMATS["bf16"].values(nearest_patterns(FORMATS["bf16"], x)).astype(np.float32),
+    "powers of two, upward": lambda x: np.exp2(np.ceil(np.log2(x))),
+    "powers of two, downward": lambda x: np.exp2(np.floor(np.log2(x))),
+    "powers of two, to nearest": lambda x: np.exp2(np.rint(np.log2(x))),
+}
+
+
+def _rounded_first(plan: ProductModel, ways: Sequence[Scales], calls: Sequence[Call], evaluate: Evaluate) -> str:
+    """Describe scales that are rounded before they are applied, if that explains every scaled result; otherwise ""."""
+    for name, rounded in ROUNDED_SCALES.items():
+        some = [call._replace(scales=ScaleWords(*map(rounded, call.scales))) for call in calls if call.scales is not None]
+        if any(not any(count_wrong(evaluate, replace(plan, scales=way), *call) for call in some) for way in ways):
+            return f"the scales are rounded to {name}, before they are applied"
     return ""
 
 

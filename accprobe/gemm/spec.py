@@ -38,6 +38,9 @@ class Spec:
         for name, size in (("M", self.m), ("N", self.n), ("K", self.k)):
             if not 1 <= size <= LARGEST:
                 raise AccprobeError(f"{name} is {size}: give 1 to {LARGEST}")
+        if self.a.is_integer != self.b.is_integer:
+            advice = "give the same kind of format for both, and let the function quantise its operand"
+            raise AccprobeError(f"accprobe has no model of products of {self.a} and {self.b} numbers: {advice}")
         if self.a.is_integer != self.out.is_integer:
             raise AccprobeError(f"products of {self.a} operands are never {self.out}: give another format with --out")
 

@@ -154,6 +154,28 @@ def test_a_file_that_cannot_be_imported_is_named_with_its_line(tmp_path: Path) -
         find_callable(f"{path}:f")
 
 
+def test_products_of_floats_and_integers_are_refused() -> None:
+    request = ProductRequest(SHAPE, FORMATS["f32"], FORMATS["s8"])
+    with pytest.raises(AccprobeError, match="accprobe has no model of products of f32 and s8 numbers: give the same kind"):
+        open_callable("numpy:dot", request)
+
+
+def test_a_result_of_three_dimensions_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "three.py"
+    path.write_text("import numpy\ndef f(a, b):\n    return (a @ b)[None]\n")
+    with pytest.raises(AccprobeError, match=r"an array of shape \(1, 2, 2\); a product of 2x2x4 has \(2, 2\)"):
+        open_callable(f"{path}:f", ProductRequest((2, 2, 4)))
+
+
+def test_the_first_result_in_f16_is_not_compared_with_later_ones(tmp_path: Path) -> None:
+    """The first operands are smaller if the result is f16, which only the first call shows."""
+    path = tmp_path / "half.py"
+    path.write_text("import numpy\ndef f(a, b):\n    return (a @ b).astype(numpy.float16)\n")
+    adapter = open_callable(f"{path}:f", ProductRequest((2, 2, 4))).adapter
+    adapter.check()
+    assert all((d == adapter.before[-1]).all() for d in adapter.before)
+
+
 @pytest.mark.parametrize("arrays", ["numpy", "torch"])
 @pytest.mark.parametrize("name", ["a", "b", "scale of a", "scale of b"])
 def test_operands_that_are_changed_in_place_are_named(arrays: str, name: str) -> None:

@@ -179,10 +179,10 @@ def test_the_dependence_of_an_output_is_named(function: Multiply, value: str) ->
 
 def quantised(x: Array, fmt: str, width: int, power: bool) -> tuple[Array, Array]:
     """Return numbers of a narrow format, and their scales; `width` elements of a row share one."""
-    groups, most = x.astype(np.float32).reshape(-1, width), np.float32(127 if fmt == "s8" else 448)
+    groups, most = x.astype(np.float32).reshape(-1, width), np.float32({"s8": 127, "s4": 7}.get(fmt, 448))
     scale = np.maximum(np.abs(groups).max(axis=1, keepdims=True), np.float32(1e-12)) / most
     scale = np.exp2(np.ceil(np.log2(scale))) if power else scale
-    narrow = np.rint(groups / scale) if fmt == "s8" else (groups / scale).astype(FORMATS[fmt].ml_dtype)
+    narrow = np.rint(groups / scale) if fmt in ("s8", "s4") else (groups / scale).astype(FORMATS[fmt].ml_dtype)
     return narrow.astype(np.float32).reshape(x.shape), np.broadcast_to(scale, groups.shape).reshape(x.shape)
 
 
@@ -203,6 +203,64 @@ def test_dynamic_quantisation_is_named(fmt: str, width_a: int, width_b: int | No
     outcome = characterise(box(function, 16, 16, 256, "bf16", "bf16"), elements=1 << 10)
     assert status(outcome)[0] == "inferred"
     assert status(outcome)[1].endswith(f": {words}")
+
+
+@pytest.mark.parametrize(("fmt", "width", "most"), [("s8", 256, 127), ("s4", 128, 7)])
+def test_dequantised_weights_are_named(fmt: str, width: int, most: int) -> None:
+    def function(a: Array, b: Array) -> Array:
+        codes, scales = quantised(b.T, fmt, width, power=False)
+        return chain(a, (codes * scales).astype(a.dtype).T).astype(a.dtype)
+
+    reason = status(characterise(box(function, 16, 16, 256, "bf16", "bf16"), elements=1 << 10))[1]
+    of = "column" if width == 256 else f"{width} k"
+    assert reason.endswith(f"whole column of B: B is quantised to {fmt} per {of}, scale amax/{most}, dequantised to bf16")
+
+
+HALF = np.uint32(0x8000)
+CONVERSIONS: dict[str, tuple[Callable[[Array], Array], str]] = {
+    "half away": (lambda d: (d.view(np.uint32) + HALF & ~np.uint32(0xFFFF)).view(np.float32), "RNA"),
+    "twice": (lambda d: d.astype(np.float16), "results are rounded to f16, then to bf16"),
+    "clamp": (lambda d: np.clip(d, -448, 448), "results beyond ±448 become ±448: a clamp"),
+}
+
+
+@pytest.mark.parametrize("name", CONVERSIONS)
+def test_conversions_of_the_result_are_named(name: str) -> None:
+    convert, words = CONVERSIONS[name]
+
+    def function(a: Array, b: Array) -> Array:
+        with np.errstate(all="ignore"):
+            return convert(chain(a, b)).astype(a.dtype)
+
+    outcome = characterise(box(function, 16, 16, 32, "bf16", "bf16"), elements=1 << 10)
+    if words == "RNA":
+        assert status(outcome) == ("confirmed", "")
+        assert findings(outcome)["result_rounding"].value == words
+    else:
+        assert words in status(outcome)[1]
+        assert status(outcome)[0] == "inferred"
+
+
+@pytest.mark.parametrize(("fmt", "out", "bits"), [("bf16", "bf16", 7), ("f16", "f32", 10)])
+def test_products_that_are_rounded_to_their_format_are_found(fmt: str, out: str, bits: int) -> None:
+    def function(a: Array, b: Array) -> Array:
+        with np.errstate(all="ignore"):
+            total = sum((a[:, k, None] * b[k]).astype(np.float32) for k in range(a.shape[1]))
+            return np.asarray(total).astype(FORMATS[out].ml_dtype)
+
+    outcome = characterise(box(function, 16, 16, 32, fmt, out), elements=1 << 10)
+    assert status(outcome) == ("confirmed", "")
+    assert findings(outcome)["product_bits"].value == bits
+
+
+def test_weights_of_a_softmax_are_no_factor() -> None:
+    def function(a: Array, b: Array) -> Array:
+        with np.errstate(all="ignore"):
+            weights = np.exp(a - a.max(axis=1, keepdims=True))
+            return chain(weights / weights.sum(axis=1, keepdims=True), b)
+
+    with pytest.raises(AccprobeError, match="with ones at k = 0 only, the result is"):
+        characterise(box(function, 16, 16, 32, "f32", "f32"), elements=1 << 10)
 
 
 def as_tf32(x: Array, how: str = "RZ") -> Array:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
-from planted_boxes import FunctionBox, PlantedBox
+from planted_boxes import PlantedBox
 from planted_plans import HOPPER
 from planted_products import Planted
-from planted_sums import Array
 
 from accprobe.evaluate.product import ScaleWords
 from accprobe.gemm.blackbox import RecordedCallable
@@ -105,26 +103,21 @@ def shown(dots: SparseDots, *wrong: int) -> str:
     return counterexamples(chain(), replace(dots, d=d))
 
 
-def test_products_that_are_rounded_first_are_shown_by_one_of_them() -> None:
-    """numpy rounds products of float16 to float16: one product shows it."""
+def dots_of(*dots: list[tuple[int, float]]) -> SparseDots:
+    """Return dot products with these products at these k."""
+    ks, a, b = np.zeros((len(dots), 4), int), np.zeros((len(dots), 4), np.float32), np.ones((len(dots), 4), np.float32)
+    for i, terms in enumerate(dots):
+        for t, (k, value) in enumerate(terms):
+            ks[i, t], a[i, t] = k, value
+    return SparseDots(ks, a.view(np.uint32), b.view(np.uint32))
 
-    def function(a: Array, b: Array) -> Array:
-        sums = np.zeros((len(a), b.shape[1]), np.float32)
-        with np.errstate(all="ignore"):
-            for k in range(a.shape[1]):
-                sums = sums + np.outer(a[:, k].view(np.float16), b[k].view(np.float16)).astype(np.float32)
-        return sums
 
-    spec = Spec(16, 16, 64, FORMATS["f16"], FORMATS["f16"], FORMATS["f32"])
-    found = row(characterise(FunctionBox(spec, function), elements=1 << 12), "own")
-    assert found.status == "inferred"
-    assert found.verification is not None
-    words = re.fullmatch(
-        r"products (\S+) at k = \d+, all others 0: 0x([0-9a-f]{8}) \(\S+\), expected 0x[0-9a-f]{8} \((\S+)\), [\d,]+ ulp",
-        found.verification.mismatch.partition("; ")[0],
+def test_counterexamples_have_the_fewest_terms_first_then_those_nearest_in_size() -> None:
+    dots = dots_of([(2, 3.0)], [(5, 64.0), (1, 1.0)], [(0, 2.0), (7, 1.0)], [(3, 1.0), (4, 1.0), (5, 1.0)])
+    assert shown(dots) == ""
+    assert shown(dots, 1, 3) == (
+        "products 1 at k = 1, 64 at k = 5, all others 0: 0x42820001 (65.0000076), expected 0x42820000 (65), 1 ulp; "
+        "products 1 at k = 3, 1 at k = 4, 1 at k = 5, all others 0: 0x40400001 (3.00000024), expected 0x40400000 (3), 1 ulp"
     )
-    assert words, found.verification.counterexample
-    got = np.array([int(words[2], 16)], np.uint32).view(np.float32)[0]
-    assert words[1] == words[3]
-    assert got == np.float32(np.float16(np.float64(words[1])))
-    assert got != np.float32(words[1])
+    assert shown(dots, 1, 2, 3).startswith("products 2 at k = 0, 1 at k = 7, all others 0: 0x40400001 ")
+    assert shown(dots, 0, 1, 2, 3).startswith("products 3 at k = 2, all others 0: ")

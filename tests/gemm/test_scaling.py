@@ -127,6 +127,30 @@ def test_scales_that_are_applied_first_are_named(plan: Planted, kind: str, scale
     assert outcome.main.plan is None
 
 
+def with_scales(rounded: Callable[[Array], Array]) -> Combine:
+    """Return a product whose scales are rounded, then applied after the sum."""
+
+    def combine(plan: Planted, a: Array, b: Array, sa: Array, sb: Array) -> Array:
+        one = np.ones((1, 1), np.float32)
+        return rounded_to("f32")(plan, a, b, one, one) * rounded(sa) * rounded(sb)
+
+    return combine
+
+
+@pytest.mark.parametrize(
+    ("rounded", "words"),
+    [
+        (lambda x: x.astype(TYPES["bf16"].dtype).astype(np.float32), "bf16"),
+        (lambda x: np.exp2(np.ceil(np.log2(x))), "powers of two, upward"),
+    ],
+)
+def test_scales_that_are_rounded_first_are_named(rounded: Callable[[Array], Array], words: str) -> None:
+    outcome = characterise(ScaledBox(OF_FMAS, with_scales(rounded)), elements=1 << 8)
+    assert status(outcome)[0] == "inferred"
+    assert f"the scales are rounded to {words}, before they are applied" in status(outcome)[1]
+    assert outcome.main.plan is None
+
+
 def test_fresh_operands_show_it_in_a_narrow_result() -> None:
     """The few elements of the experiments with scales agree with scales of the sum."""
     box = ScaledBox(replace(OF_FMAS, out="bf16"), rounded_to("f32"), "tensor")

@@ -109,7 +109,7 @@ class ReductionAdapter(CallableAdapter):
         """
         with self._one_sentence("raises"), np.errstate(all="ignore"), redirect_stdout(sys.stderr):
             found = self.library.reduced(self._function, words, starts, self.spec.k, self.spec.b, self._by_columns)
-        return self._patterns(found)
+        return self._patterns(found, (len(starts),))
 
 
 class RowsOfX:

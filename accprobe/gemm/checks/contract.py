@@ -66,11 +66,13 @@ def added_in_words(added: Floats) -> str:
 
 def factor_in_words(subject: RecordedCallable, rows: Ints, columns: Ints, k: int) -> str:
     """Name the factor of a product: "0.125 times A·B". "" if results are not proportional to the product at this k."""
-    found = []
-    for number in (1, 2, 4, -1, -2) if subject.spec.b.is_float else (1,):
-        a, b = whole_zeros(subject.spec)
-        a[:, k], b[:, k] = 1, number
-        found.append(whole_product(subject, a, b)[np.ix_(rows, columns)] / number)
+    found, spec = [], subject.spec
+    of_b = [(1, number) for number in ((1, 2, 4, -1, -2) if spec.b.is_float else (1,))]
+    of_a = [(2, 1), (-1, 1)] if spec.a.is_float and spec.a_exponent is None else []
+    for x, y in (*of_b, *of_a):
+        a, b = whole_zeros(spec)
+        a[:, k], b[:, k] = x, y
+        found.append(whole_product(subject, a, b)[np.ix_(rows, columns)] / (x * y))
     factor = found[0].flat[0]
     return f"{factor:.9g} times A·B" if factor and all((each == factor).all() for each in found) else ""
 
@@ -126,6 +128,11 @@ class Dependence:
     def is_on_others(self) -> bool:
         """Return whether an output depends on more than its own row of A and column of B."""
         return self.value == TENSOR or self.value in ON_OTHERS.values()
+
+    @property
+    def is_on_zeros(self) -> bool:
+        """Return whether elements whose products are zero change an output."""
+        return self.value in ON_ZEROS.values()
 
     @property
     def excludes_plan(self) -> bool:

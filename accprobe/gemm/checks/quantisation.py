@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from accprobe.evaluate.error_free import Floats
-from accprobe.evaluate.quantised import Sharing, quantised_operand
+from accprobe.evaluate.quantised import Sharing, nearest_patterns, quantised_operand
 from accprobe.gemm.blackbox import RecordedCallable
 from accprobe.gemm.layout import layout_of
 from accprobe.isa.formats import FORMATS, Format
@@ -29,12 +29,13 @@ OF_LINES, OF_BLOCKS, ALIKE = 3, 10, 16
 OF_SUMS = 2.0**-11
 # Share of the results that must lie within the tolerance: a number may be rounded either way if its scale is.
 AGREEING = 0.99
-FORMATS_TRIED = ("e4m3", "e5m2", "s8")
+FORMATS_TRIED = ("e4m3", "e5m2", "s8", "s4")
 # The elements that share a scale, in words; a line is a row of A or a column of B.
 SCALES_OF = {
     Sharing(1, 0): "line",
     Sharing(0, 0): "tensor",
     Sharing(1, 128): "128 k",
+    Sharing(1, 64): "64 k",
     Sharing(1, 32): "32 k",
     Sharing(128, 128): "128 x 128",
 }
@@ -81,6 +82,9 @@ def find_quantisation(subject: RecordedCallable, seed: int) -> str:
     for of, scale, fmt, sharing in _ways():
         a, b = (quantised_operand(sharing, fmt, each).values()[:, there] for each in values)
         kinds.setdefault((scale, fmt), []).append((of, a, b))
+        if spec.a is spec.b and spec.a.storage_bits == 16:
+            a, b = (spec.a.values(nearest_patterns(spec.a, each.astype(np.float32))) for each in (a, b))
+            kinds.setdefault((f"{scale}, dequantised to {spec.a}", fmt), []).append((of, a, b))
     for (scale, fmt), several in kinds.items():
         for (of_a, a, _), (of_b, _, b) in product([("", x, x), *several], [("", y, y), *several]):
             if (of_a or of_b) and explains(a, b):
