@@ -24,7 +24,6 @@ from accprobe.trace.replay import (
     count_differing,
     differing_arguments,
     named_arguments,
-    same_layout,
     tensor_words,
     terms_of,
 )
@@ -37,9 +36,6 @@ _REDUCTIONS = (
 """Words in the names of operations that add."""
 
 _ONLY_ADDS = {"aten.add", "aten.sum"}
-
-UNMODELLED = ("grouped_mm", "scaled_mm", "linear", "conv")
-"""Words in the names of other operations whose arithmetic accprobe does not infer."""
 
 SUMS_OVER_RANKS = ("all_reduce", "allreduce", "reduce_scatter")
 """Words in the names of collectives that add."""
@@ -207,7 +203,7 @@ def _differing_words(x: Any, y: Any) -> str:
 
 
 def _arguments(left: OriginSide, right: OriginSide) -> Cause | None:
-    """The same operation with other arguments, or with operands in another layout: side A is repeated with what side B has.
+    """The same operation with other arguments, which is repeated with the operands of side B and gives the result of side A.
 
     An operation in place is the same as one that returns a new tensor.
     """
@@ -215,32 +211,21 @@ def _arguments(left: OriginSide, right: OriginSide) -> Cause | None:
     if not is_one or left.computed != right.computed or left.packets[0] in POSITIONS:
         return None
     x, y = left.operations[0], right.operations[0]
-    differing = "" if x.arguments == y.arguments else differing_arguments(x, y)
-    shapes = [[value.shape for value in each.inputs] for each in (x, y)]
+    if x.arguments == y.arguments:
+        return None
+    differing = differing_arguments(x, y)
     if not left.calls or not right.calls:
-        return Cause("argument", differing) if differing and shapes[0] == shapes[1] else None
-    a, b = (side.calls[0].operands() for side in (left, right))
-    if len(a) != len(b):
+        return Cause("argument", differing) if [z.shape for z in x.inputs] == [z.shape for z in y.inputs] else None
+    operands = right.calls[0].operands()
+    if len(left.calls[0].operands()) != len(operands):
         return None
     call = left.calls[0] if left.packets == right.packets else replace(left.calls[0], function=right.calls[0].function)
-    if differing and _gives(call, [operand.tensor for operand in b], left, right):
-        return Cause("argument", differing, right.replays)
-    strides = [[operand.strides for operand in each] for each in (a, b)]
-    if shapes[0] == shapes[1] and strides[0] != strides[1]:
-        relaid = [same_layout(q.tensor).copy_(p.tensor) for p, q in zip(a, b, strict=True)]
-        if _gives(left.calls[0], relaid, right, right):
-            text = " against ".join(str(list(each[0])) for each in strides)
-            return Cause("layout", f"operands have other strides: {text}", left.replays)
-    return None
-
-
-def _gives(call: RecordedCall, operands: list[Any], wanted: OriginSide, other: OriginSide) -> bool:
-    """Return whether a call of the operands of `other` gives the part of the results that side `wanted` has."""
     try:
-        result = call(dict(enumerate(operands)))[0]
+        result = call({i: operand.tensor for i, operand in enumerate(operands)})[0]
     except (RuntimeError, TypeError):  # the arguments do not fit operands of other shapes, or another operation
-        return False
-    return same_part(result, wanted.calls[0].results[0].tensor, other.mapped, wanted.mapped)
+        return None
+    is_cause = same_part(result, left.calls[0].results[0].tensor, right.mapped, left.mapped)
+    return Cause("argument", differing, right.replays) if is_cause else None
 
 
 def _cast(origin: DifferenceOrigin, left: OriginSide, right: OriginSide) -> Cause | None:
@@ -318,11 +303,6 @@ def _located(origin: DifferenceOrigin, left: OriginSide, right: OriginSide) -> C
     names = [side.computed for side in (left, right)]
     if adds and (reduction := _reduction(left, right)):
         return reduction
-    for word in UNMODELLED:
-        if any(word in x.packet for x in operations):
-            return Cause("unknown", f"{word}: {NOT_MODELLED}")
-    if len(operations) > 2 and left.packets == right.packets:
-        return Cause("unknown", f"one of these operations; their rows are in another order; {NOT_MODELLED}")
     if names[0] != names[1] or not all(names):
         verified = not adds and left.replays and right.replays
         return Cause("function", _other_operations(left, right), verified)

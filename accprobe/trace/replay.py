@@ -27,10 +27,6 @@ class Operand(NamedTuple):
     def shape(self) -> tuple[int, ...]:
         return tuple(self.tensor.shape)
 
-    @property
-    def strides(self) -> tuple[int, ...]:
-        return tuple(self.tensor.stride())
-
 
 def copy_operand(value: int, tensor: Any, copies: dict[Any, Any]) -> Operand:
     """Return a copy of a tensor. copies: those that were made, by value and layout."""

@@ -12,7 +12,7 @@ from accprobe.trace.records import RecordedTrace, TensorValue, TracedOperation
 from accprobe.trace.replay import Operand, RecordedCall, count_differing
 
 Kind = Literal[
-    "split_k", "order", "promotion", "partials", "cast", "fusion", "layout", "argument", "function", "reduction", "atomics",
+    "split_k", "order", "promotion", "partials", "cast", "fusion", "argument", "function", "reduction", "atomics",
     "dropout", "input", "unknown",
 ]  # fmt: skip
 

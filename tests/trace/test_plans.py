@@ -82,7 +82,7 @@ def added(a: Any, w: Any, bias: Any, result: Any, batch: int) -> OriginSide:
     """Return the side of a call of aten.addmm that gave a result in another batch."""
     operands = [Operand(i, x) for i, x in enumerate((bias, a, w))]
     made = Operand(3, result.expand(len(a), 4))
-    values = [TensorValue(x.value, "", x.shape, x.strides, "float32") for x in (*operands, made)]
+    values = [TensorValue(x.value, "", x.shape, x.tensor.stride(), "float32") for x in (*operands, made)]
     operation = TracedOperation(0, "aten.addmm.default", "", "forward", tuple(values[:3]), tuple(values[3:]))
     call = RecordedCall(torch.ops.aten.addmm.default, tuple(operands), {}, {}, [made])
     return OriginSide((operation,), (call,), made, Mapped("batch", batch))
