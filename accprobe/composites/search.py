@@ -27,7 +27,7 @@ from accprobe.composites.candidates import (
     plan_of_order,
     results_of_orders,
 )
-from accprobe.composites.functions import ENOUGH_FOR_GUESS, LIBRARY, SINGLE, SingleValues, combinations, guesses_in
+from accprobe.composites.functions import LIBRARY, SINGLE, SingleValues, combinations, enough_for_guess, guesses_in
 from accprobe.composites.orders import ElementOrder, LossOrder, lane_orders, moment_orders
 from accprobe.composites.partial import Arrays, Schedule, Welford
 from accprobe.composites.steps import (
@@ -318,10 +318,10 @@ class _Search:
                 f"{' and '.join(names)} of this device {'has' if len(names) == 1 else 'have'} no recorded model; the other"
                 " steps and the order explain every result"
             )
-        elif verification.elements < ENOUGH_FOR_GUESS and (names := guesses_in(steps.function)):
+        elif verification.elements < (enough := enough_for_guess(spec.out)) and (names := guesses_in(steps.function)):
             outcome.stopped = (
                 f"{' and '.join(names)} explain every result, but accurate functions differ from exact ones for few operands:"
-                f" give --elements {ENOUGH_FOR_GUESS}"
+                f" give --elements {enough}"
             )
         elif self.adapter.given.reduction in ROWS_FINISHES:
             self._reduce_rows(chosen)
