@@ -286,7 +286,7 @@ def _with_payloads(patterns: Bits, operands: list[tuple[Bits, Format]], fmt: For
         payload = (wide & ((1 << of.mantissa_bits) - 1)) << max(0, fmt.mantissa_bits - of.mantissa_bits)
         payload >>= max(0, of.mantissa_bits - fmt.mantissa_bits)
         nan = payload | np.where(wide & of.sign_bit, np.uint64(fmt.sign_bit), np.uint64(0)) | quiet
-        patterns = np.where(of.fields(operand).is_nan, nan.astype(fmt.dtype), patterns)
+        patterns = np.where(np.isnan(of.values(operand)), nan.astype(fmt.dtype), patterns)
     return patterns
 
 

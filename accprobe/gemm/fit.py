@@ -176,7 +176,7 @@ def compare_kept(
         expected = on_cpu(plan, a, b, None)
         differ = expected != d
         wrong += int(np.count_nonzero(differ))
-        overflowed += int(np.count_nonzero(differ & fmt.fields(expected).is_inf)) if fmt.is_float else 0
+        overflowed += int(np.count_nonzero(differ & np.isinf(fmt.values(expected)))) if fmt.is_float else 0
         subnormal += int(np.count_nonzero(differ & fmt.is_subnormal(d) & fmt.is_subnormal(expected)))
     return plan, KeptResults(sum(each[2].size for each in batches), wrong, overflowed, subnormal)
 

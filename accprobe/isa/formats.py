@@ -1,4 +1,4 @@
-"""Number formats of matrix units: bit patterns, their fields and their values.
+"""Number formats of matrix units: bit patterns and their values.
 
 A `Format` says how a bit pattern is read. Arrays of bit patterns are unsigned numpy arrays (`Format.dtype`); formats that
 are narrower than their storage (6 and 4 bits in a byte, tf32 in 32 bits) say so with `bits` and `storage_bits`.
@@ -10,8 +10,8 @@ Sources: IEEE 754-2019; OCP 8-bit Floating Point Specification (OFP8); OCP Micro
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache, cached_property
-from typing import Any, Literal, NamedTuple
+from functools import cached_property
+from typing import Any, Literal
 
 import ml_dtypes
 import numpy as np
@@ -23,20 +23,6 @@ Bits = NDArray[np.unsignedinteger]
 
 Specials = Literal["ieee", "nan only", "none"]
 Kind = Literal["float", "scale", "signed", "unsigned", "bit"]
-
-
-class Fields(NamedTuple):
-    """Fields of bit patterns: value = (-1)^negative * significand * 2^(exponent - mantissa_bits) where finite.
-
-    `exponent` is the operand's own exponent: subnormals and zeros have the smallest normal one, and a significand below
-    2^mantissa_bits.
-    """
-
-    negative: NDArray[np.bool_]
-    significand: NDArray[np.int64]
-    exponent: NDArray[np.int32]
-    is_nan: NDArray[np.bool_]
-    is_inf: NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -157,16 +143,6 @@ class Format:
             return value if value <= self.largest else 0
         return self.try_encode(value, 0) or 0
 
-    def fields(self, patterns: Bits) -> Fields:
-        """Split float bit patterns of any shape into fields. Bits above `bits`, and a tf32's low 13 bits, are ignored."""
-        if self.storage_bits <= 16:
-            table = _field_table(self)
-            index = patterns & self.dtype.type((1 << self.bits) - 1)
-            return Fields(
-                table.negative[index], table.significand[index], table.exponent[index], table.is_nan[index], table.is_inf[index]
-            )
-        return _split(self, patterns)
-
     def values(self, patterns: Bits) -> NDArray[np.float64]:
         """Return the values as float64, exact for every format here. Bits of a float above `bits` are ignored."""
         if self.kind == "bit":
@@ -198,34 +174,6 @@ class Format:
         if self.kind == "signed":
             whole -= (whole >> (self.bits - 1)) << self.bits
         return whole
-
-
-def _split(fmt: Format, patterns: Bits) -> Fields:
-    m, e = fmt.mantissa_bits, fmt.exponent_bits
-    whole = (patterns >> fmt.dtype.type(fmt.ignored_low_bits)).astype(np.int64)
-    fraction = whole & ((1 << m) - 1)
-    biased = ((whole >> m) & ((1 << e) - 1)).astype(np.int32)
-    negative = (whole >> (m + e)) & 1 == 1 if fmt.signed else np.zeros(whole.shape, bool)
-    top = biased == (1 << e) - 1
-    is_inf = top & (fraction == 0) if fmt.specials == "ieee" else np.zeros(whole.shape, bool)
-    if fmt.specials == "ieee":
-        is_nan = top & (fraction != 0)
-    elif fmt.specials == "nan only":
-        is_nan = top & (fraction == (1 << m) - 1)
-    else:
-        is_nan = np.zeros(whole.shape, bool)
-    normal = biased != 0 if m else np.ones(whole.shape, bool)
-    significand = np.where(normal, fraction | (1 << m), fraction)
-    exponent = np.where(normal, biased - fmt.bias, fmt.min_exponent).astype(np.int32)
-    return Fields(negative, significand, exponent, is_nan, is_inf)
-
-
-@cache
-def _field_table(fmt: Format) -> Fields:
-    table = _split(fmt, np.arange(1 << fmt.bits, dtype=fmt.dtype))
-    for column in table:
-        column.flags.writeable = False
-    return table
 
 
 def _float(name: str, e: int, m: int, specials: Specials, ml: type, storage: int | None = None, ignored: int = 0) -> Format:

@@ -154,7 +154,7 @@ def _lose(inst: Instruction, request: Request, leaves: Exponents, last_bit: Expo
 def _beside(inst: Instruction, b: Bits) -> Bits:
     """Return numbers that differ in the last bit, unless that is a NaN."""
     changed = b ^ inst.b.dtype.type(1 << inst.b.ignored_low_bits)
-    return np.asarray(np.where(inst.b.fields(changed).is_nan, b, changed))
+    return np.asarray(np.where(np.isnan(inst.b.values(changed)), b, changed))
 
 
 def _under(bound: Exponents, rng: np.random.Generator) -> Exponents:

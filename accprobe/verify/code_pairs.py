@@ -15,6 +15,7 @@ from math import log2
 import numpy as np
 from numpy.typing import NDArray
 
+from accprobe.evaluate.decoding import exponents_of
 from accprobe.isa.formats import Format
 from accprobe.isa.instructions import Instruction
 from accprobe.model.tree import DotModel, FloatArithmetic
@@ -103,13 +104,17 @@ def _packed(inst: Instruction, together: int) -> Iterator[Pairs]:
     if inst.is_integer:
         yield _rows(_crossed(1 << inst.a.bits, 1 << inst.b.bits), together)
         return
-    of_a, of_b = (fmt.fields(np.arange(1 << fmt.bits, dtype=fmt.dtype)) for fmt in (inst.a, inst.b))
     pairs = _crossed(1 << inst.a.bits, 1 << inst.b.bits)
-    special = (of_a.is_nan | of_a.is_inf)[pairs[0]] | (of_b.is_nan | of_b.is_inf)[pairs[1]]
+    a, b = (fmt.values(codes.astype(fmt.dtype)) for fmt, codes in zip((inst.a, inst.b), pairs, strict=True))
+    special = ~(np.isfinite(a) & np.isfinite(b))
     yield _rows(pairs[:, special], 1)
-    magnitudes = pairs[:, ~special & ~of_a.negative[pairs[0]] & ~of_b.negative[pairs[1]]]
-    exponents = of_a.exponent[magnitudes[0]] + of_b.exponent[magnitudes[1]]
-    products = of_a.significand[magnitudes[0]] * of_b.significand[magnitudes[1]]
+    positive = ~special & ~np.signbit(a) & ~np.signbit(b)
+    magnitudes, products = pairs[:, positive], a[positive] * b[positive]
+    of_a, of_b = (
+        exponents_of(codes.astype(fmt.dtype), fmt, "kept", counted=True)
+        for fmt, codes in zip((inst.a, inst.b), magnitudes, strict=True)
+    )
+    exponents = of_a + of_b
     for exponent in np.unique(exponents):
         here = exponents == exponent
         some = magnitudes[:, here][:, np.argsort(products[here], kind="stable")]

@@ -149,7 +149,7 @@ class CallableAdapter:
             if self.epilogue.activation is not None:  # earlier results have an activation
                 self.before.clear()
                 d = self.product(*operands)
-        if self.spec.out.is_float and (wrong := np.argwhere(self.spec.out.fields(d).is_nan)).size:
+        if self.spec.out.is_float and (wrong := np.argwhere(np.isnan(self.spec.out.values(d)))).size:
             row, column = wrong[0]
             raise AccprobeError(
                 f"{self.name} returns NaN for random numbers in {len(wrong)} of {d.size} elements (first at row {row}, column"
