@@ -10,9 +10,9 @@ import numpy as np
 
 from accprobe.budget.accumulation import Accumulation
 from accprobe.budget.data import Data, DrawnValues, OwnData, drawn_values, quantised
-from accprobe.budget.errors import F64, Errors, Tally, exact_sums, plain_product, tally
+from accprobe.budget.errors import F64, Errors, Tally, exact_sums, tally
 from accprobe.errors import AccprobeError
-from accprobe.evaluate.error_free import Floats
+from accprobe.evaluate.error_free import Floats, plain_product
 from accprobe.evaluate.quantised import Fidelity
 from accprobe.isa.formats import Format
 from accprobe.model.product import ProductModel

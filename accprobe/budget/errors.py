@@ -21,7 +21,7 @@ import numpy as np
 from accprobe.budget.data import DrawnPatterns
 from accprobe.budget.worst_error import by_k, worst_error
 from accprobe.evaluate.decoding import values_of
-from accprobe.evaluate.error_free import Floats, two_product, two_sum
+from accprobe.evaluate.error_free import Floats, plain_product, two_product, two_sum
 from accprobe.evaluate.product import ScaleWords, SumWords, product, rounded_to, rounded_words
 from accprobe.isa.formats import FORMATS, Bits
 from accprobe.model.product import ProductModel
@@ -67,12 +67,6 @@ def exact_sums(a: Floats, b: Floats) -> Exact:
     """Return the exact sums of values a [M, K], b [N, K] of at most 26 significant bits each."""
     sizes = plain_product(np.abs(a), np.abs(b))
     return Exact(plain_product(a, b), sizes * ((a.shape[1] + 4) * ULP), sizes)
-
-
-def plain_product(a: Floats, b: Floats) -> Floats:
-    """Return a · bᵀ without BLAS, whose threads would wait for cores that other work uses."""
-    found: Floats = np.einsum("mk,nk->mn", a, b)
-    return found
 
 
 def _compensated(x: Floats, y: Floats) -> tuple[Floats, Floats]:

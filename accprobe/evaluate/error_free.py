@@ -99,6 +99,12 @@ def integer_parts(x: Floats) -> tuple[Truths, Integers, Integers]:
     return x < 0, magnitude, ((bits >> 52) & 0x7FF) - 1075
 
 
+def plain_product(a: Floats, b: Floats) -> Floats:
+    """Return a · bᵀ without BLAS, whose threads would wait for cores that other work uses."""
+    found: Floats = np.einsum("mk,nk->mn", a, b)
+    return found
+
+
 def whole(x: Floats) -> Whole:
     """Return integers of at most 53 bits as Python integers."""
     return x.astype(np.int64).astype(object)

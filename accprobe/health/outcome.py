@@ -5,9 +5,7 @@ Every key is always present, null or empty where nothing is known. Bit patterns 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Literal
 
 from pydantic import BaseModel, Field
@@ -240,14 +238,3 @@ class HealthOutcome(BaseModel):
     @property
     def failed(self) -> bool:
         return any(gpu.status == "failed" for gpu in self.gpus)
-
-
-HEALTH_FILE = Path(__file__).parent / "health.schema.json"
-
-
-def health_schema_text() -> str:
-    """Return the JSON Schema (draft 2020-12) of `accprobe health --format json`, which `HEALTH_FILE` has."""
-    title = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": f"accprobe health, schema {HEALTH_SCHEMA}"}
-    described = HealthOutcome.model_json_schema(by_alias=True, mode="serialization")
-    described.pop("title")
-    return json.dumps(title | described, indent=1, ensure_ascii=False) + "\n"

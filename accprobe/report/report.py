@@ -7,11 +7,10 @@ are hex strings, the K patterns of A and of B joined without a gap.
 from __future__ import annotations
 
 import codecs
-import json
 from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
-from typing import IO, Annotated, Any, Literal, Self
+from typing import IO, Annotated, Literal, Self
 
 from pydantic import BaseModel, Field, ValidationError, model_validator
 
@@ -30,8 +29,6 @@ from accprobe.report.text import pictured, reason, written
 SCHEMA: Literal[5] = 5
 
 AnyClaim = Annotated[Row | ProductRow | FunctionRow, Field(discriminator="kind")]
-
-SCHEMA_FILE = Path(__file__).parent / "report.schema.json"
 
 MOST_BYTES = 1 << 28
 """A limit on the size of a file: a hundred times the largest report."""
@@ -184,14 +181,3 @@ def _stand_in(name: str | None, device: Device) -> str:
     from accprobe.build.driver import why_no_gpu
 
     return why_no_gpu() or ""
-
-
-def schema() -> dict[str, Any]:
-    """Return the JSON Schema of reports (draft 2020-12): names, types and ranges. Only the reader checks arithmetic."""
-    title = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": f"accprobe report, schema {SCHEMA}"}
-    return title | {key: value for key, value in Report.model_json_schema(by_alias=True).items() if key != "title"}
-
-
-def schema_text() -> str:
-    """Return the text of SCHEMA_FILE."""
-    return json.dumps(schema(), indent=1, ensure_ascii=False) + "\n"

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from accprobe.evaluate.product import rounded_words
+from accprobe.evaluate.quantised import nearest_patterns
 from accprobe.isa.formats import Bits, Format
 from accprobe.report.sweeps import EffectiveBits, OperandSet
 from accprobe.sweep.configurations import Dtype
@@ -96,13 +96,10 @@ def draw_matrices(kind: OperandSet, dtype: Dtype, m: int, n: int, k: int, block_
     rng_a, rng_b, rng_shared = (np.random.default_rng([seed, i]) for i in range(3))
     fmt = dtype.format
     if kind == "normal":
-        return Operands(*(_patterns(fmt, rng.standard_normal((r, k), np.float32)) for rng, r in ((rng_a, m), (rng_b, n))))
+        return Operands(
+            *(nearest_patterns(fmt, rng.standard_normal((r, k), np.float32)) for rng, r in ((rng_a, m), (rng_b, n)))
+        )
     return _full_width(fmt, m, n, k, block_k, rng_a, rng_b, rng_shared)
-
-
-def _patterns(fmt: Format, values: NDArray[np.float32]) -> Bits:
-    """Round the values to the nearest of the format."""
-    return rounded_words(fmt, fmt.patterns(values), "RNE")
 
 
 TOP = 23
@@ -143,7 +140,7 @@ def _full_width(
         b[:, :, place] = 2.0 ** (exponent - exponent // 2)
     spread = np.zeros((m, blocks, block_k), np.float32)
     spread[np.arange(m), np.arange(m) % blocks] = a
-    return Operands(_patterns(fmt, spread.reshape(m, k)), _patterns(fmt, b.astype(np.float32).reshape(n, k)))
+    return Operands(nearest_patterns(fmt, spread.reshape(m, k)), nearest_patterns(fmt, b.astype(np.float32).reshape(n, k)))
 
 
 def _digits(rng: np.random.Generator, width: int, shape: tuple[int, ...]) -> NDArray[np.float32]:

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from accprobe.evaluate.error_free import plain_product
 from accprobe.evaluate.product import product
 from accprobe.isa.formats import Bits, Format
 from accprobe.isa.instructions import Instruction
@@ -87,7 +88,7 @@ def predict_masks(config: Configuration, found: PublishedChain, operands: Operan
     """Return the kernel's results for these operands, all elements sampled."""
     of_cuts = masks.totals(partials(config, found, operands))
     a, b = (config.dtype.format.values(x) for x in operands)
-    wanted = _product(a, b)
+    wanted = plain_product(a, b)
     errors = [float(np.linalg.norm(each - wanted) / np.linalg.norm(wanted)) for each in of_cuts]
     return Measured(masks.changed(of_cuts), errors, np.stack([each.view(np.uint32) for each in of_cuts]))
 
@@ -98,13 +99,7 @@ def exact_partials(config: Configuration, operands: Operands) -> Iterator[Totals
     """
     a, b = (_blocks(config.dtype.format.values(x), config.block_k) for x in operands)
     for rows, columns in zip(a, b, strict=True):
-        yield _product(rows, columns).astype(np.float32)
-
-
-def _product(a: NDArray[np.float64], b: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return a · bᵀ without BLAS, whose threads would wait for cores that compile."""
-    found: NDArray[np.float64] = np.einsum("mk,nk->mn", a, b)
-    return found
+        yield plain_product(rows, columns).astype(np.float32)
 
 
 def partials(config: Configuration, found: PublishedChain, operands: Operands) -> Iterator[Totals]:

@@ -7,6 +7,7 @@ from typing import Any
 import jsonschema
 import pytest
 from fakes import fake_report, report_data, simulated_report, with_value
+from golden import REPORT_FILE, schema
 from product_rows import TAIL, dropped, product_data, product_model, product_report, suggested, two_regions
 
 from accprobe.errors import ReportError
@@ -14,7 +15,7 @@ from accprobe.model.product import Scales
 from accprobe.report.autosave import with_results
 from accprobe.report.product_words import miscounted, plan_words
 from accprobe.report.products import ProductRow
-from accprobe.report.report import Report, schema
+from accprobe.report.report import Report
 
 ROWS = {
     "one chain": product_data(),
@@ -35,7 +36,7 @@ def test_row_is_read_as_it_was_written(name: str, tmp_path: Path) -> None:
     before = product_report(ROWS[name])
     before.save(tmp_path / "r.json")
     assert Report.load(tmp_path / "r.json") == before
-    jsonschema.Draft202012Validator(schema()).validate(json.loads(before.dumps()))
+    jsonschema.Draft202012Validator(schema(REPORT_FILE)).validate(json.loads(before.dumps()))
 
 
 CONFIRMED = "claims.0.product: status: 'confirmed', yet "

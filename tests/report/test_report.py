@@ -13,13 +13,14 @@ import jsonschema
 import pytest
 from click.testing import CliRunner
 from fakes import SPARSE, fake_report, float_row, report_data, with_value
+from golden import REPORT_FILE, schema
 
 from accprobe.cli import main
 from accprobe.errors import ReportError
 from accprobe.report import recorded
 from accprobe.report.columns import records
 from accprobe.report.evidence import load_with_evidence, split
-from accprobe.report.report import SCHEMA_FILE, Report, schema
+from accprobe.report.report import Report
 
 WGMMA = "wgmma.m64n8k32.f32.e4m3.e4m3"
 
@@ -158,13 +159,15 @@ def test_a_confirmed_row_that_its_verification_contradicts_is_refused(against: d
 
 @pytest.fixture(scope="module")
 def validator() -> Any:
-    published = json.loads(SCHEMA_FILE.read_text(encoding="utf-8"))
+    published = json.loads(REPORT_FILE.read_text(encoding="utf-8"))
     jsonschema.Draft202012Validator.check_schema(published)
     return jsonschema.Draft202012Validator(published)
 
 
 def test_the_published_schema_is_the_reader_s() -> None:
-    assert json.loads(SCHEMA_FILE.read_text(encoding="utf-8")) == schema(), "write it: python tests/support/golden.py"
+    assert json.loads(REPORT_FILE.read_text(encoding="utf-8")) == schema(REPORT_FILE), (
+        "write it: python tests/support/golden.py"
+    )
 
 
 @pytest.mark.parametrize("name", [name for name in recorded.recorded() if "h100" not in name])

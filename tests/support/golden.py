@@ -5,15 +5,18 @@ Their values come from the recorded reports and the published models; look at th
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 from click.testing import CliRunner
 from product_rows import OF_A, OF_B, REQUIRED, product_report
 
+import accprobe
 from accprobe.cli import main
-from accprobe.health.outcome import HEALTH_FILE, health_schema_text
-from accprobe.report.report import SCHEMA_FILE, schema_text
+from accprobe.health.outcome import HEALTH_SCHEMA, HealthOutcome
+from accprobe.report.report import SCHEMA, Report
 
 FOLDER = Path(__file__).parents[1] / "golden"
 
@@ -41,6 +44,24 @@ def printed(name: str, folder: Path) -> str:
     return "".join(f"{line.rstrip()}\n" for line in (*result.stdout.splitlines(), f"exit status {result.exit_code}"))
 
 
+PACKAGE = Path(accprobe.__file__).parent
+REPORT_FILE, HEALTH_FILE = PACKAGE / "report" / "report.schema.json", PACKAGE / "health" / "health.schema.json"
+
+
+def schema(path: Path) -> dict[str, Any]:
+    """Return the JSON Schema (draft 2020-12) that a file of the package has; only the reader of reports checks arithmetic."""
+    title, model, mode = f"accprobe report, schema {SCHEMA}", Report, "validation"
+    if path == HEALTH_FILE:
+        title, model, mode = f"accprobe health, schema {HEALTH_SCHEMA}", HealthOutcome, "serialization"
+    described = model.model_json_schema(by_alias=True, mode=mode)
+    first = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": title}
+    return first | {key: value for key, value in described.items() if key != "title"}
+
+
+def schema_text(path: Path) -> str:
+    return json.dumps(schema(path), indent=1, ensure_ascii=False) + "\n"
+
+
 def file(name: str) -> Path:
     return FOLDER / f"{name}-{WIDTH}.txt"
 
@@ -49,5 +70,5 @@ if __name__ == "__main__":
     with TemporaryDirectory() as folder:
         for name in SCREENS:
             file(name).write_text(printed(name, Path(folder)), encoding="utf-8")
-    SCHEMA_FILE.write_text(schema_text(), encoding="utf-8")
-    HEALTH_FILE.write_text(health_schema_text(), encoding="utf-8")
+    for path in (REPORT_FILE, HEALTH_FILE):
+        path.write_text(schema_text(path), encoding="utf-8")

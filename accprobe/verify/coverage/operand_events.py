@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from functools import cache
 from itertools import product
 
@@ -13,7 +14,7 @@ from accprobe.isa.formats import Bits, Format
 from accprobe.isa.instructions import Instruction
 from accprobe.operands.request import Request
 from accprobe.verify.coverage.events import EXTREMES, SIGNS, CodeArrays, Event, EventFamily
-from accprobe.verify.coverage.ranges import largest_of, lead_of
+from accprobe.verify.coverage.ranges import lead_of
 
 OPERAND_CLASSES = ("zero", "subnormal", "normal", "largest", "infinity", "NaN")
 SCALE_CLASSES = ("zero", "subnormal", "smallest normal", "normal", "largest", "NaN")
@@ -134,7 +135,7 @@ def operand_codes(inst: Instruction, request: Request) -> CodeArrays:
     if all_largest.any():
         minus, of_c = (np.signbit(fmt.values(x)) for fmt, x in patterns[:2]), inst.c.values(request.c)
         negative = np.logical_xor(*minus)
-        size = min(lead_of(largest_of(inst.a) * largest_of(inst.b)), inst.c.max_exponent)
+        size = min(lead_of(Fraction(inst.a.largest_value) * Fraction(inst.b.largest_value)), inst.c.max_exponent)
         of_size = all_largest & (leading(np.where(np.isfinite(of_c), of_c, 0.0)) == size)
         yield "extremes", of_size & (negative == np.signbit(of_c)).all(axis=0), negative[0].astype(np.int64)
         yield "extremes", of_size & negative.any(axis=0) & ~negative.all(axis=0), 2

@@ -13,8 +13,6 @@ from itertools import product
 from math import prod
 from typing import Literal
 
-import numpy as np
-
 from accprobe.isa.formats import Format
 from accprobe.isa.instructions import Instruction
 from accprobe.model.tree import DotModel, FloatArithmetic, FusedSum, Subnormals
@@ -105,7 +103,7 @@ class SumRange:
     @property
     def largest_result(self) -> Fraction:
         total = sum((role.count * role.largest for role in self.roles.values()), Fraction(0))
-        return min(total * (1 + Fraction(1, 2**self.arithmetic.result_bits)), largest_of(self.arithmetic.result))
+        return min(total * (1 + Fraction(1, 2**self.arithmetic.result_bits)), Fraction(self.arithmetic.result.largest_value))
 
 
 def sum_ranges(inst: Instruction, model: DotModel) -> list[SumRange]:
@@ -122,18 +120,13 @@ def lead_of(value: Fraction) -> int:
     return exponent if value >= Fraction(2) ** exponent else exponent - 1
 
 
-def largest_of(fmt: Format) -> Fraction:
-    """Return the largest finite number."""
-    return Fraction(float(fmt.values(np.array([fmt.largest], fmt.dtype))[0]))
-
-
 def _products(inst: Instruction, subnormals: Subnormals, node: FusedSum) -> TermRange:
     """Return products, or sums of those that are scaled at once, times their block scales."""
     arithmetic = node.arithmetic
     assert isinstance(arithmetic, FloatArithmetic)
     factors, scales = (inst.a, inst.b), () if inst.scale is None else (inst.scale, inst.scale)
     formats, together = (*factors, *scales), arithmetic.scaled_products
-    largest = prod((largest_of(fmt) for fmt in formats), start=Fraction(together or 1))
+    largest = prod((Fraction(fmt.largest_value) for fmt in formats), start=Fraction(together or 1))
     leads = sum(_lowest_lead(fmt, subnormals if fmt in factors else "kept") for fmt in formats), lead_of(largest)
     aligned = formats if together is None else scales
     exponents = sum(fmt.min_exponent for fmt in aligned), sum(fmt.max_exponent for fmt in aligned)
@@ -163,7 +156,7 @@ def _addend(fmt: Format, subnormals: Subnormals, exact: bool) -> TermRange:
     lowest = _lowest_lead(fmt, subnormals) if exact else fmt.min_exponent
     significand = 2 - Fraction(1, 2**fmt.mantissa_bits)
     unit = fmt.min_exponent - fmt.mantissa_bits
-    return TermRange(1, (lowest, fmt.max_exponent), unit, largest_of(fmt), significand, fmt.mantissa_bits + 1)
+    return TermRange(1, (lowest, fmt.max_exponent), unit, Fraction(fmt.largest_value), significand, fmt.mantissa_bits + 1)
 
 
 def _lowest_lead(fmt: Format, subnormals: Subnormals) -> int:

@@ -6,6 +6,7 @@ A change is made to some dot products in place: the patterns of A, B or C, the p
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from fractions import Fraction
 from typing import NamedTuple
 
 import numpy as np
@@ -21,7 +22,7 @@ from accprobe.operands.kinds import draw, kinds
 from accprobe.operands.request import Request, joined
 from accprobe.verify.coverage.events import EventFamily, Key
 from accprobe.verify.coverage.operand_events import OPERAND_CLASSES, codes_of, scale_codes
-from accprobe.verify.coverage.ranges import largest_of, lead_of
+from accprobe.verify.coverage.ranges import lead_of
 from accprobe.verify.coverage.trace import Reaching, Trace
 
 Mask = NDArray[np.bool_]
@@ -248,7 +249,7 @@ def _extremes(inst: Instruction, rng: np.random.Generator) -> Request:
     negative = rng.integers(0, 2, (EXTREMES, 1)) | (rng.integers(0, 2, made.a.shape) & (np.arange(EXTREMES) % 2)[:, None])
     made.a[:] = inst.a.largest | negative.astype(inst.a.dtype) * inst.a.dtype.type(inst.a.sign_bit)
     made.b[:] = inst.b.largest
-    exponent = min(lead_of(largest_of(inst.a) * largest_of(inst.b)), inst.c.max_exponent)
+    exponent = min(lead_of(Fraction(inst.a.largest_value) * Fraction(inst.b.largest_value)), inst.c.max_exponent)
     fractions = rng.integers(0, 1 << inst.c.mantissa_bits, EXTREMES)
     patterns = np.minimum(
         ((exponent + inst.c.bias) << inst.c.mantissa_bits | fractions) << inst.c.ignored_low_bits, inst.c.largest

@@ -141,8 +141,7 @@ class ScaledGroups:
     def __init__(self, inst: Instruction, node: FusedSum, size: int) -> None:
         self.inst, self.ks = inst, np.array(node.products).reshape(-1, size)
         self.lowest = sum(fmt.min_exponent - fmt.mantissa_bits for fmt in (inst.a, inst.b))
-        a, b = (float(fmt.values(np.array([fmt.largest], fmt.dtype))[0]) for fmt in (inst.a, inst.b))
-        largest = int(a * b * 2.0**-self.lowest)
+        largest = int(inst.a.largest_value * inst.b.largest_value * 2.0**-self.lowest)
         self.carry, self.depth, self.leads = size.bit_length() - 1, largest.bit_length() - 1, (largest * size).bit_length()
 
     def products(self, request: Request) -> Integers:
