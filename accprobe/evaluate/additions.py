@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from accprobe.evaluate import tiles
 from accprobe.isa.formats import FORMATS, Bits, Format
-from accprobe.model.product import NO_K, Chain, Merged, Node, ProductModel, addition, folded, merged_in, multiply_add
+from accprobe.model.product import NO_K, Chain, Node, ProductModel, addition, folded, merged_in, multiply_add
 from accprobe.model.tree import Arithmetic, IntegerArithmetic
 
 _Numbers = NDArray[np.floating]
@@ -152,7 +152,8 @@ _EXACT_BITS = 53
 
 def is_wrapped(model: ProductModel) -> bool:
     """Return whether all sums are integers modulo 2^32, and float64 holds the exact ones."""
-    if not (model.a.is_integer and model.b.is_integer and all(map(_wraps, (*model.step.arithmetics, *_additions(model.tree))))):
+    sums = (*model.step.arithmetics, *(node.arithmetic for node in merged_in(model.tree)))
+    if not (model.a.is_integer and model.b.is_integer and all(map(_wraps, sums))):
         return False
     terms = int(_times(model).sum())
     return model.a.bits + model.b.bits + terms.bit_length() < _EXACT_BITS
@@ -193,10 +194,6 @@ def _wraps(arithmetic: Arithmetic) -> bool:
     if not isinstance(arithmetic, IntegerArithmetic):
         return False
     return arithmetic == IntegerArithmetic(arithmetic.result, "wrap") and arithmetic.result.bits == 32
-
-
-def _additions(node: Node) -> list[Arithmetic]:
-    return [node.arithmetic, *(x for part in node.parts for x in _additions(part))] if isinstance(node, Merged) else []
 
 
 def _times(model: ProductModel) -> Integers:

@@ -31,6 +31,7 @@ from accprobe.model.product import (
     Scaling,
     addition,
     folded,
+    merged_in,
     multiply_add,
     of_chains,
 )
@@ -117,11 +118,7 @@ def _is_taken(model: ProductModel) -> bool:
     """Return whether every sum is of float32, or kept in a format that it is rounded to; f16 is rounded to nearest alone."""
     if model.result.name not in ("f32", "bf16", "f16") or (model.result.name == "f16" and model.result_rounding != "RNE"):
         return False
-    return model.step.root.arithmetic.result.name == "f32" and model.a.is_float and all(map(_is_plain, _merges(model.tree)))
-
-
-def _merges(node: Node) -> Sequence[Merged]:
-    return () if isinstance(node, Chain) else (node, *(x for part in node.parts for x in _merges(part)))
+    return model.step.root.arithmetic.result.name == "f32" and model.a.is_float and all(map(_is_plain, merged_in(model.tree)))
 
 
 def _is_plain(merged: Merged) -> bool:
