@@ -10,8 +10,7 @@ from accprobe.isa import architectures
 from accprobe.isa.formats import FORMATS, Format
 from accprobe.model import published as known_models
 from accprobe.model.tree import DotModel, FloatArithmetic
-from accprobe.report.recorded import recorded
-from accprobe.report.report import Report
+from accprobe.report.published import recorded_of
 from accprobe.report.rows import Row
 from accprobe.sass import opcodes
 from accprobe.sass.opcodes import Kind
@@ -74,9 +73,7 @@ def _measured(architecture: str) -> dict[Kind, tuple[Accumulator, set[int]]]:
     found: dict[Kind, Accumulator] = {}
     sources: dict[Kind, dict[str, str]] = {}
     sizes: dict[Kind, set[int]] = {}
-    for name, report in ((name, Report.load(name)) for name in recorded()):
-        if report.device.kind != "cuda" or architectures.get(report.device.architecture).name != architecture:
-            continue
+    for name, report in recorded_of(architectures.get(architecture).target).items():
         for row in report.measured:
             if known := _of_row(row):
                 kind = opcodes.parse(row.opcodes[0]).kind

@@ -27,7 +27,7 @@ from accprobe.health.plan import FUNCTION_UNITS
 from accprobe.isa.formats import Bits
 from accprobe.operands.exchange import Counterexample, Exchange, hex_of
 from accprobe.report.functions import FunctionRow
-from accprobe.report.recorded import recorded
+from accprobe.report.published import recorded_of
 from accprobe.report.report import Report
 
 OPERANDS_OF_A_TURN = 1 << 16
@@ -48,7 +48,7 @@ def function_rows(device: Device, like: str | None) -> dict[str, list[FunctionRo
     """Return the confirmed functions of each unit: of the report `like`, otherwise of that GPU or its architecture."""
     if not isinstance(device, OnGpu) or device.kind != "cuda" or (like or "").startswith("sim:"):
         return {}
-    reports = [Report.load(name) for name in ([like] if like else recorded())]
+    reports = [Report.load(like)] if like else recorded_of(device.architecture).values()
     for report in sorted(reports, key=lambda report: report.device.name != device.name):
         if report.functions and report.device.architecture == device.architecture:
             known = {row.name: row for row in report.functions if row.status == "confirmed" and row.model}

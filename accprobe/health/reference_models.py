@@ -10,8 +10,7 @@ from accprobe.isa.instructions import Instruction
 from accprobe.model.published import chip, known_models, names
 from accprobe.model.tree import DotModel
 from accprobe.report.names import named_models
-from accprobe.report.recorded import recorded
-from accprobe.report.report import Report
+from accprobe.report.published import recorded_of
 
 
 class Trusted(NamedTuple):
@@ -46,11 +45,7 @@ def trusted(device: Device, like: str | None) -> Trusted:
 
 def _recorded_of(device: Device) -> Trusted | None:
     """Return the recorded models of that GPU kind, else of its architecture, else None."""
-    recorded_on = {
-        name: report.device.name
-        for name, report in ((name, Report.load(name)) for name in recorded())
-        if report.device.kind == "cuda" and report.instructions and report.device.architecture == device.architecture
-    }
+    recorded_on = {name: x.device.name for name, x in recorded_of(device.architecture).items() if x.instructions}
     if not recorded_on:
         return None
     same = [name for name, gpu in recorded_on.items() if _same_kind(gpu, device.name)]

@@ -88,8 +88,13 @@ def measured_on(architecture: str) -> dict[Instruction, list[str]]:
     """Return the devices with a recorded report, by measured instruction. Raises UnknownName."""
     target = architecture if architecture in PROCESSORS else architectures.get(architecture).target
     found: dict[Instruction, list[str]] = {}
-    for report in map(Report.load, recorded()):
-        if report.device.kind in ("cuda", "cpu") and report.device.architecture == target:
-            for row in report.measured:
-                found.setdefault(row.instruction, []).append(report.device.name)
+    for report in recorded_of(target).values():
+        for row in report.measured:
+            found.setdefault(row.instruction, []).append(report.device.name)
     return found
+
+
+def recorded_of(target: str) -> dict[str, Report]:
+    """Return the recorded reports of devices of a compile target or processor architecture, by name."""
+    of_hardware = {name: report for name in recorded() if (report := Report.load(name)).device.kind in ("cuda", "cpu")}
+    return {name: report for name, report in of_hardware.items() if report.device.architecture == target}
