@@ -13,8 +13,6 @@ from outside import Unit
 
 from accprobe.devices.protocol import InstructionSubject
 from accprobe.evaluate.evaluator import evaluate
-from accprobe.infer.characterise import characterise
-from accprobe.infer.experiments.scales import settling_requests
 from accprobe.isa.formats import FORMATS, Bits
 from accprobe.isa.instructions import Instruction, parse
 from accprobe.model.tree import Addend, DotModel, FloatArithmetic, FusedSum, Product, chain
@@ -223,15 +221,6 @@ def test_a_sparse_a_has_block_scales_too() -> None:
 def replace_floor(model: DotModel, floor: int | None) -> DotModel:
     """With the rules that no such sums can show as they are inferred."""
     return model.with_arithmetic(lambda x: replace(x, min_exponent=floor, underflow_sign="kept"))  # type: ignore[arg-type]
-
-
-def test_the_words_that_settle_nvfp4_are_in_the_evidence() -> None:
-    words = settling_requests(NVFP4)
-    found = characterise(Scaled(NVFP4, fused(NVFP4, 36, 8)), NVFP4).findings["scaled_products"]
-    first = found.evidence[: len(words)]
-    assert [x.request(NVFP4).scales_a[0].tolist() for x in first] == words.scales_a.tolist()  # type: ignore[union-attr]
-    assert [x.d for x in first] == ["35800000", "36000000", "37000000"]
-    assert found.value == 8
 
 
 def swapped_scales(asked: Request) -> Request:

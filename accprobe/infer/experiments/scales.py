@@ -16,7 +16,6 @@ from accprobe.infer.draft import Draft
 from accprobe.infer.experiments.nonstandard import scaled_at_once
 from accprobe.infer.findings import Finding, Findings
 from accprobe.infer.workbench import Dyadic, LeafValues, Workbench, contest, two_to
-from accprobe.isa.instructions import Instruction
 from accprobe.operands.request import Request, joined
 
 TINY = 40  # Powers of two below the smallest result that are probed.
@@ -25,55 +24,25 @@ DISTANCES = (1, 2, 4, 8, 16)  # Places of a block between two small products tha
 LEAD = 10  # Exponent of the scales that lead, at most: their results are of normal size.
 LEADS = ("products", "C", "nothing")
 
-# Four scales of A: the second block's is 2^-17 or 2^-35 times the first one's; with ue4m3, those of B too.
-LARGE_AND_SMALL = {"ue4m3": (0x78, 0x01, 0x38, 0x38), "ue8m0": (127, 92, 127, 127)}
-
 
 def scaled_blocks(bench: Workbench, draft: Draft) -> tuple[Draft, Findings]:
     """Find how many products of e2m1 are scaled at once, and the bits that such sums keep below the largest scale."""
     inst, model = bench.inst, draft.model()
     if inst.scale_block is None or {inst.a.name, inst.b.name} != {"e2m1"}:
         return draft, {}
-    first = settling_requests(inst)
     arithmetic = draft.arithmetic("sum")
     ways = [
         {"scaled_products": arithmetic.scaled_products, "alignment_bits": arithmetic.alignment_bits},
         *scaled_at_once(inst, model, arithmetic, False),
     ]
-    found = contest(bench, (draft.change("sum", **fields).model() for fields in ways), joined([first, _distant_blocks(bench)]))
-    evidence = bench.exchanges(first, found.d, range(len(first))) + found.evidence
+    found = contest(bench, (draft.change("sum", **fields).model() for fields in ways), _distant_blocks(bench))
     if not found.explaining:
         note = "no number of products and of bits explains every result"
-        return draft, {"scaled_products": Finding(None, "undetermined", note=note, evidence=evidence)}
+        return draft, {"scaled_products": Finding(None, "undetermined", note=note, evidence=found.evidence)}
     explaining = [ways[i] for i in found.explaining]
     findings = {name: Finding.among(fields[name] for fields in explaining) for name in ways[0]}
-    findings["scaled_products"] = replace(findings["scaled_products"], evidence=evidence)
+    findings["scaled_products"] = replace(findings["scaled_products"], evidence=found.evidence)
     return draft.change("sum", **explaining[0]), findings
-
-
-def settling_requests(inst: Instruction) -> Request:
-    """Return dot products that decide properties which no public result of a B200 decides, for scales of 16 products.
-
-    With ue4m3: whether 36 bits are kept below the largest scale; whether products 8 places away are added first; whether the
-    window of a small scale depends on C or on the scales. With ue8m0: whether 35 bits are kept.
-    """
-    scales = LARGE_AND_SMALL.get(inst.scale.name if inst.scale else "")
-    if scales is None or inst.scale_block != 16 or inst.k != 4 * inst.scale_block:
-        return Request.zeros(inst, 0)
-    lead, four, half = {0: (6, 6), 1: (6, 0xE)}, {0: (6, 6), 1: (6, 0xC), 16: (4, 2)}, (1, 1)
-    rows: list[tuple[dict[int, tuple[int, int]], int]] = [(lead | {16: (2, 2)}, 0)]
-    if inst.scale is not None and inst.scale.name == "ue4m3":
-        rows = [(lead | {16: half}, 0), (lead | {16: half, 24: half}, 0), (four, 0xC9000000)]
-    request = Request.zeros(inst, len(rows))
-    for row, (products, c) in enumerate(rows):
-        for k, codes in products.items():
-            request.a[row, k], request.b[row, k] = codes
-        request.c[row] = c
-    both = (request.scales_a, request.scales_b) if len(rows) > 1 else (request.scales_a,)
-    for of_operand in both:
-        if of_operand is not None:
-            of_operand[:] = scales
-    return request
 
 
 class _ScaledRow(NamedTuple):
