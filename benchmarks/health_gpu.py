@@ -26,10 +26,10 @@ import torch
 from accprobe.build.golden import GoldenShape, Planted, golden_shape
 from accprobe.devices.cuda import CudaDevice
 from accprobe.errors import ToolMissing
+from accprobe.health.check import trusted
 from accprobe.health.golden import GoldenBench, prepare_golden
 from accprobe.health.outcome import Load
 from accprobe.health.plan import chosen
-from accprobe.health.reference_models import trusted
 from accprobe.health.sensors import Nvml, Watch
 from accprobe.isa.instructions import in_a_row
 from accprobe.render.subjects.instruction import mismatch

@@ -2,7 +2,7 @@
 
 The tests: DeepGEMM's calc_diff = 1 - 2·sum(x·y) / sum(x² + y²) over all elements, below 1e-3 (github.com/deepseek-ai/DeepGEMM);
 rtol and atol as in numpy.allclose, recommended or the user's; and each element within the error bound of its arithmetic at a
-rate of false alarms (`accprobe.budget.tail`). Every mistake is evaluated bit for bit, on many tests of fresh operands.
+rate of false alarms (`accprobe.budget.error_check`). Every mistake is evaluated bit for bit, on many tests of fresh operands.
 """
 
 from __future__ import annotations
@@ -16,9 +16,8 @@ import numpy as np
 
 from accprobe.budget.accumulation import Accumulation
 from accprobe.budget.data import Data, drawn_patterns
-from accprobe.budget.error_check import Tolerance, largest_share
+from accprobe.budget.error_check import FALSE_ALARMS, Emulated, Tail, Tolerance, largest_share, rounded_values, tail_of
 from accprobe.budget.mutants import MUTATIONS, Operation, mistake_name, never_promoted
-from accprobe.budget.tail import FALSE_ALARMS, Emulated, Tail, rounded_values, tail_of
 from accprobe.budget.worst_error import worst_error
 from accprobe.errors import AccprobeError
 from accprobe.evaluate.error_free import Floats, Truths

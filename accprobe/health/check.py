@@ -1,4 +1,4 @@
-"""Check one GPU, unit after unit until the time is over, and all GPUs of a host at once.
+"""Check one GPU, unit after unit until the time is over, against its models, and all GPUs of a host at once.
 
 Each GPU of a host has a process, so that a crash or hang affects one GPU only.
 """
@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import cycle
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
+from typing import NamedTuple
 
 from accprobe.build import driver
 from accprobe.build.golden import is_golden
@@ -24,11 +25,12 @@ from accprobe.health.bench import CpuBench, SeenWord, Turn, UnitBench
 from accprobe.health.functions import function_benches
 from accprobe.health.outcome import Board, GpuOutcome, OnOutcome, Sensors, Smallest, UnitOutcome, WrongWord
 from accprobe.health.plan import HANG_SECONDS, CheckPlan, chosen
-from accprobe.health.reference_models import trusted
 from accprobe.health.sensors import Nvml, Watch
 from accprobe.isa.instructions import Instruction
-from accprobe.model.published import chip
+from accprobe.model.published import chip, known_models, names
 from accprobe.model.tree import DotModel
+from accprobe.report.names import named_models
+from accprobe.report.published import recorded_of
 from accprobe.survey.workers import end_with_parent, interrupts_held_back
 
 KEPT_OF_AN_SM = 2
@@ -275,3 +277,46 @@ def _check_in_worker(name: str, plan: CheckPlan, sending: Connection) -> None:
     end_with_parent()
     for so_far in check_gpu(name, plan):
         sending.send(so_far)
+
+
+class Trusted(NamedTuple):
+    """source: a value of --like. remark: "" where the models were measured on this kind of GPU."""
+
+    source: str
+    models: dict[Instruction, DotModel]
+    remark: str
+
+
+def trusted(device: Device, like: str | None) -> Trusted:
+    """Return the models of `like`; without it those recorded on that GPU kind, else on its architecture, else published ones.
+
+    Raises UnknownName, ReportError; DeviceError where there are none.
+    """
+    simulated = "SIMULATED: no hardware is checked" if device.kind == "simulated" else ""
+    if like is not None:
+        return Trusted(like, named_models(like), simulated)
+    if found := _recorded_of(device):
+        return found
+    for name in names():
+        if chip(name).architecture == device.architecture:
+            models = {inst: entry.model for inst, entry in known_models(name).items()}
+            return Trusted(f"sim:{name}", models, f"published models of {chip(name).title}: nothing of this kind was measured")
+    raise DeviceError(
+        f"there is no model of {device.architecture}: measure a good GPU of this kind with `accprobe run -o FILE`, then give"
+        " --like FILE"
+    )
+
+
+def _recorded_of(device: Device) -> Trusted | None:
+    """Return the recorded models of that GPU kind, else of its architecture, else None."""
+    recorded_on = {name: x.device.name for name, x in recorded_of(device.architecture).items() if x.instructions}
+    if not recorded_on:
+        return None
+    same = [name for name, gpu in recorded_on.items() if _same_kind(gpu, device.name)]
+    name = (same or list(recorded_on))[0]
+    return Trusted(name, named_models(name), "" if same else f"models recorded on another GPU, an {recorded_on[name]}")
+
+
+def _same_kind(recorded_on: str, name: str) -> bool:
+    """Return whether one name begins with the other, word by word: "NVIDIA H200" and "NVIDIA H200 NVL" differ in the board."""
+    return all(a == b for a, b in zip(recorded_on.split(), name.split(), strict=False))

@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 
 from accprobe.budget.accumulation import of_named
-from accprobe.budget.error_check import Mismatch, Tolerance
+from accprobe.budget.error_check import FALSE_ALARMS, Emulated, Mismatch, Tolerance
 from accprobe.budget.mutants import Operation
-from accprobe.budget.tail import FALSE_ALARMS, Emulated
 from accprobe.errors import AccprobeError
 from accprobe.evaluate.product import ScaleWords
 from accprobe.gemm.callables.arrays import library_of
@@ -40,8 +39,8 @@ def assert_matmul_close(
     whose promotion and split-K are the defaults of promote_every and split_k. out: format of the results before a conversion to
     the format of `got`, which is the default. scales: of a and b, float32: one each; [M, 1] and [1, N]; or, with
     promote_every=128, [M, K/128] and [K/128, N] or [K/128, N/128]. false_alarms: share of correct elements that may be
-    rejected: the bound is that of emulated results at this rate (accprobe/budget/tail.py). any_order: the bound is the worst
-    case of any order of K, which rejects no correct element.
+    rejected: the bound is that of emulated results at this rate (accprobe/budget/error_check.py). any_order: the bound is the
+    worst case of any order of K, which rejects no correct element.
     Arrays are numpy's, with ml_dtypes' small floats, or torch tensors on any device.
 
     Raises AssertionError with the element, its error in multiples of the bound and the likeliest cause; AccprobeError where

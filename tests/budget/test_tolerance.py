@@ -10,8 +10,8 @@ from marks import some
 
 from accprobe.budget.accumulation import of_named
 from accprobe.budget.data import drawn_patterns
+from accprobe.budget.error_check import FEWEST, Emulated, tail_of_shares
 from accprobe.budget.mutants import Operation
-from accprobe.budget.tail import FEWEST, Emulated, tail_of_shares
 from accprobe.budget.tolerance import SHARING, OwnTest, ToleranceReport, ToleranceRequest, advised, calc_diff
 from accprobe.errors import AccprobeError
 from accprobe.evaluate.error_free import Floats

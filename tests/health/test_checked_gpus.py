@@ -28,10 +28,9 @@ from accprobe.devices.simulated import (
 from accprobe.errors import DeviceError, ToolMissing, UnknownName
 from accprobe.health import check
 from accprobe.health.bench import Turn
-from accprobe.health.check import KEPT_OF_AN_SM, MOST_KEPT, check_gpu
+from accprobe.health.check import KEPT_OF_AN_SM, MOST_KEPT, check_gpu, trusted
 from accprobe.health.outcome import GpuOutcome, HealthOutcome, SmPlace
 from accprobe.health.plan import SECONDS, UNITS, CheckPlan
-from accprobe.health.reference_models import trusted
 from accprobe.health.sensors import Nvml, Watch
 from accprobe.isa.formats import Bits
 from accprobe.isa.instructions import Instruction, parse

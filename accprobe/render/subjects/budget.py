@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator, Sequence
 from accprobe.budget.accumulation import Accumulation
 from accprobe.budget.advice import percent
 from accprobe.budget.data import DATA_KINDS, OwnData
+from accprobe.budget.error_check import FALSE_ALARMS
 from accprobe.budget.error_report import ErrorReport, ErrorRow, is_simulated
 from accprobe.budget.errors import CONFIDENCE, Interval
-from accprobe.budget.tail import FALSE_ALARMS
 from accprobe.budget.tolerance import CALC_DIFF, CaughtMistake, OwnTest, ToleranceReport
 from accprobe.isa.formats import FORMATS
 from accprobe.render.document import (

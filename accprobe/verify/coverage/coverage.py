@@ -21,7 +21,7 @@ from accprobe.verify.code_pairs import every_pair, every_scale
 from accprobe.verify.coverage.corpora import stored_operands, tries_of
 from accprobe.verify.coverage.events import Event, Key
 from accprobe.verify.coverage.integers import DRAWS, ODD_PRODUCTS, integer_operands
-from accprobe.verify.coverage.layouts import layout_operands, with_layouts
+from accprobe.verify.coverage.operand_events import layout_operands, with_layouts
 from accprobe.verify.coverage.search import Found, Reached, search
 from accprobe.verify.coverage.trace import MODELS_KEPT, RowNumbers, trace_of
 from accprobe.verify.outcome import CODE_PAIRS, COVERING, Advance, Events, Verification, silent
