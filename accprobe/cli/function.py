@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
@@ -13,7 +13,7 @@ import click
 
 from accprobe.cli.interrupts import time_limit
 from accprobe.cli.output import DIFFERS, list_names, tell
-from accprobe.cli.reports import ReportOutput, end_interrupted, report_options, saving
+from accprobe.cli.reports import ReportOutput, measured_report, report_options, saving
 from accprobe.cli.streams import libraries_on_stderr
 from accprobe.errors import AccprobeError, DeviceError, UnknownName, defect, nearest
 from accprobe.render.progress import progress_bar
@@ -108,6 +108,7 @@ def _units(device: str | None, select: tuple[str, ...], to: ReportOutput) -> Non
     from accprobe.devices import open_device
     from accprobe.function.arithmetic import ARITHMETIC_UNITS
     from accprobe.function.units import SCALAR_UNITS
+    from accprobe.render.subjects.functions import function_blocks
     from accprobe.report.report import Report
 
     count, why = driver.gpus()
@@ -121,25 +122,22 @@ def _units(device: str | None, select: tuple[str, ...], to: ReportOutput) -> Non
     gpu = open_device(device or "gpu")
     _compile(chosen, gpu.architecture)
     index = int((device or "cuda:0").partition(":")[2] or 0)
-    report, stopped = Report.empty(gpu, device, 0), None
-    rows: list[FunctionRow] = []
-    with saving(to.file) as save, progress_bar("opening") as show:
-        try:
-            with time_limit(to.seconds):
-                for row in measured_at_once(chosen, gpu.architecture, index):
-                    rows.append(row)
-                    show(len(rows), len(chosen), row.name)
-                    report = report.with_claims(rows)
-                    save(report)
-        except (KeyboardInterrupt, AccprobeError) as e:
-            stopped = e
-    if rows:
-        _print(report, to)
-    if isinstance(stopped, KeyboardInterrupt):
-        end_interrupted(f"{len(rows)} functions", to.file, stopped)
-    if stopped is not None:
-        raise stopped
-    if any(row.status != "confirmed" and row.reason != NEVER_RAN for row in rows):
+    empty = Report.empty(gpu, device, 0)
+
+    def measure(on_report: Callable[[Report], None]) -> None:
+        rows: list[FunctionRow] = []
+        for row in measured_at_once(chosen, gpu.architecture, index):
+            rows.append(row)
+            on_report(empty.with_claims(rows))
+
+    report = measured_report(
+        measure,
+        to,
+        lambda found: (len(found.functions), len(chosen)),
+        lambda found: f"{len(found.functions)} functions",
+        lambda found: function_blocks(found.functions),
+    )
+    if any(row.status != "confirmed" and row.reason != NEVER_RAN for row in report.functions):
         sys.exit(DIFFERS)
 
 
