@@ -66,7 +66,7 @@ def record(
         recorder.finish()
         writer.finish(recorder.stopped)
     except BaseException as e:
-        writer.finish(f"its program raised {type(e).__name__}", complete=False)
+        writer.finish(f"its program raised {type(e.__cause__ or e).__name__}", complete=False)
         raise
     finally:
         if save:
@@ -117,14 +117,13 @@ def record_script(script: Path, arguments: Sequence[str], folder: Path, **option
                 runpy.run_path(str(script), run_name="__main__")
             except SystemExit as e:
                 if e.code not in (None, 0):
-                    raise
-    except SystemExit as e:
-        raise AccprobeError(f"{script} ended with status {e.code}; what ran before is in {folder}") from None
-    except (AccprobeError, OSError, KeyboardInterrupt):
-        raise
-    except BaseException as e:
-        reason = str(e).partition("\n")[0]
-        raise AccprobeError(f"{script} raises {type(e).__name__}: {reason}; what ran before is in {folder}") from e
+                    ended = f"ended with status {e.code}" if isinstance(e.code, int) else f"ended: {e.code}"
+                    raise AccprobeError(f"{script} {ended}; what ran before is in {folder}") from e
+            except (AccprobeError, KeyboardInterrupt):
+                raise
+            except BaseException as e:
+                reason = str(e).partition("\n")[0]
+                raise AccprobeError(f"{script} raises {type(e).__name__}: {reason}; what ran before is in {folder}") from e
     finally:
         sys.argv, sys.path[:] = before
     return recorder
