@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from accprobe.errors import AccprobeError
+from accprobe.evaluate import tiles
 from accprobe.function.candidates import candidate_of
 from accprobe.function.model import FunctionModel
 from accprobe.function.quadratic import Table
@@ -19,6 +20,9 @@ from accprobe.isa.formats import FORMATS, Bits, Format
 from accprobe.report.claims import Status, status_of
 from accprobe.report.functions import FunctionRow, ScalingRecord, TableModelRecord, TableRecord
 from accprobe.verify.outcome import Verification
+
+# Words of a table model that numpy computes a second, about: how long compiled code is not worth loading.
+NUMPY_RATE = 1.5e7
 
 REDUCTION_KINDS: dict[str, type[Reduction]] = {kind.name: kind for kind in (Power, Exponential, Logarithm, Turns, Octaves)}
 
@@ -120,6 +124,10 @@ def _words_of(row: FunctionRow, words: Bits) -> Bits:
     if not isinstance(row.model, TableModelRecord):
         assert row.model is not None
         found: Bits = candidate_of(row.model, operand, result).words(words)
+    elif row.operand == row.result == "f32" and tiles.pays(words.size / NUMPY_RATE):
+        from accprobe.function.compiled import table_words
+
+        found = table_words(row.model, words)
     else:
         found = model_of(row.model).words_of(words, operand, result)
     return found.astype(result.dtype)

@@ -114,6 +114,17 @@ def verified(model: Hypothesis, result: Format, begin: int, planted: Bits, is_ex
     return exhaustive.as_pass(exhaustive.summed(counts), lambda words: planted[words - max(begin - 1, 0)], model)
 
 
+@pytest.mark.parametrize("name", models())
+def test_compiled_tables_compute_what_numpy_computes(name: str) -> None:
+    pytest.importorskip("numba")
+    from accprobe.function.compiled import WORDS_TOGETHER, table_words
+
+    ranges = [np.arange(begin, begin + 64) for begin in BEGINS]
+    words = np.concatenate([*ranges, np.arange(0, 1 << 32, (1 << 32) // (2 * WORDS_TOGETHER + 1))]).astype(np.uint32)
+    model = models()[name]
+    assert np.array_equal(table_words(model_record(model), words), model.words(words))
+
+
 @pytest.mark.parametrize("name", [*models(), *CONVERSIONS])
 def test_the_kernel_counts_what_numpy_counts(name: str) -> None:
     """Mismatches, digest and errors of ranges in which one result in 97 is wrong."""

@@ -1,0 +1,211 @@
+"""Table models compiled by numba: the steps of `model` on blocks of words that stay in the cache of a CPU's core.
+
+The numbers of a model are those of `exhaustive`, which the kernel of a GPU reads too. Import this module only where it is
+needed: it imports numba, which takes a few tenths of a second.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from accprobe.function.exhaustive import AFTER, REDUCTIONS, table_parameters
+from accprobe.function.quadratic import SQUARER_BITS, squares
+from accprobe.function.reductions import BIAS, FRACTION, HIDDEN, INFINITY, LARGEST_POWER, MASK, SIGN, WIDEST_SHIFT, Turns
+from accprobe.isa.formats import Bits
+from accprobe.report.functions import TableModelRecord
+
+# Decorates functions without type annotations, which numba infers.
+_compiled = njit(nogil=True, cache=True, error_model="numpy")
+
+_POWER, _EXP2, _LOG2, _TURNS = (REDUCTIONS.index(name) for name in ("power", "exp2", "log2", "turns"))
+_TIMES, _PLUS = AFTER.index("times"), AFTER.index("plus")
+_FACTOR = Turns.FACTOR
+_QUIET_NAN = np.uint32(0x7FFFFFFF)
+# Words of a block.
+WORDS_TOGETHER = 1024
+
+
+def table_words(record: TableModelRecord, words: Bits) -> Bits:
+    """Return the result words of f32 words, as `FunctionModel.words` does."""
+    numbers, coefficients = table_parameters(record)
+    parameters, tables = np.atleast_1d(numbers), numbers["tables"][: len(record.tables)].copy()
+    exact = np.array([(int(word, 16), int(result, 16)) for word, result in record.exact.items()], np.int64).reshape(-1, 2)
+    specials = np.append(numbers["specials"], -1)  # the last one is of ordinary operands
+    kinds = np.stack([squares("truncated"), squares("exact")]).astype(np.int32)
+    given = np.ascontiguousarray(words, np.uint32).reshape(-1)
+    found = np.empty_like(given)
+    scalings = numbers["scalings"][: len(record.scalings)].copy()
+    _words(parameters[0], tables, scalings, specials, exact, coefficients.T.copy(), kinds, given, found)
+    return found.reshape(words.shape)
+
+
+@_compiled
+def _words(p, tables, scalings, specials, exact, coefficients, squares, words, found):
+    table, argument, sign, exponent, values = np.zeros((5, WORDS_TOGETHER), np.int64)
+    scaled = np.empty(WORDS_TOGETHER, np.uint32)
+    for start in range(0, len(words), WORDS_TOGETHER):
+        given, results = words[start : start + WORDS_TOGETHER], found[start : start + WORDS_TOGETHER]
+        operands = scaled[: len(given)]
+        _scale(scalings, given, operands)
+        _block(p, tables, coefficients, squares, operands, table, argument, sign, exponent, values, results)
+        _set_specials(p.flushed, specials, exact, operands, results)
+        _correct(scalings, given, results)
+
+
+@_compiled
+def _block(p, tables, coefficients, squares, words, table, argument, sign, exponent, values, found):
+    """Compute the words of one block, as if no operand was special."""
+    for i in range(len(words)):
+        exponent[i] = 0
+    if p.reduction == _POWER:
+        _split_power(p.period, p.direction, words, table, argument, sign, exponent)
+    elif p.reduction == _EXP2:
+        _split_exp2(words, argument, exponent)
+    elif p.reduction == _LOG2:
+        for i in range(len(words)):
+            argument[i] = words[i] & MASK
+    elif p.reduction == _TURNS:
+        _split_turns(p.quarters, words, argument, sign)
+    else:
+        _split_octaves(p.lowest, tables.ignored, words, table, argument, sign)
+    _evaluate(tables, coefficients, squares, len(words), table, argument, exponent, values)
+    if p.reduction == _LOG2:
+        _add_exponents(p.dropped, tables[0].unit, words, sign, exponent, values)
+    for i in range(len(words)):
+        found[i] = _assembled(sign[i], values[i], exponent[i])
+    if p.reduction > _TURNS:
+        lowest, above, end = p.lowest + BIAS, p.above, p.lowest + BIAS + len(tables)
+        for i in range(len(words)):
+            biased = words[i] >> FRACTION & 255
+            of_table, constant = found[i], np.uint32(above | sign[i] << 31)
+            found[i] = words[i] if biased < lowest else constant if biased >= end else of_table
+
+
+@_compiled
+def _split_power(period, direction, words, table, argument, sign, exponent):
+    for i in range(len(words)):
+        word = np.int64(words[i])
+        power = (word >> FRACTION & 255) - BIAS
+        table[i], argument[i], sign[i] = power & period - 1, word & MASK, word >> 31
+        exponent[i] = direction * (power >> period - 1)
+
+
+@_compiled
+def _split_exp2(words, argument, exponent):
+    for i in range(len(words)):
+        word = np.int64(words[i])
+        biased = word >> FRACTION & 255
+        fixed = _shifted(word & MASK | HIDDEN, min(biased - BIAS, LARGEST_POWER))
+        fixed = fixed if biased > 0 else 0
+        fixed = -fixed - (fixed & MASK != 0) if word >> 31 else fixed
+        argument[i], exponent[i] = fixed & MASK, fixed >> FRACTION
+
+
+@_compiled
+def _split_turns(quarters, words, argument, sign):
+    for i in range(len(words)):
+        word = np.int64(words[i])
+        biased, product = word >> FRACTION & 255, (word & MASK | HIDDEN) * (_FACTOR & MASK | HIDDEN)
+        carry = product >> 2 * FRACTION + 1
+        left = biased + (_FACTOR >> FRACTION) - 2 * BIAS + carry + 2
+        normal = (biased > 0) & (left + BIAS > 2) & (left < WIDEST_SHIFT)
+        phase = _shifted(product >> FRACTION + carry, left) * normal
+        quarter = (phase >> FRACTION) + quarters
+        argument[i] = phase & MASK ^ MASK * (quarter & 1)
+        sign[i] = quarter >> 1 & 1 ^ (word >> 31) * (quarters == 0)
+
+
+@_compiled
+def _split_octaves(lowest, ignored, words, table, argument, sign):
+    for i in range(len(words)):
+        word = np.int64(words[i])
+        table[i] = min(max((word >> FRACTION & 255) - BIAS - lowest, 0), len(ignored) - 1)
+        argument[i] = (word & MASK) >> ignored[table[i]]
+        sign[i] = word >> 31
+
+
+@_compiled
+def _evaluate(tables, coefficients, squares, count, table, argument, exponent, values):
+    """Compute the values of the tables, and add their units to the exponents."""
+    c0, c1, c2 = coefficients
+    bits, rows, units, exact = tables.segment_bits, tables.coefficients, tables.unit, tables.exact_square
+    for i in range(count):
+        of = table[i]
+        row, x = rows[of] + (argument[i] >> bits[of]), argument[i] & (1 << bits[of]) - 1
+        values[i] = c0[row] + c1[row] * x + c2[row] * squares[exact[of], x << SQUARER_BITS - bits[of]]
+        exponent[i] += units[of]
+    if tables.has_first.any():
+        for i in range(count):
+            if argument[i] == 0 and tables[table[i]].has_first:
+                values[i] = tables[table[i]].first
+
+
+@_compiled
+def _add_exponents(dropped, unit, words, sign, exponent, values):
+    """Add the operand's exponent to a logarithm."""
+    for i in range(len(words)):
+        total = (np.int64(words[i] >> FRACTION & 255) - BIAS << -unit - dropped) + (values[i] >> dropped)
+        sign[i], values[i], exponent[i] = total < 0, ~total if total < 0 else total, unit + dropped
+
+
+@_compiled
+def _assembled(sign, value, exponent):
+    """Return the word of ±value · 2^exponent, truncated to 24 bits."""
+    length = (np.float64(value).view(np.int64) >> 52) - 1022
+    biased = length + exponent + BIAS - 1
+    word = min(biased << FRACTION | _shifted(value, 24 - length) & MASK, INFINITY)
+    return np.uint32(word * ((value > 0) & (biased > 0)) | sign << 31)  # a branch here takes longer
+
+
+@_compiled
+def _shifted(value, left):
+    return value << min(max(left, 0), WIDEST_SHIFT) >> min(max(-left, 0), 63)
+
+
+@_compiled
+def _set_specials(flushed, specials, exact, words, found):
+    """Set the results of special operands. Source of their classes: `special_classes`."""
+    zeros = MASK if flushed else 0
+    for i in range(len(found)):
+        word = np.int64(words[i])
+        size, negative = word & SIGN - 1, word >> 31
+        of_zero, of_infinity = 1 + negative, 3 + negative
+        kind = 5 if size > INFINITY else of_infinity if size == INFINITY else of_zero if size <= zeros else 0 if negative else 6
+        special, ordinary = specials[kind], found[i]
+        found[i] = special if special >= 0 else ordinary
+    for word, result in exact:
+        for i in range(len(found)):
+            if words[i] == word:
+                found[i] = result
+
+
+@_compiled
+def _scale(scalings, words, scaled):
+    for i in range(len(words)):  # numba compiles a loop in a hundredth of a slice's time
+        scaled[i] = words[i]
+    values, results = words.view(np.float32), scaled.view(np.float32)
+    for scaling in scalings:
+        limit, factor = np.float32(scaling.limit), np.float32(scaling.factor)
+        for i in range(len(words)):
+            if _applies(scaling.size, scaling.below, limit, values[i]):
+                results[i] = values[i] * factor
+
+
+@_compiled
+def _correct(scalings, words, found):
+    values, results = words.view(np.float32), found.view(np.float32)
+    for scaling in scalings:
+        limit, value = np.float32(scaling.limit), np.float32(scaling.value)
+        for i in range(len(words)):
+            if _applies(scaling.size, scaling.below, limit, values[i]):
+                y = results[i]
+                results[i] = y * value if scaling.then == _TIMES else y + value if scaling.then == _PLUS else y * y
+                if results[i] != results[i]:
+                    found[i] = _QUIET_NAN
+
+
+@_compiled
+def _applies(size, below, limit, x):
+    x = abs(x) if size else x
+    return x < limit if below else x > limit
