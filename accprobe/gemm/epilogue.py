@@ -91,8 +91,7 @@ def _probe(
         if is_bias:  # rows that differ in the last bits of A alone, so that one bias cancels the sums of all
             a = a[rng.integers(spec.m)] ^ rng.integers(0, 2, a.shape, a.dtype)
         factor = -epilogue.alpha / (epilogue.beta or 1)
-        assert out.ml_dtype is not None
-        addend = (factor * out.values(adapter.product(a, b))).astype(out.ml_dtype).view(out.dtype)
+        addend = _words(factor * out.values(adapter.product(a, b)), out)
     if is_bias:
         addend[:] = addend[rng.integers(spec.m)]
     epilogue.switch_on(addend)
@@ -102,26 +101,28 @@ def _probe(
 def _expected(epilogue: Epilogue, found: RegionOutcome, part: Call, c: SumValues, out: Format) -> Iterator[tuple[str, Bits]]:
     """Yield the results by each way."""
     assert found.plan is not None
-    assert out.ml_dtype is not None
     model = replace(found.plan, result=SUM_FORMAT)
     sums = product(model, part.a, part.b).view(np.float32)
     with np.errstate(all="ignore"):
         for name, way in ways(epilogue, out):
-            yield name, way(model, part, sums, c, out).astype(out.ml_dtype).view(out.dtype)
+            yield name, _words(way(model, part, sums, c, out), out)
 
 
 def _singles(fmt: Format, words: Bits) -> SumValues:
     return fmt.values(words).astype(np.float32)
 
 
-def _times(fmt: Format, words: Bits, factor: float) -> Bits:
+def _words(values: NDArray[Any], fmt: Format) -> Bits:
     assert fmt.ml_dtype is not None
-    return (_singles(fmt, words) * np.float32(factor)).astype(fmt.ml_dtype).view(fmt.dtype)
+    return values.astype(fmt.ml_dtype).view(fmt.dtype)
+
+
+def _times(fmt: Format, words: Bits, factor: float) -> Bits:
+    return _words(_singles(fmt, words) * np.float32(factor), fmt)
 
 
 def _rounded(values: SumValues, out: Format) -> SumValues:
-    assert out.ml_dtype is not None
-    return values.astype(out.ml_dtype).astype(np.float32)
+    return _singles(out, _words(values, out))
 
 
 def _fma(factor: float, x: SumValues, y: SumValues) -> SumValues:
@@ -181,9 +182,8 @@ def with_addend(row: ProductRow, model: ProductModel, a: Bits, b: Bits, c: Bits)
         raise AccprobeError(f"{row.title} takes no C: {why}")
     model = replace(model, result=SUM_FORMAT)
     sums = product(model, a, b).view(np.float32)
-    assert out.ml_dtype is not None
     with np.errstate(all="ignore"):
-        return way(model, Call(a, b, None, c), sums, _singles(out, c), out).astype(out.ml_dtype).view(out.dtype)
+        return _words(way(model, Call(a, b, None, c), sums, _singles(out, c), out), out)
 
 
 def _scaled_first(
@@ -222,7 +222,6 @@ def _activated(epilogue: Epilogue, way: EpilogueWay, rounded: bool) -> EpilogueW
 
     def activated(model: ProductModel, call: Call, sums: SumValues, c: SumValues, out: Format) -> SumValues:
         values, fmt = way(model, call, sums, c, out), out if rounded else SUM_FORMAT
-        assert fmt.ml_dtype is not None
-        return _singles(fmt, activation_words(epilogue, values.astype(fmt.ml_dtype).view(fmt.dtype), fmt))
+        return _singles(fmt, activation_words(epilogue, _words(values, fmt), fmt))
 
     return activated
