@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from accprobe.composites.functions import SINGLE
+from accprobe.composites.functions import SINGLE, enough_for_guess
 from accprobe.composites.steps import COMPOSITES, Arguments
 from accprobe.errors import AccprobeError
 from accprobe.gemm.callables.adapter import CallableAdapter
@@ -63,10 +63,11 @@ class CompositeAdapter(CallableAdapter):
         return self.library.patterns(found.reshape(1, 1), self.spec.out)
 
     def affordable(self, elements: int) -> int:
-        """Return the default number of fresh results, at most `elements`: fewer where a long row has a single result."""
+        """Return the default number of fresh results: fewer where a long row has a single result, more of 16 bits."""
         terms = self.spec.k // int(self._whole.shape[1])
         limit = ELEMENTS_OF_X["cuda" if self.library.device.startswith("cuda") else "cpu"]
-        return min(elements, max(1, limit // terms))
+        wanted = elements if self.spec.out is SINGLE or terms > 1 else enough_for_guess(self.spec.out)
+        return min(wanted, max(1, limit // terms))
 
 
 def open_composite(name: str, request: ProductRequest, options: Options, device: str | None) -> Opened:

@@ -91,7 +91,7 @@ def characterise_composite(
     while candidates:
         progress("fresh results", 0.3)
         search.verify(candidates, elements)
-        candidates = search.without_guesses(candidates[0], kept)
+        candidates = search.after_contradiction(candidates, kept)
     outcome.stopped = found.reason if found.plan is None else outcome.stopped.replace(UNFINISHED, "")
     outcome.calls = subject.calls + search.calls
     return outcome
@@ -105,6 +105,7 @@ class _Search:
     calls: int = 0
     combinations: int = 0
     nearest: Nearest | None = None
+    contradicting: ProbedRows | None = None
 
     @property
     def composite(self) -> Composite:
@@ -207,17 +208,20 @@ class _Search:
                 return candidates
         return []
 
-    def without_guesses(self, refuted: CompositeCandidate, kept: list[Steps]) -> list[CompositeCandidate]:
-        """Return the candidates without guesses if fresh results contradict one with a guess, to be verified anew."""
-        found = self.outcome.found[0]
-        if not self.outcome.verification.mismatches or not guesses_in(refuted.steps.function):
+    def after_contradiction(self, candidates: list[CompositeCandidate], kept: list[Steps]) -> list[CompositeCandidate]:
+        """Return the candidates to verify anew if fresh rows contradict the first: others, or those without guesses."""
+        found, chosen = self.outcome.found[0], candidates[0]
+        if self.contradicting is None:
             return []
-        reason, others = found.reason, [steps for steps in kept if not guesses_in(steps.function)]
-        if candidates := self.orders(others) if others else []:
+        contradicting, self.contradicting, reason = self.contradicting, None, found.reason
+        others = self._explaining(candidates[1:], contradicting)
+        if not others and guesses_in(chosen.steps.function):
+            without = [steps for steps in kept if not guesses_in(steps.function)]
+            others = self.orders(without) if without else []
+        if others:
             self.outcome.verification = PlanVerification()
-            reason = ""
-        found.reason = reason
-        return candidates
+        found.reason = "" if others else reason
+        return others
 
     def _see(self, nearest: str, wrong: int, results: int) -> None:
         """Keep the combination with the fewest wrong results, of the most results."""
@@ -288,7 +292,7 @@ class _Search:
         """Compare the first candidate with fresh rows of every distribution, and record it with what it stands for."""
         outcome, found, spec = self.outcome, self.outcome.found[0], self.adapter.spec
         chosen, verification = candidates[0], self.outcome.verification
-        self._verify_rows(chosen, elements)
+        self._verify_rows(chosen, elements, only=len(candidates) == 1)
         found.plan, found.multiplicity = chosen.model, np.ones(spec.k, np.int64)
         found.chains = found.chains_reached = len(chosen.schedule.chains)
         found.results, found.mismatches = verification.elements, verification.mismatches
@@ -318,16 +322,27 @@ class _Search:
                 f"{' and '.join(names)} of this device {'has' if len(names) == 1 else 'have'} no recorded model; the other"
                 " steps and the order explain every result"
             )
-        elif verification.elements < (enough := enough_for_guess(spec.out)) and (names := guesses_in(steps.function)):
-            outcome.stopped = (
-                f"{' and '.join(names)} explain every result, but accurate functions differ from exact ones for few operands:"
-                f" give --elements {enough}"
-            )
+        elif verification.elements < (enough := enough_for_guess(spec.out)) and (doubt := self._doubtful(candidates)):
+            outcome.stopped = f"{doubt}: give --elements {enough}"
         elif self.adapter.given.reduction in ROWS_FINISHES:
             self._reduce_rows(chosen)
 
-    def _verify_rows(self, chosen: CompositeCandidate, elements: int) -> None:
-        """Compare fresh rows with the candidate, in as many threads as there are cores."""
+    def _doubtful(self, candidates: list[CompositeCandidate]) -> str:
+        """Return why few results do not confirm the functions of the first candidate, "" if they do."""
+        chosen = candidates[0].steps.function
+        if names := guesses_in(chosen):
+            return f"{' and '.join(names)} explain every result, but accurate functions differ from exact ones for few operands"
+        others = dict.fromkeys(each.steps.function for each in candidates if each.steps.function != chosen)
+        if self.adapter.spec.out is SINGLE or not others:
+            return ""
+        seldom = f"{self.adapter.spec.out.name} seldom shows its difference from"
+        return f"{chosen} explains every result, but {seldom} {' or '.join(others)}"
+
+    def _verify_rows(self, chosen: CompositeCandidate, elements: int, only: bool) -> None:
+        """Compare fresh rows with the candidate, in as many threads as there are cores.
+
+        only: there is no other candidate; with others, the first rows that contradict this one end the comparison.
+        """
         spec, verification, threads = self.adapter.spec, self.outcome.verification, os.cpu_count() or 1
         size = self._called(*self._drawn(ROW_KINDS[0], self.rng)).size
         calls = max(1, min(_IN_CACHE // (spec.n * spec.k), elements // (len(ROW_KINDS) * size)))
@@ -355,6 +370,17 @@ class _Search:
                     each = zip(words, targets, strict=True)
                     got = np.concatenate([self._called(rows, of_rows) for rows, of_rows in each])
                     verification.compare(kind, spec.out, got, expected, np.arange(len(got)), np.arange(words.shape[-1]))
+                    self._keep_contradicting(words, targets, got, expected)
+                if self.contradicting is not None and not only:
+                    return
+
+    def _keep_contradicting(self, words: Bits, targets: Any, got: Bits, expected: Bits) -> None:
+        """Keep the first rows whose results [rows, columns] differ from the expected ones. words, targets: of each call."""
+        wrong = (got != expected).any(axis=1)
+        if self.contradicting is None and wrong.any():
+            x = self.adapter.spec.b.values(words.reshape(-1, self.adapter.spec.k)[wrong]).astype(np.float32)
+            of_rows = None if targets[0] is None else np.concatenate(targets)[wrong]
+            self.contradicting = ProbedRows(x, of_rows, got[wrong], self.adapter.given.eps)
 
     def _reduce_rows(self, chosen: CompositeCandidate) -> None:
         """Find how the results of rows are reduced to one, and verify it on fresh calls."""

@@ -57,7 +57,7 @@ class CompositeRecord(BaseModel):
 
     finish: the result from S. function: how the scalar functions are computed, with `eps`. order: of S, in words. moments: the
     method that computes a mean and S = Σ (x - mean)²; the row's model is then its order. rows: of a loss that is reduced over
-    the rows. same_bits: other steps that gave the same bits in every tested row.
+    the rows. same_bits: other steps that gave the same bits in the rows that decided.
     """
 
     model_config = STRICT

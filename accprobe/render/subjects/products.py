@@ -208,7 +208,7 @@ def _steps(record: CompositeRecord) -> str:
     steps = f"{record.finish} with {record.function}" if record.function else record.finish
     method = f" by {record.moments}" if record.moments else ""
     rows = f"; of the rows {record.rows.finish}, T in {record.rows.order}" if record.rows else ""
-    also = f"; the same bits in every tested row: {' or '.join(record.same_bits)}" if record.same_bits else ""
+    also = f"; the same bits in the rows that decided: {' or '.join(record.same_bits)}" if record.same_bits else ""
     return f"{steps}; S{method} in {record.order}{rows}{also}"
 
 
