@@ -19,7 +19,7 @@ ROW_DISTRIBUTIONS = tuple(kind for kind in DISTRIBUTIONS if kind not in LARGE[1:
 OWN = "own data"
 DrawOwn = Callable[[np.random.Generator], tuple[Bits, Bits]]
 
-# Fewest words of `random_windows`.
+# Fewest words of `random_windows`, unless the rows have fewer than a quarter of them.
 _WINDOWS = 1 << 20
 # Number of 256 pairs of cancelling products that cancel completely.
 _CANCELLED = 230
@@ -31,7 +31,7 @@ def random_windows(spec: Spec, kind: str, rows: int, rng: np.random.Generator) -
     Rows overlap, because drawing each element of a million rows takes minutes. A "cancelling" row repeats K / 2 words or
     fewer, with alternating signs.
     """
-    n = max(_WINDOWS, spec.k + rows)
+    n = max(min(_WINDOWS, 4 * rows * spec.k), spec.k + rows)
     words = random_lines(spec.b, (n,), kind, rng, _large_exponents(spec, kind)[1] if kind in LARGE else 0)
     if kind == "cancelling" and spec.k > 1:
         for number, start in enumerate(range(0, n, 2 * spec.k)):

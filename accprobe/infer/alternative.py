@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 from itertools import product
 
 from accprobe.model.fields import Name, fields_of, parsed, with_values
@@ -75,11 +76,18 @@ def named(fields: FieldValues, role: Role) -> FieldValues:
 def _allows(node: FusedSum, arithmetic: Arithmetic) -> bool:
     if not isinstance(arithmetic, FloatArithmetic):
         return True
-    numbers = ((field.values, getattr(arithmetic, name)) for name, field in fields_of(FloatArithmetic).items())
-    if any(isinstance(x, Numbers) and value is not None and not x.low <= value <= x.high for x, value in numbers):
+    numbers = ((limits, getattr(arithmetic, name)) for name, limits in _limits())
+    if any(value is not None and not x.low <= value <= x.high for x, value in numbers):
         return False
     kept = arithmetic.result_bits <= arithmetic.result.mantissa_bits
     return kept and fits(arithmetic, len(node.terms)) and are_whole(node.products, arithmetic)
+
+
+@cache
+def _limits() -> tuple[tuple[str, Numbers], ...]:
+    """Return the fields of sums that have a lowest and a highest number."""
+    fields = fields_of(FloatArithmetic).items()
+    return tuple((name, field.values) for name, field in fields if isinstance(field.values, Numbers))
 
 
 def with_features(model: DotModel, features: FieldValues) -> DotModel:

@@ -259,8 +259,16 @@ def _best(model: DotModel, candidates: Iterable[DotModel], results: Results) -> 
         return None
     few = np.unique(np.concatenate([spread(wrong, SCREEN), spread(np.arange(len(results)), 4 * SCREEN)]))
     known, at_most = results.subset(few), len(np.intersect1d(few, wrong))
-    screened = [(len(known.mismatches(candidate)), candidate) for candidate in candidates]
-    screened = sorted((pair for pair in screened if pair[0] < at_most), key=lambda pair: pair[0])
+    screened, perfect = [], 0
+    for candidate in candidates:
+        count = len(known.mismatches(candidate))
+        if count < at_most:
+            screened.append((count, candidate))
+        if not count:
+            perfect += 1
+            if perfect <= FINALISTS and results.explained_by(candidate):
+                return candidate  # no other is better
+    screened.sort(key=lambda pair: pair[0])
     tried = [(len(results.mismatches(candidate)), candidate) for _, candidate in islice(screened, FINALISTS)]
     fewest, best = min(tried, key=lambda pair: pair[0], default=(len(wrong), None))
     return best if best and fewest < len(wrong) else None

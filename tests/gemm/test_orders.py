@@ -120,7 +120,7 @@ ORDERS: dict[str, tuple[PlantedBox | FunctionBox, str, dict[str, object]]] = {
         {"promote_every": None},
     ),
     "4 lanes of fused sums": (
-        PlantedBox(replace(HOPPER, m=16, n=16, k=256, slices=(64,) * 4, interleave=16)),
+        PlantedBox(replace(HOPPER, m=16, n=16, k=128, slices=(32,) * 4, interleave=16)),
         "4 lanes of 16 k (lane = k // 16 mod 4), added in f32",
         {"promote_every": None},
     ),

@@ -107,10 +107,10 @@ def test_torch_adds_in_one_place_in_turn(name: str, bits: int) -> None:
 def test_gloo_adds_each_chunk_in_the_order_of_a_ring_with_bf16_partial_sums() -> None:
     """Source of the ring: gloo/allreduce.cc. Chunk i of 3 starts at another rank; every rank returns the same bits."""
     pytest.importorskip("torch.distributed")
-    found = run(*ALL_REDUCE, "--ranks", "3", "--shape", "24", "--dtype", "bf16", "--elements", "256", "--format", "json")
+    found = run(*ALL_REDUCE, "--ranks", "3", "--shape", "192", "--dtype", "bf16", "--elements", "256", "--format", "json")
     assert found.exit_code == 0, found.output
     (row,) = json.loads(found.stdout)["claims"]
-    assert [region["where"] for region in row["regions"]] == [f"rows 0-2, columns {i}-{i + 7}" for i in (8, 0, 16)]
+    assert [region["where"] for region in row["regions"]] == [f"rows 0-2, columns {i}-{i + 63}" for i in (64, 0, 128)]
     assert [region["findings"]["order"]["value"] for region in row["regions"]] == RING
     assert {region["findings"]["effective_bits"]["value"] for region in row["regions"]} == {7}
 

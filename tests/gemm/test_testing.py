@@ -31,7 +31,7 @@ def how(plan: Planted) -> dict[str, Any]:
     return {"shape": plan.shape, "dtype": plan.a if plan.a == plan.b else f"{plan.a}:{plan.b}"}
 
 
-SMALL = replace(HOPPER, k=256)
+SMALL = replace(HOPPER, m=16, n=16, k=256)
 TAIL = replace(AMPERE, m=16, n=8, k=552, slices=(280, 272), dropped_tail=40)
 DOUBLED = replace(SMALL, slices=(128, 128), doubled_k=127)
 PROMOTED = replace(FP8, k=360, promote_every=128)
@@ -127,10 +127,10 @@ def test_same_plan(plan: Planted) -> None:
 
 
 def test_another_plan() -> None:
-    plan = replace(FP8, k=256)
+    plan = replace(FP8, m=16, n=16, k=128)
     with pytest.raises(AssertionError, match="another plan than Planted: ") as e:
-        assert_same_plan(plan, replace(plan, promote_every=128), **how(plan))
-    assert "f -> g changed order: chain of [acc 32] -> 2 parts of 128, added in f32" in str(e.value)
+        assert_same_plan(plan, replace(plan, promote_every=64), **how(plan))
+    assert "f -> g changed order: chain of [acc 32] -> 2 parts of 64, added in f32" in str(e.value)
     assert "(first seen at row " in str(e.value)
 
 

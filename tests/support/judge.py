@@ -87,7 +87,7 @@ def judged(plant: Plant, dots: int | None = None) -> Judgement:
     if visible:
         false = [] if row.status == "confirmed" else [f"{name}: {row.findings[name].value}, of no model" for name in exact]
     else:
-        false = list(_false(plant, row, exact))
+        false = list(_false(plant, row, exact, request))
     return Judgement(
         seed=plant.seed,
         kind=plant.kind,
@@ -159,7 +159,7 @@ def _rounds(inst: Instruction, n: int, more: tuple[int, ...] = ()) -> list[tuple
     return every_cell + [(i % each, 0, size) for i, size in enumerate((*BATCHES, *more))]
 
 
-def _false(plant: Plant, row: Row, exact: list[str]) -> Iterator[str]:
+def _false(plant: Plant, row: Row, exact: list[str], request: Request) -> Iterator[str]:
     """Yield exact findings that differ from the plant's model, in the grammar's words.
 
     Also if the row's model gives the same results: exact means that every alternative with another value was contradicted.
@@ -168,7 +168,6 @@ def _false(plant: Plant, row: Row, exact: list[str]) -> Iterator[str]:
     truth = feature_values(plant.model)
     if not any(isinstance(x, FloatArithmetic) and x.accumulator_bits is not None for x in plant.model.arithmetics):
         truth["carries"] = "kept"
-    request = laid_out(plant.instruction, hostile(plant.instruction.stored, plant.seed))
     beside = irrelevant_features(plant.model)
     if row.model and np.array_equal(plant.base.dot(request), _of(row.model, plant.instruction, request)):
         beside |= {name for name, finding in row.findings.items() if name.endswith("alignment_bits") and finding.value is None}

@@ -138,14 +138,10 @@ ORDERS: dict[str, Sum] = {
     "pairwise": pairwise,
     "butterfly": butterfly,
     "unrolled": unrolled,
-    **{
-        f"{count} lanes, {name}": lanes(count, last)
-        for count in (2, 4, 8, 16, 32)
-        for name, last in (("in turn", sequential), ("in pairs", pairwise))[: 1 if count == 2 else 2]
-    },
+    "2 lanes": lanes(2, sequential),
+    "16 lanes, in turn": lanes(16, sequential),
+    "32 lanes, in pairs": lanes(32, pairwise),
     "blocks of 16": blocks(16, sequential, sequential),
-    "blocks of 32, in pairs": blocks(32, sequential, pairwise),
-    "blocks of 24": blocks(24, sequential, sequential),
     "blocks of 7": blocks(7, sequential, sequential),
     "blocks of lanes": blocks(32, lanes(4, pairwise), sequential),
     "pairwise of unrolled": blocks(32, unrolled, pairwise),
