@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import cache
 from itertools import product
 
 from accprobe.model.fields import Name, fields_of, parsed, with_values
@@ -16,6 +15,10 @@ Changes = tuple[tuple[str, Value], ...]
 
 # Fields of one arithmetic, or of the model, that change together.
 FieldValues = Mapping[str, Value]
+
+_OF_MODEL = fields_of(DotModel).keys()
+# Fields of sums that have a lowest and a highest number.
+_LIMITS = {name: x.values for name, x in fields_of(FloatArithmetic).items() if isinstance(x.values, Numbers)}
 
 
 @dataclass(frozen=True)
@@ -56,7 +59,7 @@ def alternatives_with(model: DotModel, arithmetic: Arithmetic, ways: Iterable[Fi
 
 def with_fields(model: DotModel, arithmetic: Arithmetic, fields: FieldValues) -> DotModel | None:
     """Return the model with fields of the model or of all sums of one arithmetic changed; None if a sum does not allow them."""
-    if fields.keys() <= fields_of(DotModel).keys():
+    if fields.keys() <= _OF_MODEL:
         return with_values(model, fields)
     changed = with_values(arithmetic, fields)
     sharing = (node for node in model.root.nodes() if node.arithmetic == arithmetic)
@@ -70,29 +73,22 @@ def combinations_of(values: Mapping[str, Iterable[Value]]) -> list[dict[str, Val
 
 def named(fields: FieldValues, role: Role) -> FieldValues:
     """Return the fields of the sums of a role, or of the model, by the names of their findings."""
-    return {name if name in fields_of(DotModel) else str(Name(name, role)): value for name, value in fields.items()}
+    return {name if name in _OF_MODEL else str(Name(name, role)): value for name, value in fields.items()}
 
 
 def _allows(node: FusedSum, arithmetic: Arithmetic) -> bool:
     if not isinstance(arithmetic, FloatArithmetic):
         return True
-    numbers = ((limits, getattr(arithmetic, name)) for name, limits in _limits())
+    numbers = ((limits, getattr(arithmetic, name)) for name, limits in _LIMITS.items())
     if any(value is not None and not x.low <= value <= x.high for x, value in numbers):
         return False
     kept = arithmetic.result_bits <= arithmetic.result.mantissa_bits
     return kept and fits(arithmetic, len(node.terms)) and are_whole(node.products, arithmetic)
 
 
-@cache
-def _limits() -> tuple[tuple[str, Numbers], ...]:
-    """Return the fields of sums that have a lowest and a highest number."""
-    fields = fields_of(FloatArithmetic).items()
-    return tuple((name, field.values) for name, field in fields if isinstance(field.values, Numbers))
-
-
 def with_features(model: DotModel, features: FieldValues) -> DotModel:
     """Return the model with features, named as in the findings, changed."""
-    own = {name: value for name, value in features.items() if name in fields_of(DotModel)}
+    own = {name: value for name, value in features.items() if name in _OF_MODEL}
     changed = with_values(model, own)
     names = {parsed(name): value for name, value in features.items() if name not in own}
     for arithmetic, role in float_arithmetics(model):

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from functools import cache
 from math import inf
 from typing import Any, NamedTuple, TypeVar, get_args
 
@@ -310,7 +309,6 @@ FEATURES: dict[str, Feature] = {
 }
 
 
-@cache
 def fields_of(kind: type[Arithmetic] | type[DotModel]) -> dict[str, Field]:
     """Return the recorded fields of sums or of whole models, in their order."""
     found = {field.name: FEATURES[field.name] for field in dataclasses.fields(kind) if field.name in FEATURES}

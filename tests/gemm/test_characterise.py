@@ -29,26 +29,12 @@ from accprobe.isa.formats import FORMATS
 from accprobe.model.product import OPERAND_ROUNDINGS, Chain, Merged, Nested, Node, nested
 
 ELEMENTS = 1 << 12
-# Plans with a separate test, like that of a wrong block scale.
-ALONE = {name for name, plan in NAMED.items() if plan.edge or plan.faulty or plan.by_m or plan.merge == "unordered"}
-
-NOT_ONCE = {
-    "dropped tail": "40 missing: k = 512-551",
-    "dropped tail of one chain": "8 missing: k = 512-519",
-    "int8, dropped tail": "40 missing: k = 512-551",
-    "doubled k": "1 counted more than once: k = 255",
-}
-# Plans that take little time. The others are slow tests.
-QUICK = {
+NOT_ONCE = {"int8, dropped tail": "40 missing: k = 512-551", "doubled k": "1 counted more than once: k = 255"}
+# `benchmarks/products.py` draws thousands of others.
+FOUND = (
     *("chain of 32", "chain of multiply-adds, descending", "promoted every 128", "results f16, RZ", "tensor scales"),
-    *("3 even slices, backward", "block scales, one block", "doubled k", "int8", "int8, dropped tail"),
-    *("edge tiles", "faulty output"),
-}
-
-
-def of_names(names: list[str]) -> list[object]:
-    """Return the names as parameters, the long ones marked as slow."""
-    return [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in names]
+    *("3 even slices, backward", "block scales, one block", "int8", *NOT_ONCE),
+)
 
 
 def outcome_of(plan: Planted, rows: int | None = None) -> ProductOutcome:
@@ -69,7 +55,7 @@ def hold_as_planted(plan: Planted, outcome: ProductOutcome, found: RegionOutcome
         assert by_name["promote_every"] == plan.promote_every
 
 
-@pytest.mark.parametrize("name", of_names([name for name in NAMED if name not in {*ALONE, "wrong block scale"}]))
+@pytest.mark.parametrize("name", FOUND)
 def test_planted_product_is_found_as_planted(name: str) -> None:
     plan = NAMED[name]
     outcome = outcome_of(plan)
@@ -194,35 +180,23 @@ def test_unordered_sums_may_be_scaled(name: str) -> None:
     assert findings(outcome)["repeatable"].value == "no"
 
 
-EDGES = {
-    "edge tiles": replace(
-        NAMED["edge tiles"], k=128, edge=Edge(32, 32, replace(HOPPER, products_per_sum=8, alignment_bits=24))
-    ),
-    "edge rows with split K": replace(
-        NAMED["edge rows with split K"], k=256, edge=Edge(32, 32, replace(HOPPER, k=256, slices=(128, 128)))
-    ),
-}
-
-
-@pytest.mark.parametrize("name", of_names(list(EDGES)))
-def test_regions_have_their_own_plan(name: str) -> None:
-    plan = EDGES[name]
-    assert plan.edge is not None
+def test_regions_have_their_own_plan() -> None:
+    edge = Edge(32, 32, replace(HOPPER, products_per_sum=8, alignment_bits=24))
+    plan = replace(NAMED["edge tiles"], k=128, edge=edge)
     outcome = outcome_of(plan)
-    edge = int(np.count_nonzero(plan.edge.holds(plan.m, plan.n)))
+    others = int(np.count_nonzero(edge.holds(plan.m, plan.n)))
     assert status(outcome) == ("confirmed", "")
     assert outcome.verification.mismatches == 0
-    assert [found.region.elements for found in outcome.found] == [plan.m * plan.n - edge, edge]
+    assert [found.region.elements for found in outcome.found] == [plan.m * plan.n - others, others]
     by_name = findings(outcome)["same_everywhere"]
     assert by_name.value == "no"
-    assert by_name.note.startswith(f"2 plans: 1024 at rows 0-31, columns 0-31; {edge} at rows 32-39, columns")
+    assert by_name.note.startswith(f"2 plans: 1024 at rows 0-31, columns 0-31; {others} at rows 32-39, columns")
     hold_as_planted(replace(plan, edge=None), outcome, outcome.found[0])
-    hold_as_planted(replace(plan.edge.plan, k=plan.k), outcome, outcome.found[1])
+    hold_as_planted(replace(edge.plan, k=plan.k), outcome, outcome.found[1])
 
 
-@pytest.mark.parametrize("name", of_names(["faulty output", "faulty output, negative"]))
-def test_a_faulty_output_is_named_and_not_confirmed(name: str) -> None:
-    plan = NAMED[name]
+def test_a_faulty_output_is_named_and_not_confirmed() -> None:
+    plan = NAMED["faulty output"]
     assert plan.faulty is not None
     place = f"rows {plan.faulty.row}, columns {plan.faulty.column}"
     outcome = outcome_of(plan)

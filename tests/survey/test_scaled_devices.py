@@ -49,12 +49,9 @@ DEVIATIONS = {
     "scales are powers of two": (NVFP4, Wide(scaling=Scaling(bits=0))),
     "a NaN of ue4m3 is 480": (NVFP4, Wide(scaling=Scaling(nan_is_number=True))),
     "a NaN of ue8m0 is 2^128": (FOUR, Wide(scaling=Scaling(nan_is_number=True))),
-    "a NaN scale of fp8 is 2^128": (MIXED, Wide(scaling=Scaling(nan_is_number=True))),
     "subnormal scales are zero": (NVFP4, Wide(scaling=Scaling(flushed=True))),
     "the last block has the scale of B twice": (NVFP4, Wide(scaling=Scaling(last_is_b=True))),
-    "the same of ue8m0": (TWO, Wide(scaling=Scaling(last_is_b=True))),
     "groups are cut a bit earlier than C": (NVFP4, Wide(products_short=1)),
-    "the same with ue8m0": (FOUR, Wide(products_short=1)),
     "products are cut a bit earlier than C": (SMALL, Wide(products_short=1)),
     "sums of products lose their last bit": (NVFP4, Wide(scaling=Scaling(group_bits=1))),
     "two scales are 2^127 at most": (TWO, Wide(scaling=Scaling(largest=127))),
@@ -99,11 +96,8 @@ def test_the_evaluator_of_these_tests_agrees_with_the_published_models(inst: Ins
     ("inst", "bits", "at_once", "floor"),
     [
         pytest.param(NVFP4, *USUAL[NVFP4], id="NVFP4"),
-        pytest.param(NVFP4, 33, 8, -139, id="NVFP4 of eight", marks=pytest.mark.slow),
-        pytest.param(FOUR, 36, 16, -137, id="another floor", marks=pytest.mark.slow),
-        pytest.param(TWO, 30, 32, -130, id="blocks of 32", marks=pytest.mark.slow),
+        pytest.param(TWO, 30, 32, -130, id="blocks of 32, another floor", marks=pytest.mark.slow),
         pytest.param(MIXED, *USUAL[MIXED], id="fp8"),
-        pytest.param(SMALL, 20, None, -140, id="fp6", marks=pytest.mark.slow),
     ],
 )
 def test_what_was_planted_is_confirmed(inst: Instruction, bits: int, at_once: int | None, floor: int) -> None:
@@ -124,15 +118,6 @@ def test_what_was_planted_is_confirmed(inst: Instruction, bits: int, at_once: in
 def test_a_deviation_differs_on_operands_that_cover_the_model(name: str) -> None:
     inst, wide = DEVIATIONS[name]
     assert cover(InstructionSubject(Planted(inst, published(inst), wide), inst), published(inst), 0).mismatches > 0
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", DEVIATIONS)
-def test_a_deviation_is_never_confirmed_as_the_model_without(name: str) -> None:
-    inst, wide = DEVIATIONS[name]
-    row = row_of(Planted(inst, published(inst), wide), inst)
-    assert row.status != "confirmed"
-    assert not any(finding.bound == "exact" for finding in row.findings.values())
 
 
 def zeros_lead() -> Planted:
@@ -175,16 +160,10 @@ def of_two_sums(inst: Instruction, bits: int, at_once: int | None) -> DotModel:
     return DotModel(chain([range(inst.k // 2), range(inst.k // 2, inst.k)], arithmetic))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("inst", "bits", "at_once", "planted"),
-    [
-        pytest.param(TWO, 35, 32, with_c_last, id="C last, blocks of 32", marks=pytest.mark.slow),
-        pytest.param(FOUR, 34, 16, with_c_last, id="C last", marks=pytest.mark.slow),
-        pytest.param(NVFP4, 35, 16, with_c_last, id="C last, scales with fractions", marks=pytest.mark.slow),
-        pytest.param(NARROW, 25, None, of_two_sums, id="two sums of one block", marks=pytest.mark.slow),
-        pytest.param(NVFP4, 35, 16, of_two_sums, id="two sums", marks=pytest.mark.slow),
-        pytest.param(FOUR, 34, 16, of_two_sums, id="two sums of ue8m0", marks=pytest.mark.slow),
-    ],
+    [(TWO, 35, 32, with_c_last), (NVFP4, 35, 16, with_c_last), (NARROW, 25, None, of_two_sums), (FOUR, 34, 16, of_two_sums)],
 )
 def test_other_orders_are_found(
     inst: Instruction, bits: int, at_once: int | None, planted: Callable[[Instruction, int, int | None], DotModel]
