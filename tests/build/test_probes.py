@@ -146,13 +146,6 @@ def test_a_right_layout_passes_the_self_test(name: str, headers: Path) -> None:
             marks=pytest.mark.slow,
         ),
         pytest.param(
-            IN_TENSOR_MEMORY[10],
-            "word / 4 ^ row % 8",
-            "word / 4 ^ row % 4",
-            "element 8 of row 4 of A meets nothing of column 4 of B, not 8",
-            marks=pytest.mark.slow,
-        ),
-        pytest.param(
             PLAIN_PAIR,
             "tile.line_of_column(left + column)",
             "tile.line_of_column(column)",

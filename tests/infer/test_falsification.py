@@ -152,7 +152,7 @@ def differences(one: FusedSum, other: FusedSum) -> set[str]:
     return changed
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(float_models() | integer_models())
 def test_none_twice_and_never_the_model(planted: Plant) -> None:
     model = planted.model

@@ -157,7 +157,7 @@ def test_codes_that_mean_something_else_are_found_before_anything_is_inferred() 
 
 
 def test_a_recorded_row_is_played_back_and_shown(tmp_path: Path) -> None:
-    name = "mma.sp.m16n8k8.f32.tf32.tf32.f32"
+    name = "mma.sp.m16n8k64.satfinite.s32.s4.u4.s32"
     report = survey(planted(name), dots=1000, record=tmp_path / "run.npz")
     again = survey(ReplayDevice(tmp_path / "run.npz"), dots=1000)
     (row,), (replayed,) = report.instructions, again.instructions
@@ -177,7 +177,7 @@ def test_metadata_without_a_meaning_is_a_note() -> None:
 
 
 def test_other_faults_are_not_laid_to_what_is_left_out() -> None:
-    device = planted("mma.sp.m16n8k8.f32.tf32.tf32.f32")
+    device = planted("mma.sp.m16n8k64.satfinite.s32.s4.u4.s32")
     device._fault = Fault(place=Place("cell", 3, 2))
     row = row_of(device)
     assert row.status == "unstable"
