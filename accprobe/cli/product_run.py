@@ -28,7 +28,7 @@ ELEMENTS, CALLS = {"cpu": 1 << 18, "cuda": 1 << 22}, {"cpu": 1 << 12, "cuda": 1 
 """Default number of fresh elements of a product, and the largest number of calls for them."""
 
 ROWS, ROW_CALLS = {"cpu": 1 << 18, "cuda": 1 << 20}, {"cpu": 1 << 14, "cuda": 1 << 17}
-"""Default number of fresh rows of a reduction, and the largest number of calls for them."""
+"""Default number of fresh results of a reduction, and the largest number of calls for them."""
 
 
 @dataclass(frozen=True)

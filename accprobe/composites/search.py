@@ -65,7 +65,7 @@ MORE_ROUNDS = 4
 ROW_KINDS = ("normal", "wide", "same sign", "sparse", "uniform", "integers")
 # Orders that are tried with sums in f64, which hide it; both explain the results then.
 ORDERS_OF_WIDE = ("one lane", "32 lanes of 1, merged by halves")
-# Elements of rows that are predicted together; threads share the work of several.
+# Elements of rows that one thread predicts at a time.
 _IN_CACHE = 1 << 18
 # Surviving orders that are named.
 _MOST_NAMED = 4
@@ -104,6 +104,8 @@ class _Search:
     rng: np.random.Generator
     calls: int = 0
     combinations: int = 0
+    contradicted_steps: int = 0
+    tried: int = 0
     nearest: Nearest | None = None
     contradicting: ProbedRows | None = None
 
@@ -141,7 +143,7 @@ class _Search:
         return replace(steps, eps=sample.eps).results(parts, given, self.adapter.spec.out)
 
     def steps(self) -> list[Steps]:
-        """Return the steps that explain rows of one or two terms; all if no rows have the same sum in every order."""
+        """Return the steps that explain rows of one or two terms; without such rows, all those of known functions."""
         composite, found = self.composite, self.outcome.found[0]
         every = [
             Steps(composite, name, compute, finish, self.adapter.given.eps)
@@ -155,7 +157,7 @@ class _Search:
         every = [steps for group in groups for steps in group]
         wrong = [count for group in groups for count in self._isolated(group, sample)]
         kept = [steps for steps, count in zip(every, wrong, strict=True) if not count]
-        found.alternatives = len(every) - len(kept)
+        self.contradicted_steps = found.alternatives = len(every) - len(kept)
         if not kept:
             nearest = int(np.argmin(wrong))
             found.reason = (
@@ -188,7 +190,7 @@ class _Search:
         if not candidates and composite.terms != "moments" and (tree := self._tree_of_sum) is not None:
             orders.append(("the order of torch:sum", tree))
             candidates = self._decided(kept, orders[-1:], sample)
-        found.alternatives += self.combinations - before
+        found.alternatives = self.tried = self.contradicted_steps + self.combinations - before
         if not candidates:
             what = "mean and M2 are" if composite.terms == "moments" else "order of the sum is"
             steps = "" if composite.isolated is None else f"; {kept[0]} explains rows of one or two terms"
@@ -209,7 +211,9 @@ class _Search:
         return []
 
     def after_contradiction(self, candidates: list[CompositeCandidate], kept: list[Steps]) -> list[CompositeCandidate]:
-        """Return the candidates to verify anew if fresh rows contradict the first: others, or those without guesses."""
+        """Return candidates to verify anew if fresh rows contradict the first: those that explain these rows, else those whose
+        functions are no guesses (`functions.GUESSES`).
+        """
         found, chosen = self.outcome.found[0], candidates[0]
         if self.contradicting is None:
             return []
@@ -301,7 +305,7 @@ class _Search:
         if more := len(orders) - len(named):
             named.append(AlternativePlan(orders[-1].model, "order", f"{more} more"))
         found.surviving = named
-        found.alternatives -= len(candidates) - len(named)  # the plan itself, those that give the same bits, and unnamed ones
+        found.alternatives = self.tried - (len(candidates) - len(named))  # not: the plan, those with the same bits, unnamed ones
         texts = [each.in_words(chosen) for each in candidates if each.same_bits(chosen)]
         others = [text for text in texts if text != str(steps)]
         self.adapter.record = CompositeRecord(

@@ -78,7 +78,7 @@ class Part(BaseModel):
             yield f"findings.{name} is suggested"
 
     def misplaced(self) -> Iterator[str]:
-        """Yield findings with evidence, which has a key of the claim."""
+        """Yield a sentence for each finding that holds its evidence, which has its own key in a claim."""
         yield from (f"findings.{name}.evidence: evidence has its own key" for name, x in self.findings.items() if x.evidence)
 
 
@@ -130,7 +130,7 @@ class Claim(BaseModel):
         return fnmatchcase(name, first) and all(any(fnmatchcase(word, glob) for word in words) for glob in others)
 
     def wrong(self) -> Iterator[str]:
-        """Yield values that no claim of this kind may have."""
+        """Yield a sentence for each value that no claim of this kind may have."""
         yield from ()
 
     def against(self) -> Iterator[str]:

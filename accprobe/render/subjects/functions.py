@@ -109,7 +109,9 @@ def remarks_of(row: FunctionRow, named: bool) -> Iterator[str]:
     if not named and row.opcodes:
         yield f"ran as {' + '.join(row.opcodes)}"
     if not named and row.specials:
-        yield "special operands: " + ", ".join(f"f({name}) = {word}" for name, word in row.specials.items())
+        yield "special operands: " + ", ".join(
+            f"f({'smallest subnormal' if name == 'subnormal' else name}) = {word}" for name, word in row.specials.items()
+        )
     if row.verification and row.verification.mismatch:
         yield f"{start}{row.verification.mismatch}"
     if not named and row.contradicted:
