@@ -305,7 +305,7 @@ class _Search:
         if more := len(orders) - len(named):
             named.append(AlternativePlan(orders[-1].model, "order", f"{more} more"))
         found.surviving = named
-        found.alternatives = self.tried - (len(candidates) - len(named))  # not: the plan, those with the same bits, unnamed ones
+        found.alternatives = self.tried - (len(candidates) - len(named))  # not: the plan, those with its bits, unnamed ones
         texts = [each.in_words(chosen) for each in candidates if each.same_bits(chosen)]
         others = [text for text in texts if text != str(steps)]
         self.adapter.record = CompositeRecord(
