@@ -16,7 +16,7 @@ DeepGEMM do with fp8. A model of a product (`products-h200:torch:mm`) predicts t
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,7 +26,7 @@ from accprobe.errors import AccprobeError, UnknownName
 from accprobe.evaluate.product import ScaleWords, product
 from accprobe.function.records import function_words
 from accprobe.gemm.callables.arrays import is_tensor, library_of
-from accprobe.gemm.epilogue import with_addend
+from accprobe.gemm.epilogue import recorded_way, with_addend
 from accprobe.gemm.operands import scale_words
 from accprobe.gemm.spec import Spec
 from accprobe.isa.formats import FORMATS, Bits, Format
@@ -81,15 +81,20 @@ def predict(
 
     Raises AccprobeError if shapes, types or names do not fit.
     """
-    for array in (a, b, c):
-        if array is not None and not hasattr(array, "dtype"):
+    for array in (a, *(x for x in (b, c) if x is not None)):
+        if not hasattr(array, "dtype"):
             raise AccprobeError(f"an operand is a {type(array).__name__}: give arrays of numpy or cupy, or torch tensors")
-    if b is None and isinstance(like, str):
-        return _of_one_array(like, a, dim)
     if not isinstance(like, str):
         raise UnknownName(f"like={like!r:.40} is not a string; give a report and an instruction, {EXAMPLE}")
+    if not like:
+        raise UnknownName(f"like is empty; give a report and an instruction, {EXAMPLE}")
+    if type(dim) is not int or dim not in (-2, -1, 0, 1):
+        raise AccprobeError(f"dim={dim!s:.40} is not a dimension of a matrix: give -2, -1, 0 or 1")
+    options = {"c": c, "scales": scales, "promote_every": promote_every, "dim": None if dim == -1 else dim}
+    if b is None:
+        return _of_one_array(like, a, options)
     if type(a).__module__.partition(".")[0] == "cupy":
-        return _predict_cupy(like, a, b, c, scales, promote_every)
+        return _predict_cupy(like, a, b, c, scales=scales, promote_every=promote_every, dim=dim)
     for name, x in (("b", b), ("c", c)):
         if is_tensor(a) and is_tensor(x) and x.device != a.device:
             raise AccprobeError(f"`{name}` is on {x.device} and `a` on {a.device}: move them to one device")
@@ -99,29 +104,39 @@ def predict(
     if not rows:
         if scales is not None:
             raise AccprobeError(f"{like} has no scales: name a scaled product, such as products-h200:torch:_scaled_mm")
+        _refuse_given(like, "an instruction", options, "dim")
         return _of_instruction(like, a, b, c, promote_every)
     if all(row.is_reduction for row in rows):
-        return _of_reduction(like, rows, a, dim, b)
-    if promote_every is not None:
-        raise AccprobeError(f"{like} is a product: it takes no promote_every")
+        return _of_reduction(like, rows, a, options, b)
+    _refuse_given(like, "a product", options, "promote_every", "dim")
     return _of_product(like, rows, a, b, c, scales)
 
 
-def _of_one_array(like: str, x: Any, dim: int) -> Any:
+def _refuse_given(like: str, kind: str, options: Mapping[str, Any], *without: str) -> None:
+    """Raise AccprobeError if an option is given that has no effect on this kind."""
+    if given := next((name for name in without if options[name] is not None), ""):
+        raise AccprobeError(f"{like} is {kind}: it takes no {given}")
+
+
+def _of_one_array(like: str, x: Any, options: Mapping[str, Any]) -> Any:
     if not split_row(like)[0]:
         raise UnknownName(f"{like} names no report; for one array give REPORT:NAME, for an instruction A and B")
     if rows := [row for row in named_claims(like, ProductRow) if row.is_reduction]:
-        return _of_reduction(like, rows, x, dim)
+        return _of_reduction(like, rows, x, options)
     functions = named_claims(like, FunctionRow)
+    if len(functions) > 1 and not split_row(like)[1]:
+        raise UnknownName(f"{like} names no function; name one, such as {like}:{functions[0].name}")
     if len(functions) != 1:
         some = f"{len(functions)} functions, such as {'; '.join(row.title for row in functions[:ROWS_LISTED])}"
         raise UnknownName(f"{like} means {some if functions else 'no function and no reduction: a product needs A and B'}")
+    _refuse_given(like, "a function", options, *options)
     return _of_function(functions[0], x)
 
 
-def _of_reduction(like: str, rows: Sequence[ProductRow], x: Any, dim: int, targets: Any = None) -> Any:
+def _of_reduction(like: str, rows: Sequence[ProductRow], x: Any, options: Mapping[str, Any], targets: Any = None) -> Any:
     """Return the reductions of x along a dimension, of D's type."""
-    first = dim in (0, -2) and x.ndim == 2
+    _refuse_given(like, "a reduction", options, "c", "scales", "promote_every")
+    first = options["dim"] in (0, -2) and x.ndim == 2
     shape = (1, x.shape[0]) if x.ndim == 1 else tuple(x.shape[::-1] if first else x.shape)
     name = "all" if x.ndim == 1 else "first" if first else "last"
     near = [row for row in rows if row.options.get("dim") == name]
@@ -132,7 +147,8 @@ def _of_reduction(like: str, rows: Sequence[ProductRow], x: Any, dim: int, targe
         along = "" if name == "all" else f" along the {name} dimension"
         given = f"x {list(x.shape)} {str(x.dtype).removeprefix('torch.')}{along}"
         of = "of that shape " if shaped else "of that type " if typed else ""
-        some = "; ".join(row.title for row in (fitting or shaped or typed or near or rows)[:ROWS_LISTED])
+        listed = (fitting or shaped or typed or near or rows)[:ROWS_LISTED]
+        some = "; ".join(row.title if fitting else f"{row.title} (x {_operand_shape(row)})" for row in listed)
         if fitting:
             raise AccprobeError(f"{like} means {len(fitting)} reductions for {given}; add words of one of them: {some}")
         raise AccprobeError(f"{like} has no reduction for {given}; {of}it has {some}")
@@ -148,6 +164,12 @@ def _of_reduction(like: str, rows: Sequence[ProductRow], x: Any, dim: int, targe
     return library_of(x).operand("d", product(model, ones, words)[0], model.result)
 
 
+def _operand_shape(row: ProductRow) -> list[int]:
+    """Return the shape of x of a reduction."""
+    by_dim = {"all": [row.k], "first": [row.k, row.n]}
+    return by_dim.get(str(row.options.get("dim")), [row.n, row.k])
+
+
 def _of_function(row: FunctionRow, x: Any) -> Any:
     """Return the results of a recorded function for values or unsigned words x, of any shape, of the same kind."""
     operand, result = FORMATS[row.operand], FORMATS[row.result]
@@ -156,12 +178,12 @@ def _of_function(row: FunctionRow, x: Any) -> Any:
     return words if is_words else library_of(x).operand("d", words, result)
 
 
-def _predict_cupy(like: str, a: Any, b: Any, c: Any, scales: ScaleArrays, promote_every: int | None) -> Any:
+def _predict_cupy(like: str, a: Any, b: Any, c: Any, **options: Any) -> Any:
     """Predict on the CPU and copy the result back: words where cupy lacks the type."""
     import cupy
 
     a, b, c = (x.get() if isinstance(x, cupy.ndarray) else x for x in (a, b, c))
-    d = predict(like, a, b, c, scales=scales, promote_every=promote_every)
+    d = predict(like, a, b, c, **options)
     return cupy.asarray(d if d.dtype.kind in "fiu" else d.view(f"u{d.itemsize}"))
 
 
@@ -198,17 +220,22 @@ def _refuse_unchained(inst: Instruction, promote_every: int | None) -> None:
     if inst.is_integer:
         raise AccprobeError(f"promote_every={promote_every}: integers are never promoted")
     if promote_every <= 0 or promote_every % inst.k:
-        raise AccprobeError(f"promote_every={promote_every} is not a multiple of the K of {inst.name}, {inst.k}")
+        raise AccprobeError(f"promote_every={promote_every}: give a positive multiple of {inst.k}, the K of {inst.name}")
 
 
 def _of_product(like: str, rows: Sequence[ProductRow], a: Any, b: Any, c: Any, scales: ScaleArrays) -> Any:
     row, model = _fitting_row(like, rows, a, b, scales)
+    way = recorded_way(row, c is not None)
     of_a, of_b = _operands(a, b, model.a, model.b)
     words = None if scales is None else _scale_words(row, scales)
     of_b = np.ascontiguousarray(of_b.T)
-    if c is not None:
-        of_c = np.broadcast_to(_patterns(c, model.result, "c"), (row.m, row.n))
-        return library_of(a).operand("d", with_addend(row, model, of_a, of_b, of_c), model.result)
+    if way is not None:
+        of_c = _patterns(c, model.result, "c")
+        try:
+            of_c = np.broadcast_to(of_c, (row.m, row.n))
+        except ValueError:
+            raise AccprobeError(f"`c` has shape {list(of_c.shape)}; expected {[row.m, row.n]} or [{row.n}]") from None
+        return library_of(a).operand("d", with_addend(way, model, of_a, of_b, of_c), model.result)
     if evaluate := _evaluator_on_gpu(a):
         return library_of(a).operand("d", evaluate(model, of_a, of_b, words), model.result)
     return library_of(a).operand("d", product(model, of_a, of_b, scales=words), model.result)
@@ -218,6 +245,7 @@ def _fitting_row(like: str, rows: Sequence[ProductRow], a: Any, b: Any, scales: 
     """Return the only row with the shapes and types of the operands, and its model. Raises AccprobeError."""
     typed = [row for row in rows if _has_type(a, FORMATS[row.a]) and _has_type(b, FORMATS[row.b])]
     fitting = [row for row in typed if (*a.shape, *b.shape) == (row.m, row.k, row.k, row.n) and _fits_scales(row, scales)]
+    fitting = _without_more_options(fitting) or fitting
     if len(fitting) != 1:
         given = f"a {list(a.shape)} {a.dtype}, b {list(b.shape)} {b.dtype}, {'scales' if scales else 'no scales'}"
         some = [row.title for row in fitting or typed or rows]
@@ -227,6 +255,13 @@ def _fitting_row(like: str, rows: Sequence[ProductRow], a: Any, b: Any, scales: 
         raise AccprobeError(f"{like} has no product for {given}; it has {named}")
     (row,) = fitting
     return row, _usable_model(like, row)
+
+
+def _without_more_options(rows: Sequence[ProductRow]) -> list[ProductRow]:
+    """Return the only row that no word chooses: each other row has the same result format and its options, and more."""
+    return [
+        row for row in rows if all(x is row or (x.out == row.out and x.options.items() > row.options.items()) for x in rows)
+    ]
 
 
 def _usable_model(like: str, row: ProductRow) -> ProductModel:

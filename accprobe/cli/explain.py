@@ -155,8 +155,9 @@ def predict_command(
     """Compute results with a recorded or published model.
 
     With A [M, K] and B [K, N], MODEL is an instruction (QGMMA, h200:wgmma.m64n8k32.f32.e4m3.e4m3) or a recorded product
-    (products-h200:torch:mm). With A alone it is a function (functions-h200:ex2.approx.ftz.f32), computed for each element, or a
-    recorded reduction. The shapes and types of the operands choose the row of the report.
+    (products-h200:torch:mm). With A alone it is a function (functions-h200:ex2.approx.ftz.f32), computed for each element,
+    or a recorded reduction; torch:cross_entropy takes its targets as B. The shapes and types of the operands choose the
+    row of the report.
 
     Files are .npy, .pt or .safetensors with one array each.
 

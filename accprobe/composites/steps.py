@@ -302,7 +302,8 @@ def composite_words(row: ProductRow, model: ProductModel, words: Bits, targets: 
     composite, record, out = COMPOSITES[row.name], row.composite, FORMATS[row.out]
     assert record is not None
     if composite.takes_target != (targets is not None):
-        raise AccprobeError(f"{row.title} takes {'x and the targets of its rows' if composite.takes_target else 'x alone'}")
+        usage = "x and the targets of its rows: give the targets as B" if composite.takes_target else "x alone"
+        raise AccprobeError(f"{row.title} takes {usage}")
     if targets is not None:
         targets = np.asarray(targets.cpu() if is_tensor(targets) else targets)
         if targets.shape != (row.n,) or targets.dtype.kind not in "iu" or targets.min() < 0 or targets.max() >= row.k:

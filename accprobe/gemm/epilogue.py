@@ -172,15 +172,33 @@ def _is_exact(factor: float) -> bool:
     return abs(frexp(factor)[0]) in (0, 0.5)
 
 
-def with_addend(row: ProductRow, model: ProductModel, a: Bits, b: Bits, c: Bits) -> Bits:
-    """Return D of a recorded product for a [M, K], b [N, K] and C [M, N]. Raises AccprobeError if its epilogue is not known."""
-    found, out = row.findings.get("epilogue"), FORMATS[row.out]
+def recorded_way(row: ProductRow, has_addend: bool) -> EpilogueWay | None:
+    """Return the way in which a recorded product adds C; None for a product without an epilogue.
+
+    Raises AccprobeError for an activation, for a C that is missing, and for a C where the way is not known.
+    """
+    found = row.findings.get("epilogue")
+    value = "" if found is None else str(found.value)
+    inferred = value.partition("; ")[2].removesuffix(" of the rounded result").removesuffix(" before the rounding")
+    if activation := row.options.get("activation") or inferred:
+        without = "which predict does not compute; use a row without an activation"
+        raise AccprobeError(f"{row.title}: this row applies {activation}, {without}")
     alpha, beta = (float(1.0 if (x := row.options.get(name)) is None else x) for name in ("alpha", "beta"))
-    way = None if found is None else dict(_linear_ways(alpha, beta, out)).get(str(found.value))
-    if way is None:
-        why = f"its epilogue is {found.value}" if found else "it has no epilogue"
-        raise AccprobeError(f"{row.title} takes no C: {why}")
-    model = replace(model, result=SUM_FORMAT)
+    has_epilogue = bool(value) or (alpha, beta) != (1, 1)
+    if not has_addend:
+        if has_epilogue:
+            raise AccprobeError(f"{row.title}: give C, because the row was probed with one")
+        return None
+    if not has_epilogue:
+        raise AccprobeError(f"{row.title} takes no C: it has no epilogue")
+    if (way := dict(_linear_ways(alpha, beta, FORMATS[row.out])).get(value)) is None:
+        raise AccprobeError(f"{row.title}: how it adds C is not known, so its results cannot be predicted")
+    return way
+
+
+def with_addend(way: EpilogueWay, model: ProductModel, a: Bits, b: Bits, c: Bits) -> Bits:
+    """Return D of a recorded product for a [M, K], b [N, K] and C [M, N]."""
+    out, model = model.result, replace(model, result=SUM_FORMAT)
     sums = product(model, a, b).view(np.float32)
     with np.errstate(all="ignore"):
         return _words(way(model, Call(a, b, None, c), sums, _singles(out, c), out), out)

@@ -348,6 +348,8 @@ def parse(name: str) -> Instruction:
 
     For wgmma every n of PTX parses, not only the two listed ones.
     """
+    if not isinstance(name, str):
+        raise UnknownName(f"{name!r:.40} is not a string; give the name of an instruction")
     if name.strip().upper() in _by_mnemonic():
         return _by_mnemonic()[name.strip().upper()]
     canonical = _canonical(name)

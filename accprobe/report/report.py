@@ -148,6 +148,8 @@ class Report(BaseModel):
     @classmethod
     def load(cls, name: str | Path) -> Report:
         """Read the report in a file, or the recorded one of that name ("h200"). Raises ReportError."""
+        if not isinstance(name, str | Path):
+            raise ReportError(f"{name!r:.40} is not a name: give a file or a recorded report, such as h200")
         return _read_once(name) if isinstance(name, str) and name in recorded() else _read(name)
 
     @classmethod

@@ -112,6 +112,8 @@ def assert_promotes(f: Multiply, at_most: int = 128, **how: Unpack[How]) -> None
 def assert_accumulates(f: Multiply, bits: int = 23, **how: Unpack[How]) -> None:
     """Assert that sums and their accumulators have so many fraction bits: X + y - X is y for y = X · 2^-bits, at any places."""
     __tracebackhide__ = True
+    if type(bits) is not int or bits < 1:
+        raise AccprobeError(f"bits={bits!r:.40} is not a positive integer")
     probed = RecordedCallable(_opened(f, how))
     spec = probed.spec
     low, high = product_exponents(spec)
@@ -136,6 +138,8 @@ def assert_accumulates(f: Multiply, bits: int = 23, **how: Unpack[How]) -> None:
 def assert_batch_invariant(f: Multiply, ms: Sequence[int] = MS, **how: Unpack[How]) -> None:
     """Assert that a row of A, or of a reduction's x, at its place gives the same bits for each number of rows."""
     __tracebackhide__ = True
+    if not len(ms):
+        raise AccprobeError("ms is empty: give at least one number of rows")
 
     def box(m: int) -> BlackBox:
         called = _opened(f, how, m)

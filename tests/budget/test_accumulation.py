@@ -20,10 +20,10 @@ LIKE = "h200:wgmma.m64n8k32.f32.e4m3.e4m3"
 @pytest.mark.parametrize(
     ("name", "dtype", "meant", "also"),
     [
-        ("qgmma", "", LIKE, "also e5m2 (--dtype)"),
-        ("HMMA", "", "h200:mma.sync.m16n8k16.f32.f16.f16.f32", "also bf16, tf32, e4m3, e5m2 (--dtype)"),
+        ("qgmma", "", LIKE, "also e5m2 (name the instruction"),
+        ("HMMA", "", "h200:mma.sync.m16n8k16.f32.f16.f16.f32", "also bf16, tf32, e4m3, e5m2 (name the instruction"),
         ("HGMMA", "bf16", "h200:wgmma.m64n8k16.f32.bf16.bf16", ""),
-        ("h100:HGMMA", "", "h100:wgmma.m64n8k16.f32.f16.f16", "also bf16, tf32 (--dtype)"),
+        ("h100:HGMMA", "", "h100:wgmma.m64n8k16.f32.f16.f16", "also bf16, tf32 (name the instruction"),
         ("UTCQMMA", "", "sim:b200:tcgen05.m128n16k32.kind::f8f6f4.f32.e4m3.e4m3", "a published model"),
         ("wgmma.m64n8k32.f32.e4m3.e4m3", "", LIKE, ""),
         ("h200:wgmma*e4m3.e4m3", "", LIKE, ""),

@@ -15,6 +15,9 @@ from accprobe.cli import main
 from accprobe.errors import AccprobeError
 
 E4M3 = ml_dtypes.float8_e4m3fn
+EPILOGUE = (512, 512, 1024), ml_dtypes.bfloat16
+C = {"c": np.ones((512, 512), ml_dtypes.bfloat16)}
+RELU = "this row applies relu, which predict does not compute"
 SCALED = "products-h200:torch:_scaled_mm 512x512x512 e4m3 f32 use_fast_accum=True"
 
 
@@ -61,12 +64,32 @@ def test_an_option_in_the_name_chooses_a_reduction() -> None:
         ("products-h200:torch:sdpa * *flash*", (1024, 1024, 1024), np.float16, {}, "was probed in part only"),
         ("products-h200:torch:mm", (512, 512, 512), np.float16, {"promote_every": 64}, "takes no promote_every"),
         ("QGMMA", (16, 16, 64), E4M3, {"scales": (1, 1)}, "has no scales"),
+        ("more-products-h200:torch:linear activation=relu", *EPILOGUE, {}, RELU),
+        ("more-products-h200:torch:linear activation=relu", *EPILOGUE, C, RELU),
+        ("more-products-h200:torch:linear", *EPILOGUE, {}, "torch:linear 512x512x1024 bf16 -> bf16: give C"),  # no option
+        ("more-products-h200:torch:addmm", *EPILOGUE, {}, "give C, because the row was probed with one"),
+        ("QGMMA", (16, 16, 64), E4M3, {"dim": 0}, "is an instruction: it takes no dim"),
         ("products-h200:torch:nothing", (16, 16, 64), E4M3, {}, "has no product 'torch:nothing'"),
     ],
 )
 def test_refusals(like: str, shape: tuple[int, int, int], dtype: Any, more: dict[str, Any], sentence: str) -> None:
     with pytest.raises(AccprobeError, match=sentence):
         accprobe.predict(like, *matrices(*shape, dtype), **more)
+
+
+@pytest.mark.parametrize("dim", [2, "x", None, True])
+def test_a_dimension_that_a_matrix_has_not_is_refused(dim: Any) -> None:
+    with pytest.raises(AccprobeError, match=f"dim={dim} is not a dimension of a matrix"):
+        accprobe.predict("reductions-h200:torch:sum", np.zeros((64, 4096), np.float32), dim=dim)
+
+
+@pytest.mark.parametrize("like", ["reductions-h200:torch:sum", "functions-h200:ex2.approx.ftz.f32"])
+@pytest.mark.parametrize("option", ["c", "scales", "promote_every"])
+def test_options_without_effect_are_refused(like: str, option: str) -> None:
+    x = np.zeros((64, 4096), np.float32)
+    given: dict[str, Any] = {option: {"c": x, "scales": (x, x), "promote_every": 32}[option]}
+    with pytest.raises(AccprobeError, match=f"it takes no {option}"):
+        accprobe.predict(like, x, **given)
 
 
 def test_the_command_writes_what_predict_returns(tmp_path: Path) -> None:
