@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     help="Scales of a quantiser f(x, scale), x [rows, K]: one, [rows, 1], or [rows, K / 128] for blocks.",
 )
 @click.option("--device", metavar="cuda:N|cpu", help="Device.  [default: the first usable GPU, else the CPU]")
-@click.option("--arrays", type=click.Choice(("torch", "numpy", "cupy", "jax")), help="Arrays that your function takes.")
+@click.option("--arrays", type=click.Choice(("torch", "numpy", "jax")), help="Arrays that your function takes.")
 @click.option("--exhaustive", is_flag=True, help="Compare all 2^32 operands of a 32-bit format on a CPU too.")
 @click.option("--select", multiple=True, metavar="GLOB", help="PTX instructions of the GPU to measure. Repeatable.")
 @report_options

@@ -37,7 +37,7 @@ SCALE_NAMES = ("none", "tensor", "row", "1x128", "128x128")
 @click.option("--versus", metavar="CALLABLE", help="Second callable, probed in the same way and compared.")
 @click.option("--sweep", metavar="m=M,M,…", help="Compare the row of D that the same row of A gives at these values of M.")
 @click.option("--device", metavar="cuda:N|cpu", help="Device.  [default: the first usable GPU, else the CPU]")
-@click.option("--arrays", type=click.Choice(("torch", "numpy", "cupy", "jax")), help="Arrays that your function takes.")
+@click.option("--arrays", type=click.Choice(("torch", "numpy", "jax")), help="Arrays that your function takes.")
 @click.option(
     "--elements",
     type=count,
@@ -75,7 +75,7 @@ def gemm_command(
     Each shape, each value of an option, and --versus give a row; the differences follow. Ctrl-C and --time-limit keep what is
     known of the current product.
 
-    Needs: nothing for numpy; torch for torch callables; extra cuda13 or cuda12 for torch, triton and cupy on a GPU.
+    Needs: nothing for numpy; torch for torch callables; extra cuda13 or cuda12 for torch and triton on a GPU.
 
     Exit status: 0 every row is confirmed and no result is wrong; 1 a row is not confirmed, a term of a sum is missing or
     counted twice, two rows differ, or --sweep found different bits; 2 it could not be probed; 130 interrupted.

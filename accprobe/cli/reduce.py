@@ -37,7 +37,7 @@ _SHAPE = re.compile(r"(\d{1,9})(?:[x×](\d{1,9}))?")
 )
 @click.option("--op", type=click.Choice(("sum", "avg")), default="sum", show_default=True, help="Collective: operation.")
 @click.option("--device", metavar="cuda:N|cpu", help="Device.  [default: the first usable GPU, else the CPU]")
-@click.option("--arrays", type=click.Choice(("torch", "numpy", "cupy", "jax")), help="Arrays that your function takes.")
+@click.option("--arrays", type=click.Choice(("torch", "numpy", "jax")), help="Arrays that your function takes.")
 @click.option(
     "--elements",
     type=count,

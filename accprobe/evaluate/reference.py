@@ -272,7 +272,7 @@ def with_specials(patterns: Bits, specials: SpecialRows, arithmetic: FloatArithm
     """Insert infinities and NaNs from the plain float64 sum of the terms."""
     if len(specials.rows):
         fmt = arithmetic.result
-        positive, sign = fmt.dtype.type(fmt.infinity or 0), fmt.dtype.type(fmt.sign_bit)
+        positive, sign = fmt.dtype.type(fmt.infinity or fmt.largest), fmt.dtype.type(fmt.sign_bit)
         infinity = np.where(specials.naive > 0, positive, positive | sign)
         patterns[specials.rows] = np.where(np.isnan(specials.naive), fmt.dtype.type(arithmetic.nan), infinity)
     return patterns

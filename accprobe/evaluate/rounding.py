@@ -75,11 +75,11 @@ def _shifted(rounding: Rounding, negative: Truths, magnitude: Integers, drop: In
 
 
 def _signed(patterns: Integers, negative: Truths, arithmetic: FloatArithmetic) -> Bits:
-    """Apply the overflow rule and the signs to magnitudes."""
+    """Apply the overflow rule and the signs to magnitudes. A format without infinity saturates, as PTX's cvt.satfinite does."""
     fmt = arithmetic.result
-    assert fmt.infinity is not None
     step = fmt.mantissa_bits - arithmetic.result_bits
-    most = fmt.infinity if arithmetic.overflow == "infinity" else fmt.largest >> step << step
+    infinite = arithmetic.overflow == "infinity" and fmt.infinity is not None
+    most = fmt.infinity if infinite else fmt.largest >> step << step
     patterns = np.minimum(patterns, most)
     if arithmetic.underflow_sign == "positive":
         negative = negative & (patterns != 0)

@@ -17,7 +17,7 @@ from accprobe.gemm import dots
 from accprobe.gemm.blackbox import BlackBox, RecordedCallable, TooManyCalls
 from accprobe.gemm.checks import contract, multiplicity
 from accprobe.gemm.checks.contract import Dependence
-from accprobe.gemm.checks.conversion import find_conversion
+from accprobe.gemm.checks.conversion import find_conversion, find_nan_overflow
 from accprobe.gemm.checks.quantisation import SEVERAL_ROUNDINGS, find_parts
 from accprobe.gemm.checks.regions import compare_at_end, count_changed, find_regions, repeat_first
 from accprobe.gemm.dots import SparseDots
@@ -180,6 +180,9 @@ class _PlanSearch:
         if depends is not None and depends.excludes_plan:
             found.reason = str(depends)
             return
+        if why_not := find_nan_overflow(self.subject):
+            found.reason = why_not
+            return
         self.parts = find_parts(self.subject, self.seed)
         if self.parts not in ("", SEVERAL_ROUNDINGS):
             found.reason = self.parts
@@ -192,12 +195,7 @@ class _PlanSearch:
                 self.subject.most = None
             if found.fits_in_range:
                 return
-        why = [find_conversion(self.subject, self.seed)]
-        if depends is not None and depends.is_on_zeros:
-            wide = self.subject.spec.a.storage_bits > 16
-            ozaki = ", as of the Ozaki scheme (integer slices that share an exponent)" if wide else ""
-            why.append(f"{depends}{ozaki}; no quantisation that accprobe knows explains it")
-        found.reason = "; ".join(filter(None, (*why, found.reason)))
+        found.reason = "; ".join(filter(None, (find_conversion(self.subject, self.seed), found.reason)))
 
     def run(self, thorough: bool) -> None:
         """Find the plan. thorough: never assume that a subtree equals another of its shape."""

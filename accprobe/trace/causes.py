@@ -306,6 +306,8 @@ def _located(origin: DifferenceOrigin, left: OriginSide, right: OriginSide) -> C
     if names[0] != names[1] or not all(names):
         verified = not adds and left.replays and right.replays
         return Cause("function", _other_operations(left, right), verified)
+    if product := next((name for name in names[0] if name.endswith("_mm")), ""):  # aten._scaled_mm, aten._grouped_mm
+        return Cause("unknown", f"{product}{kernel_names(left, right)}: located; this product is not modelled")
     return None
 
 

@@ -10,7 +10,7 @@ from functools import partial
 import numpy as np
 import pytest
 from marks import some
-from ml_dtypes import bfloat16
+from ml_dtypes import bfloat16, float4_e2m1fn, float8_e4m3fn
 from planted_boxes import FunctionBox, Multiply, chain
 from planted_disturbances import Around, Mispaired, scaled
 from planted_plans import FMAS
@@ -216,6 +216,80 @@ def test_dequantised_weights_are_named(fmt: str, width: int, most: int) -> None:
     assert reason.endswith(f"whole column of B: B is quantised to {fmt} per {of}, scale amax/{most}, dequantised to bf16")
 
 
+def four_bits(x: Array) -> Array:
+    """Quantise groups of 32 of a row with zero points."""
+    groups = x.astype(np.float32).reshape(-1, 32)
+    least = groups.min(axis=1, keepdims=True)
+    step = np.maximum((groups.max(axis=1, keepdims=True) - least) / np.float32(15), np.float32(1e-12))
+    zero = np.rint(-least / step)
+    return ((np.clip(np.rint(groups / step) + zero, 0, 15) - zero) * step).reshape(x.shape)
+
+
+def nvfp4(x: Array) -> Array:
+    """Quantise groups of 16 of a row to e2m1, with scales in e4m3 below one of the tensor; zero scales become 1."""
+    groups, most = x.astype(np.float32).reshape(-1, 16), np.float32(6 * 448)
+    of_all = np.maximum(np.abs(groups).max() / most, np.float32(1e-12))
+    scales = (np.abs(groups).max(axis=1, keepdims=True) / 6 / of_all).astype(float8_e4m3fn).astype(np.float32)
+    scales = np.where(scales == 0, 1, scales) * of_all
+    return ((groups / scales).astype(float4_e2m1fn).astype(np.float32) * scales).reshape(x.shape)
+
+
+def slices(x: Array) -> Array:
+    """Round each row to 14 bits below its largest number, as two slices of 7 bits (Ozaki scheme)."""
+    top = np.frexp(np.abs(x).max(axis=1, keepdims=True))[1]
+    return np.ldexp(np.trunc(np.ldexp(x.astype(np.float64), 14 - top)), top - 14).astype(np.float32)
+
+
+@pytest.mark.parametrize(
+    ("function", "fmt", "words"),
+    [
+        (lambda a, b: chain(a, four_bits(b.T).T), "bf16", "B is quantised to u4 per 32 k, with zero points"),
+        (
+            lambda a, b: chain(nvfp4(a), nvfp4(b.T).T),
+            "bf16",
+            "A per 16 k and B per 16 k are quantised to e2m1, scale e4m3 below",
+        ),
+        (
+            lambda a, b: chain(slices(a), slices(b.T).T),
+            "f32",
+            "integer slices that share an exponent); no quantisation that accprobe",
+        ),
+    ],
+)
+def test_quantisation_by_other_schemes_is_named_without_a_plan(function: Multiply, fmt: str, words: str) -> None:
+    def rounded(a: Array, b: Array) -> Array:
+        with np.errstate(all="ignore"):
+            return np.asarray(function(a, b)).astype(a.dtype)
+
+    outcome = characterise(box(rounded, 16, 16, 64, fmt, fmt), elements=1 << 10)
+    assert (outcome.main.plan, status(outcome)[0]) == (None, "inferred")
+    assert words in status(outcome)[1]
+
+
+def to_e4m3(d: Array) -> Array:
+    return np.clip(d, -448, 448).astype(float8_e4m3fn)
+
+
+@pytest.mark.parametrize("slice_", [64, 24])
+def test_results_of_8_bits_show_the_order_and_the_precision_of_f32_sums(slice_: int) -> None:
+    def function(a: Array, b: Array) -> Array:
+        with np.errstate(all="ignore"):
+            return to_e4m3(sum(chain(a[:, k : k + slice_], b[k : k + slice_]) for k in range(0, 64, slice_)))
+
+    outcome = characterise(box(function, 16, 16, 64, "bf16", "e4m3"), elements=1 << 12)
+    assert status(outcome) == ("confirmed", "")
+    told = {name: finding.value for name, finding in findings(outcome).items()}
+    assert (told["products_per_sum"], told["result_bits"], told["sum_rounding"]) == (1, 23, "RNE")
+    assert outcome.main.plan is not None
+    assert len(list(outcome.main.plan.chains())) == -(-64 // slice_)
+
+
+def test_results_of_8_bits_that_become_nan_have_no_plan() -> None:
+    outcome = characterise(box(lambda a, b: chain(a, b).astype(float8_e4m3fn), 16, 16, 64, "bf16", "e4m3"), elements=1 << 10)
+    assert outcome.main.plan is None
+    assert "results beyond ±448 become NaN: clamp them" in status(outcome)[1].replace(";", ":")
+
+
 HALF = np.uint32(0x8000)
 CONVERSIONS: dict[str, tuple[Callable[[Array], Array], str]] = {
     "half away": (lambda d: (d.view(np.uint32) + HALF & ~np.uint32(0xFFFF)).view(np.float32), "RNA"),
@@ -293,7 +367,10 @@ def in_parts(part: Callable[[Array], Array], count: int, pairs: int) -> Multiply
     [
         (in_parts(as_bf16, 2, 3), "each product of f32 operands is the sum of 3 products of bf16 parts"),
         (in_parts(lambda x: as_tf32(x, "RNA"), 2, 3), "each product of f32 operands is the sum of 3 products of tf32 parts"),
-        (in_parts(as_bf16, 3, 9), "each product of f32 operands is rounded several times"),
+        (
+            in_parts(as_bf16, 3, 9),
+            "each product of f32 operands is the sum of 9 products of bf16 parts, added in sums of their own",
+        ),
         (lambda a, b: chain(as_tf32(a), as_tf32(b)), "f32 operands are rounded to tf32, RZ: give --dtype tf32"),
     ],
 )

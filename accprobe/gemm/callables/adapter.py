@@ -75,8 +75,29 @@ class CallableAdapter:
 
         Its prints go to standard error, because standard output holds the report.
         """
+        try:
+            return self._result(*self._operands)
+        except DeviceError:
+            raise
+        except AccprobeError as e:
+            if self._calls or not self._takes_transposed():
+                raise
+            raise AccprobeError(
+                f"{e}; it takes b as [N, K], accprobe gives b [K, N]: give a function that passes it b.T"
+            ) from e
+
+    def _result(self, *operands: Any) -> Any:
         with self._one_sentence("raises"), np.errstate(all="ignore"), redirect_stdout(sys.stderr):
-            return self._function(*self._operands)
+            return self._function(*operands)
+
+    def _takes_transposed(self) -> bool:
+        """Return whether the function returns D for b [N, K]."""
+        a, b, *scales = self._operands
+        try:
+            found = self._received(self._result(a, b.T, *scales))
+        except AccprobeError:
+            return False
+        return found.shape == (self.spec.m, self.spec.n)
 
     def _check_unchanged(self, a: Bits, b: Bits, scales: ScaleWords | None) -> None:
         """Raise AccprobeError if the call changed an operand."""
@@ -104,9 +125,11 @@ class CallableAdapter:
         found, spec = self._received(result), self.spec
         if found.shape != (*calls, spec.m, spec.n):
             expected = (spec.m, spec.n)
-            transposed = " (transposed?)" if found.shape == expected[::-1] else ""
+            guess = " (transposed?)" if found.shape == expected[::-1] else ""
+            if found.shape == (spec.m, spec.n // 2):
+                guess = " (gated, as SwiGLU? return the product alone)"
             raise AccprobeError(
-                f"{self.name} returns an array of shape {found.shape}{transposed}; a product of {spec.shape} has {expected}"
+                f"{self.name} returns an array of shape {found.shape}{guess}; a product of {spec.shape} has {expected}"
             )
         if found.fmt is not spec.out:
             why = f"{found.type} is {found.fmt}: give --out {found.fmt}" if found.fmt else "accprobe has no such format"

@@ -1,4 +1,4 @@
-"""Arrays of numpy, torch, CuPy and JAX: bit patterns to arrays on a device, and results back to bit patterns.
+"""Arrays of numpy, torch and JAX: bit patterns to arrays on a device, and results back to bit patterns.
 
 Each operand keeps its buffer from call to call, because libraries choose kernels by the alignment of an address.
 """
@@ -16,7 +16,7 @@ from accprobe.errors import AccprobeError, DeviceError, ToolMissing
 from accprobe.evaluate.product import Singles
 from accprobe.isa.formats import FORMATS, Bits, Format
 
-ARRAYS = ("torch", "numpy", "cupy", "jax")
+ARRAYS = ("torch", "numpy", "jax")
 # A large operand is transposed on the device in so many parts, so that only one of them needs extra memory.
 PARTS = 8
 # Words and calls that are laid out together on the device, and the alignment of each call's part: 512 bytes or more, as that of
@@ -52,7 +52,7 @@ def open_arrays(library: str, device: str | None = None) -> ArrayLibrary:
         return NumpyArrays()
     if library == "torch":
         return TorchArrays(device)
-    return CupyArrays(device) if library == "cupy" else JaxArrays(device)
+    return JaxArrays(device)
 
 
 def is_tensor(x: Any) -> bool:
@@ -156,7 +156,7 @@ class TorchArrays(ArrayLibrary):
         together = max(1, min(TOGETHER, WINDOWS // pitch))
         buffer = self._buffer("windows", (together, pitch), _signed_integers(words[:0]).dtype.name)[:, : n * k]
         lines = buffer.view(self.type(fmt)).unbind()
-        operands = [self._handed(line.view(n, k).t() if by_columns else line.view(k, n)) for line in lines]
+        operands = [line.view(n, k).t() if by_columns else line.view(k, n) for line in lines]
         found = []
         with torch.no_grad():
             for first in range(0, calls, together):
@@ -165,10 +165,6 @@ class TorchArrays(ArrayLibrary):
                 replayed = self.replays and len(rows) == together and calls >= MANY_CALLS
                 found.append((self._replayed if replayed else self._called)(function, operands[: len(rows)]))
         return torch.cat(found)
-
-    def _handed(self, tensor: Any) -> Any:
-        """Return a tensor as the library's array."""
-        return tensor
 
     def _called(self, function: Reducer, operands: Sequence[Any]) -> Any:
         """Return stacked results. They are copied one by one only if the function writes several to the same memory."""
@@ -244,31 +240,6 @@ class TorchArrays(ArrayLibrary):
         if isinstance(result, self._torch.Tensor):
             return result
         return self._torch.from_dlpack(result) if hasattr(result, "__dlpack__") else None
-
-
-class CupyArrays(TorchArrays):
-    """CuPy arrays over the memory of tensors on a GPU. Never run on hardware."""
-
-    name = "cupy"
-
-    def __init__(self, device: str | None) -> None:
-        try:
-            import cupy
-        except ImportError as e:
-            raise ToolMissing(f"cupy is not installed: {install.GPU_STACK}") from e
-        super().__init__(device or "cuda:0")
-        if self.device == "cpu":
-            raise AccprobeError("cupy has no arrays on cpu: give --device cuda:0, or other --arrays")
-        self._cupy = cupy
-
-    def operand(self, role: str, patterns: Bits, fmt: Format, by_columns: bool = False) -> Any:
-        return self._cupy.from_dlpack(super().operand(role, patterns, fmt, by_columns))
-
-    def _handed(self, tensor: Any) -> Any:
-        return self._cupy.from_dlpack(tensor)
-
-    def scale(self, role: str, values: Singles) -> Any:
-        return self._cupy.from_dlpack(super().scale(role, values))
 
 
 class JaxArrays(ArrayLibrary):

@@ -204,6 +204,6 @@ def _arrays_of(module: Any) -> str:
     """Return the first array library that a module imports; otherwise torch if it is installed, else numpy."""
     imported = {getattr(value, "__name__", "").partition(".")[0] for value in vars(module).values() if inspect.ismodule(value)}
     own = getattr(module, "__name__", "").partition(".")[0]
-    order = [own, *(each for each in ("torch", "cupy", "jax", "numpy") if each in imported)]
+    order = [own, *(each for each in ("torch", "jax", "numpy") if each in imported)]
     usual = "torch" if importlib.util.find_spec("torch") else "numpy"
     return next((each for each in order if each in ARRAYS), usual)

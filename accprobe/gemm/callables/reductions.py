@@ -29,7 +29,7 @@ from accprobe.isa.formats import FORMATS, Bits, Format
 
 COLLECTIVES = ("torch.distributed:all_reduce", "torch.distributed:reduce_scatter")
 # The name of the argument that selects a dimension, by library.
-AXIS = {"torch": "dim", "numpy": "axis", "cupy": "axis", "jax": "axis"}
+AXIS = {"torch": "dim", "numpy": "axis", "jax": "axis"}
 
 
 def open_reduction(

@@ -24,6 +24,19 @@ AGREEING = 0.99
 EXPONENTS = (-120, 120)
 
 
+def find_nan_overflow(subject: RecordedCallable) -> str:
+    """Return the reason why no plan describes results that become NaN if D has no infinity, as of ml_dtypes; "" otherwise."""
+    spec, layout = subject.spec, layout_of(subject.spec)
+    if not spec.out.is_float or spec.out.infinity is not None:
+        return ""
+    a, b = layout.blank()
+    a[:, 0], b[:, 0] = layout.power(spec.out.max_exponent + 1)
+    if not np.isnan(spec.out.values(subject.product(a, b, keep=False))).any():
+        return ""
+    most = f"±{spec.out.largest_value:g}"
+    return f"results beyond {most} become NaN; clamp them to {most}, or return bf16 (--out bf16)"
+
+
 def find_conversion(subject: RecordedCallable, seed: int) -> str:
     """Return how single products become results, "" if one rounding explains them or nothing does."""
     spec, rng = subject.spec, np.random.default_rng((seed, 0xC0))
@@ -40,7 +53,9 @@ def find_conversion(subject: RecordedCallable, seed: int) -> str:
         products, d = exact[there].astype(np.float32), d[there]
 
         def explains(values: Singles) -> bool:
-            expected = _rounded(values, spec.out)
+            """Round as a plan does: a format without infinity saturates."""
+            largest = np.float32(np.inf if spec.out.infinity is not None else spec.out.largest_value)
+            expected = _rounded(np.clip(values, -largest, largest), spec.out)
             return bool(((d == expected) | np.isnan(d) & np.isnan(expected)).mean() >= AGREEING)
 
         if not len(d) or explains(products):

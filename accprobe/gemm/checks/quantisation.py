@@ -15,10 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from accprobe.evaluate.error_free import Floats
+from accprobe.evaluate.product import Singles
 from accprobe.evaluate.quantised import Sharing, nearest_patterns, quantised_operand
 from accprobe.gemm.blackbox import RecordedCallable
 from accprobe.gemm.layout import layout_of
-from accprobe.isa.formats import FORMATS, Format
+from accprobe.isa.formats import FORMATS
 from accprobe.operands.distributions import random_lines, times_power
 
 # Number of nonzero k, so that the error of quantisation is large beside that of the sums; rows and columns that are nonzero.
@@ -47,52 +48,97 @@ SCALES: dict[Literal["", "floor", "ceil"], str] = {
 }
 
 
-def _ways() -> Iterator[tuple[str, str, Format, Sharing]]:
-    """Yield the words for what shares a scale and for the scale, the format and the sharing."""
-    for name, (power, scale) in product(FORMATS_TRIED, SCALES.items()):
-        words = scale.format(int(FORMATS[name].largest_value))
-        yield from ((of, words, FORMATS[name], replace(each, power_of_two=power)) for each, of in SCALES_OF.items())
-    yield "16 k", "e4m3 below one scale of the tensor", FORMATS["e2m1"], Sharing(1, 16, element="e2m1", two_levels=True)
+# NVFP4. Scales of blocks that are zero in e4m3 are treated differently, so blocks of like size are drawn for it.
+NVFP4 = "16 k", "scale e4m3 below one scale of the tensor", Sharing(1, 16, element="e2m1", two_levels=True)
+ALIKE_IN_SIZE = (1, 2)
+# One code of 4 bits that is rounded the other way changes all results of its line.
+AGREEING_CODES = 0.8
+# Codes with a zero point, by their largest.
+ZERO_POINTS = {"u4": 15, "u8": 255}
+
+# Yields the format of the codes, how they are scaled, what shares a scale, and the values in each way.
+Ways = Callable[[Singles], Iterator[tuple[str, str, str, Floats]]]
 
 
 def find_quantisation(subject: RecordedCallable, seed: int) -> str:
     """Return how A and B are quantised, "" if no way explains the results or none is needed."""
-    spec, rng = subject.spec, np.random.default_rng((seed, 0x9A))
+    spec = subject.spec
     if spec.a.is_integer or spec.scale is not None or spec.a_exponent is not None:
         return ""
+    found = _find_quantisation(subject, seed, (OF_LINES, OF_BLOCKS), _ways, AGREEING)
+    return found or _find_quantisation(subject, seed, ALIKE_IN_SIZE, _nvfp4, AGREEING_CODES)
+
+
+def _find_quantisation(subject: RecordedCallable, seed: int, reach: tuple[int, int], ways: Ways, least: float) -> str:
+    """reach: exponents of lines and of blocks; least: share of the results that must agree."""
+    spec, rng = subject.spec, np.random.default_rng((seed, 0x9A))
     there = np.sort(rng.permutation(spec.k)[:NONZERO])
-    of_block = rng.integers(-OF_BLOCKS, OF_BLOCKS + 1, -(-spec.k // ALIKE))[there // ALIKE]
+    of_lines, of_blocks = reach
+    of_block = rng.integers(-of_blocks, of_blocks + 1, -(-spec.k // ALIKE))[there // ALIKE]
     words, values = layout_of(spec).blank(), []
     for operand, fmt, sign in zip(words, (spec.a, spec.b), (1, -1), strict=True):
         lines = min(len(operand), PROBED_LINES)
-        exponents = rng.integers(-OF_LINES, OF_LINES + 1, (lines, 1)) + sign * of_block
+        exponents = rng.integers(-of_lines, of_lines + 1, (lines, 1)) + sign * of_block
         operand[:lines, there] = times_power(fmt, random_lines(fmt, (lines, len(there)), "normal", rng), exponents)
         values.append(fmt.values(operand[:PROBED_LINES]).astype(np.float32))
     d = spec.out.values(subject.product(*words, keep=False)[:PROBED_LINES, :PROBED_LINES])
 
-    def explains(a: Floats, b: Floats) -> bool:
+    def agreeing(a: Floats, b: Floats) -> float:
         exact = a @ b.T
         tolerance = OF_SUMS * (np.abs(a) @ np.abs(b).T) + np.abs(exact) * 2.0**-spec.out.mantissa_bits
-        return bool((np.abs(d - exact) <= tolerance).mean() >= AGREEING)
+        return float((np.abs(d - exact) <= tolerance).mean())
 
     x, y = (each.astype(np.float64)[:, there] for each in values)
-    if explains(x, y):
+    if agreeing(x, y) >= AGREEING:
         return ""
-    kinds: dict[tuple[str, Format], list[tuple[str, Floats, Floats]]] = {}
-    for of, scale, fmt, sharing in _ways():
-        a, b = (quantised_operand(sharing, fmt, each).values()[:, there] for each in values)
-        kinds.setdefault((scale, fmt), []).append((of, a, b))
+    kinds: dict[tuple[str, str], list[tuple[str, Floats, Floats]]] = {}
+    for (name, how, of, a), (*_, b) in zip(*map(ways, values), strict=True):
+        a, b = a[:, there], b[:, there]
+        kinds.setdefault((name, how), []).append((of, a, b))
         if spec.a is spec.b and spec.a.storage_bits == 16:
             a, b = (spec.a.values(nearest_patterns(spec.a, each.astype(np.float32))) for each in (a, b))
-            kinds.setdefault((f"{scale}, dequantised to {spec.a}", fmt), []).append((of, a, b))
-    for (scale, fmt), several in kinds.items():
+            kinds.setdefault((name, f"{how}, dequantised to {spec.a}"), []).append((of, a, b))
+    found = ""
+    for (name, how), several in kinds.items():
         for (of_a, a, _), (of_b, _, b) in product([("", x, x), *several], [("", y, y), *several]):
-            if (of_a or of_b) and explains(a, b):
-                of_a, of_b = of_a.replace("line", "row"), of_b.replace("line", "column")
-                both = f"A per {of_a} and B per {of_b} are quantised to {fmt}"
-                one = f"{'A' if of_a else 'B'} is quantised to {fmt} per {of_a or of_b}"
-                return f"{both if of_a and of_b else one}, scale {scale}"
-    return ""
+            if (of_a or of_b) and (share := agreeing(a, b)) >= least:
+                found, least = f"{_in_words(name, of_a, of_b)}, {how}", np.nextafter(share, 2)
+    return found
+
+
+def _in_words(fmt: str, of_a: str, of_b: str) -> str:
+    of_a, of_b = of_a.replace("line", "row"), of_b.replace("line", "column")
+    if of_a and of_b:
+        return f"A per {of_a} and B per {of_b} are quantised to {fmt}"
+    return f"{'A' if of_a else 'B'} is quantised to {fmt} per {of_a or of_b}"
+
+
+def _ways(values: Singles) -> Iterator[tuple[str, str, str, Floats]]:
+    for name, (power, scale) in product(FORMATS_TRIED, SCALES.items()):
+        how = f"scale {scale.format(int(FORMATS[name].largest_value))}"
+        for sharing, of in SCALES_OF.items():
+            yield name, how, of, quantised_operand(replace(sharing, power_of_two=power), FORMATS[name], values).values()
+    yield from _nvfp4(values)
+    for (name, largest), (sharing, of) in product(ZERO_POINTS.items(), SCALES_OF.items()):
+        if sharing.rows == 1:
+            yield name, "with zero points", of, _with_zero_points(values, largest, sharing.ks or values.shape[1])
+
+
+def _nvfp4(values: Singles) -> Iterator[tuple[str, str, str, Floats]]:
+    of, how, sharing = NVFP4
+    yield "e2m1", how, of, quantised_operand(sharing, FORMATS["e2m1"], values).values()
+
+
+def _with_zero_points(values: Singles, largest: int, ks: int) -> Floats:
+    """Round blocks of ks values to whole steps from the least to the greatest, or zero: codes from 0 to `largest`."""
+    starts, wide = np.arange(0, values.shape[1], ks), values.astype(np.float64)
+    least, greatest = (
+        each.reduceat(wide, starts, axis=1).repeat(ks, axis=1)[:, : wide.shape[1]] for each in (np.minimum, np.maximum)
+    )
+    step = (np.maximum(greatest, 0) - np.minimum(least, 0)) / largest
+    step[step == 0] = 1
+    zero = np.rint(-np.minimum(least, 0) / step)
+    return np.asarray((np.clip(np.rint(wide / step) + zero, 0, largest) - zero) * step)
 
 
 # Fraction bits of parts of f32 numbers, and the pairs of parts that are multiplied, by their number.
@@ -131,7 +177,7 @@ def find_parts(subject: RecordedCallable, seed: int) -> str:
     nearest = exact.astype(np.float32).astype(np.float64)
     truncated = np.where(np.abs(nearest) > np.abs(exact), np.nextafter(nearest.astype(np.float32), np.float32(0)), nearest)
     if max((d == nearest).mean(), (d == truncated).mean()) >= AGREEING:
-        return ""
+        return _separate_parts(subject, rng)
     found, least = "", np.inf
     if explains(exact):
         found, least = SEVERAL_ROUNDINGS, float(np.mean(np.abs(d - exact) / np.abs(exact)))
@@ -144,7 +190,36 @@ def find_parts(subject: RecordedCallable, seed: int) -> str:
             rounded = f"f32 operands are rounded to {name}, {how}{': give --dtype tf32' if name == 'tf32' else ''}"
             several = f"each product of f32 operands is the sum of {count} products of {name} parts"
             found, least = rounded if count == 1 else several, error
-    return found
+    return (_separate_parts(subject, rng) or found) if found == SEVERAL_ROUNDINGS else found
+
+
+def _separate_parts(subject: RecordedCallable, rng: np.random.Generator) -> str:
+    """Return the parts of f32 operands whose products have sums of their own, as in bf16x9; "" if no result shows any.
+
+    A number between X and -X survives whole or not at all in one sum; in several sums its low parts survive alone. X has two
+    parts: the sums that survive are those with the third part of y, or all but the first.
+    """
+    spec = subject.spec
+    n = min(spec.m, spec.n)
+    if spec.k < 3:
+        return ""
+
+    def remainders(x: float, y: tuple[float, float]) -> set[float]:
+        a, b = (np.zeros((lines, spec.k), np.float32) for lines in (spec.m, spec.n))
+        for i in range(n):
+            places = np.sort(rng.permutation(spec.k)[:3])
+            a[i, places], b[i, places] = (x, y[0], -x), (x, y[1], x)
+        d = spec.out.values(subject.product(a.view(np.uint32), b.view(np.uint32), keep=False))
+        return set(np.diag(d[:n, :n]).tolist())
+
+    for name, bits in reversed(PART_BITS.items()):
+        low, large = 2.0 ** -(bits + 2), 2.0**24
+        if low in (found := remainders(large, (1 + low, 1))) and found <= {0, low, 1 + low}:
+            square = remainders(large * (1 + low), (1 + low + low**2,) * 2)
+            sums = {6: 2 * low**2, 8: 2 * low**2 + 2 * low**3, 9: 2 * low**2 + 2 * low**3 + low**4}
+            count = next((count for count, rest in sums.items() if rest in square), "several")
+            return f"each product of f32 operands is the sum of {count} products of {name} parts, added in sums of their own"
+    return ""
 
 
 def _with_large_parts(lines: int, rng: np.random.Generator) -> NDArray[np.float32]:
