@@ -195,6 +195,8 @@ class _PlanSearch:
                 self.subject.most = None
             if found.fits_in_range:
                 return
+        if depends is not None and depends.is_on_zeros:  # no tree of sums has that
+            found.order, found.plan, found.counterexample, found.reason = None, None, "", str(depends)
         found.reason = "; ".join(filter(None, (find_conversion(self.subject, self.seed), found.reason)))
 
     def run(self, thorough: bool) -> None:

@@ -292,12 +292,13 @@ def test_an_error_of_a_later_row_loses_no_other(file: str) -> None:
         ),
         (
             ["own:weights", "--shape", "8x16x32"],
-            "own:weights raises AssertionError (own, line 26); it takes b as [N, K], accprobe gives b [K, N]: give a function that"
-            " passes it b.T",
+            "own:weights raises AssertionError (own, line 26); it takes b as [N, K], accprobe gives b [K, N]: give a function"
+            " that passes it b.T",
         ),
         (
             ["own:gated", "--shape", "8x16x32"],
-            "own:gated returns an array of shape (8, 8) (gated, as SwiGLU? return the product alone); a product of 8x16x32 has (8, 16)",
+            "own:gated returns an array of shape (8, 8) (gated, as SwiGLU? return the product alone);"
+            " a product of 8x16x32 has (8, 16)",
         ),
         (["own:chain", "--dtype", "fp8"], "unknown format 'fp8'; did you mean e4m3 or e5m2?"),
         (["own:shape"], "own:shape returns an array of shape (16, 64); a product of 16x16x64 has (16, 16)"),

@@ -92,6 +92,8 @@ class CallableAdapter:
 
     def _takes_transposed(self) -> bool:
         """Return whether the function returns D for b [N, K]."""
+        if len(self._operands) < 2:
+            return False
         a, b, *scales = self._operands
         try:
             found = self._received(self._result(a, b.T, *scales))

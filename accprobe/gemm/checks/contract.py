@@ -130,9 +130,14 @@ class Dependence:
         return self.value == TENSOR or self.value in ON_OTHERS.values()
 
     @property
+    def is_on_zeros(self) -> bool:
+        """Return whether elements whose products are zero change an output."""
+        return self.value in ON_ZEROS.values()
+
+    @property
     def excludes_plan(self) -> bool:
-        """Return whether no plan explains the results: a sum of products depends on no others, and not on zero products."""
-        return self.value != OWN
+        """Return whether no plan of one row and one column explains the results."""
+        return self.is_on_others or self.quantised
 
 
 def find_dependence(subject: RecordedCallable, seed: int = 0) -> Dependence:
@@ -140,7 +145,7 @@ def find_dependence(subject: RecordedCallable, seed: int = 0) -> Dependence:
     found = _dependence(subject, seed)
     if found.value != OWN and (how := find_quantisation(subject, seed)):
         return replace(found, note=how, quantised=True)
-    if found.value in ON_ZEROS.values():
+    if found.is_on_zeros:
         wide = subject.spec.a.storage_bits > 16
         ozaki = ", as of the Ozaki scheme (integer slices that share an exponent)" if wide else ""
         return replace(found, note=f"{found.note}{ozaki}; no quantisation that accprobe knows explains it")
