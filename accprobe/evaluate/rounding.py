@@ -78,8 +78,8 @@ def _signed(patterns: Integers, negative: Truths, arithmetic: FloatArithmetic) -
     """Apply the overflow rule and the signs to magnitudes. A format without infinity saturates, as PTX's cvt.satfinite does."""
     fmt = arithmetic.result
     step = fmt.mantissa_bits - arithmetic.result_bits
-    infinite = arithmetic.overflow == "infinity" and fmt.infinity is not None
-    most = fmt.infinity if infinite else fmt.largest >> step << step
+    infinite = arithmetic.overflow == "infinity"
+    most = fmt.infinity if infinite and fmt.infinity is not None else fmt.largest >> step << step
     patterns = np.minimum(patterns, most)
     if arithmetic.underflow_sign == "positive":
         negative = negative & (patterns != 0)
