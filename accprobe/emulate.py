@@ -72,7 +72,7 @@ def predict(
     a, b, c: numpy or cupy arrays or torch tensors, of the model's formats: ml_dtypes' and torch's small floats, float16,
     float32 (for tf32, low bits are ignored), float64, 8-bit integers; or unsigned arrays of bit patterns.
     c: [M, N] in D's type, the start of an instruction's chain, or of the float32 sum with promotion; None: zero. The C or the
-    bias of a product whose epilogue was inferred, such as torch:linear.
+    bias of a product that was probed with one, such as torch:linear, which needs it.
     scales: float32 scales of A and of B for a scaled product: numbers for "tensor", [M, 1] and [1, N] for "row", [M, K / 128]
     and [K / 128, N] for "1x128", [M, K / 128] and [K / 128, N / 128] for "128x128".
     promote_every: products after which an instruction's chain restarts, a multiple of the instruction's K; None: never. K is
