@@ -110,6 +110,8 @@ def measure_each(
     """Measure a row for each setting, save and print them. Exit with status 1 if a row is wrong. Ctrl-C and the time limit keep
     the results so far.
     """
+    if ms and len(callables) > 1:
+        raise AccprobeError("--sweep compares sizes of one callable: leave out --versus, or run it for each callable")
     supervised(" or ".join(callables), to.file)
     stopped: KeyboardInterrupt | AccprobeError | None = None
     ends = partial(_end_now, run, to)

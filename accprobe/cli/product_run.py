@@ -151,7 +151,7 @@ class ProductRun:
 
         request = setting.request.completed(self.first) if self.first else setting.request
         if request.reduced and setting.callable in COMPOSITES:
-            opened = open_composite(setting.callable, request, setting.options, self.device)
+            opened = open_composite(setting.callable, request, setting.options, self.device, setting.arrays)
         else:
             opened = open_callable(setting.callable, request, setting.options, self.device, setting.arrays)
         opened.adapter.check()

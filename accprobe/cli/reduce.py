@@ -32,10 +32,8 @@ _SHAPE = re.compile(r"(\d{1,9})(?:[x×](\d{1,9}))?")
 @click.option("--versus", metavar="CALLABLE", help="Second callable, probed in the same way and compared.")
 @click.option("--sweep", metavar="rows=N,N,…", help="Compare the first row's result at these numbers of rows.")
 @click.option("--ranks", type=count, metavar="N", help="Collective: number of ranks; --shape gives its elements.")
-@click.option(
-    "--backend", type=click.Choice(("gloo", "nccl")), default="gloo", show_default=True, help="Backend of a collective."
-)
-@click.option("--op", type=click.Choice(("sum", "avg")), default="sum", show_default=True, help="Collective: operation.")
+@click.option("--backend", type=click.Choice(("gloo", "nccl")), help="Collective: backend.  [default: gloo]")
+@click.option("--op", type=click.Choice(("sum", "avg")), help="Collective: operation.  [default: sum]")
 @click.option("--device", metavar="cuda:N|cpu", help="Device.  [default: the first usable GPU, else the CPU]")
 @click.option("--arrays", type=click.Choice(("torch", "numpy", "jax")), help="Arrays that your function takes.")
 @click.option(
@@ -55,8 +53,8 @@ def reduce_command(
     versus: str | None,
     sweep: str | None,
     ranks: int | None,
-    backend: str,
-    op: str,
+    backend: str | None,
+    op: str | None,
     device: str | None,
     arrays: str | None,
     elements: int | None,
@@ -68,6 +66,11 @@ def reduce_command(
     CALLABLE is FILE.py:FUNCTION or package:function (torch:sum, numpy:mean) that adds one dimension of x. accprobe probes it
     until a plan is found: the order of the additions (lanes, blocks, trees), the format and rounding of partial sums. A row is
     confirmed only if the plan predicts fresh results bit for bit. A mean needs a K that is a power of two.
+
+    CALLABLE can also be a composite of torch: softmax, rms_norm, layer_norm, norm, logsumexp, cross_entropy, var or std.
+    accprobe then finds the order of its sum and the steps around it. By default, softmax, rms_norm and layer_norm in 16 bits
+    are verified on up to 2^25 results. Others have fewer results where rows are long: at most 2^25 elements of x, on a GPU
+    2^27.
 
     --sweep shows which numbers of rows give the first row the same bits, and measures a plan for each group.
 
@@ -87,17 +90,20 @@ def reduce_command(
       accprobe reduce torch:sum --shape 64x4096 --sweep rows=1,8,64
       accprobe reduce torch.distributed:all_reduce --ranks 4 --shape 4096 --dtype bf16
     """
-    from accprobe.gemm.callables.reductions import check_ranks
+    from accprobe.gemm.callables.reductions import COLLECTIVES, check_ranks
 
     callables = [callable_, *([versus] if versus else [])]
     for name in callables:
         check_ranks(name, ranks)
     rows = swept_sizes("rows", sweep) if sweep else ()
     sizes = [_shape(each, ranks) for each in shapes] or [(64, 1024) if ranks is None else (1024, ranks)]
+    if ranks is None and (stray := "--op" if op else "--backend" if backend else ""):
+        raise AccprobeError(f"{stray} belongs to collectives such as {COLLECTIVES[0]}: leave it out")
     if ranks is not None:
+        backend = backend or "gloo"
         if rows:
             raise AccprobeError("--sweep compares numbers of rows, which a collective does not have: leave it out")
-        dim, options = "ranks", (*options, f"backend={backend}", f"op={op}")
+        dim, options = "ranks", (*options, f"backend={backend}", f"op={op or 'sum'}")
         device = "cpu" if backend == "gloo" and device is None else device
     run = ProductRun(elements, seed, device)
     measure_each(

@@ -104,8 +104,7 @@ def report_options(command: Command) -> Command:
 
 
 _REPORT_FILE = (
-    "Report file, saved after each row. Rows of the same device that are not measured now are kept; `run` keeps those of the"
-    " same seed, version and environment. FILE~ has the previous file"
+    "Report file, saved after each row. Rows of the same device that are not measured now are kept. FILE~ has the previous file"
 )
 
 

@@ -190,10 +190,10 @@ def _sides(
         for side, value in zip(keywords, _two(name, text), strict=False):
             side[name] = read(value)
     for flag in flags:
-        name, equals, values = flag.partition("=")
+        name, equals, _ = flag.partition("=")
         if not equals:
             raise click.UsageError(f"--flag {flag}: give NAME=A,B, such as torch.backends.cuda.matmul.allow_tf32=True,False")
-        for side, value in zip(of_torch, _two("flag", values), strict=True):
+        for side, value in zip(of_torch, _two("flag", flag), strict=True):
             side[name] = parse_value(value)
     backend = _two("compile", backends) or ("", "")
     names = function, versus or function
@@ -204,12 +204,17 @@ def _sides(
     return first, second
 
 
+_TWO = {"batch": "1,8", "dtype": "bfloat16,float32", "compile": "eager,inductor", "flag": "True,False"}
+"""Values for both sides, by the option that takes them."""
+
+
 def _two(name: str, text: str | None) -> tuple[str, ...]:
+    """Return the values of "A,B" or "NAME=A,B". Raises UsageError."""
     if text is None:
         return ()
-    values = tuple(each.strip() for each in text.split(","))
+    values = tuple(each.strip() for each in text.rpartition("=")[2].split(","))
     if len(values) != 2 or not all(values):
-        raise click.UsageError(f"--{name} {text}: give two values with a comma between")
+        raise click.UsageError(f"--{name} {text}: give two values, such as {_TWO[name]}")
     return values
 
 

@@ -13,6 +13,7 @@ from accprobe.gemm.callables.adapter import CallableAdapter
 from accprobe.gemm.callables.arrays import open_arrays
 from accprobe.gemm.callables.opening import Opened, ProductRequest
 from accprobe.gemm.callables.options import Options, OptionValue, with_defaults
+from accprobe.gemm.callables.reductions import check_arrays
 from accprobe.gemm.spec import Spec
 from accprobe.isa.formats import Bits
 from accprobe.report.products import CompositeRecord
@@ -70,8 +71,11 @@ class CompositeAdapter(CallableAdapter):
         return min(wanted, max(1, limit // terms))
 
 
-def open_composite(name: str, request: ProductRequest, options: Options, device: str | None) -> Opened:
+def open_composite(
+    name: str, request: ProductRequest, options: Options, device: str | None, arrays: str | None = None
+) -> Opened:
     """Open a composite of the last dimension of x [rows, K]. Raises AccprobeError."""
+    check_arrays(name, arrays)
     composite = COMPOSITES[name]
     if request.reduced != "last":
         raise AccprobeError(f"{name} is measured along the last dimension only: give --dim last")

@@ -307,7 +307,7 @@ def test_an_error_of_a_later_row_loses_no_other(file: str) -> None:
             ["own:double", "--out", "f32"],
             "own:double returns an array of float64, expected f32; float64 is f64: give --out f64",
         ),
-        (["own:nothing"], "own:nothing returns nothing, not an array of numpy: see --arrays"),
+        (["own:nothing"], "own:nothing returns None: return d [M, N]"),
         (["own:text"], "own:text returns a str, not an array of numpy: see --arrays"),
         (
             ["own:nan"],

@@ -92,6 +92,10 @@ REFUSED = [
     ("gemm numpy:matmul --arrays jax", "numpy:matmul takes arrays of numpy only, not of jax"),
     ("gemm numpy:matmul --dtype e4m3", "numpy:matmul does not support e4m3: give --dtype f32 or f64"),
     ("gemm numpy:matmul --sweep k=1", "--sweep 'k=1' is not a list of m; give for example m=1,8,64"),
+    ("gemm numpy:matmul --option torch.backends.x.foo=1,2", "give the last word of the flag, such as foo=1,2"),
+    ("gemm numpy:matmul --shape 4x4x16 --sweep m=1,2 --versus numpy:matmul", "--sweep compares sizes of one callable"),
+    ("reduce numpy:summ", "numpy has no 'summ'; did you mean numpy:sum?"),
+    ("reduce numpy:sum --op avg", "--op belongs to collectives"),
     ("gemm numpy:matmul --option every", "'every' is not an option: give NAME=VALUE, such as use_fast_accum=True,False"),
     ("explain --a missing.npy --b b.npy d.npy", "missing.npy cannot be read: No such file"),
 ]

@@ -17,8 +17,11 @@ from accprobe.composites.orders import MERGES, LaneOrder
 from accprobe.composites.partial import Schedule, Sum
 from accprobe.composites.steps import COMPOSITES, Arguments
 from accprobe.evaluate.product import product
+from accprobe.gemm.callables.reductions import COMPOSITE_NAMES
+from accprobe.gemm.versus import versus
 from accprobe.isa.formats import FORMATS
 from accprobe.model.product import ProductModel, multiply_add
+from accprobe.report.report import Report
 
 torch = pytest.importorskip("torch")
 F32 = FORMATS["f32"]
@@ -219,3 +222,22 @@ def test_functions_are_accurate(name: str, exact: Any) -> None:
     for kind, function in functions_of(name):
         assert np.max(np.abs(function(x) / exact(x.astype(np.float64)) - 1)) < 2.0**-22, kind
     assert f"{name}f of CUDA" in dict(functions_of(name))
+
+
+def test_messages_name_every_composite() -> None:
+    assert set(COMPOSITE_NAMES) == {name for name in COMPOSITES if "." not in name}
+
+
+def test_a_comparison_names_the_steps_around_the_sums_that_differ() -> None:
+    """Rows with the same sums differed in eps, or in a bias that one of them adds, and "changed nothing"."""
+    norm = next(row for row in Report.load("reductions-h200").products if row.name == "torch:rms_norm")
+    assert norm.composite is not None
+    other = norm.model_copy(update={"composite": norm.composite.model_copy(update={"eps": 0.1})})
+    assert versus(norm, norm)[0]
+    assert versus(norm, other) == (False, "a repeated run changed eps: 1e-06 -> 0.1")
+    linear = next(row for row in Report.load("more-products-h200").products if "epilogue" in row.findings)
+    (region,) = linear.regions
+    findings = {name: each for name, each in region.findings.items() if name != "epilogue"}
+    same, sentence = versus(linear.model_copy(update={"regions": (region.model_copy(update={"findings": findings}),)}), linear)
+    assert not same
+    assert "changed epilogue: none -> " in sentence

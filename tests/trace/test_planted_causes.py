@@ -285,7 +285,12 @@ def fails() -> None:
 
 
 @pytest.mark.parametrize(
-    ("function", "sentence"), [(fails, "ValueError: no such layer; nothing"), (list, "nothing to compare")]
+    ("function", "sentence"),
+    [
+        (fails, "ValueError: no such layer; nothing"),
+        (list, "nothing to compare"),
+        (lambda: torch.empty(0), "nothing to compare"),
+    ],
 )
 def test_a_program_that_fails_or_computes_nothing_is_one_sentence(function: Callable[[], Any], sentence: str) -> None:
     """The type that it set as torch's default does not stay."""

@@ -143,7 +143,9 @@ class CallableAdapter:
         with self._one_sentence("returns an unreadable result:"):
             found = self.library.received(result)
         if found is None:
-            kind = "nothing" if result is None else f"a {type(result).__name__}"
+            if result is None:
+                raise AccprobeError(f"{self.name} returns None: return d [M, N]")
+            kind = f"a {type(result).__name__}"
             raise AccprobeError(f"{self.name} returns {kind}, not an array of {self.library.name}: see --arrays")
         return found
 

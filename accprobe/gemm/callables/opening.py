@@ -6,7 +6,7 @@ import importlib
 import importlib.util
 import inspect
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import redirect_stdout
 from dataclasses import dataclass, replace
 from functools import partial
@@ -89,20 +89,20 @@ class Opened:
         return self.gpu_options if self.adapter.library.device == "cpu" else ()
 
 
-def find_callable(name: str) -> Builtin | UserFunction:
-    """Return the callable of that name. Raises UnknownName, ToolMissing, AccprobeError."""
+def find_callable(name: str, known: Collection[str] = BUILTIN) -> Builtin | UserFunction:
+    """Return the callable of that name. known: names to suggest. Raises UnknownName, ToolMissing, AccprobeError."""
     if name in BUILTIN:
         return BUILTIN[name]
     left, colon, right = name.partition(":")
     if not (left and colon and right):
-        raise UnknownName(f"there is no callable '{name}', and it is not FILE.py:FUNCTION; {nearest(name, BUILTIN)}")
-    module = _file(Path(left)) if left.endswith(".py") else _module(left, name)
+        raise UnknownName(f"there is no callable '{name}', and it is not FILE.py:FUNCTION; {nearest(name, known)}")
+    module = _file(Path(left)) if left.endswith(".py") else _module(left, name, known)
     function: Any = module
     for part in right.split("."):
         if not hasattr(function, part):
-            names = [each.partition(":")[2] for each in BUILTIN if each.startswith(f"{left}:")]
-            known = names or [each for each, value in vars(module).items() if inspect.isfunction(value) and each[0] != "_"]
-            near = nearest(right, known, prefix=f"{left}:") if known else "it has no function"
+            names = [each.partition(":")[2] for each in known if each.startswith(f"{left}:")]
+            names = names or [each for each, value in vars(module).items() if inspect.isfunction(value) and each[0] != "_"]
+            near = nearest(right, names, prefix=f"{left}:") if names else "it has no function"
             raise UnknownName(f"{left} has no '{right}'; {near}")
         function = getattr(function, part)
     if not callable(function):
@@ -184,7 +184,7 @@ def _file(path: Path) -> Any:
     return module
 
 
-def _module(package: str, name: str) -> Any:
+def _module(package: str, name: str, known: Collection[str]) -> Any:
     _add_to_path(Path.cwd())
     with one_sentence(f"{package} cannot be imported:", "cpu"), redirect_stdout(sys.stderr):
         try:
@@ -192,7 +192,7 @@ def _module(package: str, name: str) -> Any:
         except ModuleNotFoundError as e:
             if e.name is None or not f"{package}.".startswith(f"{e.name}."):
                 raise
-            raise UnknownName(f"there is no package '{package}' for '{name}'; {nearest(name, BUILTIN)}") from None
+            raise UnknownName(f"there is no package '{package}' for '{name}'; {nearest(name, known)}") from None
 
 
 def _add_to_path(folder: Path) -> None:

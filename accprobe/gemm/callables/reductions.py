@@ -28,6 +28,13 @@ from accprobe.gemm.spec import Spec
 from accprobe.isa.formats import FORMATS, Bits, Format
 
 COLLECTIVES = ("torch.distributed:all_reduce", "torch.distributed:reduce_scatter")
+# Sums and means to suggest for an unknown name.
+SUMS_AND_MEANS = ("torch:sum", "torch:mean", "numpy:sum", "numpy:mean")
+COMPOSITE_NAMES = (
+    *("torch:rms_norm", "torch:softmax", "torch:norm", "torch:logsumexp"),
+    *("torch:cross_entropy", "torch:layer_norm", "torch:var", "torch:std"),
+)
+_KNOWN_COMPOSITES = f"known composites are {', '.join(COMPOSITE_NAMES)}"
 # The name of the argument that selects a dimension, by library.
 AXIS = {"torch": "dim", "numpy": "axis", "jax": "axis"}
 
@@ -40,8 +47,9 @@ def open_reduction(
     request: its shape is (1, rows, K). Raises AccprobeError if the callable is no sum or mean of one dimension.
     """
     if name in COLLECTIVES:
+        check_arrays(name, arrays)
         return _open_collective(name, request, options, device)
-    own = find_callable(name)
+    own = find_callable(name, (*SUMS_AND_MEANS, *IN_PART, *COMPOSITE_NAMES, *COLLECTIVES))
     part = ""
     if isinstance(own, UserFunction) and name in IN_PART:
         function, part = IN_PART[name]
@@ -68,6 +76,12 @@ def reduction_of(own: UserFunction, request: ProductRequest, options: Options, l
     adapter.spec = replace(adapter.spec, a_exponent=factor_exponent(adapter))
     adapter.before.clear()
     return adapter
+
+
+def check_arrays(name: str, arrays: str | None) -> None:
+    """Raise AccprobeError for other arrays than those of torch."""
+    if arrays not in (None, "torch"):
+        raise AccprobeError(f"{name} takes arrays of torch only, not of {arrays}: leave out --arrays")
 
 
 def check_ranks(name: str, ranks: int | None) -> None:
@@ -172,7 +186,7 @@ def _product(own: UserFunction, reduced: str, options: Options, library: ArrayLi
         if getattr(result, "shape", None) is None or math.prod(result.shape) != b.shape[1]:
             found = f"shape {tuple(result.shape)}" if hasattr(result, "shape") else f"type {type(result).__name__}"
             each = f"x has {b.shape[1]} {'columns' if reduced == 'first' else 'rows'}: return an array with a result for each"
-            raise AccprobeError(f"{own.name} returns a result of {found}; {each}")
+            raise AccprobeError(f"{own.name} returns a result of {found}; {_KNOWN_COMPOSITES if in_package else each}")
         return result.reshape(1, -1)
 
     return under_flags(reduce, flags) if library.name == "torch" else reduce
@@ -203,7 +217,7 @@ def factor_exponent(adapter: CallableAdapter, size: str = "elements: give a K th
     if not np.all(abs(found - expected) < 0.3 * expected):
         raise AccprobeError(
             f"{adapter.name} gives {found[0]:g} for {len(places)} ones among zeros, and {found[1]:g} where every other one is"
-            " 3: it is not a sum or mean, nor a function such as torch:rms_norm, whose steps around a sum are known"
+            f" 3: it is not a sum or mean; {_KNOWN_COMPOSITES}"
         )
     return 0
 

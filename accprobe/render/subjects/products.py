@@ -50,6 +50,8 @@ SCALED_BY: dict[ScaleOf, str] = {
 OF_SOME_OUTPUTS = "The findings are verified for the outputs of the plans shown, and for no others."
 """The proviso of a row that is not confirmed, though nothing contradicts its plans."""
 
+NOT_COMPARED = "The findings are not verified: no fresh outputs were compared."
+
 SAME_BOUND = "product_exponent:"
 """Start of the alternatives that have the same error bound."""
 
@@ -151,6 +153,8 @@ def proviso(row: ProductRow) -> str:
     bounds = {finding.bound for region in row.regions if region.model for finding in region.findings.values()}
     if row.status == "inferred" and bounds and "suggested" not in bounds:
         return OF_SOME_OUTPUTS
+    if row.status == "inferred" and not (row.verification and (row.verification.compared or row.verification.contradicting)):
+        return NOT_COMPARED if row.regions else ""
     return PROVISOS.get(row.status, "") if row.regions else ""
 
 
@@ -254,7 +258,8 @@ def plan_lines(row: ProductRow, region: RegionRecord) -> Iterator[ProductLine]:
         yield "fused sums", Phrase("integer sums, the same bits in any order")
         return
     if row.is_reduction:
-        yield "additions", Phrase(", ".join(_precision(found)))
+        if precision := ", ".join(_precision(found)):
+            yield "additions", Phrase(precision)
     else:
         yield "fused sums", Phrase(", ".join(_fused_sums(found, region.model)) + _instruction(found))
     if rounding := found_words(found, "operand_rounding"):
