@@ -14,8 +14,9 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
-from multiprocessing import get_context
+from multiprocessing import forkserver, get_context, resource_tracker
 from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -32,6 +33,7 @@ from accprobe.gemm.spec import Spec
 PROCESS_GROUPS = 3
 # Seconds until a collective that does not return is given up.
 COLLECTIVE_PATIENCE = 120
+_START = b"start"
 NCCL_RANKS = 2
 """Ranks with which nccl was measured: two NVIDIA H200 of one host."""
 
@@ -56,12 +58,23 @@ class ProcessGroup:
         self._folder = tempfile.TemporaryDirectory(prefix="accprobe-ranks-")
         job = job._replace(store=os.path.join(self._folder.name, "store"))
         self._ranks: list[Connection] = []
-        for rank in range(job.ranks):
-            mine, theirs = context.Pipe()
-            context.Process(target=_serve, args=(job, rank, theirs), daemon=True).start()
-            theirs.close()
-            self._ranks.append(mine)
-        self.close = weakref.finalize(self, _close, self._ranks, self._folder)
+        processes: list[BaseProcess] = []
+        self.close = weakref.finalize(self, _close, self._ranks, processes, self._folder)
+        try:
+            _start_forkserver()
+            for rank in range(job.ranks):
+                mine, theirs = context.Pipe()
+                self._ranks.append(mine)
+                process = context.Process(target=_serve, args=(job, rank, theirs), daemon=True)
+                process.start()
+                processes.append(process)
+                theirs.close()
+            for connection in self._ranks:
+                with suppress(OSError):  # as in `reduced`
+                    connection.send_bytes(_START)
+        except BaseException:
+            self.close()
+            raise
 
     def reduced(self, rows: Sequence[bytes]) -> list[bytes]:
         """Return what each rank returns for its row. Raises AccprobeError."""
@@ -82,17 +95,33 @@ class ProcessGroup:
         return found
 
 
-def _close(ranks: Sequence[Connection], folder: tempfile.TemporaryDirectory[str]) -> None:
-    """Close the connections, at which the processes end."""
+def _start_forkserver() -> None:
+    """Start the server with SIGINT blocked, as its processes then have it: Ctrl-C reaches them while they import torch, too."""
+    resource_tracker.ensure_running()  # it would unblock SIGINT
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        forkserver.ensure_running()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _close(ranks: Sequence[Connection], processes: Sequence[BaseProcess], folder: tempfile.TemporaryDirectory[str]) -> None:
+    """Close the connections, at which idle processes end, and kill those that wait for other ranks."""
     for rank in ranks:
         rank.close()
+    for process in processes:
+        if process.is_alive():
+            process.kill()
     folder.cleanup()
 
 
 def _serve(job: Job, rank: int, connection: Connection) -> None:
-    """Reduce each received row until the connection closes. Gloo aborts when a process ends normally, so it ends at once."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    """Reduce each received row until the connection closes. Gloo aborts when a process ends normally, so it ends at once.
+
+    It joins the process group when every rank has started: a rank that is alone would wait for the others.
+    """
     try:
+        connection.recv_bytes()
         reduce = _open_rank(job, rank)
         while True:
             connection.send(reduce(connection.recv_bytes()))
