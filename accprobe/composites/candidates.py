@@ -48,7 +48,7 @@ class CompositeCandidate:
         return _additions(self, numbers) == _additions(other, numbers)
 
     def in_words(self, beside: CompositeCandidate) -> str:
-        """Return the steps, and the rule if it is not that of `beside`."""
+        """Return the steps in words, with the rule if `beside` has another rule."""
         return str(self.steps) if self.rule == beside.rule else in_words_of(self.steps, self.rule)
 
 

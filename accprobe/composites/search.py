@@ -211,8 +211,10 @@ class _Search:
         return []
 
     def after_contradiction(self, candidates: list[CompositeCandidate], kept: list[Steps]) -> list[CompositeCandidate]:
-        """Return candidates to verify anew if fresh rows contradict the first: those that explain these rows, else those whose
-        functions are no guesses (`functions.GUESSES`).
+        """Return the candidates that replace the first one if fresh rows contradict it.
+
+        These are the other candidates that explain the contradicting rows. If there are none, and the first one has a function
+        of `functions.GUESSES`, they are the candidates without such functions.
         """
         found, chosen = self.outcome.found[0], candidates[0]
         if self.contradicting is None:
@@ -345,7 +347,7 @@ class _Search:
     def _verify_rows(self, chosen: CompositeCandidate, elements: int, only: bool) -> None:
         """Compare fresh rows with the candidate, in as many threads as there are cores.
 
-        only: there is no other candidate; with others, the first rows that contradict this one end the comparison.
+        only: whether this is the only candidate. If not, the comparison ends at the first rows that contradict it.
         """
         spec, verification, threads = self.adapter.spec, self.outcome.verification, os.cpu_count() or 1
         size = self._called(*self._drawn(ROW_KINDS[0], self.rng)).size

@@ -191,7 +191,8 @@ def recorded_way(row: ProductRow, has_addend: bool) -> EpilogueWay | None:
         return None
     if not has_epilogue:
         raise AccprobeError(f"{row.title} takes no C: it has no epilogue")
-    if (way := dict(_linear_ways(alpha, beta, FORMATS[row.out])).get(value)) is None:
+    way = dict(_linear_ways(alpha, beta, FORMATS[row.out])).get(value)
+    if way is None or (found is not None and found.bound != "exact"):
         raise AccprobeError(f"{row.title}: how it adds C is not known, so its results cannot be predicted")
     return way
 
