@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from accprobe.gemm.callables.arrays import open_arrays
 from accprobe.gemm.callables.opening import Opened, ProductRequest
 from accprobe.gemm.callables.options import Options, OptionValue, with_defaults
 from accprobe.gemm.callables.reductions import check_arrays
+from accprobe.gemm.layout import Ints
 from accprobe.gemm.spec import Spec
 from accprobe.isa.formats import Bits
 from accprobe.report.products import CompositeRecord
@@ -32,7 +34,9 @@ class CompositeAdapter(CallableAdapter):
         self.composite, self.given = COMPOSITES[name], given
         self.record: CompositeRecord | None = None
         self._whole: Any = None
+        self.calls = 0
         super().__init__(spec, self._first_column, open_arrays("torch", device), name, by_columns=True)
+        self.library.replays = self.library.device.startswith("cuda")
         self._now = self._by_row(Arguments(given.eps))
 
     def _first_column(self, a: Any, b: Any) -> Any:
@@ -51,21 +55,58 @@ class CompositeAdapter(CallableAdapter):
 
         return torch.from_numpy(targets).to(self.library.device)
 
+    @property
+    def columns(self) -> int:
+        """Return the number of results of a row: K or 1. The composite has been called."""
+        return int(self._whole.shape[1])
+
+    @cached_property
+    def cupy(self) -> Any:
+        """Return cupy if results can be predicted on the composite's GPU, otherwise None."""
+        if not (self.library.device.startswith("cuda") and self.spec.b is self.spec.out is SINGLE):
+            return None
+        try:
+            import cupy
+        except ImportError:
+            return None
+        return cupy
+
+    def on_device(self) -> Any:
+        """Return a context in which cupy uses the composite's GPU."""
+        return self.cupy.cuda.Device(int(self.library.device.removeprefix("cuda:")))
+
     def results(self, x: Bits, given: Arguments) -> Bits:
         """Return the result words [rows, K] or [rows, 1] of x [rows, K]."""
+        self.calls += 1
         self._now = self._by_row(given)
         self.product(np.full((1, self.spec.k), self.spec.a.whole(1), self.spec.a.dtype), x)
         return self.library.patterns(self._whole, self.spec.out)
 
+    def of_windows(self, words: Bits, starts: Ints, targets: Any) -> Bits:
+        """Return the result words [calls · rows, columns] of calls whose row r is words[start : start + K].
+
+        starts: [calls, rows]; targets: of the rows of each call, or None.
+        """
+        self.calls += len(starts)
+        given = self._by_row(Arguments(self.given.eps, targets))
+        with self._one_sentence("raises"):
+            found = self.library.reduced(
+                lambda x: self.composite.call(x.T, given), words, starts, self.spec.k, self.spec.b, True
+            )
+        return self.library.patterns(found, self.spec.out).reshape(starts.size, -1)
+
     def reduced(self, x: Bits, targets: Any) -> Bits:
         """Return the result word [1, 1] of all rows, with the reduction of the row."""
+        self.calls += 1
         operand = self.library.operand("x", x, self.spec.b)
         found = self.composite.call(operand, Arguments(None, self._on_device(targets), self.given.reduction))
         return self.library.patterns(found.reshape(1, 1), self.spec.out)
 
     def affordable(self, elements: int) -> int:
         """Return the default number of fresh results: fewer where a long row has a single result, more of 16 bits."""
-        terms = self.spec.k // int(self._whole.shape[1])
+        terms = self.spec.k // self.columns
+        if self.cupy is not None:
+            return elements
         limit = ELEMENTS_OF_X["cuda" if self.library.device.startswith("cuda") else "cpu"]
         wanted = elements if self.spec.out is SINGLE or terms > 1 else enough_for_guess(self.spec.out)
         return min(wanted, max(1, limit // terms))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
 from itertools import product
 from typing import Any
 
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 
 from accprobe.evaluate.product import sum_as_f32
 from accprobe.function.compositions import recorded_unit
+from accprobe.function.quadratic import module_of
 from accprobe.function.records import model_of
 from accprobe.gemm.callables.arrays import ArrayLibrary
 from accprobe.isa.formats import FORMATS, Format
@@ -24,8 +26,18 @@ LIBRARY = "torch:"
 
 
 def fma(a: Any, b: Any, c: Any) -> SingleValues:
-    """Return a · b + c of float32 numbers, rounded once."""
+    """Return a · b + c of float32 numbers, of numpy or cupy, rounded once."""
+    if any(module_of(each) is not np for each in (a, b, c)):
+        fused: SingleValues = _fused_on_gpu()(a, b, c)
+        return fused
     return sum_as_f32(*np.broadcast_arrays(np.multiply(a, b, dtype=np.float64), np.asarray(c, np.float32)))
+
+
+@cache
+def _fused_on_gpu() -> Any:
+    import cupy
+
+    return cupy.ElementwiseKernel("float32 a, float32 b, float32 c", "float32 y", "y = fmaf(a, b, c)", "accprobe_fma")
 
 
 def _polynomial(x: SingleValues, coefficients: Sequence[float]) -> SingleValues:

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from accprobe.composites.functions import SingleValues, fma
+from accprobe.function.quadratic import module_of
 from accprobe.model.product import Chain, Node, chains_of, folded
 
 # Arrays [parts, rows]: (sums,) or (means, M2s).
@@ -34,7 +35,7 @@ class Rule(Protocol):
     def taking(self) -> object: ...
     @property
     def of_rest(self) -> Rule: ...
-    def start(self, shape: tuple[int, ...]) -> Arrays: ...
+    def start(self, chains: int, terms: SingleValues) -> Arrays: ...
     def take(self, arrays: Arrays, terms: SingleValues, count: int) -> Arrays: ...
     def merge(self, a: Arrays, n: Counts, b: Arrays, m: Counts, is_last: bool) -> Arrays: ...
 
@@ -53,8 +54,8 @@ class Sum:
     def of_rest(self) -> Rule:
         return self
 
-    def start(self, shape: tuple[int, ...]) -> Arrays:
-        return (np.zeros(shape, np.float32),)
+    def start(self, chains: int, terms: SingleValues) -> Arrays:
+        return (np.zeros_like(terms, np.float32, shape=(chains, terms.shape[1])),)
 
     def take(self, arrays: Arrays, terms: SingleValues, count: int) -> Arrays:
         if self.squares == "fused":
@@ -127,8 +128,9 @@ class Welford:
     def _add(self, a: Any, b: Any, c: Any) -> Any:
         return fma(a, b, c) if self.fused else a * b + c
 
-    def start(self, shape: tuple[int, ...]) -> Arrays:
-        return np.zeros(shape, self._type), np.zeros(shape, self._type)
+    def start(self, chains: int, terms: SingleValues) -> Arrays:
+        zeros = np.zeros_like(terms, self._type, shape=(chains, terms.shape[1]))
+        return zeros, zeros.copy()
 
     def take(self, arrays: Arrays, terms: SingleValues, count: int) -> Arrays:
         mean, m2 = arrays
@@ -138,7 +140,7 @@ class Welford:
         return mean, self._add(delta, x - mean, m2)
 
     def merge(self, a: Arrays, n: Counts, b: Arrays, m: Counts, is_last: bool) -> Arrays:
-        return MERGINGS[self.merging](a, np.asarray(n, self._type), b, np.asarray(m, self._type), self._add, is_last)
+        return MERGINGS[self.merging](a, n.astype(self._type), b, m.astype(self._type), self._add, is_last)
 
 
 def _welford_rules() -> Iterator[Welford]:
@@ -210,28 +212,30 @@ class Schedule:
         places = np.zeros((len(chains), lengths.max()), np.intp)
         for chain, place in zip(chains, places, strict=True):
             place[: len(chain.taken)] = chain.taken
-        arrays = rule.start((len(chains), terms.shape[1]))
+        arrays, xp = rule.start(len(chains), terms), module_of(terms)
         with np.errstate(all="ignore"):
             for count, turn in enumerate(places.T, 1):
                 there = lengths >= count
                 if there.all():
-                    arrays = rule.take(arrays, terms[turn], count)
+                    arrays = rule.take(arrays, terms[xp.asarray(turn)], count)
                     continue
-                some = rule.take(tuple(each[there] for each in arrays), terms[turn[there]], count)
+                left, turn = xp.asarray(np.flatnonzero(there)), xp.asarray(turn[there])
+                some = rule.take(tuple(each[left] for each in arrays), terms[turn], count)
                 for each, taken in zip(arrays, some, strict=True):
-                    each[there] = taken
+                    each[left] = taken
         return arrays
 
     def result(self, rule: Rule, terms: SingleValues, chains: Arrays | None = None) -> Arrays:
-        """Return the result [rows] for terms [K, rows]. chains: the parts of the chains, if they are known."""
+        """Return the result [rows] for terms [K, rows] of numpy or cupy. chains: the parts of the chains, if known."""
         arrays = self.of_chains(rule, terms) if chains is None else chains
-        made = len(self.chains)
-        parts = tuple(np.empty((len(self.counts), each.shape[1]), each.dtype) for each in arrays)
+        made, xp = len(self.chains), module_of(terms)
+        parts = tuple(np.empty_like(each, shape=(len(self.counts), each.shape[1])) for each in arrays)
         for part, each in zip(parts, arrays, strict=True):
             part[:made] = each
-        counts = self.counts[:, None]
+        counts = xp.asarray(self.counts[:, None])
         with np.errstate(all="ignore"):
-            for a, b, is_last in self.levels:
+            for level in self.levels:
+                (a, b), is_last = map(xp.asarray, level[:2]), level.is_last
                 sides = tuple(part[a] for part in parts), counts[a], tuple(part[b] for part in parts), counts[b]
                 for part, each in zip(parts, rule.merge(*sides, is_last), strict=True):
                     part[made : made + len(a)] = each

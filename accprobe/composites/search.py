@@ -7,12 +7,9 @@ decide their method, order and steps together.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import cycle, islice
 from typing import Any
 
 import numpy as np
@@ -28,7 +25,7 @@ from accprobe.composites.candidates import (
     results_of_orders,
 )
 from accprobe.composites.functions import LIBRARY, SINGLE, SingleValues, combinations, enough_for_guess, guesses_in
-from accprobe.composites.orders import ElementOrder, LossOrder, lane_orders, moment_orders
+from accprobe.composites.orders import lane_orders, moment_orders
 from accprobe.composites.partial import Arrays, Schedule, Welford
 from accprobe.composites.steps import (
     ROWS_FINISHES,
@@ -39,9 +36,9 @@ from accprobe.composites.steps import (
     RowChange,
     RowValues,
     Steps,
-    reduced_words,
     rules_of,
 )
+from accprobe.composites.verification import reduction_of_rows, verify_rows
 from accprobe.gemm.blackbox import RecordedCallable
 from accprobe.gemm.callables.opening import ProductRequest, open_callable
 from accprobe.gemm.characterise import UNFINISHED, Progress, characterise
@@ -50,9 +47,9 @@ from accprobe.gemm.findings import ProductOutcome, RegionOutcome
 from accprobe.gemm.plans import AlternativePlan
 from accprobe.gemm.verification import PlanVerification
 from accprobe.isa.formats import Bits
-from accprobe.model.product import Node, ProductModel, multiply_add
+from accprobe.model.product import Node
 from accprobe.operands.distributions import random_lines
-from accprobe.report.products import CompositeRecord, RowsRecord
+from accprobe.report.products import CompositeRecord
 
 # Rows with one or two terms, and random rows, that decide between candidates.
 ISOLATED_ROWS, RANDOM_ROWS = 256, 192
@@ -62,15 +59,10 @@ FIRST_ROWS, FIRST_RESULTS, FIRST_NARROW = 8, 32, 512
 _MANY = 64
 # Times that several candidates are compared with more random rows.
 MORE_ROUNDS = 4
-ROW_KINDS = ("normal", "wide", "same sign", "sparse", "uniform", "integers")
 # Orders that are tried with sums in f64, which hide it; both explain the results then.
 ORDERS_OF_WIDE = ("one lane", "32 lanes of 1, merged by halves")
-# Elements of rows that one thread predicts at a time.
-_IN_CACHE = 1 << 18
 # Surviving orders that are named.
 _MOST_NAMED = 4
-# Results of all rows on which the order of the rows is decided and verified.
-DECIDING, VERIFYING = 32, 96
 
 
 def characterise_composite(
@@ -93,7 +85,7 @@ def characterise_composite(
         search.verify(candidates, elements)
         candidates = search.after_contradiction(candidates, kept)
     outcome.stopped = found.reason if found.plan is None else outcome.stopped.replace(UNFINISHED, "")
-    outcome.calls = subject.calls + search.calls
+    outcome.calls = subject.calls + adapter.calls
     return outcome
 
 
@@ -102,7 +94,6 @@ class _Search:
     adapter: CompositeAdapter
     outcome: ProductOutcome
     rng: np.random.Generator
-    calls: int = 0
     combinations: int = 0
     contradicted_steps: int = 0
     tried: int = 0
@@ -113,10 +104,10 @@ class _Search:
     def composite(self) -> Composite:
         return self.adapter.composite
 
-    def _drawn(self, kind: str, rng: np.random.Generator, change: RowChange | None = None) -> tuple[Bits, Any]:
+    def _drawn(self, change: RowChange | None) -> tuple[Bits, Any]:
         """Return random rows and targets; rows of few elements have the largest as target."""
-        spec = self.adapter.spec
-        words = random_lines(spec.b, (spec.n, spec.k), kind, rng)
+        spec, rng = self.adapter.spec, self.rng
+        words = random_lines(spec.b, (spec.n, spec.k), "normal", rng)
         if change is not None:
             x = change(spec.b.values(words).astype(np.float32), rng)
             assert spec.b.ml_dtype is not None
@@ -126,13 +117,12 @@ class _Search:
         return words, rng.integers(0, spec.k, spec.n) if change is None else x.argmax(axis=1)
 
     def _called(self, words: Bits, targets: Any, eps: float | None = None) -> Bits:
-        self.calls += 1
         return self.adapter.results(words, Arguments(self.adapter.given.eps if eps is None else eps, targets))
 
     def _sample(self, rows: int, change: RowChange | None = None, eps: float | None = None) -> ProbedRows:
         """Probe at least so many random rows, with the callable's own eps unless one is given."""
         spec = self.adapter.spec
-        drawn = [self._drawn("normal", self.rng, change) for _ in range(max(2, -(-rows // spec.n)))]
+        drawn = [self._drawn(change) for _ in range(max(2, -(-rows // spec.n)))]
         words, targets = zip(*drawn, strict=True)
         got = np.concatenate([self._called(*each, eps) for each in drawn])
         x = spec.b.values(np.concatenate(words)).astype(np.float32)
@@ -298,7 +288,7 @@ class _Search:
         """Compare the first candidate with fresh rows of every distribution, and record it with what it stands for."""
         outcome, found, spec = self.outcome, self.outcome.found[0], self.adapter.spec
         chosen, verification = candidates[0], self.outcome.verification
-        self._verify_rows(chosen, elements, only=len(candidates) == 1)
+        self.contradicting = verify_rows(self.adapter, chosen, elements, outcome.seed, verification, only=len(candidates) == 1)
         found.plan, found.multiplicity = chosen.model, np.ones(spec.k, np.int64)
         found.chains = found.chains_reached = len(chosen.schedule.chains)
         found.results, found.mismatches = verification.elements, verification.mismatches
@@ -331,7 +321,11 @@ class _Search:
         elif verification.elements < (enough := enough_for_guess(spec.out)) and (doubt := self._doubtful(candidates)):
             outcome.stopped = f"{doubt}: give --elements {enough}"
         elif self.adapter.given.reduction in ROWS_FINISHES:
-            self._reduce_rows(chosen)
+            rows = reduction_of_rows(self.adapter, chosen, outcome.seed, verification)
+            if isinstance(rows, str):
+                outcome.stopped = rows
+            else:
+                self.adapter.record = self.adapter.record.model_copy(update={"rows": rows})
 
     def _doubtful(self, candidates: list[CompositeCandidate]) -> str:
         """Return why few results do not confirm the functions of the first candidate, "" if they do."""
@@ -343,82 +337,3 @@ class _Search:
             return ""
         seldom = f"{self.adapter.spec.out.name} seldom shows its difference from"
         return f"{chosen} explains every result, but {seldom} {' or '.join(others)}"
-
-    def _verify_rows(self, chosen: CompositeCandidate, elements: int, only: bool) -> None:
-        """Compare fresh rows with the candidate, in as many threads as there are cores.
-
-        only: whether this is the only candidate. If not, the comparison ends at the first rows that contradict it.
-        """
-        spec, verification, threads = self.adapter.spec, self.outcome.verification, os.cpu_count() or 1
-        size = self._called(*self._drawn(ROW_KINDS[0], self.rng)).size
-        calls = max(1, min(_IN_CACHE // (spec.n * spec.k), elements // (len(ROW_KINDS) * size)))
-        seeds = np.random.SeedSequence((self.outcome.seed, 0xC1))
-        in_threads = LIBRARY not in chosen.steps.function and spec.k * spec.n * calls * 2 > _IN_CACHE
-
-        def draw(kind: str, seed: np.random.SeedSequence) -> tuple[str, Bits, Any]:
-            rng = np.random.default_rng(seed)
-            words, targets = zip(*(self._drawn(kind, rng) for _ in range(calls)), strict=True)
-            return kind, np.stack(words), targets
-
-        def predict(words: Bits, targets: Any) -> Bits:
-            joined = None if targets[0] is None else np.concatenate(targets)
-            rows = words.reshape(-1, spec.k)
-            return chosen.steps.words(chosen.rule, chosen.schedule, rows, spec.b, spec.out, joined)
-
-        batches = -(-max(elements, size * calls * len(ROW_KINDS)) // (size * calls))
-        kinds = list(islice(cycle(ROW_KINDS), batches))
-        with ThreadPoolExecutor(threads if in_threads else 1) as pool:
-            for first in range(0, batches, threads):
-                some = kinds[first : first + threads]
-                drawn = list(pool.map(draw, some, seeds.spawn(len(some))))
-                predicted = pool.map(predict, *zip(*(each[1:] for each in drawn), strict=True))
-                for (kind, words, targets), expected in zip(drawn, predicted, strict=True):
-                    each = zip(words, targets, strict=True)
-                    got = np.concatenate([self._called(rows, of_rows) for rows, of_rows in each])
-                    verification.compare(kind, spec.out, got, expected, np.arange(len(got)), np.arange(words.shape[-1]))
-                    self._keep_contradicting(words, targets, got, expected)
-                if self.contradicting is not None and not only:
-                    return
-
-    def _keep_contradicting(self, words: Bits, targets: Any, got: Bits, expected: Bits) -> None:
-        """Keep the first rows whose results [rows, columns] differ from the expected ones. words, targets: of each call."""
-        wrong = (got != expected).any(axis=1)
-        if self.contradicting is None and wrong.any():
-            x = self.adapter.spec.b.values(words.reshape(-1, self.adapter.spec.k)[wrong]).astype(np.float32)
-            of_rows = None if targets[0] is None else np.concatenate(targets)[wrong]
-            self.contradicting = ProbedRows(x, of_rows, got[wrong], self.adapter.given.eps)
-
-    def _reduce_rows(self, chosen: CompositeCandidate) -> None:
-        """Find how the results of rows are reduced to one, and verify it on fresh calls."""
-        spec, reduction = self.adapter.spec, str(self.adapter.given.reduction)
-        probed = [self._reduced(chosen) for _ in range(DECIDING)]
-        every: list[ElementOrder] = [LossOrder(), *lane_orders(spec.n)]
-        kept = [
-            (order, schedule, finish)
-            for order, schedule in ((order, Schedule(order.tree(spec.n))) for order in every)
-            for finish in ROWS_FINISHES[reduction]
-            if all((reduced_words(schedule, finish, rows, spec.out) == got).all() for rows, got in probed)
-        ]
-        if not kept:
-            self.outcome.stopped = (
-                f"the {reduction} over the rows is not explained: none of {len(every)} orders gives the results; the result of"
-                " each row is explained"
-            )
-            return
-        order, schedule, finish = kept[0]
-        for rows, got in (self._reduced(chosen) for _ in range(VERIFYING)):
-            expected = reduced_words(schedule, finish, rows, spec.out)
-            self.outcome.verification.compare(f"{reduction} of {spec.n} rows", spec.out, got, expected, *(np.arange(1),) * 2)
-        assert self.adapter.record is not None
-        model = ProductModel(SINGLE, SINGLE, spec.n, multiply_add(), order.tree(spec.n), SINGLE)
-        others = f", or in {len(kept) - 1} other ways with the same results" if len(kept) > 1 else ""
-        record = RowsRecord(finish=finish, order=f"{order}{others}", model=model)
-        self.adapter.record = self.adapter.record.model_copy(update={"rows": record})
-
-    def _reduced(self, chosen: CompositeCandidate) -> tuple[Bits, Bits]:
-        """Return the predicted results of random rows [rows, 1] and the word of their reduction [1, 1]."""
-        spec = self.adapter.spec
-        words, targets = self._drawn("normal", self.rng)
-        self.calls += 1
-        rows = chosen.steps.words(chosen.rule, chosen.schedule, words, spec.b, spec.out, targets)
-        return rows, self.adapter.reduced(words, targets)
