@@ -25,10 +25,10 @@ from accprobe.composites.steps import composite_words
 from accprobe.errors import AccprobeError, UnknownName
 from accprobe.evaluate.product import ScaleWords, product
 from accprobe.function.records import function_words
+from accprobe.gemm.blackbox import Spec
 from accprobe.gemm.callables.arrays import is_tensor, library_of
 from accprobe.gemm.epilogue import recorded_way, with_addend
 from accprobe.gemm.operands import scale_words
-from accprobe.gemm.spec import Spec
 from accprobe.isa.formats import FORMATS, Bits, Format
 from accprobe.isa.instructions import Instruction
 from accprobe.model.product import ProductModel, chained

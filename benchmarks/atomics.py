@@ -15,10 +15,10 @@ import time
 from pathlib import Path
 
 from accprobe.cli.product_run import usual_elements
+from accprobe.gemm.blackbox import parse_shape
 from accprobe.gemm.callables.opening import ProductRequest, open_callable
 from accprobe.gemm.characterise import characterise
 from accprobe.gemm.findings import findings, status
-from accprobe.gemm.spec import parse_shape
 from accprobe.gemm.verification import evaluator_of
 from accprobe.isa import formats
 

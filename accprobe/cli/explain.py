@@ -17,8 +17,8 @@ from accprobe.errors import AccprobeError
 from accprobe.render.progress import progress_bar
 
 if TYPE_CHECKING:
-    from accprobe.gemm.explain.explanation import Explanation
-    from accprobe.gemm.spec import Spec
+    from accprobe.gemm.blackbox import Spec
+    from accprobe.gemm.known_plans import Explanation
     from accprobe.isa.formats import Bits, Format
 
 EVERYTHING = 1 << 62
@@ -60,8 +60,8 @@ def explain_command(
       accprobe explain --a a.npy --b b.npy on_h100.npy on_h200.npy
     """
     from accprobe.cli.arrays import read_matrix
-    from accprobe.gemm.explain.explanation import differing_plans
-    from accprobe.gemm.explain.search import AT_MOST, explain
+    from accprobe.gemm.explain import AT_MOST, explain
+    from accprobe.gemm.known_plans import differing_plans
     from accprobe.isa import formats
 
     given = formats.get(dtype) if dtype else None
@@ -90,7 +90,7 @@ def explain_command(
 
 def _specs(a: Bits, b: Bits, of_a: Format, of_b: Format, out: Format) -> list[Spec]:
     """Return the ways to read the operands: some units read f32 as tf32."""
-    from accprobe.gemm.spec import Spec
+    from accprobe.gemm.blackbox import Spec
     from accprobe.isa.formats import FORMATS
 
     if a.shape[1] != b.shape[0]:
@@ -103,7 +103,7 @@ def _specs(a: Bits, b: Bits, of_a: Format, of_b: Format, out: Format) -> list[Sp
 
 
 def _json(names: list[str], found: list[Explanation]) -> dict[str, Any]:
-    from accprobe.gemm.explain.explanation import differing_plans
+    from accprobe.gemm.known_plans import differing_plans
 
     data: dict[str, Any] = {"results": [{"file": name, **_explanation(each)} for name, each in zip(names, found, strict=True)]}
     if (differ := differing_plans(found)) is not None:

@@ -169,9 +169,9 @@ def _settings(
     arrays: str | None,
 ) -> list[ProductSetting]:
     """Return each callable, shape and combination of options once; a second callable is given the options that it takes."""
+    from accprobe.gemm.blackbox import parse_shape
     from accprobe.gemm.callables.opening import DEFAULT_SHAPE, ProductRequest, UserFunction, find_callable
     from accprobe.gemm.callables.options import parse_options
-    from accprobe.gemm.spec import parse_shape
     from accprobe.isa import formats
 
     of_a, _, of_b = (dtype or "").partition(":")

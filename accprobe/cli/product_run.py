@@ -15,11 +15,11 @@ from accprobe.render.progress import Show
 
 if TYPE_CHECKING:
     from accprobe.budget.data import OwnData
+    from accprobe.gemm.blackbox import Spec
     from accprobe.gemm.callables.epilogues import Epilogue
     from accprobe.gemm.callables.opening import Opened, ProductRequest
     from accprobe.gemm.findings import ProductOutcome
     from accprobe.gemm.operands import DrawOwn
-    from accprobe.gemm.spec import Spec
     from accprobe.isa.formats import Bits, Format
     from accprobe.report.products import KernelRecord, ProductRow
     from accprobe.report.report import Report
@@ -129,7 +129,7 @@ class ProductRun:
 
     def add(self, row: ProductRow, compare: bool = True) -> Report:
         """Add a row and return the report. compare: describe how it differs from the first row."""
-        from accprobe.gemm.versus import versus
+        from accprobe.compare.pairs import versus
 
         if self.rows and compare and not self.sweeping:
             same, sentence = versus(self.rows[0], row)
@@ -254,7 +254,7 @@ class ProductRun:
     def swept(self, setting: ProductSetting, ms: Sequence[int], show: Show) -> Iterator[ProductRow]:
         """Yield a row for each class of M, measured at the largest M of the class."""
         from accprobe.gemm.callables.reductions import RowsOfX
-        from accprobe.gemm.versus import same_rows
+        from accprobe.gemm.checks.regions import same_rows
 
         reduced = setting.request.reduced is not None
 

@@ -298,3 +298,60 @@ def _may_have(field: str, row: AnyClaim, part: Part, other: Part) -> bool:
     of_alignment = what.field is not None and what.field.of_alignment
     of_chains = what.record is not None and what.record.of_chains
     return not (what.role == "add" or of_chains or (exact and of_alignment))
+
+
+# Findings that follow from others, reported only if nothing else differs.
+DERIVED = ("order", "instruction")
+
+
+def versus(one: ProductRow, other: ProductRow) -> tuple[bool, str]:
+    """Return whether nothing differs, and "use_fast_accum False -> True changed promote every: 128 -> none", or "… nothing"."""
+    what = _setting(one, other)
+    of_shape = {"slice_sizes", "order"} if one.k != other.k else set()
+    fields = [name for name in PRODUCT_FINDINGS if name not in of_shape]
+    pair = paired(one, other, [*fields, STATUS, *([REGIONS] if one.shape == other.shape else [])])
+    for kind, verb in (("changed", "changed"), ("undecided", "may have changed")):
+        found = [each for each in pair.differences if each.verdict == kind]
+        if found:
+            first = [each for each in found if each.field not in DERIVED] or found
+            changes = (f"{each.title}: {each.a} -> {each.b}" for each in first)
+            return False, f"{what} {verb} {'; '.join(changes)}"
+    if steps := list(_step_changes(one, other)):
+        has_other = any(row.composite is not None and row.composite.same_bits for row in (one, other))
+        given = any(each.startswith("eps: ") for each in steps)  # other steps with the same bits have the same eps
+        is_certain = one.holds and other.holds and (given or not has_other)
+        return False, f"{what} {'changed' if is_certain else 'may have changed'} {'; '.join(steps)}"
+    models = [[region.model for region in row.regions] for row in (one, other)]
+    if one.k == other.k and models[0] != models[1]:
+        return False, f"{what} changed the plan, in no named finding"
+    return True, f"{what} changed nothing"
+
+
+def _step_changes(one: ProductRow, other: ProductRow) -> Iterator[str]:
+    """Yield "eps: 1e-06 -> 0.1" for each step around the sums that differs, or that only one of the rows has."""
+    steps, others = (_steps(row) for row in (one, other))
+    for name in dict.fromkeys((*steps, *others)):
+        if (first := steps.get(name, "none")) != (second := others.get(name, "none")):
+            yield f"{name}: {first} -> {second}"
+
+
+def _steps(row: ProductRow) -> dict[str, str]:
+    """Return the steps around the sums by name: those of a composite, and the epilogue of a product."""
+    found = {"epilogue": str(row.findings["epilogue"].value)} if "epilogue" in row.findings else {}
+    if (composite := row.composite) is not None:
+        steps = {"result": composite.finish, "functions": composite.function, "moments": composite.moments}
+        steps |= {"eps": "" if composite.eps is None else f"{composite.eps:g}"}
+        steps |= {"rows": f"{composite.rows.finish} of {composite.rows.order}" if composite.rows else ""}
+        found |= {name: text for name, text in steps.items() if text}
+    return found
+
+
+def _setting(one: ProductRow, other: ProductRow) -> str:
+    if one.name != other.name:
+        changes = [f"{one.name} -> {other.name}"]
+    else:
+        names = dict.fromkeys([*one.options, *other.options])
+        pairs = ((name, one.options.get(name), other.options.get(name)) for name in names)
+        changes = [f"{name} {first} -> {second}" for name, first, second in pairs if first != second]
+    changes += [f"shape {one.shape} -> {other.shape}"] if one.shape != other.shape else []
+    return ", ".join(changes) or "a repeated run"

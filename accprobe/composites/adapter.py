@@ -10,13 +10,13 @@ import numpy as np
 from accprobe.composites.functions import SINGLE, enough_for_guess
 from accprobe.composites.steps import COMPOSITES, Arguments
 from accprobe.errors import AccprobeError
+from accprobe.gemm.blackbox import Spec
 from accprobe.gemm.callables.adapter import CallableAdapter
 from accprobe.gemm.callables.arrays import open_arrays
 from accprobe.gemm.callables.opening import Opened, ProductRequest
 from accprobe.gemm.callables.options import Options, OptionValue, with_defaults
 from accprobe.gemm.callables.reductions import check_arrays
-from accprobe.gemm.layout import Ints
-from accprobe.gemm.spec import Spec
+from accprobe.gemm.operands import Ints
 from accprobe.isa.formats import Bits
 from accprobe.report.products import CompositeRecord
 

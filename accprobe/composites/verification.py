@@ -18,8 +18,7 @@ from accprobe.composites.functions import LIBRARY, SINGLE
 from accprobe.composites.orders import ElementOrder, LossOrder, lane_orders
 from accprobe.composites.partial import Schedule
 from accprobe.composites.steps import ROWS_FINISHES, reduced_words
-from accprobe.gemm.layout import Ints
-from accprobe.gemm.operands import random_windows
+from accprobe.gemm.operands import Ints, random_windows
 from accprobe.gemm.verification import PlanVerification
 from accprobe.isa.formats import Bits
 from accprobe.model.product import ProductModel, multiply_add

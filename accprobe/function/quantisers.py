@@ -33,9 +33,9 @@ from accprobe.function.reference import (
 from accprobe.function.rules import approximate_quotient
 from accprobe.function.subjects import find_function
 from accprobe.function.versus import ResultDifference
+from accprobe.gemm.blackbox import BLOCK
 from accprobe.gemm.callables.adapter import one_sentence
 from accprobe.gemm.callables.arrays import open_arrays
-from accprobe.gemm.spec import BLOCK
 from accprobe.isa.formats import FORMATS, Bits, Format
 from accprobe.report.functions import FunctionRow
 from accprobe.verify.outcome import Verification

@@ -15,16 +15,14 @@ from accprobe.errors import AccprobeError
 from accprobe.evaluate.any_order import Evaluate, on_cpu
 from accprobe.gemm import dots
 from accprobe.gemm.blackbox import BlackBox, RecordedCallable, TooManyCalls
-from accprobe.gemm.checks import contract, multiplicity
+from accprobe.gemm.checks import contract
 from accprobe.gemm.checks.contract import Dependence
-from accprobe.gemm.checks.conversion import find_conversion, find_nan_overflow
-from accprobe.gemm.checks.quantisation import SEVERAL_ROUNDINGS, find_parts
+from accprobe.gemm.checks.quantisation import SEVERAL_ROUNDINGS, find_conversion, find_nan_overflow, find_parts
 from accprobe.gemm.checks.regions import compare_at_end, count_changed, find_regions, repeat_first
 from accprobe.gemm.dots import SparseDots
 from accprobe.gemm.findings import ProductOutcome, RegionOutcome
 from accprobe.gemm.fit import KeptResults, compare_kept, fit, is_contradicted, other_bits, refit
-from accprobe.gemm.layout import shows_subnormals
-from accprobe.gemm.operands import DrawOwn
+from accprobe.gemm.operands import DrawOwn, shows_subnormals
 from accprobe.gemm.plans import ONLY_SUBNORMAL, AlternativePlan, alternative_plans, draft
 from accprobe.gemm.scaling import DISPUTED_CALLS, SIDE, applied_before, infer_scales
 from accprobe.gemm.tree.decomposition import (
@@ -120,7 +118,7 @@ def _count_products(subject: RecordedCallable, outcome: ProductOutcome) -> Depen
     most = MOST_REGIONS if subject.spec.k > SHORT_SUM else None
     regions = outcome.region_map.regions[:most]
     some = [x for x in regions if x is regions[0] or len(x.rows) * len(x.columns) >= LEAST_REGION]
-    counted = multiplicity.count_products(subject, some)
+    counted = contract.count_products(subject, some)
     outcome.found[:] = [RegionOutcome(*each) for each in counted]
     if not any(found.mispaired for found in outcome.found):
         return outcome.depends

@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
+from accprobe.gemm.blackbox import Spec
 from accprobe.gemm.checks.contract import Dependence
 from accprobe.gemm.checks.regions import PRODUCTS_REPEATED, REPEATS, FirstCalls, Region, RegionMap, ranges
 from accprobe.gemm.fit import KeptResults
-from accprobe.gemm.layout import Ints, shows_subnormals
+from accprobe.gemm.operands import Ints, shows_subnormals
 from accprobe.gemm.plans import AlternativePlan, added_in, additions_of, instructions_of, subnormal_results
 from accprobe.gemm.scaling import scaling_in_words
-from accprobe.gemm.spec import Spec
 from accprobe.gemm.tree.structures import Structure, members, name_members, order_in_words, shared_products
 from accprobe.gemm.verification import PlanVerification
 from accprobe.infer.findings import Finding

@@ -14,7 +14,7 @@ import numpy as np
 from accprobe.errors import AccprobeError
 from accprobe.evaluate.any_order import Evaluate, on_cpu
 from accprobe.gemm import dots
-from accprobe.gemm.blackbox import KeptPart
+from accprobe.gemm.blackbox import KeptPart, Spec
 from accprobe.gemm.checks.regions import Region
 from accprobe.gemm.dots import FIRST, SparseDots
 from accprobe.gemm.plans import (
@@ -27,7 +27,6 @@ from accprobe.gemm.plans import (
     with_additions,
     with_step,
 )
-from accprobe.gemm.spec import Spec
 from accprobe.gemm.tree.decomposition import with_first_sums_swapped
 from accprobe.gemm.tree.slices import slice_readings
 from accprobe.gemm.tree.tree_builder import NoTree

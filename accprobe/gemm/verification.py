@@ -14,8 +14,17 @@ from accprobe.evaluate.product import ScaleWords, product, window_sums
 from accprobe.gemm.blackbox import Call, RecordedCallable, scales_of_lines
 from accprobe.gemm.callables.adapter import one_sentence
 from accprobe.gemm.checks.regions import Region
-from accprobe.gemm.layout import Ints, Layout, layout_of, power
-from accprobe.gemm.operands import OWN, ROW_DISTRIBUTIONS, DrawOwn, draw_operands, random_windows
+from accprobe.gemm.operands import (
+    OWN,
+    ROW_DISTRIBUTIONS,
+    DrawOwn,
+    Ints,
+    Layout,
+    draw_operands,
+    layout_of,
+    power,
+    random_windows,
+)
 from accprobe.isa.formats import Bits, Format
 from accprobe.model.product import ProductModel
 from accprobe.operands.distributions import DISTRIBUTIONS

@@ -16,25 +16,23 @@ from typing import Any, NoReturn, TypedDict, TypeVar, Unpack
 
 import numpy as np
 
+from accprobe.compare.pairs import versus
 from accprobe.errors import AccprobeError
 from accprobe.evaluate.product import ScaleWords
 from accprobe.gemm import dots
-from accprobe.gemm.blackbox import BlackBox, RecordedCallable
+from accprobe.gemm.blackbox import BlackBox, RecordedCallable, Spec, usual_result
 from accprobe.gemm.callables.adapter import CallableAdapter, Multiply
 from accprobe.gemm.callables.arrays import open_arrays
 from accprobe.gemm.callables.opening import ProductRequest, UserFunction
 from accprobe.gemm.callables.reductions import ReductionAdapter, RowsOfX, reduction_of
 from accprobe.gemm.characterise import characterise
-from accprobe.gemm.checks import contract, multiplicity
-from accprobe.gemm.checks.regions import Region, ranges
+from accprobe.gemm.checks import contract
+from accprobe.gemm.checks.regions import Region, ranges, same_rows
 from accprobe.gemm.dots import SparseDots
 from accprobe.gemm.findings import miscounts, row
-from accprobe.gemm.layout import Ints, layout_of, product_exponents
-from accprobe.gemm.operands import draw_operands
-from accprobe.gemm.spec import Spec, usual_result
+from accprobe.gemm.operands import Ints, draw_operands, layout_of, product_exponents
 from accprobe.gemm.tree.decomposition import decompose, products_per_sum
 from accprobe.gemm.tree.tree_builder import NoTree, make_tree_builder
-from accprobe.gemm.versus import same_rows, versus
 from accprobe.isa import formats
 from accprobe.isa.formats import Bits
 from accprobe.model.product import Node, chains_of
@@ -83,7 +81,7 @@ def assert_every_k_once(f: Multiply, **how: Unpack[How]) -> None:
     __tracebackhide__ = True
     probed = RecordedCallable(_opened(f, how))
     whole = Region(*_lines(probed.spec), probed.spec.m * probed.spec.n)
-    counted = _probed(f, probed, how, lambda: multiplicity.count_products(probed, [whole]))
+    counted = _probed(f, probed, how, lambda: contract.count_products(probed, [whole]))
     wrong = [(x.mispaired or _miscounted(x.once), "" if x.region is whole else f", at {x.region}") for x in counted]
     wrong = [(which, at) for which, at in wrong if which]
     if wrong:
@@ -276,7 +274,7 @@ def _lines(spec: Spec) -> tuple[Ints, Ints]:
 
 def _counts(f: Multiply, probed: RecordedCallable, how: How) -> Ints:
     __tracebackhide__ = True
-    return _probed(f, probed, how, lambda: multiplicity.term_multiplicity(probed, *_lines(probed.spec)))
+    return _probed(f, probed, how, lambda: contract.term_multiplicity(probed, *_lines(probed.spec)))
 
 
 def _probed(f: Multiply, probed: RecordedCallable, how: How, experiment: Callable[[], _Found]) -> _Found:

@@ -12,9 +12,9 @@ from accprobe.budget.error_check import FALSE_ALARMS, Emulated, Mismatch, Tolera
 from accprobe.budget.mutants import Operation
 from accprobe.errors import AccprobeError
 from accprobe.evaluate.product import ScaleWords
+from accprobe.gemm.blackbox import BLOCK, SCALES, Spec
 from accprobe.gemm.callables.arrays import library_of
 from accprobe.gemm.operands import scale_words
-from accprobe.gemm.spec import BLOCK, SCALES, Spec
 from accprobe.isa import formats
 from accprobe.isa.formats import FORMATS, Bits, Format
 from accprobe.model.product import Scales

@@ -16,14 +16,13 @@ from numpy.typing import NDArray
 
 from accprobe.errors import AccprobeError
 from accprobe.evaluate.any_order import Evaluate, given_by_some_order
-from accprobe.gemm.blackbox import one_nan
+from accprobe.gemm.blackbox import Spec, one_nan
 from accprobe.gemm.callables.adapter import CallableAdapter
 from accprobe.gemm.callables.arrays import TorchArrays
 from accprobe.gemm.characterise import characterise
-from accprobe.gemm.explain.known_plans import is_f64_reference
-from accprobe.gemm.explain.search import explain
+from accprobe.gemm.explain import explain
 from accprobe.gemm.findings import findings
-from accprobe.gemm.spec import Spec
+from accprobe.gemm.known_plans import is_f64_reference
 from accprobe.gemm.verification import evaluator_of
 from accprobe.isa.formats import FORMATS, Bits
 from accprobe.model.product import ProductModel

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
+from accprobe.gemm.blackbox import Spec
 from accprobe.gemm.callables.arrays import TorchArrays
-from accprobe.gemm.spec import Spec
 from accprobe.isa.formats import FORMATS, Bits, Format
 from accprobe.trace.plans import PLANS, RecordedProduct, RegionPlans
 from accprobe.trace.replay import RecordedCall, count_differing, same_layout

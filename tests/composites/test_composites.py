@@ -12,13 +12,13 @@ from click.testing import CliRunner, Result
 
 import accprobe
 from accprobe.cli import main
+from accprobe.compare.pairs import versus
 from accprobe.composites.functions import combinations, functions_of
 from accprobe.composites.orders import MERGES, LaneOrder
 from accprobe.composites.partial import Schedule, Sum
 from accprobe.composites.steps import COMPOSITES, Arguments, Steps, rules_of
 from accprobe.evaluate.product import product
 from accprobe.gemm.callables.reductions import COMPOSITE_NAMES
-from accprobe.gemm.versus import versus
 from accprobe.isa.formats import FORMATS
 from accprobe.model.product import ProductModel, multiply_add
 from accprobe.report.report import Report

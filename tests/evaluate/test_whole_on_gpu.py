@@ -17,8 +17,8 @@ from planted_products import Planted
 
 from accprobe.evaluate.cuda.whole import HOW, WholeOnGpu, on_gpu, source_of
 from accprobe.evaluate.product import ScaleWords, product
+from accprobe.gemm.blackbox import Spec
 from accprobe.gemm.operands import draw_operands
-from accprobe.gemm.spec import Spec
 from accprobe.isa.formats import Bits
 from accprobe.model.product import NO_K, ProductModel, Scales, Scaling, addition, in_chunks
 from accprobe.operands.distributions import DISTRIBUTIONS

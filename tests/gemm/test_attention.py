@@ -15,11 +15,11 @@ from product_judge import false_findings, is_planted_order
 
 from accprobe.errors import AccprobeError
 from accprobe.evaluate.product import product
-from accprobe.gemm.callables.libraries import BACKENDS
+from accprobe.gemm.callables.builtin import BACKENDS
 from accprobe.gemm.callables.opening import Opened, ProductRequest, open_callable
 from accprobe.gemm.characterise import characterise
+from accprobe.gemm.checks.regions import same_rows
 from accprobe.gemm.findings import ProductOutcome, RegionOutcome, findings, status
-from accprobe.gemm.versus import same_rows
 from accprobe.isa.formats import FORMATS
 
 ELEMENTS = 1 << 12

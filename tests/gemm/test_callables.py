@@ -10,12 +10,12 @@ import pytest
 
 from accprobe.errors import AccprobeError
 from accprobe.evaluate.product import ScaleWords
+from accprobe.gemm.blackbox import Spec
 from accprobe.gemm.callables.adapter import CallableAdapter, one_sentence
 from accprobe.gemm.callables.arrays import NumpyArrays, TorchArrays, open_arrays
 from accprobe.gemm.callables.opening import Opened, ProductRequest, find_callable, open_callable
 from accprobe.gemm.callables.options import FLAGS, under_flags
 from accprobe.gemm.operands import ones
-from accprobe.gemm.spec import Spec
 from accprobe.isa.formats import FORMATS, Bits, Format
 
 torch = pytest.importorskip("torch")

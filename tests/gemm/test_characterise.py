@@ -18,10 +18,10 @@ from planted_products import Edge, Planted
 from planted_sums import OperandRounding
 from product_judge import contradictions, false_findings, is_planted_order
 
+from accprobe.gemm.blackbox import Spec
 from accprobe.gemm.characterise import characterise
 from accprobe.gemm.findings import ProductOutcome, RegionOutcome, findings, plan_findings, status
 from accprobe.gemm.plans import alternative_plans, draft
-from accprobe.gemm.spec import Spec
 from accprobe.gemm.tree.decomposition import forward, reordered
 from accprobe.gemm.tree.slices import slice_readings
 from accprobe.infer.findings import Finding

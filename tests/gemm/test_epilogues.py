@@ -13,13 +13,13 @@ from click.testing import CliRunner
 import accprobe
 from accprobe.cli import main
 from accprobe.gemm import epilogue
+from accprobe.gemm.blackbox import Spec
 from accprobe.gemm.callables.adapter import CallableAdapter
 from accprobe.gemm.callables.arrays import open_arrays
 from accprobe.gemm.callables.epilogues import Epilogue
 from accprobe.gemm.characterise import characterise
 from accprobe.gemm.epilogue import infer_epilogue
 from accprobe.gemm.findings import ProductOutcome, findings, status
-from accprobe.gemm.spec import Spec
 from accprobe.isa.formats import FORMATS
 
 torch = pytest.importorskip("torch")

@@ -14,10 +14,9 @@ from planted_products import Planted
 from planted_sums import Array
 
 from accprobe.evaluate.product import product
-from accprobe.gemm.explain.explanation import Explanation
-from accprobe.gemm.explain.known_plans import KnownPlan, SampledPlans, sizes, steps_to_try
-from accprobe.gemm.explain.search import explain
-from accprobe.gemm.spec import Spec
+from accprobe.gemm.blackbox import Spec
+from accprobe.gemm.explain import explain
+from accprobe.gemm.known_plans import Explanation, KnownPlan, SampledPlans, sizes, steps_to_try
 from accprobe.isa.formats import FORMATS, Bits
 from accprobe.model.tree import Rounding
 

@@ -12,9 +12,9 @@ from planted_sums import Array
 from pydantic import TypeAdapter
 
 from accprobe.errors import AccprobeError
+from accprobe.gemm.blackbox import Spec
 from accprobe.gemm.characterise import characterise
 from accprobe.gemm.findings import findings, status
-from accprobe.gemm.spec import Spec
 from accprobe.isa.formats import FORMATS
 from accprobe.model.notation import ProductModelField, product_json
 from accprobe.model.product import Merged

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import numpy as np
 
+from accprobe.gemm.blackbox import Spec
 from accprobe.gemm.callables import machine
 from accprobe.gemm.callables.adapter import CallableAdapter
 from accprobe.gemm.callables.arrays import open_arrays
 from accprobe.gemm.callables.machine import cublas_version, device_record, empty_report, library_versions
-from accprobe.gemm.spec import Spec
 from accprobe.isa.formats import FORMATS
 
 

@@ -12,11 +12,10 @@ import pytest
 
 from accprobe.errors import AccprobeError
 from accprobe.evaluate.product import ScaleWords
+from accprobe.gemm.blackbox import Spec
 from accprobe.gemm.callables.adapter import CallableAdapter
 from accprobe.gemm.callables.arrays import TorchArrays
-from accprobe.gemm.callables.builtin import BUILTIN
-from accprobe.gemm.callables.libraries import semi_structured
-from accprobe.gemm.spec import Spec
+from accprobe.gemm.callables.builtin import BUILTIN, semi_structured
 from accprobe.isa.formats import FORMATS, Bits, Format
 from accprobe.model.product import ScaleOf
 

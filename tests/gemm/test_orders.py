@@ -15,10 +15,10 @@ from planted_plans import FMAS, HOPPER
 from planted_products import Planted
 from planted_sums import Array
 
+from accprobe.gemm.blackbox import Spec
 from accprobe.gemm.characterise import characterise
 from accprobe.gemm.checks.regions import FIRST, MOST
 from accprobe.gemm.findings import findings, status
-from accprobe.gemm.spec import Spec
 from accprobe.gemm.tree.structures import order_in_words
 from accprobe.isa.formats import FORMATS
 from accprobe.report.product_words import plan_words

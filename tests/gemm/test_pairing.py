@@ -13,13 +13,12 @@ from planted_disturbances import Mispaired
 from planted_plans import FMAS, HOPPER, NAMED
 from planted_sums import Array
 
-from accprobe.gemm.blackbox import RecordedCallable
+from accprobe.gemm.blackbox import RecordedCallable, Spec
 from accprobe.gemm.characterise import characterise
 from accprobe.gemm.checks import pairing
-from accprobe.gemm.checks.multiplicity import Counted, count_products
+from accprobe.gemm.checks.contract import Counted, count_products
 from accprobe.gemm.checks.regions import Region
 from accprobe.gemm.findings import findings, row
-from accprobe.gemm.spec import Spec
 from accprobe.isa.formats import FORMATS
 from accprobe.render.subjects.products import alarms
 from accprobe.testing import assert_every_k_once

@@ -11,7 +11,7 @@ from planted_plans import HOPPER
 from planted_products import Planted
 
 from accprobe.evaluate.product import ScaleWords
-from accprobe.gemm.blackbox import RecordedCallable
+from accprobe.gemm.blackbox import RecordedCallable, Spec
 from accprobe.gemm.characterise import characterise
 from accprobe.gemm.checks.regions import Region
 from accprobe.gemm.dots import (
@@ -23,7 +23,6 @@ from accprobe.gemm.dots import (
 )
 from accprobe.gemm.findings import findings, row, status
 from accprobe.gemm.plans import draft
-from accprobe.gemm.spec import Spec
 from accprobe.isa.formats import FORMATS, Bits
 from accprobe.model.product import Chain, ProductModel, addition, in_chunks, multiply_add
 

@@ -13,12 +13,12 @@ from planted_plans import HOPPER
 
 from accprobe.evaluate.product import ScaleWords
 from accprobe.gemm import dots
+from accprobe.gemm.blackbox import Spec
 from accprobe.gemm.characterise import characterise
 from accprobe.gemm.dots import SparseDots
 from accprobe.gemm.findings import findings, row, status
 from accprobe.gemm.fit import fit
 from accprobe.gemm.plans import draft
-from accprobe.gemm.spec import Spec
 from accprobe.gemm.tree.tree_builder import NoTree
 from accprobe.isa.formats import FORMATS, Bits
 from accprobe.model.product import Chain

@@ -15,12 +15,11 @@ from planted_products import Planted
 from planted_sums import TYPES, Array
 
 from accprobe.evaluate.product import ScaleWords, product
-from accprobe.gemm.blackbox import RecordedCallable
+from accprobe.gemm.blackbox import RecordedCallable, Spec
 from accprobe.gemm.characterise import characterise
 from accprobe.gemm.findings import status
 from accprobe.gemm.operands import unit_scales
 from accprobe.gemm.scaling import Scaled, infer_scales, scaling_in_words
-from accprobe.gemm.spec import Spec
 from accprobe.isa.formats import FORMATS, Bits
 from accprobe.model.product import ProductModel, ScaleOf, Scales, Scaling
 

@@ -14,8 +14,8 @@ from planted_products import Scales as Planted_scales
 from planted_sums import TYPES
 
 from accprobe.evaluate.product import ScaleWords
+from accprobe.gemm.blackbox import Spec
 from accprobe.gemm.operands import unit_scales
-from accprobe.gemm.spec import Spec
 from accprobe.isa.formats import FORMATS, Bits
 from accprobe.model.product import ScaleOf
 

@@ -11,8 +11,8 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from accprobe.evaluate.any_order import on_cpu  # noqa: E402
-from accprobe.gemm.explain.known_plans import Candidate, KnownPlan, f64_references, steps_to_try  # noqa: E402
-from accprobe.gemm.spec import Spec  # noqa: E402
+from accprobe.gemm.blackbox import Spec  # noqa: E402
+from accprobe.gemm.known_plans import Candidate, KnownPlan, f64_references, steps_to_try  # noqa: E402
 from accprobe.isa.formats import FORMATS  # noqa: E402
 from accprobe.trace import plans  # noqa: E402
 from accprobe.trace.mapping import Mapped  # noqa: E402

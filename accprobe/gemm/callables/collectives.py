@@ -23,11 +23,11 @@ import numpy as np
 
 from accprobe.build import driver
 from accprobe.errors import AccprobeError
+from accprobe.gemm.blackbox import Spec
 from accprobe.gemm.callables.adapter import CallableAdapter
 from accprobe.gemm.callables.arrays import open_arrays, torch_type
 from accprobe.gemm.callables.reductions import factor_exponent
 from accprobe.gemm.operands import first_operands
-from accprobe.gemm.spec import Spec
 
 # Fresh process groups, one after the other, that reduce `first_operands`; the last one is kept for the measurement.
 PROCESS_GROUPS = 3

@@ -14,13 +14,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 from accprobe.errors import AccprobeError, ToolMissing, UnknownName, nearest
+from accprobe.gemm.blackbox import Spec, usual_result
 from accprobe.gemm.callables.adapter import CallableAdapter, Multiply, one_sentence
 from accprobe.gemm.callables.arrays import ARRAYS, ArrayLibrary, open_arrays
-from accprobe.gemm.callables.builtin import BUILTIN, Builtin
+from accprobe.gemm.callables.builtin import BUILTIN, Builtin, own_result
 from accprobe.gemm.callables.epilogues import Epilogue
-from accprobe.gemm.callables.libraries import own_result
 from accprobe.gemm.callables.options import FLAGS, Options, OptionValue, under_flags, with_defaults
-from accprobe.gemm.spec import Spec, usual_result
 from accprobe.isa.formats import FORMATS, Format
 from accprobe.model.product import ScaleOf
 

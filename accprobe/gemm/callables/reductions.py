@@ -19,12 +19,12 @@ import numpy as np
 
 from accprobe.errors import AccprobeError
 from accprobe.evaluate.product import ScaleWords
+from accprobe.gemm.blackbox import Spec
 from accprobe.gemm.callables.adapter import CallableAdapter, Multiply
 from accprobe.gemm.callables.arrays import ArrayLibrary, open_arrays
 from accprobe.gemm.callables.opening import Opened, ProductRequest, UserFunction, find_callable
 from accprobe.gemm.callables.options import FLAGS, Options, under_flags, with_defaults
-from accprobe.gemm.layout import Ints
-from accprobe.gemm.spec import Spec
+from accprobe.gemm.operands import Ints
 from accprobe.isa.formats import FORMATS, Bits, Format
 
 COLLECTIVES = ("torch.distributed:all_reduce", "torch.distributed:reduce_scatter")

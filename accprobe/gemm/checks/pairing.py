@@ -14,10 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from accprobe.evaluate.error_free import Floats
-from accprobe.gemm.blackbox import RecordedCallable
+from accprobe.gemm.blackbox import RecordedCallable, Spec
 from accprobe.gemm.checks.regions import Region, first_few, ranges
-from accprobe.gemm.layout import Ints, layout_of, whole_operands, whole_product, whole_zeros
-from accprobe.gemm.spec import Spec
+from accprobe.gemm.operands import Ints, layout_of, whole_operands, whole_product, whole_zeros
 from accprobe.isa.formats import Bits, Format
 
 # Random products in which every element is compared.

@@ -1,7 +1,7 @@
-"""Recognise operands that a callable quantises by a scale, and f32 operands that it rounds or multiplies in parts.
+"""Recognise how operands are rounded, and results: dynamic quantisation, f32 operands in parts, two roundings, clamps.
 
 Sparse random operands are rounded in each way. One is recognised if its exact product is within the rounding of D, which the
-others miss by far.
+others miss by far. A plan describes one rounding to the format of D; other conversions of single products are named, too.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from accprobe.evaluate.error_free import Floats
 from accprobe.evaluate.product import Singles
 from accprobe.evaluate.quantised import Sharing, nearest_patterns, quantised_operand
 from accprobe.gemm.blackbox import RecordedCallable
-from accprobe.gemm.layout import layout_of
-from accprobe.isa.formats import FORMATS
+from accprobe.gemm.operands import layout_of
+from accprobe.isa.formats import FORMATS, Format
 from accprobe.operands.distributions import random_lines, times_power
 
 # Number of nonzero k, so that the error of quantisation is large beside that of the sums; rows and columns that are nonzero.
@@ -28,7 +28,7 @@ NONZERO, PROBED_LINES = 32, 64
 OF_LINES, OF_BLOCKS, ALIKE = 3, 10, 16
 # Tolerance of sums, relative to the sum of absolute products: fp8 units keep 13 fraction bits.
 OF_SUMS = 2.0**-11
-# Share of the results that must lie within the tolerance: a number may be rounded either way if its scale is.
+# Share of the results that must agree: a number may be rounded either way if its scale is, and single products in f32, too.
 AGREEING = 0.99
 FORMATS_TRIED = ("e4m3", "e5m2", "s8", "s4")
 # The elements that share a scale, in words; a line is a row of A or a column of B.
@@ -232,3 +232,64 @@ def _with_large_parts(lines: int, rng: np.random.Generator) -> NDArray[np.float3
 def _rounded(x: Floats, bits: int, rounding: Callable[[Floats], Floats]) -> Floats:
     significand, exponent = np.frexp(x)
     return np.asarray(np.ldexp(rounding(significand * 2.0 ** (bits + 1)), exponent - bits - 1))
+
+
+# Formats to which sums may be rounded before they are rounded to D.
+FIRST_FORMATS = ("f16", "bf16", "e4m3", "e5m2")
+# Exponents of f32 products, so that none is subnormal, or infinite before it is converted.
+EXPONENTS = (-120, 120)
+
+
+def find_nan_overflow(subject: RecordedCallable) -> str:
+    """Return the reason why no plan describes results that become NaN if D has no infinity, as of ml_dtypes; "" otherwise."""
+    spec, layout = subject.spec, layout_of(subject.spec)
+    if not spec.out.is_float or spec.out.infinity is not None:
+        return ""
+    a, b = layout.blank()
+    a[:, 0], b[:, 0] = layout.power(spec.out.max_exponent + 1)
+    if not np.isnan(spec.out.values(subject.product(a, b, keep=False))).any():
+        return ""
+    most = f"±{spec.out.largest_value:g}"
+    return f"results beyond {most} become NaN; clamp them to {most}, or return bf16 (--out bf16)"
+
+
+def find_conversion(subject: RecordedCallable, seed: int) -> str:
+    """Return how single products become results, "" if one rounding explains them or nothing does."""
+    spec, rng = subject.spec, np.random.default_rng((seed, 0xC0))
+    if not spec.out.is_float or spec.out.ml_dtype is None or spec.scale is not None or spec.a_exponent is not None:
+        return ""
+    a, b = layout_of(spec).blank()
+    for fmt, operand in ((spec.a, a), (spec.b, b)):
+        operand[:, :1] = random_lines(fmt, (len(operand), 1), "normal", rng)
+        operand[::2, :1] = random_lines(fmt, operand[::2, :1].shape, "wide", rng)
+    d = spec.out.values(subject.product(a, b, keep=False))
+    with np.errstate(all="ignore"):
+        exact = np.outer(spec.a.values(a[:, 0]), spec.b.values(b[:, 0]))
+        there = (np.abs(exact) > 2.0 ** EXPONENTS[0]) & (np.abs(exact) < 2.0 ** EXPONENTS[1])
+        products, d = exact[there].astype(np.float32), d[there]
+
+        def explains(values: Singles) -> bool:
+            """Round as a plan does: a format without infinity saturates."""
+            largest = np.float32(np.inf if spec.out.infinity is not None else spec.out.largest_value)
+            expected = _as_stored(np.clip(values, -largest, largest), spec.out)
+            return bool(((d == expected) | np.isnan(d) & np.isnan(expected)).mean() >= AGREEING)
+
+        if not len(d) or explains(products):
+            return ""
+        return next((words for words, values in _conversions(products, d, spec.out) if explains(values)), "")
+
+
+def _conversions(products: Singles, d: Floats, out: Format) -> Iterator[tuple[str, Singles]]:
+    for name in FIRST_FORMATS:
+        first = FORMATS[name]
+        most = np.float32(first.largest_value)
+        words = f"results are rounded to {name}, then to {out}"
+        if first is not out:
+            yield words, _as_stored(products, first)
+            yield f"{words}, and saturate at ±{most:g}", _as_stored(np.clip(products, -most, most), first)
+    largest = np.float32(np.max(np.abs(d), where=np.isfinite(d), initial=0))
+    yield f"results beyond ±{largest:g} become ±{largest:g}: a clamp", np.clip(products, -largest, largest)
+
+
+def _as_stored(values: Singles, fmt: Format) -> Singles:
+    return values.astype(fmt.ml_dtype).astype(np.float32)

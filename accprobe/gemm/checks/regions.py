@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from hashlib import blake2b
 from itertools import chain, repeat
 
 import numpy as np
 from numpy.typing import NDArray
 
-from accprobe.gemm.blackbox import Call, RecordedCallable, one_nan
-from accprobe.gemm.layout import MAX_EXPONENT, MIN_EXPONENT, Ints, Layout, layout_of
-from accprobe.gemm.operands import first_operands
-from accprobe.gemm.spec import Spec
+from accprobe.evaluate.product import ScaleWords
+from accprobe.gemm.blackbox import BlackBox, Call, RecordedCallable, Spec, one_nan
+from accprobe.gemm.operands import MAX_EXPONENT, MIN_EXPONENT, Ints, Layout, draw_operands, first_operands, layout_of
 from accprobe.isa.formats import Bits
 from accprobe.model.tree import number_ranges
-from accprobe.operands.distributions import random_lines
+from accprobe.operands.distributions import random_lines, times_power
 
 # Identical calls at the start of a run, including those that opened the callable.
 FIRST = 6
@@ -218,3 +218,63 @@ def ranges(lines: Ints) -> str:
 def first_few(phrases: Sequence[str]) -> str:
     """Return the first phrases of a list, in a sentence."""
     return ", ".join([*phrases[:MOST_LISTED], *(["…"] if len(phrases) > MOST_LISTED else [])])
+
+
+# Operand distributions, and number, of the products whose rows are compared for several M. In some of them A is subnormal, or
+# as large as its format allows.
+KINDS, PRODUCTS_SHARED = ("normal", "wide", "cancelling", "same sign"), 16
+
+
+@dataclass(frozen=True)
+class SameRow:
+    """Values of M that give the same bits for each shared row. changing: identical calls of some gave other bits.
+
+    of: the name of M in sentences.
+    """
+
+    ms: tuple[int, ...]
+    changing: bool = False
+    of: str = "m"
+
+    def __str__(self) -> str:
+        bits = "the same bits for the same row" if len(self.ms) > 1 else "other bits in some row"
+        return (
+            f"{self.of} = {', '.join(map(str, self.ms))}: {bits}{', which change from call to call' if self.changing else ''}"
+        )
+
+
+def same_rows(open_: Callable[[int], BlackBox], ms: Sequence[int], seed: int = 0) -> list[SameRow]:
+    """Group values of M by the bits of their shared rows: the same B, and the same row of A at the same place."""
+    rows: dict[int, list[bytes]] = {}
+    changing = set()
+    for m in ms:
+        box, seen = open_(m), [blake2b(digest_size=16) for _ in range(m)]
+        for number in range(PRODUCTS_SHARED):
+            a, b, scales = _shared(box.spec, max(ms), number, seed)
+            d, again = (box.product(a, b, scales) for _ in range(2))
+            for row, bits in zip(seen, d, strict=True):
+                row.update(bits.tobytes())
+            if (d != again).any():
+                changing.add(m)
+        rows[m] = [row.digest() for row in seen]
+    found: list[list[int]] = []
+    for m in ms:
+        like = (of for of in found if all(x == y for other in of for x, y in zip(rows[m], rows[other], strict=False)))
+        if (of := next(like, None)) is not None:
+            of.append(m)
+        else:
+            found.append([m])
+    return [SameRow(tuple(of), bool(changing & set(of))) for of in found]
+
+
+def _shared(spec: Spec, most: int, number: int, seed: int) -> tuple[Bits, Bits, ScaleWords | None]:
+    """Return operands with the same B and rows of A for every M up to `most`. In every other product all rows are equal."""
+    rng = np.random.default_rng((seed, number))
+    a, b, scales = draw_operands(replace(spec, m=most), KINDS[number // 2 % len(KINDS)], rng)
+    if number % 2:
+        a, b = same_for_all(replace(spec, m=most), number, rng)
+    elif spec.a.is_float and spec.a_exponent is None:
+        a = times_power(spec.a, a, (0, spec.a.min_exponent - 2, 0, spec.a.max_exponent - 2)[number // 2 % 4])
+    if scales is not None and spec.scale != "tensor":
+        scales = ScaleWords(scales.a[: spec.m], scales.b)
+    return a[: spec.m], b, scales

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from accprobe.gemm.layout import Ints
+from accprobe.gemm.operands import Ints
 from accprobe.gemm.tree.tree_builder import NoTree, PartialTree
 from accprobe.model.product import (
     Chain,

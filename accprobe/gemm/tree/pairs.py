@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from accprobe.evaluate.error_free import Floats
 from accprobe.gemm.blackbox import RecordedCallable
-from accprobe.gemm.layout import Ints, Units, layout_of, power, units_in
+from accprobe.gemm.operands import Ints, Units, layout_of, power, units_in
 from accprobe.isa.formats import Bits
 
 # Calls for the units of one pair beyond which the products are sorted instead.

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from accprobe.gemm.blackbox import RecordedCallable
-from accprobe.gemm.layout import Ints, Units, layout_of, power, units_in
+from accprobe.gemm.operands import Ints, Units, layout_of, power, units_in
 from accprobe.gemm.tree.decomposition import flat, forward, order_name, renumbered, reordered
 from accprobe.gemm.tree.tree_builder import NoTree, measured_units
 from accprobe.model.product import Chain, Merged, Nested, Node, chains_of, nested

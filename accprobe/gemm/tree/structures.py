@@ -13,7 +13,7 @@ from itertools import pairwise
 import numpy as np
 
 from accprobe.gemm.checks.regions import ranges
-from accprobe.gemm.layout import Ints
+from accprobe.gemm.operands import Ints
 from accprobe.gemm.plans import additions_of
 from accprobe.gemm.tree.decomposition import flat, levels, order_name
 from accprobe.gemm.tree.slices import KSlice, chunks, is_even, k_slice, sizes, slice_readings

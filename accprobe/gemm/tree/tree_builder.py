@@ -9,8 +9,8 @@ import numpy as np
 
 from accprobe.errors import AccprobeError
 from accprobe.gemm.blackbox import RecordedCallable
-from accprobe.gemm.checks.multiplicity import single_products
-from accprobe.gemm.layout import Ints, Units, batch_sizes, layout_of, power, unit_candidates, units_in, units_of_b
+from accprobe.gemm.checks.contract import single_products
+from accprobe.gemm.operands import Ints, Units, batch_sizes, layout_of, power, unit_candidates, units_in, units_of_b
 from accprobe.gemm.tree.pairs import ColumnPairs, ProductPairs, is_whole
 
 # Subtrees of one shape that are probed; further ones are assumed equal until verification.

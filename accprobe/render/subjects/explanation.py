@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from accprobe.gemm.explain.explanation import Candidate, Explanation, differences, differing_plans
+from accprobe.gemm.known_plans import Candidate, Explanation, differences, differing_plans
 from accprobe.gemm.verification import ElementMismatch
 from accprobe.isa.formats import Format
 from accprobe.render.document import Element, Heading, List, Paragraph, Phrase, Said, fact_grid, paragraphs

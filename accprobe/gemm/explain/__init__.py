@@ -1,1 +1,0 @@
-"""Explain given results: find the known plan that gives their bits."""
