@@ -135,13 +135,16 @@ def _of_cluster(address: str, devices: str, plan: CheckPlan, patience: float) ->
 
 
 def _watched(plan: CheckPlan, gpus: list[GpuOutcome], check: Callable[[OnOutcome], None]) -> tuple[list[GpuOutcome], bool]:
-    from accprobe.render.progress import progress_of_gpus
+    from accprobe.render.progress import progress_bar
 
-    with progress_of_gpus(plan.seconds) as show:
+    with progress_bar("compiling") as show:
 
         def on_change(index: int, so_far: GpuOutcome) -> None:
-            gpus[index] = so_far.model_copy(update={"number": gpus[index].number})
-            show(gpus, gpus[index])
+            changed = gpus[index] = so_far.model_copy(update={"number": gpus[index].number})
+            ended = f"{sum(gpu.ended for gpu in gpus)} of {len(gpus)} GPUs checked" if len(gpus) > 1 else changed.where
+            dots, wrong = sum(gpu.dots for gpu in gpus), sum(gpu.wrong for gpu in gpus)
+            text = f"{ended}: {dots:,} results, {wrong:,} mismatches, seconds" if dots else f"{ended}: compiling, seconds"
+            show(int(changed.seconds), int(plan.seconds), text)
 
         try:
             check(on_change)

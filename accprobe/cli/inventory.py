@@ -150,7 +150,7 @@ def _tools(items: Iterable[Item]) -> Grid:
     columns = (
         Column("tool", lambda item: item.name, whole=True),
         Column("found", lambda item: Phrase(item.version or "missing", "good" if item.found else "bad"), least=9),
-        Column("for", lambda item: item.purpose, "context", least=14),
+        Column("purpose", lambda item: item.purpose, "context", least=14),
         Column("remark", _remark, least=44),
     )
     return tabulate(columns, items)

@@ -184,6 +184,8 @@ def form_of_file(file: Path, endings: Mapping[str, str]) -> str:
 
 def check_writable(path: Path) -> None:
     """Check before a long run that its file can be written. Raises AccprobeError."""
+    if not path.parent.is_dir():
+        raise AccprobeError(f"{path} cannot be written: there is no folder {path.parent}; create it: mkdir -p {path.parent}")
     try:
         if path.is_dir():
             raise IsADirectoryError(21, "it is a directory")

@@ -118,7 +118,7 @@ def _read(
 
     reading = Reading()
     kernels: list[Kernel] = []
-    with progress_bar("looking for device code", in_lines="cubins") as show:
+    with progress_bar("looking for device code") as show:
 
         def advance(reading: Reading) -> None:
             kernels = (

@@ -108,7 +108,7 @@ def _measured(request: VerifyRequest, device: Device, chosen: Mapping[Instructio
     from accprobe.verify.shrink import shrink
 
     seen, total = [0, 0], len(chosen) * request.dots
-    with progress_bar(f"verifying {device.name}", speed=True, in_lines="dot products") as show:
+    with progress_bar(f"verifying {device.name}", speed=True) as show:
 
         def advance(compared: int, differed: int) -> None:
             seen[0] += compared

@@ -101,7 +101,8 @@ class QuantiserSubject:
     def _call(self, words: Bits, scales: NDArray[np.float32]) -> Bits:
         flat = np.ascontiguousarray(scales).reshape(-1).view(np.uint32)
         given = f"x {list(words.shape)} and scales {list(scales.shape)}"
-        with one_sentence(f"{self.name} fails for {given}:", self.device, self._file), np.errstate(all="ignore"):
+        fails = f"{self.name} fails as f(x, scale) of {given} (leave --scale out for a function of x alone):"
+        with one_sentence(fails, self.device, self._file), np.errstate(all="ignore"):
             x = self.library.operand("x", np.ascontiguousarray(words), self.operand)
             scale = self.library.operand("scale", flat, FORMATS["f32"]).reshape(scales.shape)
             with redirect_stdout(sys.stderr):

@@ -217,7 +217,7 @@ def values_of_words(words: Any, fmt: Format) -> Any:
 
 def word_text(word: int, fmt: Format) -> str:
     """Return "0x3f8d (1.1015625)"."""
-    return f"0x{word:0{fmt.storage_bits // 4}x} ({float(fmt.values(np.array([word], fmt.dtype))[0]):.9g})"
+    return f"0x{word:0{fmt.storage_bits // 4}x} ({float(fmt.values(np.array([word], fmt.dtype))[0]):.{fmt.digits}g})"
 
 
 def special_words(fmt: Format) -> dict[str, int]:

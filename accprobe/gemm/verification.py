@@ -81,7 +81,7 @@ def ordered(fmt: Format, words: Bits) -> Ints:
 
 def _pattern(fmt: Format, pattern: int) -> str:
     value = float(fmt.values(np.array([pattern], fmt.dtype))[0])
-    return f"0x{pattern:0{fmt.storage_bits // 4}x} ({value:.9g})"
+    return f"0x{pattern:0{fmt.storage_bits // 4}x} ({value:.{fmt.digits}g})"
 
 
 @dataclass

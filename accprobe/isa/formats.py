@@ -60,6 +60,11 @@ class Format:
         return self.kind in ("signed", "unsigned", "bit")
 
     @cached_property
+    def digits(self) -> int:
+        """Return the decimal digits that distinguish each number; of narrow formats, those of f32, which show most exactly."""
+        return 17 if self.mantissa_bits > 23 else 9
+
+    @cached_property
     def signed(self) -> bool:
         return self.kind in ("float", "signed")
 

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import sys
-import time
-from collections.abc import Callable, Iterator, Sequence
+import threading
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import click
 
 from accprobe.errors import plain
-
-if TYPE_CHECKING:
-    from accprobe.health.outcome import GpuOutcome
 
 
 class Show(Protocol):
@@ -27,19 +24,13 @@ BETWEEN_LINES = 10.0
 
 
 @contextmanager
-def progress_bar(description: str, speed: bool = False, in_lines: str = "") -> Iterator[Show]:
-    """Show a bar while the block runs, then remove it. speed: items a second, instead of N of M.
-
-    in_lines: the noun of lines that are printed where standard error is not a terminal; "": none.
+def progress_bar(description: str, speed: bool = False) -> Iterator[Show]:
+    """Show a bar while the block runs, then remove it; lines where standard error is not a terminal. speed: items a second,
+    instead of N of M.
     """
     if not sys.stderr.isatty():
-        lines = _Lines()
-
-        def in_words(completed: int, total: int | None, description: str) -> None:
-            if in_lines:
-                lines.print(f"{description}: {completed:,}{'' if total is None else f' of {total:,}'} {in_lines}")
-
-        yield in_words
+        with _lines(description) as show:
+            yield show
         return
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
@@ -51,39 +42,21 @@ def progress_bar(description: str, speed: bool = False, in_lines: str = "") -> I
         yield lambda completed, total, description: bar.update(task, completed=completed, total=total, description=description)
 
 
-class _Lines:
-    """Prints a line about a subject at most every ten seconds."""
-
-    def __init__(self) -> None:
-        self._printed: dict[str, float] = {}
-
-    def print(self, text: str, subject: str = "", always: bool = False) -> None:
-        now = time.monotonic()
-        if always or now - self._printed.setdefault(subject, now) >= BETWEEN_LINES:
-            self._printed[subject] = now
-            click.echo(plain(f"accprobe: {text}"), err=True)
-
-
 @contextmanager
-def progress_of_gpus(seconds: float) -> Iterator[Callable[[Sequence[GpuOutcome], GpuOutcome], None]]:
-    """Show a bar, then remove it; lines where standard error is not a terminal.
+def _lines(description: str) -> Iterator[Show]:
+    """Print a line every ten seconds, also during a long step."""
+    latest, ended = description, threading.Event()
 
-    Yields a function to call with all GPUs and the one that changed.
-    """
-    if not sys.stderr.isatty():
-        from accprobe.render.subjects.health import gpu_counts
+    def show(completed: int, total: int | None, description: str) -> None:
+        nonlocal latest
+        latest = f"{description}: {completed:,}{'' if total is None else f' of {total:,}'}"
 
-        lines = _Lines()
-        yield lambda gpus, changed: lines.print(
-            f"{changed.where} {changed.seconds:.0f} of {seconds:.0f} s, {gpu_counts(changed)}", changed.where, changed.ended
-        )
-        return
-    with progress_bar("compiling") as show:
+    def print_lines() -> None:
+        while not ended.wait(BETWEEN_LINES):
+            click.echo(plain(f"accprobe: {latest}"), err=True)
 
-        def on_change(gpus: Sequence[GpuOutcome], changed: GpuOutcome) -> None:
-            ended = f"{sum(gpu.ended for gpu in gpus)} of {len(gpus)} GPUs checked" if len(gpus) > 1 else changed.where
-            dots, wrong = sum(gpu.dots for gpu in gpus), sum(gpu.wrong for gpu in gpus)
-            text = f"{ended}: {dots:,} results, {wrong:,} mismatches" if dots else f"{ended}: compiling"
-            show(int(changed.seconds), int(seconds), text)
-
-        yield on_change
+    threading.Thread(target=print_lines, daemon=True).start()
+    try:
+        yield show
+    finally:
+        ended.set()

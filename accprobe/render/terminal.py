@@ -178,7 +178,7 @@ def _table(table: Grid, width: int) -> Iterator[Text]:
         yield Text("─" * (sum(widths) + gap * (len(widths) - 1)))
     yield from _rows(table, shown, widths, gap)
     if left_out := [_left_out(table, i) for i in range(len(table.columns)) if i not in shown]:
-        yield from _hanging(Text(f"Left out at this width: {'; '.join(left_out)}.", "dim"), width)
+        yield from _hanging(Text(f"Columns left out at this width: {'; '.join(left_out)}.", "dim"), width)
 
 
 def _rows(table: Grid, shown: Sequence[int], widths: Sequence[int], gap: int) -> Iterator[Text]:

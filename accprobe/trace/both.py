@@ -6,9 +6,11 @@ import inspect
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from accprobe.errors import AccprobeError
+from accprobe.gemm.callables.adapter import described
 from accprobe.gemm.callables.opening import UserFunction, find_callable
 from accprobe.trace.causes import TraceFindings, explain_origins
 from accprobe.trace.compare import TraceComparison, compare_traces
@@ -107,8 +109,8 @@ def _errors_of(name: str) -> Iterator[None]:
     except (AccprobeError, KeyboardInterrupt):
         raise
     except BaseException as e:
-        reason = str(e).partition("\n")[0][:200]
-        raise AccprobeError(f"{name or 'the function'} ended with {type(e).__name__}: {reason}; nothing was compared") from e
+        file = str(Path(name.partition(":")[0]).resolve()) if name else ""
+        raise AccprobeError(f"{name or 'the function'} raises {described(e, file)}; nothing was compared") from e
 
 
 def _check_keywords(function: Callable[..., Any], name: str, keywords: Mapping[str, Any]) -> None:

@@ -105,27 +105,24 @@ class TraceComparison:
         return first, second
 
 
-def compare_traces(a: RecordedTrace, b: RecordedTrace, mapping: str = "") -> TraceComparison:
-    """Compare two traces. mapping: which part should be equal, "" for everything. Raises AccprobeError."""
+def compare_traces(
+    a: RecordedTrace, b: RecordedTrace, mapping: str = "", names: tuple[str, str] = ("side A", "side B")
+) -> TraceComparison:
+    """Compare two traces. mapping: which part should be equal, "" for everything; names: of the traces in an error. Raises
+    AccprobeError.
+    """
     if a.source != b.source:
-        raise AccprobeError(f"{_tool(a)} and {_tool(b)} hash values in different ways: give two traces of one tool")
+        written = " and ".join(f"{name} by {x.source or 'accprobe'}" for name, x in zip(names, (a, b), strict=True))
+        raise AccprobeError(f"{written} hash values in different ways: give two traces of one tool")
     mapped = parse_mapping(mapping) if mapping else None
     if mapped is not None:
         if mapped[0].kind == "shard" and b.part and not a.part:
             mapped = mapped[1], mapped[0]
-        _check_parts(a, mapped[0])
-        _check_parts(b, mapped[1])
+        for name, trace, part in zip(names, (a, b), mapped, strict=True):
+            if trace.part != str(part) and part != WHOLE_RUN:
+                recorded = f"the parts {trace.part}" if trace.part else "whole tensors only"
+                raise AccprobeError(f"{name} has hashes of {recorded}: record it with --map {part}")
     return _Comparing(TraceComparison((a, b), mapped, ({}, {}))).compared()
-
-
-def _tool(trace: RecordedTrace) -> str:
-    return trace.source or "accprobe"
-
-
-def _check_parts(trace: RecordedTrace, mapped: Mapped) -> None:
-    if trace.part != str(mapped) and mapped != WHOLE_RUN:
-        recorded = f"the parts of {trace.part}" if trace.part else "whole tensors only"
-        raise AccprobeError(f"a trace has hashes of {recorded}: record it with --map {mapped}")
 
 
 def align(a: Sequence[TracedOperation], b: Sequence[TracedOperation]) -> list[tuple[int, int]]:

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from accprobe.errors import AccprobeError, RecordingError
+from accprobe.gemm.callables.adapter import described
 from accprobe.gemm.callables.arrays import TorchArrays
 from accprobe.operands.safetensors import Tensors, read_tensors, write_tensors
 from accprobe.trace.causes import ExplainedOrigin, TraceFindings, explain_origins
@@ -122,8 +123,7 @@ def record_script(script: Path, arguments: Sequence[str], folder: Path, **option
             except (AccprobeError, KeyboardInterrupt):
                 raise
             except BaseException as e:
-                reason = str(e).partition("\n")[0]
-                raise AccprobeError(f"{script} raises {type(e).__name__}: {reason}; what ran before is in {folder}") from e
+                raise AccprobeError(f"{script} raises {described(e, str(script))}; what ran before is in {folder}") from e
     finally:
         sys.argv, sys.path[:] = before
     return recorder
@@ -133,13 +133,11 @@ def compare_folders(a: Path, b: Path, mapping: str = "") -> TraceFindings:
     """Compare two traces or dumps, and explain each origin, with the operands that were saved. Raises AccprobeError."""
     parts = parse_mapping(mapping) if mapping else (None, None)
     traces = read_any(a, parts[0]), read_any(b, parts[1])
-    for folder, trace, part in zip((a, b), traces, parts, strict=True):
-        if part not in (None, WHOLE_RUN) and not trace.part and not trace.source:
-            raise AccprobeError(f"{folder} was recorded without parts: record it with --map {part}")
     for folder, trace in zip((a, b), traces, strict=True):
         if all(x.name == "return" for x in trace.operations):
             raise AccprobeError(f"{folder} has no operations: its program called none of torch; record another one")
-    comparison = compare_traces(*traces, mapping or _recorded_mapping(traces[0].part, traces[1].part))
+    mapping = mapping or _recorded_mapping(traces[0].part, traces[1].part)
+    comparison = compare_traces(*traces, mapping, (str(a), str(b)))
     mapped = comparison.mapping or (WHOLE_RUN, WHOLE_RUN)
     found = explain_origins(comparison, (_saved_calls(a, traces[0], mapped[0]), _saved_calls(b, traces[1], mapped[1])))
     for each in found.origins:
@@ -187,7 +185,10 @@ def _saved_calls(folder: Path, trace: RecordedTrace, mapped: Mapped) -> KeptCall
 
     @cache
     def call(number: int) -> RecordedCall | None:
-        return _saved_call(trace.operations[number], saved)
+        try:
+            return _saved_call(trace.operations[number], saved)
+        except ValueError as e:
+            raise RecordingError(f"{folder}: operation {number} {e}; record the trace again") from None
 
     return KeptCalls(trace, numbers & set(range(len(trace.operations))), call, mapped, from_folder=True)
 
@@ -207,7 +208,7 @@ def _saved_call(operation: TracedOperation, saved: Tensors) -> RecordedCall | No
     try:
         listed, named = (_of_torch(filled(each, operands)) for each in arguments)
     except StopIteration:
-        raise RecordingError(f"operation {operation.number} has fewer tensors than arguments; record the trace again") from None
+        raise ValueError("has fewer tensors than arguments") from None
     names = [f"{operation.number}.out{i}" for i in range(len(operation.outputs))]
     results = [_operand(operation, name, x, saved) for name, x in zip(names, operation.outputs, strict=True) if name in saved]
     return RecordedCall(function, tuple(listed), named, operation.flags, results)
@@ -225,7 +226,7 @@ def _operand(operation: TracedOperation, name: str, value: TensorValue, saved: T
 
     array, dtype = saved[name](), getattr(torch, value.dtype, None)
     if not isinstance(dtype, torch.dtype) or array.nbytes != value.size * dtype.itemsize:
-        raise RecordingError(f"the saved operands of operation {operation.number} have other shapes; record the trace again")
+        raise ValueError("has saved operands of other shapes")
     tensor = torch.from_numpy(array.reshape(-1).view(np.uint8)).view(dtype).reshape(value.shape)
     if 0 not in value.strides and span_of(value.shape, value.strides) <= 2 * value.size:  # else a view of little of its storage
         tensor = torch.empty_strided(value.shape, value.strides, dtype=dtype).copy_(tensor)

@@ -57,7 +57,7 @@ def test_a_healthy_gpu() -> None:
     assert named[3:9] == ["fp8", "f16", "bf16", "tf32", "int8", "f64"]
     assert re.fullmatch(r"sim:h100: healthy: [\d,]+ results", lines[2])
     assert lines[-2:] == ["sim:h100 simulated H100", "compared with the models of sim:h100"]
-    assert re.fullmatch(r"accprobe: sim:h100 \d of 0 s, healthy: [\d,]+ results\n", result.stderr)
+    assert result.stderr == ""
 
 
 def test_a_faulty_one_among_healthy_ones() -> None:
@@ -144,9 +144,6 @@ def test_devices_of_one_name_are_numbered(tmp_path: Path) -> None:
     table = health("--device", "sim:h100,sim:a100,sim:h100", "-o", str(tmp_path / "health.json"))
     titles = [line for line in table.stdout.splitlines() if " simulated " in line]
     assert [title.split(" simulated")[0] for title in titles] == ["sim:h100 #1", "sim:a100", "sim:h100 #2"]
-    assert [re.split(r" \d+ of ", line)[0] for line in table.stderr.splitlines()] == [
-        f"accprobe: {name}" for name in ("sim:h100 #1", "sim:a100", "sim:h100 #2")
-    ]
     outcome = HealthOutcome.model_validate_json((tmp_path / "health.json").read_text())
     assert [(gpu.device, gpu.number) for gpu in outcome.gpus] == [("sim:h100", 1), ("sim:a100", None), ("sim:h100", 2)]
     suites = ElementTree.fromstring(health_junit(outcome)).findall("testsuite")
@@ -174,7 +171,7 @@ def test_an_interruption_keeps_what_was_seen(tmp_path: Path) -> None:
     pipes = {"stderr": subprocess.PIPE, "stdout": subprocess.DEVNULL}
     with subprocess.Popen(command, **pipes, text=True, preexec_fn=heed_ctrl_c) as process:
         assert process.stderr is not None
-        assert "results" in process.stderr.readline()
+        assert any("results" in line for line in process.stderr)
         process.send_signal(signal.SIGINT)
         _, said = process.communicate(timeout=120)
     assert process.returncode == 1, said

@@ -20,7 +20,7 @@ REFUSED = [
     ("show nowhere.json", "there is no file and no recorded report 'nowhere.json'; known are cpu-emerald-rapids, "),
     ("show h2000", "there is no file and no recorded report 'h2000'; did you mean h200 or h100?"),
     ("show h200 wgmma.m64n12k32.f32.e4m3.e4m3", "h200 has no instruction"),
-    ("show h200 -o absent/x.html", "absent/x.html cannot be written: No such file or directory"),
+    ("show h200 -o absent/x.html", "there is no folder absent; create it: mkdir -p absent"),
     ("diff h200 sim:z9", "no published model of 'sim:z9'; known are sim:"),
     ("diff h200 h200 --only efective_bits", "there is no field 'efective_bits' to compare; did you mean effective_bits"),
     ("diff h200 h200 --only promote_every", "there is no field 'promote_every' to compare"),

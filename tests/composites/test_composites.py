@@ -62,7 +62,8 @@ def test_a_composite_of_torch_is_predicted(name: str, dtype: str, computes: str,
     composite = COMPOSITES[f"torch:{name}"]
     targets = torch.from_numpy(rng.integers(0, k, 16)) if composite.takes_target else None
     expected = composite.call(x, Arguments(composite.eps, targets, *composite.reductions[:1]))
-    assert torch.equal(accprobe.predict(str(file), x, targets).reshape(expected.shape), expected)
+    shape = expected.shape if name in ("rms_norm", "softmax", "layer_norm") else expected.shape[:1]  # without keepdim
+    assert torch.equal(accprobe.predict(str(file), x, targets), expected.reshape(shape))
 
 
 def test_the_sum_and_each_loss_of_cross_entropy_are_explained() -> None:

@@ -43,7 +43,7 @@ ALL: list[Element] = [
     ("width", "columns", "left_out"),
     [
         (80, "name bits F verified", ""),
-        (50, "name bits F", "Left out at this width: dots verified"),
+        (50, "name bits F", "Columns left out at this width: dots verified"),
         (23, "name bits F", ""),
         (18, "name bits", ""),
     ],

@@ -218,16 +218,16 @@ def pattern_text(fmt: Format, pattern: int) -> str:
     import numpy as np
 
     value = float(fmt.values(np.array([pattern], fmt.dtype))[0])
-    return f"0x{pattern:0{fmt.storage_bits // 4}x}{GLUE}({_value_text(value)})"
+    return f"0x{pattern:0{fmt.storage_bits // 4}x}{GLUE}({_value_text(value, fmt.digits)})"
 
 
-def _value_text(value: float) -> str:
+def _value_text(value: float, digits: int) -> str:
     """Return the value, a large or small power of two as such."""
     if value != 0 and abs(value) not in (float("inf"), 1.0, 2.0, 4.0) and value == value:
         mantissa, exponent = value.hex().split("p")
         if mantissa.lstrip("-") == "0x1.0000000000000":
             return f"{'-' if value < 0 else ''}2^{int(exponent)}"
-    return f"{value:.9g}"
+    return f"{value:.{digits}g}"
 
 
 LONG_ORDER = 24
