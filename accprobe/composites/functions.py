@@ -65,7 +65,7 @@ def _cuda_expf(unit: SingleFunction) -> SingleFunction:
 
 def _cuda_logf(x: SingleValues) -> SingleValues:
     """Return logf of CUDA for positive normal numbers, read in PTX of sm_90: x = m · 2^n with m in [2/3, 4/3)."""
-    words = np.asarray(x, np.float32).view(np.int32)
+    words = x.view(np.int32)
     power = (words - 0x3F2AAAAB) & -0x800000
     f = (words - power).view(np.float32) - np.float32(1)
     n = power.astype(np.float32) * np.float32(2.0**-23)
@@ -129,7 +129,7 @@ def _unit(name: str) -> SingleFunction | None:
     if record is None:
         return None
     model = model_of(record)
-    return lambda x: model.words(np.ascontiguousarray(x).view(np.uint32)).view(np.float32)
+    return lambda x: model.words(x.astype(np.float32, order="C", copy=False).view(np.uint32)).view(np.float32)
 
 
 def _once(exact: Callable[[Any], Any]) -> SingleFunction:

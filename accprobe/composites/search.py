@@ -232,7 +232,7 @@ class _Search:
         got = sample.got[:, : FIRST_RESULTS if self.adapter.spec.out is SINGLE else FIRST_NARROW]
         for group in self._by_terms(kept):
             given = group[0].inputs(sample.x, sample.targets)
-            columns = np.ascontiguousarray(given.terms.T)
+            columns = given.terms.T.copy()
             given = given.first(got.shape[1])
             chains: dict[object, Arrays] = {}
             for rule, step, how in rules_of(self.composite, self.adapter.spec.b):
@@ -274,7 +274,7 @@ class _Search:
             terms = each.steps.compute[0] if self.composite.terms == "exponentials" else None
             if terms not in inputs:
                 given = each.steps.inputs(sample.x, sample.targets)
-                inputs[terms] = given, np.ascontiguousarray(given.terms.T)
+                inputs[terms] = given, given.terms.T.copy()
             given, columns = inputs[terms]
             key = terms, each.rule, each.order
             if key not in sums:

@@ -281,7 +281,7 @@ class Steps:
     def words(self, rule: Rule, schedule: Schedule, words: Bits, fmt: Format, out: Format, targets: Any = None) -> Bits:
         """Return the results for x, as bit patterns."""
         given = self.inputs(fmt.values(words).astype(np.float32), targets)
-        return self.results(schedule.result(rule, np.ascontiguousarray(given.terms.T)), given, out)
+        return self.results(schedule.result(rule, given.terms.T.copy()), given, out)
 
 
 def rules_of(composite: Composite, fmt: Format) -> Iterator[tuple[Rule, DotModel, str]]:

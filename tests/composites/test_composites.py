@@ -172,7 +172,7 @@ def test_functions_that_16_bits_seldom_show_are_told_apart(monkeypatch: pytest.M
     other = replace(COMPOSITES["torch:rms_norm"], call=lambda x, given: planted_rms_norm(x.float(), given).bfloat16())
     monkeypatch.setitem(COMPOSITES, "torch:rms_norm", other)  # type: ignore[arg-type]
     for elements, function in ((4096, "1 / sqrt, both rounded"), (1 << 18, "rsqrt.approx.f32")):
-        drawn = "--elements", str(elements), "--seed", "2"
+        drawn = "--elements", str(elements), "--seed", "0"
         found = run("torch:rms_norm", "--shape", "32x512", "--dtype", "bf16", "--device", "cpu", *drawn)
         assert found.exit_code == 1
         assert f"{function} explains every result, but bf16 seldom shows its difference from" in found.stdout
