@@ -1,7 +1,7 @@
 """The arithmetic of a recorded matrix product, from its operands and its result.
 
-Known plans are tried on the recorded words first (`accprobe.gemm.explain`). A product that none of them explains is called
-again and probed (`accprobe.gemm.characterise`). Either way the model has to give the recorded words.
+A product that can be called again is probed (`accprobe.gemm.characterise`). For others, and if that gives other words, known
+plans are tried on the recorded words (`accprobe.gemm.explain`). Either way the model has to give the recorded words.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ MOST_INFERRED = 2
 EXPLAIN_AT_MOST = 1 << 28
 
 MOST_SECONDS, MOST_EXPLAINED = 30, 10
-"""Seconds for the plan of one product, and those of them in which known plans are tried."""
+"""Seconds for the plan of one product, and for known plans after it was probed."""
 
 
 class OutOfTime(AccprobeError):
@@ -120,33 +120,43 @@ PLANS = PlanCache()
 
 def infer(product: RecordedProduct) -> RegionPlans | None:
     """Return the plan that gives the recorded words; the nearest where none does."""
-    spec, readings = product.spec, _readings(product)
-    whole = np.arange(spec.m), np.arange(spec.n)
-    limit, first = _TimeLimit(MOST_SECONDS), _TimeLimit(MOST_SECONDS if product.call is None else MOST_EXPLAINED)
-    known = None
+    probed = None if product.call is None else _probed(product, product.call)
+    if probed is not None and not mismatches(probed, product):
+        return probed
+    return min(_known(product), probed, key=lambda plan: mismatches(plan, product))
+
+
+def _known(product: RecordedProduct) -> RegionPlans | None:
+    """Return the known plan that is nearest to the recorded words, None if there is none or it takes too long."""
+    limit = _TimeLimit(MOST_SECONDS if product.call is None else MOST_EXPLAINED)
+    readings = _readings(product)
     try:
-        (found,) = explain(readings, product.a, product.b, [product.d], at_most=EXPLAIN_AT_MOST, progress=first.check)
+        (found,) = explain(readings, product.a, product.b, [product.d], at_most=EXPLAIN_AT_MOST, progress=limit.check)
     except OutOfTime:
         if product.call is None:
             raise
-    else:
-        if found.plans and not found.regions:
-            known = RegionPlans(((*whole, found.plans[0].model),), found.plans[0].findings)
-        if product.call is None or (known is not None and not found.mismatches and not mismatches(known, product)):
-            return known
-    box = CallableAdapter(readings[0], limit.checked(product.call), TorchArrays(product.device), "the recorded operation")
+        return None
+    if not found.plans or found.regions:
+        return None
+    whole = np.arange(product.spec.m), np.arange(product.spec.n)
+    return RegionPlans(((*whole, found.plans[0].model),), found.plans[0].findings)
+
+
+def _probed(product: RecordedProduct, call: Callable[[Any, Any], Any]) -> RegionPlans | None:
+    """Return the plan that calls of the product show, None if they show none. Raises OutOfTime."""
+    limit = _TimeLimit(MOST_SECONDS)
+    box = CallableAdapter(_readings(product)[0], limit.checked(call), TorchArrays(product.device), "the recorded operation")
     evaluate = limit.checked(evaluator_of(product.device))
     try:
         outcome = characterise(box, _FRESH[product.device[:4].rstrip(":")], evaluate=evaluate, progress=limit.check)
     except AccprobeError:
         limit.check()
-        return known
+        return None
     regions = tuple((x.region.rows, x.region.columns, x.plan) for x in outcome.found if x.plan is not None)
     if not regions:
         limit.check()
-        return known
-    probed = RegionPlans(regions, {name: finding.value for name, finding in findings(outcome).items()})
-    return min(probed, known, key=lambda plan: mismatches(plan, product))
+        return None
+    return RegionPlans(regions, {name: finding.value for name, finding in findings(outcome).items()})
 
 
 def _readings(product: RecordedProduct) -> list[Spec]:
