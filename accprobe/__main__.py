@@ -15,11 +15,9 @@ def main() -> None:
     import atexit
 
     from accprobe.cli import main as command
-    from accprobe.cli.interrupts import enable_supervision
     from accprobe.cli.streams import guard, skip_exit_handlers_of_torch
 
     guard()
-    enable_supervision()
     atexit.register(skip_exit_handlers_of_torch)
     command(prog_name="accprobe")
 

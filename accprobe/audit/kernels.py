@@ -38,9 +38,7 @@ IN_FLIGHT = 32
 
 @dataclass(frozen=True)
 class Kernel:
-    """One function that has matrix opcodes. matrix, conversions: (opcode, static count). sha256: as `Function.sha256`.
-    executed: (opcode, executions by a warp) over all launches, if a profiler counted them.
-    """
+    """One function that has matrix opcodes. matrix, conversions: (opcode, static count). sha256: as `Function.sha256`."""
 
     file: str
     name: str
@@ -49,8 +47,6 @@ class Kernel:
     conversions: tuple[tuple[str, int], ...] = ()
     chains: tuple[Chain, ...] = ()
     sha256: str = ""
-    executed: tuple[tuple[str, int], ...] | None = None
-    launches: int | None = None
 
     @property
     def accumulators(self) -> dict[str, Accumulator | None]:

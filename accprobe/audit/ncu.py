@@ -7,16 +7,14 @@ instruction whose predicate was false for every thread; if `thread_inst_executed
 from __future__ import annotations
 
 import csv
-import re
 import subprocess
 import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
-from accprobe.audit.kernels import Kernel, Reading, witness
 from accprobe.build import probes, toolchain
 from accprobe.errors import AccprobeError, DeviceError, ToolMissing
 from accprobe.isa.instructions import Instruction
@@ -47,17 +45,17 @@ class Launch:
     function: Function
     executed: tuple[int, ...]
 
-    def count(self, kept: str | None = None) -> dict[str, int]:
-        """Return executions by opcode: of matrix opcodes, or with kept="arithmetic" of those of `Function.arithmetic`."""
+    def count(self) -> dict[str, int]:
+        """Return executions by opcode, of those of `Function.arithmetic`."""
         counts: Counter[str] = Counter()
         for line, executed in zip(self.function.lines, self.executed, strict=True):
-            wanted = MATRIX.match(line.opcode) or (kept == "arithmetic" and line.stem in ARITHMETIC)
+            wanted = MATRIX.match(line.opcode) or line.stem in ARITHMETIC
             if executed and wanted and line.opcode in self.function.opcodes:
                 counts[line.opcode] += executed
         return dict(counts)
 
 
-def launches(command: Sequence[str], names: str | None = None) -> Iterator[Launch]:
+def launches(command: Sequence[str], names: str) -> Iterator[Launch]:
     """Run a command under the profiler, and return every launch of a kernel in order.
 
     names: a regular expression for names of kernels. The output of the command goes to standard error. Raises ToolMissing
@@ -66,7 +64,7 @@ def launches(command: Sequence[str], names: str | None = None) -> Iterator[Launc
     program = toolchain.find("ncu")
     with tempfile.TemporaryDirectory(prefix="accprobe") as folder:
         log = Path(folder) / "ncu.csv"
-        only = ("--kernel-name", f"regex:{names}") if names else ()
+        only = "--kernel-name", f"regex:{names}"
         whole = [str(program), *PAGE, *only, "--target-processes", "all", "--log-file", str(log), *command]
         try:
             done = subprocess.run(whole, check=False, stdout=sys.__stderr__)
@@ -144,38 +142,5 @@ def lowerings(device: str, insts: Sequence[Instruction]) -> dict[str, Lowering]:
 
 def _lowering(inst: Instruction, launch: Launch) -> Lowering:
     """Return the executions for one tile: those of one warp, as all warps of a tile execute the same."""
-    sequence = tuple((opcode, count // inst.family.warps) for opcode, count in launch.count("arithmetic").items())
+    sequence = tuple((opcode, count // inst.family.warps) for opcode, count in launch.count().items())
     return Lowering(tuple(opcode for opcode, _ in sequence if MATRIX.match(opcode)), sequence, "ncu")
-
-
-def profile_command(command: Sequence[str]) -> tuple[list[Kernel], Reading]:
-    """Return every kernel of a command that executed a matrix opcode, with all launches of a kernel as one.
-
-    Raises as `launches`.
-    """
-    from accprobe.build.driver import architecture_of_first
-
-    target = architecture_of_first() or ""
-    reading, found = Reading(), dict[tuple[str, int], Kernel]()
-    for launch in launches(command):
-        reading.functions[target] += 1
-        counts = launch.count()
-        if not counts:
-            continue
-        key = (launch.function.name, hash(_relative(launch.function.lines)))
-        kernel = found.get(key)
-        if kernel is None:
-            seen = witness(replace(launch.function, architecture=target), " ".join(command))
-            kernel = replace(seen, matrix=tuple((o, n) for o, n in seen.matrix if o in counts), executed=(), launches=0)
-        total = Counter(dict(kernel.executed or ()))
-        total.update(counts)
-        found[key] = replace(kernel, executed=tuple(total.items()), launches=(kernel.launches or 0) + 1)
-    return list(found.values()), reading
-
-
-def _relative(lines: tuple[Line, ...]) -> tuple[Line, ...]:
-    """Return the text without load addresses."""
-    first = lines[0].offset
-    return tuple(
-        line._replace(offset=line.offset - first, operands=re.sub(r"0x[0-9a-f]{8,}", "", line.operands)) for line in lines
-    )

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from accprobe.cli.interrupts import TimeLimitReached, ending_by, supervised, time_limit
+from accprobe.cli.interrupts import TimeLimitReached, time_limit
 from accprobe.cli.output import DIFFERS, count, list_names, seed_option, tell
 from accprobe.cli.product_run import ProductRun, ProductSetting
 from accprobe.cli.reports import ReportOutput, end_interrupted, report_options, saving
@@ -92,17 +91,16 @@ def gemm_command(
         return
     if callable_ is None:
         raise click.UsageError("no CALLABLE is given; `accprobe gemm --list` lists the built-in ones")
-    ms = swept_sizes("m", sweep) if sweep else ()
+    ms = swept_sizes("m", sweep, versus)
     callables = [callable_, *([versus] if versus else [])]
     from accprobe.cli.arrays import own_data
 
     run = ProductRun(elements, seed, device, own_data(data) if data else None)
-    measure_each(run, callables, lambda: _settings(callables, **given), to, ms)
+    measure_each(run, lambda: _settings(callables, **given), to, ms)
 
 
 def measure_each(
     run: ProductRun,
-    callables: list[str],
     settings_of: Callable[[], list[ProductSetting]],
     to: ReportOutput,
     ms: tuple[int, ...] = (),
@@ -110,12 +108,8 @@ def measure_each(
     """Measure a row for each setting, save and print them. Exit with status 1 if a row is wrong. Ctrl-C and the time limit keep
     the results so far.
     """
-    if ms and len(callables) > 1:
-        raise AccprobeError("--sweep compares sizes of one callable: leave out --versus, or run it for each callable")
-    supervised(" or ".join(callables), to.file)
     stopped: KeyboardInterrupt | AccprobeError | None = None
-    ends = partial(_end_now, run, to)
-    with libraries_on_stderr(), saving(to.file) as save, progress_bar("opening") as show, ending_by(ends):
+    with libraries_on_stderr(), saving(to.file) as save, progress_bar("opening") as show:
         try:
             with time_limit(to.seconds):
                 settings = settings_of()
@@ -150,15 +144,6 @@ def _end(run: ProductRun, to: ReportOutput, stopped: KeyboardInterrupt | Accprob
         sys.exit(DIFFERS)
 
 
-def _end_now(run: ProductRun, to: ReportOutput, stopped: KeyboardInterrupt) -> None:
-    """End the command inside a callable that does not react to signals."""
-    run.keep_measured(_why_stopped(stopped))
-    if run.report and run.rows:
-        with saving(to.file) as save:
-            save(run.report)
-    _end(run, to, stopped)
-
-
 def _settings(
     callables: list[str],
     shapes: tuple[str, ...],
@@ -190,8 +175,12 @@ def _settings(
     return list(settings.values())
 
 
-def swept_sizes(of: str, text: str) -> tuple[int, ...]:
-    """Return the sizes in "m=1,2,4" or "rows=1,2,4". of: the name before the sign."""
+def swept_sizes(of: str, text: str | None, versus: str | None) -> tuple[int, ...]:
+    """Return the sizes in "m=1,2,4" or "rows=1,2,4", none without --sweep. of: the name. Raises AccprobeError."""
+    if text is None:
+        return ()
+    if versus:
+        raise AccprobeError("--sweep compares sizes of one callable: leave out --versus, or run it for each callable")
     name, _, values = text.partition("=")
     words = [word.strip() for word in values.split(",") if word.strip()]
     if name.strip() != of or not words or not all(word.isdigit() and int(word) for word in words):

@@ -95,7 +95,7 @@ def reduce_command(
     callables = [callable_, *([versus] if versus else [])]
     for name in callables:
         check_ranks(name, ranks)
-    rows = swept_sizes("rows", sweep) if sweep else ()
+    rows = swept_sizes("rows", sweep, versus)
     sizes = [_shape(each, ranks) for each in shapes] or [(64, 1024) if ranks is None else (1024, ranks)]
     if ranks is None and (stray := "--op" if op else "--backend" if backend else ""):
         raise AccprobeError(f"{stray} belongs to collectives such as {COLLECTIVES[0]}: leave it out")
@@ -106,13 +106,7 @@ def reduce_command(
         dim, options = "ranks", (*options, f"backend={backend}", f"op={op or 'sum'}")
         device = "cpu" if backend == "gloo" and device is None else device
     run = ProductRun(elements, seed, device)
-    measure_each(
-        run,
-        callables,
-        lambda: _settings(callables, sizes, dim, dtype, out, options, arrays, ranks or 1),
-        to,
-        rows,
-    )
+    measure_each(run, lambda: _settings(callables, sizes, dim, dtype, out, options, arrays, ranks or 1), to, rows)
 
 
 def _settings(

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 @click.command("sass")
 @click.argument("files", nargs=-1, type=click.UNPROCESSED, metavar="[FILE|DIR]...")
 @click.option("--arch", metavar="ARCH,…", help="Only these architectures. Without FILE: accprobe's probes.")
-@click.option("--ncu", is_flag=True, help="Run FILE… as a command under Nsight Compute, and count executed opcodes.")
 @click.option(
     "--fail-below", type=click.IntRange(0), metavar="BITS", help="Require at least BITS fraction bits of each accumulator."
 )
@@ -38,12 +37,11 @@ if TYPE_CHECKING:
 )
 @click.option("--forbid", multiple=True, metavar="OPCODE", help="Reject kernels with one of these opcodes. Repeatable.")
 @click.option("--jobs", type=click.IntRange(1), metavar="N", help="Worker processes.  [default: one per core, at most 8]")
-@format_option("json", "junit")
+@format_option("json")
 @click.option("--all", "expand", is_flag=True, help="Print one line per kernel instead of grouping equal ones.")
 def sass_command(
     files: tuple[str, ...],
     arch: str | None,
-    ncu: bool,
     fail_below: int | None,
     unless_promoted: int | None,
     require: tuple[str, ...],
@@ -57,9 +55,9 @@ def sass_command(
     Reads cubins, fatbins, libraries, executables, wheels, and the caches of Triton and inductor. For each kernel it prints
     the matrix opcodes, the conversions before them, the fraction bits of the accumulator, and the promotion interval: the
     products after which a partial sum is added to a separate f32 accumulator. Without FILE, --arch prints the opcodes that each
-    PTX instruction becomes. The format junit prints failed requirements only.
+    PTX instruction becomes.
 
-    Needs: extra sass; extra cuda13 or cuda12 for --arch without FILE; Nsight Compute for --ncu.
+    Needs: extra sass; extra cuda13 or cuda12 for --arch without FILE.
 
     Exit status: 0; 1 a kernel fails --fail-below, --require or --forbid; 2 something could not be read; 130 interrupted.
 
@@ -68,35 +66,21 @@ def sass_command(
       accprobe sass ~/.triton/cache
       accprobe sass libkernels.so --arch sm_90a --fail-below 22 --unless-promoted 128
       accprobe sass --arch sm_89,sm_90a
-      accprobe sass --ncu -- python my_script.py
     """
     from accprobe.audit.kernels import Requirements, shortfalls
 
     demanded = Requirements(fail_below, unless_promoted, require, forbid)
     if unless_promoted is not None and fail_below is None:
         raise click.UsageError("--unless-promoted goes with --fail-below")
-    if form == "junit" and not demanded:
-        raise click.UsageError("--format junit prints failed requirements: give --fail-below, --require or --forbid too")
     targets = _targets(arch)
     if not files:
-        if ncu:
-            raise click.UsageError("--ncu needs a command: accprobe sass --ncu -- python my_script.py")
         if not targets:
             raise click.UsageError("no file is named: give a file or folder, or --arch for the opcodes of accprobe's probes")
-        if form == "junit":
-            raise click.UsageError("--format junit needs a file or folder to check")
         _atlas(targets, form, jobs)
         return
-    if ncu:
-        from accprobe.audit.ncu import profile_command
-
-        kernels, reading = profile_command(files)
-        _show_file(kernels, form, expand)
-    else:
-        kernels, reading = _read([Path(file) for file in files], targets, jobs, lambda found: _show_file(found, form, expand))
-    found = shortfalls(kernels, demanded)
-    _print(kernels, reading, found, form)
-    _exit(reading, demanded, [] if form == "junit" else found, failed=bool(found))
+    kernels, reading = _read([Path(file) for file in files], targets, jobs, lambda found: _show_file(found, form, expand))
+    _print(kernels, reading, form)
+    _exit(reading, demanded, shortfalls(kernels, demanded))
 
 
 def _targets(arch: str | None) -> tuple[str, ...]:
@@ -161,8 +145,8 @@ def _atlas(targets: tuple[str, ...], form: str, jobs: int | None) -> None:
         write(atlas.dumps(drawn))
 
 
-def _print(kernels: list[Kernel], reading: Reading, found: list[Shortfall], form: str) -> None:
-    """Print the last lines of a terminal, or everything in another format."""
+def _print(kernels: list[Kernel], reading: Reading, form: str) -> None:
+    """Print the last lines of a terminal, or everything as JSON."""
     if form == "terminal":
         from accprobe.render.subjects.sass import kernels_total
         from accprobe.render.terminal import print_blocks
@@ -170,18 +154,17 @@ def _print(kernels: list[Kernel], reading: Reading, found: list[Shortfall], form
         print_blocks(kernels_total(kernels, reading))
         return
     from accprobe.render.data import kernels_json
-    from accprobe.render.monitoring import kernels_junit
 
-    write(kernels_json(kernels, reading) if form == "json" else kernels_junit(kernels, reading, found))
+    write(kernels_json(kernels, reading))
 
 
-def _exit(reading: Reading, demanded: Requirements, shown: list[Shortfall], failed: bool) -> None:
-    """Print problems and these failed requirements, and exit with the status."""
+def _exit(reading: Reading, demanded: Requirements, failed: list[Shortfall]) -> None:
+    """Print problems and failed requirements, and exit with the status."""
     from accprobe.render.subjects.sass import shortfall_line
 
     for problem in reading.problems:
         tell(problem)
-    for shortfall in shown:
+    for shortfall in failed:
         tell(shortfall_line(shortfall))
     if failed:
         sys.exit(DIFFERS)

@@ -10,15 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from accprobe.cli.output import DIFFERS, Output, document_text, format_option, output_option, tell
+from accprobe.cli.output import DIFFERS, Output, document_text, output_options, tell
 from accprobe.errors import AccprobeError
 
 if TYPE_CHECKING:
     from accprobe.trace.both import ProgramRun
     from accprobe.trace.causes import TraceFindings
-
-ENDINGS = {".html": "html", ".md": "markdown", ".xml": "junit"}
-"""Formats by the ending of an output file."""
 
 
 @click.group("trace")
@@ -117,9 +114,8 @@ def record_command(
 @click.argument("a", type=click.Path(path_type=Path))
 @click.argument("b", type=click.Path(path_type=Path))
 @click.option("--map", "mapping", default="", metavar="batch=1:8|…", help=_MAP_HELP)
-@format_option("json", "html", "markdown", "junit")
-@output_option("Output file, in the format of its ending, JSON by default")
-def compare_command(a: Path, b: Path, mapping: str, form: str, output: Path | None) -> None:
+@output_options("json", "html", "markdown")
+def compare_command(a: Path, b: Path, mapping: str, to: Output) -> None:
     """Compare two recorded traces, or two dumps of another tool.
 
     Many causes follow from the records alone. Where a cause needs operands, its line names the option to record with. Dumps:
@@ -136,8 +132,7 @@ def compare_command(a: Path, b: Path, mapping: str, form: str, output: Path | No
     """
     from accprobe.trace.folders import compare_folders
 
-    out = Output.of(form, output, ENDINGS)
-    _end(compare_folders(a, b, mapping), out)
+    _end(compare_folders(a, b, mapping), to)
 
 
 @trace_command.command("run")
@@ -149,9 +144,8 @@ def compare_command(a: Path, b: Path, mapping: str, form: str, output: Path | No
 @click.option("--flag", "flags", multiple=True, metavar="FLAG=A,B", help="Two values of an attribute of torch. Repeatable.")
 @click.option("--map", "mapping", default="", metavar="batch=1:8|…", help=_MAP_HELP)
 @click.option("--fix", is_flag=True, help="Try changes that make the origins equal.")
-@format_option("json", "html", "markdown", "junit")
-@output_option("Output file, in the format of its ending, JSON by default")
-def run_command(function: str, mapping: str, fix: bool, form: str, output: Path | None, **sides: Any) -> None:
+@output_options("json", "html", "markdown")
+def run_command(function: str, mapping: str, fix: bool, to: Output, **sides: Any) -> None:
     """Run a function twice, and explain each origin of a difference.
 
     FUNCTION is FILE.py:NAME, called without arguments, or with `batch` or `dtype` as keywords. The file is imported for each
@@ -169,12 +163,11 @@ def run_command(function: str, mapping: str, fix: bool, form: str, output: Path 
     """
     from accprobe.trace.both import run_both
 
-    out = Output.of(form, output, ENDINGS)
     if sides["batch"]:
         if mapping:
             raise click.UsageError("--batch compares the first sequence of both sides: leave out --map")
         mapping = f"batch={':'.join(sides['batch'].split(','))}"
-    _end(run_both(*_sides(function, **sides), mapping=mapping, with_fixes=fix), out)
+    _end(run_both(*_sides(function, **sides), mapping=mapping, with_fixes=fix), to)
 
 
 def _sides(
@@ -248,10 +241,6 @@ def _text(found: TraceFindings, form: str) -> str:
         from accprobe.trace.summary import findings_json
 
         return json.dumps(findings_json(found), indent=2) + "\n"
-    if form == "junit":
-        from accprobe.render.monitoring import trace_junit
-
-        return trace_junit(found)
     from accprobe.render.subjects.trace import trace_blocks, trace_page
 
     return document_text(form, trace_blocks(found) if form == "markdown" else trace_page(found), "trace")

@@ -109,7 +109,7 @@ def kernels_json(kernels: Sequence[Kernel], reading: Reading) -> str:
 
 
 def _kernel(kernel: Kernel) -> JsonObject:
-    data: JsonObject = {
+    return {
         "file": kernel.file,
         "name": kernel.name,
         "demangled": demangled(kernel.name),
@@ -124,9 +124,6 @@ def _kernel(kernel: Kernel) -> JsonObject:
         },
         "sums": [_chain(chain) for chain in kernel.chains],
     }
-    if kernel.executed is not None:
-        data |= {"launches": kernel.launches, "executed": dict(kernel.executed)}
-    return data
 
 
 def _chain(chain: Chain) -> JsonObject:

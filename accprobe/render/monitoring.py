@@ -1,6 +1,4 @@
-"""Results for CI and monitoring systems: JUnit XML of kernels, traces and checks of GPUs; checks of GPUs as metrics in the text
-format of Prometheus.
-"""
+"""Checks of GPUs for CI and monitoring systems: JUnit XML, and metrics in the text format of Prometheus."""
 
 from __future__ import annotations
 
@@ -10,13 +8,9 @@ from functools import partial
 from typing import Literal, NamedTuple
 from xml.etree import ElementTree
 
-from accprobe.audit.kernels import Kernel, Reading, Shortfall, distinct
 from accprobe.errors import plain
 from accprobe.health.outcome import GpuOutcome, HealthOutcome, UnitOutcome
 from accprobe.render.subjects.health import gpu_verdict, word_lines
-from accprobe.render.subjects.sass import kernel_title, shortfall_reason
-from accprobe.trace.causes import TraceFindings
-from accprobe.trace.summary import trace_headline
 
 
 class Case(NamedTuple):
@@ -47,54 +41,12 @@ def suite_element(name: str, cases: Iterable[Case]) -> ElementTree.Element:
     return suite
 
 
-def junit_text(root: ElementTree.Element) -> str:
-    ElementTree.indent(root)
-    return ElementTree.tostring(root, encoding="unicode", xml_declaration=True) + "\n"
-
-
-def kernels_junit(kernels: Sequence[Kernel], reading: Reading, found: Sequence[Shortfall]) -> str:
-    """Return a test case for each different kernel, and one with an error for each file that could not be read."""
-    cases = [
-        _kernel_case(same[0].file, kernel_title(same[0]), [each for each in found if each.kernels == same])
-        for same in distinct(kernels)
-    ]
-    if nowhere := [each for each in found if not each.kernels]:
-        cases.append(_kernel_case("accprobe sass", "required", nowhere))
-    cases += [Case("accprobe sass", "reading", "error", message=problem) for problem in reading.problems]
-    return junit_text(suite_element("accprobe sass", cases))
-
-
-def _kernel_case(group: str, name: str, found: Sequence[Shortfall]) -> Case:
-    """Return a case with at most one failure, as schemas of JUnit XML require."""
-    if not found:
-        return Case(group, name)
-    message = "; ".join(shortfall_reason(each) if each.kernels else each.reason for each in found)
-    files = "\n".join(dict.fromkeys(kernel.file for each in found for kernel in each.kernels))
-    return Case(group, name, "failure", found[0].rule, message, files)
-
-
-def trace_junit(found: TraceFindings) -> str:
-    """Return a test case for each module of the first run; one with an origin fails."""
-    suite = "accprobe trace"
-    failed = {each.origin.module: each for each in reversed(found.origins)}
-    modules = dict.fromkeys(operation.module for operation in found.comparison.traces[0].operations)
-    cases = []
-    for module in dict.fromkeys((*modules, *failed)):
-        case = Case(suite, module or "outside of modules")
-        if each := failed.get(module):
-            message = f"{each.origin.operation}: {each.cause.text}"
-            case = case._replace(outcome="failure", kind=each.cause.kind, message=message)
-        cases.append(case)
-    if not found.comparison.equal and not failed:
-        cases.append(Case(suite, "result", "failure", "different", trace_headline(found)))
-    return junit_text(suite_element(suite, cases))
-
-
 def health_junit(outcome: HealthOutcome) -> str:
     """Return a test suite for each GPU with a case for each unit, and one with an error if the GPU could not be checked."""
     suites = ElementTree.Element("testsuites", name="accprobe health")
     suites.extend(suite_element(f"{gpu.where} {gpu.name}", _health_cases(gpu)) for gpu in outcome.gpus)
-    return junit_text(suites)
+    ElementTree.indent(suites)
+    return ElementTree.tostring(suites, encoding="unicode", xml_declaration=True) + "\n"
 
 
 def _health_cases(gpu: GpuOutcome) -> Iterator[Case]:

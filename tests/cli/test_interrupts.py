@@ -116,36 +116,6 @@ def test_a_report_is_written_whole_though_a_signal_comes_meanwhile(tmp_path: Pat
     assert Report.load(path) == report
 
 
-STUBBORN = """import os, signal, time
-def f(a, b):
-    if a.shape[0] == 16:
-        for _ in range(3):
-            try:
-                os.kill(os.getpid(), signal.SIGINT)
-                time.sleep(0.3)
-            except BaseException:
-                time.sleep(0.3)
-        os._exit(77)
-    return a @ b
-"""
-
-
-def test_a_callable_that_lets_nothing_interrupt_it_is_ended_by_the_next_signal(tmp_path: Path) -> None:
-    (tmp_path / "stubborn.py").write_text(STUBBORN)
-    program = "from accprobe.cli import interrupts, main; interrupts.INSISTING = 0.5; main()"
-    shapes = ["--shape", "8x8x8", "--shape", "16x16x16", "--elements", "64", "-o", "kept.json"]
-    done = subprocess.run(
-        [sys.executable, "-c", program, "gemm", "stubborn.py:f", "--dtype", "f32", *shapes],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-    assert (done.returncode, done.stdout) == (130, "")
-    assert done.stderr.splitlines()[-1] == "accprobe: interrupted: kept.json has 1 product"
-    assert [row.shape for row in Report.load(tmp_path / "kept.json").products] == ["8x8x8"]
-
-
 def test_a_time_limit_stops_the_block_alone_and_names_its_seconds() -> None:
     with interruptible():
         with time_limit(0.05):

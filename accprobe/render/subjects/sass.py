@@ -31,16 +31,10 @@ class OpcodeLine(NamedTuple):
     opcode: str
 
     @property
-    def executed(self) -> str:
-        if self.kernels[0].executed is None:
-            return ""
-        return f"{sum(dict(kernel.executed or ()).get(self.opcode, 0) for kernel in self.kernels):,}"
-
-    @property
     def in_text(self) -> str:
         """Return "×4", "×4-64" where kernels have different counts."""
         counts = [dict(kernel.matrix)[self.opcode] for kernel in self.kernels]
-        return "" if self.executed else f"×{min(counts)}" if min(counts) == max(counts) else f"×{min(counts)}-{max(counts)}"
+        return f"×{min(counts)}" if min(counts) == max(counts) else f"×{min(counts)}-{max(counts)}"
 
     @property
     def accumulator(self) -> Phrase:
@@ -51,7 +45,6 @@ class OpcodeLine(NamedTuple):
 COLUMNS = (
     Column("kernel", lambda line: Phrase(_title(line.kernels), code=True), least=20),
     Column("opcode", lambda line: Phrase(line.opcode, code=True), least=14),
-    Column("executed", lambda line: line.executed, number=True),
     Column("in the code", lambda line: line.in_text, number=True),
     Column("accumulator", lambda line: line.accumulator, least=11),
     Column("sums", lambda line: "; ".join(_sums(line.kernels[0], line.opcode)), least=16),
@@ -80,13 +73,11 @@ def _notes(kernel: Kernel) -> Iterator[Phrase]:
 
 
 def _title(kernels: Sequence[Kernel]) -> str:
-    """Return "2 kernels: f, g, sm_90a, 4 launches"."""
+    """Return "2 kernels: f, g, sm_90a"."""
     different = list(dict.fromkeys(short_name(kernel.name) for kernel in kernels))
     names = ", ".join(different[:NAMED]) + (", …" if len(different) > NAMED else "")
     count = f"{len(kernels)} kernels: " if len(kernels) > 1 else ""
-    launched = sum(kernel.launches or 0 for kernel in kernels)
-    times = f", {launched} launch{'es' * (launched != 1)}" if kernels[0].executed is not None else ""
-    return f"{count}{names}, {kernels[0].architecture}{times}"
+    return f"{count}{names}, {kernels[0].architecture}"
 
 
 def kernels_total(kernels: Sequence[Kernel], reading: Reading) -> Iterator[Element]:
@@ -118,7 +109,7 @@ def alike_kernels(kernels: Sequence[Kernel], expand: bool) -> list[list[Kernel]]
     for number, kernel in enumerate(kernels):
         opcodes = tuple(sorted(opcode for opcode, _ in kernel.matrix))
         sums = tuple(sorted({text for opcode in opcodes for text in _sums(kernel, opcode)}))
-        key = (kernel.file, kernel.architecture, opcodes, sums, kernel.emulated, kernel.executed is None)
+        key = (kernel.file, kernel.architecture, opcodes, sums, kernel.emulated)
         groups.setdefault(number if expand else key, []).append(kernel)
     return list(groups.values())
 
@@ -221,9 +212,6 @@ def _interval(chains: Sequence[Chain]) -> str:
 
 def kernels_summary(kernels: Sequence[Kernel], reading: Reading) -> str:
     every = sum(reading.functions.values())
-    if any(kernel.executed is not None for kernel in kernels):
-        seen = f"{every:,} launch{'es' * (every != 1)} seen"
-        return f"{seen}, {len(kernels):,} kernel{'s' * (len(kernels) != 1)} executed matrix opcodes"
     by_architecture = ", ".join(f"{name} {count:,}" for name, count in reading.functions.items())
     text = f"{every:,} GPU function{'s' * (every != 1)} read ({by_architecture}), {len(kernels):,} with matrix opcodes"
     if reading.ptx:
