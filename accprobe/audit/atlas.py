@@ -1,4 +1,7 @@
-"""The SASS that each PTX instruction becomes on each architecture, compiled from accprobe's probes without a GPU."""
+"""The SASS that each PTX instruction becomes on each architecture, compiled from accprobe's probes without a GPU.
+
+`python -m accprobe.audit.atlas` prints it as reports/lowering.json has it.
+"""
 
 from __future__ import annotations
 
@@ -78,3 +81,7 @@ def dumps(atlas: Atlas) -> str:
     ]
     body = ",\n".join(lines)
     return f'{json.dumps(head)[:-1]},\n "lowerings": {{\n{body}\n }}}}\n'
+
+
+if __name__ == "__main__":
+    print(dumps(compile_atlas()), end="")

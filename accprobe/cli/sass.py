@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 
 @click.command("sass")
-@click.argument("files", nargs=-1, type=click.UNPROCESSED, metavar="[FILE|DIR]...")
-@click.option("--arch", metavar="ARCH,…", help="Only these architectures. Without FILE: accprobe's probes.")
+@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="FILE|DIR...")
+@click.option("--arch", metavar="ARCH,…", help="Only these architectures.")
 @click.option(
     "--fail-below", type=click.IntRange(0), metavar="BITS", help="Require at least BITS fraction bits of each accumulator."
 )
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 @format_option("json")
 @click.option("--all", "expand", is_flag=True, help="Print one line per kernel instead of grouping equal ones.")
 def sass_command(
-    files: tuple[str, ...],
+    files: tuple[Path, ...],
     arch: str | None,
     fail_below: int | None,
     unless_promoted: int | None,
@@ -54,10 +54,9 @@ def sass_command(
 
     Reads cubins, fatbins, libraries, executables, wheels, and the caches of Triton and inductor. For each kernel it prints
     the matrix opcodes, the conversions before them, the fraction bits of the accumulator, and the promotion interval: the
-    products after which a partial sum is added to a separate f32 accumulator. Without FILE, --arch prints the opcodes that each
-    PTX instruction becomes.
+    products after which a partial sum is added to a separate f32 accumulator.
 
-    Needs: extra sass; extra cuda13 or cuda12 for --arch without FILE.
+    Needs: extra sass.
 
     Exit status: 0; 1 a kernel fails --fail-below, --require or --forbid; 2 something could not be read; 130 interrupted.
 
@@ -65,7 +64,6 @@ def sass_command(
     Examples:
       accprobe sass ~/.triton/cache
       accprobe sass libkernels.so --arch sm_90a --fail-below 22 --unless-promoted 128
-      accprobe sass --arch sm_89,sm_90a
     """
     from accprobe.audit.kernels import Requirements, shortfalls
 
@@ -73,12 +71,7 @@ def sass_command(
     if unless_promoted is not None and fail_below is None:
         raise click.UsageError("--unless-promoted goes with --fail-below")
     targets = _targets(arch)
-    if not files:
-        if not targets:
-            raise click.UsageError("no file is named: give a file or folder, or --arch for the opcodes of accprobe's probes")
-        _atlas(targets, form, jobs)
-        return
-    kernels, reading = _read([Path(file) for file in files], targets, jobs, lambda found: _show_file(found, form, expand))
+    kernels, reading = _read(files, targets, jobs, lambda found: _show_file(found, form, expand))
     _print(kernels, reading, form)
     _exit(reading, demanded, shortfalls(kernels, demanded))
 
@@ -94,7 +87,7 @@ def _targets(arch: str | None) -> tuple[str, ...]:
 
 
 def _read(
-    paths: list[Path], targets: tuple[str, ...], jobs: int | None, show_file: Callable[[list[Kernel]], None]
+    paths: Sequence[Path], targets: tuple[str, ...], jobs: int | None, show_file: Callable[[list[Kernel]], None]
 ) -> tuple[list[Kernel], Reading]:
     """Return every kernel. Each file is shown as soon as it is read; after Ctrl-C, the part that was read."""
     from accprobe.audit.kernels import Reading, libraries
@@ -131,18 +124,6 @@ def _show_file(kernels: list[Kernel], form: str, expand: bool) -> None:
     clear_progress()
     print_blocks(kernel_blocks(kernels, expand))
     sys.stdout.flush()
-
-
-def _atlas(targets: tuple[str, ...], form: str, jobs: int | None) -> None:
-    from accprobe.audit import atlas
-    from accprobe.render.subjects.sass import lowering_blocks
-    from accprobe.render.terminal import print_blocks
-
-    drawn = atlas.compile_atlas(targets, jobs)
-    if form == "terminal":
-        print_blocks(lowering_blocks(drawn))
-    else:
-        write(atlas.dumps(drawn))
 
 
 def _print(kernels: list[Kernel], reading: Reading, form: str) -> None:

@@ -32,10 +32,6 @@ if TYPE_CHECKING:
     help="Block sizes in K.",
 )
 @click.option("--num-warps", type=several(count), default="2,4,8", show_default=True, metavar="N,…", help="Warps of a program.")
-@click.option("--block-m", type=count, default=64, show_default=True, metavar="N", help="Block size in M.")
-@click.option("--block-n", type=count, default=64, show_default=True, metavar="N", help="Block size in N.")
-@click.option("--m", type=count, metavar="N", help="Rows of A.  [default: 2048; 64 simulated]")
-@click.option("--n", type=count, metavar="N", help="Columns of B.  [default: 2048; 64 simulated]")
 @click.option("--k", type=count, default=2048, show_default=True, metavar="N", help="Columns of A.")
 @click.option("--promote-every", type=count, metavar="N", help="Value of tl.dot's max_num_imprecise_acc.")
 @click.option(
@@ -49,8 +45,6 @@ if TYPE_CHECKING:
 @report_options
 def sweep_command(
     device: str,
-    m: int | None,
-    n: int | None,
     k: int,
     operand_sets: tuple[str, ...] | None,
     seed: int,
@@ -74,7 +68,7 @@ def sweep_command(
     """
     from accprobe.render.subjects.report import report_blocks
     from accprobe.sweep.configurations import configurations
-    from accprobe.sweep.sweeper import Problem, sweep
+    from accprobe.sweep.sweeper import sweep
 
     wanted = configurations(**blocks)
     sets = _known_sets(operand_sets or [])
@@ -83,7 +77,7 @@ def sweep_command(
         return len({(each.dtype, each.num_warps, each.block_k) for each in report.sweeps}), len(wanted)
 
     report = measured_report(
-        lambda on_record: sweep(device, wanted, Problem(m, n, k, seed), sets, on_record),
+        lambda on_record: sweep(device, wanted, k, seed, sets, on_record),
         to,
         steps,
         lambda report: f"{len(report.sweeps)} sweeps" if report.sweeps else "",

@@ -10,7 +10,7 @@ from accprobe.errors import ReportError, nearest
 from accprobe.model.published import EXPLAINED
 
 ATLAS = "lowering"
-"""Beside the reports lies the atlas of lowerings, which `accprobe sass --arch` writes; and what published models explain."""
+"""The atlas of lowerings, which `python -m accprobe.audit.atlas` prints, lies beside the reports."""
 
 STANDARD_INPUT = "-"
 """The name of the report that is read from standard input."""

@@ -22,7 +22,7 @@ from accprobe.errors import AccprobeError, ToolMissing
 from accprobe.isa import architectures
 from accprobe.sass import lowering
 from accprobe.sass.lowering import Lowering
-from accprobe.sweep.configurations import Configuration
+from accprobe.sweep.configurations import SIDE, Configuration
 
 PARSES = 5
 """Attempts to parse a kernel. CPython 3.11 has one depth counter of the parser for all threads, and sometimes fails an
@@ -104,8 +104,8 @@ def _kernel() -> Any:
 
 def _constants(config: Configuration) -> dict[str, Any]:
     return {
-        "BLOCK_M": config.block_m,
-        "BLOCK_N": config.block_n,
+        "BLOCK_M": SIDE,
+        "BLOCK_N": SIDE,
         "BLOCK_K": config.block_k,
         "PRECISION": config.dtype.precision,
         "PROMOTE_EVERY": config.promote_every,

@@ -12,6 +12,9 @@ from accprobe.isa.formats import FORMATS, Format
 MOST_WARPS = 32
 """Warps of the largest block of threads (CUDA C++ Programming Guide, "Compute Capabilities")."""
 
+SIDE = 64
+"""Rows, and columns, of a block of C."""
+
 MOST_STAGES = 3
 """The largest number of operand blocks in shared memory: Triton's default."""
 
@@ -51,14 +54,12 @@ class Configuration:
     dtype: Dtype
     block_k: int
     num_warps: int
-    block_m: int = 64
-    block_n: int = 64
     promote_every: int | None = None
 
     @property
     def block_bytes(self) -> int:
         """Return the shared memory of the operands of one block."""
-        return (self.block_m + self.block_n) * self.block_k * self.dtype.format.storage_bits // 8
+        return 2 * SIDE * self.block_k * self.dtype.format.storage_bits // 8
 
     def stages(self, shared_bytes: int) -> int:
         """Return the number of operand blocks that fit into that much shared memory, from 1 to MOST_STAGES."""
@@ -76,13 +77,9 @@ def configurations(
     dtypes: Iterable[str],
     block_ks: Iterable[int],
     num_warps: Iterable[int],
-    block_m: int = 64,
-    block_n: int = 64,
     promote_every: int | None = None,
 ) -> list[Configuration]:
     """Return every combination, by operand type, warps and block-K. Raises AccprobeError if Triton has no such block."""
-    for name, size in (("--block-m", block_m), ("--block-n", block_n)):
-        _check_power(name, size, 16, 1024)
     types = [dtype(name) for name in dict.fromkeys(dtypes)]
     blocks, warps = list(dict.fromkeys(block_ks)), list(dict.fromkeys(num_warps))
     for size in blocks:
@@ -91,10 +88,7 @@ def configurations(
         _check_power("--num-warps", count, 1, MOST_WARPS)
     if promote_every is not None and promote_every % 32:
         raise AccprobeError(f"--promote-every {promote_every} is not a multiple of 32, the products of one QGMMA")
-    return [
-        Configuration(each, block_k, count, block_m, block_n, promote_every)
-        for each, count, block_k in product(types, warps, blocks)
-    ]
+    return [Configuration(each, block_k, count, promote_every) for each, count, block_k in product(types, warps, blocks)]
 
 
 def _check_power(option: str, value: int, least: int, most: int) -> None:
@@ -102,10 +96,9 @@ def _check_power(option: str, value: int, least: int, most: int) -> None:
         raise AccprobeError(f"{option} {value}: Triton takes powers of two, here from {least} to {most}")
 
 
-def check_problem(every: Iterable[Configuration], m: int, n: int, k: int) -> None:
-    """Raise AccprobeError if a matrix is not a multiple of a block."""
+def check_k(every: Iterable[Configuration], k: int) -> None:
+    """Raise AccprobeError if K is not a multiple of a block."""
     for config in every:
-        for name, size, block in (("m", m, config.block_m), ("n", n, config.block_n), ("k", k, config.block_k)):
-            if size % block:
-                near = -(-size // block) * block
-                raise AccprobeError(f"--{name} {size} is not a multiple of block-{name.upper()} {block}; give {near}")
+        if k % config.block_k:
+            near = -(-k // config.block_k) * config.block_k
+            raise AccprobeError(f"--k {k} is not a multiple of block-K {config.block_k}; give {near}")

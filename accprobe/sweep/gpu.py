@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from accprobe.build import install
 from accprobe.errors import AccprobeError, DeviceError, ToolMissing
 from accprobe.sweep.compilation import Compiled
-from accprobe.sweep.configurations import Dtype
+from accprobe.sweep.configurations import SIDE, Dtype
 from accprobe.sweep.masks import CUTS, Measured, Operands, Sample, mask
 
 TIMED_LAUNCHES, TIMED_ROUNDS = 10, 3
@@ -77,8 +77,7 @@ class GpuBench:
         return c
 
     def _launch(self, compiled: Compiled, a: Any, b: Any, c: Any, mask: int) -> None:
-        config = compiled.configuration
-        grid = (len(a) // config.block_m, len(b) // config.block_n, 1)
+        grid = (len(a) // SIDE, len(b) // SIDE, 1)
         compiled.kernel[grid](a, b, c, len(b), a.shape[1], mask, *compiled.arguments)
 
     def _tflops(self, compiled: Compiled, a: Any, b: Any) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -17,46 +17,37 @@ from accprobe.report.report import Report
 from accprobe.report.sweeps import EffectiveBits, OperandSet, Prediction, SweepRecord
 from accprobe.sweep import masks, prediction
 from accprobe.sweep.compilation import Compiled, compile_configurations, triton_version
-from accprobe.sweep.configurations import Configuration, Dtype, check_problem
+from accprobe.sweep.configurations import SIDE, Configuration, Dtype, check_k
 from accprobe.sweep.gpu import GpuBench
 from accprobe.sweep.masks import SETS, Measured, Operands, Sample, draw_matrices
 
 GPU_SIZE, SIMULATED_SIZE = 2048, 64
-"""Default M and N: large enough to keep a GPU busy, and small enough for a CPU to evaluate."""
+"""M and N: large enough to keep a GPU busy, and small enough for a CPU to evaluate."""
 
 SAMPLED = 32
 """Number of rows and of columns whose elements are predicted, and whose exact sums are the control, of a result on a GPU."""
 
 
-@dataclass(frozen=True)
-class Problem:
-    """The matrices: C[m, n] = A[m, k] · B[n, k]ᵀ, and the seed of their operands. m, n: None for the device's default."""
-
-    m: int | None
-    n: int | None
-    k: int
-    seed: int
-
-
 def sweep(
     device: str,
     configurations: Sequence[Configuration],
-    problem: Problem,
+    k: int,
+    seed: int,
     operand_sets: Sequence[OperandSet],
     on_record: Callable[[Report], None],
 ) -> Report:
     """Return the sweeps of a device, "cuda:0" or "sim:h100", as a report without instructions (`accprobe.report.sweeps`).
 
-    operand_sets: of SETS; empty: all. on_record: called with the report so far. Raises AccprobeError if a matrix is not a
-    multiple of a block, ToolMissing without Triton or torch.
+    operand_sets: of SETS; empty: all. on_record: called with the report so far. Raises AccprobeError if K is not a multiple of
+    a block, ToolMissing without Triton or torch.
     """
     started = time.perf_counter()
     triton_version()
     opened = open_device(device, of_gpus=True)
     bench = None if opened.kind == "simulated" else GpuBench(int(device.partition(":")[2] or 0))  # 0 of "auto" and "gpu"
-    sweeper = Sweeper(opened.architecture, bench, problem)
-    check_problem(configurations, *sweeper.shape)
-    report = Report.empty(opened, device, problem.seed)
+    sweeper = Sweeper(opened.architecture, bench, k, seed)
+    check_k(configurations, k)
+    report = Report.empty(opened, device, seed)
     records: list[SweepRecord] = []
     on_record(report)
     for record in sweeper.records(configurations, operand_sets):
@@ -70,10 +61,10 @@ def sweep(
 class Sweeper:
     """Runs configurations for a compile target on a bench, or without one on the published models of that target."""
 
-    def __init__(self, target: str, bench: GpuBench | None, problem: Problem) -> None:
-        self._target, self._bench, self._seed = target, bench, problem.seed
+    def __init__(self, target: str, bench: GpuBench | None, k: int, seed: int) -> None:
+        self._target, self._bench, self._seed = target, bench, seed
         size = GPU_SIZE if bench else SIMULATED_SIZE
-        self.shape = (problem.m or size, problem.n or size, problem.k)
+        self.shape = (size, size, k)
         most = SAMPLED if bench else max(self.shape)
         self._sample: Sample = (_spread(self.shape[0], most), _spread(self.shape[1], most))
         self._operands = lru_cache(8)(self._draw)
@@ -98,7 +89,8 @@ class Sweeper:
             found |= {"opcodes": lowering.matrix, "lowering": lowering.sequence, "opcode_source": lowering.source}
             found["cubin_sha256"] = lowering.cubin_sha256
         found |= dict(zip("mnk", self.shape, strict=True))
-        found |= {name: getattr(config, name) for name in ("block_k", "num_warps", "block_m", "block_n", "promote_every")}
+        found |= {name: getattr(config, name) for name in ("block_k", "num_warps", "promote_every")}
+        found |= {"block_m": SIDE, "block_n": SIDE}
         return SweepRecord(
             dtype=config.dtype.name,
             operands=kind,

@@ -7,13 +7,11 @@ from importlib.resources import files
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 from compiled import needs
 from marks import some
 
 from accprobe.audit import atlas
 from accprobe.build import probes
-from accprobe.cli import main
 from accprobe.isa import architectures
 from accprobe.isa.instructions import catalog, parse
 from accprobe.sass import opcodes
@@ -118,32 +116,3 @@ def test_part_of_it_is_built_again(target: str, monkeypatch: pytest.MonkeyPatch)
     for name in REBUILT[target]:
         assert [list(lowering) for lowering in drawn.lowerings[name]] == [became(name, target)]
     assert json.loads(atlas.dumps(drawn))["architectures"] == [target]
-
-
-@pytest.fixture
-def small(monkeypatch: pytest.MonkeyPatch) -> atlas.Atlas:
-    """Part of the atlas that is committed, without a compiler."""
-    chosen = ["mma.sync.m16n8k16.f32.e4m3.e4m3.f32", "mma.sync.m16n8k32.f32.e4m3.e4m3.f32"]
-    drawn = atlas.Atlas(
-        "13.5",
-        "13.6",
-        ("sm_89", "sm_90a"),
-        {name: {tuple(became(name, target)): (target,) for target in ("sm_89", "sm_90a")} for name in chosen},
-    )
-    monkeypatch.setattr(atlas, "compile_atlas", lambda *_: drawn)
-    return drawn
-
-
-@pytest.mark.usefixtures("small")
-def test_cli_prints_it() -> None:
-    printed = CliRunner(env={"COLUMNS": "120"}).invoke(main, ["sass", "--arch", "sm_89,sm_90a"])
-    assert (printed.exit_code, printed.stderr) == (0, "")
-    assert [line.split("  ")[0] for line in printed.stdout.splitlines()[2:4]] == [
-        "mma.sync.m16n8k{16,32}.f32.e4m3.e4m3.f32",
-        "",  # the same instruction on the other target
-    ]
-    assert "F2FP + 2×HMMA + FADD" in printed.stdout
-    assert "compiled with NVRTC 13.5, read with nvdisasm 13.6; nothing ran" in printed.stdout
-    data = json.loads(CliRunner().invoke(main, ["sass", "--arch", "sm_89,sm_90a", "--format", "json"]).stdout)
-    name = "mma.sync.m16n8k32.f32.e4m3.e4m3.f32"
-    assert data["lowerings"][name][0] == {"on": ["sm_89"], "lowering": [["QMMA.16832.F32.E4M3.E4M3", 1]]}

@@ -230,7 +230,7 @@ def test_required_where_there_is_no_kernel() -> None:
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        ([], "no file is named: give a file or folder, or --arch for the opcodes of accprobe's probes"),
+        ([], "Missing argument 'FILE|DIR...'"),
         (["x.cubin", "--arch", "sm_9"], "unknown architecture 'sm_9'; did you mean"),
         (["absent.cubin"], "absent.cubin cannot be read: No such file or directory"),
     ],

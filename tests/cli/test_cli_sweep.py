@@ -22,7 +22,7 @@ from accprobe.sweep import sweeper
 pytest.importorskip("triton")
 needs("nvdisasm")
 
-SMALL = ("--device", "sim:h100", "--k", "512", "--m", "64", "--n", "64")
+SMALL = ("--device", "sim:h100", "--k", "512")
 
 
 def sweep(*arguments: str, width: int = 130) -> Result:

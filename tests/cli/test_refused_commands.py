@@ -103,9 +103,7 @@ REFUSED = [
 REFUSED_SWEEPS = [
     ("--block-k 48", "--block-k 48: Triton takes powers of two, here from 32 to 4096"),
     ("--block-k a", "Invalid value for '--block-k': 'a' is not a positive whole number"),
-    ("--block-m 100", "--block-m 100: Triton takes powers of two, here from 16 to 1024"),
     ("--promote-every 48", "--promote-every 48 is not a multiple of 32, the products of one QGMMA"),
-    ("--m 100", "--m 100 is not a multiple of block-M 64; give 128"),
     ("--k 1000", "--k 1000 is not a multiple of block-K 32; give 1024"),
     ("--dtype fp9", "there is no operand type 'fp9'; "),
     ("--operands norml", "there is no operand set 'norml'; did you mean normal"),

@@ -1,4 +1,4 @@
-"""Kernels in machine code: their opcodes, accumulators and sums, like kernels together; and the opcodes of instructions."""
+"""Kernels in machine code: their opcodes, accumulators and sums, like kernels together."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ from itertools import groupby
 from typing import NamedTuple
 
 from accprobe.audit.accumulators import Accumulator
-from accprobe.audit.atlas import Atlas
 from accprobe.audit.kernels import UNPACKS, Kernel, Reading, Shortfall
 from accprobe.isa.formats import FORMATS
 from accprobe.render.document import Column, Element, Heading, List, Paragraph, Phrase, paragraphs, tabulate
-from accprobe.report.words import brace_patterns, lowered, so_many
+from accprobe.report.words import so_many
 from accprobe.sass.opcodes import parse
 from accprobe.sass.promotion import Chain
 
@@ -84,23 +83,6 @@ def kernels_total(kernels: Sequence[Kernel], reading: Reading) -> Iterator[Eleme
     """Yield the sources of the accumulators, and how much was read."""
     yield from paragraphs(accumulator_sources(kernels), "quiet")
     yield Paragraph(Phrase(kernels_summary(kernels, reading), "strong"))
-
-
-LOWERED = (
-    Column("instruction", lambda line: Phrase(line[0], code=True), least=26),
-    Column("becomes", lambda line: line[1], least=14),
-    Column("on", lambda line: line[2], least=8),
-)
-
-
-def lowering_blocks(atlas: Atlas) -> Iterator[Element]:
-    yield tabulate(LOWERED, lowering_lines(atlas))
-    yield Paragraph(
-        Phrase(f"compiled with NVRTC {atlas.compiler}, read with nvdisasm {atlas.disassembler}; nothing ran", "quiet")
-    )
-    if atlas.missing:
-        missing = ", ".join(atlas.missing)
-        yield Paragraph(Phrase(f"without a probe, or no longer supported by this compiler: {missing}", "quiet"))
 
 
 def alike_kernels(kernels: Sequence[Kernel], expand: bool) -> list[list[Kernel]]:
@@ -217,21 +199,6 @@ def kernels_summary(kernels: Sequence[Kernel], reading: Reading) -> str:
     if reading.ptx:
         text += f"; PTX for {', '.join(reading.ptx)} besides, which the driver compiles"
     return text
-
-
-def lowering_lines(atlas: Atlas) -> Iterator[tuple[str, str, str]]:
-    """Yield instruction, opcodes and architectures; instructions with the same opcodes share a line."""
-    alike: dict[tuple[tuple[str, str], ...], list[str]] = {}
-    for name, became in atlas.lowerings.items():
-        shown: dict[str, list[str]] = {}
-        for sequence, targets in became.items():
-            shown.setdefault(lowered(sequence), []).extend(targets)
-        key = tuple((text, ", ".join(sorted(on, key=atlas.targets.index))) for text, on in shown.items())
-        alike.setdefault(key, []).append(name)
-    for key, names in alike.items():
-        for pattern in brace_patterns(names):
-            for text, on in key:
-                yield pattern, text, on
 
 
 @cache
