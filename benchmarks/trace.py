@@ -6,7 +6,7 @@
     python benchmarks/trace.py -o FOLDER --only overhead # what recording costs, 20 s on a GPU
     python benchmarks/trace.py --tiny                    # small models, on a CPU
 
-Models: Llama of bf16 and of f32 (4 layers, hidden 2048), Mixtral, Mamba; weights and tokens are drawn on the CPU with one seed.
+Models: Llama of bf16 and of f32 (4 layers, hidden 2048), Mixtral, Mamba, two FP8 layers; weights and tokens are drawn on the CPU with one seed.
 Each case becomes a line of FOLDER/trace.jsonl: seconds, counts of operations, origins with causes, whether they are verified.
 Seconds on an H200 (results/trace/h200.json): llama batch 1 against 2, 8, 16: 46, 30, 29 (the first compiles); allow_tf32 39;
 torch.compile 33; prefill against decode 2; mixtral 2; mamba 1; llama-f32 batch 18; overhead 7 for the lines of GPUs. On six
@@ -26,6 +26,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from functools import cache, partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -72,6 +73,30 @@ def mamba(sizes: dict[str, int]) -> Any:
     return MambaForCausalLM(MambaConfig(hidden_size=hidden, num_hidden_layers=2, vocab_size=vocabulary, use_mambapy=False))
 
 
+class Fp8Layers(torch.nn.Module):
+    """Two linear layers in FP8, with a scale for each token and each output channel."""
+
+    def __init__(self, sizes: dict[str, int]) -> None:
+        super().__init__()
+        hidden, intermediate = sizes["hidden_size"], sizes["intermediate_size"]
+        self.embedding = torch.nn.Embedding(sizes["vocab_size"], hidden)
+        self.up, self.down = (
+            torch.nn.Parameter(torch.randn(x, y) / 64) for x, y in ((intermediate, hidden), (hidden, intermediate))
+        )
+
+    def forward(self, tokens: Any, use_cache: bool = False) -> Any:
+        x = self.embedding(tokens).flatten(0, 1)
+        for weight in (self.up, self.down):
+            (a, of_a), (b, of_b) = quantised(x), quantised(weight)
+            x = torch._scaled_mm(a, b.t(), of_a, of_b.t(), out_dtype=torch.bfloat16)
+        return SimpleNamespace(logits=x.reshape(*tokens.shape, -1))
+
+
+def quantised(x: Any) -> tuple[Any, Any]:
+    scale = x.abs().amax(-1, keepdim=True).float() / 448
+    return (x / scale).to(torch.float8_e4m3fn), scale
+
+
 class Model:
     """A model on its device, and functions that run it on the same tokens."""
 
@@ -97,6 +122,7 @@ MODELS: dict[str, tuple[Callable[[dict[str, int]], Any], torch.dtype]] = {
     "llama-f32": (llama, torch.float32),
     "mixtral": (mixtral, torch.bfloat16),
     "mamba": (mamba, torch.bfloat16),
+    "fp8": (Fp8Layers, torch.bfloat16),
 }
 
 
@@ -139,6 +165,7 @@ def cases(tiny: bool) -> Iterator[tuple[str, Callable[[], TraceFindings]]]:
     flag = "allow_bf16_reduced_precision_reduction"
     yield f"llama: {flag} True against False", lambda: flagged("llama", tiny, flag)
     yield "llama-f32: batch 1 against 8", lambda: batches("llama-f32", tiny, 8)
+    yield "fp8: batch 1 against 8", lambda: batches("fp8", tiny, 8)
 
 
 class EmptyMode(TorchDispatchMode):

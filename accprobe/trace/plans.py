@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 
 from accprobe.errors import AccprobeError
 from accprobe.evaluate.any_order import Evaluate, given_by_some_order
-from accprobe.gemm.blackbox import Spec, one_nan
+from accprobe.evaluate.product import ScaleWords
+from accprobe.gemm.blackbox import Spec, one_nan, scales_of_lines
 from accprobe.gemm.callables.adapter import CallableAdapter
 from accprobe.gemm.callables.arrays import TorchArrays
 from accprobe.gemm.characterise import characterise
@@ -68,7 +69,7 @@ class _TimeLimit:
 class RecordedProduct:
     """A product as it ran: patterns of A [M, K], B [N, K] and D [M, N], which has no bias.
 
-    call: computes it of A and B on the device. is_tf32: torch may round the operands to TF32.
+    call: computes it of A, B and their scales on the device. is_tf32: torch may round the operands to TF32.
     """
 
     spec: Spec
@@ -76,8 +77,9 @@ class RecordedProduct:
     b: Bits
     d: Bits
     device: str
-    call: Callable[[Any, Any], Any] | None = None
+    call: Callable[..., Any] | None = None
     is_tf32: bool = False
+    scales: ScaleWords | None = None
 
 
 @dataclass(frozen=True)
@@ -127,7 +129,9 @@ def infer(product: RecordedProduct) -> RegionPlans | None:
 
 
 def _known(product: RecordedProduct) -> RegionPlans | None:
-    """Return the known plan that is nearest to the recorded words, None if there is none or it takes too long."""
+    """Return the known plan nearest to the recorded words, None if there is none, with scales, or if it takes too long."""
+    if product.scales is not None:
+        return None
     limit = _TimeLimit(MOST_SECONDS if product.call is None else MOST_EXPLAINED)
     readings = _readings(product)
     try:
@@ -142,7 +146,7 @@ def _known(product: RecordedProduct) -> RegionPlans | None:
     return RegionPlans(((*whole, found.plans[0].model),), found.plans[0].findings)
 
 
-def _probed(product: RecordedProduct, call: Callable[[Any, Any], Any]) -> RegionPlans | None:
+def _probed(product: RecordedProduct, call: Callable[..., Any]) -> RegionPlans | None:
     """Return the plan that calls of the product show, None if they show none. Raises OutOfTime."""
     limit = _TimeLimit(MOST_SECONDS)
     box = CallableAdapter(_readings(product)[0], limit.checked(call), TorchArrays(product.device), "the recorded operation")
@@ -177,8 +181,9 @@ def mismatches(plan: RegionPlans | None, product: RecordedProduct) -> int:
     for rows, columns, model in plan.regions:
         a, b, place = product.a[rows], product.b[columns], np.ix_(rows, columns)
         got = one_nan(product.d[place], product.spec.out)
+        scales = product.scales and scales_of_lines(product.scales, rows, columns)
         if model.is_ordered:
-            wrong[place] = one_nan(evaluate(model, a, b, None), product.spec.out) != got
+            wrong[place] = one_nan(evaluate(model, a, b, scales), product.spec.out) != got
         else:
-            wrong[place] = ~given_by_some_order(model, a, b, got, None, evaluate).reshape(got.shape)
+            wrong[place] = ~given_by_some_order(model, a, b, got, scales, evaluate).reshape(got.shape)
     return int(wrong.sum())

@@ -6,15 +6,25 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
+from accprobe.evaluate.product import ScaleWords
 from accprobe.gemm.blackbox import Spec
 from accprobe.gemm.callables.arrays import TorchArrays
 from accprobe.isa.formats import FORMATS, Bits, Format
+from accprobe.model.product import ScaleOf
 from accprobe.trace.plans import PLANS, RecordedProduct, RegionPlans
 from accprobe.trace.replay import RecordedCall, count_differing, same_layout
 from accprobe.trace.sides import COPIES, Cause, Kind, OriginSide, both_ways, kernel_names, same_part
 
-POSITIONS: dict[str, tuple[int, int]] = {"aten.mm": (0, 1), "aten.bmm": (0, 1), "aten.addmm": (1, 2), "aten.baddbmm": (1, 2)}
-"""Positions of A and B among the tensors of an operation; a bias stands before them."""
+POSITIONS: dict[str, tuple[int, int]] = {
+    "aten.mm": (0, 1),
+    "aten.bmm": (0, 1),
+    "aten._scaled_mm": (0, 1),
+    "aten.addmm": (1, 2),
+    "aten.baddbmm": (1, 2),
+}
+"""Positions of A and B among the tensors of an operation; a bias stands before them, scales of A and B behind them."""
+
+SCALED = "aten._scaled_mm"
 
 OF_KIND: tuple[tuple[Kind, tuple[str, ...]], ...] = (
     ("split_k", ("split_k",)),
@@ -161,6 +171,8 @@ def _recorded_product(side: OriginSide) -> RecordedProduct | None:
     repeats = not side.from_folder or call.repeats(1)
     if any(call.keywords.get(name, 1) != 1 for name in ("alpha", "beta")) or (places[0] and not repeats):
         return None
+    if side.packets[0] == SCALED:
+        return _scaled_product(call, side.from_folder and not repeats)
     tensors = [call.operands()[i].tensor for i in places]
     made = call.results[0].tensor
     batched = made.dim() == 3
@@ -179,6 +191,32 @@ def _recorded_product(side: OriginSide) -> RecordedProduct | None:
     of_a, of_b, of_d = (_bits(x, fmt) for x, fmt in zip((a, b.t(), plain), formats, strict=True))
     is_tf32 = formats[0] is FORMATS["f32"] and call.flags.get("allow_tf32") is True and "gpu" in dict(side.versions)
     return RecordedProduct(spec, of_a, of_b, of_d, str(d.device), multiply if repeats else None, is_tf32)
+
+
+def _scaled_product(call: RecordedCall, only_recorded: bool) -> RecordedProduct | None:
+    """Return a product of one scale for each tensor, or for each row of A and column of B; None for other scales or a bias.
+
+    only_recorded: it cannot be called again, so that its scales are not probed and no plan is known.
+    """
+    tensors, made = [x.tensor for x in call.operands()], call.results[0].tensor
+    formats = [fmt for x in (*tensors[:2], made) if (fmt := _format(x)) is not None]
+    if only_recorded or len(tensors) != 4 or len(formats) != 3 or not made.numel():
+        return None
+    a, b, *scales = tensors
+    of_rows = tuple(tuple(x.shape) for x in scales) == ((len(a), 1), (1, b.shape[1]))
+    if any(x.dtype.itemsize != 4 for x in scales) or not (of_rows or all(x.numel() == 1 for x in scales)):
+        return None
+
+    def multiply(*operands: Any) -> Any:
+        p, q, *factors = operands
+        laid = [_like(x, y, False) for x, y in zip(tensors, (p, q), strict=False)]
+        return call(dict(enumerate((*laid, *(x.reshape(y.shape) for x, y in zip(factors, scales, strict=True))))))[0]
+
+    scale: ScaleOf = "row" if of_rows else "tensor"
+    spec = Spec(made.shape[0], made.shape[1], a.shape[1], formats[0], formats[1], formats[2], scale)
+    words = [x.cpu().numpy().reshape(shape) for x, shape in zip(scales, spec.scale_shapes, strict=True)]
+    of_a, of_b, of_d = (_bits(x, fmt) for x, fmt in zip((a, b.t(), made), (spec.a, spec.b, spec.out), strict=True))
+    return RecordedProduct(spec, of_a, of_b, of_d, str(made.device), multiply, scales=ScaleWords(*words))
 
 
 def without_bias(call: RecordedCall, places: tuple[int, int], replaced: Mapping[int, Any] | None = None) -> Any:
@@ -238,14 +276,19 @@ def _padded_rows(left: OriginSide, right: OriginSide) -> int:
     """Return the rows of the larger product if the smaller, with its rows repeated up to them, gives its bits; else 0."""
     import torch
 
+    def repeated(lines: Any) -> Any:
+        return torch.cat([lines] * -(-rows // len(lines)))[:rows]
+
     small, large = sorted((left, right), key=lambda side: side.calls[0].results[0].shape[0])
     wanted = large.calls[0].results[0].tensor
-    if small.packets[0] not in ("aten.mm", "aten.addmm"):
+    if small.packets[0] not in ("aten.mm", "aten.addmm", SCALED):
         return 0
-    place = POSITIONS[small.packets[0]][0]
-    a, rows = small.calls[0].operands()[place].tensor, len(wanted)
+    operands, place, rows = small.calls[0].operands(), POSITIONS[small.packets[0]][0], len(wanted)
+    a = operands[place].tensor
     if rows == len(a):
         return 0
-    padded = torch.cat([a] * -(-rows // len(a)))[:rows]
-    got = small.calls[0]({place: padded})[0][: len(a)]
+    padded = {place: repeated(a)}
+    if small.packets[0] == SCALED and (scales := operands[2].tensor).shape == (len(a), 1):
+        padded[2] = repeated(scales)
+    got = small.calls[0](padded)[0][: len(a)]
     return 0 if count_differing(got, wanted[: len(a)]) else rows

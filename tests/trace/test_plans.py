@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
+
+from planted_plans import FP8  # noqa: E402
+from planted_products import Planted  # noqa: E402
 
 from accprobe.evaluate.any_order import on_cpu  # noqa: E402
 from accprobe.gemm.blackbox import Spec  # noqa: E402
@@ -17,7 +21,7 @@ from accprobe.isa.formats import FORMATS  # noqa: E402
 from accprobe.trace import plans  # noqa: E402
 from accprobe.trace.mapping import Mapped  # noqa: E402
 from accprobe.trace.plans import PLANS, OutOfTime, PlanCache, RecordedProduct, RegionPlans, infer, mismatches  # noqa: E402
-from accprobe.trace.products import cause_of_plans, cause_of_products  # noqa: E402
+from accprobe.trace.products import _recorded_product, cause_of_plans, cause_of_products  # noqa: E402
 from accprobe.trace.records import TensorValue, TracedOperation  # noqa: E402
 from accprobe.trace.replay import Operand, RecordedCall  # noqa: E402
 from accprobe.trace.sides import OriginSide  # noqa: E402
@@ -98,3 +102,42 @@ def test_a_plan_that_is_not_found_in_time_is_not_searched_for_again(monkeypatch:
     with pytest.raises(OutOfTime, match="no plan is found in -1 s"):
         cache.of("q_proj", product)
     assert cache.of("q_proj", product) == (None, M * N)
+
+
+@dataclass
+class PlantedCall(RecordedCall):
+    """A call of aten._scaled_mm whose bits are planted."""
+
+    plan: Planted | None = None
+
+    def __call__(self, replaced: Mapping[int, Any] | None = None) -> list[Any]:
+        assert self.plan is not None
+        given = [x.tensor for x in self.operands()]
+        for place, tensor in (replaced or {}).items():
+            given[place] = tensor
+        a, b, *scales = given
+        e4m3 = [x.contiguous().view(torch.uint8).numpy().view(FORMATS["e4m3"].ml_dtype) for x in (a, b)]
+        made = self.plan(*e4m3, *(x.numpy().reshape(-1) for x in scales))
+        return [torch.from_numpy(made.view(np.int16)).view(torch.bfloat16)]
+
+
+def test_a_scaled_product_is_called_again_with_its_scales(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An FP8 layer that is promoted to f32 every 128 products; the recorded scales multiply the sums."""
+    monkeypatch.setattr(plans, "_FRESH", {"cpu": 1 << 10})
+    product = _recorded_product(scaled(replace(FP8, m=8, n=8, k=256, scales="row", out="bf16", promote_every=128), 1))
+    assert product is not None
+    found = infer(product)
+    assert found is not None
+    assert (found.findings["promote_every"], mismatches(found, product)) == (128, 0)
+
+
+def scaled(plan: Planted, batch: int) -> OriginSide:
+    random = torch.Generator().manual_seed(0)
+    a, b = (torch.randn(8, 256, generator=random).to(torch.float8_e4m3fn) for _ in range(2))
+    tensors = (a, b.t(), *(torch.rand(shape, generator=random) + 0.5 for shape in ((8, 1), (1, 8))))
+    operands = tuple(Operand(i, x) for i, x in enumerate(tensors))
+    call = PlantedCall(torch.ops.aten._scaled_mm.default, operands, {}, {}, plan=plan)
+    call.results.append(Operand(4, call()[0]))
+    values = [TensorValue(x.value, "", x.shape, x.tensor.stride(), str(x.tensor.dtype)) for x in (*operands, *call.results)]
+    operation = TracedOperation(0, "aten._scaled_mm.default", "", "forward", tuple(values[:4]), (values[4],))
+    return OriginSide((operation,), (call,), call.results[0], Mapped("batch", batch))
