@@ -6,7 +6,8 @@
     python benchmarks/trace.py -o FOLDER --only overhead # what recording costs, 20 s on a GPU
     python benchmarks/trace.py --tiny                    # small models, on a CPU
 
-Models: Llama of bf16 and of f32 (4 layers, hidden 2048), Mixtral, Mamba, two FP8 layers; weights and tokens are drawn on the CPU with one seed.
+Models: Llama of bf16 and of f32 (4 layers, hidden 2048), Mixtral, Mamba, two FP8 layers; weights and tokens are
+drawn on the CPU with one seed.
 Each case becomes a line of FOLDER/trace.jsonl: seconds, counts of operations, origins with causes, whether they are verified.
 Seconds on an H200 (results/trace/h200.json): llama batch 1 against 2, 8, 16: 46, 30, 29 (the first compiles); allow_tf32 39;
 torch.compile 33; prefill against decode 2; mixtral 2; mamba 1; llama-f32 batch 18; overhead 7 for the lines of GPUs. On six
