@@ -114,7 +114,7 @@ def record_command(
 @click.argument("a", type=click.Path(path_type=Path))
 @click.argument("b", type=click.Path(path_type=Path))
 @click.option("--map", "mapping", default="", metavar="batch=1:8|…", help=_MAP_HELP)
-@output_options("json", "html", "markdown")
+@output_options("json", "html", "markdown", "junit")
 def compare_command(a: Path, b: Path, mapping: str, to: Output) -> None:
     """Compare two recorded traces, or two dumps of another tool.
 
@@ -144,7 +144,7 @@ def compare_command(a: Path, b: Path, mapping: str, to: Output) -> None:
 @click.option("--flag", "flags", multiple=True, metavar="FLAG=A,B", help="Two values of an attribute of torch. Repeatable.")
 @click.option("--map", "mapping", default="", metavar="batch=1:8|…", help=_MAP_HELP)
 @click.option("--fix", is_flag=True, help="Try changes that make the origins equal.")
-@output_options("json", "html", "markdown")
+@output_options("json", "html", "markdown", "junit")
 def run_command(function: str, mapping: str, fix: bool, to: Output, **sides: Any) -> None:
     """Run a function twice, and explain each origin of a difference.
 
@@ -241,6 +241,10 @@ def _text(found: TraceFindings, form: str) -> str:
         from accprobe.trace.summary import findings_json
 
         return json.dumps(findings_json(found), indent=2) + "\n"
+    if form == "junit":
+        from accprobe.render.monitoring import trace_junit
+
+        return trace_junit(found)
     from accprobe.render.subjects.trace import trace_blocks, trace_page
 
     return document_text(form, trace_blocks(found) if form == "markdown" else trace_page(found), "trace")

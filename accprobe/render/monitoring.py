@@ -1,4 +1,6 @@
-"""Checks of GPUs for CI and monitoring systems: JUnit XML, and metrics in the text format of Prometheus."""
+"""Results for CI and monitoring systems: JUnit XML of traces and checks of GPUs; checks of GPUs as metrics in the text format of
+Prometheus.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +13,8 @@ from xml.etree import ElementTree
 from accprobe.errors import plain
 from accprobe.health.outcome import GpuOutcome, HealthOutcome, UnitOutcome
 from accprobe.render.subjects.health import gpu_verdict, word_lines
+from accprobe.trace.causes import TraceFindings
+from accprobe.trace.summary import trace_headline
 
 
 class Case(NamedTuple):
@@ -41,12 +45,33 @@ def suite_element(name: str, cases: Iterable[Case]) -> ElementTree.Element:
     return suite
 
 
+def junit_text(root: ElementTree.Element) -> str:
+    ElementTree.indent(root)
+    return ElementTree.tostring(root, encoding="unicode", xml_declaration=True) + "\n"
+
+
+def trace_junit(found: TraceFindings) -> str:
+    """Return a test case for each module of the first run; one with an origin fails."""
+    suite = "accprobe trace"
+    failed = {each.origin.module: each for each in reversed(found.origins)}
+    modules = dict.fromkeys(operation.module for operation in found.comparison.traces[0].operations)
+    cases = []
+    for module in dict.fromkeys((*modules, *failed)):
+        case = Case(suite, module or "outside of modules")
+        if each := failed.get(module):
+            message = f"{each.origin.operation}: {each.cause.text}"
+            case = case._replace(outcome="failure", kind=each.cause.kind, message=message)
+        cases.append(case)
+    if not found.comparison.equal and not failed:
+        cases.append(Case(suite, "result", "failure", "different", trace_headline(found)))
+    return junit_text(suite_element(suite, cases))
+
+
 def health_junit(outcome: HealthOutcome) -> str:
     """Return a test suite for each GPU with a case for each unit, and one with an error if the GPU could not be checked."""
     suites = ElementTree.Element("testsuites", name="accprobe health")
     suites.extend(suite_element(f"{gpu.where} {gpu.name}", _health_cases(gpu)) for gpu in outcome.gpus)
-    ElementTree.indent(suites)
-    return ElementTree.tostring(suites, encoding="unicode", xml_declaration=True) + "\n"
+    return junit_text(suites)
 
 
 def _health_cases(gpu: GpuOutcome) -> Iterator[Case]:
