@@ -1,6 +1,4 @@
-"""Results for CI and monitoring systems: JUnit XML of traces and checks of GPUs; checks of GPUs as metrics in the text format of
-Prometheus.
-"""
+"""Results for CI and monitoring systems: JUnit XML of traces and of checks of GPUs, and checks as metrics for Prometheus."""
 
 from __future__ import annotations
 
