@@ -124,7 +124,7 @@ def by_k(model: ProductModel, scales: Floats) -> Floats:
 def _stages(model: ProductModel) -> list[_Stage]:
     """Return the losses in order; [] if the model implies no bound."""
     sums = [node.arithmetic for node in model.step.root.nodes()]
-    if not all(map(_is_bounded, sums)) or model.step.addend_bits is not None:
+    if not all(map(_is_bounded, sums)):
         return []
     stages = _Bounds(model).stages(model.tree)
     if model.scales is not None and not model.scales.inside:
@@ -148,10 +148,8 @@ def _largest(of: tuple[Format, int]) -> float:
 
 
 def _is_bounded(arithmetic: Arithmetic) -> bool:
-    """Return whether the error of an addition is bounded by its terms; not if it aligns to zeros or its accumulator wraps."""
-    if not isinstance(arithmetic, FloatArithmetic):
-        return False
-    return arithmetic.accumulator_bits is None and not arithmetic.aligns_to_zeros
+    """Return whether the error of an addition is bounded by its terms; not if it aligns to zeros."""
+    return isinstance(arithmetic, FloatArithmetic) and not arithmetic.aligns_to_zeros
 
 
 class _Bounds:
@@ -189,19 +187,13 @@ class _Bounds:
             elif isinstance(term, Addend):
                 terms.append(self._read(before))
             elif isinstance(term, Product):
-                terms.append(self._product(node.arithmetic))
+                terms.append(ErrorBound(1.0, 0.0, self._product_bits))
         return _added(terms, node.arithmetic)
 
     def _read(self, before: ErrorBound) -> ErrorBound:
         if self._model.step.subnormal_addend == "kept" or before is NO_SUM:
             return before
         return before._replace(least=before.least + 2.0**self._model.instruction.c.min_exponent)
-
-    def _product(self, arithmetic: Arithmetic) -> ErrorBound:
-        exact = ErrorBound(1.0, 0.0, self._product_bits)
-        if isinstance(arithmetic, FloatArithmetic) and arithmetic.product_bits is not None:
-            return _rounded(exact, arithmetic.product_bits, arithmetic.product_rounding, arithmetic.result)
-        return exact
 
 
 def _added(terms: list[ErrorBound], arithmetic: Arithmetic) -> ErrorBound:
@@ -220,9 +212,7 @@ def _added(terms: list[ErrorBound], arithmetic: Arithmetic) -> ErrorBound:
         least += there * 2.0**-aligned * (least + 2.0**floor)
         shrinks = arithmetic.alignment_rounding == "truncate"
         size, error = (size if shrinks else size + lost), error + lost
-    summed = ErrorBound(size, error, FORMATS["f64"].mantissa_bits + 1, least)
-    if arithmetic.first_bits is not None:
-        summed = _rounded(summed, arithmetic.first_bits, arithmetic.first_rounding, arithmetic.result)
+    summed = ErrorBound(size, error, bits if len(terms) == 1 else FORMATS["f64"].mantissa_bits + 1, least)
     found = _rounded(summed, arithmetic.result_bits, arithmetic.result_rounding, arithmetic.result)
     if arithmetic.subnormal_results == "flushed":
         return found._replace(least=found.least + 2.0**arithmetic.result.min_exponent)

@@ -22,7 +22,7 @@ from accprobe.model.tree import DotModel
 from accprobe.report.products import ProductRow
 
 # Accumulation steps of plans: float32, float32 with squares that are rounded first, and float64.
-IN_SINGLE, ROUNDED_FIRST, WIDE = multiply_add(), multiply_add(product_bits=SINGLE.mantissa_bits), multiply_add(FORMATS["f64"])
+IN_SINGLE, ROUNDED_FIRST, WIDE = multiply_add(), multiply_add(fused=False), multiply_add(FORMATS["f64"])
 
 
 class Arguments(NamedTuple):

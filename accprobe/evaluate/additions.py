@@ -108,7 +108,7 @@ def addition_list(model: ProductModel) -> AdditionList | None:
     fmt = FORMATS.get(arithmetic.result.name)
     if fmt is None or fmt.name not in ("f32", "f64") or model.scales is not None or not model.is_ordered:
         return None
-    if model.step not in (multiply_add(fmt), multiply_add(fmt, fmt.mantissa_bits)) or not model.a.is_float:
+    if model.step not in (multiply_add(fmt), multiply_add(fmt, fused=False)) or not model.a.is_float:
         return None
     if any(x.mantissa_bits > fmt.mantissa_bits or x.ignored_low_bits for x in (model.a, model.b)):
         return None

@@ -129,8 +129,8 @@ def window_sums(model: ProductModel, a: Bits, words: Bits, starts: NDArray[np.in
 
 def is_multiply_add(model: ProductModel) -> bool:
     """Return whether each step is an ordinary float32 multiply-add, fused or not."""
-    plain = (multiply_add(), multiply_add(product_bits=23))
-    return model.step in plain and model.a.is_float and model.a.mantissa_bits <= 23 and model.b.mantissa_bits <= 23
+    ordinary = model.step in (multiply_add(), multiply_add(fused=False))
+    return ordinary and model.a.is_float and max(model.a.mantissa_bits, model.b.mantissa_bits) <= 23
 
 
 def _compiled_step(model: ProductModel, products: int, elements: int) -> CompiledStep | None:
@@ -210,9 +210,7 @@ class _Tile:
 
     def _multiply_adds(self, a: Bits, b: Bits, running: Bits) -> Bits:
         x, y = self._model.a.values(a), self._model.b.values(b)
-        arithmetic = self._model.step.root.arithmetic
-        fused = isinstance(arithmetic, FloatArithmetic) and arithmetic.product_bits is None
-        sums = running.view(np.float32)
+        fused, sums = self._model.step == multiply_add(), running.view(np.float32)
         with np.errstate(all="ignore"):
             for k in range(a.shape[-1]):
                 each = x[..., k] * y[..., k]

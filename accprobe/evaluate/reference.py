@@ -36,7 +36,6 @@ from accprobe.model.tree import (
     FloatArithmetic,
     FusedSum,
     IntegerArithmetic,
-    IntegerOverflow,
     Subnormals,
 )
 from accprobe.operands.request import Request
@@ -128,17 +127,13 @@ class Chunk:
             arithmetic.min_exponent,
             arithmetic.product_exponent,
             arithmetic.zero_terms,
-            arithmetic.product_bits,
-            arithmetic.product_rounding,
             arithmetic.scaled_products,
-            arithmetic.accumulator_bits,
-            arithmetic.accumulator_overflow,
         )
         return self._memory.get((*of_alignment, key), lambda: self._aligned_sum(node, others, arithmetic, model, key))
 
     def others(self, node: FusedSum, model: DotModel) -> list[Other]:
         """Return C, then the results of inner sums: the first NaN in this order counts."""
-        found = [self.terms.addend(model.subnormal_addend, model.addend_bits)] if node.has_addend else []
+        found = [self.terms.addend(model.subnormal_addend)] if node.has_addend else []
         for child in node.children:
             patterns = self.sum(child, model)
             found.append(Other(patterns, child.arithmetic.result, "kept", (child.arithmetic.result.name, patterns.tobytes())))
@@ -154,10 +149,7 @@ class Chunk:
         return total
 
     def _integer_sum(self, node: FusedSum, others: list[Other], arithmetic: IntegerArithmetic) -> Bits:
-        total = self.integer_total(node, others)
-        result, bits = arithmetic.result, arithmetic.accumulator_bits
-        if bits is not None:
-            total = _accumulated(total.astype(np.float64), bits, arithmetic.overflow).astype(np.int64)
+        total, result = self.integer_total(node, others), arithmetic.result
         if arithmetic.overflow == "saturate":
             total = np.clip(total, -result.largest - 1, result.largest)
         return total.astype(result.dtype)
@@ -172,8 +164,6 @@ class Chunk:
         if ks:
             size = arithmetic.scaled_products
             products, of_products = self.terms.products(ks, model.subnormal_operands, size)
-            if arithmetic.product_bits is not None:
-                products = rounding.significands_rounded(arithmetic.product_rounding, arithmetic.product_bits, products)
             sums.append(of_products)
             exponents.append(self._largest(ks, model.subnormal_operands, arithmetic))
             terms.append(products)
@@ -189,10 +179,6 @@ class Chunk:
         for term in terms:
             rounded = rounding.to_integer(arithmetic.alignment_rounding, term * scale)
             total += rounded.sum(axis=0) if rounded.ndim == 2 else rounded
-        if arithmetic.accumulator_bits is not None:
-            total = _accumulated(
-                total, arithmetic.alignment_bits + arithmetic.accumulator_bits, arithmetic.accumulator_overflow
-            )
         total[specials.rows] = 0.0
         return ExactSum(total < 0, np.abs(total).astype(np.int64), exponent, specials)
 
@@ -251,16 +237,6 @@ class Chunk:
             in_turn = [(x[rows], fmt) for letter in arithmetic.nan_payload.split() for x, fmt in operands[letter]]
             patterns[rows] = _with_payloads(patterns[rows], in_turn, arithmetic.result)
         return patterns
-
-
-def _accumulated(total: Floats, bits: int, overflow: IntegerOverflow) -> Floats:
-    """Reduce integer sums to a two's-complement accumulator of `bits` bits: wrap or saturate."""
-    end = 2.0 ** (bits - 1)
-    if overflow == "saturate":
-        return np.clip(total, -end, end - 1)
-    beyond = (total >= end) | (total < -end)
-    total[beyond] = (total[beyond] + end) % (2 * end) - end
-    return total
 
 
 def specials_of(naive: Floats) -> SpecialRows:

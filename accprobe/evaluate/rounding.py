@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from accprobe.evaluate.error_free import Floats, Integers, Truths, power_of_two
+from accprobe.evaluate.error_free import Floats, Integers, Truths
 from accprobe.isa.formats import Bits
 from accprobe.model.tree import AlignmentRounding, FloatArithmetic, Rounding
 
@@ -22,13 +22,9 @@ def encode(negative: Truths, magnitude: Integers, exponent: Integers, arithmetic
     position. A result below the normal range is rounded to a multiple of 2^(min_exponent - result_bits), as in a format with
     result_bits fraction bits and subnormals.
     """
-    fmt, bits, exact = arithmetic.result, arithmetic.result_bits, magnitude
+    fmt, bits = arithmetic.result, arithmetic.result_bits
     length = bit_length(magnitude)
     tiny = _is_tiny(negative, magnitude, exponent, length, arithmetic)
-    if arithmetic.first_bits is not None:
-        drop = np.maximum(length - 1 - arithmetic.first_bits, 0)
-        magnitude = _shifted(arithmetic.first_rounding, negative, magnitude, drop) << drop
-        length = bit_length(magnitude)
     base = np.maximum(exponent + length - 1, fmt.min_exponent)
     kept = _shifted(arithmetic.result_rounding, negative, magnitude, base - bits - exponent)
     # An overflow is infinite whatever its fraction: in f64 a carry would reach the sign of int64.
@@ -37,9 +33,6 @@ def encode(negative: Truths, magnitude: Integers, exponent: Integers, arithmetic
         kept[kept < 1 << bits if tiny is None else tiny] = 0
     biased = np.minimum(base, fmt.max_exponent + 1) - fmt.min_exponent
     patterns = ((biased << fmt.mantissa_bits) + (kept << (fmt.mantissa_bits - bits))) * (kept != 0)
-    if arithmetic.overflow_detected == "before rounding":
-        upward = _shifted("RU", np.zeros_like(negative), exact, fmt.max_exponent - bits - exponent)
-        patterns[upward >= 2 << bits] = fmt.infinity or 0
     return _signed(patterns, negative, arithmetic)
 
 
@@ -87,24 +80,18 @@ def _signed(patterns: Integers, negative: Truths, arithmetic: FloatArithmetic) -
     return np.asarray(patterns.astype(fmt.dtype) | signs)
 
 
-def significands_rounded(rounding: Rounding, bits: int, values: Floats) -> Floats:
-    """Round the values to `bits` fraction bits after their leading ones."""
-    leading = np.where(values == 0, 0, ((values.view(np.int64) >> 52) & 0x7FF) - 1023)
-    return to_integer(rounding, values * power_of_two(bits - leading)) * power_of_two(leading - bits)
-
-
-def to_integer(rule: Rounding | AlignmentRounding, values: Floats) -> Floats:
+def to_integer(rule: AlignmentRounding, values: Floats) -> Floats:
     """Round the values to integers (in place)."""
     match rule:
-        case "RZ" | "truncate":
+        case "truncate":
             return np.trunc(values, out=values)
-        case "RU" | "ceiling":
+        case "ceiling":
             return np.ceil(values, out=values)
-        case "RD" | "floor":
+        case "floor":
             return np.floor(values, out=values)
-        case "RNE" | "nearest":
+        case "nearest":
             return np.rint(values, out=values)
-        case "RNA" | "nearest away":
+        case "nearest away":
             whole = np.trunc(values)
             return np.asarray(whole + np.copysign(np.abs(values - whole) >= 0.5, values))
         case "away":

@@ -74,7 +74,6 @@ _KNOWN = {
     "subnormal_results",
     "nan",
     "nan_payload",
-    "overflow_detected",
     "tininess_detected",
 }
 
@@ -119,7 +118,7 @@ def step_of(model: DotModel, inst: Instruction) -> CompiledStep | None:
         return None
     fused = _fused(model, inst)
     nodes = list(model.root.nodes())
-    if fused is None and not (model.addend_bits is None and all(_is_known(node, inst) for node in nodes)):
+    if fused is None and not all(_is_known(node, inst) for node in nodes):
         return None
     index = {id(node): i for i, node in enumerate(nodes)}
     records, others, products = [], [], 0
@@ -141,13 +140,13 @@ def step_of(model: DotModel, inst: Instruction) -> CompiledStep | None:
 
 def _fused(model: DotModel, inst: Instruction) -> bool | None:
     """Return whether the multiply-adds are fused, if a step is a chain of ordinary ones."""
-    fused, plain = model != multiply_add(product_bits=23), model.root.arithmetic
+    fused, plain = model != multiply_add(fused=False), model.root.arithmetic
     if not isinstance(plain, FloatArithmetic) or plain.result.name not in ("f32", "f64"):
         return None
     ordinary = with_values(addition(plain.result), {"nan": plain.nan, "nan_payload": plain.nan_payload})
     alone = all(node.arithmetic == ordinary and len(node.products) == 1 and len(node.terms) == 2 for node in model.root.nodes())
     narrow = all(x.is_float and x.mantissa_bits <= plain.result.mantissa_bits for x in (inst.a, inst.b))
-    whole = model.subnormal_addend == "kept" and model.addend_bits is None
+    whole = model.subnormal_addend == "kept"
     return fused if narrow and whole and (alone or not fused) else None
 
 

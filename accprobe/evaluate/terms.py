@@ -89,11 +89,9 @@ class CachedTerms:
         same = zip((request.c, request.a.T, request.b.T, *given), (self._c, self._a, self._b, *self._scales), strict=True)
         return all(np.array_equal(x, y) for x, y in same)
 
-    def addend(self, subnormals: Subnormals, bits: int | None) -> Other:
-        """Return C with `bits` fraction bits; None: all."""
-        fmt = self._inst.c
-        patterns = self._c if bits is None else _with_fraction_bits(self._c, fmt, bits)
-        return Other(patterns, fmt, subnormals, (subnormals, bits))
+    def addend(self, subnormals: Subnormals) -> Other:
+        """Return C."""
+        return Other(self._c, self._inst.c, subnormals, subnormals)
 
     def operands(self, ks: tuple[int, ...]) -> tuple[Bits, Bits]:
         """Return the factors A and B of these products, each [k, n]."""
@@ -192,10 +190,3 @@ class CachedTerms:
         for scales, of_scale in self._scales_of((k,))[operand : operand + 1]:
             values = values * values_of(scales[0], of_scale, "kept")
         return values
-
-
-def _with_fraction_bits(patterns: Bits, fmt: Format, bits: int) -> Bits:
-    """Clear all but the first `bits` fraction bits of finite numbers."""
-    below = max(fmt.mantissa_bits - bits, 0) + fmt.ignored_low_bits
-    finite = patterns & fmt.dtype.type(fmt.sign_bit - 1) <= fmt.largest | (1 << fmt.ignored_low_bits) - 1
-    return np.asarray(np.where(finite, patterns >> fmt.dtype.type(below) << fmt.dtype.type(below), patterns))

@@ -361,12 +361,9 @@ def plan_findings(spec: Spec, plan: ProductModel) -> Iterator[tuple[str, Finding
 
 
 def _product_bits(step: DotModel) -> int | None:
-    """Return the bits to which each product is rounded before or by its sum; None if it is not."""
-    root = step.root
-    rounding = root.arithmetic if root.products else root.children[0].arithmetic
-    if not isinstance(rounding, FloatArithmetic):
-        return None
-    return rounding.product_bits if root.products else rounding.result_bits
+    """Return the bits to which each product is rounded before it is added; None if it is not."""
+    rounding = None if step.root.products else step.root.children[0].arithmetic
+    return rounding.result_bits if isinstance(rounding, FloatArithmetic) else None
 
 
 def _order_findings(plan: ProductModel) -> Iterator[tuple[str, Finding]]:

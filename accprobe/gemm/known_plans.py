@@ -233,11 +233,11 @@ def _instruction_steps(spec: Spec) -> Iterator[tuple[str, DotModel]]:
 
 
 def _chains(spec: Spec) -> Iterator[tuple[str, DotModel]]:
-    """Yield chains of multiply-adds in f32 and in the formats of the operands and D. Products rounded first are never tiny."""
-    for step in single_steps() if spec.a.is_float else ():
+    """Yield chains of multiply-adds in f32 and in the formats of the operands and D."""
+    for step in dict.fromkeys(single_steps()) if spec.a.is_float else ():
         arithmetic = step.root.arithmetic
-        if not step.root.children and (arithmetic.result.name == "f32" or arithmetic.result in (spec.a, spec.out)):
-            rounded = getattr(arithmetic, "product_bits", None) is not None
+        rounded = step == multiply_add(arithmetic.result, fused=False)
+        if (rounded or not step.root.children) and (arithmetic.result.name == "f32" or arithmetic.result in (spec.a, spec.out)):
             flushed = ", subnormals flushed" if step.subnormal_operands == "flushed" else ""
             yield f"{arithmetic.result} {'multiply, then add' if rounded else 'FMA'}{flushed}", step
 

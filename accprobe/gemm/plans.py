@@ -33,7 +33,6 @@ from accprobe.model.product import (
 )
 from accprobe.model.tree import (
     Addend,
-    Arithmetic,
     DotModel,
     FloatArithmetic,
     FusedSum,
@@ -81,16 +80,15 @@ def known_steps(a: Format, b: Format, products: int) -> Iterator[tuple[str, DotM
 def single_steps() -> Iterator[DotModel]:
     """Yield sums of one product: fused multiply-adds, multiply then add, and units that flush subnormals."""
     for fmt in ("f32", "f64", "f16", "bf16"):
-        fused = multiply_add(FORMATS[fmt])
-        yield from (fused, _multiplied_first(fused), multiply_add(FORMATS[fmt], FORMATS[fmt].mantissa_bits))
+        yield from (multiply_add(FORMATS[fmt]), multiply_add(FORMATS[fmt], fused=False))
     f32 = multiply_add()
     for operands, results in product(EITHER, EITHER):
         yield replace(f32, root=_flushing(f32.root, results), subnormal_operands=operands, subnormal_addend=results)
     for name in PARTIAL_FORMATS:
-        yield replace(f32, root=_products_first(multiply_add(FORMATS[name]).root.arithmetic, f32.root.arithmetic))
-    separate = _multiplied_first(f32)
+        rounded = FusedSum((Product(0),), addition(FORMATS[name]))
+        yield replace(f32, root=FusedSum((rounded, Addend()), f32.root.arithmetic))
     for operands in EITHER:
-        step = replace(separate, subnormal_operands=operands)
+        step = replace(multiply_add(fused=False), subnormal_operands=operands)
         yield from (step, *flushing_variants(step))
 
 
@@ -102,15 +100,6 @@ def flushing_variants(step: DotModel) -> Iterator[DotModel]:
         other = replace(step, root=root, subnormal_addend=results)
         if other != step:
             yield other
-
-
-def _multiplied_first(fused: DotModel) -> DotModel:
-    """Return a multiply-then-add step: the product is rounded to the format, then added."""
-    return replace(fused, root=_products_first(fused.root.arithmetic, fused.root.arithmetic))
-
-
-def _products_first(of_products: Arithmetic, of_sums: Arithmetic) -> FusedSum:
-    return FusedSum((FusedSum((Product(0),), of_products), Addend()), of_sums)
 
 
 def _flushing(node: FusedSum, subnormals: Subnormals) -> FusedSum:

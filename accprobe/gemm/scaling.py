@@ -188,7 +188,7 @@ def applied_before(model: ProductModel, calls: Sequence[Call]) -> str:
     some = [call for call in calls if call.scales is not None]
     if not some or not model.is_ordered:
         return ""
-    steps = [multiply_add(), multiply_add(product_bits=23)] if is_multiply_add(model) else [model.step]
+    steps = [multiply_add(), multiply_add(fused=False)] if is_multiply_add(model) else [model.step]
     for name in SCALED_FORMATS:
         fmt = FORMATS[name]
         for step in steps:

@@ -9,11 +9,10 @@ from accprobe.devices.protocol import Device
 from accprobe.infer.draft import Draft, Tree
 from accprobe.infer.experiments.exponents import floor, largest_exponent
 from accprobe.infer.experiments.integers import integers
-from accprobe.infer.experiments.nonstandard import detection, nonstandard, room
 from accprobe.infer.experiments.order import lone_products, order, wider_inner_sums
 from accprobe.infer.experiments.precision import precision, tiny_results
 from accprobe.infer.experiments.scales import scaled_blocks
-from accprobe.infer.experiments.specials import carries, control, nan, overflow, subnormals, zero_signs
+from accprobe.infer.experiments.specials import carries, control, nan, overflow, subnormals, tininess, zero_signs
 from accprobe.infer.findings import Characterisation, Findings, effective_bits_of, order_findings
 from accprobe.infer.query_log import QueryLog
 from accprobe.infer.refine import Refined, refine
@@ -26,8 +25,8 @@ PROVISIONAL_BITS = 30  # Alignment bits of the draft before they are measured; t
 
 # Experiments on floats: the tree, the bits and the roundings, then the other rules.
 Experiments = tuple[Callable[[Workbench, Draft], tuple[Draft, Findings]], ...]
-STRUCTURE: Experiments = (order, lone_products, wider_inner_sums, subnormals, room, precision, scaled_blocks)
-RULES: Experiments = (nonstandard, largest_exponent, floor, nan, overflow, detection, zero_signs)
+STRUCTURE: Experiments = (order, lone_products, wider_inner_sums, subnormals, precision, scaled_blocks)
+RULES: Experiments = (largest_exponent, floor, nan, overflow, tininess, zero_signs)
 
 
 def characterise(device: Device, inst: Instruction) -> Characterisation:

@@ -66,14 +66,13 @@ class Draft:
     add: Arithmetic
     subnormal_operands: Subnormals = "kept"
     subnormal_addend: Subnormals = "kept"
-    addend_bits: int | None = None
     inner: Format | None = None
     reach: Reach = NORMAL
 
     def model(self) -> DotModel:
         root = self._build(self.tree)
         assert isinstance(root, FusedSum)
-        return DotModel(root, self.subnormal_operands, self.subnormal_addend, self.addend_bits)
+        return DotModel(root, self.subnormal_operands, self.subnormal_addend)
 
     def nodes(self) -> list[DraftNode]:
         """Return all inner nodes, those nearest to the root first."""

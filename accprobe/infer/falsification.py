@@ -21,7 +21,6 @@ import numpy as np
 
 from accprobe.infer.alternative import Alternative
 from accprobe.infer.distinguishing import Batch, Results, search_for
-from accprobe.infer.experiments.nonstandard import nonstandard_alternatives
 from accprobe.infer.findings import (
     SAME_BITS,
     Characterisation,
@@ -41,6 +40,7 @@ from accprobe.infer.neighbours import (
     further,
     groups,
     max_width,
+    scaled_alternatives,
 )
 from accprobe.infer.query_log import NONE, Contradictions, LogEntry, QueryLog
 from accprobe.model.fields import Name, parsed
@@ -84,7 +84,7 @@ def falsify(log: QueryLog, result: Characterisation, seed: int = 0) -> Falsifica
     if model is None or log.unstable:
         return Falsification(0, ())
     trial = _Trial(log, model, result.queries, seed)
-    single = (*alternatives(model, result.findings), *nonstandard_alternatives(inst, model))
+    single = (*alternatives(model, result.findings), *scaled_alternatives(inst, model))
     surviving = [alternative for alternative in single if trial.survives(alternative)]
     for alternative in list(surviving):
         surviving += _while_surviving(further(model, alternative), trial)

@@ -42,6 +42,7 @@ from accprobe.model.tree import (
 # Properties of a result that can be explained by one another through the next sum: a zero's sign, or that it is a zero.
 GROUPS: tuple[tuple[Signal, ...], ...] = (("sign of zero", "subnormal"), ("overflow",))
 
+BLOCKS = (32, 16, 8, 4, 2)  # Products that may be scaled at once: a block of scales has 32 or 16.
 MOST_CHANGED = 3  # Fields of a group that are changed together, at most.
 
 
@@ -96,19 +97,13 @@ def _mutations(arithmetic: Arithmetic, role: Role, is_root: bool) -> Iterator[tu
 
 
 def _values_beside(field: Field, value: Value) -> Sequence[Value]:
-    """Return the words of a field, or the numbers of bits beside that; also none where that is the usual value."""
-    if not field.counts_bits or not isinstance(value, int):
-        return field.words
-    return value - 1, value + 1, *((None,) if field.tacit else ())
+    """Return the words of a field, or the numbers of bits beside that."""
+    return (value - 1, value + 1) if field.counts_bits and isinstance(value, int) else field.words
 
 
 def _may_differ(name: str, field: Field, arithmetic: FloatArithmetic, role: Role) -> bool:
-    """Return whether sums of that arithmetic may differ in the field; other tacit fields are those of `nonstandard`."""
-    if field.tacit and not field.only_with and field.is_compiled(getattr(arithmetic, name)):
-        return False
+    """Return whether sums of that arithmetic may differ in the field."""
     if field.only_where and getattr(arithmetic, field.only_where[0]) != field.only_where[1]:
-        return False
-    if field.only_with and getattr(arithmetic, field.only_with) is None:
         return False
     if field.of_alignment and arithmetic.alignment_bits is None:
         return False
@@ -167,6 +162,26 @@ def _plain_add(summing: Arithmetic) -> Arithmetic:
         return summing
     bits = summing.result.mantissa_bits
     return replace(summing, alignment_bits=None, result_bits=bits, result_rounding="RNE", min_exponent=None)
+
+
+def scaled_at_once(
+    inst: Instruction, model: DotModel, arithmetic: FloatArithmetic, alignments: Iterable[int]
+) -> Iterator[FieldValues]:
+    """Yield other numbers of products of e2m1 that are added before their block scales are applied, with alignment bits."""
+    if inst.scale_block is None or {inst.a.name, inst.b.name} != {"e2m1"} or arithmetic.alignment_bits is None:
+        return
+    sums = [node for node in model.root.nodes() if node.arithmetic == arithmetic and node.products]
+    for some, bits in product((None, *(some for some in BLOCKS if inst.scale_block % some == 0)), alignments if sums else ()):
+        changed = replace(arithmetic, scaled_products=some, alignment_bits=bits)
+        if changed != arithmetic and all(fits(changed, len(node.terms)) for node in sums):
+            yield {"scaled_products": some, "alignment_bits": bits}
+
+
+def scaled_alternatives(inst: Instruction, model: DotModel) -> Iterator[Alternative]:
+    """Yield models with other numbers of products that are scaled at once."""
+    for arithmetic, _ in float_arithmetics(model):
+        for ways in scaled_at_once(inst, model, arithmetic, [arithmetic.alignment_bits or 0]):
+            yield from alternatives_with(model, arithmetic, [{"scaled_products": ways["scaled_products"]}])
 
 
 def field_pairs(model: DotModel) -> Iterator[Alternative]:
@@ -245,7 +260,7 @@ def further(model: DotModel, alternative: Alternative) -> list[Alternative]:
     in_step = numbers.keys() == {"alignment_bits", "min_exponent"}
     counted = "alignment_bits" if in_step else names[0].feature
     field = names[0].field
-    if len(numbers) < len(names) or alternative.where or counted in fields_of(DotModel):
+    if len(numbers) < len(names) or alternative.where:
         return []
     if not in_step and (len(names) > 1 or field is None or not field.counts_bits):
         return []

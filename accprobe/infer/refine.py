@@ -22,9 +22,9 @@ from accprobe.infer.alternative import (
     with_features,
 )
 from accprobe.infer.distinguishing import Results, spread
-from accprobe.infer.experiments.nonstandard import nonstandard_variants
+from accprobe.infer.experiments.scales import ALIGNMENTS
 from accprobe.infer.findings import Finding, Findings, feature_values, is_omitted
-from accprobe.infer.neighbours import alternatives, floors
+from accprobe.infer.neighbours import alternatives, floors, scaled_at_once
 from accprobe.infer.query_log import Budget
 from accprobe.infer.workbench import Workbench
 from accprobe.isa.instructions import Instruction
@@ -84,6 +84,13 @@ def _alignments(model: DotModel) -> Iterator[DotModel]:
     ways = {"alignment_bits": (*range(SUM_BITS), None), "alignment_rounding": get_args(AlignmentRounding)}
     for arithmetic, _ in float_arithmetics(model):
         yield from _grid(model, arithmetic, ways)
+
+
+def numbers_scaled_at_once(inst: Instruction, model: DotModel, findings: Findings) -> Iterator[DotModel]:
+    """Yield models with other numbers of products that are scaled at once, and other alignment bits."""
+    for arithmetic, _ in float_arithmetics(model):
+        ways = scaled_at_once(inst, model, arithmetic, ALIGNMENTS)
+        yield from (alternative.model for alternative in alternatives_with(model, arithmetic, ways))
 
 
 def undetermined_fields(inst: Instruction, model: DotModel, findings: Findings) -> Iterator[DotModel]:
@@ -191,7 +198,7 @@ NEAR: tuple[Variants, ...] = (
     one_field,
     every_floor,
     alignments_or_results,
-    nonstandard_variants,
+    numbers_scaled_at_once,
 )
 # The last resort is one sum that differs from the others.
 LAST_RESORTS: tuple[Variants, ...] = (

@@ -51,14 +51,12 @@ class Reach:
     """Numbers that rows may use, because the device is known to keep them.
 
     subnormal_operands, subnormal_addend: whether factors of products, or C, may be subnormal. smallest_result: exponent of the
-    smallest power of two that comes back if it is the only term. max_same_sign: how many terms of one sign and exponent a sum
-    has room for.
+    smallest power of two that comes back if it is the only term.
     """
 
     subnormal_operands: bool = False
     subnormal_addend: bool = False
     smallest_result: int | None = None
-    max_same_sign: int = 1 << 10
 
 
 NORMAL = Reach()  # Normal numbers only, as long as nothing is known about others.

@@ -290,12 +290,11 @@ def subnormal_sums(arithmetic: Arithmetic) -> SubnormalSums:
 
 
 @cache
-def multiply_add(fmt: Format = FORMATS["f32"], product_bits: int | None = None) -> DotModel:
-    """Return a model of one product per sum: a fused multiply-add, or with `product_bits` a product rounded first."""
-    arithmetic = FloatArithmetic(fmt, fmt.mantissa_bits, "RNE", None, zero_sign="ieee", nan=fmt.sign_bit - 1)
-    if product_bits is not None:
-        arithmetic = replace(arithmetic, product_bits=product_bits, product_rounding="RNE")
-    return DotModel(FusedSum((Addend(), Product(0)), arithmetic))
+def multiply_add(fmt: Format = FORMATS["f32"], fused: bool = True) -> DotModel:
+    """Return a model of one product per sum, which is rounded to the format before it is added unless they are fused."""
+    arithmetic = addition(fmt)
+    rounded = FusedSum((Product(0),), arithmetic)
+    return DotModel(FusedSum((Addend(), Product(0)) if fused else (rounded, Addend()), arithmetic))
 
 
 def in_chunks(ks: range, size: int, pattern: tuple[int, ...], arithmetic: Arithmetic) -> Node:

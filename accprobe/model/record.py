@@ -72,7 +72,7 @@ class Field(Feature):
     """A feature that is a field of the model.
 
     values: possible values; of_integers: in integer sums, if those have the field. of_alignment: meaningless if every bit of
-    the terms is kept; only_where: meaningless unless another field has that value; only_with: unless another field is not None.
+    the terms is kept; only_where: meaningless unless another field has that value.
     of_f64: values other than the first are tried for f64 results only. compiled: values that compiled code supports, () for
     all; if it supports one, models and reports omit the field at that value.
 
@@ -84,10 +84,9 @@ class Field(Feature):
     """
 
     values: Values
-    of_integers: Words | Numbers | None = None
+    of_integers: Words | None = None
     of_alignment: bool = False
     only_where: tuple[str, str] | None = None
-    only_with: str = ""
     of_f64: bool = False
     compiled: tuple[Value, ...] = ()
     decides: Literal["terms", "results"] | None = None

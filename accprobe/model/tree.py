@@ -25,7 +25,6 @@ UnderflowSign = Literal["kept", "positive"]
 NanPayload = Literal["dropped", "a b c", "a c b", "b a c", "b c a", "c a b", "c b a"]
 Overflow = Literal["infinity", "largest"]
 Subnormals = Literal["kept", "flushed"]
-Detected = Literal["after rounding", "before rounding"]
 Tininess = Literal["after rounding", "before rounding", "after rounding to full precision"]
 IntegerOverflow = Literal["wrap", "saturate"]
 AddendPlace = Literal["first", "last", "separate add"]
@@ -69,15 +68,8 @@ class FloatArithmetic:
     subnormal_results: Subnormals = "kept"
     nan: int = 0x7FFFFFFF
     nan_payload: NanPayload = "dropped"
-    overflow_detected: Detected = "after rounding"
     tininess_detected: Tininess = "after rounding"
-    product_bits: int | None = None
-    product_rounding: Rounding = "RZ"
-    first_bits: int | None = None
-    first_rounding: Rounding = "RZ"
     scaled_products: int | None = None
-    accumulator_bits: int | None = None
-    accumulator_overflow: IntegerOverflow = "wrap"
 
     @property
     def aligns_to_zeros(self) -> bool:
@@ -87,13 +79,10 @@ class FloatArithmetic:
 
 @dataclass(frozen=True)
 class IntegerArithmetic:
-    """The arithmetic of one integer fused sum: exact, then wrapped or saturated to the signed result format. accumulator_bits:
-    bits of the accumulator before that, including the sign (None: those of the result).
-    """
+    """The arithmetic of one integer fused sum: exact, then wrapped or saturated to the signed result format."""
 
     result: Format
     overflow: IntegerOverflow
-    accumulator_bits: int | None = None
 
 
 Arithmetic = FloatArithmetic | IntegerArithmetic
@@ -157,13 +146,11 @@ class DotModel:
     """The arithmetic of one dot product: d = root(products of a and b, c).
 
     subnormal_operands, subnormal_addend: whether subnormals of A and B, and of C, are read as they are or as zero.
-    addend_bits: fraction bits of C that are read, as they are encoded (None: all).
     """
 
     root: FusedSum
     subnormal_operands: Subnormals = "kept"
     subnormal_addend: Subnormals = "kept"
-    addend_bits: int | None = None
 
     def __post_init__(self) -> None:
         for node in self.root.nodes():

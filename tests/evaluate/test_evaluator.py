@@ -57,8 +57,7 @@ def scaled_models(draw: st.DrawFn) -> Plant:
     a, b = (draw(st.sampled_from(("e4m3", "e5m2", "e3m2", "e2m3", "e2m1"))) for _ in range(2))
     name = draw(st.sampled_from((MIXED.format(a, b), FP4.format(2, "ue8m0"), FP4.format(4, "ue8m0"), FP4.format(4, "ue4m3"))))
     inst = parse(name)
-    arithmetic = replace(float_sums(draw(GENERATORS), inst.d, inst.k, False), product_bits=None, product_rounding="RZ")
-    arithmetic = replace(arithmetic, accumulator_bits=None, accumulator_overflow="wrap")
+    arithmetic = float_sums(draw(GENERATORS), inst.d, inst.k, False)
     arithmetic = replace(arithmetic, alignment_bits=min(arithmetic.alignment_bits or 0, 38))
     size = draw(st.sampled_from((inst.k, inst.k // 2)))
     if inst.k == 64:

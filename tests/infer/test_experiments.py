@@ -100,7 +100,7 @@ def test_another_value_is_another_answer(field: str) -> None:
 
 
 @FORTY
-@given(integer_models(narrow=False))
+@given(integer_models())
 def test_integers(planted: Plant) -> None:
     findings = outcome(planted)
     assert findings["overflow"].value == planted.model.root.arithmetic.overflow

@@ -114,7 +114,7 @@ TREES: dict[str, Node] = {
 MODELS = {
     **{name: of_tree(tree) for name, tree in TREES.items()},
     "scales": replace(product_model(promote=128), scales=Scales("128x128", "b then a", fused=True)),
-    "multiply-adds": product_model(256, "f32", of=multiply_add(product_bits=23)),
+    "multiply-adds": product_model(256, "f32", of=multiply_add(fused=False)),
     "results toward zero": replace(product_model(256, "bf16", "bf16", of=step(16, 23, 25)), result_rounding="RZ"),
     **{f"planted: {name}": model_of(plan) for name, plan in NAMED.items()},
     **{f"drawn: {seed}": model_of(drawn(seed)) for seed in range(20)},

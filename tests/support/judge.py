@@ -17,7 +17,7 @@ from plants import Plant
 from accprobe.evaluate.evaluator import evaluate
 from accprobe.infer.findings import Finding, feature_values, irrelevant_features, order_findings
 from accprobe.isa.instructions import Instruction
-from accprobe.model.tree import DotModel, FloatArithmetic
+from accprobe.model.tree import DotModel
 from accprobe.operands.request import Request, joined
 from accprobe.operands.sparse import laid_out
 from accprobe.report.rows import Row
@@ -165,9 +165,7 @@ def _false(plant: Plant, row: Row, exact: list[str], request: Request) -> Iterat
     Also if the row's model gives the same results: exact means that every alternative with another value was contradicted.
     Orders that are the same function are not alternatives, nor are sums that keep every bit and those that keep enough.
     """
-    truth = feature_values(plant.model)
-    if not any(isinstance(x, FloatArithmetic) and x.accumulator_bits is not None for x in plant.model.arithmetics):
-        truth["carries"] = "kept"
+    truth = feature_values(plant.model) | {"carries": "kept"}
     beside = irrelevant_features(plant.model)
     if row.model and np.array_equal(plant.base.dot(request), _of(row.model, plant.instruction, request)):
         beside |= {name for name, finding in row.findings.items() if name.endswith("alignment_bits") and finding.value is None}

@@ -26,7 +26,6 @@ from outside_numbers import (
     is_nan,
     is_negative,
     packed,
-    shortened,
 )
 from sparse_semantics import of_stored
 
@@ -71,8 +70,6 @@ class _Other(NamedTuple):
     patterns: Bits
     fmt: Format
     flushed: bool
-    bits: int | None = None
-    """Fraction bits that are read, None: all."""
 
 
 class _Scales(NamedTuple):
@@ -111,7 +108,7 @@ class Chunk:
     def _others(self, node: FusedSum) -> Iterator[_Other]:
         for term in node.terms:
             if isinstance(term, Addend):
-                yield _Other(self.c, self.inst.c, self.model.subnormal_addend == "flushed", self.model.addend_bits)
+                yield _Other(self.c, self.inst.c, self.model.subnormal_addend == "flushed")
             elif isinstance(term, FusedSum):
                 yield _Other(self.of(term), term.arithmetic.result, False)
 
@@ -129,8 +126,6 @@ class Chunk:
             total -= _lost(products, wide.lost_carry)
         for other in others:
             total += _whole(other.fmt, other.patterns)
-        if rules.accumulator_bits is not None:
-            total = _narrow(total, rules.overflow, rules.accumulator_bits)
         return _narrow(total, rules.overflow, rules.result.bits).astype(rules.result.dtype)
 
     def _spoil(self, products: Ints, ks: list[int], wide: Wide, unit: int = 1) -> None:
@@ -191,8 +186,6 @@ class Chunk:
             leading = exponent - fraction + bit_length(np.abs(significand)) - 1
             leading = np.where((significand == 0) & (exponent < ANY_SPECIAL), ZERO, leading)
             leading = np.where(exponent > ANY_SPECIAL, exponent, leading)
-        if rules.product_bits is not None and rules.alignment_bits is not None:
-            significand = shortened(significand, rules.product_bits, rules.product_rounding)
         return Parts(significand, exponent, leading), fraction
 
     def _groups(self, significand: Ints, exponent: Ints, size: int, zeros_count: bool) -> Parts:
@@ -325,8 +318,6 @@ def _aligned_sum(
         else:
             rows += list(_aligned(part, fraction, scale, bits, word, wide.products_short))
     total = _added(rows, wide)
-    if rules.accumulator_bits is not None and not exact:
-        total = _narrow(total, rules.accumulator_overflow, bits + rules.accumulator_bits)
     if wide.accumulator:
         total = _narrow(total, wide.accumulator[0], bits + 1 + wide.accumulator[1])
     return total, scale
@@ -343,12 +334,7 @@ def _exact_sum(terms: list[Parts], fractions: list[int]) -> tuple[Ints, Ints]:
 
 
 def _read_term(other: _Other) -> Parts:
-    part = apart(other.fmt, other.patterns, other.flushed)
-    if other.bits is None:
-        return part
-    part = _shortened(part, other.fmt.mantissa_bits - other.bits)
-    gone = (part.significand == 0) & (part.exponent < ANY_SPECIAL)
-    return part._replace(exponent=np.where(gone, ZERO, part.exponent))
+    return apart(other.fmt, other.patterns, other.flushed)
 
 
 def _whole(fmt: Format, patterns: Bits) -> Ints:

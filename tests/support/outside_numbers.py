@@ -134,8 +134,6 @@ def packed(total: Ints, scale: Ints, rules: FloatArithmetic, odd: Packing) -> In
     if odd.first_bits is not None:
         drop = np.maximum(np.maximum(_exponent(total, scale), smallest) - bits - odd.first_bits - scale, 0)
         total = cut(total, drop, "nearest") << np.minimum(drop, LONGEST)  # Sums of 64 bits alone are rounded so.
-    if rules.first_bits is not None:
-        total = shortened(total, rules.first_bits, rules.first_rounding)
     exponent = _exponent(total, scale)
     kept = np.maximum(exponent, smallest)
     drop = kept - bits - scale
@@ -146,7 +144,7 @@ def packed(total: Ints, scale: Ints, rules: FloatArithmetic, odd: Packing) -> In
     infinity = ((1 << fmt.exponent_bits) - 1) << m
     largest = infinity - (1 << (m - bits))
     over, tiny = pattern >= infinity, pattern < 1 << m
-    if odd.overflow == "before" or rules.overflow_detected == "before rounding":
+    if odd.overflow == "before":
         over |= _beyond_largest(np.abs(exact), scale, rules)
     elif odd.overflow == "exponent":
         pattern = np.where(over & (exponent + fmt.bias < (1 << fmt.exponent_bits) - 1), largest, pattern)

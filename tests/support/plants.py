@@ -21,17 +21,16 @@ from accprobe.model.tree import (
     Addend,
     AddendPlace,
     AlignmentRounding,
-    Detected,
     DotModel,
     FloatArithmetic,
     FusedSum,
     IntegerArithmetic,
-    IntegerOverflow,
     Overflow,
     Product,
     ProductExponent,
     Rounding,
     Subnormals,
+    Tininess,
     UnderflowSign,
     ZeroSign,
     ZeroTerms,
@@ -180,29 +179,15 @@ def float_sums(rng: Rng, fmt: Format, k: int, plain: bool) -> FloatArithmetic:
         some(Subnormals, "kept"),
         one_of(rng, NANS[fmt.name]),
     )
-    sums = replace(sums, overflow_detected=some(Detected, "after rounding"), tininess_detected=some(Detected, "after rounding"))
-    return sums if plain else _rarely(rng, sums)
+    return replace(sums, tininess_detected=some(Tininess, "after rounding"))
 
 
 def float_model(rng: Rng, inst: Instruction, plain: bool) -> DotModel:
     sums = float_sums(rng, inst.d, inst.k, plain)
     add = FloatArithmetic(inst.d, inst.d.mantissa_bits, "RNE", None, zero_sign="ieee", nan=sums.nan)
-    cut = None if plain or rng.random() < 0.8 else int(rng.integers(1, inst.c.mantissa_bits))
     tree = _tree(rng, inst.k, sums, add)
     operands, addend = ("kept", "kept") if plain else (one_of(rng, get_args(Subnormals)) for _ in range(2))
-    return DotModel(tree, operands, addend, cut)
-
-
-def _rarely(rng: Rng, sums: FloatArithmetic) -> FloatArithmetic:
-    """Draw values of fields that most sums have at their default."""
-    if rng.random() < 0.2:
-        sums = replace(sums, product_bits=int(rng.integers(1, 13)), product_rounding=one_of(rng, get_args(Rounding)))
-    if rng.random() < 0.2:
-        sums = replace(sums, first_bits=int(rng.integers(5, 27)), first_rounding=one_of(rng, get_args(Rounding)))
-    if rng.random() < 0.2:
-        overflow = one_of(rng, get_args(IntegerOverflow))
-        sums = replace(sums, accumulator_bits=int(rng.integers(3, 9)), accumulator_overflow=overflow)
-    return sums
+    return DotModel(tree, operands, addend)
 
 
 def _tree(rng: Rng, k: int, sums: FloatArithmetic, add: FloatArithmetic) -> FusedSum:
@@ -273,8 +258,8 @@ def float_models(plain: bool = False) -> st.SearchStrategy[Plant]:
     return GENERATORS.map(draw)
 
 
-def integer_models(narrow: bool = True) -> st.SearchStrategy[Plant]:
-    """Draw any integer model, of an instruction that does not exist. narrow: some add groups in too few bits."""
+def integer_models() -> st.SearchStrategy[Plant]:
+    """Draw any integer model, of an instruction that does not exist."""
 
     def draw(rng: Rng) -> Plant:
         a, b = one_of(rng, ("s8 s8", "u8 s8", "s8 u8", "u8 u8")).split()
@@ -283,11 +268,6 @@ def integer_models(narrow: bool = True) -> st.SearchStrategy[Plant]:
         size = int(one_of(rng, [s for s in (1, 4, 8, 16, 32) if s <= k]))
         groups = [list(range(i, k, k // size)) for i in range(k // size)]
         root = chain(groups, outer, one_of(rng, get_args(AddendPlace)))
-        if narrow and size > 1 and rng.random() < 0.25:
-            bits = int(rng.integers(14, 21))
-            inner = replace(outer, overflow=one_of(rng, get_args(IntegerOverflow)), accumulator_bits=bits)
-            sums = (FusedSum(tuple(map(Product, group)), inner) for group in groups)
-            root = FusedSum((*sums, Addend()), outer)
         return Plant(instruction(k, "s32", a, b, "s32"), DotModel(root))
 
     return GENERATORS.map(draw)

@@ -22,7 +22,7 @@ from accprobe.survey.run import survey
 from accprobe.verify.outcome import Verification
 
 # Accumulators of two models.
-BITS = (("A", 20), ("B", 21))
+OVERFLOWS = (("A", "wrap"), ("B", "saturate"))
 
 
 @pytest.fixture(autouse=True)
@@ -98,7 +98,8 @@ def test_answers_that_change_are_never_confirmed() -> None:
 def test_a_model_that_is_the_nearest_again_is_looked_for_no_more(
     nearest: str, looked_for: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    models = {letter: DotModel(chain([range(32)], IntegerArithmetic(FORMATS["s32"], "wrap", bits))) for letter, bits in BITS}
+    sums = {letter: IntegerArithmetic(FORMATS["s32"], overflow) for letter, overflow in OVERFLOWS}  # type: ignore[arg-type]
+    models = {letter: DotModel(chain([range(32)], arithmetic)) for letter, arithmetic in sums.items()}
     left = list(nearest)
     monkeypatch.setattr(rows, "infer_model", lambda log, _: Characterisation(log.inst, model=models[left.pop(0)]))
     monkeypatch.setattr(rows, "falsify", lambda *_: Falsification(7, (), Contradictions(1, ())))

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import permutations, product
+from itertools import permutations
 from typing import get_args
 
 import numpy as np
 
 from accprobe.evaluate.evaluator import evaluate
 from accprobe.infer.draft import Draft, Tree, choose
-from accprobe.infer.experiments.nonstandard import narrow_groups
 from accprobe.infer.findings import Finding, Findings
 from accprobe.infer.workbench import EVIDENCE, Workbench
 from accprobe.isa.formats import Format
-from accprobe.model.tree import IntegerArithmetic, IntegerOverflow
+from accprobe.model.tree import IntegerOverflow
 from accprobe.operands.request import Request
 
 
@@ -31,40 +30,7 @@ def integers(bench: Workbench, draft: Draft) -> tuple[Draft, Findings]:
     order = Finding(None, "undetermined", note=note)
     if overflow.value == "saturate":
         draft, order = _precedence(bench, draft)
-    width = _width(bench, draft)
-    if width.value is None and (narrow := _narrow(bench, draft)):
-        return narrow
-    return draft, {"order": order, "overflow": overflow, "result_bits": width}
-
-
-def _narrow(bench: Workbench, draft: Draft) -> tuple[Draft, Findings] | None:
-    """Find groups of products that are added in fewer bits than they need, if these explain the results of large sums."""
-    inst = bench.inst
-    sizes = [1 << i for i in range(1, inst.k.bit_length())]
-    groups = [g for n in sizes for i in range(inst.k // n) for g in (range(i * n, (i + 1) * n), range(i, inst.k, inst.k // n))]
-    groups = [range(inst.k), *groups]
-    operands = Request.zeros(inst, 4 * len(groups))
-    for row, (group, a, b) in enumerate(product(groups, _ends(inst.a), _ends(inst.b))):
-        operands.a[row, group], operands.b[row, group] = a, b
-    d = bench.query(operands)
-    wrapping = IntegerArithmetic(inst.d, "wrap")
-    one_sum = replace(draft, tree=(inst.k, *range(inst.k)), sum=wrapping, add=wrapping).model()
-    for model in narrow_groups(inst, one_sum, sizes):
-        if not np.array_equal(evaluate(model, inst, operands), d):
-            continue
-        inner, outer = model.arithmetics
-        parts = tuple(node.products for node in model.root.children)
-        draft = replace(draft, tree=(inst.k, *parts), sum=inner, add=outer)
-        words = [{"add_overflow": word} for word in get_args(IntegerOverflow)]
-        draft, found = choose(bench, draft, words, _edges(bench))
-        shown = bench.exchanges(operands, d, range(EVIDENCE))
-        return draft, found | {
-            "order": Finding(None, evidence=shown),
-            "overflow": Finding(inner.overflow, evidence=shown),
-            "result_bits": Finding(inst.d.bits),
-            "accumulator_bits": Finding(inner.accumulator_bits, evidence=shown),
-        }
-    return None
+    return draft, {"order": order, "overflow": overflow, "result_bits": _width(bench, draft)}
 
 
 def _ends(fmt: Format) -> tuple[int, int]:

@@ -157,7 +157,7 @@ def _result_bits(bench: Workbench, node: DraftNode, f: int) -> Finding:
 
 def _headed(bench: Workbench, node: DraftNode, f: int) -> Iterator[tuple[int, RowSeries]]:
     tail, heads = _tail_and_heads(bench, node)
-    for g in range(min(len(heads), bench.reach.max_same_sign).bit_length()):
+    for g in range(len(heads).bit_length()):
         used = heads[: 1 << g]
         tops = (*(span(bench, slot)[-1] for slot in used), span(bench, tail)[-1] + 1, bench.inst.d.max_exponent - g - 1)
         big = min(tops)
@@ -179,7 +179,7 @@ def _rounding_rows(bench: Workbench, node: DraftNode, f: int, r: int) -> Iterato
     """Return rows with ties below an even and an odd last bit, of both signs: each rounding gives other results."""
     tail, heads = _tail_and_heads(bench, node)
     g = max(0, r + 1 - f)
-    if 1 << g > min(len(heads), bench.reach.max_same_sign):
+    if 1 << g > len(heads):
         return
     used = heads[: 1 << g]
     big = min(*(span(bench, slot)[-1] for slot in used), bench.inst.d.max_exponent - g - 2)

@@ -13,11 +13,12 @@ from typing import NamedTuple
 import numpy as np
 
 from accprobe.infer.draft import Draft
-from accprobe.infer.experiments.nonstandard import scaled_at_once
 from accprobe.infer.findings import Finding, Findings
+from accprobe.infer.neighbours import scaled_at_once
 from accprobe.infer.workbench import Dyadic, LeafValues, Workbench, contest, two_to
 from accprobe.operands.request import Request, joined
 
+ALIGNMENTS = range(40, 12, -1)  # Alignment bits of sums of products that are scaled at once.
 TINY = 40  # Powers of two below the smallest result that are probed.
 FURTHEST = 44  # Bits between the scales of two blocks, at most.
 DISTANCES = (1, 2, 4, 8, 16)  # Places of a block between two small products that may be added before they are truncated.
@@ -27,13 +28,13 @@ LEADS = ("products", "C", "nothing")
 
 def scaled_blocks(bench: Workbench, draft: Draft) -> tuple[Draft, Findings]:
     """Find how many products of e2m1 are scaled at once, and the bits that such sums keep below the largest scale."""
-    inst, model = bench.inst, draft.model()
+    inst = bench.inst
     if inst.scale_block is None or {inst.a.name, inst.b.name} != {"e2m1"}:
         return draft, {}
     arithmetic = draft.arithmetic("sum")
     ways = [
         {"scaled_products": arithmetic.scaled_products, "alignment_bits": arithmetic.alignment_bits},
-        *scaled_at_once(inst, model, arithmetic, False),
+        *scaled_at_once(inst, draft.model(), arithmetic, ALIGNMENTS),
     ]
     found = contest(bench, (draft.change("sum", **fields).model() for fields in ways), _distant_blocks(bench))
     if not found.explaining:

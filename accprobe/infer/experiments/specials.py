@@ -11,6 +11,7 @@ from typing import get_args
 
 import numpy as np
 
+from accprobe.evaluate.evaluator import evaluate
 from accprobe.infer.alternative import combinations_of
 from accprobe.infer.draft import Draft, choose, choose_word
 from accprobe.infer.experiments.scales import tiny_blocks
@@ -18,7 +19,7 @@ from accprobe.infer.findings import Finding, Findings
 from accprobe.infer.workbench import EVIDENCE, Dyadic, LeafValues, Reach, Workbench, pattern_of, two_to
 from accprobe.isa.formats import Format
 from accprobe.model.fields import Name
-from accprobe.model.tree import DotModel, FloatArithmetic, NanPayload, Role, Subnormals, UnderflowSign, ZeroSign
+from accprobe.model.tree import DotModel, NanPayload, Role, Subnormals, Tininess, UnderflowSign, ZeroSign
 from accprobe.operands.kinds import draw_every_kind
 from accprobe.operands.request import Request, joined
 
@@ -112,6 +113,34 @@ def _overflowing(bench: Workbench, role: Role) -> Iterator[LeafValues]:
         yield {bench.addend: largest, 0: Dyadic(sign, top)}
 
 
+def tininess(bench: Workbench, draft: Draft) -> tuple[Draft, Findings]:
+    """Find whether sums that may not be subnormal are too small before or after they are rounded, unless it is as usual."""
+    findings: Findings = {}
+    for role in draft.roles():
+        operands = _about_smallest(bench, draft, role)
+        d, wrong = bench.mismatches(operands, draft.model())
+        flushed = draft.arithmetic(role).subnormal_results == "flushed"
+        ways = [draft.change(role, tininess_detected=word) for word in get_args(Tininess)[1:] if flushed and len(wrong)]
+        explaining = [way for way in ways if np.array_equal(evaluate(way.model(), bench.inst, operands), d)]
+        if explaining:
+            words, shown = (way.arithmetic(role).tininess_detected for way in explaining), wrong[:EVIDENCE]
+            findings[str(Name("tininess_detected", role))] = Finding.among(words, bench.exchanges(operands, d, shown))
+            draft = explaining[0]
+    return draft, findings
+
+
+def _about_smallest(bench: Workbench, draft: Draft, role: Role) -> Request:
+    """Return rows with the smallest normal number minus quarters of its last place, and C that is that far below it."""
+    bits = draft.arithmetic(role).result_bits
+    leaf = next(leaf for node in draft.nodes() for leaf in node.products)
+    smallest, last = bench.inst.c.min_exponent, bench.inst.c.min_exponent - bits
+    rows: list[LeafValues] = []
+    for t, sign in product((-1, 1, 2, 3, 4, 6), (1, -1)):
+        rows.append({bench.addend: Dyadic(sign, smallest), leaf: Dyadic(-sign * t, last - 2)})
+        rows.append({bench.addend: Dyadic(sign * ((4 << bits) - t), last - 2)})
+    return bench.fitting(rows)
+
+
 def carries(bench: Workbench, model: DotModel) -> Finding:
     """Find whether sums of many terms of one sign grow without wrapping and without losing low bits."""
     inst = bench.inst
@@ -125,9 +154,8 @@ def carries(bench: Workbench, model: DotModel) -> Finding:
         operands.b[: len(rows)][used] = b
     operands.c[len(rows) :] = pattern_of(inst.c, two_to(0)) or 0
     d, wrong = bench.mismatches(operands, model)
-    narrow = any(isinstance(x, FloatArithmetic) and x.accumulator_bits is not None for x in model.arithmetics)
     if not len(wrong):
-        return Finding("lost" if narrow else "kept", evidence=bench.exchanges(operands, d, [2 * inst.k - 2, 4 * inst.k - 2]))
+        return Finding("kept", evidence=bench.exchanges(operands, d, [2 * inst.k - 2, 4 * inst.k - 2]))
     evidence = bench.exchanges(operands, d, wrong[:EVIDENCE])
     return Finding("lost", "undetermined", note="sums of one sign differ from the model", evidence=evidence)
 
