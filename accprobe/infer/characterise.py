@@ -44,17 +44,17 @@ def infer_model(log: QueryLog, counterexamples: Sequence[Exchange] = ()) -> Char
     draft = _first_draft(inst)
     if inst.is_integer:
         draft, found = integers(bench, draft)
-        model, findings, others = refine(bench, draft.model(), found)
+        model, findings, chosen_on = refine(bench, draft.model(), found)
     else:
         draft, found = _run(bench, draft, STRUCTURE)
         bench = bench.within(draft.reach)
-        model, findings, others = _rules(bench, draft, found)
+        model, findings, chosen_on = _rules(bench, draft, found)
         model, findings = tiny_results(bench, model, findings)
         findings["carries"] = carries(bench, model)
         findings["effective_bits"] = effective_bits_of(findings)
     findings |= control(bench)
     findings |= order_findings(model, findings["order"])
-    return Characterisation(inst, findings, model, log.unstable, log.entries[before:], others)
+    return Characterisation(inst, findings, model, log.unstable, log.entries[before:], chosen_on)
 
 
 def _first_draft(inst: Instruction) -> Draft:
@@ -79,8 +79,9 @@ def _run(bench: Workbench, draft: Draft, stage: Experiments) -> tuple[Draft, Fin
 def _rules(bench: Workbench, draft: Draft, findings: Findings) -> Refined:
     """Infer the rules of floats. If nothing explained one of them, run their experiments on the refined draft once more."""
     draft, found = _run(bench, draft, RULES)
-    model, findings, others = refine(bench, draft.model(), findings | found)
+    refined = refine(bench, draft.model(), findings | found)
+    model, findings, _ = refined
     if not any(finding.bound == "undetermined" and not finding.candidates for finding in findings.values()):
-        return model, findings, others
+        return refined
     draft, found = _run(bench, draft.like(model), RULES)
     return refine(bench, draft.model(), findings | found)

@@ -14,7 +14,7 @@ from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import takewhile
+from itertools import chain, takewhile
 from typing import get_args
 
 import numpy as np
@@ -43,6 +43,7 @@ from accprobe.infer.neighbours import (
     scaled_alternatives,
 )
 from accprobe.infer.query_log import NONE, Contradictions, LogEntry, QueryLog
+from accprobe.infer.refine import several_fields
 from accprobe.model.fields import Name, parsed
 from accprobe.model.record import Value
 from accprobe.model.tree import DotModel, Role
@@ -94,8 +95,12 @@ def falsify(log: QueryLog, result: Characterisation, seed: int = 0) -> Falsifica
     for candidates in coarser_bounds(model):
         _query_near_boundary(candidates[max(_surviving_prefix(candidates, trial) - LAST_SURVIVING, 0) :], trial)
     possible = {(field, value) for alternative in surviving for field, value in alternative.changes}
-    for alternative in (*field_pairs(model), *groups(model), *as_alternatives(model, result.other_models)):
-        if not possible.issuperset(alternative.changes) and trial.survives(alternative):
+    chosen_on = result.chosen_on
+    others = as_alternatives(model, several_fields(inst, model, result.findings) if chosen_on else ())
+    for alternative in chain(field_pairs(model), groups(model), others):
+        if possible.issuperset(alternative.changes) or (chosen_on and not chosen_on.explained_by(alternative.model)):
+            continue
+        if trial.survives(alternative):
             same = [alternative, *_while_surviving(further(model, alternative), trial)]
             surviving += same
             possible |= {change for one in same for change in one.changes}

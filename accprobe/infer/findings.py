@@ -10,6 +10,7 @@ from typing import Annotated, Literal, get_args
 from pydantic import Field
 from pydantic.json_schema import SkipJsonSchema
 
+from accprobe.infer.distinguishing import Results
 from accprobe.infer.query_log import LogEntry
 from accprobe.isa.instructions import Instruction
 from accprobe.model.fields import Name, fields_of, finding_names, of_alignment, parsed
@@ -56,8 +57,8 @@ class Characterisation:
     """All findings of one instruction and the model that they make up (None if no model fits).
 
     unstable: results that differed when their query was repeated. queries: everything that the device was queried for, which
-    alternative models have to explain too. other_models: further models that explain the random dot products on which this
-    one was chosen.
+    alternative models have to explain too. chosen_on: results on which the model was chosen among neighbours that differ in
+    several fields; None if it was not.
     """
 
     instruction: Instruction
@@ -65,7 +66,7 @@ class Characterisation:
     model: DotModel | None = None
     unstable: int = 0
     queries: list[LogEntry] = field(default_factory=list)
-    other_models: list[DotModel] = field(default_factory=list)
+    chosen_on: Results | None = None
 
 
 def feature_values(model: DotModel) -> dict[str, Value]:

@@ -188,7 +188,7 @@ SEED = 20_25
 # Random dot products of each kind for the whole model, round by round; the last round is for models that needed a change.
 ROUNDS = (80, 240, 480, 240)
 THOROUGH = 2  # The round from which on all neighbours are tried, unless the device contradicts itself.
-MOST_OTHERS = 4000  # Neighbours that are compared with the results beside the model that explains them, at most.
+MOST_OTHERS = 4000  # Neighbours of a model that are tested after it was chosen, at most.
 STEPS = 12  # Changes to a model, at most.
 SCREEN = 60  # Wrong results that every neighbour is compared with first, among four times as many others.
 FINALISTS = 24  # Neighbours that explain most of those, which are compared with all results.
@@ -209,8 +209,8 @@ LAST_RESORTS: tuple[Variants, ...] = (
 )
 
 
-# A model, its findings, and other models that explain the random dot products on which it was chosen.
-Refined = tuple[DotModel, Findings, list[DotModel]]
+# A model, its findings, and the results on which it was chosen; None if the first model explained all.
+Refined = tuple[DotModel, Findings, Results | None]
 
 
 def refine(bench: Workbench, model: DotModel, findings: Findings) -> Refined:
@@ -236,10 +236,7 @@ def refine(bench: Workbench, model: DotModel, findings: Findings) -> Refined:
             for better in improvements(inst, model, findings, results, thorough, bench.log.budget):
                 model = better
                 findings = _settled(findings, model)
-    if not pool or bench.log.unstable or not results.explained_by(model):
-        return model, findings, []
-    others = islice(_neighbours(inst, model, findings, thorough), MOST_OTHERS)
-    return model, findings, [other for other in others if other != model and results.explained_by(other)]
+    return model, findings, results if pool and results.explained_by(model) else None
 
 
 def improvements(
@@ -281,11 +278,10 @@ def _best(model: DotModel, candidates: Iterable[DotModel], results: Results) -> 
     return best if best and fewest < len(wrong) else None
 
 
-def _neighbours(inst: Instruction, model: DotModel, findings: Findings, thorough: bool) -> Iterator[DotModel]:
-    """Yield the neighbours in which all sums of one role change together, except those that change only a minimum exponent."""
-    far = (undetermined_fields, alignments_and_exponents, all_bit_fields)
-    for neighbours in (one_field, alignments_or_results, *(far if thorough else ())):
-        yield from neighbours(inst, model, findings)
+def several_fields(inst: Instruction, model: DotModel, findings: Findings) -> Iterator[DotModel]:
+    """Yield neighbours in which all sums of one role change together, except those that change only a minimum exponent."""
+    kinds = (one_field, alignments_or_results, undetermined_fields, alignments_and_exponents, all_bit_fields)
+    return islice((other for some in kinds for other in some(inst, model, findings)), MOST_OTHERS)
 
 
 def _settled(findings: Findings, model: DotModel) -> Findings:

@@ -23,6 +23,7 @@ from accprobe.model.tree import DotModel, NanPayload, Role, Subnormals, Tininess
 from accprobe.operands.kinds import draw_every_kind
 from accprobe.operands.request import Request, joined
 
+SUMS = 3  # Kinds of sums in which many terms of one sign are added beside C and inner sums.
 OF_A_KIND = 256  # Random dot products of each kind under each setting of a control register.
 
 
@@ -144,20 +145,42 @@ def _about_smallest(bench: Workbench, draft: Draft, role: Role) -> Request:
 def carries(bench: Workbench, model: DotModel) -> Finding:
     """Find whether sums of many terms of one sign grow without wrapping and without losing low bits."""
     inst = bench.inst
-    full_a, full_b = ((2 << f.mantissa_bits) - 1 for f in (inst.a, inst.b))
-    rows = [{leaf: Dyadic(sign, 0) for leaf in range(n)} for n in range(1, inst.k + 1) for sign in (1, -1)]
-    operands = bench.request(rows + rows)
-    a, b = (pattern_of(f, Dyadic(full, -f.mantissa_bits)) for f, full in ((inst.a, full_a), (inst.b, full_b)))
-    if a is not None and b is not None:
-        used = operands.a[: len(rows)] != 0
-        operands.a[: len(rows)][used] = a | (operands.a[: len(rows)][used] & inst.a.dtype.type(inst.a.sign_bit))
-        operands.b[: len(rows)][used] = b
-    operands.c[len(rows) :] = pattern_of(inst.c, two_to(0)) or 0
+    rows: list[LeafValues] = [{leaf: Dyadic(sign, 0) for leaf in range(n)} for n in range(1, inst.k + 1) for sign in (1, -1)]
+    ones = bench.request(rows)
+    full = replace(
+        ones, a=np.where(ones.a, _full(inst.a, 0) | ones.a & inst.a.dtype.type(inst.a.sign_bit), 0).astype(inst.a.dtype)
+    )
+    full.b[ones.b != 0] = _full(inst.b, 0)
+    ones.c[:] = pattern_of(inst.c, two_to(0)) or 0
+    operands = joined([full, ones, *_dense(bench, model)])
     d, wrong = bench.mismatches(operands, model)
     if not len(wrong):
         return Finding("kept", evidence=bench.exchanges(operands, d, [2 * inst.k - 2, 4 * inst.k - 2]))
     evidence = bench.exchanges(operands, d, wrong[:EVIDENCE])
     return Finding("lost", "undetermined", note="sums of one sign differ from the model", evidence=evidence)
+
+
+def _dense(bench: Workbench, model: DotModel) -> Iterator[Request]:
+    """Yield products of the largest significands, of one sign, in sums of each kind, beside C and inner sums of that size."""
+    inst = bench.inst
+    of_kinds = {(len(node.products), node.has_addend, len(node.children)): node for node in model.root.nodes() if node.products}
+    for node in list(of_kinds.values())[-SUMS:]:
+        inner = [next(below.products[0] for below in child.nodes() if below.products) for child in node.children]
+        count = len(node.products)
+        cases = list(product([count >> i for i in range(count.bit_length())], (0, 1)))
+        request = Request.zeros(inst, len(cases))
+        for row, (n, negative) in enumerate(cases):
+            some = list(node.products[:n])
+            request.a[row, some] = _full(inst.a, 1) | negative * inst.a.sign_bit
+            request.a[row, inner] = _full(inst.a, 0) | negative * inst.a.sign_bit
+            request.b[row, some + inner] = _full(inst.b, 0)
+            request.c[row] = node.has_addend * (_full(inst.c, 1) | negative * inst.c.sign_bit)
+        yield request
+
+
+def _full(fmt: Format, exponent: int) -> int:
+    """Return the number of that exponent with the largest significand; 0 if there is none."""
+    return pattern_of(fmt, Dyadic((2 << fmt.mantissa_bits) - 1, exponent - fmt.mantissa_bits)) or 0
 
 
 def control(bench: Workbench) -> Findings:
