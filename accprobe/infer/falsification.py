@@ -40,7 +40,7 @@ from accprobe.infer.neighbours import (
     further,
     groups,
     max_width,
-    scaled_alternatives,
+    unusual_alternatives,
 )
 from accprobe.infer.query_log import NONE, Contradictions, LogEntry, QueryLog
 from accprobe.infer.refine import several_fields
@@ -85,7 +85,7 @@ def falsify(log: QueryLog, result: Characterisation, seed: int = 0) -> Falsifica
     if model is None or log.unstable:
         return Falsification(0, ())
     trial = _Trial(log, model, result.queries, seed)
-    single = (*alternatives(model, result.findings), *scaled_alternatives(inst, model))
+    single = (*alternatives(model, result.findings), *unusual_alternatives(inst, model))
     surviving = [alternative for alternative in single if trial.survives(alternative)]
     for alternative in list(surviving):
         surviving += _while_surviving(further(model, alternative), trial)

@@ -34,6 +34,7 @@ from accprobe.model.tree import (
     FloatArithmetic,
     IntegerArithmetic,
     Role,
+    Tininess,
     are_whole,
     chain,
     fits,
@@ -102,7 +103,9 @@ def _values_beside(field: Field, value: Value) -> Sequence[Value]:
 
 
 def _may_differ(name: str, field: Field, arithmetic: FloatArithmetic, role: Role) -> bool:
-    """Return whether sums of that arithmetic may differ in the field."""
+    """Return whether sums of that arithmetic may differ in the field; `unusual_alternatives` has the other tacit fields."""
+    if field.tacit and field.is_compiled(getattr(arithmetic, name)):
+        return False
     if field.only_where and getattr(arithmetic, field.only_where[0]) != field.only_where[1]:
         return False
     if field.of_alignment and arithmetic.alignment_bits is None:
@@ -177,11 +180,21 @@ def scaled_at_once(
             yield {"scaled_products": some, "alignment_bits": bits}
 
 
-def scaled_alternatives(inst: Instruction, model: DotModel) -> Iterator[Alternative]:
-    """Yield models with other numbers of products that are scaled at once."""
+def unusual_alternatives(inst: Instruction, model: DotModel, alignments: Sequence[int] = ()) -> Iterator[Alternative]:
+    """Yield models with other values of the tacit fields, where these may show.
+
+    alignments: alignment bits for other numbers of products that are scaled at once; only the model's without.
+    """
     for arithmetic, _ in float_arithmetics(model):
-        for ways in scaled_at_once(inst, model, arithmetic, [arithmetic.alignment_bits or 0]):
-            yield from alternatives_with(model, arithmetic, [{"scaled_products": ways["scaled_products"]}])
+        ways = list(scaled_at_once(inst, model, arithmetic, alignments or [arithmetic.alignment_bits or 0]))
+        if not alignments:
+            ways = [{"scaled_products": way["scaled_products"]} for way in ways]
+        bits = arithmetic.alignment_bits
+        finer = bits is None or bits > arithmetic.result_bits
+        adds_c = any(node.has_addend for node in model.root.nodes() if node.arithmetic == arithmetic)
+        if adds_c and finer and inst.c == arithmetic.result and arithmetic.subnormal_results == "flushed":
+            ways += [{"tininess_detected": word} for word in get_args(Tininess) if word != arithmetic.tininess_detected]
+        yield from alternatives_with(model, arithmetic, ways)
 
 
 def field_pairs(model: DotModel) -> Iterator[Alternative]:

@@ -24,7 +24,7 @@ from accprobe.infer.alternative import (
 from accprobe.infer.distinguishing import Results, spread
 from accprobe.infer.experiments.scales import ALIGNMENTS
 from accprobe.infer.findings import Finding, Findings, feature_values, is_omitted
-from accprobe.infer.neighbours import alternatives, floors, scaled_at_once
+from accprobe.infer.neighbours import alternatives, floors, unusual_alternatives
 from accprobe.infer.query_log import Budget
 from accprobe.infer.workbench import Workbench
 from accprobe.isa.instructions import Instruction
@@ -86,11 +86,9 @@ def _alignments(model: DotModel) -> Iterator[DotModel]:
         yield from _grid(model, arithmetic, ways)
 
 
-def numbers_scaled_at_once(inst: Instruction, model: DotModel, findings: Findings) -> Iterator[DotModel]:
-    """Yield models with other numbers of products that are scaled at once, and other alignment bits."""
-    for arithmetic, _ in float_arithmetics(model):
-        ways = scaled_at_once(inst, model, arithmetic, ALIGNMENTS)
-        yield from (alternative.model for alternative in alternatives_with(model, arithmetic, ways))
+def unusual_fields(inst: Instruction, model: DotModel, findings: Findings) -> Iterator[DotModel]:
+    """Yield models with other values of the tacit fields, and of the alignment bits of products that are scaled at once."""
+    return (alternative.model for alternative in unusual_alternatives(inst, model, ALIGNMENTS))
 
 
 def undetermined_fields(inst: Instruction, model: DotModel, findings: Findings) -> Iterator[DotModel]:
@@ -198,7 +196,7 @@ NEAR: tuple[Variants, ...] = (
     one_field,
     every_floor,
     alignments_or_results,
-    numbers_scaled_at_once,
+    unusual_fields,
 )
 # The last resort is one sum that differs from the others.
 LAST_RESORTS: tuple[Variants, ...] = (

@@ -146,11 +146,9 @@ def carries(bench: Workbench, model: DotModel) -> Finding:
     """Find whether sums of many terms of one sign grow without wrapping and without losing low bits."""
     inst = bench.inst
     rows: list[LeafValues] = [{leaf: Dyadic(sign, 0) for leaf in range(n)} for n in range(1, inst.k + 1) for sign in (1, -1)]
-    ones = bench.request(rows)
-    full = replace(
-        ones, a=np.where(ones.a, _full(inst.a, 0) | ones.a & inst.a.dtype.type(inst.a.sign_bit), 0).astype(inst.a.dtype)
-    )
-    full.b[ones.b != 0] = _full(inst.b, 0)
+    full, ones = bench.request(rows), bench.request(rows)
+    full.a[:] = np.where(full.a, _full(inst.a, 0) | full.a & inst.a.dtype.type(inst.a.sign_bit), 0)
+    full.b[full.b != 0] = _full(inst.b, 0)
     ones.c[:] = pattern_of(inst.c, two_to(0)) or 0
     operands = joined([full, ones, *_dense(bench, model)])
     d, wrong = bench.mismatches(operands, model)
