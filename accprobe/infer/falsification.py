@@ -95,7 +95,7 @@ def falsify(log: QueryLog, result: Characterisation, seed: int = 0) -> Falsifica
     for candidates in coarser_bounds(model):
         _query_near_boundary(candidates[max(_surviving_prefix(candidates, trial) - LAST_SURVIVING, 0) :], trial)
     possible = {(field, value) for alternative in surviving for field, value in alternative.changes}
-    chosen_on = result.chosen_on
+    chosen_on = None if log.contradictions(model).count else result.chosen_on
     others = as_alternatives(model, several_fields(inst, model, result.findings) if chosen_on else ())
     for alternative in chain(field_pairs(model), groups(model), others):
         if possible.issuperset(alternative.changes) or (chosen_on and not chosen_on.explained_by(alternative.model)):
