@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -32,7 +31,10 @@ TIMED_OUT = DIFFERS
 LARGEST_COUNT = 10**15
 """Dot products that a GPU compares in half a day."""
 
-STDOUT = Path("/dev/stdout")
+STDOUT = Path("-")
+
+FILE = click.Path(dir_okay=False, allow_dash=True, path_type=Path)
+"""The type of an option that names a file to write; - is standard output."""
 
 ENDINGS = {"html": ".html", "csv": ".csv", "markdown": ".md", "junit": ".xml", "prometheus": ".prom"}
 """Endings of files by their format."""
@@ -73,22 +75,6 @@ def several(read: Callable[[str], T]) -> Callable[[str], tuple[T, ...]]:
     return values
 
 
-def file_to_write(word: str) -> Path:
-    """Return the file; - is standard output, ./- a file of that name. Raises BadParameter."""
-    if word == "":
-        raise click.BadParameter("no file is named: give its name")
-    if os.path.basename(word) in ("", ".", ".."):
-        raise click.BadParameter(f"'{word}' is a folder: give the name of a file")
-    return STDOUT if word == "-" else Path(word)
-
-
-def regular_file_to_write(word: str) -> Path:
-    """Return a file other than standard output. Raises BadParameter."""
-    if word == "-":
-        raise click.BadParameter("standard output is not possible here; give a file, ./- for one of the name -")
-    return file_to_write(word)
-
-
 def seed_option(command: Command) -> Command:
     return click.option(
         "--seed", type=click.IntRange(0), default=0, show_default=True, metavar="N", help="Seed of the random operands."
@@ -102,7 +88,7 @@ def format_option(*forms: str) -> Callable[[Command], Command]:
 
 
 def output_option(help_text: str) -> Callable[[Command], Command]:
-    return click.option("-o", "--output", type=file_to_write, metavar="FILE", help=f"{help_text} (`-` for stdout).")
+    return click.option("-o", "--output", type=FILE, metavar="FILE", help=f"{help_text} (`-` for stdout).")
 
 
 def output_options(*forms: str, is_shown: bool = True) -> Callable[[Command], Command]:
@@ -137,7 +123,7 @@ class Output:
         the file cannot be written.
         """
         in_file = form_of_file(file, endings) if file and form == "terminal" else form
-        if file:
+        if file and file != STDOUT:
             check_writable(file)
         return cls(form, file, in_file, is_shown)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from accprobe.cli.output import DIFFERS, check_writable, count, regular_file_to_write, seed_option, tell
+from accprobe.cli.output import DIFFERS, check_writable, count, seed_option, tell
 from accprobe.cli.reports import ReportOutput, measured_report, report_options
 from accprobe.errors import AccprobeError
 
@@ -41,7 +41,7 @@ BESIDE = "h200"
 @click.option("--ncu", is_flag=True, help="Count the executed opcodes with Nsight Compute (mostly needs root).")
 @click.option(
     "--record",
-    type=regular_file_to_write,
+    type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
     help="Recording of every query and its results; `--device replay:FILE` replays it without a GPU.",
 )

@@ -19,9 +19,8 @@ from typing import Any
 
 from accprobe.errors import ToolMissing
 from accprobe.trace.hashing import HashQueue
-from accprobe.trace.launches import before_launches, inductor_kernels, profiled
+from accprobe.trace.hooks import ModuleTracker, before_launches, inductor_kernels, profiled
 from accprobe.trace.mapping import Mapped
-from accprobe.trace.modules import ModuleTracker
 from accprobe.trace.records import RecordedTrace, TensorValue, TracedOperation, TraceWriter
 from accprobe.trace.replay import Operand, RecordedCall, copy_operand
 from accprobe.trace.schemas import (

@@ -15,7 +15,7 @@ from click.testing import CliRunner
 import accprobe
 from accprobe.build import inventory
 from accprobe.cli import main
-from accprobe.cli.output import file_to_write, list_names, regular_file_to_write
+from accprobe.cli.output import list_names
 from accprobe.errors import nearest
 from accprobe.isa.architectures import ARCHITECTURES, PROCESSORS
 from accprobe.isa.instructions import catalog
@@ -99,28 +99,12 @@ def test_doctor_names_what_is_missing_and_how_to_install_it(monkeypatch: pytest.
     ]
 
 
-OUTPUTS = [
-    (name, option.opts[-1])
-    for name, command in main.commands.items()
-    for option in command.params
-    if getattr(option.type, "func", None) in (file_to_write, regular_file_to_write)
-]
-"""Each option of each command that names a file to write."""
-
-
-@pytest.mark.parametrize(("command", "option"), OUTPUTS)
-def test_a_folder_and_no_name_are_no_file(command: str, option: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_is_no_file_to_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("here").mkdir()
-    for path, sentence in {
-        "": "no file is named: give its name",
-        "new/": "'new/' is a folder: give the name of a file",
-        "here/.": "'here/.' is a folder: give the name of a file",
-    }.items():
-        result = CliRunner().invoke(main, [command, "h200", "h200", option, path])
-        assert (result.exit_code, result.stdout) == (2, "")
-        assert result.stderr.endswith(f": {sentence}\n")
-    assert [each.name for each in tmp_path.rglob("*")] == ["here"]
+    result = CliRunner().invoke(main, ["show", "h200", "-o", "here"])
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr.endswith(": File 'here' is a directory.\n")
 
 
 @pytest.mark.parametrize(
