@@ -7,21 +7,21 @@ import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from accprobe.cli.interrupts import time_limit
 from accprobe.cli.output import DIFFERS, list_names, tell
-from accprobe.cli.reports import ReportOutput, measured_report, report_options, saving
-from accprobe.cli.streams import libraries_on_stderr
+from accprobe.cli.reports import OnReport, ReportOutput, measured_report, report_options
 from accprobe.errors import AccprobeError, DeviceError, UnknownName, defect, nearest
-from accprobe.render.progress import progress_bar
 
 if TYPE_CHECKING:
     from accprobe.function.arithmetic import ArithmeticUnit
     from accprobe.function.quantisers import ScaleLayout
     from accprobe.function.units import ScalarUnit
+    from accprobe.function.versus import ResultDifference
+    from accprobe.render.document import Element
+    from accprobe.render.progress import Show
     from accprobe.report.claims import Status
     from accprobe.report.functions import FunctionRow
     from accprobe.report.report import Report
@@ -98,8 +98,7 @@ def function_command(
     elif select:
         raise click.UsageError("--select chooses PTX instructions: leave CALLABLE out, or --select")
     else:
-        with time_limit(to.seconds):
-            _callables([each for each in (callable_, versus) if each], dtype, scale, device, arrays, exhaustive, to)
+        _callables([each for each in (callable_, versus) if each], dtype, scale, device, arrays, exhaustive, to)
 
 
 def _units(device: str | None, select: tuple[str, ...], to: ReportOutput) -> None:
@@ -124,19 +123,13 @@ def _units(device: str | None, select: tuple[str, ...], to: ReportOutput) -> Non
     index = int((device or "cuda:0").partition(":")[2] or 0)
     empty = Report.empty(gpu, device, 0)
 
-    def measure(on_report: Callable[[Report], None]) -> None:
+    def measure(on_report: OnReport, _: object) -> None:
         rows: list[FunctionRow] = []
         for row in measured_at_once(chosen, gpu.architecture, index):
             rows.append(row)
-            on_report(empty.with_claims(rows))
+            on_report(empty.with_claims(rows), len(rows), len(chosen))
 
-    report = measured_report(
-        measure,
-        to,
-        lambda found: (len(found.functions), len(chosen)),
-        lambda found: f"{len(found.functions)} functions",
-        lambda found: function_blocks(found.functions),
-    )
+    report = measured_report(measure, to, _counted, lambda found: function_blocks(found.functions))
     if any(row.status != "confirmed" and row.reason != NEVER_RAN for row in report.functions):
         sys.exit(DIFFERS)
 
@@ -215,35 +208,40 @@ def _callables(
     """Measure one or two functions, or quantisers where there is a layout of scales, and compare them."""
     from accprobe.function import measure, quantisers, subjects, versus
     from accprobe.gemm.callables.machine import empty_report
+    from accprobe.render.document import paragraphs
+    from accprobe.render.subjects.functions import function_blocks
 
-    fmt, compared, difference = subjects.format_named(dtype), len(names) > 1, None
-    with libraries_on_stderr(), saving(to.file) as save, progress_bar("opening") as show:
+    fmt = subjects.format_named(dtype)
+    differences: list[ResultDifference] = []
+
+    def measured(on_report: OnReport, show: Show) -> None:
+        def shares(title: str) -> Callable[[str, float], None]:
+            return lambda name, share: show(int(100 * share), 100, f"{title}: {name}")
+
         if layout:
             scaled = [quantisers.QuantiserSubject(name, fmt, layout, device, arrays) for name in names]
             rows = [quantisers.measure_quantiser(each) for each in scaled]
-            difference = quantisers.compare_quantisers(scaled[0], scaled[1]) if compared else None
+            differences.extend([quantisers.compare_quantisers(scaled[0], scaled[1])] if len(scaled) > 1 else [])
             library = scaled[0].library
         else:
             plain = [subjects.CallableSubject(name, fmt, device, arrays) for name in names]
             request = measure.FunctionRequest(exhaustive=exhaustive or plain[0].device != "cpu")
-            rows = [measure.measure(each, request, _shares(show, each.name)) for each in plain]
-            difference = versus.compare_functions(plain[0], plain[1], request.exhaustive) if compared else None
+            rows = [measure.measure(each, request, shares(each.name)) for each in plain]
+            differences.extend([versus.compare_functions(plain[0], plain[1], request.exhaustive)] if len(plain) > 1 else [])
             library = plain[0].library
-        report = empty_report(library, 0).with_claims(rows)
-        save(report)
-    _print(report, to, str(difference or ""))
-    if difference.differing if difference else rows[0].status != "confirmed":
+        on_report(empty_report(library, 0).with_claims(rows))
+
+    def blocks(report: Report) -> Iterator[Element]:
+        yield from paragraphs(map(str, differences), "strong")
+        yield from function_blocks(report.functions)
+
+    report = measured_report(measured, to, _counted, blocks)
+    if to.form == "json":
+        for each in differences:
+            tell(str(each))
+    if differences[0].differing if differences else report.functions[0].status != "confirmed":
         sys.exit(DIFFERS)
 
 
-def _shares(show: Any, title: str) -> Any:
-    return lambda name, share: show(int(100 * share), 100, f"{title}: {name}")
-
-
-def _print(report: Report, to: ReportOutput, sentence: str = "") -> None:
-    from accprobe.render.document import paragraphs
-    from accprobe.render.subjects.functions import function_blocks
-
-    to.print(report, lambda: [*paragraphs([sentence] if sentence else [], "strong"), *function_blocks(report.functions)])
-    if sentence and to.form == "json":
-        tell(sentence)
+def _counted(report: Report) -> str:
+    return f"{len(report.functions)} functions"

@@ -8,18 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from accprobe.cli.interrupts import TimeLimitReached, time_limit
 from accprobe.cli.output import DIFFERS, count, list_names, seed_option, tell
 from accprobe.cli.product_run import ProductRun, ProductSetting
-from accprobe.cli.reports import ReportOutput, end_interrupted, report_options, saving
-from accprobe.cli.streams import libraries_on_stderr
+from accprobe.cli.reports import OnReport, ReportOutput, measured_report, report_options
 from accprobe.errors import AccprobeError, DeviceError
-from accprobe.render.progress import progress_bar
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from accprobe.render.document import Element
+    from accprobe.render.progress import Show
 
 SCALE_NAMES = ("none", "tensor", "row", "1x128", "128x128")
 
@@ -108,38 +106,24 @@ def measure_each(
     """Measure a row for each setting, save and print them. Exit with status 1 if a row is wrong. Ctrl-C and the time limit keep
     the results so far.
     """
-    stopped: KeyboardInterrupt | AccprobeError | None = None
-    with libraries_on_stderr(), saving(to.file) as save, progress_bar("opening") as show:
+
+    def measure(on_report: OnReport, show: Show) -> None:
         try:
-            with time_limit(to.seconds):
-                settings = settings_of()
-                run.open_each(settings)
-                for setting in settings:
-                    for row in run.swept(setting, ms, show) if ms else [run.measure(setting, show)]:
-                        save(run.add(row))
-        except (KeyboardInterrupt, AccprobeError) as e:
-            stopped = e
-            ended_early = isinstance(e, KeyboardInterrupt | DeviceError)
-            if ended_early and (report := run.keep_measured(_why_stopped(e))):
-                save(report)
-    _end(run, to, stopped)
+            settings = settings_of()
+            run.open_each(settings)
+            for setting in settings:
+                for row in run.swept(setting, ms, show) if ms else [run.measure(setting, show)]:
+                    on_report(run.add(row))
+        except (KeyboardInterrupt, DeviceError) as e:
+            if report := run.keep_measured(str(e) or "interrupted"):
+                on_report(report)
+            raise
 
-
-def _why_stopped(error: KeyboardInterrupt | AccprobeError) -> str:
-    return str(error) or "interrupted"
-
-
-def _end(run: ProductRun, to: ReportOutput, stopped: KeyboardInterrupt | AccprobeError | None) -> None:
-    if run.report is not None and run.rows and (stopped is None or to.file is None or isinstance(stopped, TimeLimitReached)):
-        to.print(run.report, lambda: _blocks(run))
-    for sentence in run.not_read:
-        tell(sentence)
-    if isinstance(stopped, KeyboardInterrupt):
-        in_part = " (the last one incomplete)" if run.rows and run.rows[-1].reason == _why_stopped(stopped) else ""
-        count = f"{len(run.rows)} product{'s' * (len(run.rows) != 1)}{in_part}" if run.rows else ""
-        end_interrupted(count, to.file, stopped)
-    if stopped is not None:
-        raise stopped
+    try:
+        measured_report(measure, to, lambda _: run.counted, lambda _: _blocks(run))
+    finally:
+        for sentence in run.not_read:
+            tell(sentence)
     if run.wrong:
         sys.exit(DIFFERS)
 

@@ -21,7 +21,7 @@ GRACE = 5.0
 """Seconds after a signal during which repeated signals are ignored: `timeout` sends one to the process and one to its group."""
 
 SOON = 0.02
-"""Seconds after which a signal that arrived during an import is raised again."""
+"""Seconds after which a signal that arrived at a delicate moment is raised again."""
 
 time_limit_option = click.option(
     "--time-limit",
@@ -61,8 +61,8 @@ def time_limit(seconds: float | None) -> Iterator[None]:
 def interruptible() -> Iterator[None]:
     """Raise KeyboardInterrupt at the first signal, and ignore further signals for GRACE seconds while the process ends.
 
-    A signal during an import is handled after it, at most GRACE seconds later: packages turn a KeyboardInterrupt into their own
-    errors, and numpy prints a traceback.
+    A signal during an import, or while a thread pool starts a thread, is handled after it, at most GRACE seconds later: packages
+    turn a KeyboardInterrupt into their own errors, numpy prints a traceback, and nobody would end the thread.
     """
     handlers = {number: signal.getsignal(number) for number in SIGNALS}
     mine = {number: handler for number, handler in handlers.items() if handler in _USUAL}
@@ -78,7 +78,7 @@ def interruptible() -> Iterator[None]:
         if now < quiet_until:
             return
         patient_until = min(patient_until, now + GRACE)
-        if now < patient_until and _is_importing(frame):
+        if now < patient_until and _is_delicate(frame):
             again = threading.Timer(SOON, signal.pthread_kill, [threading.main_thread().ident, number])
             again.daemon = True
             again.start()
@@ -95,9 +95,9 @@ def interruptible() -> Iterator[None]:
             signal.signal(number, signal.SIG_IGN if quiet_until else handler)
 
 
-def _is_importing(frame: FrameType | None) -> bool:
+def _is_delicate(frame: FrameType | None) -> bool:
     while frame is not None:
-        if frame.f_code.co_filename == "<frozen importlib._bootstrap>":
+        if frame.f_code.co_filename == "<frozen importlib._bootstrap>" or frame.f_code.co_name == "_adjust_thread_count":
             return True
         frame = frame.f_back
     return False

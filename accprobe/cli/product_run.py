@@ -118,6 +118,7 @@ class ProductRun:
     differs: bool = False
     sweeping: bool = False
     measured: Measurement | None = None
+    is_last_incomplete: bool = False
     announced: set[str] = field(default_factory=set)
     openings: dict[str, list[Bits]] = field(default_factory=dict)
     started: float = field(default_factory=time.perf_counter)
@@ -126,6 +127,11 @@ class ProductRun:
     def wrong(self) -> bool:
         once = (region.findings.get("each_product_once") for row in self.rows for region in row.regions)
         return self.differs or not all(row.holds for row in self.rows) or any(x is None or x.value != "yes" for x in once)
+
+    @property
+    def counted(self) -> str:
+        """Return "2 products (the last one incomplete)"."""
+        return f"{len(self.rows)} product{'s' * (len(self.rows) != 1)}" + " (the last one incomplete)" * self.is_last_incomplete
 
     def add(self, row: ProductRow, compare: bool = True) -> Report:
         """Add a row and return the report. compare: describe how it differs from the first row."""
@@ -249,6 +255,7 @@ class ProductRun:
             return None
         if not measured.finished:
             measured.outcome.stopped = reason
+            self.is_last_incomplete = True
         return self.add(measured.row(), compare=measured.finished)
 
     def swept(self, setting: ProductSetting, ms: Sequence[int], show: Show) -> Iterator[ProductRow]:

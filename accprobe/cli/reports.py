@@ -22,8 +22,9 @@ from accprobe.cli.output import (
     tell,
     write,
 )
+from accprobe.cli.streams import libraries_on_stderr
 from accprobe.errors import AccprobeError
-from accprobe.render.progress import progress_bar
+from accprobe.render.progress import Show, progress_bar
 
 if TYPE_CHECKING:
     from accprobe.render.document import Element
@@ -134,38 +135,41 @@ def saving(output: Path | None) -> Iterator[Callable[[Report], None]]:
         raise AccprobeError(f"{output} cannot be written: {e.strerror}") from None
 
 
+OnReport = Callable[..., None]
+"""Called with each growing report, and perhaps with the numbers of finished steps and of all."""
+
+Measure = Callable[[OnReport, Show], object]
+
+
 def measured_report(
-    measure: Callable[[Callable[[Report], None]], object],
-    to: ReportOutput,
-    steps: Callable[[Report], tuple[int, int]],
-    counted: Callable[[Report], str],
-    blocks: Callable[[Report], Iterable[Element]],
+    measure: Measure, to: ReportOutput, counted: Callable[[Report], str], blocks: Callable[[Report], Iterable[Element]]
 ) -> Report:
     """Return the report that `measure` makes, saved and printed. A signal or the time limit ends the process with the rows so
-    far.
-
-    measure: calls its argument with each growing report. steps: the number of finished steps and of all; counted: in words.
+    far, an AccprobeError is raised after them. counted: the number of finished rows in words.
     """
     latest: list[Report] = []
-    stop: KeyboardInterrupt | None = None
-    with saving(to.file) as save, progress_bar("opening the device") as show:
+    stop: KeyboardInterrupt | AccprobeError | None = None
+    with libraries_on_stderr(), saving(to.file) as save, progress_bar("opening") as show:
 
-        def on_report(report: Report) -> None:
+        def on_report(report: Report, done: int = 0, of: int = 0) -> None:
             if not latest and report.device.reason:
                 announce(report)
             latest[:] = [report]
             save(report)
-            show(*steps(report), f"measuring {report.device.name}")
+            if of:
+                show(done, of, f"measuring {report.device.name}")
 
         try:
             with time_limit(to.seconds):
-                measure(on_report)
-        except KeyboardInterrupt as e:
+                measure(on_report, show)
+        except (KeyboardInterrupt, AccprobeError) as e:
             stop = e
     if latest and (stop is None or to.file is None or isinstance(stop, TimeLimitReached)):
         to.print(latest[0], lambda: blocks(latest[0]))
+    if isinstance(stop, KeyboardInterrupt):
+        _end_interrupted(counted(latest[0]) if latest else "", to.file, stop)
     if stop is not None:
-        end_interrupted(counted(latest[0]) if latest else "", to.file, stop)
+        raise stop
     return latest[0]
 
 
@@ -182,7 +186,7 @@ def announce(report: Report) -> None:
         tell(f"the processor is not measured: {reason}")
 
 
-def end_interrupted(measured: str, output: Path | None, stop: KeyboardInterrupt) -> NoReturn:
+def _end_interrupted(measured: str, output: Path | None, stop: KeyboardInterrupt) -> NoReturn:
     """Exit after a signal or a time limit, and print the number of saved results. measured: "2 sweeps", or ""."""
     if not measured:
         kept = "nothing was measured yet"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from accprobe.cli.output import DIFFERS, check_writable, count, seed_option, tell
-from accprobe.cli.reports import ReportOutput, measured_report, report_options
+from accprobe.cli.reports import OnReport, ReportOutput, measured_report, report_options
 from accprobe.errors import AccprobeError
 
 if TYPE_CHECKING:
@@ -85,13 +85,14 @@ def run_command(
     from accprobe.survey.run import survey
 
     profiler = _profiler(device) if ncu else None
-    report = measured_report(
-        lambda on_row: survey(device, select, dots, seed, jobs, on_row, profiler, with_uuid, record),
-        to,
-        _steps,
-        _count,
-        lambda report: _blocks(report, expand),
-    )
+
+    def measure(on_report: OnReport, _: object) -> None:
+        def on_row(report: Report) -> None:
+            on_report(report, *_steps(report))
+
+        survey(device, select, dots, seed, jobs, on_row, profiler, with_uuid, record)
+
+    report = measured_report(measure, to, _count, lambda report: _blocks(report, expand))
     _check_any_measured(report)
     if not all(row.holds for row in report.measured):
         sys.exit(DIFFERS)

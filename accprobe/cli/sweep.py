@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from accprobe.cli.output import DIFFERS, count, seed_option, several
-from accprobe.cli.reports import ReportOutput, measured_report, report_options
+from accprobe.cli.reports import OnReport, ReportOutput, measured_report, report_options
 from accprobe.errors import AccprobeError, UnknownName, nearest
 
 if TYPE_CHECKING:
@@ -73,13 +73,15 @@ def sweep_command(
     wanted = configurations(**blocks)
     sets = _known_sets(operand_sets or [])
 
-    def steps(report: Report) -> tuple[int, int]:
-        return len({(each.dtype, each.num_warps, each.block_k) for each in report.sweeps}), len(wanted)
+    def measure(on_report: OnReport, _: object) -> None:
+        def on_record(report: Report) -> None:
+            on_report(report, len({(each.dtype, each.num_warps, each.block_k) for each in report.sweeps}), len(wanted))
+
+        sweep(device, wanted, k, seed, sets, on_record)
 
     report = measured_report(
-        lambda on_record: sweep(device, wanted, k, seed, sets, on_record),
+        measure,
         to,
-        steps,
         lambda report: f"{len(report.sweeps)} sweeps" if report.sweeps else "",
         lambda report: report_blocks(report, expand=True),
     )

@@ -6,8 +6,10 @@ import importlib
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -55,6 +57,24 @@ def test_a_signal_during_an_import_waits_until_it_ends(tmp_path: Path, monkeypat
     with interruptible(), pytest.raises(KeyboardInterrupt):
         work()
     assert whole == [True]
+
+
+def test_a_signal_while_a_pool_starts_a_thread_waits_until_the_pool_knows_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise nobody ends the thread, and the process waits for it without an end."""
+    start = threading.Thread.start
+
+    def signalled(thread: threading.Thread) -> None:
+        start(thread)
+        signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(threading.Thread, "start", signalled)
+    pool = ThreadPoolExecutor(1)
+    with interruptible(), pytest.raises(KeyboardInterrupt):
+        pool.submit(int)
+        monkeypatch.undo()
+        time.sleep(5)
+    assert len(pool._threads) == 1
+    pool.shutdown()
 
 
 def test_an_import_that_does_not_end_is_interrupted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
