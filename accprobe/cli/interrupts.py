@@ -61,8 +61,8 @@ def time_limit(seconds: float | None) -> Iterator[None]:
 def interruptible() -> Iterator[None]:
     """Raise KeyboardInterrupt at the first signal, and ignore further signals for GRACE seconds while the process ends.
 
-    A signal during an import, or while a thread pool starts a thread, is handled after it, at most GRACE seconds later: packages
-    turn a KeyboardInterrupt into their own errors, numpy prints a traceback, and nobody would end the thread.
+    A signal during an import, or while a pool starts a thread, is handled after it, at most GRACE seconds later: packages turn
+    a KeyboardInterrupt into their own errors, numpy prints a traceback, and nobody would end the thread.
     """
     handlers = {number: signal.getsignal(number) for number in SIGNALS}
     mine = {number: handler for number, handler in handlers.items() if handler in _USUAL}

@@ -61,18 +61,20 @@ def test_a_signal_during_an_import_waits_until_it_ends(tmp_path: Path, monkeypat
 
 def test_a_signal_while_a_pool_starts_a_thread_waits_until_the_pool_knows_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """Otherwise nobody ends the thread, and the process waits for it without an end."""
-    start = threading.Thread.start
+    start, pool = threading.Thread.start, ThreadPoolExecutor(1)
 
     def signalled(thread: threading.Thread) -> None:
+        monkeypatch.undo()
         start(thread)
         signal.raise_signal(signal.SIGINT)
 
-    monkeypatch.setattr(threading.Thread, "start", signalled)
-    pool = ThreadPoolExecutor(1)
-    with interruptible(), pytest.raises(KeyboardInterrupt):
+    def work() -> None:
         pool.submit(int)
-        monkeypatch.undo()
         time.sleep(5)
+
+    monkeypatch.setattr(threading.Thread, "start", signalled)
+    with interruptible(), pytest.raises(KeyboardInterrupt):
+        work()
     assert len(pool._threads) == 1
     pool.shutdown()
 
