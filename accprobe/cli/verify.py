@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -71,11 +71,15 @@ def verify_command(**options: Any) -> None:
     from accprobe.verify.bulk import prepare_to_verify
 
     rows: list[Verified] = []
+    seen, stop = [0, 0], None
     with time_limit(request.time_limit):
         with progress_bar("compiling for the device"):
             device, chosen, lacking = _opened(request)
             prepare_to_verify(device, chosen)
-        seen = _measured(request, device, chosen, rows)
+        try:
+            _measure(request, device, chosen, rows, seen)
+        except KeyboardInterrupt as e:
+            stop = e
     data = {
         "models": request.models,
         "device": {"kind": device.kind, "name": device.name, "architecture": device.architecture},
@@ -83,23 +87,25 @@ def verify_command(**options: Any) -> None:
         "verified": [verified_data(row) for row in rows],
     }
     differs = any(row.done.mismatches or (row.done.events and row.done.events.missing) for row in rows)
-    if rows or seen.stop is None:
+    if rows or stop is None:
         compared = compared_blocks(request.models, device, lacking)
         text = json.dumps(data, indent=1, ensure_ascii=False) + "\n"
         request.to.deliver(lambda: [*banner_blocks(device), *verification_blocks(rows), *compared], lambda _: text, differs)
-    _exit(differs, seen, len(rows), len(chosen))
+    if stop is not None:
+        from accprobe.report.words import so_many
+
+        how = stop if isinstance(stop, TimeLimitReached) else "interrupted"
+        done = f"{len(rows)} of {so_many(len(chosen), 'instruction')} verified"
+        tell(f"{how}: {done}, {seen[0]:,} dot products were compared, {seen[1]:,} differ")
+        sys.exit(TIMED_OUT if isinstance(stop, TimeLimitReached) else INTERRUPTED)
+    if differs:
+        sys.exit(DIFFERS)
 
 
-class _Seen(NamedTuple):
-    """Numbers of compared dot products and of mismatches; stop: the signal that ended it early."""
-
-    compared: int
-    differed: int
-    stop: KeyboardInterrupt | None = None
-
-
-def _measured(request: VerifyRequest, device: Device, chosen: Mapping[Instruction, DotModel], rows: list[Verified]) -> _Seen:
-    """Add a row of each instruction until all are verified or a signal comes."""
+def _measure(
+    request: VerifyRequest, device: Device, chosen: Mapping[Instruction, DotModel], rows: list[Verified], seen: list[int]
+) -> None:
+    """Add a row of each instruction. seen: counts the compared dot products, and those that differ."""
     from accprobe.devices.protocol import InstructionSubject
     from accprobe.evaluate.evaluator import evaluate
     from accprobe.render.subjects.instruction import Verified
@@ -107,7 +113,7 @@ def _measured(request: VerifyRequest, device: Device, chosen: Mapping[Instructio
     from accprobe.verify.coverage import cover
     from accprobe.verify.shrink import shrink
 
-    seen, total = [0, 0], len(chosen) * request.dots
+    total = len(chosen) * request.dots
     with progress_bar(f"verifying {device.name}", speed=True) as show:
 
         def advance(compared: int, differed: int) -> None:
@@ -115,19 +121,15 @@ def _measured(request: VerifyRequest, device: Device, chosen: Mapping[Instructio
             seen[1] += differed
             show(seen[0], total, f"verifying {device.name}" + (f", {seen[1]:,} differ" if seen[1] else ""))
 
-        try:
-            for inst, model in chosen.items():
-                started = time.perf_counter()
-                done = verify_in_bulk(device, inst, model, request.dots, request.seed, advance)
-                seconds = time.perf_counter() - started
-                if request.coverage:
-                    done = cover(InstructionSubject(device, inst), model, 0, request.seed, advance, done)
-                found, expect = done.counterexample, partial(evaluate, model, inst)
-                smallest = shrink(partial(device.dot, inst), expect, inst, found) if found else None
-                rows.append(Verified(inst, done, seconds, smallest))
-        except KeyboardInterrupt as e:
-            return _Seen(seen[0], seen[1], e)
-    return _Seen(seen[0], seen[1])
+        for inst, model in chosen.items():
+            started = time.perf_counter()
+            done = verify_in_bulk(device, inst, model, request.dots, request.seed, advance)
+            seconds = time.perf_counter() - started
+            if request.coverage:
+                done = cover(InstructionSubject(device, inst), model, 0, request.seed, advance, done)
+            found, expect = done.counterexample, partial(evaluate, model, inst)
+            smallest = shrink(partial(device.dot, inst), expect, inst, found) if found else None
+            rows.append(Verified(inst, done, seconds, smallest))
 
 
 def _opened(request: VerifyRequest) -> tuple[Device, dict[Instruction, DotModel], list[Instruction]]:
@@ -151,18 +153,3 @@ def _opened(request: VerifyRequest) -> tuple[Device, dict[Instruction, DotModel]
         raise AccprobeError(f"{models} has no model of a selected instruction that {device.name} can run")
     device.prepare(fitting)
     return device, fitting, [] if request.select else [inst for inst in known if inst not in fitting]
-
-
-def _exit(differs: bool, seen: _Seen, done: int, wanted: int) -> None:
-    if seen.stop is not None:
-        from accprobe.report.words import so_many
-
-        compared = f"{seen.compared:,} dot products were compared, {seen.differed:,} differ"
-        instructions = f"{done} of {so_many(wanted, 'instruction')}"
-        if isinstance(seen.stop, TimeLimitReached):
-            tell(f"{seen.stop}: {instructions} verified, {compared}")
-            sys.exit(TIMED_OUT)
-        tell(f"interrupted after {instructions}: {compared}")
-        sys.exit(INTERRUPTED)
-    if differs:
-        sys.exit(DIFFERS)

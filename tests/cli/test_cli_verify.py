@@ -159,7 +159,7 @@ def test_an_event_that_is_missed_is_no_success(gpu: dict[str, SimulatedDevice], 
     [
         (FP8, signal.SIGALRM, 1, "stopped after 100 s (--time-limit): 1 of 2 instructions verified, 500 dot products"),
         (F16, signal.SIGALRM, 1, "stopped after 100 s (--time-limit): 0 of 2 instructions verified, 0 dot products"),
-        (FP8, signal.SIGINT, 130, "interrupted after 1 of 2 instructions: 500 dot products"),
+        (FP8, signal.SIGINT, 130, "interrupted: 1 of 2 instructions verified, 500 dot products"),
     ],
 )
 def test_a_signal_keeps_what_was_compared(
