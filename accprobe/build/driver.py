@@ -12,8 +12,7 @@ from typing import Any
 from uuid import UUID
 
 from accprobe.build import install
-from accprobe.errors import DeviceError, UnknownName
-from accprobe.isa import architectures
+from accprobe.errors import DeviceError
 
 
 def gpu_count() -> int:
@@ -43,22 +42,6 @@ def gpus() -> tuple[int, str]:
     count = ctypes.c_int()
     driver.cuDeviceGetCount(ctypes.byref(count))
     return count.value, "the NVIDIA driver finds no GPU"
-
-
-def architecture_of_first() -> str | None:
-    """Return the compile target of the first GPU, such as "sm_90a"; None without a GPU that accprobe knows."""
-    if gpus()[0] == 0:
-        return None
-    driver, device, number = _library(), ctypes.c_int(), ctypes.c_int()
-    driver.cuDeviceGet(ctypes.byref(device), 0)
-    found = []
-    for attribute in (75, 76):  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, …_MINOR
-        driver.cuDeviceGetAttribute(ctypes.byref(number), attribute, device)
-        found.append(number.value)
-    try:
-        return architectures.from_compute_capability(*found).target
-    except UnknownName:
-        return None
 
 
 def uuid(index: int) -> str:

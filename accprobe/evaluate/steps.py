@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any
 
@@ -57,25 +57,6 @@ NODE = np.dtype(
     ]
     + [(name, np.float64) for name in ("zero", "least", "most")]
 )
-
-# Fields that compiled code supports, or that affect only doubtful outputs.
-_KNOWN = {
-    "result",
-    "result_bits",
-    "result_rounding",
-    "alignment_bits",
-    "alignment_rounding",
-    "product_exponent",
-    "min_exponent",
-    "zero_terms",
-    "zero_sign",
-    "underflow_sign",
-    "overflow",
-    "subnormal_results",
-    "nan",
-    "nan_payload",
-    "tininess_detected",
-}
 
 
 @dataclass(frozen=True, eq=False)
@@ -154,8 +135,7 @@ def _is_known(node: FusedSum, inst: Instruction) -> bool:
     arithmetic = node.arithmetic
     if not isinstance(arithmetic, FloatArithmetic) or not all(map(_fits, (inst.a, inst.b, arithmetic.result))):
         return False
-    unusual = {field.name for field in fields(arithmetic) if getattr(arithmetic, field.name) != field.default}
-    return unusual <= _KNOWN and (arithmetic.alignment_bits is not None or len(node.terms) <= 2)
+    return arithmetic.scaled_products is None and (arithmetic.alignment_bits is not None or len(node.terms) <= 2)
 
 
 def _fits(fmt: Format) -> bool:

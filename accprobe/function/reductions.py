@@ -68,9 +68,9 @@ class Reduction(ABC):
         """Yield input words, in order of their arguments, that together give a table every argument."""
 
 
-def octave(exponent: int, sign: int = 0) -> Int64s:
+def octave(exponent: int) -> Int64s:
     """Return the words of all numbers from 2^exponent to twice that."""
-    return np.arange(1 << FRACTION, dtype=np.int64) | (exponent + BIAS) << FRACTION | sign << 31
+    return np.arange(1 << FRACTION, dtype=np.int64) | (exponent + BIAS) << FRACTION
 
 
 def shifted(values: Any, left: Any) -> Any:
