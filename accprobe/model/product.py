@@ -226,11 +226,13 @@ class ProductModel:
 
 def chains_of(node: Node) -> Iterator[Chain]:
     """Return the chains from the first to the last."""
-    if isinstance(node, Chain):
-        yield node
-    else:
-        for part in node.parts:
-            yield from chains_of(part)
+    left = [node]
+    while left:
+        node = left.pop()
+        if isinstance(node, Chain):
+            yield node
+        else:
+            left += node.parts[::-1]
 
 
 def of_chains(node: Node) -> tuple[Chain, ...]:

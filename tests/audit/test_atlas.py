@@ -106,7 +106,7 @@ REBUILT = {
 }
 
 
-@pytest.mark.parametrize("target", some(list(REBUILT), 3))
+@pytest.mark.parametrize("target", some(list(REBUILT), 8))
 def test_part_of_it_is_built_again(target: str, monkeypatch: pytest.MonkeyPatch) -> None:
     needs("nvdisasm")
     pytest.importorskip("cuda.core", exc_type=ImportError)

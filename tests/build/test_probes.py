@@ -81,7 +81,7 @@ def headers(tmp_path_factory: pytest.TempPathFactory) -> Path:
             for name in some(kind, 20)
         ),
         *some(OF_TWO_BLOCKS, 8),
-        *some(ONE_OF_EACH_LAYOUT, 16),
+        *some(ONE_OF_EACH_LAYOUT, 64),
     ],
 )
 def test_every_problem_reaches_its_row_and_column(name: str, headers: Path) -> None:
@@ -100,7 +100,7 @@ def test_every_problem_reaches_its_row_and_column(name: str, headers: Path) -> N
         np.testing.assert_array_equal(d, (sums + (rows * inst.n + columns).astype(np.uint64)).astype(inst.d.dtype))
 
 
-@pytest.mark.parametrize("name", some(ONE_OF_EACH_LAYOUT, 32))
+@pytest.mark.parametrize("name", some(ONE_OF_EACH_LAYOUT, 64))
 def test_products_reach_every_row_and_column(name: str, headers: Path) -> None:
     """Matrix products whose last tiles are not full, by the instruction's own K."""
     inst = parse(name)

@@ -35,7 +35,6 @@ def run(*arguments: str) -> Result:
     ("name", "dtype", "computes"),
     [
         ("rms_norm", "f32", "x · rsqrt(S / K + eps) with 1 / sqrt, both rounded"),
-        ("norm", "f32", "sqrt(S) with sqrt rounded once"),
         ("softmax", "f32", ""),
         ("layer_norm", "f32", "(x - mean) · r with r = rsqrt(S / K + eps) with 1 / sqrt, both rounded; S by Welford in f32"),
         ("layer_norm", "bf16", ""),
@@ -44,7 +43,10 @@ def run(*arguments: str) -> Result:
             "f32",
             "S / (K - 1); S by Welford in f64, mean += delta / n, rounded products, merged as WelfordOps does in one",
         ),
-        ("std", "bf16", "sqrt(S / (K - 1)); S by Welford in f32, mean += delta / n, fused multiply-adds"),
+        pytest.param(
+            *("std", "bf16", "sqrt(S / (K - 1)); S by Welford in f32, mean += delta / n, fused multiply-adds"),
+            marks=pytest.mark.slow,
+        ),
         ("cross_entropy", "f32", "-(x[target] - max - log(S)) with expf of SLEEF and logf of SLEEF"),
     ],
 )

@@ -86,7 +86,7 @@ def test_planted_integers_are_confirmed(monkeypatch: pytest.MonkeyPatch, mnemoni
 
 def test_planted_chains_are_confirmed(monkeypatch: pytest.MonkeyPatch) -> None:
     inst = parse("VDPBF16PS")
-    row = Surveyor(planted(monkeypatch, {"VDPBF16PS": one_chain(inst)})).row(inst, 1 << 12, 0)
+    row = Surveyor(planted(monkeypatch, {"VDPBF16PS": one_chain(inst)})).row(inst, 1 << 10, 0)
     assert (row.status, row.reason, row.model) == ("confirmed", "", one_chain(inst))
     assert row.alternatives
     assert not row.alternatives.surviving

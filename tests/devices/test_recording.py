@@ -63,8 +63,12 @@ def replayed(path: Path, jobs: int = 1, **asked: int) -> Report:
 
 @pytest.mark.parametrize(
     ("device", "status", "kind", "jobs"),
-    [(Unlike, "confirmed", "replay", 1), (lambda: simulated_device("h100"), "simulated", "simulated", 2)],
-    ids=["gpu", "simulated, two processes"],
+    [
+        pytest.param(Unlike, "confirmed", "replay", 1, id="gpu"),
+        pytest.param(
+            *(lambda: simulated_device("h100"), "simulated", "simulated", 2), id="2 processes", marks=pytest.mark.slow
+        ),
+    ],
 )
 def test_replay_gives_the_same_report(device: Callable[[], Device], status: str, kind: str, jobs: int, tmp_path: Path) -> None:
     path = tmp_path / "r.npz"

@@ -69,7 +69,7 @@ def test_alternatives_to_known_models(name: str, room: int, monkeypatch: pytest.
     assert_same_results(inst, list(relatives(inst, model)), varied_operands(inst, model, 0, 12))
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(float_models() | integer_models(), st.integers(0, 2**32 - 1), st.randoms(use_true_random=False))
 def test_alternatives_to_planted_models_in_any_order(planted: Plant, seed: int, random) -> None:  # type: ignore[no-untyped-def]
     inst, models = planted.instruction, list(relatives(planted.instruction, planted.model))

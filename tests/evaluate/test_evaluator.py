@@ -74,7 +74,7 @@ def assert_agrees(planted: Plant, operands: Request) -> None:
         pytest.fail(f"{model} {operands[[i]]}: {int(d[i]):#x}, expected {int(expected[i]):#x}")
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(float_models() | scaled_models(), st.integers(0, 2**32 - 1))
 def test_any_float_model_on_every_kind_of_operands(planted: Plant, seed: int) -> None:
     rng = np.random.default_rng(seed)
@@ -82,7 +82,7 @@ def test_any_float_model_on_every_kind_of_operands(planted: Plant, seed: int) ->
         assert_agrees(planted, draw(kind, planted.instruction, rng, 2))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=16, deadline=None)
 @given(integer_models(), st.integers(0, 2**32 - 1))
 def test_any_integer_model(planted: Plant, seed: int) -> None:
     rng = np.random.default_rng(seed)

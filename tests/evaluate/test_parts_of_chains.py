@@ -117,8 +117,8 @@ BLOCK = 2 * (OF_A + OF_B) + sum(LINES) * INST.k
 @pytest.mark.parametrize(("kind", "with_c"), some([("normal", True), ("special", False)]))
 @pytest.mark.parametrize(
     ("promote", "ks", "launches"),
-    [(0, None, 3), (2, None, 5), (3, SHUFFLED, 3), (4, None, 5)],
-    ids=["chain", "promoted", "promoted, shuffled", "promoted after more than a part"],
+    [(0, None, 3), (3, SHUFFLED, 3), (4, None, 5)],
+    ids=["chain", "promoted, shuffled", "promoted after more than a part"],
 )
 def test_parts_of_a_chain_give_the_bits_of_one_launch(
     gpu: Emulated, monkeypatch: pytest.MonkeyPatch, kind: str, with_c: bool, promote: int, ks: Any, launches: int

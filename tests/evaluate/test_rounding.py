@@ -41,7 +41,7 @@ def of(*values: float) -> list[np.ndarray]:
     return [np.array([value]) for value in values]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(significands, significands, st.integers(-120, 120))
 def test_sums_and_products_are_error_free(x: int, y: int, apart: int) -> None:
     terms = of(float(x), float(y) * 2.0**apart)
@@ -54,7 +54,7 @@ def test_sums_and_products_are_error_free(x: int, y: int, apart: int) -> None:
         assert high == Fraction(float(exact))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(significands, significands, significands, st.integers(-250, 250))
 @example((1 << 53) - 1, (1 << 53) - 1, -((1 << 53) - 1), 53)
 @example((1 << 52) + 1, (1 << 52) + 1, -1, 104)
@@ -77,7 +77,7 @@ def test_the_top_bits_of_a_product_and_an_addend(a: int, b: int, c: int, apart: 
     assert abs(log2_floor(abs(exact)) - exponent - 60) <= 1
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(significands, significands, st.integers(-120, 120), st.integers(-250, 250))
 @example(-(1 << 52), 1, -54, 0)
 @example((1 << 53) - 1, 1, 0, 0)
@@ -93,7 +93,7 @@ def test_a_sum_rounded_to_odd(x: int, y: int, apart: int, exponent: int) -> None
         assert got.view(np.int64) & 1
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.lists(st.tuples(integers, st.integers(-2300, 2000)), min_size=1, max_size=6))
 @example([(1, 2000), (-1, -1100)])
 @example([(0, 2000), (-3, -1100)])
@@ -135,7 +135,7 @@ def assert_encodes(negative: bool, magnitude: int, exponent: int, arithmetic: Fl
     assert got == expected, f"{magnitude:#x} * 2^{exponent} {arithmetic}: {got:#x}, expected {expected:#x}"
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(
     arithmetics(), st.booleans(), magnitudes(61).filter(bool), st.sampled_from(("low", "middle", "high")), st.integers(-70, 8)
 )

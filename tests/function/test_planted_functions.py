@@ -45,7 +45,7 @@ PLANTS = {
 }
 
 SEGMENTS = {"two tables": [64, 64], "128 segments": [128], "256 segments": [256], "an exact square": [128]}
-LONG_TAIL = {"64 segments, another bias", "256 segments", "an exact square", "a logarithm"}
+LONG_TAIL = {"64 segments, another bias", "256 segments", "an exact square", "a logarithm", "a cosine"}
 
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] * (name in LONG_TAIL)) for name in PLANTS])
@@ -55,7 +55,8 @@ def test_a_planted_table_predicts_every_word(name: str) -> None:
     inference = infer_table_model(device)
     assert inference.model is not None, inference.contradicted
     rng = np.random.default_rng(0)
-    words = np.concatenate([rng.integers(0, 1 << 32, 1 << 18, np.uint32), np.arange(127 << 23, 129 << 23, 41, dtype=np.uint32)])
+    octaves = np.arange(127 << 23, 129 << 23, 401, dtype=np.uint32)
+    words = np.concatenate([rng.integers(0, 1 << 32, 1 << 16, np.uint32), octaves])
     assert np.array_equal(inference.model.words(words), device(words))
     kept = TableModelRecord.model_validate_json(model_record(inference.model).model_dump_json())
     assert np.array_equal(model_of(kept).words(words[::64]), device(words[::64]))

@@ -31,10 +31,7 @@ from accprobe.model.product import OPERAND_ROUNDINGS, Chain, Merged, Nested, Nod
 ELEMENTS = 1 << 12
 NOT_ONCE = {"int8, dropped tail": "40 missing: k = 512-551", "doubled k": "1 counted more than once: k = 255"}
 # `benchmarks/products.py` draws thousands of others.
-FOUND = (
-    *("chain of 32", "chain of multiply-adds, descending", "promoted every 128", "results f16, RZ", "tensor scales"),
-    *("3 even slices, backward", "block scales, one block", "int8", *NOT_ONCE),
-)
+FOUND = ("promoted every 128", "results f16, RZ", "3 even slices, backward", "block scales, one block", "int8, dropped tail")
 
 
 def outcome_of(plan: Planted, rows: int | None = None) -> ProductOutcome:
@@ -55,7 +52,7 @@ def hold_as_planted(plan: Planted, outcome: ProductOutcome, found: RegionOutcome
         assert by_name["promote_every"] == plan.promote_every
 
 
-@pytest.mark.parametrize("name", FOUND)
+@pytest.mark.parametrize("name", [*FOUND, pytest.param("doubled k", marks=pytest.mark.slow)])
 def test_planted_product_is_found_as_planted(name: str) -> None:
     plan = NAMED[name]
     outcome = outcome_of(plan)
@@ -196,7 +193,7 @@ def test_regions_have_their_own_plan() -> None:
 
 
 def test_a_faulty_output_is_named_and_not_confirmed() -> None:
-    plan = NAMED["faulty output"]
+    plan = replace(NAMED["faulty output"], k=64)
     assert plan.faulty is not None
     place = f"rows {plan.faulty.row}, columns {plan.faulty.column}"
     outcome = outcome_of(plan)

@@ -74,13 +74,11 @@ def sigmoid(a: Array, b: Array) -> Array:
 REFUSED: dict[str, Multiply] = {
     "it adds 2 to each element: ": lambda a, b: chain(a, b) + np.float32(2),
     "it adds 2 to each element of column 3: ": lambda a, b: chain(a, b) + of_column_3(2),
-    "it adds -0.3.* to each element of column 3: ": lambda a, b: chain(a, b) + of_column_3(-0.3),
     "it adds 1 to each element of row 1, 2 to each element of row 2, 3 .*, …: ": lambda a, b: (
         chain(a, b) + np.arange(M, dtype=np.float32)[:, None]
     ),
     "it adds 2 at row 0, column 5: ": lambda a, b: chain(a, b) + np.float32(2) * (np.arange(M * N) == 5).reshape(M, N),
     "the result is 0.125 times A·B: ": lambda a, b: chain(a, b) * np.float32(0.125),
-    "the result is -3 times A·B: ": lambda a, b: chain(a, b) * np.float32(-3),
     "the result does not depend on the operands of this call": Cached(),
     "with zeros the result is 0.5 .* and 0.731058": sigmoid,
     "the result is 0 with ones at any k": lambda a, b: np.zeros((M, N), np.float32),
@@ -138,7 +136,7 @@ def subtracted(a: Array, b: Array) -> Array:
 
 
 MISCOUNTED: list[tuple[Multiply, dict[str, str]]] = [
-    (dropped((13, 3, 120)), {"rows 13, columns 3": "1 missing: k = 120"}),
+    (dropped((13, 3, 50)), {"rows 13, columns 3": "1 missing: k = 50"}),
     (dropped((ALL, 0, 9)), {"columns 0": "1 missing: k = 9"}),
     (one_for_another, {"rows 4, columns 4": "1 missing: k = 9; 1 counted more than once: k = 10"}),
     (subtracted, {"rows 3, columns 3": "1 subtracted: k = 12"}),
@@ -147,12 +145,12 @@ MISCOUNTED: list[tuple[Multiply, dict[str, str]]] = [
 
 @pytest.mark.parametrize(("function", "expected"), some(MISCOUNTED, 7))
 def test_products_that_some_elements_do_not_count_once_are_named(function: Multiply, expected: dict[str, str]) -> None:
-    notes = dict(miscounted(row(outcome_of(function, 16, 12, 140), "own")))
+    notes = dict(miscounted(row(outcome_of(function, 16, 12, 60), "own")))
     assert len(notes) == len(expected)
     for where, which in expected.items():
         assert [note for at, note in notes.items() if where in at and note == which], notes
     with pytest.raises(AssertionError) as refused:
-        assert_every_k_once(function, shape=(16, 12, 140))
+        assert_every_k_once(function, shape=(16, 12, 60))
     assert all(ks in str(refused.value) for which in expected.values() for ks in re.findall("k = [0-9-]+", which))
 
 
@@ -188,15 +186,13 @@ def quantised(x: Array, fmt: str, width: int, power: bool) -> tuple[Array, Array
 @pytest.mark.parametrize(
     ("fmt", "width_a", "width_b", "power", "words"),
     [
-        ("e4m3", 256, None, False, "A is quantised to e4m3 per row, scale amax/448"),
         ("e4m3", 128, 4096, True, "A per 128 k and B per tensor are quantised to e4m3, scale 2^ceil(log2(amax/448))"),
         ("s8", 256, 256, False, "A per row and B per column are quantised to s8, scale amax/127"),
     ],
 )
-def test_dynamic_quantisation_is_named(fmt: str, width_a: int, width_b: int | None, power: bool, words: str) -> None:
+def test_dynamic_quantisation_is_named(fmt: str, width_a: int, width_b: int, power: bool, words: str) -> None:
     def function(a: Array, b: Array) -> Array:
-        one = np.ones(b.T.shape, np.float32)
-        (x, of_x), (y, of_y) = quantised(a, fmt, width_a, power), quantised(b.T, fmt, width_b, power) if width_b else (b.T, one)
+        (x, of_x), (y, of_y) = quantised(a, fmt, width_a, power), quantised(b.T, fmt, width_b, power)
         return chain(x * of_x, (y * of_y).T).astype(a.dtype)
 
     outcome = characterise(box(function, 16, 16, 256, "bf16", "bf16"), elements=1 << 10)
@@ -204,15 +200,13 @@ def test_dynamic_quantisation_is_named(fmt: str, width_a: int, width_b: int | No
     assert status(outcome)[1].endswith(f": {words}")
 
 
-@pytest.mark.parametrize(("fmt", "width", "most"), [("s8", 256, 127), ("s4", 128, 7)])
-def test_dequantised_weights_are_named(fmt: str, width: int, most: int) -> None:
+def test_dequantised_weights_are_named() -> None:
     def function(a: Array, b: Array) -> Array:
-        codes, scales = quantised(b.T, fmt, width, power=False)
+        codes, scales = quantised(b.T, "s4", 128, power=False)
         return chain(a, (codes * scales).astype(a.dtype).T).astype(a.dtype)
 
     reason = status(characterise(box(function, 16, 16, 256, "bf16", "bf16"), elements=1 << 10))[1]
-    of = "column" if width == 256 else f"{width} k"
-    assert reason.endswith(f"whole column of B: B is quantised to {fmt} per {of}, scale amax/{most}, dequantised to bf16")
+    assert reason.endswith("whole column of B: B is quantised to s4 per 128 k, scale amax/7, dequantised to bf16")
 
 
 def four_bits(x: Array) -> Array:
@@ -269,18 +263,17 @@ def to_e4m3(d: Array) -> Array:
     return np.clip(d, -448, 448).astype(float8_e4m3fn)
 
 
-@pytest.mark.parametrize("slice_", [64, 24])
-def test_results_of_8_bits_show_the_order_and_the_precision_of_f32_sums(slice_: int) -> None:
+def test_results_of_8_bits_show_the_order_and_the_precision_of_f32_sums() -> None:
     def function(a: Array, b: Array) -> Array:
         with np.errstate(all="ignore"):
-            return to_e4m3(sum(chain(a[:, k : k + slice_], b[k : k + slice_]) for k in range(0, 64, slice_)))
+            return to_e4m3(sum(chain(a[:, k : k + 24], b[k : k + 24]) for k in range(0, 64, 24)))
 
     outcome = characterise(box(function, 16, 16, 64, "bf16", "e4m3"), elements=1 << 12)
     assert status(outcome) == ("confirmed", "")
     told = {name: finding.value for name, finding in findings(outcome).items()}
     assert (told["products_per_sum"], told["result_bits"], told["sum_rounding"]) == (1, 23, "RNE")
     assert outcome.main.plan is not None
-    assert len(list(outcome.main.plan.chains())) == -(-64 // slice_)
+    assert len(list(outcome.main.plan.chains())) == 3
 
 
 def test_results_of_8_bits_that_become_nan_have_no_plan() -> None:
@@ -297,7 +290,7 @@ CONVERSIONS: dict[str, tuple[Callable[[Array], Array], str]] = {
 }
 
 
-@pytest.mark.parametrize("name", CONVERSIONS)
+@pytest.mark.parametrize("name", ["half away", pytest.param("twice", marks=pytest.mark.slow), "clamp"])
 def test_conversions_of_the_result_are_named(name: str) -> None:
     convert, words = CONVERSIONS[name]
 
@@ -305,7 +298,7 @@ def test_conversions_of_the_result_are_named(name: str) -> None:
         with np.errstate(all="ignore"):
             return convert(chain(a, b)).astype(a.dtype)
 
-    outcome = characterise(box(function, 16, 16, 32, "bf16", "bf16"), elements=1 << 10)
+    outcome = characterise(box(function, 16, 16, 8, "bf16", "bf16"), elements=1 << 10)
     if words == "RNA":
         assert status(outcome) == ("confirmed", "")
         assert findings(outcome)["result_rounding"].value == words
@@ -324,16 +317,6 @@ def test_products_that_are_rounded_to_their_format_are_found(fmt: str, out: str,
     outcome = characterise(box(function, 16, 16, 32, fmt, out), elements=1 << 10)
     assert status(outcome) == ("confirmed", "")
     assert findings(outcome)["product_bits"].value == bits
-
-
-def test_weights_of_a_softmax_are_no_factor() -> None:
-    def function(a: Array, b: Array) -> Array:
-        with np.errstate(all="ignore"):
-            weights = np.exp(a - a.max(axis=1, keepdims=True))
-            return chain(weights / weights.sum(axis=1, keepdims=True), b)
-
-    with pytest.raises(AccprobeError, match="with ones at k = 0 only, the result is"):
-        characterise(box(function, 16, 16, 32, "f32", "f32"), elements=1 << 10)
 
 
 def as_tf32(x: Array, how: str = "RZ") -> Array:
@@ -378,20 +361,10 @@ def test_f32_operands_in_parts_are_named(function: Multiply, words: str) -> None
         assert words in status(outcome_of(function))[1]
 
 
-@pytest.mark.parametrize("name", ["bf16", "e4m3", "s8"])
-def test_a_product_depends_on_its_own_row_and_column(name: str) -> None:
-    multiply = chain if name != "s8" else lambda a, b: a.astype(np.int32) @ b.astype(np.int32)
-    for k in (1, 2, 7):
-        of = box(multiply, 5, 3, k, name, "s32" if name == "s8" else "f32")
-        assert find_dependence(RecordedCallable(of)).value == "own row and column"
-
-
-@pytest.mark.parametrize("first", [1, 3])
-def test_first_calls_that_give_other_bits_are_counted(first: int) -> None:
-    outcome = outcome_of(warming(first), 16, 16)
+def test_first_calls_that_give_other_bits_are_counted() -> None:
+    outcome = outcome_of(warming(3), 16, 16)
     found, reason = status(outcome)
-    calls = "call gives" if first == 1 else f"{first} calls give"
-    assert (found, reason.partition(":")[0]) == ("unstable", f"the first {calls} other bits than later ones")
+    assert (found, reason.partition(":")[0]) == ("unstable", "the first 3 calls give other bits than later ones")
     by_name = findings(outcome)
     assert (by_name["first_calls"].value, by_name["first_calls"].note) == ("other bits", reason)
     assert by_name["repeatable"].value == "no"

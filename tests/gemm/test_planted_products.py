@@ -48,10 +48,10 @@ def test_nothing_of_accprobe_is_imported(module: ModuleType) -> None:
             assert {name.name.split(".")[0] for name in node.names} <= allowed
 
 
-PLAN = replace(HOPPER, k=128, slices=(64, 64))
+PLAN = replace(HOPPER, m=16, n=16, k=64, slices=(32, 32))
 OTHERS = {
     "bits": (replace(PLAN, alignment_bits=24), ["alignment_bits: 24, 25"]),
-    "slices": (replace(PLAN, slices=(80, 48)), []),
+    "slices": (replace(PLAN, slices=(48, 16)), []),
 }
 
 

@@ -53,7 +53,7 @@ class OverflowBox:
     ("box", "message"),
     [
         (OverflowBox(BF16, np.inf, np.nan), "NaN for -Inf"),
-        (OverflowBox(F16, 65504, -65504), "-65504 for -Inf and 65504 for Inf"),
+        pytest.param(OverflowBox(F16, 65504, -65504), "-65504 for -Inf and 65504 for Inf", marks=pytest.mark.slow),
     ],
 )
 def test_other_overflow_results_are_named_and_mark_the_findings(box: OverflowBox, message: str) -> None:

@@ -59,7 +59,7 @@ def test_two_level_sums_are_refused_soon(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_a_contradicted_region_has_suggested_findings_alone() -> None:
-    outcome = characterise(PlantedBox(replace(HOPPER, m=8, n=8, k=32)), elements=1 << 8)
+    outcome = characterise(PlantedBox(replace(HOPPER, m=8, n=8, k=16)), elements=1 << 8)
     outcome.verification.count("normal", 64, 3)
     assert findings(outcome)["order"].bound == "suggested"
     assert f"fresh elements differ from the plan (normal 3 of {outcome.verification.kinds['normal']:,}" in status(outcome)[1]
@@ -73,7 +73,7 @@ def test_no_arithmetic_is_searched_of_a_sum_wider_than_any_known() -> None:
 
 
 def test_wrong_subnormal_results_leave_the_other_findings_exact() -> None:
-    exact = PlantedBox(replace(HOPPER, m=8, n=8, k=32))
+    exact = PlantedBox(replace(HOPPER, m=8, n=8, k=16))
 
     class OddBelowTheNormalRange(PlantedBox):
         def product(self, a: Bits, b: Bits, scales: ScaleWords | None = None) -> Bits:

@@ -101,21 +101,13 @@ def rounded_to(kind: str) -> Combine:
     return combine
 
 
-def four_times(plan: Planted, a: Array, b: Array, sa: Array, sb: Array) -> Array:
-    """Multiply by 4 if the scales are not 1."""
-    of_one = (sa == 1) & (sb == 1)
-    return rounded_to("f32")(plan, a, b, np.ones((1, 1), np.float32), np.ones((1, 1), np.float32)) * np.where(
-        of_one, np.float32(1), np.float32(4) * sa * sb
-    )
-
-
 SMALL = replace(HOPPER, m=M, n=N, k=K)
 OF_FMAS = replace(FMAS, m=M, n=N, k=K)
 
 
 @pytest.mark.parametrize(
     ("plan", "kind", "scale"),
-    some([(SMALL, "bf16", "row"), (SMALL, "f16", "tensor"), (OF_FMAS, "f32", "row"), (OF_FMAS, "bf16", "tensor")], 2),
+    some([(SMALL, "bf16", "row"), (SMALL, "f16", "tensor"), (OF_FMAS, "f32", "row"), (OF_FMAS, "bf16", "tensor")]),
     ids=lambda x: x if isinstance(x, str) else "",
 )
 def test_scales_that_are_applied_first_are_named(plan: Planted, kind: str, scale: ScaleOf) -> None:
@@ -136,17 +128,10 @@ def with_scales(rounded: Callable[[Array], Array]) -> Combine:
     return combine
 
 
-@pytest.mark.parametrize(
-    ("rounded", "words"),
-    [
-        (lambda x: x.astype(TYPES["bf16"].dtype).astype(np.float32), "bf16"),
-        (lambda x: np.exp2(np.ceil(np.log2(x))), "powers of two, upward"),
-    ],
-)
-def test_scales_that_are_rounded_first_are_named(rounded: Callable[[Array], Array], words: str) -> None:
-    outcome = characterise(ScaledBox(OF_FMAS, with_scales(rounded)), elements=1 << 8)
+def test_scales_that_are_rounded_first_are_named() -> None:
+    outcome = characterise(ScaledBox(OF_FMAS, with_scales(lambda x: np.exp2(np.ceil(np.log2(x))))), elements=1 << 8)
     assert status(outcome)[0] == "inferred"
-    assert f"the scales are rounded to {words}, before they are applied" in status(outcome)[1]
+    assert "the scales are rounded to powers of two, upward, before they are applied" in status(outcome)[1]
     assert outcome.main.plan is None
 
 
@@ -157,13 +142,6 @@ def test_fresh_operands_show_it_in_a_narrow_result() -> None:
     assert outcome.verification.mismatches
     assert status(outcome)[1].endswith("before the product, rounded to f32")
     assert outcome.main.plan is None
-
-
-def test_a_plan_that_is_far_off_is_not_suggested() -> None:
-    outcome = characterise(ScaledBox(OF_FMAS, four_times), elements=1 << 8)
-    found, reason = status(outcome)
-    assert (found, outcome.main.plan) == ("inferred", None)
-    assert "ones are scaled by another factor than the product of their scales" in reason
 
 
 def test_a_plan_that_is_near_is_suggested() -> None:

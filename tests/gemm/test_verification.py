@@ -75,7 +75,6 @@ def is_whole(x: Array, y: Array) -> bool:
 @pytest.mark.parametrize(
     ("otherwise", "kinds"),
     [
-        (is_large, {"large", "large A"}),
         (lambda x, y: is_large(y, x), {"large", "large B"}),
         (is_uniform, {"uniform"}),
         (is_whole, {"integers"}),

@@ -16,7 +16,7 @@ from accprobe.isa.formats import FORMATS
 from accprobe.model.tree import AlignmentRounding, DotModel, FloatArithmetic, Rounding, chain
 
 # Draws that are always the same; with `--hypothesis-profile=fresh`, others each time.
-FORTY = settings(max_examples=40, deadline=None, phases=[Phase.generate])
+FEW = settings(max_examples=16, deadline=None, phases=[Phase.generate])
 
 
 # Of the eighty draws of the two tests below, those that were needed to find what was broken on purpose: no neighbours that
@@ -57,6 +57,8 @@ LONG = (
     "an alignment that zeros and C show together",
     "rules that hide each other",
     "a draft that alternatives' operands contradict",
+    "bits far beyond what shows",
+    "a floor that no operand shows",
 )
 
 
@@ -68,7 +70,7 @@ def test_planted_models_that_have_found_something(planted: Plant) -> None:
 
 
 @pytest.mark.slow
-@FORTY
+@FEW
 @given(float_models(plain=True))
 def test_sums_bits_and_roundings(planted: Plant) -> None:
     """Trees, F from 4 to 40, every cut and rounding."""
@@ -76,7 +78,7 @@ def test_sums_bits_and_roundings(planted: Plant) -> None:
 
 
 @pytest.mark.slow
-@FORTY
+@FEW
 @given(float_models())
 def test_any_features(planted: Plant) -> None:
     """The rules of exponents, zeros, subnormals and overflow too."""
@@ -89,7 +91,7 @@ def test_another_value_is_another_answer(field: str) -> None:
     inst = instruction(32, "f32", "e4m3", "e4m3", "f32")
     hopper = FloatArithmetic(FORMATS["f32"], 13, "RZ", 13)
     values = {
-        "alignment_bits": [9, 13, 14, 22, 25],
+        "alignment_bits": [9, 14, 25],
         "result_bits": [7, 10, 13],
         "result_rounding": list(get_args(Rounding)),
         "alignment_rounding": list(get_args(AlignmentRounding)),
@@ -99,7 +101,7 @@ def test_another_value_is_another_answer(field: str) -> None:
         assert characterise(SimulatedDevice({inst: model}), inst).findings[field].value == value
 
 
-@FORTY
+@FEW
 @given(integer_models())
 def test_integers(planted: Plant) -> None:
     findings = outcome(planted)

@@ -67,11 +67,10 @@ def planted(fault: Fault) -> PlantedDevice:
 @pytest.mark.parametrize(
     ("fault", "where"),
     [
-        (Fault(place=Place("cell", 5, 3), bit=12), "row 5, column 3"),
         (Fault(place=Place("lane", 23), how="neighbour"), "lane 23"),
-        (Fault(place=Place("half", 0), bit=20), "half of the rows 0 or all else"),
+        pytest.param(Fault(place=Place("half", 0), bit=20), "half of the rows 0 or all else", marks=pytest.mark.slow),
     ],
-    ids=["cell", "lane of neighbours", "half"],
+    ids=["lane of neighbours", "half"],
 )
 def test_a_part_of_the_tile_that_is_wrong_is_found_and_named(fault: Fault, where: str) -> None:
     log, done = surveyed(planted(fault))
@@ -88,8 +87,8 @@ def once(number: int) -> Tiled:
 
 @pytest.mark.parametrize(
     "device",
-    [planted(Fault("from answer", 60_000, bit=13)), once(70_000), once(20_000)],
-    ids=["later", "once, late", "once, early"],
+    [planted(Fault("from answer", 60_000, bit=13)), once(70_000)],
+    ids=["later", "once"],
 )
 def test_a_moment_that_is_wrong_is_found(device: Tiled | PlantedDevice) -> None:
     log, done = surveyed(device)
@@ -99,9 +98,8 @@ def test_a_moment_that_is_wrong_is_found(device: Tiled | PlantedDevice) -> None:
     assert done.counterexample.kind == "repeated query"
 
 
-@pytest.mark.parametrize("rate", [1000, 10_000])
-def test_what_comes_at_random_is_of_no_place(rate: int) -> None:
-    log, done = surveyed(planted(Fault("random", rate, bit=29)))
+def test_what_comes_at_random_is_of_no_place() -> None:
+    log, done = surveyed(planted(Fault("random", 10_000, bit=29)))
     assert done.tile is not None
     assert done.tile.differing == ""
     assert instability(log).endswith("occasionally, at no tile element always")

@@ -107,8 +107,8 @@ Multiply = Callable[[Array, Array], Array]
 
 def chain(a: Array, b: Array, step: int = 1) -> Array:
     """Return the product by f32 multiplies and adds, one k after the other; a negative step begins with the last k."""
-    d = np.zeros((len(a), b.shape[1]), np.float32)
+    a, b, d = a.T[:, :, None].astype(np.float32), b.astype(np.float32), np.zeros((len(a), b.shape[1]), np.float32)
     with np.errstate(all="ignore"):
-        for k in range(a.shape[1])[::step]:
-            d = d + a[:, k, None].astype(np.float32) * b[k].astype(np.float32)
+        for x, y in zip(a[::step], b[::step], strict=True):
+            d += x * y
     return d

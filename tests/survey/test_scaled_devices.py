@@ -97,7 +97,7 @@ def test_the_evaluator_of_these_tests_agrees_with_the_published_models(inst: Ins
     [
         pytest.param(NVFP4, *USUAL[NVFP4], id="NVFP4"),
         pytest.param(TWO, 30, 32, -130, id="blocks of 32, another floor", marks=pytest.mark.slow),
-        pytest.param(MIXED, *USUAL[MIXED], id="fp8"),
+        pytest.param(MIXED, *USUAL[MIXED], id="fp8", marks=pytest.mark.slow),
     ],
 )
 def test_what_was_planted_is_confirmed(inst: Instruction, bits: int, at_once: int | None, floor: int) -> None:

@@ -167,6 +167,7 @@ def test_a_recorded_row_is_played_back_and_shown(tmp_path: Path) -> None:
     assert "left out of B 0x" in report_page(read)
 
 
+@pytest.mark.slow
 def test_metadata_without_a_meaning_is_a_note() -> None:
     """The planted device takes such a code as 0b0100."""
     device = planted("mma.sp.m16n8k8.f32.tf32.tf32.f32")

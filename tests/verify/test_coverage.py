@@ -20,9 +20,7 @@ from accprobe.operands.request import Request, joined
 from accprobe.report.report import Report
 from accprobe.verify.coverage import Coverage
 from accprobe.verify.coverage.corpora import tries_of
-from accprobe.verify.coverage.coverage import alike
 from accprobe.verify.coverage.integers import DRAWS
-from accprobe.verify.coverage.search import search
 from accprobe.verify.coverage.trace import trace_of
 from accprobe.verify.random import batches
 
@@ -124,17 +122,6 @@ def test_operands_are_stored_for_every_published_model(chip: str) -> None:
     assert [inst.name for inst, model in models.items() if tries_of(inst.stored, model) is None] == []
 
 
-@pytest.mark.parametrize("name", some(["wgmma.m64n8k32.f32.e4m3.e4m3", "mma.sync.m16n8k16.f32.f16.f16.f32"], 2))
-def test_search_without_stored_operands_reaches_what_these_reach(name: str) -> None:
-    inst, model = alike(parse(name)), H200[parse(name)]
-    trace = trace_of(inst, model)
-    stored = Coverage(inst, model)
-    list(stored.directed())
-    reached = trace.covering_rows(search(trace, 1).request)
-    events = {trace.families[key][code] for key, code in reached} - {None}
-    assert len(events) >= 0.98 * stored.outcome().hit
-
-
 def nothing_impossible_happens(inst: Instruction, model: DotModel, requests: list[Request]) -> Coverage:
     coverage = Coverage(inst, model)
     for request in requests:
@@ -194,7 +181,7 @@ TINY = FloatArithmetic(FORMATS["f16"], 10, "RNE", 6, min_exponent=-16)
     ),
     ids=str,
 )
-@pytest.mark.parametrize("k", some([2, 1]))
+@pytest.mark.parametrize("k", some([1, 2]))
 def test_search_reaches_what_any_operands_reach_and_nothing_impossible(k: int, changes: dict[str, object]) -> None:
     """Every pair of 4-bit codes as one product, or as two, beside C that is anything, or one of a few."""
     inst = instruction(k, "f16", "e2m1", "e2m1", "f16")

@@ -46,7 +46,7 @@ def assert_minimal(inst: Instruction, device: DotModel, model: DotModel, small: 
     return len(products)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(float_models(), st.sampled_from(["alignment_bits", "result_bits", "result_rounding", "nan"]), st.integers(0, 99))
 def test_any_planted_fault_is_shrunk(planted: Plant, field: str, seed: int) -> None:
     values: dict[str, object] = {"alignment_bits": 4, "result_bits": 5, "result_rounding": "RNE", "nan": 0x7C01}
