@@ -116,24 +116,16 @@ def promotion(chain: Chain) -> str:
     return f"{count}{size}, then promoted by {chain.by}{total}"
 
 
-def kernel_title(kernel: Kernel) -> str:
-    """ "gemm (sm_90a, sha256 0123456789ab)"."""
-    return f"{short_name(kernel.name)} ({kernel.architecture or 'unknown architecture'}, sha256 {kernel.sha256[:12]})"
-
-
-def shortfall_reason(found: Shortfall) -> str:
-    """Return opcode, bits and promotion: "QGMMA.64x64x32 keeps 13 (e8m13) bits, fewer than 22; never promoted in the loop"."""
-    sums = _sums(found.kernels[0], found.opcode) if found.rule == "accumulator" else []
-    return "; ".join([f"{found.opcode} {found.reason}".lstrip(), *sums])
-
-
 def shortfall_line(found: Shortfall) -> str:
-    """Return all of it on one line, the file first."""
+    """Return file, kernel, opcode, bits and promotion of a failed requirement on one line."""
     if not found.kernels:
         return found.reason
     first, *others = found.kernels
-    line = f"{first.file}: {kernel_title(first)}: {shortfall_reason(found)}"
-    return f"{line}; the same kernel {len(others)} more time{'s' * (len(others) > 1)}" if others else line
+    sums = _sums(first, found.opcode) if found.rule == "accumulator" else []
+    reason = "; ".join([f"{found.opcode} {found.reason}".lstrip(), *sums])
+    title = f"{short_name(first.name)} ({first.architecture or 'unknown architecture'}, sha256 {first.sha256[:12]})"
+    again = f"; the same kernel {len(others)} more time{'s' * (len(others) > 1)}" if others else ""
+    return f"{first.file}: {title}: {reason}{again}"
 
 
 def accumulator_sources(kernels: Sequence[Kernel]) -> Iterator[str]:
