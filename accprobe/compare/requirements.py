@@ -69,10 +69,10 @@ def parse_requirement(line: str) -> Requirement:
     field, operator, text = match["field"], match["operator"], match["wanted"]
     if field not in field_names():
         raise RequirementError(f"requirement '{line}': there is no field '{field}'; {nearest(field, field_names())}")
-    number = re.fullmatch(r"-?\d+(\.\d+)?", text)
+    number = re.fullmatch(r"-?\d+(\.\d+)?(e[+-]?\d+)?", text)
     if not number and operator not in ("==", "!="):
         raise RequirementError(f"requirement '{line}': '{operator}' needs a number, not '{text}'")
-    wanted = (float(text) if number[1] else int(text)) if number else text.strip("\"'")
+    wanted = (float(text) if number[1] or number[2] else int(text)) if number else text.strip("\"'")
     return Requirement(line.strip(), match["glob"], field, operator, wanted)
 
 

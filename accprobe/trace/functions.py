@@ -20,26 +20,32 @@ from accprobe.gemm.verification import ordered
 from accprobe.isa.formats import Bits, Format
 from accprobe.trace.sides import Cause, OriginSide, compared_parts
 
-MOST_WORDS, SAMPLE = 1 << 20, 1 << 13
-"""Words of an operand that are compared, and those from which a function is recognised."""
+MOST_WORDS, TOGETHER, SAMPLE = 1 << 24, 1 << 20, 1 << 13
+"""Words of an operand that are compared, those of them at a time, and those from which a function is recognised."""
 
 
 @dataclass(frozen=True)
 class SideFunction:
-    """name: the reference function that the results are near to. computes: a candidate that gives every word, "" if none."""
+    """name: the reference function that the results are near to. computes: a candidate that gives every word that was compared,
+    "" if none. largest_error: of the words compared, in ulp. compared, of: words.
+    """
 
     name: str
     computes: str
     largest_error: float
+    compared: int
+    of: int
 
     def __str__(self) -> str:
-        return self.computes or f"{self.name} with errors of up to {self.largest_error:.3g} ulp"
+        found = self.computes or f"{self.name} with errors of up to {self.largest_error:.3g} ulp"
+        return found if self.compared == self.of else f"{found}, in the {self.compared:,} of {self.of:,} words compared"
 
 
 def with_functions(cause: Cause, left: OriginSide, right: OriginSide) -> Cause:
     """Return the cause with the functions of both sides, where the results are ones of a single operand, or their distance.
 
-    Functions that give all words of their side are a verified cause, and replace one that is not.
+    Functions that give all words of their side are a verified cause, and replace one that is not. Of larger results some words
+    are compared, so that the cause is not verified.
     """
     if cause.kind not in ("argument", "function", "fusion", "unknown") or left.value is None or right.value is None:
         return cause
@@ -51,7 +57,7 @@ def with_functions(cause: Cause, left: OriginSide, right: OriginSide) -> Cause:
         return replace(cause, text=f"{cause.text}; {_distance(x, y)}") if cause.kind == "function" else cause
     text = f"{_names(one, other)}; {_distance(x, y, one.name == other.name)}"
     if one.computes and other.computes and (cause.kind in ("function", "unknown") or not cause.verified):
-        return Cause("function", text, verified=True)
+        return Cause("function", text, verified=all(each.compared == each.of for each in (one, other)))
     return cause if cause.kind == "unknown" else replace(cause, text=f"{cause.text}; {text}")
 
 
@@ -93,20 +99,19 @@ def _function(x: Any, side: OriginSide) -> SideFunction | None:
     operand, result = formats
     if operand is None or result is None or not (operand.is_float and result.is_float) or operand.storage_bits > 32:
         return None
-    words, results = _some(library.patterns(x, operand)), _some(library.patterns(y, result))
+    every = [library.patterns(each, fmt).reshape(-1) for each, fmt in ((x, operand), (y, result))]
+    words, results = (each[:: -(-len(each) // MOST_WORDS)] for each in every)
     sample = slice(None, None, -(-len(words) // SAMPLE))
     name = recognised(words[sample], results[sample], operand, result)
     if not name:
         return None
+    parts = [slice(first, first + TOGETHER) for first in range(0, len(words), TOGETHER)]
     candidates = _candidates(name, words[sample], results[sample], operand, result, library)
-    explains = (each.in_words for each in candidates if not each.count_wrong(words, results, result))
-    errors = errors_in_ulp(results, exact_values(name, operand)(words), result)
-    return SideFunction(name, next(explains, ""), float(np.nanmax(errors)))
-
-
-def _some(words: Bits) -> Bits:
-    flat = words.reshape(-1)
-    return flat[:: -(-len(flat) // MOST_WORDS)]
+    explains = (x.in_words for x in candidates if not any(x.count_wrong(words[some], results[some], result) for some in parts))
+    computes = next(explains, "")
+    exact = exact_values(name, operand)
+    errors = 0.0 if computes else max(np.nanmax(errors_in_ulp(results[some], exact(words[some]), result)) for some in parts)
+    return SideFunction(name, computes, float(errors), len(words), len(every[0]))
 
 
 def _candidates(name: str, words: Bits, results: Bits, operand: Format, result: Format, library: Any) -> Iterator[Hypothesis]:

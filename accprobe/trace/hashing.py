@@ -1,9 +1,10 @@
 """128-bit hashes of the bits of tensors, computed on the device of the tensor and fetched later.
 
 The bits of a tensor, in its logical order, are 32-bit words; the last one is filled with zeros. A hash has two lanes. Each is
-the sum of all words times 64-bit weights, modulo 2^64. The weight of a word depends on its position, so a permutation changes
-the sum. Two different contents agree with a probability below 2^-60 (multilinear hashing: Lemire and Kaser, Strongly universal
-string hashing is fast, Computer Journal 2014). It is not a defence against somebody who searches for a collision.
+the sum of all words times 64-bit weights, modulo 2^64. Each position has its own weight, so the order of words matters.
+With random weights, two different contents would agree with a probability below 2^-60 (multilinear hashing: Lemire and Kaser,
+Strongly universal string hashing is fast, Computer Journal 2014). These weights are constants that look random: contents that
+were not made to collide are assumed to agree as seldom.
 
 A GPU computes both lanes of many tensors in one kernel (`accprobe.trace.hash_kernel`); elsewhere torch computes the same sums.
 """

@@ -133,11 +133,13 @@ def _value_text(value: TensorValue) -> str:
 
 
 class TraceWriter:
-    """Writes a trace line by line, so that a run that crashes leaves what it recorded."""
+    """Writes a trace line by line, so that a run that crashes leaves what it recorded. Files of an earlier trace get a "~"."""
 
     def __init__(self, folder: Path, part: str, versions: Mapping[str, str]) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / OPERAND_FILE).unlink(missing_ok=True)
+        for earlier in (folder / OPERATION_FILE, folder / OPERAND_FILE):
+            if earlier.exists():
+                earlier.replace(earlier.with_name(f"{earlier.name}~"))
         self._folder, self.count = folder, 0
         self._file = (folder / OPERATION_FILE).open("w", encoding="utf-8")
         self._write({"format": FORMAT, "version": VERSION, "part": part, "versions": dict(versions)})

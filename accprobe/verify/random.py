@@ -36,7 +36,7 @@ def verify(
     of two 8-bit codes is among them at `pair_places`. Raises AccprobeError if dots is negative.
     """
     if dots < 0:
-        raise AccprobeError(f"dots is {dots}; there are no fewer than 0 dot products")
+        raise AccprobeError(f"dots is {dots}: give 0 or more")
     subject = InstructionSubject(device, inst)
     return compared(subject, parts(subject.inst, model, dots, seed, with_pairs), seed, advance)
 

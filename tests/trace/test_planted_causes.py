@@ -13,7 +13,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from accprobe.errors import AccprobeError  # noqa: E402
-from accprobe.trace import ProgramRun, compare_folders, record, run_both  # noqa: E402
+from accprobe.trace import ProgramRun, compare_folders, functions, record, run_both  # noqa: E402
 from accprobe.trace.causes import TraceFindings  # noqa: E402
 from accprobe.trace.replay import RecordedCall, copy_operand  # noqa: E402
 from accprobe.trace.summary import trace_headline  # noqa: E402
@@ -157,6 +157,24 @@ def test_functions_of_both_sides_are_named() -> None:
         assert origin.cause.verified
 
 
+def test_a_function_of_some_words_is_not_verified(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every second word was left out of a large result, and a difference in the others was called verified."""
+
+    def one_wrong(x: Any) -> Any:
+        found = np.exp(x.numpy())
+        found.reshape(-1)[1] *= np.float32(1.001)
+        return torch.from_numpy(found)
+
+    monkeypatch.setattr(functions, "TOGETHER", 64)
+    (origin,) = differences(torch.exp, one_wrong).origins
+    assert "exp: torch's exp in f32 against exp with errors of up to 1.12e+04 ulp" in origin.cause.text
+    assert not origin.cause.verified
+    monkeypatch.setattr(functions, "MOST_WORDS", 64)
+    (origin,) = differences(torch.exp, one_wrong).origins
+    assert "numpy's exp in f32, in the 64 of" in origin.cause.text
+    assert not origin.cause.verified
+
+
 def softmax_by_hand(x: Any) -> Any:
     e = torch.exp(x - x.amax(-1, keepdim=True))
     return e / e.sum(-1, keepdim=True)
@@ -287,7 +305,7 @@ def fails() -> None:
 @pytest.mark.parametrize(
     ("function", "sentence"),
     [
-        (fails, "ValueError: no such layer; nothing"),
+        (fails, "ValueError: no such layer second line; nothing"),
         (list, "nothing to compare"),
         (lambda: torch.empty(0), "nothing to compare"),
     ],

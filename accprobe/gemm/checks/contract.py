@@ -52,10 +52,14 @@ def refuse_non_products(subject: RecordedCallable, seed: int) -> None:
     if there.mean() > 0.5:
         row, column = np.argwhere(there)[0]
         again = spec.out.values(subject.product(*layout.blank(), keep=False))[row, column]
-        doubt = "an activation?" if again == added[row, column] else f"and {again:.9g} when it is probed again"
+        if again != added[row, column]:
+            raise AccprobeError(
+                f"the same call returns other results: with zeros {added[row, column]:.9g}, then {again:.9g} (row {row}, column"
+                f" {column}): fix the seed, or switch the noise off"
+            )
         raise AccprobeError(
             f"with zeros the result is {added[row, column]:.9g} (row {row}, column {column}), and {one[row, column]:.9g} if"
-            f" one product is 1: this is not a product of two matrices ({doubt})"
+            f" one product is 1: this is not a product of two matrices (an activation?)"
         )
 
 
