@@ -44,8 +44,8 @@ class SideFunction:
 def with_functions(cause: Cause, left: OriginSide, right: OriginSide) -> Cause:
     """Return the cause with the functions of both sides, where the results are ones of a single operand, or their distance.
 
-    Functions that give all words of their side are a verified cause, and replace one that is not. Of larger results some words
-    are compared, so that the cause is not verified.
+    Functions that give all words of their side are a verified cause, and replace one that is not. Only some words
+    of larger results are compared, which verifies no cause.
     """
     if cause.kind not in ("argument", "function", "fusion", "unknown") or left.value is None or right.value is None:
         return cause
