@@ -228,6 +228,8 @@ class ProductRun:
                 measured.on_found,
                 self._drawing(called.spec),
             )
+            if called.epilogue is not None:
+                progress("epilogue", 0.0)
             infer_epilogue(called, measured.outcome, self.seed)
             _explain_activation(called.epilogue, measured.outcome)
         measured.finished = True

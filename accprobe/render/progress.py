@@ -49,7 +49,8 @@ def _lines(description: str) -> Iterator[Show]:
 
     def show(completed: int, total: int | None, description: str) -> None:
         nonlocal latest
-        latest = f"{description}: {completed:,}{'' if total is None else f' of {total:,}'}"
+        share = f"{completed} %" if total == 100 else f"{completed:,} of {total:,}" if total else ""
+        latest = ": ".join(filter(None, (description, share)))
 
     def print_lines() -> None:
         while not ended.wait(BETWEEN_LINES):
