@@ -5,12 +5,12 @@ The plan of the product predicts its sums. Each way to go on from them is compar
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from itertools import cycle
 from math import frexp
-from typing import Any, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +21,7 @@ from accprobe.evaluate.product import product
 from accprobe.gemm.blackbox import Call, one_nan
 from accprobe.gemm.callables.adapter import CallableAdapter
 from accprobe.gemm.callables.epilogues import Epilogue
-from accprobe.gemm.findings import ProductOutcome, RegionOutcome
+from accprobe.gemm.findings import ProductOutcome
 from accprobe.gemm.operands import draw_operands
 from accprobe.infer.findings import Finding
 from accprobe.isa.formats import FORMATS, Bits, Format
@@ -37,11 +37,18 @@ PREDICTED_LINES, ELEMENTS = 64, 1 << 15
 SumValues = NDArray[Any]  # of float32
 
 
-class EpilogueWay(Protocol):
-    """A way to compute an epilogue: its values in f32, which are then rounded to D."""
+class EpilogueInputs(NamedTuple):
+    """model: of the sums in f32. call: operands of a part of D; sums, c: its sums and addend in f32. out: the format of D."""
 
-    def __call__(self, model: ProductModel, call: Call, sums: SumValues, c: SumValues, out: Format, /) -> SumValues:
-        """model: of the sums in f32. call: operands of a part of D; c: its addend in f32. out: the format of D."""
+    model: ProductModel
+    call: Call
+    sums: SumValues
+    c: SumValues
+    out: Format
+
+
+# A way to compute an epilogue: its values in f32, which are then rounded to D.
+EpilogueWay = Callable[[EpilogueInputs], SumValues]
 
 
 def infer_epilogue(adapter: CallableAdapter, outcome: ProductOutcome, seed: int) -> None:
@@ -58,10 +65,12 @@ def infer_epilogue(adapter: CallableAdapter, outcome: ProductOutcome, seed: int)
         call, addend = _probe(adapter, epilogue, outcome, kind, rng)
         for found in outcome.found:
             rows, columns = (rng.permutation(lines)[:PREDICTED_LINES] for lines in (found.region.rows, found.region.columns))
-            part, c = call.part(rows, columns), _singles(outcome.spec.out, addend[np.ix_(rows, columns)])
+            part, out = call.part(rows, columns), outcome.spec.out
             compared += part.d.size
-            for name, expected in _expected(epilogue, found, part, c, outcome.spec.out):
-                wrong[name] += int(np.count_nonzero(one_nan(expected, outcome.spec.out) != part.d))
+            assert found.plan is not None
+            inputs = _inputs(found.plan, part, addend[np.ix_(rows, columns)], out)
+            for name, way in ways(epilogue, out):
+                wrong[name] += int(np.count_nonzero(one_nan(_results(way, inputs), out) != part.d))
         if compared >= ELEMENTS:
             break
     kept = [name for name, count in wrong.items() if not count]
@@ -91,38 +100,26 @@ def _probe(
         if is_bias:  # rows that differ in the last bits of A alone, so that one bias cancels the sums of all
             a = a[rng.integers(spec.m)] ^ rng.integers(0, 2, a.shape, a.dtype)
         factor = -epilogue.alpha / (epilogue.beta or 1)
-        addend = _words(factor * out.values(adapter.product(a, b)), out)
+        addend = out.patterns(factor * out.values(adapter.product(a, b)))
     if is_bias:
         addend[:] = addend[rng.integers(spec.m)]
     epilogue.switch_on(addend)
     return Call(a, b, None, one_nan(adapter.product(a, b), out)), addend
 
 
-def _expected(epilogue: Epilogue, found: RegionOutcome, part: Call, c: SumValues, out: Format) -> Iterator[tuple[str, Bits]]:
-    """Yield the results by each way."""
-    assert found.plan is not None
-    model = replace(found.plan, result=SUM_FORMAT)
-    sums = product(model, part.a, part.b).view(np.float32)
+def _inputs(plan: ProductModel, call: Call, c: Bits, out: Format) -> EpilogueInputs:
+    model = replace(plan, result=SUM_FORMAT)
+    return EpilogueInputs(model, call, product(model, call.a, call.b).view(np.float32), _singles(out, c), out)
+
+
+def _results(way: EpilogueWay, inputs: EpilogueInputs) -> Bits:
+    """Return D by this way."""
     with np.errstate(all="ignore"):
-        for name, way in ways(epilogue, out):
-            yield name, _words(way(model, part, sums, c, out), out)
+        return inputs.out.patterns(way(inputs))
 
 
 def _singles(fmt: Format, words: Bits) -> SumValues:
     return fmt.values(words).astype(np.float32)
-
-
-def _words(values: NDArray[Any], fmt: Format) -> Bits:
-    assert fmt.ml_dtype is not None
-    return values.astype(fmt.ml_dtype).view(fmt.dtype)
-
-
-def _times(fmt: Format, words: Bits, factor: float) -> Bits:
-    return _words(_singles(fmt, words) * np.float32(factor), fmt)
-
-
-def _rounded(values: SumValues, out: Format) -> SumValues:
-    return _singles(out, _words(values, out))
 
 
 def _fma(factor: float, x: SumValues, y: SumValues) -> SumValues:
@@ -132,7 +129,7 @@ def _fma(factor: float, x: SumValues, y: SumValues) -> SumValues:
 
 def ways(epilogue: Epilogue, out: Format) -> Iterator[tuple[str, EpilogueWay]]:
     """Yield the ways to compute an epilogue, by name: with the activation after the rounding, and before it if that differs."""
-    of_sums = _linear_ways(epilogue.alpha, epilogue.beta, out) if epilogue.shape is not None else [("sum", _of_sum)]
+    of_sums = _linear_ways(epilogue.alpha, epilogue.beta, out) if epilogue.shape is not None else [("sum", lambda x: x.sums)]
     for name, way in of_sums:
         if epilogue.activation is None:
             yield name, way
@@ -147,25 +144,21 @@ def _linear_ways(alpha: float, beta: float, out: Format) -> Iterator[tuple[str, 
     by_alpha, by_beta = np.float32(alpha), np.float32(beta)
     once = f", rounded once to {out}" if out is not SUM_FORMAT else ""
     first, second = "sum" if alpha == 1 else "alpha · sum", "C" if beta == 1 else "beta · C"
-    yield f"{first} + {second} in f32{once}", lambda m, call, s, c, out: by_alpha * s + by_beta * c
+    yield f"{first} + {second} in f32{once}", lambda x: by_alpha * x.sums + by_beta * x.c
     if not _is_exact(alpha):
-        yield f"fma(alpha, sum, {second}) in f32{once}", lambda m, call, s, c, out: _fma(alpha, s, by_beta * c)
+        yield f"fma(alpha, sum, {second}) in f32{once}", lambda x: _fma(alpha, x.sums, by_beta * x.c)
     if not _is_exact(beta):
-        yield f"fma(beta, C, {first}) in f32{once}", lambda m, call, s, c, out: _fma(beta, c, by_alpha * s)
+        yield f"fma(beta, C, {first}) in f32{once}", lambda x: _fma(beta, x.c, by_alpha * x.sums)
     if out is not SUM_FORMAT and beta:
         rounded = f"{first} rounded to {out}, then {second} added and rounded"
-        yield rounded, lambda m, call, s, c, out: _rounded(by_alpha * s, out) + by_beta * c
+        yield rounded, lambda x: _singles(out, out.patterns(by_alpha * x.sums)) + by_beta * x.c
     if alpha == 1 and beta:
-        yield f"{second} as the first term of the sum{once}", lambda m, call, s, c, out: _from_start(m, call, by_beta * c)
+        yield f"{second} as the first term of the sum{once}", lambda x: _from_start(x, by_beta * x.c)
     for operand in "" if _is_exact(alpha) else "AB":
         scaled = f"sum of products with alpha · {operand} rounded to its format"
         yield f"{scaled}, + {second} in f32{once}", partial(_scaled_first, operand, alpha, beta, False)
         if not _is_exact(beta):
             yield f"fma(beta, C, {scaled}) in f32{once}", partial(_scaled_first, operand, alpha, beta, True)
-
-
-def _of_sum(model: ProductModel, call: Call, sums: SumValues, c: SumValues, out: Format) -> SumValues:
-    return sums
 
 
 def _is_exact(factor: float) -> bool:
@@ -199,35 +192,21 @@ def recorded_way(row: ProductRow, has_addend: bool) -> EpilogueWay | None:
 
 def with_addend(way: EpilogueWay, model: ProductModel, a: Bits, b: Bits, c: Bits) -> Bits:
     """Return D of a recorded product for a [M, K], b [N, K] and C [M, N]."""
-    out, model = model.result, replace(model, result=SUM_FORMAT)
-    sums = product(model, a, b).view(np.float32)
-    with np.errstate(all="ignore"):
-        return _words(way(model, Call(a, b, None, c), sums, _singles(out, c), out), out)
+    return _results(way, _inputs(model, Call(a, b, None, c), c, model.result))
 
 
-def _scaled_first(
-    operand: str,
-    alpha: float,
-    beta: float,
-    is_fused: bool,
-    model: ProductModel,
-    call: Call,
-    sums: SumValues,
-    c: SumValues,
-    out: Format,
-) -> SumValues:
+def _scaled_first(operand: str, alpha: float, beta: float, is_fused: bool, x: EpilogueInputs) -> SumValues:
     """Multiply an operand by alpha before the product."""
     a, b = (
-        _times(fmt, words, alpha) if name == operand else words
-        for name, fmt, words in (("A", model.a, call.a), ("B", model.b, call.b))
+        fmt.patterns(_singles(fmt, words) * np.float32(alpha)) if name == operand else words
+        for name, fmt, words in (("A", x.model.a, x.call.a), ("B", x.model.b, x.call.b))
     )
-    found = product(model, a, b).view(np.float32)
-    return _fma(beta, c, found) if is_fused else found + np.float32(beta) * c
+    found = product(x.model, a, b).view(np.float32)
+    return _fma(beta, x.c, found) if is_fused else found + np.float32(beta) * x.c
 
 
-def _from_start(model: ProductModel, call: Call, start: SumValues) -> SumValues:
-    found: SumValues = product(model, call.a, call.b, np.ascontiguousarray(start).view(np.uint32)).view(np.float32)
-    return found
+def _from_start(x: EpilogueInputs, start: SumValues) -> SumValues:
+    return product(x.model, x.call.a, x.call.b, np.ascontiguousarray(start).view(np.uint32)).view(np.float32)
 
 
 def activation_words(epilogue: Epilogue, words: Bits, fmt: Format) -> Bits:
@@ -239,8 +218,8 @@ def activation_words(epilogue: Epilogue, words: Bits, fmt: Format) -> Bits:
 def _activated(epilogue: Epilogue, way: EpilogueWay, rounded: bool) -> EpilogueWay:
     """Return the way with torch's activation, in the format of D or in f32."""
 
-    def activated(model: ProductModel, call: Call, sums: SumValues, c: SumValues, out: Format) -> SumValues:
-        values, fmt = way(model, call, sums, c, out), out if rounded else SUM_FORMAT
-        return _singles(fmt, activation_words(epilogue, _words(values, fmt), fmt))
+    def activated(x: EpilogueInputs) -> SumValues:
+        fmt = x.out if rounded else SUM_FORMAT
+        return _singles(fmt, activation_words(epilogue, fmt.patterns(way(x)), fmt))
 
     return activated

@@ -12,7 +12,7 @@ from accprobe.errors import AccprobeError
 from accprobe.evaluate.product import ScaleWords
 from accprobe.gemm.blackbox import Spec
 from accprobe.gemm.callables.adapter import CallableAdapter, one_sentence
-from accprobe.gemm.callables.arrays import NumpyArrays, TorchArrays, open_arrays
+from accprobe.gemm.callables.arrays import ArrayLibrary, TorchArrays, open_arrays
 from accprobe.gemm.callables.opening import Opened, ProductRequest, find_callable, open_callable
 from accprobe.gemm.callables.options import FLAGS, under_flags
 from accprobe.gemm.operands import ones
@@ -87,7 +87,7 @@ def test_scales_of_blocks_are_handed_over_as_blocks() -> None:
         return np.zeros((4, 300), np.float32)
 
     f32 = FORMATS["f32"]
-    called = CallableAdapter(Spec(4, 300, 260, f32, f32, f32, "128x128"), scaled, NumpyArrays(), "scaled")
+    called = CallableAdapter(Spec(4, 300, 260, f32, f32, f32, "128x128"), scaled, ArrayLibrary(), "scaled")
     of_b = np.repeat(np.arange(9, dtype=np.float32).reshape(3, 3), 128, axis=1)[:, :300]
     called.product(*ones(called.spec), ScaleWords(np.ones((4, 3), np.float32), of_b))
     called.product(*ones(called.spec))
@@ -202,7 +202,7 @@ def test_operands_that_a_later_call_changes_are_noticed() -> None:
         return d
 
     f32 = FORMATS["f32"]
-    called = CallableAdapter(Spec(4, 8, 16, f32, f32, f32), product, NumpyArrays(), "own:product")
+    called = CallableAdapter(Spec(4, 8, 16, f32, f32, f32), product, ArrayLibrary(), "own:product")
     for _ in range(7):
         called.check()
     with pytest.raises(AccprobeError, match="changes its operand b in place"):
@@ -266,7 +266,7 @@ def test_memory_that_is_full_where_operands_and_results_are_copied(role: str, mo
         raise OutOfMemoryError("CUDA out of memory")
 
     called = open_callable("numpy:matmul", ProductRequest((8, 8, 8))).adapter
-    monkeypatch.setattr(NumpyArrays, role, full)
+    monkeypatch.setattr(ArrayLibrary, role, full)
     with pytest.raises(
         AccprobeError, match=r"numpy:matmul .*: OutOfMemoryError: CUDA out of memory; the memory of cpu is full"
     ):

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from accprobe.errors import AccprobeError, ToolMissing
-from accprobe.gemm.callables.arrays import ARRAYS, NumpyArrays, TorchArrays, open_arrays
+from accprobe.gemm.callables.arrays import ARRAYS, ArrayLibrary, TorchArrays, open_arrays
 from accprobe.isa.formats import FORMATS, Bits
 
 torch = pytest.importorskip("torch")
@@ -96,7 +96,7 @@ def test_results_are_described_by_shape_type_and_format(arrays: str) -> None:
 
 def test_arrays_of_other_libraries_are_read_as_results() -> None:
     ours = np.arange(4, dtype=np.float32).reshape(2, 2)
-    for library, given in ((TorchArrays("cpu"), ours), (NumpyArrays(), torch.from_numpy(ours))):
+    for library, given in ((TorchArrays("cpu"), ours), (ArrayLibrary(), torch.from_numpy(ours))):
         assert library.received(given) is not None
         assert np.array_equal(library.patterns(given, FORMATS["f32"]), ours.view(np.uint32))
 
@@ -105,7 +105,7 @@ def test_formats_that_a_library_lacks_are_named() -> None:
     with pytest.raises(AccprobeError, match="torch has no type for the format e3m2"):
         TorchArrays("cpu").operand("a", patterns("e3m2", (2, 2)), FORMATS["e3m2"])
     with pytest.raises(AccprobeError, match="numpy has no type for the format b1"):
-        NumpyArrays().operand("a", patterns("b1", (2, 2)), FORMATS["b1"])
+        ArrayLibrary().operand("a", patterns("b1", (2, 2)), FORMATS["b1"])
 
 
 @pytest.mark.parametrize("arrays", [name for name in ARRAYS if importlib.util.find_spec(name) is None])

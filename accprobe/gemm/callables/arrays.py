@@ -49,7 +49,7 @@ def open_arrays(library: str, device: str | None = None) -> ArrayLibrary:
     if library == "numpy":
         if device not in (None, "cpu"):
             raise AccprobeError(f"numpy has no arrays on {device}: give --device cpu, or other --arrays")
-        return NumpyArrays()
+        return ArrayLibrary()
     if library == "torch":
         return TorchArrays(device)
     return JaxArrays(device)
@@ -62,7 +62,7 @@ def is_tensor(x: Any) -> bool:
 
 def library_of(x: Any) -> ArrayLibrary:
     """Return the library of a user's array: torch on the tensor's device, otherwise numpy."""
-    return TorchArrays(str(x.device)) if is_tensor(x) else NumpyArrays()
+    return TorchArrays(str(x.device)) if is_tensor(x) else ArrayLibrary()
 
 
 class ArrayLibrary:
@@ -103,8 +103,10 @@ class ArrayLibrary:
 
     def received(self, result: Any) -> Received | None:
         """Describe a callable's result; None if it is not an array."""
-        found = self._array(result)
-        return None if found is None else Received(found.shape, str(found.dtype), format_of_numpy(found.dtype))
+        if (found := self._array(result)) is None:
+            return None
+        name = str(found.dtype).removeprefix("torch.")
+        return Received(tuple(found.shape), name, _format_named(name))
 
     def patterns(self, result: Any, fmt: Format) -> Bits:
         """Return a copy of a result's bit patterns."""
@@ -114,10 +116,6 @@ class ArrayLibrary:
         if isinstance(result, np.ndarray):
             return result
         return np.asarray(result) if hasattr(result, "__array__") and not isinstance(result, np.generic) else None
-
-
-class NumpyArrays(ArrayLibrary):
-    """numpy arrays."""
 
 
 class TorchArrays(ArrayLibrary):
@@ -168,9 +166,9 @@ class TorchArrays(ArrayLibrary):
 
     def _called(self, function: Reducer, operands: Sequence[Any]) -> Any:
         """Return stacked results. They are copied one by one only if the function writes several to the same memory."""
-        found = [self._tensor(function(x)).detach() for x in operands]
+        found = [self._array(function(x)).detach() for x in operands]
         if len({each.data_ptr() for each in found}) < len(found):
-            found = [self._tensor(function(x)).detach().clone() for x in operands]
+            found = [self._array(function(x)).detach().clone() for x in operands]
         return self._torch.stack(found)
 
     def _replayed(self, function: Reducer, operands: Sequence[Any]) -> Any:
@@ -188,7 +186,7 @@ class TorchArrays(ArrayLibrary):
         torch, expected, graph = self._torch, self._called(function, operands), self._torch.cuda.CUDAGraph()
         try:
             with torch.cuda.graph(graph):
-                found = torch.stack([self._tensor(function(x)) for x in operands])
+                found = torch.stack([self._array(function(x)) for x in operands])
             graph.replay()
             same = torch.equal(found.view(torch.uint8), expected.view(torch.uint8))
         except RuntimeError:
@@ -222,21 +220,14 @@ class TorchArrays(ArrayLibrary):
             raise AccprobeError(f"torch has no type for the format {fmt}")
         return found
 
-    def received(self, result: Any) -> Received | None:
-        tensor = self._tensor(result)
-        if tensor is None:
-            return None
-        name = str(tensor.dtype).removeprefix("torch.")
-        return Received(tuple(tensor.shape), name, _format_named(name))
-
     def patterns(self, result: Any, fmt: Format) -> Bits:
         """Copy through pinned memory, which torch keeps for reuse, if the result is on a GPU."""
-        tensor = self._tensor(result).detach().contiguous().view(getattr(self._torch, f"int{fmt.storage_bits}"))
+        tensor = self._array(result).detach().contiguous().view(getattr(self._torch, f"int{fmt.storage_bits}"))
         host = self._torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=tensor.is_cuda)
         found: Bits = host.copy_(tensor).numpy().view(fmt.dtype)
         return found
 
-    def _tensor(self, result: Any) -> Any:
+    def _array(self, result: Any) -> Any:
         if isinstance(result, self._torch.Tensor):
             return result
         return self._torch.from_dlpack(result) if hasattr(result, "__dlpack__") else None

@@ -10,7 +10,7 @@ import os
 import signal
 import tempfile
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
@@ -26,8 +26,11 @@ from accprobe.errors import AccprobeError
 from accprobe.gemm.blackbox import Spec
 from accprobe.gemm.callables.adapter import CallableAdapter
 from accprobe.gemm.callables.arrays import open_arrays, torch_type
+from accprobe.gemm.callables.opening import Opened, ProductRequest
+from accprobe.gemm.callables.options import Options
 from accprobe.gemm.callables.reductions import factor_exponent
 from accprobe.gemm.operands import first_operands
+from accprobe.isa.formats import FORMATS
 
 # Fresh process groups, one after the other, that reduce `first_operands`; the last one is kept for the measurement.
 PROCESS_GROUPS = 3
@@ -164,7 +167,7 @@ def _open_rank(job: Job, rank: int) -> Any:
 class Collective(CallableAdapter):
     """A collective of x [ranks, elements], with a process for each rank."""
 
-    def __init__(self, name: str, spec: Spec, options: Mapping[str, Any], device: str | None) -> None:
+    def __init__(self, name: str, spec: Spec, options: Options, device: str | None) -> None:
         backend, operation = str(options["backend"]), str(options["op"])
         if backend == "gloo" and (device or "cpu") != "cpu":
             raise AccprobeError(f"gloo reduces on the CPU here: leave --device {device} out, or give --backend nccl")
@@ -191,13 +194,13 @@ class Collective(CallableAdapter):
         self._group = ProcessGroup(self._job)
 
 
-def open_collective(
-    name: str, spec: Spec, options: Mapping[str, Any], device: str | None
-) -> tuple[Collective, tuple[str, ...]]:
-    """Open a collective of spec.k ranks, and return it with remarks for the reader.
+def open_collective(name: str, request: ProductRequest, options: Options, device: str | None) -> Opened:
+    """Open a collective: request.shape is (ranks, elements, ranks).
 
     `first_operands` are reduced in several process groups; the results are compared as those of first calls.
     """
+    fmt, (m, n, k) = request.a or FORMATS["f32"], request.shape
+    spec = Spec(1 if name.endswith("reduce_scatter") else m, n, k, fmt, fmt, fmt, a_exponent=0)
     collective = Collective(name, spec, options, device)
     never_run = options["backend"] == "nccl" and spec.k > NCCL_RANKS
     remarks = (f"nccl of more than {NCCL_RANKS} ranks has never run with accprobe",) if never_run else ()
@@ -210,7 +213,7 @@ def open_collective(
     for _ in range(PROCESS_GROUPS - 1):
         collective.before.append(collective.product(*first_operands(collective.spec)))
         collective.renew()
-    return collective, remarks
+    return Opened(collective, {"dim": "first", **options}, remarks=remarks)
 
 
 def _divided(collective: Collective) -> str:

@@ -47,8 +47,10 @@ def open_reduction(
     request: its shape is (1, rows, K). Raises AccprobeError if the callable is no sum or mean of one dimension.
     """
     if name in COLLECTIVES:
+        from accprobe.gemm.callables.collectives import open_collective
+
         check_arrays(name, arrays)
-        return _open_collective(name, request, options, device)
+        return open_collective(name, request, options, device)
     own = find_callable(name, (*SUMS_AND_MEANS, *IN_PART, *COMPOSITE_NAMES, *COLLECTIVES))
     part = ""
     if isinstance(own, UserFunction) and name in IN_PART:
@@ -94,16 +96,6 @@ def check_ranks(name: str, ranks: int | None) -> None:
         raise AccprobeError(f"{name} is not a collective such as {COLLECTIVES[0]}: leave --ranks out, and give --shape ROWSxK")
     if ranks is not None and ranks < 2:
         raise AccprobeError("one rank adds nothing: give --ranks 2 or more")
-
-
-def _open_collective(name: str, request: ProductRequest, options: Options, device: str | None) -> Opened:
-    from accprobe.gemm.callables.collectives import open_collective
-
-    fmt = request.a or FORMATS["f32"]
-    m, n, k = request.shape
-    spec = Spec(1 if name.endswith("reduce_scatter") else m, n, k, fmt, fmt, fmt, a_exponent=0)
-    collective, remarks = open_collective(name, spec, options, device)
-    return Opened(collective, {"dim": "first", **options}, remarks=remarks)
 
 
 class ReductionAdapter(CallableAdapter):

@@ -271,7 +271,7 @@ def find_conversion(subject: RecordedCallable, seed: int) -> str:
         def explains(values: Singles) -> bool:
             """Round as a plan does: a format without infinity saturates."""
             largest = np.float32(np.inf if spec.out.infinity is not None else spec.out.largest_value)
-            expected = _as_stored(np.clip(values, -largest, largest), spec.out)
+            expected = spec.out.values(spec.out.patterns(np.clip(values, -largest, largest)))
             return bool(((d == expected) | np.isnan(d) & np.isnan(expected)).mean() >= AGREEING)
 
         if not len(d) or explains(products):
@@ -285,11 +285,7 @@ def _conversions(products: Singles, d: Floats, out: Format) -> Iterator[tuple[st
         most = np.float32(first.largest_value)
         words = f"results are rounded to {name}, then to {out}"
         if first is not out:
-            yield words, _as_stored(products, first)
-            yield f"{words}, and saturate at ±{most:g}", _as_stored(np.clip(products, -most, most), first)
+            for end, values in ("", products), (f", and saturate at ±{most:g}", np.clip(products, -most, most)):
+                yield f"{words}{end}", first.values(first.patterns(values)).astype(np.float32)
     largest = np.float32(np.max(np.abs(d), where=np.isfinite(d), initial=0))
     yield f"results beyond ±{largest:g} become ±{largest:g}: a clamp", np.clip(products, -largest, largest)
-
-
-def _as_stored(values: Singles, fmt: Format) -> Singles:
-    return values.astype(fmt.ml_dtype).astype(np.float32)
