@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from accprobe.errors import AccprobeError
+from accprobe.evaluate.any_order import Evaluate, on_cpu
 from accprobe.evaluate.product import ScaleWords
 from accprobe.isa.formats import FORMATS, Bits, Format
 from accprobe.model.product import ScaleOf
@@ -142,10 +143,12 @@ class KeptPart(NamedTuple):
 class RecordedCallable:
     """A black box that keeps some results of each call (`kept`) and every n-th call entirely (`whole`).
 
-    calls, elements: number so far. most: limit of calls, if any.
+    seed: of the experiments. evaluate: computes the results of models. calls, elements: number so far. most: limit of calls.
     """
 
     box: BlackBox
+    seed: int = 0
+    evaluate: Evaluate = on_cpu
     calls: int = 0
     elements: int = 0
     kept: list[KeptPart] = field(default_factory=list)
@@ -157,6 +160,10 @@ class RecordedCallable:
     @property
     def spec(self) -> Spec:
         return self.box.spec
+
+    def rng(self, experiment: int) -> np.random.Generator:
+        """Return the random numbers of an experiment, which has a number of its own."""
+        return np.random.default_rng((self.seed, experiment))
 
     def product(self, a: Bits, b: Bits, scales: ScaleWords | None = None, keep: bool = True) -> Bits:
         self._check_calls(1)

@@ -77,11 +77,11 @@ def characterise(
     before: results of earlier calls with `first_operands`. on_found: called between experiments. own: draws the user's own
     operands. Raises AccprobeError if the callable is not a matrix product.
     """
-    subject = RecordedCallable(box, calls=len(before))
+    subject = RecordedCallable(box, seed, evaluate, calls=len(before))
     progress("is it a matrix product", 0)
     first = repeat_first(subject, before)
-    contract.refuse_non_products(subject, seed)
-    outcome = ProductOutcome(box.spec, find_regions(subject, seed, first), first, None, seed=seed, stopped=UNFINISHED)
+    contract.refuse_non_products(subject)
+    outcome = ProductOutcome(box.spec, find_regions(subject, first), first, None, seed=seed, stopped=UNFINISHED)
     outcome.found.append(RegionOutcome(outcome.region_map.regions[0]))
 
     def experiment(name: str, part: float) -> None:
@@ -90,19 +90,19 @@ def characterise(
         progress(name, part)
 
     experiment("other rows and columns", 0)
-    outcome.depends = None if outcome.region_map.changed else contract.find_dependence(subject, seed)
+    outcome.depends = None if outcome.region_map.changed else contract.find_dependence(subject)
     experiment("products counted once", 0)
     depends = _count_products(subject, outcome)
     for found in outcome.found:
         if not found.reason:
-            _PlanSearch(subject, found, seed, evaluate, experiment).find(depends)
+            _PlanSearch(subject, found, experiment).find(depends)
     parts = [(found.region, found.plan) for found in outcome.found if found.plan is not None]
     if parts and outcome.fits_in_range:
 
         def progressed(count: int) -> None:
             experiment("fresh operands", min(1, count / elements))
 
-        verify_plans(subject, parts, elements, seed, evaluate, progressed, outcome.verification, own)
+        verify_plans(subject, parts, elements, outcome.verification, progressed, own)
         _explain_scales(outcome)
     for found in outcome.found:
         _probe_overflow(subject, found)
@@ -164,8 +164,6 @@ class _PlanSearch:
 
     subject: RecordedCallable
     found: RegionOutcome
-    seed: int
-    evaluate: Evaluate
     progress: Progress
     parts: str = ""
 
@@ -181,7 +179,7 @@ class _PlanSearch:
         if why_not := find_nan_overflow(self.subject):
             found.reason = why_not
             return
-        self.parts = find_parts(self.subject, self.seed)
+        self.parts = find_parts(self.subject)
         if self.parts not in ("", SEVERAL_ROUNDINGS):
             found.reason = self.parts
             return
@@ -195,7 +193,7 @@ class _PlanSearch:
                 return
         if depends is not None and depends.is_on_zeros:  # no tree of sums has that
             found.order, found.plan, found.counterexample, found.reason = None, None, "", str(depends)
-        found.reason = "; ".join(filter(None, (find_conversion(self.subject, self.seed), found.reason)))
+        found.reason = "; ".join(filter(None, (find_conversion(self.subject), found.reason)))
 
     def run(self, thorough: bool) -> None:
         """Find the plan. thorough: never assume that a subtree equals another of its shape."""
@@ -220,7 +218,7 @@ class _PlanSearch:
         self._compare_kept(probed)
         self.progress("alternative plans", 0)
         for attempt in range(REFITS):
-            self._falsify(probed, self.seed + attempt)
+            self._falsify(probed, self.subject.seed + attempt)
             before = found.plan
             if before is not None and found.mismatches and (other := refit(before, other_bits(before), probed)):
                 found.plan, found.mismatches, found.reason, found.counterexample = other, 0, "", ""
@@ -255,7 +253,7 @@ class _PlanSearch:
         return dots.probe(self.subject, wanted, self.found.region.rows, self.found.region.columns)
 
     def _fit(self, order: ProductModel) -> list[SparseDots]:
-        spec, seed, found = self.subject.spec, self.seed, self.found
+        spec, seed, found = self.subject.spec, self.subject.seed, self.found
         some = sampled_sums(order)
         drawn = [
             dots.sparse_probes(spec, some[:1], SPARSE_DOTS, seed + 1),
@@ -280,7 +278,7 @@ class _PlanSearch:
 
     def _scale(self, plan: ProductModel) -> None:
         found = self.found
-        scaled = infer_scales(self.subject, plan, found.region.rows, found.region.columns, self.seed, self.evaluate)
+        scaled = infer_scales(self.subject, plan, found.region.rows, found.region.columns)
         found.plan, found.other_scalings, found.misplaced = scaled.plan, scaled.others, scaled.misplaced
         if scaled.mismatches and not found.mismatches:
             found.reason = f"{scaled.mismatches} of {scaled.elements} scaled elements contradict every way to scale"
@@ -334,7 +332,7 @@ class _PlanSearch:
     def _cover(self, plan: ProductModel) -> None:
         """Compare the plan with dot products that reach every chain, or a sample of them."""
         found = self.found
-        probed, found.chains, found.chains_reached = dots.probe_chains(self.subject, found.region, plan, self.seed)
+        probed, found.chains, found.chains_reached = dots.probe_chains(self.subject, found.region, plan)
         found.results += len(probed)
         found.mismatches = dots.count_in_range(plan, probed)
         if found.mismatches:
@@ -353,9 +351,9 @@ class _PlanSearch:
         if plan != found.plan:
             found.kept, count = KeptResults(), 0
         similar = not found.mismatches
-        plan, new = compare_kept(found.plan, kept[count:], found.region, probed, similar, self.evaluate)
+        plan, new = compare_kept(self.subject, found.plan, found.region, probed, similar, count)
         if count and plan != found.plan:
-            found.kept, (_, new) = KeptResults(), compare_kept(plan, kept, found.region, probed, False, self.evaluate)
+            found.kept, (_, new) = KeptResults(), compare_kept(self.subject, plan, found.region, probed, False)
         if plan != found.plan:
             found.counterexample = ""
         found.plan, found.kept = plan, KeptResults(*map(sum, zip(found.kept, new, strict=True)))

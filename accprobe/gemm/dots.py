@@ -288,12 +288,12 @@ def _special(fmt: Format, pattern: int) -> str:
     return "NaN" if np.isnan(value) else f"{value:g}".replace("inf", "Inf")
 
 
-def probe_chains(subject: RecordedCallable, region: Region, plan: ProductModel, seed: int) -> tuple[SparseDots, int, int]:
+def probe_chains(subject: RecordedCallable, region: Region, plan: ProductModel) -> tuple[SparseDots, int, int]:
     """Probe every chain of a plan, or a random sample of `MOST_CHAINS`, and the additions of their sums.
 
     Return the results, the number of chains, and how many of them were reached.
     """
-    rng = np.random.default_rng((seed, 0xC4A1))
+    rng = subject.rng(0xC4A1)
     chains = [chain.taken for chain in plan.chains()]
     sample = rng.permutation(len(chains))[:MOST_CHAINS]
     ks = np.concatenate([_chain_places(chains, int(i), rng) for i in sample])

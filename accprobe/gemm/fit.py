@@ -12,9 +12,9 @@ from typing import NamedTuple, get_args
 import numpy as np
 
 from accprobe.errors import AccprobeError
-from accprobe.evaluate.any_order import Evaluate, on_cpu
+from accprobe.evaluate.any_order import on_cpu
 from accprobe.gemm import dots
-from accprobe.gemm.blackbox import KeptPart, Spec
+from accprobe.gemm.blackbox import KeptPart, RecordedCallable, Spec
 from accprobe.gemm.checks.regions import Region
 from accprobe.gemm.dots import FIRST, SparseDots
 from accprobe.gemm.plans import (
@@ -153,18 +153,21 @@ class KeptResults(NamedTuple):
 
 
 def compare_kept(
+    subject: RecordedCallable,
     plan: ProductModel,
-    kept: Sequence[KeptPart],
     region: Region,
     probed: Sequence[SparseDots],
     similar: bool,
-    evaluate: Evaluate,
+    first: int = 0,
 ) -> tuple[ProductModel, KeptResults]:
-    """Compare a plan with all kept results of a region. similar: compare a similar plan instead if it explains all of them."""
-    batches = list(_region_batches(kept, region))
+    """Compare a plan with the kept results of a region, from the call `first` on.
+
+    similar: compare a similar plan instead if it explains all of them.
+    """
+    batches = list(_region_batches(subject.kept[first:], region))
 
     def contradicting(plan: ProductModel) -> list[_Batch]:
-        return [(a, b, d) for a, b, d in batches if (evaluate(plan, a, b, None) != d).any()]
+        return [(a, b, d) for a, b, d in batches if (subject.evaluate(plan, a, b, None) != d).any()]
 
     failed = contradicting(plan)
     if failed and similar and (other := refit(plan, _similar(plan), probed, failed)):

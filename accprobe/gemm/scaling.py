@@ -9,7 +9,7 @@ from typing import get_args
 import numpy as np
 from numpy.random import Generator
 
-from accprobe.evaluate.any_order import Evaluate, on_cpu
+from accprobe.evaluate.any_order import Evaluate
 from accprobe.evaluate.error_free import Floats
 from accprobe.evaluate.product import ScaleWords, Singles, is_multiply_add, product
 from accprobe.evaluate.quantised import nearest_patterns
@@ -54,19 +54,17 @@ class Scaled:
     before: str = ""
 
 
-def infer_scales(
-    subject: RecordedCallable, plan: ProductModel, rows: Ints, columns: Ints, seed: int, evaluate: Evaluate = on_cpu
-) -> Scaled:
+def infer_scales(subject: RecordedCallable, plan: ProductModel, rows: Ints, columns: Ints) -> Scaled:
     """Probe with scales that are not powers of two, whose products must be rounded."""
-    rng = np.random.default_rng((seed, 0x5CA1E))
-    probes = _FewProducts(subject, plan, rows[:WIDE], columns[:WIDE], rng, evaluate)
+    rng = subject.rng(0x5CA1E)
+    probes = _FewProducts(subject, plan, rows[:WIDE], columns[:WIDE], rng)
     rows, columns = rows[: SIDE if plan.is_ordered else UNORDERED_SIDE], columns[:SIDE]
     calls = []
     for kind in KINDS:
         a, b, scales = draw_operands(subject.spec, kind, rng)
         calls.append(Call(a, b, scales, subject.product(a, b, scales, keep=False)).part(rows, columns))
     ways = list(_ways(subject.spec))
-    counts = {way: sum(count_wrong(evaluate, replace(plan, scales=way), *call) for call in calls) for way in ways}
+    counts = {way: sum(count_wrong(subject.evaluate, replace(plan, scales=way), *call) for call in calls) for way in ways}
     for _ in range(MOST_DRAWN):
         possible = [way for way in ways if not counts[way]]
         if len(possible) < 2:
@@ -79,7 +77,7 @@ def infer_scales(
     misplaced, before = _misplaced(subject, rows, columns, rng), ""
     found: ProductModel | None = replace(plan, scales=best)
     if found and counts[best] and misplaced in ("", OTHER_FACTOR) and plan.is_ordered:
-        before = applied_before(plan, calls) or _rounded_first(plan, ways, calls, evaluate)
+        before = applied_before(plan, calls) or _rounded_first(plan, ways, calls, subject.evaluate)
         if before or any(_relative_error(found, call) > MOST_ERROR for call in calls):
             found = None
     return Scaled(found, counts[best], sum(call.d.size for call in calls), others, misplaced, before)
@@ -111,7 +109,6 @@ class _FewProducts:
     rows: Ints
     columns: Ints
     rng: Generator
-    evaluate: Evaluate
 
     def of_two_blocks(self, ways: Sequence[Scales]) -> list[int]:
         """Count the elements that each way does not explain, none if all ways predict the same.
@@ -150,7 +147,7 @@ class _FewProducts:
         return self._wrong(a, b, ScaleWords(plain.a * pairs.a[i], plain.b * pairs.b[0, j]), expected[:, i, j, None, None])
 
     def _expected(self, model: ProductModel, ways: Sequence[Scales], a: Bits, b: Bits, scales: ScaleWords) -> Bits:
-        return np.stack([self.evaluate(replace(model, scales=way), a, b, scales) for way in ways])
+        return np.stack([self.subject.evaluate(replace(model, scales=way), a, b, scales) for way in ways])
 
     def _wrong(self, a: Bits, b: Bits, scales: ScaleWords, expected: Bits) -> list[int]:
         """Return how many results of a call differ from each of those that are expected, [ways, rows, columns]."""

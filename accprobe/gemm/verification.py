@@ -19,7 +19,6 @@ from accprobe.gemm.operands import (
     ROW_DISTRIBUTIONS,
     DrawOwn,
     Ints,
-    Layout,
     draw_operands,
     layout_of,
     power,
@@ -139,25 +138,22 @@ def verify_plans(
     subject: RecordedCallable,
     parts: Sequence[tuple[Region, ProductModel]],
     elements: int,
-    seed: int,
-    evaluate: Evaluate = on_cpu,
-    progress: Callable[[int], None] = lambda done: None,
-    verification: PlanVerification | None = None,
+    verification: PlanVerification,
+    progress: Callable[[int], None],
     own: DrawOwn | None = None,
-) -> PlanVerification:
+) -> None:
     """Compare at least `elements` results of fresh operands of every distribution.
 
-    parts: regions and their models. progress: called with the elements compared so far. verification: the record to fill. own:
+    parts: regions and their models. verification: the record to fill. progress: called with the elements compared so far. own:
     draws the user's operands, a further distribution.
     """
-    verification, layout = verification or PlanVerification(), layout_of(subject.spec)
     if subject.takes_windows and own is None and all(addition_list(model) is not None for _, model in parts):
-        return _verify_windows(subject, parts, elements, seed, progress, verification)
-    rng = np.random.default_rng((seed, 0xF5E5))
-    kinds = DISTRIBUTIONS if own is None else (*DISTRIBUTIONS, OWN)
+        _verify_windows(subject, parts, elements, verification, progress)
+        return
+    rng, kinds = subject.rng(0xF5E5), DISTRIBUTIONS if own is None else (*DISTRIBUTIONS, OWN)
     share, area = -(-elements // len(kinds)), sum(len(region.rows) * len(region.columns) for region, _ in parts)
     several = max(1, min(TOGETHER // area, -(-share // area)))
-    at_once = several > 1 if evaluate is on_cpu else several >= MANY
+    at_once = subject.spec.scale is None and several > (1 if subject.evaluate is on_cpu else MANY - 1)
     for number, kind in enumerate(cycle(kinds), 1):
         calls = []
         for _ in range(several):
@@ -168,33 +164,25 @@ def verify_plans(
             rows = region.rows
             if len(rows) * len(region.columns) > left:
                 rows = np.sort(rng.permutation(rows)[: max(1, left // len(region.columns))])
-            if at_once and subject.spec.scale is None and model.is_ordered:
-                a = np.stack([call.a[layout.distinct_rows(rows)] for call in calls])
-                b = np.stack([call.b[region.columns] for call in calls])
-                got = np.stack([call.d[np.ix_(rows, region.columns)] for call in calls])
-                verification.compare(kind, model.result, got, product(model, a, b), rows, region.columns)
-            else:
-                for call in calls:
-                    _compare(layout, verification, kind, model, rows, region.columns, call, evaluate)
+            for call in [_stacked(calls)] if at_once and model.is_ordered else calls:
+                _compare(subject, verification, kind, model, rows, region.columns, call)
         if verification.mismatches and not verification.disputed:
             verification.disputed = calls
         progress(verification.elements)
         enough = verification.elements >= elements and number >= len(kinds)
         if enough or (verification.mismatches and not all(model.is_ordered for _, model in parts)):
-            return verification
-    return verification
+            return
 
 
 def _verify_windows(
     subject: RecordedCallable,
     parts: Sequence[tuple[Region, ProductModel]],
     elements: int,
-    seed: int,
-    progress: Callable[[int], None],
     verification: PlanVerification,
-) -> PlanVerification:
+    progress: Callable[[int], None],
+) -> None:
     """Verify the plans of a reduction on rows that are windows of random words, many calls at once."""
-    spec, rng = subject.spec, np.random.default_rng((seed, 0xF5E6))
+    spec, rng = subject.spec, subject.rng(0xF5E6)
     factor = np.full((1, spec.k), power(spec.a, spec.a_exponent or 0), spec.a.dtype)
     area = sum(len(region.columns) for region, _ in parts)
     calls = -(-elements // (len(ROW_DISTRIBUTIONS) * area))
@@ -210,29 +198,33 @@ def _verify_windows(
                 verification.compare(kind, model.result, got[:, :, columns], expected, np.array([0]), columns)
             if verification.mismatches and not verification.disputed:
                 rows = np.lib.stride_tricks.sliding_window_view(words, spec.k)
-                verification.disputed = [
-                    Call(factor, rows[some[i]], None, got[i]) for i in range(min(len(some), MOST_DISPUTED))
-                ]
+                disputed = zip(some[:MOST_DISPUTED], got, strict=False)
+                verification.disputed = [Call(factor, rows[each], None, d) for each, d in disputed]
             progress(verification.elements)
-    return verification
+
+
+def _stacked(calls: Sequence[Call]) -> Call:
+    """Return calls without scales as one, a [calls, M, K], b [calls, N, K] and d [calls, M, N]."""
+    a, b, _, d = zip(*calls, strict=True)
+    return Call(np.stack(a), np.stack(b), None, np.stack(d))
 
 
 def _compare(
-    layout: Layout,
+    subject: RecordedCallable,
     verification: PlanVerification,
     kind: str,
     model: ProductModel,
     rows: Ints,
     columns: Ints,
     call: Call,
-    evaluate: Evaluate,
 ) -> None:
-    distinct = layout.distinct_rows(rows)
+    distinct, (*several, m, n) = layout_of(subject.spec).distinct_rows(rows), call.d.shape
     rows = rows if model.is_ordered else distinct
-    whole = len(rows) == len(call.a) and len(columns) == len(call.b)  # then no copies are needed
-    got = call.d if whole else call.d[np.ix_(rows, columns)]
-    a, b = call.a if len(distinct) == len(call.a) else call.a[distinct], call.b if whole else call.b[columns]
+    whole = len(rows) == m and len(columns) == n  # then no copies are needed
+    got = call.d if whole else call.d[..., rows[:, None], columns]
+    a, b = call.a if len(distinct) == m else call.a[..., distinct, :], call.b if whole else call.b[..., columns, :]
     scales = call.scales and scales_of_lines(call.scales, distinct, columns)
+    evaluate = on_cpu if several else subject.evaluate
     if model.is_ordered:
         verification.compare(kind, model.result, got, evaluate(model, a, b, scales), rows, columns)
         return

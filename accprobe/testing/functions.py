@@ -281,7 +281,7 @@ def _probed(f: Multiply, probed: RecordedCallable, how: How, experiment: Callabl
     """Run an experiment; a function that is not a product of two matrices fails the assertion."""
     __tracebackhide__ = True
     try:
-        contract.refuse_non_products(probed, 0)
+        contract.refuse_non_products(probed)
         return experiment()
     except AccprobeError as e:
         if e.__cause__ is not None:

@@ -27,9 +27,9 @@ from accprobe.operands.distributions import random_lines, times_power
 LAST_PLACES = 4
 
 
-def refuse_non_products(subject: RecordedCallable, seed: int) -> None:
+def refuse_non_products(subject: RecordedCallable) -> None:
     """Raise AccprobeError if the result is transposed, ignores the operands or adds something to A·B."""
-    _refuse_transposed(subject, seed)
+    _refuse_transposed(subject)
     spec = subject.spec
     layout = layout_of(spec)
     a, b = layout.blank()
@@ -86,12 +86,12 @@ def factor_in_words(subject: RecordedCallable, rows: Ints, columns: Ints, k: int
     return f"{factor:.9g} times A·B" if factor and all((each == factor).all() for each in found) else ""
 
 
-def _refuse_transposed(subject: RecordedCallable, seed: int) -> None:
+def _refuse_transposed(subject: RecordedCallable) -> None:
     """Raise AccprobeError if the result is the product of a transposed matrix. One 1 in each row of A selects a row of B."""
     spec = subject.spec
     if spec.a_exponent is not None:
         return
-    rng = np.random.default_rng((seed, 0x7A5))
+    rng = subject.rng(0x7A5)
     which = rng.permutation(max(spec.m, spec.k))[: spec.m] % spec.k
     picked = np.zeros((spec.m, spec.k), np.int64)
     picked[np.arange(spec.m), which] = 1
@@ -149,10 +149,10 @@ class Dependence:
         return self.is_on_others or self.quantised
 
 
-def find_dependence(subject: RecordedCallable, seed: int = 0) -> Dependence:
+def find_dependence(subject: RecordedCallable) -> Dependence:
     """Change other rows and columns, then elements whose products are zero, in a few calls. Name dynamic quantisation."""
-    found = _dependence(subject, seed)
-    if found.value != OWN and (how := find_quantisation(subject, seed)):
+    found = _dependence(subject)
+    if found.value != OWN and (how := find_quantisation(subject)):
         return replace(found, note=how, quantised=True)
     if found.is_on_zeros:
         wide = subject.spec.a.storage_bits > 16
@@ -161,8 +161,8 @@ def find_dependence(subject: RecordedCallable, seed: int = 0) -> Dependence:
     return found
 
 
-def _dependence(subject: RecordedCallable, seed: int) -> Dependence:
-    changes = _Changes(subject, seed)
+def _dependence(subject: RecordedCallable) -> Dependence:
+    changes = _Changes(subject)
     others, zeros = changes.of_others, changes.of_zeros
     if others(True, True) and (value := ON_OTHERS.get((others(True, False), others(False, True)))):
         return _named(changes, value)
@@ -187,8 +187,8 @@ def _named(changes: _Changes, value: str) -> Dependence:
 class _Changes:
     """Calls with changed operands, compared with one unchanged call."""
 
-    def __init__(self, subject: RecordedCallable, seed: int) -> None:
-        self._subject, self._rng = subject, np.random.default_rng((seed, 0xDE9))
+    def __init__(self, subject: RecordedCallable) -> None:
+        self._subject, self._rng = subject, subject.rng(0xDE9)
         self._a, self._b = first_operands(subject.spec)
         self._d = subject.product(self._a, self._b)
         self._rows, self._columns = (self._half(len(lines)) for lines in (self._a, self._b))

@@ -60,18 +60,18 @@ ZERO_POINTS = {"u4": 15, "u8": 255}
 Ways = Callable[[Singles], Iterator[tuple[str, str, str, Floats]]]
 
 
-def find_quantisation(subject: RecordedCallable, seed: int) -> str:
+def find_quantisation(subject: RecordedCallable) -> str:
     """Return how A and B are quantised, "" if no way explains the results or none is needed."""
     spec = subject.spec
     if spec.a.is_integer or spec.scale is not None or spec.a_exponent is not None:
         return ""
-    found = _find_quantisation(subject, seed, (OF_LINES, OF_BLOCKS), _ways, AGREEING)
-    return found or _find_quantisation(subject, seed, ALIKE_IN_SIZE, _nvfp4, AGREEING_CODES)
+    found = _find_quantisation(subject, (OF_LINES, OF_BLOCKS), _ways, AGREEING)
+    return found or _find_quantisation(subject, ALIKE_IN_SIZE, _nvfp4, AGREEING_CODES)
 
 
-def _find_quantisation(subject: RecordedCallable, seed: int, reach: tuple[int, int], ways: Ways, least: float) -> str:
+def _find_quantisation(subject: RecordedCallable, reach: tuple[int, int], ways: Ways, least: float) -> str:
     """reach: exponents of lines and of blocks; least: share of the results that must agree."""
-    spec, rng = subject.spec, np.random.default_rng((seed, 0x9A))
+    spec, rng = subject.spec, subject.rng(0x9A)
     there = np.sort(rng.permutation(spec.k)[:NONZERO])
     of_lines, of_blocks = reach
     of_block = rng.integers(-of_blocks, of_blocks + 1, -(-spec.k // ALIKE))[there // ALIKE]
@@ -157,12 +157,12 @@ SEVERAL_ROUNDINGS = "each product of f32 operands is rounded several times: it s
 LARGE_LOW = {10: 2.0**-12, 7: 2.0**-9}
 
 
-def find_parts(subject: RecordedCallable, seed: int) -> str:
+def find_parts(subject: RecordedCallable) -> str:
     """Return how f32 operands are rounded before they are multiplied, or split into parts; "" if each product is rounded once.
 
     One product is probed in each element. The nearer of two explanations counts.
     """
-    spec, rng = subject.spec, np.random.default_rng((seed, 0x9B))
+    spec, rng = subject.spec, subject.rng(0x9B)
     if any(fmt.name != "f32" for fmt in (spec.a, spec.b, spec.out)) or spec.scale is not None or spec.a_exponent is not None:
         return ""
     a, b = (np.zeros((lines, spec.k), np.float32) for lines in (spec.m, spec.n))
@@ -253,9 +253,9 @@ def find_nan_overflow(subject: RecordedCallable) -> str:
     return f"results beyond {most} become NaN; clamp them to {most}, or return bf16 (--out bf16)"
 
 
-def find_conversion(subject: RecordedCallable, seed: int) -> str:
+def find_conversion(subject: RecordedCallable) -> str:
     """Return how single products become results, "" if one rounding explains them or nothing does."""
-    spec, rng = subject.spec, np.random.default_rng((seed, 0xC0))
+    spec, rng = subject.spec, subject.rng(0xC0)
     if not spec.out.is_float or spec.out.ml_dtype is None or spec.scale is not None or spec.a_exponent is not None:
         return ""
     a, b = layout_of(spec).blank()

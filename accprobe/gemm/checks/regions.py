@@ -126,14 +126,13 @@ class RegionMap:
     values: int
 
 
-def find_regions(subject: RecordedCallable, seed: int = 0, first: FirstCalls | None = None) -> RegionMap:
+def find_regions(subject: RecordedCallable, first: FirstCalls) -> RegionMap:
     """Compute the same dot products in every element; different bits mean another plan or a fault.
 
     first: earlier identical calls. If these change, no more calls are made.
     """
-    rng = np.random.default_rng(seed)
-    spec = subject.spec
-    if first is not None and first.changed:
+    rng, spec = np.random.default_rng(subject.seed), subject.spec
+    if first.changed:
         return _changing(spec, first.changed, first.values)
     classes = np.zeros((spec.m, spec.n), np.int64)
     changed = np.zeros((spec.m, spec.n), bool)
