@@ -278,7 +278,7 @@ class ProductRun:
             return RowsOfX(adapter) if reduced else adapter
 
         self.sweeping = True
-        found = [replace(each, of="rows" if reduced else "m") for each in same_rows(box, ms, self.seed)]
+        found = same_rows(box, ms, self.seed, "rows" if reduced else "m")
         self.sentences += [str(each) for each in found]
         self.differs |= len(found) > 1
         for each in found:

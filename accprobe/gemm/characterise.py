@@ -97,7 +97,7 @@ def characterise(
         if not found.reason:
             _PlanSearch(subject, found, experiment).find(depends)
     parts = [(found.region, found.plan) for found in outcome.found if found.plan is not None]
-    if parts and outcome.fits_in_range:
+    if parts and outcome.kept.only_range_errors:
 
         def progressed(count: int) -> None:
             experiment("fresh operands", min(1, count / elements))

@@ -96,17 +96,9 @@ class ProductOutcome:
         return self.found[0]
 
     @property
-    def checked(self) -> int:
-        return sum(found.kept.results for found in self.found)
-
-    @property
-    def contradicting(self) -> int:
-        return sum(found.kept.contradicting for found in self.found)
-
-    @property
-    def fits_in_range(self) -> bool:
-        """Return whether the plans explain all kept results in the normal range of D."""
-        return all(found.kept.only_range_errors for found in self.found)
+    def kept(self) -> KeptResults:
+        """Return the comparison with the kept results of all regions."""
+        return KeptResults(*map(sum, zip(*(found.kept for found in self.found), strict=True)))
 
     @property
     def explained(self) -> bool:
@@ -148,8 +140,8 @@ def row(
             mismatches=verification.mismatches,
             seed=outcome.seed,
             kinds=verification.kinds,
-            results=outcome.checked,
-            contradicting=outcome.contradicting,
+            results=outcome.kept.results,
+            contradicting=outcome.kept.contradicting,
             mismatch=sparse or (verification.first[0].in_words(spec.out) if verification.first else ""),
         ),
         calls=outcome.calls,
@@ -186,25 +178,25 @@ def not_explained(outcome: ProductOutcome) -> str:
     """Return why the plans do not explain every element of D, "" if they do."""
     if outcome.stopped:
         return outcome.stopped
-    verification = outcome.verification
+    verification, kept = outcome.verification, outcome.kept
+    contradict = f"{kept.contradicting:,} of {kept.results:,} kept results"
     for found in outcome.found:
         if found.plan is None or found.mismatches:
             far = ["the nearest plan is too far off to be suggested"] if found.is_far_off else []
             fresh = [_fresh_mismatches(verification)] if found.mismatches and verification.mismatches else []
             return "; ".join([f"{found.region}: {found.reason}", *fresh, *far])
     in_range = all(found.fits_in_range and not found.kept.overflowed for found in outcome.found)
-    if (outcome.contradicting or verification.mismatches) and in_range and verification.mismatches == verification.subnormal:
+    if (kept.contradicting or verification.mismatches) and in_range and verification.mismatches == verification.subnormal:
         compared = f"{verification.mismatches:,} of {verification.elements:,} fresh ones"
-        differ = f"{outcome.contradicting:,} of {outcome.checked:,} kept results and {compared} differ"
-        return f"{differ}, and all of these are subnormal: only subnormal results are in doubt"
-    if outcome.contradicting and outcome.fits_in_range and not verification.mismatches:
+        return f"{contradict} and {compared} differ, and all of these are subnormal: only subnormal results are in doubt"
+    if kept.contradicting and kept.only_range_errors and not verification.mismatches:
         overflow = sorted({words for found in outcome.found for words in found.overflow})
         beyond = f"beyond the range of {outcome.spec.out}"
         if not overflow:
-            return f"{outcome.contradicting:,} of {outcome.checked:,} kept results contradict the plan, all {beyond}"
+            return f"{contradict} contradict the plan, all {beyond}"
         return f"sums {beyond} give {' and '.join(overflow)}"
-    if outcome.contradicting:
-        return f"{outcome.contradicting} of {outcome.checked} kept results contradict the plan"
+    if kept.contradicting:
+        return f"{contradict} contradict the plan"
     if verification.mismatches:
         return _fresh_mismatches(verification)
     if sum(found.region.elements for found in outcome.found) < outcome.spec.m * outcome.spec.n:

@@ -217,15 +217,13 @@ def steps_to_try(specs: Sequence[Spec]) -> list[KnownStep]:
     """Return fused sums that can give D: chains in the operands' format, then those of instructions, then other chains."""
     found: list[KnownStep] = []
     for spec in specs:
+        named = [("integers", integer_step(1))] if spec.a.is_integer else [*_instruction_steps(spec), *_chains(spec)]
         for how in OPERAND_ROUNDINGS if spec.rounds_operands else ("RZ",):
-            found += [KnownStep(spec, how, *each) for each in ([*_instruction_steps(spec), *_chains(spec)])]
+            found += [KnownStep(spec, how, *each) for each in named]
     return sorted(found, key=lambda step: (step.is_other_chain, not step.is_chain))
 
 
 def _instruction_steps(spec: Spec) -> Iterator[tuple[str, DotModel]]:
-    if spec.a.is_integer:
-        yield "integers", integer_step(1)
-        return
     for width in WIDTHS:
         for name, step in known_steps(spec.a, spec.b, width):
             if step.root.arithmetic.result.name == "f32" or step.root.arithmetic.result is spec.out:
@@ -234,7 +232,7 @@ def _instruction_steps(spec: Spec) -> Iterator[tuple[str, DotModel]]:
 
 def _chains(spec: Spec) -> Iterator[tuple[str, DotModel]]:
     """Yield chains of multiply-adds in f32 and in the formats of the operands and D."""
-    for step in dict.fromkeys(single_steps()) if spec.a.is_float else ():
+    for step in dict.fromkeys(single_steps()):
         arithmetic = step.root.arithmetic
         rounded = step == multiply_add(arithmetic.result, fused=False)
         if (rounded or not step.root.children) and (arithmetic.result.name == "f32" or arithmetic.result in (spec.a, spec.out)):

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn, TypedDict, TypeVar, Unpack
@@ -143,7 +142,7 @@ def assert_batch_invariant(f: Multiply, ms: Sequence[int] = MS, **how: Unpack[Ho
         called = _opened(f, how, m)
         return RowsOfX(called) if isinstance(called, ReductionAdapter) else called
 
-    found = [replace(each, of="m" if len(how.get("shape", SMALL_SHAPE)) > 2 else "rows") for each in same_rows(box, ms)]
+    found = same_rows(box, ms, of="m" if len(how.get("shape", SMALL_SHAPE)) > 2 else "rows")
     if len(found) > 1 or found[0].changing:
         results = f", the same rows have {len(found)} results" if len(found) > 1 else ""
         _fail(f, how, _opened(f, how).spec, f"not batch invariant{results}: {'; '.join(map(str, found))}")

@@ -232,18 +232,17 @@ class SameRow:
     """
 
     ms: tuple[int, ...]
-    changing: bool = False
-    of: str = "m"
+    changing: bool
+    of: str
 
     def __str__(self) -> str:
         bits = "the same bits for the same row" if len(self.ms) > 1 else "other bits in some row"
-        return (
-            f"{self.of} = {', '.join(map(str, self.ms))}: {bits}{', which change from call to call' if self.changing else ''}"
-        )
+        changing = ", which change from call to call" if self.changing else ""
+        return f"{self.of} = {', '.join(map(str, self.ms))}: {bits}{changing}"
 
 
-def same_rows(open_: Callable[[int], BlackBox], ms: Sequence[int], seed: int = 0) -> list[SameRow]:
-    """Group values of M by the bits of their shared rows: the same B, and the same row of A at the same place."""
+def same_rows(open_: Callable[[int], BlackBox], ms: Sequence[int], seed: int = 0, of: str = "m") -> list[SameRow]:
+    """Group values of M, called `of`, by the bits of their shared rows: the same B, and the same row of A at the same place."""
     rows: dict[int, list[bytes]] = {}
     changing = set()
     for m in ms:
@@ -258,12 +257,12 @@ def same_rows(open_: Callable[[int], BlackBox], ms: Sequence[int], seed: int = 0
         rows[m] = [row.digest() for row in seen]
     found: list[list[int]] = []
     for m in ms:
-        like = (of for of in found if all(x == y for other in of for x, y in zip(rows[m], rows[other], strict=False)))
-        if (of := next(like, None)) is not None:
-            of.append(m)
+        like = (same for same in found if all(x == y for other in same for x, y in zip(rows[m], rows[other], strict=False)))
+        if (same := next(like, None)) is not None:
+            same.append(m)
         else:
             found.append([m])
-    return [SameRow(tuple(of), bool(changing & set(of))) for of in found]
+    return [SameRow(tuple(same), bool(changing & set(same)), of) for same in found]
 
 
 def _shared(spec: Spec, most: int, number: int, seed: int) -> tuple[Bits, Bits, ScaleWords | None]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -32,14 +32,9 @@ class PartialTree:
     def is_chain(self) -> bool:
         return all(isinstance(x, int) for join in self.joins for x in join)
 
-    def mapped(self, change: Callable[[int], int | PartialTree]) -> PartialTree:
-        """Return the tree with each product replaced by another product or subtree."""
-        first = change(self.first)
-        joins = tuple(tuple(change(x) if isinstance(x, int) else x.mapped(change) for x in join) for join in self.joins)
-        return PartialTree(first, joins) if isinstance(first, int) else PartialTree(first.first, (*first.joins, *joins))
-
     def shifted(self, by: int) -> PartialTree:
-        return self.mapped(lambda k: k + by)
+        joins = tuple(tuple(x + by if isinstance(x, int) else x.shifted(by) for x in join) for join in self.joins)
+        return PartialTree(self.first + by, joins)
 
     def from_its_start(self) -> PartialTree:
         """Return the tree as seen from the chain that is added up first, if its first product joins an earlier partial sum."""
