@@ -56,7 +56,7 @@ def test_planted_attention_is_found_as_planted(name: str, operands: str) -> None
     plan = replace(PLANS[name], a=operands, b=operands)
     outcome = asked(PlantedAttention(plan))
     assert status(outcome) == ("confirmed", "")
-    assert (outcome.verification.mismatches, outcome.contradicting) == (0, 0)
+    assert (outcome.verification.mismatches, outcome.kept.contradicting) == (0, 0)
     assert outcome.verification.elements >= ELEMENTS
     assert {alternative.property for alternative in outcome.main.surviving} <= CANNOT_SHOW.get(name, {"product_exponent"})
     hold_as_planted(plan, outcome)

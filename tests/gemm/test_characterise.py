@@ -57,7 +57,7 @@ def test_planted_product_is_found_as_planted(name: str) -> None:
     plan = NAMED[name]
     outcome = outcome_of(plan)
     assert status(outcome) == ("confirmed", "")
-    assert (outcome.verification.mismatches, outcome.contradicting) == (0, 0)
+    assert (outcome.verification.mismatches, outcome.kept.contradicting) == (0, 0)
     assert outcome.verification.elements >= ELEMENTS
     hold_as_planted(plan, outcome)
     by_name = findings(outcome)

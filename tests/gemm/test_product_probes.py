@@ -60,7 +60,7 @@ def test_other_overflow_results_are_named_and_mark_the_findings(box: OverflowBox
     outcome = characterise(box, elements=ELEMENTS)
     assert status(outcome) == ("inferred", f"sums beyond the range of {box.spec.out} give {message}")
     assert (outcome.verification.elements, outcome.verification.mismatches) == (ELEMENTS, 0)
-    assert 0 < outcome.contradicting < outcome.checked
+    assert 0 < outcome.kept.contradicting < outcome.kept.results
     assert findings(outcome)["alignment_bits"].bound == "suggested"
 
 
