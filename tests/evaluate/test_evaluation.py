@@ -60,7 +60,7 @@ def assert_same_results(inst: Instruction, models: list[DotModel], operands: Req
 
 
 @pytest.mark.parametrize("room", some([terms.ROOM, 0]), ids=["as it is", "without room"])
-@pytest.mark.parametrize("name", ONE_ROUND)
+@pytest.mark.parametrize("name", some(ONE_ROUND, 2))
 def test_alternatives_to_known_models(name: str, room: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """With the usual cache, and with one that evicts at once."""
     monkeypatch.setattr(terms, "ROOM", room)

@@ -147,7 +147,7 @@ def test_rounding_of_anything(arithmetic: FloatArithmetic, negative: bool, magni
 
 
 @pytest.mark.parametrize("rounding", ROUNDINGS)
-@pytest.mark.parametrize(("result", "bits"), [("f32", 23), ("f32", 13), ("f16", 10), ("f16", 8), ("bf16", 7), ("f64", 52)])
+@pytest.mark.parametrize(("result", "bits"), [("f32", 23), ("f32", 13), ("f16", 10), ("f64", 52)])
 @pytest.mark.parametrize("negative", [False, True])
 def test_ties_and_their_neighbours(result: str, bits: int, rounding: str, negative: bool) -> None:
     fmt = FORMATS[result]

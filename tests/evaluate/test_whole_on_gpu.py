@@ -10,7 +10,7 @@ from typing import Any, get_args
 import numpy as np
 import pytest
 from compiled import library, needs_compiler
-from marks import only_on_a_gpu
+from marks import only_on_a_gpu, some
 from planted_models import model_of
 from planted_plans import NAMED
 from planted_products import Planted
@@ -146,7 +146,7 @@ def test_blocks_have_their_own_scales_however_many_slices_there_are(name: str) -
 
 
 @needs_compiler
-@pytest.mark.parametrize("scales", WAYS, ids=str)
+@pytest.mark.parametrize("scales", some(WAYS, 2), ids=str)
 def test_scales_of_blocks_are_applied_as_on_the_cpu(scales: Scales, monkeypatch: pytest.MonkeyPatch) -> None:
     plan = replace(NAMED["block scales"], m=35, n=33, k=600, out="f32")
     model = replace(model_of(plan), scales=scales)

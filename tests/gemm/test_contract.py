@@ -242,10 +242,11 @@ def slices(x: Array) -> Array:
             "bf16",
             "A per 16 k and B per 16 k are quantised to e2m1, scale e4m3 below",
         ),
-        (
+        pytest.param(
             lambda a, b: chain(slices(a), slices(b.T).T),
             "f32",
             "integer slices that share an exponent); no quantisation that accprobe",
+            marks=pytest.mark.slow,
         ),
     ],
 )

@@ -81,7 +81,7 @@ def test_kinds_are_those_of_the_cpu() -> None:
         assert list(drawing.recipes(parse(name))) == list(kinds(parse(name)))
 
 
-@pytest.mark.parametrize("name", [F16, FP8, TF32, F64, INT8])
+@pytest.mark.parametrize("name", [FP8, F64, INT8])
 def test_same_again_other_seed_other_batch(name: str) -> None:
     for recipe in drawing.recipes(parse(name)).values():
         once, again = (draw(name, recipe, 5, 7, 1, 2) for _ in range(2))

@@ -71,6 +71,7 @@ def test_blocks_are_those_of_nvdisasm(target: str) -> None:
     check(compiler.compile(instruction("mma.sync.m16n8k8.f32.f16.f16.f32"), target).path)
 
 
+@pytest.mark.slow
 def test_blocks_of_triton_are_those_of_nvdisasm(tmp_path: Path) -> None:
     (tmp_path / "x.cubin").write_bytes(triton_dot(90, 4, None, True)["cubin"])
     check(tmp_path / "x.cubin")

@@ -119,7 +119,7 @@ BODIES = {
 
 @pytest.mark.parametrize(
     ("body", "expected"),
-    [pytest.param(*of, id=name, marks=pytest.mark.slow if i % 3 else ()) for i, (name, of) in enumerate(BODIES.items())],
+    [pytest.param(*of, id=name, marks=pytest.mark.slow if i % 5 else ()) for i, (name, of) in enumerate(BODIES.items())],
 )
 def test_wgmma_in_cuda(body: str, expected: tuple[str, int, int]) -> None:
     needs("nvdisasm")
