@@ -77,8 +77,8 @@ FEATURES: dict[str, Feature] = {
         "order",
         "the summation tree: `[[c 0-15] 16-31]` adds C and 16 products, then that sum and 16 more",
         "Products are added in another order: the same operands can give other bits.",
-        evidence="M and -M on two leaves, a unit on a third: one that is lost was added while M was still there; one that is"
-        " kept, when M and -M had met, or with both at once",
+        evidence="large M and -M as two terms, a small unit as a third: the unit is lost if it is added between them, and kept"
+        " if it is added before both, after both, or together with both",
     ),
     "addend": Feature(
         "C joins",
