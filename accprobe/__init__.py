@@ -20,7 +20,7 @@ TYPE_CHECKING = False
 
 if TYPE_CHECKING:
     from accprobe.devices import Device, open_device
-    from accprobe.emulate import matmul, predict
+    from accprobe.emulate import predict
     from accprobe.errors import AccprobeError
     from accprobe.infer.characterise import characterise
     from accprobe.infer.findings import Finding
@@ -42,7 +42,6 @@ __all__ = [
     "Request",
     "catalog",
     "characterise",
-    "matmul",
     "open_device",
     "parse",
     "predict",
@@ -59,7 +58,6 @@ _HOMES = {
     "Request": "operands.request",
     "catalog": "isa.instructions",
     "characterise": "infer.characterise",
-    "matmul": "emulate",
     "open_device": "devices",
     "parse": "isa.instructions",
     "predict": "emulate",

@@ -45,11 +45,6 @@ ROWS_LISTED = 4
 ScaleArrays = tuple[Any, Any] | None
 
 
-def matmul(a: Any, b: Any, c: Any = None, like: str = "", promote_every: int | None = None) -> Any:
-    """Return `predict(like, a, b, c, promote_every=promote_every)`."""
-    return predict(like, a, b, c, promote_every=promote_every)
-
-
 def predict(
     like: str,
     a: Any,

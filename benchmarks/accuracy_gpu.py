@@ -65,7 +65,7 @@ class Gpu:
         one = torch.ones((), device=self._device)
         many_a, many_b = (self._repeated(x) for x in (of_a, of_b))
         hardware = torch._scaled_mm(many_a, many_b.t(), one, one, out_dtype=torch.float32, use_fast_accum=fast)
-        model = emulate.matmul(of_a, of_b.t(), like=LIKE, promote_every=PROMOTED[fast])
+        model = emulate.predict(LIKE, of_a, of_b.t(), promote_every=PROMOTED[fast])
         blocks = hardware.view(torch.int32).view(-1, rows, hardware.shape[1] // columns, columns)
         differ = (blocks != model.view(torch.int32)[None, :, None, :]).sum()
         return Words(blocks[0, :, 0].cpu().numpy().view(np.uint32), blocks.numel(), int(differ))

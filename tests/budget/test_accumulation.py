@@ -7,7 +7,7 @@ import pytest
 
 from accprobe.budget.accumulation import of_named
 from accprobe.budget.data import DATA_KINDS, KEPT_BACK, OwnData, drawn_values
-from accprobe.emulate import matmul
+from accprobe.emulate import predict
 from accprobe.errors import AccprobeError, UnknownName
 from accprobe.evaluate.product import product
 from accprobe.isa.formats import FORMATS
@@ -42,7 +42,7 @@ def test_its_chain_equals_emulation(promote_every: int | None) -> None:
     a, b = (rng.standard_normal(shape).astype(FORMATS["e4m3"].ml_dtype) for shape in ((5, 1000), (1000, 7)))
     model = of_named(LIKE).product(1000, promote_every)
     found = product(model, a.view(np.uint8), np.ascontiguousarray(b.T).view(np.uint8))
-    assert (found.view(np.float32) == matmul(a, b, like=LIKE, promote_every=promote_every)).all()
+    assert (found.view(np.float32) == predict(LIKE, a, b, promote_every=promote_every)).all()
 
 
 def test_slices_are_as_even_as_whole_sums_allow() -> None:

@@ -13,7 +13,7 @@ import torch
 from accprobe.budget.accumulation import of_named
 from accprobe.budget.data import drawn_patterns
 from accprobe.budget.mutants import MUTATIONS, Operation
-from accprobe.emulate import matmul
+from accprobe.emulate import predict
 from accprobe.errors import AccprobeError
 from accprobe.evaluate.product import ScaleWords, product
 from accprobe.isa.formats import FORMATS
@@ -34,7 +34,7 @@ def operands(kind: str = "positive", k: int = K, like: str = LIKE) -> tuple[Any,
 @pytest.mark.parametrize("promote_every", [None, 128])
 def test_results_of_the_arithmetic_pass(kind: str, promote_every: int | None) -> None:
     a, b = operands(kind)
-    got = matmul(a, b, like=LIKE, promote_every=promote_every)
+    got = predict(LIKE, a, b, promote_every=promote_every)
     assert_matmul_close(got, a, b, like=LIKE, promote_every=promote_every)
     assert_matmul_close(got.astype(ml_dtypes.bfloat16), a, b, like=LIKE, promote_every=promote_every)
     assert_matmul_close(got.astype(np.float64), a, b, like=LIKE, promote_every=promote_every)
@@ -45,7 +45,7 @@ def test_the_rate_of_false_alarms_detects_more_than_the_worst_case() -> None:
     named = of_named(LIKE)
     a, b = drawn_patterns("normal", named.a, named.b, 64, 64, 2048, np.random.default_rng(0))
     a, b = a.view(named.a.ml_dtype), b.view(named.b.ml_dtype).T
-    right, wrong = (matmul(a, b, like=LIKE, promote_every=every).astype(ml_dtypes.bfloat16) for every in (128, None))
+    right, wrong = (predict(LIKE, a, b, promote_every=every).astype(ml_dtypes.bfloat16) for every in (128, None))
     assert_matmul_close(wrong, a, b, like=LIKE, promote_every=128, any_order=True)
     assert_matmul_close(right, a, b, like=LIKE, promote_every=128)
     with pytest.raises(AssertionError, match="likeliest: no promotion, which gives exactly these bits"):
@@ -77,7 +77,7 @@ def test_mistakes_are_reported_by_name(name: str) -> None:
 
 def test_the_message_says_where_and_how_much() -> None:
     a, b = operands()
-    got = matmul(a, b, like=LIKE, promote_every=128)
+    got = predict(LIKE, a, b, promote_every=128)
     got[3, 5] += 40
     found = rf"element \[3, 5\] is {got[3, 5]:.9g}, .* times its bound .*; 1 of {M * N} elements .*; no known mistake"
     with pytest.raises(AssertionError, match=found):
@@ -91,8 +91,8 @@ def test_of_a_large_result_the_cause_is_looked_for_where_it_is_wrong() -> None:
     named = of_named(LIKE)
     a, b = drawn_patterns("positive", named.a, named.b, 300, 200, 128, np.random.default_rng(0))
     a, b = a.view(named.a.ml_dtype), b.view(named.b.ml_dtype).T
-    got = matmul(a, b, like=LIKE)
-    got[250:, 150:] = matmul(a[250:, :96].copy(), b[:96, 150:].copy(), like=LIKE)
+    got = predict(LIKE, a, b)
+    got[250:, 150:] = predict(LIKE, a[250:, :96].copy(), b[:96, 150:].copy())
     with pytest.raises(AssertionError, match=r"2,500 of 60,000 elements .*; likeliest: .*the last fused sum dropped"):
         assert_matmul_close(got, a, b, like=LIKE)
 

@@ -40,7 +40,7 @@ def test_errors_on_hardware_are_those_of_the_model_and_mismatches_are_counted(
     pytest.importorskip("torch")
 
     def as_measured(a: Any, b: Any, one: Any, two: Any, out_dtype: Any, use_fast_accum: bool) -> Any:
-        d = emulate.matmul(a, b, like="h200:wgmma.m64n8k32.f32.e4m3.e4m3", promote_every=None if use_fast_accum else 128)
+        d = emulate.predict("h200:wgmma.m64n8k32.f32.e4m3.e4m3", a, b, promote_every=None if use_fast_accum else 128)
         d[-1, -1] += use_fast_accum
         return d
 

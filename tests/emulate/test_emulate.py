@@ -48,7 +48,7 @@ def test_every_result_of_an_h200(name: str) -> None:
     inst = ROWS[name].instruction
     for exchange in dict.fromkeys(x for some in ROWS[name].evidence.values() for x in some):
         asked = exchange.request(inst)
-        d = emulate.matmul(asked.a, asked.b.T, asked.c[None], like=f"h200:{name}")
+        d = emulate.predict(f"h200:{name}", asked.a, asked.b.T, asked.c[None])
         assert bits(d)[0, 0] == exchange.result(inst)[0]
 
 
@@ -84,7 +84,7 @@ def operands(name: str, m: int, n: int, blocks: int, kind: str) -> tuple[Bits, B
 def test_blocks_are_chained(name: str) -> None:
     kind = "extreme" if parse(name).is_integer else "clustered"
     a, b, c = operands(name, 5, 3, 6, kind)
-    d = emulate.matmul(a, b, c, like=f"h200:{name}")
+    d = emulate.predict(f"h200:{name}", a, b, c)
     assert d.dtype == np.dtype(parse(name).d.ml_dtype)
     np.testing.assert_array_equal(bits(d), written_out(name, a, b, c, None))
 
@@ -94,14 +94,14 @@ def test_chains_are_promoted(every: int) -> None:
     """192 products: also where the last chain is shorter than the others."""
     name = FP8.removeprefix("h200:")
     a, b, c = operands(name, 4, 5, 6, "normal")
-    d = emulate.matmul(a, b, c, like=FP8, promote_every=every)
+    d = emulate.predict(FP8, a, b, c, promote_every=every)
     np.testing.assert_array_equal(bits(d), written_out(name, a, b, c, every))
 
 
 def test_empty_products_return_c() -> None:
     c = np.arange(6, dtype=np.float32).reshape(2, 3)
     for every in (None, 128):
-        none = emulate.matmul(np.zeros((2, 0), E4M3), np.zeros((0, 3), E4M3), c, like=FP8, promote_every=every)
+        none = emulate.predict(FP8, np.zeros((2, 0), E4M3), np.zeros((0, 3), E4M3), c, promote_every=every)
         np.testing.assert_array_equal(none, c)
 
 
@@ -109,7 +109,7 @@ def test_empty_products_return_c() -> None:
 def test_nan_of_a_promoted_sum_is_canonical(every: int) -> None:
     """Also where the chain is promoted once, and C alone is NaN."""
     c = np.full((2, 2), 0x7FC00001, np.uint32)
-    d = emulate.matmul(np.ones((2, 128), E4M3), np.ones((128, 2), E4M3), c, like=FP8, promote_every=every)
+    d = emulate.predict(FP8, np.ones((2, 128), E4M3), np.ones((128, 2), E4M3), c, promote_every=every)
     assert (bits(d) == 0x7FFFFFFF).all()
 
 
@@ -124,13 +124,13 @@ def test_instructions_with_more_than_three_operands_are_refused(name: str, more:
     known = ROWS["wgmma.m64n8k32.f32.e4m3.e4m3"].model
     monkeypatch.setattr(emulate, "named_model", lambda _: (parse(name), known, "", ""))
     with pytest.raises(AccprobeError, match=f"needs {more}, which emulation does not support"):
-        emulate.matmul(*ONES, like=name)
+        emulate.predict(name, *ONES)
 
 
 def test_promotion_of_f16_sums_is_to_f32() -> None:
     a, b, _ = operands("wgmma.m64n8k32.f16.e5m2.e4m3", 4, 5, 4, "near one")
     c = np.ones((4, 5), np.float32)
-    d = emulate.matmul(a, b, c, like="h200:wgmma.m64n8k32.f16.e5m2.e4m3", promote_every=64)
+    d = emulate.predict("h200:wgmma.m64n8k32.f16.e5m2.e4m3", a, b, c, promote_every=64)
     assert d.dtype == np.float32
     np.testing.assert_array_equal(bits(d), written_out("wgmma.m64n8k32.f16.e5m2.e4m3", a, b, bits(c), 64))
 
@@ -139,24 +139,24 @@ def test_promotion_matters_where_the_running_sum_keeps_13_bits() -> None:
     a, b = np.ones((1, 4096), E4M3), np.full((4096, 1), 0.0625, E4M3)
     a[0, 0] = b[0, 0] = 256.0
     exact = 65536 + 4095 / 16
-    assert emulate.matmul(a, b, like=FP8)[0, 0] == 65536
-    assert emulate.matmul(a, b, like=FP8, promote_every=128)[0, 0] == exact - 31 / 16 - 96 / 16
-    assert emulate.matmul(a, b, like="h200:mma.sync.m16n8k32.f32.e4m3.e4m3.f32")[0, 0] == exact
+    assert emulate.predict(FP8, a, b)[0, 0] == 65536
+    assert emulate.predict(FP8, a, b, promote_every=128)[0, 0] == exact - 31 / 16 - 96 / 16
+    assert emulate.predict("h200:mma.sync.m16n8k32.f32.e4m3.e4m3.f32", a, b)[0, 0] == exact
 
 
 def test_tiles_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
     a, b, c = operands(FP8.removeprefix("h200:"), 9, 7, 2, "uniform")
-    whole = bits(emulate.matmul(a, b, c, like=FP8))
+    whole = bits(emulate.predict(FP8, a, b, c))
     for tile in (1, 3, 20):
         monkeypatch.setattr("accprobe.evaluate.product.TILE", tile)
-        np.testing.assert_array_equal(bits(emulate.matmul(a, b, c, like=FP8)), whole)
+        np.testing.assert_array_equal(bits(emulate.predict(FP8, a, b, c)), whole)
 
 
 def test_k_is_filled_with_zeros() -> None:
     a, b, c = operands(FP8.removeprefix("h200:"), 3, 2, 2, "normal")
-    d = emulate.matmul(a[:, :50], b[:50], c, like=FP8)
+    d = emulate.predict(FP8, a[:, :50], b[:50], c)
     a[:, 50:] = 0
-    np.testing.assert_array_equal(bits(d), bits(emulate.matmul(a, b, c, like=FP8)))
+    np.testing.assert_array_equal(bits(d), bits(emulate.predict(FP8, a, b, c)))
 
 
 @pytest.mark.parametrize(
@@ -177,15 +177,13 @@ def test_tensors_are_as_arrays(dtype: str, like: str, result: str) -> None:
     c = rng.integers(-9, 9, (3, 5))
     tensors = [torch.from_numpy(x).to(getattr(torch, dtype)) for x in (a, b)]
     start = torch.from_numpy(c).to(getattr(torch, result))
-    d = emulate.matmul(*tensors, start, like=like)
+    d = emulate.predict(like, *tensors, start)
     assert d.dtype == getattr(torch, result)
     numpy_type = {"bfloat16": ml_dtypes.bfloat16, "float8_e4m3fn": E4M3, "float8_e5m2": ml_dtypes.float8_e5m2}
     arrays = [x.astype(np.float32).astype(numpy_type.get(dtype, dtype)) for x in (a, b)]
-    same = emulate.matmul(*arrays, c.astype(result), like=like)
+    same = emulate.predict(like, *arrays, c.astype(result))
     np.testing.assert_array_equal(bits(d.numpy()), bits(same))
-    transposed = emulate.matmul(
-        tensors[0], tensors[1].T.contiguous().T, torch.from_numpy(c).to(getattr(torch, result)), like=like
-    )
+    transposed = emulate.predict(like, tensors[0], tensors[1].T.contiguous().T, torch.from_numpy(c).to(getattr(torch, result)))
     assert torch.equal(transposed, d)
 
 
@@ -213,13 +211,13 @@ def test_tensors_are_as_arrays(dtype: str, like: str, result: str) -> None:
 def test_bad_input(change: dict[str, Any], error: type[Exception], sentence: str) -> None:
     usual = {"a": np.ones((2, 32), E4M3), "b": np.ones((32, 2), E4M3), "c": None, "like": FP8}
     with pytest.raises(error, match=sentence):
-        emulate.matmul(**usual | change)
+        emulate.predict(**usual | change)
 
 
 def test_integers_are_not_promoted() -> None:
     ones = np.ones((32, 32), np.int8)
     with pytest.raises(AccprobeError, match="integers are never promoted"):
-        emulate.matmul(ones, ones, like="h200:wgmma.m64n8k32.s32.s8.s8", promote_every=32)
+        emulate.predict("h200:wgmma.m64n8k32.s32.s8.s8", ones, ones, promote_every=32)
 
 
 def test_the_example_in_the_docstring_runs() -> None:
@@ -239,12 +237,12 @@ def test_every_instruction_that_any_architecture_lists_can_be_named(monkeypatch:
         zeros = np.zeros((1, inst.k), inst.a.dtype), np.zeros((inst.k, 1), inst.b.dtype)
         like = f"sim:b200:{inst.name}"
         if inst in known and inst.c is inst.d and inst.scale is None:
-            assert emulate.matmul(*zeros, like=like).tolist() == [[0]]
+            assert emulate.predict(like, *zeros).tolist() == [[0]]
             continue
         why = "has C in f16" if inst.scale is None else "needs block scales"
         said = f"{inst.name} {why}" if inst in known else f"sim:b200 has no model of '{inst.name}'; "
         with pytest.raises(AccprobeError, match=re.escape(said)):
-            emulate.matmul(*zeros, like=like)
+            emulate.predict(like, *zeros)
 
 
 ONES = np.ones((2, 64), E4M3), np.ones((64, 2), E4M3)
@@ -254,11 +252,11 @@ def test_a_file_with_a_colon_in_its_name(tmp_path: Path) -> None:
     row = ROWS["wgmma.m64n8k32.f32.e4m3.e4m3"]
     alone = load_with_evidence("h200").with_claims([row], sweeps=())
     alone.save(tmp_path / "a:b.json")
-    assert emulate.matmul(*ONES, like=f"{tmp_path}/a:b.json:{row.name}").tolist() == [[64, 64], [64, 64]]
+    assert emulate.predict(f"{tmp_path}/a:b.json:{row.name}", *ONES).tolist() == [[64, 64], [64, 64]]
 
 
 def test_an_unmeasured_n_uses_the_nearest_with_a_note() -> None:
     said = "not at 176: using the nearest, wgmma.m64n256k32.f32.e4m3.e4m3"
     with pytest.warns(UserWarning, match=re.escape(said)):
-        found = emulate.matmul(*ONES, like="h200:wgmma.m64n176k32.f32.e4m3.e4m3")
+        found = emulate.predict("h200:wgmma.m64n176k32.f32.e4m3.e4m3", *ONES)
     assert found.tolist() == [[64, 64], [64, 64]]

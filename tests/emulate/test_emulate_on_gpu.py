@@ -24,9 +24,9 @@ def test_products_are_those_of_torch(fast: bool, promote_every: int | None, valu
     one = torch.ones((), device="cuda")
     theirs = torch._scaled_mm(a, b.t(), one, one, out_dtype=torch.float32, use_fast_accum=fast)
     like = "h200:wgmma.m64n256k32.f32.e4m3.e4m3"
-    ours = emulate.matmul(a, b.t(), like=like, promote_every=promote_every)
+    ours = emulate.predict(like, a, b.t(), promote_every=promote_every)
     assert int((ours.view(torch.int32) != theirs.view(torch.int32)).sum()) == 0
-    corner = emulate.matmul(a[:32].cpu(), b[:32].t().cpu(), like=like, promote_every=promote_every)
+    corner = emulate.predict(like, a[:32].cpu(), b[:32].t().cpu(), promote_every=promote_every)
     assert torch.equal(ours[:32, :32].cpu().view(torch.int32), corner.view(torch.int32))
 
 
@@ -41,8 +41,8 @@ def test_products_with_addend_and_odd_sizes() -> None:
         a[3, 5] = float("nan")
         for promote_every in (None, 64):
             c = torch.randn(70, 45).to(torch.float16 if ".f16.e4m3" in like and not promote_every else torch.float32)
-            ours = emulate.matmul(a.cuda(), b.cuda(), c.cuda(), like, promote_every)
-            theirs = emulate.matmul(a, b, c, like, promote_every)
+            ours = emulate.predict(a.cuda(), b.cuda(), c.cuda(), like, promote_every)
+            theirs = emulate.predict(a, b, c, like, promote_every)
             whole = torch.int16 if theirs.element_size() == 2 else torch.int32
             assert torch.equal(ours.cpu().view(whole), theirs.view(whole))
 

@@ -74,7 +74,7 @@ def test_help_is_useful() -> None:
     """The help has each name and an example that runs."""
     shown = pydoc.plain(pydoc.render_doc(accprobe))
     assert 'accprobe.open_device("sim:h100")' in shown
-    for name in ("characterise", "open_device", "matmul", "class DotModel", "class Request"):
+    for name in ("characterise", "open_device", "predict", "class DotModel", "class Request"):
         assert name in shown
     lines = [line.removeprefix("    ") for line in (accprobe.__doc__ or "").splitlines() if line.startswith("    ")]
     done = subprocess.run([sys.executable, "-c", "\n".join(lines)], capture_output=True, text=True, check=True)
