@@ -181,9 +181,9 @@ def scaled_at_once(
 
 
 def unusual_alternatives(inst: Instruction, model: DotModel, alignments: Sequence[int] = ()) -> Iterator[Alternative]:
-    """Yield models with other values of the tacit fields, where these may show.
+    """Yield models with other values of the tacit fields, where these surely show.
 
-    alignments: alignment bits for other numbers of products that are scaled at once; only the model's without.
+    alignments: for a search, where they may show: alignment bits for other numbers of products that are scaled at once.
     """
     for arithmetic, _ in float_arithmetics(model):
         ways = list(scaled_at_once(inst, model, arithmetic, alignments or [arithmetic.alignment_bits or 0]))
@@ -192,7 +192,7 @@ def unusual_alternatives(inst: Instruction, model: DotModel, alignments: Sequenc
         bits = arithmetic.alignment_bits
         finer = bits is None or bits > arithmetic.result_bits
         adds_c = any(node.has_addend for node in model.root.nodes() if node.arithmetic == arithmetic)
-        if adds_c and finer and inst.c == arithmetic.result and arithmetic.subnormal_results == "flushed":
+        if (alignments or (adds_c and inst.c == arithmetic.result)) and finer and arithmetic.subnormal_results == "flushed":
             ways += [{"tininess_detected": word} for word in get_args(Tininess) if word != arithmetic.tininess_detected]
         yield from alternatives_with(model, arithmetic, ways)
 
