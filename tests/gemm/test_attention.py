@@ -51,7 +51,7 @@ def hold_as_planted(plan: Planted, outcome: ProductOutcome, found: RegionOutcome
     assert list(false_findings(plan, outcome, found)) == []
 
 
-@pytest.mark.parametrize(("name", "operands"), some(list(itertools.product(PLANS, ("bf16", "f16"))), 7))
+@pytest.mark.parametrize(("name", "operands"), some(list(itertools.product(PLANS, ("bf16", "f16"))), 12))
 def test_planted_attention_is_found_as_planted(name: str, operands: str) -> None:
     plan = replace(PLANS[name], a=operands, b=operands)
     outcome = asked(PlantedAttention(plan))

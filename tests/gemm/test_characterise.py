@@ -177,6 +177,7 @@ def test_unordered_sums_may_be_scaled(name: str) -> None:
     assert findings(outcome)["repeatable"].value == "no"
 
 
+@pytest.mark.slow
 def test_regions_have_their_own_plan() -> None:
     edge = Edge(32, 32, replace(HOPPER, products_per_sum=8, alignment_bits=24))
     plan = replace(NAMED["edge tiles"], k=128, edge=edge)

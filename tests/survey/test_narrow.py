@@ -29,7 +29,7 @@ NAMES = [
     "mma.sync.m8n8k4.f16.f16.f16.f16",
 ]
 # Others have their shape.
-LONG = (NAMES[1], NAMES[3], *NAMES[-2:])
+LONG = (NAMES[1], *NAMES[3:5], *NAMES[-2:])
 
 
 class AndForXor(Tiled):
