@@ -36,6 +36,10 @@ class ToolMissing(AccprobeError):
     """A compiler, disassembler, profiler or Python package that is not installed; the text has the install line."""
 
 
+class ToolFailed(AccprobeError):
+    """A program that is installed but fails on this input; the text has its error message."""
+
+
 class ReportError(AccprobeError):
     """A report that cannot be read; the text names the file, the key and the reason."""
 

@@ -21,8 +21,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from accprobe.audit.accumulators import Accumulator, accumulator
-from accprobe.build import toolchain
-from accprobe.errors import AccprobeError, UnknownName, nearest
+from accprobe.errors import AccprobeError, ToolFailed, UnknownName, nearest
 from accprobe.sass import binaries, opcodes, reading
 from accprobe.sass.binaries import DeviceCode, Piece
 from accprobe.sass.opcodes import is_matrix, parse, stem
@@ -200,7 +199,7 @@ def _read(piece: Piece | None) -> _Read:
                 kernel = witness(function, piece.label)
                 if kernel.matrix:
                     found.append(kernel)
-    except toolchain.ToolFailed as e:
+    except ToolFailed as e:
         return found, dict(counts), str(e)
     return found, dict(counts), ""
 

@@ -166,7 +166,7 @@ def _operands(found: Sequence[ErrorRow], several: bool) -> Iterator[str]:
         of = f"{name}, " if several else ""
         how = "" if scale == "none" else f" with scale {scale}"
         losses = [
-            f"{percent(share)} of A {what}"
+            f"{percent(share)} of A's elements {what}"
             for what, share in (("saturate", entry.a.saturated), ("become zero", entry.a.flushed))
             if share
         ]
@@ -174,10 +174,10 @@ def _operands(found: Sequence[ErrorRow], several: bool) -> Iterator[str]:
         yield f"{of}{data} data: rounding the operands{how} alone costs {percent(entry.quantisation_error or 0)}{rest}."
 
 
-def percent(share: float) -> str:
+def percent(share: float, digits: int = 2) -> str:
     """Return "25 %", "0.13 %", "3.1e-06 %"."""
     value = 100 * share
-    return f"{value:.2g} %" if value < 99.5 else f"{value:.0f} %"
+    return f"{value:.{digits}g} %" if value < 99.5 else f"{value:.0f} %"
 
 
 def ratio(times: float) -> str:

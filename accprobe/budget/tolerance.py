@@ -215,7 +215,7 @@ def _kill_table(
     request: ToleranceRequest, detection: _Detection, draws: Sequence[DrawnTests], show: Callable[[str], object]
 ) -> Iterator[CaughtMistake]:
     for mistake, mutation in MUTATIONS.items():
-        show(mistake)
+        show(f"mistake '{mistake}'")
         words = [mutation(draw.emulated.operation) for draw in draws]
         if (mutation is never_promoted and request.promote_every is None) or any(d is None for d in words):
             continue

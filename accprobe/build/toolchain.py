@@ -7,9 +7,11 @@ import io
 import os
 import re
 import shutil
+import signal
 import subprocess
 import tempfile
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -17,16 +19,12 @@ from pathlib import Path
 from typing import Literal, TextIO, cast
 
 from accprobe.build import install
-from accprobe.errors import ToolMissing
+from accprobe.errors import ToolFailed, ToolMissing
 
 ToolName = Literal["nvdisasm", "cuobjdump", "ncu"]
 
 _ERROR = re.compile(r"\w+ (?:fatal|error)\s*:\s*(.*)")
 """The form of a reason in the output of NVIDIA's tools: "nvdisasm fatal   : …"."""
-
-
-class ToolFailed(ToolMissing):
-    """The program is installed but fails on this input; the text has its error message."""
 
 
 def find(tool: ToolName) -> Path:
@@ -74,6 +72,7 @@ def output(tool: ToolName, *arguments: str, timeout: float = 900, folder: Path |
     """
     failure, begun = "", False
     for path in candidates(tool):
+        start = time.monotonic()
         with tempfile.TemporaryFile() as errors:
             try:
                 process = subprocess.Popen([str(path), *arguments], stdout=subprocess.PIPE, stderr=errors, cwd=folder)
@@ -90,6 +89,8 @@ def output(tool: ToolName, *arguments: str, timeout: float = 900, folder: Path |
             if status == 0:
                 return
             errors.seek(0)
+            if status == -signal.SIGKILL and time.monotonic() - start >= timeout:
+                raise ToolFailed(f"{tool} failed: it was stopped after {timeout:g} s")
             failure = _reason(errors.read().decode(errors="replace")) or f"exit status {status}"
             if begun:
                 break
@@ -100,7 +101,7 @@ def output(tool: ToolName, *arguments: str, timeout: float = 900, folder: Path |
 
 @contextmanager
 def _ended(process: subprocess.Popen[bytes], timeout: float) -> Iterator[io.BufferedReader]:
-    """Yield the output of the process. It is killed after `timeout` seconds, or if the caller stops reading."""
+    """Yield the output of the process. It is killed after `timeout` seconds, and when the block ends."""
     timer = threading.Timer(timeout, process.kill)
     timer.daemon = True
     timer.start()
@@ -123,7 +124,7 @@ def tool_version(tool: ToolName) -> str | None:
     """Return the program's version, such as "13.0.85"; None if it is missing or does not run."""
     try:
         text = run(tool, "--version")
-    except ToolMissing:
+    except (ToolMissing, ToolFailed):
         return None
     found = re.search(r"V(\d+\.\d+\.\d+)", text) or re.search(r"Version (\d+[\d.]*)", text)
     return found[1] if found else "unknown"

@@ -36,11 +36,8 @@ STDOUT = Path("-")
 FILE = click.Path(dir_okay=False, allow_dash=True, path_type=Path)
 """The type of an option that names a file to write; - is standard output."""
 
-ENDINGS = {"html": ".html", "csv": ".csv", "markdown": ".md", "junit": ".xml", "prometheus": ".prom"}
+ENDINGS = {"json": ".json", "html": ".html", "csv": ".csv", "markdown": ".md", "junit": ".xml", "prometheus": ".prom"}
 """Endings of files by their format."""
-
-NOT_JSON = (*ENDINGS.values(), ".txt", ".htm", ".jsonl", ".tsv", ".svg", ".pdf", ".yaml", ".yml", ".toml")
-"""Endings of files in which nobody expects JSON."""
 
 T = TypeVar("T")
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -93,7 +90,7 @@ def output_option(help_text: str) -> Callable[[Command], Command]:
 
 def output_options(*forms: str, is_shown: bool = True) -> Callable[[Command], Command]:
     """Add --format and -o, whose values the command gets as one argument `to`. is_shown: as for `Output`."""
-    endings = {ENDINGS[form]: form for form in forms if form != "json"}
+    endings = {ENDINGS[form]: form for form in forms}
 
     def decorated(command: Command) -> Command:
         @wraps(command)
@@ -122,7 +119,7 @@ class Output:
         """endings: formats by the ending of a file's name. Raises UsageError for another format's ending, AccprobeError where
         the file cannot be written.
         """
-        in_file = form_of_file(file, endings) if file and form == "terminal" else form
+        in_file = form_of_file(file, endings, form) if file else form
         if file and file != STDOUT:
             check_writable(file)
         return cls(form, file, in_file, is_shown)
@@ -158,11 +155,20 @@ def document_text(form: str, blocks: Iterable[Element], title: str) -> str:
     return html_page(title, list(blocks))
 
 
-def form_of_file(file: Path, endings: Mapping[str, str]) -> str:
-    """Return the format that the ending of a file's name means, JSON by default. Raises UsageError for another format's."""
+def form_of_file(file: Path, endings: Mapping[str, str], form: str = "terminal") -> str:
+    """Return the format that the ending of a file's name means, JSON without an ending, or that of --format if it is given.
+
+    Raises UsageError if the name has the ending of another format, or, without --format, an unknown one.
+    """
     ending = file.suffix.lower()
-    if ending in NOT_JSON and ending not in endings:
-        *others, last = (*endings, ".json")
+    if form != "terminal":
+        if ending in ENDINGS.values() and ending != ENDINGS[form]:
+            raise click.UsageError(
+                f"--format {form} cannot be written to {file.name}: let the name end in {ENDINGS[form]}, or leave out --format"
+            )
+        return form
+    if ending and ending not in endings:
+        *others, last = sorted(endings, key=".json".__eq__)
         known = f"{', '.join(others)}{' or ' * bool(others)}{last}"
         raise click.UsageError(f"-o cannot write {file.suffix}: let the name end in {known}, or redirect: > {file.name}")
     return endings.get(ending, "json")

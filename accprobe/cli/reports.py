@@ -96,7 +96,7 @@ def report_options(command: Command) -> Command:
         if output == STDOUT:
             output, form = None, "json"
         if output:
-            form_of_file(output, {})
+            form_of_file(output, {".json": "json"})
             check_writable(output)
         command(to=ReportOutput(output, form, time_limit), **options)
 

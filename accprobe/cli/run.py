@@ -88,7 +88,7 @@ def run_command(
 
     def measure(on_report: OnReport, _: object) -> None:
         def on_row(report: Report) -> None:
-            on_report(report, *_steps(report))
+            on_report(report, len(report.measured), report.measurable)
 
         survey(device, select, dots, seed, jobs, on_row, profiler, with_uuid, record)
 
@@ -98,16 +98,10 @@ def run_command(
         sys.exit(DIFFERS)
 
 
-def _steps(report: Report) -> tuple[int, int]:
-    """Return the number of measured instructions, and of those that can be measured."""
-    return len(report.measured), report.run.selected - (len(report.instructions) - len(report.measured))
-
-
 def _count(report: Report) -> str:
     from accprobe.report.words import so_many
 
-    done, total = _steps(report)
-    return f"{done} of {so_many(total, 'instruction')}"
+    return f"{len(report.measured)} of {so_many(report.measurable, 'instruction')}"
 
 
 def _blocks(report: Report, expand: bool) -> Iterator[Element]:

@@ -66,14 +66,21 @@ def sass_command(
       accprobe sass libkernels.so --arch sm_90a --fail-below 22 --unless-promoted 128
     """
     from accprobe.audit.kernels import Requirements, shortfalls
+    from accprobe.report.words import so_many
 
     demanded = Requirements(fail_below, unless_promoted, require, forbid)
     if unless_promoted is not None and fail_below is None:
         raise click.UsageError("--unless-promoted goes with --fail-below")
     targets = _targets(arch)
-    kernels, reading = _read(files, targets, jobs, lambda found: _show_file(found, form, expand))
+    kernels, reading = _read(files, targets, jobs, lambda found: _show_file(found, form, expand), at_once=not demanded)
+    failed = shortfalls(kernels, demanded)
+    if demanded:
+        if failed and form == "terminal":
+            failing = len({id(kernel) for each in failed for kernel in each.kernels})
+            click.echo(f"FAILED: {failing:,} of {so_many(len(kernels), 'kernel')} with matrix opcodes\n")
+        _show_file(kernels, form, expand)
     _print(kernels, reading, form)
-    _exit(reading, demanded, shortfalls(kernels, demanded))
+    _exit(reading, demanded, failed)
 
 
 def _targets(arch: str | None) -> tuple[str, ...]:
@@ -87,9 +94,13 @@ def _targets(arch: str | None) -> tuple[str, ...]:
 
 
 def _read(
-    paths: Sequence[Path], targets: tuple[str, ...], jobs: int | None, show_file: Callable[[list[Kernel]], None]
+    paths: Sequence[Path],
+    targets: tuple[str, ...],
+    jobs: int | None,
+    show_file: Callable[[list[Kernel]], None],
+    at_once: bool,
 ) -> tuple[list[Kernel], Reading]:
-    """Return every kernel. Each file is shown as soon as it is read; after Ctrl-C, the part that was read."""
+    """Return every kernel. at_once: each file is shown as soon as it is read. After Ctrl-C, the part that was read is shown."""
     from accprobe.audit.kernels import Reading, libraries
     from accprobe.survey.workers import default_jobs
 
@@ -106,16 +117,16 @@ def _read(
         try:
             for found in libraries(paths, targets, jobs or default_jobs(), reading, advance):
                 kernels += found
-                show_file(found)
+                show_file(found if at_once else [])
         except KeyboardInterrupt:
-            show_file(reading.begun)
+            show_file(reading.begun if at_once else [*kernels, *reading.begun])
             tell(f"interrupted: {reading.done:,} cubins were read; their kernels are printed")
             sys.exit(INTERRUPTED)
     return kernels, reading
 
 
 def _show_file(kernels: list[Kernel], form: str, expand: bool) -> None:
-    """Print the kernels of one file on a terminal; other formats print all files at the end."""
+    """Print the kernels on a terminal, and an empty line; other formats print all files at the end."""
     if form != "terminal" or not kernels:
         return
     from accprobe.render.subjects.sass import kernel_blocks
@@ -123,6 +134,7 @@ def _show_file(kernels: list[Kernel], form: str, expand: bool) -> None:
 
     clear_progress()
     print_blocks(kernel_blocks(kernels, expand))
+    click.echo()
     sys.stdout.flush()
 
 

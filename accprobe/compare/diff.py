@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from accprobe.compare.pairs import COMPARED_FIELDS, By, Pair, nearest_shape, offered, paired, shown
-from accprobe.errors import UnknownName, nearest
+from accprobe.errors import AccprobeError, UnknownName, nearest
 from accprobe.isa import architectures
 from accprobe.isa.instructions import architectures_with
 from accprobe.model.fields import IMPORTANCE, title
@@ -46,7 +46,13 @@ class Diff:
 
 
 def diff(a: Report, b: Report, only: Collection[str] = ()) -> Diff:
-    """Compare two reports. only: fields to compare, all if it is empty. Raises UnknownName for unknown fields."""
+    """Compare two reports. only: fields to compare, all if it is empty. Raises UnknownName for unknown fields,
+    AccprobeError if both hold claims, but none of one kind.
+    """
+    kinds = [dict.fromkeys(f"{claim.kind}s" for claim in side.claims) for side in (a, b)]
+    if all(kinds) and not kinds[0].keys() & kinds[1].keys():
+        held = ", B ".join(" and ".join(each) for each in kinds)
+        raise AccprobeError(f"A holds {held}: compare two reports of one kind")
     pairs = _pairs(a, b, _fields(a, b, only))
     unmeasured = {row.name for row in (*a.instructions, *b.instructions)} - {row.name for row in (*a.measured, *b.measured)}
     return Diff(a, b, tuple(_environment(a, b)), tuple(pairs), len(unmeasured))

@@ -11,7 +11,7 @@ import numpy as np
 
 from accprobe.build import cache, compiler, driver, install, inventory, probes
 from accprobe.devices.protocol import Device, DeviceKind
-from accprobe.errors import AccprobeError, DeviceError, ToolMissing
+from accprobe.errors import AccprobeError, DeviceError, ToolFailed, ToolMissing
 from accprobe.isa import architectures, tile
 from accprobe.isa.formats import Bits
 from accprobe.isa.instructions import Instruction, catalog, parse
@@ -92,11 +92,11 @@ class CudaDevice(Device):
         lowering.prepare(cubins.values())
 
     def lowering(self, inst: Instruction) -> Lowering | None:
-        """Return the SASS of the cubin that `dot` launches; None without a disassembler."""
+        """Return the SASS of the cubin that `dot` launches; None without a disassembler that reads it."""
         if inst.name not in self._lowerings:
             try:
                 self._lowerings[inst.name] = lowering.lowering(self._cubin(inst))
-            except ToolMissing:
+            except (ToolMissing, ToolFailed):
                 self._lowerings[inst.name] = None
         return self._lowerings[inst.name]
 

@@ -137,6 +137,11 @@ class Report(BaseModel):
         """Return the instructions that are not skipped."""
         return [row for row in self.instructions if row.status != "skipped"]
 
+    @property
+    def measurable(self) -> int:
+        """Return how many instructions are measured, or are missing as the run stopped early."""
+        return len(self.measured) + max(0, self.run.selected - len(self.instructions))
+
     def dumps(self) -> str:
         """Return the report as JSON text."""
         return written(self.model_dump(mode="json", by_alias=True, exclude_defaults=True))

@@ -21,9 +21,14 @@ def so_many(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'s' * (count != 1)}"
 
 
-def status_counts(claims: Iterable[Claim]) -> str:
-    """Return "101 of 102 products confirmed, 1 of 102 products inferred"; skipped ones are not counted."""
-    counts = Counter((claim.kind, claim.status) for claim in claims if claim.status != "skipped")
+def status_counts(claims: Iterable[Claim], not_measured: int = 0) -> str:
+    """Return "101 of 102 products confirmed, 1 of 102 products inferred"; skipped ones are not counted.
+
+    not_measured: instructions that a run did not reach.
+    """
+    counts = Counter[tuple[str, str]]((claim.kind, claim.status) for claim in claims if claim.status != "skipped")
+    if not_measured:
+        counts["instruction", "not measured"] = not_measured
     totals = Counter[str]()
     for (kind, _), count in counts.items():
         totals[kind] += count

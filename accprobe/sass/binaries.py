@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Literal
 
 from accprobe.build import toolchain
-from accprobe.errors import AccprobeError
+from accprobe.errors import AccprobeError, ToolFailed
 
 LARGEST_FILE = 1 << 34
 """Size limit of a file, also in a wheel: libraries with code for every architecture are a few GiB."""
@@ -129,7 +129,7 @@ def cubin(piece: Piece) -> Iterator[Path]:
             toolchain.run("cuobjdump", "--extract-elf", "all", "entry.fatbin", folder=place)
         cubins = sorted(place.glob("*.cubin"))
         if not cubins:
-            raise toolchain.ToolFailed(f"cuobjdump found no cubin in an entry of {piece.label}")
+            raise ToolFailed(f"cuobjdump found no cubin in an entry of {piece.label}")
         yield cubins[0]
 
 

@@ -17,7 +17,7 @@ from typing import Literal
 
 from accprobe.build import cache
 from accprobe.build.cache import Cubin
-from accprobe.errors import ToolMissing
+from accprobe.errors import ToolFailed, ToolMissing
 from accprobe.sass.opcodes import MATRIX, stem
 from accprobe.sass.reading import MULTIPLIES, functions
 
@@ -60,7 +60,7 @@ def lowering(cubin: Cubin) -> Lowering:
 
 def prepare(cubins: Iterable[Cubin]) -> None:
     """Disassemble many probes at once, so that `lowering` finds them. Does nothing without a disassembler."""
-    with ThreadPoolExecutor(os.cpu_count()) as pool, suppress(ToolMissing):
+    with ThreadPoolExecutor(os.cpu_count()) as pool, suppress(ToolMissing, ToolFailed):
         list(pool.map(lowering, cubins))
 
 

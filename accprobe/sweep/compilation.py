@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from accprobe.build import cache, install
-from accprobe.errors import AccprobeError, ToolMissing
+from accprobe.errors import AccprobeError, ToolFailed, ToolMissing
 from accprobe.isa import architectures
 from accprobe.sass import lowering
 from accprobe.sass.lowering import Lowering
@@ -170,8 +170,8 @@ def _said(error: Exception) -> str:
 
 
 def _lowering(cubin: bytes, target: str) -> Lowering | None:
-    """Return the opcodes of the bytes that are launched; None without a disassembler."""
+    """Return the opcodes of the bytes that are launched; None without a disassembler that reads them."""
     try:
         return lowering.lowering(cache.store(cubin, target))
-    except ToolMissing:
+    except (ToolMissing, ToolFailed):
         return None

@@ -33,6 +33,10 @@ class TileCoverage:
     differing: str = ""
 
 
+NOT_FOUND = "no operands were found"
+"""Start of the reason of an event for which the search found no operands, though nothing shows that it cannot occur."""
+
+
 @dataclass(frozen=True)
 class Events:
     """Functional coverage: how many events the dot products reached, of those that are possible.
@@ -45,6 +49,11 @@ class Events:
     possible: Count
     impossible: dict[str, int] = field(default_factory=dict)
     missing: tuple[str, ...] = ()
+
+    @property
+    def not_found(self) -> int:
+        """Return how many of the events in `impossible` may be possible: no operands were found for them."""
+        return sum(count for why, count in self.impossible.items() if why.startswith(NOT_FOUND))
 
 
 @dataclass(frozen=True)

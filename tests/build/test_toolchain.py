@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from accprobe.build import toolchain
-from accprobe.errors import ToolMissing
+from accprobe.errors import ToolFailed, ToolMissing
 
 
 @pytest.fixture(autouse=True)
@@ -49,7 +49,7 @@ def test_failure_and_absence_are_told_apart(monkeypatch: pytest.MonkeyPatch, tmp
         with pytest.raises(ToolMissing, match=r"install -e '\.\[sass\]' in accprobe's checkout"):
             toolchain.find("nvdisasm")
     program(tmp_path, "echo 'not a cubin' >&2; exit 3", "cuobjdump")
-    with pytest.raises(toolchain.ToolFailed, match="cuobjdump failed: not a cubin"):
+    with pytest.raises(ToolFailed, match="cuobjdump failed: not a cubin"):
         toolchain.run("cuobjdump", "x")
 
 
@@ -65,7 +65,7 @@ def test_failure_and_absence_are_told_apart(monkeypatch: pytest.MonkeyPatch, tmp
 def test_first_error_is_the_reason(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, said: str, reason: str) -> None:
     program(tmp_path, f"cat >&2 <<END\n{said}\nEND\nexit 3", "nvdisasm")
     monkeypatch.setattr(toolchain, "candidates", lambda tool: [tmp_path / tool])
-    with pytest.raises(toolchain.ToolFailed) as caught:
+    with pytest.raises(ToolFailed) as caught:
         toolchain.run("nvdisasm", "k.cubin")
     assert str(caught.value) == f"nvdisasm failed: {reason}"
 
@@ -108,8 +108,16 @@ def test_output_is_read_while_the_program_prints_it(monkeypatch: pytest.MonkeyPa
         raise KeyboardInterrupt
 
 
+def test_a_program_that_does_not_end_is_stopped(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    program(tmp_path, "exec sleep 600")
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setattr(toolchain, "candidates", lambda tool: [tmp_path / tool])
+    with pytest.raises(ToolFailed, match=r"stopped after 0.1 s$"), toolchain.output("nvdisasm", timeout=0.1):
+        pass
+
+
 def test_failure_after_output_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     program(tmp_path, "echo 1; echo 'nvdisasm fatal   : damaged' >&2; exit 1")
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
-    with pytest.raises(toolchain.ToolFailed, match="nvdisasm failed: damaged"), toolchain.output("nvdisasm") as text:
+    with pytest.raises(ToolFailed, match="nvdisasm failed: damaged"), toolchain.output("nvdisasm") as text:
         assert list(text) == ["1\n"]

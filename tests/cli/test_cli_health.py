@@ -55,7 +55,7 @@ def test_a_healthy_gpu() -> None:
     assert lines[:2] == ["SIMULATED: the devices are models, no hardware was checked", ""]
     named = [line.split()[0] for line in lines if line[:1].isalpha()]
     assert named[3:9] == ["fp8", "f16", "bf16", "tf32", "int8", "f64"]
-    assert re.fullmatch(r"sim:h100: healthy: [\d,]+ results", lines[2])
+    assert re.fullmatch(r"sim:h100: healthy: 0 mismatches in [\d,]+ results", lines[2])
     assert lines[-2:] == ["sim:h100 simulated H100", "compared with the models of sim:h100"]
     assert result.stderr == ""
 
@@ -63,6 +63,8 @@ def test_a_healthy_gpu() -> None:
 def test_a_faulty_one_among_healthy_ones() -> None:
     result = health("--device", "sim:h100,faulty:h100")
     assert result.exit_code == 1
+    assert result.stdout.splitlines()[1] == "1 of 2 GPUs faulty: faulty:h100, SM 2"
+    assert result.stdout.count("! SM 2: ") == 1  # one entry for mismatches in the same bit
     assert "! SM 2: wgmma.m64n256k32.f32.e4m3.e4m3, " in result.stdout
     assert "differs 10 of 10 times when repeated" in result.stdout
     assert re.search(r"minimal operands: k 3: 0x\w\w .*; C 0x00000000 \(0\) → 0x\w{8} .*, expected 0x\w{8}", result.stdout)

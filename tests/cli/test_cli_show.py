@@ -45,8 +45,8 @@ def test_json_is_the_report_again(path: Path) -> None:
         (("-o", "x.html"), "<!doctype html>"),
         (("-o", "x.md"), "## "),
         (("-o", "x.csv"), "device,"),
-        (("-o", "x.report"), '{\n "schema"'),
-        (("-o", "x.html", "--format", "markdown"), "## "),
+        (("-o", "x"), '{\n "schema"'),
+        (("-o", "x.report", "--format", "markdown"), "## "),
     ],
 )
 def test_the_file_is_in_the_format_that_is_asked_or_that_its_name_has(
@@ -56,6 +56,11 @@ def test_the_file_is_in_the_format_that_is_asked_or_that_its_name_has(
     result = show(str(path), *options)
     assert (result.exit_code, result.output) == (0, "")
     assert Path(options[1]).read_text().startswith(begins)
+
+
+@pytest.mark.parametrize("options", [("-o", "x.report"), ("-o", "x.html", "--format", "markdown")])
+def test_the_ending_of_another_format_is_refused(path: Path, options: tuple[str, ...]) -> None:
+    assert show(str(path), *options).exit_code == 2
 
 
 def test_colours_go_to_terminals_only_and_never_with_no_color(path: Path) -> None:

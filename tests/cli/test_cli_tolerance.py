@@ -43,8 +43,8 @@ def test_terminal_leads_with_the_recommended_test() -> None:
     assert max(map(len, result.stdout.splitlines())) <= 80
     lines = " ".join(result.stdout.split())
     like = 'like="h200:wgmma.m64n8k32.f32.e4m3.e4m3", promote_every=128, out="bf16"'
-    assert lines.startswith(f"use assert_matmul_close(got, a, b, {like}) ")
-    assert "K = 512, promotion interval 128, result bf16 or |got - f64 reference| <= " in lines
+    assert lines.startswith(f"use assert_matmul_close(got, a, b, {like}): detects ")
+    assert " mistakes or |got - f64 reference| <= " in lines
     assert "1e-09 false alarms per element" in lines
     assert "accumulator of 10 bits," in lines
     assert "own |got - f64 reference| <= 0.01 " in lines

@@ -187,7 +187,7 @@ def test_preparing_does_not_take_a_unit_s_time(monkeypatch: pytest.MonkeyPatch, 
     assert min(unit.seconds for unit in outcome.units) >= 1.87
     assert sum(unit.seconds for unit in outcome.units) == pytest.approx(seconds * len(UNITS), abs=0.5)
     assert (outcome.status, outcome.finished, outcome.below_full_load) == ("healthy", True, ())
-    assert gpu_verdict(outcome) == f"healthy: {outcome.dots:,} results"
+    assert gpu_verdict(outcome) == f"healthy: 0 mismatches in {outcome.dots:,} results"
 
 
 def test_units_below_full_load_are_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -44,7 +44,7 @@ def test_cells(account: ErrorReport) -> None:
     assert [cell(header, never) for header in headers] == ["positive", "4,096", "never", "", "6.6 %", "-6.6 %"]
     assert phrase("bias", never).tone == "narrow"
     assert [cell(header, promoted) for header in headers[2:]] == ["128", "", "0.049 %", "-0.049 %"]
-    assert cell("bound of any", promoted) == "1.6e-02"
+    assert cell("worst case / sum |a·b|", promoted) == "1.6e-02"
 
 
 def test_a_bias_whose_sign_is_open_has_none(account: ErrorReport) -> None:
@@ -59,7 +59,7 @@ def test_unknown_numbers_are_empty_cells(account: ErrorReport) -> None:
     of = account.entries[0]
     nothing = dict.fromkeys(("relative_error", "bias", "bound_over_sum"))
     unknown = replace(of, errors=replace(of.errors, relative_error_interval=None, **nothing))
-    assert {cell(name, unknown) for name in ("relative error", "95 %", "bias", "bound of any")} == {""}
+    assert {cell(name, unknown) for name in ("relative error", "95 %", "bias", "worst case / sum |a·b|")} == {""}
 
 
 def test_columns_of_scales_appear_with_scales(account: ErrorReport) -> None:

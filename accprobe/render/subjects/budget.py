@@ -38,7 +38,7 @@ LOUD = 0.01
 MEANS = {
     "relative error": "relative error: |d - x| / |x|, Euclidean norms",
     "bias": "bias: the mean of d - x over that of |x|",
-    "bound of any": "bound of any: the largest |d - x| over sum |a·b| of any operands",
+    "worst case / sum |a·b|": "worst case: the largest |d - x| over all operands, as a share of sum |a·b|",
     "95 %": f"{percent(CONFIDENCE)}: interval of the relative error, by bootstrap over the draws",
     "operands alone": "operands alone: the error of rounding A and B",
 }
@@ -71,7 +71,10 @@ def _bound(entry: ErrorRow) -> Phrase:
 def _interval(found: Interval | None) -> Phrase:
     if found is None or not found.high:
         return Phrase("")
-    return Phrase(f"{percent(found.low).removesuffix(' %')} to {percent(found.high)}", "quiet")
+    differing = (digits for digits in range(2, 5) if percent(found.low, digits) != percent(found.high, digits))
+    if (digits := next(differing, None)) is None:
+        return Phrase("")
+    return Phrase(f"{percent(found.low, digits).removesuffix(' %')} to {percent(found.high, digits)}", "quiet")
 
 
 def _snr(entry: ErrorRow) -> str:
@@ -94,7 +97,7 @@ COLUMNS = (
     Column("promotion\ninterval", lambda entry: str(entry.promote_every or "never"), number=True),
     Column("relative\nerror", lambda entry: _share(entry.errors.relative_error), number=True),
     Column("bias", _bias, number=True),
-    Column("bound\nof any", _bound, "context", number=True),
+    Column("worst case\n/ sum |a·b|", _bound, "context", number=True),
     Column("95 %", lambda entry: _interval(entry.errors.relative_error_interval), "detail", number=True),
     Column("operands\nalone", lambda entry: _share(entry.quantisation_error, loud=False), "detail", number=True),
     Column("SNR of A, B\ndB", _of_scaled(_snr), "detail", number=True),
@@ -112,13 +115,14 @@ def budget_blocks(account: ErrorReport) -> Iterator[Element]:
         yield Paragraph(Phrase("Interrupted: some of the errors are missing.", "warning"), boxed=True)
     first, *others = account.words or ("Error budget",)
     yield Heading(first, 1)
+    yield from paragraphs(parts_of_files := list(_parts_of_files(account)), "quiet")
     for accumulation in account.accumulations:
         if entries := [entry for entry in account.entries if entry.accumulation == accumulation.name]:
             yield Heading(budget_title(accumulation), 2)
             yield tabulate(COLUMNS, by_data(entries), group=lambda entry: (entry.data, entry.scale))
     if others:
         yield List(tuple(others), "-")
-    yield from paragraphs(budget_notes(account), "quiet")
+    yield from paragraphs((note for note in budget_notes(account) if note not in parts_of_files), "quiet")
 
 
 def budget_title(accumulation: Accumulation) -> str:
@@ -154,6 +158,11 @@ def budget_notes(account: ErrorReport) -> Iterator[str]:
         yield "*: the error of the sum of scaled operands; scales of blocks along K need promotion within each block."
     if any(entry.scale == "nv16" for entry in account.entries):
         yield "nv16: e2m1 numbers, exact in the format of the operands, are summed by the named instruction."
+    yield from _parts_of_files(account)
+
+
+def _parts_of_files(account: ErrorReport) -> Iterator[str]:
+    """Yield which part of a file of operands is used, or that it is repeated."""
     for data in account.request.data:
         if isinstance(data, OwnData):
             ks = dict.fromkeys(entry.k for entry in account.entries if entry.data == data.name)
@@ -168,12 +177,21 @@ def tolerance_blocks(found: ToleranceReport) -> Iterator[Element]:
     """Yield the recommended test, its basis, and the table of mistakes that tests catch."""
     if is_simulated(found.request.accumulation):
         yield Paragraph(Phrase(SIMULATED, "bad"), boxed=True)
-    yield Heading(f"use {_assert(found)}", 1)
+    yield Heading(f"use {_assert(found)}: {_detects(found, 'elements')}", 1)
+    yield Paragraph(f"or |got - f64 reference| <= {_formula(found.recommended)}: {_detects(found, 'allclose')}")
     yield Paragraph(Phrase(tolerance_title(found), "quiet"))
     yield fact_grid(tolerance_facts(found))
     columns = (Column("mistake", least=24), *(Column(title) for title in test_titles(found).values()))
     yield Grid(columns, tuple(kill_rows(found)))
     yield List(tuple(tolerance_words(found)), "-")
+
+
+def _detects(found: ToleranceReport, test: str) -> str:
+    """Return "detects 4 of 6 mistakes" in every trial, or that the test rejects correct results."""
+    if (share := found.passed[test]) < ALWAYS:
+        return f"rejects correct results in {1 - share:.0%} of the trials"
+    detected = sum(row.by[test] >= ALWAYS for row in found.kill_table)
+    return f"detects {detected} of {len(found.kill_table)} mistakes"
 
 
 def tolerance_title(found: ToleranceReport) -> str:
@@ -195,9 +213,8 @@ def test_titles(found: ToleranceReport) -> dict[str, str]:
 
 
 def tolerance_facts(found: ToleranceReport) -> Iterator[tuple[str, str]]:
-    """Yield the same test as a formula, then its basis."""
-    request, test = found.request, found.recommended
-    yield "or", f"|got - f64 reference| <= {_formula(test)}"
+    """Yield the basis of the recommended test."""
+    request = found.request
     rate = f"{request.rate:g} false alarms per element, extrapolated from {found.tail.elements:,} emulated elements"
     if found.tail.at(request.rate) < 1:
         yield "allows", f"sums within {found.over_sum:.2g} of sum |a·b| before D is rounded: {rate}"

@@ -69,7 +69,7 @@ def _remarks(found: Explanation, plan: Candidate, out: Format) -> Iterator[Said]
         have = "1 other instruction has" if count == 1 else f"{count} other instructions have"
         yield f"{have} the same arithmetic, such as {found.instructions[0]}"
     if found.alike:
-        which = ", ".join(dict.fromkeys(_differing(other, plan) for other in found.plans[1:]))
+        which = "; or ".join(dict.fromkeys(_differing(other, plan) for other in found.plans[1:]))
         further = f"; and {found.more} that a sample does not distinguish" if found.more else ""
         plans = "1 other plan gives" if found.alike == 1 else f"{found.alike} other plans give"
         yield f"{plans} the same bits on these operands: {which}{further}"

@@ -16,6 +16,8 @@ def health_blocks(outcome: HealthOutcome) -> Iterator[Element]:
     """Yield the verdict of each GPU, remarks and mismatches, and its units, except of healthy GPUs of a cluster."""
     if any(gpu.kind == "simulated" for gpu in outcome.gpus):
         yield Paragraph(Phrase("SIMULATED: the devices are models, no hardware was checked", "bad"), boxed=True)
+    if len(outcome.gpus) > 1:
+        yield Heading(Phrase(summary(outcome), "bad" if any(gpu.status != "healthy" for gpu in outcome.gpus) else "good"), 1)
     for gpu in sorted(outcome.gpus, key=lambda gpu: gpu.status == "healthy"):
         yield Heading((Phrase(f"{gpu.where}: ", "strong"), Phrase(gpu_verdict(gpu), _tone(gpu))), 2)
         if lines := tuple(_remarks(gpu)):
@@ -28,8 +30,13 @@ def health_blocks(outcome: HealthOutcome) -> Iterator[Element]:
 
 def _remarks(gpu: GpuOutcome) -> Iterator[Phrase | List]:
     yield from (Phrase(remark, "warning") for remark in remarks(gpu))
+    alike: dict[object, list[WrongWord]] = {}
     for word in gpu.mismatches:
+        alike.setdefault((word.place.sm, word.bits), []).append(word)
+    for word, *more in alike.values():
         first, *others = word_lines(word)
+        if more:
+            others.append(f"and {len(more):,} more of the same SM and bits; --format json has each")
         yield Phrase(first, "bad")
         yield List(tuple(Phrase(text, "bad") for text in others))
 
@@ -38,6 +45,21 @@ def _tone(gpu: GpuOutcome) -> Tone:
     if gpu.status != "healthy":
         return "bad"
     return "narrow" if gpu.below_full_load else "good"
+
+
+def summary(outcome: HealthOutcome) -> str:
+    """Return "1 of 2 GPUs faulty: cuda:0, SM 2" of several GPUs."""
+    count = len(outcome.gpus)
+    faulty = [", ".join([gpu.where, *_sms(gpu)]) for gpu in outcome.gpus if gpu.status == "differs"]
+    failed = [gpu.where for gpu in outcome.gpus if gpu.status == "failed"]
+    parts = [f"{len(faulty)} of {count} GPUs faulty: {'; '.join(faulty)}"] * bool(faulty)
+    parts += [f"{len(failed)} of {count} GPUs not checked: {', '.join(failed)}"] * bool(failed)
+    return "; ".join(parts) or f"0 mismatches on {count} GPUs"
+
+
+def _sms(gpu: GpuOutcome) -> list[str]:
+    sms = [sm for sm in gpu.wrong_by_sm if sm]
+    return [f"SM {', '.join(sms)}"] if sms else []
 
 
 def gpu_title(gpu: GpuOutcome) -> str:
@@ -65,13 +87,12 @@ def load_lacking(gpu: GpuOutcome) -> Iterator[str]:
 
 
 def gpu_counts(gpu: GpuOutcome) -> str:
-    """Return "DIFFERS: 3 of 8,192 results on SM 2", "FAILED", "healthy: 8,192 results"."""
+    """Return "DIFFERS: 3 of 8,192 results on SM 2", "FAILED", "healthy: 0 mismatches in 8,192 results"."""
     if gpu.wrong:
-        sms = [sm for sm in gpu.wrong_by_sm if sm]
-        return f"DIFFERS: {gpu.wrong:,} of {gpu.dots:,} results" + (f" on SM {', '.join(sms)}" if sms else "")
+        return " on ".join([f"DIFFERS: {gpu.wrong:,} of {gpu.dots:,} results", *_sms(gpu)])
     if gpu.status == "failed":
         return "FAILED"
-    return f"{'healthy' if gpu.finished else 'no mismatch so far'}: {gpu.dots:,} results"
+    return f"healthy: 0 mismatches in {gpu.dots:,} results" if gpu.finished else f"0 mismatches so far in {gpu.dots:,} results"
 
 
 def remarks(gpu: GpuOutcome) -> Iterator[str]:

@@ -169,7 +169,11 @@ def coverage(done: Sequence[Verification]) -> str:
     tiles = [each.tile for each in done if each.tile]
     parts = []
     if events:
-        parts.append(f"{sum(each.hit for each in events):,} of {sum(each.possible for each in events):,} events covered")
+        hit, of = sum(each.hit for each in events), sum(each.possible for each in events)
+        not_found = sum(each.not_found for each in events)
+        cannot = sum(sum(each.impossible.values()) for each in events) - not_found
+        others = f" (not counted: {not_found:,} for which no operands were found, {cannot:,} that cannot occur)"
+        parts.append(f"{hit:,} of {of:,} events covered{others * bool(not_found or cannot)}")
     if tiles:
         parts.append(f"{sum(each.covered for each in tiles):,} of {sum(each.total for each in tiles):,} tile elements covered")
     if results := sum(each.results for each in done):

@@ -156,7 +156,9 @@ def report_headline(report: Report) -> str:
     """Return the result in one line: narrow accumulators, then the number of instructions with each status."""
     narrow = list(dict.fromkeys(_accumulates(row) for row in report.measured if is_narrow(row)))
     shown = narrow[:HEADLINE_GROUPS] + [f"{len(narrow) - HEADLINE_GROUPS} more"] * (len(narrow) > HEADLINE_GROUPS)
-    counts = status_counts(report.measured) or "no instruction was measured"
+    missing = report.measurable - len(report.measured)
+    counts = status_counts(report.measured, missing) or "no instruction was measured"
+    counts = "stopped early: " * bool(missing) + counts
     return f"{report.device.name}: {'; '.join([*shown, counts])}"
 
 
@@ -279,8 +281,8 @@ def summary(report: Report, lines_shown: int | None = None) -> Iterator[Phrases]
     yield Phrase(f"{so_many(len(report.measured), 'instruction')} {done}{took}", "strong"), Phrase(alike, "quiet")
     if covered := coverage([row.verification for row in report.measured if row.verification]):
         yield (Phrase(covered, "quiet"),)
-    if missing := report.run.selected - len(report.instructions):
-        yield (Phrase(f"The run was interrupted: {missing} of {so_many(report.run.selected, 'instruction')} missing", "bad"),)
+    if missing := report.measurable - len(report.measured):
+        yield (Phrase(f"The run stopped early: {missing} of {so_many(report.measurable, 'instruction')} not measured", "bad"),)
 
 
 def report_title(report: Report) -> Iterator[Phrases]:

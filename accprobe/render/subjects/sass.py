@@ -54,7 +54,8 @@ def kernel_blocks(kernels: Sequence[Kernel], expand: bool = False) -> Iterator[E
     """Yield each file with its summary, then its kernels; those that are alike together, unless `expand`."""
     for file, of_file in groupby(kernels, lambda kernel: kernel.file):
         found = list(of_file)
-        yield Heading((Phrase(file, "strong"), Phrase(f": {file_summary(found)}")), 2)
+        yield Heading(Phrase(file, "strong"), 2)
+        yield Paragraph(file_summary(found))
         groups = alike_kernels(found, expand)
         lines = [OpcodeLine(group, opcode) for group in groups for opcode, _ in group[0].matrix]
         yield tabulate(COLUMNS, lines, group=lambda line: id(line.kernels))

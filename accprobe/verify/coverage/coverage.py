@@ -24,7 +24,7 @@ from accprobe.verify.coverage.integers import DRAWS, ODD_PRODUCTS, integer_opera
 from accprobe.verify.coverage.operand_events import layout_operands, with_layouts
 from accprobe.verify.coverage.search import Found, Reached, search
 from accprobe.verify.coverage.trace import MODELS_KEPT, RowNumbers, trace_of
-from accprobe.verify.outcome import CODE_PAIRS, COVERING, Advance, Events, Verification, silent
+from accprobe.verify.outcome import CODE_PAIRS, COVERING, NOT_FOUND, Advance, Events, Verification, silent
 from accprobe.verify.random import Known, compared, parts
 
 AT_ONCE = 512  # Dot products of one request.
@@ -84,7 +84,7 @@ class Coverage:
         exist.
         """
         made = covering(*self._key)
-        not_found = f"no operands were found in {made.tries:,} tries"
+        not_found = f"{NOT_FOUND} in {made.tries:,} tries"
         for key, events in self._trace.families.items():
             for code, (event, hit) in enumerate(zip(events, self._reached.hit[key].tolist(), strict=True)):
                 if event:
