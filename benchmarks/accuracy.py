@@ -56,7 +56,7 @@ ACCUMULATORS: dict[str, tuple[Accumulation, tuple[int | None, ...]]] = {
 """What adds up, and after how many products it is promoted."""
 
 KS = tuple(1 << i for i in range(7, 17))
-DATA = ("normal", "positive")
+DATA = ("normal", "same-sign")
 PROMOTED_K = 16384
 INTERVALS = (None, *(1 << i for i in range(5, 13)))
 SCALED_K = 4096
@@ -95,7 +95,7 @@ def attention(keys: tuple[int, ...] = KEYS) -> Iterator[Line]:
 def same_sign_values(k: int) -> OwnData:
     """The same P, and V in [0, 1)."""
     rng = np.random.default_rng(0)
-    p, v = (drawn_values(data, ROWS, ROWS, k, rng) for data in ("attention", "positive"))
+    p, v = (drawn_values(data, ROWS, ROWS, k, rng) for data in ("attention", "same-sign"))
     return OwnData("attention, V in [0, 1)", p.a, v.b)
 
 

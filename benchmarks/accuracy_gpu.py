@@ -32,7 +32,7 @@ from accprobe.isa.formats import FORMATS, Bits
 LIKE = "h200:wgmma.m64n8k32.f32.e4m3.e4m3"
 E4M3, F32 = FORMATS["e4m3"], FORMATS["f32"]
 KS = tuple(1 << i for i in range(7, 17))
-DATA = ("normal", "positive")
+DATA = ("normal", "same-sign")
 PROMOTED = {True: None, False: 128}
 """By use_fast_accum: after how many products."""
 

@@ -20,7 +20,7 @@ from accprobe.model.product import ProductModel, ScaleOf, Scales
 # One of so many products of cancelling data is not cancelled.
 KEPT_BACK = 16
 
-# One of so many k is an outlier; at least one.
+# K is divided by this to get the number of k with outliers, at least one.
 CHANNELS = 256
 
 # Factors of outliers.
@@ -114,7 +114,7 @@ def _normals(m: int, n: int, k: int, rng: np.random.Generator) -> DrawnValues:
     return DrawnValues(_normal(m, k, rng), _normal(n, k, rng))
 
 
-def _positive(m: int, n: int, k: int, rng: np.random.Generator) -> DrawnValues:
+def _same_sign(m: int, n: int, k: int, rng: np.random.Generator) -> DrawnValues:
     """Draw same-sign numbers, uniform in [0, 1): sums grow with K, and truncation is biased."""
     return DrawnValues(rng.random((m, k), np.float32), rng.random((n, k), np.float32))
 
@@ -133,7 +133,7 @@ def _cancelling(m: int, n: int, k: int, rng: np.random.Generator) -> DrawnValues
     """Draw same-sign products over half of K that the other half cancels, except one in KEPT_BACK."""
     half = k // 2
     a, b = np.empty((m, k), np.float32), np.empty((n, k), np.float32)
-    first = _positive(m, n, k - half, rng)
+    first = _same_sign(m, n, k - half, rng)
     order = rng.permutation(k - half)[:half]
     a[:, : k - half], b[:, : k - half] = first
     a[:, k - half :] = first.a[:, order] * np.where(np.arange(half) % KEPT_BACK, np.float32(-1), np.float32(1))
@@ -142,7 +142,7 @@ def _cancelling(m: int, n: int, k: int, rng: np.random.Generator) -> DrawnValues
 
 
 def _outliers(m: int, n: int, k: int, rng: np.random.Generator) -> DrawnValues:
-    """Draw normal numbers; one k in CHANNELS of A is 10^2 to 10^4 times larger, the same k in every row."""
+    """Draw normal numbers; in A, K / CHANNELS of the k, at least one, are 10^2 to 10^4 times larger, the same in every row."""
     a, b = _normals(m, n, k, rng)
     larger = rng.choice(k, max(1, k // CHANNELS), replace=False)
     low, high = np.log10([SMALLEST_OUTLIER, LARGEST_OUTLIER])
@@ -158,7 +158,7 @@ def _integers(m: int, n: int, k: int, rng: np.random.Generator) -> DrawnValues:
 # Functions of M, N, K and a random generator.
 DATA_KINDS: dict[str, Callable[[int, int, int, np.random.Generator], DrawnValues]] = {
     "normal": _normals,
-    "positive": _positive,
+    "same-sign": _same_sign,
     "attention": _attention,
     "cancelling": _cancelling,
     "outliers": _outliers,
@@ -184,7 +184,8 @@ class QuantisedPair:
         return DrawnPatterns(self.a.codes, self.b.codes)
 
     def applied(self, model: ProductModel) -> tuple[Scales, ScaleWords] | None:
-        """Return how a kernel of that plan applies the scales; None if a block along K has no promotion at its end.
+        """Return how a kernel of that plan applies the scales; None if it cannot: a block along K has no promotion at
+        its end, or the scales are neither in `_AFTER` nor in `_INSIDE`.
 
         Tensor and row scales are applied once after the sum, block scales by the multiply-add that promotes.
         """

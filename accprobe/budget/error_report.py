@@ -45,7 +45,7 @@ class BudgetRequest:
     intervals: tuple[int | None, ...] | None = None
     splits: tuple[int, ...] | None = None
     out: Format | None = None
-    data: tuple[Data, ...] = ("normal", "positive")
+    data: tuple[Data, ...] = ("normal", "same-sign")
     scales: tuple[str, ...] = ("none",)
     outputs: int = 4096
     seed: int = 0

@@ -53,7 +53,7 @@ MOST_OUTPUTS = 1 << 22
     "--out", metavar="FORMAT", help="Format of D: f32, f16 or bf16.  [default: the format of the sums, or from a product]"
 )
 @click.option(
-    "--data", type=several(str), default="normal,positive", show_default=True, metavar="KIND|FILE,…", help="Operands."
+    "--data", type=several(str), default="normal,same-sign", show_default=True, metavar="KIND|FILE,…", help="Operands."
 )
 @click.option(
     "--scale", "scales", type=several(str), default="none", show_default=True, metavar="KIND,…", help="Scales of the operands."
@@ -75,8 +75,8 @@ def budget_command(names: tuple[str, ...], dtype: str | None, to: Output, **opti
     measured product ('products-h200:torch:mm 256x256x4096 bf16 -> bf16', whose promotion, split-K and format of D are the
     defaults). The product is emulated bit for bit and compared with exact sums.
 
-    Data: normal; positive (uniform in [0, 1)); attention (A = exp(s - max) of normal scores s); cancelling (each product of the
-    first half of K is cancelled by one of the second half, except one in 16); outliers (one k in 256 of A is 10^2 to 10^4 times
+    Data: normal; same-sign (uniform in [0, 1)); attention (A = exp(s - max) of normal scores s); cancelling (each product of
+    the first half of K is cancelled by one of the second half, except 1 in 16); outliers (1 k in 256 of A is 10^2 to 10^4 times
     larger); integers (-7 to 7); or FILE.npy, .pt or .safetensors with tensors a [M, K] and b [K, N], or weights [N, K] for B
     (FILE:TENSOR selects one).
     Scales: none, tensor, row, 1x128, 128x128 (blocks of B; 1x128 of A), mx32 (MXFP8 and MXFP4: blocks of 32), nv16 (NVFP4:

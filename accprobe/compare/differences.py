@@ -24,7 +24,7 @@ FieldVerdict = Literal["changed", "undecided"]
 
 NOT_KNOWN = "not known"
 UNDECIDED = "Not known well enough on both sides to distinguish them."
-UNKNOWN = "The two sides differ in it."
+UNKNOWN = "A and B have different values."
 
 # Interval at which kernels promote partial sums: N_C of DeepSeek-V3 (arXiv 2412.19437, section 3.3.2).
 PROMOTION = 128

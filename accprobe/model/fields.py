@@ -81,8 +81,8 @@ FEATURES: dict[str, Feature] = {
         " if it is added before both, after both, or together with both",
     ),
     "addend": Feature(
-        "C joins",
-        "the fused sum to which the addend C is added, or a separate add",
+        "C added in",
+        "the fused sum in which the addend C is added, or a separate add",
         "C is added at another place: it is aligned with other terms, or rounded separately.",
     ),
     "overflow": Field(

@@ -178,7 +178,9 @@ def _table(table: Grid, width: int) -> Iterator[Text]:
         yield Text("─" * (sum(widths) + gap * (len(widths) - 1)))
     yield from _rows(table, shown, widths, gap)
     if left_out := [_left_out(table, i) for i in range(len(table.columns)) if i not in shown]:
-        yield from _hanging(Text(f"Columns left out at this width: {'; '.join(left_out)}.", "dim"), width)
+        whole = sum(max(map(cell_len, _column(table, i))) + 1 for i in range(len(table.columns))) - 1
+        text = f"Columns left out at this width: {'; '.join(left_out)}; set COLUMNS={whole} to see them."
+        yield from _hanging(Text(text, "dim"), width)
 
 
 def _rows(table: Grid, shown: Sequence[int], widths: Sequence[int], gap: int) -> Iterator[Text]:
@@ -236,7 +238,7 @@ def _column(table: Grid, i: int) -> list[str]:
 
 
 def _left_out(table: Grid, i: int) -> str:
-    """Return "C joins"; "status (confirmed everywhere)"."""
+    """Return "C added in"; "status (confirmed everywhere)"."""
     cells = [text_of(row[i]) for row in table.rows]
     same = f" ({cells[0]} everywhere)" if cells[0] and all(a == b for a, b in pairwise(cells)) else ""
     return f"{on_one_line(table.columns[i].header)}{same}"

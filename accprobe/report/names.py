@@ -286,7 +286,11 @@ def _chosen(source: str, models: Mapping[Instruction, DotModel], found: Sequence
     published = ", a published model" * source.startswith(SIM)
     others = list(dict.fromkeys(each.a.name for each in found if each.a is each.b is not inst.a))
     more = f" and {len(others) - OTHERS_LISTED} more" if len(others) > OTHERS_LISTED else ""
-    also = f"; other instructions have {', '.join(others[:OTHERS_LISTED])}{more}: name one to use it" if others else ""
+    also = (
+        f"; other instructions have operands in {', '.join(others[:OTHERS_LISTED])}{more}: name one to choose it"
+        if others
+        else ""
+    )
     return NamedModel(inst, models[inst], source, f"{word}: using {source}:{inst.name}{published}{also}")
 
 

@@ -74,7 +74,7 @@ def found(row: Row, feature: str) -> str:
 def found_words(findings: FindingsByName, name: str, of_integers: bool = False) -> str:
     """Return a finding as tables show it, "" where there is none; "…?" too for features of an undetermined order.
 
-    of_integers: an undetermined value is "any", as all values give the same bits.
+    of_integers: an undetermined value is "not observable", as all values give the same bits.
     """
     finding = findings.get(name)
     if finding is None:
@@ -86,14 +86,14 @@ def found_words(findings: FindingsByName, name: str, of_integers: bool = False) 
 
 
 def value(finding: Finding, feature: str = "") -> str:
-    """Return "13", "≥24" for a lower bound, "13?" if other values explain everything too, "any" if every value does, "~13" if
-    it is only suggested.
+    """Return "13", "≥24" for a lower bound, "13?" if other values explain everything too, "not observable" if every value
+    does, "~13" if it is only suggested.
     """
     text = word(finding.value, feature)
     if finding.bound == "at_least":
         return f"≥{text}"
     if finding.bound == "undetermined":
-        return f"{text}?" if finding.candidates else "any"
+        return f"{text}?" if finding.candidates else "not observable"
     if finding.bound == "suggested":
         return f"~{text}"
     if finding.bound == "equivalent":

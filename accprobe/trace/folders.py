@@ -34,6 +34,9 @@ from accprobe.trace.storages import has_storage
 MOST_SAVED = 1 << 33
 """Bytes of operands that one trace saves."""
 
+MOST_NAMES = 4
+"""How many --save options an advice lists; for more it has one for all operations."""
+
 IN_PLACE = ("aten.add_.", "aten.mul_.", "aten.div_.", "aten.bernoulli_.")
 """Operations that are called with operands of a folder although they write to one of them."""
 
@@ -151,15 +154,18 @@ def compare_folders(a: Path, b: Path, mapping: str = "") -> TraceFindings:
 def _advice(found: ExplainedOrigin) -> str:
     """Return how to record the operands that a cause needs; "" where it needs none."""
     values = [side.value for side in found.sides]
-    if found.cause.kind not in ("unknown", "input") or found.cause.verified or None not in values:
+    if found.cause.verified or None not in values:
         return ""
     origin = found.origin
-    name = origin.module or next(x.packet for x in (*origin.left, *origin.right, *(origin.readers or ())))
+    operations = [x for side in found.sides if side.value is None for x in side.operations] or list(origin.readers or ())
+    names = dict.fromkeys(f"--save '{x.module or x.packet}'" for x in operations if x.name != "return")
+    names = names if len(names) <= MOST_NAMES else {"--save '*'": None}
     lacking = [letter for letter, value in zip("AB", values, strict=True) if value is None]
     side = f"side {lacking[0]}" if len(lacking) == 1 else "both sides"
     if not find_spec("torch"):
         return "install torch, which accprobe needs to read saved operands"
-    return f"for {'its values' if origin.is_input else 'the cause'}, record {side} again with --save '{name}'"
+    why = "for its values" if origin.is_input else "for the cause" if found.cause.kind == "unknown" else "to check it on values"
+    return f"{why}, record {side} again with {' '.join(names)}"
 
 
 def _recorded_mapping(first: str, second: str) -> str:

@@ -56,7 +56,7 @@ class Mapped:
         return self.size
 
     def parts(self, tensor: Any) -> list[Any]:
-        """Return the parts of a tensor that differ from the whole."""
+        """Return views of a tensor, one for each dimension that the mapping narrows; none if it takes the whole."""
         return [tensor.narrow(*each) for each in self.slices(tuple(tensor.shape))] if tensor.numel() else []
 
 

@@ -35,6 +35,7 @@ MOST_INFERRED = 2
 """Plans that are inferred for operations with one key."""
 
 EXPLAIN_AT_MOST = 1 << 28
+"""Products whose sums are computed to compare a plan with the results, at most."""
 
 MOST_SECONDS, MOST_EXPLAINED = 30, 10
 """Seconds for the plan of one product, and for known plans after it was probed."""

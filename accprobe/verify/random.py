@@ -38,7 +38,7 @@ def verify(
     if dots < 0:
         raise AccprobeError(f"dots is {dots}: give 0 or more")
     subject = InstructionSubject(device, inst)
-    return compared(subject, parts(subject.inst, model, dots, seed, with_pairs), seed, advance)
+    return compared(subject, predicted(subject.inst, model, dots, seed, with_pairs), seed, advance)
 
 
 class Known(NamedTuple):
@@ -70,14 +70,14 @@ def compared(
     return tally.verification(seed)
 
 
-def parts(inst: Instruction, model: DotModel, dots: int, seed: int, with_pairs: bool = False) -> Iterator[Known]:
-    """Yield `batches` with the model's results."""
+def predicted(inst: Instruction, model: DotModel, dots: int, seed: int, with_pairs: bool = False) -> Iterator[Known]:
+    """Yield the dot products of `batches` with the results that the model predicts."""
     for kind, request in batches(inst, dots, seed, with_pairs):
         yield Known(kind, request, evaluate(model, inst, request))
 
 
 def batches(inst: Instruction, dots: int, seed: int, with_pairs: bool = False) -> Iterator[tuple[str, Request]]:
-    """Yield `dots` dot products of a dense A, a few at a time, with the name of their distribution."""
+    """Yield `dots` dot products of a dense A, at most BATCH at a time, with the name of their distribution."""
     names = list(kinds(inst))
     places = pair_places(inst, dots, seed) if with_pairs else ()
     for k in places:

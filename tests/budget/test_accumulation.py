@@ -20,10 +20,15 @@ LIKE = "h200:wgmma.m64n8k32.f32.e4m3.e4m3"
 @pytest.mark.parametrize(
     ("name", "dtype", "meant", "also"),
     [
-        ("qgmma", "", LIKE, "also e5m2 (name the instruction"),
-        ("HMMA", "", "h200:mma.sync.m16n8k16.f32.f16.f16.f32", "also bf16, tf32, e4m3, e5m2 (name the instruction"),
+        ("qgmma", "", LIKE, "other instructions have operands in e5m2: name one"),
+        (
+            "HMMA",
+            "",
+            "h200:mma.sync.m16n8k16.f32.f16.f16.f32",
+            "other instructions have operands in bf16, tf32, e4m3, e5m2: name one",
+        ),
         ("HGMMA", "bf16", "h200:wgmma.m64n8k16.f32.bf16.bf16", ""),
-        ("h100:HGMMA", "", "h100:wgmma.m64n8k16.f32.f16.f16", "also bf16, tf32 (name the instruction"),
+        ("h100:HGMMA", "", "h100:wgmma.m64n8k16.f32.f16.f16", "other instructions have operands in bf16, tf32: name one"),
         ("UTCQMMA", "", "sim:b200:tcgen05.m128n16k32.kind::f8f6f4.f32.e4m3.e4m3", "a published model"),
         ("wgmma.m64n8k32.f32.e4m3.e4m3", "", LIKE, ""),
         ("h200:wgmma*e4m3.e4m3", "", LIKE, ""),
@@ -87,7 +92,7 @@ def test_every_kind_has_the_requested_shape_and_depends_only_on_the_seed(kind: s
 
 
 def test_ranges_of_kinds() -> None:
-    a, b = drawn_values("positive", 4, 4, 4096, rng())
+    a, b = drawn_values("same-sign", 4, 4, 4096, rng())
     assert min(a.min(), b.min()) >= 0
     assert max(a.max(), b.max()) < 1
     p, v = drawn_values("attention", 4, 4, 4096, rng())

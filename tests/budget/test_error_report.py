@@ -87,13 +87,13 @@ def test_the_recommended_interval_is_the_longest_whose_error_stays_below_the_rou
     assert positive.error * MARGIN <= told.rounding < positive.unpromoted
     assert normal.unpromoted * MARGIN <= told.rounding
     assert positive.bias < 0
-    doubled = next(entries(QGMMA, replace(SMALL, ks=(2048,), intervals=(256,), data=("positive",))))
+    doubled = next(entries(QGMMA, replace(SMALL, ks=(2048,), intervals=(256,), data=("same-sign",))))
     assert doubled.errors.error_of_sums is not None
     assert doubled.errors.error_of_sums * MARGIN > told.rounding
 
 
 def test_the_advice_does_not_depend_on_the_sample() -> None:
-    told = recommended(replace(SMALL, outputs=512, seed=2, data=("positive",)), 4096)
+    told = recommended(replace(SMALL, outputs=512, seed=2, data=("same-sign",)), 4096)
     assert (told.promote_every, told.rounding) == (128, own_rounding(FORMATS["bf16"]))
 
 
@@ -123,7 +123,7 @@ def test_in_words(found: list[ErrorRow]) -> None:
         "With promotion every 128: 0.0"
     )
     assert positive == (
-        f"positive data: before D is rounded, the result is 3.1 % too low without promotion, 19 times {own}. "
+        f"same-sign data: before D is rounded, the result is 3.1 % too low without promotion, 19 times {own}. "
         "With promotion every 128: 0.049 %."
     )
     assert len(rest) == 4
@@ -140,6 +140,6 @@ def test_numbers_in_words() -> None:
 @pytest.mark.slow
 def test_a_long_k_may_be_promoted_after_every_sum() -> None:
     """2048 chunks, more than calls may nest."""
-    (entry,) = entries(QGMMA, BudgetRequest(ks=(65536,), intervals=(32,), data=("positive",), outputs=64))
+    (entry,) = entries(QGMMA, BudgetRequest(ks=(65536,), intervals=(32,), data=("same-sign",), outputs=64))
     assert entry.errors.relative_error is not None
     assert entry.errors.relative_error < 1e-3

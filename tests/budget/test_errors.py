@@ -28,7 +28,7 @@ def errors(model: ProductModel, kind: str, draws: int = 4, m: int = 4, n: int = 
     return Errors.of(model, [tally(model, each, exact_sums_of(model, each)) for each in drawings])
 
 
-@pytest.mark.parametrize("kind", ["normal", "positive", "cancelling"])
+@pytest.mark.parametrize("kind", ["normal", "same-sign", "cancelling"])
 @pytest.mark.parametrize("out", ["f32", "bf16"])
 @pytest.mark.parametrize("accumulation", [E4M3, BF16], ids=["e4m3", "bf16"])
 def test_errors_equal_exact_fractions(kind: str, out: str, accumulation: object) -> None:
@@ -59,11 +59,11 @@ def test_errors_equal_exact_fractions(kind: str, out: str, accumulation: object)
 @pytest.mark.parametrize(
     ("kind", "k", "promote_every", "error", "bias"),
     [
-        ("positive", 16384, None, 0.25, -0.25),
-        ("positive", 16384, 128, 5e-4, -5e-4),
+        ("same-sign", 16384, None, 0.25, -0.25),
+        ("same-sign", 16384, 128, 5e-4, -5e-4),
         ("normal", 16384, None, 3.3e-3, 0),
         ("normal", 16384, 128, 1.3e-4, 0),
-        ("positive", 4096, None, 0.066, -0.066),
+        ("same-sign", 4096, None, 0.066, -0.066),
     ],
 )
 def test_the_accumulator_of_hopper_s_fp8(kind: str, k: int, promote_every: int | None, error: float, bias: float) -> None:
@@ -80,8 +80,8 @@ def test_the_accumulator_of_hopper_s_fp8(kind: str, k: int, promote_every: int |
 
 
 def test_the_rounding_of_d_is_separate_from_the_error_of_the_sum() -> None:
-    narrow = errors(E4M3.product(1024, 128, out=FORMATS["bf16"]), "positive")
-    wide = errors(E4M3.product(1024, 128), "positive")
+    narrow = errors(E4M3.product(1024, 128, out=FORMATS["bf16"]), "same-sign")
+    wide = errors(E4M3.product(1024, 128), "same-sign")
     assert (narrow.error_of_sums, narrow.bias_of_sums) == (wide.relative_error, wide.bias)
     assert narrow.relative_error is not None
     assert wide.error_of_sums is not None

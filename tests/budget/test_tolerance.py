@@ -63,7 +63,7 @@ def test_missed_mistakes_are_explained() -> None:
 
 
 @pytest.mark.usefixtures("few_tests")
-@pytest.mark.parametrize("data", ["normal", "positive", "cancelling", "outliers", "attention"])
+@pytest.mark.parametrize("data", ["normal", "same-sign", "cancelling", "outliers", "attention"])
 def test_correct_results_pass(data: str) -> None:
     found = advised(replace(ASKED, data=data))
     assert found.passed["elements"] == 1
@@ -105,7 +105,7 @@ def test_a_product_in_slices_that_is_never_promoted_has_no_promotion_to_lose() -
 def test_no_bound_no_advice() -> None:
     narrow = of_named("h200:wgmma.m64n8k32.f16.e4m3.e4m3")
     with pytest.raises(AccprobeError, match="sums may overflow bf16"):
-        advised(replace(ASKED, accumulation=narrow, k=1 << 16, promote_every=None, data="positive", m=2, n=2))
+        advised(replace(ASKED, accumulation=narrow, k=1 << 16, promote_every=None, data="same-sign", m=2, n=2))
 
 
 def test_calc_diff() -> None:
@@ -120,7 +120,7 @@ def test_calc_diff() -> None:
 K = 256
 HGMMA_OF_16 = "h200:wgmma.m64n256k16.f32.bf16.bf16"
 PLANS = (("QGMMA", 128), (HGMMA_OF_16, None))
-CASES = [(*plan, data) for data in ("normal", "positive", "cancelling") for plan in PLANS]
+CASES = [(*plan, data) for data in ("normal", "same-sign", "cancelling") for plan in PLANS]
 
 
 def shares(like: str, every: int | None, data: str, lines: int, draws: range) -> Floats:

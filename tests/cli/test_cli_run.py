@@ -50,11 +50,11 @@ WHOLE = """
 Fake GPU: 2 of 2 instructions confirmed
 
                                               effective  products per
-instruction                           ran as  bits       fused sum     C added in  status
-────────────────────────────────────────────────────────────────────────────────────────────
-mma.sync.m16n8k{16,32}.s32.s8.s8.s32  IMMA    32 wrap    any           any         confirmed
+instruction                           ran as  bits       fused sum       C added in      status
+──────────────────────────────────────────────────────────────────────────────────────────────────
+mma.sync.m16n8k{16,32}.s32.s8.s8.s32  IMMA    32 wrap    not observable  not observable  confirmed
 
-any: not observable; integer sums that wrap around are the same in every order.
+not observable: integer sums that wrap around are the same in every order.
 skipped: no probe: 1 of 3 instructions (`accprobe list --instructions sm_90a` names them)
 2 instructions measured in TIME s; equal ones share a line (1 line, --all has each)
 176 of 176 events covered (not counted: 2 for which no operands were found, 0 that cannot occur), 0 of 247,244 results

@@ -24,7 +24,7 @@ def tolerance(*arguments: str, columns: int = 120) -> Result:
 
 
 def test_json() -> None:
-    result = tolerance(*SMALL, "--format", "json", "--data", "positive", "--atol", "0.1", "--false-alarms", "1e-6")
+    result = tolerance(*SMALL, "--format", "json", "--data", "same-sign", "--atol", "0.1", "--false-alarms", "1e-6")
     assert result.exit_code == 0, result.output
     found = json.loads(result.stdout)
     assert 0 < found["sums_over_sum"] < found["any_operands_over_sum"] < 0.05

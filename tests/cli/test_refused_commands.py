@@ -81,7 +81,7 @@ REFUSED = [
     ("tolerance QGMMA --k 100 --promote-every 100", "not a multiple of the 32 products of a fused sum; the nearest are 96 and"),
     ("tolerance QGMMA --k 100 --promote-every x", "Invalid value for '--promote-every': 'x' is not a positive whole number"),
     ("tolerance QGMMA --k 128 --split-k 9", "in 9 slices"),
-    ("tolerance QGMMA --k 128 --data normal,positive", "'normal,positive' is several kinds of data: give one"),
+    ("tolerance QGMMA --k 128 --data normal,same-sign", "'normal,same-sign' is several kinds of data: give one"),
     ("tolerance QGMMA --k 128 --out e4m3", "give a float format with infinities"),
     ("tolerance QGMMA --k 1e9", "is too large"),
     ("tolerance QGMMA --k 128 --false-alarms 0", "--false-alarms"),

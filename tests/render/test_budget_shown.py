@@ -39,16 +39,16 @@ def cell(header: str, of: ErrorRow) -> str:
 
 
 def test_cells(account: ErrorReport) -> None:
-    never, promoted = (entry(account, 4096, every, "positive") for every in (None, 128))
+    never, promoted = (entry(account, 4096, every, "same-sign") for every in (None, 128))
     headers = ("data", "K", "promotion interval", "split K", "relative error", "bias")
-    assert [cell(header, never) for header in headers] == ["positive", "4,096", "never", "", "6.6 %", "-6.6 %"]
+    assert [cell(header, never) for header in headers] == ["same-sign", "4,096", "never", "", "6.6 %", "-6.6 %"]
     assert phrase("bias", never).tone == "narrow"
     assert [cell(header, promoted) for header in headers[2:]] == ["128", "", "0.049 %", "-0.049 %"]
     assert cell("worst case / sum |a·b|", promoted) == "1.6e-02"
 
 
 def test_a_bias_whose_sign_is_open_has_none(account: ErrorReport) -> None:
-    of = entry(account, 4096, 128, "positive")
+    of = entry(account, 4096, 128, "same-sign")
     unsure = replace(of, errors=replace(of.errors, bias=-1e-3, bias_interval=Interval(-2e-3, 1e-4)))
     assert (cell("bias", of), cell("bias", unsure)) == ("-0.049 %", "~0")
     high = replace(of, errors=replace(of.errors, bias=1e-3, bias_interval=Interval(1e-4, 2e-3)))

@@ -107,6 +107,7 @@ mma.sync.m16n8k32.f32.e4m3.e4m3.f32  F2FP + 2×HMMA + FADD  23 (f32)    23      
 
 ! The running sum keeps 13 (e8m13) of the 23 fraction bits of f32: wgmma.m64n8k32.f32.e4m3.e4m3{,.rs}
 ! The operands are converted and multiplied by HMMA, not by a unit of their own format: mma.sync.m16n8k32.f32.e4m3.e4m3.f32
+first sum: C and the first products are one fused sum; the others are added to its result.
 skipped: no probe: 1 of 4 instructions (`accprobe list --instructions sm_90a` names them)
 3 instructions measured in 1.5 s; equal ones share a line (2 lines, --all has each)
 Fake GPU, sm_90a; 3 SMs
@@ -194,9 +195,9 @@ def test_marks_are_explained_only_where_they_are() -> None:
     assert "≥" not in table_of(fake_report())
     assert "≥: a lower bound" in table_of(fake_report_of(row_of(effective_bits={"value": 13, "bound": "at_least"})))
     unknown = table_of(fake_report_of(row_of(products_per_sum={"value": 32, "bound": "undetermined"})))
-    assert "any: " not in unknown
+    assert "not observable: " not in unknown
     assert "?: undetermined" in unknown
-    assert "any: not observable" in table_of(Report.load("h200"))
+    assert "not observable: integer sums" in table_of(Report.load("h200"))
 
 
 def fake_report_of(row: Row) -> Report:

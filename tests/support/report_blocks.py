@@ -171,6 +171,7 @@ def _plans(report: str, shown: str = ".*", shape_header: str = "M x N x K", rema
     of_shape: dict[tuple[str, ...], list[ProductRow]] = {}
     for row in (row for row in rows if re.fullmatch(shown, row.title)):
         order = row.findings["order"].value if "order" in row.findings else "not found"
+        order = "not observable" if order == "any" else order
         order = re.sub(r": chain of \[acc 1\](,|$)", r"\1", str(order)) if row.is_reduction else order
         scaled = f" scale={row.scale}" if row.scale else ""
         of_shape.setdefault((f"`{row.name}{scaled}`", _compact(str(order)), row.shape), []).append(row)

@@ -160,7 +160,7 @@ def proviso(row: ProductRow) -> str:
 
 def _order(row: ProductRow) -> str:
     others = f" (and {so_many(len(row.regions) - 1, 'other plan')})" if len(row.regions) > 1 else ""
-    return "any" if FORMATS[row.a].is_integer else plan_words(row.findings, row.is_reduction) + others
+    return "not observable" if FORMATS[row.a].is_integer else plan_words(row.findings, row.is_reduction) + others
 
 
 def _bits(row: ProductRow) -> Phrase:
@@ -237,7 +237,8 @@ def _of_all_outputs(row: ProductRow, first: RegionRecord) -> Iterator[ProductLin
     if epilogue := found.get("epilogue"):
         yield "epilogue", Phrase(f"{found_words(found, 'epilogue')}; {epilogue.note}")
     if repeats := found.get("repeatable"):
-        yield "repeatable", _yes_or_no(repeats, ", ".join(filter(None, ("yes", repeats.note))))
+        note = repeats.note.replace("pairs of operands", "operands") if row.is_reduction else repeats.note
+        yield "repeatable", _yes_or_no(repeats, ", ".join(filter(None, ("yes", note))))
 
 
 def _yes_or_no(finding: Finding, yes: str) -> Phrase:
@@ -265,15 +266,15 @@ def plan_lines(row: ProductRow, region: RegionRecord) -> Iterator[ProductLine]:
     if rounding := found_words(found, "operand_rounding"):
         to = next(name for name in (row.a, row.b) if FORMATS[name].ignored_low_bits)
         yield "operands", Phrase(f"{rounding} to {to}")
-    yield "along K", Phrase("; ".join(_order_of_k(found)))
+    yield "along K", Phrase("; ".join(_order_of_k(found, row.is_reduction)))
     if row.scale:
         how = found_words(found, "scales") or "how they are applied is not known"
         yield "scales", Phrase(f"{SCALED_BY[row.scale]}: {how}", "bad" if is_misplaced(found) else "")
 
 
-def _order_of_k(found: FindingsByName) -> Iterator[str]:
+def _order_of_k(found: FindingsByName, of_reduction: bool) -> Iterator[str]:
     """Yield the plan, how partial sums are promoted, and notes."""
-    plan = plan_words(found) or "order not known"
+    plan = plan_words(found, of_reduction) or "order not known"
     yield plan
     if division(found):
         if note := found["order"].note:
@@ -354,7 +355,8 @@ def _verified(row: ProductRow) -> Iterator[str]:
     if done is not None and done.contradicting:
         yield f"{done.contradicting:,} of {done.results:,} results contradict the plan"
     if (chains := sum(region.chains for region in row.regions)) > 1:
-        yield f"{sum(region.chains_probed for region in row.regions):,} of {chains:,} chains probed"
+        what = "parts" if row.is_reduction and _order(row).startswith(f"{chains} parts") else "chains"
+        yield f"{sum(region.chains_probed for region in row.regions):,} of {chains:,} {what} probed"
     tried = [region.alternatives for region in row.regions if region.alternatives and region.alternatives.tested]
     if tried:
         count, surviving = sum(each.tested for each in tried), [change for each in tried for change in each.surviving]

@@ -236,8 +236,10 @@ def legend(rows: Sequence[Row], grid: Grid) -> Iterator[str]:
         yield "≥: a lower bound; the operands' formats reach no further."
     if any(text.startswith("~") for text in every):
         yield "~: suggested: explains most results of a row that is not confirmed; any other value is possible."
-    if "any" in every:
-        yield "any: not observable; integer sums that wrap around are the same in every order."
+    if "not observable" in every:
+        yield "not observable: integer sums that wrap around are the same in every order."
+    if "first sum" in every:
+        yield "first sum: C and the first products are one fused sum; the others are added to its result."
     if any(text.endswith("?") for text in every):
         yield "?: undetermined: several values explain every result; the details of an instruction list them."
     if sums := next((text for text in every if re.fullmatch(r"\d+(\+\d+)+\??", text)), ""):
@@ -313,7 +315,7 @@ _WORDS = {
     "≥": "a lower bound: the operands show no more bits",
     "suggested, ~": "in a row that is not confirmed: explains most results; any other value is possible",
     "undetermined, ?": "several values explain every result; the note lists them",
-    "any": "not observable, such as the order of integer sums that wrap around",
+    "not observable": "every value gives the same bits, such as each order of integer sums that wrap around",
     "evidence": "dot products that the device was sent, and its results: bit patterns in hex, values in brackets",
     "verification": "random dot products that the model was compared with the device on, bit for bit",
     "tile elements": "results of one instruction: each lies in the register of a lane, and a fault may be in a few of them",
