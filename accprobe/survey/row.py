@@ -35,7 +35,7 @@ from accprobe.sass.lowering import Lowering, is_ordinary
 from accprobe.verify.coverage import cover
 from accprobe.verify.onehot import misplaced
 from accprobe.verify.outcome import Queries, TileCoverage, Verification
-from accprobe.verify.random import compared, predicted
+from accprobe.verify.random import compared, predicted_batches
 from accprobe.verify.shrink import shrink
 
 RECONSIDERED = 5  # Repetitions of the inference for a model that some result contradicts, at most.
@@ -157,7 +157,7 @@ def checked(log: QueryLog, model: DotModel, known: Contradictions, dots: int, se
     Coverage of a simulated device is not measured: a model compared with itself shows nothing.
     """
     simulated = log.device.kind == "simulated"
-    done = compared(log, predicted(log.inst, model, dots, seed), seed) if simulated else cover(log, model, dots, seed)
+    done = compared(log, predicted_batches(log.inst, model, dots, seed), seed) if simulated else cover(log, model, dots, seed)
     log.repeat(np.random.default_rng([seed, dots]))
     found = [*known.sample, *filter(None, [done.counterexample])]
     if found or log.unstable:

@@ -38,7 +38,7 @@ def verify(
     if dots < 0:
         raise AccprobeError(f"dots is {dots}: give 0 or more")
     subject = InstructionSubject(device, inst)
-    return compared(subject, predicted(subject.inst, model, dots, seed, with_pairs), seed, advance)
+    return compared(subject, predicted_batches(subject.inst, model, dots, seed, with_pairs), seed, advance)
 
 
 class Known(NamedTuple):
@@ -70,7 +70,7 @@ def compared(
     return tally.verification(seed)
 
 
-def predicted(inst: Instruction, model: DotModel, dots: int, seed: int, with_pairs: bool = False) -> Iterator[Known]:
+def predicted_batches(inst: Instruction, model: DotModel, dots: int, seed: int, with_pairs: bool = False) -> Iterator[Known]:
     """Yield the dot products of `batches` with the results that the model predicts."""
     for kind, request in batches(inst, dots, seed, with_pairs):
         yield Known(kind, request, evaluate(model, inst, request))

@@ -25,7 +25,7 @@ from accprobe.verify.coverage.operand_events import layout_operands, with_layout
 from accprobe.verify.coverage.search import Found, Reached, search
 from accprobe.verify.coverage.trace import MODELS_KEPT, RowNumbers, trace_of
 from accprobe.verify.outcome import CODE_PAIRS, COVERING, NOT_FOUND, Advance, Events, Verification, silent
-from accprobe.verify.random import Known, compared, predicted
+from accprobe.verify.random import Known, compared, predicted_batches
 
 AT_ONCE = 512  # Dot products of one request.
 
@@ -135,7 +135,7 @@ def _random(inst: Instruction, model: DotModel, dots: int, seed: int) -> tuple[t
 
 def _undirected(inst: Instruction, model: DotModel, dots: int, seed: int) -> Iterator[Known]:
     """Yield random dot products, and every pair of codes of operands and of scales, if they are few."""
-    yield from predicted(inst, model, dots, seed)
+    yield from predicted_batches(inst, model, dots, seed)
     for codes in (every_pair(inst, model), every_scale(inst)):
         if codes is not None:
             yield Known(CODE_PAIRS, codes, evaluate(model, inst, codes))
