@@ -41,8 +41,8 @@ def test_products_with_addend_and_odd_sizes() -> None:
         a[3, 5] = float("nan")
         for promote_every in (None, 64):
             c = torch.randn(70, 45).to(torch.float16 if ".f16.e4m3" in like and not promote_every else torch.float32)
-            ours = emulate.predict(a.cuda(), b.cuda(), c.cuda(), like, promote_every)
-            theirs = emulate.predict(a, b, c, like, promote_every)
+            ours = emulate.predict(like, a.cuda(), b.cuda(), c.cuda(), promote_every=promote_every)
+            theirs = emulate.predict(like, a, b, c, promote_every=promote_every)
             whole = torch.int16 if theirs.element_size() == 2 else torch.int32
             assert torch.equal(ours.cpu().view(whole), theirs.view(whole))
 
