@@ -50,9 +50,11 @@ def list_command(instructions: str | None, devices: bool, reports: bool, coverag
     if coverage:
         list_names(_coverage())
     if fields:
+        from accprobe.model.fields import FEATURES
         from accprobe.report.columns import field_names
 
-        list_names((name, "") for name in field_names())
+        titles = {name: feature.title for name, feature in FEATURES.items() if feature.title != name.replace("_", " ")}
+        list_names((name, titles.get(name, "")) for name in field_names())
     nothing = not (instructions or devices or reports or coverage or fields)
     if devices or nothing:
         list_names(_devices())

@@ -89,7 +89,7 @@ def found() -> str:
         "bits below F",
         "result",
         "products per fused sum",
-        "C",
+        "C added in",
     )
     table = []
     for (family, d, opcodes, effective, f, below, rounding, addend, status), rows in groups.items():
