@@ -164,7 +164,7 @@ def measured_report(
                 measure(on_report, show)
         except (KeyboardInterrupt, AccprobeError) as e:
             stop = e
-    if latest and (stop is None or to.file is None or isinstance(stop, TimeLimitReached)):
+    if latest and (stop is None or (latest[0].claims and (to.file is None or isinstance(stop, TimeLimitReached)))):
         to.print(latest[0], lambda: blocks(latest[0]))
     if isinstance(stop, KeyboardInterrupt):
         _end_interrupted(counted(latest[0]) if latest else "", to.file, stop)
