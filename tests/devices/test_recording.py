@@ -107,6 +107,7 @@ class Faulty(Unlike):
         return d
 
 
+@pytest.mark.slow
 def test_faults_are_replayed_too(tmp_path: Path) -> None:
     """Results that change when asked again, and those that differ from the model."""
     path = tmp_path / "r.npz"

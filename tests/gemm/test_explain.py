@@ -162,6 +162,7 @@ def test_regions_with_plans_of_their_own_are_found() -> None:
     assert parts[(16, 31), (32, 47)]["promote_every"] == 128
 
 
+@pytest.mark.slow
 def test_of_a_result_without_a_plan_its_own_properties_are_known() -> None:
     plan = replace(SMALL_FP8, alignment_bits=17, result_bits=17, m=32, n=32, k=96)
     a, b, _ = asked(plan)

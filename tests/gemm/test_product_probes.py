@@ -68,6 +68,7 @@ def test_other_overflow_results_are_named_and_mark_the_findings(box: OverflowBox
 PROMOTED = replace(HOPPER, m=16, n=16, k=160, promote_every=16, out="bf16")
 
 
+@pytest.mark.slow
 def test_one_promotion_that_truncates_is_not_confirmed() -> None:
     outcome = characterise(PlantedBox(replace(PROMOTED, truncated_step=6)), elements=1 << 8)
     found, reason = status(outcome)

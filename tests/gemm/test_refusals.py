@@ -39,6 +39,7 @@ class TwoLevelSums:
         return total.astype(np.float32).view(np.uint32)
 
 
+@pytest.mark.slow
 def test_two_level_sums_are_refused_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     evaluated: list[int] = []
     predicted = dots.predicted

@@ -219,6 +219,7 @@ def test_a_fold_that_differs_where_no_word_does_has_vanished(bench: GoldenBench,
 NAMES = "slow", "quick", "quicker"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bench", [(True, [replace(DRAWN[0], name=name) for name in NAMES])], indirect=True)
 def test_kinds_that_take_long_to_prepare_come_rarely(bench: GoldenBench, gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
     """A set takes 3.2 ms: what takes 32 to prepare, twice that or not counted, comes as rarely."""

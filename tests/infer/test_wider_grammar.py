@@ -78,7 +78,10 @@ BEYOND: dict[str, tuple[str, dict[str, object], Wide]] = {
 }
 
 
-@pytest.mark.parametrize("name", BEYOND)
+IN_SECONDS = ("accumulators that wrap", "overflow before rounding", "integers that wrap in groups")
+
+
+@pytest.mark.parametrize("name", [pytest.param(each, marks=() if each in IN_SECONDS else pytest.mark.slow) for each in BEYOND])
 def test_an_arithmetic_that_no_model_describes_is_not_confirmed(name: str) -> None:
     instruction_name, changes, wide = BEYOND[name]
     inst = parse(instruction_name)
