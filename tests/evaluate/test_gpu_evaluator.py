@@ -88,7 +88,7 @@ WAYS = {(True, True): ON_MATRIX_UNITS, (True, False): tuple(LINKS), (False, Fals
 """Arguments of `compiled`: chained, matrix_units."""
 FAST = {
     "QGMMA": (True, True),
-    **dict.fromkeys(("two sums and an add", "bf16, added"), (True, False)),
+    "two sums and an add": (True, False),
     "f64": (False, False),
 }
 """Cases that every run has. Each compilation takes a second: all tests share them."""

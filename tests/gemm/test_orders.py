@@ -133,7 +133,9 @@ ORDERS: dict[str, tuple[PlantedBox | FunctionBox, str, dict[str, object]]] = {
 }
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] * (name == "2 lanes")) for name in ORDERS])
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name in ("2 lanes", "one sum in f64"))) for name in ORDERS]
+)
 def test_an_order_is_found_and_named(name: str) -> None:
     box, words, expected = ORDERS[name]
     with np.errstate(over="ignore", invalid="ignore"):
