@@ -84,7 +84,7 @@ def budget_command(names: tuple[str, ...], dtype: str | None, to: Output, **opti
 
     Needs: nothing; extra fast for speed, torch for .pt.
 
-    Exit status: 0; 2 error; 130 interrupted.
+    Exit status: 0 computed; 2 error; 130 interrupted.
 
     \b
     Example:
@@ -187,7 +187,7 @@ def tolerance_command(to: Output, **options: Any) -> None:
 
     Needs: nothing; extra fast for speed, torch for .pt.
 
-    Exit status: 0; 2 error; 130 interrupted.
+    Exit status: 0 computed; 2 error; 130 interrupted.
 
     \b
     Example:

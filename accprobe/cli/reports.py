@@ -125,14 +125,18 @@ def saving(output: Path | None) -> Iterator[Callable[[Report], None]]:
     if output.is_file() and output.stat().st_size:
         Report.load(output)
     save = Autosave(output, tell)
-    try:
+
+    def written(report: Report | None) -> None:
         try:
-            yield uninterrupted()(save)
-        finally:
             with uninterrupted():
-                save.finish()
-    except OSError as e:
-        raise AccprobeError(f"{output} cannot be written: {e.strerror}") from None
+                save.finish() if report is None else save(report)
+        except OSError as e:
+            raise AccprobeError(f"{output} cannot be written: {e.strerror}") from None
+
+    try:
+        yield written
+    finally:
+        written(None)
 
 
 OnReport = Callable[..., None]

@@ -28,7 +28,7 @@ def trace_command() -> None:
 
     Needs: torch 2.10 or later; `compare` needs nothing, and torch for saved operands.
 
-    Exit status: 0 equal, 1 different, 2 error.
+    Exit status: 0 equal, 1 different, 2 error, 130 interrupted.
 
     \b
     Example:
@@ -79,7 +79,7 @@ def record_command(
 
     Needs: torch 2.10 or later.
 
-    Exit status: 0 recorded, 2 the script failed.
+    Exit status: 0 recorded, 2 the script failed or called no torch operation, 130 interrupted.
 
     \b
     Example:
@@ -124,7 +124,7 @@ def compare_command(a: Path, b: Path, mapping: str, to: Output) -> None:
 
     Needs: nothing; torch 2.10 or later for saved operands.
 
-    Exit status: 0 equal, 1 different, 2 error.
+    Exit status: 0 equal, 1 different, 2 error, 130 interrupted.
 
     \b
     Example:
@@ -154,7 +154,7 @@ def run_command(function: str, mapping: str, fix: bool, to: Output, **sides: Any
 
     Needs: torch 2.10 or later.
 
-    Exit status: 0 equal, 1 different, 2 error.
+    Exit status: 0 equal, 1 different, 2 error, 130 interrupted.
 
     \b
     Examples:

@@ -61,7 +61,7 @@ class Spec:
 
     @property
     def scale_shapes(self) -> tuple[tuple[int, int], tuple[int, int]]:
-        """Return the shapes of the scales of A and of B."""
+        """Return the shapes of the scales of A and of B; only for products with scales."""
         if self.scale == "tensor":
             return (1, 1), (1, 1)
         if self.scale == "row":

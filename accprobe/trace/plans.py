@@ -1,7 +1,7 @@
 """The arithmetic of a recorded matrix product, from its operands and its result.
 
-A product that can be called again is probed (`accprobe.gemm.characterise`). For others, and if that gives other words, known
-plans are tried on the recorded words (`accprobe.gemm.explain`). Either way the model has to give the recorded words.
+A product that can be called again is probed (`accprobe.gemm.characterise`). Known plans are also tried on the recorded words
+(`accprobe.gemm.explain`). Either way the model has to give the recorded words.
 """
 
 from __future__ import annotations
@@ -122,11 +122,17 @@ PLANS = PlanCache()
 
 
 def infer(product: RecordedProduct) -> RegionPlans | None:
-    """Return the plan that gives the recorded words; the nearest where none does."""
-    probed = None if product.call is None else _probed(product, product.call)
-    if probed is not None and not mismatches(probed, product):
-        return probed
-    return min(_known(product), probed, key=lambda plan: mismatches(plan, product))
+    """Return the plan that gives the recorded words; the nearest where none does.
+
+    Known plans come first on a CPU, where calls are slow, and last on a GPU, where the operands are large.
+    """
+    ways = [_known] if product.call is None else [_known, _probed] if product.device == "cpu" else [_probed, _known]
+    found: list[RegionPlans | None] = []
+    for way in ways:
+        found.append(way(product))
+        if not mismatches(found[-1], product):
+            break
+    return min(found, key=lambda plan: mismatches(plan, product))
 
 
 def _known(product: RecordedProduct) -> RegionPlans | None:
@@ -147,10 +153,13 @@ def _known(product: RecordedProduct) -> RegionPlans | None:
     return RegionPlans(((*whole, found.plans[0].model),), found.plans[0].findings)
 
 
-def _probed(product: RecordedProduct, call: Callable[..., Any]) -> RegionPlans | None:
+def _probed(product: RecordedProduct) -> RegionPlans | None:
     """Return the plan that calls of the product show, None if they show none. Raises OutOfTime."""
+    assert product.call is not None
     limit = _TimeLimit(MOST_SECONDS)
-    box = CallableAdapter(_readings(product)[0], limit.checked(call), TorchArrays(product.device), "the recorded operation")
+    box = CallableAdapter(
+        _readings(product)[0], limit.checked(product.call), TorchArrays(product.device), "the recorded operation"
+    )
     evaluate = limit.checked(evaluator_of(product.device))
     try:
         outcome = characterise(box, _FRESH[product.device[:4].rstrip(":")], evaluate=evaluate, progress=limit.check)

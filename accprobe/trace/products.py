@@ -39,7 +39,7 @@ OF_KIND: tuple[tuple[Kind, tuple[str, ...]], ...] = (
 
 
 def bias_apart(left: OriginSide, right: OriginSide) -> Cause | None:
-    """A product that adds a bias itself, against a product and an addition. Verified if both are equal without the bias."""
+    """Name a product that adds a bias itself, against a product and an addition; verified if both are equal without it."""
     for name, fused, other, apart in both_ways(left, right):
         if fused.packets not in (["aten.addmm"], ["aten.baddbmm"]) or apart.packets not in (
             ["aten.mm", "aten.add"],
@@ -60,7 +60,7 @@ def bias_apart(left: OriginSide, right: OriginSide) -> Cause | None:
 
 
 def split_by_hand(left: OriginSide, right: OriginSide) -> Cause | None:
-    """One product against several products of slices of K, whose results are added."""
+    """Name one product against several products of slices of K, whose results are added."""
     for name, whole, other, sliced in both_ways(left, right):
         depths = [_depths(side) for side in (whole, sliced)]
         others = {packet for packet in sliced.packets if packet not in POSITIONS and packet not in COPIES}
@@ -78,6 +78,7 @@ def _depths(side: OriginSide) -> list[int]:
 
 
 def cause_of_products(left: OriginSide, right: OriginSide) -> Cause | None:
+    """Name the difference of two products and torch's flags that differ; None if a side is more than one product."""
     found = _inferred_cause(left, right)
     if found is not None:
         return replace(found, text=found.text + _flags(left, right))
