@@ -46,7 +46,7 @@ class Launch:
     executed: tuple[int, ...]
 
     def count(self) -> dict[str, int]:
-        """Return executions by opcode, of those of `Function.arithmetic`."""
+        """Return the executions of each opcode that `Function.arithmetic` counts."""
         counts: Counter[str] = Counter()
         for line, executed in zip(self.function.lines, self.executed, strict=True):
             wanted = MATRIX.match(line.opcode) or line.stem in ARITHMETIC

@@ -156,7 +156,7 @@ def document_text(form: str, blocks: Iterable[Element], title: str) -> str:
 
 
 def form_of_file(file: Path, endings: Mapping[str, str], form: str = "terminal") -> str:
-    """Return the format that the ending of a file's name means, JSON without an ending, or that of --format if it is given.
+    """Return the format of a file: that of --format if given, else by the ending of its name; JSON without an ending.
 
     Raises UsageError if the name has the ending of another format, or, without --format, an unknown one.
     """

@@ -163,7 +163,7 @@ def _meaning_of_bits(a: Row, b: Row) -> str:
 def _meaning_of_rounding(a: Row, b: Row) -> str:
     before, after = (row.findings["result_rounding"].value for row in (a, b))
     if (before, after) == ("RZ", "RNE"):
-        return "Results are no longer biased toward zero: errors grow with the square root of the sum's length, not with it."
+        return "Results are no longer biased toward zero: errors of a sum of K terms grow with √K, not with K."
     if (before, after) == ("RNE", "RZ"):
         return "Results are biased toward zero: the error of a long sum grows with its length, not with its square root."
     return FEATURES["result_rounding"].differs

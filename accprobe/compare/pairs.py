@@ -336,7 +336,7 @@ def _step_changes(one: ProductRow, other: ProductRow) -> Iterator[str]:
 
 
 def _steps(row: ProductRow) -> dict[str, str]:
-    """Return the steps around the sums by name: those of a composite, and the epilogue of a product."""
+    """Return the steps of a composite by name, and the epilogue of a product."""
     found = {"epilogue": str(row.findings["epilogue"].value)} if "epilogue" in row.findings else {}
     if (composite := row.composite) is not None:
         steps = {"result": composite.finish, "functions": composite.function, "moments": composite.moments}

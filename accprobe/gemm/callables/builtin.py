@@ -1,4 +1,4 @@
-"""Built-in callables: how each is called, its formats, scales and options, and what it needs.
+"""Built-in callables: calls, formats, scales, options and required packages.
 
 Attention is a product P·V of which only V can be chosen. If Q is zero, all scores are 0 and the softmax gives each key the
 weight 1/keys. D = A·B then has an A of 1/keys, B is V, and K is the number of keys. A kernel may keep weights of 1 and divide
